@@ -116,15 +116,15 @@ func TestRefusalsByPaceHaveNumbers(t *testing.T) {
 // TestFailureKindsAreDescribed checks that responses describe a failure in the proxy's own words.
 func TestFailureKindsAreDescribed(t *testing.T) {
 	for err, want := range map[error]string{
-		&net.DNSError{IsNotFound: true}: "no host of that name",
-		&net.DNSError{IsTimeout: true}:  "no name server answered",
+		&net.DNSError{IsNotFound: true}: "does not exist",
+		&net.DNSError{IsTimeout: true}:  "the name server failed",
 		x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}: "expired",
 		x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}:               "for another name",
 		x509.UnknownAuthorityError{}:                                                  "does not trust",
 		&net.OpError{Op: "remote error", Err: errors.New("x")}:                        "refused the TLS handshake",
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}:                           "refuses connections",
-		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}:                         "does not answer",
-		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:                             "broke off",
+		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}:                         "does not respond",
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:                             "closed the connection early",
 	} {
 		if a := answerTo(fmt.Errorf("send: %w", err)); !strings.Contains(a.detail, want) || a.advice == "" {
 			t.Errorf("%v: %q, %q; want %q", err, a.detail, a.advice, want)

@@ -160,7 +160,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 		return h.newHTTPConn(t), t.SetDeadline(time.Time{})
 	}
 	if rules.PassThrough(t.origin.Host) {
-		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
+		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are passed through")
 	}
 	// A deadline of the connection: a context's would cost a goroutine.
 	if err := t.SetDeadline(time.Now().Add(h.o.HeadTimeout)); err != nil {

@@ -130,10 +130,10 @@ func checkResponse(r *http.Request, resp *http.Response) error {
 	switch status := resp.StatusCode; {
 	case status < http.StatusContinue:
 		resp.Body.Close()
-		return fmt.Errorf("the origin answers with status %03d", status)
+		return fmt.Errorf("unexpected status %03d from the origin", status)
 	case status == http.StatusSwitchingProtocols && (upgradeTo(r.Header) == "" || upgradeTo(resp.Header) == ""):
 		resp.Body.Close()
-		return errors.New("the origin changes to a protocol that it was not asked for")
+		return errors.New("the origin switched to a protocol that was not requested")
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (h *Handler) upgrade(s *requestState) error {
 	resp := s.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
-		return fmt.Errorf("upgrade: %T cannot be written to", resp.Body)
+		return fmt.Errorf("upgrade: %T is not writable", resp.Body)
 	}
 	defer origin.Close()
 	protocol := resp.Header.Get("Upgrade")

@@ -32,7 +32,7 @@ func setUpHTTP2(s *http.Server) {
 	}
 	s.TLSNextProto["h2"] = func(s *http.Server, c *tls.Conn, h http.Handler) {
 		if err := readPreface(c, s.ReadHeaderTimeout); err != nil {
-			s.ErrorLog.Printf("no preface of HTTP/2 from %v: %v", c.RemoteAddr(), err)
+			s.ErrorLog.Printf("no HTTP/2 preface from %v: %v", c.RemoteAddr(), err)
 			return // net/http closes the connection
 		}
 		serve(base, tls.Client(newH2Conn(c, c.ConnectionState(), s.HTTP2.WriteByteTimeout), nil), h)
@@ -71,7 +71,7 @@ func readPreface(c net.Conn, limit time.Duration) error {
 		return err
 	}
 	if string(b[:]) != clientPreface {
-		return errors.New("it begins with something else")
+		return errors.New("unexpected first bytes")
 	}
 	return c.SetReadDeadline(time.Time{})
 }

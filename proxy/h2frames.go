@@ -15,7 +15,7 @@ import (
 // that net/http takes are at most maxHead bytes long, and clients encode them in fewer.
 const maxBlock = 2 * maxHead
 
-var errLongBlock = errors.New("the head of a request takes too many bytes")
+var errLongBlock = errors.New("the header of a request is too long")
 
 // A headReader reads the frames that an HTTP/2 client sends. A head with a connection-specific
 // field is malformed (RFC 9113 8.2.2), but net/http answers it with a 400 that does not say that

@@ -24,7 +24,7 @@ const (
 	maxFields = 1024
 )
 
-var errManyFields = errors.New("the head of a request has too many lines")
+var errManyFields = errors.New("the header of a request has too many lines")
 
 // A headMeter follows the head of a request by HTTP/1 while net/http reads it. It belongs to the goroutine
 // that reads.

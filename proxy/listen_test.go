@@ -367,7 +367,7 @@ func TestFailedHandshakes(t *testing.T) {
 	resp, err := http.ReadResponse(bufio.NewReader(clear), nil)
 	testkit.Must(t, err)
 	body, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "This port speaks TLS.") {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "This port requires TLS.") {
 		t.Errorf("%s %s", resp.Status, body)
 	}
 	if rec := r.records.last(t, 1); rec.Status != 400 || rec.Err == nil || !strings.Contains(rec.Err.Error(), "tls handshake") {

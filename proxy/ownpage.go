@@ -14,7 +14,7 @@ import (
 )
 
 // seeGuide is added to the advice of a refusal if the request may have been meant for the proxy itself.
-const seeGuide = "What this proxy is and how to use it is told by / at its own address (its IP address and port, or localhost), as in a browser."
+const seeGuide = "To see what this proxy is and how to use it, open / at its own address (IP address and port, or localhost) in a browser."
 
 // isForProxy reports whether a request is for the proxy itself and its guide has the path. Such
 // a request is not recorded and nothing goes out. Other requests without an

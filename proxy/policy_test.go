@@ -171,7 +171,7 @@ func TestIdentityRequired(t *testing.T) {
 		status             int
 		advice             string
 	}{
-		{"no identity", "", "", 403, "Send a User-Agent of your own, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot)"},
+		{"no identity", "", "", 403, "Send a User-Agent with a product token, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot)"},
 		{"a token alone", "User-Agent: FooBot/1.0\r\n", "", 403, contact},
 		{"a contact in User-Agent", "User-Agent: FooBot/1.0 (+https://foo.example)\r\n", "", 200, ""},
 		{"a contact in From", "User-Agent: FooBot/1.0\r\nFrom: me@foo.example\r\n", "", 200, ""},

@@ -30,7 +30,7 @@ const (
 	sweepInterval = time.Second
 )
 
-var errRefusedOften = errors.New("too many requests of the client wait for an answer of the proxy's own")
+var errRefusedOften = errors.New("too many requests of the client wait for a refusal")
 
 // A refusalLimiter limits the rate of the answers of the proxy that have a record: refusals, and
 // answers from the cached copy of a robots.txt.

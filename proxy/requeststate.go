@@ -112,7 +112,7 @@ func (s *requestState) readAhead() error {
 	}
 	// net/http watches the connection only after it has returned io.EOF.
 	if _, err := body.Read(make([]byte, 1)); err != io.EOF {
-		return fmt.Errorf("%w: body is longer than its length", errMalformed)
+		return fmt.Errorf("%w: body is longer than Content-Length", errMalformed)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	return nil
@@ -342,7 +342,7 @@ func (s *requestState) Informational(status int, header textproto.MIMEHeader) er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.count++; e.count > maxEarly {
-		return fmt.Errorf("the origin sends more than %d answers before its answer", maxEarly)
+		return fmt.Errorf("the origin sent more than %d interim responses", maxEarly)
 	}
 	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !s.request.ProtoAtLeast(1, 1) || e.ended {
 		return nil

@@ -148,9 +148,9 @@ func (g *generations) replace(r Rules) (unused <-chan struct{}, err error) {
 	case g.closed:
 		return nil, http.ErrServerClosed
 	case r.Egress.Pseudonym() != now.Egress.Pseudonym():
-		return nil, errors.New("proxy: an egress client of another pseudonym")
+		return nil, errors.New("proxy: the egress client has another pseudonym")
 	case (r.TLS == nil) != (now.TLS == nil):
-		return nil, errors.New("proxy: TLS of the own port cannot be turned on or off")
+		return nil, errors.New("proxy: TLS of the proxy's own port cannot be turned on or off")
 	}
 	g.install(r, now.number+1)
 	return now.unused, nil

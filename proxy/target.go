@@ -26,9 +26,9 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	t := tunnelOf(r)
 	switch {
 	case u.User != nil:
-		return nil, robots.Origin{}, fmt.Errorf("%w: credentials in the address", errMalformed)
+		return nil, robots.Origin{}, fmt.Errorf("%w: credentials in the URL", errMalformed)
 	case u.Path == "*" || u.Opaque != "":
-		return nil, robots.Origin{}, fmt.Errorf("%w: no address to send it to", errMalformed)
+		return nil, robots.Origin{}, fmt.Errorf("%w: no URL to forward it to", errMalformed)
 	case t != nil:
 		return t.target(r, &u)
 	case u.Host == "" && connInfoFrom(r).redirect() != nil:
@@ -58,22 +58,22 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 // only (RFC 9113 8.1.1, 8.3.1).
 func checkForm(r *http.Request) error {
 	if strings.ContainsAny(r.RequestURI, " #") {
-		return fmt.Errorf("%w: a space or a fragment in the address", errMalformed)
+		return fmt.Errorf("%w: a space or a fragment in the URL", errMalformed)
 	}
 	if r.ProtoMajor < 2 {
 		return nil
 	}
 	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as a method is
-		return fmt.Errorf("%w: the method is no token", errMalformed)
+		return fmt.Errorf("%w: invalid method", errMalformed)
 	}
 	for _, host := range r.Header["Host"] {
 		if host != r.Host {
-			return fmt.Errorf("%w: Host is not :authority", errMalformed)
+			return fmt.Errorf("%w: Host differs from :authority", errMalformed)
 		}
 	}
 	for i, length := range r.Header["Content-Length"] {
 		if n, err := strconv.ParseUint(length, 10, 63); err != nil || i > 0 || int64(n) != r.ContentLength {
-			return fmt.Errorf("%w: Content-Length is not the length of the body", errMalformed)
+			return fmt.Errorf("%w: Content-Length differs from the length of the body", errMalformed)
 		}
 	}
 	return nil
@@ -139,13 +139,13 @@ func connectTarget(r *http.Request) (robots.Origin, error) {
 		return robots.Origin{}, fmt.Errorf("%w: a tunnel inside a tunnel", errMalformed)
 	}
 	if strings.Contains(r.Host, "@") {
-		return robots.Origin{}, fmt.Errorf("%w: credentials in the address", errMalformed)
+		return robots.Origin{}, fmt.Errorf("%w: credentials in the URL", errMalformed)
 	}
 	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
-		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port, and nothing else", errMalformed)
+		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port and nothing else", errMalformed)
 	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; else what follows could be read as a body, or as the tunnel's content
-		return robots.Origin{}, fmt.Errorf("%w: CONNECT has no body", errMalformed)
+		return robots.Origin{}, fmt.Errorf("%w: CONNECT must not have a body", errMalformed)
 	}
 	o, err := robots.ParseOrigin("https", r.Host)
 	if err != nil {

@@ -31,7 +31,7 @@ type unreadable struct {
 func (h *Handler) answerUnreadable(c unreadable) error {
 	line, _, _ := strings.Cut(string(c.answer), "\r\n") // the line depends only on the kind of error
 	a, to := unreadableAnswer(line), c.conn
-	err := errors.New("no request that can be read: " + line)
+	err := errors.New("unreadable request: " + line)
 	if c.headErr != nil {
 		a, err = unreadHeadAnswer(c.headErr), c.headErr
 	}
@@ -42,7 +42,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 			return c.tlsFault // there is no request, and no answer is possible
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
-		a.detail, a.advice = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
+		a.detail, a.advice = "This port requires TLS.", "Use an https:// URL for the proxy."
 	}
 	rec := new(audit.Record)
 	h.newRecord(rec, c.conn.RemoteAddr().String())
@@ -77,7 +77,7 @@ func unreadHeadAnswer(err error) answer {
 // unreadableAnswer returns the answer that replaces an answer of net/http with this status line.
 func unreadableAnswer(line string) answer {
 	a := answerTo(errMalformed)
-	a.detail, a.advice = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
+	a.detail, a.advice = "The request is not valid HTTP.", "Check its header, for example for a missing or second Host, a wrong length, or a space before a colon."
 	if fields := strings.Fields(line); len(fields) > 1 {
 		if n, err := strconv.Atoi(fields[1]); err == nil && n >= 400 && n <= 599 {
 			a.status = n
@@ -85,13 +85,13 @@ func unreadableAnswer(line string) answer {
 	}
 	switch a.status {
 	case http.StatusRequestHeaderFieldsTooLarge:
-		a.detail, a.advice = "The head of the request is longer than 64 KiB, or has more than 1,024 lines.", "Send less in its address and headers."
+		a.detail, a.advice = "The header of the request is longer than 64 KiB or has more than 1,024 lines.", "Send a shorter URL or fewer header fields."
 	case http.StatusNotImplemented:
-		a.detail, a.advice = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
+		a.detail, a.advice = "The request has a transfer coding that the proxy does not support.", "Send the body with Content-Length, or chunked."
 	case http.StatusExpectationFailed:
-		a.detail, a.advice = "The request expects what the proxy does not know.", "Leave Expect out, or at 100-continue."
+		a.detail, a.advice = "The request has an expectation that the proxy does not support.", "Omit Expect, or send 100-continue."
 	case http.StatusHTTPVersionNotSupported:
-		a.detail, a.advice = "The request is of a version of HTTP that the proxy does not speak.", "Use HTTP/1.1 or HTTP/2."
+		a.detail, a.advice = "The request has an HTTP version that the proxy does not support.", "Use HTTP/1.1 or HTTP/2."
 	}
 	return a
 }

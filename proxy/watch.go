@@ -9,7 +9,7 @@ import (
 
 var (
 	// errSilent ends a transfer in which nothing has moved for too long.
-	errSilent = errors.New("nothing was sent for too long")
+	errSilent = errors.New("no data for too long")
 
 	// errTooSlow ends a transfer that keeps other clients waiting, see [pace.Transfer].
 	errTooSlow = errors.New("the transfer was too slow while others waited for the host")

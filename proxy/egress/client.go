@@ -147,7 +147,7 @@ func New(o Options) (*Client, error) {
 	c.counter = &c.counters.origins
 	if o.Parent != nil {
 		if err := c.setParent(o); err != nil {
-			return nil, fmt.Errorf("egress: parent: %w", err)
+			return nil, fmt.Errorf("egress: upstream proxy: %w", err)
 		}
 	} else if o.OneAddress {
 		c.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
@@ -270,7 +270,7 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 func (c *Client) reach(ctx context.Context, at endpoint) error {
 	o := at.Origin
 	if o.Scheme != "http" && o.Scheme != "https" {
-		return fmt.Errorf("reach %s: the scheme is neither http nor https", o)
+		return fmt.Errorf("reach %s: the scheme must be http or https", o)
 	}
 	if err := c.guard.check(o.Host, o.Port); err != nil {
 		return fmt.Errorf("reach %s: %w", o, err)

@@ -94,7 +94,7 @@ func (c *connector) track(o robots.Origin, conn *trackedConn) {
 }
 
 // errNotTLS marks a handshake that ended as one does with a peer without TLS.
-var errNotTLS = errors.New("the peer does not seem to speak TLS")
+var errNotTLS = errors.New("the server does not seem to speak TLS")
 
 func (c *connector) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.tlsTimeout)

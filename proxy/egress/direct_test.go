@@ -187,10 +187,10 @@ func TestAnswerIsNone(t *testing.T) {
 		{"no HTTP", "hello\r\n\r\n", "malformed"},
 		{"half a head", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nEOF", "missing colon"},
 		{"two lengths (RFC 9112 6.3)", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\ngood", "Content-Length"},
-		{"a head without an end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat(long, 5), "exceeded"},
-		{"a head of many fields", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + strings.Repeat("a:\r\n", maxFields) + "\r\ngood", "exceeded"},
-		{"a head of very many fields without an end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 3*maxFields), "exceeded"},
-		{"answers before the answer without an end", strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+long+"\r\n\r\n", 5), "exceeded"},
+		{"a head without an end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat(long, 5), "exceeds"},
+		{"a head of many fields", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + strings.Repeat("a:\r\n", maxFields) + "\r\ngood", "exceeds"},
+		{"a head of very many fields without an end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 3*maxFields), "exceeds"},
+		{"answers before the answer without an end", strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+long+"\r\n\r\n", 5), "exceeds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, "http", c.answer)

@@ -18,24 +18,24 @@ var (
 
 	// ErrOwnListener is an ErrForbiddenAddr for the proxy's own listeners: a request
 	// to them would come back, and the operator's listener is not for clients.
-	ErrOwnListener = fmt.Errorf("%w: a listener of the proxy's own", ErrForbiddenAddr)
+	ErrOwnListener = fmt.Errorf("%w: one of the proxy's own listeners", ErrForbiddenAddr)
 )
 
 var (
 	// ErrExhausted marks a lack of resources of this machine: no more files can be
 	// opened, or no port or memory is left for a connection.
-	ErrExhausted = errors.New("this machine has no room for another connection")
+	ErrExhausted = errors.New("this machine cannot open another connection")
 
 	// ErrParent marks a failure or refusal of the parent proxy itself. It says nothing
 	// about an origin.
-	ErrParent = errors.New("the parent proxy does not serve")
+	ErrParent = errors.New("the upstream proxy does not work")
 
 	// ErrBeyondParent marks an origin that the parent proxy says it cannot reach.
-	ErrBeyondParent = errors.New("the parent proxy cannot reach the origin")
+	ErrBeyondParent = errors.New("the upstream proxy cannot reach the origin")
 
 	// ErrElsewhere marks a failed dial of a host that has another address, which
 	// [Client.Address] returns from then on. The failure does not count against the host.
-	ErrElsewhere = errors.New("the host's next address is tried from now on")
+	ErrElsewhere = errors.New("trying the next address of the host from now on")
 
 	// errClosed is the error of a closed Client.
 	errClosed = fmt.Errorf("egress: %w", net.ErrClosed)

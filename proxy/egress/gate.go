@@ -69,7 +69,7 @@ const (
 	drainTime = time.Second
 )
 
-var errNewConns = errors.New("the origin takes requests on none of its connections")
+var errNewConns = errors.New("the origin accepts requests on none of its connections")
 
 // A sending is one call of Send. The fields that are not atomic belong to the caller's
 // goroutine.

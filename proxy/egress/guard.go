@@ -88,18 +88,18 @@ func newGuard(private []netip.Prefix, ports []PortRange, own []netip.AddrPort, n
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 		if !p.IsValid() {
-			return guard{}, errors.New("a prefix of private addresses is not valid")
+			return guard{}, errors.New("invalid prefix of private addresses")
 		}
 		g.private = append(g.private, p)
 	}
 	for _, own := range g.own {
 		if !own.IsValid() || own.Port() == 0 {
-			return guard{}, fmt.Errorf("%v is no address that anybody listens on", own)
+			return guard{}, fmt.Errorf("%v is not an address to listen on", own)
 		}
 	}
 	for _, p := range g.ports {
 		if p.First == 0 || p.First > p.Last {
-			return guard{}, fmt.Errorf("%d-%d is not a range of ports", p.First, p.Last)
+			return guard{}, fmt.Errorf("invalid range of ports %d-%d", p.First, p.Last)
 		}
 	}
 	if len(g.ports) == 0 {

@@ -187,8 +187,8 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		{"no prefix", Options{AllowPrivate: make([]netip.Prefix, 1)}, "prefix"},
-		{"the zero range", Options{Ports: make([]PortRange, 1)}, "0-0 is not a range of ports"},
-		{"a range upside down", Options{Ports: []PortRange{{443, 80}}}, "443-80 is not a range of ports"},
+		{"the zero range", Options{Ports: make([]PortRange, 1)}, "invalid range of ports 0-0"},
+		{"a range upside down", Options{Ports: []PortRange{{443, 80}}}, "invalid range of ports 443-80"},
 		{"resolver without a port", Options{Resolver: "192.0.2.1"}, "missing port"},
 		{"resolver without a host", Options{Resolver: ":53"}, "empty"},
 		{"a negative limit", Options{TLSTimeout: -time.Second}, "negative"},

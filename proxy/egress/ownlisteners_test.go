@@ -90,7 +90,7 @@ func TestOwnListenerIsNeverDialled(t *testing.T) {
 
 func TestOwnListenersAreChecked(t *testing.T) {
 	for _, own := range []netip.AddrPort{{}, netip.AddrPortFrom(netip.Addr{}, 80), netip.MustParseAddrPort("127.0.0.1:0")} {
-		if _, err := New(Options{Own: []netip.AddrPort{own}}); err == nil || !strings.Contains(err.Error(), "listens") {
+		if _, err := New(Options{Own: []netip.AddrPort{own}}); err == nil || !strings.Contains(err.Error(), "to listen on") {
 			t.Errorf("New with %v = %v", own, err)
 		}
 	}

@@ -20,9 +20,9 @@ func TestNewRefusesParents(t *testing.T) {
 		"socks5://we:s3cr@":     "empty",
 		"http://we:s3cr@127.1":  "number",
 		"http://we:s3cr@h:0":    "port",
-		"http://we:s3cr@h/path": "behind its host",
-		"http://we:s3cr@h?q":    "behind its host",
-		"http://:s3cr@h":        "no name",
+		"http://we:s3cr@h/path": "after the host",
+		"http://we:s3cr@h?q":    "after the host",
+		"http://:s3cr@h":        "name is empty",
 		"http://w%3Ae:s3cr@h":   "colon",
 		"socks5://we:" + strings.Repeat("s3cr", 64) + "@h": "longer",
 	} {
@@ -31,7 +31,7 @@ func TestNewRefusesParents(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = New(Options{Parent: u})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "egress: parent: ") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "egress: upstream proxy: ") {
 			t.Errorf("%s: %v, want an error with %q", text, err, want)
 			continue
 		}

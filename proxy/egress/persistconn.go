@@ -84,9 +84,9 @@ var (
 	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
 	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
 
-	errUnsolicited = errors.New("the origin sends what it was not asked for")
-	errHeadSize    = fmt.Errorf("the head of the origin's answer has exceeded %d octets", maxHeadBytes)
-	errFieldCount  = fmt.Errorf("the head of the origin's answer has exceeded %d fields", maxFields)
+	errUnsolicited = errors.New("the origin sent data without a request")
+	errHeadSize    = fmt.Errorf("the response header exceeds %d bytes", maxHeadBytes)
+	errFieldCount  = fmt.Errorf("the response header exceeds %d fields", maxFields)
 )
 
 // A noResponseError is why a connection ended before the first byte of a response.
@@ -98,7 +98,7 @@ func (e noResponseError) Unwrap() error { return e.error }
 type headTimeoutError struct{ limit time.Duration }
 
 func (e headTimeoutError) Error() string {
-	return fmt.Sprintf("the origin sent no answer within %g s", e.limit.Seconds())
+	return fmt.Sprintf("no response from the origin within %g s", e.limit.Seconds())
 }
 func (headTimeoutError) Timeout() bool        { return true }
 func (headTimeoutError) Temporary() bool      { return true }
@@ -191,7 +191,7 @@ func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duratio
 		return nil, headTimeoutError{timeout}
 	}
 	if err != nil {
-		return nil, noResponseError{fmt.Errorf("no answer from the origin: %w", err)}
+		return nil, noResponseError{fmt.Errorf("no response from the origin: %w", err)}
 	}
 	resp, err := p.readResponse(r, s, timeout)
 	if err != nil && p.lines > maxFields {
@@ -206,7 +206,7 @@ func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duratio
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, headTimeoutError{timeout}
 	case err != nil:
-		return nil, fmt.Errorf("read the origin's answer: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	return resp, nil
 }

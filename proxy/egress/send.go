@@ -312,7 +312,7 @@ func trimNames(h http.Header) error {
 		delete(h, name)
 		switch name = http.CanonicalHeaderKey(strings.TrimRight(name, " ")); {
 		case name == "Content-Length" || name == "Transfer-Encoding":
-			return fmt.Errorf("the origin's answer has white space behind %s", name)
+			return fmt.Errorf("the response has white space after %s", name)
 		case strings.IndexByte(name, ' ') < 0: // else it is not a valid name
 			h[name] = append(h[name], values...)
 		}

@@ -46,14 +46,14 @@ func newParent(u *url.URL, pseudonym string) (*parent, error) {
 			hostport = net.JoinHostPort(u.Hostname(), "1080") // RFC 1928 3
 		}
 	default:
-		return nil, errors.New("its scheme is none of http, https and socks5")
+		return nil, errors.New("the scheme must be http, https or socks5")
 	}
 	var err error
 	if p.origin, err = robots.ParseOrigin(scheme, hostport); err != nil {
 		return nil, err
 	}
 	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("more stands behind its host than a port")
+		return nil, errors.New("the URL must end after the host and the port")
 	}
 	p.name = u.Scheme + "://" + p.origin.Addr()
 	return p, p.checkUser()
@@ -66,11 +66,11 @@ func (p *parent) checkUser() error {
 	password, _ := p.user.Password()
 	switch name := p.user.Username(); {
 	case name == "":
-		return errors.New("its user has no name")
+		return errors.New("the user name is empty")
 	case p.socks && max(len(name), len(password)) > maxSocksField:
-		return fmt.Errorf("its user or password is longer than the %d octets of SOCKS5", maxSocksField)
+		return fmt.Errorf("the user name or password is longer than %d bytes, the limit of SOCKS5", maxSocksField)
 	case !p.socks && strings.Contains(name, ":"): // RFC 7617 2
-		return errors.New("its user has a colon in the name")
+		return errors.New("the user name contains a colon")
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
 	return resp, err
 }
 
-var errCredentials = errors.New("it does not take our credentials, or wants some (407)")
+var errCredentials = errors.New("credentials missing or rejected (status 407)")
 
 // forwardable checks the destination of a request that the parent forwards.
 func forwardable(r *http.Request, d *dialer) error {
@@ -132,7 +132,7 @@ func forwardable(r *http.Request, d *dialer) error {
 	}
 	// The Host field of a request becomes a part of its absolute form.
 	if r.URL.Opaque != "" || r.Host != "" && r.Host != r.URL.Host {
-		return errors.New("the request names another host than it is for")
+		return errors.New("the request names another host than its destination")
 	}
 	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
 	if err != nil {
@@ -149,7 +149,7 @@ func forwardable(r *http.Request, d *dialer) error {
 func (p *parent) dial(ctx context.Context, host string, port uint16, d *dialer) (net.Conn, error) {
 	conn, err := p.checkedTunnel(ctx, host, port, d)
 	if err != nil {
-		return nil, fmt.Errorf("dial %s through the parent: %w", hostPort(host, port), err)
+		return nil, fmt.Errorf("dial %s through the upstream proxy: %w", hostPort(host, port), err)
 	}
 	return conn, nil
 }
@@ -241,7 +241,7 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err 
 		return nil, fmt.Errorf("%w: %s: status %d: %w", ErrBeyondParent, p.name, status, os.ErrDeadlineExceeded)
 	default:
 		if status < 200 || status > 299 {
-			return nil, p.fault(fmt.Errorf("it answers CONNECT with status %d", status))
+			return nil, p.fault(fmt.Errorf("unexpected status %d in response to CONNECT", status))
 		}
 	}
 	return from.Peek(from.Buffered())
@@ -251,7 +251,7 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err 
 // origin, from one that closes the connection or does not speak the protocol.
 func (p *parent) noReply(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%s does not say whether it can reach it: %w", p.name, err)
+		return fmt.Errorf("no CONNECT response for %s: %w", p.name, err)
 	}
 	return p.fault(err)
 }
@@ -324,7 +324,7 @@ func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	return nil
 }
 
-var errNotSocks = errors.New("it does not speak SOCKS5")
+var errNotSocks = errors.New("not a SOCKS5 server")
 
 // authenticateSocks sends the user and password, if the server asks for them.
 func (p *parent) authenticateSocks(conn net.Conn) error {
@@ -345,7 +345,7 @@ func (p *parent) authenticateSocks(conn net.Conn) error {
 	case reply[1] == socksNoAuth:
 		return nil
 	case reply[1] != socksPassword || p.user == nil:
-		return errors.New("it takes no way of ours to say who we are")
+		return errors.New("no acceptable authentication method")
 	}
 	password, _ := p.user.Password()
 	name := p.user.Username()
@@ -358,7 +358,7 @@ func (p *parent) authenticateSocks(conn net.Conn) error {
 		return err
 	}
 	if reply[1] != socksSucceeded {
-		return errors.New("it does not take our credentials")
+		return errors.New("credentials rejected")
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (r *response) WriteHeader(status int) {
 	case r.hijacked || r.status != 0:
 		return
 	case status < 100 || status > 999:
-		panic(fmt.Sprintf("h1: %d is no status", status))
+		panic(fmt.Sprintf("h1: invalid status %d", status))
 	case status < 200 && status != http.StatusSwitchingProtocols:
 		r.writeHead(status, omitFraming)
 		r.append("\r\n")

@@ -113,7 +113,7 @@ func serve(ctx context.Context, c *conn) {
 	c.setState(http.StateNew)
 	defer func() {
 		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
-			c.log("h1: a fault in serving %s: %v\n%s", c.remote, fault, debug.Stack())
+			c.log("h1: panic while serving %s: %v\n%s", c.remote, fault, debug.Stack())
 		}
 		c.end()
 		if c.br != nil {

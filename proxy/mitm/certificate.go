@@ -127,7 +127,7 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 	case blockPKCS8:
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	default:
-		return nil, fmt.Errorf("a block of type %q", block.Type)
+		return nil, fmt.Errorf("PEM block of type %q", block.Type)
 	}
 	if err != nil {
 		return nil, err
@@ -140,5 +140,5 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 	case ed25519.PrivateKey:
 		return k, nil
 	}
-	return nil, errors.New("neither RSA nor ECDSA nor Ed25519")
+	return nil, errors.New("must be RSA, ECDSA or Ed25519")
 }

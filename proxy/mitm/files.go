@@ -58,7 +58,7 @@ func stateFiles(dir string) caFiles {
 		dir:    dir,
 		cert:   filepath.Join(dir, certName),
 		key:    filepath.Join(dir, keyName),
-		remedy: "restore the pair, or remove both files to have a new one made",
+		remedy: "restore both files, or remove both to get a new CA",
 	}
 }
 
@@ -76,15 +76,15 @@ func (f caFiles) load() (keyPair, error) {
 	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	switch now := time.Now(); {
 	case !ok || !public.Equal(ca.PublicKey):
-		return keyPair{}, fmt.Errorf("CA key %s does not belong to certificate %s: %s", f.key, f.cert, f.remedy)
+		return keyPair{}, fmt.Errorf("CA key %s does not match certificate %s: %s", f.key, f.cert, f.remedy)
 	case !ca.BasicConstraintsValid || !ca.IsCA:
-		return keyPair{}, fmt.Errorf("certificate %s is not a CA's (it lacks CA:TRUE): %s", f.cert, f.remedy)
+		return keyPair{}, fmt.Errorf("certificate %s is not a CA (CA:TRUE is missing): %s", f.cert, f.remedy)
 	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCertSign == 0:
-		return keyPair{}, fmt.Errorf("certificate %s is not a CA's (its key usage lacks keyCertSign): %s", f.cert, f.remedy)
+		return keyPair{}, fmt.Errorf("certificate %s is not a CA (key usage keyCertSign is missing): %s", f.cert, f.remedy)
 	case now.After(ca.NotAfter):
 		return keyPair{}, fmt.Errorf("CA certificate %s expired on %s: %s", f.cert, ca.NotAfter.Format(time.DateOnly), f.remedy)
 	case now.Before(ca.NotBefore):
-		return keyPair{}, fmt.Errorf("CA certificate %s is valid only from %s on: set the clock, or %s", f.cert, ca.NotBefore.Format(time.DateTime), f.remedy)
+		return keyPair{}, fmt.Errorf("CA certificate %s is not valid before %s: set the clock, or %s", f.cert, ca.NotBefore.Format(time.DateTime), f.remedy)
 	}
 	return keyPair{certs: certs, key: key}, nil
 }
@@ -93,7 +93,7 @@ func (f caFiles) load() (keyPair, error) {
 func (f caFiles) readCerts() ([]*x509.Certificate, error) {
 	text, _, err := readFile(f.cert)
 	if err != nil {
-		return nil, fmt.Errorf("CA certificate: %w: make it a file this user can read", err)
+		return nil, fmt.Errorf("CA certificate: %w: make the file readable for this user", err)
 	}
 	var certs []*x509.Certificate
 	for len(certs) < maxChain {
@@ -106,12 +106,12 @@ func (f caFiles) readCerts() ([]*x509.Certificate, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("CA certificate %s cannot be parsed (%w): %s", f.cert, err, f.remedy)
+			return nil, fmt.Errorf("CA certificate %s is malformed (%w): %s", f.cert, err, f.remedy)
 		}
 		certs = append(certs, c)
 	}
 	if len(certs) == 0 {
-		return nil, fmt.Errorf("CA certificate %s holds no PEM certificate: %s", f.cert, f.remedy)
+		return nil, fmt.Errorf("CA certificate %s contains no PEM certificate: %s", f.cert, f.remedy)
 	}
 	return certs, nil
 }
@@ -120,25 +120,25 @@ func (f caFiles) readCerts() ([]*x509.Certificate, error) {
 func (f caFiles) readKey() (crypto.Signer, error) {
 	text, info, err := readFile(f.key)
 	if err != nil {
-		return nil, fmt.Errorf("CA key: %w: make it a file this user can read", err)
+		return nil, fmt.Errorf("CA key: %w: make the file readable for this user", err)
 	}
 	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !readableByGroup(mode, fileOwner(info), os.Geteuid()) {
-		return nil, fmt.Errorf("CA key %s has mode %#o, wider than 0600: chmod 600 it, and replace the pair if others may have read it", f.key, mode)
+		return nil, fmt.Errorf("CA key %s has mode %#o, which lets other users access it: run chmod 600 on it, and replace the CA if others may have read the key", f.key, mode)
 	}
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
-			return nil, fmt.Errorf("CA key %s holds no PEM private key: %s", f.key, f.remedy)
+			return nil, fmt.Errorf("CA key %s contains no PEM private key: %s", f.key, f.remedy)
 		}
 		if !strings.HasSuffix(block.Type, blockPKCS8) {
 			continue // a certificate, EC PARAMETERS, ...
 		}
 		if block.Type == blockEncrypted || block.Headers["DEK-Info"] != "" { // RFC 1421 4.6.1.3
-			return nil, fmt.Errorf("CA key %s is encrypted: store it decrypted, with mode 0600", f.key)
+			return nil, fmt.Errorf("CA key %s is encrypted: store it unencrypted, with mode 0600", f.key)
 		}
 		key, err := parseKey(block)
 		if err != nil {
-			return nil, fmt.Errorf("CA key %s cannot be parsed (%w): %s", f.key, err, f.remedy)
+			return nil, fmt.Errorf("CA key %s is malformed (%w): %s", f.key, err, f.remedy)
 		}
 		return key, nil
 	}
@@ -156,9 +156,9 @@ func (f caFiles) complete() (bool, error) {
 	}
 	switch {
 	case cert && !key:
-		return false, fmt.Errorf("CA certificate %s has lost its key %s: %s", f.cert, f.key, f.remedy)
+		return false, fmt.Errorf("the key %[2]s of CA certificate %[1]s is missing: %[3]s", f.cert, f.key, f.remedy)
 	case key && !cert:
-		return false, fmt.Errorf("CA key %s has lost its certificate %s: %s", f.key, f.cert, f.remedy)
+		return false, fmt.Errorf("the certificate %[2]s of CA key %[1]s is missing: %[3]s", f.key, f.cert, f.remedy)
 	}
 	return cert, nil
 }
@@ -271,7 +271,7 @@ func Rotate(dir string) (old, now *x509.Certificate, err error) {
 // Previous returns the certificates that Rotate has replaced in dir, the newest first; none if
 // Rotate was never called.
 func Previous(dir string) ([]*x509.Certificate, error) {
-	f := caFiles{cert: filepath.Join(dir, previousName), remedy: "remove it; it is of use for uninstalling alone"}
+	f := caFiles{cert: filepath.Join(dir, previousName), remedy: "remove the file; only ca uninstall needs it"}
 	certs, err := f.readCerts()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -287,7 +287,7 @@ func (f caFiles) checkOwner() error {
 		return nil // reading it reports the error
 	}
 	if uid := fileOwner(info); uid != os.Geteuid() {
-		return fmt.Errorf("%s is another user's: as user %d this has to be done", f.key, uid)
+		return fmt.Errorf("%s belongs to another user: run the command as user %d", f.key, uid)
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func (f caFiles) checkOwner() error {
 // lockDir takes the lock of an existing directory.
 func (f caFiles) lockDir() (unlock func(), err error) {
 	if _, err := os.Stat(f.dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s is not there", ErrNoCA, f.dir)
+		return nil, fmt.Errorf("%w: %s does not exist", ErrNoCA, f.dir)
 	}
 	return lock(filepath.Join(f.dir, lockName))
 }
@@ -314,7 +314,7 @@ func (f caFiles) replaceable() (*x509.Certificate, error) {
 		return nil, err
 	}
 	if !slices.Equal(certs[0].Subject.Organization, []string{organization}) {
-		return nil, fmt.Errorf("rotate CA: %s was not made here, and its key would be lost: move the pair elsewhere first", f.cert)
+		return nil, fmt.Errorf("rotate CA: %s was not created by robotsproxy, and its key would be lost: move both files elsewhere first", f.cert)
 	}
 	return certs[0], nil
 }
@@ -338,12 +338,12 @@ func (f caFiles) finishRotation() error {
 		return err
 	}
 	if err := f.checkOwner(); err != nil {
-		return fmt.Errorf("end the rotation of the CA: %w", err)
+		return fmt.Errorf("complete the rotation of the CA: %w", err)
 	}
-	next := caFiles{cert: name, key: name, remedy: "remove it, and rotate the CA again"}
+	next := caFiles{cert: name, key: name, remedy: "remove the file, and rotate the CA again"}
 	p, err := next.load()
 	if err != nil {
-		return fmt.Errorf("end the rotation of the CA: %w", err)
+		return fmt.Errorf("complete the rotation of the CA: %w", err)
 	}
 	key, err := encodeKey(p.key)
 	if err == nil {
@@ -359,7 +359,7 @@ func (f caFiles) finishRotation() error {
 		err = syncDir(f.dir)
 	}
 	if err != nil {
-		return fmt.Errorf("end the rotation of the CA (the next start goes on with it): %w", err)
+		return fmt.Errorf("complete the rotation of the CA (the next start continues it): %w", err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func write(t testing.TB, name string, data []byte, mode fs.FileMode) {
 	}
 }
 
-const remedy = ": restore the pair, or remove both files to have a new one made"
+const remedy = ": restore both files, or remove both to get a new CA"
 
 type brokenFile struct {
 	name      string
@@ -82,36 +82,36 @@ func brokenFiles(t *testing.T) []brokenFile {
 	ended := time.Now().Add(-time.Hour)
 	begins := time.Now().Add(time.Hour)
 	return []brokenFile{
-		{"certificate alone", goodCert, nil, 0o600, "CA certificate {cert} has lost its key {key}" + remedy},
-		{"key alone", nil, goodKey, 0o600, "CA key {key} has lost its certificate {cert}" + remedy},
-		{"certificate empty", []byte{}, goodKey, 0o600, "CA certificate {cert} holds no PEM certificate" + remedy},
-		{"certificate not PEM", []byte("hello\n"), goodKey, 0o600, "CA certificate {cert} holds no PEM certificate" + remedy},
-		{"certificate's file holds the key", goodKey, goodKey, 0o600, "CA certificate {cert} holds no PEM certificate" + remedy},
+		{"certificate alone", goodCert, nil, 0o600, "the key {key} of CA certificate {cert} is missing" + remedy},
+		{"key alone", nil, goodKey, 0o600, "the certificate {cert} of CA key {key} is missing" + remedy},
+		{"certificate empty", []byte{}, goodKey, 0o600, "CA certificate {cert} contains no PEM certificate" + remedy},
+		{"certificate not PEM", []byte("hello\n"), goodKey, 0o600, "CA certificate {cert} contains no PEM certificate" + remedy},
+		{"certificate's file holds the key", goodKey, goodKey, 0o600, "CA certificate {cert} contains no PEM certificate" + remedy},
 		{"certificate garbled", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}), goodKey, 0o600,
-			"CA certificate {cert} cannot be parsed (x509: malformed certificate)" + remedy},
-		{"key empty", goodCert, []byte{}, 0o600, "CA key {key} holds no PEM private key" + remedy},
-		{"key not PEM", goodCert, []byte("hello\n"), 0o600, "CA key {key} holds no PEM private key" + remedy},
-		{"key's file holds the certificate", goodCert, goodCert, 0o600, "CA key {key} holds no PEM private key" + remedy},
+			"CA certificate {cert} is malformed (x509: malformed certificate)" + remedy},
+		{"key empty", goodCert, []byte{}, 0o600, "CA key {key} contains no PEM private key" + remedy},
+		{"key not PEM", goodCert, []byte("hello\n"), 0o600, "CA key {key} contains no PEM private key" + remedy},
+		{"key's file holds the certificate", goodCert, goodCert, 0o600, "CA key {key} contains no PEM private key" + remedy},
 		{"key of an unknown kind", goodCert, pem.EncodeToMemory(&pem.Block{Type: "OPENSSH PRIVATE KEY", Bytes: []byte("x")}), 0o600,
-			`CA key {key} cannot be parsed (a block of type "OPENSSH PRIVATE KEY")` + remedy},
+			`CA key {key} is malformed (PEM block of type "OPENSSH PRIVATE KEY")` + remedy},
 		{"key encrypted", goodCert, pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("x")}), 0o600,
-			"CA key {key} is encrypted: store it decrypted, with mode 0600"},
+			"CA key {key} is encrypted: store it unencrypted, with mode 0600"},
 		{"key encrypted, old OpenSSL format", goodCert, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
 			Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("x")}), 0o600,
-			"CA key {key} is encrypted: store it decrypted, with mode 0600"},
-		{"key of another certificate", goodCert, pkcs8(t, mustECDSA(t)), 0o600, "CA key {key} does not belong to certificate {cert}" + remedy},
+			"CA key {key} is encrypted: store it unencrypted, with mode 0600"},
+		{"key of another certificate", goodCert, pkcs8(t, mustECDSA(t)), 0o600, "CA key {key} does not match certificate {cert}" + remedy},
 		{"not a CA", changed(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, 0 }), goodKey, 0o600,
-			"certificate {cert} is not a CA's (it lacks CA:TRUE)" + remedy},
+			"certificate {cert} is not a CA (CA:TRUE is missing)" + remedy},
 		{"a CA that may not sign", changed(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), goodKey, 0o600,
-			"certificate {cert} is not a CA's (its key usage lacks keyCertSign)" + remedy},
+			"certificate {cert} is not a CA (key usage keyCertSign is missing)" + remedy},
 		{"expired", changed(func(c *x509.Certificate) { c.NotAfter = ended }), goodKey, 0o600,
 			"CA certificate {cert} expired on " + ended.UTC().Format(time.DateOnly) + remedy},
 		{"not valid yet", changed(func(c *x509.Certificate) { c.NotBefore = begins }), goodKey, 0o600,
-			"CA certificate {cert} is valid only from " + begins.UTC().Format(time.DateTime) + " on: set the clock, or" + remedy[1:]},
+			"CA certificate {cert} is not valid before " + begins.UTC().Format(time.DateTime) + ": set the clock, or" + remedy[1:]},
 		{"key open to the group", goodCert, goodKey, 0o640,
-			"CA key {key} has mode 0640, wider than 0600: chmod 600 it, and replace the pair if others may have read it"},
+			"CA key {key} has mode 0640, which lets other users access it: run chmod 600 on it, and replace the CA if others may have read the key"},
 		{"key open to all", goodCert, goodKey, 0o644,
-			"CA key {key} has mode 0644, wider than 0600: chmod 600 it, and replace the pair if others may have read it"},
+			"CA key {key} has mode 0644, which lets other users access it: run chmod 600 on it, and replace the CA if others may have read the key"},
 	}
 }
 
@@ -142,7 +142,7 @@ func TestBrokenFiles(t *testing.T) {
 			if tt.cert == nil || tt.key == nil {
 				return
 			}
-			want = strings.Replace(want, remedy[2:], "put it right, or name another pair", 1)
+			want = strings.Replace(want, remedy[2:], "correct the file, or name another certificate and key", 1)
 			if _, err := Load(cert, key); err == nil || err.Error() != want {
 				t.Errorf("Load:\n got %v\nwant %s", err, want)
 			}
@@ -158,10 +158,10 @@ func TestUnreadableFiles(t *testing.T) {
 	write(t, cert, caCert(t, key, nil), 0o644)
 	write(t, keyFile, pkcs8(t, key), 0o600)
 	tests := []struct{ name, cert, key, want string }{
-		{"no certificate", missing, keyFile, "CA certificate: open " + missing + ": no such file or directory: make it a file this user can read"},
-		{"no key", cert, missing, "CA key: open " + missing + ": no such file or directory: make it a file this user can read"},
-		{"certificate is a directory", dir, keyFile, "CA certificate: open " + dir + ": not a regular file: make it a file this user can read"},
-		{"key is a directory", cert, dir, "CA key: open " + dir + ": not a regular file: make it a file this user can read"},
+		{"no certificate", missing, keyFile, "CA certificate: open " + missing + ": no such file or directory: make the file readable for this user"},
+		{"no key", cert, missing, "CA key: open " + missing + ": no such file or directory: make the file readable for this user"},
+		{"certificate is a directory", dir, keyFile, "CA certificate: open " + dir + ": not a regular file: make the file readable for this user"},
+		{"key is a directory", cert, dir, "CA key: open " + dir + ": not a regular file: make the file readable for this user"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -57,13 +57,13 @@ type Authority struct {
 // and the handshake's context.
 type hostKey struct{}
 
-var errNoName = errors.New("no name to mint a certificate for")
+var errNoName = errors.New("no host name for a certificate")
 
 // Load reads a CA from a PEM certificate and its private key (RSA, ECDSA or Ed25519; PKCS #8, PKCS #1
 // or SEC 1). The key's mode must be 0600, or 0640 if the key belongs to root and the process does not
 // run as root. Certificates after the first, the CA's own issuers, are sent to clients with it.
 func Load(certFile, keyFile string) (*Authority, error) {
-	p, err := caFiles{cert: certFile, key: keyFile, remedy: "put it right, or name another pair"}.load()
+	p, err := caFiles{cert: certFile, key: keyFile, remedy: "correct the file, or name another certificate and key"}.load()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func newAuthority(p keyPair) (*Authority, error) {
 	// The key is new at each start and never stored: a copied CA alone decrypts no recorded traffic.
 	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make leaf key: %w", err)
+		return nil, fmt.Errorf("generate leaf key: %w", err)
 	}
 	a := &Authority{
 		ca:      p.certs[0],
@@ -130,7 +130,7 @@ func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string, p
 	if err := tc.HandshakeContext(context.WithValue(ctx, hostKey{}, host)); err != nil {
 		a.faults.Add(tunnelName(host, port), err)
 		if faultOf(err) == FaultUntrusted { // the text of err is that of an alert, which says something else for OpenSSL
-			return nil, fmt.Errorf("tls handshake with client: it does not trust the certificate: %w", err)
+			return nil, fmt.Errorf("tls handshake with client: the client does not trust the certificate: %w", err)
 		}
 		return nil, fmt.Errorf("tls handshake with client: %w", err)
 	}
@@ -183,7 +183,7 @@ func (a *Authority) leaf(name string) (*tls.Certificate, error) {
 	}
 	cert, err := a.leaves.get(name, time.Now(), a.sign)
 	if err != nil {
-		return nil, fmt.Errorf("mint certificate for %s: %w", name, err)
+		return nil, fmt.Errorf("make certificate for %s: %w", name, err)
 	}
 	return cert, nil
 }

@@ -167,23 +167,23 @@ func TestRotateRefuses(t *testing.T) {
 	}{
 		{"no directory", func(dir string) { os.Remove(dir) }, "there is no CA yet", ErrNoCA},
 		{"no CA", func(string) {}, "there is no CA yet", ErrNoCA},
-		{"a certificate without a key", func(dir string) { write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode) }, "has lost its key", nil},
+		{"a certificate without a key", func(dir string) { write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode) }, " is missing", nil},
 		{"a CA supplied by the user", func(dir string) {
 			write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode)
 			write(t, filepath.Join(dir, keyName), pkcs8(t, key), keyMode)
-		}, "was not made here", nil},
+		}, "was not created by robotsproxy", nil},
 		{"garbled", func(dir string) {
 			write(t, filepath.Join(dir, certName), []byte("x"), certMode)
 			write(t, filepath.Join(dir, keyName), pkcs8(t, key), keyMode)
-		}, "holds no PEM certificate", nil},
+		}, "contains no PEM certificate", nil},
 		{"previous ones garbled", func(dir string) {
 			mustLoad(t, dir)
 			write(t, filepath.Join(dir, previousName), []byte("x"), certMode)
-		}, "ca-previous.pem holds no PEM certificate", nil},
+		}, "ca-previous.pem contains no PEM certificate", nil},
 		{"ca.next of another user", func(dir string) {
 			mustLoad(t, dir)
 			write(t, filepath.Join(dir, nextName), []byte("x"), keyMode)
-		}, "end the rotation of the CA", nil},
+		}, "complete the rotation of the CA", nil},
 	} {
 		dir := t.TempDir()
 		c.make(dir)
@@ -273,7 +273,7 @@ func TestRotateAsRoot(t *testing.T) {
 	_, _, rotated := Rotate(dir)
 	_, loaded := LoadOrCreate(dir)
 	for what, err := range map[string]error{"rotate": rotated, "load": loaded} {
-		if err == nil || !strings.Contains(err.Error(), "as user 65534 this has to be done") {
+		if err == nil || !strings.Contains(err.Error(), "run the command as user 65534") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -78,7 +78,7 @@ var ErrWouldBlock error = wouldBlock{}
 
 type wouldBlock struct{}
 
-func (wouldBlock) Error() string   { return "nothing has come" }
+func (wouldBlock) Error() string   { return "no data" }
 func (wouldBlock) Timeout() bool   { return true }
 func (wouldBlock) Temporary() bool { return true }
 

@@ -19,8 +19,8 @@ import (
 const maxReplies = 64 << 10
 
 var (
-	errReplyLimit = errors.New("the FTP server says too much")
-	errNotFTP     = errors.New("the server's reply is no FTP")
+	errReplyLimit = errors.New("reply of the FTP server too long")
+	errNotFTP     = errors.New("malformed FTP reply")
 )
 
 // Options are what RoundTrip needs besides the request.

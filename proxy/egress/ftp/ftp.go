@@ -44,10 +44,10 @@ const (
 
 var (
 	// ErrMethod marks a method that FTP has no command for: all but GET and HEAD.
-	ErrMethod = errors.New("no method for FTP")
+	ErrMethod = errors.New("method not supported for FTP")
 
-	errLogin    = errors.New("the FTP server refuses an anonymous login")
-	errTransfer = errors.New("the FTP transfer is not what was announced")
+	errLogin    = errors.New("the FTP server refuses anonymous login")
+	errTransfer = errors.New("incomplete FTP transfer")
 )
 
 // RoundTrip sends one request. Credentials in the request are ignored. What the server
@@ -189,7 +189,7 @@ func (s *session) file() (*http.Response, error) {
 	}
 	if partial && first >= size {
 		header.Set("Content-Range", fmt.Sprintf("bytes */%d", size))
-		return s.text(http.StatusRequestedRangeNotSatisfiable, header, "The file ends before the range that was asked for.\n"), nil
+		return s.text(http.StatusRequestedRangeNotSatisfiable, header, "The file ends before the requested range.\n"), nil
 	}
 	data, err := s.retrieve(name, first)
 	if err != nil && first > 0 && !s.requested && replyCode(err)/100 == 5 {
@@ -268,7 +268,7 @@ func (s *session) redirect(name string, err error) (*http.Response, error) {
 		return nil, err
 	}
 	header := http.Header{"Location": {s.origin.String() + s.path.url()}}
-	return s.text(http.StatusMovedPermanently, header, "This is a directory: its address ends in a slash.\n"), nil
+	return s.text(http.StatusMovedPermanently, header, "This is a directory: its URL must end in a slash.\n"), nil
 }
 
 // replyCode returns the code of the reply that err is, or 0 if err is none.
@@ -402,7 +402,7 @@ func (b *fileBody) Read(p []byte) (n int, err error) {
 		n, err = b.data.Read(p[:min(int64(len(p)), b.left-1)])
 		b.left -= int64(n)
 		if err == io.EOF {
-			err = fmt.Errorf("%w: it ends %d octets early", errTransfer, b.left)
+			err = fmt.Errorf("%w: the file ends %d bytes early", errTransfer, b.left)
 		}
 	default:
 		n, err = b.data.Read(p)
@@ -428,11 +428,11 @@ func (b *fileBody) last(p []byte) (int, error) {
 	got, err := io.ReadFull(b.data, tail[:n+1])
 	switch {
 	case got > n:
-		return 0, fmt.Errorf("%w: it goes on after its end", errTransfer)
+		return 0, fmt.Errorf("%w: the file is longer than announced", errTransfer)
 	case err != io.EOF && err != io.ErrUnexpectedEOF:
 		return 0, err
 	case got < n:
-		return 0, fmt.Errorf("%w: it ends 1 octet early", errTransfer)
+		return 0, fmt.Errorf("%w: the file ends 1 byte early", errTransfer)
 	}
 	if err := b.confirm(); err != io.EOF {
 		return 0, err
@@ -450,9 +450,9 @@ func (b *fileBody) confirm() error {
 	case err == nil || code == codeDone:
 		return io.EOF
 	case code != 0:
-		return fmt.Errorf("%w: the server ends it with code %d", errTransfer, code)
+		return fmt.Errorf("%w: the server ended it with code %d", errTransfer, code)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: the server hangs up", errTransfer)
+		return fmt.Errorf("%w: the server closed the connection", errTransfer)
 	}
 	return err
 }

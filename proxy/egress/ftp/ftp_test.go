@@ -175,7 +175,7 @@ func TestRanges(t *testing.T) {
 			[]string{"SIZE a.txt", "MDTM a.txt", "EPSV", "REST 3", "RETR a.txt"}},
 		{"all of it", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=0-"), 206, map[string]string{"Content-Range": "bytes 0-9/10"}, 10, "0123456789", nil},
 		{"RFC 9110 15.5.17: beyond the end", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=10-"), 416,
-			map[string]string{"Content-Range": "bytes */10"}, 51, "", []string{"SIZE a.txt", "MDTM a.txt"}},
+			map[string]string{"Content-Range": "bytes */10"}, 42, "", []string{"SIZE a.txt", "MDTM a.txt"}},
 		{"RFC 9110 14.2: other ranges may be ignored", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=3-5"), 200, nil, 10, "0123456789", nil},
 		{"the last bytes", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=-3"), 200, nil, 10, "0123456789", nil},
 		{"another unit", &ftptest.Server{}, "", "/a.txt", bytesFrom("lines=3-"), 200, nil, 10, "0123456789", nil},

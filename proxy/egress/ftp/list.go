@@ -107,7 +107,7 @@ var listingPage = template.Must(template.New("listing").Parse(`<!DOCTYPE html>
 {{- end}}
 </table>
 {{- if .Unread}}
-<p>{{.Unread}} more of the server's lines could not be read as entries.</p>
+<p>Lines of the server's listing that could not be parsed: {{.Unread}}.</p>
 {{- end}}
 </body></html>
 `))

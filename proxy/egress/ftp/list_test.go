@@ -55,7 +55,7 @@ func TestListing(t *testing.T) {
 		if got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
-		if !strings.Contains(page, "<td>2024-03-01</td><td>4</td>") || strings.Contains(page, "could not be read") {
+		if !strings.Contains(page, "<td>2024-03-01</td><td>4</td>") || strings.Contains(page, "could not be parsed") {
 			t.Errorf("%s", page)
 		}
 	}
@@ -78,8 +78,8 @@ func TestListingThatIsHardToRead(t *testing.T) {
 	}{
 		{"empty", lines("", "226 done"), 0, "", nil},
 		{"empty, with a sum", lines("total 0\r\n", "226 done"), 0, "", nil},
-		{"another format", lines("+i8388621.48594,m825718503,r,s280,\tdjb.html\r\n", "226 done"), 0, "1 more of the server", nil},
-		{"one odd line", lines(line+"srwxr-xr-x   1 ftp  ftp  0 Mar 01  2024 socket\r\n", "226 done"), 1, "1 more of the server", nil},
+		{"another format", lines("+i8388621.48594,m825718503,r,s280,\tdjb.html\r\n", "226 done"), 0, "could not be parsed: 1", nil},
+		{"one odd line", lines(line+"srwxr-xr-x   1 ftp  ftp  0 Mar 01  2024 socket\r\n", "226 done"), 1, "could not be parsed: 1", nil},
 		{"250 at the end", lines(line, "250 done"), 1, "", nil},
 		{"broken off", lines(line, "426 broken off"), 1, "", errNotFTP},
 		{"broken off at once", lines("", "426 broken off"), -1, "", nil},

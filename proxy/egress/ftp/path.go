@@ -14,7 +14,7 @@ import (
 const maxPath = 2 << 10
 
 // ErrPath marks the path of an ftp URL that the proxy does not request.
-var ErrPath = errors.New("no path that is asked for by FTP")
+var ErrPath = errors.New("path not allowed for FTP")
 
 // A remotePath is a file or a directory, relative to the login directory. It cannot
 // lead above the login directory: the server is asked for the very path that the
@@ -45,7 +45,7 @@ func parsePath(pathQuery string) (remotePath, error) {
 	p := remotePath{dir: code == 'd' || strings.HasSuffix(path, "/")}
 	path, ok := strings.CutPrefix(path, "/")
 	if !ok {
-		return remotePath{}, fmt.Errorf("%w: it does not begin with a slash", ErrPath)
+		return remotePath{}, fmt.Errorf("%w: must begin with a slash", ErrPath)
 	}
 	if path == "" {
 		return p, nil
@@ -54,13 +54,13 @@ func parsePath(pathQuery string) (remotePath, error) {
 	for segment := range strings.SplitSeq(strings.TrimSuffix(path, "/"), "/") {
 		name, err := url.PathUnescape(segment)
 		if err != nil || !isName(name) || len(p.names) == 0 && name[0] == '~' {
-			return remotePath{}, fmt.Errorf("%w: a segment is no plain name", ErrPath)
+			return remotePath{}, fmt.Errorf("%w: a segment is not a plain name", ErrPath)
 		}
 		p.names = append(p.names, name)
 		size += len(name) + len("/")
 	}
 	if size > maxPath {
-		return remotePath{}, fmt.Errorf("%w: it is longer than %d octets", ErrPath, maxPath)
+		return remotePath{}, fmt.Errorf("%w: longer than %d bytes", ErrPath, maxPath)
 	}
 	return p, nil
 }
