@@ -251,7 +251,7 @@ func send(w http.ResponseWriter, contentType, name string, body []byte) error {
 	return nil
 }
 
-var errNowhere = errors.New("the proxy cannot tell at which address it is")
+var errNowhere = errors.New("the address of the proxy is unknown")
 
 // address returns the proxy's address for this client, as host:port: the Host of the request or, if
 // that is none, the local address of the connection.

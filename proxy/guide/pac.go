@@ -39,8 +39,8 @@ func explicitPort(hostport string) int {
 
 // pacScript is JavaScript that the oldest browsers accept. It matches the digits of an address, not
 // the prefix "127.", because 127.evil.example is a host name.
-const pacScript = `// Everything goes through robotsproxy except requests to this machine itself. There is no
-// DIRECT behind it: while the proxy is away, nothing goes past it.
+const pacScript = `// All requests go through robotsproxy, except those to this machine itself. There is no DIRECT
+// as a second choice: if the proxy is unavailable, no request bypasses it.
 function FindProxyForURL(url, host) {
   host = host.toLowerCase();
   if (host == "localhost" || /\.localhost$/.test(host) || host == "::1" || host == "[::1]" ||
