@@ -36,7 +36,7 @@ type explainRequest struct {
 // client is the name of a configured client, or an address.
 func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.opts.Clients(), q.Client) {
-		return policy.Request{}, errors.New("client: not a client of the configuration, and not an address")
+		return policy.Request{}, errors.New("client: must be the name of a configured client or an IP address")
 	}
 	origin, pathQuery, err := explain.ParseURL(q.URL)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	}
 	for name, value := range map[string]string{"user_agent": r.UserAgent, "from": r.From, "dest": r.Dest} {
 		if !httpguts.ValidHeaderFieldValue(value) {
-			return r, fmt.Errorf("%s cannot be sent in a header", name)
+			return r, fmt.Errorf("%s: invalid as the value of a header", name)
 		}
 	}
 	return r, nil
@@ -123,7 +123,7 @@ type waitFailure struct {
 
 var (
 	tooManyWaits = &waitFailure{http.StatusServiceUnavailable, fmt.Sprintf("%d requests already wait for origins. Try again in a moment.", maxOriginWaits)}
-	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site has not sent its robots.txt within %s. The fetch goes on.", originWaitTimeout)}
+	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site did not send its robots.txt within %s. The fetch continues.", originWaitTimeout)}
 )
 
 // waitForOrigin calls f, which may wait for an origin, with a time limit. It returns nil if f

@@ -178,7 +178,7 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	}
 	h, known := s.opts.host(name)
 	if !known {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy knows nothing of %s.", name))
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy has no data about %s.", name))
 		return
 	}
 	if origin := params.get("origin"); origin != "" {
@@ -188,7 +188,7 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 		}
 		h.Origins = slices.DeleteFunc(h.Origins, func(s originState) bool { return s.origin != o })
 		if len(h.Origins) == 0 {
-			writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy knows no robots.txt of %s as an origin of %s.", o, name))
+			writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy has no robots.txt of %s among the origins of %s.", o, name))
 			return
 		}
 	}

@@ -94,21 +94,21 @@ func TestDecisionsAreFiltered(t *testing.T) {
 func TestInvalidQueryParameters(t *testing.T) {
 	f := newFixture(t)
 	for target, want := range map[string]string{
-		"/api/v1/decisions?limit=0":         "limit is not a number from 1 to 1000",
-		"/api/v1/decisions?limit=1001":      "limit is not",
-		"/api/v1/decisions?limit=-1":        "limit is not",
-		"/api/v1/decisions?limit=1e3":       "limit is not",
-		"/api/v1/decisions?after=-1":        "after is not the number of a line",
-		"/api/v1/decisions?decision=maybe":  "decision is not one of allow, block",
+		"/api/v1/decisions?limit=0":         `limit: must be a whole number from 1 to 1000, got "0"`,
+		"/api/v1/decisions?limit=1001":      "limit: must be",
+		"/api/v1/decisions?limit=-1":        "limit: must be",
+		"/api/v1/decisions?limit=1e3":       "limit: must be",
+		"/api/v1/decisions?after=-1":        "after: must be the number of a line",
+		"/api/v1/decisions?decision=maybe":  "decision: must be one of allow, block",
 		"/api/v1/decisions?hots=a":          `Unknown parameter "hots"`,
 		"/api/v1/decisions?host=a&host=b":   "The parameter host occurs more than once",
 		"/api/v1/decisions?q=%zz":           "is malformed",
 		"/api/v1/decisions?a;b":             "is malformed",
-		"/api/v1/decisions/stream?after=x":  "after is not",
+		"/api/v1/decisions/stream?after=x":  "after: must be",
 		"/api/v1/decisions/stream?limit=3":  "Unknown parameter",
-		"/api/v1/series?span=week":          "span is not one of hour, day",
-		"/api/v1/blockers?limit=201":        "limit is not",
-		"/api/v1/hosts?sort=size":           "sort is not one of last",
+		"/api/v1/series?span=week":          "span: must be one of hour, day",
+		"/api/v1/blockers?limit=201":        "limit: must be",
+		"/api/v1/hosts?sort=size":           "sort: must be one of last",
 		"/api/v1/hosts?after=gone.test":     "no longer in the list",
 		"/api/v1/hosts/a%2fb":               "The host is invalid",
 		"/api/v1/hosts/%3Cscript%3E":        "The host is invalid",
@@ -237,7 +237,7 @@ func TestOriginWaitsAreBounded(t *testing.T) {
 		}
 		// The page says that it timed out. It shows no verdict.
 		late := f.do("POST", "/explain", "url=https%3A%2F%2Fa.test%2F", "Content-Type", "application/x-www-form-urlencoded")
-		if page := late.Body.String(); late.Code != http.StatusGatewayTimeout || !strings.Contains(page, "The fetch goes on") || strings.Contains(page, "Disallowed") || strings.Contains(page, "Invalid request") {
+		if page := late.Body.String(); late.Code != http.StatusGatewayTimeout || !strings.Contains(page, "The fetch continues") || strings.Contains(page, "Disallowed") || strings.Contains(page, "Invalid request") {
 			t.Errorf("%d:\n%s", late.Code, page)
 		}
 		f.cacheRobots(t, "https://a.test", "")
@@ -379,21 +379,21 @@ func TestEndpointsRejectUnknownInput(t *testing.T) {
 		says                 string
 	}{
 		{"POST", "/api/v1/reload", `{"x":1}`, 400, `unknown field \"x\"`},
-		{"POST", "/api/v1/reload", `{}{}`, 400, "behind the object"},
-		{"POST", "/api/v1/reload", `[]`, 400, "not a JSON object"},
+		{"POST", "/api/v1/reload", `{}{}`, 400, "after the object"},
+		{"POST", "/api/v1/reload", `[]`, 400, "not the JSON object"},
 		{"POST", "/api/v1/reload", `{"x":"` + strings.Repeat("x", maxBody) + `"}`, 413, "longer than"},
 		{"POST", "/api/v1/reload?x=1", "", 400, `Unknown parameter \"x\". Allowed parameters: none.`},
 		{"GET", "/api/v1/ca.pem?x=1", "", 400, "Allowed parameters: none."},
-		{"POST", "/api/v1/purge", "{}", 400, "origin is required"},
-		{"POST", "/api/v1/refetch", "{}", 400, "origin is required"},
-		{"POST", "/api/v1/purge", "", 400, "it is empty"},
-		{"POST", "/api/v1/purge", `{"origin"`, 400, "it ends before the object does"},
+		{"POST", "/api/v1/purge", "{}", 400, "origin: required"},
+		{"POST", "/api/v1/refetch", "{}", 400, "origin: required"},
+		{"POST", "/api/v1/purge", "", 400, "empty body"},
+		{"POST", "/api/v1/purge", `{"origin"`, 400, "incomplete object"},
 		{"GET", "/api/v1/purge", "", 405, "Use the method POST."},
 		{"POST", "/api/v1/hosts", "", 405, "Use the method GET or HEAD."},
 		{"GET", "/api/v1/hosts/a.test?origin=junk", "", 400, "origin"},
-		{"GET", "/api/v1/hosts/a.test?origin=https://a.test:8443", "", 404, "The proxy knows no robots.txt of https://a.test:8443"},
-		{"GET", "/api/v1/hosts/a.test?origin=https://b.test", "", 404, "as an origin of a.test"},
-		{"POST", "/api/v1/explain", `{"url":"https://a.test/","client":"nobody"}`, 400, "client: not a client of the configuration, and not an address"},
+		{"GET", "/api/v1/hosts/a.test?origin=https://a.test:8443", "", 404, "The proxy has no robots.txt of https://a.test:8443"},
+		{"GET", "/api/v1/hosts/a.test?origin=https://b.test", "", 404, "among the origins of a.test"},
+		{"POST", "/api/v1/explain", `{"url":"https://a.test/","client":"nobody"}`, 400, "client: must be the name of a configured client or an IP address"},
 	} {
 		w := f.do(c.method, c.target, c.body)
 		if decode[problemDetails](t, w, c.status); !strings.Contains(w.Body.String(), c.says) {

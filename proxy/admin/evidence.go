@@ -33,7 +33,7 @@ type Anchor struct {
 	Last  time.Time // when the newest anchor was written there; zero: none was
 }
 
-var errShutdown = errors.New("the proxy shuts down")
+var errShutdown = errors.New("the proxy is shutting down")
 
 // A chainCheck verifies the audit in the background, once at a time.
 type chainCheck struct {

@@ -105,7 +105,7 @@ func (p *queryParams) intUpTo(name string, defaultValue, limit int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > limit {
-		p.setError(name, fmt.Sprintf("a number from 1 to %d", limit))
+		p.setError(name, fmt.Sprintf("a whole number from 1 to %d", limit))
 	}
 	return n
 }
@@ -137,7 +137,7 @@ func (p *queryParams) oneOf(name string, words ...string) string {
 
 func (p *queryParams) setError(name, what string) {
 	if p.err == nil {
-		p.err = fmt.Errorf("%s is not %s", name, what)
+		p.err = fmt.Errorf("%s: must be %s, got %q", name, what, clipInput(p.get(name)))
 	}
 }
 
@@ -168,19 +168,19 @@ func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 		if _, err = dec.Token(); errors.Is(err, io.EOF) {
 			return true
 		}
-		err = errors.New("something stands behind the object")
+		err = errors.New("unexpected text after the object")
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		err = errors.New("it is empty")
+		err = errors.New("empty body")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		err = errors.New("it ends before the object does")
+		err = errors.New("incomplete object")
 	}
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", maxBody))
 		return false
 	}
-	writeProblem(w, http.StatusBadRequest, "The body is not a JSON object of this endpoint.", clipInput(err.Error()))
+	writeProblem(w, http.StatusBadRequest, "The body is not the JSON object that this endpoint expects.", clipInput(err.Error()))
 	return false
 }
 
@@ -218,11 +218,11 @@ func formatTime(t time.Time) string {
 // parseOrigin parses scheme://host or scheme://host:port.
 func parseOrigin(text string) (robots.Origin, error) {
 	if text == "" {
-		return robots.Origin{}, errors.New("origin is required, as in https://example.com")
+		return robots.Origin{}, errors.New("origin: required (example: https://example.com)")
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return robots.Origin{}, errors.New("origin is not as in https://example.com or http://example.com:8080")
+		return robots.Origin{}, errors.New("origin: must be a scheme, a host and an optional port (example: http://example.com:8080)")
 	}
 	o, err := robots.ParseOrigin(u.Scheme, u.Host)
 	if err != nil {

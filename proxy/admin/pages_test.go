@@ -564,7 +564,7 @@ func TestExplainLinkOfDecision(t *testing.T) {
 	pseudonym := audit.Pseudonym([]byte("key"))("a")
 	w.inspectResponse(t, w.do(t, "POST", "/explain?client="+pseudonym+"&url=https%3A%2F%2Fwww.example.org%2F", url.Values{}), http.StatusOK)
 	doc = w.inspectResponse(t, w.do(t, "POST", "/explain?client=nobody&url=https%3A%2F%2Fwww.example.org%2F", url.Values{}), http.StatusBadRequest)
-	if got := textOf(findOne(t, doc, "id", "wrong")); !strings.Contains(got, "client: not a client of the configuration") {
+	if got := textOf(findOne(t, doc, "id", "wrong")); !strings.Contains(got, "client: must be the name of a configured client") {
 		t.Errorf("%q", got)
 	}
 }

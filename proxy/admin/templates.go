@@ -69,7 +69,7 @@ func must(err error) {
 func (u *uiFiles) assetURL(name string) string {
 	a, ok := u.assets[name]
 	if !ok {
-		panic("no asset is called " + name) // a mistake in a template
+		panic("no asset is named " + name) // a mistake in a template
 	}
 	return "/static/" + name + "?v=" + a.version
 }

@@ -237,7 +237,7 @@
 			tally();
 		});
 		own.onerror = () => {
-			note('Connection lost; connecting again');
+			note('Connection lost, reconnecting');
 			if (own.readyState === EventSource.CLOSED && own === source) setTimeout(() => { if (own === source) connect(); }, 5000);
 		};
 	};
@@ -263,7 +263,7 @@
 			at('live').dataset.newest = found.getElementById('live').dataset.newest;
 			connect();
 		} catch (e) {
-			if (e.name !== 'AbortError') note('No answer from the proxy');
+			if (e.name !== 'AbortError') note('No response from the proxy');
 		}
 	};
 	let typed = 0;
