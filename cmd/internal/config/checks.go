@@ -92,7 +92,7 @@ var rules = []rule{
 	{[]string{"admin.listen", "listen"}, func(c Config) string {
 		_, port, _ := net.SplitHostPort(c.Listen)
 		if c.Admin.Listen == c.Listen && port != "0" {
-			return fmt.Sprintf("%q is the address of listen as well", c.Listen)
+			return fmt.Sprintf("must differ from listen, got %q for both", c.Listen)
 		}
 		return ""
 	}},
@@ -100,19 +100,19 @@ var rules = []rule{
 		if c.Admin.Listen == "" || loopback(c.Admin.Listen) || c.Admin.Token != "" {
 			return ""
 		}
-		return fmt.Sprintf("%q is not loopback, so that others could change and see what the proxy does: admin.token has to say who may", c.Admin.Listen)
+		return fmt.Sprintf("%q is not a loopback address, so other machines could control the proxy: set admin.token", c.Admin.Listen)
 	}},
 	{[]string{"robots.min_age", "robots.max_age"}, func(c Config) string {
 		if c.Robots.MinAge <= c.Robots.MaxAge {
 			return ""
 		}
-		return fmt.Sprintf("%s is more than robots.max_age, %s", writeDuration(c.Robots.MinAge), writeDuration(c.Robots.MaxAge))
+		return fmt.Sprintf("must be at most robots.max_age (%s), got %s", writeDuration(c.Robots.MaxAge), writeDuration(c.Robots.MinAge))
 	}},
 	{[]string{"store.replicas", "store.redis"}, func(c Config) string {
 		if c.Store.Replicas == 1 || c.Store.Redis != "" {
 			return ""
 		}
-		return fmt.Sprintf("%d replicas keep to one pace only by way of a server that they share: store.redis has to name it", c.Store.Replicas)
+		return fmt.Sprintf("%d replicas need a shared store: set store.redis", c.Store.Replicas)
 	}},
 	{[]string{"hosts"}, func(c Config) string {
 		for i, host := range c.Hosts {
@@ -123,7 +123,7 @@ var rules = []rule{
 				return b.Until.IsZero() && (b.Match == "*" || strings.EqualFold(b.Match, host.Match))
 			})
 			if before >= 0 {
-				return fmt.Sprintf("entry %d never counts: entry %d fits the same hosts before it", i+1, before+1)
+				return fmt.Sprintf("entry %d never applies: entry %d before it matches the same hosts", i+1, before+1)
 			}
 		}
 		return ""
@@ -135,7 +135,7 @@ var rules = []rule{
 				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
 			}
 			if at, twice := first[client.Name]; twice {
-				return fmt.Sprintf("entries %d and %d are both called %q", at+1, i+1, client.Name)
+				return fmt.Sprintf("entries %d and %d have the same name: %q", at+1, i+1, client.Name)
 			}
 			first[client.Name] = i
 		}
@@ -145,29 +145,29 @@ var rules = []rule{
 		if c.Audit.Anchor.File == "" && c.Audit.Anchor.TSA == "" || c.Audit.Sync != "none" && c.Audit.File != "-" {
 			return ""
 		}
-		return "an anchor is of a record that is known to be on the disk, which is never known with audit.sync: none, nor with audit.file: \"-\""
+		return "an anchor needs records on the disk: audit.sync must not be none, and audit.file must not be \"-\""
 	}},
-	half("tls.ca_cert", "tls.ca_key", "a CA", func(c Config) (string, string) { return c.TLS.CACert, c.TLS.CAKey }),
-	half("tls.ca_key", "tls.ca_cert", "a CA", func(c Config) (string, string) { return c.TLS.CAKey, c.TLS.CACert }),
-	half("listen_tls.cert", "listen_tls.key", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Cert, c.ListenTLS.Key }),
-	half("listen_tls.key", "listen_tls.cert", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Key, c.ListenTLS.Cert }),
+	half("tls.ca_cert", "tls.ca_key", func(c Config) (string, string) { return c.TLS.CACert, c.TLS.CAKey }),
+	half("tls.ca_key", "tls.ca_cert", func(c Config) (string, string) { return c.TLS.CAKey, c.TLS.CACert }),
+	half("listen_tls.cert", "listen_tls.key", func(c Config) (string, string) { return c.ListenTLS.Cert, c.ListenTLS.Key }),
+	half("listen_tls.key", "listen_tls.cert", func(c Config) (string, string) { return c.ListenTLS.Key, c.ListenTLS.Cert }),
 }
 
 // forClients returns the rule that says who may use a listener for clients.
 func forClients(key string, address func(Config) string) rule {
 	return rule{[]string{key, "open", "clients"}, func(c Config) string {
 		if at := address(c); at != "" && !c.Open && len(c.Clients) == 0 && !loopback(at) {
-			return fmt.Sprintf("%q is not loopback, so that others could use the proxy: say who may with clients, or open: true", at)
+			return fmt.Sprintf("%q is not a loopback address, so other machines could use the proxy: add entries to clients, or set open: true", at)
 		}
 		return ""
 	}}
 }
 
 // half returns the rule that key is not given without other.
-func half(key, other, of string, values func(Config) (string, string)) rule {
+func half(key, other string, values func(Config) (string, string)) rule {
 	return rule{[]string{key, other}, func(c Config) string {
 		if given, needed := values(c); given != "" && needed == "" {
-			return "half " + of + ": " + other + " is missing"
+			return other + " is missing: set both or neither"
 		}
 		return ""
 	}}

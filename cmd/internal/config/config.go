@@ -99,5 +99,5 @@ func (c Config) State(getenv func(string) string) (string, error) {
 	if home := getenv("HOME"); home != "" {
 		return filepath.Abs(filepath.Join(home, ".local", "state", "robotsproxy"))
 	}
-	return "", errors.New("no place for the state: neither XDG_STATE_HOME nor HOME is set (name one with state_dir or --state)")
+	return "", errors.New("no state directory: neither XDG_STATE_HOME nor HOME is set (use state_dir or --state)")
 }

@@ -232,7 +232,7 @@ func TestCheck(t *testing.T) {
 		`identity.user_agent: must be the value of a header`,
 		`pace.burst: must be between 1 and 1048576, got 0`,
 		`egress.ports: must be a list of at least one item, got []`,
-		`listen: "0.0.0.0:80" is not loopback, so that others could use the proxy: say who may with clients, or open: true`,
+		`listen: "0.0.0.0:80" is not a loopback address, so other machines could use the proxy: add entries to clients, or set open: true`,
 	}
 	lines := strings.Split(c.Check().Error(), "\n")
 	if len(lines) != len(want) {
@@ -263,7 +263,7 @@ func TestCeilings(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, want string
 	}{
-		"a file over 1 MiB":    {strings.Repeat("#", MaxBytes+1), "big: more than 1024 KiB: not a configuration"},
+		"a file over 1 MiB":    {strings.Repeat("#", MaxBytes+1), "big: must be at most 1024 KiB"},
 		"a thousand problems":  {strings.Repeat("x: 1\n", 1000), "and 980 more"},
 		"nesting without end":  {strings.Repeat("[", 100_000), "not YAML"},
 		"a value without end":  {"mode: " + strings.Repeat("x", 100_000) + "\n", "x…\""},
@@ -294,7 +294,7 @@ func TestLoadErrors(t *testing.T) {
 	if err := os.WriteFile(endless, make([]byte, 2*MaxBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(endless); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := Load(endless); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Error(err)
 	}
 }

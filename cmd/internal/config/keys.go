@@ -239,7 +239,7 @@ func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
 		return false
 	}
 	if n.Kind != yaml.SequenceNode {
-		report(n, "a list belongs here, not "+shapeOf(n)+" (example: ["+k.kind().example+"])")
+		report(n, "must be a list (example: ["+k.kind().example+"]), got "+shapeOf(n))
 		return false
 	}
 	list, ok := reflect.MakeSlice(k.value.Type(), 0, len(n.Content)), true
@@ -274,7 +274,7 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 		return nil, k.shown(cut(printable(n.Value))) + " is not text: put the value in quotes"
 	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
 		if _, ok := k.read(n.Value); ok {
-			return nil, quoted(n.Value) + " in quotes is text, not " + k.what
+			return nil, quoted(n.Value) + " in quotes is text: must be " + k.what + " without quotes"
 		}
 	}
 	shown := quoted(n.Value)
@@ -287,7 +287,7 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 // aliased refuses YAML's anchors and aliases: no key needs them, and nested aliases grow exponentially.
 func aliased(n *yaml.Node) string {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return "YAML's anchors and aliases (&, *) are not taken here; a value with * wants quotes"
+		return "YAML anchors and aliases (&, *) are not allowed; put a value that begins with * in quotes"
 	}
 	return ""
 }

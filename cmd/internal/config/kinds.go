@@ -88,9 +88,9 @@ var kinds = map[string]kind{
 	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText},
 	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
-	"name":            {what: "a name of letters, digits, blanks and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
-	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 gives it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
-	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "what openssl rand -hex 24 prints", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText},
+	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
+	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
+	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "the output of openssl rand -hex 24", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText},
 	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText},
 	"email":           {what: "an e-mail address", example: "bot@foo.example", text: true, read: textThat(emptyOr(isEmail)), write: asText},
 	"header":          {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
@@ -183,7 +183,7 @@ func readSize(s string) (any, bool) {
 // thousands is the hint for units of thousands.
 func thousands(s string) string {
 	if t, ok := strings.CutSuffix(s, "B"); ok && !strings.HasSuffix(t, "i") {
-		return "is in no unit that is known: TiB, GiB, MiB, KiB, B"
+		return "has an unknown unit: use TiB, GiB, MiB, KiB or B"
 	}
 	return ""
 }
@@ -225,10 +225,10 @@ func readPrefix(s string) (any, bool) {
 // hostBits is the hint for a network with host bits, which may mean the network or the host.
 func hostBits(s string) string {
 	if a, err := netip.ParseAddr(s); err == nil {
-		return "is one address: as a network it is " + netip.PrefixFrom(a, a.BitLen()).String()
+		return "is an address, not a network: use " + netip.PrefixFrom(a, a.BitLen()).String()
 	}
 	if p, err := netip.ParsePrefix(s); err == nil && p != p.Masked() {
-		return "has bits set after the first " + strconv.Itoa(p.Bits()) + " (the network is " + p.Masked().String() + ")"
+		return "has bits set beyond its prefix length: use " + p.Masked().String()
 	}
 	return ""
 }
@@ -273,15 +273,15 @@ func notParent(s string) string {
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
 	switch {
 	case !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme):
-		return "begins with none of http://, https:// and socks5://"
+		return "must begin with http://, https:// or socks5://"
 	case !isHost(u.Hostname()):
-		return "names no host"
+		return "has no host"
 	case err != nil || port == 0:
-		return "has a port that is none"
+		return "has an invalid port"
 	case u.User != nil && u.User.Username() == "":
-		return "has a password, but no user"
+		return "has a password but no user name"
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return "has more behind the host than a port"
+		return "must end after the host and the port"
 	}
 	return ""
 }
@@ -371,14 +371,14 @@ func isBcrypt(s string) bool { return bcryptHash.MatchString(s) && notQuiteBcryp
 // out of range.
 func notQuiteBcrypt(s string) string {
 	if _, hash, named := strings.Cut(s, ":"); named && bcryptHash.MatchString(hash) {
-		return "begins with a name: the hash alone, behind the colon, belongs here"
+		return "begins with a name: use only the hash after the colon"
 	}
 	m := bcryptHash.FindStringSubmatch(s)
 	if m == nil {
 		return ""
 	}
 	if cost, err := strconv.Atoi(m[2]); err != nil || cost < minCost || cost > maxCost {
-		return "has the cost " + m[2] + ", which is not between " + strconv.Itoa(minCost) + " and " + strconv.Itoa(maxCost)
+		return "has the cost " + m[2] + ": must be between " + strconv.Itoa(minCost) + " and " + strconv.Itoa(maxCost)
 	}
 	return ""
 }
@@ -455,22 +455,22 @@ func isRedis(s string) bool { return notRedis(s) == "" }
 func notRedis(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "is not a URL (example: redis://:password@redis.example:6379/0; in a password %40 stands for @, %2F for / and so on)"
+		return "is not a URL (example: redis://:password@redis.example:6379/0; write %40 for @ and %2F for / in a password)"
 	}
 	if _, has := u.User.Password(); u.User != nil && !has {
-		return "has a user, but no password (a password alone stands behind a colon: redis://:password@redis.example)"
+		return "has a user name but no password (a password without a user name follows a colon: redis://:password@redis.example)"
 	}
 	switch u.Scheme {
 	case "unix":
 		if u.Host != "" || len(u.Path) < 2 {
-			return "names no socket (example: unix:///run/redis/redis.sock)"
+			return "has no path of a socket (example: unix:///run/redis/redis.sock)"
 		}
 	case "redis", "rediss":
 		if why := notServer(u); why != "" {
 			return why
 		}
 	default:
-		return "begins with none of redis://, rediss:// and unix://"
+		return "must begin with redis://, rediss:// or unix://"
 	}
 	return notParameters(u)
 }
@@ -480,11 +480,11 @@ func notServer(u *url.URL) string {
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "6379"), 10, 16)
 	switch {
 	case !isHost(u.Hostname()):
-		return "names no host"
+		return "has no host"
 	case err != nil || port == 0:
-		return "has a port that is none"
+		return "has an invalid port"
 	case strings.Trim(u.Path, "/") != "" && !isDatabase(strings.Trim(u.Path, "/")):
-		return "has more behind the host than the number of a database"
+		return "must end after the host and the database number"
 	}
 	return ""
 }
@@ -501,26 +501,26 @@ func isDatabase(s string) bool {
 func notParameters(u *url.URL) string {
 	asked, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.Fragment != "" {
-		return "cannot be read behind the ?"
+		return "has malformed parameters after the ?"
 	}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		switch values := asked[name]; {
 		case !slices.Contains(redisParameters, name):
-			return "has something behind the ? that is none of " + strings.Join(redisParameters, ", ")
+			return "has an unknown parameter after the ?: use " + strings.Join(redisParameters, ", ")
 		case slices.Contains(sentinelParameters, name) && !asked.Has("master_name"):
-			return "has " + name + " behind the ?, which is for Sentinels: master_name is missing"
+			return "has the parameter " + name + ", which is for Sentinel, but no master_name"
 		case len(values) > 1 && name != "addr":
-			return "has " + name + " behind the ? more than once"
+			return "has the parameter " + name + " more than once"
 		case slices.Contains(values, ""):
-			return "has an empty " + name + " behind the ?"
+			return "has an empty parameter " + name
 		case name == "db" && !isDatabase(values[0]):
-			return "has a db behind the ? that is not the number of a database"
+			return "has a parameter db that is not a database number"
 		case name == "addr" && slices.ContainsFunc(values, func(a string) bool { return !isServer(a) }):
-			return "has an addr behind the ? that is not the host:port of a Sentinel"
+			return "has a parameter addr that is not the host:port of a Sentinel"
 		}
 	}
 	if u.Scheme == "unix" && asked.Has("master_name") {
-		return "has a master_name behind the ?, and Sentinels are not asked through a socket"
+		return "has the parameter master_name, which is not possible with unix://"
 	}
 	return ""
 }

@@ -61,7 +61,7 @@ func (r *reader) err(name string) error {
 // document returns the root of the one document in b; nil if b is empty or has a problem.
 func (r *reader) document(b []byte) *yaml.Node {
 	if len(b) > MaxBytes {
-		r.problem(0, "", fmt.Sprintf("more than %d KiB: not a configuration", MaxBytes>>10))
+		r.problem(0, "", fmt.Sprintf("must be at most %d KiB", MaxBytes>>10))
 		return nil
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(b))
@@ -71,7 +71,7 @@ func (r *reader) document(b []byte) *yaml.Node {
 		return nil
 	}
 	if err := dec.Decode(&second); err == nil {
-		r.problem(second.Line, "", "a second document (---): a configuration is one")
+		r.problem(second.Line, "", "must be one YAML document, found a second one (---)")
 		return nil
 	} else if !errors.Is(err, io.EOF) {
 		r.syntax(err, b)
@@ -87,8 +87,8 @@ var (
 
 // syntaxHints name the usual causes of yaml's most frequent messages.
 var syntaxHints = map[string]string{
-	"did not find expected alphabetic or numeric character": "a value that begins with * or & wants quotes",
-	"found character that cannot start any token":           "lines are set in with blanks, not tabs; a value that begins with @, ` or % wants quotes",
+	"did not find expected alphabetic or numeric character": "put a value that begins with * or & in quotes",
+	"found character that cannot start any token":           "indent lines with spaces, not tabs; put a value that begins with @, ` or % in quotes",
 }
 
 // syntax reports an error of the YAML reader. An empty file is not an error.
@@ -103,7 +103,7 @@ func (r *reader) syntax(err error, file []byte) {
 	}
 	if m := unknownAnchor.FindStringSubmatch(text); m != nil { // as in tunnel: [*.example.com]; yaml names no line
 		before, _, _ := bytes.Cut(file, []byte("*"+m[1]))
-		r.problem(1+bytes.Count(before, []byte("\n")), "", "a value with * wants quotes: "+quoted("*"+m[1]))
+		r.problem(1+bytes.Count(before, []byte("\n")), "", "put a value that begins with * in quotes: "+quoted("*"+m[1]))
 		return
 	}
 	if hint, ok := syntaxHints[text]; ok {
@@ -122,7 +122,7 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		r.problem(n.Line, path, "keys and their values belong here, not "+shapeOf(n))
+		r.problem(n.Line, path, "must be keys with values, got "+shapeOf(n))
 		return
 	}
 	known := fields(section, path)
@@ -137,7 +137,7 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 		}
 		k := known[at]
 		if first, twice := r.lines[k.path]; twice {
-			r.problem(name.Line, k.path, fmt.Sprintf("given twice, first on line %d", first))
+			r.problem(name.Line, k.path, fmt.Sprintf("duplicate key, first used on line %d", first))
 			continue
 		}
 		r.lines[k.path] = name.Line
@@ -166,11 +166,11 @@ func (r *reader) entries(n *yaml.Node, k key) {
 		return
 	}
 	if n.Kind != yaml.SequenceNode {
-		r.problem(n.Line, k.path, "a list of entries belongs here, each begun with a dash, not "+shapeOf(n))
+		r.problem(n.Line, k.path, "must be a list of entries that begin with a dash, got "+shapeOf(n))
 		return
 	}
 	if len(n.Content) > maxEntries {
-		r.problem(n.Line, k.path, fmt.Sprintf("%d entries: at most %d are taken", len(n.Content), maxEntries))
+		r.problem(n.Line, k.path, fmt.Sprintf("must have at most %d entries, got %d", maxEntries, len(n.Content)))
 		return
 	}
 	if len(n.Content) == 0 {
@@ -218,7 +218,7 @@ const MaxBytes = 1 << 20
 // unknown reports a key that is not in the table, and suggests the one that was probably meant.
 func (r *reader) unknown(name *yaml.Node, section string, known []key) {
 	if name.Kind != yaml.ScalarNode {
-		r.problem(name.Line, section, "a key is one word, not "+shapeOf(name))
+		r.problem(name.Line, section, "a key must be one word, got "+shapeOf(name))
 		return
 	}
 	path := join(section, cut(printable(name.Value)))
@@ -226,7 +226,7 @@ func (r *reader) unknown(name *yaml.Node, section string, known []key) {
 	if meant := nearest(name.Value, known); meant != "" {
 		why += " (did you mean " + meant + "?)"
 	} else {
-		why += " (known here: " + strings.Join(names(known), ", ") + ")"
+		why += " (allowed: " + strings.Join(names(known), ", ") + ")"
 	}
 	r.problem(name.Line, path, why)
 }

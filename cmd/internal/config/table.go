@@ -22,7 +22,7 @@ type Config struct {
 	Hosts             []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
 	Clients           []Client      `key:"clients" doc:"Who may use the proxy. The first entry that fits the client applies. An empty list means every client that reaches the listener."`
 	TLS               TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
-	Egress            Egress        `key:"egress" doc:"Where requests may go, and by which way."`
+	Egress            Egress        `key:"egress" doc:"Where requests may go, and through which proxy."`
 	Audit             Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
 	Store             Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
 	Admin             Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
@@ -46,13 +46,13 @@ type Limits struct {
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
-	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"The interpretation of robots.txt: RFC 9309 with Crawl-delay and common misspellings (standard), the RFC to the letter (rfc9309), what Google documents or documented in those years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc)."`
+	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"The interpretation of robots.txt: RFC 9309 with Crawl-delay and common misspellings (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc)."`
 	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"The User-Agent header of robots.txt fetches. proxy sends robotsproxy/VERSION, or identity.user_agent, and caches one file for all clients. client sends the client's product token and caches one file for each token. auto means proxy under serve, and client under run and check."`
 	Readings         string        `key:"readings" default:"" oneof:"all literal" zero:"means all, but literal under the dialects rfc9309 and google*" doc:"Which forms of a path are judged. all also judges the forms that many servers read: slashes merged and decoded, ;parameters removed. literal judges the path as it was sent and without dot segments."`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"How long a cached robots.txt is used before the proxy fetches it again. A Cache-Control header of the site can shorten it, down to min_age."`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"positive" doc:"The minimum time between two fetches of the same robots.txt. A changed robots.txt takes effect at the earliest after this time, whatever max-age the site sends."`
 	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"The timeout of one robots.txt fetch, with its redirects. Time in a host's queue does not count."`
-	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"The longest Crawl-delay that the proxy follows as it stands. over_max says what happens to a longer one."`
+	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"The longest Crawl-delay that the proxy follows unchanged. over_max says what happens to a longer one."`
 	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"What happens if a Crawl-delay is longer than max_crawl_delay. clamp waits max_crawl_delay, honor waits as long as the site asks, refuse refuses the request."`
 	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"How long the proxy waits before it fetches a robots.txt again that could not be fetched. The time doubles with each failure, up to 30m."`
 }
@@ -72,7 +72,7 @@ type Pace struct {
 	MaxConcurrent     int     `key:"max_concurrent" default:"2" check:"count" unit:"requests" doc:"The maximum number of requests in flight to one host."`
 	Per               string  `key:"per" default:"host" oneof:"host domain address" doc:"What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all hosts at one IP address (address)."`
 	MaxWait           Wait    `key:"max_wait" default:"auto" doc:"The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the proxy answers 429 with Retry-After at once. auto means 60s under serve, and as long as the client stays under run."`
-	MaxQueue          int     `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. Beyond that, the proxy answers 429 to the last request of the client that has most of them."`
+	MaxQueue          int     `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. If another request arrives, the proxy answers 429 to the last request of the client that has the most waiting."`
 	BackOff           bool    `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy pauses a host that answers 429 or 503, for its Retry-After or for 60s and longer."`
 	Adaptive          bool    `key:"adaptive" default:"true" zero:"means that the time of responses does not count" doc:"Whether slow responses of a host lower its rate."`
 }
@@ -91,9 +91,9 @@ type Host struct {
 func (h Host) invalid() (keys []string, why string) {
 	switch {
 	case h.Match == "":
-		return []string{"match"}, "missing"
+		return []string{"match"}, "required"
 	case h.Robots != "enforce" && h.Reason == "":
-		return []string{"reason", "robots"}, "missing: robots: " + h.Robots + " needs one"
+		return []string{"reason", "robots"}, "required with robots: " + h.Robots
 	}
 	return nil, ""
 }
@@ -122,9 +122,9 @@ type Client struct {
 func (c Client) invalid() (keys []string, why string) {
 	switch {
 	case c.Name == "":
-		return []string{"name"}, "missing"
+		return []string{"name"}, "required"
 	case len(c.Networks) == 0 && c.PasswordHash == "":
-		return []string{"networks", "password_hash"}, "missing, and so is password_hash: everybody could be this client"
+		return []string{"networks", "password_hash"}, "required unless password_hash is set: otherwise every client matches the entry"
 	}
 	return nil, ""
 }
