@@ -18,39 +18,39 @@ type clientStats struct {
 // newClientsCollector exports connections, tunnels and certificates.
 func newClientsCollector(handler func() proxy.Stats, authority func() mitm.Stats) prometheus.Collector {
 	c := &statsCollector[clientStats]{stats: func() clientStats { return clientStats{handler(), authority()} }}
-	c.gauge("inflight_requests", "Requests of clients that are being answered or wait for it; tunnels passed unopened and upgraded connections count as long as they last.",
+	c.gauge("inflight_requests", "Requests of clients in progress, waiting ones included. Passed-through tunnels and upgraded connections count until they end.",
 		func(s clientStats) float64 { return float64(s.Requests.Open) })
-	c.gauge("client_connections", "Open connections of clients to the proxy's own port, those with tunnels included.",
+	c.gauge("client_connections", "Open connections of clients to the proxy's port, including those with tunnels.",
 		func(s clientStats) float64 { return float64(s.Conns.Open) })
-	c.gauge("client_connections_limit", "As many connections of clients may be open (limits.connections); further ones wait in the system's queue.",
+	c.gauge("client_connections_limit", "Maximum number of open client connections (limits.connections). Further ones wait in the system's queue.",
 		func(s clientStats) float64 { return float64(s.MaxConns) })
-	c.counter("client_connections_accepted_total", "Connections of clients taken.",
+	c.counter("client_connections_accepted_total", "Client connections accepted.",
 		func(s clientStats) uint64 { return s.Conns.Total })
-	counters(c, "client_connections_refused_total", "Connections over a client's most (limits.connections_per_client): answered with 429, or, of many more, closed without a word.", "how",
+	counters(c, "client_connections_refused_total", "Connections beyond limits.connections_per_client: answered with 429, or closed without a response if there are many more.", "how",
 		func(s clientStats) map[string]uint64 {
 			return map[string]uint64{"answered": s.Answered, "closed": s.Closed}
 		})
-	c.counter("client_accept_errors_total", "Tries to take a connection that the system failed, as where the process may open no more files.",
+	c.counter("client_accept_errors_total", "Accept calls that failed, for example because the process cannot open more files.",
 		func(s clientStats) uint64 { return s.Failed })
-	c.add(prometheus.CounterValue, "client_tls_failures_total", "TLS handshakes with clients that failed: of opened tunnels (where=tunnel) and at the proxy's own port (listen_tls); untrusted: the client said that it does not take the certificate, most likely because the CA is unknown to it.",
+	c.add(prometheus.CounterValue, "client_tls_failures_total", "TLS handshakes with clients that failed, in intercepted tunnels (where=tunnel) and at the proxy's port (listen_tls). untrusted: the client rejected the certificate, probably because it does not trust the CA.",
 		[]string{"where", "cause"}, tlsFailures)
-	c.add(prometheus.GaugeValue, "tunnels", "Open tunnels: intercepted, or passed unopened.", []string{"kind"},
+	c.add(prometheus.GaugeValue, "tunnels", "Open tunnels: intercepted, or passed through (unopened).", []string{"kind"},
 		func(s clientStats) []sample {
 			return tunnels(float64(s.Intercepted.Open), float64(s.PassedThrough.Open))
 		})
-	c.add(prometheus.CounterValue, "tunnels_opened_total", "Tunnels made: intercepted, or passed unopened.", []string{"kind"},
+	c.add(prometheus.CounterValue, "tunnels_opened_total", "Tunnels established: intercepted, or passed through (unopened).", []string{"kind"},
 		func(s clientStats) []sample {
 			return tunnels(float64(s.Intercepted.Total), float64(s.PassedThrough.Total))
 		})
-	c.counter("tunnels_unused_total", "Intercepted tunnels that ended without a request: those whose handshake failed, and those whose client hung up after it, as some do that do not trust the CA.",
+	c.counter("tunnels_unused_total", "Intercepted tunnels that ended without a request: the handshake failed, or the client disconnected after it, as some clients do that do not trust the CA.",
 		func(s clientStats) uint64 { return s.Unused })
-	c.gauge("upgraded_connections", "Open connections of clients that changed protocols, as to WebSocket.",
+	c.gauge("upgraded_connections", "Open client connections that switched protocols, for example to WebSocket.",
 		func(s clientStats) float64 { return float64(s.Upgraded.Open) })
-	c.gauge("leaf_certificates", "Certificates for intercepted hosts held in memory.",
+	c.gauge("leaf_certificates", "Certificates for intercepted hosts in memory.",
 		func(s clientStats) float64 { return float64(s.authority.Leaves) })
 	c.counter("leaf_certificates_minted_total", "Certificates made for intercepted hosts.",
 		func(s clientStats) uint64 { return s.authority.Minted })
-	c.gauge("ca_not_after_timestamp_seconds", "When the certificate of the CA expires, in seconds since 1970.",
+	c.gauge("ca_not_after_timestamp_seconds", "Expiry time of the CA certificate, in seconds since 1970.",
 		func(s clientStats) float64 { return timestamp(s.authority.NotAfter) })
 	return c
 }
@@ -71,7 +71,7 @@ func tlsFailures(s clientStats) (all []sample) {
 // newListenTLSCollector exports when the certificate of the proxy's own port expires.
 func newListenTLSCollector(notAfter func() time.Time) prometheus.Collector {
 	c := &statsCollector[time.Time]{stats: notAfter}
-	c.gauge("listen_tls_not_after_timestamp_seconds", "When the certificate of the proxy's own port (listen_tls) expires, in seconds since 1970.", timestamp)
+	c.gauge("listen_tls_not_after_timestamp_seconds", "Expiry time of the certificate of the proxy's port (listen_tls), in seconds since 1970.", timestamp)
 	return c
 }
 
@@ -86,17 +86,17 @@ func timestamp(t time.Time) float64 {
 // newMemoryCollector exports the memory budget of the process.
 func newMemoryCollector(handler func() proxy.Stats) prometheus.Collector {
 	c := &statsCollector[proxy.Stats]{stats: handler}
-	c.gauge("memory_limit_bytes", "Bytes of memory that the process may have in use (limits.memory).",
+	c.gauge("memory_limit_bytes", "Maximum memory of the process in bytes (limits.memory).",
 		func(s proxy.Stats) float64 { return float64(s.Memory.Limit) })
-	c.gauge("memory_used_bytes", "Bytes of memory that count against the limit: the heap that the last garbage collection found in use, and all stacks.",
+	c.gauge("memory_used_bytes", "Memory in bytes that counts against the limit: the heap in use after the last garbage collection, and all stacks.",
 		func(s proxy.Stats) float64 { return float64(s.Memory.InUse) })
-	c.gauge("memory_bodies_bytes", "Bytes of request bodies that were read before their requests wait for a slot.",
+	c.gauge("memory_bodies_bytes", "Bytes of request bodies in memory that were read before their requests got a slot.",
 		func(s proxy.Stats) float64 { return float64(s.Memory.Bodies) })
-	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client held more than was free.",
+	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client used more than was free.",
 		func(s proxy.Stats) uint64 { return s.Memory.Refused })
-	c.counter("memory_refused_connections_total", "Connections closed, or answered with 503, because memory was short and their client held more than was free.",
+	c.counter("memory_refused_connections_total", "Connections closed or answered with 503 because memory was short and their client used more than was free.",
 		func(s proxy.Stats) uint64 { return s.Memory.Closed })
-	c.counter("memory_unread_bodies_total", "Request bodies of at most 64 KiB that were not read before the wait because there was no room.",
+	c.counter("memory_unread_bodies_total", "Request bodies of at most 64 KiB that were not read before the wait because memory was short.",
 		func(s proxy.Stats) uint64 { return s.Memory.Unread })
 	return c
 }

@@ -14,11 +14,11 @@ import (
 // newEgressCollector exports connections to origins and upstream proxies.
 func newEgressCollector(stats func() egress.Stats) prometheus.Collector {
 	c := &statsCollector[egress.Stats]{stats: stats}
-	c.add(prometheus.GaugeValue, "egress_connections", "Open connections for HTTP, those at rest included: to origins, those through tunnels of a parent proxy included, and to the parent itself.",
+	c.add(prometheus.GaugeValue, "egress_connections", "Open HTTP connections, including idle ones: to origins, directly or through tunnels of the upstream proxy, and to the upstream proxy itself (parent).",
 		[]string{"to"}, func(s egress.Stats) []sample {
 			return []sample{{[]string{"origin"}, float64(s.Origins.Open)}, {[]string{"parent"}, float64(s.Parent.Open)}}
 		})
-	c.add(prometheus.CounterValue, "egress_dials_total", "Tries to connect, TLS handshake included, by how they came out; what is answered from the memory of a failure is none.",
+	c.add(prometheus.CounterValue, "egress_dials_total", "Attempts to connect, with the TLS handshake, by outcome. Failures answered from memory do not count.",
 		[]string{"to", "outcome"}, func(s egress.Stats) (all []sample) {
 			for to, p := range map[string]egress.Peers{"origin": s.Origins, "parent": s.Parent} {
 				for outcome, n := range p.Dialed {
@@ -33,17 +33,17 @@ func newEgressCollector(stats func() egress.Stats) prometheus.Collector {
 // newRobotsCollector exports the state of the robots.txt cache.
 func newRobotsCollector(stats func() cache.Stats) prometheus.Collector {
 	c := &statsCollector[cache.Stats]{stats: stats}
-	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here, or a GET got no slot, as at a host that is backed off).", "outcome",
+	counters(c, "robots_fetches_total", "Fetches of robots.txt by outcome: rules, no-file, unreachable (no usable response), no-connection, ours (the proxy itself failed, or a GET got no slot, for example during a back-off).", "outcome",
 		func(s cache.Stats) map[cache.FetchOutcome]uint64 { return s.Fetches })
-	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched, or looked for in the store.",
+	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched or loaded from the store.",
 		func(s cache.Stats) float64 { return float64(s.Fetching) })
-	c.counter("robots_cache_hits_total", "Look-ups of an origin's robots.txt that were answered from memory.",
+	c.counter("robots_cache_hits_total", "Lookups of a robots.txt that were answered from memory.",
 		func(s cache.Stats) uint64 { return s.Hits })
-	c.counter("robots_cache_misses_total", "Look-ups of an origin's robots.txt that waited for a fetch, or for the store.",
+	c.counter("robots_cache_misses_total", "Lookups of a robots.txt that waited for a fetch or for the store.",
 		func(s cache.Stats) uint64 { return s.Misses })
-	c.gauge("robots_cache_entries", "Robots.txt files that are known in memory, or known to be missing or failing: one for each origin, and for each product token with fetch_as: client.",
+	c.gauge("robots_cache_entries", "Entries of the robots.txt cache, including those of missing and failing files: one for each origin, and for each product token with fetch_as: client.",
 		func(s cache.Stats) float64 { return float64(s.Entries) })
-	c.gauge("robots_cache_bytes", "Memory that these take, by the cache's own count.",
+	c.gauge("robots_cache_bytes", "Estimated memory in bytes of the robots.txt cache.",
 		func(s cache.Stats) float64 { return float64(s.Bytes) })
 	return c
 }
@@ -56,7 +56,7 @@ type Stopwatch struct{ took prometheus.Histogram }
 func NewStopwatch() *Stopwatch {
 	return &Stopwatch{prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "robotsproxy_robots_fetch_duration_seconds",
-		Help:    "How long fetches of robots.txt took, connection, redirects and waits for slots included, whatever they brought.",
+		Help:    "Duration of robots.txt fetches with every outcome, including connecting, redirects and waits for slots.",
 		Buckets: []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60},
 	})}
 }

@@ -71,7 +71,7 @@ type Metrics struct {
 func New(o Options) (*Metrics, error) {
 	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil ||
 		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
-		return nil, errors.New("prom: an option is missing")
+		return nil, errors.New("prom: option missing")
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), waits: newWaits()}
 	all := []prometheus.Collector{
@@ -116,7 +116,7 @@ func New(o Options) (*Metrics, error) {
 func buildInfo(o Options) prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "robotsproxy_build_info",
-		Help:        "Always 1; the labels say which build of the proxy runs.",
+		Help:        "Always 1. The labels describe the build of the proxy.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "goversion": runtime.Version()},
 	})
 	info.Set(1)

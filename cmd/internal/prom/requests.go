@@ -43,7 +43,7 @@ func newDecisions() decisions {
 	d := decisions{
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "robotsproxy_decisions_total",
-			Help: "Requests by decision (allow, block) and the reason for it, in the words of the audit; under mode: monitor, what would have been decided.",
+			Help: "Requests by decision (allow, block) and reason, as in the audit. In monitor mode, the decision that would have been enforced.",
 		}, []string{"decision", "reason"}),
 		known: map[decision]prometheus.Counter{},
 	}
@@ -60,14 +60,14 @@ func (d *decisions) counter(k decision) prometheus.Counter {
 func newNotEnforced() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "robotsproxy_not_enforced_total",
-		Help: "Requests that the proxy decided against but sent, because it only monitored (mode: monitor).",
+		Help: "Requests that the proxy would have refused but sent, because of mode: monitor.",
 	})
 }
 
 func newWaits() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "robotsproxy_wait_seconds",
-		Help:    "How long requests waited for a slot of their host, of those that had one.",
+		Help:    "Time that requests waited for a slot of their host, for those that got one.",
 		Buckets: []float64{0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300},
 	})
 }

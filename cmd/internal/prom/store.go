@@ -23,38 +23,38 @@ type storeCollector struct {
 func newStoreCollector(stats func() StoreStats) prometheus.Collector {
 	c := &storeCollector{
 		statsCollector: statsCollector[StoreStats]{stats: stats},
-		trips:          prometheus.NewDesc("robotsproxy_store_round_trip_seconds", "How long the store took to give or refuse a turn, the way there and back included.", nil, nil),
+		trips:          prometheus.NewDesc("robotsproxy_store_round_trip_seconds", "Duration of calls that reserve a slot in the store, including the network.", nil, nil),
 	}
-	c.gauge("store_up", "1 where the replicas share one pace; 0 while this one paces alone, since the store is away or was until a moment ago.",
+	c.gauge("store_up", "1 if this replica shares the pace with the others; 0 while it paces alone, because the store is unavailable or was until a moment ago.",
 		func(s StoreStats) float64 { return boolValue(!s.Alone) })
-	c.gauge("store_members", "Replicas that share the store, this one among them; while it is away, those that were last seen.",
+	c.gauge("store_members", "Replicas that share the store, including this one; while the store is unavailable, those last seen.",
 		func(s StoreStats) float64 { return float64(s.Replicas) })
-	c.gauge("store_expected_members", "Replicas that there may be at most, as the configuration has it (store.replicas).",
+	c.gauge("store_expected_members", "Maximum number of replicas (store.replicas).",
 		func(s StoreStats) float64 { return float64(s.Expected) })
-	c.gauge("store_left_shares", "Shares of the pace that replicas have left to the next ones when they ended.",
+	c.gauge("store_left_shares", "Shares of the rate that replicas passed on when they shut down.",
 		func(s StoreStats) float64 { return float64(s.Left) })
-	c.gauge("store_places", "Places of hosts that this replica holds in the store (max_concurrent).",
+	c.gauge("store_places", "Concurrency slots of hosts that this replica holds in the store (max_concurrent).",
 		func(s StoreStats) float64 { return float64(s.Held) })
-	c.gauge("pace_times_slower", "How many times slower than permitted this replica paces: as many as there may be replicas while the store is away, 1 where all of them are there.",
+	c.gauge("pace_times_slower", "Factor by which this replica paces slower than permitted: store.replicas while the store is unavailable, 1 if all replicas are present.",
 		func(s StoreStats) float64 { return max(s.Times, 1) })
-	counters(&c.statsCollector, "store_reservations_total", "Turns that were asked for: given, or not since they would be too late, or for want of a place.", "outcome",
+	counters(&c.statsCollector, "store_reservations_total", "Slots requested from the store by result: given, refused because they would be too late, or refused because no concurrency slot was free.", "outcome",
 		func(s StoreStats) map[string]uint64 {
 			return map[string]uint64{"given": s.Reserved, "late": s.Late, "full": s.Full}
 		})
-	counters(&c.statsCollector, "store_errors_total", "Calls of the store that failed, by cause.", "cause",
+	counters(&c.statsCollector, "store_errors_total", "Failed calls of the store, by cause.", "cause",
 		func(s StoreStats) map[string]uint64 { return s.Failures })
-	c.counter("store_outages_total", "Times that this replica was left alone.",
+	c.counter("store_outages_total", "Outages of the store for this replica.",
 		func(s StoreStats) uint64 { return s.Outages })
-	c.counter("store_dropped_reports_total", "Reports to the other replicas, of places given back, turns not used and pauses, that were lost.",
+	c.counter("store_dropped_reports_total", "Lost reports to the other replicas about returned concurrency slots, unused slots and back-offs.",
 		func(s StoreStats) uint64 { return s.Dropped })
-	counters(&c.statsCollector, "store_robots_total", "What was done with robots.txt files in the store: files loaded and saved, fetches claimed, waits for another's, purges told and heard of.", "operation",
+	counters(&c.statsCollector, "store_robots_total", "Operations on robots.txt files in the store: files loaded and saved, fetches claimed, waits for the fetch of another replica, purges sent and received.", "operation",
 		func(s StoreStats) map[string]uint64 {
 			r := s.Robots
 			return map[string]uint64{"load": r.Loads, "save": r.Saves, "claim": r.Claims, "wait": r.Waits, "purge": r.Purges, "heard": r.Heard}
 		})
-	c.counter("store_robots_lost_total", "Robots.txt files saved and purges that the store never had.",
+	c.counter("store_robots_lost_total", "robots.txt files and purges that never reached the store.",
 		func(s StoreStats) uint64 { return s.Robots.Lost })
-	c.counter("store_robots_errors_total", "Calls of the store about robots.txt files that failed.",
+	c.counter("store_robots_errors_total", "Failed calls of the store about robots.txt files.",
 		func(s StoreStats) uint64 { return s.Robots.Failures })
 	return c
 }
