@@ -9,9 +9,9 @@ import "github.com/spf13/cobra"
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Read the audit: follow, sum up, verify, explain",
-		Long: `Read the audit: follow, sum up, verify, explain. No lock is taken: all of it may
-be read while the proxy writes it.`,
+		Short: "Read the audit: follow, summarise, verify and explain it",
+		Long: `Read the audit: follow, summarise, verify and explain it. The commands take no lock, so
+the proxy can write the audit at the same time.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit report --since 24h --format html > report.html`,
 	}

@@ -59,7 +59,7 @@ repeated, if the line of the record was changed, and if there is no such record.
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -120,7 +120,7 @@ func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplan
 func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanation, error) {
 	line, entry, err := trail.Find(file, id)
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest are deleted by audit.max_age; refusals of one client beyond 100 a second have no record)", err, file)
+		err = fmt.Errorf("%w in %s (use --run for a record of a run, --file for the audit of another replica; the proxy deletes records by audit.max_age, and a client's refusals beyond 100 a second have no record)", err, file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
@@ -162,7 +162,7 @@ func (r *recordExplanation) rederive(ctx context.Context, dir string) error {
 		r.Derived = &derivation{Notes: []string{noSnapshot(e.RobotsSHA256, fs.ErrNotExist).Error()}}
 		return nil
 	case isDamaged:
-		r.Derived = &derivation{Notes: []string{"what is kept as the snapshot does not have this SHA-256"}}
+		r.Derived = &derivation{Notes: []string{"the stored snapshot has another SHA-256"}}
 		return nil
 	}
 	status := http.StatusOK

@@ -184,10 +184,10 @@ var rederivations = []rederivation{
 	{name: "a file that takes too long", makeFile: testkit.ComplexFile, request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
 	{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: fooAgent}, want: `disallowed`},
 	{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
-		want: `the client was taken for FooBot by the configuration`},
+		want: `the configuration set the product token FooBot`},
 	{name: "a configured token that stands in the header behind another", options: policy.Options{ProductToken: "BarBot"},
 		file:    "User-agent: Lib\nDisallow: /\n\nUser-agent: BarBot\nAllow: /\n",
-		request: policy.Request{Origin: plain, PathQuery: "/x", UserAgent: "Lib/1 BarBot/1.0"}, want: `taken for BarBot`},
+		request: policy.Request{Origin: plain, PathQuery: "/x", UserAgent: "Lib/1 BarBot/1.0"}, want: `the configuration set the product token BarBot`},
 	{name: "the delay is kept", options: policy.Options{MaxCrawlDelay: time.Minute}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `30 s \(asked: 30 s\)`},
 	{name: "the delay is clamped", options: policy.Options{MaxCrawlDelay: 2500 * time.Millisecond}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `2\.5 s \(asked: 30 s\)`},
 	{name: "the delay refuses", options: policy.Options{OverMax: policy.RefuseExcess}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `asks for a longer Crawl-delay`},
@@ -215,7 +215,7 @@ var rederivations = []rederivation{
 		change:  func(e *trail.Entry) { e.URL = e.URL[:800] + "…(70000 bytes)" }, exit: 1, want: `only the beginning of the URL of 70000 bytes`},
 	{name: "the pace came before", request: policy.Request{Origin: plain, PathQuery: "/private/open", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Decision, e.Reason, e.Error = "block", "pace", "too busy" },
-		want:   `(?s)The wait for this host.*rule: +/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
+		want:   `(?s)The wait for this host.*rule: +/private/open \(line 6\)(?s:.*)robots.txt alone allows the request`},
 	{name: "monitor mode", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: the proxy sent the request and only recorded`},
 	{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
@@ -230,10 +230,10 @@ var rederivations = []rederivation{
 	{name: "another delay", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.CrawlAsked = 20 }, exit: 1, want: `crawl_delay_asked_s: recorded 20, re-derived 30`},
 	{name: "a query that was dropped", request: policy.Request{Origin: plain, PathQuery: "/x?id=1", UserAgent: fooAgent},
-		change: func(e *trail.Entry) { e.URL = "http://site.test/x" }, exit: 1, want: `audit.query_strings: drop\), it cannot be re-derived exactly`},
-	{name: "no URL", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.URL = "x\x1b[2J" }, exit: 1, want: `its request cannot be read`},
-	{name: "no dialect", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.Dialect = "\x1b[2J" }, exit: 1, want: `it cannot be judged`},
-	{name: "no hash", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = "../../etc/passwd" }, exit: 1, want: `does not have this SHA-256`},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/x" }, exit: 1, want: `audit.query_strings: drop removed it, the decision cannot be re-derived exactly`},
+	{name: "no URL", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.URL = "x\x1b[2J" }, exit: 1, want: `the request cannot be parsed`},
+	{name: "no dialect", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.Dialect = "\x1b[2J" }, exit: 1, want: `the request cannot be judged`},
+	{name: "no hash", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = "../../etc/passwd" }, exit: 1, want: `the stored snapshot has another SHA-256`},
 	{name: "removed", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = strings.Repeat("a", 64) }, exit: 1,
 		want: `no snapshot a+: it may have been removed \(audit.snapshot_max_age, audit.snapshot_max_size\)`},
 }
@@ -313,7 +313,7 @@ func TestExplainWithoutFile(t *testing.T) {
 		{"not reached", trail.Entry{Decision: "block", Reason: "origin", RobotsURL: "http://dead.test/robots.txt"}, []string{
 			"The site could not be reached", "outcome:        no connection", `refused \x1b`}},
 		{"a redirect is disallowed", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://leads.test/robots.txt", RobotsFetched: at, RobotsAgent: "FooBot"}, []string{
-			"under google that there are no rules", "status 302: no file: a redirect is disallowed: redirected to b.test"}},
+			"Under google this means that there are no rules", "status 302: no file: a redirect is disallowed by robots.txt: redirected to b.test"}},
 		{"a reason that is not known", trail.Entry{Decision: "block", Reason: "\x1b[2J"}, []string{`\x1b[2J`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -364,13 +364,13 @@ func TestExplainChanged(t *testing.T) {
 	if err := os.WriteFile(s.audit, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if status, out, _ := s.command(t, "explain", "ab12-1"); status != 1 || !strings.Contains(out, "changed: its hash is not that of its octets") {
+	if status, out, _ := s.command(t, "explain", "ab12-1"); status != 1 || !strings.Contains(out, "changed: the hash does not match the bytes of the line") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 	if status, out, _ := s.command(t, "explain", "ab12-2"); status != 0 || !strings.Contains(out, s.audit+":2, number 2\n") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
-	if status, out, errOut := s.command(t, "explain", "ab12-3"); status != 1 || out != "" || !strings.Contains(errOut, "record ab12-3: there is no such record in "+s.audit) {
+	if status, out, errOut := s.command(t, "explain", "ab12-3"); status != 1 || out != "" || !strings.Contains(errOut, "record ab12-3: no such record in "+s.audit) {
 		t.Errorf("status %d: %s%s", status, out, errOut)
 	}
 	if status, _, errOut := s.command(t, "explain"); status != 2 {

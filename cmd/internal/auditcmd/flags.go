@@ -42,8 +42,8 @@ type auditFlags struct {
 
 func (f *auditFlags) add(cmd *cobra.Command) {
 	f.ConfigFlags.Add(cmd)
-	cmd.Flags().StringArrayVar(&f.paths, "file", nil, "audit `FILE` (without it: the configuration's); once for each replica of a fleet")
-	cmd.Flags().StringVar(&f.run, "run", "", "the audit of a run: last, or the `NAME` of its directory")
+	cmd.Flags().StringArrayVar(&f.paths, "file", nil, "audit `FILE`, in place of the configured one; repeat it for each replica of a fleet")
+	cmd.Flags().StringVar(&f.run, "run", "", "use the audit of a run: last, or the `NAME` of its directory")
 	cli.Offer(cmd, "run", "last")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return f.usage() }
 }
@@ -52,13 +52,13 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 func (f *auditFlags) usage() error {
 	switch {
 	case len(f.paths) > 0 && f.run != "":
-		return cli.UsageErrorf("--file and --run name two audits: one is wanted")
+		return cli.UsageErrorf("--file and --run exclude each other")
 	case slices.Contains(f.paths, ""):
-		return cli.UsageErrorf("--file: the value is empty")
+		return cli.UsageErrorf("--file: must not be empty")
 	case len(f.paths) > 1 && slices.Contains(f.paths, "-"):
-		return cli.UsageErrorf("--file -: standard input cannot be one of several")
+		return cli.UsageErrorf("--file -: standard input cannot be combined with other files")
 	case len(f.paths) > maxAudits:
-		return cli.UsageErrorf("%d audits: at most %d are read at once", len(f.paths), maxAudits)
+		return cli.UsageErrorf("--file: at most %[2]d audits can be read at once, got %[1]d", len(f.paths), maxAudits)
 	}
 	return NotEmpty(f.Flags, "run")
 }
@@ -77,7 +77,7 @@ func (f *auditFlags) anyFiles(cmd *cobra.Command) {
 // gives the directory of the snapshots all the same.
 func (f *auditFlags) audit() (auditFiles, error) {
 	if len(f.paths) > 1 {
-		return auditFiles{}, cli.UsageErrorf("--file is there more than once: one audit is wanted here")
+		return auditFiles{}, cli.UsageErrorf("--file: this command reads one audit only")
 	}
 	all, err := f.audits()
 	if len(all) == 0 {
@@ -89,11 +89,11 @@ func (f *auditFlags) audit() (auditFiles, error) {
 // audits gives the audits that are meant, as audit gives one.
 func (f *auditFlags) audits() ([]auditFiles, error) {
 	if slices.Contains(f.paths, "-") {
-		return nil, cli.UsageErrorf("--file -: standard input will not do here")
+		return nil, cli.UsageErrorf("--file -: this command cannot read standard input")
 	}
 	for _, path := range f.paths {
 		if IsDir(path) {
-			return nil, fmt.Errorf("%s is a directory: the audit in it is %s", path, filepath.Join(path, cli.AuditName))
+			return nil, fmt.Errorf("%s is a directory: use %s", path, filepath.Join(path, cli.AuditName))
 		}
 	}
 	cfg, err := f.Load()
@@ -156,7 +156,7 @@ func auditsAt(paths []string, home string) (all []auditFiles) {
 func openAudit(path string) (*trail.Reader, error) {
 	r, err := trail.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("no audit at %s (which one is meant is said with -c, --state, --run or --file)", path)
+		err = fmt.Errorf("no audit at %s: name another one with -c, --state, --run or --file", path)
 	}
 	return r, err
 }
@@ -223,11 +223,11 @@ func (f *auditFlags) clientName(name string) (string, error) {
 	for i, at := range audits {
 		key, err := os.ReadFile(filepath.Join(filepath.Dir(at.snapshots), cli.KeyName))
 		if err != nil {
-			return "", fmt.Errorf("the hash of client %s: %w", name, err)
+			return "", fmt.Errorf("hash the name of client %s: %w", name, err)
 		}
 		own := audit.Pseudonym(key)(name)
 		if i > 0 && own != hash {
-			return "", fmt.Errorf("client %s has another hash in %s than in %s, as each has a key of its own (%s): ask for one audit, or for a hash", name, at.file, audits[0].file, cli.KeyName)
+			return "", fmt.Errorf("client %s has different hashes in %s and %s, since each audit has its own key (%s): read one audit at a time, or give the hash", name, at.file, audits[0].file, cli.KeyName)
 		}
 		hash = own
 	}
@@ -239,14 +239,14 @@ func (f *auditFlags) clientName(name string) (string, error) {
 func NotEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
-			return cli.UsageErrorf("--%s: the value is empty", name)
+			return cli.UsageErrorf("--%s: must not be empty", name)
 		}
 	}
 	return nil
 }
 
 // errStdout is the error for an audit that goes to standard output.
-var errStdout = errors.New(`audit.file is "-": name the file that it was put in with --file`)
+var errStdout = errors.New(`audit.file is "-": name the file that has the records with --file`)
 
 // IsDir reports whether name is a directory.
 func IsDir(name string) bool {
@@ -261,7 +261,7 @@ func runDir(state, name string) (string, error) {
 		if dir := filepath.Join(runs, name); filepath.Base(name) == name && name != ".." && IsDir(dir) {
 			return dir, nil
 		}
-		return "", fmt.Errorf("no run of this name: %s", name)
+		return "", fmt.Errorf("no run is named %s", name)
 	}
 	entries, err := os.ReadDir(runs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -282,8 +282,8 @@ type requestFlags struct {
 }
 
 func (f *requestFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.client, "client", "", "only requests of the client of this `NAME`")
-	cmd.Flags().StringVar(&f.host, "host", "", "only requests to this `HOST`: its name, or *.suffix")
+	cmd.Flags().StringVar(&f.client, "client", "", "only requests of the client with this `NAME`")
+	cmd.Flags().StringVar(&f.host, "host", "", "only requests to this `HOST`: a name, or *.suffix")
 }
 
 // read reads the flags, for records of the audits that are meant.

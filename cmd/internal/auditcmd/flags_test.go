@@ -115,12 +115,12 @@ func TestReportOfSeveralAudits(t *testing.T) {
 		t.Errorf("status %d, %s", status, errOut)
 	}
 	a.has(out, "  requests   18: ", "BROKEN: proxy-1/audit.jsonl:1: seq 5: changed: ")
-	if status, _, errOut = a.do("report", a.files[0], a.home+"/none"); status != 1 || !strings.Contains(errOut, "no audit at "+a.home+"/none ") {
+	if status, _, errOut = a.do("report", a.files[0], a.home+"/none"); status != 1 || !strings.Contains(errOut, "no audit at "+a.home+"/none:") {
 		t.Errorf("of one that is not there: status %d, %s", status, errOut)
 	}
 	dir := filepath.Dir(a.files[0])
 	for _, reads := range []string{"report", "verify", "tail"} {
-		if status, _, errOut = a.do(reads, dir, a.files[1]); status != 1 || !strings.Contains(errOut, dir+" is a directory: the audit in it is "+a.files[0]) {
+		if status, _, errOut = a.do(reads, dir, a.files[1]); status != 1 || !strings.Contains(errOut, dir+" is a directory: use "+a.files[0]) {
 			t.Errorf("%s of a directory: status %d, %s", reads, status, errOut)
 		}
 	}
@@ -161,7 +161,7 @@ func TestVerifyOfSeveralAudits(t *testing.T) {
 	if status != 1 || strings.Count(out, "No line was changed or moved") != 2 || strings.Contains(out, a.files[1]) || !strings.HasPrefix(errOut, "robotsproxy: "+a.files[1]+":1: seq 5: changed: ") {
 		t.Errorf("status %d, %s\n%s", status, errOut, out)
 	}
-	if status, _, errOut := a.do(append([]string{"verify", "--since-anchor", "1:" + strings.Repeat("0", 32)}, a.files...)...); status != 2 || !strings.Contains(errOut, "--since-anchor take one audit") {
+	if status, _, errOut := a.do(append([]string{"verify", "--since-anchor", "1:" + strings.Repeat("0", 32)}, a.files...)...); status != 2 || !strings.Contains(errOut, "--since-anchor need exactly one audit") {
 		t.Errorf("status %d, %s", status, errOut)
 	}
 }
@@ -178,10 +178,10 @@ func TestExplainOfSeveralAudits(t *testing.T) {
 	}
 	a.has(out, "http://a.test/5", "replica:        proxy-2\n", a.files[2][:len(a.files[2])-len("audit.jsonl")])
 	args[1] = "2-4"
-	if status, _, errOut := a.do(args...); status != 1 || strings.Count(errOut, "there is no such record in ") != 3 {
+	if status, _, errOut := a.do(args...); status != 1 || strings.Count(errOut, "no such record in ") != 3 {
 		t.Errorf("status %d, %s", status, errOut)
 	}
-	if _, _, errOut = a.do("explain", "2-5", "--file", a.files[0]); !strings.Contains(errOut, "that of another replica in its own audit, --file once for each") {
+	if _, _, errOut = a.do("explain", "2-5", "--file", a.files[0]); !strings.Contains(errOut, "--file for the audit of another replica") {
 		t.Errorf("nothing is said of the other replicas: %s", errOut)
 	}
 }
@@ -288,7 +288,7 @@ func TestClientOfSeveralAudits(t *testing.T) {
 	if !strings.Contains(out, "filters    client "+hash) || errOut != "" {
 		t.Errorf("of one key: %s, %s", out, errOut)
 	}
-	if status, _, errOut := a.do("report", "-c", cfg, "--client", "lab", a.files[0], a.files[2]); status != 1 || !strings.Contains(errOut, "client lab has another hash in "+a.files[2]) {
+	if status, _, errOut := a.do("report", "-c", cfg, "--client", "lab", a.files[0], a.files[2]); status != 1 || !strings.Contains(errOut, "client lab has different hashes in "+a.files[2]) {
 		t.Errorf("of two keys: status %d, %s", status, errOut)
 	}
 }
@@ -300,12 +300,12 @@ func TestSeveralAuditsUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"standard input among them": {[]string{"report", "-", a.files[0]}, "standard input cannot be one of several"},
-		"an empty name":             {[]string{"verify", a.files[0], ""}, "the value is empty"},
-		"with a run":                {[]string{"tail", "--run", "last", a.files[0]}, "name two audits"},
-		"too many":                  {append([]string{"report"}, many...), "at most 100 are read at once"},
+		"standard input among them": {[]string{"report", "-", a.files[0]}, "standard input cannot be combined with other files"},
+		"an empty name":             {[]string{"verify", a.files[0], ""}, "must not be empty"},
+		"with a run":                {[]string{"tail", "--run", "last", a.files[0]}, "exclude each other"},
+		"too many":                  {append([]string{"report"}, many...), "at most 100 audits can be read at once, got 101"},
 		"files for an ID":           {append([]string{"explain", "2-5"}, a.files...), "expected exactly one record ID; put --file before the name of each file"},
-		"where there is one":        {[]string{"snapshot", "--list", "--file", a.files[0], "--file", a.files[1]}, "one audit is wanted here"},
+		"where there is one":        {[]string{"snapshot", "--list", "--file", a.files[0], "--file", a.files[1]}, "this command reads one audit only"},
 	} {
 		if status, _, errOut := a.do(c.args...); status != 2 || !strings.Contains(errOut, c.want) {
 			t.Errorf("%s: status %d, %s", name, status, errOut)

@@ -38,13 +38,13 @@ func rederive(ctx context.Context, e *trail.Entry, text []byte, status int) deri
 	file := &checkcmd.File{Name: e.RobotsURL, Text: text, Status: status}
 	request, judge, err := requestOf(e)
 	if err != nil {
-		return derivation{Notes: []string{"its request cannot be read: " + err.Error()}}
+		return derivation{Notes: []string{"the request cannot be parsed: " + err.Error()}}
 	}
 	var best *derivation
 	for _, token := range tokensOf(e) {
 		engine, err := engineOf(e, file, token)
 		if err != nil {
-			return derivation{Notes: []string{"it cannot be judged: " + err.Error()}}
+			return derivation{Notes: []string{"the request cannot be judged: " + err.Error()}}
 		}
 		decision := judge(engine, ctx, request)
 		d := derivation{Differs: compare(e, &decision)}
@@ -86,7 +86,7 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 	address, _ := urlOf(e)
 	scheme, rest, found := strings.Cut(address, "://")
 	if !found {
-		return r, nil, errors.New("no address")
+		return r, nil, errors.New("no scheme")
 	}
 	end := strings.IndexByte(rest, '/')
 	if end < 0 {
@@ -175,14 +175,14 @@ func userAgentOf(e *trail.Entry) string {
 // notes says what else to know about a decision that was made again.
 func notes(e *trail.Entry, d *policy.Decision, token string) (all []string) {
 	if token != "" {
-		all = append(all, fmt.Sprintf("the client was taken for %s by the configuration (product_token): its User-Agent header says otherwise", humanize.Printable(token)))
+		all = append(all, fmt.Sprintf("the configuration set the product token %s (product_token), which the User-Agent header does not have", humanize.Printable(token)))
 	}
 	if !explain.ByRobots(policy.Reason(e.Reason)) {
-		said := "allowed"
+		said := "allows"
 		if d.Verdict != policy.Allow {
-			said = "disallowed"
+			said = "disallows"
 		}
-		all = append(all, "by robots.txt the request was "+said)
+		all = append(all, "robots.txt alone "+said+" the request")
 	}
 	return all
 }
@@ -192,7 +192,7 @@ func missing(e *trail.Entry) (all []string) {
 	if e.Method == http.MethodConnect {
 		return nil
 	}
-	const cut = "the record has only the beginning of the %s of %d bytes: it cannot be re-derived exactly"
+	const cut = "the record has only the beginning of the %s of %d bytes, so the decision cannot be re-derived exactly"
 	if _, whole := urlOf(e); whole > 0 {
 		all = append(all, fmt.Sprintf(cut, "URL", whole))
 	}
@@ -200,13 +200,13 @@ func missing(e *trail.Entry) (all []string) {
 		all = append(all, fmt.Sprintf(cut, "User-Agent", whole))
 	}
 	if d, err := robots.DialectByName(e.Dialect); err == nil && d.AsWritten && strings.Contains(e.URL, "%") {
-		all = append(all, "the record percent-encodes bytes of the URL that are not printable, and the dialect "+d.Name+" tells the two forms apart: it cannot be re-derived exactly")
+		all = append(all, "the record percent-encodes bytes of the URL that are not printable, and the dialect "+d.Name+" tells the two forms apart, so the decision cannot be re-derived exactly")
 	}
 	if strings.ContainsRune(e.URL, utf8.RuneError) { // in records of earlier versions
-		all = append(all, "octets of the URL were not UTF-8, and the record does not have them: it cannot be re-derived exactly")
+		all = append(all, "the record lacks bytes of the URL that were not UTF-8, so the decision cannot be re-derived exactly")
 	}
 	if !strings.Contains(e.URL, "?") {
-		all = append(all, "the URL has no query: if one was left out of the record (audit.query_strings: drop), it cannot be re-derived exactly")
+		all = append(all, "the recorded URL has no query string: if audit.query_strings: drop removed it, the decision cannot be re-derived exactly")
 	}
 	return all
 }

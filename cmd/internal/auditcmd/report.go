@@ -62,10 +62,10 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.since, "since", "", "only requests that arrived at this `TIME` or later")
 	cmd.Flags().StringVar(&f.until, "until", "", "only requests that arrived before this `TIME`")
 	f.requests.add(cmd)
-	cmd.Flags().StringVar(&f.format, "format", "text", "`FORMAT`: "+cli.OneOf(formats)+"; by default from the ending of FILE")
+	cmd.Flags().StringVar(&f.format, "format", "text", "`FORMAT`: "+cli.OneOf(formats)+" (default: text, or the extension of FILE)")
 	cli.Offer(cmd, "format", formats...)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the report to `FILE` instead of standard output")
-	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("maximum of `ROWS` of each table in text (default %d) and html (default %d); 0: all", TopOfText, TopOfPage))
+	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("show at most `ROWS` of each table (default %d in text, %d in html); 0 shows all", TopOfText, TopOfPage))
 }
 
 // formats are those of a report.

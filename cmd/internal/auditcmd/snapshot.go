@@ -59,11 +59,11 @@ The exit status is 1 if there is no such file, or not any more.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().Lookup("file").Usage = "the audit `FILE` that the snapshots belong to (without it: the configuration's); only one"
+	cmd.Flags().Lookup("file").Usage = "audit `FILE` that the snapshots belong to, in place of the configured one"
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the fetches that decisions are based on")
-	cmd.Flags().BoolVar(&f.info, "info", false, "print where the file is from instead")
+	cmd.Flags().BoolVar(&f.info, "info", false, "print when and from where the file was fetched instead")
 	cmd.Flags().StringVar(&f.host, "host", "", "with --list: only fetches from this `HOST`")
-	cmd.Flags().BoolVar(&f.json, "json", false, "with --list and --info: JSON, an object a line")
+	cmd.Flags().BoolVar(&f.json, "json", false, "with --list or --info: print one JSON object a line")
 	return cmd
 }
 
@@ -71,15 +71,15 @@ The exit status is 1 if there is no such file, or not any more.`,
 func (f *auditSnapshotFlags) usage(args []string) error {
 	switch {
 	case f.list && f.info:
-		return errors.New("--list is of all, --info of one")
+		return errors.New("--list and --info exclude each other")
 	case f.list && len(args) > 0:
-		return fmt.Errorf("--list takes no arguments, %q is one", args[0])
+		return fmt.Errorf("--list takes no arguments, got %q", args[0])
 	case !f.list && len(args) != 1:
-		return errors.New("one SHA-256 is wanted, or --list")
+		return errors.New("expected exactly one SHA-256, or --list")
 	case f.host != "" && !f.list:
-		return errors.New("--host is for --list")
+		return errors.New("--host needs --list")
 	case f.json && !f.list && !f.info:
-		return errors.New("--json is for --list and --info")
+		return errors.New("--json needs --list or --info")
 	}
 	if f.host == "" {
 		return nil
@@ -119,7 +119,7 @@ func printFile(out, errOut io.Writer, dir, digits string) error {
 		shown.WriteString(humanize.Escape(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	if shown.String() != string(text) {
-		fmt.Fprintln(errOut, "robotsproxy: what is not printable is escaped on a terminal; > FILE gives the octets as they are")
+		fmt.Fprintln(errOut, "robotsproxy: characters that are not printable are escaped on a terminal; redirect to a FILE to get the exact bytes")
 	}
 	_, err = io.WriteString(out, shown.String())
 	return err
@@ -150,9 +150,9 @@ func (f *auditSnapshotFlags) printIndex(out io.Writer, dir string) error {
 	}
 	switch {
 	case none && f.host != "":
-		return fmt.Errorf("no decision is known that rested on a robots.txt of %s, in %s", f.host, dir)
+		return fmt.Errorf("no decision based on a robots.txt of %s in %s", f.host, dir)
 	case none:
-		return fmt.Errorf("no decision is known that rested on a robots.txt, in %s", dir)
+		return fmt.Errorf("no decision based on a robots.txt in %s", dir)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func fetchText(f snapshot.Fetch) string {
 	if f.Status > 0 {
 		text += fmt.Sprintf(", status %d", f.Status)
 	} else {
-		text += ", no answer"
+		text += ", no response"
 	}
 	if f.UserAgent != "" {
 		text += ", as " + humanize.Brief(f.UserAgent)
@@ -295,11 +295,11 @@ func (i *snapshotInfo) print(s *cli.Details) {
 	case isRemoved:
 		state += ", removed (audit.snapshot_max_age, audit.snapshot_max_size)"
 	case isDamaged:
-		state = s.Paint(cli.Red, "damaged: the file has another SHA-256")
+		state = s.Paint(cli.Red, "damaged: the bytes of the file have another SHA-256")
 	}
 	s.Row("size", state)
 	if i.Lines == 0 {
-		s.Row("fetched", "the index knows nothing of it any more")
+		s.Row("fetched", "unknown: the index no longer has the fetch")
 		return
 	}
 	s.Row("in the index", fmt.Sprintf("%s, from %s to %s", humanize.Count(i.Lines, "time"), i.First.UTC().Format(time.RFC3339), i.Last.UTC().Format(time.RFC3339)))

@@ -54,9 +54,9 @@ func (c *stampCheck) compare(res *trail.Result) error {
 		case seq < res.First:
 			continue
 		case seq > res.Last.Seq:
-			return fmt.Errorf("%s: seq %d had a time-stamp at %s, and is missing: the end was cut off", r.Path, seq, day(at))
+			return fmt.Errorf("%s: seq %d got a time-stamp at %s, but is missing: the end was cut off", r.Path, seq, day(at))
 		case !r.Anchor.Matches(c.lines[seq]):
-			return fmt.Errorf("%s: seq %d is another line than the one that had a time-stamp at %s", r.Path, seq, day(at))
+			return fmt.Errorf("%s: seq %d is not the line that got a time-stamp at %s", r.Path, seq, day(at))
 		default:
 			c.count++
 			c.newest, c.at = r.Anchor, at
@@ -74,8 +74,8 @@ func (c *stampCheck) text() string {
 	case c.count == 0:
 		return ""
 	case c.roots == nil:
-		return fmt.Sprintf("%s, whose signatures are not verified: --tsa-ca names the authority", humanize.Count(c.count, "time-stamp"))
+		return fmt.Sprintf("%s, signatures not verified: name the certificates of the authority with --tsa-ca", humanize.Count(c.count, "time-stamp"))
 	}
-	return fmt.Sprintf("%s, the newest at %s over seq %d: no line up to there was cut off or written anew since",
+	return fmt.Sprintf("%s, the newest of %s for seq %d: no line up to there was cut off or rewritten since",
 		humanize.Count(c.count, "time-stamp"), day(c.at), c.newest.Seq)
 }

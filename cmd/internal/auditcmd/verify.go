@@ -37,11 +37,11 @@ proxy removed them (audit.max_age). Earlier versions wrote no such line, so the
 beginning of their audits is not judged. --from SEQ verifies a part of an audit: the
 line with that number must be there, and the lines before it are not judged.
 
-When serve starts, it compares the end of its audit with what it remembers. If it
-recorded that the end was not as it left it, that is a fault.
+When serve starts, it compares the end of the audit with what it last wrote there. If
+it recorded a difference, that is a fault.
 
 The lines alone cannot show that the end was not cut off, or that the whole audit was
-not written anew. An anchor can: it is the number and the hash of a line, kept where
+not rewritten. An anchor can: it is the number and the hash of a line, kept where
 nobody who can change the audit can change it. --anchor prints the anchor of the last
 line. With --since-anchor, that line must still be there, and the chain must continue
 from it.
@@ -107,7 +107,7 @@ func (f *auditFlags) verify(v verification, stdin io.Reader) error {
 		return v.verify(trail.NewReader(stdinName, stdin), auditFiles{}, "")
 	}
 	if len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0) {
-		return cli.UsageErrorf("--from and --since-anchor take one audit, not several files")
+		return cli.UsageErrorf("--from and --since-anchor need exactly one audit")
 	}
 	audits, err := f.audits()
 	if err != nil {
@@ -155,7 +155,7 @@ func (v verification) verify(r *trail.Reader, at auditFiles, name string) error 
 	}
 	if v.anchor {
 		if res.Lines == 0 {
-			return fmt.Errorf("%s has no line yet that could be an anchor", cmp.Or(name, "the audit"))
+			return fmt.Errorf("%s is empty, so it has no anchor", cmp.Or(name, "the audit"))
 		}
 		_, err = fmt.Fprintln(v.out, strings.TrimSuffix(res.Anchor().String()+"  "+name, "  "))
 		return err
@@ -164,7 +164,7 @@ func (v verification) verify(r *trail.Reader, at auditFiles, name string) error 
 	if v.snapshots {
 		compared, err := check.Compare(at.snapshots)
 		if err != nil {
-			return fmt.Errorf("verify the snapshots: %w (--no-snapshots leaves them out)", err)
+			return fmt.Errorf("verify the snapshots: %w (use --no-snapshots to skip them)", err)
 		}
 		if compared.More > 0 {
 			compared.Faults = append(compared.Faults, fmt.Errorf("%s: %s more", at.snapshots, humanize.Count(compared.More, "fault")))
@@ -198,13 +198,13 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 	row("lines", "%d in %s, seq %d to %d", res.Lines, humanize.Count(res.Files, "file"), res.First, res.Last.Seq)
 	switch {
 	case res.Removed:
-		row("", "older files were removed while they were read: once more shows whether that is all")
+		row("", "the proxy removed older files while they were read: run the command again")
 	case res.Pruned:
-		row("", "the proxy removed the %s before them, as an event in the audit says", humanize.Count(res.First-1, "line"))
+		row("", "the proxy removed the %s before them, and recorded that", humanize.Count(res.First-1, "line"))
 	case res.First > 1 && known.From > 0:
-		row("", "not here, as --from permits: the %s before them", humanize.Count(res.First-1, "line"))
+		row("", "not verified, because of --from: the %s before them", humanize.Count(res.First-1, "line"))
 	case res.First > 1:
-		row("", "not here: the %s before them, which the proxy removed or somebody took away", humanize.Count(res.First-1, "line"))
+		row("", "missing: the %s before them, which the proxy or somebody else removed", humanize.Count(res.First-1, "line"))
 	}
 	row("time", "%s to %s", day(res.From), day(res.To))
 	for i, e := range res.ListedEvents {
@@ -218,7 +218,7 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 		row("", "and %d more", more)
 	}
 	if res.Counted > 0 {
-		row("counted", "%s of clients beyond 100 a second, which have no record", humanize.Count(res.Counted, "refusal"))
+		row("counted", "%s beyond 100 a second for a client, which have no record", humanize.Count(res.Counted, "refusal"))
 	}
 	if snapshots != nil {
 		count := func(label, format string, n int, thing string) {
@@ -226,21 +226,21 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 				row(label, format, humanize.Count(n, thing))
 			}
 		}
-		count("robots", "%s with the bytes that were fetched", snapshots.Files, "snapshot")
-		count("", "not there: %s, removed by audit.snapshot_max_age or audit.snapshot_max_size, or by somebody", snapshots.Missing, "snapshot")
-		count("index", "%s with what the audit says", snapshots.Fetches, "line")
-		count("", "not judged: %s about fetches that the audit does not have, as of another replica", snapshots.Unknown, "line")
+		count("robots", "%s unchanged", snapshots.Files, "snapshot")
+		count("", "missing: %s, removed by the proxy (audit.snapshot_max_age, audit.snapshot_max_size) or by somebody else", snapshots.Missing, "snapshot")
+		count("index", "%s the same as in the audit", snapshots.Fetches, "line")
+		count("", "not verified: %s about fetches that this audit does not have, such as those of another replica", snapshots.Unknown, "line")
 	}
 	if text := stamps.text(); text != "" {
 		row("stamps", "%s", text)
 	}
 	if known.Since.Seq > 0 {
-		row("since", "%s: no line up to there was cut off or written anew, and the chain goes on from there", known.Since)
+		row("since", "%s: no line up to there was cut off or rewritten, and the chain continues from there", known.Since)
 	}
 	if known.Since.Seq > 0 || stamps.trusts() {
-		row("limit", "lines behind that one may have been cut off the end: only a newer anchor would show it")
+		row("limit", "lines after that one may have been cut off the end: only a newer anchor can show it")
 	} else {
-		row("limit", "lines may have been cut off the end, or the whole audit written anew: only an anchor shows it (--since-anchor)")
+		row("limit", "lines may have been cut off the end, or the whole audit rewritten: only an anchor can show it (--since-anchor)")
 	}
 	row("anchor", "%s", res.Anchor())
 	row("", "Keep it where nobody who can change the audit can change it, for a later --since-anchor.")

@@ -60,7 +60,7 @@ const (
 )
 
 // errAway means that the file is not open at present.
-var errAway = errors.New("the store is away for the moment")
+var errAway = errors.New("state.db is unavailable for the moment")
 
 // Options configure a [Store].
 type Options struct {

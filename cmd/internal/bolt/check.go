@@ -27,7 +27,7 @@ func check(db *bbolt.DB, file *os.File) error {
 	}
 	return db.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > info.Size() {
-			return damage("%d octets of %d", info.Size(), tx.Size())
+			return damage("%d of %d bytes", info.Size(), tx.Size())
 		}
 		size := int64(db.Info().PageSize)
 		c := checker{tx: tx, file: file, pageSize: size, taken: make([]bool, tx.Size()/size)}
@@ -81,7 +81,7 @@ func (c *checker) tree(id uint64) error {
 	}
 	end := id + 1 + uint64(p.OverflowCount)
 	if end > uint64(len(c.taken)) {
-		return damage("page %d goes on beyond the end", id)
+		return damage("page %d continues beyond the end", id)
 	}
 	for i := id; i < end; i++ {
 		if c.taken[i] {

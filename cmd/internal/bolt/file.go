@@ -25,7 +25,7 @@ import (
 const reserve = 32
 
 // ErrInUse means that another process has the file open.
-var ErrInUse = errors.New("another robotsproxy serves from it")
+var ErrInUse = errors.New("in use by another robotsproxy")
 
 // fileContents is what Open reads from a file.
 type fileContents struct {
@@ -83,7 +83,7 @@ func (d *database) open() (initial fileContents, err error) {
 		return initial, err
 	}
 	if !d.info.Mode().IsRegular() {
-		return initial, damage("it is no file")
+		return initial, damage("not a regular file")
 	}
 	err = safely(func() (err error) {
 		if d.db, err = d.bbolt(); err != nil {
@@ -165,20 +165,20 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 	meta, clocks := tx.Bucket(metaBucket), tx.Bucket(clocksBucket)
 	if meta == nil {
 		if name, _ := tx.Cursor().First(); name != nil {
-			return damage("it is of another program")
+			return damage("written by another program")
 		}
 		c.since = time.Time{} // it is new
 		return nil
 	}
 	if was := meta.Get(formatKey); !bytes.Equal(was, format) {
-		return damage("it is of another version, %q", was)
+		return damage("written by another version, %q", was)
 	}
 	if clocks == nil || tx.Bucket(robotsBucket) == nil {
 		return damage("a bucket is missing")
 	}
 	if end := meta.Get(endKey); end != nil {
 		if err := c.since.UnmarshalBinary(end); err != nil {
-			return damage("its end: %v", err)
+			return damage("the time of its last use: %v", err)
 		}
 	}
 	if end := sealed(meta.Get(auditKey)); end != nil {
@@ -298,7 +298,7 @@ func (d *database) renameDamaged(cause error) error {
 		}
 	}
 	if err := os.Rename(d.file, kept); err != nil {
-		return fmt.Errorf("set %s aside (%w): %w", d.file, cause, err)
+		return fmt.Errorf("rename damaged %s (%w): %w", d.file, cause, err)
 	}
 	d.counts.damaged.Add(1)
 	d.log.Error("damaged state.db set aside, starting with an empty one",

@@ -20,11 +20,11 @@ type installFlags struct {
 	java, firefox, noSystem, previous bool
 }
 
-func (f *installFlags) add(cmd *cobra.Command, what string) {
+func (f *installFlags) add(cmd *cobra.Command) {
 	f.ConfigFlags.Add(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.java, "java", false, what+" the trust store of Java (JAVA_HOME, or the java on PATH) too")
-	flags.BoolVar(&f.firefox, "firefox", false, what+" the databases of Firefox and Chromium too (with certutil, of libnss3-tools)")
+	flags.BoolVar(&f.java, "java", false, "also change the trust store of Java (JAVA_HOME, or the java on PATH)")
+	flags.BoolVar(&f.firefox, "firefox", false, "also change the databases of Firefox and Chromium (needs certutil, of libnss3-tools)")
 	flags.BoolVar(&f.noSystem, "no-system", false, "do not change the system's store")
 }
 
@@ -50,7 +50,7 @@ it.`,
 			return newStores(&f, "install").change(cmd.OutOrStdout(), []*x509.Certificate{ca}, stores.install)
 		},
 	}
-	f.add(cmd, "into")
+	f.add(cmd)
 	return cmd
 }
 
@@ -73,7 +73,7 @@ of robotsproxy. The files of the CA stay where they are.`,
 			return newStores(&f, "uninstall").change(cmd.OutOrStdout(), certs, stores.uninstall)
 		},
 	}
-	f.add(cmd, "out of")
+	f.add(cmd)
 	cmd.Flags().BoolVar(&f.previous, "previous", false, "remove only the CAs that ca rotate has replaced")
 	return cmd
 }
@@ -91,7 +91,7 @@ func (f *installFlags) rootCertificate() (*x509.Certificate, error) {
 			return nil, err
 		}
 		if _, err := os.Stat(filepath.Join(state, certName)); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("ca install: there is no CA in %s, which is root's: name the state directory of %s with --state", state, user)
+			return nil, fmt.Errorf("ca install: no CA in %s, root's own state directory: name the state directory of %s with --state", state, user)
 		}
 	}
 	a, file, err := usedCA(&f.ConfigFlags)
@@ -103,7 +103,7 @@ func (f *installFlags) rootCertificate() (*x509.Certificate, error) {
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("ca install: %s is signed by another CA, which is not in it: that one is to be installed", file)
+	return nil, fmt.Errorf("ca install: %s does not contain the root CA that signed it: install that CA", file)
 }
 
 // installedCertificates returns the certificates that ca install may have installed, even expired

@@ -115,7 +115,7 @@ func TestInstallInTheSystem(t *testing.T) {
 		t.Error("the store was changed for nothing")
 	}
 	mustChange(t, true, f, "ok    system   is installed, in "+s.dir+"/robotsproxy-")
-	mustChange(t, true, f, "ok    system   is installed already, in ")
+	mustChange(t, true, f, "ok    system   is already installed, in ")
 	if names := s.files(t); len(names) != 2 || s.updates() != 1 {
 		t.Errorf("%s, %d updates", names, s.updates())
 	}
@@ -205,7 +205,7 @@ func TestInstallRefuses(t *testing.T) {
 	rootDirs = nil
 	defer func() { rootDirs = kept }()
 	out, err := change(true, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  system   "+s.dir+"/robotsproxy-") || !strings.Contains(out, "are without it") {
+	if err == nil || !strings.Contains(out, "FAIL  system   "+s.dir+"/robotsproxy-") || !strings.Contains(out, "do not contain the CA") {
 		t.Errorf("not read: %v\n%s", err, out)
 	}
 }
@@ -222,9 +222,9 @@ func TestUninstallLeavesOthersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustChange(t, true, f, "ok    system   is trusted already, but not by robotsproxy ca install")
+	mustChange(t, true, f, "ok    system   is already trusted, but was not installed by robotsproxy ca install")
 	out, err := change(true, false, f)
-	if err == nil || !strings.Contains(out, "FAIL  system   is trusted, but not by robotsproxy ca install: there is no "+s.dir) || s.updates() > 0 {
+	if err == nil || !strings.Contains(out, "FAIL  system   is trusted, but was not installed by robotsproxy ca install: "+s.dir) || s.updates() > 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -244,7 +244,7 @@ func TestInstallInFirefox(t *testing.T) {
 	f := installFlags{firefox: true, noSystem: true}
 	withCA(t, &f)
 	out, err := change(false, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  firefox  certutil is not on PATH: it is in libnss3-tools") {
+	if err == nil || !strings.Contains(out, "FAIL  firefox  certutil not found on PATH: install libnss3-tools") {
 		t.Errorf("without certutil: %v\n%s", err, out)
 	}
 	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "certutil"), []byte(certutil), 0o700); err != nil {
@@ -259,9 +259,9 @@ func TestInstallInFirefox(t *testing.T) {
 	kept := truststore.NSSProfile
 	truststore.NSSProfile = filepath.Join(profiles, "*")
 	defer func() { truststore.NSSProfile = kept }()
-	const none = "no profile of Firefox is found, nor a database of Chromium\n"
+	const none = "no Firefox profile and no Chromium database found\n"
 	out, err = change(true, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, and then, as the user who has (not by sudo):\n      robotsproxy ca install --firefox --no-system\n") {
+	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, then run as the same user, without sudo:\n      robotsproxy ca install --firefox --no-system\n") {
 		t.Errorf("nothing else asked for, and no profile: %v\n%s", err, out)
 	}
 	mustChange(t, false, f, "ok    firefox  was not installed: "+none)
@@ -281,7 +281,7 @@ func TestInstallInFirefox(t *testing.T) {
 		}
 	}
 	mustChange(t, true, f, "ok    firefox  is installed\n")
-	mustChange(t, true, f, "ok    firefox  is installed already\n")
+	mustChange(t, true, f, "ok    firefox  is already installed\n")
 	ours, _ := filepath.Glob(filepath.Join(dbs[0], "robotsproxy-*"))
 	if len(ours) != 1 {
 		t.Fatalf("in a database: %s", ours)
@@ -289,7 +289,7 @@ func TestInstallInFirefox(t *testing.T) {
 	if err := os.Remove(ours[0]); err != nil { // from one of the two alone
 		t.Fatal(err)
 	}
-	mustChange(t, false, f, "ok    firefox  is not installed any more\n")
+	mustChange(t, false, f, "ok    firefox  is uninstalled\n")
 	if left, _ := filepath.Glob(filepath.Join(profiles, "*", "robotsproxy-*")); len(left) > 0 || len(s.files(t)) > 0 {
 		t.Errorf("left: %s, %s", left, s.files(t))
 	}
@@ -311,7 +311,7 @@ func TestInstallInJava(t *testing.T) {
 	t.Setenv("JAVA_HOME", "")
 	t.Setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC") // it starts in half the time
 	out, err := change(false, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  java     no Java is found: ") {
+	if err == nil || !strings.Contains(out, "FAIL  java     Java not found: ") {
 		t.Errorf("without java: %v\n%s", err, out)
 	}
 	home := t.TempDir()
@@ -337,7 +337,7 @@ func TestInstallInJava(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustChange(t, true, f, "ok    java     is installed\n")
-	mustChange(t, true, f, "ok    java     is installed already\n")
-	mustChange(t, false, f, "ok    java     is not installed any more\n")
+	mustChange(t, true, f, "ok    java     is already installed\n")
+	mustChange(t, false, f, "ok    java     is uninstalled\n")
 	mustChange(t, true, f, "ok    java     is installed\n")
 }

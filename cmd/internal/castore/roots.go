@@ -81,7 +81,7 @@ func ReadRoots(file string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file", file)
+		return nil, fmt.Errorf("%s: not a regular file", file)
 	}
 	return io.ReadAll(io.LimitReader(f, maxRootFile))
 }

@@ -43,7 +43,7 @@ func rotate(f *cli.ConfigFlags, out io.Writer) error {
 		return err
 	}
 	if cfg.TLS.CACert != "" {
-		return fmt.Errorf("ca rotate: tls.ca_cert names a CA of your own, %s: put another pair in its place, or name another", cfg.TLS.CACert)
+		return fmt.Errorf("ca rotate: the configuration uses a CA of your own, %s: replace these files, or change tls.ca_cert and tls.ca_key", cfg.TLS.CACert)
 	}
 	state, err := cfg.State(os.Getenv)
 	if err != nil {
@@ -51,7 +51,7 @@ func rotate(f *cli.ConfigFlags, out io.Writer) error {
 	}
 	old, now, err := mitm.Rotate(state)
 	if errors.Is(err, mitm.ErrNoCA) {
-		return fmt.Errorf("%w: one is made when the proxy first runs, or by robotsproxy ca path", err)
+		return fmt.Errorf("%w: start the proxy or run robotsproxy ca path to create one", err)
 	}
 	if err != nil {
 		return err
@@ -61,10 +61,10 @@ func rotate(f *cli.ConfigFlags, out io.Writer) error {
 new      %s
 valid    %s
 file     %s
-next     1. have the running proxy take it: robotsproxy serve reloads on SIGHUP, or is started again
-         2. have this machine trust it: robotsproxy ca install%[5]s
-         3. hand the new file out to whoever has the old one
-         4. when nobody needs the old one any more: robotsproxy ca uninstall --previous%[5]s
+next     1. make the running proxy use it: send SIGHUP to robotsproxy serve, or restart it
+         2. make this machine trust it: robotsproxy ca install%[5]s
+         3. give the new file to everybody who has the old one
+         4. when the old one is no longer needed: robotsproxy ca uninstall --previous%[5]s
 `, guide.Fingerprint(old.Raw), guide.Fingerprint(now.Raw), validity(now), humanize.Escape(filepath.Join(state, certName)), humanize.Escape(args))
 	return err
 }

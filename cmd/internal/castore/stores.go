@@ -41,7 +41,7 @@ func openJava() (truststore.Trust, error) {
 			java, err = filepath.EvalSymlinks(java)
 		}
 		if err != nil {
-			return nil, errors.New("no Java is found: neither is JAVA_HOME set, nor java on PATH")
+			return nil, errors.New("Java not found: set JAVA_HOME, or add java to PATH")
 		}
 		home := strings.TrimSuffix(filepath.Dir(filepath.Dir(java)), "/jre") // the JRE of Java 8 is a subdirectory of the JDK
 		if err := os.Setenv("JAVA_HOME", home); err != nil {                 // the library reads the variable
@@ -57,7 +57,7 @@ func openJava() (truststore.Trust, error) {
 	}
 	t, err := truststore.NewJavaTrust()
 	if err != nil {
-		return nil, fmt.Errorf("no keytool in %s", home)
+		return nil, fmt.Errorf("keytool not found in %s", home)
 	}
 	return t, nil
 }
@@ -66,13 +66,13 @@ func openJava() (truststore.Trust, error) {
 var errNeedsRoot = errors.New("needs root")
 
 // errNoProfile means that the user has no database that Firefox or Chromium reads.
-var errNoProfile = errors.New("no profile of Firefox is found, nor a database of Chromium")
+var errNoProfile = errors.New("no Firefox profile and no Chromium database found")
 
 // openNSS opens the databases of all Firefox profiles and of Chromium.
 func openNSS() (truststore.Trust, error) {
 	t, err := truststore.NewNSSTrust()
 	if err != nil {
-		return nil, errors.New("certutil is not on PATH: it is in libnss3-tools (Debian) or nss-tools (Fedora)")
+		return nil, errors.New("certutil not found on PATH: install libnss3-tools (Debian) or nss-tools (Fedora)")
 	}
 	if t.PreCheck() != nil { // it checks nothing else
 		return nil, errNoProfile
@@ -111,9 +111,9 @@ func (s stores) install(t trustStore, c *x509.Certificate) cli.Diagnosis {
 	held := systemTrusts(c)
 	switch {
 	case held && ours:
-		return cli.OK("is installed already, in %s", file)
+		return cli.OK("is already installed, in %s", file)
 	case held:
-		return cli.OK("is trusted already, but not by robotsproxy ca install")
+		return cli.OK("is already trusted, but was not installed by robotsproxy ca install")
 	case !s.canWriteSystem:
 		return cli.Fail(s.sudoCommand, "needs root")
 	}
@@ -121,7 +121,7 @@ func (s stores) install(t trustStore, c *x509.Certificate) cli.Diagnosis {
 		return cli.Fail("", "%s", commandError(err))
 	}
 	if !systemTrusts(c) {
-		return cli.Fail("look at what the system's own command says", "%s is written, but the system's roots are without it", file)
+		return cli.Fail("run the system's own command to see why", "%s was written, but the system's roots do not contain the CA", file)
 	}
 	if file == "" {
 		return cli.OK("is installed")
@@ -140,7 +140,7 @@ func (s stores) uninstall(t trustStore, c *x509.Certificate) cli.Diagnosis {
 	case !held && !ours:
 		return cli.OK("was not installed")
 	case !ours && file != "":
-		return cli.Fail("take it out by the way it came in", "is trusted, but not by robotsproxy ca install: there is no %s", file)
+		return cli.Fail("remove it in the way it was installed", "is trusted, but was not installed by robotsproxy ca install: %s does not exist", file)
 	case !s.canWriteSystem:
 		return cli.Fail(s.sudoCommand, "needs root")
 	}
@@ -148,7 +148,7 @@ func (s stores) uninstall(t trustStore, c *x509.Certificate) cli.Diagnosis {
 		return cli.Fail("", "%s", commandError(err))
 	}
 	if systemTrusts(c) {
-		return cli.Fail("look at what the system's own command says", "%s is removed, but the system's roots have the CA still", file)
+		return cli.Fail("run the system's own command to see why", "%s was removed, but the system's roots still contain the CA", file)
 	}
 	return cli.OK("is uninstalled")
 }
@@ -180,7 +180,7 @@ func (s stores) noProfile() cli.Diagnosis {
 	if s.nssCommand == "" {
 		return cli.OK("was not installed: %v", errNoProfile)
 	}
-	const start = "start Firefox once, and then, as the user who has (not by sudo):\n"
+	const start = "start Firefox once, then run as the same user, without sudo:\n"
 	if len(s.list) == 1 {
 		return cli.Fail(start+s.nssCommand, "%v", errNoProfile)
 	}
@@ -203,7 +203,7 @@ func installInto(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, er
 	n := &recordingTrust{Trust: trust}
 	err := truststore.Install(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(n))
 	if n.had {
-		return cli.OK("is installed already"), err
+		return cli.OK("is already installed"), err
 	}
 	return cli.OK("is installed"), err
 }
@@ -211,7 +211,7 @@ func installInto(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, er
 // uninstallFrom removes c from a store of the library. It does not check first: of several
 // databases only one may have it.
 func uninstallFrom(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, error) {
-	return cli.OK("is not installed any more"), truststore.Uninstall(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
+	return cli.OK("is uninstalled"), truststore.Uninstall(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
 }
 
 // nameOption returns the name of a CA in the stores: ours, made unique by its fingerprint.

@@ -119,29 +119,29 @@ func (b *batch) answer(line []byte) any {
 func readCase(line []byte) (c batchCase, err error) {
 	if !utf8.Valid(line) || halfSurrogate(line) {
 		// encoding/json would replace it with U+FFFD, and the file that is judged would be another.
-		return c, errors.New("not Unicode text: other octets can be given as robots_b64, or escaped in url")
+		return c, errors.New("must be valid Unicode: give other bytes as robots_b64, or percent-encoded in url")
 	}
 	if err := json.Unmarshal(line, &c); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
-			return c, fmt.Errorf("no JSON object, but %s", wrong.Value)
+			return c, fmt.Errorf("must be a JSON object, got %s", wrong.Value)
 		} else if ok {
-			return c, fmt.Errorf("%s is no string, but %s", wrong.Field, wrong.Value)
+			return c, fmt.Errorf("%s: must be a string, got %s", wrong.Field, wrong.Value)
 		}
-		return c, fmt.Errorf("no JSON object: %w", err)
+		return c, fmt.Errorf("must be a JSON object: %w", err)
 	}
 	switch {
 	case c.Robots == nil && c.Base64 == nil:
-		return c, errors.New("neither robots nor robots_b64")
+		return c, errors.New("robots or robots_b64 is required")
 	case c.Robots != nil && c.Base64 != nil:
-		return c, errors.New("both robots and robots_b64")
+		return c, errors.New("robots and robots_b64 exclude each other")
 	case c.Agent == nil && c.UserAgent == nil:
-		return c, errors.New("neither agent nor user_agent")
+		return c, errors.New("agent or user_agent is required")
 	case c.Agent != nil && c.UserAgent != nil:
-		return c, errors.New("both agent and user_agent")
+		return c, errors.New("agent and user_agent exclude each other")
 	case c.URL == nil:
-		return c, errors.New("no url")
+		return c, errors.New("url is required")
 	case c.Agent != nil && strings.ContainsAny(*c.Agent, " \t();"):
-		return c, errors.New("agent is no product token; a whole header can be given as user_agent")
+		return c, errors.New("agent: must be a product token; give a whole header as user_agent")
 	}
 	return c, nil
 }
@@ -251,7 +251,7 @@ func writeError(err error) error {
 	return nil
 }
 
-var errCaseTooLong = fmt.Errorf("the line has more than %d octets", maxCase)
+var errCaseTooLong = fmt.Errorf("the line has more than %d bytes", maxCase)
 
 // A lineReader reads lines of bounded length.
 type lineReader struct {

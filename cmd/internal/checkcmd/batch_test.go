@@ -54,21 +54,21 @@ func TestBatch(t *testing.T) {
 		{"no markup is made of a rule", `{"robots": "User-agent: *\nDisallow: /<&>", "agent": "", "url": "/<&>"}`, `{"allow":false,"rule":"/<&>","line":2,"group":"*"}`},
 		{"nor control of a terminal", `{"robots": "User-agent: *\nDisallow: /\u009b\u202eü\ud83d\ude00\ud834\udd73", "agent": "", "url": "/\u009b\u202eü\ud83d\ude00\ud834\udd73"}`, `{"allow":false,"rule":"/\u009b\u202eü😀\ud834\udd73","line":2,"group":"*"}`},
 		{"others' members", `{"name": 1, "robots": "", "agent": "", "url": "", "allow": false}`, `{"allow":true}`},
-		{"no JSON", `robots`, `{"error":"no JSON object: invalid character 'r' looking for beginning of value"}`},
-		{"half an object", `{"robots": "`, `{"error":"no JSON object: unexpected end of JSON input"}`},
-		{"two objects", `{} {}`, `{"error":"no JSON object: invalid character '{' after top-level value"}`},
-		{"another value", `["robots"]`, `{"error":"no JSON object, but array"}`},
-		{"another type", `{"robots": 1, "agent": "", "url": ""}`, `{"error":"robots is no string, but number"}`},
-		{"no file", `{"agent": "", "url": ""}`, `{"error":"neither robots nor robots_b64"}`},
-		{"null is none", `{"robots": null, "agent": "", "url": ""}`, `{"error":"neither robots nor robots_b64"}`},
-		{"two files", `{"robots": "", "robots_b64": "", "agent": "", "url": ""}`, `{"error":"both robots and robots_b64"}`},
+		{"no JSON", `robots`, `{"error":"must be a JSON object: invalid character 'r' looking for beginning of value"}`},
+		{"half an object", `{"robots": "`, `{"error":"must be a JSON object: unexpected end of JSON input"}`},
+		{"two objects", `{} {}`, `{"error":"must be a JSON object: invalid character '{' after top-level value"}`},
+		{"another value", `["robots"]`, `{"error":"must be a JSON object, got array"}`},
+		{"another type", `{"robots": 1, "agent": "", "url": ""}`, `{"error":"robots: must be a string, got number"}`},
+		{"no file", `{"agent": "", "url": ""}`, `{"error":"robots or robots_b64 is required"}`},
+		{"null is none", `{"robots": null, "agent": "", "url": ""}`, `{"error":"robots or robots_b64 is required"}`},
+		{"two files", `{"robots": "", "robots_b64": "", "agent": "", "url": ""}`, `{"error":"robots and robots_b64 exclude each other"}`},
 		{"no base64", `{"robots_b64": "?", "agent": "", "url": ""}`, `{"error":"robots_b64: illegal base64 data at input byte 0"}`},
-		{"nobody", `{"robots": "", "url": ""}`, `{"error":"neither agent nor user_agent"}`},
-		{"somebody twice", `{"robots": "", "agent": "", "user_agent": "", "url": ""}`, `{"error":"both agent and user_agent"}`},
-		{"no address", `{"robots": "", "agent": ""}`, `{"error":"no url"}`},
-		{"no UTF-8", `{"robots": "` + "\xff" + `", "agent": "", "url": ""}`, `{"error":"not Unicode text: other octets can be given as robots_b64, or escaped in url"}`},
-		{"half a character", `{"robots": "\ud800", "agent": "", "url": ""}`, `{"error":"not Unicode text: other octets can be given as robots_b64, or escaped in url"}`},
-		{"the other half", `{"robots": "\uDFFF\ud800", "agent": "", "url": ""}`, `{"error":"not Unicode text: other octets can be given as robots_b64, or escaped in url"}`},
+		{"nobody", `{"robots": "", "url": ""}`, `{"error":"agent or user_agent is required"}`},
+		{"somebody twice", `{"robots": "", "agent": "", "user_agent": "", "url": ""}`, `{"error":"agent and user_agent exclude each other"}`},
+		{"no address", `{"robots": "", "agent": ""}`, `{"error":"url is required"}`},
+		{"no UTF-8", `{"robots": "` + "\xff" + `", "agent": "", "url": ""}`, `{"error":"must be valid Unicode: give other bytes as robots_b64, or percent-encoded in url"}`},
+		{"half a character", `{"robots": "\ud800", "agent": "", "url": ""}`, `{"error":"must be valid Unicode: give other bytes as robots_b64, or percent-encoded in url"}`},
+		{"the other half", `{"robots": "\uDFFF\ud800", "agent": "", "url": ""}`, `{"error":"must be valid Unicode: give other bytes as robots_b64, or percent-encoded in url"}`},
 		{"not an escape", `{"robots": "\\ud800\\", "agent": "", "url": ""}`, `{"allow":true}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestBatchLineTooLong(t *testing.T) {
 	const head, tail = `{"url": "", "agent": "", "robots": "User-agent: *\nDisallow: /\n#`, `"}`
 	line := func(size int) string { return head + strings.Repeat("x", size-len(head)-len(tail)) + tail }
 	const judged = `{"allow":false,"rule":"/","line":2,"group":"*"}` + "\n"
-	const refused = `{"error":"the line has more than 16777216 octets"}` + "\n"
+	const refused = `{"error":"the line has more than 16777216 bytes"}` + "\n"
 	for _, c := range []struct{ name, lines, want string }{
 		{"at the ceiling", line(maxCase), judged},
 		{"over it", line(maxCase + 1), refused},

@@ -61,9 +61,9 @@ answered, and 2 if the cases could not be read or the answers not be written.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "the `HEADER` User-Agent of the client")
-	cmd.Flags().StringVar(&f.dialect, "dialect", "", "`NAME` of the dialect, in place of robots.dialect")
-	cmd.Flags().StringVar(&f.robots, "robots", "", "robots.txt `FILE` to use in place of the origin's, and to check for mistakes; - for standard input")
+	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "User-Agent `HEADER` of the client")
+	cmd.Flags().StringVar(&f.dialect, "dialect", "", "dialect `NAME`, in place of robots.dialect")
+	cmd.Flags().StringVar(&f.robots, "robots", "", "use this robots.txt `FILE` in place of the origin's, and check it for mistakes; - is standard input")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
 	cmd.Flags().BoolVar(&f.batch, "batch", false, "decide cases from standard input, one JSON object a line")
 	var names []string
@@ -79,17 +79,17 @@ func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
 	set := cmd.Flags().Changed
 	switch {
 	case f.batch && len(urls) > 0:
-		return fmt.Errorf("--batch takes its addresses from standard input, %q is one", urls[0])
+		return fmt.Errorf("--batch reads URLs from standard input and takes no arguments, got %q", urls[0])
 	case f.batch && set("robots"):
-		return errors.New("--batch has a robots.txt in each of its lines, --robots names another")
+		return errors.New("--batch and --robots exclude each other: each line of the input has its own robots.txt")
 	case f.batch && set("user-agent"):
-		return errors.New(`--batch has an "agent" or "user_agent" in each of its lines, -A names another`)
+		return errors.New(`--batch and -A exclude each other: each line of the input has its own "agent" or "user_agent"`)
 	case f.batch && f.json:
-		return errors.New("--batch answers in JSON of its own, --json asks for another")
+		return errors.New("--batch and --json exclude each other: --batch always prints JSON")
 	case set("robots") && f.robots == "": // an unset variable of a script must not ask the origins
-		return errors.New("--robots: the name of the file is empty")
+		return errors.New("--robots: empty file name")
 	case !f.batch && len(urls) == 0 && f.robots == "":
-		return errors.New("nothing to check: no URL, no --robots, no --batch")
+		return errors.New("nothing to check: give a URL, --robots or --batch")
 	}
 	return nil
 }

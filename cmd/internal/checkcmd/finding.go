@@ -88,7 +88,7 @@ func (f *finding) text(colours bool) string {
 	f.agentText(s)
 	s.Facts(f.Rested())
 	if f.Cut {
-		s.Row("note", fmt.Sprintf("no more than the first %d bytes of the file are read", robots.MaxBytes))
+		s.Row("note", fmt.Sprintf("only the first %d bytes of the file are read", robots.MaxBytes))
 	}
 	s.Row("sitemaps", links(f.Sitemaps)...)
 	s.Row("licenses", links(f.Licenses)...)
@@ -118,9 +118,9 @@ func (f *finding) agentText(s *cli.Details) {
 		s.Row("agent from", "the User-Agent header")
 		s.Row("considered", strings.Join(considered, ", "))
 	case fromNobody:
-		why := "the User-Agent header names no product but a browser's"
+		why := "the User-Agent header has no product token other than a browser's"
 		if f.header == "" {
-			why = "no User-Agent header (-A gives one)"
+			why = "no User-Agent header (set one with -A)"
 		}
 		s.Row("agent", "none: "+why)
 	}

@@ -59,7 +59,7 @@ func lintBriefly(out io.Writer, file *File, d robots.Dialect) {
 	}
 	io.WriteString(out, remarkLines(file, first)) // best effort
 	if more := len(remarks) - len(first); more > 0 {
-		fmt.Fprintf(out, "%s: and %s (without a URL more are listed)\n", humanize.Printable(file.Name), humanize.Count(more, "more remark"))
+		fmt.Fprintf(out, "%s: and %s (run the command without a URL to list more)\n", humanize.Printable(file.Name), humanize.Count(more, "more remark"))
 	}
 }
 

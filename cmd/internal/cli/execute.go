@@ -139,7 +139,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // NoArgs is cobra.NoArgs with a message that does not mention commands.
 func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("no arguments are taken, %q is one", args[0])
+		return fmt.Errorf("no arguments allowed, got %q", args[0])
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type ConfigFlags struct {
 // Add defines the flags of cmd.
 func (f *ConfigFlags) Add(cmd *cobra.Command) {
 	f.Flags = cmd.Flags()
-	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (default: every key has its default)")
+	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (default: no file, every key has its default)")
 	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, in place of state_dir in the configuration")
 }
 
@@ -64,7 +64,7 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 		}
 	} else if f.Flags != nil && f.Flags.Changed("config") {
 		// An unset variable of a script must not select the defaults.
-		return config.Config{}, UsageErrorf("-c: the name of the file is empty")
+		return config.Config{}, UsageErrorf("-c: empty file name")
 	}
 	if f.State != "" {
 		cfg.StateDir = f.State
@@ -95,7 +95,7 @@ func StateDir(cfg config.Config) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("state directory: %w", err)
 	case info.Mode().Perm()&0o022 != 0:
-		return "", fmt.Errorf("state directory: others may write to %s (mode %04o), and so replace the CA in it: chmod 700 it", dir, info.Mode().Perm())
+		return "", fmt.Errorf("state directory: other users may write to %s (mode %04o), and could replace the CA in it: run chmod 700 on it", dir, info.Mode().Perm())
 	}
 	return dir, nil
 }

@@ -32,5 +32,5 @@ func warnBare(log *slog.Logger) {
 			out = append(out, part)
 		}
 	}
-	log.Warn("build for benchmarks only, unfit for use", "left_out", out)
+	log.Warn("build for benchmarks only, do not use it as a proxy", "left_out", out)
 }

@@ -145,7 +145,7 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 		return nil
 	}
 	if d.adminListener, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
-		return listenError("admin.listen", `choose another address with admin.listen in the configuration ("": no admin listener)`, err)
+		return listenError("admin.listen", `choose another address with admin.listen in the configuration, or "" for no admin listener`, err)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (d *Daemon) ready() error {
 		return errors.New("shutting down")
 	}
 	if d.fleet != nil && isStoreUntried(d.fleet.Stats()) {
-		return errors.New("this replica has not joined the others at the shared store yet")
+		return errors.New("this replica has not connected to the shared store yet")
 	}
 	return d.evidence.Refusal()
 }
@@ -507,7 +507,7 @@ func (d *Daemon) openAdmin() (err error) {
 // warnings returns what the operator should see to before it stops requests.
 func (d *Daemon) warnings() (all []string) {
 	if found := d.evidence.Tampered(); found != "" {
-		all = append(all, "the audit is not as the proxy left it: "+found)
+		all = append(all, "the audit differs from what the proxy wrote: "+found)
 	}
 	if w := d.evidence.Stats().Space.Warning(); w != "" {
 		all = append(all, w)

@@ -46,6 +46,6 @@ func isStoreUntried(s redis.Stats) bool {
 // warnReplicas logs settings with which replicas may exceed the pace.
 func warnReplicas(cfg config.Config, log *slog.Logger) {
 	if cfg.Store.Replicas == 1 {
-		log.Warn("store.replicas is 1, a replica that starts without the store paces as if it were alone")
+		log.Warn("store.replicas is 1, a replica that starts while the store is unavailable paces as if it were alone")
 	}
 }

@@ -65,7 +65,7 @@ func (f *generation) certChanges(before *generation) (all []any) {
 		all = append(all, "listen_tls_sha256", guide.Fingerprint(leaf.Raw), "listen_tls_until", leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
 	if f.rules.Egress != before.rules.Egress {
-		all = append(all, "way_out", "made anew")
+		all = append(all, "egress", "new connections")
 	}
 	return all
 }

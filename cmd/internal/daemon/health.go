@@ -39,7 +39,7 @@ if the proxy is healthy, else 1.`,
 					return err
 				}
 				if admin = cfg.Admin.Listen; admin == "" {
-					return errors.New("health: admin.listen is off (name an address with --admin)")
+					return errors.New("health: admin.listen is off: name an address with --admin")
 				}
 			}
 			lines, err := Health(cmd.Context(), admin)

@@ -29,7 +29,9 @@ func (n notifier) ready(status string) { n.send("READY=1\nSTATUS=" + humanize.Es
 
 func (n notifier) reloading() { n.send("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
 
-func (n notifier) stopping() { n.send("STOPPING=1\nSTATUS=requests in flight finish") }
+func (n notifier) stopping() {
+	n.send("STOPPING=1\nSTATUS=shutting down, waiting for requests in flight")
+}
 
 // watchdog reports to systemd's watchdog (WATCHDOG_USEC) until ctx ends. It does not report whether the proxy
 // is healthy: a restart would not cure a full disk, and breaks off requests in flight.

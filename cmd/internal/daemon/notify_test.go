@@ -63,14 +63,14 @@ func TestNotify(t *testing.T) {
 		t.Error("it is taken")
 	}
 	want("RELOADING=1", "MONOTONIC_USEC=")
-	want("READY=1", serving+"; the last reload was refused: listen: changed from")
+	want("READY=1", serving+"; the last reload was rejected: listen: changed from")
 	if err := s.reload(keys{"mode": "monitor"}); err != nil {
 		t.Error(err)
 	}
 	want("RELOADING=1", "MONOTONIC_USEC=")
 	want("READY=1", serving)
 	s.stop()
-	want("STOPPING=1", "STATUS=requests in flight finish")
+	want("STOPPING=1", "STATUS=shutting down, waiting for requests in flight")
 }
 
 // TestNotifyIsOfOneLine: what a message quotes tells systemd nothing.

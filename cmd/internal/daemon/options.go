@@ -151,7 +151,7 @@ func requirement(cfg config.Config) policy.Require {
 // checkIdentity returns an error if identity.user_agent is sent for every client but fails identity.require.
 func checkIdentity(cfg config.Config) error {
 	if ua := cfg.Identity.UserAgent; ua != "" && errors.Is(requirement(cfg).Unmet(ua, cfg.Identity.From), policy.ErrNoToken) {
-		return fmt.Errorf("identity.user_agent: %q names no product, so that identity.require refuses every request (example: FooBot/1.0 (+https://foo.example/bot))", ua)
+		return fmt.Errorf("identity.user_agent: %q contains no product token, so identity.require would refuse every request (example: FooBot/1.0 (+https://foo.example/bot))", ua)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func auditKey(file string) (key []byte, err error) {
 		err = cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(key); return err })
 	}
 	if err == nil && len(key) != SecretBytes {
-		err = fmt.Errorf("%s is no key of %d octets; once it is removed, another is made, by which no client has the name that it had", file, SecretBytes)
+		err = fmt.Errorf("%s must have %d bytes; if you remove it, the proxy creates a new key, which gives every client a new name in the audit", file, SecretBytes)
 	}
 	return key, err
 }
@@ -280,7 +280,7 @@ func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, er
 	if file := cfg.Egress.ExtraCA; file != "" {
 		var err error
 		if o.Roots, err = x509.SystemCertPool(); err != nil {
-			return o, fmt.Errorf("the system's root certificates: %w", err)
+			return o, fmt.Errorf("read the system's root certificates: %w", err)
 		}
 		if err := AddRoots(o.Roots, file); err != nil {
 			return o, fmt.Errorf("egress.extra_ca: %w", err)
@@ -320,7 +320,7 @@ func AddRoots(roots *x509.CertPool, file string) error {
 		rest = after
 	}
 	if !added {
-		return fmt.Errorf("%s: no certificate in it (PEM: -----BEGIN CERTIFICATE-----)", file)
+		return fmt.Errorf("%s: no PEM certificate in the file", file)
 	}
 	return nil
 }

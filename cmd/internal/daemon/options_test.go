@@ -26,9 +26,9 @@ func TestAddRoots(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"one", good, ""},
 		{"with comments and a key", "# ours\n" + good + key + "# theirs\n" + good, ""},
-		{"empty", "", ".pem: no certificate in it"},
-		{"a key", key, ".pem: no certificate in it"},
-		{"not PEM", "hello\n", ".pem: no certificate in it"},
+		{"empty", "", ".pem: no PEM certificate in the file"},
+		{"a key", key, ".pem: no PEM certificate in the file"},
+		{"not PEM", "hello\n", ".pem: no PEM certificate in the file"},
 		{"a broken one", bad, ".pem:1: x509: "},
 		{"a broken one behind others", "# ours\n\n" + good + "# theirs\n" + bad, ".pem:" + strconv.Itoa(4+strings.Count(good, "\n")) + ": x509: "},
 	} {

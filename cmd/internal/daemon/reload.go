@@ -78,7 +78,7 @@ func newReloader(h *Daemon, from settings) *reloader {
 func (d *Daemon) Reload(ctx context.Context) error {
 	r := d.reloader
 	if r == nil {
-		return errors.New("nothing is reloaded here")
+		return errors.New("this proxy does not reload")
 	}
 	answer := make(chan error, 1)
 	select {
@@ -220,7 +220,7 @@ func (r *reloader) checkFiles(over context.Context) {
 				r.d.log.Warn("configuration file missing or empty, keeping the active configuration", "file", file)
 			}
 			r.fileGone = true
-			r.setFileErr(errors.New("the configuration file " + file + " is gone or empty"))
+			r.setFileErr(errors.New("the configuration file " + file + " is missing or empty"))
 			r.watchFiles()
 			return
 		}
@@ -306,7 +306,7 @@ func (r *reloader) status(err error) string {
 	s := "serving on " + r.d.Addr()
 	if err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
-		s += "; the last reload was refused: " + first
+		s += "; the last reload was rejected: " + first
 	}
 	return s
 }

@@ -18,10 +18,10 @@ func proxyURL(s string) (*url.URL, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		return nil, errors.New("not the URL of a proxy, as in http://127.0.0.1:8080") // err would contain the password
+		return nil, errors.New("not the URL of a proxy (example: http://127.0.0.1:8080)") // err would contain the password
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%s is not a proxy of ours: the scheme is http, or https", u.Redacted())
+		return nil, fmt.Errorf("the scheme of %s must be http or https", u.Redacted())
 	}
 	if u.Port() == "" {
 		u.Host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
@@ -36,7 +36,7 @@ func authorityOf(site string) (string, error) {
 		host, port = strings.Trim(site, "[]"), "443"
 	}
 	if host == "" || strings.ContainsAny(host, "/@ \t\r\n") || strings.Trim(port, "0123456789") != "" {
-		return "", errors.New("not a host, nor host:port")
+		return "", errors.New("must be HOST or HOST:PORT")
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -21,19 +21,19 @@ var opensslVars = []string{"SSL_CERT_FILE"}
 
 // testedClients are the clients that checkTrust runs.
 var testedClients = []client{
-	{name: systemClient, vars: opensslVars, hint: "{install}\nor, for programs on OpenSSL, and Go's:\nexport SSL_CERT_FILE={ca}"},
+	{name: systemClient, vars: opensslVars, hint: "{install}\nor, for programs that use OpenSSL or Go:\nexport SSL_CERT_FILE={ca}"},
 	{name: "curl", command: "curl", args: curlArgs, vars: []string{"CURL_CA_BUNDLE", "SSL_CERT_FILE"},
 		hint: "{install}\nor, for curl alone:\nexport CURL_CA_BUNDLE={ca}"},
 	{name: "git", command: "git", args: gitArgs, vars: []string{"GIT_SSL_CAINFO"},
 		hint: "{install}\nor, for git alone:\nexport GIT_SSL_CAINFO={ca}"},
 	{name: "urllib", command: "python3", args: python("urllib.request", "urllib.request.urlopen(sys.argv[1], timeout=20)"), vars: opensslVars,
-		hint: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
+		hint: "{install}\nor, for a Python that was not installed by the system:\nexport SSL_CERT_FILE={ca}"},
 	{name: "requests", command: "python3", args: python("requests", "requests.get(sys.argv[1], timeout=20)"), vars: []string{"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"},
 		hint: "export REQUESTS_CA_BUNDLE={ca}"},
 	{name: "httpx", command: "python3", args: python("httpx", "httpx.get(sys.argv[1], timeout=20)"), vars: opensslVars,
 		hint: "export SSL_CERT_FILE={ca}"},
 	{name: "aiohttp", command: "python3", args: python("asyncio, aiohttp", aiohttpGet), vars: opensslVars,
-		hint: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
+		hint: "{install}\nor, for a Python that was not installed by the system:\nexport SSL_CERT_FILE={ca}"},
 	{name: "node", command: "node", args: nodeArgs, vars: []string{"NODE_EXTRA_CA_CERTS"},
 		hint: "export NODE_EXTRA_CA_CERTS={ca}"},
 	{name: "java", command: "java", args: javaArgs, inspect: javaTrustStore,
@@ -42,7 +42,7 @@ var testedClients = []client{
 
 // javaHint makes a trust store beside the CA for users who cannot write to Java's own. The alias
 // contains the CA's fingerprint, so that the store can hold a later CA as well.
-const javaHint = "{install} --java\nor, without a change to Java's own trust store:\n" +
+const javaHint = "{install} --java\nor, without changing Java's own trust store:\n" +
 	"keytool -importcert -noprompt -alias {alias} -file {ca} -keystore {store} -storetype PKCS12 -storepass " + castore.JavaPassword + "\n" +
 	`export JAVA_TOOL_OPTIONS="$JAVA_TOOL_OPTIONS "{options}`
 
@@ -106,10 +106,10 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	if modules, err := list.Output(); err == nil && strings.Contains(string(modules), "jdk.compiler@") {
 		return nil
 	}
-	const no = "this Java has no compiler to try it with"
+	const no = "this Java has no compiler to test it with"
 	found := cli.Skip(no + ", and no keytool")
 	if strings.Contains(d.getenv("JAVA_TOOL_OPTIONS"), "-Djavax.net.ssl.trustStore=") {
-		found = cli.Skip(no + ", and JAVA_TOOL_OPTIONS names a trust store of its own")
+		found = cli.Skip(no + ", and JAVA_TOOL_OPTIONS names another trust store")
 	} else if keytool, err := exec.LookPath("keytool"); err == nil {
 		cmd := exec.CommandContext(ctx, keytool, "-list", "-cacerts", "-storepass", castore.JavaPassword)
 		cmd.WaitDelay = time.Second
@@ -119,7 +119,7 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 		case strings.Contains(string(list), guide.Fingerprint(d.ca.Raw)):
 			found = cli.OK("has the CA in its trust store (%s)", no)
 		default:
-			found = cli.Fail(d.expandHint(javaHint), "has not got the CA in its trust store (%s)", no)
+			found = cli.Fail(d.expandHint(javaHint), "does not have the CA in its trust store (%s)", no)
 		}
 	}
 	return &found

@@ -102,7 +102,7 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 	d := &doctor{flags: f, getenv: os.Getenv, now: time.Now}
 	for _, name := range f.clients {
 		if !slices.Contains(clientChoices(), name) {
-			return nil, cli.UsageErrorf("--client %q: %s is wanted", name, cli.OneOf(clientChoices()))
+			return nil, cli.UsageErrorf("--client %q: use %s", name, cli.OneOf(clientChoices()))
 		}
 	}
 	if f.site != "" {

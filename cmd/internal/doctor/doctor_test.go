@@ -79,10 +79,10 @@ func TestDoctorClock(t *testing.T) {
 		want cli.Status
 		says string
 	}{
-		{"right", func(*doctor) {}, cli.StatusOK, "could not be asked"},
+		{"right", func(*doctor) {}, cli.StatusOK, "the proxy's time is unknown"},
 		{"as the proxy's", func(d *doctor) { d.proxyDateAt = d.now(); d.proxyDate = d.proxyDateAt.Add(-time.Second) }, cli.StatusOK, "as the proxy's"},
-		{"apart from the proxy's", func(d *doctor) { d.proxyDateAt = d.now(); d.proxyDate = d.proxyDateAt.Add(2 * time.Hour) }, cli.StatusWarn, "is 2h0m0s apart"},
-		{"before the CA", func(d *doctor) { d.now = at(d.ca.NotBefore.Add(-time.Hour)) }, cli.StatusFail, "the CA was made"},
+		{"apart from the proxy's", func(d *doctor) { d.proxyDateAt = d.now(); d.proxyDate = d.proxyDateAt.Add(2 * time.Hour) }, cli.StatusWarn, "differs by 2h0m0s"},
+		{"before the CA", func(d *doctor) { d.now = at(d.ca.NotBefore.Add(-time.Hour)) }, cli.StatusFail, "the creation of the CA"},
 		{"before the audit's end", func(d *doctor) { writeState(t, d, cli.AuditName, record) }, cli.StatusFail, "the newest record of the audit (2031-01-01 00:00:00)"},
 		{"after the audit's end", func(d *doctor) {
 			writeState(t, d, cli.AuditName, record)
@@ -93,7 +93,7 @@ func TestDoctorClock(t *testing.T) {
 			if err := os.Chtimes(writeState(t, d, daemon.StateFile, ""), soon, soon); err != nil {
 				t.Fatal(err)
 			}
-		}, cli.StatusFail, "the state was last written"},
+		}, cli.StatusFail, "the last write of the state"},
 		{"the state of another machine", func(d *doctor) { writeState(t, d, cli.AuditName, record); d.remote = true }, cli.StatusOK, ""},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")

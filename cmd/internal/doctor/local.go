@@ -36,18 +36,18 @@ const (
 	lastRecordBytes = 256 << 10 // bytes at the end of the audit that are searched for its newest line
 )
 
-const elsewhere = "is on the machine where the proxy of --proxy runs"
+const elsewhere = "cannot be checked here: the proxy of --proxy runs on another machine"
 
 // checkConfig checks the configuration and the files that it names.
 func checkConfig(d *doctor) cli.Diagnosis {
 	if d.configErr != nil {
-		return cli.Fail("put it right; the rest is looked at once it can be read", "%v", d.configErr)
+		return cli.Fail("correct the configuration; doctor checks the rest once it can read it", "%v", d.configErr)
 	}
 	if d.insideRun {
-		return cli.OK("of the robotsproxy run that this is in; --proxy looks at another")
+		return cli.OK("of the robotsproxy run around this command; use --proxy to check another proxy")
 	}
 	if err := errors.Join(d.cfg.Check(), daemon.CheckFiles(d.cfg)); err != nil {
-		return cli.Fail("put it right: the proxy would not start, or refuse everybody", "%v", err)
+		return cli.Fail("correct the configuration: with it the proxy would not start, or would refuse every request", "%v", err)
 	}
 	return cli.OK("%s", cmp.Or(d.flags.File, "the defaults"))
 }
@@ -59,26 +59,26 @@ func checkState(_ context.Context, d *doctor) cli.Diagnosis {
 	}
 	dir, err := d.cfg.State(d.getenv)
 	if err != nil {
-		return cli.Fail("set HOME, or name a directory with --state", "%v", err)
+		return cli.Fail("set HOME, or name the directory with --state", "%v", err)
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return cli.Warn("nothing, if the proxy has not run yet: it makes the directory. Else name the right one with -c or --state", "%s is not there", dir)
+		return cli.Warn("if the proxy has never run, do nothing: it creates the directory. Otherwise name the right directory with -c or --state", "%s does not exist", dir)
 	case err != nil:
 		return cli.Fail("run doctor as the user that runs the proxy", "%v", err)
 	case !info.IsDir():
-		return cli.Fail("name another with --state or state_dir", "%s is not a directory", dir)
+		return cli.Fail("name a directory with --state or state_dir", "%s is not a directory", dir)
 	case info.Mode().Perm()&0o022 != 0:
-		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "others may write to %s (mode %04o), and so replace the CA in it", dir, info.Mode().Perm())
+		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "other users may write to %s (mode %04o), and could replace the CA in it", dir, info.Mode().Perm())
 	}
 	if err := checkWritable(dir); err != nil {
-		return cli.Fail(writeHint(err, "run doctor as the user that runs the proxy, or make the directory that user's"), "%v", err)
+		return cli.Fail(writeHint(err, "run doctor as the user that runs the proxy, or make that user the owner of the directory"), "%v", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "others may look into %s (mode %04o)", dir, info.Mode().Perm())
+		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "other users may read %s (mode %04o)", dir, info.Mode().Perm())
 	}
-	return cli.OK("%s, writable, and open to its owner alone", dir)
+	return cli.OK("%s, writable, and accessible only to its owner", dir)
 }
 
 // checkWritable reports why no file can be written in dir.
@@ -94,7 +94,7 @@ func checkWritable(dir string) error {
 // writeHint returns what helps against an error of checkWritable: otherwise, unless the disk is full.
 func writeHint(err error, otherwise string) string {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return "make room on the disk"
+		return "free space on the disk"
 	}
 	return otherwise
 }
@@ -123,11 +123,11 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	case d.remote:
 		return cli.Skip("%s", elsewhere)
 	case file == "":
-		return cli.Skip("goes to no file")
+		return cli.Skip("is not written to a file")
 	}
 	dir := filepath.Dir(file)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return cli.Skip("nothing is recorded yet")
+		return cli.Skip("does not exist yet")
 	}
 	if err := checkWritable(dir); err != nil {
 		return cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
@@ -139,21 +139,21 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	}
 	space, err := auditSpace(d.cfg.Audit, file)
 	if err != nil {
-		return cli.Warn("look at the disk", "how much is free cannot be told: %v", err)
+		return cli.Warn("check the disk", "the free space is unknown: %v", err)
 	}
-	hint := "make room on the disk, move audit.file to a larger one, or permit records to be deleted sooner (audit.max_age, audit.max_total_size, audit.max_files)"
+	hint := "free space on the disk, move audit.file to a larger one, or let the proxy delete records sooner (audit.max_age, audit.max_total_size, audit.max_files)"
 	most := int64(d.cfg.Audit.MaxSize)
 	switch warning := space.Warning(); {
 	case space.Free < minFree:
-		return cli.Fail(hint, "%s: the disk is full: %s free", file, formatSize(space.Free))
+		return cli.Fail(hint, "%s: the disk is full, %s free", file, formatSize(space.Free))
 	case space.Free < 2*most: // compression needs space for a second file
-		return cli.Warn(hint, "%s: %s free, and the audit's files may have %s", file, formatSize(space.Free), formatSize(most))
+		return cli.Warn(hint, "%s: %s free, but a file of the audit may reach %s", file, formatSize(space.Free), formatSize(most))
 	case warning != "":
 		return cli.Warn(hint, "%s: %s", file, warning)
 	}
 	if used, most := snapshotBytes(d), int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
-		return cli.Warn("raise audit.snapshot_max_size, or look in the audit which client asks for so many hosts",
-			"the kept robots.txt files take %s of %s: hosts that need another may be refused", formatSize(used), formatSize(most))
+		return cli.Warn("raise audit.snapshot_max_size, or find out with robotsproxy audit report which client requests so many hosts",
+			"the kept robots.txt files take %s of %s: the proxy may soon refuse new hosts", formatSize(used), formatSize(most))
 	}
 	oldest := ""
 	if !space.Oldest.IsZero() {
@@ -196,7 +196,7 @@ func formatSize(n int64) string {
 // checkCA finds the CA that clients have to trust and checks it.
 func checkCA(_ context.Context, d *doctor) cli.Diagnosis {
 	if !d.cfg.TLS.Intercept && !d.remote {
-		return cli.Skip("is not used: tls.intercept is false")
+		return cli.Skip("not used: tls.intercept is false")
 	}
 	local := localCA(d)
 	switch {
@@ -204,10 +204,10 @@ func checkCA(_ context.Context, d *doctor) cli.Diagnosis {
 		d.ca, d.authority, d.caFile = d.servedCA, nil, d.page("/ca.pem")
 		return validCA(d)
 	case d.remote && d.ca == nil:
-		return cli.Skip("the proxy does not show its own, and there is none here to compare with")
+		return cli.Skip("the proxy does not show its CA, and there is none on this machine to compare with")
 	case d.ca != nil && d.servedCA != nil && !d.servedCA.Equal(d.ca):
-		return cli.Fail("have the proxy take the new one: kill -HUP, or start it again; or name its own configuration or state with -c or --state",
-			"the running proxy has another than %s: %s", d.caFile, guide.Fingerprint(d.servedCA.Raw))
+		return cli.Fail("reload the proxy (kill -HUP) or restart it, so that it uses this CA; or name its configuration or state directory with -c or --state",
+			"the running proxy uses another CA than %s: %s", d.caFile, guide.Fingerprint(d.servedCA.Raw))
 	}
 	return local
 }
@@ -219,7 +219,7 @@ func localCA(d *doctor) cli.Diagnosis {
 	if cert == "" {
 		state, err := d.cfg.State(d.getenv)
 		if err != nil {
-			return cli.Fail("set HOME, or name a directory with --state", "%v", err)
+			return cli.Fail("set HOME, or name the directory with --state", "%v", err)
 		}
 		cert, key = filepath.Join(state, "ca.pem"), filepath.Join(state, "ca.key")
 		load = func() (*mitm.Authority, error) { return mitm.LoadOrCreate(state) }
@@ -231,7 +231,7 @@ func localCA(d *doctor) cli.Diagnosis {
 	_, noCert := os.Stat(cert)
 	_, noKey := os.Stat(key)
 	if errors.Is(noCert, fs.ErrNotExist) && errors.Is(noKey, fs.ErrNotExist) && d.cfg.TLS.CACert == "" {
-		return cli.Warn("the proxy makes one when it first runs, and so does\nrobotsproxy ca path"+d.flags.Args(), "there is none yet")
+		return cli.Warn("the proxy creates one when it starts for the first time, and so does\nrobotsproxy ca path"+d.flags.Args(), "does not exist yet")
 	}
 	var err error
 	if d.authority, err = load(); err != nil {
@@ -248,7 +248,7 @@ func caHint(d *doctor, file string) string {
 			return rotateHint(d)
 		}
 	}
-	return "see to the files; whether they are right is said by\nrobotsproxy ca show" + d.flags.Args()
+	return "correct the files, then check them with\nrobotsproxy ca show" + d.flags.Args()
 }
 
 // rotateHint returns the commands that replace the CA and install the new one.
@@ -260,9 +260,9 @@ func rotateHint(d *doctor) string {
 // validCA checks the validity period of the CA.
 func validCA(d *doctor) cli.Diagnosis {
 	c := d.ca
-	rotate := rotateHint(d) + "\nthe latter wherever the old one is trusted"
+	rotate := rotateHint(d) + "\nRun the second command on each machine that trusts the old CA."
 	if d.remote || d.cfg.TLS.CACert != "" {
-		rotate = "have whoever keeps it make another"
+		rotate = "ask the owner of the CA for a new one"
 	}
 	is := fmt.Sprintf("%s, SHA-256 %s", d.caFile, guide.Fingerprint(c.Raw))
 	end := c.NotAfter.UTC().Format(time.DateOnly)
@@ -270,7 +270,7 @@ func validCA(d *doctor) cli.Diagnosis {
 	case now.After(c.NotAfter):
 		return cli.Fail(rotate, "expired on %s: %s", end, is)
 	case now.Before(c.NotBefore):
-		return cli.Fail("set the clock", "is valid from %s only: %s", c.NotBefore.UTC().Format(time.DateTime), is)
+		return cli.Fail("set the clock", "is not valid before %s: %s", c.NotBefore.UTC().Format(time.DateTime), is)
 	case c.NotAfter.Sub(now) < expiryWarning:
 		return cli.Warn(rotate, "expires on %s: %s", end, is)
 	}
@@ -283,17 +283,17 @@ func checkClock(_ context.Context, d *doctor) cli.Diagnosis {
 	for _, past := range earliestTimes(d) {
 		if past.at.After(now.Add(maxClockSkew)) {
 			return cli.Fail("set the clock: certificates, robots.txt and the audit depend on it",
-				"it is %s here, before %s (%s)", now.UTC().Format(time.DateTime), past.what, past.at.UTC().Format(time.DateTime))
+				"this machine's time is %s, which is before %s (%s)", now.UTC().Format(time.DateTime), past.what, past.at.UTC().Format(time.DateTime))
 		}
 	}
 	if d.proxyDate.IsZero() {
-		return cli.OK("%s; the proxy could not be asked for its own", now.UTC().Format(time.RFC3339))
+		return cli.OK("%s; the proxy's time is unknown", now.UTC().Format(time.RFC3339))
 	}
 	apart := d.proxyDateAt.Sub(d.proxyDate)
 	if apart.Abs() > maxClockSkew {
-		return cli.Warn("set one of the two: certificates are judged by both", "is %s apart from the proxy's", apart.Abs().Round(time.Second))
+		return cli.Warn("correct the clock that is wrong: both verify certificates", "differs by %s from the proxy's", apart.Abs().Round(time.Second))
 	}
-	return cli.OK("%s, as the proxy's", now.UTC().Format(time.RFC3339))
+	return cli.OK("%s, the same as the proxy's", now.UTC().Format(time.RFC3339))
 }
 
 // An earliestTime is a time that is certainly past.
@@ -308,12 +308,12 @@ func earliestTimes(d *doctor) (all []earliestTime) {
 	if info != nil {
 		for _, s := range info.Settings {
 			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
-				all = append(all, earliestTime{"this program was written", at})
+				all = append(all, earliestTime{"the time of this program's source", at})
 			}
 		}
 	}
 	if d.ca != nil {
-		all = append(all, earliestTime{"the CA was made", d.ca.NotBefore})
+		all = append(all, earliestTime{"the creation of the CA", d.ca.NotBefore})
 	}
 	if d.remote {
 		return all
@@ -323,7 +323,7 @@ func earliestTimes(d *doctor) (all []earliestTime) {
 	}
 	if state, err := d.cfg.State(d.getenv); err == nil {
 		if info, err := os.Stat(filepath.Join(state, daemon.StateFile)); err == nil {
-			all = append(all, earliestTime{"the state was last written", info.ModTime()})
+			all = append(all, earliestTime{"the last write of the state", info.ModTime()})
 		}
 	}
 	return all

@@ -102,14 +102,14 @@ func request(ctx context.Context, d *doctor, method, target, host string) (*repl
 func checkProxy(ctx context.Context, d *doctor) cli.Diagnosis {
 	at := d.proxy.Host
 	if strings.HasSuffix(at, ":0") {
-		return cli.Fail("name the one that it got with --proxy", "the configuration's port is 0: any free one")
+		return cli.Fail("name the port that it uses with --proxy", "listen has the port 0, which means any free port")
 	}
 	r, err := request(ctx, d, http.MethodGet, "/", at)
 	if err != nil {
 		return connectFailure(d, at, err)
 	}
 	if !r.fromRobotsproxy() {
-		return cli.Fail("stop what has the port, or have the proxy listen on another (listen)", "what answers at %s is not robotsproxy: %s %s", at, r.Proto, r.Status)
+		return cli.Fail("stop the program that uses the port, or choose another port for the proxy (listen)", "the program at %s is not robotsproxy: it answers %s %s", at, r.Proto, r.Status)
 	}
 	d.reachable = true
 	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
@@ -128,18 +128,18 @@ func checkProxy(ctx context.Context, d *doctor) cli.Diagnosis {
 // connectFailure explains why the proxy cannot be reached.
 func connectFailure(d *doctor, at string, err error) cli.Diagnosis {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
-		return cli.Fail("look for a mistake in the name", "%s: %v", at, e)
+		return cli.Fail("check the spelling of the name", "%s: %v", at, e)
 	}
 	_, notTrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED) && d.remote:
-		return cli.Fail("look whether the proxy runs there, and listens on more than loopback", "nothing listens at %s", at)
+		return cli.Fail("check that the proxy runs there, and does not listen on loopback only", "nothing listens at %s", at)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return cli.Fail("start it:\nrobotsproxy serve"+d.flags.Args()+"\nor, for one command:\nrobotsproxy run"+d.flags.Args()+" -- COMMAND", "nothing listens at %s", at)
 	case notTrusted:
-		return cli.Fail("have this machine trust the certificate of listen_tls", "%s: %v", at, err)
+		return cli.Fail("make this machine trust the certificate of listen_tls", "%s: %v", at, err)
 	}
-	return cli.Fail("look whether it is the proxy that listens there, and with TLS or without (listen_tls), and for a firewall between", "%s does not answer as a proxy: %v", at, err)
+	return cli.Fail("check that the proxy listens there, whether it speaks TLS (listen_tls), and that no firewall blocks it", "%s does not answer as a proxy: %v", at, err)
 }
 
 // checkHealth calls the admin listener if there is one.
@@ -156,9 +156,9 @@ func checkHealth(ctx context.Context, d *doctor) cli.Diagnosis {
 		text := strings.Join(lines, "\n")
 		switch {
 		case err != nil:
-			return cli.Fail("the proxy's log says more", "%v", strings.TrimPrefix(fmt.Sprint(err, ": ", text), "health: "))
+			return cli.Fail("see the proxy's log", "%v", strings.TrimPrefix(fmt.Sprint(err, ": ", text), "health: "))
 		case len(lines) > 1:
-			return cli.Warn("the proxy's log says more", "http://%s/healthz: %s", at, text)
+			return cli.Warn("see the proxy's log", "http://%s/healthz: %s", at, text)
 		}
 		return cli.OK("http://%s/healthz: %s", at, text)
 	}
@@ -217,9 +217,9 @@ func checkHTTP(ctx context.Context, d *doctor) cli.Diagnosis {
 	r, err := request(ctx, d, http.MethodGet, "http://"+s.address()+"/robots.txt", s.address())
 	switch {
 	case err != nil:
-		return cli.Fail("look for a firewall between, and into the proxy's log", "a request got no answer: %v", err)
+		return cli.Fail("check for a firewall in between, and see the proxy's log", "a request got no response: %v", err)
 	case r.StatusCode == http.StatusOK && strings.Contains(s.lastVia(), proxyName):
-		return cli.OK("a request passes: it arrived at a site of doctor's own")
+		return cli.OK("a request passes the proxy: it reached doctor's test server")
 	}
 	return explainRefusal(d, "a request", r)
 }
@@ -233,17 +233,17 @@ func explainRefusal(d *doctor, what string, r *reply) cli.Diagnosis {
 	said = said[:min(len(said), humanize.MaxBrief)]
 	switch token := r.errorType(); {
 	case r.StatusCode == http.StatusProxyAuthRequired:
-		return cli.Warn("the same URL in the variables of clients, and here:\nrobotsproxy doctor --proxy "+d.proxy.Scheme+"://NAME:PASSWORD@"+d.proxy.Host, "the proxy asks for a name and a password, and these are missing or wrong")
+		return cli.Warn("use a URL with name and password, here and in the variables of clients:\nrobotsproxy doctor --proxy "+d.proxy.Scheme+"://NAME:PASSWORD@"+d.proxy.Host, "the proxy requires a name and a password, which are missing or wrong")
 	case !r.fromRobotsproxy():
-		return cli.Fail("look for another proxy between", "%s was answered by another than robotsproxy: %s", what, said)
+		return cli.Fail("check for another proxy in between", "%s was not answered by robotsproxy: %s", what, said)
 	case token == "destination_ip_prohibited":
-		return cli.OK("%s arrives: refused, as all to this machine's own addresses", what)
+		return cli.OK("%s reaches the proxy, which refuses this machine's own addresses as it should", what)
 	case token == "destination_unavailable" || token == "connection_limit_reached" || token == "tls_certificate_error" || token == "dns_error":
-		return cli.OK("%s arrives: %s", what, said)
+		return cli.OK("%s reaches the proxy: %s", what, said)
 	case token == "proxy_internal_error":
-		return cli.Fail("the proxy's log says more", "%s is refused: %s", what, said)
+		return cli.Fail("see the proxy's log", "%s is refused: %s", what, said)
 	}
-	return cli.Warn("whoever runs the proxy says in clients, identity and hosts whom it serves", "%s arrives, but is refused: %s", what, said)
+	return cli.Warn("ask the operator of the proxy: clients, identity and hosts decide whom it serves", "%s reaches the proxy, but is refused: %s", what, said)
 }
 
 // checkHTTPS opens a tunnel to a test origin. If the proxy may connect there, it checks the
@@ -259,7 +259,7 @@ func checkHTTPS(ctx context.Context, d *doctor) cli.Diagnosis {
 	defer s.server.Close()
 	found, seen := checkTunnel(ctx, d, s.address())
 	if found.Status == cli.StatusOK && !seen {
-		found.Detail += "; --site HOST shows which certificate clients get"
+		found.Detail += "; use --site HOST to see which certificate clients get"
 	}
 	return found
 }
@@ -278,7 +278,7 @@ func checkSite(ctx context.Context, d *doctor) []cli.Diagnosis {
 	}
 	found, seen := checkTunnel(ctx, d, to)
 	if found.Status == cli.StatusOK && !seen {
-		found.Status, found.Hint = cli.StatusWarn, "name a site that the proxy can reach"
+		found.Status, found.Hint = cli.StatusWarn, "name a site with --site that the proxy can reach"
 	}
 	return []cli.Diagnosis{found}
 }
@@ -287,7 +287,7 @@ func checkSite(ctx context.Context, d *doctor) []cli.Diagnosis {
 func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis, seen bool) {
 	r, err := request(ctx, d, http.MethodConnect, to, to)
 	if err != nil {
-		return cli.Fail("look for a firewall between, and into the proxy's log", "a tunnel got no answer: %v", err), false
+		return cli.Fail("check for a firewall in between, and see the proxy's log", "a tunnel got no response: %v", err), false
 	}
 	if r.conn == nil {
 		return explainRefusal(d, "a tunnel", r), false
@@ -304,17 +304,17 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		issuer := e.UnverifiedCertificates[0].Issuer // a server sends at least one (RFC 8446 4.4.2.4)
 		if d.ca == nil {
-			return cli.Warn("look whether it is the proxy's CA, and have clients trust it", "a tunnel shows a certificate of %s", issuer), true
+			return cli.Warn("check that this is the proxy's CA, and make clients trust it", "the certificate in a tunnel is signed by %s", issuer), true
 		}
-		return cli.Fail("if that is the site's own, the tunnel is not opened (tls.intercept, tls.tunnel); else have the proxy take the CA that is on disk:\n"+
-			"kill -HUP, or start it again; or name its own configuration or state with -c or --state",
-			"a tunnel shows a certificate of %s, not of %s: %v", issuer, d.caFile, e.Err), true
+		return cli.Fail("if that is the site's own CA, the proxy does not intercept the tunnel (tls.intercept, tls.tunnel). Otherwise make the proxy use the CA on the disk:\n"+
+			"reload it (kill -HUP) or restart it, or name its configuration or state directory with -c or --state",
+			"the certificate in a tunnel is signed by %s, not by the CA in %s: %v", issuer, d.caFile, e.Err), true
 	}
 	switch {
 	case err == nil:
-		return cli.OK("a tunnel passes, and shows a certificate of the CA"), true
+		return cli.OK("a tunnel passes the proxy, and its certificate is signed by the CA"), true
 	case !d.cfg.TLS.Intercept && !d.remote:
-		return cli.OK("a tunnel passes, and is not opened (tls.intercept)"), true
+		return cli.OK("a tunnel passes the proxy, which does not intercept it (tls.intercept)"), true
 	}
-	return cli.Warn("look at tls.intercept and tls.tunnel: nothing in such a tunnel is judged by its path", "a tunnel passes, but is not opened: %v", err), true
+	return cli.Warn("check tls.intercept and tls.tunnel: the proxy cannot judge the paths of requests in such a tunnel", "a tunnel passes the proxy, which does not intercept it: %v", err), true
 }

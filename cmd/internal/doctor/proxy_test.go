@@ -82,15 +82,15 @@ func TestDoctorHTTP(t *testing.T) {
 		says  string
 	}{
 		{"it passes", forwarding(t, "1.1 robotsproxy-12345678"), cli.StatusOK, "a request passes"},
-		{"another passes it", forwarding(t, "1.1 squid"), cli.StatusFail, "answered by another than robotsproxy"},
-		{"loopback is private", refusing(403, proxyStatus, `robotsproxy; error=destination_ip_prohibited; details="address"`), cli.StatusOK, "a request arrives: refused"},
-		{"the origin is not there, to a proxy elsewhere", refusing(502, proxyStatus, "robotsproxy; error=destination_unavailable"), cli.StatusOK, "a request arrives"},
+		{"another passes it", forwarding(t, "1.1 squid"), cli.StatusFail, "not answered by robotsproxy"},
+		{"loopback is private", refusing(403, proxyStatus, `robotsproxy; error=destination_ip_prohibited; details="address"`), cli.StatusOK, "refuses this machine's own addresses"},
+		{"the origin is not there, to a proxy elsewhere", refusing(502, proxyStatus, "robotsproxy; error=destination_unavailable"), cli.StatusOK, "a request reaches the proxy"},
 		{"identity", refusing(403, proxyStatus, `robotsproxy; error=http_request_denied; details="identity"`), cli.StatusWarn, "identity"},
 		{"the audit cannot be written", refusing(503, proxyStatus, "robotsproxy; error=proxy_internal_error"), cli.StatusFail, "503"},
 		{"a name is asked for", refusing(407, proxyStatus, "robotsproxy", "Proxy-Authenticate", "Basic"), cli.StatusWarn, "name and a password"},
 		{"another's refusal", refusing(403, proxyStatus, "squid; error=http_request_denied"), cli.StatusFail, "squid"},
-		{"one whose name begins as ours", refusing(403, proxyStatus, "robotsproxy2; error=destination_ip_prohibited"), cli.StatusFail, "another than robotsproxy"},
-		{"no status at all", refusing(403), cli.StatusFail, "another than robotsproxy"},
+		{"one whose name begins as ours", refusing(403, proxyStatus, "robotsproxy2; error=destination_ip_prohibited"), cli.StatusFail, "not answered by robotsproxy"},
+		{"no status at all", refusing(403), cli.StatusFail, "not answered by robotsproxy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := httptest.NewServer(c.proxy)
@@ -140,7 +140,7 @@ func TestDoctorProxy(t *testing.T) {
 		{"no HTTP", "http://" + mute, cli.StatusFail, "does not answer as a proxy"},
 		{"TLS where there is none", strings.Replace(page.URL, "http:", "https:", 1), cli.StatusFail, "does not answer as a proxy"},
 		{"nothing", gone.URL, cli.StatusFail, "nothing listens"},
-		{"any port", "http://127.0.0.1:0", cli.StatusFail, "port is 0"},
+		{"any port", "http://127.0.0.1:0", cli.StatusFail, "port 0"},
 	} {
 		d := doctorFor(t, c.proxy)
 		d.reachable = false
@@ -211,10 +211,10 @@ func TestDoctorHTTPS(t *testing.T) {
 		want        cli.Status
 		says        string
 	}{
-		{"our CA", tunnelling(t, d.authority), true, cli.StatusOK, "shows a certificate of the CA"},
-		{"another CA", tunnelling(t, other), true, cli.StatusFail, "not of ca.pem"},
-		{"not opened", tunnelling(t, nil), true, cli.StatusWarn, "not opened"},
-		{"not opened, as is said", tunnelling(t, nil), false, cli.StatusOK, "not opened (tls.intercept)"},
+		{"our CA", tunnelling(t, d.authority), true, cli.StatusOK, "its certificate is signed by the CA"},
+		{"another CA", tunnelling(t, other), true, cli.StatusFail, "not by the CA in ca.pem"},
+		{"not opened", tunnelling(t, nil), true, cli.StatusWarn, "does not intercept it"},
+		{"not opened, as is said", tunnelling(t, nil), false, cli.StatusOK, "does not intercept it (tls.intercept)"},
 	} {
 		d.proxy, err = url.Parse(c.proxy)
 		if err != nil {
@@ -258,7 +258,7 @@ func TestDoctorServedCA(t *testing.T) {
 		key    bool
 	}{
 		{"the same", false, own, cli.StatusOK, "valid until", true},
-		{"not the one on disk", false, other, cli.StatusFail, "the running proxy has another", true},
+		{"not the one on disk", false, other, cli.StatusFail, "the running proxy uses another CA", true},
 		{"another machine's", true, other, cli.StatusOK, "/ca.pem, SHA-256", false},
 		{"this machine's, by another name", true, own, cli.StatusOK, state, true},
 	} {

@@ -22,22 +22,22 @@ func checkStore(ctx context.Context, d *doctor) cli.Diagnosis {
 	case d.remote:
 		return cli.Skip("%s", elsewhere)
 	case store.Redis == "":
-		return cli.Skip("store.redis is not set: this proxy is on its own")
+		return cli.Skip("not used: store.redis is not set")
 	}
 	seen, err := redis.Probe(ctx, store.Redis)
 	if err != nil {
-		return cli.Fail(storeHint(err)+"; until then each replica paces alone, at its part of the pace", "the replicas' store is away: %v", err)
+		return cli.Fail(storeHint(err)+"; until then each replica paces alone, at its share of the rate", "the shared store is unavailable: %v", err)
 	}
 	is := fmt.Sprintf("%s answers in %s", orUnknown(seen.Server), seen.RoundTrip.Round(10*time.Microsecond))
 	switch {
 	case seen.Evicts:
-		return cli.Warn("set its maxmemory-policy to noeviction", "%s, but may forget when a site was last sent a request: its maxmemory-policy is %s", is, seen.Policy)
+		return cli.Warn("set its maxmemory-policy to noeviction", "%s, but may delete the times of the last requests to hosts: its maxmemory-policy is %s", is, seen.Policy)
 	case seen.ClockOffset.Abs() > max(maxStoreSkew, seen.RoundTrip):
-		return cli.Warn("set one of the two clocks: pauses that sites ask for end by both", "%s; its clock is %s apart from this machine's", is, seen.ClockOffset.Abs().Round(time.Second))
+		return cli.Warn("correct the clock that is wrong: both determine when a back-off ends", "%s; its clock differs by %s from this machine's", is, seen.ClockOffset.Abs().Round(time.Second))
 	case store.Replicas == 1:
-		return cli.Warn("set store.replicas to as many replicas as there may be", "%s; store.replicas is 1, so that of several replicas each that starts while it is away paces as if there were no other", is)
+		return cli.Warn("set store.replicas to the maximum number of replicas", "%s; store.replicas is 1, so a replica that starts while the store is unavailable paces as if it were alone", is)
 	case seen.Policy == "":
-		return cli.OK("%s; whether it may forget anything it does not tell", is)
+		return cli.OK("%s; its maxmemory-policy is unknown", is)
 	}
 	return cli.OK("%s", is)
 }
@@ -49,24 +49,24 @@ func storeHint(err error) string {
 	case redis.Refused, redis.NoAddress:
 		return "start the server, or set its host and port in store.redis"
 	case redis.TimedOut, redis.Disconnected, redis.Untrusted:
-		return "see to the server in store.redis, and name it rediss:// if it speaks TLS, redis:// if it speaks no TLS"
+		return "check the server in store.redis; use rediss:// if it speaks TLS, otherwise redis://"
 	case redis.Password:
-		return "set its password in store.redis (%40 stands for @ there, %2F for / and so on)"
+		return "set its password in store.redis (write %40 for @ and %2F for /)"
 	case redis.Forbidden:
-		return "let its user have the keys and the commands: ACL SETUSER … ~robotsproxy:* +@all"
+		return "permit its user the keys and the commands: ACL SETUSER … ~robotsproxy:* +@all"
 	case redis.Full:
 		return "raise its maxmemory"
 	case redis.NoDatabase:
-		return "name one of its databases behind the host in store.redis, 0 for the first"
+		return "name one of its databases after the host in store.redis; the first is 0"
 	case redis.NotRedis:
 		return "set the host and port of a Redis or Valkey server in store.redis"
 	}
-	return "see to the server in store.redis"
+	return "check the server in store.redis"
 }
 
 func orUnknown(server string) string {
 	if server == "" {
-		return "a server that does not name itself"
+		return "an unknown server"
 	}
 	return server
 }

@@ -28,12 +28,12 @@ func TestDoctorStore(t *testing.T) {
 		want  cli.Status
 		says  string
 	}{
-		{"none", config.Store{Replicas: 1}, cli.StatusSkip, "is on its own"},
+		{"none", config.Store{Replicas: 1}, cli.StatusSkip, "store.redis is not set"},
 		{"good", config.Store{Redis: good.URL(), Replicas: 3}, cli.StatusOK, " answers in "},
 		{"one replica", config.Store{Redis: good.URL(), Replicas: 1}, cli.StatusWarn, "store.replicas is 1"},
 		{"it forgets", config.Store{Redis: evicting.URL(), Replicas: 3}, cli.StatusWarn, "its maxmemory-policy is volatile-ttl"},
-		{"away", config.Store{Redis: "redis://" + closed.Addr().String(), Replicas: 3}, cli.StatusFail, "is away: it cannot be reached"},
-		{"wrong password", config.Store{Redis: "redis://:s3cretly@" + locked.Addr, Replicas: 3}, cli.StatusFail, "the password is wrong or lacking"},
+		{"away", config.Store{Redis: "redis://" + closed.Addr().String(), Replicas: 3}, cli.StatusFail, "is unavailable: the server cannot be reached"},
+		{"wrong password", config.Store{Redis: "redis://:s3cretly@" + locked.Addr, Replicas: 3}, cli.StatusFail, "the password is wrong or missing"},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.cfg.Store = c.store
@@ -45,7 +45,7 @@ func TestDoctorStore(t *testing.T) {
 	for _, c := range []struct{ name, url, hint string }{
 		{"away", "redis://" + closed.Addr().String(), "start the server, or set its host and port in store.redis"},
 		{"wrong password", "redis://:s3cretly@" + locked.Addr, "set its password in store.redis"},
-		{"TLS to one in the clear", "rediss://" + good.Addr, "redis:// if it speaks no TLS"},
+		{"TLS to one in the clear", "rediss://" + good.Addr, "use rediss:// if it speaks TLS"},
 		{"no such database", good.URL() + "/99", "name one of its databases"},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")

@@ -32,9 +32,9 @@ func checkTrust(ctx context.Context, d *doctor) []cli.Diagnosis {
 	wanted := selectedClients(d)
 	switch {
 	case len(wanted) == 0:
-		return []cli.Diagnosis{cli.Skip("no client is asked about")}
+		return []cli.Diagnosis{cli.Skip("no client is selected (--client)")}
 	case d.ca == nil:
-		return []cli.Diagnosis{cli.Skip("no CA is known that they would have to trust")}
+		return []cli.Diagnosis{cli.Skip("the CA is unknown")}
 	case d.authority == nil:
 		return checkSystemTrust(d, slices.ContainsFunc(wanted, func(c client) bool { return c.name == systemClient }))
 	}
@@ -61,14 +61,14 @@ func selectedClients(d *doctor) []client {
 // checkSystemTrust is what can be checked without the CA's key: the system's trust store, if
 // selected.
 func checkSystemTrust(d *doctor, system bool) []cli.Diagnosis {
-	rest := cli.Skip("clients are tried with the CA's key, and that of %s is not in the state directory here: "+
-		"on the proxy's own machine name that with --state, or the configuration with -c", d.caFile)
+	rest := cli.Skip("to test clients, doctor needs the CA's key, and that of %s is not in the state directory of this machine: "+
+		"on the proxy's own machine, name the state directory with --state or the configuration with -c", d.caFile)
 	if !system {
 		return []cli.Diagnosis{rest}
 	}
 	found := cli.OK("trusts the CA")
 	if _, err := d.ca.Verify(x509.VerifyOptions{CurrentTime: d.now()}); err != nil {
-		found = cli.Fail("fetch "+d.caFile+", compare its fingerprint with whoever runs the proxy, and have the system trust it", "does not trust the CA: %v", err)
+		found = cli.Fail("download "+d.caFile+", compare its fingerprint with the one that the operator of the proxy has, and make the system trust it", "does not trust the CA: %v", err)
 	}
 	found.Check = systemClient
 	return []cli.Diagnosis{found, rest}
@@ -116,16 +116,16 @@ func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Autho
 	got, err := runClient(ctx, d, c, d.authority)
 	switch {
 	case err != nil:
-		return cli.Skip("could not be tried: %v", err)
+		return cli.Skip("could not be tested: %v", err)
 	case got.notInstalled:
 		return notInstalled(d, "%s is not installed", c.name)
 	case !got.connected:
-		return cli.Fail("try it by hand; doctor has taken the proxy variables away for it", "could not be tried: %s", got.stderr)
+		return cli.Fail("run it by hand without proxy variables, as doctor did", "could not be tested: %s", got.stderr)
 	case !got.gotRequest:
 		return cli.Fail(trustHint(d, c), "does not trust the CA: %s", got.stderr)
 	}
 	if got, err := runClient(ctx, d, c, untrusted); err == nil && got.gotRequest {
-		return cli.Warn("look for a setting that switches verification off", "takes any certificate: it would trust a false one as well")
+		return cli.Warn("find the setting that disables verification", "accepts every certificate, even a false one")
 	}
 	return cli.OK("trusts the CA")
 }
@@ -133,7 +133,7 @@ func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Autho
 // notInstalled is the result for a client that is not installed: a failure if --client names it.
 func notInstalled(d *doctor, format string, args ...any) cli.Diagnosis {
 	if len(d.flags.clients) > 0 {
-		return cli.Fail("install it, or leave it out of --client", format, args...)
+		return cli.Fail("install it, or remove it from --client", format, args...)
 	}
 	return cli.Skip(format, args...)
 }
@@ -145,9 +145,9 @@ func trustHint(d *doctor, c client) string {
 		switch {
 		case file == "":
 		case slices.Contains(castore.SystemRootFiles, file):
-			return name + " names " + file + ", which has the system's roots:\n" + d.expandHint("{install}\nor\nexport "+name+"={ca}")
+			return name + " names " + file + ", which contains the system's roots:\n" + d.expandHint("{install}\nor\nexport "+name+"={ca}")
 		default:
-			return name + " names " + file + ", which has not got it: add it there, or\n" + d.expandHint("export "+name+"={ca}")
+			return name + " names " + file + ", which does not contain the CA: add it there, or\n" + d.expandHint("export "+name+"={ca}")
 		}
 	}
 	return d.expandHint(c.hint)
@@ -191,7 +191,7 @@ func runClient(ctx context.Context, d *doctor, c client, a *mitm.Authority) (cli
 		v.notInstalled = true
 	}
 	if ctx.Err() != nil {
-		v.stderr = fmt.Sprintf("it has not ended after %s", clientTimeout)
+		v.stderr = fmt.Sprintf("did not end within %s", clientTimeout)
 	} else if v.stderr == "" && err != nil {
 		v.stderr = err.Error()
 	}

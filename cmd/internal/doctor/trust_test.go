@@ -58,7 +58,7 @@ func TestDoctorTries(t *testing.T) {
 		want         cli.Status
 		says, hint   string
 	}{
-		{"it does not start", "echo broken >&2; exit 1", cli.StatusFail, "could not be tried: broken", "try it by hand"},
+		{"it does not start", "echo broken >&2; exit 1", cli.StatusFail, "could not be tested: broken", "run it by hand"},
 		{"its library is missing", "exit 77", cli.StatusSkip, "fake is not installed", ""},
 	} {
 		found := checkClient(t.Context(), d, shell(c.script), untrusted)
@@ -70,8 +70,8 @@ func TestDoctorTries(t *testing.T) {
 		t.Errorf("hint: %q", got)
 	}
 	for file, want := range map[string]string{
-		"/etc/ssl/certs/ca-certificates.crt": "FAKE names /etc/ssl/certs/ca-certificates.crt, which has the system's roots:\nrobotsproxy ca install\nor\nexport FAKE=ca.pem",
-		"/own/roots.pem":                     "FAKE names /own/roots.pem, which has not got it: add it there, or\nexport FAKE=ca.pem",
+		"/etc/ssl/certs/ca-certificates.crt": "FAKE names /etc/ssl/certs/ca-certificates.crt, which contains the system's roots:\nrobotsproxy ca install\nor\nexport FAKE=ca.pem",
+		"/own/roots.pem":                     "FAKE names /own/roots.pem, which does not contain the CA: add it there, or\nexport FAKE=ca.pem",
 	} {
 		d.getenv = func(string) string { return file }
 		if got := trustHint(d, shell("")); got != want {

@@ -28,19 +28,19 @@ func checkVariables(ctx context.Context, d *doctor) []cli.Diagnosis {
 		u, err := proxyURL(value)
 		switch {
 		case err != nil:
-			found = append(found, cli.Fail(export, "%s has what is no address of a proxy over HTTP", name))
+			found = append(found, cli.Fail(export, "%s does not contain the URL of an HTTP proxy", name))
 		case !sameListener(ctx, u.Host, d.listen):
-			found = append(found, cli.Fail(export+"\nor, if that is the one that is meant:\nrobotsproxy doctor"+d.flags.Args()+" --proxy \"$"+name+"\"",
-				"%s leads to %s, not to %s", name, u.Redacted(), set))
+			found = append(found, cli.Fail(export+"\nor, to check that proxy:\nrobotsproxy doctor"+d.flags.Args()+" --proxy \"$"+name+"\"",
+				"%s points to %s, not to %s", name, u.Redacted(), set))
 		}
 	}
 	if len(names) == 0 {
-		return []cli.Diagnosis{cli.Warn(export+"\nor, for a proxy of the command's own:\nrobotsproxy run -- COMMAND",
-			"none is set: clients go past the proxy unless they are told of it in another way")}
+		return []cli.Diagnosis{cli.Warn(export+"\nor, to run one command behind a proxy of its own:\nrobotsproxy run -- COMMAND",
+			"none is set: clients bypass the proxy unless it is configured in another way")}
 	}
 	found = append(found, checkMissing(d, names, export)...)
 	if len(found) == 0 {
-		found = []cli.Diagnosis{cli.OK("%s lead to %s", strings.Join(names, ", "), set)}
+		found = []cli.Diagnosis{cli.OK("%s point to %s", strings.Join(names, ", "), set)}
 	}
 	return found
 }
@@ -53,23 +53,23 @@ func checkMissing(d *doctor, names []string, export string) (found []cli.Diagnos
 	all := has("all_proxy", "ALL_PROXY")
 	switch {
 	case !has("http_proxy", "HTTP_PROXY") && !all:
-		found = append(found, cli.Fail(export, "http_proxy is not set: plain HTTP goes past the proxy"))
+		found = append(found, cli.Fail(export, "http_proxy is not set: plain HTTP bypasses the proxy"))
 	case !has("http_proxy"):
-		found = append(found, cli.Warn(export, "http_proxy is not set in lower case, and curl, wget, git, lynx and Chromium read no other"))
+		found = append(found, cli.Warn(export, "http_proxy is not set in lower case, and curl, wget, git, lynx and Chromium do not read HTTP_PROXY"))
 	}
 	switch {
 	case !has("https_proxy", "HTTPS_PROXY") && !all:
-		found = append(found, cli.Fail(export, "https_proxy is not set: HTTPS goes past the proxy"))
+		found = append(found, cli.Fail(export, "https_proxy is not set: HTTPS bypasses the proxy"))
 	case !has("https_proxy", "HTTPS_PROXY"):
-		found = append(found, cli.Warn(export, "https_proxy is not set, and Go, urllib, wget and Node read no all_proxy"))
+		found = append(found, cli.Warn(export, "https_proxy is not set, and Go, urllib, wget and Node do not read all_proxy"))
 	}
 	for _, name := range []string{"no_proxy", "NO_PROXY"} {
 		switch value := strings.TrimSpace(d.getenv(name)); value {
 		case "":
 		case "*":
-			found = append(found, cli.Fail("unset "+name, "%s is *: everything goes past the proxy", name))
+			found = append(found, cli.Fail("unset "+name, "%s is *: all requests bypass the proxy", name))
 		default:
-			found = append(found, cli.Warn("unset "+name, "%s lets pass by the proxy: %s", name, value[:min(len(value), humanize.MaxBrief)]))
+			found = append(found, cli.Warn("unset "+name, "%s makes requests to these hosts bypass the proxy: %s", name, value[:min(len(value), humanize.MaxBrief)]))
 		}
 	}
 	return found
@@ -85,22 +85,22 @@ type uncoveredClient struct {
 }
 
 const (
-	noVariable     = "reads no proxy variable"
-	noVerification = "verifies no certificate: the CA is of no use to it, and nobody tells it of a false one"
+	noVariable     = "does not read proxy variables"
+	noVerification = "does not verify certificates: it does not need the CA, and does not notice a false certificate"
 )
 
 var uncoveredClients = []uncoveredClient{
 	{"httrack", onPath("httrack"), noVariable, "httrack -P {proxy} …"},
 	{"links", onPath("links"), noVariable, "links -http-proxy {proxy} -https-proxy {proxy} …"},
-	{"wget2", onPath("wget2"), "reads no variable for HTTPS", "wget2 --https-proxy=http://{proxy} …"},
+	{"wget2", onPath("wget2"), "does not read proxy variables for HTTPS", "wget2 --https-proxy=http://{proxy} …"},
 	{"elinks", onPath("elinks"), noVerification, "set connect.ssl.cert_verify = 1 in elinks.conf"},
 	{"scrapy", anyOf(onPath("scrapy"), pythonHas("scrapy")), noVerification, "DOWNLOADER_CLIENTCONTEXTFACTORY = 'scrapy.core.downloader.contextfactory.BrowserLikeContextFactory'"},
-	{"php", onPath("php"), "reads no proxy variable in its streams (file_get_contents, fopen); its curl does", "stream_context_set_default(['http' => ['proxy' => 'tcp://{proxy}', 'request_fulluri' => true]])"},
-	{"urllib3", pythonHas("urllib3"), noVariable + " where it is used by itself; requests, which uses it, does", "urllib3.ProxyManager('http://{proxy}')"},
+	{"php", onPath("php"), "does not read proxy variables in its streams (file_get_contents, fopen), only in its curl functions", "stream_context_set_default(['http' => ['proxy' => 'tcp://{proxy}', 'request_fulluri' => true]])"},
+	{"urllib3", pythonHas("urllib3"), noVariable + " when a program uses it directly; requests does", "urllib3.ProxyManager('http://{proxy}')"},
 	{"mechanize (Ruby)", gemHas("mechanize"), noVariable, "agent.set_proxy('{host}', {port})"},
-	{"node", nodeUncovered, "reads proxy variables in its own http and fetch from Node 24 on alone, and there with NODE_USE_ENV_PROXY=1", "give each library its proxy (axios reads the variables); what fetch and Node 24 need is set by\nrobotsproxy run -- node …"},
-	{"node", nodeInRunUncovered, "reads no proxy variables in its own http before Node 24; its fetch does, as robotsproxy run has it", "take Node 24, or give each library its proxy (axios reads the variables)"},
-	{"crawlee", nodeHas("crawlee"), noVariable + ", and verifies no certificate", "new ProxyConfiguration({proxyUrls: ['http://{proxy}']})"},
+	{"node", nodeUncovered, "reads proxy variables in its own http and fetch only from Node 24 on, and only with NODE_USE_ENV_PROXY=1", "configure the proxy in each library (axios reads the variables). robotsproxy run sets what fetch and Node 24 need:\nrobotsproxy run -- node …"},
+	{"node", nodeInRunUncovered, "does not read proxy variables in its own http before Node 24; its fetch does under robotsproxy run", "use Node 24, or configure the proxy in each library (axios reads the variables)"},
+	{"crawlee", nodeHas("crawlee"), noVariable + ", and does not verify certificates", "new ProxyConfiguration({proxyUrls: ['http://{proxy}']})"},
 	{"superagent", nodeHas("superagent"), noVariable, "run it on Node 24 with NODE_USE_ENV_PROXY=1, or give it an agent"},
 	{"needle", nodeHas("needle"), noVerification, "needle.defaults({rejectUnauthorized: true})"},
 	{"java", javaUncovered, noVariable, "export JAVA_TOOL_OPTIONS='-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port}'"},

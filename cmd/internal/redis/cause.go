@@ -13,10 +13,10 @@ import (
 )
 
 var (
-	errAway    = errors.New("redis: the store is away")
-	errOther   = errors.New("redis: it is another server than before")
+	errAway    = errors.New("redis: the store is unavailable")
+	errOther   = errors.New("redis: the server is another one than before")
 	errEmptied = errors.New("redis: the store was emptied")
-	errReply   = errors.New("redis: the answer is not to be understood")
+	errReply   = errors.New("redis: unexpected reply")
 )
 
 // A Cause is why a replica is alone, or last was. The set is closed.
@@ -25,24 +25,24 @@ type Cause uint8
 const (
 	Starting       Cause = iota // the server has not been called yet
 	Ended                       // Run has returned
-	Refused                     // nothing listens at the address, or it cannot be reached
+	Refused                     // nothing listens at the address, or the server cannot be reached
 	NoAddress                   // the name has no address
 	TimedOut                    // no answer within a second
 	Disconnected                // the connection was closed
 	Password                    // wrong, or lacking
 	Forbidden                   // by the server's access list
-	Full                        // its memory is full
+	Full                        // the server's memory is full
 	NotSaving                   // it rejects writes because it cannot save to its disk
-	Loading                     // it is still loading its saved data
+	Loading                     // the server is still loading its data its saved data
 	ReadOnly                    // it is the replica of another
 	NoMaster                    // the Sentinels know no master of that name
 	Cluster                     // it is part of a Redis Cluster
 	TooManyClients              // it accepts no more connections
 	Busy                        // a script or a function keeps it busy
-	Untrusted                   // TLS fails: its certificate, or it speaks no TLS
+	Untrusted                   // the TLS handshake failed: its certificate, or it speaks no TLS
 	OtherServer                 // a connection led to another server than those before
 	Emptied                     // it has lost its data
-	NoDatabase                  // it has no database of that number
+	NoDatabase                  // the server has no database with that number
 	Unknown                     // it answers with any other error
 	NotRedis                    // its answers are not those of Redis
 	causeCount
@@ -50,28 +50,28 @@ const (
 
 // causes has the name and the text of each Cause.
 var causes = [causeCount]struct{ name, words string }{
-	Starting:       {"starting", "not asked yet"},
-	Ended:          {"ended", "this replica is ending"},
-	Refused:        {"refused", "it cannot be reached"},
-	NoAddress:      {"no-address", "its name has no address"},
-	TimedOut:       {"timed-out", "no answer within a second"},
+	Starting:       {"starting", "not connected yet"},
+	Ended:          {"ended", "this replica is shutting down"},
+	Refused:        {"refused", "the server cannot be reached"},
+	NoAddress:      {"no-address", "the server's name does not resolve"},
+	TimedOut:       {"timed-out", "no reply within 1 s"},
 	Disconnected:   {"cut-off", "the connection was closed"},
-	Password:       {"password", "the password is wrong or lacking"},
-	Forbidden:      {"forbidden", "its access list forbids what we need"},
-	Full:           {"full", "its memory is full"},
-	NotSaving:      {"not-saving", "it takes nothing, since it cannot save to its disk"},
-	Loading:        {"loading", "it is still loading"},
-	ReadOnly:       {"read-only", "it is a read-only replica"},
-	NoMaster:       {"no-master", "its Sentinels know no master of that name"},
-	Cluster:        {"cluster", "it is part of a Redis Cluster, which is not supported"},
-	TooManyClients: {"crowded", "it takes no more connections"},
-	Busy:           {"busy", "a script keeps it busy"},
-	Untrusted:      {"untrusted", "TLS fails"},
-	OtherServer:    {"another", "it is another server than before"},
-	Emptied:        {"emptied", "what was kept in it is gone"},
-	NoDatabase:     {"no-database", "it has no database of that number"},
-	NotRedis:       {"strange", "what comes back is no answer of Redis's"},
-	Unknown:        {"unclear", "it answers with an error"},
+	Password:       {"password", "the password is wrong or missing"},
+	Forbidden:      {"forbidden", "the server's access list (ACL) forbids the proxy's commands"},
+	Full:           {"full", "the server's memory is full"},
+	NotSaving:      {"not-saving", "the server rejects writes because it cannot save to its disk"},
+	Loading:        {"loading", "the server is still loading its data"},
+	ReadOnly:       {"read-only", "the server is a read-only replica"},
+	NoMaster:       {"no-master", "Sentinel knows no master of that name"},
+	Cluster:        {"cluster", "the server is part of a Redis Cluster, which the proxy does not support"},
+	TooManyClients: {"crowded", "the server accepts no more connections"},
+	Busy:           {"busy", "the server is busy with a script"},
+	Untrusted:      {"untrusted", "the TLS handshake failed"},
+	OtherServer:    {"another", "the server is another one than before"},
+	Emptied:        {"emptied", "the server has lost its data"},
+	NoDatabase:     {"no-database", "the server has no database with that number"},
+	NotRedis:       {"strange", "the reply is not Redis protocol"},
+	Unknown:        {"unclear", "the server replied with an error"},
 }
 
 // String returns the text, for a log or a page.

@@ -160,6 +160,6 @@ func (conn *connection) logReplicas(old, next *view) {
 		conn.log.Info("number of replicas changed", seen...)
 	}
 	if next.replicas > max(old.replicas, conn.replicas) {
-		conn.log.Warn("more replicas than store.replicas, raise it to the number of all replicas, those of run included", seen[:4]...)
+		conn.log.Warn("more replicas than store.replicas, set it to the number of all replicas, including those of run", seen[:4]...)
 	}
 }

@@ -43,7 +43,7 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" && u.Path == "" {
-		return nil, errors.New("it is not a URL such as redis://host:6379") // what url.Parse says has the password
+		return nil, errors.New("not a URL (example: redis://redis.example:6379)") // what url.Parse says has the password
 	}
 	if u.Query().Has("master_name") {
 		o, err := redis.ParseFailoverURL(raw)
@@ -51,7 +51,7 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 			return nil, withoutPrefix(err)
 		}
 		if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
-			return nil, errors.New("a replica of the server cannot be used")
+			return nil, errors.New("parameters that select read-only replicas are not supported")
 		}
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = callTime, callTime, callTime, callTime

@@ -169,7 +169,7 @@ func (f *Fleet) warnOfEviction(ctx context.Context) {
 		return err
 	})
 	if err == nil && evicts(policy) {
-		f.log.Warn("maxmemory-policy of the store may lose the times of requests, set it to noeviction", "policy", policy)
+		f.log.Warn("store may evict the times of requests, set its maxmemory-policy to noeviction", "policy", policy)
 	}
 }
 

@@ -23,16 +23,16 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		{"nothing", Options{}, "redis: Options lack a Log"},
-		{"no URL", Options{Replicas: 1, Log: log}, "store.redis: it is not a URL such as redis://host:6379"},
-		{"no replicas", Options{URL: "redis://a", Log: log}, "store.replicas: 0 is not from 1 to 10000"},
-		{"too many replicas", Options{URL: "redis://a", Replicas: 10_001, Log: log}, "store.replicas: 10001 is not from 1 to 10000"},
-		{"no URL that can be read", Options{URL: "redis://:secret@a b:1", Replicas: 1, Log: log}, "store.redis: it is not a URL such as redis://host:6379"},
-		{"a port that is none", Options{URL: "redis://:secret@a:port", Replicas: 1, Log: log}, "store.redis: it is not a URL such as redis://host:6379"},
+		{"no URL", Options{Replicas: 1, Log: log}, "store.redis: not a URL (example: redis://redis.example:6379)"},
+		{"no replicas", Options{URL: "redis://a", Log: log}, "store.replicas: 0 is not between 1 and 10000"},
+		{"too many replicas", Options{URL: "redis://a", Replicas: 10_001, Log: log}, "store.replicas: 10001 is not between 1 and 10000"},
+		{"no URL that can be read", Options{URL: "redis://:secret@a b:1", Replicas: 1, Log: log}, "store.redis: not a URL (example: redis://redis.example:6379)"},
+		{"a port that is none", Options{URL: "redis://:secret@a:port", Replicas: 1, Log: log}, "store.redis: not a URL (example: redis://redis.example:6379)"},
 		{"another scheme", Options{URL: "http://:secret@a", Replicas: 1, Log: log}, "store.redis: invalid URL scheme: http"},
 		{"another scheme of Sentinels", Options{URL: "http://:secret@a?master_name=m", Replicas: 1, Log: log}, "store.redis: invalid URL scheme: http"},
 		{"no database", Options{URL: "redis://:secret@a/x", Replicas: 1, Log: log}, `store.redis: invalid database number: "x"`},
 		{"an option that is none", Options{URL: "redis://:secret@a?pace=1", Replicas: 1, Log: log}, "store.redis: unexpected option: pace"},
-		{"a replica", Options{URL: "redis://:secret@a?master_name=m&replica_only=true", Replicas: 1, Log: log}, "store.redis: a replica of the server cannot be used"},
+		{"a replica", Options{URL: "redis://:secret@a?master_name=m&replica_only=true", Replicas: 1, Log: log}, "store.redis: parameters that select read-only replicas are not supported"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := Open(c.o)

@@ -68,7 +68,7 @@ func TestLookSaysWhyNot(t *testing.T) {
 		"no Redis":                {"redis://" + web.Listener.Addr().String(), NotRedis.String()},
 		"a replica":               {"redis://" + replica.Addr, ReadOnly.String()},
 		"no answer":               {"redis://" + frozen.Addr, TimedOut.String()},
-		"no URL":                  {"redis://:s3%cret@" + locked.Addr, "it is not a URL"},
+		"no URL":                  {"redis://:s3%cret@" + locked.Addr, "not a URL"},
 		"another's scheme":        {"http://:s3cret@" + locked.Addr, "invalid URL scheme"},
 		"TLS to one in the clear": {"rediss://:s3cret@" + locked.Addr, ""},
 	} {

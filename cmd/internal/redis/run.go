@@ -20,7 +20,7 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 		return nil, errors.New("redis: Options lack a Log")
 	}
 	if o.Replicas < 1 || o.Replicas > maxReplicas {
-		return nil, fmt.Errorf("store.replicas: %d is not from 1 to %d", o.Replicas, maxReplicas)
+		return nil, fmt.Errorf("store.replicas: %d is not between 1 and %d", o.Replicas, maxReplicas)
 	}
 	connect, err := newClientFunc(o.URL, callTime)
 	if err != nil {

@@ -17,42 +17,42 @@ type bypass struct {
 }
 
 var bypasses = []bypass{
-	{[]string{"httrack", "webhttrack"}, "HTTrack reads no variable. It has to be told of the proxy, as in",
+	{[]string{"httrack", "webhttrack"}, "HTTrack does not read proxy variables. Give it the proxy as an option:",
 		[]string{`robotsproxy run -- sh -c 'httrack -P "${http_proxy#http://}" https://example.com/'`}},
-	{[]string{"links", "links2"}, "Links reads no variable. It has to be told of the proxy, as in",
+	{[]string{"links", "links2"}, "Links does not read proxy variables. Give it the proxy as options:",
 		[]string{`robotsproxy run -- sh -c 'p=${http_proxy#http://}; links -http-proxy "$p" -https-proxy "$p" https://example.com/'`}},
-	{[]string{"wget2"}, "wget2 goes past any proxy for https. Use wget or curl, which do not.", nil},
-	{[]string{"wget"}, "wget goes past the proxy with --no-proxy, or with use_proxy or no_proxy given by -e.", nil},
-	{[]string{"curl"}, "curl goes past the proxy with --noproxy, or with another -x; ~/.curlrc may have either.", nil},
-	{[]string{"git"}, "Git takes http.proxy of its configuration before the variables, and no proxy for ssh:// and git://.",
+	{[]string{"wget2"}, "wget2 bypasses any proxy for https. Use wget or curl instead.", nil},
+	{[]string{"wget"}, "wget bypasses the proxy with --no-proxy, or if -e sets use_proxy or no_proxy.", nil},
+	{[]string{"curl"}, "curl bypasses the proxy with --noproxy or another -x. Both may also be set in ~/.curlrc.", nil},
+	{[]string{"git"}, "Git prefers http.proxy of its configuration to the variables, and uses no proxy for ssh:// and git://.",
 		[]string{`robotsproxy run -- sh -c 'git -c http.proxy="$http_proxy" clone https://example.com/a.git'`}},
 	{[]string{"node", "nodejs", "npm", "npx", "yarn", "pnpm", "tsx", "ts-node"},
-		"Node before version 24 has no proxy for its modules http and https, on which got, node-fetch and superagent rest.",
-		[]string{"Use Node 24, or give the client an agent for the address in http_proxy (hpagent, https-proxy-agent).",
-			"Crawlee wants it in a ProxyConfiguration, in any version."}},
+		"Before version 24, Node's modules http and https have no proxy support. got, node-fetch and superagent use them.",
+		[]string{"Use Node 24, or give the client an agent for the URL in http_proxy (hpagent, https-proxy-agent).",
+			"Crawlee needs a ProxyConfiguration with that URL in every version of Node."}},
 	{[]string{"java", "javaw", "mvn", "mvnw", "gradle", "gradlew", "sbt", "kotlin", "scala", "groovy", "jshell"},
-		"Java finds the proxy by JAVA_TOOL_OPTIONS, which a start script may have set anew or emptied.",
-		[]string{"Apache HttpClient heeds it only with useSystemProperties()."}},
+		"Java finds the proxy through JAVA_TOOL_OPTIONS, which a start script may have replaced or cleared.",
+		[]string{"Apache HttpClient uses the proxy only with useSystemProperties()."}},
 	{[]string{"python", "pypy", "ipython", "pytest", "uv", "poetry"},
-		"In Python bare urllib3 reads no variable, aiohttp does only with trust_env=True, and requests and httpx not with trust_env=False.",
-		[]string{`urllib3.ProxyManager(os.environ["http_proxy"]) goes through it.`}},
-	{[]string{"scrapy"}, "Scrapy goes past the proxy with HTTPPROXY_ENABLED = False, or where Request.meta names another.", nil},
-	{[]string{"ruby", "bundle", "rake"}, "In Ruby Mechanize reads no variable, and Net::HTTP goes past any proxy for loopback addresses.",
-		[]string{`agent.set_proxy(*ENV["http_proxy"].delete_prefix("http://").split(":")) tells Mechanize.`}},
-	{[]string{"php"}, "PHP's streams (file_get_contents and what rests on it) read no variable; its curl functions do.",
-		[]string{"A stream takes the proxy from its context: http, proxy, with request_fulluri."}},
-	{[]string{"go"}, "Go programs go past any proxy for loopback addresses, and always where their Transport names none.",
-		[]string{"http.Transport wants Proxy: http.ProxyFromEnvironment."}},
-	{[]string{"cargo"}, "Of Rust's clients ureq reads no variable. It takes a proxy in its Agent's configuration.", nil},
+		"In Python, urllib3 does not read proxy variables, aiohttp reads them only with trust_env=True, and requests and httpx do not with trust_env=False.",
+		[]string{`For urllib3 use urllib3.ProxyManager(os.environ["http_proxy"]).`}},
+	{[]string{"scrapy"}, "Scrapy bypasses the proxy with HTTPPROXY_ENABLED = False, or if Request.meta names another proxy.", nil},
+	{[]string{"ruby", "bundle", "rake"}, "In Ruby, Mechanize does not read proxy variables, and Net::HTTP bypasses any proxy for loopback addresses.",
+		[]string{`For Mechanize use agent.set_proxy(*ENV["http_proxy"].delete_prefix("http://").split(":")).`}},
+	{[]string{"php"}, "PHP's streams (such as file_get_contents) do not read proxy variables; its curl functions do.",
+		[]string{"Set proxy and request_fulluri in the http options of the stream context."}},
+	{[]string{"go"}, "Go programs bypass any proxy for loopback addresses, and for every address if their http.Transport sets no Proxy.",
+		[]string{"Set Proxy: http.ProxyFromEnvironment in the http.Transport."}},
+	{[]string{"cargo"}, "In Rust, ureq does not read proxy variables. Set the proxy in the configuration of its Agent.", nil},
 	{[]string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "brave-browser", "microsoft-edge"},
-		"A browser that runs already takes the addresses over, and Chromium goes past any proxy for loopback addresses. Give it a profile of its own:",
+		"A browser that already runs opens the URLs itself, without the proxy, and Chromium bypasses any proxy for loopback addresses. Use a separate profile:",
 		[]string{`robotsproxy run -- sh -c 'chromium --user-data-dir="$(mktemp -d)" --proxy-server="$http_proxy" "--proxy-bypass-list=<-loopback>"'`}},
 	{[]string{"firefox", "firefox-esr"},
-		"A browser that runs already takes the addresses over, and Firefox may have a proxy of its own in its settings, or none.",
-		[]string{"Its settings take the address in http_proxy, with /proxy.pac behind it, as automatic configuration."}},
-	{[]string{"docker", "podman", "nerdctl", "kubectl"}, "What runs in a container has neither these variables nor the loopback that this proxy listens on.",
-		[]string{"Run robotsproxy in the container, or let the container use a robotsproxy serve that it can reach."}},
-	{[]string{"sudo", "doas", "su", "ssh"}, "This command starts others without these variables. Turn it round:",
+		"A browser that already runs opens the URLs itself, and the settings of Firefox may name another proxy or none.",
+		[]string{"In its settings, use the URL in http_proxy followed by /proxy.pac as the automatic proxy configuration URL."}},
+	{[]string{"docker", "podman", "nerdctl", "kubectl"}, "A container does not have these variables, and cannot reach this machine's loopback, on which the proxy listens.",
+		[]string{"Run robotsproxy inside the container, or make the container use a robotsproxy serve that it can reach."}},
+	{[]string{"sudo", "doas", "su", "ssh"}, "This command starts other commands without these variables. Swap the two:",
 		[]string{"sudo robotsproxy run -- COMMAND"}},
 }
 
@@ -63,8 +63,8 @@ var wrappers = []string{"sh", "bash", "dash", "zsh", "fish", "env", "nice", "noh
 func printBypass(w io.Writer, argv []string) {
 	l := bypassOf(argv)
 	if l == nil {
-		fmt.Fprintln(w, "  If it has fetched anything, that went past the proxy: give it the address in $http_proxy in its own settings.")
-		fmt.Fprintln(w, "  (Go, Ruby, Java and Chromium go past any proxy for addresses of this machine.)")
+		fmt.Fprintln(w, "  If the command sent requests, they bypassed the proxy. Set the URL in $http_proxy in the command's own settings.")
+		fmt.Fprintln(w, "  (Go, Ruby, Java and Chromium bypass any proxy for addresses of this machine.)")
 		return
 	}
 	fmt.Fprintf(w, "  %s\n", l.why)

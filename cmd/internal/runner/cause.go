@@ -57,7 +57,7 @@ func networkCause(err error) string {
 		if d.IsNotFound {
 			return "the name does not resolve"
 		}
-		return strings.TrimSpace("no answer from the name server "+d.Server) + ": " + lastStep(d)
+		return strings.TrimSpace("no reply from the name server "+d.Server) + ": " + lastStep(d)
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
@@ -94,21 +94,21 @@ func paceCause(err error, l *pace.Limits) string {
 	case pace.WaitTooLong:
 		bound = "the wait would be longer than pace.max_wait (" + humanize.Duration(l.MaxWait) + ")"
 		if busy.Slowed > interval(l) {
-			return bound + ", because the host answers slowly"
+			return bound + ", because the host responds slowly"
 		}
 		most = max(1, int(l.MaxWait/interval(l)))
 	case pace.QueueFull:
 		bound = fmt.Sprintf("pace.max_queue (%d) requests were waiting", l.MaxQueue)
 		most = l.MaxQueue
 	case pace.ConcurrencyFull:
-		bound = fmt.Sprintf("pace.max_concurrent (%d) requests were under way for all of pace.max_wait (%s)", l.MaxConcurrent, humanize.Duration(l.MaxWait))
+		bound = fmt.Sprintf("pace.max_concurrent (%d) requests were in flight for all of pace.max_wait (%s)", l.MaxConcurrent, humanize.Duration(l.MaxWait))
 		most = l.MaxConcurrent
 	case pace.BackedOff:
 		return "the host answered 429 or 503, and its back-off is longer than a request may wait"
 	default:
 		return ""
 	}
-	return fmt.Sprintf("%s; a client that sends at most %d at once loses none", bound, most)
+	return fmt.Sprintf("%s; send at most %d at once to avoid this", bound, most)
 }
 
 // interval returns the time between two requests of a long queue.

@@ -34,14 +34,14 @@ func newRunReport(file string) (*runReport, error) {
 	}
 	format, known := reportEndings[strings.TrimPrefix(filepath.Ext(file), ".")]
 	if !known {
-		return nil, cli.UsageErrorf("--report %s: a name is wanted that ends in .html, .json, .csv or .txt", humanize.Printable(file))
+		return nil, cli.UsageErrorf("--report: the file name must end in .html, .json, .csv or .txt, got %s", humanize.Printable(file))
 	}
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
 	}
 	if !auditcmd.IsDir(filepath.Dir(file)) {
-		return nil, fmt.Errorf("--report: no directory %s", filepath.Dir(file))
+		return nil, fmt.Errorf("--report: directory %s does not exist", filepath.Dir(file))
 	}
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("--report: %s is not a regular file", file)
@@ -67,11 +67,11 @@ func (r *runReport) end(file string) error {
 		lines, err = trail.NewReader(file, strings.NewReader("")), nil // nothing was recorded
 	}
 	if err != nil {
-		return fmt.Errorf("the report: %w", err)
+		return fmt.Errorf("write the report: %w", err)
 	}
 	defer lines.Close()
 	if err := auditcmd.WriteReport([]auditreport.Trail{{Lines: lines}}, auditreport.Options{Since: r.since}, time.Now(), r.file, nil, r.write); err != nil {
-		return fmt.Errorf("the report: %w", err)
+		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
 }

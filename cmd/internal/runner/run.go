@@ -36,26 +36,29 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run one command behind a proxy of its own",
-		Long: `Run one command behind a proxy of its own, on a free port of loopback. The
-variables by which clients find a proxy and trust a CA are set for it, and
-ROBOTSPROXY_RUN, the run's own directory, by which robotsproxy doctor knows it; its
-input, output and signals are its own, and so is the exit status. What happened
-is said on standard error when it has ended. Without a store (store.redis) each
-run keeps a pace of its own: several at once, or beside a serve, do not share it.
-Requests wait for their turn as long as the command stays, unless the
-configuration sets pace.max_wait.
+		Long: `Run one command behind a proxy of its own, which listens on a free port of loopback.
+Environment variables tell the command which proxy to use and which CA to trust. The
+command's input, output and signals pass unchanged, and its exit status is that of
+run. ROBOTSPROXY_RUN names the directory of the run, for robotsproxy doctor.
 
-Where standard error is a terminal, a line says there what the requests wait for,
-while none is under way and the next is not due. It leaves alone a terminal that
-the command reads key by key. --status always keeps it there, beside the command's
-own output; where there is no terminal, that is a line at most every 10 seconds.`,
+When the command has ended, run prints on standard error how many requests were
+allowed, disallowed, deferred and failed, and where the audit is.
+
+Requests wait for their turn as long as the command runs, unless the configuration
+sets pace.max_wait. Without a shared store (store.redis), each run has a pace of its
+own, which it does not share with other runs or with robotsproxy serve.
+
+On a terminal, a status line on standard error shows what the requests wait for. It
+appears while no request is in flight and the next one is not due yet, but not if the
+command reads the terminal key by key. --status always shows it all the time. Without
+a terminal, it then prints a line at most every 10 seconds.`,
 		Example: `  robotsproxy run -- scrapy crawl books
   robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
   robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl --report crawl.html -- python3 crawl.py`,
 		DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return errors.New("no command after run --")
+				return errors.New("no command given after run --")
 			}
 			return nil
 		},
@@ -64,10 +67,10 @@ own output; where there is no terminal, that is a line at most every 10 seconds.
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "a whole User-Agent `HEADER`, sent in place of the command's own")
-	cmd.Flags().StringVar(&f.audit, "audit", "", "`FILE` for the audit, instead of one in the run's own directory")
-	cmd.Flags().StringVar(&f.report, "report", "", "`FILE` for a report of the run, as audit report makes it: .html, .json, .csv or .txt")
-	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` a line says what the requests wait for: "+cli.OneOf(statuses))
+	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "send this User-Agent `HEADER` in place of the command's own")
+	cmd.Flags().StringVar(&f.audit, "audit", "", "write the audit to `FILE` instead of the run's own directory")
+	cmd.Flags().StringVar(&f.report, "report", "", "write a report of the run to `FILE`, as audit report does: .html, .json, .csv or .txt")
+	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary")
 	cli.Offer(cmd, "status", statuses...)
 	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
@@ -120,7 +123,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	unwatch()
 	stop()
 	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
-		cli.Report(cmd.ErrOrStderr(), fmt.Errorf("the proxy has not ended well: %w", failed))
+		cli.Report(cmd.ErrOrStderr(), fmt.Errorf("shutdown of the proxy: %w", failed))
 	}
 	if err != nil {
 		return err
@@ -166,7 +169,7 @@ func waitForDaemon(served <-chan error, caught <-chan os.Signal, unseen os.Signa
 			}
 			if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
 				forceStopNow()
-				return errors.Join(errors.New("cut short by a signal"), <-served)
+				return errors.Join(errors.New("stopped by a signal before all requests were recorded"), <-served)
 			}
 		}
 	}
@@ -194,7 +197,7 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 		cfg.Identity.UserAgent = f.userAgent
 	}
 	if f.audit == "-" {
-		return "", cli.UsageErrorf("--audit -: standard output is the command's")
+		return "", cli.UsageErrorf("--audit: must be a file, since standard output belongs to the command")
 	}
 	if err := cfg.Check(); err != nil {
 		return "", err
@@ -220,7 +223,7 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 // checkReporting checks the flags for status and report.
 func (f *runFlags) checkReporting() (*runReport, error) {
 	if !slices.Contains(statuses, f.status) {
-		return nil, cli.UsageErrorf("--status %s: %s is wanted", humanize.Printable(f.status), cli.OneOf(statuses))
+		return nil, cli.UsageErrorf("--status: must be %[2]s, got %[1]s", humanize.Printable(f.status), cli.OneOf(statuses))
 	}
 	if f.quiet {
 		f.status = statusNever
@@ -246,12 +249,12 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.AuditFile())
 		if h.Active.Load().Cfg.Mode == "monitor" {
-			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent those that it counts as disallowed")
+			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent the requests counted as disallowed")
 		}
 		printUntrusted(w, argv, rejected, closed)
 	case printUntrusted(w, argv, rejected, closed):
 	default:
-		fmt.Fprintln(w, "robotsproxy: no request came through the proxy")
+		fmt.Fprintln(w, "robotsproxy: the proxy received no request")
 		if !end.interrupted { // an interrupted command may not have sent any yet
 			printBypass(w, argv)
 		}

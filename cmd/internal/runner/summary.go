@@ -28,7 +28,7 @@ func printSummary(w io.Writer, s summary, auditFile string) {
 		if s.StoreAway == 1 {
 			were = "was"
 		}
-		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why\n", count(s.StoreAway, "request"), were)
+		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, at a lower rate, because the shared store (store.redis) was unavailable: run robotsproxy doctor to see why\n", count(s.StoreAway, "request"), were)
 	}
 	fmt.Fprintf(w, "robotsproxy: audit in %s\n", humanize.Printable(auditFile))
 }

@@ -66,7 +66,7 @@ func TestPrintSummaryOfAStoreAway(t *testing.T) {
 	printSummary(&b, s, "/a/audit.jsonl")
 	want := `robotsproxy: 3 requests: 3 allowed, 0 disallowed, longest wait 1 s
   a.test  3 allowed  0 disallowed  longest wait 1 s
-robotsproxy: 2 requests were paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why
+robotsproxy: 2 requests were paced alone, at a lower rate, because the shared store (store.redis) was unavailable: run robotsproxy doctor to see why
 robotsproxy: audit in /a/audit.jsonl
 `
 	if b.String() != want {

@@ -16,17 +16,17 @@ type trustRemedy struct {
 }
 
 var trustRemedies = []trustRemedy{
-	{[]string{"curl"}, `curl --cacert "$CURL_CA_BUNDLE" (its own --cacert, or one in ~/.curlrc, takes precedence over the variable)`},
+	{[]string{"curl"}, `curl --cacert "$CURL_CA_BUNDLE" (a --cacert option, also one in ~/.curlrc, overrides the variable)`},
 	{[]string{"wget", "wget2"}, `wget --ca-certificate="$SSL_CERT_FILE"`},
 	{[]string{"git"}, `git -c http.sslCAInfo="$SSL_CERT_FILE"`},
-	{[]string{"node", "nodejs", "npm", "npx", "yarn", "pnpm", "tsx", "ts-node"}, "a client with a ca option has to get the file in NODE_EXTRA_CA_CERTS there"},
-	{[]string{"java", "javaw", "mvn", "mvnw", "gradle", "gradlew", "sbt", "kotlin", "scala", "groovy", "jshell"}, "a client with a trust store of its own has to get the one in JAVA_TOOL_OPTIONS"},
+	{[]string{"node", "nodejs", "npm", "npx", "yarn", "pnpm", "tsx", "ts-node"}, "if the client has a ca option, pass it the file in NODE_EXTRA_CA_CERTS"},
+	{[]string{"java", "javaw", "mvn", "mvnw", "gradle", "gradlew", "sbt", "kotlin", "scala", "groovy", "jshell"}, "if the client has its own trust store, make it use the one in JAVA_TOOL_OPTIONS"},
 	{[]string{"python", "pypy", "ipython", "pytest", "uv", "poetry"}, `requests: verify=os.environ["REQUESTS_CA_BUNDLE"]; others: ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])`},
 	{[]string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "brave-browser", "microsoft-edge", "firefox", "firefox-esr"}, "robotsproxy ca install (browsers have certificate stores of their own)"},
 }
 
 // otherRemedy is for all other commands.
-const otherRemedy = `robotsproxy ca install, or name the file in $SSL_CERT_FILE in the client's own settings`
+const otherRemedy = `robotsproxy ca install, or set the file in $SSL_CERT_FILE in the client's own settings`
 
 // printUntrusted prints the hosts for which the command argv rejected the proxy's certificate, and
 // those for which it closed the connection instead, each once; and what to do. It reports whether
@@ -44,13 +44,13 @@ func printUntrusted(w io.Writer, argv, rejected, closed []string) bool {
 			fmt.Fprintf(w, "robotsproxy: and to %s\n", count(int64(more), "more host"))
 		}
 	}
-	print(rejected, "but did not trust its certificate")
-	print(closed, "and closed the connection during the TLS handshake, most likely because it does not trust the certificate")
+	print(rejected, "but did not trust the proxy's certificate")
+	print(closed, "and closed the connection during the TLS handshake, probably because it does not trust the proxy's certificate")
 	try := otherRemedy
 	if i := slices.IndexFunc(trustRemedies, func(r trustRemedy) bool { return slices.Contains(r.names, program(name)) }); i >= 0 {
 		try = trustRemedies[i].try
 	}
-	fmt.Fprintf(w, "  What helps: %s\n", try)
+	fmt.Fprintf(w, "  What to do: %s\n", try)
 	return true
 }
 

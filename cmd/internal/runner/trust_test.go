@@ -19,9 +19,9 @@ func TestPrintUntrusted(t *testing.T) {
 		want             []string // in the lines, in order; nil: nothing is printed
 	}{
 		{"curl https://a.test/", nil, nil, nil},
-		{"curl https://a.test/", []string{"a.test"}, nil, []string{"robotsproxy: curl connected to a.test through the proxy but did not trust its certificate", "--cacert"}},
+		{"curl https://a.test/", []string{"a.test"}, nil, []string{"robotsproxy: curl connected to a.test through the proxy but did not trust the proxy's certificate", "--cacert"}},
 		{"sh -c (curl https://a.test/)", []string{"a.test"}, nil, []string{"robotsproxy: curl connected to a.test", "--cacert"}},
-		{"/usr/bin/node24 x.js", nil, []string{"a.test"}, []string{"robotsproxy: node connected to a.test through the proxy and closed the connection during the TLS handshake, most likely", "NODE_EXTRA_CA_CERTS"}},
+		{"/usr/bin/node24 x.js", nil, []string{"a.test"}, []string{"robotsproxy: node connected to a.test through the proxy and closed the connection during the TLS handshake, probably", "NODE_EXTRA_CA_CERTS"}},
 		{"mytool", []string{"a.test"}, []string{"b.test"}, []string{"mytool connected to a.test", "mytool connected to b.test", "robotsproxy ca install"}},
 		{"a\x1b[2J", []string{"\x1b[2J"}, nil, []string{`"a\x1b[2J" connected to "\x1b[2J" through`, "robotsproxy ca install"}},
 		{"curl x", many, nil, append(slices.Repeat([]string{"curl connected"}, maxSummary), "robotsproxy: and to 5 more hosts", "--cacert")},

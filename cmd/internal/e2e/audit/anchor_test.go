@@ -88,14 +88,14 @@ func TestAnchors(t *testing.T) {
 		t.Helper()
 		return e2e.Command(t, append([]string{"audit", "verify", "-c", p.Config}, args...)...).Want(t, exit)
 	}
-	if out := verify(0).Stdout; !strings.Contains(out, "stamps  1 time-stamp, whose signatures are not verified") {
+	if out := verify(0).Stdout; !strings.Contains(out, "stamps  1 time-stamp, signatures not verified") {
 		t.Errorf("without --tsa-ca: %s", out)
 	}
-	if out := verify(0, "--tsa-ca", ca).Stdout; !strings.Contains(out, "no line up to there was cut off or written anew since") {
+	if out := verify(0, "--tsa-ca", ca).Stdout; !strings.Contains(out, "no line up to there was cut off or rewritten since") {
 		t.Errorf("with --tsa-ca: %s", out)
 	}
 	_, otherCA, _ := startTSA(t)
-	if got := verify(1, "--tsa-ca", otherCA).Stderr; !strings.Contains(got, "no authority that is trusted") {
+	if got := verify(1, "--tsa-ca", otherCA).Stderr; !strings.Contains(got, "not signed by a trusted authority") {
 		t.Errorf("with another authority: %s", got)
 	}
 	anchor := strings.TrimSpace(e2e.ReadText(t, anchors))

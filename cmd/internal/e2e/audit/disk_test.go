@@ -136,7 +136,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	p := e2e.StartProxy(t, nil)
 	second := e2e.Launch(t, e2e.NewSetup(t, e2e.Settings{"audit.file": p.Audit}))
 	testkit.Within(t, "the second serve ends", second.Exited)
-	if said := second.Stderr.String(); second.Code != 1 || !strings.Contains(said, p.Audit+": another process writes it") {
+	if said := second.Stderr.String(); second.Code != 1 || !strings.Contains(said, p.Audit+": another process writes the file") {
 		t.Errorf("status %d: %s", second.Code, said)
 	}
 }

@@ -23,7 +23,7 @@ func TestServeRemembersTheEndOfItsAudit(t *testing.T) {
 		e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
 	}
 	p = p.EndAgain(t)
-	if strings.Contains(p.Stderr.String(), "not as the proxy left it") {
+	if strings.Contains(p.Stderr.String(), "differs from what the proxy wrote") {
 		t.Errorf("after an orderly end: %s", p.Stderr)
 	}
 	e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
@@ -35,18 +35,18 @@ func TestServeRemembersTheEndOfItsAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0) // the lines alone cannot show it
+	const found = "audit differs from what the proxy wrote"
 	p = p.Again(t)
-	const found = "the audit is not as the proxy left it"
 	testkit.Eventually(t, "the log says that "+found, func() bool { return strings.Contains(p.Stderr.String(), found) })
 	health := e2e.Get(t, &http.Client{Timeout: testkit.Patience}, "http://"+p.Admin+"/healthz")
-	if health.Status != http.StatusOK || !strings.Contains(string(health.Body), "warning: "+found) {
+	if health.Status != http.StatusOK || !strings.Contains(string(health.Body), "warning: the "+found) {
 		t.Errorf("/healthz: %d %s", health.Status, health.Body)
 	}
 	if out := e2e.Command(t, "doctor", "-c", p.Config).Stdout; !strings.Contains(out, found) {
 		t.Errorf("doctor:\n%s", out)
 	}
 	got := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 1).Stderr
-	if !strings.Contains(got, "(2 lines) before it, as the proxy noticed when it started") {
+	if !strings.Contains(got, "(2 lines) before it, which the proxy noticed when it started") {
 		t.Errorf("audit verify: %s", got)
 	}
 	after, _ := e2e.ParseLines(t, []byte(e2e.ReadText(t, p.Audit)[len(kept):]), e2e.Chained{})
@@ -67,12 +67,12 @@ func TestVerifyReadsTheSnapshots(t *testing.T) {
 		t.Helper()
 		return e2e.Command(t, append([]string{"audit", "verify", "-c", p.Config}, args...)...).Want(t, exit)
 	}
-	if out := verify(0).Stdout; !strings.Contains(out, "robots  1 snapshot with the bytes that were fetched\nindex   1 line with what the audit says\n") {
+	if out := verify(0).Stdout; !strings.Contains(out, "robots  1 snapshot unchanged\nindex   1 line the same as in the audit\n") {
 		t.Errorf("unchanged: %s", out)
 	}
 	for _, c := range []struct{ pattern, old, new, want string }{
 		{"index/*.jsonl", `"status":200`, `"status":404`, "changed: the fetch that ended at "},
-		{"??/*.gz", "\x1f\x8b", "xx", "changed: its bytes have another SHA-256 than its name"},
+		{"??/*.gz", "\x1f\x8b", "xx", "changed: the SHA-256 of its bytes is not its name"},
 	} {
 		files, err := filepath.Glob(filepath.Join(p.State, "snapshots", c.pattern))
 		if err != nil || len(files) != 1 {

@@ -224,7 +224,7 @@ ls /usr/local/share/ca-certificates | grep -c '^robotsproxy-'
 	text, err := cmd.CombinedOutput()
 	out := string(text)
 	for _, want := range []string{
-		"ok    system   is installed, in /usr/local/share/ca-certificates/robotsproxy-", "ok    system   is installed already, in /usr/local/share/",
+		"ok    system   is installed, in /usr/local/share/ca-certificates/robotsproxy-", "ok    system   is already installed, in /usr/local/share/",
 		"ok    system         trusts the CA\ntrusted: 0\n", "ok    system   is uninstalled\n1\n", "ok    system   is uninstalled\n",
 		"ok    system   was not installed\n0\n", "FAIL  system         does not trust the CA: ",
 	} {

@@ -23,7 +23,7 @@ func TestRunSaysThatTheClientDoesNotTrustTheCA(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := e2e.Command(t, "run", "-c", h.Config, "--", "sh", "-c", script).Want(t, 60)
 			host := strings.TrimPrefix(o.URL("https", ""), "https://") // with its port, which is not 443
-			if n := strings.Count(got.Stderr, "robotsproxy: curl connected to "+host+" through the proxy but did not trust its certificate\n"); n != 1 {
+			if n := strings.Count(got.Stderr, "robotsproxy: curl connected to "+host+" through the proxy but did not trust the proxy's certificate\n"); n != 1 {
 				t.Errorf("said %d times: %s", n, got.Stderr)
 			}
 			if !strings.Contains(got.Stderr, "--cacert") || strings.Contains(got.Stderr, "--noproxy") {

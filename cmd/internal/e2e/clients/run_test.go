@@ -235,7 +235,7 @@ func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
 		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}, nil},
 		{"a rule in monitor mode", []string{o.URL("http", "/private/2")}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy refused no request"}, "monitor"},
 		{"a full queue", []string{o.URL("http", "/page?[1-20]")},
-			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; a client that sends at most 3 at once loses none"}, nil},
+			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; send at most 3 at once to avoid this"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

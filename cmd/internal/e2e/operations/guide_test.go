@@ -84,7 +84,7 @@ func TestGuideOverTLS(t *testing.T) {
 		t.Errorf("proxy.pac:\n%s", script)
 	}
 	page := e2e.RunPeer(t, []string{curl, "-q", "-sS", "-k", at + "/"}, e2e.CleanEnv()).Want(t, 0).Stdout
-	if !strings.Contains(page, "unopened") || !strings.Contains(page, at) {
+	if !strings.Contains(page, "passed through") || !strings.Contains(page, at) {
 		t.Errorf("the page:\n%s", page)
 	}
 }

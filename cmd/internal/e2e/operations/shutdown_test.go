@@ -178,7 +178,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 				t.Errorf("ended with status %d, want %d", p.Code, want)
 			}
 			found := e2e.RecordsOf(e2e.ReadAudit(t, p.Audit), o.URL("https", "/held"))
-			if len(found) != 1 || !strings.Contains(found[0].Error, "the proxy ended") {
+			if len(found) != 1 || !strings.Contains(found[0].Error, "the proxy shut down") {
 				t.Errorf("records of the request that was broken off: %+v", found)
 			}
 		})
