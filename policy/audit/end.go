@@ -4,9 +4,48 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"robotsproxy/policy/audit/trail"
 )
+
+// CompareEnd says how the end of the trail at path differs from what its previous writer knew, as Open would find
+// it; "": it does not. The disk had the line known. CompareEnd changes nothing.
+func CompareEnd(path string, known trail.Link) (string, error) {
+	last, err := lastLink(path)
+	if err != nil && !errors.Is(err, trail.ErrChanged) {
+		return "", err
+	}
+	if _, e := compareEnd(path, last, known); e != nil {
+		return e.detail, nil
+	}
+	if err != nil {
+		return changedEvent(last.Seq, unlikeItsHash).detail, nil
+	}
+	return "", nil
+}
+
+// lastLink returns the last line of the trail at path; zero: it has none. The error may be trail.ErrChanged.
+func lastLink(path string) (trail.Link, error) {
+	f, err := os.Open(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return trail.Link{}, err
+	}
+	if err == nil {
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return trail.Link{}, err
+		}
+		if last, _, err := trail.LastLink(f, info.Size()); !errors.Is(err, trail.ErrNoChain) {
+			return last, err
+		}
+	}
+	return trail.LastSegmentLink(path)
+}
+
+// unlikeItsHash completes the detail of a changedEvent.
+const unlikeItsHash = "does not match its hash"
 
 // compareEnd compares the trail at path, which ends with the line last, with what its previous
 // writer knew: that the disk had the line known. It returns the line after which the chain

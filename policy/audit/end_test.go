@@ -91,8 +91,15 @@ func TestOpenComparesTheEnd(t *testing.T) {
 				t.Fatalf("the disk has the lines up to seq %d, want %d", known.Seq, want)
 			}
 			c.change(t, file)
+			compared, err := CompareEnd(file, known)
+			if err != nil {
+				t.Fatal(err)
+			}
 			l = open(t, Options{File: file, Known: known})
 			tampered := l.Tampered()
+			if compared != tampered {
+				t.Errorf("CompareEnd says %q, Open %q", compared, tampered)
+			}
 			l.Write(refused())
 			close(t, l)
 
@@ -100,7 +107,7 @@ func TestOpenComparesTheEnd(t *testing.T) {
 			if c.event == "" && (tampered != "" || first.Event != "") || first.Event != c.event || !strings.Contains(first.Detail, c.detail) || !strings.Contains(tampered, c.detail) {
 				t.Errorf("Tampered is %q, and the first line after the start is event %q: %q; want %q: %q", tampered, first.Event, first.Detail, c.event, c.detail)
 			}
-			err := verify(t, file, trail.VerifyOptions{})
+			err = verify(t, file, trail.VerifyOptions{})
 			if c.fault == "" && err != nil || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) {
 				t.Errorf("verification says %v, want %q", err, c.fault)
 			}

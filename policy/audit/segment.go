@@ -157,7 +157,7 @@ func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
 		}
 	}
 	if changed {
-		events = append(events, *changedEvent(last.Seq, "does not match its hash"))
+		events = append(events, *changedEvent(last.Seq, unlikeItsHash))
 	}
 	s.firstSeq = last.Seq + 1
 	if s.size > 0 {

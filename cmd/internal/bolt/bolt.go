@@ -34,7 +34,6 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
@@ -124,13 +123,6 @@ func (s *Store) Clocks() []pace.Clock { return s.initial.clocks }
 // Store was opened, if the previous process did not call Close or lost clocks; else the Since of
 // that process. Zero: never.
 func (s *Store) Since() time.Time { return s.initial.since }
-
-// An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
-type AuditEnd struct {
-	File string // absolute path of the audit
-	Seq  uint64
-	Hash trail.Hash
-}
 
 // AuditEnd returns the AuditEnd that Open found.
 func (s *Store) AuditEnd() AuditEnd { return s.initial.audit }

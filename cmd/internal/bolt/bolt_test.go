@@ -212,13 +212,30 @@ func TestAuditEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, killed, text)
+	if end, err := ReadAuditEnd(file); !errors.Is(err, ErrInUse) {
+		t.Errorf("ReadAuditEnd of an open file: %v, %v", end, err)
+	}
 	s.Close()
 	for _, file := range []string{file, killed} {
+		before, _ := os.ReadFile(file)
+		if end, err := ReadAuditEnd(file); err != nil || end != want {
+			t.Errorf("ReadAuditEnd: %v, %v, want %v", end, err, want)
+		}
+		if after, _ := os.ReadFile(file); !bytes.Equal(before, after) {
+			t.Error("ReadAuditEnd has changed the file")
+		}
 		s := open(t, file, t.Output())
 		if got := s.AuditEnd(); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 		s.Close()
+	}
+	if end, err := ReadAuditEnd(stateFile(t)); err != nil || end != (AuditEnd{}) {
+		t.Errorf("ReadAuditEnd of no file: %v, %v", end, err)
+	}
+	put(t, file, text[:len(text)/2])
+	if end, err := ReadAuditEnd(file); !errors.Is(err, errDamaged) {
+		t.Errorf("ReadAuditEnd of a damaged file: %v, %v", end, err)
 	}
 }
 

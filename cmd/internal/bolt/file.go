@@ -181,13 +181,8 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 			return damage("the time of its last use: %v", err)
 		}
 	}
-	if end := sealed(meta.Get(auditKey)); end != nil {
-		if !end.whole(string(auditKey)) {
-			return damage("the end of the audit")
-		}
-		if err := json.Unmarshal(end[sealBytes:], &c.audit); err != nil {
-			return damage("the end of the audit: %v", err)
-		}
+	if err := c.audit.read(meta); err != nil {
+		return err
 	}
 	now := time.Now()
 	err := clocks.ForEach(func(key, value []byte) error {
@@ -248,7 +243,7 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 			return nil, nil, err
 		}
 		info, has := os.FileInfo(nil), false
-		if err = lock(f); err == nil {
+		if err = lock(f, syscall.LOCK_EX); err == nil {
 			info, err = f.Stat()
 		}
 		if err == nil {
@@ -264,10 +259,10 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 	}
 }
 
-// lock takes the lock that bbolt would take; it lasts until this handle is closed.
-func lock(f *os.File) error {
+// lock takes the lock that bbolt would take, LOCK_EX or LOCK_SH; it lasts until this handle is closed.
+func lock(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case err == nil:
 			return nil

@@ -504,10 +504,13 @@ func (d *Daemon) openAdmin() (err error) {
 	return err
 }
 
+// auditDiffers begins a warning about the end of the audit.
+const auditDiffers = "the audit differs from what the proxy wrote: "
+
 // warnings returns what the operator should see to before it stops requests.
 func (d *Daemon) warnings() (all []string) {
 	if found := d.evidence.Tampered(); found != "" {
-		all = append(all, "the audit differs from what the proxy wrote: "+found)
+		all = append(all, auditDiffers+found)
 	}
 	if w := d.evidence.Stats().Space.Warning(); w != "" {
 		all = append(all, w)

@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots/cache"
@@ -90,6 +91,21 @@ func (d *Daemon) saveAuditEnd() {
 	}
 	d.savedEnd = end.Seq
 	d.store.SaveAuditEnd(bolt.AuditEnd{File: AbsolutePath(d.auditFile), Seq: end.Seq, Hash: end.Hash})
+}
+
+// CompareAuditEnd says how the end of the audit in a file differs from what a proxy that is stopped has written, as
+// the next start would find it; "": it does not, or that is not known. state is the proxy's state directory, in
+// which nothing is changed.
+func CompareAuditEnd(state, file string) (string, error) {
+	end, err := bolt.ReadAuditEnd(filepath.Join(state, StateFile))
+	if err != nil || end.File != AbsolutePath(file) {
+		return "", nil // the proxy runs, or writes another audit; a damaged state.db is replaced at the next start
+	}
+	found, err := audit.CompareEnd(file, trail.Link{Seq: end.Seq, Hash: end.Hash})
+	if found != "" {
+		found = auditDiffers + found
+	}
+	return found, err
 }
 
 // knownEnd returns the last line that the disk had when the previous process ended; the zero Link if that is

@@ -137,6 +137,9 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return cli.Fail("make the file writable for the user that runs the proxy", "%v", err)
 	}
+	if found := comparedAudit(d, file); found != nil {
+		return *found
+	}
 	space, err := auditSpace(d.cfg.Audit, file)
 	if err != nil {
 		return cli.Warn("check the disk", "the free space is unknown: %v", err)
@@ -160,6 +163,25 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 		oldest = ", records since " + space.Oldest.UTC().Format(time.DateTime) + " UTC"
 	}
 	return cli.OK("%s, %s free%s", file, formatSize(space.Free), oldest)
+}
+
+// comparedAudit is the result of checkAudit if the end of the audit is not as a stopped proxy left it; nil: it is.
+func comparedAudit(d *doctor, file string) *cli.Diagnosis {
+	state, err := d.cfg.State(d.getenv)
+	if err != nil {
+		return nil // checkState reports it
+	}
+	differs, err := daemon.CompareAuditEnd(state, file)
+	var found cli.Diagnosis
+	switch {
+	case err != nil:
+		found = cli.Warn("check the files with\nrobotsproxy audit verify"+d.flags.Args(), "%v", err)
+	case differs != "":
+		found = cli.Warn("find out who changed the files: the proxy records the difference when it starts", "%s: %s", file, differs)
+	default:
+		return nil
+	}
+	return &found
 }
 
 // auditSpace returns the Space of the audit as the proxy would have it that starts now.

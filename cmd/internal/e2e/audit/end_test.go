@@ -36,6 +36,10 @@ func TestServeRemembersTheEndOfItsAudit(t *testing.T) {
 	}
 	e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0) // the lines alone cannot show it
 	const found = "audit differs from what the proxy wrote"
+	stopped := e2e.Command(t, "doctor", "-c", p.Config).Stdout
+	if !strings.Contains(stopped, found+": the lines seq ") {
+		t.Errorf("doctor while the proxy is stopped:\n%s", stopped)
+	}
 	p = p.Again(t)
 	testkit.Eventually(t, "the log says that "+found, func() bool { return strings.Contains(p.Stderr.String(), found) })
 	health := e2e.Get(t, &http.Client{Timeout: testkit.Patience}, "http://"+p.Admin+"/healthz")

@@ -1,0 +1,71 @@
+package bolt
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
+type AuditEnd struct {
+	File string // absolute path of the audit
+	Seq  uint64
+	Hash trail.Hash
+}
+
+// ReadAuditEnd returns the AuditEnd in a file, and changes nothing; zero: there is none, or no file. It
+// returns ErrInUse while a Store has the file open.
+func ReadAuditEnd(file string) (end AuditEnd, err error) {
+	if info, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return end, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return end, err
+	}
+	defer f.Close()
+	if err := lock(f, syscall.LOCK_SH); err != nil {
+		return end, err
+	}
+	err = safely(func() error {
+		db, err := bbolt.Open(file, 0, &bbolt.Options{
+			ReadOnly: true, PreLoadFreelist: true, // check needs the list
+			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+		})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		if err := check(db, f); err != nil {
+			return err
+		}
+		return db.View(func(tx *bbolt.Tx) error {
+			if meta := tx.Bucket(metaBucket); meta != nil {
+				return end.read(meta)
+			}
+			return nil
+		})
+	})
+	return end, err
+}
+
+// read reads the AuditEnd in the bucket meta.
+func (e *AuditEnd) read(meta *bbolt.Bucket) error {
+	value := sealed(meta.Get(auditKey))
+	if value == nil {
+		return nil
+	}
+	if !value.whole(string(auditKey)) {
+		return damage("the end of the audit")
+	}
+	if err := json.Unmarshal(value[sealBytes:], e); err != nil {
+		return damage("the end of the audit: %v", err)
+	}
+	return nil
+}
