@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -142,6 +143,24 @@ func TestPruningIsSaidOnce(t *testing.T) {
 	}
 }
 
+// writeAged writes a segment with a line for each age, and a line in the active segment. A line
+// ended at the given age, or, if that is 0, at the age of the segment before it.
+func writeAged(t *testing.T, l *Log, lines time.Duration, ages []time.Duration) {
+	t.Helper()
+	o := *l.options.Load()
+	o.MaxSize = 1
+	l.SetOptions(o)
+	for i := range len(ages) + 1 {
+		r := refused()
+		r.Time = time.Now().Add(-cmp.Or(lines, ages[max(0, i-1)]) - r.Took)
+		if err := l.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.MaxSize = 0
+	l.SetOptions(o)
+}
+
 // TestRetentionCauses: audit.max_age decides, and the ceilings remove lines before it. The event names
 // the option, and a ceiling is logged and counted.
 func TestRetentionCauses(t *testing.T) {
@@ -150,22 +169,25 @@ func TestRetentionCauses(t *testing.T) {
 		name    string
 		options func(size int64) Options // size is that of a segment
 		ages    []time.Duration          // of the segments, the oldest first
+		lines   time.Duration            // age of all lines; 0: as old as the segment before them
 		removed int
 		option  string
 	}{
-		{"no limit", func(int64) Options { return Options{} }, []time.Duration{old, old, 0}, 0, ""},
-		{"all are young", func(int64) Options { return Options{MaxAge: old} }, []time.Duration{0, 0, 0}, 0, ""},
-		{"two are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, 0}, 2, "audit.max_age"},
-		{"all are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, 3, "audit.max_age"},
-		{"old behind a young one", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, old, old}, 0, ""},
-		{"too many", func(int64) Options { return Options{MaxAge: old, MaxFiles: 2} }, []time.Duration{0, 0, 0}, 1, "audit.max_files"},
-		{"too large", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 3 * size} }, []time.Duration{0, 0, 0}, 1, "audit.max_total_size"},
-		{"as large as permitted", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 5 * size} }, []time.Duration{0, 0, 0}, 0, ""},
+		{"no limit", func(int64) Options { return Options{} }, []time.Duration{old, old, 0}, 0, 0, ""},
+		{"all are young", func(int64) Options { return Options{MaxAge: old} }, []time.Duration{0, 0, 0}, 0, 0, ""},
+		{"two are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, 0}, 0, 2, "audit.max_age"},
+		{"all are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, 0, 3, "audit.max_age"},
+		{"old behind a young one", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, old, old}, 0, 0, ""},
+		{"only the files are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, old / 4, 0, ""},
+		{"only the lines are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, 0, 0}, old, 0, ""},
+		{"too many", func(int64) Options { return Options{MaxAge: old, MaxFiles: 2} }, []time.Duration{0, 0, 0}, 0, 1, "audit.max_files"},
+		{"too large", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 3 * size} }, []time.Duration{0, 0, 0}, 0, 1, "audit.max_total_size"},
+		{"as large as permitted", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 5 * size} }, []time.Duration{0, 0, 0}, 0, 0, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var told bytes.Buffer
 			l := open(t, Options{Log: slog.New(slog.NewTextHandler(&told, nil))})
-			setAsideFiles(t, l, len(tc.ages))
+			writeAged(t, l, tc.lines, tc.ages)
 			segments, _, err := l.retention.segments()
 			if err != nil || len(segments) != len(tc.ages) {
 				t.Fatal(segments, err)

@@ -159,7 +159,7 @@ func (r *retention) segments() (full []fullSegment, active int64, err error) {
 // active is the size of the active segment.
 func (r *retention) excess(segments []fullSegment, active int64) (n, cause int) {
 	o := r.log.options.Load()
-	for o.MaxAge > 0 && n < len(segments) && time.Since(segments[n].lastWrite) > o.MaxAge {
+	for o.MaxAge > 0 && n < len(segments) && r.isOlder(segments[n:], o.MaxAge) {
 		n++
 	}
 	if n > 0 {
@@ -177,6 +177,24 @@ func (r *retention) excess(segments []fullSegment, active int64) (n, cause int) 
 		n++
 	}
 	return n, byTotal
+}
+
+// isOlder reports whether all lines of the first segment were written longer ago than age. The
+// time of the file is not enough, since touch or a restored copy can make it older than the lines.
+func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
+	if time.Since(segments[0].lastWrite) <= age {
+		return false
+	}
+	next := trail.Segment{Path: r.log.segment.path} // its first line is as old as the last one of segments[0], or younger
+	if len(segments) > 1 {
+		next = segments[1].Segment
+	}
+	for _, s := range []trail.Segment{next, segments[0].Segment} {
+		if began, err := trail.Began(s); err == nil && time.Since(began) <= age {
+			return false
+		}
+	}
+	return true
 }
 
 // remove removes the oldest segments. Before that it writes a pruned event and waits until the
