@@ -14,7 +14,7 @@ import (
 
 // An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
 type AuditEnd struct {
-	File string // absolute path of the audit
+	File string // name of the audit
 	Seq  uint64
 	Hash trail.Hash
 }

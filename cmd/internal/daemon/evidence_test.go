@@ -111,3 +111,19 @@ func TestTheAdminListenerFollowsAReload(t *testing.T) {
 		t.Errorf("config after the reload: %.2000s", config)
 	}
 }
+
+// TestAuditKeepsItsNameWithTheStateDirectory: what state.db remembers about an audit in the state
+// directory does not depend on the path of that directory.
+func TestAuditKeepsItsNameWithTheStateDirectory(t *testing.T) {
+	for _, tc := range []struct{ file, state, want string }{
+		{"/before/audit.jsonl", "/before", "audit.jsonl"},
+		{"/after/audit.jsonl", "/after/", "audit.jsonl"},
+		{"/after/own/a.jsonl", "/after", "own/a.jsonl"},
+		{"/logs/audit.jsonl", "/after", "/logs/audit.jsonl"},
+		{"/after-all/audit.jsonl", "/after", "/after-all/audit.jsonl"},
+	} {
+		if got := auditName(tc.file, tc.state); got != tc.want {
+			t.Errorf("%s in %s: %s, want %s", tc.file, tc.state, got, tc.want)
+		}
+	}
+}

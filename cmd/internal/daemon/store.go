@@ -90,7 +90,7 @@ func (d *Daemon) saveAuditEnd() {
 		return
 	}
 	d.savedEnd = end.Seq
-	d.store.SaveAuditEnd(bolt.AuditEnd{File: AbsolutePath(d.auditFile), Seq: end.Seq, Hash: end.Hash})
+	d.store.SaveAuditEnd(bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: end.Seq, Hash: end.Hash})
 }
 
 // CompareAuditEnd says how the end of the audit in a file differs from what a proxy that is stopped has written, as
@@ -115,8 +115,18 @@ func (d *Daemon) knownEnd(file string) trail.Link {
 		return trail.Link{}
 	}
 	end := d.store.AuditEnd()
-	if end.File != AbsolutePath(file) {
+	if end.File != auditName(file, d.auditDir) && end.File != AbsolutePath(file) { // the latter is from an earlier version
 		return trail.Link{}
 	}
 	return trail.Link{Seq: end.Seq, Hash: end.Hash}
+}
+
+// auditName returns the path of an audit relative to the state directory if the audit is in it, so that
+// the audit keeps its name if the directory is moved or reached by another path; else the absolute path.
+func auditName(file, state string) string {
+	file = AbsolutePath(file)
+	if name, err := filepath.Rel(AbsolutePath(state), file); err == nil && filepath.IsLocal(name) {
+		return name
+	}
+	return file
 }
