@@ -338,6 +338,7 @@ func (r *recordExplanation) printDerived(s *cli.Details) {
 			rows = append(rows, fmt.Sprintf("%s: recorded %s, re-derived %s", diff.Member,
 				cmp.Or(humanize.Brief(diff.Record), "nothing"), cmp.Or(humanize.Brief(diff.Derived), "nothing")))
 		}
+		rows = append(rows, "audit verify shows whether somebody changed the kept robots.txt or its entry in the index")
 	case !d.Same:
 		rows = []string{s.Paint(cli.Red, "no")}
 	}

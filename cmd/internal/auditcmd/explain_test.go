@@ -222,7 +222,7 @@ var rederivations = []rederivation{
 		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, because robots.txt could not be fetched again`},
 
 	{name: "another verdict", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
-		change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block$`},
+		change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block\n +audit verify shows whether somebody changed `},
 	{name: "another line", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Line = 6 }, exit: 1, want: `(?m)it differs\n +line: recorded 6, re-derived 5$`},
 	{name: "another agent", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},

@@ -10,7 +10,6 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -116,7 +115,7 @@ func (c *Check) Compare(dir string) (r CheckResult, err error) {
 		case errors.Is(err, fs.ErrNotExist):
 			r.Missing++
 		case errors.Is(err, ErrDamaged):
-			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based", filepath.Join(dir, sha[:2], sha[2:]), c.files[sum])
+			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based", gzipPath(dir, sha), c.files[sum])
 		default:
 			return r, err
 		}

@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 			if err := os.WriteFile(gzipPath(dir, hashed(text)), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, CheckResult{Fetches: 3}, hashed(text)[2:] + ": changed: the SHA-256 of its bytes is not its name, on which the record seq 2 is based"},
+		}, CheckResult{Fetches: 3}, hashed(text)[2:] + ".txt.gz: changed: the SHA-256 of its bytes is not its name, on which the record seq 2 is based"},
 		{"a removed file", func(t *testing.T, dir string) { os.Remove(gzipPath(dir, hashed(text))) }, CheckResult{Missing: 1, Fetches: 3}, ""},
 		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Files: 1}, ""},
 		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Missing: 1}, ""},
