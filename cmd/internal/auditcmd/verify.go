@@ -237,9 +237,12 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 	if known.Since.Seq > 0 {
 		row("since", "%s: no line up to there was cut off or rewritten, and the chain continues from there", known.Since)
 	}
-	if known.Since.Seq > 0 || stamps.trusts() {
+	switch {
+	case known.Since.Seq > 0:
 		row("limit", "lines after that one may have been cut off the end: only a newer anchor can show it")
-	} else {
+	case stamps.trusts():
+		row("limit", "lines after that one may have been cut off the end, or all lines rewritten before that time: only an anchor can show it (--since-anchor)")
+	default:
 		row("limit", "lines may have been cut off the end, or the whole audit rewritten: only an anchor can show it (--since-anchor)")
 	}
 	row("anchor", "%s", res.Anchor())

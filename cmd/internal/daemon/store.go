@@ -98,7 +98,7 @@ func (d *Daemon) saveAuditEnd() {
 // which nothing is changed.
 func CompareAuditEnd(state, file string) (string, error) {
 	end, err := bolt.ReadAuditEnd(filepath.Join(state, StateFile))
-	if err != nil || end.File != AbsolutePath(file) {
+	if err != nil || !isAudit(end, file, state) {
 		return "", nil // the proxy runs, or writes another audit; a damaged state.db is replaced at the next start
 	}
 	found, err := audit.CompareEnd(file, trail.Link{Seq: end.Seq, Hash: end.Hash})
@@ -115,10 +115,15 @@ func (d *Daemon) knownEnd(file string) trail.Link {
 		return trail.Link{}
 	}
 	end := d.store.AuditEnd()
-	if end.File != auditName(file, d.auditDir) && end.File != AbsolutePath(file) { // the latter is from an earlier version
+	if !isAudit(end, file, d.auditDir) {
 		return trail.Link{}
 	}
 	return trail.Link{Seq: end.Seq, Hash: end.Hash}
+}
+
+// isAudit reports whether end is that of the audit in a file.
+func isAudit(end bolt.AuditEnd, file, state string) bool {
+	return end.File == auditName(file, state) || end.File == AbsolutePath(file) // the latter is from an earlier version
 }
 
 // auditName returns the path of an audit relative to the state directory if the audit is in it, so that

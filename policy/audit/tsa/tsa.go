@@ -91,7 +91,7 @@ func parse(response []byte, a trail.Anchor) (token *timestamp.Timestamp, err err
 	}()
 	token, err = timestamp.ParseResponse(response)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("parse the response: %w", err)
 	}
 	sum := sha256.Sum256([]byte(a.String()))
 	if token.HashAlgorithm != crypto.SHA256 || !bytes.Equal(token.HashedMessage, sum[:]) {
