@@ -41,7 +41,7 @@ func openJava() (truststore.Trust, error) {
 			java, err = filepath.EvalSymlinks(java)
 		}
 		if err != nil {
-			return nil, errors.New("Java not found: set JAVA_HOME, or add java to PATH")
+			return nil, errors.New("no Java found: set JAVA_HOME, or add java to PATH")
 		}
 		home := strings.TrimSuffix(filepath.Dir(filepath.Dir(java)), "/jre") // the JRE of Java 8 is a subdirectory of the JDK
 		if err := os.Setenv("JAVA_HOME", home); err != nil {                 // the library reads the variable
