@@ -311,7 +311,7 @@ func TestInstallInJava(t *testing.T) {
 	t.Setenv("JAVA_HOME", "")
 	t.Setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC") // it starts in half the time
 	out, err := change(false, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  java     Java not found: ") {
+	if err == nil || !strings.Contains(out, "FAIL  java     no Java found: ") {
 		t.Errorf("without java: %v\n%s", err, out)
 	}
 	home := t.TempDir()

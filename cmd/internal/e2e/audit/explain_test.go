@@ -54,7 +54,7 @@ func TestExplainEachDialect(t *testing.T) {
 	for _, r := range records {
 		x := p.Explain(t, r, 0)
 		seen[x.Record.Dialect+" "+x.Record.Decision] = true
-		if named := strings.HasSuffix(r.URL, "/named"); named != slices.ContainsFunc(x.Derived.Notes, func(s string) bool { return strings.Contains(s, "taken for FooBot by the configuration") }) {
+		if named := strings.HasSuffix(r.URL, "/named"); named != slices.ContainsFunc(x.Derived.Notes, func(s string) bool { return strings.Contains(s, "the configuration set the product token FooBot") }) {
 			t.Errorf("%s: notes %q", r.URL, x.Derived.Notes)
 		}
 	}

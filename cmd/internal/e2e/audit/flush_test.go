@@ -130,7 +130,7 @@ func TestVerifyTellsRemovedFromTakenAway(t *testing.T) {
 	p.End(t)
 	p = p.Again(t) // whose chain goes on
 	p.End(t)
-	if out := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0).Stdout; !strings.Contains(out, "before them, as an event in the audit says") {
+	if out := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0).Stdout; !strings.Contains(out, "before them, and recorded that") {
 		t.Errorf("verify: %s", out)
 	}
 	asides, err := filepath.Glob(strings.Replace(first, "000000000001", "*", 1) + "*")

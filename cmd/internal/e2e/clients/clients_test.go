@@ -131,7 +131,7 @@ func TestListenForClients(t *testing.T) {
 	o := e2e.NewOrigin(t, "listen", "")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	h := e2e.NewSetup(t, e2e.Settings{"listen": "0.0.0.0:0"})
-	if out := e2e.Command(t, "serve", "-c", h.Config).Want(t, 1); !strings.Contains(out.Stderr, "say who may with clients, or open: true") {
+	if out := e2e.Command(t, "serve", "-c", h.Config).Want(t, 1); !strings.Contains(out.Stderr, "add entries to clients, or set open: true") {
 		t.Errorf("stderr: %s", out.Stderr)
 	}
 	port := e2e.FreePort(t)
