@@ -55,8 +55,8 @@ var mayImport = map[string][]string{
 // commands are the packages of the command line. Each may import the ones before it, and all
 // packages that are none of these.
 var commands = []string{
-	"cmd/internal/version", "cmd/internal/cli", "cmd/internal/castore", "cmd/internal/daemon", "cmd/internal/checkcmd",
-	"cmd/internal/auditcmd", "cmd/internal/runner", "cmd/internal/doctor", "cmd/internal/manual", "cmd/robotsproxy",
+	"cmd/internal/version", "cmd/internal/cli", "cmd/internal/castore", "cmd/internal/confine", "cmd/internal/daemon",
+	"cmd/internal/checkcmd", "cmd/internal/auditcmd", "cmd/internal/runner", "cmd/internal/doctor", "cmd/internal/manual", "cmd/robotsproxy",
 }
 
 // e2e is code for tests alone: only they import it.
@@ -77,6 +77,8 @@ var keptIn = map[string]string{
 	"github.com/redis/go-redis":     "cmd/internal/redis",
 	"github.com/fsnotify/fsnotify":  "cmd/internal/daemon",
 	"github.com/coreos/go-systemd":  "cmd/internal/daemon",
+	"github.com/google/nftables":    "cmd/internal/confine",
+	"github.com/mdlayher":           "cmd/internal/confine",
 	"github.com/smallstep":          "cmd/internal/castore",
 }
 

@@ -1,8 +1,8 @@
 // Command robotsproxy is a forward proxy that makes the scrapers behind it keep
 // to robots.txt and to a polite pace, without a change to them.
 //
-// The commands are the packages below cmd/internal: version, cli, castore, daemon, checkcmd,
-// auditcmd, runner, doctor and manual. This package joins them to one tree.
+// The commands are the packages below cmd/internal: version, cli, castore, confine, daemon,
+// checkcmd, auditcmd, runner, doctor and manual. This package joins them to one tree.
 package main
 
 import (
@@ -12,9 +12,11 @@ import (
 	"os"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/confine"
 )
 
 func main() {
+	confine.Stage() // does not return in the process that becomes a confined command
 	log.SetOutput(io.Discard) // none of ours: net/http's Transport quotes there what origins send unasked, a line each
 	os.Exit(cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -1,0 +1,37 @@
+// Package confine runs a command that reaches no network but through the proxy: in a user, a network
+// and a mount namespace of its own.
+//
+// The promise is that no IP packet of the command or its descendants leaves except through the proxy.
+// The network namespace has no interface but its own loopback. The sockets that listen there belong
+// to the process that called [Start], which connects to other machines in its own namespace. Unix
+// sockets, which a network namespace does not close, are hidden by the mount namespace, and a filter
+// of system calls closes the ways that both leave open. The files are those of the machine: a
+// command may change each file that its user may change.
+//
+// A step that fails ends the start. Nothing is left out silently, and the command does not run.
+//
+// Only Linux has this. On other systems Start and [Check] return an error.
+package confine
+
+import (
+	"os/exec"
+	"os/user"
+)
+
+// Options say how a command is confined.
+type Options struct {
+	Command    *exec.Cmd  // with Path, Args, Stdin, Stdout and Stderr; it is not started itself
+	AllowLocal []uint16   // TCP ports of loopback outside that are reachable on loopback inside
+	ShowSocket []string   // Unix sockets that are not hidden
+	User       *user.User // whom the command runs as; nil: as this process. Needs root
+}
+
+// A Trust is what a confined command trusts.
+type Trust struct {
+	Bundle []byte // certificates as PEM
+	Java   []byte // the same as PKCS #12
+	CA     []byte // the certificate of the proxy's CA as DER
+}
+
+// InsideDir is where a confined command finds the files of its run.
+const InsideDir = "/run/robotsproxy"

@@ -1,0 +1,550 @@
+package confine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"robotsproxy/robots/testkit"
+)
+
+// An outside is what a confined command must not reach: sockets of all kinds that count what arrives.
+type outside struct {
+	tcp, udp         string // addresses
+	path, packetPath string // of Unix sockets
+	hiddenPath       string // of one below /run; "": this user may not make one
+	abstract         string
+	arrived          atomic.Int64 // connections and packets
+}
+
+// newOutside opens the sockets until the test ends.
+func newOutside(t *testing.T) *outside {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "confine-outside-") // short, for the name of a socket
+	testkit.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	testkit.Must(t, os.Chmod(dir, 0o755))
+	o := &outside{path: filepath.Join(dir, "stream socket"), packetPath: filepath.Join(dir, "packet"), abstract: "@" + filepath.Base(dir)}
+	o.tcp, o.udp = o.listen(t, "tcp", "127.0.0.1:0"), o.listenPacket(t, "udp", "127.0.0.1:0")
+	o.listen(t, "unix", o.path)
+	o.listen(t, "unix", o.abstract)
+	o.listenPacket(t, "unixgram", o.packetPath)
+	for _, path := range []string{o.path, o.packetPath} {
+		testkit.Must(t, os.Chmod(path, 0o777))
+	}
+	if below, err := os.MkdirTemp("/run", "confine-outside-"); err == nil {
+		t.Cleanup(func() { os.RemoveAll(below) })
+		testkit.Must(t, os.Chmod(below, 0o755))
+		o.hiddenPath = filepath.Join(below, "socket")
+		o.listen(t, "unix", o.hiddenPath)
+		testkit.Must(t, os.Chmod(o.hiddenPath, 0o777))
+	}
+	return o
+}
+
+func (o *outside) listen(t *testing.T, network, address string) string {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	testkit.Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			o.arrived.Add(1)
+			c.Write([]byte("outside"))
+			c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func (o *outside) listenPacket(t *testing.T, network, address string) string {
+	t.Helper()
+	p, err := net.ListenPacket(network, address)
+	testkit.Must(t, err)
+	t.Cleanup(func() { p.Close() })
+	go func() {
+		for {
+			if _, _, err := p.ReadFrom(make([]byte, 100)); err != nil {
+				return
+			}
+			o.arrived.Add(1)
+		}
+	}()
+	return p.LocalAddr().String()
+}
+
+// An expectation is what has to become of an attempt.
+type expectation struct {
+	name string
+	args []string
+	err  string // part of the error; "": it succeeds
+	text string // the result, if it succeeds; "": any
+}
+
+// expect has a confined command make attempts, and checks what becomes of them.
+func expect(t *testing.T, c caller, r drivenRun, want ...expectation) {
+	t.Helper()
+	var all []attempt
+	for _, w := range want {
+		all = append(all, attempt{w.name, w.args})
+	}
+	found := attempts(t, c, r, all...)
+	for _, w := range want {
+		key := strings.Join(append([]string{w.name}, w.args...), " ")
+		got, ok := found[key]
+		switch {
+		case !ok:
+			t.Errorf("%s: no outcome", key)
+		case w.err == "" && got.Err != "":
+			t.Errorf("%s: %s", key, got.Err)
+		case w.err != "" && (got.Err == "" || !containsAny(got.Err, w.err)):
+			t.Errorf("%s: %q, %q; want the error %q", key, got.Text, got.Err, w.err)
+		case w.err == "" && w.text != "" && got.Text != w.text:
+			t.Errorf("%s: %q, want %q", key, got.Text, w.text)
+		}
+	}
+}
+
+// containsAny reports whether text contains one of the parts of "a|b".
+func containsAny(text, parts string) bool {
+	for part := range strings.SplitSeq(parts, "|") {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// Every TCP connection but those to loopback goes to the transparent listener, with its original
+// destination. Other packets are not sent.
+func TestNetworkInside(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		o := newOutside(t)
+		_, port, _ := net.SplitHostPort(o.tcp)
+		const notPermitted = "operation not permitted"
+		expect(t, c, drivenRun{},
+			expectation{name: "tcp", args: []string{"192.0.2.1:80"}, text: "192.0.2.1"},
+			expectation{name: "tcp", args: []string{"[2001:db8::1]:25"}, text: "2001:db8::1"},
+			expectation{name: "tcp", args: []string{"www.example:443"}, text: "www.example"},
+			expectation{name: "tcp", args: []string{"WWW.Example:443"}, text: "www.example"},
+			expectation{name: "tcp", args: []string{"proxy"}, text: "the proxy"},
+			expectation{name: "tcp", args: []string{"127.0.0.1:" + port}, err: "connection refused"},
+			expectation{name: "tcp", args: []string{"[::1]:" + port}, err: "connection refused"},
+			expectation{name: "tcp", args: []string{"localhost:" + port}, err: "connection refused"},
+			expectation{name: "udp", args: []string{o.udp}}, // to its own loopback, where nobody is
+			expectation{name: "udp", args: []string{"192.0.2.1:443"}, err: notPermitted},
+			expectation{name: "udp", args: []string{"[2001:db8::1]:443"}, err: notPermitted},
+			expectation{name: "udp", args: []string{"255.255.255.255:9"}, err: notPermitted + "|permission denied"},
+			expectation{name: "udp", args: []string{"224.0.0.251:5353"}, err: notPermitted},
+			expectation{name: "socket", args: []string{"raw"}, err: notPermitted},
+			expectation{name: "socket", args: []string{"raw6"}, err: notPermitted},
+			expectation{name: "socket", args: []string{"ping"}, err: "permission denied"},
+			expectation{name: "socket", args: []string{"packet"}, err: "address family not supported"},
+			expectation{name: "socket", args: []string{"vsock"}, err: "address family not supported"},
+			expectation{name: "socket", args: []string{"bluetooth"}, err: "address family not supported"},
+			expectation{name: "socket", args: []string{"alg"}, err: "address family not supported"},
+			expectation{name: "socket", args: []string{"netlink"}},
+		)
+		if n := o.arrived.Load(); n != 0 {
+			t.Errorf("%d connections and packets arrived outside", n)
+		}
+	})
+}
+
+// The resolver inside answers each name, whichever server is asked.
+func TestNamesInside(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		expect(t, c, drivenRun{},
+			expectation{name: "lookup", args: []string{"a.example"}, text: "198.18.1.0"},
+			expectation{name: "lookup", args: []string{"b.example"}, text: "198.18.1.1"},
+			expectation{name: "lookup", args: []string{"localhost"}, text: "127.0.0.1"},
+			expectation{name: "ask", args: []string{"udp", "192.0.2.53:53", "b.example"}, text: "198.18.1.1"},
+			expectation{name: "ask", args: []string{"tcp", "192.0.2.53:53", "b.example"}, text: "198.18.1.1"},
+			expectation{name: "ask", args: []string{"udp", "[2001:db8::35]:53", "a.example"}, text: "198.18.1.0"},
+			expectation{name: "reverse", args: []string{"198.18.1.1"}, text: "b.example."},
+		)
+	})
+}
+
+// Unix sockets outside are not reachable, by no path, except for the shown one.
+func TestSocketsInside(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		o := newOutside(t)
+		const nobody = "connection refused|no such file"
+		want := []expectation{
+			{name: "unix", args: []string{o.path}, err: nobody},
+			{name: "unix", args: []string{"/proc/self/root" + o.path}, err: nobody},
+			{name: "unix", args: []string{o.abstract}, err: nobody},
+			{name: "unixgram", args: []string{o.packetPath}, err: nobody},
+		}
+		dir := ""
+		if o.hiddenPath != "" {
+			dir = filepath.Dir(filepath.Dir(o.hiddenPath)) // which this process could reach from its working directory
+			relative, err := filepath.Rel(dir, o.hiddenPath)
+			testkit.Must(t, err)
+			want = append(want, expectation{name: "unix", args: []string{o.hiddenPath}, err: nobody}, expectation{name: "unix", args: []string{relative}, err: nobody},
+				expectation{name: "unix", args: []string{"/proc/self/cwd/" + relative}, err: nobody})
+		}
+		expect(t, c, drivenRun{Dir: dir}, want...)
+		if n := o.arrived.Load(); n != 0 {
+			t.Errorf("%d connections and packets arrived outside", n)
+		}
+		shown := []string{o.path}
+		want = []expectation{{name: "unix", args: []string{o.path}, text: "outside"}, {name: "unixgram", args: []string{o.packetPath}, err: nobody}}
+		if o.hiddenPath != "" {
+			shown = append(shown, o.hiddenPath)
+			want = append(want, expectation{name: "unix", args: []string{o.hiddenPath}, text: "outside"})
+		}
+		expect(t, c, drivenRun{ShowSocket: shown}, want...)
+	})
+}
+
+// A command cannot leave its namespaces, nor undo what they hide.
+func TestNoWayOut(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		o := newOutside(t)
+		const notPermitted = "operation not permitted"
+		self := strconv.Itoa(os.Getpid())
+		want := []expectation{
+			{name: "read", args: []string{"/proc/PARENT/ns/net"}, err: "permission denied"},
+			{name: "read", args: []string{"/proc/1/ns/net"}, err: "permission denied"},
+			{name: "read", args: []string{"/proc/PARENT/root" + o.path}, err: "permission denied"},
+			{name: "read", args: []string{"/proc/PARENT/environ"}, err: "permission denied"},
+			{name: "setns", args: []string{"/proc/self/ns/net"}, err: notPermitted},
+			{name: "setns-pid", args: []string{"PARENT"}, err: notPermitted},
+			{name: "setns-pid", args: []string{self}, err: notPermitted},
+			{name: "ptrace", args: []string{"PARENT"}, err: notPermitted},
+			{name: "ptrace", args: []string{self}, err: notPermitted},
+			{name: "getfd", args: []string{"PARENT"}, err: notPermitted},
+			{name: "ioctl", args: []string{"TIOCSTI"}, err: notPermitted},
+			{name: "ioctl", args: []string{"TIOCSTI+"}, err: notPermitted},
+			{name: "ioctl", args: []string{"TIOCLINUX"}, err: notPermitted},
+			{name: "uring", err: "function not implemented"},
+			{name: "unshare", args: []string{"net"}, err: notPermitted},
+			{name: "umount", args: []string{"/run"}, err: notPermitted},
+			{name: "flush", err: notPermitted},
+			{name: "capabilities", text: map[bool]string{true: "00000000000004fb", false: "0000000000000000"}[c.name == "root"]},
+			{name: "descriptor", args: []string{"7"}, err: "bad file descriptor|socket operation on non-socket"},
+		}
+		nested := "operation not permitted" // root lacks CAP_SETFCAP to map itself
+		if c.name != "root" {
+			nested = "inside: invalid argument|inside: dial tcp 192.0.2.1:80: connect: network is unreachable"
+		}
+		for _, args := range [][]string{{"umount", "/run"}, {"umount", o.path}, {"tcp", "192.0.2.1:80"}} {
+			want = append(want, expectation{name: "nested", args: args, err: nested})
+		}
+		if c.name == "root" {
+			want = append(want, expectation{name: "write", args: []string{"/proc/sys/vm/overcommit_memory"}, err: "read-only"},
+				expectation{name: "write", args: []string{"/proc/sysrq-trigger"}, err: "read-only|no such file"},
+				expectation{name: "write", args: []string{"/sys/kernel/mm/transparent_hugepage/enabled"}, err: "read-only|no such file"},
+				expectation{name: "write", args: []string{"/etc/passwd"}, err: "read-only"})
+		}
+		expect(t, c, drivenRun{}, want...)
+		if n := o.arrived.Load(); n != 0 {
+			t.Errorf("%d connections and packets arrived outside", n)
+		}
+	})
+}
+
+// --allow-local reaches a service outside by TCP, on both loopback addresses.
+func TestAllowLocal(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		o := newOutside(t)
+		_, text, _ := net.SplitHostPort(o.tcp)
+		port, err := strconv.ParseUint(text, 10, 16)
+		testkit.Must(t, err)
+		closed, err := net.Listen("tcp", "127.0.0.1:0")
+		testkit.Must(t, err)
+		gone := closed.Addr().(*net.TCPAddr).Port
+		closed.Close()
+		expect(t, c, drivenRun{AllowLocal: []uint16{uint16(port), uint16(gone)}},
+			expectation{name: "tcp", args: []string{"127.0.0.1:" + text}, text: "outside"},
+			expectation{name: "tcp", args: []string{"localhost:" + text}, text: "outside"},
+			expectation{name: "tcp", args: []string{"[::1]:" + text}, text: "outside"},
+			expectation{name: "tcp", args: []string{fmt.Sprintf("127.0.0.1:%d", gone)}, err: "reset"},
+		)
+	})
+}
+
+// The command trusts what it is told to trust, and keeps its user, whose files it writes.
+func TestFilesInside(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		dir := t.TempDir()
+		for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
+			testkit.Must(t, os.Chmod(d, 0o777))
+		}
+		written := filepath.Join(dir, "written")
+		policy := `{"CACertificates":["Y2E="]}`
+		private := "/run/user/" + c.name
+		expect(t, c, drivenRun{},
+			expectation{name: "read", args: []string{"/etc/ssl/certs/ca-certificates.crt"}, text: "bundle\n"},
+			expectation{name: "read", args: []string{"/etc/ssl/cert.pem"}, text: "bundle\n"},
+			expectation{name: "read", args: []string{"/etc/chromium/policies/managed/robotsproxy.json"}, text: policy},
+			expectation{name: "read", args: []string{"/etc/opt/chrome/policies/managed/robotsproxy.json"}, text: policy},
+			expectation{name: "read", args: []string{"/etc/resolv.conf"}, text: "nameserver 198.18.0.53\n"},
+			expectation{name: "read", args: []string{"/etc/passwd"}},
+			expectation{name: "read", args: []string{InsideDir + "/" + javaName}, text: "java\n"},
+			expectation{name: "write", args: []string{InsideDir + "/" + javaName}, err: "read-only"},
+			expectation{name: "create", args: []string{written}},
+			expectation{name: "create", args: []string{private + "/file"}},
+		)
+		info, err := os.Stat(written)
+		testkit.Must(t, err)
+		if uid := info.Sys().(*syscall.Stat_t).Uid; c.cred != nil && uid != c.cred.Uid {
+			t.Errorf("the file belongs to %d, want %d", uid, c.cred.Uid)
+		}
+		if _, err := os.Stat(private); err == nil {
+			t.Errorf("%s is there outside", private)
+		}
+		for _, store := range javaStores {
+			if real, err := filepath.EvalSymlinks(store); err == nil {
+				expect(t, c, drivenRun{}, expectation{name: "read", args: []string{real}, text: "java\n"})
+			}
+		}
+	})
+}
+
+// Where /etc has mounts of its own, as in a container, the files are covered one by one.
+func TestEtcWithMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := caller{"root", nil}
+	needNamespaces(t, root)
+	cmd := driver(t, root, drivenRun{Argv: []string{"/bin/cat", "/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt", "/etc/hostname"}})
+	cmd.Args = []string{"sh", "-c", `mount --make-rprivate / && mount --bind /etc/hostname /etc/hostname && exec "$0"`, cmd.Path}
+	cmd.Path = "/bin/sh"
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !strings.HasPrefix(string(out), "nameserver 198.18.0.53\nbundle\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+// --user runs the command as another user, without privileges.
+func TestAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := caller{"root", nil}
+	expect(t, root, drivenRun{User: "nobody"},
+		expectation{name: "capabilities", text: "0000000000000000"},
+		expectation{name: "ids", text: "65534 65534 [65534]"},
+		expectation{name: "read", args: []string{"/etc/shadow"}, err: "permission denied"},
+		expectation{name: "read", args: []string{InsideDir + "/" + javaName}, text: "java\n"},
+		expectation{name: "tcp", args: []string{"www.example:443"}, text: "www.example"},
+	)
+}
+
+// Where namespaces are not permitted, the start fails and says why. The command does not run.
+func TestNotPermitted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	run := drivenRun{Argv: []string{"/bin/sh", "-c", "echo ran >" + file}}
+	self := caller{"self", nil}
+	needNamespaces(t, self)
+	for _, c := range []struct {
+		name, want string
+		change     func(cmd *exec.Cmd)
+	}{
+		{"max_user_namespaces", "the sysctl user.max_user_namespaces is 0", func(cmd *exec.Cmd) {
+			cmd.Args = []string{"sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec "$0"`, cmd.Path}
+			cmd.Path = "/bin/sh"
+			own := func(id int) []syscall.SysProcIDMap {
+				return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
+			}
+			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = own(os.Getuid()), own(os.Getgid())
+		}},
+		{"seccomp", "a seccomp filter forbids it", func(cmd *exec.Cmd) {
+			cmd.Env = append(cmd.Env, partVariable+"=filtered")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := driver(t, self, run)
+			c.change(cmd)
+			out, err := cmd.CombinedOutput()
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), "confinement is not possible here: ") || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v: %s; want status 1 and %q", err, out, c.want)
+			}
+			if _, err := os.Stat(file); err == nil {
+				t.Error("the command has run")
+			}
+		})
+	}
+}
+
+// A command that cannot be executed is reported with the error of the system.
+func TestNotExecutable(t *testing.T) {
+	self := caller{"self", nil}
+	needNamespaces(t, self)
+	for path, want := range map[string]string{"/nonexistent/command": "exec /nonexistent/command: no such file or directory", "/etc/passwd": "exec /etc/passwd: permission denied"} {
+		out, err := driver(t, self, drivenRun{Argv: []string{path}}).CombinedOutput()
+		if err == nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("%s: %v, %s; want %s", path, err, out, want)
+		}
+	}
+}
+
+// The start of a stage by anybody else does nothing.
+func TestStageAlone(t *testing.T) {
+	file, err := ownBinary()
+	testkit.Must(t, err)
+	out, err := exec.Command(file, stageArgument).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "only robotsproxy run may start this") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestSocketPaths(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"Num       RefCount Protocol Flags    Type St Inode Path":                           "",
+		"00000000dd4bd441: 00000003 00000000 00000000 0001 03  1668":                        "",
+		"00000000dd4bd441: 00000002 00000000 00010000 0001 01  1668 /run/a b":               "/run/a b",
+		"00000000dd4bd441: 00000002 00000000 00010000 0001 01 123456789 /tmp/x":             "/tmp/x",
+		"00000000dd4bd441: 00000002 00000000 00010000 0001 01 123456789 @/tmp/.X11-unix/X0": "",
+		"00000000dd4bd441: 00000002 00000000 00010000 0001 01 123456789 relative/path":      "",
+	} {
+		if got := socketPath(line); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	env := lookUp([]string{"SSH_AUTH_SOCK=/tmp/ssh-x/agent.1", "DOCKER_HOST=unix:///home/me/docker.sock", "CONTAINER_HOST=tcp://1.2.3.4:1",
+		"DBUS_SESSION_BUS_ADDRESS=unix:path=/tmp/dbus-x,guid=1;unix:abstract=/tmp/y"})
+	if got := fmt.Sprint(namedSockets(env)); got != "[/tmp/ssh-x/agent.1 /home/me/docker.sock /tmp/dbus-x]" {
+		t.Errorf("sockets of the variables: %s", got)
+	}
+}
+
+// What the kernel makes of the filter, as far as this test's interpreter knows it.
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	const (
+		allow = uint32(unix.SECCOMP_RET_ALLOW)
+		kill  = uint32(unix.SECCOMP_RET_KILL_PROCESS)
+		fails = uint32(unix.SECCOMP_RET_ERRNO)
+	)
+	for _, arch := range auditArch {
+		program := filter(arch)
+		for _, c := range []struct {
+			name   string
+			arch   uint32
+			number uint32
+			args   [2]uint64
+			want   uint32
+		}{
+			{"read", arch, unix.SYS_READ, [2]uint64{}, allow},
+			{"another architecture", unix.AUDIT_ARCH_I386, unix.SYS_READ, [2]uint64{}, kill},
+			{"x32", arch, x32Bit | unix.SYS_READ, [2]uint64{}, fails | uint32(unix.ENOSYS)},
+			{"io_uring", arch, unix.SYS_IO_URING_SETUP, [2]uint64{}, fails | uint32(unix.ENOSYS)},
+			{"setns", arch, unix.SYS_SETNS, [2]uint64{3, 0}, fails | uint32(unix.EPERM)},
+			{"TIOCSTI", arch, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCSTI}, fails | uint32(unix.EPERM)},
+			{"TIOCSTI with other bits", arch, unix.SYS_IOCTL, [2]uint64{0, 1<<32 | unix.TIOCSTI}, fails | uint32(unix.EPERM)},
+			{"TIOCLINUX", arch, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCLINUX}, fails | uint32(unix.EPERM)},
+			{"TCGETS", arch, unix.SYS_IOCTL, [2]uint64{0, unix.TCGETS}, allow},
+			{"AF_UNIX", arch, unix.SYS_SOCKET, [2]uint64{unix.AF_UNIX}, allow},
+			{"AF_INET", arch, unix.SYS_SOCKET, [2]uint64{unix.AF_INET}, allow},
+			{"AF_INET6", arch, unix.SYS_SOCKET, [2]uint64{unix.AF_INET6}, allow},
+			{"AF_NETLINK", arch, unix.SYS_SOCKET, [2]uint64{unix.AF_NETLINK}, allow},
+			{"AF_VSOCK", arch, unix.SYS_SOCKET, [2]uint64{unix.AF_VSOCK}, fails | uint32(unix.EAFNOSUPPORT)},
+			{"AF_VSOCK with other bits", arch, unix.SYS_SOCKET, [2]uint64{1<<32 | unix.AF_VSOCK}, fails | uint32(unix.EAFNOSUPPORT)},
+			{"AF_PACKET", arch, unix.SYS_SOCKET, [2]uint64{unix.AF_PACKET}, fails | uint32(unix.EAFNOSUPPORT)},
+			{"no family", arch, unix.SYS_SOCKET, [2]uint64{1000}, fails | uint32(unix.EAFNOSUPPORT)},
+		} {
+			words := map[uint32]uint32{dataNumber: c.number, dataArch: c.arch, dataArg0: uint32(c.args[0]), dataArg1: uint32(c.args[1])}
+			if got := interpret(t, program, words); got != c.want {
+				t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+			}
+		}
+	}
+}
+
+// interpret runs a program over the words of a struct seccomp_data.
+func interpret(t *testing.T, program []unix.SockFilter, words map[uint32]uint32) uint32 {
+	t.Helper()
+	var a uint32
+	for pc := 0; pc < len(program); pc++ {
+		i := program[pc]
+		jump := func(holds bool) {
+			if holds {
+				pc += int(i.Jt)
+			} else {
+				pc += int(i.Jf)
+			}
+		}
+		switch i.Code {
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			a = words[i.K]
+		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
+			jump(a == i.K)
+		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
+			jump(a >= i.K)
+		case unix.BPF_RET | unix.BPF_K:
+			return i.K
+		default:
+			t.Fatalf("unknown instruction %#x", i.Code)
+		}
+	}
+	t.Fatal("the program has no end")
+	return 0
+}
+
+func TestCause(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		err      error
+		uid      int
+		settings map[string]string
+		want     string
+	}{
+		{"limit", unix.ENOSPC, 0, map[string]string{"user/max_net_namespaces": "0"}, "the sysctl user.max_net_namespaces is 0"},
+		{"limit reached", unix.ENOSPC, 1, nil, "too many namespaces"},
+		{"Debian", unix.EPERM, 1, map[string]string{"kernel/unprivileged_userns_clone": "0"}, "kernel.unprivileged_userns_clone is 0"},
+		{"Ubuntu", unix.EACCES, 1, map[string]string{"kernel/apparmor_restrict_unprivileged_userns": "1"}, "kernel.apparmor_restrict_unprivileged_userns is 1"},
+		{"not for root", unix.EPERM, 0, map[string]string{"kernel/apparmor_restrict_unprivileged_userns": "1"}, "this user or this container"},
+		{"container", unix.EPERM, 0, map[string]string{"Seccomp": "2"}, "seccomp filter"},
+		{"no user namespaces", unix.EINVAL, 0, nil, "this kernel lacks"},
+		{"no nftables", fmt.Errorf(nftablesStep+": %w", unix.ENOENT), 0, map[string]string{"user/max_user_namespaces": "9"}, "nftables with NAT"},
+		{"another error", unix.ENOENT, 0, map[string]string{"user/max_user_namespaces": "9"}, ""},
+	} {
+		got := cause(c.err, c.uid, func(name string) string { return c.settings[name] })
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// A failure of the stage keeps what a caller has to know.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errors.New("plain"), fmt.Errorf("step: %w", unix.EPERM)} {
+		text, jsonErr := json.Marshal(failureOf(err))
+		testkit.Must(t, jsonErr)
+		var f *failure
+		testkit.Must(t, json.Unmarshal(text, &f))
+		got := f.err()
+		if fmt.Sprint(got) != fmt.Sprint(err) || errors.Is(got, unix.EPERM) != errors.Is(err, unix.EPERM) {
+			t.Errorf("%v, want %v", got, err)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package confine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The process that starts a command and the stage that becomes the command talk over a pair of
+// sockets, in JSON: setup, ready with the sockets, order, and started or a failure. The pair is
+// closed when the command runs.
+
+// A setup is the first message to the stage.
+type setup struct {
+	NetNS      string // the network namespace that the stage must not be in
+	AllowLocal []uint16
+}
+
+// A ready is the answer to a setup.
+type ready struct {
+	Failure *failure
+	IPv6    bool
+	Sockets []socket // whose descriptors come with the message, in this order
+}
+
+// An order is the second message to the stage: what to run, and what it sees. All paths are
+// absolute.
+type order struct {
+	Path      string // of the command
+	Argv, Env []string
+	Dir       string // working directory
+
+	Files    string            // directory that appears as InsideDir
+	Over     map[string]string // by path: the file of InsideDir that covers it
+	Hide     []string          // directories that appear empty, if there are any
+	Private  string            // directory for the command alone, made within a hidden one; "": none
+	Cover    []string          // sockets that do not appear, if there are any
+	Show     []string          // sockets that appear within hidden directories
+	ReadOnly []string          // what cannot be changed, if there is any
+
+	User *account // nil: that of the stage
+}
+
+// A started is the answer to an order. Only a failure may follow, or else the end of the stream.
+type started struct {
+	Failure *failure
+	Notes   []string // what is not as wanted, for the log
+}
+
+// A failure is an error of the stage.
+type failure struct {
+	Text  string
+	Errno syscall.Errno // zero: none
+	Exec  bool          // the command itself could not be executed
+}
+
+// failureOf returns err for a message; nil for nil.
+func failureOf(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	f := &failure{Text: err.Error()}
+	f.Errno, _ = errors.AsType[syscall.Errno](err)
+	return f
+}
+
+// err returns the error, nil for nil.
+func (f *failure) err() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.Exec:
+		return &os.PathError{Op: "exec", Path: f.Text, Err: f.Errno}
+	case f.Errno != 0:
+		return &stageError{f.Text, f.Errno}
+	}
+	return errors.New(f.Text)
+}
+
+// A stageError is an error of the stage that wraps a system error.
+type stageError struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (e *stageError) Error() string { return e.text }
+
+func (e *stageError) Unwrap() error { return e.errno }
+
+// A syscallConn has a descriptor.
+type syscallConn interface {
+	File() (*os.File, error)
+}
+
+// maxReady is the size in bytes of the largest message with descriptors, and maxDescriptors how many
+// there may be.
+const (
+	maxReady       = 32 << 10
+	maxDescriptors = 200
+)
+
+// sendReady sends r with the descriptors of its sockets.
+func sendReady(c *net.UnixConn, r ready) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	var fds []int
+	for _, s := range r.Sockets {
+		f, err := s.fd.File()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fds = append(fds, int(f.Fd()))
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err = c.WriteMsgUnix(text, rights, nil)
+	return err
+}
+
+// receiveReady receives a ready and the descriptors of its sockets.
+func receiveReady(c *net.UnixConn) (r ready, files []*os.File, err error) {
+	text, rights := make([]byte, maxReady), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	n, oob, _, _, err := c.ReadMsgUnix(text, rights)
+	if err != nil {
+		return ready{}, nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:oob])
+	if err != nil {
+		return ready{}, nil, err
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return ready{}, nil, err
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "socket"))
+		}
+	}
+	if err := json.Unmarshal(text[:n], &r); err != nil {
+		return ready{}, files, err
+	}
+	if r.Failure == nil && len(files) != len(r.Sockets) {
+		return ready{}, files, fmt.Errorf("%d descriptors for %d sockets", len(files), len(r.Sockets))
+	}
+	return r, files, nil
+}

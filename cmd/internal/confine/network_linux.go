@@ -1,0 +1,247 @@
+package confine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// loopbackIndex is the index of the interface lo in every network namespace.
+const loopbackIndex = 1
+
+// nftablesStep begins the errors of nftables.
+const nftablesStep = "set up nftables"
+
+// A role says what a socket is for.
+type role string
+
+// The roles of the sockets.
+const (
+	roleProxy       role = "proxy"       // for programs that know a proxy
+	roleTransparent role = "transparent" // all other TCP connections are redirected to it
+	roleDNSPacket   role = "dns-udp"
+	roleDNSStream   role = "dns-tcp"
+	roleLocal       role = "local" // one port of --allow-local
+)
+
+// A socket is one listening socket inside.
+type socket struct {
+	Role role
+	Port uint16
+	fd   syscallConn
+}
+
+// setUpNetwork sets up the new network namespace of this process: every address is a local one, every
+// TCP connection but those to loopback goes to the transparent listener, DNS goes to the resolver,
+// and nothing else is sent. It returns the sockets that do that, and whether there is IPv6.
+func setUpNetwork(allowLocal []uint16) (sockets []socket, ipv6 bool, err error) {
+	if err := raiseLoopback(); err != nil {
+		return nil, false, fmt.Errorf("set up the interface lo: %w", err)
+	}
+	if err := routeToLoopback(unix.AF_INET); err != nil {
+		return nil, false, fmt.Errorf("add the IPv4 route: %w", err)
+	}
+	ipv6 = hasIPv6()
+	if ipv6 {
+		if err := routeToLoopback(unix.AF_INET6); err != nil {
+			return nil, false, fmt.Errorf("add the IPv6 route: %w", err)
+		}
+	}
+	sockets, err = listenInside(allowLocal, ipv6)
+	if err != nil {
+		return nil, false, err
+	}
+	ports := map[role]uint16{}
+	for _, s := range sockets {
+		ports[s.Role] = s.Port
+	}
+	if err := redirect(ports[roleTransparent], ports[roleDNSPacket]); err != nil {
+		return nil, false, fmt.Errorf(nftablesStep+": %w", err)
+	}
+	return sockets, ipv6, nil
+}
+
+func raiseLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}
+
+// routeToLoopback makes all addresses of a family local ones.
+func routeToLoopback(family byte) error {
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	index, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.RTA_OIF, Data: binary.NativeEndian.AppendUint32(nil, loopbackIndex)}})
+	if err != nil {
+		return err
+	}
+	// struct rtmsg: all addresses, in the table and with the scope and type of local ones.
+	route := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
+	_, err = c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.RTM_NEWROUTE, Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl},
+		Data:   append(route, index...),
+	})
+	return err
+}
+
+// hasIPv6 reports whether sockets can use IPv6 here. Some systems are started without it.
+func hasIPv6() bool {
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+// listenInside opens the sockets. Those of one role have the same port on both loopback addresses.
+func listenInside(allowLocal []uint16, ipv6 bool) (all []socket, err error) {
+	hosts := []string{"127.0.0.1"}
+	if ipv6 {
+		hosts = append(hosts, "::1")
+	}
+	listen := func(r role, port uint16) (uint16, error) {
+		for _, host := range hosts {
+			s, err := listenOne(r, host, port)
+			if err != nil {
+				return 0, fmt.Errorf("listen inside: %w", err)
+			}
+			all, port = append(all, s), s.Port
+		}
+		return port, nil
+	}
+	for _, port := range allowLocal { // first, so that no other socket has the port
+		if _, err := listen(roleLocal, port); err != nil {
+			return nil, err
+		}
+	}
+	packets, noDNS := listen(roleDNSPacket, 0)
+	_, noStream := listen(roleDNSStream, packets)
+	_, noRedirect := listen(roleTransparent, 0)
+	hosts = hosts[:1]
+	_, noProxy := listen(roleProxy, 0)
+	return all, errors.Join(noDNS, noStream, noRedirect, noProxy)
+}
+
+func listenOne(r role, host string, port uint16) (socket, error) {
+	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	if r == roleDNSPacket {
+		c, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			return socket{}, err
+		}
+		return socket{r, netip.MustParseAddrPort(c.LocalAddr().String()).Port(), c.(*net.UDPConn)}, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return socket{}, err
+	}
+	return socket{r, netip.MustParseAddrPort(l.Addr().String()).Port(), l.(*net.TCPListener)}, nil
+}
+
+// redirect sets up nftables as said at setUpNetwork.
+func redirect(transparent, resolver uint16) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Name: "robotsproxy", Family: nftables.TableFamilyINet})
+	nat := c.AddChain(&nftables.Chain{
+		Name: "redirect", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+	})
+	drop := nftables.ChainPolicyDrop
+	filter := c.AddChain(&nftables.Chain{
+		Name: "others", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter, Policy: &drop,
+	})
+	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+	add := func(chain *nftables.Chain, parts ...[]expr.Any) {
+		rule := &nftables.Rule{Table: table, Chain: chain}
+		for _, p := range parts {
+			rule.Exprs = append(rule.Exprs, p...)
+		}
+		c.AddRule(rule)
+	}
+	for _, chain := range []*nftables.Chain{nat, filter} { // what is on loopback inside stays there
+		add(chain, toLoopback4(), accept)
+		add(chain, toLoopback6(), accept)
+	}
+	add(nat, protocol(unix.IPPROTO_UDP), toPort(53), redirectTo(resolver))
+	add(nat, protocol(unix.IPPROTO_TCP), toPort(53), redirectTo(resolver))
+	add(nat, protocol(unix.IPPROTO_TCP), redirectTo(transparent))
+	add(filter, protocol(unix.IPPROTO_TCP), accept)
+	add(filter, established(), accept) // answers of the resolver
+	return c.Flush()
+}
+
+// matches compares register 1 with a value.
+func matches(value []byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: value}
+}
+
+// protocol matches packets of one protocol.
+func protocol(number byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, matches([]byte{number})}
+}
+
+// toLoopback4 matches packets to 127.0.0.0/8.
+func toLoopback4() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, matches([]byte{unix.NFPROTO_IPV4}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 1}, matches([]byte{127}),
+	}
+}
+
+// toLoopback6 matches packets to ::1.
+func toLoopback6() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, matches([]byte{unix.NFPROTO_IPV6}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16}, matches(netip.IPv6Loopback().AsSlice()),
+	}
+}
+
+// toPort matches packets of TCP or UDP to a port.
+func toPort(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, matches(binaryutil.BigEndian.PutUint16(port)),
+	}
+}
+
+// established matches packets that belong to a flow that is there already.
+func established() []expr.Any {
+	mask := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
+// redirectTo sends packets to a port of loopback.
+func redirectTo(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+		&expr.Redir{RegisterProtoMin: 1},
+	}
+}

@@ -1,0 +1,94 @@
+package confine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// stageArgument is the argument by which this program knows that it is a stage.
+const stageArgument = "confinement-stage"
+
+// stageFD is the stage's end of the pair of sockets.
+const stageFD = 3
+
+// Stage does the work of the stage, if this process is one, and then becomes the command. Else it
+// returns at once. Every program that calls Start must call Stage first.
+func Stage() {
+	if len(os.Args) != 2 || os.Args[1] != stageArgument {
+		return
+	}
+	if err := runStage(); err != nil { // it could not be reported over the sockets
+		fmt.Fprintln(os.Stderr, "robotsproxy: confinement:", err)
+	}
+	os.Exit(1)
+}
+
+func runStage() error {
+	runtime.LockOSThread() // capabilities and the filter are those of a thread
+	f := os.NewFile(stageFD, "sockets")
+	c, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		return errors.New("only robotsproxy run may start this")
+	}
+	control, ok := c.(*net.UnixConn)
+	if !ok {
+		return errors.New("only robotsproxy run may start this")
+	}
+	in, out := json.NewDecoder(control), json.NewEncoder(control)
+	var s setup
+	if err := in.Decode(&s); err != nil {
+		return nil // the other end has gone
+	}
+	if err := sendReady(control, prepare(s)); err != nil {
+		return err
+	}
+	var o order
+	if err := in.Decode(&o); err != nil {
+		return nil
+	}
+	notes, err := o.prepare()
+	if err != nil {
+		return out.Encode(started{Failure: failureOf(err)})
+	}
+	if err := out.Encode(started{Notes: notes}); err != nil {
+		return err
+	}
+	err = syscall.Exec(o.Path, o.Argv, o.Env)
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return out.Encode(started{Failure: &failure{Text: o.Path, Errno: errno, Exec: true}})
+}
+
+// prepare sets up the network.
+func prepare(s setup) ready {
+	if here, err := os.Readlink("/proc/self/ns/net"); err != nil || here == s.NetNS {
+		return ready{Failure: failureOf(errors.New("the stage has no network namespace of its own"))}
+	}
+	sockets, ipv6, err := setUpNetwork(s.AllowLocal)
+	if err != nil {
+		return ready{Failure: failureOf(err)}
+	}
+	return ready{IPv6: ipv6, Sockets: sockets}
+}
+
+// prepare makes this process ready to execute the command: it sets up what the command sees and gives
+// up all privileges.
+func (o *order) prepare() (notes []string, err error) {
+	if notes, err = o.mount(); err != nil {
+		return nil, err
+	}
+	if err := dropPrivileges(o.User); err != nil {
+		return nil, err
+	}
+	if err := unix.CloseRange(stageFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	return notes, nil
+}

@@ -1,0 +1,118 @@
+package confine
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"robotsproxy/cmd/internal/castore"
+)
+
+// javaStores are where systems keep the trust store of all Javas.
+var javaStores = []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"}
+
+// policyDirs are where Chromium and its relatives read policies.
+var policyDirs = []string{"chromium", "opt/chrome", "opt/edge", "brave"}
+
+// The files of the trust within InsideDir.
+const javaName = "cacerts.p12"
+
+// layTrust writes into dir/etc the files that are laid over /etc: the resolver, the names of
+// loopback, and what makes programs trust t. It returns what has to be covered elsewhere, by path the
+// file of dir; and what programs find, for the log.
+func layTrust(dir string, t Trust) (over map[string]string, notes []string, err error) {
+	etc := &layer{dir: filepath.Join(dir, etcName)}
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, nil, err
+	}
+	etc.write("/etc/resolv.conf", []byte("nameserver "+resolver4.String()+"\n"))
+	etc.write("/etc/hosts", fmt.Appendf(nil, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", name))
+	for _, file := range castore.SystemRootFiles {
+		if exists(file) || file == castore.SystemRootFiles[0] || file == "/etc/ssl/cert.pem" { // OpenSSL and others look for these two
+			etc.write(file, t.Bundle)
+			notes = append(notes, file)
+		}
+	}
+	policy, err := json.Marshal(map[string]any{"CACertificates": []string{base64.StdEncoding.EncodeToString(t.CA)}})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, browser := range policyDirs {
+		file := filepath.Join("/etc", browser, "policies/managed/robotsproxy.json")
+		etc.write(file, policy)
+		notes = append(notes, file)
+	}
+	over = map[string]string{}
+	for _, store := range append(javaStores, ownJavaStores()...) {
+		real, err := filepath.EvalSymlinks(store)
+		if err != nil {
+			continue
+		}
+		if isBelow(real, []string{"/etc"}) {
+			etc.write(real, t.Java)
+		} else {
+			over[real] = javaName
+		}
+		notes = append(notes, store)
+	}
+	if err := os.WriteFile(filepath.Join(dir, javaName), t.Java, 0o644); err != nil {
+		return nil, nil, err
+	}
+	return over, notes, etc.err
+}
+
+// ownJavaStores returns the trust stores of the Java in JAVA_HOME and of the one on PATH.
+func ownJavaStores() (all []string) {
+	homes := []string{os.Getenv("JAVA_HOME")}
+	if java, err := exec.LookPath("java"); err == nil {
+		if java, err = filepath.EvalSymlinks(java); err == nil {
+			homes = append(homes, filepath.Dir(filepath.Dir(java)))
+		}
+	}
+	for _, home := range homes {
+		if home != "" {
+			all = append(all, filepath.Join(home, "lib/security/cacerts"), filepath.Join(home, "jre/lib/security/cacerts"))
+		}
+	}
+	return all
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// A layer is a directory that is laid over /etc. It keeps its first error.
+type layer struct {
+	dir string
+	err error
+}
+
+// write puts a file into the layer. Where a directory of the system's is a link, the file goes where
+// the link leads, so that the link stays. A file that is not in /etc then is left out.
+func (l *layer) write(path string, text []byte) {
+	if l.err != nil {
+		return
+	}
+	dir, rest := filepath.Dir(path), ""
+	real, err := filepath.EvalSymlinks(dir)
+	for err != nil && dir != "/" { // the system does not have it yet
+		dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest)
+		real, err = filepath.EvalSymlinks(dir)
+	}
+	real = filepath.Join(real, rest, filepath.Base(path))
+	within, ok := strings.CutPrefix(real, "/etc/")
+	if !ok {
+		return
+	}
+	file := filepath.Join(l.dir, within)
+	if l.err = os.MkdirAll(filepath.Dir(file), 0o755); l.err != nil {
+		return
+	}
+	l.err = os.WriteFile(file, text, 0o644)
+}
