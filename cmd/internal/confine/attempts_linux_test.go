@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/google/nftables"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,6 +32,30 @@ var attemptable = map[string]func(args []string) (string, error){
 			args[0] = os.Getenv("CONFINE_TEST_PROXY")
 		}
 		return connect("tcp", args[0])
+	},
+	"many": func(args []string) (string, error) {
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return "", err
+		}
+		g, all := new(errgroup.Group), make([]net.Conn, n)
+		g.SetLimit(50)
+		for i := range n {
+			g.Go(func() (err error) {
+				name := fmt.Sprintf("n%d.example", i%(n/2)) // two ports of each
+				if all[i], err = net.DialTimeout("tcp", net.JoinHostPort(name, strconv.Itoa(1000+i)), attemptTimeout); err != nil {
+					return err
+				}
+				text, err := io.ReadAll(all[i])
+				if string(text) != name {
+					return fmt.Errorf("%s leads to %s, %v", name, text, err)
+				}
+				return nil
+			})
+		}
+		err = g.Wait()
+		runtime.KeepAlive(all)
+		return "", err
 	},
 	"unix":     func(args []string) (string, error) { return connect("unix", args[0]) },
 	"unixgram": func(args []string) (string, error) { return send("unixgram", args[0]) },

@@ -181,6 +181,13 @@ func TestNamesInside(t *testing.T) {
 	})
 }
 
+// Each of many open connections leads where its client wants, though all end at one address and port.
+func TestManyConnections(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		expect(t, c, drivenRun{}, expectation{name: "many", args: []string{"4000"}})
+	})
+}
+
 // Unix sockets outside are not reachable, by no path, except for the shown one.
 func TestSocketsInside(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots/testkit"
 )
 
@@ -205,7 +206,7 @@ func driveRun(r drivenRun) (status int, err error) {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- c.Serve(ctx) }()
-	for _, l := range append(c.Transparent(), c.Proxy()) {
+	for _, l := range []net.Listener{c.Transparent(), c.Proxy()} {
 		go answer(c, l)
 	}
 	dir, err := os.MkdirTemp("", "confine-run-")
@@ -240,8 +241,10 @@ func answer(c *Confinement, l net.Listener) {
 			return
 		}
 		text := "the proxy"
-		if held, ok := conn.(*heldConn); ok {
-			to, _ := originalAddr(held.TCPConn)
+		if l != c.Proxy() {
+			raw, _ := conn.(*socket.Conn).SyscallConn()
+			to, _ := originalAddr(raw, conn.LocalAddr())
+			var ok bool
 			if text, ok = c.NameOf(to); !ok {
 				text = to.String()
 			}

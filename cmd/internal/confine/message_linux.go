@@ -25,7 +25,7 @@ type setup struct {
 type ready struct {
 	Failure *failure
 	IPv6    bool
-	Sockets []socket // whose descriptors come with the message, in this order
+	Sockets []insideSocket // whose descriptors come with the message, in this order
 }
 
 // An order is the second message to the stage: what to run, and what it sees. All paths are

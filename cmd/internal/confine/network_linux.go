@@ -33,8 +33,8 @@ const (
 	roleLocal       role = "local" // one port of --allow-local
 )
 
-// A socket is one listening socket inside.
-type socket struct {
+// An insideSocket is one listening socket inside.
+type insideSocket struct {
 	Role role
 	Port uint16
 	fd   syscallConn
@@ -43,7 +43,7 @@ type socket struct {
 // setUpNetwork sets up the new network namespace of this process: every address is a local one, every
 // TCP connection but those to loopback goes to the transparent listener, DNS goes to the resolver,
 // and nothing else is sent. It returns the sockets that do that, and whether there is IPv6.
-func setUpNetwork(allowLocal []uint16) (sockets []socket, ipv6 bool, err error) {
+func setUpNetwork(allowLocal []uint16) (sockets []insideSocket, ipv6 bool, err error) {
 	if err := raiseLoopback(); err != nil {
 		return nil, false, fmt.Errorf("set up the interface lo: %w", err)
 	}
@@ -91,7 +91,11 @@ func routeToLoopback(family byte) error {
 		return err
 	}
 	defer c.Close()
-	index, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.RTA_OIF, Data: binary.NativeEndian.AppendUint32(nil, loopbackIndex)}})
+	attributes := []netlink.Attribute{{Type: unix.RTA_OIF, Data: binary.NativeEndian.AppendUint32(nil, loopbackIndex)}}
+	if family == unix.AF_INET { // else each address would be the client's own as well; with IPv6 it is ::1
+		attributes = append(attributes, netlink.Attribute{Type: unix.RTA_PREFSRC, Data: []byte{127, 0, 0, 1}})
+	}
+	encoded, err := netlink.MarshalAttributes(attributes)
 	if err != nil {
 		return err
 	}
@@ -99,7 +103,7 @@ func routeToLoopback(family byte) error {
 	route := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
 	_, err = c.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_NEWROUTE, Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl},
-		Data:   append(route, index...),
+		Data:   append(route, encoded...),
 	})
 	return err
 }
@@ -115,7 +119,7 @@ func hasIPv6() bool {
 }
 
 // listenInside opens the sockets. Those of one role have the same port on both loopback addresses.
-func listenInside(allowLocal []uint16, ipv6 bool) (all []socket, err error) {
+func listenInside(allowLocal []uint16, ipv6 bool) (all []insideSocket, err error) {
 	hosts := []string{"127.0.0.1"}
 	if ipv6 {
 		hosts = append(hosts, "::1")
@@ -137,26 +141,27 @@ func listenInside(allowLocal []uint16, ipv6 bool) (all []socket, err error) {
 	}
 	packets, noDNS := listen(roleDNSPacket, 0)
 	_, noStream := listen(roleDNSStream, packets)
-	_, noRedirect := listen(roleTransparent, 0)
 	hosts = hosts[:1]
 	_, noProxy := listen(roleProxy, 0)
+	hosts = []string{""} // both families on one socket
+	_, noRedirect := listen(roleTransparent, 0)
 	return all, errors.Join(noDNS, noStream, noRedirect, noProxy)
 }
 
-func listenOne(r role, host string, port uint16) (socket, error) {
+func listenOne(r role, host string, port uint16) (insideSocket, error) {
 	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	if r == roleDNSPacket {
 		c, err := net.ListenPacket("udp", addr)
 		if err != nil {
-			return socket{}, err
+			return insideSocket{}, err
 		}
-		return socket{r, netip.MustParseAddrPort(c.LocalAddr().String()).Port(), c.(*net.UDPConn)}, nil
+		return insideSocket{r, netip.MustParseAddrPort(c.LocalAddr().String()).Port(), c.(*net.UDPConn)}, nil
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return socket{}, err
+		return insideSocket{}, err
 	}
-	return socket{r, netip.MustParseAddrPort(l.Addr().String()).Port(), l.(*net.TCPListener)}, nil
+	return insideSocket{r, netip.MustParseAddrPort(l.Addr().String()).Port(), l.(*net.TCPListener)}, nil
 }
 
 // redirect sets up nftables as said at setUpNetwork.

@@ -29,7 +29,7 @@ func Stage() {}
 func (c *Confinement) Proxy() net.Listener { return nil }
 
 // Transparent is never called.
-func (c *Confinement) Transparent() []net.Listener { return nil }
+func (c *Confinement) Transparent() net.Listener { return nil }
 
 // NameOf is never called.
 func (c *Confinement) NameOf(netip.Addr) (name string, ok bool) { return "", false }

@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"robotsproxy/proxy/socket"
 )
 
 const (
@@ -45,17 +50,7 @@ func (c *Confinement) Serve(ctx context.Context) error {
 	}
 	g.Go(func() error {
 		<-failed.Done()
-		for _, l := range c.local {
-			for _, l := range l {
-				l.Close()
-			}
-		}
-		for _, p := range c.packets {
-			p.Close()
-		}
-		for _, l := range c.streams {
-			l.Close()
-		}
+		c.closeServed()
 		return nil
 	})
 	err := g.Wait()
@@ -64,6 +59,16 @@ func (c *Confinement) Serve(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// closeServed closes the sockets that Serve serves.
+func (c *Confinement) closeServed() {
+	for _, p := range c.packets {
+		p.Close()
+	}
+	for _, l := range slices.Concat(c.streams, slices.Concat(slices.Collect(maps.Values(c.local))...)) {
+		l.Close()
+	}
 }
 
 // A relay connects clients inside with services on loopback outside.
@@ -122,17 +127,30 @@ func join(ctx context.Context, inside *net.TCPConn, port uint16) {
 	up.Wait()
 }
 
-// A heldConn keeps the name of its original destination in the pool until it is closed.
-type heldConn struct {
-	*net.TCPConn
-	once    sync.Once
-	release func()
+// A holdingListener accepts connections that keep the name of their original destination in the pool.
+type holdingListener struct {
+	*net.TCPListener
+	pool *pool
 }
 
-// Close closes the connection.
-func (c *heldConn) Close() error {
-	defer c.once.Do(c.release)
-	return c.TCPConn.Close()
+// Accept returns the next connection.
+func (l *holdingListener) Accept() (net.Conn, error) {
+	tcp, err := l.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := socket.New(tcp).(*socket.Conn)
+	if !ok {
+		return tcp, nil // it is closed already
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return conn, nil
+	}
+	if to, ok := originalAddr(raw, conn.LocalAddr()); ok {
+		conn.OnClose = l.pool.hold(to)
+	}
+	return conn, nil
 }
 
 // originalDestination is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
@@ -140,26 +158,18 @@ const originalDestination = 80
 
 // originalAddr returns the address that a redirected connection was made to; ok is false if it was
 // not redirected.
-func originalAddr(c *net.TCPConn) (addr netip.Addr, ok bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
+func originalAddr(c syscall.RawConn, local net.Addr) (addr netip.Addr, ok bool) {
+	tcp, ok := local.(*net.TCPAddr)
+	if !ok {
 		return netip.Addr{}, false
 	}
-	local, isTCP := c.LocalAddr().(*net.TCPAddr)
-	if !isTCP {
-		return netip.Addr{}, false
-	}
-	raw.Control(func(fd uintptr) {
-		if local.IP.To4() == nil {
-			var v6 *unix.IPv6MTUInfo // begins with a sockaddr_in6
-			if v6, err = unix.GetsockoptIPv6MTUInfo(int(fd), unix.IPPROTO_IPV6, originalDestination); err == nil {
-				addr = netip.AddrFrom16(v6.Addr.Addr)
+	c.Control(func(fd uintptr) { // fails only for a closed connection
+		if tcp.IP.To4() == nil { // the value is a sockaddr_in6, with which an IPv6MTUInfo begins
+			if v, err := unix.GetsockoptIPv6MTUInfo(int(fd), unix.SOL_IPV6, originalDestination); err == nil {
+				addr = netip.AddrFrom16(v.Addr.Addr)
 			}
-			return
-		}
-		var v4 *unix.IPv6Mreq // has the size of a sockaddr_in: family, port, address
-		if v4, err = unix.GetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IP, originalDestination); err == nil {
-			addr = netip.AddrFrom4([4]byte(v4.Multiaddr[4:8]))
+		} else if v, err := unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, originalDestination); err == nil { // a sockaddr_in
+			addr = netip.AddrFrom4([4]byte(v.Multiaddr[4:8]))
 		}
 	})
 	return addr, addr.IsValid()

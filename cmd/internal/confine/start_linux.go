@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -34,7 +33,7 @@ type Confinement struct {
 	ipv6    bool
 
 	proxy       net.Listener
-	transparent []net.Listener
+	transparent net.Listener
 	packets     []net.PacketConn // of the resolver
 	streams     []net.Listener   // of the resolver
 	local       map[uint16][]net.Listener
@@ -175,7 +174,7 @@ func (c *Confinement) receiveSockets() error {
 }
 
 // take takes a socket over. The file may be closed afterwards.
-func (c *Confinement) take(s socket, f *os.File) error {
+func (c *Confinement) take(s insideSocket, f *os.File) error {
 	if s.Role == roleDNSPacket {
 		p, err := net.FilePacketConn(f)
 		if err == nil {
@@ -191,7 +190,7 @@ func (c *Confinement) take(s socket, f *os.File) error {
 	case roleProxy:
 		c.proxy = l
 	case roleTransparent:
-		c.transparent = append(c.transparent, l)
+		c.transparent = l
 	case roleDNSStream:
 		c.streams = append(c.streams, l)
 	case roleLocal:
@@ -206,13 +205,10 @@ func (c *Confinement) take(s socket, f *os.File) error {
 // Proxy returns the listener for programs that know a proxy.
 func (c *Confinement) Proxy() net.Listener { return c.proxy }
 
-// Transparent returns the listeners that all other TCP connections are redirected to. While a
-// connection of theirs is open, NameOf knows the name of its original destination.
-func (c *Confinement) Transparent() (all []net.Listener) {
-	for _, l := range c.transparent {
-		all = append(all, &holdingListener{l.(*net.TCPListener), c.pool})
-	}
-	return all
+// Transparent returns the listener that all other TCP connections are redirected to. While a
+// connection of its is open, NameOf knows the name of the original destination.
+func (c *Confinement) Transparent() net.Listener {
+	return &holdingListener{c.transparent.(*net.TCPListener), c.pool}
 }
 
 // NameOf returns the name that the resolver gave an address; ok is false if it gave none.
@@ -340,36 +336,10 @@ func (c *Confinement) Close() {
 		c.stage.Wait()
 	}
 	c.control.Close()
-	closers := []io.Closer{}
-	for _, l := range slices.Concat(c.transparent, c.streams, slices.Concat(slices.Collect(maps.Values(c.local))...)) {
-		closers = append(closers, l)
+	c.closeServed()
+	for _, l := range []net.Listener{c.proxy, c.transparent} {
+		if l != nil {
+			l.Close() // the proxy may have closed it
+		}
 	}
-	for _, p := range c.packets {
-		closers = append(closers, p)
-	}
-	if c.proxy != nil {
-		closers = append(closers, c.proxy)
-	}
-	for _, closer := range closers {
-		closer.Close() // it may be closed already
-	}
-}
-
-// A holdingListener accepts connections that keep the name of their original destination.
-type holdingListener struct {
-	*net.TCPListener
-	pool *pool
-}
-
-// Accept returns the next connection.
-func (l *holdingListener) Accept() (net.Conn, error) {
-	conn, err := l.AcceptTCP()
-	if err != nil {
-		return nil, err
-	}
-	to, ok := originalAddr(conn)
-	if !ok {
-		return conn, nil
-	}
-	return &heldConn{TCPConn: conn, release: l.pool.hold(to)}, nil
 }
