@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	confine.Stage() // does not return in the process that becomes a confined command
+	confine.Stage()           // does not return in the process that becomes a confined command
 	log.SetOutput(io.Discard) // none of ours: net/http's Transport quotes there what origins send unasked, a line each
 	os.Exit(cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
