@@ -268,7 +268,11 @@ func newFacts(facts []explain.Fact) (all []fact) {
 		if label := explain.Label(f.Value); f.Name == "reason" && label != f.Value {
 			f.Value = label + " (" + f.Value + ")"
 		}
-		if f.Name != "robots.txt" {
+		switch f.Name {
+		case "robots.txt":
+		case "sha256":
+			f.Name = "SHA-256"
+		default:
 			f.Name = strings.ToUpper(f.Name[:1]) + f.Name[1:]
 		}
 		all = append(all, fact{Name: f.Name, Value: printable(f.Value), Code: f.Quoted})
