@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	maxHello    = 5 + 16<<10             // bytes that are looked at of a TLS ClientHello: one record (RFC 8446 5.1)
+	maxHello    = longHead               // bytes that are looked at of a TLS ClientHello; they are in the estimate for a connection
 	maxMethod   = 32                     // bytes; longer methods of HTTP are not recognised
 	acceptRetry = 100 * time.Millisecond // after an error of the system
 )
@@ -60,17 +60,10 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf func(netip.Addr) (stri
 		nameOf = func(netip.Addr) (string, bool) { return "", false }
 	}
 	limited := h.newListener(l)
-	returned, closed := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(closed)
-		select {
-		case <-h.handoff.ended:
-		case <-returned:
-		}
+	go func() { // until Shutdown
+		<-h.handoff.ended
 		limited.Close()
 	}()
-	defer func() { <-closed }()
-	defer close(returned)
 	for {
 		c, err := limited.Accept()
 		switch {
@@ -79,7 +72,10 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf func(netip.Addr) (stri
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default:
-			time.Sleep(acceptRetry)
+			select {
+			case <-h.handoff.ended:
+			case <-time.After(acceptRetry):
+			}
 		}
 	}
 }
