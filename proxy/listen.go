@@ -181,6 +181,9 @@ func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.memory.End()
+		if c.redirect != nil && c.redirect.release != nil {
+			c.redirect.release()
+		}
 		if c.unbudgeted {
 			c.listener.overMemory.Add(-1)
 		}

@@ -38,9 +38,14 @@ var (
 
 // A redirect is the destination of a client's connection that was redirected to the proxy.
 type redirect struct {
-	addr netip.AddrPort
-	name string // that stands for the address; "": none is known
+	addr    netip.AddrPort
+	name    string // that stands for the address; "": none is known
+	release func() // called when the connection is closed; nil: nothing
 }
+
+// NameOf returns the name that stands for an address; "": none does. The address keeps the name until
+// release is called; nil: for good.
+type NameOf func(netip.Addr) (name string, release func())
 
 // host returns the name, or the address without a name.
 func (r *redirect) host() string { return cmp.Or(r.name, r.addr.Addr().String()) }
@@ -49,15 +54,15 @@ func (r *redirect) host() string { return cmp.Or(r.name, r.addr.Addr().String())
 // nftables), until Shutdown. Their clients need not know that there is a proxy. A connection with
 // TLS is served as if its client had sent a CONNECT, to the server name of the TLS handshake;
 // requests without TLS name their origins in Host. Origins without a name are addressed by the
-// original destination. nameOf returns the name that stands for a destination address, if the
-// caller has given it one; nil: no address has a name. Make l with [ListenTransparent]. Serve must
-// run at the same time. ServeTransparent may be called once.
+// original destination. nameOf is asked for the name of each original destination; nil: none has a
+// name. Make l with [ListenTransparent]. Serve must run at the same time. ServeTransparent may be
+// called once.
 //
 // A connection that carries neither HTTP nor TLS, or goes to a port that is not allowed, is
 // reset, and has a record with [policy.ReasonConfined].
-func (h *Handler) ServeTransparent(l net.Listener, nameOf func(netip.Addr) (string, bool)) error {
+func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 	if nameOf == nil {
-		nameOf = func(netip.Addr) (string, bool) { return "", false }
+		nameOf = func(netip.Addr) (string, func()) { return "", nil }
 	}
 	limited := h.newListener(l)
 	go func() { // until Shutdown
@@ -65,10 +70,12 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf func(netip.Addr) (stri
 		limited.Close()
 	}()
 	for {
-		c, err := limited.Accept()
+		conn, err := limited.Accept()
 		switch {
 		case err == nil:
-			go h.serveRedirected(c.(*clientConn), nameOf) // until it is removed from h.hijacked
+			c := conn.(*clientConn)
+			err := c.findDestination(nameOf) // before anybody else knows of the connection
+			go h.serveRedirected(c, err)     // until it is removed from h.hijacked
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default:
@@ -80,14 +87,36 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf func(netip.Addr) (stri
 	}
 }
 
-// serveRedirected gives a redirected connection to the inner server, or resets it.
-func (h *Handler) serveRedirected(c *clientConn, nameOf func(netip.Addr) (string, bool)) {
+// findDestination finds out where a redirected connection was going to.
+func (c *clientConn) findDestination(nameOf NameOf) error {
+	conn, ok := c.Conn.(*socket.Conn)
+	if !ok {
+		return errNotRedirected
+	}
+	addr, err := conn.OriginalDestination()
+	if err != nil {
+		return err
+	}
+	if addr == addrPort(c.LocalAddr()) && addr.Port() == addrPort(c.listener.Addr()).Port() {
+		return errNotRedirected
+	}
+	c.redirect = &redirect{addr: addr}
+	c.redirect.name, c.redirect.release = nameOf(addr.Addr())
+	return nil
+}
+
+// serveRedirected gives a redirected connection to the inner server, or resets it. err says why it has
+// no destination, if it has none.
+func (h *Handler) serveRedirected(c *clientConn, err error) {
 	if !h.hijacked.add(c) {
 		c.Close()
 		return
 	}
 	defer h.hijacked.remove(c)
-	conn, err := h.identify(c, nameOf)
+	var conn *httpConn
+	if err == nil {
+		conn, err = h.identify(c)
+	}
 	if err == nil && h.handoff.give(conn) {
 		return
 	}
@@ -105,31 +134,18 @@ func (h *Handler) serveRedirected(c *clientConn, nameOf func(netip.Addr) (string
 	reset(c)
 }
 
-// identify finds out where a redirected connection goes to, and whether it carries TLS.
-func (h *Handler) identify(c *clientConn, nameOf func(netip.Addr) (string, bool)) (*httpConn, error) {
-	conn, ok := c.Conn.(*socket.Conn)
-	if !ok {
-		return nil, errNotRedirected
-	}
-	local := addrPort(c.LocalAddr())
-	addr, err := originalDestination(conn, local)
-	if err != nil {
-		return nil, err
-	}
-	if addr == local && addr.Port() == addrPort(c.listener.Addr()).Port() {
-		return nil, errNotRedirected
-	}
-	c.redirect = &redirect{addr: addr}
-	c.redirect.name, _ = nameOf(addr.Addr())
+// identify finds out whether a redirected connection carries HTTP or TLS, and prepares it for the inner
+// server.
+func (h *Handler) identify(c *clientConn) (*httpConn, error) {
 	out := h.rules.active.Load().Egress
-	if err := out.Check(c.redirect.host(), addr.Port()); errors.Is(err, egress.ErrForbiddenPort) {
+	if err := out.Check(c.redirect.host(), c.redirect.addr.Port()); errors.Is(err, egress.ErrForbiddenPort) {
 		return nil, fmt.Errorf("%w: %w", errConfined, err)
 	}
 	// Browsers connect before they need it, hence twice the time.
 	if err := c.SetReadDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
-	secure, serverName, err := peekProtocol(conn)
+	secure, serverName, err := peekProtocol(c.Conn.(*socket.Conn))
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +165,7 @@ func (h *Handler) identify(c *clientConn, nameOf func(netip.Addr) (string, bool)
 func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
 	b := make([]byte, 512)
 	for n := 0; ; {
-		n, err = peek(c, b, n)
+		n, err = c.Peek(b, n)
 		switch {
 		case isTimeout(err) && n == 0:
 			return false, "", errNoBytes

@@ -31,7 +31,7 @@ func (redirector) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 
 
 // redirect has the proxy serve redirected connections that were going to port, and returns
 // the address that clients connect to.
-func (r *rig) redirect(port string, nameOf func(netip.Addr) (string, bool)) string {
+func (r *rig) redirect(port string, nameOf proxy.NameOf) string {
 	r.t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.3", port))
 	testkit.Must(r.t, err)
@@ -45,9 +45,6 @@ func (r *rig) redirect(port string, nameOf func(netip.Addr) (string, bool)) stri
 	})
 	return l.Addr().String()
 }
-
-// named is example.com for every address.
-func named(netip.Addr) (string, bool) { return "example.com", true }
 
 // directClient returns a client that knows of no proxy, and is redirected to addr.
 func (r *rig) directClient(addr string, h2 bool) *http.Client {
@@ -176,11 +173,19 @@ func exchange(c net.Conn, request string) (string, error) {
 	return resp.Status + " " + string(body), err
 }
 
-// TestTransparentNames checks that an address for which the caller has a name is that host.
+// TestTransparentNames checks that an address for which the caller has a name is that host, until the
+// connection is closed.
 func TestTransparentNames(t *testing.T) {
 	s, with, port := exampleSite(t, route{tls: true})
 	r := start(t, with)
-	c, err := tls.Dial("tcp", r.redirect(port, named), &tls.Config{InsecureSkipVerify: true}) // sends no server name
+	released := make(chan struct{})
+	nameOf := func(addr netip.Addr) (string, func()) {
+		if addr.String() != "127.0.0.3" {
+			t.Errorf("asked for the name of %v", addr)
+		}
+		return "example.com", func() { close(released) }
+	}
+	c, err := tls.Dial("tcp", r.redirect(port, nameOf), &tls.Config{InsecureSkipVerify: true}) // sends no server name
 	testkit.Must(t, err)
 	defer c.Close()
 	if got, err := exchange(c, "GET /page HTTP/1.1\r\nHost: example.com:"+port+"\r\n\r\n"); err != nil || !strings.HasPrefix(got, "200") {
@@ -192,6 +197,13 @@ func TestTransparentNames(t *testing.T) {
 	if got := fmt.Sprint(s.paths()); got != "[/robots.txt /page]" {
 		t.Errorf("the origin saw %s", got)
 	}
+	select {
+	case <-released:
+		t.Error("the name was released before the connection was closed")
+	default:
+	}
+	c.Close()
+	testkit.Within(t, "the name is released", released)
 }
 
 // TestTransparentPassThrough checks a redirected connection with TLS that the proxy does not intercept.
@@ -351,7 +363,7 @@ func BenchmarkRedirected(b *testing.B) {
 		b.Run(route.name, func(b *testing.B) {
 			r, origin := startForBenchmark(b, route)
 			_, port, _ := net.SplitHostPort(origin.host())
-			addr := r.redirect(port, func(netip.Addr) (string, bool) { return "127.0.0.1", true })
+			addr := r.redirect(port, func(netip.Addr) (string, func()) { return "127.0.0.1", nil })
 			open := func() net.Conn {
 				conn, err := net.Dial("tcp", addr)
 				testkit.Must(b, err)

@@ -2,6 +2,7 @@ package confine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,12 +243,13 @@ func answer(c *Confinement, l net.Listener) {
 		}
 		text := "the proxy"
 		if l != c.Proxy() {
-			raw, _ := conn.(*socket.Conn).SyscallConn()
-			to, _ := originalAddr(raw, conn.LocalAddr())
-			var ok bool
-			if text, ok = c.NameOf(to); !ok {
-				text = to.String()
+			to, err := socket.New(conn).(*socket.Conn).OriginalDestination()
+			if err != nil {
+				panic(err)
 			}
+			name, release := c.NameOf(to.Addr())
+			defer release()
+			text = cmp.Or(name, to.Addr().String())
 		}
 		io.WriteString(conn, text)
 		conn.Close()

@@ -32,7 +32,7 @@ func (c *Confinement) Proxy() net.Listener { return nil }
 func (c *Confinement) Transparent() net.Listener { return nil }
 
 // NameOf is never called.
-func (c *Confinement) NameOf(netip.Addr) (name string, ok bool) { return "", false }
+func (c *Confinement) NameOf(netip.Addr) (name string, release func()) { return "", nil }
 
 // Serve is never called.
 func (c *Confinement) Serve(context.Context) error { return errLinux }

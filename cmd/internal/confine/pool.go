@@ -119,20 +119,20 @@ func (p *pool) lookup(addr netip.Addr) (name string, ok bool) {
 	return e.name, true
 }
 
-// hold keeps the name of an address until release is called, which is called once. For an address
-// without a name it does nothing.
-func (p *pool) hold(addr netip.Addr) (release func()) {
+// hold returns the name of an address and keeps it until release is called, which is called once. For an
+// address without a name it does nothing.
+func (p *pool) hold(addr netip.Addr) (name string, release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.entry(addr)
 	if e == nil {
-		return func() {}
+		return "", func() {}
 	}
 	if e.open++; e.place != nil {
 		p.idle.Remove(e.place)
 		e.place = nil
 	}
-	return func() {
+	return e.name, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if e.open--; e.open == 0 {

@@ -69,8 +69,8 @@ func TestPoolReplacesUnusedNamesOnly(t *testing.T) {
 	clock := &testClock{time.Now()}
 	p := newPool(3, clock.now)
 	held := assigned(t, p, "held.example")
-	release := p.hold(held)
-	release2 := p.hold(held)
+	_, release := p.hold(held)
+	_, release2 := p.hold(held)
 	old, recent := assigned(t, p, "old.example"), assigned(t, p, "recent.example")
 	if _, _, ok := p.assign("early.example"); ok {
 		t.Fatal("a name has lost its address before its answer expired")
@@ -131,7 +131,7 @@ func TestPoolConcurrently(t *testing.T) {
 			for i := range 500 {
 				v4, _, ok := p.assign(fmt.Sprintf("n%d.example", (g+i)%16))
 				if ok {
-					release := p.hold(v4)
+					_, release := p.hold(v4)
 					p.lookup(v4)
 					release()
 				}

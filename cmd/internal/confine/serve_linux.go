@@ -6,18 +6,13 @@ import (
 	"io"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
-
-	"robotsproxy/proxy/socket"
 )
 
 const (
@@ -125,52 +120,4 @@ func join(ctx context.Context, inside *net.TCPConn, port uint16) {
 	io.Copy(inside, outside)
 	inside.CloseWrite()
 	up.Wait()
-}
-
-// A holdingListener accepts connections that keep the name of their original destination in the pool.
-type holdingListener struct {
-	*net.TCPListener
-	pool *pool
-}
-
-// Accept returns the next connection.
-func (l *holdingListener) Accept() (net.Conn, error) {
-	tcp, err := l.AcceptTCP()
-	if err != nil {
-		return nil, err
-	}
-	conn, ok := socket.New(tcp).(*socket.Conn)
-	if !ok {
-		return tcp, nil // it is closed already
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return conn, nil
-	}
-	if to, ok := originalAddr(raw, conn.LocalAddr()); ok {
-		conn.OnClose = l.pool.hold(to)
-	}
-	return conn, nil
-}
-
-// originalDestination is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
-const originalDestination = 80
-
-// originalAddr returns the address that a redirected connection was made to; ok is false if it was
-// not redirected.
-func originalAddr(c syscall.RawConn, local net.Addr) (addr netip.Addr, ok bool) {
-	tcp, ok := local.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}, false
-	}
-	c.Control(func(fd uintptr) { // fails only for a closed connection
-		if tcp.IP.To4() == nil { // the value is a sockaddr_in6, with which an IPv6MTUInfo begins
-			if v, err := unix.GetsockoptIPv6MTUInfo(int(fd), unix.SOL_IPV6, originalDestination); err == nil {
-				addr = netip.AddrFrom16(v.Addr.Addr)
-			}
-		} else if v, err := unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, originalDestination); err == nil { // a sockaddr_in
-			addr = netip.AddrFrom4([4]byte(v.Multiaddr[4:8]))
-		}
-	})
-	return addr, addr.IsValid()
 }

@@ -205,14 +205,14 @@ func (c *Confinement) take(s insideSocket, f *os.File) error {
 // Proxy returns the listener for programs that know a proxy.
 func (c *Confinement) Proxy() net.Listener { return c.proxy }
 
-// Transparent returns the listener that all other TCP connections are redirected to. While a
-// connection of its is open, NameOf knows the name of the original destination.
-func (c *Confinement) Transparent() net.Listener {
-	return &holdingListener{c.transparent.(*net.TCPListener), c.pool}
-}
+// Transparent returns the listener that all other TCP connections are redirected to.
+func (c *Confinement) Transparent() net.Listener { return c.transparent }
 
-// NameOf returns the name that the resolver gave an address; ok is false if it gave none.
-func (c *Confinement) NameOf(addr netip.Addr) (name string, ok bool) { return c.pool.lookup(addr) }
+// NameOf returns the name that the resolver gave an address; "": it gave none. The address keeps the name
+// until release is called, which is called once.
+func (c *Confinement) NameOf(addr netip.Addr) (name string, release func()) {
+	return c.pool.hold(addr)
+}
 
 // Run starts the command. dir has the files of the run, which the command finds in InsideDir; Run
 // adds those that make programs trust t. The error is a *fs.PathError if the command itself could not
