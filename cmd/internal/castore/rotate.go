@@ -63,7 +63,7 @@ valid    %s
 file     %s
 next     1. make the running proxy use it: send SIGHUP to robotsproxy serve, or restart it
          2. make this machine trust it: robotsproxy ca install%[5]s
-         3. give the new file to everybody who has the old one
+         3. replace the old file with the new one wherever you distributed it
          4. when the old one is no longer needed: robotsproxy ca uninstall --previous%[5]s
 `, guide.Fingerprint(old.Raw), guide.Fingerprint(now.Raw), validity(now), humanize.Escape(filepath.Join(state, certName)), humanize.Escape(args))
 	return err
