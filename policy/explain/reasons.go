@@ -42,7 +42,7 @@ var reasons = map[policy.Reason]words{
 	policy.ReasonAddress: {"The proxy does not connect to this address: it is private, local or reserved (egress.allow_private)",
 		"The operator can allow it with egress.allow_private."},
 	policy.ReasonPort: {"The proxy does not connect to this port (egress.ports)", "The operator can allow it with egress.ports."},
-	policy.ReasonConfined: {"The connection was redirected to the proxy (listen_transparent), and carried neither HTTP nor TLS, or went to a port that is not permitted (egress.ports)",
+	policy.ReasonConfined: {"The connection was redirected to the proxy (listen_transparent, run --confine), and carried neither HTTP nor TLS, or went to a port that is not permitted (egress.ports)",
 		"The operator can allow a port with egress.ports."},
 	policy.ReasonAuth: {"The client is not in clients, or sent no valid name and password", ""},
 	policy.ReasonMalformed: {"The request is not one that a proxy can forward",

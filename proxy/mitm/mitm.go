@@ -31,6 +31,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -119,7 +120,7 @@ func (a *Authority) CertPEM() []byte { return slices.Clone(a.pem) }
 func (a *Authority) Certificate() *x509.Certificate { return a.ca }
 
 // Handshake performs the server's side of a TLS handshake on conn, with a leaf certificate for the
-// name in the client's SNI or, if there is none, for host: a DNS name or an IP address without
+// name in the client's SNI or, if there is none or it has a port, for host: a DNS name or an IP address without
 // brackets. FaultHosts names a port other than 443 too. The handshake ends with ctx or at conn's
 // deadline. If it fails the caller still has to close conn.
 func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string, port uint16) (*tls.Conn, error) {
@@ -161,9 +162,10 @@ func (a *Authority) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 
 // certificate is the Config's GetCertificate.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	host, _ := hello.Context().Value(hostKey{}).(string)
 	name := hello.ServerName
-	if name == "" {
-		name, _ = hello.Context().Value(hostKey{}).(string)
+	if before, _, _ := strings.Cut(name, ":"); name == "" || strings.EqualFold(before, host) { // HTTrack sends host:port
+		name = host
 	}
 	if name == "" {
 		return nil, &noCertificateError{errNoName}

@@ -93,17 +93,19 @@ func TestHandshakeNames(t *testing.T) {
 			}
 		})
 	}
-	t.Run("no SNI: the host, a name", func(t *testing.T) {
-		config := clientConfig(a, "")
-		config.InsecureSkipVerify = true // the only setting with which crypto/tls sends no SNI; verified below
-		config.VerifyConnection = func(state tls.ConnectionState) error {
-			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: config.RootCAs, DNSName: "a.test"})
-			return err
-		}
-		if _, _, err := shake(t, a, "a.test", config); err != nil {
-			t.Error(err)
-		}
-	})
+	for name, sni := range map[string]string{"no SNI": "", "SNI with a port": "a.test:8443"} {
+		t.Run(name+": the host, a name", func(t *testing.T) {
+			config := clientConfig(a, sni)
+			config.InsecureSkipVerify = true // the only setting with which crypto/tls sends no SNI; verified below
+			config.VerifyConnection = func(state tls.ConnectionState) error {
+				_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: config.RootCAs, DNSName: "a.test"})
+				return err
+			}
+			if _, _, err := shake(t, a, "a.test", config); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	if n := a.leaves.len(); n != 4 { // a.test, b.test and two addresses
 		t.Errorf("%d names cached, want 4", n)
 	}

@@ -121,10 +121,21 @@ func Merge(lists ...[]*x509.Certificate) []*x509.Certificate {
 
 // EncodeJavaStore returns the certificates as PKCS #12, in the form that every Java since 8 reads.
 func EncodeJavaStore(certs []*x509.Certificate) ([]byte, error) {
+	return pkcs12.LegacyDES.EncodeTrustStoreEntries(javaEntries(certs), JavaPassword)
+}
+
+// EncodeDefaultJavaStore returns the certificates as PKCS #12 without a password, with which Java opens its
+// default trust store. Java reads it from 8u301 and 11.0.12 on.
+func EncodeDefaultJavaStore(certs []*x509.Certificate) ([]byte, error) {
+	return pkcs12.Passwordless.EncodeTrustStoreEntries(javaEntries(certs), "")
+}
+
+// javaEntries returns the entries of a trust store.
+func javaEntries(certs []*x509.Certificate) []pkcs12.TrustStoreEntry {
 	entries := make([]pkcs12.TrustStoreEntry, len(certs))
 	for i, c := range certs {
 		// Java identifies entries by name, and two roots may have the same subject.
 		entries[i] = pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprintf("%d %s", i, c.Subject)}
 	}
-	return pkcs12.LegacyDES.EncodeTrustStoreEntries(entries, JavaPassword)
+	return entries
 }

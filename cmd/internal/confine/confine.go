@@ -29,7 +29,7 @@ type Options struct {
 // A Trust is what a confined command trusts.
 type Trust struct {
 	Bundle []byte // certificates as PEM
-	Java   []byte // the same as PKCS #12
+	Java   []byte // the same as PKCS #12 without a password
 	CA     []byte // the certificate of the proxy's CA as DER
 }
 

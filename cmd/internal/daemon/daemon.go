@@ -61,21 +61,27 @@ type Daemon struct {
 	reloader      *reloader // nil: the configuration is not reloaded
 	listener      net.Listener
 	transparent   net.Listener  // of redirected connections; nil: there are none
+	nameOf        proxy.NameOf  // see Resources
+	elsewhere     bool          // listener and transparent are in another network namespace
 	admin         *admin.Server // nil: it is off
 	adminListener net.Listener
 	draining      atomic.Bool
 }
 
-// A Storage is the storage of one Daemon. The Daemon closes store.
-type Storage struct {
+// Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.
+type Resources struct {
 	Dir   string      // for the audit and what belongs to it; "": the state directory
 	store *bolt.Store // nil: no state outlives the process
+
+	Listener    net.Listener // in another network namespace, in place of one on the configured addresses
+	Transparent net.Listener // of redirected connections there
+	NameOf      proxy.NameOf // names of the destinations of Transparent's connections; nil: there are none
 }
 
 // New listens and makes all packages. others also receive the records. After an error New closes what
 // it has made.
-func New(cfg config.Config, own Storage, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
-	d := &Daemon{log: log, store: own.store, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
+func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
+	d := &Daemon{log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf, elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
 	defer func() {
 		if err != nil {
 			d.close() // the first error is returned
@@ -128,7 +134,24 @@ func checkStart(cfg config.Config, log *slog.Logger) (state string, err error) {
 	return cli.StateDir(cfg)
 }
 
+// listen opens the listeners that New was not given.
 func (d *Daemon) listen(cfg config.Config) (err error) {
+	if d.listener == nil {
+		if err := d.listenForClients(cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.Admin.Listen == "" {
+		return nil
+	}
+	if d.adminListener, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
+		return listenError("admin.listen", `choose another address with admin.listen in the configuration, or "" for no admin listener`, err)
+	}
+	return nil
+}
+
+// listenForClients opens the listeners that the configuration names.
+func (d *Daemon) listenForClients(cfg config.Config) (err error) {
 	network := "tcp"
 	if ip, err := netip.ParseAddrPort(cfg.Listen); err == nil && ip.Addr().Is4() {
 		network = "tcp4" // else 0.0.0.0 would also be every IPv6 address
@@ -140,12 +163,6 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 		if d.transparent, err = proxy.ListenTransparent(cfg.ListenTransparent); err != nil {
 			return listenError("listen_transparent", "choose another address with listen_transparent in the configuration", err)
 		}
-	}
-	if cfg.Admin.Listen == "" {
-		return nil
-	}
-	if d.adminListener, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
-		return listenError("admin.listen", `choose another address with admin.listen in the configuration, or "" for no admin listener`, err)
 	}
 	return nil
 }
@@ -159,9 +176,13 @@ func listenError(key, inUse string, err error) error {
 	return fmt.Errorf("%s: %w", key, err)
 }
 
-// listenAddrs returns the addresses on which the daemon listens.
+// listenAddrs returns the addresses of this network namespace on which the daemon listens.
 func (d *Daemon) listenAddrs() (all []netip.AddrPort) {
-	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener} {
+	listeners := []net.Listener{d.adminListener}
+	if !d.elsewhere {
+		listeners = append(listeners, d.listener, d.transparent)
+	}
+	for _, l := range listeners {
 		if l != nil {
 			all = append(all, l.Addr().(*net.TCPAddr).AddrPort())
 		}
@@ -189,7 +210,7 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.handler.Serve(d.listener) })
 	if d.transparent != nil {
-		g.Go(func() error { return d.handler.ServeTransparent(d.transparent, nil) })
+		g.Go(func() error { return d.handler.ServeTransparent(d.transparent, d.nameOf) })
 	}
 	g.Go(func() error {
 		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes

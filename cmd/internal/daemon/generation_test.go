@@ -27,7 +27,7 @@ func TestAGenerationThatEndsTakesNoMore(t *testing.T) {
 		}
 		return cfg
 	}
-	h, err := New(load(nil), Storage{}, slog.New(slog.DiscardHandler))
+	h, err := New(load(nil), Resources{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	if err != nil {
 		return err
 	}
-	h, err := New(cfg, Storage{store: store}, log)
+	h, err := New(cfg, Resources{store: store}, log)
 	if err != nil {
 		return err
 	}

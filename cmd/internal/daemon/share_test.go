@@ -45,7 +45,7 @@ func newShare(t testing.TB) *share {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(cfg, Storage{}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	h, err := New(cfg, Resources{}, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 		t.Fatal(err)
 	}
 	from.files = fileSums(cfg)
-	s.daemon, err = New(cfg, Storage{}, cli.NewLogger(cfg.Log, s.said, from.level))
+	s.daemon, err = New(cfg, Resources{}, cli.NewLogger(cfg.Log, s.said, from.level))
 	if err != nil {
 		t.Fatal(err)
 	}

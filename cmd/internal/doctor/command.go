@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/confine"
 	"robotsproxy/cmd/internal/runner"
 )
 
@@ -89,11 +90,20 @@ var checks = []check{
 	{"variables", checkVariables},
 	{"clients", checkUncovered},
 	{"trust", checkTrust},
+	{"confinement", single(checkConfinement)},
 }
 
 // one makes a check function of one that has a single result.
 func single(run func(context.Context, *doctor) cli.Diagnosis) func(context.Context, *doctor) []cli.Diagnosis {
 	return func(ctx context.Context, d *doctor) []cli.Diagnosis { return []cli.Diagnosis{run(ctx, d)} }
+}
+
+// checkConfinement tells whether run --confine works here.
+func checkConfinement(context.Context, *doctor) cli.Diagnosis {
+	if err := confine.Check(); err != nil {
+		return cli.Skip("robotsproxy run --confine does not work here: %v", err)
+	}
+	return cli.OK("robotsproxy run --confine works here")
 }
 
 // newDoctor prepares the checks. An invalid configuration is a result, an invalid command line an

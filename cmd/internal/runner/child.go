@@ -65,6 +65,23 @@ func startError(name string, err error) error {
 	return &cli.StatusError{Status: status, Err: fmt.Errorf("%q: %w", name, err)}
 }
 
+// A child is a command that runs behind the proxy.
+type child struct {
+	name  string // as it is on the command line
+	cmd   *exec.Cmd
+	start func() error // starts cmd
+}
+
+// plainChild returns a child in the namespaces of this process.
+func plainChild(cmd *exec.Cmd) child {
+	return child{cmd.Args[0], cmd, func() error {
+		if err := cmd.Start(); err != nil {
+			return startError(cmd.Args[0], err)
+		}
+		return nil
+	}}
+}
+
 // A childResult is how a child has ended.
 type childResult struct {
 	status      int  // its own, or 128 plus the number of the signal that ended it
@@ -73,20 +90,21 @@ type childResult struct {
 	unseen os.Signal // key of the terminal that ended it, which this process has not received yet; nil: there is none
 }
 
-// runChild starts cmd, forwards caught signals to it, and waits for its end. It calls interrupted
+// runChild starts a child, forwards caught signals to it, and waits for its end. It calls interrupted
 // before it forwards a termination signal; if the terminal has sent that to the child as well, at
 // once.
-func runChild(cmd *exec.Cmd, caught <-chan os.Signal, interrupted func()) (end childResult, err error) {
-	if err := cmd.Start(); err != nil {
-		return childResult{}, startError(cmd.Args[0], err)
+func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childResult, err error) {
+	if err := c.start(); err != nil {
+		return childResult{}, err
 	}
+	cmd := c.cmd
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	for {
 		select {
 		case err := <-done:
 			if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-				return childResult{}, fmt.Errorf("wait for %q: %w", cmd.Args[0], err)
+				return childResult{}, fmt.Errorf("wait for %q: %w", c.name, err)
 			}
 			end.status = statusOf(cmd.ProcessState)
 			if by := syscall.Signal(end.status - cli.ExitSignal); !end.interrupted && by > 0 && fromTerminal(by) {

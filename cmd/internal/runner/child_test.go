@@ -24,7 +24,7 @@ func TestRunChildStatus(t *testing.T) {
 		{"128+n for a signal", "kill -TERM $$", 143},
 		{"128+n for SIGKILL", "kill -KILL $$", 137},
 	} {
-		got, err := runChild(exec.Command("/bin/sh", "-c", c.script), nil, nil)
+		got, err := runChild(plainChild(exec.Command("/bin/sh", "-c", c.script)), nil, nil)
 		if want := (childResult{status: c.want, interrupted: c.want > cli.ExitSignal}); got != want || err != nil {
 			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, want)
 		}
@@ -52,7 +52,7 @@ func TestNotStarted(t *testing.T) {
 	} {
 		cmd, err := findCommand([]string{c.command})
 		if err == nil {
-			_, err = runChild(cmd, nil, nil)
+			_, err = runChild(plainChild(cmd), nil, nil)
 		}
 		if e, ok := errors.AsType[*cli.StatusError](err); !ok || e.Status != c.want {
 			t.Errorf("%s: %v, want status %d", c.name, err, c.want)

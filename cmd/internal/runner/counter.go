@@ -18,6 +18,7 @@ import (
 const (
 	maxCounted = 10_000
 	others     = "(others)"
+	noHost     = "(no host)" // of requests that name none
 )
 
 // A counter counts Records by host, and those of requests that were not allowed also by cause. The
@@ -73,7 +74,7 @@ func (c *counter) Write(r *audit.Record) error {
 	if c.hosts == nil {
 		c.hosts, c.causes = map[string]*hostSummary{}, map[causeSummary]int64{}
 	}
-	h := c.host(r.Request.Origin.Host)
+	h := c.host(hostOf(r))
 	h.LongestWait, c.total.LongestWait = max(h.LongestWait, r.Waited), max(c.total.LongestWait, r.Waited)
 	if r.StoreAway {
 		c.total.StoreAway++
@@ -95,6 +96,18 @@ func (c *counter) Write(r *audit.Record) error {
 	}
 	c.causes[k]++
 	return nil
+}
+
+// hostOf returns the name under which the request is counted: its host, or the destination of a redirected
+// connection that carried no request.
+func hostOf(r *audit.Record) string {
+	if host := r.Request.Origin.Host; host != "" {
+		return host
+	}
+	if r.Decision.Reason == policy.ReasonConfined {
+		return cmp.Or(r.Target, noHost)
+	}
+	return noHost
 }
 
 func (c *counter) host(name string) *hostSummary {

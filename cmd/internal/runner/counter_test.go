@@ -59,6 +59,24 @@ func TestCounterCountsByHostAndCause(t *testing.T) {
 	}
 }
 
+// TestCounterWithoutHost: a request that names no host, and a connection that carried no request, have names too.
+func TestCounterWithoutHost(t *testing.T) {
+	var tally counter
+	for _, r := range []*audit.Record{
+		{Target: "nonsense", Decision: policy.Decision{Reason: policy.ReasonMalformed}},
+		{Target: "192.0.2.7:25", Transparent: true, Decision: policy.Decision{Reason: policy.ReasonConfined}},
+	} {
+		tally.Write(r)
+	}
+	var hosts []string
+	for _, h := range tally.summary().Hosts {
+		hosts = append(hosts, h.Host)
+	}
+	if diff := cmp.Diff([]string{"(no host)", "192.0.2.7:25"}, hosts); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestCounterIsBounded(t *testing.T) {
 	var tally counter
 	for i := range maxCounted + 50 {

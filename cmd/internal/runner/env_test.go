@@ -132,8 +132,8 @@ func TestWriteRunFiles(t *testing.T) {
 	home := write(t, []byte("user_agent = mine\nhttps_proxy = http://other:1\n# no line end"), elsewhere, ".wgetrc")
 	env := map[string]string{"SSL_CERT_FILE": file, "HOME": filepath.Dir(home)}
 
-	f, err := writeRunFiles(dir, "127.0.0.1:4711", ca, getenvFrom(env))
-	if err != nil {
+	f := filesIn(dir)
+	if _, err := writeRunFiles(dir, dir, "127.0.0.1:4711", ca, getenvFrom(env)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := read(t, f.bundle), string(root)+string(twin)+string(ca); got != want {

@@ -24,7 +24,7 @@ func runScript(script string) int {
 	defer release()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	end, err := runChild(cmd, caught, func() {})
+	end, err := runChild(plainChild(cmd), caught, func() {})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

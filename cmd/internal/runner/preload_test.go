@@ -69,8 +69,8 @@ func TestPreload(t *testing.T) {
 	})
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
 	none := write(t, nil, t.TempDir(), "none.pem")
-	files, err := writeRunFiles(t.TempDir(), proxy, ca, getenvFrom(map[string]string{"SSL_CERT_FILE": none}))
-	if err != nil {
+	dir := t.TempDir()
+	if _, err := writeRunFiles(dir, dir, proxy, ca, getenvFrom(map[string]string{"SSL_CERT_FILE": none})); err != nil {
 		t.Fatal(err)
 	}
 	const script = `(async () => {
@@ -79,7 +79,7 @@ func TestPreload(t *testing.T) {
 		console.log(fetch.name, fetch.length)
 	})()`
 	cmd := exec.CommandContext(t.Context(), node, "-e", script)
-	cmd.Env = childEnv([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, proxy, files)
+	cmd.Env = childEnv([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, proxy, filesIn(dir))
 	out, err := cmd.CombinedOutput()
 	lines := strings.Split(string(out), "\n")
 	if err != nil || len(lines) != 5 || lines[0] != "/a" || lines[1] != "/b" || !strings.HasPrefix(lines[2], "TypeError: fetch failed ") || lines[3] != "fetch 1" {

@@ -28,6 +28,7 @@ type runFlags struct {
 	cli.ConfigFlags
 	userAgent, audit, report, status string
 	quiet                            bool
+	confine                          confineFlags
 }
 
 // Command returns the command run.
@@ -53,6 +54,7 @@ appears while no request is in flight and the next one is not due yet, but not i
 command reads the terminal key by key. --status always shows it all the time. Without
 a terminal, it then prints a line at most every 10 seconds.`,
 		Example: `  robotsproxy run -- scrapy crawl books
+  robotsproxy run --confine -- ./crawl.sh
   robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
   robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl --report crawl.html -- python3 crawl.py`,
 		DisableFlagsInUseLine: true,
@@ -71,6 +73,7 @@ a terminal, it then prints a line at most every 10 seconds.`,
 	cmd.Flags().StringVar(&f.audit, "audit", "", "write the audit to `FILE` instead of the run's own directory")
 	cmd.Flags().StringVar(&f.report, "report", "", "write a report of the run to `FILE`, as audit report does: .html, .json, .csv or .txt")
 	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
+	f.confine.add(cmd)
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary")
 	cli.Offer(cmd, "status", statuses...)
 	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
@@ -87,10 +90,20 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
+	confined, err := f.confine.check(cmd)
+	if err != nil {
+		return err
+	}
 	child, err := findCommand(argv)
 	if err != nil {
 		return err
 	}
+	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	cell, err := f.confine.newCell(confined, child)
+	if err != nil {
+		return err
+	}
+	defer cell.close()
 	dir, err := f.prepare(&cfg)
 	if err != nil {
 		return err
@@ -103,7 +116,8 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	}
 	defer logFile.Close()
 	var tally counter
-	h, err := daemon.New(cfg, daemon.Storage{Dir: dir}, cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nothing would read it again
+	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
+	h, err := daemon.New(cfg, cell.resources(dir, log), log, &tally) // no store: nothing would read it again
 	if err != nil {
 		os.RemoveAll(dir) // it is empty, and the next run makes its own
 		return err
@@ -117,9 +131,8 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	served := make(chan error, 1)
 	go func() { served <- h.Run(ctx, forceStop) }()
 
-	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h.Pacer)
-	end, err := runWithProxy(h, dir, child, caught, wipe)
+	end, err := runWithProxy(h, dir, child, cell, caught, wipe)
 	unwatch()
 	stop()
 	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
@@ -135,18 +148,24 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	return nil
 }
 
-// runWithProxy runs child with an environment that leads it through h. runChild calls interrupted.
-func runWithProxy(h *daemon.Daemon, dir string, child *exec.Cmd, caught <-chan os.Signal, interrupted func()) (childResult, error) {
-	files, err := writeRunFiles(dir, h.Addr(), h.CAPEM(), os.Getenv)
-	defer files.remove()
+// runWithProxy runs cmd in cell, with an environment that leads it through h. runChild calls
+// interrupted.
+func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, cell *cell, caught <-chan os.Signal, interrupted func()) (childResult, error) {
+	real, seen, err := cell.filesDir(dir)
+	if err != nil {
+		return childResult{}, err
+	}
+	defer filesIn(real).remove()
+	trust, err := writeRunFiles(real, seen, h.Addr(), h.CAPEM(), cell.getenv)
 	if err == nil {
-		err = writeDescription(files.description, h)
+		err = writeDescription(filesIn(real).description, dir, h)
 	}
 	if err != nil {
 		return childResult{}, err
 	}
-	child.Env = childEnv(os.Environ(), h.Addr(), files)
-	return runChild(child, caught, interrupted)
+	defer cell.serve()()
+	env := childEnv(cell.environment(), h.Addr(), filesIn(seen))
+	return runChild(cell.child(cmd, real, trust, env), caught, interrupted)
 }
 
 // waitForDaemon waits until the daemon has finished its last requests. A termination signal makes
@@ -192,6 +211,7 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
+	cfg.ListenTransparent = ""
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
 		cfg.Identity.UserAgent = f.userAgent

@@ -12,6 +12,7 @@ import (
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/confine"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/proxy/mitm"
 )
@@ -39,10 +40,9 @@ func newRunDir(state string, now time.Time, pid int) (string, error) {
 	return dir, nil
 }
 
-// writeRunFiles writes into dir the files that the child's variables name. caPEM is the proxy's CA,
-// proxy its host:port.
-func writeRunFiles(dir, proxy string, caPEM []byte, getenv func(string) string) (runFiles, error) {
-	f := runFiles{
+// filesIn returns the files of a run in a directory.
+func filesIn(dir string) runFiles {
+	return runFiles{
 		bundle:      filepath.Join(dir, "ca-bundle.pem"),
 		wgetrc:      filepath.Join(dir, "wgetrc"),
 		phpDir:      filepath.Join(dir, "php"),
@@ -50,33 +50,44 @@ func writeRunFiles(dir, proxy string, caPEM []byte, getenv func(string) string) 
 		preload:     filepath.Join(dir, "preload.cjs"),
 		description: filepath.Join(dir, descriptionName),
 	}
+}
+
+// writeRunFiles writes into dir the files that the child's variables name, but for the description.
+// The child sees them in seen. caPEM is the proxy's CA, proxy its host:port. It returns what the
+// child trusts.
+func writeRunFiles(dir, seen, proxy string, caPEM []byte, getenv func(string) string) (t confine.Trust, err error) {
 	system, err := castore.SystemRoots(getenv)
 	if err != nil {
-		return f, err
+		return t, err
 	}
-	roots := castore.Merge(system, castore.Certificates(caPEM))
-	store, err := castore.EncodeJavaStore(roots)
-	if err != nil {
-		return f, fmt.Errorf("trust store for Java: %w", err)
+	ca := castore.Certificates(caPEM)
+	roots := castore.Merge(system, ca)
+	t.Bundle, t.CA = mitm.EncodeCertificates(roots), ca[0].Raw
+	store, noStore := castore.EncodeJavaStore(roots)
+	java, noDefault := castore.EncodeDefaultJavaStore(roots)
+	if err := errors.Join(noStore, noDefault); err != nil {
+		return t, fmt.Errorf("trust store for Java: %w", err)
 	}
+	t.Java = java
+	f, child := filesIn(dir), filesIn(seen)
 	if err := os.Mkdir(f.phpDir, 0o700); err != nil {
-		return f, err
+		return t, err
 	}
 	for _, file := range []struct {
 		name string
 		text []byte
 	}{
-		{f.bundle, mitm.EncodeCertificates(roots)},
+		{f.bundle, t.Bundle},
 		{f.java, store},
-		{f.wgetrc, wgetrc(usersWgetrc(getenv), proxy, f.bundle)},
-		{filepath.Join(f.phpDir, "robotsproxy.ini"), phpINI(f.bundle)},
+		{f.wgetrc, wgetrc(usersWgetrc(getenv), proxy, child.bundle)},
+		{filepath.Join(f.phpDir, "robotsproxy.ini"), phpINI(child.bundle)},
 		{f.preload, nodePreload},
 	} {
 		if err := os.WriteFile(file.name, file.text, 0o600); err != nil {
-			return f, err
+			return t, err
 		}
 	}
-	return f, nil
+	return t, nil
 }
 
 // remove deletes the files, which are useless once the proxy has ended.
@@ -134,9 +145,9 @@ func description(h *daemon.Daemon, dir string) (config.Config, error) {
 	return c, errors.Join(noCert, noKey)
 }
 
-// writeDescription writes the description of h into file, in the directory of its run.
-func writeDescription(file string, h *daemon.Daemon) error {
-	c, err := description(h, filepath.Dir(file))
+// writeDescription writes the description of h, whose run has the directory dir, into file.
+func writeDescription(file, dir string, h *daemon.Daemon) error {
+	c, err := description(h, dir)
 	if err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}

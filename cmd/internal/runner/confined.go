@@ -1,0 +1,210 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/confine"
+	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// maxLocalPorts is how many ports --allow-local takes.
+const maxLocalPorts = 64
+
+// confineFlags are the flags that confine the command.
+type confineFlags struct {
+	on      bool
+	sockets []string
+	ports   []string
+	user    string
+}
+
+func (f *confineFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.on, "confine", false, "let the command reach the network through the proxy alone (Linux)")
+	flags.StringArrayVar(&f.sockets, "allow-socket", nil, "with --confine: let the command see the Unix socket `PATH` (repeatable)")
+	flags.StringArrayVar(&f.ports, "allow-local", nil, "with --confine: let the command reach the TCP `PORT` of this machine's loopback (repeatable)")
+	flags.StringVar(&f.user, "user", "", "with --confine, as root: run the command as the user `NAME`")
+}
+
+// check checks the flags and returns the options for confine, without the command.
+func (f *confineFlags) check(cmd *cobra.Command) (o confine.Options, err error) {
+	for _, name := range []string{"allow-socket", "allow-local", "user"} {
+		if cmd.Flags().Changed(name) && !f.on {
+			return o, cli.UsageErrorf("--%s needs --confine", name)
+		}
+	}
+	for _, path := range f.sockets {
+		info, err := os.Stat(path)
+		if err != nil {
+			return o, fmt.Errorf("--allow-socket: %w", err)
+		}
+		if info.Mode().Type() != fs.ModeSocket {
+			return o, fmt.Errorf("--allow-socket: %s is not a Unix socket", humanize.Printable(path))
+		}
+		if path, err = filepath.Abs(path); err != nil {
+			return o, err
+		}
+		o.ShowSocket = append(o.ShowSocket, path)
+	}
+	for _, text := range f.ports {
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || port == 0 {
+			return o, cli.UsageErrorf("--allow-local %s: must be a port from 1 to 65535", humanize.Printable(text))
+		}
+		if !slices.Contains(o.AllowLocal, uint16(port)) {
+			o.AllowLocal = append(o.AllowLocal, uint16(port))
+		}
+	}
+	if len(o.AllowLocal) > maxLocalPorts {
+		return o, cli.UsageErrorf("--allow-local: at most %d ports, got %d", maxLocalPorts, len(o.AllowLocal))
+	}
+	if !cmd.Flags().Changed("user") {
+		return o, nil
+	}
+	if os.Geteuid() != 0 {
+		return o, errors.New("--user: only root may run a command as another user")
+	}
+	if o.User, err = user.Lookup(f.user); err != nil {
+		return o, fmt.Errorf("--user: %w", err)
+	}
+	return o, nil
+}
+
+// A cell is what confines the command of a run. The nil cell confines nothing.
+type cell struct {
+	*confine.Confinement
+	user *user.User   // whom the command runs as; nil: as this process
+	log  *slog.Logger // of the run
+}
+
+// newCell makes the namespaces for cmd; nil without --confine.
+func (f *confineFlags) newCell(o confine.Options, cmd *exec.Cmd) (*cell, error) {
+	if !f.on {
+		return nil, nil
+	}
+	o.Command = cmd
+	c, err := confine.Start(o)
+	if err != nil {
+		return nil, err
+	}
+	return &cell{Confinement: c, user: o.User}, nil
+}
+
+// resources returns what the daemon of the run has for itself. The cell writes to its log from now on.
+func (c *cell) resources(dir string, log *slog.Logger) daemon.Resources {
+	if c == nil {
+		return daemon.Resources{Dir: dir}
+	}
+	c.log = log
+	return daemon.Resources{Dir: dir, Listener: c.Proxy(), Transparent: c.Transparent(), NameOf: c.NameOf}
+}
+
+// filesDir makes the directory for the files of the run, below that of the run, and returns it and
+// what the command sees in its place.
+func (c *cell) filesDir(dir string) (real, seen string, err error) {
+	if c == nil {
+		return dir, dir, nil
+	}
+	real = filepath.Join(dir, "confined")
+	return real, confine.InsideDir, os.Mkdir(real, 0o700)
+}
+
+// getenv returns the function by which the user's own settings are found. Those of root are not for
+// another user.
+func (c *cell) getenv(name string) string {
+	if c != nil && c.user != nil && (name == "HOME" || name == "WGETRC") {
+		return ""
+	}
+	return os.Getenv(name)
+}
+
+// environment returns the variables of the command, as far as they do not concern the proxy.
+func (c *cell) environment() []string {
+	env := os.Environ()
+	if c == nil || c.user == nil {
+		return env
+	}
+	own := []string{"HOME=" + c.user.HomeDir, "USER=" + c.user.Username, "LOGNAME=" + c.user.Username}
+	env = slices.DeleteFunc(env, func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		return slices.Contains([]string{"HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"}, name)
+	})
+	return append(env, own...)
+}
+
+// child returns cmd as a child with variables, and files in dir.
+func (c *cell) child(cmd *exec.Cmd, dir string, t confine.Trust, env []string) child {
+	if c == nil {
+		cmd.Env = env
+		return plainChild(cmd)
+	}
+	return child{cmd.Args[0], c.Command(), func() error {
+		if err := c.giveFiles(dir); err != nil {
+			return err
+		}
+		notes, err := c.Run(dir, t, env)
+		if e, ok := errors.AsType[*fs.PathError](err); ok && e.Op == "exec" {
+			return startError(cmd.Args[0], err)
+		}
+		if err == nil {
+			c.log.Debug("command confined", "trusted_by", notes)
+		}
+		return err
+	}}
+}
+
+// giveFiles makes the files in dir those of the user that the command runs as.
+func (c *cell) giveFiles(dir string) error {
+	if c.user == nil {
+		return nil
+	}
+	uid, noUID := strconv.Atoi(c.user.Uid)
+	gid, noGID := strconv.Atoi(c.user.Gid)
+	if err := errors.Join(noUID, noGID); err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, gid))
+	})
+}
+
+// serve answers the command's DNS queries until stop is called, which returns when that has ended.
+func (c *cell) serve() (stop func()) {
+	if c == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Serve(ctx); err != nil {
+			c.log.Error("resolver of the confined command failed", "err", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// close ends what confines the command.
+func (c *cell) close() {
+	if c != nil {
+		c.Close()
+	}
+}
