@@ -52,8 +52,8 @@ func startForBenchmark(b *testing.B, over route) (*rig, *site) {
 	}), origin
 }
 
-// benchmarkRequests sends a request again and again on 32 connections.
-func benchmarkRequests(b *testing.B, open func() net.Conn, request string) {
+// onConns runs a loop on each of 32 connections, which it opens first.
+func onConns(b *testing.B, open func() net.Conn, loop func(net.Conn, *testing.PB)) {
 	conns := make(chan net.Conn, 32)
 	for range cap(conns) {
 		conn := open()
@@ -66,6 +66,13 @@ func benchmarkRequests(b *testing.B, open func() net.Conn, request string) {
 	b.RunParallel(func(pb *testing.PB) {
 		conn := <-conns
 		defer func() { conns <- conn }()
+		loop(conn, pb)
+	})
+}
+
+// benchmarkRequests sends a request again and again on 32 connections.
+func benchmarkRequests(b *testing.B, open func() net.Conn, request string) {
+	onConns(b, open, func(conn net.Conn, pb *testing.PB) {
 		br := bufio.NewReader(conn)
 		for pb.Next() {
 			io.WriteString(conn, request)

@@ -8,10 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
@@ -111,20 +109,9 @@ func BenchmarkTunnel(b *testing.B) {
 
 // move exchanges messages on 32 connections, one message at a time.
 func move(b *testing.B, open func() net.Conn, size int) {
-	conns := make(chan net.Conn, 32)
-	for range cap(conns) {
-		c := open()
-		testkit.Must(b, c.SetDeadline(time.Time{}))
-		conns <- c
-	}
 	message := make([]byte, size)
 	b.SetBytes(int64(size))
-	b.ReportAllocs()
-	b.SetParallelism(cap(conns) / runtime.GOMAXPROCS(0))
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		c := <-conns
-		defer func() { conns <- c }()
+	onConns(b, open, func(c net.Conn, pb *testing.PB) {
 		back := make([]byte, size)
 		for pb.Next() {
 			sent := make(chan error, 1)

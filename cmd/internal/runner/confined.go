@@ -85,15 +85,15 @@ func (f *confineFlags) check(cmd *cobra.Command) (o confine.Options, err error) 
 	return o, nil
 }
 
-// A cell is what confines the command of a run. The nil cell confines nothing.
-type cell struct {
+// A confinement is what confines the command of a run. The nil confinement confines nothing.
+type confinement struct {
 	*confine.Confinement
 	user *user.User   // whom the command runs as; nil: as this process
 	log  *slog.Logger // of the run
 }
 
-// newCell makes the namespaces for cmd; nil without --confine.
-func (f *confineFlags) newCell(o confine.Options, cmd *exec.Cmd) (*cell, error) {
+// newConfinement makes the namespaces for cmd; nil without --confine.
+func (f *confineFlags) newConfinement(o confine.Options, cmd *exec.Cmd) (*confinement, error) {
 	if !f.on {
 		return nil, nil
 	}
@@ -102,11 +102,11 @@ func (f *confineFlags) newCell(o confine.Options, cmd *exec.Cmd) (*cell, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &cell{Confinement: c, user: o.User}, nil
+	return &confinement{Confinement: c, user: o.User}, nil
 }
 
-// resources returns what the daemon of the run has for itself. The cell writes to its log from now on.
-func (c *cell) resources(dir string, log *slog.Logger) daemon.Resources {
+// resources returns what the daemon of the run has for itself. The confinement writes to its log from now on.
+func (c *confinement) resources(dir string, log *slog.Logger) daemon.Resources {
 	if c == nil {
 		return daemon.Resources{Dir: dir}
 	}
@@ -116,7 +116,7 @@ func (c *cell) resources(dir string, log *slog.Logger) daemon.Resources {
 
 // filesDir makes the directory for the files of the run, below that of the run, and returns it and
 // what the command sees in its place.
-func (c *cell) filesDir(dir string) (real, seen string, err error) {
+func (c *confinement) filesDir(dir string) (real, seen string, err error) {
 	if c == nil {
 		return dir, dir, nil
 	}
@@ -126,7 +126,7 @@ func (c *cell) filesDir(dir string) (real, seen string, err error) {
 
 // getenv returns the function by which the user's own settings are found. Those of root are not for
 // another user.
-func (c *cell) getenv(name string) string {
+func (c *confinement) getenv(name string) string {
 	if c != nil && c.user != nil && (name == "HOME" || name == "WGETRC") {
 		return ""
 	}
@@ -134,7 +134,7 @@ func (c *cell) getenv(name string) string {
 }
 
 // environment returns the variables of the command, as far as they do not concern the proxy.
-func (c *cell) environment() []string {
+func (c *confinement) environment() []string {
 	env := os.Environ()
 	if c == nil || c.user == nil {
 		return env
@@ -148,7 +148,7 @@ func (c *cell) environment() []string {
 }
 
 // child returns cmd as a child with variables, and files in dir.
-func (c *cell) child(cmd *exec.Cmd, dir string, t confine.Trust, env []string) child {
+func (c *confinement) child(cmd *exec.Cmd, dir string, t confine.Trust, env []string) child {
 	if c == nil {
 		cmd.Env = env
 		return plainChild(cmd)
@@ -169,7 +169,7 @@ func (c *cell) child(cmd *exec.Cmd, dir string, t confine.Trust, env []string) c
 }
 
 // giveFiles makes the files in dir those of the user that the command runs as.
-func (c *cell) giveFiles(dir string) error {
+func (c *confinement) giveFiles(dir string) error {
 	if c.user == nil {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (c *cell) giveFiles(dir string) error {
 }
 
 // serve answers the command's DNS queries until stop is called, which returns when that has ended.
-func (c *cell) serve() (stop func()) {
+func (c *confinement) serve() (stop func()) {
 	if c == nil {
 		return func() {}
 	}
@@ -203,7 +203,7 @@ func (c *cell) serve() (stop func()) {
 }
 
 // close ends what confines the command.
-func (c *cell) close() {
+func (c *confinement) close() {
 	if c != nil {
 		c.Close()
 	}

@@ -99,11 +99,11 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 		return err
 	}
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	cell, err := f.confine.newCell(confined, child)
+	inside, err := f.confine.newConfinement(confined, child)
 	if err != nil {
 		return err
 	}
-	defer cell.close()
+	defer inside.close()
 	dir, err := f.prepare(&cfg)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	defer logFile.Close()
 	var tally counter
 	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
-	h, err := daemon.New(cfg, cell.resources(dir, log), log, &tally) // no store: nothing would read it again
+	h, err := daemon.New(cfg, inside.resources(dir, log), log, &tally) // no store: nothing would read it again
 	if err != nil {
 		os.RemoveAll(dir) // it is empty, and the next run makes its own
 		return err
@@ -132,7 +132,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	go func() { served <- h.Run(ctx, forceStop) }()
 
 	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h.Pacer)
-	end, err := runWithProxy(h, dir, child, cell, caught, wipe)
+	end, err := runWithProxy(h, dir, child, inside, caught, wipe)
 	unwatch()
 	stop()
 	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
@@ -148,24 +148,24 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	return nil
 }
 
-// runWithProxy runs cmd in cell, with an environment that leads it through h. runChild calls
+// runWithProxy runs cmd inside a confinement, with an environment that leads it through h. runChild calls
 // interrupted.
-func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, cell *cell, caught <-chan os.Signal, interrupted func()) (childResult, error) {
-	real, seen, err := cell.filesDir(dir)
+func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func()) (childResult, error) {
+	real, seen, err := inside.filesDir(dir)
 	if err != nil {
 		return childResult{}, err
 	}
 	defer filesIn(real).remove()
-	trust, err := writeRunFiles(real, seen, h.Addr(), h.CAPEM(), cell.getenv)
+	trust, err := writeRunFiles(real, seen, h.Addr(), h.CAPEM(), inside.getenv)
 	if err == nil {
 		err = writeDescription(filesIn(real).description, dir, h)
 	}
 	if err != nil {
 		return childResult{}, err
 	}
-	defer cell.serve()()
-	env := childEnv(cell.environment(), h.Addr(), filesIn(seen))
-	return runChild(cell.child(cmd, real, trust, env), caught, interrupted)
+	defer inside.serve()()
+	env := childEnv(inside.environment(), h.Addr(), filesIn(seen))
+	return runChild(inside.child(cmd, real, trust, env), caught, interrupted)
 }
 
 // waitForDaemon waits until the daemon has finished its last requests. A termination signal makes
