@@ -87,10 +87,10 @@ var checks = []check{
 	{"HTTP", single(checkHTTP)},
 	{"HTTPS", single(checkHTTPS)},
 	{"site", checkSite},
+	{"confinement", single(checkConfinement)},
 	{"variables", checkVariables},
 	{"clients", checkUncovered},
 	{"trust", checkTrust},
-	{"confinement", single(checkConfinement)},
 }
 
 // one makes a check function of one that has a single result.
