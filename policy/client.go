@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 )
 
@@ -20,6 +21,7 @@ type Client struct {
 	ProductToken string         // takes precedence over Options.ProductToken; "": that, or the User-Agent
 	Pace         pace.Rate      // its rate at each host; a zero field: as for other clients
 	AssetBurst   int            // how many parts of a page it may request at once; zero: they are paced as pages
+	Purposes     usage.Set      // takes precedence over that of Options.Usage; empty: that
 	PerDay       int            // requests in a day; zero: no limit
 }
 

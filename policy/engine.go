@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
@@ -33,6 +34,7 @@ type Options struct {
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
 	Pace          pace.Limits    // of every host; the Engine sets Key, CrawlDelay, Client, AssetBurst and Unshared for each request
+	Usage         usage.Policy   // for what purposes clients fetch, and whether a site that disallows that refuses
 	PerDomain     bool           // the hosts of one registered domain share a pace; false: each has its own
 }
 
@@ -138,10 +140,15 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		return d
 	case c.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride
+		e.applyPreferences(&d, &c, robots.Group{}, "")
 		return d
 	}
 	g := e.applyRobots(ctx, &r, &c, &d)
-	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
+	switch {
+	case d.Verdict != Allow:
+		return d
+	case d.Ruling.Outcome != cache.Rules:
+		e.applyPreferences(&d, &c, g, "")
 		return d
 	}
 	j := matchForms(g, &r, e.literal(&c, e.dialect(c.client)))
@@ -160,7 +167,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		d.Verdict = Refuse
 	}
 	if !j.GaveUp {
-		d.Usage = g.ContentUsage(j.path)
+		e.applyPreferences(&d, &c, g, j.path)
 	}
 	return d
 }
@@ -200,6 +207,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 		v := g.Match("/")
 		d.Verdict, d.Rule, d.Line = Refuse, v.Rule, v.Line
 	}
+	e.applyPreferences(&d, &c, g, "/")
 	return d
 }
 
@@ -307,7 +315,7 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 	}
 	g := d.Ruling.File.For(c.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
-	d.Asked, d.Signals = g.CrawlDelay(), g.ContentSignals()
+	d.Asked, d.Signals, d.Licenses = g.CrawlDelay(), g.ContentSignals(), joinLicenses(d.Ruling.File.Licenses())
 	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
 	setCrawlDelay(&d.Pace, given)
 	if !ok {

@@ -203,15 +203,15 @@ func TestPreferencesDecideNothing(t *testing.T) {
 		{"/free/page", "train-ai=y", policy.Allow},
 		{"/private/x", "train-ai=n", policy.Refuse},
 	} {
-		if d := e.Decide(t.Context(), ask("FooBot", c.path)); d.Verdict != c.verdict || d.Signals != signals || d.Usage != c.usage {
-			t.Errorf("%s: %v, %v, %q", c.path, d.Verdict, d.Signals, d.Usage)
+		if d := e.Decide(t.Context(), ask("FooBot", c.path)); d.Verdict != c.verdict || d.Signals != signals || d.ContentUsage != c.usage {
+			t.Errorf("%s: %v, %v, %q", c.path, d.Verdict, d.Signals, d.ContentUsage)
 		}
 	}
-	if d := e.DecideTunnel(t.Context(), ask("FooBot", "")); d.Verdict != policy.Allow || d.Signals != signals || d.Usage != "" {
-		t.Errorf("a tunnel: %v, %v, %q", d.Verdict, d.Signals, d.Usage)
+	if d := e.DecideTunnel(t.Context(), ask("FooBot", "")); d.Verdict != policy.Allow || d.Signals != signals || d.ContentUsage != "train-ai=n" {
+		t.Errorf("a tunnel: %v, %v, %q", d.Verdict, d.Signals, d.ContentUsage)
 	}
-	if d := engine(t, file(rules), policy.Options{}).Decide(t.Context(), ask("FooBot", "/page")); d.Signals != (robots.Signals{}) || d.Usage != "" {
-		t.Errorf("made up: %v, %q", d.Signals, d.Usage)
+	if d := engine(t, file(rules), policy.Options{}).Decide(t.Context(), ask("FooBot", "/page")); d.Signals != (robots.Signals{}) || d.ContentUsage != "" {
+		t.Errorf("made up: %v, %q", d.Signals, d.ContentUsage)
 	}
 }
 
@@ -350,8 +350,8 @@ func TestReleasedDecisionHoldsNoFile(t *testing.T) {
 	if d.Ruling.File != nil || len(d.Ruling.Result.Body) > 0 || d.Ruling.Result.URL != before.Ruling.Result.URL {
 		t.Errorf("released: %+v", d.Ruling)
 	}
-	if d.Rule != "/private/open" || d.Group != "foobot" || d.Usage != "train-ai=n" || !d.Ruling.Fetched().Equal(before.Ruling.Fetched()) {
-		t.Errorf("released: rule %q, group %q, usage %q, fetched %v", d.Rule, d.Group, d.Usage, d.Ruling.Fetched())
+	if d.Rule != "/private/open" || d.Group != "foobot" || d.ContentUsage != "train-ai=n" || !d.Ruling.Fetched().Equal(before.Ruling.Fetched()) {
+		t.Errorf("released: rule %q, group %q, usage %q, fetched %v", d.Rule, d.Group, d.ContentUsage, d.Ruling.Fetched())
 	}
 	if d.Ruling.FullResult() != before.Ruling.Result {
 		t.Error("the whole answer is not to be had though it is still there")

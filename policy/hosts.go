@@ -24,12 +24,13 @@ const (
 
 // A Host is an entry with settings for the hosts that match a pattern.
 type Host struct {
-	Match    string      // a pattern: exact, *.suffix, or *
-	Robots   Treatment   // zero: Enforce
-	Reason   string      // who permitted it, or why it is denied, in one line of printable text; required with Ignore and Deny
-	Until    time.Time   // when the entry expires; zero: never
-	Readings Readings    // the forms in which paths are matched; zero: Options.Readings
-	Pace     pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace
+	Match       string      // a pattern: exact, *.suffix, or *
+	Robots      Treatment   // zero: Enforce
+	Reason      string      // who permitted it, or why it is denied, in one line of printable text; required with Ignore, Deny and IgnoreUsage
+	Until       time.Time   // when the entry expires; zero: never
+	IgnoreUsage bool        // usage preferences are only recorded
+	Readings    Readings    // the forms in which paths are matched; zero: Options.Readings
+	Pace        pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace
 }
 
 func (h *Host) check() error {
@@ -38,7 +39,7 @@ func (h *Host) check() error {
 		return fmt.Errorf("the entry for %s has an unknown treatment of robots.txt", h.Match)
 	case h.Readings > LiteralReadings:
 		return fmt.Errorf("the entry for %s has unknown readings", h.Match)
-	case h.Robots != Enforce && h.Reason == "":
+	case (h.Robots != Enforce || h.IgnoreUsage) && h.Reason == "":
 		return fmt.Errorf("the entry for %s has no reason", h.Match)
 	case strings.ContainsFunc(h.Reason, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("the reason in the entry for %s is not one line of text", h.Match)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
@@ -50,6 +51,7 @@ const (
 	ReasonRule        Reason = "rule"        // a rule of robots.txt decided
 	ReasonNoRule      Reason = "no-rule"     // robots.txt has no rule that matches
 	ReasonNoFile      Reason = "no-file"     // the origin has no robots.txt
+	ReasonUsage       Reason = "usage"       // the site does not permit the use for which the client fetches
 	ReasonRobotsTxt   Reason = "robots-txt"  // /robots.txt itself, always allowed (RFC 9309 2.2.2)
 	ReasonUnreachable Reason = "unreachable" // the origin was reached and gave no usable robots.txt
 	ReasonOrigin      Reason = "origin"      // no connection to the origin: refused, DNS, TLS
@@ -95,6 +97,7 @@ func (o Outcome) String() string {
 // refusals has the Outcome of a refusal for each Reason. A Reason that is not in it, known or not, is Failed.
 var refusals = map[Reason]Outcome{
 	ReasonRule:       Disallowed,
+	ReasonUsage:      Disallowed,
 	ReasonCrawlDelay: Disallowed,
 	ReasonDenied:     Disallowed,
 	ReasonIdentity:   Disallowed,
@@ -138,29 +141,37 @@ type Request struct {
 
 // A Decision is the result for one Request. The zero Decision refuses.
 type Decision struct {
-	Verdict     Verdict
-	Reason      Reason
-	Entry       string         // the pattern of the entry of Options.Hosts that applies to the host; "" for none
-	EntryReason string         // the reason in that entry
-	Rule        string         // the pattern of the rule that decided, as written; "" for none
-	Line        int            // the line of the rule in the file, from 1
-	Form        Form           // the form of the path that decided; zero: as it was sent, or none decided
-	Read        string         // path and query in that form; "": as they were sent
-	Group       string         // the group that applies: "foobot", "*"; "" for none
-	Token       string         // the product token by which the group was chosen; "" for none
-	Dialect     string         // the name of the dialect that robots.txt was read in; "" if it was not read
-	Asked       time.Duration  // the Crawl-delay in the group
-	Signals     robots.Signals // the usage preferences in the group, which decide nothing
-	Usage       string         // the Content-Usage for this path, as written, which decides nothing; "" for none
-	Pace        pace.Limits    // how fast requests may go; its CrawlDelay is the one that is enforced
-	Ruling      cache.Ruling   // the robots.txt that the decision is based on
-	Err         error          // what went wrong; nil for nothing
+	Verdict      Verdict
+	Reason       Reason
+	Entry        string            // the pattern of the entry of Options.Hosts that applies to the host; "" for none
+	EntryReason  string            // the reason in that entry
+	Rule         string            // the pattern of the rule that decided, as written; "" for none
+	Line         int               // the line of the rule in the file, from 1
+	Form         Form              // the form of the path that decided; zero: as it was sent, or none decided
+	Read         string            // path and query in that form; "": as they were sent
+	Group        string            // the group that applies: "foobot", "*"; "" for none
+	Token        string            // the product token by which the group was chosen; "" for none
+	Dialect      string            // the name of the dialect that robots.txt was read in; "" if it was not read
+	Asked        time.Duration     // the Crawl-delay in the group
+	Signals      robots.Signals    // the Content-Signal lines of the group, combined
+	ContentUsage string            // the Content-Usage lines for this path, as written; "" for none
+	Licenses     string            // the License lines of robots.txt, as written; "" for none
+	Usage        usage.Policy      // for what purposes the content is fetched
+	Statements   []usage.Statement // what the site states about them, at most one statement that decides for each category
+	Pace         pace.Limits       // how fast requests may go; its CrawlDelay is the one that is enforced
+	Ruling       cache.Ruling      // the robots.txt that the decision is based on
+	Err          error             // what went wrong; nil for nothing
 }
 
 // Release drops the rules of the robots.txt that d is based on, and keeps what identifies the file. Call
 // it on a Decision that is kept for long: else files that the cache has dropped stay in memory.
 func (d *Decision) Release() {
 	if d.Ruling.Shrink() {
-		d.Rule, d.Group, d.Usage = strings.Clone(d.Rule), strings.Clone(d.Group), strings.Clone(d.Usage) // parts of the file
+		for _, part := range []*string{&d.Rule, &d.Group, &d.ContentUsage, &d.Licenses} { // of the file
+			*part = strings.Clone(*part)
+		}
+		for i := range d.Statements {
+			d.Statements[i].Text = strings.Clone(d.Statements[i].Text)
+		}
 	}
 }

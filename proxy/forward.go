@@ -99,6 +99,11 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		return nil, s.mute(err)
 	}
 	s.record.Preferences = audit.PreferencesOf(resp.Header)
+	if s.rules.Engine.JudgeResponse(s.record.Request, &s.record.Decision, resp.StatusCode, resp.Header) && !s.rules.Monitor {
+		resp.Body.Close() // the rest is not downloaded
+		s.record.Withheld = true
+		return nil, s.mute(errRefused)
+	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		s.response.muted, s.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil

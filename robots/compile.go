@@ -347,6 +347,9 @@ func (c *compiler) addExtensions(keys []nameKey) {
 	c.file.ext = e
 	if len(c.ext.signals) > 0 {
 		e.signals = c.nameSignals(keys)
+		for _, s := range c.ext.signals {
+			e.signalLines = append(e.signalLines, setLine{s.UsageLine, int32(c.setOf[s.block])})
+		}
 	}
 	if len(c.ext.usages) > 0 {
 		c.addUsages(e)
@@ -366,8 +369,8 @@ func (c *compiler) addUsages(e *extensions) {
 		pattern := rest[:len(u.pattern)]
 		rest = rest[len(u.pattern):]
 		s.blocks = u.block + 1
-		s.addRule(pattern, u.line, false)
-		e.usages = append(e.usages, usage{u.line, s.normalisePattern(pattern), u.expression, uint32(c.setOf[u.block])})
+		s.addRule(pattern, u.Number, false)
+		e.usages = append(e.usages, usage{setLine{u.UsageLine, int32(c.setOf[u.block])}, s.normalisePattern(pattern)})
 	}
 	s.blocks = c.blocks
 	e.usageRules = compile(s)

@@ -82,7 +82,7 @@ func ExampleFile_Sitemaps() {
 	file := robots.Parse([]byte("Sitemap: https://foo.example/sitemap.xml\nUser-agent: *\nContent-Signal: search=yes, ai-train=no\n"+
 		"Content-Usage: /blog/ train-ai=n\nAllow: /\n"), robots.Standard())
 	group := file.For("FooBot")
-	fmt.Println(file.Sitemaps(), group.ContentSignals().AITrain, group.ContentUsage("/blog/1"))
+	fmt.Println(file.Sitemaps(), group.ContentSignals().AITrain, group.ContentUsage("/blog/1")[0].Text)
 	// Output:
 	// [https://foo.example/sitemap.xml] no train-ai=n
 }

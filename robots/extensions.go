@@ -76,12 +76,20 @@ type extensionLines struct {
 
 type blockSignals struct {
 	block int
+	UsageLine
 	Signals
 }
 
 type blockUsage struct {
-	block, line         int
-	pattern, expression string
+	block   int
+	pattern string
+	UsageLine
+}
+
+// A UsageLine is a line of a robots.txt that states usage preferences.
+type UsageLine struct {
+	Number int    // from 1
+	Text   string // the preferences as written: the value of the line, without the path pattern
 }
 
 // accept reports whether a value stays within the limits, and counts it.
@@ -102,17 +110,17 @@ func (e *extensionLines) addLink(links *[]string, value string) {
 }
 
 // addSignals parses "search=yes, ai-train=no"; it ignores unknown signals.
-func (e *extensionLines) addSignals(value string, block int) {
+func (e *extensionLines) addSignals(value string, line, block int) {
 	if !e.accept(value) {
 		return
 	}
-	signals, _ := parseSignals(value)
-	e.signals = append(e.signals, blockSignals{block, signals})
+	signals, _ := ParseSignals(value)
+	e.signals = append(e.signals, blockSignals{block, UsageLine{line, value}, signals})
 }
 
-// parseSignals parses the value of a Content-Signal line. whole reports whether it knows all of
-// it.
-func parseSignals(value string) (signals Signals, whole bool) {
+// ParseSignals parses the value of a Content-Signal line or header, "search=yes, ai-train=no". It
+// ignores what it does not know; whole reports that it knows all of the value.
+func ParseSignals(value string) (signals Signals, whole bool) {
 	whole = true
 	for part := range strings.SplitSeq(strings.ToLower(value), ",") {
 		key, said, _ := strings.Cut(part, "=")
@@ -129,18 +137,19 @@ func parseSignals(value string) (signals Signals, whole bool) {
 	return signals, whole
 }
 
-// addUsage parses "train-ai=n", which applies to every path, or "/pattern train-ai=n".
+// addUsage parses "train-ai=n", which applies to every path, or "/pattern train-ai=n". A value that does
+// not begin with "/" has no pattern (draft-ietf-aipref-attach, Processing Content-Usage Rules).
 func (e *extensionLines) addUsage(value string, line, block int) {
 	if !e.accept(value) {
 		return
 	}
-	u := blockUsage{block, line, "/", value}
-	if value[0] == '/' || value[0] == '*' {
+	u := blockUsage{block, "/", UsageLine{line, value}}
+	if value[0] == '/' {
 		end := strings.IndexAny(value, " \t")
 		if end < 0 {
 			return // no preference
 		}
-		u.pattern, u.expression = value[:end], trimSpace(value[end:])
+		u.pattern, u.Text = value[:end], trimSpace(value[end:])
 	}
 	e.usages = append(e.usages, u)
 }

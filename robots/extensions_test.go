@@ -62,31 +62,62 @@ func TestContentSignals(t *testing.T) {
 	}
 }
 
+// texts joins the texts of lines.
+func texts(lines []robots.UsageLine) string {
+	var all []string
+	for _, l := range lines {
+		all = append(all, l.Text)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestContentSignalLines(t *testing.T) {
+	const text = "user-agent: a\ncontent-signal: ai-train=yes\nuser-agent: b\nContent-Signal:  ai-train=no # but\ndisallow: /\n\n" +
+		"user-agent: c\ncontent-signal: search=no\nallow: /\n\nuser-agent: A\ncontent-signal: what=ever\n"
+	f := robots.Parse([]byte(text), robots.Standard())
+	for agent, want := range map[string][]robots.UsageLine{
+		"a": {{Number: 2, Text: "ai-train=yes"}, {Number: 4, Text: "ai-train=no"}, {Number: 12, Text: "what=ever"}},
+		"b": {{Number: 2, Text: "ai-train=yes"}, {Number: 4, Text: "ai-train=no"}},
+		"c": {{Number: 8, Text: "search=no"}},
+		"d": nil,
+	} {
+		if got := f.For(agent).ContentSignalLines(); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", agent, got, want)
+		}
+	}
+	if (robots.Group{}).ContentSignalLines() != nil {
+		t.Error("the zero Group has signals")
+	}
+}
+
 func TestContentUsage(t *testing.T) {
 	const text = "user-agent: *\ncontent-usage: train-ai=n\ncontent-usage: /ok/ train-ai=y, search=y\n" +
-		"content-usage: /ok/*.gif$ train-ai=n\ncontent-usage: /nothing\nallow: /\n\nuser-agent: b\ndisallow: /x\n"
+		"content-usage: /ok/*.gif$ train-ai=n\ncontent-usage: /nothing\nallow: /\n\nuser-agent: b\ndisallow: /x\n\nuser-agent: c\ncontent-usage: *.pdf train-ai=n\n"
 	for _, c := range []struct{ agent, path, want string }{
 		{"a", "/", "train-ai=n"},
 		{"a", "/ok/page", "train-ai=y, search=y"},
 		{"a", "/o%6b/page", "train-ai=y, search=y"},
 		{"a", "/ok/a.gif", "train-ai=n"},
 		{"a", "/nothing", "train-ai=n"},
+		{"c", "/a.pdf", "*.pdf train-ai=n"}, // a path begins with "/" (draft-ietf-aipref-attach, Processing Content-Usage Rules)
 		{"b", "/", ""},
 	} {
-		if got := robots.Parse([]byte(text), robots.Standard()).For(c.agent).ContentUsage(c.path); got != c.want {
-			t.Errorf("%s for %s: got %q, want %q", c.path, c.agent, got, c.want)
+		if got := robots.Parse([]byte(text), robots.Standard()).For(c.agent).ContentUsage(c.path); texts(got) != c.want {
+			t.Errorf("%s for %s: got %v, want %q", c.path, c.agent, got, c.want)
 		}
 	}
 	const twice = "user-agent: a\ncontent-usage: / train-ai=n\ncontent-usage: search=y\ndisallow: /x\n\n" +
 		"user-agent: b\ncontent-usage: / train-ai=y\ndisallow: /\n\nuser-agent: A\ncontent-usage: / c=d\ncontent-usage: /%61 e=f\ncontent-usage: /a g=h\n"
 	group := robots.Parse([]byte(twice), robots.Standard()).For("a")
-	if got, want := group.ContentUsage("/b"), "train-ai=n, search=y, c=d"; got != want {
-		t.Errorf("of one pattern: got %q, want %q", got, want)
+	want := []robots.UsageLine{{Number: 2, Text: "train-ai=n"}, {Number: 3, Text: "search=y"}, {Number: 11, Text: "c=d"}}
+	if got := group.ContentUsage("/b"); !slices.Equal(got, want) {
+		t.Errorf("of one pattern: got %v, want %v", got, want)
 	}
-	if got, want := group.ContentUsage("/a"), "e=f, g=h"; got != want {
-		t.Errorf("of one pattern, written in two ways: got %q, want %q", got, want)
+	want = []robots.UsageLine{{Number: 12, Text: "e=f"}, {Number: 13, Text: "g=h"}}
+	if got := group.ContentUsage("/a"); !slices.Equal(got, want) {
+		t.Errorf("of one pattern, written in two ways: got %v, want %v", got, want)
 	}
-	if (robots.Group{}).ContentUsage("/") != "" {
+	if (robots.Group{}).ContentUsage("/") != nil {
 		t.Error("the zero Group has preferences")
 	}
 }

@@ -121,11 +121,11 @@ func (l *linter) checkLine(number int, line string) {
 	case fieldCrawlDelay:
 		l.checkDelay(number, value)
 	case fieldContentSignal:
-		if _, whole := parseSignals(value); !whole {
+		if _, whole := ParseSignals(value); !whole {
 			l.remark(number, NotRead, "%q is not a list of search, ai-input and ai-train, each with =yes or =no", clip(value))
 		}
 	case fieldContentUsage:
-		if value != "" && (value[0] == '/' || value[0] == '*') && !strings.ContainsAny(value, " \t") {
+		if value != "" && value[0] == '/' && !strings.ContainsAny(value, " \t") {
 			l.remark(number, NotRead, "%q has a path but no preference", clip(value))
 		}
 	default:

@@ -202,7 +202,7 @@ func (s *parsed) addLine(f field, value string, line int) {
 		s.ext.addLink(&s.ext.licenses, value)
 	case len(s.agentRuns) == 0: // no group yet: the line applies to nobody (RFC 9309 2.2.1)
 	case f == fieldContentSignal:
-		s.ext.addSignals(value, s.blocks-1)
+		s.ext.addSignals(value, line, s.blocks-1)
 	case f == fieldContentUsage:
 		s.ext.addUsage(value, line, s.blocks-1)
 	case f == fieldCrawlDelay:

@@ -73,23 +73,29 @@ type ruleSet struct {
 // extensions are what a File keeps of its extension lines.
 type extensions struct {
 	sitemaps, licenses []string
-	signals            []Signals // of each name in File.names; nil: none
+	signals            []Signals // of each name in File.names, its lines combined; nil: none
+	signalLines        []setLine // the Content-Signal lines, in their order
 	usageRules         *File     // a File with the same names whose rules are the patterns of Content-Usage; nil: none
 	usages             []usage   // in the order of their lines
 }
 
+// A setLine is a line of the blocks that make a rule set.
+type setLine struct {
+	UsageLine
+	set int32 // index in File.ruleSets; -1: the block names nobody
+}
+
 // A usage is a Content-Usage line of a File.
 type usage struct {
-	line             int
-	form, expression string // its normalised pattern, and its preference
-	set              uint32 // in File.ruleSets: that of its block
+	setLine
+	form string // its normalised pattern
 }
 
 func (e *extensions) size() int {
 	if e == nil {
 		return 0
 	}
-	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{}))
+	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{})) + len(e.signalLines)*int(unsafe.Sizeof(setLine{}))
 	if e.usageRules != nil {
 		n += e.usageRules.Size() - e.usageRules.namesSize() // the names are those of the file
 	}
@@ -372,7 +378,7 @@ func (g Group) CrawlDelay() time.Duration {
 	return g.file.names[g.name].delay
 }
 
-// ContentSignals returns the signals of the group's Content-Signal lines.
+// ContentSignals returns the signals of the group's Content-Signal lines, combined.
 func (g Group) ContentSignals() Signals {
 	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.signals == nil {
 		return Signals{}
@@ -380,28 +386,47 @@ func (g Group) ContentSignals() Signals {
 	return g.file.ext.signals[g.name]
 }
 
-// ContentUsage returns the preferences that the group states for a path, such as "train-ai=n",
-// as written: those of the Content-Usage line with the longest matching pattern
-// (draft-ietf-aipref-attach); "" if there are none. Lines with the same pattern are joined by
-// commas. ContentUsage does not check whether the path is allowed.
-func (g Group) ContentUsage(pathAndQuery string) string {
+// ContentSignalLines returns the group's Content-Signal lines, in their order.
+func (g Group) ContentSignalLines() []UsageLine {
+	if g.ContentSignals() == (Signals{}) {
+		return nil
+	}
+	var lines []UsageLine
+	for _, l := range g.file.ext.signalLines {
+		if g.hasSet(l.set) {
+			lines = append(lines, l.UsageLine)
+		}
+	}
+	return lines
+}
+
+// ContentUsage returns the Content-Usage lines that apply to a path: those with the longest matching
+// pattern, in their order (draft-ietf-aipref-attach, Content-Usage Rule Semantics). Each is a statement
+// of its own. ContentUsage does not check whether the path is allowed.
+func (g Group) ContentUsage(pathAndQuery string) []UsageLine {
 	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.usageRules == nil {
-		return ""
+		return nil
 	}
 	e := g.file.ext
 	u := e.usageRules.group(g.name, g.token)
-	line := u.Match(pathAndQuery).Line
-	at, found := slices.BinarySearchFunc(e.usages, line, func(u usage, line int) int { return cmp.Compare(u.line, line) })
+	number := u.Match(pathAndQuery).Line
+	at, found := slices.BinarySearchFunc(e.usages, number, func(u usage, number int) int { return cmp.Compare(u.Number, number) })
 	if !found {
-		return ""
+		return nil
 	}
-	var said []string
+	var lines []UsageLine
 	for _, other := range e.usages {
-		if other.form == e.usages[at].form && slices.Contains(u.setRefs(), other.set) {
-			said = append(said, other.expression)
+		if other.form == e.usages[at].form && u.hasSet(other.set) {
+			lines = append(lines, other.UsageLine)
 		}
 	}
-	return strings.Join(said, ", ")
+	return lines
+}
+
+// hasSet reports whether a rule set is one of the group's.
+func (g Group) hasSet(set int32) bool {
+	_, found := slices.BinarySearchFunc(g.setRefs(), set, func(ref uint32, set int32) int { return cmp.Compare(int32(ref), set) })
+	return found
 }
 
 // DisallowsAll reports whether no path at all is allowed: a Disallow matches every path, and no

@@ -16,6 +16,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -33,18 +34,29 @@ func greedy(s string) *Record {
 			PathQuery: "/?" + s, UserAgent: s,
 		},
 		Decision: policy.Decision{
-			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, Usage: s,
+			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s,
 			Form: policy.Form(math.MaxUint8), Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
+			Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.AIInput, usage.Search, usage.TDM)}, Statements: forbidding(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
-		Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
+		Withheld: true, Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
 	w := Preference{s[:min(len(s), maxPreference)], len(s)}
-	r.Preferences = Preferences{w, w, w, w, w}
+	r.Preferences = Preferences{w, w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
 	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
 	return r
+}
+
+// forbidding returns a statement that forbids each purpose.
+func forbidding(text string) (all []usage.Statement) {
+	for c := range 4 {
+		u := usage.Statement{Source: "header X-Robots-Tag", Field: "X-Robots-Tag", Text: text, Line: math.MaxInt}
+		u.Says[c] = usage.Disallowed
+		all = append(all, u)
+	}
+	return all
 }
 
 // strangers is what a client or an origin might send to make records long.

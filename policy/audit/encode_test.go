@@ -11,6 +11,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -150,9 +151,11 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r := refused()
 	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
-	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
+	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.BackOff, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, time.Second, true, true, true
-	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}}
+	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}}
+	r.Withheld, r.Decision.Licenses = true, "https://site.test/license.xml"
+	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")
 	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})

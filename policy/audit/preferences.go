@@ -9,14 +9,14 @@ import (
 // maxPreference bounds the text of a Preference, in bytes, to what a line may have of it.
 const maxPreference = trail.MaxText
 
-// Preferences are an origin's usage preferences, as the header of a response states them. They
-// are recorded, not enforced.
+// Preferences are an origin's usage preferences, as the header of a response states them.
 type Preferences struct {
 	RobotsTag      Preference // X-Robots-Tag, for example noindex or nosnippet
 	ContentSignal  Preference // Content-Signal (contentsignals.org)
 	ContentUsage   Preference // Content-Usage (draft-ietf-aipref-attach)
 	TDMReservation Preference // TDM-Reservation (TDM Reservation Protocol 7.1)
 	TDMPolicy      Preference // TDM-Policy (likewise): URL of the terms
+	CrawlerPrice   Preference // crawler-price: what the content costs (Cloudflare, pay per crawl), which the proxy never pays
 }
 
 // A Preference is the value of one header field, with its lines joined by commas. The zero
@@ -34,6 +34,7 @@ func PreferencesOf(h http.Header) Preferences {
 		ContentUsage:   preference(h["Content-Usage"]),
 		TDMReservation: preference(h["Tdm-Reservation"]),
 		TDMPolicy:      preference(h["Tdm-Policy"]),
+		CrawlerPrice:   preference(h["Crawler-Price"]),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func TestLineHasThePreferences(t *testing.T) {
 	r := allowed()
 	r.Decision.Signals = robots.Signals{Search: robots.Yes, AITrain: robots.No}
-	r.Decision.Usage = "train-ai=n"
+	r.Decision.ContentUsage = "train-ai=n"
 	h := make(http.Header)
 	for _, line := range [][2]string{
 		{"x-robots-tag", "noindex"}, {"X-ROBOTS-TAG", `foobot: "none"`}, {"Content-Signal", "ai-train=no"},
@@ -64,8 +64,8 @@ func TestPreferencesCannotForgeALine(t *testing.T) {
 	r := allowed()
 	const hostile = "no\"index\\\",\"status\":1}\t\x1b[2J\u202e\u009bé\xff"
 	w := Preference{hostile, len(hostile)}
-	r.Preferences = Preferences{w, w, w, w, w}
-	r.Decision.Usage = hostile
+	r.Preferences = Preferences{w, w, w, w, w, w}
+	r.Decision.ContentUsage = hostile
 	b := []byte(encoded(r, Options{}) + "}")
 	for _, c := range string(b[:len(b)-1]) {
 		if c < ' ' || c == 0x9b || c == 0x202e {

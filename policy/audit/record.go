@@ -40,6 +40,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/usage"
 )
 
 // A Record describes one request.
@@ -58,6 +59,7 @@ type Record struct {
 	Slowed      time.Duration   // interval between requests that delayed the request, since the host responds slowly; zero: none did
 	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
 	Cached      bool            // the request for robots.txt was answered from the cache
+	Withheld    bool            // the origin was requested, and its response not passed on: a usage preference in it forbids the use
 	Preferences Preferences     // of the origin, in the response header
 	Status      int             // status of the response; 0: no response was possible
 	Bytes       int64           // bytes of the body, or of both directions of a tunnel
@@ -147,7 +149,9 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendOptional(b, `,"group":"`, d.Group, limit)
 	b = appendRobots(b, d, limit)
 	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
-	b = appendOptional(b, `,"robots_content_usage":"`, d.Usage, limit)
+	b = appendOptional(b, `,"robots_content_usage":"`, d.ContentUsage, limit)
+	b = appendOptional(b, `,"license":"`, d.Licenses, limit)
+	b = appendUsage(b, d, limit)
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
 		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
@@ -157,11 +161,13 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
 	b = appendTrue(b, `,"cached":`, r.Cached)
 	b = appendTrue(b, `,"store_away":`, r.StoreAway)
+	b = appendTrue(b, `,"withheld":`, r.Withheld)
 	b = r.Preferences.RobotsTag.append(b, `,"x_robots_tag":"`, limit)
 	b = r.Preferences.ContentSignal.append(b, `,"content_signal":"`, limit)
 	b = r.Preferences.ContentUsage.append(b, `,"content_usage":"`, limit)
 	b = r.Preferences.TDMReservation.append(b, `,"tdm_reservation":"`, limit)
 	b = r.Preferences.TDMPolicy.append(b, `,"tdm_policy":"`, limit)
+	b = r.Preferences.CrawlerPrice.append(b, `,"crawler_price":"`, limit)
 	b = appendNumber(b, `,"status":`, r.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)
@@ -185,6 +191,33 @@ func appendRobots(b []byte, d *policy.Decision, limit int) []byte {
 	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256, limit)
 	b = appendOptional(b, `,"dialect":"`, d.Dialect, limit)
 	return appendTrue(b, `,"robots_stale":`, d.Ruling.Stale)
+}
+
+// appendUsage appends what the site states about the purposes of the client, and which statement
+// decided.
+func appendUsage(b []byte, d *policy.Decision, limit int) []byte {
+	if d.Usage.Purposes == 0 {
+		return b
+	}
+	b = append(b, `,"usage":{`...)
+	var source string
+	for c := range d.Usage.Purposes.All {
+		said, by := usage.Decide(c, d.Statements)
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(append(append(append(append(b, '"'), c.String()...), `":{"outcome":"`...), said.String()...), '"')
+		if by != nil {
+			b = appendOptional(b, `,"statement":"`, by.String(), limit)
+			b = appendOptional(b, `,"source":"`, by.Source, limit)
+			b = appendNumber(b, `,"line":`, by.Line)
+			if said == usage.Disallowed {
+				source = cmp.Or(source, by.Source)
+			}
+		}
+		b = append(b, '}')
+	}
+	return appendOptional(append(b, '}'), `,"usage_source":"`, source, limit)
 }
 
 // appendURL appends the URL of the request, and returns its length in the line. For a request

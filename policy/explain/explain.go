@@ -24,26 +24,29 @@ import (
 // An Explanation is why a request was decided as it was. Its strings are as clients and
 // sites sent them; Sentence, Decided and Rested make them printable.
 type Explanation struct {
-	Reason      policy.Reason `json:"reason,omitempty"`
-	Entry       string        `json:"entry,omitempty"`
-	EntryReason string        `json:"entry_reason,omitempty"`
-	Rule        string        `json:"rule,omitempty"`
-	Line        int           `json:"line,omitempty"`
-	Form        string        `json:"reading,omitempty"` // a policy.Form
-	Path        string        `json:"read_as,omitempty"` // the path and query in that form; no record has it
-	Group       string        `json:"group,omitempty"`
-	Agent       string        `json:"agent,omitempty"`
-	Dialect     string        `json:"dialect,omitempty"`
-	RobotsURL   string        `json:"robots_url,omitempty"`
-	Fetched     time.Time     `json:"robots_fetched,omitzero"`
-	RobotsAgent string        `json:"robots_agent,omitempty"`
-	SHA256      string        `json:"robots_sha256,omitempty"`
-	Stale       bool          `json:"robots_stale,omitempty"` // an older robots.txt was used, because the fetch failed
-	CrawlDelay  float64       `json:"crawl_delay_s,omitempty"`
-	CrawlAsked  float64       `json:"crawl_delay_asked_s,omitempty"`
-	BackOff     float64       `json:"back_off_s,omitempty"`
-	Slowed      float64       `json:"slowed_s,omitempty"`
-	Error       string        `json:"error,omitempty"` // what went wrong, for the operator alone
+	Reason      policy.Reason          `json:"reason,omitempty"`
+	Entry       string                 `json:"entry,omitempty"`
+	EntryReason string                 `json:"entry_reason,omitempty"`
+	Rule        string                 `json:"rule,omitempty"`
+	Line        int                    `json:"line,omitempty"`
+	Form        string                 `json:"reading,omitempty"` // a policy.Form
+	Path        string                 `json:"read_as,omitempty"` // the path and query in that form; no record has it
+	Group       string                 `json:"group,omitempty"`
+	Agent       string                 `json:"agent,omitempty"`
+	Dialect     string                 `json:"dialect,omitempty"`
+	RobotsURL   string                 `json:"robots_url,omitempty"`
+	Fetched     time.Time              `json:"robots_fetched,omitzero"`
+	RobotsAgent string                 `json:"robots_agent,omitempty"`
+	SHA256      string                 `json:"robots_sha256,omitempty"`
+	Stale       bool                   `json:"robots_stale,omitempty"` // an older robots.txt was used, because the fetch failed
+	CrawlDelay  float64                `json:"crawl_delay_s,omitempty"`
+	CrawlAsked  float64                `json:"crawl_delay_asked_s,omitempty"`
+	BackOff     float64                `json:"back_off_s,omitempty"`
+	Slowed      float64                `json:"slowed_s,omitempty"`
+	Usage       map[string]trail.Usage `json:"usage,omitempty"`
+	UsageSource string                 `json:"usage_source,omitempty"`
+	License     string                 `json:"license,omitempty"`
+	Error       string                 `json:"error,omitempty"` // what went wrong, for the operator alone
 
 	Allow         bool   `json:"-"`
 	ContentSignal string `json:"-"`
@@ -67,8 +70,9 @@ func Of(d *policy.Decision) Explanation {
 	e := Explanation{
 		Allow: d.Verdict == policy.Allow, Reason: d.Reason, Entry: d.Entry, EntryReason: d.EntryReason,
 		Rule: d.Rule, Line: d.Line, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
-		ContentSignal: d.Signals.String(), ContentUsage: d.Usage,
+		ContentSignal: d.Signals.String(), ContentUsage: d.ContentUsage, License: d.Licenses,
 	}
+	e.Usage, e.UsageSource = usageOf(d)
 	if d.Asked > 0 {
 		e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	}
@@ -114,7 +118,7 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 		Rule: r.Rule, Line: r.Line, Form: r.Reading, Group: r.Group, Agent: r.Agent, Dialect: r.Dialect,
 		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256, Stale: r.RobotsStale,
 		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, BackOff: r.BackOff, Slowed: r.Slowed,
-		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage, Error: r.Error, Fetch: fetched,
+		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage, Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
 	}
 	if fetched == nil {
 		return e
@@ -151,6 +155,10 @@ func (e Explanation) ForClient() Explanation {
 	if e.Reason != policy.ReasonDenied {
 		e.Entry, e.EntryReason = "", ""
 	}
+	if e.Reason != policy.ReasonUsage {
+		e.Usage, e.UsageSource = nil, ""
+	}
+	e.License = ""
 	e.Fetched = e.Fetched.Truncate(time.Second)
 	e.SHA256, e.Stale, e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", false, "", "", "", nil
 	return e
@@ -206,6 +214,8 @@ func (e *Explanation) Sentence() string {
 		if cause := e.Cause(); cause != "" {
 			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched (RFC 9309 2.3.1.4)"
 		}
+	case policy.ReasonUsage:
+		said = e.forbiddenUse()
 	case policy.ReasonIdentity:
 		switch e.Error {
 		case policy.ErrNoToken.Error():
@@ -291,6 +301,7 @@ func (e *Explanation) Decided() []Fact {
 	f.add("reason", humanize.Brief(string(e.Reason)))
 	f.quote("entry", e.Entry)
 	f.add("entry reason", humanize.Prose(e.EntryReason))
+	f = append(f, e.uses()...)
 	f.add("error", humanize.Prose(e.Error))
 	f.quote("group", e.Group)
 	f.quote("agent", e.Agent)
@@ -321,6 +332,7 @@ func (e *Explanation) Rested() []Fact {
 	if e.Slowed > 0 {
 		f.add("slowed", fmt.Sprintf("one request in %g s, because the host responds slowly", e.Slowed))
 	}
+	f.quote("license", e.License)
 	f.add("content-signal", humanize.Brief(e.ContentSignal))
 	f.add("content-usage", humanize.Brief(e.ContentUsage))
 	return f

@@ -63,7 +63,7 @@ func TestMembersAreThoseOfTheRecord(t *testing.T) {
 func decision() policy.Decision {
 	return policy.Decision{
 		Reason: policy.ReasonRule, Rule: "/private", Line: 5, Form: policy.DotsRemoved, Read: "/private", Group: "foobot", Token: "FooBot",
-		Entry: "*.test", EntryReason: "ticket 7", Dialect: "standard", Asked: 20 * time.Second, Usage: "train-ai=n",
+		Entry: "*.test", EntryReason: "ticket 7", Dialect: "standard", Asked: 20 * time.Second, ContentUsage: "train-ai=n",
 		Pace: pace.Limits{CrawlDelay: 10 * time.Second}, Err: errors.New("stale"),
 		Ruling: cache.Ruling{Outcome: cache.Rules, Stale: true, Result: &fetch.Result{
 			URL: "http://a.test/robots.txt", UserAgent: "robotsproxy/1", Status: 200, SHA256: "abc", Fetched: time.Date(2026, 11, 21, 5, 7, 33, 1, time.UTC)}},
@@ -82,7 +82,7 @@ func TestOfRecord(t *testing.T) {
 	if err := json.Unmarshal(text, &e); err != nil {
 		t.Fatal(err)
 	}
-	e.Decision, e.RobotsContentUsage = d.Verdict.String(), d.Usage
+	e.Decision, e.RobotsContentUsage = d.Verdict.String(), d.ContentUsage
 	want.Path = "" // no record has it
 	if diff := cmp.Diff(want, OfRecord(&e, &Fetch{Status: 200})); diff != "" {
 		t.Errorf("of its record (-decision +record):\n%s", diff)
@@ -174,6 +174,7 @@ func TestFactsAreHarmless(t *testing.T) {
 		}
 	}
 	e.CrawlAsked, e.BackOff, e.Slowed, e.Stale, e.Fetched = 1, 1, 1, true, time.Now()
+	e.Usage = map[string]trail.Usage{evil: {}, "tdm": {Outcome: evil, Statement: evil, Source: evil, Line: 1}}
 	e.Fetch = &Fetch{Outcome: cache.Unreachable, Redirects: 2, Error: "x" + evil}
 	all := append(e.Decided(), e.Rested()...)
 	for _, text := range append(all, Fact{Value: e.Sentence()}, Fact{Value: e.RuleText()}) {
@@ -181,7 +182,7 @@ func TestFactsAreHarmless(t *testing.T) {
 			t.Errorf("%s: %q", text.Name, text.Value)
 		}
 	}
-	if len(all) != 20 {
+	if len(all) != 22 {
 		t.Errorf("%d facts", len(all))
 	}
 }

@@ -26,6 +26,7 @@ var labels = map[policy.Reason]string{
 	policy.ReasonLimit:       "client over its limits",
 	policy.ReasonAddress:     "address not permitted",
 	policy.ReasonPort:        "port not permitted",
+	policy.ReasonUsage:       "use not permitted",
 	policy.ReasonConfined:    "not HTTP or TLS",
 	policy.ReasonAuth:        "client not logged in",
 	policy.ReasonMalformed:   "malformed request",

@@ -16,6 +16,8 @@ const botExample = "User-Agent: FooBot/1.0 (+https://foo.example/bot)"
 var reasons = map[policy.Reason]words{
 	policy.ReasonRule: {"A rule of the site's robots.txt decided",
 		"Do not request this URL. If the proxy mistook your crawler for another one, set a distinct User-Agent."},
+	policy.ReasonUsage: {"The site does not permit the use for which the client fetches this content (usage.purposes)",
+		"Do not use this content for that purpose. The operator can change usage.purposes, or make an exception with usage: ignore in hosts."},
 	policy.ReasonNoRule:    {"No rule of the site's robots.txt matches this URL", ""},
 	policy.ReasonNoFile:    {"The site has no robots.txt: everything is allowed", ""},
 	policy.ReasonRobotsTxt: {"/robots.txt itself may always be fetched (RFC 9309 2.2.2)", ""},

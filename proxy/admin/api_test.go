@@ -179,7 +179,7 @@ func TestExplainUsesEngine(t *testing.T) {
 	o := f.cacheRobots(t, "https://a.test:8443", text)
 	d = policy.Decision{
 		Reason: policy.ReasonRule, Rule: hostileText, Line: 8, Group: "foobot", Token: "FooBot", Dialect: "standard", Asked: 20 * time.Second,
-		Entry: "*.test", EntryReason: "why", Usage: "ai=n", Pace: pace.Limits{Key: "a.test", PerSecond: 1, CrawlDelay: 10 * time.Second},
+		Entry: "*.test", EntryReason: "why", ContentUsage: "ai=n", Pace: pace.Limits{Key: "a.test", PerSecond: 1, CrawlDelay: 10 * time.Second},
 		Ruling: f.cache.Peek(o).Under(robots.Standard()), Err: errors.New(hostileText),
 	}
 	body := `{"url":"HTTPS://A.test:8443/private?x=<y>#z","user_agent":"FooBot/1.0","method":"HEAD","client":"lab","from":"a@b.test","dest":"image"}`

@@ -73,7 +73,7 @@ func newHostileProxy(t testing.TB) *testProxy {
 			Time: time.Now(), ID: text, Target: text,
 			Request: policy.Request{Client: text, Method: text, Origin: robots.Origin{Scheme: "https", Host: text, Port: 443}, PathQuery: text, UserAgent: text},
 			Decision: policy.Decision{
-				Reason: policy.ReasonRule, Rule: text, Line: 3, Group: text, Token: text, Entry: text, EntryReason: text, Dialect: text, Usage: text,
+				Reason: policy.ReasonRule, Rule: text, Line: 3, Group: text, Token: text, Entry: text, EntryReason: text, Dialect: text, ContentUsage: text,
 				Err: errors.New(text),
 			},
 			Preferences: audit.Preferences{RobotsTag: audit.Preference{Text: text, Bytes: len(text)}}, Err: errors.New(name + text),

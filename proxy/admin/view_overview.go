@@ -23,7 +23,7 @@ var reasons = []policy.Reason{
 	policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonUnreachable, policy.ReasonOrigin,
 	policy.ReasonParent, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonOverride,
 	policy.ReasonPace, policy.ReasonQuota, policy.ReasonShutdown, policy.ReasonLimit, policy.ReasonAddress, policy.ReasonPort,
-	policy.ReasonConfined, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit, policy.ReasonClient, policy.ReasonInternal,
+	policy.ReasonUsage, policy.ReasonConfined, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit, policy.ReasonClient, policy.ReasonInternal,
 }
 
 // An overview is the first page.

@@ -14,6 +14,7 @@ import (
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
@@ -107,7 +108,7 @@ func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine
 	if err != nil {
 		return nil, err
 	}
-	o := policy.Options{Cache: robotsCache, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings}
+	o := policy.Options{Cache: robotsCache, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings, Usage: usageOf(e)}
 	if e.Reading != "" && e.Reading != policy.DotsRemoved.String() {
 		o.Readings = policy.AllReadings
 	}
@@ -128,7 +129,7 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 			differs = append(differs, difference{member, record, derived})
 		}
 	}
-	if explain.ByRobots(policy.Reason(e.Reason)) {
+	if explain.ByRobots(policy.Reason(e.Reason)) || refusesUse(e) {
 		add("decision", e.Decision, d.Verdict.String())
 		add("reason", e.Reason, string(d.Reason))
 	}
@@ -144,7 +145,36 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	if e.CrawlAsked > 0 {
 		add("crawl_delay_s", fmt.Sprint(e.CrawlDelay), fmt.Sprint(d.Pace.CrawlDelay.Seconds()))
 	}
+	for p, recorded := range e.Usage {
+		c, known := usage.ParseCategory(p)
+		if !known {
+			continue
+		}
+		said, by := usage.Decide(c, d.Statements)
+		if by == nil {
+			by = new(usage.Statement)
+		}
+		if recorded.Source == usage.RobotsTxt || said == usage.Disallowed { // else another source may decide
+			add("usage "+p, fmt.Sprintf("%s, line %d", recorded.Outcome, recorded.Line), fmt.Sprintf("%s, line %d", said, by.Line))
+		}
+	}
 	return differs
+}
+
+// usageOf gives the purposes that a record names, and whether preferences before the response refused the request.
+func usageOf(e *trail.Entry) usage.Policy {
+	p := usage.Policy{Refuse: refusesUse(e), RefuseUnknown: refusesUse(e) && e.UsageSource == ""}
+	for name := range e.Usage {
+		if c, known := usage.ParseCategory(name); known {
+			p.Purposes |= usage.SetOf(c)
+		}
+	}
+	return p
+}
+
+// refusesUse reports whether what robots.txt says about uses of the content, or does not say, refused the request.
+func refusesUse(e *trail.Entry) bool {
+	return e.Reason == string(policy.ReasonUsage) && !e.Withheld && (e.UsageSource == "" || e.UsageSource == usage.RobotsTxt)
 }
 
 // isRecorded reports whether record is what a record has for the string s: s whole or cut,

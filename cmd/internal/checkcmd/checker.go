@@ -149,8 +149,7 @@ func (f *finding) addReading(d policy.Decision, x policy.Reading) {
 	if x.PathQuery == "" {
 		return
 	}
-	f.Usage = x.Group.ContentUsage(x.PathQuery)
-	f.ContentUsage = f.Usage
+	f.Usage = d.ContentUsage
 	for _, v := range x.Group.RelatedRules(x.PathQuery, maxOthers) {
 		f.Others = append(f.Others, otherRule{v.Rule, v.Allow, v.Line, v.Matches})
 	}

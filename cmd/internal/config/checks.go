@@ -108,6 +108,12 @@ var rules = []rule{
 		}
 		return fmt.Sprintf("must be at most robots.max_age (%s), got %s", writeDuration(c.Robots.MaxAge), writeDuration(c.Robots.MinAge))
 	}},
+	{[]string{"usage.on_unknown", "usage.on_disallowed"}, func(c Config) string {
+		if c.Usage.OnUnknown == "allow" || c.Usage.OnDisallowed == "refuse" {
+			return ""
+		}
+		return "refuse needs usage.on_disallowed: refuse"
+	}},
 	{[]string{"store.replicas", "store.redis"}, func(c Config) string {
 		if c.Store.Replicas == 1 || c.Store.Redis != "" {
 			return ""

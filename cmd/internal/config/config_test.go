@@ -35,6 +35,7 @@ func TestDefault(t *testing.T) {
 		Robots: Robots{Dialect: "standard", FetchAs: "auto", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
 		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: AutoWait, MaxQueue: 500, BackOff: true, Adaptive: true},
+		Usage:    Usage{Purposes: []string{}, OnDisallowed: "record", OnUnknown: "allow"},
 		Identity: Identity{Require: "none"},
 		TLS:      TLS{Intercept: true, Tunnel: []string{}},
 		Egress: Egress{AllowPrivate: []netip.Prefix{},
@@ -120,18 +121,19 @@ func TestEveryKey(t *testing.T) {
 		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10, Memory: 1 << 30}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
 		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 30 * time.Second, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
+		Usage:    Usage{Purposes: []string{"train-ai", "tdm"}, OnDisallowed: "refuse", OnUnknown: "refuse"},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact"},
 		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: Wait(time.Minute + time.Second), MaxQueue: 1},
 		Hosts: []Host{
-			{Match: "*.Bücher.example", Robots: "ignore", Reason: "permitted by Ms. Đặng: \"yes\", ticket #7", Until: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)},
-			{Match: "2001:db8::1", Robots: "deny", Readings: "literal", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
-			{Match: "*", Robots: "enforce", Pace: HostPace{RequestsPerSecond: 0.5, Burst: 2, MaxConcurrent: 1, MaxWait: 90 * time.Second, MaxQueue: 1 << 20}},
+			{Match: "*.Bücher.example", Robots: "ignore", Usage: "enforce", Reason: "permitted by Ms. Đặng: \"yes\", ticket #7", Until: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)},
+			{Match: "2001:db8::1", Robots: "deny", Usage: "ignore", Readings: "literal", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
+			{Match: "*", Robots: "enforce", Usage: "enforce", Pace: HostPace{RequestsPerSecond: 0.5, Burst: 2, MaxConcurrent: 1, MaxWait: 90 * time.Second, MaxQueue: 1 << 20}},
 		},
 		Clients: []Client{
-			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("::1/128")}, Robots: ClientRobots{Dialect: "coccoc"},
+			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("::1/128")}, Robots: ClientRobots{Dialect: "coccoc"}, Usage: ClientUsage{Purposes: []string{"search", "ai-input"}},
 				Identity: ClientIdentity{ProductToken: "LabABot"}, Pace: ClientPace{RequestsPerSecond: 2.5, Burst: 3, AssetBurst: 40}, Quota: Quota{RequestsPerDay: 1_000_000_000}},
-			{Name: "lab-b", PasswordHash: hashed, Networks: []netip.Prefix{}},
-			{Name: "Viện 2", PasswordHash: hashed, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+			{Name: "lab-b", PasswordHash: hashed, Networks: []netip.Prefix{}, Usage: ClientUsage{Purposes: []string{}}},
+			{Name: "Viện 2", PasswordHash: hashed, Usage: ClientUsage{Purposes: []string{}}, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		},
 		TLS: TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
 		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
@@ -154,7 +156,7 @@ func TestEveryKey(t *testing.T) {
 // Others may see a configuration, not the hashes in it; what they see can be read.
 func TestHashesAreRedacted(t *testing.T) {
 	c := Default()
-	c.Clients = []Client{{Name: "a", PasswordHash: hashed, Networks: []netip.Prefix{}}, {Name: "b", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+	c.Clients = []Client{{Name: "a", PasswordHash: hashed, Networks: []netip.Prefix{}, Usage: ClientUsage{Purposes: []string{}}}, {Name: "b", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Usage: ClientUsage{Purposes: []string{}}}}
 	shown := c.Redacted()
 	if c.Clients[0].PasswordHash != hashed {
 		t.Error("the configuration itself has changed")

@@ -17,6 +17,7 @@ type Config struct {
 	StateDir          string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
 	Mode              string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor decides and records each request, but refuses and delays none."`
 	Robots            Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
+	Usage             Usage         `key:"usage" doc:"What the content is fetched for, and what happens where a site does not permit that."`
 	Identity          Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`
 	Pace              Pace          `key:"pace" doc:"How fast requests go to one host."`
 	Hosts             []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
@@ -57,6 +58,13 @@ type Robots struct {
 	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"How long the proxy waits before it fetches a robots.txt again that could not be fetched. The time doubles with each failure, up to 30m."`
 }
 
+// Usage is what the content is fetched for.
+type Usage struct {
+	Purposes     []string `key:"purposes" default:"[]" kind:"purpose" example:"[train-ai, tdm]" zero:"means that the proxy records what sites say, and judges nothing by it" doc:"What the content is fetched for: train-ai, ai-input, search, tdm. The proxy records what each site says about these purposes."`
+	OnDisallowed string   `key:"on_disallowed" default:"record" oneof:"record refuse" doc:"What happens if a site disallows one of the purposes. record passes the content on and records it, refuse answers 403."`
+	OnUnknown    string   `key:"on_unknown" default:"allow" oneof:"allow refuse" doc:"What happens if a site says nothing about one of the purposes. refuse answers 403 and needs on_disallowed: refuse."`
+}
+
 // Identity is who the client is, to the sites.
 type Identity struct {
 	ProductToken string `key:"product_token" default:"" kind:"token" zero:"means that the proxy takes the token from each client's User-Agent header" doc:"The product token by which all clients are judged."`
@@ -82,6 +90,7 @@ type Host struct {
 	Match    string    `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or * for every host."`
 	Robots   string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request."`
 	Readings string    `key:"readings" default:"" oneof:"all literal" zero:"means the value of robots.readings" doc:"Which forms of a path are judged: all or literal."`
+	Usage    string    `key:"usage" default:"enforce" oneof:"enforce ignore" doc:"enforce applies usage.on_disallowed and usage.on_unknown. ignore only records what the site says about purposes."`
 	Reason   string    `key:"reason" default:"" kind:"line" zero:"means no reason" doc:"Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and deny require it."`
 	Until    time.Time `key:"until" default:"" zero:"means never" doc:"When the entry expires: the last day, in UTC, or a time. After that the entry does not apply."`
 	Pace     HostPace  `key:"pace" doc:"The pace of each of these hosts."`
@@ -94,6 +103,8 @@ func (h Host) invalid() (keys []string, why string) {
 		return []string{"match"}, "required"
 	case h.Robots != "enforce" && h.Reason == "":
 		return []string{"reason", "robots"}, "required with robots: " + h.Robots
+	case h.Usage != "enforce" && h.Reason == "":
+		return []string{"reason", "usage"}, "required with usage: " + h.Usage
 	}
 	return nil, ""
 }
@@ -113,6 +124,7 @@ type Client struct {
 	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as htpasswd -nBC 10 NAME prints it after the colon. An entry with a password and networks needs both to fit."`
 	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" zero:"means any address: the password alone identifies the client" doc:"The networks that the client connects from."`
 	Robots       ClientRobots   `key:"robots" doc:"How robots.txt files are interpreted for this client."`
+	Usage        ClientUsage    `key:"usage" doc:"What this client fetches content for."`
 	Identity     ClientIdentity `key:"identity" doc:"How this client identifies itself to sites."`
 	Pace         ClientPace     `key:"pace" doc:"How fast this client's requests go to each host."`
 	Quota        Quota          `key:"quota" doc:"How many requests this client may make."`
@@ -132,6 +144,11 @@ func (c Client) invalid() (keys []string, why string) {
 // ClientRobots is how robots.txt is read for one client.
 type ClientRobots struct {
 	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" zero:"means the value of robots.dialect" doc:"The interpretation of robots.txt for this client."`
+}
+
+// ClientUsage is what one client fetches content for.
+type ClientUsage struct {
+	Purposes []string `key:"purposes" default:"[]" kind:"purpose" example:"[search]" zero:"means the value of usage.purposes" doc:"The purposes of this client: train-ai, ai-input, search, tdm."`
 }
 
 // ClientIdentity is who one client is.

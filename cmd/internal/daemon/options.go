@@ -27,6 +27,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/guide"
@@ -109,7 +110,12 @@ func engineOptions(cfg config.Config, robotsCache policy.Cache) (policy.Options,
 		Require:       requirement(cfg),
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
 		OverMax:       OverMax(cfg),
-		PerDomain:     cfg.Pace.Per == "domain",
+		Usage: usage.Policy{
+			Purposes:      purposes(cfg.Usage.Purposes),
+			Refuse:        cfg.Usage.OnDisallowed == "refuse",
+			RefuseUnknown: cfg.Usage.OnUnknown == "refuse",
+		},
+		PerDomain: cfg.Pace.Per == "domain",
 		Pace: pace.Limits{
 			PerSecond:     cfg.Pace.RequestsPerSecond,
 			Burst:         cfg.Pace.Burst,
@@ -169,7 +175,7 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	for _, h := range cfg.Hosts {
 		all = append(all, policy.Host{
-			Match: h.Match, Robots: treatments[h.Robots], Readings: readings(h.Readings), Reason: h.Reason, Until: h.Until,
+			Match: h.Match, Robots: treatments[h.Robots], IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Reason: h.Reason, Until: h.Until,
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
 				Burst:         h.Pace.Burst,
@@ -182,6 +188,16 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	return all
 }
 
+// purposes returns the categories with these names, all of which the configuration knows.
+func purposes(names []string) (s usage.Set) {
+	for _, name := range names {
+		if c, known := usage.ParseCategory(name); known {
+			s |= usage.SetOf(c)
+		}
+	}
+	return s
+}
+
 func clients(cfg config.Config) (all []policy.Client, err error) {
 	for _, c := range cfg.Clients {
 		client := policy.Client{
@@ -189,6 +205,7 @@ func clients(cfg config.Config) (all []policy.Client, err error) {
 			ProductToken: c.Identity.ProductToken,
 			Pace:         pace.Rate{PerSecond: c.Pace.RequestsPerSecond, Burst: c.Pace.Burst},
 			AssetBurst:   c.Pace.AssetBurst,
+			Purposes:     purposes(c.Usage.Purposes),
 			PerDay:       c.Quota.RequestsPerDay,
 		}
 		if c.Robots.Dialect != "" {

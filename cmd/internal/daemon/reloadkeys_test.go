@@ -144,6 +144,10 @@ var reloadable = map[string]reloadCase{
 	"robots.over_max":          keyAlone("robots.over_max", "clamp", "refuse", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "crawl-delay"),
 	"robots.unreachable_retry": keyAlone("robots.unreachable_retry", "30s", "10m", retryOf, "30s", "10m0s"),
 
+	"usage.purposes":      keyAlone("usage.purposes", []string{}, []string{"tdm"}, decided(foo, func(d policy.Decision) any { return d.Usage.Purposes }), "", "tdm"),
+	"usage.on_disallowed": {keys{"usage.purposes": []string{"tdm"}, "usage.on_disallowed": "record"}, keys{"usage.on_disallowed": "refuse"}, decided(foo, func(d policy.Decision) any { return d.Usage.Refuse }), [2]string{"false", "true"}},
+	"usage.on_unknown":    {keys{"usage.purposes": []string{"tdm"}, "usage.on_disallowed": "refuse"}, keys{"usage.on_unknown": "refuse"}, decided(foo, func(d policy.Decision) any { return d.Reason }), [2]string{"no-rule", "usage"}},
+
 	"identity.product_token": keyAlone("identity.product_token", "", "OtherBot", decided(foo, func(d policy.Decision) any { return d.Token }), "FooBot", "OtherBot"),
 	"identity.user_agent":    keyAlone("identity.user_agent", "First/1", "Second/1", body, "as First/1 from ", "as Second/1 from "),
 	"identity.from":          keyAlone("identity.from", "a@foo.example", "b@foo.example", body, "as Go-http-client/1.1 from a@foo.example", "as Go-http-client/1.1 from b@foo.example"),
@@ -167,11 +171,13 @@ var reloadable = map[string]reloadCase{
 	"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
 	"hosts[].pace.max_wait":            inEntry("hosts", anyHost, "pace.max_wait", "1s", "2s", decided(foo, func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
 	"hosts[].readings":                 inEntry("hosts", anyHost, "readings", "", "literal", statusFor("//private"), "403", "200"),
+	"hosts[].usage":                    {keys{"usage.on_disallowed": "refuse", "hosts": []any{item{"match": "*"}}}, keys{"hosts": []any{item{"match": "*", "usage": "ignore", "reason": "contract"}}}, decided(foo, func(d policy.Decision) any { return d.Usage.Refuse }), [2]string{"true", "false"}},
 	"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
 
 	"clients[].name":                     inEntry("clients", labA, "name", "lab-a", "lab-b", refused("client"), "lab-a", "lab-b"),
 	"clients[].networks":                 inEntry("clients", labA, "networks", loopback, []string{"192.0.2.0/24"}, statusFor("/page"), "200", "403"),
 	"clients[].robots.dialect":           inEntry("clients", labA, "robots.dialect", "standard", "google", decided(lab, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
+	"clients[].usage.purposes":           inEntry("clients", labA, "usage.purposes", []string{"tdm"}, []string{"search"}, decided(lab, func(d policy.Decision) any { return d.Usage.Purposes }), "tdm", "search"),
 	"clients[].identity.product_token":   inEntry("clients", labA, "identity.product_token", "OneBot", "TwoBot", decided(lab, func(d policy.Decision) any { return d.Token }), "OneBot", "TwoBot"),
 	"clients[].pace.requests_per_second": inEntry("clients", labA, "pace.requests_per_second", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.PerSecond }), "1", "2"),
 	"clients[].pace.burst":               inEntry("clients", labA, "pace.burst", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.Burst }), "1", "2"),

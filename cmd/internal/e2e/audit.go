@@ -15,69 +15,75 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/testkit"
 )
 
 // A Record is one line of the audit file with every member that a line may have.
 type Record struct {
-	Time          time.Time `json:"time"`
-	ID            string    `json:"id"`
-	Replica       string    `json:"replica"`
-	Client        string    `json:"client"`
-	Via           string    `json:"via"`
-	Method        string    `json:"method"`
-	URL           string    `json:"url"`
-	Host          string    `json:"host"`
-	UserAgent     string    `json:"user_agent"`
-	Agent         string    `json:"agent"`
-	Decision      string    `json:"decision"`
-	Reason        string    `json:"reason"`
-	Enforced      *bool     `json:"enforced"`
-	Entry         string    `json:"entry"`
-	EntryReason   string    `json:"entry_reason"`
-	Rule          string    `json:"rule"`
-	Line          int       `json:"line"`
-	Reading       string    `json:"reading"`
-	Group         string    `json:"group"`
-	RobotsURL     string    `json:"robots_url"`
-	RobotsFetched string    `json:"robots_fetched"`
-	RobotsAgent   string    `json:"robots_agent"`
-	RobotsSHA256  string    `json:"robots_sha256"`
-	Dialect       string    `json:"dialect"`
-	RobotsStale   bool      `json:"robots_stale"`
-	RobotsSignal  string    `json:"robots_content_signal"`
-	RobotsUsage   string    `json:"robots_content_usage"`
-	CrawlDelay    float64   `json:"crawl_delay_s"`
-	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
-	WaitMS        float64   `json:"wait_ms"`
-	BackOff       float64   `json:"back_off_s"`
-	Slowed        float64   `json:"slowed_s"`
-	StoreAway     bool      `json:"store_away"`
-	RobotsTag     string    `json:"x_robots_tag"`
-	ContentSignal string    `json:"content_signal"`
-	ContentUsage  string    `json:"content_usage"`
-	TDMReserved   string    `json:"tdm_reservation"`
-	TDMPolicy     string    `json:"tdm_policy"`
-	Status        int       `json:"status"`
-	Bytes         int64     `json:"bytes"`
-	DurationMS    float64   `json:"duration_ms"`
-	Error         string    `json:"error"`
-	Seq           uint64    `json:"seq"`
-	Kind          string    `json:"kind"` // of the line; "" for a request
-	Hops          []string  `json:"hops"`
-	Outcome       string    `json:"outcome"`
-	SHA256        string    `json:"sha256"`
-	Event         string    `json:"event"` // of the file itself, for a line of that kind
-	Count         int       `json:"count"`
-	Clients       int       `json:"clients"`
-	File          string    `json:"file"`
+	Time          time.Time              `json:"time"`
+	ID            string                 `json:"id"`
+	Replica       string                 `json:"replica"`
+	Client        string                 `json:"client"`
+	Via           string                 `json:"via"`
+	Method        string                 `json:"method"`
+	URL           string                 `json:"url"`
+	Host          string                 `json:"host"`
+	UserAgent     string                 `json:"user_agent"`
+	Agent         string                 `json:"agent"`
+	Decision      string                 `json:"decision"`
+	Reason        string                 `json:"reason"`
+	Enforced      *bool                  `json:"enforced"`
+	Entry         string                 `json:"entry"`
+	EntryReason   string                 `json:"entry_reason"`
+	Rule          string                 `json:"rule"`
+	Line          int                    `json:"line"`
+	Reading       string                 `json:"reading"`
+	Group         string                 `json:"group"`
+	RobotsURL     string                 `json:"robots_url"`
+	RobotsFetched string                 `json:"robots_fetched"`
+	RobotsAgent   string                 `json:"robots_agent"`
+	RobotsSHA256  string                 `json:"robots_sha256"`
+	Dialect       string                 `json:"dialect"`
+	RobotsStale   bool                   `json:"robots_stale"`
+	RobotsSignal  string                 `json:"robots_content_signal"`
+	RobotsUsage   string                 `json:"robots_content_usage"`
+	CrawlDelay    float64                `json:"crawl_delay_s"`
+	CrawlAsked    float64                `json:"crawl_delay_asked_s"`
+	WaitMS        float64                `json:"wait_ms"`
+	BackOff       float64                `json:"back_off_s"`
+	Slowed        float64                `json:"slowed_s"`
+	StoreAway     bool                   `json:"store_away"`
+	RobotsTag     string                 `json:"x_robots_tag"`
+	ContentSignal string                 `json:"content_signal"`
+	ContentUsage  string                 `json:"content_usage"`
+	TDMReserved   string                 `json:"tdm_reservation"`
+	TDMPolicy     string                 `json:"tdm_policy"`
+	Price         string                 `json:"crawler_price"`
+	License       string                 `json:"license"`
+	Usage         map[string]trail.Usage `json:"usage"`
+	UsageSource   string                 `json:"usage_source"`
+	Withheld      bool                   `json:"withheld"`
+	Status        int                    `json:"status"`
+	Bytes         int64                  `json:"bytes"`
+	DurationMS    float64                `json:"duration_ms"`
+	Error         string                 `json:"error"`
+	Seq           uint64                 `json:"seq"`
+	Kind          string                 `json:"kind"` // of the line; "" for a request
+	Hops          []string               `json:"hops"`
+	Outcome       string                 `json:"outcome"`
+	SHA256        string                 `json:"sha256"`
+	Event         string                 `json:"event"` // of the file itself, for a line of that kind
+	Count         int                    `json:"count"`
+	Clients       int                    `json:"clients"`
+	File          string                 `json:"file"`
 }
 
 // members is the closed set of member names that a request's line may have.
 var members = strings.Fields(`time id replica client via method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
-	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)
+	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about robots.txt fetches.
 var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 fetched status bytes duration_ms error v seq prev hash`)

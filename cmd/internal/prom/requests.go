@@ -26,7 +26,7 @@ func knownDecisions() []decision {
 	refuse := []policy.Reason{
 		policy.ReasonRule, policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonParent, policy.ReasonCrawlDelay,
 		policy.ReasonTooComplex, policy.ReasonTunnel, policy.ReasonPace, policy.ReasonShutdown, policy.ReasonLimit, policy.ReasonAddress,
-		policy.ReasonPort, policy.ReasonConfined, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit,
+		policy.ReasonUsage, policy.ReasonPort, policy.ReasonConfined, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit,
 		policy.ReasonClient, policy.ReasonInternal, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonQuota,
 	}
 	var all []decision

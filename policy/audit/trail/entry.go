@@ -64,6 +64,12 @@ type Entry struct {
 	ContentUsage        string `json:"content_usage"`
 	TDMReservation      string `json:"tdm_reservation"`
 	TDMPolicy           string `json:"tdm_policy"`
+	CrawlerPrice        string `json:"crawler_price"`
+
+	Usage       map[string]Usage `json:"usage"`        // what the site states about each purpose of the client; nil: it has none
+	UsageSource string           `json:"usage_source"` // where the statement stands that disallows a purpose
+	License     string           `json:"license"`      // License lines of robots.txt
+	Withheld    bool             `json:"withheld"`     // the origin was requested, and its response not passed on
 
 	Status     int     `json:"status"`
 	Bytes      int64   `json:"bytes"`
@@ -87,6 +93,14 @@ type Entry struct {
 
 	FirstSeq uint64 `json:"first_seq"` // first line that was removed, cut off or changed
 	LastSeq  uint64 `json:"last_seq"`  // last line that was removed, cut off or changed
+}
+
+// A Usage is what a site states about the use of its content for one purpose.
+type Usage struct {
+	Outcome   string `json:"outcome"` // a usage.Preference
+	Statement string `json:"statement,omitempty"`
+	Source    string `json:"source,omitempty"`
+	Line      int    `json:"line,omitempty"`
 }
 
 // Read parses a line. It does not check the hash chain.

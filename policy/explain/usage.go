@@ -1,0 +1,75 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/usage"
+)
+
+// usageOf returns the members usage and usage_source of the record of a decision.
+func usageOf(d *policy.Decision) (all map[string]trail.Usage, source string) {
+	for c := range d.Usage.Purposes.All {
+		said, by := usage.Decide(c, d.Statements)
+		u := trail.Usage{Outcome: said.String()}
+		if by != nil {
+			u.Statement, u.Source, u.Line = by.String(), by.Source, by.Line
+			if said == usage.Disallowed {
+				source = cmp.Or(source, by.Source)
+			}
+		}
+		if all == nil {
+			all = make(map[string]trail.Usage)
+		}
+		all[c.String()] = u
+	}
+	return all, source
+}
+
+// forbiddenUse says which purpose the site does not permit, and where it says so.
+func (e *Explanation) forbiddenUse() string {
+	for c := range usage.Everything.All {
+		if u := e.Usage[c.String()]; u.Outcome == usage.Disallowed.String() {
+			return fmt.Sprintf("%s does not permit the use of this content for %s (%s)", whereStated(u), c, humanize.Brief(u.Statement))
+		}
+	}
+	for c := range usage.Everything.All {
+		if e.Usage[c.String()].Outcome == usage.Unknown.String() {
+			return fmt.Sprintf("The site does not say whether this content may be used for %s, and the operator requires that it does (usage.on_unknown: refuse)", c)
+		}
+	}
+	return reasons[policy.ReasonUsage].text
+}
+
+// whereStated names the source of a statement at the beginning of a sentence.
+func whereStated(u trail.Usage) string {
+	if header, found := strings.CutPrefix(u.Source, "header "); found {
+		return "The header " + humanize.Brief(header) + " of the site's response"
+	}
+	where := "The site's " + humanize.Brief(u.Source)
+	if u.Line > 0 {
+		where += fmt.Sprintf(" (line %d)", u.Line)
+	}
+	return where
+}
+
+// uses gives a fact for each purpose of the client.
+func (e *Explanation) uses() []Fact {
+	var f facts
+	for c := range usage.Everything.All {
+		u := e.Usage[c.String()]
+		text := u.Outcome
+		switch {
+		case u.Line > 0:
+			text += fmt.Sprintf(" (%s line %d: %s)", u.Source, u.Line, u.Statement)
+		case u.Statement != "":
+			text += fmt.Sprintf(" (%s: %s)", u.Source, u.Statement)
+		}
+		f.add("use "+c.String(), humanize.Brief(text))
+	}
+	return f
+}

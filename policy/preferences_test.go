@@ -1,0 +1,116 @@
+package policy_test
+
+import (
+	"net/http"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/usage"
+	"robotsproxy/robots/fetch"
+)
+
+// What a site says of the client's purposes refuses a request if the operator wants that, and is in the
+// Decision in any case.
+func TestUsage(t *testing.T) {
+	const text = "User-agent: *\nContent-Signal: search=yes\nContent-Usage: train-ai=y\nContent-Usage: /blog/ train-ai=n\nContent-Usage: /blog/ train-ai=y\nDisallow: /private\n"
+	train, both := usage.SetOf(usage.TrainAI), usage.SetOf(usage.TrainAI, usage.TDM)
+	refuse, strict := usage.Policy{Purposes: train, Refuse: true}, usage.Policy{Purposes: both, Refuse: true, RefuseUnknown: true}
+	ignored := []policy.Host{{Match: "*", IgnoreUsage: true, Reason: "contract 7"}}
+	for _, c := range []struct {
+		name, text, path string
+		options          policy.Options
+		reason           policy.Reason
+		allowed          bool
+		said             usage.Preference // of train-ai
+	}{
+		{"recorded", text, "/blog/1", policy.Options{Usage: usage.Policy{Purposes: train}}, policy.ReasonNoRule, true, usage.Disallowed},
+		{"refused: lines of one path are separate statements", text, "/blog/1", policy.Options{Usage: refuse}, policy.ReasonUsage, false, usage.Disallowed},
+		{"another path", text, "/", policy.Options{Usage: refuse}, policy.ReasonNoRule, true, usage.Allowed},
+		{"another purpose", text, "/blog/1", policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.Search), Refuse: true}}, policy.ReasonNoRule, true, usage.Disallowed},
+		{"the client's own purpose", text, "/blog/1", policy.Options{Usage: refuse, Clients: []policy.Client{{Name: "lab", PasswordHash: hashOf(t, "secret", bcrypt.MinCost), Purposes: usage.SetOf(usage.Search)}}}, policy.ReasonNoRule, true, usage.Disallowed},
+		{"a rule decides first", text, "/private", policy.Options{Usage: refuse}, policy.ReasonRule, false, usage.Allowed},
+		{"an exception", text, "/blog/1", policy.Options{Usage: refuse, Hosts: ignored}, policy.ReasonNoRule, true, usage.Disallowed},
+		{"unknown is allowed", rules, "/page", policy.Options{Usage: usage.Policy{Purposes: both, Refuse: true}}, policy.ReasonNoRule, true, usage.Unknown},
+		{"unknown is refused", text, "/", policy.Options{Usage: strict}, policy.ReasonUsage, false, usage.Allowed},
+		{"unknown is refused where there is no file", "", "/", policy.Options{Usage: strict}, policy.ReasonUsage, false, usage.Unknown},
+		{"no purpose", text, "/blog/1", policy.Options{}, policy.ReasonNoRule, true, usage.Unknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := file(c.text)
+			if c.text == "" {
+				f = answers{fetch.Result{URL: "https://site.test/robots.txt", Status: 404, MaxAge: -1, Connected: true}}
+			}
+			r := ask("FooBot", c.path)
+			if len(c.options.Clients) > 0 {
+				r.Client = "lab"
+			}
+			d := engine(t, f, c.options).Decide(t.Context(), r)
+			if d.Reason != c.reason || (d.Verdict == policy.Allow) != c.allowed {
+				t.Errorf("%v %q, want %q", d.Verdict, d.Reason, c.reason)
+			}
+			if said, _ := usage.Decide(usage.TrainAI, d.Statements); said != c.said {
+				t.Errorf("train-ai is %s, want %s", said, c.said)
+			}
+			d.Release()
+		})
+	}
+}
+
+// A tunnel that is passed through is refused if the site disallows a purpose everywhere.
+func TestUsageOfATunnel(t *testing.T) {
+	o := policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}}
+	for text, want := range map[string]policy.Reason{
+		"User-agent: *\nContent-Signal: ai-train=no\n":          policy.ReasonUsage,
+		"User-agent: *\nContent-Usage: train-ai=n\n":            policy.ReasonUsage,
+		"User-agent: *\nContent-Usage: /a/ train-ai=n\n":        policy.ReasonTunnel,
+		"User-agent: *\nContent-Usage: train-ai=n\nDisallow: /": policy.ReasonTunnel,
+	} {
+		if d := engine(t, file(text), o).DecideTunnel(t.Context(), ask("FooBot", "/")); d.Reason != want {
+			t.Errorf("%q: %v %q, want %q", text, d.Verdict, d.Reason, want)
+		}
+	}
+}
+
+// The head of a response is judged where content follows.
+func TestJudgeResponse(t *testing.T) {
+	e := engine(t, file(rules), policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}})
+	for _, c := range []struct {
+		name    string
+		status  int
+		header  http.Header
+		refused bool
+	}{
+		{"disallowed", 200, http.Header{"Content-Usage": {"train-ai=n"}}, true},
+		{"a part", 206, http.Header{"Tdm-Reservation": {"1"}}, true},
+		{"for this client", 200, http.Header{"X-Robots-Tag": {"foobot: noai"}}, true},
+		{"an upgrade", 101, http.Header{"X-Robots-Tag": {"noai"}}, true},
+		{"for another client", 200, http.Header{"X-Robots-Tag": {"otherbot: noai"}}, false},
+		{"another purpose", 200, http.Header{"X-Robots-Tag": {"noindex"}}, false},
+		{"no content: a redirect", 301, http.Header{"X-Robots-Tag": {"noai"}}, false},
+		{"no content: busy", 503, http.Header{"X-Robots-Tag": {"noai"}}, false},
+		{"nothing said", 200, http.Header{"Content-Type": {"text/html"}}, false},
+	} {
+		r := ask("FooBot", "/page")
+		d := e.Decide(t.Context(), r)
+		if got := e.JudgeResponse(r, &d, c.status, c.header); got != c.refused || (d.Reason == policy.ReasonUsage) != c.refused {
+			t.Errorf("%s: %v, %q", c.name, got, d.Reason)
+		}
+	}
+}
+
+// Where a site says nothing, its preferences cost no allocation.
+func TestNoPreferenceAllocatesNothing(t *testing.T) {
+	r := ask("FooBot", "/page")
+	allocations := func(p usage.Policy) float64 {
+		e := engine(t, file(rules), policy.Options{Usage: p})
+		return testing.AllocsPerRun(200, func() {
+			d := e.Decide(t.Context(), r)
+			e.JudgeResponse(r, &d, 200, nil)
+		})
+	}
+	if with, without := allocations(usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}), allocations(usage.Policy{}); with > without {
+		t.Errorf("%v allocations, %v without purposes", with, without)
+	}
+}

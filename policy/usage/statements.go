@@ -1,0 +1,134 @@
+package usage
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/dunglas/httpsfv"
+
+	"robotsproxy/robots"
+)
+
+// FromRobots reads the Content-Signal lines of a group and the Content-Usage lines that apply to a path.
+// Each line is a statement of its own. Statements that say nothing are left out.
+func FromRobots(signals, usages []robots.UsageLine) []Statement {
+	var all []Statement
+	for _, l := range signals {
+		all = keep(all, contentSignal(RobotsTxt, l.Number, l.Text))
+	}
+	for _, l := range usages {
+		all = keep(all, contentUsage(RobotsTxt, l.Number, l.Text))
+	}
+	return all
+}
+
+// FromResponse reads the header of a response. tokens are the product tokens of the client, which an
+// X-Robots-Tag may name. Statements that say nothing are left out.
+func FromResponse(h http.Header, tokens []string) []Statement {
+	var all []Statement
+	if lines := h[usageField]; len(lines) > 0 { // one dictionary, whose lines are one value (RFC 9651 4.2)
+		all = keep(all, contentUsage("header "+usageField, 0, strings.Join(lines, ", ")))
+	}
+	for _, line := range h[signalField] {
+		all = keep(all, contentSignal("header "+signalField, 0, line))
+	}
+	if lines := h["Tdm-Reservation"]; len(lines) > 0 {
+		s := Statement{Source: "header " + tdmField, Field: tdmField, Text: strings.Join(lines, ", ")}
+		for _, line := range lines {
+			s.add(strings.Trim(line, " \t"))
+		}
+		all = keep(all, s)
+	}
+	image := isImage(h["Content-Type"])
+	for _, line := range h["X-Robots-Tag"] {
+		all = keep(all, robotsTag(line, tokens, image))
+	}
+	return all
+}
+
+// FromTDMRep returns the statement of a rule in tdmrep.json: its location, and whether it reserves the
+// rights.
+func FromTDMRep(location string, reserved bool) Statement {
+	s := Statement{Source: TDMRep, Field: tdmField, Text: "0"}
+	if reserved {
+		s.Text = "1"
+	}
+	s.add(s.Text)
+	s.Text += " for " + location
+	return s
+}
+
+func keep(all []Statement, s Statement) []Statement {
+	if !s.says() {
+		return all
+	}
+	return append(all, s)
+}
+
+// contentUsage reads a dictionary of preferences (draft-ietf-aipref-vocab, Processing Algorithm). If it
+// cannot be parsed, it says nothing.
+func contentUsage(source string, line int, text string) Statement {
+	s := Statement{Source: source, Field: usageField, Line: line, Text: text}
+	d, err := httpsfv.UnmarshalDictionary([]string{text})
+	if err != nil {
+		return s
+	}
+	for _, name := range d.Names() {
+		member, _ := d.Get(name)
+		if item, ok := member.(httpsfv.Item); ok {
+			if token, ok := item.Value.(httpsfv.Token); ok {
+				s.add(name + "=" + string(token))
+			}
+		}
+	}
+	return s
+}
+
+func contentSignal(source string, line int, text string) Statement {
+	s := Statement{Source: source, Field: signalField, Line: line, Text: text}
+	signals, _ := robots.ParseSignals(text)
+	for name, said := range map[string]robots.Signal{"search": signals.Search, "ai-input": signals.AIInput, "ai-train": signals.AITrain} {
+		s.add(name + "=" + said.String())
+	}
+	return s
+}
+
+// valued are the directives of X-Robots-Tag that have a value after a colon, as an agent's prefix has
+// (Google, Robots meta tag specifications).
+var valued = map[string]bool{"unavailable_after": true, "max-snippet": true, "max-image-preview": true, "max-video-preview": true}
+
+// robotsTag reads a line of X-Robots-Tag: directives, separated by commas. A name and a colon before a
+// directive limits it, and those after it, to the agent of that name.
+func robotsTag(text string, tokens []string, image bool) Statement {
+	s := Statement{Source: "header " + tagField, Field: tagField, Text: text}
+	applies := true
+	for part := range strings.SplitSeq(text, ",") {
+		directive := strings.ToLower(strings.Trim(part, " \t"))
+		if before, after, found := strings.Cut(directive, ":"); found {
+			agent := strings.Trim(before, " \t")
+			if valued[agent] {
+				continue
+			}
+			applies, directive = named(agent, tokens), strings.Trim(after, " \t")
+		}
+		if applies && (directive != "noimageai" || image) {
+			s.add(directive)
+		}
+	}
+	return s
+}
+
+// named reports whether a prefix of X-Robots-Tag names a client with these product tokens.
+func named(agent string, tokens []string) bool {
+	for _, t := range tokens {
+		if strings.ToLower(t) == agent {
+			return true
+		}
+	}
+	return agent == "*"
+}
+
+func isImage(contentType []string) bool {
+	const prefix = "image/"
+	return len(contentType) > 0 && len(contentType[0]) >= len(prefix) && strings.EqualFold(contentType[0][:len(prefix)], prefix)
+}
