@@ -332,7 +332,6 @@ func (e *Explanation) Rested() []Fact {
 	if e.Slowed > 0 {
 		f.add("slowed", fmt.Sprintf("one request in %g s, because the host responds slowly", e.Slowed))
 	}
-	f.quote("license", e.License)
 	f.add("content-signal", humanize.Brief(e.ContentSignal))
 	f.add("content-usage", humanize.Brief(e.ContentUsage))
 	return f

@@ -182,7 +182,7 @@ func TestFactsAreHarmless(t *testing.T) {
 			t.Errorf("%s: %q", text.Name, text.Value)
 		}
 	}
-	if len(all) != 22 {
+	if len(all) != 21 {
 		t.Errorf("%d facts", len(all))
 	}
 }

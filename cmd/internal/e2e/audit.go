@@ -15,68 +15,75 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/testkit"
 )
 
 // A Record is one line of the audit file with every member that a line may have.
 type Record struct {
-	Time          time.Time              `json:"time"`
-	ID            string                 `json:"id"`
-	Replica       string                 `json:"replica"`
-	Client        string                 `json:"client"`
-	Via           string                 `json:"via"`
-	Method        string                 `json:"method"`
-	URL           string                 `json:"url"`
-	Host          string                 `json:"host"`
-	UserAgent     string                 `json:"user_agent"`
-	Agent         string                 `json:"agent"`
-	Decision      string                 `json:"decision"`
-	Reason        string                 `json:"reason"`
-	Enforced      *bool                  `json:"enforced"`
-	Entry         string                 `json:"entry"`
-	EntryReason   string                 `json:"entry_reason"`
-	Rule          string                 `json:"rule"`
-	Line          int                    `json:"line"`
-	Reading       string                 `json:"reading"`
-	Group         string                 `json:"group"`
-	RobotsURL     string                 `json:"robots_url"`
-	RobotsFetched string                 `json:"robots_fetched"`
-	RobotsAgent   string                 `json:"robots_agent"`
-	RobotsSHA256  string                 `json:"robots_sha256"`
-	Dialect       string                 `json:"dialect"`
-	RobotsStale   bool                   `json:"robots_stale"`
-	RobotsSignal  string                 `json:"robots_content_signal"`
-	RobotsUsage   string                 `json:"robots_content_usage"`
-	CrawlDelay    float64                `json:"crawl_delay_s"`
-	CrawlAsked    float64                `json:"crawl_delay_asked_s"`
-	WaitMS        float64                `json:"wait_ms"`
-	BackOff       float64                `json:"back_off_s"`
-	Slowed        float64                `json:"slowed_s"`
-	StoreAway     bool                   `json:"store_away"`
-	RobotsTag     string                 `json:"x_robots_tag"`
-	ContentSignal string                 `json:"content_signal"`
-	ContentUsage  string                 `json:"content_usage"`
-	TDMReserved   string                 `json:"tdm_reservation"`
-	TDMPolicy     string                 `json:"tdm_policy"`
-	Price         string                 `json:"crawler_price"`
-	License       string                 `json:"license"`
-	Usage         map[string]trail.Usage `json:"usage"`
-	UsageSource   string                 `json:"usage_source"`
-	Withheld      bool                   `json:"withheld"`
-	Status        int                    `json:"status"`
-	Bytes         int64                  `json:"bytes"`
-	DurationMS    float64                `json:"duration_ms"`
-	Error         string                 `json:"error"`
-	Seq           uint64                 `json:"seq"`
-	Kind          string                 `json:"kind"` // of the line; "" for a request
-	Hops          []string               `json:"hops"`
-	Outcome       string                 `json:"outcome"`
-	SHA256        string                 `json:"sha256"`
-	Event         string                 `json:"event"` // of the file itself, for a line of that kind
-	Count         int                    `json:"count"`
-	Clients       int                    `json:"clients"`
-	File          string                 `json:"file"`
+	Time          time.Time      `json:"time"`
+	ID            string         `json:"id"`
+	Replica       string         `json:"replica"`
+	Client        string         `json:"client"`
+	Via           string         `json:"via"`
+	Method        string         `json:"method"`
+	URL           string         `json:"url"`
+	Host          string         `json:"host"`
+	UserAgent     string         `json:"user_agent"`
+	Agent         string         `json:"agent"`
+	Decision      string         `json:"decision"`
+	Reason        string         `json:"reason"`
+	Enforced      *bool          `json:"enforced"`
+	Entry         string         `json:"entry"`
+	EntryReason   string         `json:"entry_reason"`
+	Rule          string         `json:"rule"`
+	Line          int            `json:"line"`
+	Reading       string         `json:"reading"`
+	Group         string         `json:"group"`
+	RobotsURL     string         `json:"robots_url"`
+	RobotsFetched string         `json:"robots_fetched"`
+	RobotsAgent   string         `json:"robots_agent"`
+	RobotsSHA256  string         `json:"robots_sha256"`
+	Dialect       string         `json:"dialect"`
+	RobotsStale   bool           `json:"robots_stale"`
+	RobotsSignal  string         `json:"robots_content_signal"`
+	RobotsUsage   string         `json:"robots_content_usage"`
+	CrawlDelay    float64        `json:"crawl_delay_s"`
+	CrawlAsked    float64        `json:"crawl_delay_asked_s"`
+	WaitMS        float64        `json:"wait_ms"`
+	BackOff       float64        `json:"back_off_s"`
+	Slowed        float64        `json:"slowed_s"`
+	StoreAway     bool           `json:"store_away"`
+	RobotsTag     string         `json:"x_robots_tag"`
+	ContentSignal string         `json:"content_signal"`
+	ContentUsage  string         `json:"content_usage"`
+	TDMReserved   string         `json:"tdm_reservation"`
+	TDMPolicy     string         `json:"tdm_policy"`
+	Price         string         `json:"crawler_price"`
+	License       string         `json:"license"`
+	Usage         map[string]Use `json:"usage"`
+	UsageSource   string         `json:"usage_source"`
+	Withheld      bool           `json:"withheld"`
+	Status        int            `json:"status"`
+	Bytes         int64          `json:"bytes"`
+	DurationMS    float64        `json:"duration_ms"`
+	Error         string         `json:"error"`
+	Seq           uint64         `json:"seq"`
+	Kind          string         `json:"kind"` // of the line; "" for a request
+	Hops          []string       `json:"hops"`
+	Outcome       string         `json:"outcome"`
+	SHA256        string         `json:"sha256"`
+	Event         string         `json:"event"` // of the file itself, for a line of that kind
+	Count         int            `json:"count"`
+	Clients       int            `json:"clients"`
+	File          string         `json:"file"`
+}
+
+// A Use is what a Record says about the use of the content for one purpose.
+type Use struct {
+	Outcome   string `json:"outcome"`
+	Statement string `json:"statement"`
+	Source    string `json:"source"`
+	Line      int    `json:"line"`
 }
 
 // members is the closed set of member names that a request's line may have.

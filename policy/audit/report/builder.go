@@ -31,38 +31,40 @@ func (o *Options) matches(e *trail.Entry) bool {
 
 // A Builder reads trails and builds a Report. It is for one goroutine. Make one with New.
 type Builder struct {
-	o         Options
-	sources   []*source // one for each trail
-	totals    counts
-	monitored counts
-	timeline  timelineBuilder
-	reasons   groups[string, counts]
-	clients   groups[string, counts]
-	replicas  groups[string, counts]
-	hosts     groups[string, host]
-	rules     groups[ruleKey, counts]
-	overrides groups[overrideKey, counts]
-	signals   groups[signalKey, signal]
-	outages   list[outage]
-	events    list[event]
-	combined  groups[combinedKey, counts]
+	o            Options
+	sources      []*source // one for each trail
+	totals       counts
+	monitored    counts
+	timeline     timelineBuilder
+	reasons      groups[string, counts]
+	clients      groups[string, counts]
+	replicas     groups[string, counts]
+	hosts        groups[string, host]
+	rules        groups[ruleKey, counts]
+	overrides    groups[overrideKey, counts]
+	signals      groups[signalKey, signal]
+	reservations groups[reservationKey, counts]
+	outages      list[outage]
+	events       list[event]
+	combined     groups[combinedKey, counts]
 }
 
 // New returns a Builder.
 func New(o Options) *Builder {
 	return &Builder{
 		o: o, timeline: newTimelineBuilder(),
-		sources:   []*source{newSource("")},
-		reasons:   newGroups[string, counts](maxReasons),
-		clients:   newGroups[string, counts](maxClients),
-		replicas:  newGroups[string, counts](maxReplicas),
-		hosts:     newGroups[string, host](maxHosts),
-		rules:     newGroups[ruleKey, counts](maxRules),
-		overrides: newGroups[overrideKey, counts](maxOverrides),
-		signals:   newGroups[signalKey, signal](maxSignals),
-		outages:   list[outage]{Most: maxOutages, Rows: []outage{}},
-		events:    list[event]{Most: maxEvents, Rows: []event{}},
-		combined:  newGroups[combinedKey, counts](maxCombined),
+		sources:      []*source{newSource("")},
+		reasons:      newGroups[string, counts](maxReasons),
+		clients:      newGroups[string, counts](maxClients),
+		replicas:     newGroups[string, counts](maxReplicas),
+		hosts:        newGroups[string, host](maxHosts),
+		rules:        newGroups[ruleKey, counts](maxRules),
+		overrides:    newGroups[overrideKey, counts](maxOverrides),
+		signals:      newGroups[signalKey, signal](maxSignals),
+		reservations: newGroups[reservationKey, counts](maxReservations),
+		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
+		events:       list[event]{Most: maxEvents, Rows: []event{}},
+		combined:     newGroups[combinedKey, counts](maxCombined),
 	}
 }
 
@@ -153,6 +155,11 @@ func (s *Builder) request(e *trail.Entry) {
 		count(&s.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
 	}
 	s.signal(e)
+	for purpose, u := range e.Usage {
+		if u.Statement != "" {
+			count(&s.reservations, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText)}, e)
+		}
+	}
 	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
 }
 
@@ -187,6 +194,7 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 		return cmp.Compare(b.Disallowed+b.WouldDisallowed, a.Disallowed+a.WouldDisallowed)
 	})
 	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })
+	r.Reservations = tableOf(&s.reservations, func(k reservationKey, c *counts) reservation { return reservation{k, *c} }, func(v *reservation) string { return fmt.Sprint(v.reservationKey) })
 	r.combined = tableOf(&s.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} }, func(c *combination) string { return fmt.Sprint(c.combinedKey) })
 	for i := range r.Hosts.Rows {
 		if h := &r.Hosts.Rows[i]; h.outage.Requests > 0 {
@@ -270,4 +278,6 @@ var signalNames = []struct {
 	{"content_usage", func(e *trail.Entry) string { return e.ContentUsage }},
 	{"tdm_reservation", func(e *trail.Entry) string { return e.TDMReservation }},
 	{"tdm_policy", func(e *trail.Entry) string { return e.TDMPolicy }},
+	{"license", func(e *trail.Entry) string { return e.License }},
+	{"crawler_price", func(e *trail.Entry) string { return e.CrawlerPrice }},
 }

@@ -45,7 +45,7 @@ func columns(k kind, names ...string) (made []column) {
 func (r *Report) displayTables(most int) []displayTable {
 	v := tableBuilder{report: r, maxRows: most}
 	all := []displayTable{
-		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.signals(), v.events(),
+		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.reservations(), v.signals(), v.events(),
 	}
 	return slices.DeleteFunc(all, func(s displayTable) bool { return len(s.Rows) == 0 })
 }
@@ -253,10 +253,22 @@ func (b *tableBuilder) outages() displayTable {
 	return s
 }
 
+func (b *tableBuilder) reservations() displayTable {
+	g := b.outcomes()
+	g.keyColumns = columns(words, "host", "purpose", "says", "where")
+	g.keyColumns = append(g.keyColumns, column{"statement", code})
+	return fillTable(displayTable{
+		ID: "reservations", Title: "Reservations by sites",
+		About: "The statements of sites that decided for what purposes the content may be used (usage.purposes), and what became of the requests. One request can be in several rows.",
+	}, &b.report.Reservations, b.maxRows, g, func(v *reservation) (before, after []string) {
+		return []string{shown(v.Host), shown(v.Purpose), shown(v.Outcome), shown(v.Source), shown(v.Statement)}, nil
+	})
+}
+
 func (b *tableBuilder) signals() displayTable {
 	s := displayTable{
 		ID: "signals", Title: "Usage preferences of sites",
-		About:   "What sites state about the use of their content. The proxy records these statements and does not enforce them. If there were several values, the table shows the last. Noindex: responses whose X-Robots-Tag is noindex or none.",
+		About:   "What sites state about the use of their content, and licences to look at. If there were several values, the table shows the last. Noindex: responses whose X-Robots-Tag is noindex or none.",
 		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
 	}
 	for _, g := range firstRows(&s, &b.report.Signals, b.maxRows, "further rows or requests") {

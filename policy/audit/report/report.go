@@ -20,25 +20,26 @@ import "time"
 // A Report is the summary of a trail. Scripts may rely on the names of its JSON members: others
 // may be added, and Format increases when a member changes its meaning.
 type Report struct {
-	Format      int                `json:"format"` // see formatVersion
-	Made        time.Time          `json:"made"`
-	Version     string             `json:"version"` // version of the program
-	Filters     filters            `json:"filters"`
-	Source      source             `json:"source"`    // the whole trail, whatever the filters
-	Totals      counts             `json:"totals"`    // of the requests that match the filters, like all that follows except Events
-	Monitored   int64              `json:"monitored"` // requests under mode: monitor
-	Timeline    timeline           `json:"timeline"`
-	Reasons     table[reason]      `json:"reasons"`
-	Clients     table[client]      `json:"clients"`
-	Replicas    table[replica]     `json:"replicas"` // without rows if there is only one replica
-	Hosts       table[host]        `json:"hosts"`
-	Rules       table[rule]        `json:"rules"`
-	Overrides   table[override]    `json:"overrides"`
-	Unreachable list[outage]       `json:"unreachable"`
-	Signals     list[signal]       `json:"signals"`
-	Events      list[event]        `json:"events"`
-	combined    table[combination] // for the CSV
-	monitored   counts             // of the requests under mode: monitor
+	Format       int                `json:"format"` // see formatVersion
+	Made         time.Time          `json:"made"`
+	Version      string             `json:"version"` // version of the program
+	Filters      filters            `json:"filters"`
+	Source       source             `json:"source"`    // the whole trail, whatever the filters
+	Totals       counts             `json:"totals"`    // of the requests that match the filters, like all that follows except Events
+	Monitored    int64              `json:"monitored"` // requests under mode: monitor
+	Timeline     timeline           `json:"timeline"`
+	Reasons      table[reason]      `json:"reasons"`
+	Clients      table[client]      `json:"clients"`
+	Replicas     table[replica]     `json:"replicas"` // without rows if there is only one replica
+	Hosts        table[host]        `json:"hosts"`
+	Rules        table[rule]        `json:"rules"`
+	Overrides    table[override]    `json:"overrides"`
+	Unreachable  list[outage]       `json:"unreachable"`
+	Reservations table[reservation] `json:"reservations"`
+	Signals      list[signal]       `json:"signals"`
+	Events       list[event]        `json:"events"`
+	combined     table[combination] // for the CSV
+	monitored    counts             // of the requests under mode: monitor
 }
 
 // formatVersion is the value of Report.Format.

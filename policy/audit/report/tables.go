@@ -73,19 +73,20 @@ func topRows[R any, P counted[R]](t *table[R], most int) (first []R, others coun
 
 // These bound the rows of the tables.
 const (
-	maxReasons   = 100 // the set is closed, but the trail may come from anybody
-	maxClients   = 10_000
-	maxHosts     = 10_000
-	maxReplicas  = 10_000
-	maxRules     = 10_000
-	maxOverrides = 1_000
-	maxOutages   = 1_000
-	maxSignals   = 1_000
-	maxEvents    = 1_000
-	maxFiles     = 1_000
-	maxCombined  = 50_000 // rows of the CSV
-	maxBuckets   = 480    // buckets of the timeline, without the empty ones
-	maxText      = 256    // bytes of each string
+	maxReasons      = 100 // the set is closed, but the trail may come from anybody
+	maxClients      = 10_000
+	maxHosts        = 10_000
+	maxReplicas     = 10_000
+	maxRules        = 10_000
+	maxOverrides    = 1_000
+	maxOutages      = 1_000
+	maxSignals      = 1_000
+	maxReservations = 1_000
+	maxEvents       = 1_000
+	maxFiles        = 1_000
+	maxCombined     = 50_000 // rows of the CSV
+	maxBuckets      = 480    // buckets of the timeline, without the empty ones
+	maxText         = 256    // bytes of each string
 )
 
 // A table has a row for each key, and the counts of the keys without a row.
@@ -176,8 +177,21 @@ type outage struct {
 	Ended    bool      `json:"ended"` // another outcome came later
 }
 
-// A signal is a usage preference that a host stated, in robots.txt or in a response header. It is
-// recorded, not enforced.
+// A reservation counts the requests for which a statement of a host decided about one purpose.
+type reservation struct {
+	reservationKey
+	counts
+}
+
+type reservationKey struct {
+	Host      string `json:"host"`
+	Purpose   string `json:"purpose"`
+	Outcome   string `json:"outcome"` // allowed or disallowed
+	Source    string `json:"source"`
+	Statement string `json:"statement"`
+}
+
+// A signal is a usage preference that a host stated, in robots.txt or in a response header.
 type signal struct {
 	Host     string `json:"host"`
 	Name     string `json:"name"` // member of the record

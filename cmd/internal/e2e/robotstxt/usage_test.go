@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"robotsproxy/cmd/internal/e2e"
-	"robotsproxy/policy/audit/trail"
 )
 
 // With on_disallowed: refuse, content that a site does not permit for a purpose of the client does not reach
@@ -94,7 +93,7 @@ func TestUsageIsRecorded(t *testing.T) {
 	o := e2e.NewOrigin(t, "usagerecord", "User-agent: *\nContent-Signal: search=yes, ai-train=no\n")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	purposes := []string{"train-ai", "search", "tdm"}
-	want := map[string]trail.Usage{
+	want := map[string]e2e.Use{
 		"train-ai": {Outcome: "disallowed", Statement: "Content-Signal: search=yes, ai-train=no", Source: "robots.txt", Line: 2},
 		"search":   {Outcome: "allowed", Statement: "Content-Signal: search=yes, ai-train=no", Source: "robots.txt", Line: 2},
 		"tdm":      {Outcome: "unknown"},
