@@ -343,7 +343,7 @@ func (r *recordExplanation) printDerived(s *cli.Details) {
 		}
 		rows = append(rows, "audit verify shows whether somebody changed the kept robots.txt or its entry in the index")
 	case !d.Same:
-		rows = []string{s.Paint(cli.Red, "no")}
+		rows = []string{s.Paint(cli.Red, "not possible")}
 	}
 	for _, note := range d.Notes {
 		rows = append(rows, humanize.Escape(note))

@@ -54,7 +54,7 @@ func (c *stampCheck) compare(res *trail.Result) error {
 		case seq < res.First:
 			continue
 		case seq > res.Last.Seq:
-			return fmt.Errorf("%s: seq %d got a time-stamp at %s, but is missing: the end was cut off", r.Path, seq, day(at))
+			return fmt.Errorf("%s: seq %d got a time-stamp at %s, but is missing: the end was cut off, or another audit is in its place", r.Path, seq, day(at))
 		case !r.Anchor.Matches(c.lines[seq]):
 			return fmt.Errorf("%s: seq %d is not the line that got a time-stamp at %s", r.Path, seq, day(at))
 		default:
@@ -68,11 +68,13 @@ func (c *stampCheck) compare(res *trail.Result) error {
 // trusts reports whether a time-stamp proves that a line was there.
 func (c *stampCheck) trusts() bool { return c.count > 0 && c.roots != nil }
 
-// text describes the time-stamps; "": there are none.
+// text describes the time-stamps; "": there are none, and nobody asked for them.
 func (c *stampCheck) text() string {
 	switch {
-	case c.count == 0:
+	case c.count == 0 && c.roots == nil:
 		return ""
+	case c.count == 0:
+		return "none of these lines has a time-stamp"
 	case c.roots == nil:
 		return fmt.Sprintf("%s, signatures not verified: name the certificates of the authority with --tsa-ca", humanize.Count(c.count, "time-stamp"))
 	}

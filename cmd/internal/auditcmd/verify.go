@@ -40,8 +40,8 @@ line with that number must be there, and the lines before it are not judged.
 When serve starts, it compares the end of the audit with what it last wrote there. If
 it recorded a difference, that is a fault.
 
-The lines alone cannot show that the end was not cut off, or that the whole audit was
-not rewritten. An anchor can: it is the number and the hash of a line, kept where
+The lines alone cannot show that the end was not cut off, or that a line was not changed
+together with all later hashes. An anchor can: it is the number and the hash of a line, kept where
 nobody who can change the audit can change it. --anchor prints the anchor of the last
 line. With --since-anchor, that line must still be there, and the chain must continue
 from it.
@@ -202,7 +202,7 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 	case res.Pruned:
 		row("", "the proxy removed the %s before them, and recorded that", humanize.Count(res.First-1, "line"))
 	case res.First > 1 && known.From > 0:
-		row("", "not verified, because of --from: the %s before them", humanize.Count(res.First-1, "line"))
+		row("", "not verified, because of --from: the lines before seq %d", res.First)
 	case res.First > 1:
 		row("", "missing: the %s before them, which the proxy or somebody else removed", humanize.Count(res.First-1, "line"))
 	}
@@ -221,15 +221,19 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 		row("counted", "%s beyond 100 a second for a client, which have no record", humanize.Count(res.Counted, "refusal"))
 	}
 	if snapshots != nil {
-		count := func(label, format string, n int, thing string) {
+		const removed = ", removed by the proxy (audit.snapshot_max_age, audit.snapshot_max_size) or by somebody else"
+		count := func(label *string, format string, n int, thing string) {
 			if n > 0 {
-				row(label, format, humanize.Count(n, thing))
+				row(*label, format, humanize.Count(n, thing))
+				*label = ""
 			}
 		}
-		count("robots", "%s unchanged", snapshots.Files, "snapshot")
-		count("", "missing: %s, removed by the proxy (audit.snapshot_max_age, audit.snapshot_max_size) or by somebody else", snapshots.Missing, "snapshot")
-		count("index", "%s the same as in the audit", snapshots.Fetches, "line")
-		count("", "not verified: %s about fetches that this audit does not have, such as those of another replica", snapshots.Unknown, "line")
+		files, index := "robots", "index"
+		count(&files, "%s unchanged", snapshots.Files, "snapshot")
+		count(&files, "missing: %s"+removed, snapshots.Missing, "snapshot")
+		count(&index, "%s the same as in the audit", snapshots.Fetches, "line")
+		count(&index, "missing: %s about fetches of this audit"+removed, snapshots.Unindexed, "line")
+		count(&index, "not verified: %s about fetches that this audit does not have, such as those of another replica", snapshots.Unknown, "line")
 	}
 	if text := stamps.text(); text != "" {
 		row("stamps", "%s", text)
@@ -237,13 +241,13 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 	if known.Since.Seq > 0 {
 		row("since", "%s: no line up to there was cut off or rewritten, and the chain continues from there", known.Since)
 	}
-	switch {
-	case known.Since.Seq > 0:
-		row("limit", "lines after that one may have been cut off the end: only a newer anchor can show it")
-	case stamps.trusts():
-		row("limit", "lines after that one may have been cut off the end, or all lines rewritten before that time: only an anchor can show it (--since-anchor)")
-	default:
-		row("limit", "lines may have been cut off the end, or the whole audit rewritten: only an anchor can show it (--since-anchor)")
+	if known.Since.Seq > 0 || stamps.trusts() {
+		row("limit", "lines after that one may have been cut off the end, or changed together with all later hashes: only a newer anchor can show it")
+		if stamps.trusts() {
+			row("", "lines up to it may have been changed before it got the time-stamp")
+		}
+	} else {
+		row("limit", "lines may have been cut off the end, or changed together with all later hashes: only an anchor can show it (--since-anchor)")
 	}
 	row("anchor", "%s", res.Anchor())
 	row("", "Keep it where nobody who can change the audit can change it, for a later --since-anchor.")

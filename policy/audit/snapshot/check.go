@@ -37,6 +37,7 @@ type fetchLine struct {
 	result    uint64 // hash of the status, the redirects, the SHA-256, the number of bytes and the outcome
 	url       uint64 // hash of the URL without its query
 	userAgent uint64 // hash
+	indexed   bool   // the index says the same
 }
 
 // NewCheck returns a Check.
@@ -83,17 +84,18 @@ func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size in
 		outcome = cache.FetchedUnreachable // the index does not tell failures from one another
 	}
 	url, _, _ = strings.Cut(url, "?") // lines of the trail may lack the query
-	return fetchLine{seq, sum(fmt.Sprint(status, redirects, sha, size, outcome)), sum(url), sum(userAgent)}
+	return fetchLine{seq: seq, result: sum(fmt.Sprint(status, redirects, sha, size, outcome)), url: sum(url), userAgent: sum(userAgent)}
 }
 
 // A CheckResult says what Check.Compare has found.
 type CheckResult struct {
-	Files   int     // whose bytes have the hash that records rest on
-	Missing int     // hashes that records rest on without a file: it was removed
-	Fetches int     // lines of the index that say what the trail says
-	Unknown int     // lines of the index about fetches that are not in the trail
-	Faults  []error // the first files and lines that are not as they were written
-	More    int     // further ones
+	Files     int     // whose bytes have the hash that records rest on
+	Missing   int     // hashes that records rest on without a file: it was removed
+	Fetches   int     // lines of the index that say what the trail says
+	Unknown   int     // lines of the index about fetches that are not in the trail
+	Unindexed int     // fetches in the trail without a line of the index that says the same
+	Faults    []error // the first files and lines that are not as they were written
+	More      int     // further ones
 }
 
 func (r *CheckResult) fault(format string, args ...any) {
@@ -121,13 +123,19 @@ func (c *Check) Compare(dir string) (r CheckResult, err error) {
 		}
 	}
 	for f, err := range Index(dir, "") {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return r, nil
-		case err != nil:
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
 			return r, err
 		}
 		c.compareFetch(&r, &f, dir)
+	}
+	for _, lines := range c.fetches {
+		for _, line := range lines {
+			if !line.indexed {
+				r.Unindexed++
+			}
+		}
 	}
 	return r, nil
 }
@@ -145,9 +153,10 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 		outcome = cache.FetchOutcomeOf(&fetch.Result{Status: f.Status, BadRedirect: f.BadRedirect, RedirectDisallowed: f.RedirectDisallowed})
 	}
 	got := c.fetchLine(0, f.Status, f.Redirects, f.SHA256, int64(f.Bytes), outcome, f.URL, f.UserAgent)
-	for _, line := range lines {
+	for i, line := range lines {
 		if line.result == got.result && (line.url == got.url || !isPlain(f.URL)) && (line.userAgent == got.userAgent || !isPlain(f.UserAgent)) {
 			r.Fetches++
+			lines[i].indexed = true
 			return
 		}
 	}

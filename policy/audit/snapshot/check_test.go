@@ -48,15 +48,15 @@ func TestCheck(t *testing.T) {
 			}
 		}, CheckResult{Fetches: 3}, hashed(text)[2:] + ".txt.gz: changed: the SHA-256 of its bytes is not its name, on which the record seq 2 is based"},
 		{"a removed file", func(t *testing.T, dir string) { os.Remove(gzipPath(dir, hashed(text))) }, CheckResult{Missing: 1, Fetches: 3}, ""},
-		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Files: 1}, ""},
-		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Missing: 1}, ""},
-		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z differs from the record seq 1"},
-		{"an edited hash", edit(`"sha256":"`+hashed(text)[:4], `"sha256":"0000`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
-		{"an edited URL", edit(`http://a.test/`, `http://b.test/`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
-		{"an edited User-Agent", edit(`FooBot`, `BarBot`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
-		{"a redirect that is said to lead nowhere", edit(`"redirects":1`, `"lost":true`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "03Z"},
+		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Files: 1, Unindexed: 3}, ""},
+		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Missing: 1, Unindexed: 3}, ""},
+		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Files: 1, Fetches: 2, Unindexed: 1}, anotherFetch + "01Z differs from the record seq 1"},
+		{"an edited hash", edit(`"sha256":"`+hashed(text)[:4], `"sha256":"0000`), CheckResult{Files: 1, Fetches: 2, Unindexed: 1}, anotherFetch + "01Z"},
+		{"an edited URL", edit(`http://a.test/`, `http://b.test/`), CheckResult{Files: 1, Fetches: 2, Unindexed: 1}, anotherFetch + "01Z"},
+		{"an edited User-Agent", edit(`FooBot`, `BarBot`), CheckResult{Files: 1, Fetches: 2, Unindexed: 1}, anotherFetch + "01Z"},
+		{"a redirect that is said to lead nowhere", edit(`"redirects":1`, `"lost":true`), CheckResult{Files: 1, Fetches: 2, Unindexed: 1}, anotherFetch + "03Z"},
 		{"a failure that is said to be none", edit(`,"error":"refused"`, ``), CheckResult{Files: 1, Fetches: 3}, ""}, // no connection either way
-		{"an edited time", edit(`10:00:01Z`, `10:00:09Z`), CheckResult{Files: 1, Fetches: 2, Unknown: 1}, ""},
+		{"an edited time", edit(`10:00:01Z`, `10:00:09Z`), CheckResult{Files: 1, Fetches: 2, Unknown: 1, Unindexed: 1}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t, Options{})

@@ -37,6 +37,9 @@ type VerifyOptions struct {
 // Anchor returns the Anchor of the last line, or the zero Anchor if there is no line.
 func (r *Result) Anchor() Anchor { return r.Last.Anchor() }
 
+// ChainLimit says what a chain does not prove by itself.
+const ChainLimit = "Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes."
+
 // A Fault is a place where a trail is not as it was written.
 type Fault struct {
 	File   string
@@ -334,9 +337,9 @@ func (v *verifier) end() (Result, error) {
 		return v.Result, &Fault{File: v.r.name, Seq: v.opts.From, Kind: "missing", Detail: "the audit has no line with this seq or a later one"}
 	case since == 0:
 	case v.Lines == 0:
-		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "the audit has no line, but the anchor is seq %d: the end was cut off", since)
+		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "the audit has no line, but the anchor is seq %d: the end was cut off, or another audit is in its place", since)
 	case v.Last.Seq < since:
-		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, but the anchor is seq %d: the end was cut off", since)
+		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, but the anchor is seq %d: the end was cut off, or another audit is in its place", since)
 	}
 	return v.Result, nil
 }

@@ -296,7 +296,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 		res, err := Verify(r, VerifyOptions{Since: since})
 		want := "x:3: seq 3: torn: "
 		if n == 0 {
-			want = "x:2: seq 2: anchor: this is the last line, but the anchor is seq 3: the end was cut off"
+			want = "x:2: seq 2: anchor: this is the last line, but the anchor is seq 3: the end was cut off, or another audit is in its place"
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) || res.Last.Seq != 2 {
 			t.Errorf("cut at %d: %v, want %s", n, err, want)
@@ -379,7 +379,7 @@ func TestVerifySinceAnchor(t *testing.T) {
 		{"the one behind it removed too", gone, since, ":1: seq 7: anchor: the audit now begins with this line: between the anchor and this line, seq 6 (1 line) are missing"},
 		{"another line", trailOf(t, lines, 12), other, ":5: seq 5: anchor: the line is not the anchor's line: "},
 		{"the whole written anew", trailOf(t, chain(2, 12), 11), since, ":4: seq 5: anchor: the line is not the anchor's line"},
-		{"the end cut off", trailOf(t, lines, 4), since, ":4: seq 4: anchor: this is the last line, but the anchor is seq 5: the end was cut off"},
+		{"the end cut off", trailOf(t, lines, 4), since, ":4: seq 4: anchor: this is the last line, but the anchor is seq 5: the end was cut off, or another audit is in its place"},
 		{"broken behind it", trailOf(t, reseal(chain(1, 12), 8), 12), since, ":10: seq 10: unlinked: "},
 		{"an anchor that names no hash", trailOf(t, lines, 12), Anchor{Seq: 5}, ":5: seq 5: anchor: "},
 	} {

@@ -91,4 +91,8 @@ func TestVerifyReadsTheSnapshots(t *testing.T) {
 		e2e.WriteFile(t, files[0], was)
 	}
 	verify(0)
+	testkit.Must(t, os.RemoveAll(filepath.Join(p.State, "snapshots", "index")))
+	if out := verify(0).Stdout; !strings.Contains(out, "index   missing: 1 line about fetches of this audit") {
+		t.Errorf("without the index: %s", out)
+	}
 }
