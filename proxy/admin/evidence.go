@@ -95,7 +95,7 @@ func (c *chainCheck) badge(now time.Time) badge {
 		}
 		return b
 	}
-	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: fmt.Sprintf("%s. No line of %s was changed, removed or moved. Without an anchor, lines cut off the end cannot be detected.", at, humanize.Number(c.lines))}
+	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: fmt.Sprintf("%s. No line of %s was changed, removed or moved. %s", at, humanize.Number(c.lines), trail.ChainLimit)}
 }
 
 // auditFacts returns what is known of the audit without reading all of it.

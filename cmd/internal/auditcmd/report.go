@@ -170,7 +170,7 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 		return o, cli.UsageErrorf("--until: %w", err)
 	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && !o.Since.Before(o.Until) {
-		return o, cli.UsageErrorf("--since must be before --until")
+		return o, cli.UsageErrorf("--until must be later than --since: a day stands for its beginning, so for one whole day give the next day to --until")
 	}
 	return o, nil
 }

@@ -195,7 +195,7 @@ func (b *tableBuilder) hosts() displayTable {
 	g.moreColumns = append(columns(figures, "asked delay", "applied delay", "clamped"), column{"robots.txt", hash})
 	return fillTable(displayTable{
 		ID: "hosts", Title: "Sites",
-		About: "The sites that the requests were for. Asked delay: the longest Crawl-delay that the site asked for. Applied delay: the delay that the proxy applied. " +
+		About: "The sites that the requests were for. Asked delay: the longest Crawl-delay that the site asked for. Applied delay: the delay that the proxy applied, or only recorded (mode: monitor). " +
 			"Clamped: requests that were sent after a shorter delay than the site asked for. robots.txt: the beginning of the SHA-256 of the last file that decided.",
 	}, &b.report.Hosts, b.maxRows, g, func(h *host) (before, after []string) {
 		after = []string{"", "", "", digest(h.SHA256)}
@@ -224,7 +224,7 @@ func (b *tableBuilder) rules() displayTable {
 func (b *tableBuilder) overrides() displayTable {
 	g := b.outcomes()
 	g.keyColumns = columns(words, "entry", "effect", "reason given")
-	g.moreColumns = columns(words, "from", "to")
+	g.moreColumns = columns(words, "first request", "last request")
 	return fillTable(displayTable{
 		ID: "overrides", Title: "Exceptions",
 		About: "Entries of the configuration that decided instead of robots.txt, with the reason that the operator gave. Times are UTC.",
@@ -240,7 +240,7 @@ func (b *tableBuilder) overrides() displayTable {
 func (b *tableBuilder) outages() displayTable {
 	s := displayTable{
 		ID: "unreachable", Title: "Times without a usable robots.txt",
-		About:   "A site gave no usable robots.txt. The proxy refuses requests to such a site until the site gives one (RFC 9309 2.3.1.4). From the first such request to the last. Times are UTC.",
+		About:   "A site gave no usable robots.txt. The proxy refuses requests to such a site until the site gives one (RFC 9309 2.3.1.4). From and to: the first and the last request of that time. Ended: a later request found a usable robots.txt. Times are UTC.",
 		Columns: append(columns(words, "host", "from", "to"), column{"lasted", figures}, column{"requests", figures}, column{"ended", words}),
 	}
 	for _, o := range firstRows(&s, &b.report.Unreachable, b.maxRows, "further times or requests") {

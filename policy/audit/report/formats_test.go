@@ -282,9 +282,9 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 	page := render(t, func(b *strings.Builder) error { return r.HTML(b, 20) })
 	for _, said := range []string{
 		"Clients sent 3 requests (21 November 2026, 09:00:01 to 09:00:03 UTC).", "Allowed: 1 (33.3 %). Disallowed by robots.txt or by the operator, and therefore not sent to the site: 1 (33.3 %).",
-		"1 request was disallowed by a rule", "client lab; the totals count only requests that match",
+		"Sent, although the proxy decided against it (mode: monitor): 1 (33.3 %).", "1 request was disallowed by a rule", "client lab; the totals count only requests that match",
 		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3",
-		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without an anchor, lines cut off the end cannot be detected.", "audit.jsonl",
+		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.", "audit.jsonl",
 		"Monitoring: nothing was blocked for 1 of 3 requests (21 November 2026, 09:00:03 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1, deferred: 0.",
 	} {
 		if !strings.Contains(page, said) {
@@ -326,22 +326,59 @@ func TestEmptyTrail(t *testing.T) {
 	}
 }
 
-// That there was no exception is said where it is known.
-func TestNoExceptionIsSaid(t *testing.T) {
-	const said = "No exceptions: robots.txt was applied to every request."
-	records := []record{rec(0, nil)}
-	if text := strings.Join(sum(t, Options{}, rec(0, watched)).sentences(), " "); strings.Contains(text, said) {
-		t.Errorf("it is said of a decision that was not enforced: %s", text)
-	}
-	if text := strings.Join(sum(t, Options{}, records...).sentences(), " "); !strings.Contains(text, said) {
-		t.Errorf("it is not said: %s", text)
-	}
+// What the report says of exceptions holds for the records that it has, in every format.
+func TestExceptions(t *testing.T) {
+	denied := with(blocked, record{"reason": "denied-host", "entry": "site.test"})
+	tunnel := record{"reason": "tunnel", "method": "CONNECT"}
+	full := []record{rec(0, nil)}
 	for i := range maxReasons {
-		records = append(records, rec(i, record{"reason": fmt.Sprint("made-up-", i)}))
+		full = append(full, rec(i, record{"reason": fmt.Sprint("made-up-", i)}))
 	}
-	records = append(records, rec(0, record{"reason": "override"}))
-	if text := strings.Join(sum(t, Options{}, records...).sentences(), " "); strings.Contains(text, said) {
-		t.Error("it is said of an override that has no row")
+	for _, c := range []struct {
+		name    string
+		records []record
+		want    string // "": nothing is said
+	}{
+		{"none", []record{rec(0, nil), rec(1, blocked)}, "No exceptions: robots.txt was applied to every request that the proxy sent."},
+		{"nothing was sent", []record{rec(0, blocked)}, "No exceptions: the report has no request that the proxy sent."},
+		{"nothing was enforced", []record{rec(0, watched)}, "No exceptions: no entry of the configuration ignores robots.txt for these requests."},
+		{"a host is denied", []record{rec(0, nil), rec(1, denied)}, "No exceptions except denied hosts: robots.txt was applied to every request that the proxy sent."},
+		{"a tunnel was passed through", []record{rec(0, nil), rec(1, tunnel)},
+			"No exceptions: robots.txt was applied to every request that the proxy sent, but not inside the tunnels that it passed through."},
+		{"a tunnel was refused", []record{rec(0, nil), rec(1, with(tunnel, record{"decision": "block"}))},
+			"No exceptions: robots.txt was applied to every request that the proxy sent."},
+		{"robots.txt was ignored", []record{rec(0, nil), rec(1, record{"reason": "override"})}, "1 request was decided by an entry of the configuration that ignores robots.txt."},
+		{"some reasons have no row", append(full, rec(0, record{"reason": "override"})), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := sum(t, Options{}, c.records...)
+			sentences := strings.Join(r.sentences(), "\n")
+			text := render(t, func(b *strings.Builder) error { return r.Text(b, 0) })
+			if c.want == "" {
+				if strings.Contains(sentences, "exceptions") || strings.Contains(text, "  exceptions") {
+					t.Errorf("it is said: %s\n%s", sentences, text)
+				}
+				return
+			}
+			if !strings.Contains(sentences, c.want) {
+				t.Errorf("%q is not in the sentences:\n%s", c.want, sentences)
+			}
+			if !strings.Contains(text, "  exceptions "+strings.Replace(c.want, "No exceptions", "none", 1)) {
+				t.Errorf("%q is not in the text:\n%s", c.want, text)
+			}
+		})
+	}
+}
+
+// The report says how many tunnels were passed through, because the requests inside have no records.
+func TestTunnelsAreSaid(t *testing.T) {
+	r := sum(t, Options{}, rec(0, record{"reason": "tunnel"}), rec(1, record{"reason": "tunnel"}), rec(2, with(blocked, record{"reason": "tunnel"})))
+	const want = "2 tunnels were passed through: robots.txt decided about the whole site only. The requests inside have no records, and can be for pages that robots.txt disallows."
+	if text := strings.Join(r.sentences(), "\n"); !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
+	if notes := r.notes(); notes != "2 passed through as tunnels, without records of the requests inside" {
+		t.Errorf("the notes are %q", notes)
 	}
 }
 

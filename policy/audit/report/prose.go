@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -24,6 +25,9 @@ func (r *Report) facts() []fact {
 			text += "; most often " + who
 		}
 		facts = append(facts, fact{"waited", text})
+	}
+	if text := r.exceptions(); text != "" {
+		facts = append(facts, fact{"exceptions", text})
 	}
 	facts = append(facts, fact{"data", humanize.Bytes(t.Bytes) + " sent to clients"})
 	if notes := r.notes(); notes != "" {
@@ -48,6 +52,7 @@ func (r *Report) notes() string {
 		count int64
 		what  string
 	}{
+		{r.tunnels(), "passed through as tunnels, without records of the requests inside"},
 		{r.Totals.Clamped, "with a shorter Crawl-delay than the site asks for"},
 		{r.Totals.Stale, "decided by an older copy of robots.txt"},
 		{r.Totals.BackedOff, "with a back-off after 429 or 503"},
@@ -138,9 +143,6 @@ func (r *Report) Fault() string {
 	return ""
 }
 
-// chainLimit says what a chain without an anchor cannot prove.
-const chainLimit = "Without an anchor, lines cut off the end cannot be detected."
-
 // chain says whether the chain holds and, if not, where its first fault is.
 func (r *Report) chain() string {
 	c := &r.Source.Chain
@@ -154,7 +156,7 @@ func (r *Report) chain() string {
 	if n := len(r.Source.Trails); n > 0 {
 		text = fmt.Sprintf("holds in each of %s: no line between the first and the last was changed, removed or moved. ", humanize.Count(n, "audit"))
 	}
-	text += chainLimit
+	text += trail.ChainLimit
 	switch {
 	case c.Pruned:
 		text += fmt.Sprintf(" The proxy deleted the lines before %s (audit.max_age, audit.max_total_size or audit.max_files).", humanize.Number(c.FirstSeq))

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"robotsproxy/policy/explain/humanize"
 )
@@ -19,6 +20,9 @@ func (r *Report) sentences() []string {
 		fmt.Sprintf("Clients sent %s (%s).", humanize.Count(t.Requests, "request"), r.period()),
 		fmt.Sprintf("Allowed: %s. Disallowed by robots.txt or by the operator, and therefore not sent to the site: %s. Deferred, so that the client may send them later: %s. Failed, because of the site, the network, the client or the proxy: %s.",
 			numberAndShare(t.Allowed, t), numberAndShare(t.Disallowed, t), numberAndShare(t.Deferred, t), numberAndShare(t.Failed, t)),
+	}
+	if t.NotEnforced > 0 {
+		said = append(said, fmt.Sprintf("Sent, although the proxy decided against it (mode: monitor): %s.", numberAndShare(t.NotEnforced, t)))
 	}
 	said = append(said, r.why()...)
 	for _, s := range []struct {
@@ -110,13 +114,9 @@ func (r *Report) monitoring() string {
 
 // why returns sentences about the reasons of refusals and exceptions.
 func (r *Report) why() []string {
-	of := map[string]*counts{}
-	for i := range r.Reasons.Rows {
-		of[r.Reasons.Rows[i].Reason] = r.Reasons.Rows[i].all()
-	}
 	var said []string
 	say := func(reason string, n func(*counts) int64, what string) {
-		if c := of[reason]; c != nil && n(c) > 0 {
+		if c := r.byReason(reason); c != nil && n(c) > 0 {
 			said = append(said, were(n(c), "request")+" "+what)
 		}
 	}
@@ -124,14 +124,60 @@ func (r *Report) why() []string {
 	say("rule", blocked, "disallowed by a rule of a site's robots.txt. The rules are listed below.")
 	say("unreachable", blocked, "refused because a site gave no usable robots.txt. Until a site gives one, the proxy sends it no request (RFC 9309 2.3.1.4).")
 	all := func(c *counts) int64 { return c.Requests }
-	say("override", all, "decided by an entry of the configuration that ignores robots.txt. The entries are listed below, with their reasons.")
+	say("override", all, overrideText)
 	say("denied-host", all, "for a site that the configuration denies, whatever its robots.txt says.")
-	switch {
-	case of["override"] != nil || r.Reasons.Others.Requests > 0: // beyond the rows there may be one
-	case r.Monitored > 0:
-		said = append(said, "No exceptions: no entry of the configuration ignores robots.txt for these requests.")
-	default:
-		said = append(said, "No exceptions: robots.txt was applied to every request.")
+	if n := r.tunnels(); n > 0 {
+		said = append(said, were(n, "tunnel")+" passed through: robots.txt decided about the whole site only. The requests inside have no records, and can be for pages that robots.txt disallows.")
+	}
+	if text, none := strings.CutPrefix(r.exceptions(), "none"); none {
+		said = append(said, "No exceptions"+text)
 	}
 	return said
+}
+
+const overrideText = "decided by an entry of the configuration that ignores robots.txt. The entries are listed below, with their reasons."
+
+// byReason returns the counts of a reason; nil: it has no row.
+func (r *Report) byReason(name string) *counts {
+	for i := range r.Reasons.Rows {
+		if r.Reasons.Rows[i].Reason == name {
+			return r.Reasons.Rows[i].all()
+		}
+	}
+	return nil
+}
+
+// tunnels returns how many tunnels were passed through.
+func (r *Report) tunnels() int64 {
+	if c := r.byReason("tunnel"); c != nil {
+		return c.Allowed + c.NotEnforced
+	}
+	return 0
+}
+
+// exceptions says whether requests were sent although robots.txt was ignored; "": it is not known.
+// The text begins with "none" if there were none.
+func (r *Report) exceptions() string {
+	if c := r.byReason("override"); c != nil {
+		return were(c.Requests, "request") + " " + overrideText
+	}
+	if r.Totals.Requests == 0 || r.Reasons.Others.Requests > 0 { // beyond the rows there may be one
+		return ""
+	}
+	text := "none"
+	if r.byReason("denied-host") != nil {
+		text += " except denied hosts"
+	}
+	switch {
+	case r.Monitored > 0:
+		text += ": no entry of the configuration ignores robots.txt for these requests"
+	case r.Totals.Allowed == 0:
+		return text + ": the report has no request that the proxy sent."
+	default:
+		text += ": robots.txt was applied to every request that the proxy sent"
+	}
+	if r.tunnels() > 0 {
+		text += ", but not inside the tunnels that it passed through"
+	}
+	return text + "."
 }
