@@ -73,7 +73,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	inner, err := h.handshake(s.rules, t)
 	if err != nil || !h.handoff.give(inner) {
 		h.o.Log.Debug("tunnel closed before its first request", "origin", o.String(), "error", err)
-		h.counts.unused.Add(1)
+		h.countUnused(t)
 		t.Close()
 	}
 	return nil

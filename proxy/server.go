@@ -109,10 +109,21 @@ func (h *Handler) connState(c net.Conn, state http.ConnState) {
 	case http.StateNew:
 		h.unused.add(c)
 	case http.StateActive, http.StateHijacked, http.StateClosed:
-		if h.unused.remove(c) && state == http.StateClosed && connInfoOf(c).tunnel != nil {
-			h.counts.unused.Add(1)
+		if h.unused.remove(c) && state == http.StateClosed {
+			h.countUnused(connInfoOf(c).tunnel)
 		}
 	}
+}
+
+// countUnused counts an intercepted tunnel that has ended without a request; nil: it was no tunnel.
+func (h *Handler) countUnused(t *tunnelConn) {
+	if t == nil {
+		return
+	}
+	if t.secure {
+		h.rules.active.Load().Authority.AddUnused(t.origin.Host, t.origin.Port)
+	}
+	h.counts.unused.Add(1)
 }
 
 // New checks the options and makes a Handler.

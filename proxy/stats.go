@@ -18,7 +18,7 @@ type Stats struct {
 	Closed   uint64 // connections over a client's limit so far that were closed without an answer
 
 	Intercepted   Flow   // tunnels
-	Unused        uint64 // intercepted tunnels so far without a request, failed handshakes included; with HTTP/2, only failed handshakes
+	Unused        uint64 // intercepted tunnels so far without a request, failed handshakes included; with HTTP/2, those whose client sent no preface
 	PassedThrough Flow   // tunnels
 	Upgraded      Flow   // connections, inside tunnels too
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"robotsproxy/proxy"
@@ -144,15 +145,21 @@ func TestDistrustIsCounted(t *testing.T) {
 	testkit.Must(t, err)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Authority = authority }})
 	r.roots.AddCert(authority.Certificate())
+	for i, proto := range []string{"http/1.1", "h2"} {
+		r.tunnel(origin.host(), proto).Close() // like a client that checks the certificate after the handshake
+		r.wantOpen(t, open{})
+		testkit.Eventually(t, proto+": the tunnel was not used", func() bool { return r.handler.Stats().Unused == uint64(i+1) })
+		if got := authority.FaultHosts(mitm.FaultUnused); !slices.Equal(got, []string{origin.host()}) {
+			t.Errorf("%s: not used for %q", proto, got)
+		}
+	}
 	c, _ := r.plainTunnel(origin.host())
 	if err := tls.Client(c, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}).Handshake(); err == nil {
 		t.Fatal("an unknown CA is trusted")
 	}
 	c.Close()
 	r.wantOpen(t, open{})
-	r.tunnel(origin.host()).Close() // like a client that checks the certificate after the handshake
-	r.wantOpen(t, open{})
-	testkit.Eventually(t, "two tunnels were not used", func() bool { return r.handler.Stats().Unused == 2 })
+	testkit.Eventually(t, "three tunnels were not used", func() bool { return r.handler.Stats().Unused == 3 })
 	if n := authority.Stats().Failed[mitm.FaultUntrusted]; n != 1 {
 		t.Errorf("%d handshakes failed for distrust, want 1", n)
 	}

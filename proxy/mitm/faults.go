@@ -24,6 +24,10 @@ const (
 	FaultProtocol      Fault = "protocol"       // everything else: not TLS, or no common version or cipher
 )
 
+// FaultUnused is why a client may have sent no request after a handshake that did not fail: GnuTLS
+// clients look at the certificate only then. Faults names its hosts, and does not count it.
+const FaultUnused Fault = "unused"
+
 var allFaults = [...]Fault{FaultUntrusted, FaultClosed, FaultTimeout, FaultNoCertificate, FaultProtocol}
 
 // faultOf classifies the error of a handshake.
@@ -88,6 +92,11 @@ const maxFaultHosts = 100
 func (f *Faults) Add(host string, err error) {
 	fault := faultOf(err)
 	f.n[slices.Index(allFaults[:], fault)].Add(1)
+	f.addHost(host, fault)
+}
+
+// addHost stores the Fault of a tunnel to host.
+func (f *Faults) addHost(host string, fault Fault) {
 	if host == "" {
 		return
 	}
@@ -99,7 +108,7 @@ func (f *Faults) Add(host string, err error) {
 	if f.hosts == nil {
 		f.hosts = make(map[string]Fault)
 	}
-	if f.hosts[host] != FaultUntrusted {
+	if known := f.hosts[host]; fault == FaultUntrusted || known != FaultUntrusted && known != FaultUnused {
 		f.hosts[host] = fault
 	}
 }

@@ -102,12 +102,15 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestFaultHosts: a host counts once, by the certificate's rejection if there was one, and the table
-// is bounded.
+// TestFaultHosts: a host counts once, by the certificate's rejection if there was one, else by an unused
+// tunnel, and the table is bounded.
 func TestFaultHosts(t *testing.T) {
 	rejection := &net.OpError{Op: "remote error", Err: tls.AlertError(48)}
 	var f Faults
 	for range 2 {
+		f.addHost("c.test", FaultUnused)
+		f.Add("c.test", io.EOF)
+		f.addHost("b.test", FaultUnused)
 		f.Add("b.test", io.EOF)
 		f.Add("a.test", io.EOF)
 		f.Add("b.test", rejection)
@@ -117,13 +120,16 @@ func TestFaultHosts(t *testing.T) {
 	if got := f.Hosts(FaultUntrusted); !slices.Equal(got, []string{"b.test"}) {
 		t.Errorf("rejected for %q", got)
 	}
+	if got := f.Hosts(FaultUnused); !slices.Equal(got, []string{"c.test"}) {
+		t.Errorf("unused for %q", got)
+	}
 	if got := f.Hosts(FaultClosed); !slices.Equal(got, []string{"a.test"}) {
 		t.Errorf("closed for %q", got)
 	}
 	for i := range 2 * maxFaultHosts {
 		f.Add(fmt.Sprintf("h%d.test", i), io.EOF)
 	}
-	if n := len(f.Hosts(FaultClosed)) + len(f.Hosts(FaultUntrusted)); n != maxFaultHosts {
+	if n := len(f.Hosts(FaultClosed)) + len(f.Hosts(FaultUntrusted)) + len(f.Hosts(FaultUnused)); n != maxFaultHosts {
 		t.Errorf("%d hosts are known, want at most %d", n, maxFaultHosts)
 	}
 }

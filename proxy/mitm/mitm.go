@@ -146,6 +146,11 @@ func tunnelName(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
+// AddUnused notes that a client closed a tunnel to host after its handshake, without a request.
+func (a *Authority) AddUnused(host string, port uint16) {
+	a.faults.addHost(tunnelName(host, port), FaultUnused)
+}
+
 // FaultHosts returns the hosts in whose tunnels a handshake failed with this Fault, as [Faults.Hosts].
 func (a *Authority) FaultHosts(fault Fault) []string { return a.faults.Hosts(fault) }
 

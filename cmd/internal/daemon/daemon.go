@@ -293,11 +293,17 @@ func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 // CAPEM returns the certificate that clients have to trust.
 func (d *Daemon) CAPEM() []byte { return d.Active.Load().rules.Authority.CertPEM() }
 
-// Untrusted returns the hosts for which a client rejected the proxy's certificate, and those for which
-// a client closed the connection during the TLS handshake, as some do for the same reason.
-func (d *Daemon) Untrusted() (rejected, closed []string) {
+// Untrusted are the hosts in whose tunnels a client did not trust the proxy's certificate, or may not have.
+type Untrusted struct {
+	Rejected []string // the client rejected the certificate
+	Closed   []string // it closed the connection during the TLS handshake
+	Unused   []string // it closed the connection after the TLS handshake, without a request
+}
+
+// Untrusted returns the hosts for which clients did not trust the proxy's certificate so far.
+func (d *Daemon) Untrusted() Untrusted {
 	a := d.Active.Load().rules.Authority
-	return a.FaultHosts(mitm.FaultUntrusted), a.FaultHosts(mitm.FaultClosed)
+	return Untrusted{a.FaultHosts(mitm.FaultUntrusted), a.FaultHosts(mitm.FaultClosed), a.FaultHosts(mitm.FaultUnused)}
 }
 
 // token returns admin.token.

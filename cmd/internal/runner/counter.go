@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,7 @@ type hostSummary struct {
 	Host        string
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
+	HTTPS       bool // one of the requests came over HTTPS
 }
 
 // A causeSummary counts the requests to one host that were not allowed for the same cause.
@@ -76,6 +78,7 @@ func (c *counter) Write(r *audit.Record) error {
 	}
 	h := c.host(hostOf(r))
 	h.LongestWait, c.total.LongestWait = max(h.LongestWait, r.Waited), max(c.total.LongestWait, r.Waited)
+	h.HTTPS = h.HTTPS || r.Request.Origin.Scheme == "https" && r.Request.Method != http.MethodConnect
 	if r.StoreAway {
 		c.total.StoreAway++
 	}

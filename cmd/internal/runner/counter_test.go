@@ -44,8 +44,8 @@ func TestCounterCountsByHostAndCause(t *testing.T) {
 	want := summary{
 		Outcomes: outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 2}, LongestWait: 2 * time.Second, StoreAway: 1,
 		Hosts: []hostSummary{
-			{"b.test", outcomeCounts{policy.Failed: 1}, 1500 * time.Microsecond},
-			{"site.test", outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 1}, 2 * time.Second},
+			{"b.test", outcomeCounts{policy.Failed: 1}, 1500 * time.Microsecond, true},
+			{"site.test", outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 1}, 2 * time.Second, true},
 		},
 		Causes: []causeSummary{
 			{Host: "site.test", Outcome: policy.Disallowed, Rule: "/p", Line: 3, Count: 2},

@@ -260,9 +260,10 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
 	}
-	rejected, closed := h.Untrusted()
+	untrusted := h.Untrusted()
+	untrusted.Unused = s.untrusted(untrusted.Unused)
 	if end.interrupted {
-		closed = nil // by the signal
+		untrusted.Closed, untrusted.Unused = nil, nil // by the signal
 	}
 	switch {
 	case f.quiet:
@@ -271,8 +272,8 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 		if h.Active.Load().Cfg.Mode == "monitor" {
 			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent the requests counted as disallowed")
 		}
-		printUntrusted(w, argv, rejected, closed)
-	case printUntrusted(w, argv, rejected, closed):
+		printUntrusted(w, argv, untrusted)
+	case printUntrusted(w, argv, untrusted):
 	default:
 		fmt.Fprintln(w, "robotsproxy: the proxy received no request")
 		if !end.interrupted { // an interrupted command may not have sent any yet

@@ -3,8 +3,10 @@ package runner
 import (
 	"fmt"
 	"io"
+	"net"
 	"slices"
 
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -28,24 +30,36 @@ var trustRemedies = []trustRemedy{
 // otherRemedy is for all other commands.
 const otherRemedy = `robotsproxy ca install, or set the file in $SSL_CERT_FILE in the client's own settings`
 
-// printUntrusted prints the hosts for which the command argv rejected the proxy's certificate, and
-// those for which it closed the connection instead, each once; and what to do. It reports whether
-// there was any.
-func printUntrusted(w io.Writer, argv, rejected, closed []string) bool {
-	if len(rejected)+len(closed) == 0 {
+// untrusted returns those of the hosts, which may have a port, that got no request over HTTPS. If a
+// host got one, the client trusts the certificate, and has left a tunnel unused for another reason, as
+// browsers do.
+func (s *summary) untrusted(hosts []string) []string {
+	return slices.DeleteFunc(hosts, func(host string) bool {
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		return slices.ContainsFunc(s.Hosts, func(h hostSummary) bool { return h.Host == host && h.HTTPS })
+	})
+}
+
+// printUntrusted prints the hosts for which the command argv did not trust the proxy's certificate, or
+// may not have, each once; and what to do. It reports whether there was any.
+func printUntrusted(w io.Writer, argv []string, u daemon.Untrusted) bool {
+	if len(u.Rejected)+len(u.Closed)+len(u.Unused) == 0 {
 		return false
 	}
 	name := commandName(argv)
-	print := func(hosts []string, what string) {
+	print := func(hosts []string, did, what string) {
 		for _, host := range hosts[:min(len(hosts), maxSummary)] {
-			fmt.Fprintf(w, "robotsproxy: %s connected to %s through the proxy %s\n", humanize.Printable(name), humanize.Printable(host), what)
+			fmt.Fprintf(w, "robotsproxy: %s %s %s through the proxy %s\n", humanize.Printable(name), did, humanize.Printable(host), what)
 		}
 		if more := len(hosts) - maxSummary; more > 0 {
 			fmt.Fprintf(w, "robotsproxy: and to %s\n", count(int64(more), "more host"))
 		}
 	}
-	print(rejected, "but did not trust the proxy's certificate")
-	print(closed, "and closed the connection during the TLS handshake, probably because it does not trust the proxy's certificate")
+	print(u.Rejected, "connected to", "but did not trust the proxy's certificate")
+	print(u.Closed, "connected to", "and closed the connection during the TLS handshake, probably because it does not trust the proxy's certificate")
+	print(u.Unused, "opened a tunnel to", "and closed it without a request, perhaps because it does not trust the proxy's certificate")
 	try := otherRemedy
 	if i := slices.IndexFunc(trustRemedies, func(r trustRemedy) bool { return slices.Contains(r.names, program(name)) }); i >= 0 {
 		try = trustRemedies[i].try
