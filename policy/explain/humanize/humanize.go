@@ -106,11 +106,13 @@ func Duration[D ~int64](of D) string {
 	}
 }
 
-// plainErrors replaces Go's own words for ended contexts and connections.
+// plainErrors replaces Go's own words for ended contexts and connections. Only a client ends the context
+// of its request: a shutdown has errors of its own.
 var plainErrors = strings.NewReplacer(
 	"context deadline exceeded", "timed out",
 	"i/o timeout", "timed out",
-	"context canceled", "canceled",
+	"context canceled", "the client disconnected",
+	"operation was canceled", "the client disconnected", // package net
 	"unexpected EOF", "the connection was closed before the end",
 	": EOF", ": the connection was closed",
 )

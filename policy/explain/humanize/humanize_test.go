@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -53,13 +54,18 @@ func TestDuration(t *testing.T) {
 }
 
 func TestError(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	_, dial := new(net.Dialer).DialContext(gone, "tcp", "192.0.2.1:80")
 	for err, want := range map[error]string{
 		fmt.Errorf("tls handshake: %w", context.DeadlineExceeded): "tls handshake: timed out",
 		fmt.Errorf("dial tcp: %w", os.ErrDeadlineExceeded):        "dial tcp: timed out",
 		fmt.Errorf("read body: %w", io.ErrUnexpectedEOF):          "read body: the connection was closed before the end",
 		fmt.Errorf("no response from the origin: %w", io.EOF):     "no response from the origin: the connection was closed",
-		fmt.Errorf("lookup a.test: %w", context.Canceled):         "lookup a.test: canceled",
-		errors.New("connect: connection refused"):                 "connect: connection refused",
+		context.Canceled: "the client disconnected",
+		fmt.Errorf("read body: %w", context.Canceled): "read body: the client disconnected",
+		dial: "dial tcp 192.0.2.1:80: the client disconnected",
+		errors.New("connect: connection refused"): "connect: connection refused",
 	} {
 		if got := Error(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
