@@ -202,6 +202,7 @@ func TestRetentionCauses(t *testing.T) {
 			limits := tc.options(segments[0].size)
 			o.MaxAge, o.MaxTotal, o.MaxFiles = limits.MaxAge, limits.MaxTotal, limits.MaxFiles
 			l.SetOptions(o)
+			l.retention.settled = time.Now()
 			if _, err := l.retention.prune(); err != nil {
 				t.Fatal(err)
 			}

@@ -43,6 +43,8 @@ const (
 type retention struct {
 	log       *Log
 	prunedSeq uint64 // last line that a pruned event has named
+	clock     SettledClock
+	settled   time.Time // by the clock, from which ages count
 }
 
 // run compresses and removes segments, and measures the space, until ctx ends.
@@ -55,6 +57,7 @@ func (r *retention) run(ctx context.Context) error {
 	reported := false
 	for {
 		err := r.log.rotateAged(time.Now())
+		r.settled = r.clock.Now()
 		plain, perr := r.prune()
 		if err = errors.Join(err, perr); len(plain) > 0 {
 			err = errors.Join(err, compressOne(ctx, plain, func(n int) error { return r.pause(ctx, n) }))
@@ -179,10 +182,10 @@ func (r *retention) excess(segments []fullSegment, active int64) (n, cause int) 
 	return n, byTotal
 }
 
-// isOlder reports whether all lines of the first segment were written longer ago than age. The
-// time of the file is not enough, since touch or a restored copy can make it older than the lines.
+// isOlder reports whether all lines of the first segment were written longer ago than age, by the settled
+// clock. The time of the file is not enough, since touch or a restored copy can make it older than the lines.
 func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
-	if time.Since(segments[0].lastWrite) <= age {
+	if r.settled.Sub(segments[0].lastWrite) <= age {
 		return false
 	}
 	next := trail.Segment{Path: r.log.segment.path} // its first line is as old as the last one of segments[0], or younger
@@ -190,7 +193,7 @@ func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
 		next = segments[1].Segment
 	}
 	for _, s := range []trail.Segment{next, segments[0].Segment} {
-		if began, err := trail.Began(s); err == nil && time.Since(began) <= age {
+		if began, err := trail.Began(s); err == nil && r.settled.Sub(began) <= age {
 			return false
 		}
 	}

@@ -100,3 +100,46 @@ func TestTooManyWhileOneIsCompressed(t *testing.T) {
 		}
 	})
 }
+
+// TestAgeWaitsForTheClock: no line is removed by its age before the wall clock has settled.
+func TestAgeWaitsForTheClock(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		l, err := Open(Options{File: filepath.Join(dir, "audit.jsonl"), MaxAge: day, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeAged(t, l, 3*day, []time.Duration{0, 0})
+		segments, _, err := l.retention.segments()
+		if err != nil || len(segments) != 2 {
+			t.Fatal(segments, err)
+		}
+		for _, s := range segments {
+			if err := os.Chtimes(s.Path, time.Time{}, time.Now().Add(-3*day)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.retention.run(ctx) }()
+		removed := func() uint64 {
+			synctest.Wait()
+			return l.Stats().Removed["audit.max_age"]
+		}
+		<-time.After(settleTime - time.Minute)
+		if n := removed(); n > 0 {
+			t.Errorf("%d lines are removed", n)
+		}
+		<-time.After(2 * time.Minute)
+		if n := removed(); n == 0 {
+			t.Error("no line is removed")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"robotsproxy/policy/audit"
 )
 
 const (
@@ -33,9 +35,10 @@ const (
 // Run prunes at once, at each full hour, and when too little is free, until ctx ends. It
 // logs what fails, and tries it again. It returns nil. Run it once.
 func (s *Store) Run(ctx context.Context) error {
+	var clock audit.SettledClock
 	for {
 		now := time.Now()
-		if err := s.Prune(now); err != nil {
+		if err := s.Prune(now, clock.Now()); err != nil {
 			s.counts.pruneFailed.Add(1)
 			s.o.Log.Error("old snapshots not removed", "error", err)
 		}
@@ -71,16 +74,16 @@ func (s *Store) logRefusals() bool {
 	return true
 }
 
-// Prune removes files older than Options.MaxAge at now, temporary files that a crash has left,
-// and, if too little is free, the files not used for longest. It searches all files once a day,
-// and if too little is free. Only one goroutine at a time may call it; [Store.Run] does.
-func (s *Store) Prune(now time.Time) error {
+// Prune removes files older than Options.MaxAge by an [audit.SettledClock], temporary files that a crash
+// has left, and, if too little is free, the files not used for longest. It searches all files once a
+// day of that clock, and if too little is free. Only one goroutine at a time may call it; [Store.Run] does.
+func (s *Store) Prune(now, settled time.Time) error {
 	s.mu.Lock()
 	s.startDay(now)
 	s.mu.Unlock()
 	err := s.pruneTemp(now)
-	if today := dayOf(now); s.countedDay != today {
-		err = errors.Join(err, s.pruneExpired(now))
+	if today := dayOf(settled); s.countedDay != today {
+		err = errors.Join(err, s.pruneExpired(now, settled))
 		s.countedDay = today
 	}
 	if s.quota.nearlyFull() {
@@ -101,13 +104,13 @@ func (s *Store) pruneTemp(now time.Time) error {
 	return err
 }
 
-// pruneExpired removes files older than MaxAge, and counts the others.
-func (s *Store) pruneExpired(now time.Time) (first error) {
+// pruneExpired removes files older than MaxAge by the settled clock, and counts the others.
+func (s *Store) pruneExpired(now, settled time.Time) (first error) {
 	var total int64
 	before := s.quota.written()
 	maxAge := time.Duration(s.maxAge.Load())
 	for f, err := range files(s.o.Dir) {
-		if err == nil && maxAge > 0 && now.Sub(f.used) > maxAge {
+		if err == nil && maxAge > 0 && settled.Sub(f.used) > maxAge {
 			var gone bool
 			if gone, err = s.remove(f, now); gone {
 				continue

@@ -66,7 +66,7 @@ func TestPrune(t *testing.T) {
 				age(t, path, now, old)
 			}
 			s := open(t, Options{Dir: dir, MaxAge: tc.maxAge, MaxSize: tc.maxSize})
-			if err := s.Prune(now); err != nil {
+			if err := s.Prune(now, now); err != nil {
 				t.Fatal(err)
 			}
 			var left []string
@@ -110,7 +110,7 @@ func TestPruneOthers(t *testing.T) {
 	gone := map[string]bool{"index/2026-11-10.jsonl": true, "new-1.tmp": true}
 	for _, most := range []int64{0, 0, 1} {
 		s.quota.setMax(most)
-		if err := s.Prune(now); err != nil {
+		if err := s.Prune(now, now); err != nil {
 			t.Fatal(err)
 		}
 		if most == 1 {
@@ -135,7 +135,7 @@ func TestPruneLargeIndex(t *testing.T) {
 	}
 	age(t, data, now, 5*day)
 	s := open(t, Options{Dir: dir, MaxSize: 3 * blockSize})
-	if err := s.Prune(now); err != nil {
+	if err := s.Prune(now, now); err != nil {
 		t.Fatal(err)
 	}
 	if left := tree(t, s.o.Dir); len(left) != 2 || left["index/2026-11-12.jsonl"] != 0 || s.Stats().Bytes != 2*blockSize {
@@ -153,7 +153,7 @@ func TestPruneCountsAll(t *testing.T) {
 		age(t, path, now, time.Duration(2+n)*day)
 	}
 	for n := range 2 {
-		if err := s.Prune(now); err != nil { // the same day
+		if err := s.Prune(now, now); err != nil { // the same day
 			t.Fatal(err)
 		}
 		if total := space(t, s.o.Dir); total != s.Stats().Bytes {
@@ -161,7 +161,7 @@ func TestPruneCountsAll(t *testing.T) {
 		}
 		keep(t, s, answer("a.test", strings.Repeat("#", 800+n), n))
 	}
-	if err := s.Prune(now); err != nil {
+	if err := s.Prune(now, now); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(gzipPath(s.o.Dir, named("a3"))); !errors.Is(err, fs.ErrNotExist) {
@@ -217,7 +217,7 @@ func TestPruneLeavesWhatWasSaved(t *testing.T) {
 		t.Fatal("the place is taken")
 	}
 	for _, want := range []error{nil, fs.ErrNotExist} {
-		if err := s.pruneExpired(now); err != nil {
+		if err := s.pruneExpired(now, now); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, want) {

@@ -60,7 +60,7 @@ func TestCeilingHoldsWithinADay(t *testing.T) {
 	if known == 0 {
 		t.Fatal("nothing was kept")
 	}
-	if err := s.Prune(time.Now()); err != nil {
+	if err := s.Prune(time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	for n := range known {

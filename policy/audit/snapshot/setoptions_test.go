@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestUse: what is too old, or too much, by other Options goes at once.
+// TestUse: what is too old, or too much, by other Options goes at once when the clock has settled.
 func TestUse(t *testing.T) {
 	for name, other := range map[string]Options{"age": {MaxAge: 5 * day}, "size": {MaxSize: 2 * blockSize}} {
 		t.Run(name, func(t *testing.T) {
@@ -25,6 +25,7 @@ func TestUse(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- s.Run(ctx) }()
+				<-time.After(day)
 				synctest.Wait()
 				if _, err := os.Stat(old); err != nil {
 					t.Fatal(err)

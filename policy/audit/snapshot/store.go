@@ -74,7 +74,7 @@ type Store struct {
 	operations map[resource]*operation
 
 	disk           disk
-	countedDay     string // day of the last count; for Prune only
+	countedDay     string // day of the last count by the settled clock; for Prune only
 	loggedRefusals uint64 // refusals that were logged; for Run only
 }
 

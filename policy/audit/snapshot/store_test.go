@@ -167,7 +167,7 @@ func TestSaveEachDay(t *testing.T) {
 		for range 5 {
 			keep(t, s, a, a)
 			<-time.After(day)
-			if err := s.Prune(time.Now()); err != nil {
+			if err := s.Prune(time.Now(), time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -178,7 +178,7 @@ func TestSaveEachDay(t *testing.T) {
 			t.Error(err)
 		}
 		<-time.After(3 * day)
-		if err := s.Prune(time.Now()); err != nil {
+		if err := s.Prune(time.Now(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if left := tree(t, s.o.Dir); len(left) > 0 {
