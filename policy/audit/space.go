@@ -31,18 +31,26 @@ const (
 // A Space says how much of the disk a trail uses, and how long the rest lasts. The zero Space is
 // that of a trail that is not a file, or has no line.
 type Space struct {
-	Oldest time.Time // when the oldest line was written
-	Bytes  int64     // of all segments, as they are on the disk
-	Free   int64     // bytes that the disk has left
-	PerDay int64     // bytes that the trail grows by in a day, once compressed; 0: not known yet
-	UsedUp time.Time // when the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown
-	Limit  string    // what uses the space up: the disk, or the option that removes lines then
+	Oldest  time.Time // when the oldest line was written
+	Bytes   int64     // of all segments, as they are on the disk
+	Free    int64     // bytes that the disk has left
+	PerDay  int64     // bytes that the trail grows by in a day, once compressed; 0: not known yet
+	UsedUp  time.Time // when the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown
+	Limit   string    // what uses the space up: the disk, or the option that removes lines then
+	Segment int64     // bytes that the active segment may reach
 }
+
+// isLow reports whether the disk has less left than a full segment and the next one: compression needs
+// space for a second file.
+func (s Space) isLow() bool { return s.Free < 2*s.Segment }
 
 // Warning returns what to tell the operator if the space is used up soon, else "".
 func (s Space) Warning() string {
 	left := time.Until(s.UsedUp)
-	if s.UsedUp.IsZero() || left > lowSpace {
+	if s.UsedUp.IsZero() || left > lowSpace || s.PerDay == 0 {
+		if s.isLow() {
+			return fmt.Sprintf("%s free on the disk of the audit, but a file of the audit may reach %s", humanize.Bytes(s.Free), humanize.Bytes(s.Segment))
+		}
 		return ""
 	}
 	what := s.Limit + " deletes records that are younger than audit.max_age"
@@ -103,10 +111,21 @@ func onDisk(path string) (files []segmentFile, free int64, err error) {
 // file, under the options MaxSize, MaxAge, MaxTotal and MaxFiles.
 func MeasureSpace(path string, o Options, now time.Time) (s Space, err error) {
 	files, free, err := onDisk(path)
-	if err != nil || len(files) == 0 {
-		return Space{Free: free}, err
+	if err != nil {
+		return s, err
 	}
-	s.Free = free
+	s.Free, s.Segment = free, o.MaxSize
+	if len(files) > 0 {
+		s.measure(files, o, now)
+	}
+	if s.PerDay == 0 && s.isLow() {
+		s.UsedUp, s.Limit = now, theDisk // it may be at any time
+	}
+	return s, nil
+}
+
+// measure sets what the segments tell.
+func (s *Space) measure(files []segmentFile, o Options, now time.Time) {
 	ratio := compressionRatio(files)
 	var grown float64 // bytes of the segments since began, once compressed
 	began := now
@@ -131,7 +150,6 @@ func MeasureSpace(path string, o Options, now time.Time) (s Space, err error) {
 		s.PerDay = int64(grown * float64(day) / float64(span))
 	}
 	s.estimate(o, len(files), ratio, now)
-	return s, nil
 }
 
 // estimate sets UsedUp and Limit.

@@ -29,10 +29,16 @@ func TestMeasureSpace(t *testing.T) {
 	if s, err := MeasureSpace(path, Options{}, now); err != nil || s != (Space{Free: s.Free}) || s.Free <= 0 {
 		t.Fatalf("no trail: %+v, %v", s, err)
 	}
-	const mib = 1 << 20
+	const mib, huge = 1 << 20, 1 << 60 // the latter is more than any disk has
+	if s, err := MeasureSpace(path, Options{MaxSize: huge}, now); err != nil || !s.UsedUp.Equal(now) || s.Warning() == "" {
+		t.Errorf("a disk that is nearly full, and no trail: %+v, %v", s, err)
+	}
 	segment(path, now.Add(-5*time.Minute), mib)
 	if s, err := MeasureSpace(path, Options{}, now); err != nil || s.PerDay != 0 || !s.UsedUp.IsZero() || s.Bytes != mib {
 		t.Errorf("too short for a rate: %+v, %v", s, err)
+	}
+	if s, err := MeasureSpace(path, Options{MaxSize: huge}, now); err != nil || !s.UsedUp.Equal(now) || s.Warning() == "" {
+		t.Errorf("a disk that is nearly full, too short for a rate: %+v, %v", s, err)
 	}
 	segment(trail.SegmentPath(path, 1), now.Add(-100*day), mib)
 	segment(trail.SegmentPath(path, 2), now.Add(-30*time.Hour), mib)
@@ -45,6 +51,9 @@ func TestMeasureSpace(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	rate := s.PerDay
+	if s, err := MeasureSpace(path, Options{MaxSize: huge, MaxAge: day}, now); err != nil || !s.UsedUp.IsZero() || s.Warning() == "" {
+		t.Errorf("a disk that is nearly full, and lines grow old first: %+v, %v", s, err)
+	}
 	for _, tc := range []struct {
 		name  string
 		o     Options
@@ -76,6 +85,13 @@ func TestSpaceWarning(t *testing.T) {
 		{"it lasts", Space{UsedUp: time.Now().Add(lowSpace + time.Hour), Limit: theDisk}, ""},
 		{"the disk", Space{UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20},
 			"at the present rate of 3.0 MiB a day, the space for the audit lasts for 3 d, then the disk is full"},
+		{"the disk, at once", Space{UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20, Free: 19, Segment: 10},
+			"at the present rate of 3.0 MiB a day, the space for the audit lasts for 3 d, then the disk is full"},
+		{"nearly full, no rate is known", Space{UsedUp: time.Now(), Limit: theDisk, Free: 19, Segment: 10},
+			"19 B free on the disk of the audit, but a file of the audit may reach 10 B"},
+		{"nearly full, and it lasts", Space{UsedUp: time.Now().Add(lowSpace + time.Hour), PerDay: 1, Limit: theDisk, Free: 19, Segment: 10},
+			"19 B free on the disk of the audit, but a file of the audit may reach 10 B"},
+		{"room for two files", Space{Free: 20, Segment: 10}, ""},
 		{"a ceiling", Space{UsedUp: time.Now().Add(-time.Minute), Limit: "audit.max_files", PerDay: 1},
 			"no space left for more records: audit.max_files deletes records that are younger than audit.max_age"},
 	} {

@@ -145,12 +145,9 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 		return cli.Warn("check the disk", "the free space is unknown: %v", err)
 	}
 	hint := "free space on the disk, move audit.file to a larger one, or let the proxy delete records sooner (audit.max_age, audit.max_total_size, audit.max_files)"
-	most := int64(d.cfg.Audit.MaxSize)
 	switch warning := space.Warning(); {
 	case space.Free < minFree:
 		return cli.Fail(hint, "%s: the disk is full, %s free", file, formatSize(space.Free))
-	case space.Free < 2*most: // compression needs space for a second file
-		return cli.Warn(hint, "%s: %s free, but a file of the audit may reach %s", file, formatSize(space.Free), formatSize(most))
 	case warning != "":
 		return cli.Warn(hint, "%s: %s", file, warning)
 	}

@@ -35,7 +35,7 @@ func newAuditCollector(stats func() audit.Stats) prometheus.Collector {
 	c.gauge("audit_oldest_timestamp_seconds", "Time of the oldest record, in seconds since 1970; 0 if there is none.",
 		func(s audit.Stats) float64 { return timestamp(s.Space.Oldest) })
 	c.gauge("audit_disk_bytes", "Disk space of the audit's files in bytes.", func(s audit.Stats) float64 { return float64(s.Space.Bytes) })
-	c.gauge("audit_space_left_seconds", "Time until the disk is full, or records are deleted before audit.max_age, at the present rate; +Inf if neither happens.",
+	c.gauge("audit_space_left_seconds", "Time until the disk is full, or records are deleted before audit.max_age, at the present rate; +Inf if neither happens; 0 while no rate is known and the disk is nearly full.",
 		func(s audit.Stats) float64 { return secondsLeft(s.Space.UsedUp) })
 	c.counter("audit_rotations_total", "Audit files closed because they were full.",
 		func(s audit.Stats) uint64 { return s.Rotations })

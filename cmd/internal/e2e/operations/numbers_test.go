@@ -143,6 +143,10 @@ func TestFullDiskIsCounted(t *testing.T) {
 	if before["robotsproxy_audit_healthy"] != 1 || before["robotsproxy_ready"] != 1 || before["robotsproxy_audit_errors_total"] != 0 {
 		t.Errorf("%v", before)
 	}
+	p.AwaitMetric(t, "robotsproxy_audit_space_left_seconds", 0)
+	if health := e2e.Get(t, &http.Client{Timeout: testkit.Patience}, "http://"+p.Admin+"/healthz"); health.Status != 200 || !strings.Contains(string(health.Body), "free on the disk of the audit") {
+		t.Errorf("/healthz of a disk that is nearly full: %d %s", health.Status, health.Body)
+	}
 	ballast := e2e.Fill(t, disk)
 	for {
 		if _, err := e2e.RefusedID(c, o.URL("http", "/no")); err != nil { // a page may have some room left
