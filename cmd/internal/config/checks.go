@@ -114,6 +114,12 @@ var rules = []rule{
 		}
 		return "refuse needs usage.on_disallowed: refuse"
 	}},
+	{[]string{"audit.max_total_size", "audit.max_size"}, func(c Config) string {
+		if total := c.Audit.MaxTotalSize; total <= 0 || total >= AutoSize(c.Audit.MaxSize) { // 0 or Auto
+			return ""
+		}
+		return fmt.Sprintf("must be 0, auto, or at least audit.max_size (%s), got %s", writeSize(c.Audit.MaxSize), writeAutoSize(c.Audit.MaxTotalSize))
+	}},
 	{[]string{"store.replicas", "store.redis"}, func(c Config) string {
 		if c.Store.Replicas == 1 || c.Store.Redis != "" {
 			return ""

@@ -197,7 +197,7 @@ type Audit struct {
 	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"How records name clients: by name or address (name), by a keyed hash of it (hash), or not at all (drop)."`
 
 	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" zero:"means forever" doc:"How long records are kept. The proxy deletes older ones."`
-	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all records. The proxy deletes the oldest files first. auto means half of the space that is free, or already taken by records, when the proxy starts."`
+	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all records. The proxy deletes the oldest files first. auto means half of the space that is free, or already taken by records, when the proxy starts. A size must be at least max_size."`
 
 	Anchor Anchor `key:"anchor" doc:"Anchors, which prove later that the end of the audit was not cut off."`
 
