@@ -285,7 +285,7 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 		"Sent, although the proxy decided against it (mode: monitor): 1 (33.3 %).", "1 request was disallowed by a rule", "client lab; the totals count only requests that match",
 		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3",
 		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.", "audit.jsonl",
-		"Monitoring: nothing was blocked for 1 of 3 requests (21 November 2026, 09:00:03 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1, deferred: 0.",
+		"Monitoring: nothing was blocked for 1 of 3 requests (21 November 2026, 09:00:03 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1. Pace and quotas were not evaluated.",
 	} {
 		if !strings.Contains(page, said) {
 			t.Errorf("it does not say %q", said)

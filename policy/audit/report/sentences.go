@@ -104,12 +104,19 @@ func (r *Report) monitoring() string {
 	if r.Monitored == r.Totals.Requests {
 		whose = "all requests"
 	}
-	text := fmt.Sprintf("Monitoring: nothing was blocked for %s (%s). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: %s, deferred: %s",
-		whose, period(m.First, m.Ended), humanize.Number(m.WouldDisallowed), humanize.Number(m.WouldDeferred))
-	if m.WouldFailed > 0 {
-		text += fmt.Sprintf("; would have failed: %s", humanize.Number(m.WouldFailed))
+	text := fmt.Sprintf("Monitoring: nothing was blocked for %s (%s). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: %s",
+		whose, period(m.First, m.Ended), humanize.Number(m.WouldDisallowed))
+	if m.WouldDeferred > 0 {
+		text += ", deferred: " + humanize.Number(m.WouldDeferred)
 	}
-	return text + "."
+	if m.WouldFailed > 0 {
+		text += "; would have failed: " + humanize.Number(m.WouldFailed)
+	}
+	text += "."
+	if m.WouldDeferred == 0 {
+		text += " Pace and quotas were not evaluated."
+	}
+	return text
 }
 
 // why returns sentences about the reasons of refusals and exceptions.

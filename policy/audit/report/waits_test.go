@@ -169,9 +169,11 @@ func TestMonitoring(t *testing.T) {
 	}{
 		{"none", []record{rec(0, blocked)}, ""},
 		{"all", []record{rec(0, watched), rec(2, record{"enforced": false})},
-			"Monitoring: nothing was blocked for all requests (21 November 2026, 09:00:00 to 09:00:02 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1, deferred: 0."},
+			"Monitoring: nothing was blocked for all requests (21 November 2026, 09:00:00 to 09:00:02 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1. Pace and quotas were not evaluated."},
 		{"some", []record{rec(0, blocked), rec(1, with(silent, record{"enforced": false}))},
-			"Monitoring: nothing was blocked for 1 of 2 requests (21 November 2026, 09:00:01 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 0, deferred: 0; would have failed: 1."},
+			"Monitoring: nothing was blocked for 1 of 2 requests (21 November 2026, 09:00:01 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 0; would have failed: 1. Pace and quotas were not evaluated."},
+		{"deferred, by another version", []record{rec(0, record{"decision": "block", "reason": "quota", "enforced": false})},
+			"Monitoring: nothing was blocked for all requests (21 November 2026, 09:00:00 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 0, deferred: 1."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sum(t, Options{}, c.records...)
