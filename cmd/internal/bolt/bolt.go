@@ -89,6 +89,9 @@ type Store struct {
 	failing    bool          // the disk fails, and this was logged
 }
 
+// lockWait is how long Open waits for the lock of the file. ReadAuditEnd has it for a moment.
+const lockWait = 2 * time.Second
+
 // Open opens the file, or makes it. If it can do neither, except for ErrInUse, the Store starts
 // without a file and tries again later.
 func Open(o Options) (*Store, error) {
@@ -107,6 +110,10 @@ func Open(o Options) (*Store, error) {
 	}
 	var err error
 	s.initial, err = s.openOrReplace()
+	for began := time.Now(); errors.Is(err, ErrInUse) && time.Since(began) < lockWait; {
+		<-time.After(lockWait / 100)
+		s.initial, err = s.openOrReplace()
+	}
 	if errors.Is(err, ErrInUse) {
 		return nil, fmt.Errorf("%w (%s is locked)", ErrInUse, o.File)
 	}

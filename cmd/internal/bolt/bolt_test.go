@@ -12,7 +12,9 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -315,6 +317,40 @@ func TestInUse(t *testing.T) {
 	if initial := damaged(t, file); initial != nil {
 		t.Errorf("set aside: %v", initial)
 	}
+}
+
+// TestOpenWaitsForAReader: doctor has the lock for a moment while it reads the end of the audit, and a
+// process that starts at that moment waits.
+func TestOpenWaitsForAReader(t *testing.T) {
+	file := stateFile(t)
+	open(t, file, t.Output()).Close()
+	synctest.Test(t, func(t *testing.T) {
+		reader, err := os.Open(file)
+		if err == nil {
+			err = lock(reader, syscall.LOCK_SH)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened := make(chan *Store)
+		go func() {
+			s, err := Open(Options{File: file, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Error(err)
+			}
+			opened <- s
+		}()
+		<-time.After(lockWait / 2)
+		select {
+		case <-opened:
+			t.Fatal("it does not wait")
+		default:
+		}
+		reader.Close()
+		if s := <-opened; s != nil {
+			s.Close()
+		}
+	})
 }
 
 func TestAfterClose(t *testing.T) {
