@@ -303,6 +303,8 @@ func TestFilesInside(t *testing.T) {
 			expectation{name: "read", args: []string{"/etc/ssl/cert.pem"}, text: "bundle\n"},
 			expectation{name: "read", args: []string{"/etc/chromium/policies/managed/robotsproxy.json"}, text: policy},
 			expectation{name: "read", args: []string{"/etc/opt/chrome/policies/managed/robotsproxy.json"}, text: policy},
+			expectation{name: "read", args: []string{firefoxPolicies}, text: `{"policies":{"Certificates":{"Install":["/run/robotsproxy/ca.der"]}}}`},
+			expectation{name: "read", args: []string{InsideDir + "/" + caName}, text: "ca"},
 			expectation{name: "read", args: []string{"/etc/resolv.conf"}, text: "nameserver 198.18.0.53\n"},
 			expectation{name: "read", args: []string{"/etc/passwd"}},
 			expectation{name: "read", args: []string{InsideDir + "/" + javaName}, text: "java\n"},
@@ -324,6 +326,23 @@ func TestFilesInside(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The policies of Firefox that are there already stay.
+func TestFirefoxPolicy(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		``: `{"policies":{"Certificates":{"Install":["/run/robotsproxy/ca.der"]}}}`,
+		`{"policies":{"Certificates":{"ImportEnterpriseRoots":true,"Install":["/a.pem"]},"DisableTelemetry":true}}`: `{"policies":{"Certificates":{"ImportEnterpriseRoots":true,"Install":["/a.pem","/run/robotsproxy/ca.der"]},"DisableTelemetry":true}}`,
+		`{"policies":{"Certificates":7}}`: `{"policies":{"Certificates":{"Install":["/run/robotsproxy/ca.der"]}}}`,
+		`{"policies":7}`:                  `{"policies":{"Certificates":{"Install":["/run/robotsproxy/ca.der"]}}}`,
+	} {
+		file := filepath.Join(t.TempDir(), "policies.json")
+		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
+		if got, err := addFirefoxPolicy(file); err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
 }
 
 // Where /etc has mounts of its own, as in a container, the files are covered one by one.

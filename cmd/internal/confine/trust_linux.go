@@ -18,8 +18,14 @@ var javaStores = []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"
 // policyDirs are where Chromium and its relatives read policies.
 var policyDirs = []string{"chromium", "opt/chrome", "opt/edge", "brave"}
 
+// firefoxPolicies is where Firefox reads policies.
+const firefoxPolicies = "/etc/firefox/policies/policies.json"
+
 // The files of the trust within InsideDir.
-const javaName = "cacerts.p12"
+const (
+	javaName = "cacerts.p12"
+	caName   = "ca.der"
+)
 
 // layTrust writes into dir/etc the files that are laid over /etc: the resolver, the names of
 // loopback, and what makes programs trust t. It returns what has to be covered elsewhere, by path the
@@ -47,6 +53,11 @@ func layTrust(dir string, t Trust) (over map[string]string, notes []string, err 
 		etc.write(file, policy)
 		notes = append(notes, file)
 	}
+	if policy, err = addFirefoxPolicy(firefoxPolicies); err != nil {
+		return nil, nil, err
+	}
+	etc.write(firefoxPolicies, policy)
+	notes = append(notes, firefoxPolicies)
 	over = map[string]string{}
 	for _, store := range append(javaStores, ownJavaStores()...) {
 		real, err := filepath.EvalSymlinks(store)
@@ -60,10 +71,32 @@ func layTrust(dir string, t Trust) (over map[string]string, notes []string, err 
 		}
 		notes = append(notes, store)
 	}
-	if err := os.WriteFile(filepath.Join(dir, javaName), t.Java, 0o644); err != nil {
-		return nil, nil, err
+	for name, text := range map[string][]byte{javaName: t.Java, caName: t.CA} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return nil, nil, err
+		}
 	}
 	return over, notes, etc.err
+}
+
+// addFirefoxPolicy returns the policies of Firefox in a file, with one that makes it trust the CA. Unlike Chromium, Firefox
+// reads one file only. Without a usable file it has only that policy.
+func addFirefoxPolicy(file string) ([]byte, error) {
+	var all struct {
+		Policies map[string]any `json:"policies"`
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(text, &all) != nil || all.Policies == nil {
+		all.Policies = map[string]any{}
+	}
+	certificates, ok := all.Policies["Certificates"].(map[string]any)
+	if !ok {
+		certificates = map[string]any{}
+	}
+	installed, _ := certificates["Install"].([]any)
+	certificates["Install"] = append(installed, filepath.Join(InsideDir, caName))
+	all.Policies["Certificates"] = certificates
+	return json.Marshal(all)
 }
 
 // ownJavaStores returns the trust stores of the Java in JAVA_HOME and of the one on PATH.
