@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,26 @@ func (c *confinement) filesDir(dir string) (real, seen string, err error) {
 		return dir, dir, nil
 	}
 	real = filepath.Join(dir, "confined")
-	return real, confine.InsideDir, os.Mkdir(real, 0o700)
+	if err := os.Mkdir(real, 0o700); err != nil {
+		return "", "", err
+	}
+	return real, confine.InsideDir, writeWget2rc(filepath.Join(real, wget2rcName))
+}
+
+// wget2Variable names the system's configuration file of wget2, and wget2rcName is that file within InsideDir.
+const (
+	wget2Variable = "SYSTEM_WGET2RC"
+	wget2rcName   = "wget2rc"
+)
+
+// writeWget2rc writes the system's configuration of wget2 into a file, but without a proxy: for HTTPS, wget2 takes the proxy
+// for the origin.
+func writeWget2rc(file string) error {
+	text, err := cli.ReadFile(cmp.Or(os.Getenv(wget2Variable), "/etc/wget2rc"), maxWgetrc)
+	if err != nil {
+		text = nil // there is none, as a rule
+	}
+	return os.WriteFile(file, append(text, "\nproxy = off\n"...), 0o600)
 }
 
 // getenv returns the function by which the user's own settings are found. Those of root are not for
@@ -136,13 +156,18 @@ func (c *confinement) getenv(name string) string {
 // environment returns the variables of the command, as far as they do not concern the proxy.
 func (c *confinement) environment() []string {
 	env := os.Environ()
-	if c == nil || c.user == nil {
+	if c == nil {
 		return env
 	}
-	own := []string{"HOME=" + c.user.HomeDir, "USER=" + c.user.Username, "LOGNAME=" + c.user.Username}
+	own := []string{wget2Variable + "=" + filepath.Join(confine.InsideDir, wget2rcName)}
+	replaced := []string{wget2Variable}
+	if c.user != nil {
+		own = append(own, "HOME="+c.user.HomeDir, "USER="+c.user.Username, "LOGNAME="+c.user.Username)
+		replaced = append(replaced, "HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+	}
 	env = slices.DeleteFunc(env, func(line string) bool {
 		name, _, _ := strings.Cut(line, "=")
-		return slices.Contains([]string{"HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"}, name)
+		return slices.Contains(replaced, name)
 	})
 	return append(env, own...)
 }
