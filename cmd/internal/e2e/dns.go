@@ -10,14 +10,15 @@ import (
 )
 
 // Names is the DNS server of all proxies under test.
-var Names = &nameServer{hosts: map[string][]netip.Addr{}}
+var Names = &nameServer{hosts: map[string][]netip.Addr{}, asked: map[string]int{}}
 
 // A nameServer resolves the *.test names that Point sets and answers NXDOMAIN for other names.
 type nameServer struct {
 	udp, tcp *dns.Server
 
-	mu    sync.Mutex // guards hosts
+	mu    sync.Mutex // guards the fields below
 	hosts map[string][]netip.Addr
+	asked map[string]int // queries, by name
 }
 
 // start listens for UDP and TCP on the same loopback port.
@@ -74,6 +75,13 @@ func (s *nameServer) Point(name string, addrs ...netip.Addr) {
 	s.hosts[dns.Fqdn(strings.ToLower(name))] = addrs
 }
 
+// Asked returns how many queries for a name arrived.
+func (s *nameServer) Asked(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[dns.Fqdn(strings.ToLower(name))]
+}
+
 // ServeDNS answers A and AAAA queries. A known name without an address of the requested
 // family gets an empty answer.
 func (s *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
@@ -85,7 +93,9 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	}
 	q := query.Question[0]
 	s.mu.Lock()
-	addrs, known := s.hosts[strings.ToLower(q.Name)]
+	name := strings.ToLower(q.Name)
+	addrs, known := s.hosts[name]
+	s.asked[name]++
 	s.mu.Unlock()
 	if !known {
 		reply.Rcode = dns.RcodeNameError

@@ -2,13 +2,18 @@ package clients
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // proxyVariables are removed for commands that are to know of no proxy.
@@ -87,6 +92,24 @@ func TestPeersConfined(t *testing.T) {
 	}
 }
 
+// inShell returns a command line that runs a script, in which $0 is a command.
+func inShell(name, script string) func(testing.TB) []string {
+	return func(t testing.TB) []string {
+		t.Helper()
+		return []string{"sh", "-c", script, e2e.NeedPeer(t, name)}
+	}
+}
+
+// buildGet builds a static program, which has a resolver of its own.
+func buildGet(t testing.TB) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "get")
+	build := exec.Command(e2e.NeedPeer(t, "go"), "build", "-o", file, e2e.Script("get.go"))
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	e2e.Finish(t, build).Want(t, 0)
+	return []string{file}
+}
+
 // TestOthersConfined: clients that need special care without confinement need none with it.
 func TestOthersConfined(t *testing.T) {
 	t.Parallel()
@@ -95,30 +118,131 @@ func TestOthersConfined(t *testing.T) {
 	e2e.WriteFile(t, java, `class Get { public static void main(String[] a) throws Exception {
   for (String u : a) System.out.println(((java.net.HttpURLConnection) new java.net.URL(u).openConnection()).getResponseCode());
 } }`)
-	const urllib3 = "import sys, urllib3\nfor u in sys.argv[1:]: print(urllib3.PoolManager().request('GET', u).status)"
-	const node = "for (const u of process.argv.slice(1)) require(new URL(u).protocol.slice(0, -1)).get(u, r => { console.log(r.statusCode); r.resume() })"
+	const (
+		urllib3 = "import sys, urllib3\nfor u in sys.argv[1:]: print(urllib3.PoolManager().request('GET', u).status)"
+		node    = "for (const u of process.argv.slice(1)) require(new URL(u).protocol.slice(0, -1)).get(u, r => { console.log(r.statusCode); r.resume() })"
+		wget2   = `"$0" -q --robots=off --tries=1 -O - "$@" || test $? = 8`
+		git     = `for u; do "$0" clone -q "$u/repo.git" "$(mktemp -d)/work" && echo 200 || echo 403; done`
+		// The sandboxes of browsers are not for root.
+		chromium = `for u; do timeout 60 "$0" --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
+  --disable-component-update --user-data-dir="$HOME" --dump-dom "$u" | grep -c '<b>a</b>' || true; done`
+		firefox = `for s in CONTENT SOCKET_PROCESS RDD GMP UTILITY; do export MOZ_DISABLE_"$s"_SANDBOX=1; done
+for u; do timeout 60 "$0" --headless --profile "$HOME" --screenshot "$HOME/page.png" "$u"; done`
+	)
 	for _, c := range []struct {
 		name string
 		argv func(testing.TB) []string
-		said string // on standard output
+		said string // on standard output, the lines sorted; "": that shows no status
 	}{
-		{"urllib3", e2e.NeedPython("urllib3", "-c", urllib3), "200\n200\n"},
-		{"java", e2e.NeedCommand("java", "-XX:TieredStopAtLevel=1", java), "200\n200\n"},
-		{"node", e2e.NeedCommand("node", "-e", node), "200\n200\n"},
+		{"urllib3", e2e.NeedPython("urllib3", "-c", urllib3), "200 200 403 403"},
+		{"java", e2e.NeedCommand("java", "-XX:TieredStopAtLevel=1", java), "200 200 403 403"},
+		{"node", e2e.NeedCommand("node", "-e", node), "200 200 403 403"},
 		{"httrack", e2e.NeedCommand("httrack", "-q", "-r1", "-s0", "-O", t.TempDir()), ""},
+		{"wget2", inShell("wget2", wget2), "<b>a</b><b>a</b>"},
+		{"git", inShell("git", git), "200 200 403 403"},
+		{"static Go program", buildGet, "200 200 403 403"},
+		{"chromium", inShell("chromium", chromium), "0 0 1 1"},
+		{"firefox", inShell("firefox-esr", firefox), ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			argv := c.argv(t)
-			o := e2e.NewOrigin(t, "confined", e2e.SlowRobots)
-			o.Handle("/a", e2e.TextPage("text/plain", "a"))
-			line := confined(t, e2e.NewSetup(t, e2e.Settings{}), true, append(argv, o.URL("http", "/a"), o.URL("https", "/a")))
-			out := e2e.RunPeer(t, line, e2e.CleanEnv("HOME="+t.TempDir())).Want(t, 0)
-			if c.said != "" && out.Stdout != c.said {
-				t.Errorf("%q\n%s", out.Stdout, out.Stderr)
+		for name, bare := range map[string]bool{"with proxy variables": false, "without": true} {
+			t.Run(c.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				argv := c.argv(t)
+				o := e2e.NewOrigin(t, "confined", e2e.SlowRobots)
+				o.Handle("/a", e2e.TextPage("text/html", "<b>a</b>"))
+				if c.name == "git" {
+					serveRepository(t, o, e2e.NeedPeer(t, "git"), "/a")
+				}
+				for _, path := range []string{"/a", "/private/x"} {
+					for _, scheme := range e2e.Schemes {
+						argv = append(argv, o.URL(scheme, path))
+					}
+				}
+				line := confined(t, e2e.NewSetup(t, e2e.Settings{}), bare, argv)
+				out := e2e.RunPeer(t, line, e2e.CleanEnv("HOME="+t.TempDir())).Want(t, 0)
+				lines := strings.Split(strings.TrimSpace(out.Stdout), "\n")
+				slices.Sort(lines)
+				if got := strings.Join(lines, " "); c.said != "" && got != c.said {
+					t.Errorf("%q\n%s", got, out.Stderr)
+				}
+				checkArrivals(t, o, e2e.Schemes)
+			})
+		}
+	}
+}
+
+// TestConfinedForUser: an ordinary user needs no help of root, and root can confine a command as another user.
+func TestConfinedForUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root; as an ordinary user, the other tests show this")
+	}
+	needConfinement(t)
+	const nobody = 65534
+	for name, user := range map[string]*syscall.Credential{"run by the user": {Uid: nobody, Gid: nobody}, "run by root with --user": nil} {
+		for _, bare := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/bare=%t", name, bare), func(t *testing.T) {
+				t.Parallel()
+				dir, err := os.MkdirTemp("/tmp", "confined-user-")
+				testkit.Must(t, err)
+				t.Cleanup(func() { os.RemoveAll(dir) })
+				get := filepath.Join(dir, "get")
+				testkit.Must(t, os.Rename(buildGet(t)[0], get))
+				ca, binary := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "robotsproxy")
+				e2e.WriteFile(t, ca, e2e.ReadText(t, e2e.TrustedFile(t)))
+				testkit.Must(t, os.WriteFile(binary, []byte(e2e.ReadText(t, e2e.Binary(t))), 0o755))
+				h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"egress.extra_ca": ca, "state_dir": filepath.Join(dir, "state")}))
+				config := filepath.Join(dir, "config.yaml")
+				testkit.Must(t, os.Rename(h.Config, config))
+				for _, file := range []string{dir, ca, config} {
+					testkit.Must(t, os.Chown(file, nobody, nobody))
+				}
+				o := e2e.NewOrigin(t, "user", "User-agent: *\nDisallow: /private/\n")
+				made := filepath.Join(dir, "made")
+				o.Handle("/a", e2e.TextPage("text/plain", "a"))
+				h.Config = config
+				line := confined(t, h, bare, []string{"sh", "-c", `touch "$1" && shift && exec "$0" "$@"`, get, made,
+					o.URL("http", "/a"), o.URL("https", "/a"), o.URL("http", "/private/x"), o.URL("https", "/private/x")})
+				line[0] = binary
+				if user == nil {
+					line = slices.Insert(line, 3, "--user", "nobody")
+				}
+				cmd := exec.Command(line[0], line[1:]...)
+				cmd.Env, cmd.Dir, cmd.SysProcAttr = e2e.CleanEnv("HOME="+dir), dir, &syscall.SysProcAttr{Credential: user}
+				if out := e2e.Finish(t, cmd).Want(t, 0); out.Stdout != "200\n200\n403\n403\n" {
+					t.Errorf("%q\n%s", out.Stdout, out.Stderr)
+				}
+				checkArrivals(t, o, e2e.Schemes)
+				info, err := os.Stat(made)
+				testkit.Must(t, err)
+				if uid := info.Sys().(*syscall.Stat_t).Uid; uid != nobody {
+					t.Errorf("the file that the command made belongs to %d", uid)
+				}
+			})
+		}
+	}
+}
+
+// TestDigConfined: DNS answers come from inside, by UDP and by TCP, whichever server is asked.
+func TestDigConfined(t *testing.T) {
+	t.Parallel()
+	dig := e2e.NeedPeer(t, "dig")
+	needConfinement(t)
+	o := e2e.NewOrigin(t, "dig", "")
+	for name, bare := range map[string]bool{"with proxy variables": false, "without": true} {
+		for _, way := range []string{"+notcp", "+tcp"} {
+			line := confined(t, e2e.NewSetup(t, e2e.Settings{}), bare, []string{dig, "+short", "+tries=1", way, "@192.0.2.53", o.Name, "A", o.Name, "HTTPS", o.Name, "AAAA"})
+			out := e2e.RunPeer(t, line, e2e.CleanEnv()).Want(t, 0)
+			if want := "198.18.1.0\nfd72:6f62:6f74::100\n"; out.Stdout != want {
+				t.Errorf("%s, %s: %q, want %q", name, way, out.Stdout, want)
 			}
-			checkArrivals(t, o, e2e.Schemes)
-		})
+		}
+	}
+	if n := e2e.Names.Asked(o.Name); n != 0 {
+		t.Errorf("%d queries arrived at the resolver of the proxy", n)
+	}
+	if n := o.Connections(); n != 0 {
+		t.Errorf("%d connections arrived at the origin", n)
 	}
 }
 

@@ -155,7 +155,7 @@ func TestRecipes(t *testing.T) {
 			argv := c.need(t)
 			o := newRecipeSite(t)
 			if c.title == "Git" {
-				serveRepository(t, o, argv[0])
+				serveRepository(t, o, argv[0], "")
 			}
 			p := e2e.StartProxy(t, e2e.Unpaced)
 			dir := kitchen(t, p, argv, c.as)
@@ -272,8 +272,8 @@ func newRecipeSite(t testing.TB) *e2e.Origin {
 	return o
 }
 
-// serveRepository adds a Git repository to a site.
-func serveRepository(t testing.TB, o *e2e.Origin, git string) {
+// serveRepository adds the Git repository repo.git below a path to a site.
+func serveRepository(t testing.TB, o *e2e.Origin, git, below string) {
 	t.Helper()
 	dir := t.TempDir()
 	script := `git init -q "$1/work" && cd "$1/work" && echo text > file && git add . &&
@@ -282,10 +282,10 @@ git -c user.name=e2e -c user.email=e2e@example.com commit -q -m text && git clon
 	cmd.Env = e2e.CleanEnv("HOME="+dir, "GIT_CONFIG_NOSYSTEM=1")
 	out := e2e.Finish(t, cmd).Want(t, 0)
 	backend := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(out.Stdout), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "PATH=" + filepath.Dir(git) + ":" + os.Getenv("PATH")},
+		Path: filepath.Join(strings.TrimSpace(out.Stdout), "git-http-backend"), Root: below,
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "PATH=" + filepath.Dir(git) + ":" + os.Getenv("PATH")},
 	}
 	for _, service := range []string{"info/refs", "git-upload-pack"} {
-		o.Handle(fmt.Sprintf("/repo.git/%s", service), backend.ServeHTTP)
+		o.Handle(below+"/repo.git/"+service, backend.ServeHTTP)
 	}
 }
