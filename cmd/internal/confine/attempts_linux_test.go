@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/google/nftables"
+	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
@@ -95,6 +96,37 @@ var attemptable = map[string]func(args []string) (string, error){
 		}}
 		return first(r.LookupHost(context.Background(), args[2]))
 	},
+	// crowd has as many connections to the resolver as it takes, and one more.
+	"crowd": func(args []string) (string, error) {
+		query := new(dns.Msg).SetQuestion("a.example.", dns.TypeA)
+		var all []*dns.Conn
+		for range maxResolverConns + 1 {
+			c, err := dns.DialTimeout("tcp", args[0], attemptTimeout)
+			if err != nil {
+				return "", err
+			}
+			defer c.Close()
+			if err := c.WriteMsg(query); err != nil {
+				return "", err
+			}
+			all = append(all, c)
+		}
+		last := all[maxResolverConns]
+		for _, c := range all[:maxResolverConns] {
+			c.SetReadDeadline(time.Now().Add(attemptTimeout))
+			if _, err := c.ReadMsg(); err != nil {
+				return "", err
+			}
+		}
+		last.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		if m, err := last.ReadMsg(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return "", fmt.Errorf("one connection too many: %v, %v", m, err)
+		}
+		all[0].Close()
+		last.SetReadDeadline(time.Now().Add(attemptTimeout))
+		_, err := last.ReadMsg()
+		return "", err
+	},
 	"read": func(args []string) (string, error) {
 		text, err := os.ReadFile(strings.Replace(args[0], "PARENT", strconv.Itoa(os.Getppid()), 1))
 		return string(text), err
@@ -145,11 +177,20 @@ var attemptable = map[string]func(args []string) (string, error){
 		_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)), 0)
 		return "", errorOf(errno)
 	},
+	"request-key": func([]string) (string, error) {
+		_, err := unix.RequestKey("dns_resolver", "www.example", "", unix.KEY_SPEC_PROCESS_KEYRING)
+		return "", err
+	},
 	"unshare": func([]string) (string, error) {
 		runtime.LockOSThread()
 		return "", unix.Unshare(unix.CLONE_NEWNET)
 	},
 	"umount": func(args []string) (string, error) { return "", unix.Unmount(args[0], unix.MNT_DETACH) },
+	// overlay shows what is in a directory, without what is mounted there.
+	"overlay": func(args []string) (string, error) {
+		return "", unix.Mount("overlay", "/mnt", "overlay", 0, "lowerdir="+args[0]+":/usr")
+	},
+	"rename": func(args []string) (string, error) { return "", unix.Rename(args[0], args[0]+" ") },
 	"flush": func([]string) (string, error) {
 		c, err := nftables.New()
 		if err != nil {

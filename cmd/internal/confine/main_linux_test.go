@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		os.Exit(drive())
 	case "command":
 		os.Exit(command())
+	case "listen":
+		if err := sayOutside("relative"); err != nil {
+			panic(err)
+		}
 	case "filtered":
 		if err := forbidNamespaces(); err != nil {
 			panic(err)
@@ -46,6 +50,27 @@ func TestMain(m *testing.M) {
 		os.Setenv(partVariable, "driver")
 		panic(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 	}
+}
+
+// sayOutside answers the connections to a Unix socket until standard input ends.
+func sayOutside(path string) error {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "outside")
+			c.Close()
+		}
+	}()
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // A drivenRun is what the driver has to do.

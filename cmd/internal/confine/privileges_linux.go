@@ -133,6 +133,8 @@ func filter(arch uint32) []unix.SockFilter {
 		fail(unix.ENOSYS),
 		{Code: equal, K: unix.SYS_IO_URING_SETUP, Jf: 1}, // would open sockets unseen by this program
 		fail(unix.ENOSYS),
+		{Code: equal, K: unix.SYS_REQUEST_KEY, Jf: 1}, // has the kernel start a program outside, which may look up a name
+		fail(unix.ENOSYS),
 		{Code: equal, K: unix.SYS_SETNS, Jf: 1},
 		fail(unix.EPERM),
 	}

@@ -19,6 +19,9 @@ const (
 	// maxRelays is how many connections to ports of Options.AllowLocal there may be at once.
 	maxRelays = 1000
 
+	// maxResolverConns is how many TCP connections to each address of the resolver there may be at once.
+	maxResolverConns = 100
+
 	// localTimeout limits a connection to a service on loopback outside.
 	localTimeout = 10 * time.Second
 )

@@ -3,10 +3,16 @@ package confine
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // kernelSettings cannot be changed by a confined root, to whom they would belong.
@@ -15,7 +21,7 @@ var kernelSettings = []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "
 // hiddenDirs returns the directories that have sockets of services, or devices that send packets
 // themselves. They appear empty.
 func hiddenDirs(getenv func(string) string, uid int) []string {
-	dirs := []string{"/run", "/var/run", "/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/tmux-" + strconv.Itoa(uid), "/dev/infiniband", "/dev/vfio"}
+	dirs := []string{"/run", "/var/run", "/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/tmux-" + strconv.Itoa(uid), "/dev/infiniband", "/dev/vfio", "/dev/bus/usb"}
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		dirs = append(dirs, filepath.Join(home, ".docker/run"), filepath.Join(home, ".docker/desktop"))
 	}
@@ -40,26 +46,49 @@ func namedSockets(getenv func(string) string) (all []string) {
 // maxPathSockets is how many sockets are hidden one by one at most.
 const maxPathSockets = 20_000
 
-// pathSockets returns the paths of all Unix sockets of this network namespace.
-func pathSockets() (all []string, err error) {
+// pathSockets returns the paths of all Unix sockets of this network namespace. Of those that were bound to a relative path, it
+// finds the ones below the working directory of a process of this user; root sees all processes.
+func pathSockets() ([]string, error) {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	seen := map[string]bool{}
+	all, relative := map[string]bool{}, map[string]bool{}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		path := socketPath(lines.Text())
-		if path == "" || seen[path] {
-			continue
+		if path := socketPath(lines.Text()); filepath.IsAbs(path) {
+			all[path] = true
+		} else if path != "" {
+			relative[path] = true
 		}
-		if seen[path] = true; len(seen) > maxPathSockets {
-			return nil, fmt.Errorf("more than %d Unix sockets to hide", maxPathSockets)
-		}
-		all = append(all, path)
 	}
-	return all, lines.Err()
+	if len(relative) > 0 {
+		for dir := range workingDirs() {
+			for name := range relative {
+				path := filepath.Join(dir, name)
+				if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+					all[path] = true
+				}
+			}
+		}
+	}
+	if len(all) > maxPathSockets {
+		return nil, fmt.Errorf("more than %d Unix sockets to hide", maxPathSockets)
+	}
+	return slices.Collect(maps.Keys(all)), lines.Err()
+}
+
+// workingDirs returns the working directories of all processes, as far as this user may know them.
+func workingDirs() map[string]bool {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is well-formed
+	dirs := map[string]bool{}
+	for _, link := range links {
+		if dir, err := os.Readlink(link); err == nil {
+			dirs[dir] = true
+		}
+	}
+	return dirs
 }
 
 // socketPath returns the path in a line of /proc/net/unix; "": it has none. After seven columns, a
@@ -72,10 +101,44 @@ func socketPath(line string) string {
 		}
 		line = rest
 	}
-	if !strings.HasPrefix(line, "/") {
+	if strings.HasPrefix(line, "@") {
 		return ""
 	}
 	return line
+}
+
+// checkInherited returns an error if one of the command's standard streams is a socket of this process's network namespace that can
+// be connected to another address. A connected stream or sequence of packets between Unix sockets cannot.
+func checkInherited(cmd *exec.Cmd) error {
+	for i, stream := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		f, ok := stream.(*os.File)
+		if !ok {
+			continue
+		}
+		c, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		bad := false
+		if err := c.Control(func(fd uintptr) { bad = isConnectable(int(fd)) }); err != nil {
+			return err
+		}
+		if bad {
+			return fmt.Errorf("standard %s is a socket, by which the command could leave the confinement: use a pipe (cat)", []string{"input", "output", "error"}[i])
+		}
+	}
+	return nil
+}
+
+// isConnectable reports whether a descriptor is a socket that can be connected to an address of choice.
+func isConnectable(fd int) bool {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return false // no socket
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	_, unconnected := unix.Getpeername(fd)
+	return domain != unix.AF_UNIX || kind == unix.SOCK_DGRAM || err != nil || unconnected != nil
 }
 
 // isBelow reports whether a path is within one of dirs.

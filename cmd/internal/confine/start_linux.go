@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,6 +43,9 @@ type Confinement struct {
 // Start makes the namespaces and the sockets in them. The command itself runs after
 // [Confinement.Run].
 func Start(o Options) (*Confinement, error) {
+	if err := checkInherited(o.Command); err != nil {
+		return nil, fmt.Errorf("confinement: %w", err)
+	}
 	c, err := start(o)
 	if err != nil {
 		return nil, explained(err)
@@ -192,7 +196,7 @@ func (c *Confinement) take(s insideSocket, f *os.File) error {
 	case roleTransparent:
 		c.transparent = l
 	case roleDNSStream:
-		c.streams = append(c.streams, l)
+		c.streams = append(c.streams, netutil.LimitListener(l, maxResolverConns))
 	case roleLocal:
 		c.local[s.Port] = append(c.local[s.Port], l)
 	default:
