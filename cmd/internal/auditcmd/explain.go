@@ -119,8 +119,11 @@ func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplan
 // explainRecord finds a record of a trail, and what is kept in dir of what it rested on.
 func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanation, error) {
 	line, entry, err := trail.Find(file, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noAudit(file, err)
+	}
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (use --run for a record of a run, --file for the audit of another replica; the proxy deletes records by audit.max_age, and a client's refusals beyond 100 a second have no record)", err, file)
+		err = fmt.Errorf("%w in %s (use --run last for a record of the last run, --file for the audit of another replica; the proxy deletes records by audit.max_age, and a client's refusals beyond 100 a second have no record)", err, file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)

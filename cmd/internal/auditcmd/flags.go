@@ -155,10 +155,15 @@ func auditsAt(paths []string, home string) (all []auditFiles) {
 
 func openAudit(path string) (*trail.Reader, error) {
 	r, err := trail.Open(path)
+	return r, noAudit(path, err)
+}
+
+// noAudit says which options choose another audit if err is that none is at path.
+func noAudit(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("no audit at %s: name another one with -c, --state, --run or --file", path)
+		return fmt.Errorf("no audit at %s: choose the audit of the last run with --run last, or another one with -c, --state or --file", path)
 	}
-	return r, err
+	return err
 }
 
 // openAll opens all audits that are meant. The caller closes them.

@@ -335,7 +335,7 @@ func (t *tail) last(ctx context.Context, n int, follow bool) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return noAudit(d.path, err)
 		}
 		if remark != nil {
 			cli.Report(t.errOut, remark)
