@@ -109,7 +109,10 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	if c.serving.Load() || c.preface.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return c.Conn.Write(b)
 	}
-	return len(b), c.h.answerUnreadable(unreadable{c.Conn, connInfoOf(c).clientName(), c.tlsErr, c.head.err, b})
+	info := connInfoOf(c)
+	_, secure := c.Conn.(*tls.Conn)
+	inTheClear := info.tunnel == nil && !secure
+	return len(b), c.h.answerUnreadable(unreadable{c.Conn, info.clientName(), inTheClear && c.preface.tls, c.tlsErr, c.head.err, b})
 }
 
 // CloseWrite closes the writing direction.
@@ -122,9 +125,13 @@ func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 type prefaceCheck struct {
 	pending    bool // net/http looks for the preface
 	http2      bool // net/http has found it
+	tls        bool // the first byte is that of a TLS handshake
 	matched    int  // bytes that were read, all but the last of them as in the preface
 	emptyReads int  // how many reads are still to return no bytes
 }
+
+// tlsHandshake is the first byte of a TLS handshake (RFC 8446 5.1).
+const tlsHandshake = 22
 
 // maxEmptyReads is the number of reads without bytes after which a bufio.Reader gives up.
 const maxEmptyReads = 100
@@ -138,6 +145,7 @@ func (p *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, erro
 		return 0, nil
 	}
 	n, err := read(b)
+	p.tls = p.tls || p.matched == 0 && n > 0 && b[0] == tlsHandshake
 	begun := string(b[:min(n, len(preface)-p.matched)])
 	other := begun != preface[p.matched:p.matched+len(begun)]
 	p.matched += len(begun)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -371,6 +372,23 @@ func TestFailedHandshakes(t *testing.T) {
 		t.Errorf("%s %s", resp.Status, body)
 	}
 	if rec := r.records.last(t, 1); rec.Status != 400 || rec.Err == nil || !strings.Contains(rec.Err.Error(), "tls handshake") {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+// TestTLSInTheClear checks that the record of a client that opens TLS to a plain port says so. The
+// client itself can read no answer.
+func TestTLSInTheClear(t *testing.T) {
+	t.Parallel()
+	r := start(t, setup{})
+	conn, err := net.Dial("tcp", r.url.Host)
+	testkit.Must(t, err)
+	defer conn.Close()
+	if err := tls.Client(conn, &tls.Config{ServerName: "example.com"}).Handshake(); err == nil {
+		t.Fatal("a handshake with a plain port succeeds")
+	}
+	rec := r.records.last(t, 1)
+	if rec.Status != 400 || rec.Decision.Reason != policy.ReasonMalformed || !errors.Is(rec.Err, proxy.ErrTLSInTheClear) {
 		t.Errorf("record: %+v", rec)
 	}
 }

@@ -17,10 +17,15 @@ import (
 	"robotsproxy/policy/memory"
 )
 
+// ErrTLSInTheClear is in the record of a client that begins a TLS handshake on a port without TLS. Often
+// the proxy's URL in its settings begins with https:// in place of http://.
+var ErrTLSInTheClear = errors.New("the client speaks TLS to the proxy's own port, which expects plain HTTP (use an http:// URL for the proxy)")
+
 // An unreadable is the beginning of a request that net/http cannot read.
 type unreadable struct {
 	conn     net.Conn
 	client   string
+	tls      bool   // it is the beginning of a TLS handshake, on the proxy's own port without TLS
 	tlsFault error  // why the TLS handshake failed; nil: it did not
 	headErr  error  // why the headMeter stopped the reading; nil: it did not
 	answer   []byte // of net/http
@@ -32,6 +37,9 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	line, _, _ := strings.Cut(string(c.answer), "\r\n") // the line depends only on the kind of error
 	a, to := unreadableAnswer(line), c.conn
 	err := errors.New("unreadable request: " + line)
+	if c.tls {
+		err = ErrTLSInTheClear
+	}
 	if c.headErr != nil {
 		a, err = unreadHeadAnswer(c.headErr), c.headErr
 	}
