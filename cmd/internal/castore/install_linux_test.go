@@ -261,7 +261,7 @@ func TestInstallInFirefox(t *testing.T) {
 	defer func() { truststore.NSSProfile = kept }()
 	const none = "no Firefox profile and no Chromium database found\n"
 	out, err = change(true, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, then run as the same user, without sudo:\n      robotsproxy ca install --firefox --no-system\n") {
+	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, or, for Chromium, make its database:\n      mkdir -p \"$HOME/.pki/nssdb\" && certutil -d \"sql:$HOME/.pki/nssdb\" -N --empty-password\n      then run as the same user, without sudo:\n      robotsproxy ca install --firefox --no-system\n") {
 		t.Errorf("nothing else asked for, and no profile: %v\n%s", err, out)
 	}
 	mustChange(t, false, f, "ok    firefox  was not installed: "+none)

@@ -180,7 +180,9 @@ func (s stores) noProfile() cli.Diagnosis {
 	if s.nssCommand == "" {
 		return cli.OK("was not installed: %v", errNoProfile)
 	}
-	const start = "start Firefox once, then run as the same user, without sudo:\n"
+	const start = "start Firefox once, or, for Chromium, make its database:\n" +
+		`mkdir -p "$HOME/.pki/nssdb" && certutil -d "sql:$HOME/.pki/nssdb" -N --empty-password` +
+		"\nthen run as the same user, without sudo:\n"
 	if len(s.list) == 1 {
 		return cli.Fail(start+s.nssCommand, "%v", errNoProfile)
 	}
