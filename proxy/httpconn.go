@@ -63,7 +63,16 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		}
 		c.tlsErr = err
 	}
+	if n > 0 && c.isTLSInTheClear() {
+		n = copy(b, "\n") // net/http would wait for the end of a line
+	}
 	return n, err
+}
+
+// isTLSInTheClear reports whether the client has begun a TLS handshake on the proxy's own port without TLS.
+func (c *httpConn) isTLSInTheClear() bool {
+	_, secure := c.Conn.(*tls.Conn)
+	return c.preface.tls && !secure && connInfoOf(c).tunnel == nil
 }
 
 // read reads from the connection, and has the headMeter follow the head of a request.
@@ -109,10 +118,7 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	if c.serving.Load() || c.preface.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return c.Conn.Write(b)
 	}
-	info := connInfoOf(c)
-	_, secure := c.Conn.(*tls.Conn)
-	inTheClear := info.tunnel == nil && !secure
-	return len(b), c.h.answerUnreadable(unreadable{c.Conn, info.clientName(), inTheClear && c.preface.tls, c.tlsErr, c.head.err, b})
+	return len(b), c.h.answerUnreadable(unreadable{c.Conn, connInfoOf(c).clientName(), c.isTLSInTheClear(), c.tlsErr, c.head.err, b})
 }
 
 // CloseWrite closes the writing direction.

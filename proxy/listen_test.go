@@ -376,16 +376,21 @@ func TestFailedHandshakes(t *testing.T) {
 	}
 }
 
-// TestTLSInTheClear checks that the record of a client that opens TLS to a plain port says so. The
-// client itself can read no answer.
+// TestTLSInTheClear checks that the record of a client that opens TLS to a plain port says so, at once,
+// whatever bytes the handshake has.
 func TestTLSInTheClear(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
 	conn, err := net.Dial("tcp", r.url.Host)
 	testkit.Must(t, err)
 	defer conn.Close()
-	if err := tls.Client(conn, &tls.Config{ServerName: "example.com"}).Handshake(); err == nil {
-		t.Fatal("a handshake with a plain port succeeds")
+	io.WriteString(conn, "\x16\x03\x01\x00\x05hello") // no line ends here
+	testkit.Must(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	testkit.Must(t, err)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "This port expects plain HTTP.") {
+		t.Errorf("%s %s", resp.Status, body)
 	}
 	rec := r.records.last(t, 1)
 	if rec.Status != 400 || rec.Decision.Reason != policy.ReasonMalformed || !errors.Is(rec.Err, proxy.ErrTLSInTheClear) {

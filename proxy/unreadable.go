@@ -39,6 +39,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	err := errors.New("unreadable request: " + line)
 	if c.tls {
 		err = ErrTLSInTheClear
+		a.detail, a.advice = "This port expects plain HTTP.", "Use an http:// URL for the proxy."
 	}
 	if c.headErr != nil {
 		a, err = unreadHeadAnswer(c.headErr), c.headErr
