@@ -17,11 +17,12 @@ type bypass struct {
 }
 
 var bypasses = []bypass{
-	{[]string{"httrack", "webhttrack"}, "HTTrack does not read proxy variables. Give it the proxy as an option:",
-		[]string{`robotsproxy run -- sh -c 'httrack -P "${http_proxy#http://}" https://example.com/'`}},
+	{[]string{"httrack", "webhttrack"}, "HTTrack does not read proxy variables, and bypasses any proxy for https. Confine it (on Linux):",
+		[]string{"robotsproxy run --confine -- httrack https://example.com/"}},
 	{[]string{"links", "links2"}, "Links does not read proxy variables. Give it the proxy as options:",
 		[]string{`robotsproxy run -- sh -c 'p=${http_proxy#http://}; links -http-proxy "$p" -https-proxy "$p" https://example.com/'`}},
-	{[]string{"wget2"}, "wget2 bypasses any proxy for https. Use wget or curl instead.", nil},
+	{[]string{"wget2"}, "wget2 cannot use an HTTP proxy for https. Use wget or curl, or confine wget2 without the variables (on Linux):",
+		[]string{"robotsproxy run --confine -- env -u http_proxy -u https_proxy wget2 https://example.com/"}},
 	{[]string{"wget"}, "wget bypasses the proxy with --no-proxy, or if -e sets use_proxy or no_proxy.", nil},
 	{[]string{"curl"}, "curl bypasses the proxy with --noproxy or another -x. Both may also be set in ~/.curlrc.", nil},
 	{[]string{"git"}, "Git prefers http.proxy of its configuration to the variables, and uses no proxy for ssh:// and git://.",
@@ -59,14 +60,24 @@ var bypasses = []bypass{
 // wrappers are commands that run a command named in their arguments.
 var wrappers = []string{"sh", "bash", "dash", "zsh", "fish", "env", "nice", "nohup", "timeout", "time", "stdbuf", "xargs", "setsid", "watch"}
 
-// printBypass prints why no request may have come through the proxy, and what to do.
-func printBypass(w io.Writer, argv []string) {
+// printBypass prints why no request may have come through the proxy, and what to do. confined says that
+// the command could send none in another way.
+func printBypass(w io.Writer, argv []string, confined bool) {
+	if confined {
+		fmt.Fprintln(w, "  The command sent none: with --confine, it reaches other machines through the proxy alone.")
+		return
+	}
 	l := bypassOf(argv)
 	if l == nil {
 		fmt.Fprintln(w, "  If the command sent requests, they bypassed the proxy. Set the URL in $http_proxy in the command's own settings.")
 		fmt.Fprintln(w, "  (Go, Ruby, Java and Chromium bypass any proxy for addresses of this machine.)")
 		return
 	}
+	l.print(w)
+}
+
+// print prints the hint.
+func (l *bypass) print(w io.Writer) {
 	fmt.Fprintf(w, "  %s\n", l.why)
 	for _, line := range l.try {
 		fmt.Fprintf(w, "    %s\n", line)

@@ -10,7 +10,7 @@ func TestLeakOf(t *testing.T) {
 		{"httrack https://example.com/", "HTTrack"},
 		{"/usr/bin/httrack", "HTTrack"},
 		{"links2 -dump x", "Links"},
-		{"wget2 x", "wget2"},
+		{"wget2 x", "wget2 cannot use an HTTP proxy"},
 		{"wget x", "wget bypasses"},
 		{"python3.11 crawl.py", "In Python"},
 		{"python3 crawl.py", "In Python"},
@@ -51,9 +51,20 @@ func TestLeaksAreFound(t *testing.T) {
 func TestPrintLeak(t *testing.T) {
 	for _, argv := range [][]string{{"true"}, {"httrack"}, {"a\x1b[2J"}} {
 		var b strings.Builder
-		printBypass(&b, argv)
+		printBypass(&b, argv, false)
 		if !strings.HasPrefix(b.String(), "  ") || strings.Count(b.String(), "\n") > 2 || strings.Contains(b.String(), "\x1b") {
 			t.Errorf("%q: %s", argv, b.String())
+		}
+	}
+}
+
+// TestNoRequestOfAConfinedCommand: nothing that a confined command sends bypasses the proxy.
+func TestNoRequestOfAConfinedCommand(t *testing.T) {
+	for _, argv := range [][]string{{"true"}, {"httrack"}} {
+		var b strings.Builder
+		printBypass(&b, argv, true)
+		if text := b.String(); strings.Contains(text, "bypass") || !strings.HasPrefix(text, "  ") {
+			t.Errorf("%q: %s", argv, text)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/limiter"
+	"robotsproxy/proxy"
 )
 
 // maxCause bounds the text of a cause, in bytes.
@@ -32,9 +33,17 @@ func causeOf(r *audit.Record) string {
 		if text := paceCause(err, &r.Decision.Pace); text != "" {
 			return text
 		}
-	case policy.ReasonOrigin, policy.ReasonUnreachable:
+	case policy.ReasonOrigin:
 		if err != nil {
 			return humanize.Clip(networkCause(err), maxCause)
+		}
+	case policy.ReasonUnreachable:
+		if err != nil {
+			return humanize.Clip("no usable robots.txt: "+networkCause(err), maxCause)
+		}
+	case policy.ReasonMalformed:
+		if errors.Is(err, proxy.ErrTLSInTheClear) {
+			return proxy.ErrTLSInTheClear.Error()
 		}
 	case policy.ReasonParent:
 		if err != nil {

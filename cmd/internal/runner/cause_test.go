@@ -16,6 +16,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
 )
 
 // TestCause: people read what failed, or which setting did not let the request wait.
@@ -42,8 +43,9 @@ func TestCause(t *testing.T) {
 		{"no answer", policy.ReasonOrigin, &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 4711}, Err: os.ErrDeadlineExceeded}, slow, "timed out"},
 		{"an alert", policy.ReasonOrigin, &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, slow, "remote error: tls: handshake failure"},
 		{"a certificate", policy.ReasonOrigin, fetched(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), slow, "x509: certificate signed by unknown authority"},
-		{"a status", policy.ReasonUnreachable, errors.New("fetch http://a.test/robots.txt: status 500"), slow, "status 500"},
-		{"a time limit", policy.ReasonUnreachable, fmt.Errorf("fetch http://a.test/robots.txt: no answer: %w", context.DeadlineExceeded), slow, "no answer: timed out"},
+		{"a status", policy.ReasonUnreachable, errors.New("fetch http://a.test/robots.txt: status 500"), slow, "no usable robots.txt: status 500"},
+		{"a time limit", policy.ReasonUnreachable, fmt.Errorf("fetch http://a.test/robots.txt: no answer: %w", context.DeadlineExceeded), slow, "no usable robots.txt: no answer: timed out"},
+		{"TLS in the clear", policy.ReasonMalformed, proxy.ErrTLSInTheClear, slow, proxy.ErrTLSInTheClear.Error()},
 		{"the upstream proxy", policy.ReasonParent, os.NewSyscallError("connect", syscall.ECONNREFUSED), slow, "the upstream proxy (egress.parent) failed: connection refused"},
 		{"no error", policy.ReasonOrigin, nil, slow, "the site could not be reached"},
 		{"a long error", policy.ReasonOrigin, errors.New(strings.Repeat("x", 999)), slow, strings.Repeat("x", maxCause-3) + "…"},

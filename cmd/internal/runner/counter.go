@@ -51,6 +51,11 @@ type summary struct {
 	Causes      []causeSummary // by Count, the highest first
 }
 
+// hasCause reports whether err, which causeOf returns as it is, is among the causes.
+func (s *summary) hasCause(err error) bool {
+	return slices.ContainsFunc(s.Causes, func(c causeSummary) bool { return c.Text == err.Error() })
+}
+
 // A hostSummary counts the requests to one host.
 type hostSummary struct {
 	Host        string

@@ -49,7 +49,7 @@ func TestCounterCountsByHostAndCause(t *testing.T) {
 		},
 		Causes: []causeSummary{
 			{Host: "site.test", Outcome: policy.Disallowed, Rule: "/p", Line: 3, Count: 2},
-			{Host: "b.test", Outcome: policy.Failed, Text: "why", Count: 1},
+			{Host: "b.test", Outcome: policy.Failed, Text: "no usable robots.txt: why", Count: 1},
 			{Host: "site.test", Outcome: policy.Failed, Text: "the client disconnected before the request was complete", Count: 1},
 			{Host: "site.test", Outcome: policy.Deferred, Text: "the client has sent all the requests that it may send in a day (quota in clients)", Count: 1},
 		},

@@ -22,6 +22,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy"
 )
 
 type runFlags struct {
@@ -269,6 +270,9 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case f.quiet:
 	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.AuditFile())
+		if hint := bypassOf(argv); hint != nil && s.hasCause(proxy.ErrTLSInTheClear) {
+			hint.print(w)
+		}
 		if h.Active.Load().Cfg.Mode == "monitor" {
 			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent the requests counted as disallowed")
 		}
@@ -277,7 +281,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	default:
 		fmt.Fprintln(w, "robotsproxy: the proxy received no request")
 		if !end.interrupted { // an interrupted command may not have sent any yet
-			printBypass(w, argv)
+			printBypass(w, argv, f.confine.on)
 		}
 	}
 	err := report.end(h.AuditFile())
