@@ -154,7 +154,19 @@ func findProxy(ctx context.Context, d *doctor, other *url.URL) {
 	if other != nil {
 		d.remote = !sameListener(ctx, other.Host, d.listen)
 		d.proxy, d.listen = other, other.Host
+		return
 	}
+	d.proxy.User = credentials(ctx, d)
+}
+
+// credentials returns the name and password in the first proxy variable that points to the proxy and has any.
+func credentials(ctx context.Context, d *doctor) *url.Userinfo {
+	for _, name := range proxyVariables {
+		if u, err := proxyURL(d.getenv(name)); err == nil && u.User != nil && sameListener(ctx, u.Host, d.proxy.Host) {
+			return u.User
+		}
+	}
+	return nil
 }
 
 // runChecks runs all checks and prints each result at once.

@@ -119,6 +119,38 @@ func TestDoctorSendsTheCredentials(t *testing.T) {
 	}
 }
 
+// TestDoctorFindsTheCredentials: the name and password in a proxy variable are the client's, if the
+// variable points to the checked proxy and --proxy has none.
+func TestDoctorFindsTheCredentials(t *testing.T) {
+	other, err := url.Parse("http://127.0.0.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, variable, value string
+		other                 *url.URL
+		want                  string
+	}{
+		{"of the configured proxy", "http_proxy", "http://me:secret@localhost:8080", nil, "me:secret"},
+		{"in another variable", "HTTPS_PROXY", "http://me:secret@127.0.0.1:8080", nil, "me:secret"},
+		{"of another proxy", "http_proxy", "http://me:secret@127.0.0.1:9090", nil, ""},
+		{"none", "http_proxy", "http://127.0.0.1:8080", nil, ""},
+		{"--proxy", "http_proxy", "http://me:secret@127.0.0.1:8080", other, ""},
+	} {
+		d := &doctor{flags: &doctorFlags{}, cfg: config.Default(), getenv: func(name string) string {
+			if name == c.variable {
+				return c.value
+			}
+			return ""
+		}}
+		d.cfg.Listen = "0.0.0.0:8080"
+		findProxy(t.Context(), d, c.other)
+		if got := d.proxy.User.String(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 func TestDoctorProxy(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
