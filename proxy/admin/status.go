@@ -155,7 +155,10 @@ func (s *Store) warning() string {
 		since = " since " + utcTime(s.Since)
 	}
 	if s.Returning {
-		return fmt.Sprintf("The shared store answers again. This replica has paced alone%s and will soon share the pace.", since)
+		if since != "" {
+			since = " (" + since[1:] + ")"
+		}
+		return fmt.Sprintf("The shared store answers. This replica still paces alone%s, and will soon share the pace.", since)
 	}
 	return fmt.Sprintf("The shared store is unavailable: %s. This replica paces alone%s, %s.", printable(s.Why), since, s.paceText())
 }

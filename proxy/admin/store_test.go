@@ -25,7 +25,7 @@ func TestReadyzWithoutStore(t *testing.T) {
 		{"away from the beginning", Store{Alone: true, Why: "not asked yet", Times: 1},
 			"ok\nThe shared store is unavailable: not asked yet. This replica paces alone, at the permitted rate.\n"},
 		{"back", Store{Alone: true, Returning: true, Why: "no reply within 1 s", Since: at, Times: 3},
-			"ok\nThe shared store answers again. This replica has paced alone since 2026-11-22 10:00:00 UTC and will soon share the pace.\n"},
+			"ok\nThe shared store answers. This replica still paces alone (since 2026-11-22 10:00:00 UTC), and will soon share the pace.\n"},
 		{"untrusted text", Store{Alone: true, Why: hostileText, Times: 3}, ""},
 	} {
 		resp := newFixture(t, withStore(&c.store)).do("GET", "/readyz", "")
