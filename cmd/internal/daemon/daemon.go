@@ -144,7 +144,7 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 	if cfg.Admin.Listen == "" {
 		return nil
 	}
-	if d.adminListener, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
+	if d.adminListener, err = net.Listen(listenNetwork(cfg.Admin.Listen), cfg.Admin.Listen); err != nil {
 		return listenError("admin.listen", `choose another address with admin.listen in the configuration, or "" for no admin listener`, err)
 	}
 	return nil
@@ -152,11 +152,7 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 
 // listenForClients opens the listeners that the configuration names.
 func (d *Daemon) listenForClients(cfg config.Config) (err error) {
-	network := "tcp"
-	if ip, err := netip.ParseAddrPort(cfg.Listen); err == nil && ip.Addr().Is4() {
-		network = "tcp4" // else 0.0.0.0 would also be every IPv6 address
-	}
-	if d.listener, err = net.Listen(network, cfg.Listen); err != nil {
+	if d.listener, err = net.Listen(listenNetwork(cfg.Listen), cfg.Listen); err != nil {
 		return listenError("listen", "choose another address with --listen or with listen in the configuration", err)
 	}
 	if cfg.ListenTransparent != "" {
@@ -165,6 +161,14 @@ func (d *Daemon) listenForClients(cfg config.Config) (err error) {
 		}
 	}
 	return nil
+}
+
+// listenNetwork returns the network for net.Listen.
+func listenNetwork(address string) string {
+	if ip, err := netip.ParseAddrPort(address); err == nil && ip.Addr().Is4() {
+		return "tcp4" // else 0.0.0.0 would also be every IPv6 address
+	}
+	return "tcp"
 }
 
 // listenError explains why the proxy cannot listen on the address of a key. inUse is what to do
