@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,9 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which is named already
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, fmt.Errorf("health: nothing listens at %s: start robotsproxy serve, or name its address with --admin", admin)
 		}
 		return nil, fmt.Errorf("health: %w", err)
 	}

@@ -35,8 +35,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %d, %q, %q", c.name, exit, out.String(), errOut.String())
 		}
 		server.Close()
-		if exit := cli.Execute(t.Context(), HealthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut); exit != 1 {
-			t.Errorf("%s: %d from a server that is gone", c.name, exit)
+		if exit := cli.Execute(t.Context(), HealthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut); exit != 1 || !strings.Contains(errOut.String(), "nothing listens at "+server.Listener.Addr().String()+": start robotsproxy serve") {
+			t.Errorf("%s: %d from a server that is gone: %s", c.name, exit, errOut.String())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -29,6 +30,9 @@ func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 		return nil, err
 	}
 	store, err := bolt.Open(bolt.Options{File: filepath.Join(state, StateFile), Log: log})
+	if errors.Is(err, bolt.ErrInUse) {
+		return nil, fmt.Errorf("state directory %s: %w: stop it, or choose another directory with --state or state_dir", state, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", state, err)
 	}

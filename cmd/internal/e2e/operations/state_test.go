@@ -175,7 +175,7 @@ func TestSecondServe(t *testing.T) {
 	visitBoth(t, p, o, "first")
 	h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"state_dir": p.State, "audit.file": filepath.Join(t.TempDir(), "audit.jsonl")}))
 	out := e2e.Command(t, "serve", "-c", h.Config).Want(t, 1)
-	want := "robotsproxy: state directory " + p.State + ": in use by another robotsproxy (" + p.StateDB() + " is locked)\n"
+	want := "robotsproxy: state directory " + p.State + ": in use by another robotsproxy (" + p.StateDB() + " is locked): stop it, or choose another directory with --state or state_dir\n"
 	if out.Stderr != want {
 		t.Errorf("it says %q, want %q", out.Stderr, want)
 	}
