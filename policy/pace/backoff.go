@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	firstBackOff  = time.Minute      // after a 429 or 503 that names no time
-	maxBackOff    = time.Hour        // whatever the origin names
-	backOffMemory = 30 * time.Minute // without a further one, and the next begins at firstBackOff again
-	maxJitter     = 0.25             // of a back-off that the proxy chose, so that not all requests come back at once
+	firstBackOff  = time.Minute      // if a 429 or 503 has no Retry-After
+	maxBackOff    = time.Hour        // upper bound, whatever the origin asks for
+	backOffMemory = 30 * time.Minute // after this time without a new back-off, the next one begins at firstBackOff again
+	maxJitter     = 0.25             // random part added to a back-off that the proxy chose, so that requests do not all return at once
 )
 
-// backOff is a host's back-off. The zero value is none.
+// backOff is the back-off of one host. The zero value means that there was none.
 type backOff struct {
-	begun  time.Time     // when it began or became longer last, in this process; zero: never
-	until  time.Time     // the end of the last; zero: there was none
-	length time.Duration // of the last that the proxy chose, without jitter; zero: forgiven
+	begun  time.Time     // when this process last saw it begin or become longer; zero: never
+	until  time.Time     // end of the last back-off; zero: there was none
+	length time.Duration // length of the last back-off that the proxy chose, without jitter; zero: forgiven
 }
 
-// left returns the rest of the back-off.
+// left returns the time until the back-off ends.
 func (b backOff) left(now time.Time) time.Duration {
 	if b.until.IsZero() {
 		return 0
@@ -31,7 +31,8 @@ func (b backOff) forgiven(now time.Time) bool {
 	return b.until.IsZero() || now.Sub(b.until) >= backOffMemory
 }
 
-// report returns what other processes are to know of b; zero if it is forgiven.
+// report returns the back-off for other processes. It returns the zero value if b is
+// forgiven.
 func (b backOff) report(now time.Time) BackOff {
 	if b.forgiven(now) {
 		return BackOff{}
@@ -39,8 +40,8 @@ func (b backOff) report(now time.Time) BackOff {
 	return BackOff{b.until, b.length}
 }
 
-// merge takes over what other processes know of the back-off, and reports whether it ends
-// later by that.
+// merge takes over a back-off that another process reported. It reports whether the end
+// moved later.
 func (b *backOff) merge(o BackOff, now time.Time) bool {
 	o.Until = localTime(o.Until, now, now.Add(maxBackOff))
 	if o.Until.IsZero() || now.Sub(o.Until) >= backOffMemory {
@@ -57,9 +58,10 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 	return true
 }
 
-// begin starts or lengthens the back-off and reports whether it did. If the origin asked
-// for no time, begin ignores the answer to a request that was sent before the last
-// back-off ended; else it adds as much of maxJitter as chance says, from 0 to 1.
+// begin starts or lengthens the back-off and reports whether it did. asked is the time
+// that the origin asked for. If asked is zero, begin ignores the response to a request
+// that was sent before the last back-off ended. Otherwise it doubles the length and adds
+// the part chance (0 to 1) of maxJitter.
 func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64) bool {
 	if asked <= 0 {
 		if !b.until.IsZero() && !sent.After(b.until) {
@@ -91,8 +93,8 @@ func (h *hostBackOff) get() backOff {
 
 func (h *hostBackOff) left(now time.Time) time.Duration { return h.get().left(now) }
 
-// change replaces the back-off by what f makes of it, if f reports a change, and reports
-// the same.
+// change applies f to the back-off and stores the result if f returns true. It returns
+// what f returned.
 func (h *hostBackOff) change(f func(*backOff) bool) bool {
 	for {
 		before := h.held.Load()
@@ -109,27 +111,26 @@ func (h *hostBackOff) change(f func(*backOff) bool) bool {
 	}
 }
 
-// merge is backOff.merge.
+// merge calls backOff.merge.
 func (h *hostBackOff) merge(o BackOff, now time.Time) bool {
 	return h.change(func(b *backOff) bool { return b.merge(o, now) })
 }
 
 const (
-	slowAnswer = time.Second      // answers that take longer on average slow a host down
-	maxSpacing = 30 * time.Second // however long answers take
-	slowFor    = 10 * time.Minute // without an answer, and the host counts as quick again
-	slowWeight = 4                // one answer moves the average by a fourth of the difference
+	slowAnswer = time.Second      // a longer average response time slows the host down
+	maxSpacing = 30 * time.Second // maximum gap, however long responses take
+	slowFor    = 10 * time.Minute // after this time without a response, the host counts as fast again
+	slowWeight = 4                // one response moves the average by a quarter of the difference
 )
 
-// latency is how long a host takes to answer, as a moving average. The zero value knows of
-// no answer.
+// latency is the moving average of a host's response time. The zero value has no response.
 type latency struct {
 	average time.Duration
-	at      time.Time // the last answer; zero: none
+	at      time.Time // time of the last response; zero: none
 }
 
-// note counts an answer. An error may come quickly because the host is in trouble: it
-// never lowers the average.
+// note counts a response. An error response may come quickly because the host is in
+// trouble, so it never lowers the average.
 func (l *latency) note(took time.Duration, fine bool, now time.Time) {
 	switch {
 	case l.forgotten(now):
@@ -140,8 +141,8 @@ func (l *latency) note(took time.Duration, fine bool, now time.Time) {
 	l.at = now
 }
 
-// spacing returns the least time between two requests that keeps one at a time under way
-// on average; zero: the answers are not slow.
+// spacing returns the minimum gap between requests at which one request is in flight on
+// average. It returns zero if the host responds quickly.
 func (l *latency) spacing(now time.Time) time.Duration {
 	if l.average < slowAnswer || l.forgotten(now) {
 		return 0
@@ -151,12 +152,12 @@ func (l *latency) spacing(now time.Time) time.Duration {
 
 func (l *latency) forgotten(now time.Time) bool { return l.at.IsZero() || now.Sub(l.at) >= slowFor }
 
-// wallTime converts a time of the process's monotonic clock to the present wall clock,
-// which may have been set since.
+// wallTime converts a monotonic time of this process to the current wall clock. The wall
+// clock may have been set in the meantime.
 func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).UTC() }
 
-// localTime converts a time of the wall clock to the process's monotonic clock, at the
-// latest most. A zero time stays zero.
+// localTime converts a wall-clock time to this process's monotonic clock and limits it to
+// latest. A zero time stays zero.
 func localTime(t, now, most time.Time) time.Time {
 	if t.IsZero() {
 		return t

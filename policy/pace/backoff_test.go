@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// newExact is New without jitter.
+// newExact returns a Pacer without jitter.
 func newExact() *Pacer {
 	p := New(Options{})
 	p.chance = func() float64 { return 0 }
 	return p
 }
 
-// backOff is Slot.BackOff for the host's last request.
+// beginBackOff calls Slot.BackOff for the last request of the host.
 func beginBackOff(p *Pacer, key string, retryAfter time.Duration) time.Duration {
 	h := p.hosts.lock(key)
 	s := &Slot{request{process: &p.process, host: h, sent: h.pages.limiter.last}}
@@ -24,7 +24,7 @@ func beginBackOff(p *Pacer, key string, retryAfter time.Duration) time.Duration 
 	return s.BackOff(retryAfter)
 }
 
-// goesAfter sends one more and fails unless it could go after want.
+// goesAfter sends one request and fails unless it was sent after want.
 func goesAfter(t *testing.T, p *Pacer, l Limits, want time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -49,7 +49,7 @@ func TestBackOffHonoursRetryAfter(t *testing.T) {
 				p, l := newExact(), rule(10, 5, 0)
 				goesAfter(t, p, l, 0)
 				beginBackOff(p, l.Key, asked)
-				beginBackOff(p, l.Key, time.Second) // a shorter one does not shorten it
+				beginBackOff(p, l.Key, time.Second) // a shorter back-off does not shorten the longer one
 				goesAfter(t, p, l, want)
 			})
 		})
@@ -63,16 +63,16 @@ func TestBackOffDoublesAndForgives(t *testing.T) {
 		for i, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 			beginBackOff(p, l.Key, 0)
 			pass(time.Duration(i) * time.Second)
-			beginBackOff(p, l.Key, 0) // an answer to what was sent before: no further incident
+			beginBackOff(p, l.Key, 0) // a response to a request from before the back-off: no further incident
 			goesAfter(t, p, l, time.Duration(want)*time.Minute-time.Duration(i)*time.Second)
 			pass(29 * time.Minute)
 			goesAfter(t, p, l, 0)
 		}
-		pass(time.Minute) // 30 in all since the last pause
+		pass(time.Minute) // 30 minutes in total since the last back-off
 		beginBackOff(p, l.Key, 0)
 		goesAfter(t, p, l, time.Minute)
 	})
-	synctest.Test(t, func(t *testing.T) { // late answers after the pause, with nothing sent since
+	synctest.Test(t, func(t *testing.T) { // late responses after the back-off, without a request since
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
 		beginBackOff(p, l.Key, 0)
@@ -93,9 +93,9 @@ func TestBackOffRefusesWaitsThatAreTooLong(t *testing.T) {
 			why                  Reason
 		}{
 			{maxWait: time.Minute, goes: 30500 * time.Millisecond},
-			{maxWait: 30 * time.Second, retry: 31 * time.Second, why: BackedOff}, // 29.5 s are left to it
+			{maxWait: 30 * time.Second, retry: 31 * time.Second, why: BackedOff}, // the back-off lasts another 29.5 s
 			{maxWait: 32 * time.Second, goes: 31500 * time.Millisecond},
-			{maxWait: 31 * time.Second, retry: 32 * time.Second, why: WaitTooLong}, // for the queue behind the pause
+			{maxWait: 31 * time.Second, retry: 32 * time.Second, why: WaitTooLong}, // includes the queue behind the back-off
 		} {
 			wg.Go(func() {
 				l := l
@@ -103,7 +103,7 @@ func TestBackOffRefusesWaitsThatAreTooLong(t *testing.T) {
 				s, err := wait(t.Context(), p, "", l)
 				want := c.goes
 				if c.retry > 0 {
-					want = 500 * time.Millisecond // refused when the pause begins
+					want = 500 * time.Millisecond // refused when the back-off begins
 					if after := isBusy(t, err, c.why); after != c.retry {
 						t.Errorf("retry after %v, want %v", after, c.retry)
 					}
@@ -122,7 +122,7 @@ func TestBackOffRefusesWaitsThatAreTooLong(t *testing.T) {
 		if after := isBusy(t, err, BackedOff); after != 32*time.Second {
 			t.Errorf("a newcomer: retry after %v, want 32s", after)
 		}
-		_, err = p.WaitConnect(t.Context(), "", l) // nor is anything dialled
+		_, err = p.WaitConnect(t.Context(), "", l) // a back-off also refuses dials
 		if after := isBusy(t, err, BackedOff); after != 30*time.Second {
 			t.Errorf("a dial: retry after %v, want 30s", after)
 		}
@@ -130,7 +130,7 @@ func TestBackOffRefusesWaitsThatAreTooLong(t *testing.T) {
 	})
 }
 
-// TestMaxBackOff: a request waits long for its turn, but not long for a back-off.
+// TestMaxBackOff: a request may wait long for its turn, but not long for a back-off.
 func TestMaxBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Minute)
@@ -177,7 +177,7 @@ func TestMaxBackOff(t *testing.T) {
 func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), rule(10, 5, 0)
-		beginBackOff(p, l.Key, 20*time.Second) // a host not known yet
+		beginBackOff(p, l.Key, 20*time.Second) // a host that is not known yet
 		start := time.Now()
 		s, err := p.WaitConnect(t.Context(), "", l)
 		if err != nil || time.Since(start) != 20*time.Second {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-func out(l Limits) Limits { // limits that never hold anyone up
+func out(l Limits) Limits { // limits that never delay a request
 	l.PerSecond, l.Burst, l.CrawlDelay = 1e9, 1<<30, 0
 	return l
 }
 
-// BenchmarkWait is the fast path: ask, send, release, with nobody waiting.
+// BenchmarkWait measures the fast path: wait, send and release without other requests.
 func BenchmarkWait(b *testing.B) {
 	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
 	b.ReportAllocs()
@@ -27,7 +27,8 @@ func BenchmarkWait(b *testing.B) {
 	}
 }
 
-// TestRequestAllocatesTheSlotAlone: from Wait to Release, as an exchange goes.
+// TestRequestAllocatesTheSlotAlone: from Wait to Release, a request allocates only its
+// Slot.
 func TestRequestAllocatesTheSlotAlone(t *testing.T) {
 	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), t.Context()
 	l.Adapt = true
@@ -76,7 +77,7 @@ func benchmarkParallel(b *testing.B, hosts int) {
 func BenchmarkWaitParallelOneHost(b *testing.B)   { benchmarkParallel(b, 1) }
 func BenchmarkWaitParallelManyHosts(b *testing.B) { benchmarkParallel(b, 64) }
 
-// BenchmarkRefuse is a refusal at once, behind a queue of 500 clients.
+// BenchmarkRefuse measures an immediate refusal behind a queue of 500 clients.
 func BenchmarkRefuse(b *testing.B) {
 	p, l := New(Options{}), rule(0.001, 1, 0)
 	l.MaxWait = 1 << 62
@@ -105,8 +106,8 @@ func BenchmarkRefuse(b *testing.B) {
 	h.timer.Stop()
 }
 
-// BenchmarkFullTable is a new host where as many are remembered as may be, each backed
-// off for an hour: with what it costs to make room for it.
+// BenchmarkFullTable measures adding a host to a full table whose hosts are all in a
+// back-off of an hour. This includes making space for it.
 func BenchmarkFullTable(b *testing.B) {
 	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
 	n := 0

@@ -2,24 +2,24 @@ package pace
 
 import "time"
 
-// A Clock is what the next process has to know of a host: all that may still hold up the
-// host's next request. Its times are the wall clock's. The limiter of a client's own rate
-// ([Limits.Client]) is not part of it, because it protects no host.
+// A Clock is the state of a host that the next process needs: everything that may still
+// delay the host's next request. Its times are wall-clock times. It does not contain the
+// limiter of a client's own rate ([Limits.Client]), because that limiter does not protect
+// the host.
 type Clock struct {
 	Key        string        `json:"key"`                  // Limits.Key
-	Sent       time.Time     `json:"sent,omitzero"`        // the last request; zero: none that counts
+	Sent       time.Time     `json:"sent,omitzero"`        // the last request that counts; zero: none
 	AssetsSent time.Time     `json:"assets_sent,omitzero"` // the last request by the limiter of the host's assets; zero: none that counts
-	Gap        time.Duration `json:"gap_ns,omitzero"`      // how long from then they may hold up others: the longest gap, or until the burst is whole
+	Gap        time.Duration `json:"gap_ns,omitzero"`      // how long after Sent or AssetsSent other requests may be delayed: the longest gap, or the time until the burst is available again
 
-	BackOffUntil  time.Time     `json:"paused_until,omitzero"`    // the end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
-	BackOffLength time.Duration `json:"pause_length_ns,omitzero"` // the last back-off that the proxy chose itself, which the next one doubles; zero: none
+	BackOffUntil  time.Time     `json:"paused_until,omitzero"`    // end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
+	BackOffLength time.Duration `json:"pause_length_ns,omitzero"` // length of the last back-off that the proxy chose, which the next one doubles; zero: none
 
-	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // of how long the host's answers took; zero: not slow
-	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // the last of these
+	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // moving average of the host's response time; zero: the host is not slow
+	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // time of the last response in that average
 }
 
-// Until returns when c is of no more use: from then on it holds up no request, and nothing
-// of it is remembered.
+// Until returns the time from which c delays no request and can be dropped.
 func (c *Clock) Until() time.Time {
 	var latest time.Time
 	for _, of := range []struct {
@@ -33,10 +33,11 @@ func (c *Clock) Until() time.Time {
 	return latest
 }
 
-// Clocks returns the clocks of all hosts that may hold up a request at now or later and
-// have changed at since or after. A zero since returns all of them: other clocks that were
-// stored need not be kept. now is the time of the call. A caller that calls again with it
-// for since misses no change. Clocks looks at one host after the other, as Stats does.
+// Clocks returns the clocks of all hosts that may still delay a request at now and that
+// have changed at since or later. If since is zero, it returns the clocks of all such
+// hosts, and other stored clocks can be deleted. now is the time of the call. A caller
+// that passes this time as since in its next call misses no change. Clocks locks one host
+// after the other, as Stats does.
 func (p *Pacer) Clocks(now, since time.Time) []Clock {
 	var all, some []Clock
 	for i := range p.hosts.shards {
@@ -50,20 +51,21 @@ func (p *Pacer) Clocks(now, since time.Time) []Clock {
 				some = append(some, c)
 			}
 		})
-		all = append(all, some...) // which may take long: under no lock
+		all = append(all, some...) // without a lock, because it may take long
 	}
 	return all
 }
 
 // changedSince reports whether a request was sent or answered, or a back-off began, at since
-// or after.
+// or later.
 func (h *host) changedSince(since time.Time) bool {
 	changed := !h.latency.at.Before(since) || !h.backOff.get().begun.Before(since)
 	h.queues(func(q *queue) { changed = changed || !q.limiter.last.Before(since) })
 	return changed
 }
 
-// clock returns the Clock of h but for its key, or the zero Clock if it holds up nobody.
+// clock returns the Clock of h without its key. It returns the zero Clock if h delays no
+// request.
 func (h *host) clock(now time.Time) Clock {
 	var c Clock
 	if l := &h.pages.limiter; l.holds(now) {
@@ -82,14 +84,14 @@ func (h *host) clock(now time.Time) Clock {
 	return c
 }
 
-// Restore takes over the clocks of a process before this one, and is called before the
-// first Wait. The gap to the next request counts from the last one before, under the next
-// one's own limits, and the burst as spent then: a restart lets no additional request out.
-// If the wall clock was set back meanwhile, a time in the future counts as now, and a
-// back-off ends in an hour at the latest; if it was set forward, more time seems to have
-// passed. Of more than Options.MaxHosts clocks, those that would hold up requests for
-// longest are left out. A restored host counts against no client until a client asks for
-// it.
+// Restore takes over the clocks of an earlier process. Call it before the first Wait. A
+// restart lets no additional request out: the gap to the next request counts from the last
+// request of the earlier process, under the limits of the next request, and the burst
+// counts as spent at that time. If the wall clock was set back, a time in the future
+// counts as now, and a back-off ends after one hour at most. If the wall clock was set
+// forward, more time seems to have passed. If there are more than Options.MaxHosts clocks,
+// Restore leaves out those that would delay requests longest. A restored host counts
+// against no client until a client requests it.
 func (p *Pacer) Restore(clocks []Clock) {
 	now := time.Now()
 	for i := range clocks {

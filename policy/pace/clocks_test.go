@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// restart gives a Pacer that knows of p what was kept as JSON.
+// restart returns a Pacer with the state of p, stored as JSON and read again.
 func restart(t testing.TB, p *Pacer, o Options) *Pacer {
 	t.Helper()
 	kept, err := json.Marshal(p.Clocks(time.Now(), time.Time{}))
@@ -30,8 +30,8 @@ func restart(t testing.TB, p *Pacer, o Options) *Pacer {
 	return next
 }
 
-// TestRestartKeepsTheGap: a request under after goes as long after the last one
-// as after says, whenever the process ended in between, and no later.
+// TestRestartKeepsTheGap: after a restart at any time, a request under the limits after
+// is sent as long after the last request as after says, and no later.
 func TestRestartKeepsTheGap(t *testing.T) {
 	const most = 10 * time.Minute
 	for seed := range int64(testkit.Rounds(400)) {
@@ -45,7 +45,7 @@ func TestRestartKeepsTheGap(t *testing.T) {
 				case 1:
 					return rule(1/gap.Seconds(), 1, 0), gap
 				}
-				return rule(1/gap.Seconds(), 2+rnd.Intn(9), 0), gap // spent: one after a gap
+				return rule(1/gap.Seconds(), 2+rnd.Intn(9), 0), gap // when the burst is spent: one request per gap
 			}
 			before, held := limits(most)
 			p := newExact()
@@ -54,7 +54,7 @@ func TestRestartKeepsTheGap(t *testing.T) {
 			}
 			last := time.Now()
 			after, gap := limits(max(held, minQuiet))
-			for range 1 + rnd.Intn(3) { // once begun, it may end again
+			for range 1 + rnd.Intn(3) { // a burst that has begun may end and begin again
 				pass(time.Duration(rnd.Int63n(int64(gap))))
 				p = restart(t, p, Options{})
 			}
@@ -91,10 +91,10 @@ func TestRestartLetsNothingMoreOut(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before func(*testing.T, *Pacer)
-		quiet  time.Duration // before the restart
+		quiet  time.Duration // time before the restart
 		down   time.Duration
 		after  Limits
-		at     []time.Duration // that requests go then, since the restart
+		at     []time.Duration // times since the restart at which requests are sent
 	}{
 		{"nothing sent", sends(0, rule(1, 1, 0)), 0, 0, rule(1, 3, 0), seconds(0, 0, 0, 1)},
 		{"a crawl-delay", sends(1, rule(1, 1, 10*time.Second)), time.Second, 2 * time.Second, rule(1, 1, 10*time.Second), seconds(7, 17)},
@@ -131,7 +131,7 @@ func TestRestartLetsNothingMoreOut(t *testing.T) {
 }
 
 func TestBackOffOutlivesTheProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // one that was asked for
+	synctest.Test(t, func(t *testing.T) { // a back-off that the origin asked for
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
 		beginBackOff(p, l.Key, 20*time.Minute)
@@ -142,7 +142,7 @@ func TestBackOffOutlivesTheProcess(t *testing.T) {
 		}
 		goesAfter(t, p, l, 15*time.Minute)
 	})
-	synctest.Test(t, func(t *testing.T) { // one that we chose is doubled, and forgiven
+	synctest.Test(t, func(t *testing.T) { // a back-off that the proxy chose is doubled, and later forgiven
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
 		beginBackOff(p, l.Key, 0)
@@ -180,11 +180,11 @@ func TestLatencyOutlivesTheProcess(t *testing.T) {
 		if s := p.Stats(); s.Slowed != 1 {
 			t.Errorf("%d hosts are slowed", s.Slowed)
 		}
-		goesAfter(t, p, l, 0) // five seconds after the last
+		goesAfter(t, p, l, 0) // five seconds after the last request
 		goesAfter(t, p, l, 4*time.Second)
 		pass(5 * time.Minute)
 		p = restart(t, p, Options{})
-		pass(5 * time.Minute) // ten without an answer
+		pass(5 * time.Minute) // ten minutes without a response
 		goesAfter(t, p, l, 0)
 		goesAfter(t, p, l, 0)
 	})
@@ -210,7 +210,7 @@ func TestRestoredHostsAreForgotten(t *testing.T) {
 		}
 		p = New(Options{MaxHosts: 60})
 		p.Restore(clocks[:60])
-		pass(10*time.Minute - 30*time.Second) // 29 were sent something less than half a minute ago, and one just as long ago
+		pass(10*time.Minute - 30*time.Second) // 29 were sent slightly less than half a minute ago, and one exactly half a minute ago
 		if p.hosts.sweepAll(); p.hosts.size() != 30 {
 			t.Errorf("%d hosts left", p.hosts.size())
 		}
@@ -221,8 +221,7 @@ func TestRestoredHostsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestClockAsJSON is the form in which a store keeps it. Restored, it is the same
-// again.
+// TestClockAsJSON fixes the JSON that a store keeps, and restores it unchanged.
 func TestClockAsJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), adaptive(rule(0.01, 1, time.Minute))
@@ -252,7 +251,7 @@ func TestClockAsJSON(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got.String() != want { // synctest's clock begins in 2000
+			if got.String() != want { // the clock of synctest begins in 2000
 				t.Errorf("got\n%swant\n%s", got.String(), want)
 			}
 			p = restart(t, p, Options{})
@@ -298,7 +297,7 @@ func TestClocks(t *testing.T) {
 		to("assets", assets(rule(1, 1, 0), 5))
 		beginBackOff(p, "paused", 0)
 		keys(at, "assets", "paused")
-		pass(30 * time.Second) // another group may ask for a minute
+		pass(30 * time.Second) // another group may have a Crawl-delay of a minute
 		keys(time.Time{}, "slow", "assets", "paused")
 		pass(5 * time.Minute)
 		beginBackOff(p, "paused", time.Second)
@@ -313,14 +312,14 @@ func TestClocks(t *testing.T) {
 		s.Release()
 		keys(at, "answers slowly")
 		pass(10 * time.Minute)
-		keys(time.Time{}, "paused") // for 30 minutes
+		keys(time.Time{}, "paused") // a back-off is remembered for 30 minutes
 		pass(20 * time.Minute)
 		keys(time.Time{})
 	})
 }
 
-// BenchmarkClocks looks at as many hosts as are ever known, all of them changed, or
-// none.
+// BenchmarkClocks calls Clocks with a full table, in which all hosts have changed or none
+// has.
 func BenchmarkClocks(b *testing.B) {
 	p, l := New(Options{}), rule(1, 1, time.Hour)
 	for i := range defaultMaxHosts {

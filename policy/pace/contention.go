@@ -4,29 +4,29 @@ import "time"
 
 const (
 	// holdSlow is how long a transfer that waits for its own client keeps its concurrency
-	// slot while others wait; at most a fourth of Limits.MaxWait.
+	// slot while others wait. It is at most a quarter of Limits.MaxWait.
 	holdSlow = 5 * time.Second
 
-	// holdAll is how long one client keeps all concurrency slots of a host while others
-	// wait, whatever its transfers wait for; at most half of Limits.MaxWait.
+	// holdAll is how long one client may keep all concurrency slots of a host while
+	// others wait, whatever its transfers wait for. It is at most half of Limits.MaxWait.
 	holdAll = 30 * time.Second
 
-	// minUpload is the least rate of an upload while others wait, in bytes a second. It is
-	// twice the default of Apache.
+	// minUpload is the minimum rate of an upload while others wait, in bytes per second.
+	// It is twice the default of Apache.
 	minUpload = 1 << 10
 
-	// maxYielded is how many transfers of one client go on without a concurrency slot at
-	// one host.
+	// maxYielded is how many transfers of one client may continue at one host without a
+	// concurrency slot.
 	maxYielded = 1
 )
 
-// held returns how many transfers a client has at the host, with and without a concurrency
-// slot.
+// held returns the number of a client's transfers at the host, with and without a
+// concurrency slot.
 func (h *host) held(client string) int {
 	return countOf(client, h.active) + countOf(client, h.yielded)
 }
 
-// countOf returns how many of some requests are a client's.
+// countOf returns how many of the requests belong to the client.
 func countOf(client string, some []*request) int {
 	n := 0
 	for _, r := range some {
@@ -37,9 +37,9 @@ func countOf(client string, some []*request) int {
 	return n
 }
 
-// mayStart reports whether there is a concurrency slot for r. While other clients wait, one
-// client has at most all slots but one; its transfers that go on without a slot count as
-// well.
+// mayStart reports whether r can have a concurrency slot. While other clients wait, one
+// client gets at most all slots but one. Its transfers that continue without a slot count
+// as well.
 func (h *host) mayStart(r *request, now time.Time) bool {
 	most := r.maxActive()
 	switch {
@@ -52,15 +52,15 @@ func (h *host) mayStart(r *request, now time.Time) bool {
 	return n < most && (n < most-1 || most == 1 || !h.othersWait(r.client, now))
 }
 
-// othersWait reports whether a request of another client waits only for a concurrency slot.
+// othersWait reports whether a request of another client waits for a concurrency slot and
+// for nothing else.
 func (h *host) othersWait(client string, now time.Time) bool {
 	any := h.connects.others(client, now)
 	h.queues(func(q *queue) { any = any || q.waiting.others(client, now) })
 	return any
 }
 
-// blocked returns a request that waits while all concurrency slots are taken; nil: there is
-// none.
+// blocked returns a request that waits because all concurrency slots are taken, or nil.
 func (h *host) blocked() (first *waiter) {
 	look := func(q *fairQueue) {
 		if len(q.lines) == 0 || first != nil {
@@ -75,9 +75,9 @@ func (h *host) blocked() (first *waiter) {
 	return first
 }
 
-// relieve frees a concurrency slot for the requests that one client's transfers keep
-// waiting. One of these transfers goes on without a slot; or relieve returns one, which the
-// caller ends without the lock.
+// relieve frees a concurrency slot if the transfers of one client keep others waiting. It
+// lets one of these transfers continue without a slot. If that is not possible, it returns
+// a transfer, which the caller must end without holding the lock.
 func (h *host) relieve(now time.Time) Transfer {
 	w := h.blocked()
 	if w == nil || now.Before(h.sampleAt) {
@@ -96,7 +96,7 @@ func (h *host) relieve(now time.Time) Transfer {
 				r.seen = r.seen.sample(t, now, whole)
 			}
 			if r.seen != nil && now.Sub(r.seen.ended) < slow {
-				return nil // its concurrency slot is about to be free
+				return nil // its concurrency slot will be free soon
 			}
 			if h.keepsWaiting(r, slow, whole, now) {
 				late = append(late, r)
@@ -133,8 +133,8 @@ func (h *host) keepsWaiting(r *request, slow, whole time.Duration, now time.Time
 	return r.seen.covers(whole, now) && countOf(r.client, h.active) == len(h.active)
 }
 
-// slowestOfLargest returns, of some requests, the slowest of the client that has the most
-// transfers at the host.
+// slowestOfLargest finds the client with the most transfers at the host and returns the
+// slowest of its requests.
 func (h *host) slowestOfLargest(some []*request) (worst *request) {
 	most := 0
 	for _, r := range some {
@@ -146,7 +146,7 @@ func (h *host) slowestOfLargest(some []*request) (worst *request) {
 	return worst
 }
 
-// end returns the transfer of r, which the caller ends, and notes the time.
+// end returns the transfer of r, which the caller must end, and notes the time.
 func (r *request) end(now time.Time) Transfer {
 	r.seen.ended = now
 	t, _ := r.transfer.Load().(Transfer)

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-var errReleased = errors.New("pace: slot given back")
+var errReleased = errors.New("pace: slot released")
 
-// take waits for a concurrency slot of r and, with rated, for its rate. h is locked, and
-// take unlocks it.
+// take waits until r gets a concurrency slot and, if rated is true, until its rate
+// permits it. The caller has locked h. take unlocks it.
 func (h *host) take(ctx context.Context, r *request, rated bool) error {
 	w, err := h.ask(r, rated)
 	return h.await(ctx, r, w, err)
 }
 
-// permit waits for the permit to send r, as far as this process is concerned. It may wait
-// until a time; zero: as readyBy says.
+// permit waits until this process's own limiters permit r to be sent. It waits until the
+// given time at most; zero means the time that readyBy returns.
 func (h *host) permit(ctx context.Context, r *request, until time.Time) error {
 	h.mu.Lock()
 	w, err := h.askPermit(r, until)
 	return h.await(ctx, r, w, err)
 }
 
-// await unlocks h and returns when w is granted or refused, or ctx ends.
+// await unlocks h. It returns when w is granted or refused, or when ctx ends.
 func (h *host) await(ctx context.Context, r *request, w *waiter, err error) error {
-	if w != nil && r.process.closed.Load() { // under the lock: Close comes by later, or has been noticed
+	if w != nil && r.process.closed.Load() { // under the lock: a later Close sees w
 		h.refuseAll(ErrClosed)
 	}
 	h.mu.Unlock()
@@ -43,7 +43,7 @@ func (h *host) await(ctx context.Context, r *request, w *waiter, err error) erro
 	}
 }
 
-// withdraw gives back what w has: its place in the queue, its concurrency slot or its
+// withdraw returns what w has: its place in the queue, its concurrency slot or its
 // permit.
 func (h *host) withdraw(w *waiter) {
 	h.mu.Lock()
@@ -59,8 +59,8 @@ func (h *host) withdraw(w *waiter) {
 	h.dispatch()
 }
 
-// ask gives r a concurrency slot at once, or enqueues it and returns the waiter, or refuses
-// it.
+// ask gives r a concurrency slot at once, or adds it to the queue and returns the waiter,
+// or refuses it.
 func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	now, l := r.process.now(), &r.limits
 	r.deadline = now.Add(l.MaxWait)
@@ -68,7 +68,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	if l.First {
 		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.delay)
 	}
-	r.apply(now) // so that there is a limiter to count what is sent
+	r.apply(now) // sets the terms, without which a limiter cannot count the request
 	fair := &h.connects
 	if rated {
 		fair = &r.queue.waiting
@@ -89,14 +89,16 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	return w, nil
 }
 
-// startsNow reports whether r gets a concurrency slot at once, past no waiter of its queue.
+// startsNow reports whether r gets a concurrency slot at once. It does not if its queue has
+// a waiter.
 func (h *host) startsNow(r *request, fair *fairQueue, now time.Time) bool {
 	return fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
 		(fair == &h.connects || h.soon(r, now) <= min(h.leadTime(), r.limits.MaxWait))
 }
 
-// mayWait refuses r if it would wait too long, or the queue is full. last is the request that
-// has to leave a full queue for r; nil: the queue has space.
+// mayWait returns an error if r would wait too long or finds the queue full. last is the
+// request that must leave a full queue to make space for r; nil means that the queue has
+// space.
 func (h *host) mayWait(r *request, rated bool, now time.Time) (last *waiter, err error) {
 	l := &r.limits
 	wait := h.estimate(r, rated, now)
@@ -114,11 +116,12 @@ func (h *host) mayWait(r *request, rated bool, now time.Time) (last *waiter, err
 	return last, nil
 }
 
-// displaceable returns the last request of the client that has the most in a full queue, if
-// these are more than the client of r would have then; else nil.
+// displaceable finds the client that has the most requests in a full queue and returns its
+// last one. It returns nil unless the client of r would still have fewer requests in the
+// queue after adding r.
 func (h *host) displaceable(r *request) *waiter {
 	waiting := make(map[string]int)
-	var most *line // of the client with the most, a line
+	var most *line // a line of the client with the most requests
 	count := func(q *fairQueue) {
 		for _, ln := range q.lines {
 			for _, w := range ln.waiters {
@@ -126,7 +129,7 @@ func (h *host) displaceable(r *request) *waiter {
 					continue // MaxQueue does not count it
 				}
 				if waiting[ln.client]++; most == nil || waiting[ln.client] > waiting[most.client] {
-					most = ln // whose last waiter is not under Limits.First
+					most = ln // its last waiter is not under Limits.First
 				}
 			}
 		}
@@ -147,17 +150,17 @@ func (h *host) displace(w *waiter, now time.Time) {
 	w.finish(e)
 }
 
-// askPermit gives r the permit to send, or has it wait for that before all requests that
-// have no concurrency slot yet, or refuses it.
+// askPermit gives r the permit to send, or queues it before all requests that have no
+// concurrency slot yet, or refuses it.
 func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 	now := r.process.now()
 	switch {
 	case r.released:
 		return nil, errReleased
 	case r.stage == granted:
-		return nil, nil // and not used: net/http has chosen another connection
+		return nil, nil // the permit is unused: the request moved to another connection
 	case r.stage == preparing:
-		h.lead = max(now.Sub(r.admitted), h.lead-h.lead/32) // a warm connection says little of a cold one
+		h.lead = max(now.Sub(r.admitted), h.lead-h.lead/32) // lead falls slowly, because a reused connection is ready sooner than a new one
 		r.queue.prepared(r)
 	default:
 		r.prepare()
@@ -181,20 +184,20 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 	return w, nil
 }
 
-// readyBy returns until when r may wait for the permit.
+// readyBy returns the time until which r may wait for the permit.
 func (h *host) readyBy(r *request, now time.Time) time.Time {
 	until := r.deadline
 	if !r.sent.IsZero() {
-		until = now.Add(r.limits.MaxWait) // a replay waits anew
+		until = now.Add(r.limits.MaxWait) // a replay starts a new wait
 	}
 	if soon := now.Add(h.leadTime()); until.Before(soon) {
-		until = soon // it started in time, and dialling took the rest
+		until = soon // it started in time, but dialling took long
 	}
 	return until
 }
 
-// enqueue has w wait: in the queue for a concurrency slot, or with a connection that is
-// ready.
+// enqueue adds w to the queue for concurrency slots, or to the waiters that have a
+// connection.
 func (h *host) enqueue(w *waiter) {
 	if w.fair != nil {
 		w.fair.push(w)
@@ -207,7 +210,7 @@ func (h *host) enqueue(w *waiter) {
 	h.dispatch()
 }
 
-// remove takes w out of where it waits.
+// remove takes w out of its queue.
 func (h *host) remove(w *waiter, now time.Time) {
 	w.waited += now.Sub(w.since)
 	heap.Remove(&h.expiry, w.index)
@@ -221,8 +224,8 @@ func (h *host) remove(w *waiter, now time.Time) {
 	w.dropPermit()
 }
 
-// dispatch grants what can be granted now, and sets the timer for what time will permit.
-// Whatever frees something, or leaves a queue, calls it.
+// dispatch grants everything that can be granted now, and sets the timer for the next
+// grant. Call it after anything was freed or a request has left a queue.
 func (h *host) dispatch() {
 	wake := never
 	for len(h.expiry) > 0 {
@@ -258,7 +261,7 @@ func (h *host) dispatch() {
 	}
 }
 
-// nextSample returns wake, or a shorter time if transfers are to be sampled before.
+// nextSample returns wake, or less if the transfers must be sampled before.
 func (h *host) nextSample(wake time.Duration) time.Duration {
 	if len(h.expiry) == 0 || h.blocked() == nil {
 		h.sampleAt = time.Time{}
@@ -281,7 +284,7 @@ func (h *host) tick() {
 	}
 }
 
-// next returns the waiter that may go on now, or after how long to look again.
+// next returns the waiter that can continue now, or the time after which to check again.
 func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	var permitted, started *waiter
@@ -304,12 +307,13 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	switch {
 	case w == nil || started != nil && h.last == &h.connects:
 	case started == nil || h.last != nil || w.since.Before(started.since):
-		started = w // where both want the concurrency slot, they take turns; the one that waits longer begins
+		started = w // both need the concurrency slot: they alternate, and the one that has waited longer begins
 	}
 	return started, min(wake, after)
 }
 
-// nextConnect returns a waiter for no rate that may go now, or after how long to look again.
+// nextConnect returns a waiter of WaitConnect that can continue now, or the time after which
+// to check again.
 func (h *host) nextConnect(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, ln := range h.connects.lines {
@@ -322,9 +326,9 @@ func (h *host) nextConnect(now time.Time) (*waiter, time.Duration) {
 	return nil, wake
 }
 
-// front returns the waiter of a queue that may make its connection ready now, or after how
-// long to look again. A waiter that its client's own limiter or its host's back-off holds
-// up does not hold up others.
+// front returns the waiter of a queue that can start to prepare its connection now, or the
+// time after which to check again. A waiter that is delayed by its client's own limiter or
+// its host's back-off does not delay others.
 func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
 	lead, wake := h.leadTime(), never
 	ahead, late := q.ahead(now, lead)
@@ -338,7 +342,7 @@ func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
 			if len(h.active) >= w.maxActive() {
 				return nil, wake
 			}
-			continue // the last concurrency slot is for others
+			continue // the last concurrency slot is for other clients
 		}
 		if w.own != nil {
 			if d := w.own.startIn(w.ownTerms(), w.own.preparing, now, lead); d > 0 {
@@ -351,14 +355,15 @@ func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
 			d = min(d, max(0, wait-lead))
 		}
 		if d > 0 {
-			return nil, min(wake, max(minWake, min(d, late))) // nobody overtakes by a rate of its own
+			return nil, min(wake, max(minWake, min(d, late))) // a client with its own rate does not overtake
 		}
 		return w, 0
 	}
 	return nil, wake
 }
 
-// start gives r a concurrency slot; with rated, it makes its connection ready.
+// start gives r a concurrency slot. If rated is true, r also starts to prepare its
+// connection.
 func (h *host) start(r *request, rated bool, now time.Time) {
 	r.moveTo(&h.active)
 	r.admitted = now
@@ -372,7 +377,7 @@ func (h *host) startDial(r *request) {
 	r.queue.preparing = append(r.queue.preparing, r)
 }
 
-// grant gives r, which was preparing, the permit to send.
+// grant gives the permit to send to r, which was preparing.
 func (h *host) grant(r *request, now time.Time) {
 	r.dropPermit()
 	r.stage = granted
@@ -392,7 +397,7 @@ func (h *host) grant(r *request, now time.Time) {
 	})
 }
 
-// release takes back all that r holds. The caller dispatches.
+// release takes back everything that r holds. The caller must call dispatch.
 func (h *host) release(r *request) {
 	r.released = true
 	if w := r.waiter; w != nil {
@@ -406,8 +411,8 @@ func (h *host) release(r *request) {
 	}
 }
 
-// expire refuses a waiter whose time has run out, and reports whether there was one; otherwise
-// it returns how long there will be none.
+// expire refuses one waiter whose time has run out and returns true. If there is none, it
+// returns the time until the next one runs out.
 func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
 	if len(h.expiry) == 0 {
 		return never, false
@@ -425,15 +430,14 @@ func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
 	return 0, true
 }
 
-// backedOff is for when a back-off has begun or become longer.
+// backedOff must be called after a back-off has begun or become longer.
 func (h *host) backedOff(now time.Time) {
 	h.refuseLate(now)
 	h.dispatch()
 	h.notifyReserving()
 }
 
-// refuseLate refuses all waiters that would wait beyond their time, now that a back-off
-// began.
+// refuseLate refuses all waiters that would now wait too long because of a back-off.
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, wait time.Duration) bool {
 		if wait <= w.until.Sub(now) && !w.isBackedOffTooLong(now) {
@@ -446,7 +450,7 @@ func (h *host) refuseLate(now time.Time) {
 	}
 	h.queues(func(q *queue) {
 		dialling := len(q.preparing)
-		ahead, others := 0, time.Duration(0) // of those that go on waiting, and what they take
+		ahead, others := 0, time.Duration(0) // the waiters that stay, and their total time
 		for _, w := range append(slices.Clone(q.ready), q.waiting.inOrder()...) {
 			own := w.interval(now)
 			if !late(w, h.behind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.ownDue(now) <= h.leadTime() {
@@ -460,7 +464,7 @@ func (h *host) refuseLate(now time.Time) {
 	}
 }
 
-// refuseAll refuses all waiters. A request that waits for a slot of a Store looks by itself.
+// refuseAll refuses all waiters. Requests that wait for a slot of a Store are only notified.
 func (h *host) refuseAll(err error) {
 	for now := time.Now(); len(h.expiry) > 0; {
 		w := h.expiry[0]

@@ -2,9 +2,9 @@ package pace
 
 import "time"
 
-// Forecast returns how long a request of client under l would wait if it came now, as far as
-// the rates tell, or the error with which Wait would refuse it at once: a *BusyError, ErrLimits
-// or ErrClosed. The Pacer remembers nothing of it.
+// Forecast estimates from the rates how long a request of client under l would wait if it
+// arrived now. If Wait would refuse the request at once, Forecast returns the error of Wait: a
+// *BusyError, ErrLimits or ErrClosed. It changes no state.
 func (p *Pacer) Forecast(client string, l Limits) (time.Duration, error) {
 	if err := l.check(); err != nil {
 		return 0, err
@@ -19,7 +19,8 @@ func (p *Pacer) Forecast(client string, l Limits) (time.Duration, error) {
 	return r.host.forecastNew(r)
 }
 
-// lockForForecast returns the host of key, locked; an unknown one is not added to the table.
+// lockForForecast returns the host of key, locked. It does not add an unknown host to the
+// table.
 func (p *Pacer) lockForForecast(key string) *host {
 	h := p.hosts.lockKnown(key)
 	if h == nil {
@@ -29,7 +30,8 @@ func (p *Pacer) lockForForecast(key string) *host {
 	return h
 }
 
-// forecastNew is ask without effect: r goes by copies of its limiters.
+// forecastNew does what ask does, but with copies of the limiters, so that nothing
+// changes.
 func (h *host) forecastNew(r *request) (time.Duration, error) {
 	now, l := r.process.now(), &r.limits
 	pages := h.pages
@@ -61,7 +63,7 @@ func (h *host) forecastNew(r *request) (time.Duration, error) {
 	return h.estimate(r, true, now), nil
 }
 
-// soon returns how long until the turn of r, if r made its connection ready now.
+// soon returns how long r would wait for the permit if it prepared its connection now.
 func (h *host) soon(r *request, now time.Time) time.Duration {
 	ahead, _ := r.queue.ahead(now, h.leadTime())
 	d := h.forecast(r, ahead, now)
@@ -71,7 +73,7 @@ func (h *host) soon(r *request, now time.Time) time.Duration {
 	return d
 }
 
-// forecast returns how long r waits behind so many others of its queue, by its limiter.
+// forecast returns how long its limiter delays r if ahead requests of its queue go first.
 func (h *host) forecast(r *request, ahead int, now time.Time) time.Duration {
 	start := r.backOff().get().until
 	d := r.queue.limiter.forecast(r.terms(now), ahead, now, start)
@@ -81,8 +83,9 @@ func (h *host) forecast(r *request, ahead int, now time.Time) time.Duration {
 	return d
 }
 
-// behind is forecast if the others take so much more time than as many like r, or less, and
-// those of other processes as much as they did lately.
+// behind is forecast with two corrections: the requests ahead take more time (less if
+// negative) than the same number of requests like r, and slots of the Store take as much
+// longer as they recently did.
 func (h *host) behind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
 	d := h.forecast(r, ahead, now)
 	if d > never-max(0, more) {
@@ -95,17 +98,17 @@ func (h *host) behind(r *request, ahead int, more time.Duration, now time.Time) 
 	return d
 }
 
-// queueAhead adds to n how many waiters of its queue go before r, if r came now, and to more
-// how much longer they take than as many like r. A client with a rate of its own uses fewer
-// turns than it has: as many as that rate gives it while the others go.
+// queueAhead adds to n the waiters of its queue that would go before r if r arrived now. It
+// adds to more how much longer these take than the same number of requests like r. A client
+// with a rate of its own counts with no more waiters than its rate permits in that time.
 func (h *host) queueAhead(r *request, n int, more time.Duration, now time.Time) (int, time.Duration) {
 	q := &r.queue.waiting
-	round, last := q.before(r), 1 // rounds before that of r; whether a line still comes before r in its own round
+	round, last := q.before(r), 1 // rounds before that of r; last is 1 if a later line still comes before r in its own round
 	like := r.interval(now)
 	count := func(ln *line, most int) {
 		for _, w := range ln.waiters[:min(len(ln.waiters), most)] {
 			if w.backOffHost != r.backOffHost && w.backOff().left(now) > 0 {
-				continue // it holds up only requests of its own host
+				continue // it delays only requests of its own host
 			}
 			n++
 			more += w.interval(now) - like
@@ -135,8 +138,8 @@ func (h *host) queueAhead(r *request, n int, more time.Duration, now time.Time) 
 	return n, more
 }
 
-// estimate returns how long r would wait if it came now, as far as the rates tell. How long
-// requests stay under way is not known.
+// estimate returns how long r would wait if it arrived now, as far as the rates tell. It
+// cannot know how long requests stay in flight.
 func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 	if !rated {
 		return r.backOff().left(now)
@@ -155,8 +158,9 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 	return d
 }
 
-// busy returns the refusal of a request that may wait for most, and would have to wait for
-// wait. If the concurrency limit holds it up, all that is known is how long that has lasted.
+// busy returns the error that refuses r. wait is its estimated wait, and most is how long it
+// may wait. If the concurrency limit delays r, RetryAfter is based on how long that has
+// lasted.
 func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyError {
 	e := &BusyError{RetryAfter: wait, BackOff: r.backOff().left(now), Alone: r.process.standing().Alone}
 	if r.limits.Adapt {

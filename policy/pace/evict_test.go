@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// refusedBy has client ask a host that answers 503 with a Retry-After.
+// refusedBy makes client request a host that answers 503 with a Retry-After.
 func refusedBy(t *testing.T, p *Pacer, client, key string, retryAfter time.Duration) {
 	t.Helper()
 	l := every(time.Second)
@@ -19,9 +19,9 @@ func refusedBy(t *testing.T, p *Pacer, client, key string, retryAfter time.Durat
 	s.Release()
 }
 
-// TestFullTableForgetsHostsOfTheLargestClient: one client fills the table with hosts
-// that are backed off for an hour. Other clients get room for new hosts, and what is
-// known of their hosts stays.
+// TestFullTableForgetsHostsOfTheLargestClient: one client fills the table with hosts in a
+// back-off of an hour. Other clients still get space for new hosts, and their hosts are
+// not forgotten.
 func TestFullTableForgetsHostsOfTheLargestClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, others = 1600, 50
@@ -49,8 +49,9 @@ func TestFullTableForgetsHostsOfTheLargestClient(t *testing.T) {
 	})
 }
 
-// TestLongestWaitsAreForgottenFirst: of one client's hosts those whose back-off
-// lasts longest go, whichever came first; then those that were asked longest ago.
+// TestLongestWaitsAreForgottenFirst: of one client's hosts, those with the longest
+// back-off are forgotten first, in whatever order they were requested. Then those follow
+// whose last request is oldest.
 func TestLongestWaitsAreForgottenFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 160
@@ -82,8 +83,8 @@ func TestLongestWaitsAreForgottenFirst(t *testing.T) {
 	})
 }
 
-// TestAForgottenHostIsNotForgottenAgainSoon bounds what a client gains by having its own
-// hosts forgotten: it has to ask many others before it may ask one of them again.
+// TestAForgottenHostIsNotForgottenAgainSoon: before a client's host can be forgotten a
+// second time, the client must request many other hosts.
 func TestAForgottenHostIsNotForgottenAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, rounds = 1600, 5
@@ -106,8 +107,8 @@ func TestAForgottenHostIsNotForgottenAgainSoon(t *testing.T) {
 	})
 }
 
-// TestHostCountsAgainstItsLastClient, and no longer against who asked first: it is not
-// forgotten for the greed of another client.
+// TestHostCountsAgainstItsLastClient: a host counts against the client that requested it
+// last, not against the one that requested it first.
 func TestHostCountsAgainstItsLastClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 160
@@ -117,7 +118,7 @@ func TestHostCountsAgainstItsLastClient(t *testing.T) {
 		refusedBy(t, p, "modest", "shared.test", time.Hour)
 		l := every(time.Second)
 		l.Key, l.MaxWait = "shared.test", 0
-		_, err := p.Wait(t.Context(), "greedy", l) // refused, and so no reason for it to count against this one
+		_, err := p.Wait(t.Context(), "greedy", l) // refused, so the host does not count against this client
 		isBusy(t, err, BackedOff)
 		for i := range 3 * most {
 			refusedBy(t, p, "greedy", fmt.Sprint(i), time.Hour)
@@ -128,8 +129,8 @@ func TestHostCountsAgainstItsLastClient(t *testing.T) {
 	})
 }
 
-// TestRestoreKeepsTheShortestWaits: what is restored obeys the bound as well, and one
-// client's new hosts find room beside it.
+// TestRestoreKeepsTheShortestWaits: restored hosts count in the limit of the table, and
+// one client's new hosts still find space.
 func TestRestoreKeepsTheShortestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 160
@@ -159,7 +160,8 @@ func TestRestoreKeepsTheShortestWaits(t *testing.T) {
 	})
 }
 
-// TestLevel compares with the plain statement: the highest level that takes enough.
+// TestLevel compares level with its definition: the highest level at which enough hosts
+// are removed.
 func TestLevel(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	for range 2000 {

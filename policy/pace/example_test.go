@@ -22,7 +22,7 @@ func Example() {
 			fmt.Printf("not now: %v, in %v\n", busy.Reason, busy.RetryAfter.Round(time.Second))
 			continue
 		}
-		defer slot.Release()                                     // when the body is through
+		defer slot.Release()                                     // when the body is complete
 		if err := slot.Ready(context.Background()); err != nil { // when the connection is ready
 			fmt.Println(err)
 			continue

@@ -33,7 +33,7 @@ func TestFleetKeepsOneGap(t *testing.T) {
 	})
 }
 
-// TestBackOffIsShared: who has a turn at another replica gives it up.
+// TestBackOffIsShared: a request that has its turn at another replica gives it up.
 func TestBackOffIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Second)
@@ -67,7 +67,8 @@ func isBusy(t *testing.T, err error, r pace.Reason) {
 	}
 }
 
-// TestConcurrencyLimitIsShared: and are given back.
+// TestConcurrencyLimitIsShared: replicas share the concurrency slots of a host, and
+// return them.
 func TestConcurrencyLimitIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(time.Millisecond)
@@ -96,7 +97,8 @@ func TestConcurrencyLimitIsShared(t *testing.T) {
 	})
 }
 
-// TestMaxBackOffIsOfAllReplicas: a back-off that another replica has met is not waited for either.
+// TestMaxBackOffIsOfAllReplicas: MaxBackOff also applies to a back-off that another replica
+// reported.
 func TestMaxBackOffIsOfAllReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Second)
@@ -119,7 +121,8 @@ func TestMaxBackOffIsOfAllReplicas(t *testing.T) {
 	})
 }
 
-// TestCallerThatLeavesReturnsItsReservation.
+// TestCallerThatLeavesReturnsItsReservation: a caller that leaves gives its reservation
+// back.
 func TestCallerThatLeavesReturnsItsReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(10*time.Second)
@@ -142,7 +145,7 @@ func TestCallerThatLeavesReturnsItsReservation(t *testing.T) {
 	})
 }
 
-// TestMissedSlotIsReservedAnew.
+// TestMissedSlotIsReservedAnew: a request that missed its slot reserves another one.
 func TestMissedSlotIsReservedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(10*time.Second)

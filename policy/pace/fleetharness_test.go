@@ -10,13 +10,13 @@ import (
 	"robotsproxy/policy/pace/storetest"
 )
 
-// A replica is one Pacer and its Store.
+// A replica is one Pacer with its Store.
 type replica struct {
 	*pace.Pacer
 	store *storetest.Member
 }
 
-// A fleet is replicas that share a Store, and what they have sent.
+// A fleet is a set of replicas that share a Store, and what they have sent.
 type fleet struct {
 	t        *testing.T
 	memory   *storetest.Memory
@@ -27,7 +27,7 @@ type fleet struct {
 	sent []sending
 }
 
-// A sending is one request that went out.
+// A sending is one request that was sent.
 type sending struct {
 	from  int
 	at    time.Duration // since fleet.began
@@ -48,7 +48,7 @@ func (f *fleet) add(s *storetest.Member) {
 	f.replicas = append(f.replicas, r)
 }
 
-// limits are out of the way but for the gap.
+// limits returns Limits with a gap that never delay a request otherwise.
 func limits(gap time.Duration) pace.Limits {
 	return pace.Limits{
 		Key: "a.test", PerSecond: 1 / gap.Seconds(), Burst: 1,
@@ -58,7 +58,7 @@ func limits(gap time.Duration) pace.Limits {
 
 func pass(d time.Duration) { <-time.After(d) }
 
-// try sends one request from a replica, which takes so long then.
+// try sends one request from a replica. The request then takes the given time.
 func (f *fleet) try(from int, client string, l pace.Limits, took time.Duration) error {
 	s, err := f.replicas[from].Wait(f.t.Context(), client, l)
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *fleet) must(from int, client string, l pace.Limits) {
 	}
 }
 
-// log is what was sent, from one on, up to another time.
+// log returns what was sent from index one on, until the given time.
 func (f *fleet) log(from, to time.Duration) []sending {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,12 +101,12 @@ func (f *fleet) log(from, to time.Duration) []sending {
 	return some
 }
 
-// of is what one replica sent.
+// of returns what one replica sent.
 func of(all []sending, from int) []sending {
 	return slices.DeleteFunc(slices.Clone(all), func(s sending) bool { return s.from != from })
 }
 
-// spaced fails unless each is a gap after the one before.
+// spaced fails unless there is a gap between each two requests.
 func (f *fleet) spaced(what string, all []sending, gap time.Duration) {
 	f.t.Helper()
 	for i := 1; i < len(all); i++ {
@@ -116,7 +116,7 @@ func (f *fleet) spaced(what string, all []sending, gap time.Duration) {
 	}
 }
 
-// bounded fails where in a stretch of time more was sent than one for each gap, and most.
+// bounded fails if any period has more requests than one per gap, plus most.
 func (f *fleet) bounded(all []sending, gap time.Duration, most int) {
 	f.t.Helper()
 	for i := range all {
@@ -128,7 +128,7 @@ func (f *fleet) bounded(all []sending, gap time.Duration, most int) {
 	}
 }
 
-// leave has all replicas alone.
+// leave disconnects all replicas from the Store.
 func (f *fleet) leave() {
 	for _, r := range f.replicas {
 		r.store.Disconnect()
@@ -136,7 +136,7 @@ func (f *fleet) leave() {
 	}
 }
 
-// comeBack has them all together again, as a driver does it.
+// comeBack reconnects all replicas, as an implementation of the Store does.
 func (f *fleet) comeBack() {
 	for _, r := range f.replicas {
 		r.store.Push(r.Pacer, time.Time{})
@@ -153,6 +153,6 @@ func (f *fleet) comeBack() {
 		r.store.Push(r.Pacer, time.Time{})
 	}
 	for _, r := range f.replicas {
-		r.Recheck() // of which the last return changed the standing too
+		r.Recheck() // the last reconnection also changed the Standing of the others
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestForecast compares the forecast with the wait of a request, or with its refusal.
+// TestForecast compares the forecast with the wait, or the refusal, of a real request.
 func TestForecast(t *testing.T) {
 	own := rule(100, 100, 0)
 	own.Client = Rate{PerSecond: 0.5, Burst: 1}
@@ -53,7 +53,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// TestForecastRefusals has the refusals that do not come from a rate.
+// TestForecastRefusals tests the refusals that are not caused by a rate.
 func TestForecastRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newExact()

@@ -8,92 +8,92 @@ import (
 )
 
 const (
-	// minWake is the least time after which a host is looked at again.
+	// minWake is the minimum time until a host is checked again.
 	minWake = time.Millisecond
 
-	// A request begins to make its connection ready so long before its turn, within these
-	// bounds, by what that has lately taken at the host. minLead is longer than minWake,
-	// so that minWake costs no request any time.
+	// A request starts to prepare its connection some time before its turn. That time is
+	// what connections to the host recently took, within these bounds. minLead is longer
+	// than minWake, so that minWake delays no request.
 	minLead = 5 * time.Millisecond
 	maxLead = 2 * time.Second
 )
 
-// A host is what is known of one key: what was sent, which requests are under way, and
-// which wait.
+// A host is the state of one key: what was sent, and which requests are in flight or
+// waiting.
 type host struct {
-	pins    atomic.Int32 // requests of other keys that follow this host's back-off; grows under mu
-	backOff hostBackOff  // for any goroutine
+	pins    atomic.Int32 // number of requests of other keys that use this host's back-off; increased under mu
+	backOff hostBackOff  // any goroutine may use it
 
-	mu    sync.Mutex // guards all below; no other lock is taken under it
-	gone  bool       // forgotten: to be looked up anew
-	owner string     // the client that the host counts against: that of the last request sent, else the first to ask; "": none, the host is from before a restart
+	mu    sync.Mutex // guards all fields below; no other lock is taken while it is held
+	gone  bool       // removed from the table: look the host up again
+	owner string     // the client that the host counts against: the one whose request was sent last, else the first one that requested the host; "": none yet, because the host was restored
 
 	pages    queue
-	assets   *queue                  // nil: no request for an asset came
-	clients  map[string]*rateLimiter // of the clients that have a rate of their own
-	connects fairQueue               // requests that wait for no rate, see Pacer.WaitConnect
-	last     *fairQueue              // of the last request that had to wait for a concurrency slot; nil: none had to
+	assets   *queue                  // nil: there was no request for an asset
+	clients  map[string]*rateLimiter // limiters of the clients that have a rate of their own
+	connects fairQueue               // requests of Pacer.WaitConnect, which wait for no rate
+	last     *fairQueue              // the queue of the last request that had to wait for a concurrency slot; nil: none had to
 	latency  latency
-	lead     time.Duration // how long it has lately taken to make a connection ready
-	active   []*request    // that hold a concurrency slot; see Limits.MaxConcurrent
-	yielded  []*request    // that gave their concurrency slot back while their transfers go on
-	sampleAt time.Time     // when the transfers of both are sampled next; zero: nobody waits for a concurrency slot
-	streams  []*request    // that gave their concurrency slot back to become a stream; see Slot.Detach
+	lead     time.Duration // recent time to prepare a connection
+	active   []*request    // requests that hold a concurrency slot; see Limits.MaxConcurrent
+	yielded  []*request    // requests that returned their slot while their transfers continue
+	sampleAt time.Time     // next sampling of active and yielded transfers; zero: no request waits for a concurrency slot
+	streams  []*request    // requests that returned their slot and became streams; see Slot.Detach
 	expiry   expiry
 	timer    *time.Timer
 	sharing  *sharing // nil: no request has asked a Store for a slot
 }
 
-// A queue is one of a host's limiters and the requests that go by it. A request waits for
-// its turn, makes its connection ready, and then waits for the permit to send.
+// A queue is one limiter of a host with the requests that it applies to. A request waits
+// for its turn, prepares its connection, and then waits for the permit to send.
 type queue struct {
 	limiter   rateLimiter
 	waiting   fairQueue
-	preparing []*request // that make their connections ready, in the order of their turns
-	ready     []*waiter  // with a connection that is ready; these go before all others
+	preparing []*request // requests that prepare their connections, in the order of their turns
+	ready     []*waiter  // requests that have a connection; they go before all others
 	shared    bool       // the next request may follow the last one without a gap, see Limits.Shared
-	before    time.Time  // with shared: when the request before the last one was sent
+	before    time.Time  // if shared: when the request before the last one was sent
 }
 
-// A stage is how far a request is on its way to being sent.
+// A stage is how far a request has come.
 type stage uint8
 
 const (
-	idle      stage = iota // it only dials, or is sent
-	preparing              // it may soon ask for the permit; counted in rateLimiter.preparing
-	granted                // it has the permit, and is not sent; counted in rateLimiter.unsent
+	idle      stage = iota // it only dials, or was sent
+	preparing              // it prepares its connection or waits for the permit; counted in rateLimiter.preparing
+	granted                // it has the permit and was not sent yet; counted in rateLimiter.unsent
 )
 
-// A request is a request that has, or waits for, a concurrency slot of a host.
+// A request is one request that has or waits for a concurrency slot of a host.
 type request struct {
 	process     *process
 	host        *host
-	backOffHost *host // the host whose back-off counts, see Limits.BackOffKey; nil: host
+	backOffHost *host // the host whose back-off applies, see Limits.BackOffKey; nil: host
 	limits      Limits
 	client      string
 
-	transfer atomic.Value // a Transfer; none: Slot.Follow was not called
+	transfer atomic.Value // a Transfer; unset until Slot.Follow is called
 
 	// Guarded by host.mu.
 	queue          *queue
-	own            *rateLimiter // the client's, if it has a rate of its own
-	waiter         *waiter      // for the permit
+	own            *rateLimiter // the limiter of the client's own rate; nil: none
+	waiter         *waiter      // while it waits for the permit
 	stage          stage
-	strict         bool // granted under a gap
+	strict         bool // the permit was given under a gap
 	released       bool
 	alone          bool        // see Held
-	index          int32       // in list
-	list           *[]*request // the list of the host that has the request; nil: none
+	index          int32       // position in list
+	list           *[]*request // the list of the host that contains the request; nil: none
 	seen           *observation
 	deadline       time.Time
 	admitted       time.Time
-	sent           time.Time // last; zero: not yet
+	sent           time.Time // time of the last send; zero: not sent yet
 	waited         time.Duration
 	longestBackOff time.Duration // see Held.Paused
 	slowed         time.Duration // see Held
 }
 
-// backOff returns the back-off that counts for r.
+// backOff returns the back-off that applies to r.
 func (r *request) backOff() *hostBackOff {
 	if r.backOffHost != nil {
 		return &r.backOffHost.backOff
@@ -101,19 +101,19 @@ func (r *request) backOff() *hostBackOff {
 	return &r.host.backOff
 }
 
-// isBackedOffTooLong reports whether the rest of the back-off is longer than Limits.MaxBackOff.
+// isBackedOffTooLong reports whether the back-off lasts longer than Limits.MaxBackOff.
 func (r *request) isBackedOffTooLong(now time.Time) bool {
 	return r.limits.MaxBackOff > 0 && r.backOff().left(now) > r.limits.MaxBackOff
 }
 
-// unpin lets the host of the back-off be forgotten; r is not used any more.
+// unpin allows the host of the back-off to be forgotten. r is not used after that.
 func (r *request) unpin() {
 	if r.backOffHost != nil {
 		r.backOffHost.pins.Add(-1)
 	}
 }
 
-// limiters calls f for the limiters that r goes by.
+// limiters calls f for each limiter that applies to r.
 func (r *request) limiters(f func(*rateLimiter)) {
 	f(&r.queue.limiter)
 	if r.own != nil {
@@ -121,7 +121,7 @@ func (r *request) limiters(f func(*rateLimiter)) {
 	}
 }
 
-// terms returns what r goes by now.
+// terms returns the current terms of the host's limiter for r.
 func (r *request) terms(now time.Time) terms {
 	var spacing time.Duration
 	if r.limits.Adapt {
@@ -130,16 +130,16 @@ func (r *request) terms(now time.Time) terms {
 	return r.process.share(r.limits.terms(spacing))
 }
 
-// ownTerms returns what the client's own limiter goes by.
+// ownTerms returns the terms of the client's own limiter.
 func (r *request) ownTerms() terms { return r.process.share(r.limits.Client.terms()) }
 
-// maxActive returns how many requests may be under way at once, by the limits of r.
+// maxActive returns how many requests may be in flight at once under the limits of r.
 func (r *request) maxActive() int { return r.process.shareOf(r.limits.MaxConcurrent) }
 
-// interval returns how long r keeps the next request waiting in a long queue.
+// interval returns how long r delays the next request of a long queue.
 func (r *request) interval(now time.Time) time.Duration { return r.terms(now).interval() }
 
-// apply puts the terms of r in force.
+// apply applies the terms of r to its limiters.
 func (r *request) apply(now time.Time) {
 	r.queue.limiter.apply(r.terms(now), now)
 	if r.own != nil {
@@ -147,7 +147,7 @@ func (r *request) apply(now time.Time) {
 	}
 }
 
-// due returns how long until r may get the permit to send.
+// due returns the time until r may get the permit to send.
 func (r *request) due(now time.Time) time.Duration {
 	d := r.queue.limiter.due(r.terms(now), now)
 	if wait, ok := r.queue.follows(r, 0, now); ok {
@@ -156,8 +156,8 @@ func (r *request) due(now time.Time) time.Duration {
 	return max(d, r.ownDue(now))
 }
 
-// ownDue returns how long r is held up by what does not hold up the requests behind it: its
-// client's own limiter, and the back-off of its host if others do not share that.
+// ownDue returns how long r is delayed by limits that do not delay the requests behind it:
+// its client's own limiter, and a back-off of its host that other hosts do not share.
 func (r *request) ownDue(now time.Time) time.Duration {
 	var d time.Duration
 	if r.backOffHost != nil {
@@ -169,13 +169,13 @@ func (r *request) ownDue(now time.Time) time.Duration {
 	return d
 }
 
-// prepare has r make its connection ready.
+// prepare marks r as preparing its connection.
 func (r *request) prepare() {
 	r.stage = preparing
 	r.limiters(func(l *rateLimiter) { l.preparing++ })
 }
 
-// dropPermit takes back a permit that was used or will not be, or the prospect of one.
+// dropPermit takes back a permit, used or not, or ends the preparation for one.
 func (r *request) dropPermit() {
 	switch r.stage {
 	case preparing:
@@ -192,7 +192,7 @@ func (r *request) dropPermit() {
 	r.stage = idle
 }
 
-// moveTo moves r to a list of its host, out of the list that it was in; nil: to none.
+// moveTo removes r from its list and adds it to another list of its host; nil means none.
 func (r *request) moveTo(list *[]*request) {
 	if was := r.list; was != nil {
 		last := len(*was) - 1
@@ -207,8 +207,9 @@ func (r *request) moveTo(list *[]*request) {
 	}
 }
 
-// follows reports whether r, behind so many others, may follow the last request without a
-// gap, and how long it then has to wait for the gap to the request before that.
+// follows reports whether r, with ahead requests before it, may follow the last request
+// without a gap. wait is then the time until the gap to the request before that one has
+// passed.
 func (q *queue) follows(r *request, ahead int, now time.Time) (wait time.Duration, ok bool) {
 	if !q.shared || !r.limits.followsFetch() || ahead > 0 || q.limiter.unsent > 0 {
 		return 0, false
@@ -227,8 +228,8 @@ func (q *queue) follows(r *request, ahead int, now time.Time) (wait time.Duratio
 	return max(0, gap-now.Sub(before)), true
 }
 
-// countSent counts a request that is sent now. A request that shares the slot of a fetch is
-// counted together with the fetch, and the next gap begins with the request.
+// countSent counts a request that is sent now. If a request shares the slot of a fetch,
+// both count as one, and the next gap begins with the request.
 func (q *queue) countSent(r *request) {
 	before := q.limiter.last
 	if q.shared && r.limits.followsFetch() && r.sent.Sub(before) < q.limiter.terms.interval() {
@@ -242,9 +243,9 @@ func (q *queue) countSent(r *request) {
 	q.shared, q.before = r.limits.Shared && r.process.store == nil, before
 }
 
-// nextReady returns the waiter whose permit is due, or after how long to look again. A
-// waiter that its client's own limiter or its host's back-off holds up does not hold up
-// others; otherwise no waiter overtakes another.
+// nextReady returns the waiter whose permit is due, or the time after which to check
+// again. No waiter overtakes another, except one that is delayed by its client's own
+// limiter or its host's back-off.
 func (q *queue) nextReady(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, w := range q.ready {
@@ -259,8 +260,8 @@ func (q *queue) nextReady(now time.Time) (*waiter, time.Duration) {
 	return nil, wake
 }
 
-// readyAhead returns how many ready requests r would have to wait for, and how much longer
-// they take than as many like r.
+// readyAhead returns how many requests with a connection go before r, and how much longer
+// these take than the same number of requests like r.
 func (q *queue) readyAhead(r *request, now time.Time) (n int, more time.Duration) {
 	for _, w := range q.ready {
 		if w.ownDue(now) <= r.host.leadTime() {
@@ -271,11 +272,10 @@ func (q *queue) readyAhead(r *request, now time.Time) (n int, more time.Duration
 	return n, more
 }
 
-// ahead returns how many of the requests that had their turn will need a permit before one
-// that gets its turn now, where the connection of each takes lead. A request whose
-// connection takes twice that is not waited for: its turn comes when it is ready, and the
-// others lose no slots. A request that its client's own limiter holds up is not waited for
-// either. After wake the next connection takes too long.
+// ahead returns how many started requests will need a permit before a request that starts
+// now and takes lead to connect. It does not count a request that has been connecting for
+// twice that time, so that the others lose no slots, nor one that its client's own limiter
+// delays. wake is the time until the next connecting request is no longer counted.
 func (q *queue) ahead(now time.Time, lead time.Duration) (n int, wake time.Duration) {
 	usual, late := 2*lead, 0
 	for late < len(q.preparing) && now.Sub(q.preparing[late].admitted) >= usual {
@@ -294,15 +294,15 @@ func (q *queue) ahead(now time.Time, lead time.Duration) (n int, wake time.Durat
 	return n, wake
 }
 
-// prepared says that r is not making its connection ready any more.
+// prepared removes r from the requests that prepare their connections.
 func (q *queue) prepared(r *request) {
 	if i := slices.Index(q.preparing, r); i >= 0 {
 		q.preparing = slices.Delete(q.preparing, i, i+1)
 	}
 }
 
-// leadTime returns how long before its turn a request begins to make its connection ready:
-// a fourth longer than was needed.
+// leadTime returns how long before its turn a request starts to prepare its connection: a
+// quarter more than recently needed.
 func (h *host) leadTime() time.Duration { return min(max(h.lead+h.lead/4, minLead), maxLead) }
 
 // queueFor returns the queue for requests under l.
@@ -320,7 +320,7 @@ func (h *host) assetQueue() *queue {
 	return h.assets
 }
 
-// queues calls f for each queue that there is.
+// queues calls f for each existing queue.
 func (h *host) queues(f func(*queue)) {
 	f(&h.pages)
 	if h.assets != nil {
@@ -328,7 +328,7 @@ func (h *host) queues(f func(*queue)) {
 	}
 }
 
-// clientLimiter returns the limiter of a client that has a rate of its own, else nil.
+// clientLimiter returns the limiter of a client that has a rate of its own, or nil.
 func (h *host) clientLimiter(name string, l *Limits) *rateLimiter {
 	if l.Client == (Rate{}) || l.asset() {
 		return nil
@@ -352,12 +352,12 @@ func (h *host) waiting() int {
 	return n
 }
 
-// inUse reports whether a request waits at h, or has a slot of it.
+// inUse reports whether a request waits for h or holds a slot of it.
 func (h *host) inUse() bool {
 	return len(h.active)+len(h.yielded) > 0 || len(h.streams) > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
 }
 
-// idle reports whether forgetting h can shorten nobody's wait.
+// idle reports whether h can be forgotten without letting any request out sooner.
 func (h *host) idle(now time.Time) bool {
 	if h.inUse() || !h.backOff.get().forgiven(now) || !h.latency.forgotten(now) {
 		return false

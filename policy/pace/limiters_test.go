@@ -18,14 +18,15 @@ func owned(l Limits, perSecond float64, burst int) Limits {
 	return l
 }
 
-// send sends at once and is through.
+// send sends at once and releases the slot.
 func (s *Slot) send() {
 	s.Sent()
 	s.Release()
 }
 
-// TestDiallingCostsNoSlot: connections are made ready before the turn comes, cold
-// and warm ones mixed, and one that is slower than usual loses nobody's slot.
+// TestDiallingCostsNoSlot: connections are prepared before the turn of their requests.
+// New and reused connections are mixed, and one that is slower than usual makes no other
+// request lose its slot.
 func TestDiallingCostsNoSlot(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -74,8 +75,8 @@ func TestDiallingCostsNoSlot(t *testing.T) {
 	}
 }
 
-// TestNoRequestOvertakesOnAReadyConnection: a short Crawl-delay does not starve a long one
-// where dialling takes longer than the short one.
+// TestNoRequestOvertakesOnAReadyConnection: requests with a short Crawl-delay do not
+// starve those with a long one if dialling takes longer than the short delay.
 func TestNoRequestOvertakesOnAReadyConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 10 * time.Minute
@@ -117,7 +118,8 @@ func TestNoRequestOvertakesOnAReadyConnection(t *testing.T) {
 	})
 }
 
-// TestReplayUnderItsOwnLimiterHoldsUpNobody.
+// TestReplayUnderItsOwnLimiterHoldsUpNobody: a replay that waits for its client's own
+// limiter delays no other request.
 func TestReplayUnderItsOwnLimiterHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, start := New(Options{}), every(time.Second), time.Now()
@@ -141,14 +143,14 @@ func TestReplayUnderItsOwnLimiterHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestRedialGivesThePermitBack: nobody waits for one whose connection was no good, and
-// its turn is a new one.
+// TestRedialGivesThePermitBack: nobody waits for a request whose connection failed. The
+// request waits for another turn.
 func TestRedialGivesThePermitBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, start := New(Options{}), every(time.Second), time.Now()
 		s := mustWait(t, p, "", l)
 		s.Redial()
-		goesAfter(t, p, l, 2*minLead) // for so long it is waited for
+		goesAfter(t, p, l, 2*minLead) // others wait this long for a preparing request
 		s.BackOff(10 * time.Second)
 		pass(5 * time.Second) // dialling
 		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second+2*minLead {
@@ -158,12 +160,13 @@ func TestRedialGivesThePermitBack(t *testing.T) {
 			t.Errorf("held %+v", h)
 		}
 		s.Sent()
-		s.Redial() // nothing to give back
+		s.Redial() // there is no permit to give back
 		goesAfter(t, p, l, time.Second)
 	})
 }
 
-// TestARefusedWaitCounts: for the record, where it was for the right to send.
+// TestARefusedWaitCounts: the wait for the permit is recorded even if the request is
+// refused.
 func TestARefusedWaitCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(10*time.Second)
@@ -178,8 +181,8 @@ func TestARefusedWaitCounts(t *testing.T) {
 	})
 }
 
-// TestAClientsOwnRateHoldsUpNobodyElse: it has its turns as its own clock permits,
-// the others all the rest.
+// TestAClientsOwnRateHoldsUpNobodyElse: a client with a rate of its own gets the turns
+// that this rate permits, and the others get all the rest.
 func TestAClientsOwnRateHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -212,8 +215,8 @@ func TestAClientsOwnRateHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestEstimateWithClientRates: who comes behind a slow client is not told to wait
-// for all that it has queued; the slow client itself is.
+// TestEstimateWithClientRates: a request behind a client with a slow rate of its own is
+// not told to wait for that client's whole queue. A request of the slow client is.
 func TestEstimateWithClientRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -249,13 +252,13 @@ func TestAssetsShareABurst(t *testing.T) {
 		if time.Since(start) != 0 {
 			t.Errorf("a page and its ten assets took %v", time.Since(start))
 		}
-		mustWait(t, p, "", assets(l, 10)).send() // the eleventh has to wait for the rate
-		mustWait(t, p, "", l).send()             // which the next page does not share
+		mustWait(t, p, "", assets(l, 10)).send() // the eleventh asset waits for the rate
+		mustWait(t, p, "", l).send()             // the next page uses another limiter
 		if d := time.Since(start) - time.Second; d < 0 || d > 2 {
 			t.Errorf("then an asset and a page took %v, want 1s", time.Since(start))
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // a burst never spends what Crawl-delay forbids
+	synctest.Test(t, func(t *testing.T) { // with a Crawl-delay, assets have no burst
 		p, l, start := New(Options{}), assets(rule(5, 5, 2*time.Second), 10), time.Now()
 		for range 5 {
 			mustWait(t, p, "", l).send()
@@ -264,7 +267,7 @@ func TestAssetsShareABurst(t *testing.T) {
 			t.Errorf("five took %v, want 8s", time.Since(start))
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // nor places, nor pauses
+	synctest.Test(t, func(t *testing.T) { // assets share the concurrency limit and the back-off
 		p, l := newExact(), rule(1, 1, 0)
 		l.MaxConcurrent = 1
 		s := mustWait(t, p, "", l)
@@ -276,7 +279,7 @@ func TestAssetsShareABurst(t *testing.T) {
 			t.Errorf("went after %v", time.Since(start))
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // a client's own slow rate is its assets' too, in the long run
+	synctest.Test(t, func(t *testing.T) { // a client's own slow rate also limits its assets in the long run
 		p, l, start := New(Options{}), assets(owned(rule(1, 1, 0), 0.1, 1), 3), time.Now()
 		for range 5 {
 			mustWait(t, p, "", l).send()
@@ -287,7 +290,7 @@ func TestAssetsShareABurst(t *testing.T) {
 	})
 }
 
-// answer is all of a request whose answer takes so long.
+// answer sends a request, waits for the response and releases the slot.
 func answer(s *Slot, took time.Duration, fine bool) {
 	s.Sent()
 	pass(took)
@@ -325,7 +328,7 @@ func TestSlowAnswersLowerTheRate(t *testing.T) {
 				goesAfter(t, p, l, max(c.want, 100*time.Millisecond))
 				pass(slowFor)
 				mustWait(t, p, "", l).send()
-				goesAfter(t, p, l, 100*time.Millisecond) // forgotten
+				goesAfter(t, p, l, 100*time.Millisecond) // the average is forgotten
 			})
 		})
 	}
@@ -366,8 +369,9 @@ func TestWhatSlowAnswersDoNot(t *testing.T) {
 	})
 }
 
-// twoHosts is a Pacer of two: a.test has one request under way and three that wait for
-// a minute each, b.test a stream, and is left alone for a while. end lets all go.
+// twoHosts returns a Pacer with two hosts. a.test has one request in flight and three
+// that wait for a minute each. b.test has a stream and is in a back-off. end releases
+// everything.
 func twoHosts(t *testing.T, pause time.Duration) (p *Pacer, end func()) {
 	p, l := newExact(), every(time.Minute)
 	s := mustWait(t, p, "", l)

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestChangedLimitsHandOutNothing sends one under before, waits, and asks under
-// after: the second goes when the later rule permits it, counted from the first.
+// TestChangedLimitsHandOutNothing sends one request under the limits before, waits, and
+// sends another under after. The second is sent when after permits it, counted from the
+// first.
 func TestChangedLimitsHandOutNothing(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -38,7 +39,8 @@ func TestChangedLimitsHandOutNothing(t *testing.T) {
 	}
 }
 
-// TestEachGoesUnderTheLimitsItBrought: two groups of one robots.txt, in one queue.
+// TestEachGoesUnderTheLimitsItBrought: requests of two groups of one robots.txt share a
+// queue, and each has its own limits.
 func TestEachGoesUnderTheLimitsItBrought(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g := New(Options{}), newLog()
@@ -47,7 +49,7 @@ func TestEachGoesUnderTheLimitsItBrought(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, l := range []Limits{slow, fast, slow} {
 			wg.Go(func() { g.send(mustWait(t, p, "", l)) })
-			pass(3 * time.Second) // the fast one could go at once, but does not overtake
+			pass(3 * time.Second) // the fast one could be sent at once, but does not overtake
 		}
 		wg.Wait()
 		want := []time.Duration{0, 10 * time.Second, 11 * time.Second, 21 * time.Second}
@@ -57,7 +59,7 @@ func TestEachGoesUnderTheLimitsItBrought(t *testing.T) {
 			}
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // nobody slips in before one granted under a gap
+	synctest.Test(t, func(t *testing.T) { // no request is sent before one that was granted under a gap
 		p := New(Options{})
 		slow, fast := rule(10, 5, 10*time.Second), rule(10, 5, 0)
 		s, start := mustWait(t, p, "", slow), time.Now()

@@ -20,11 +20,11 @@ func TestReplicasShareHotHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 50, testkit.Rounds(100)) })
 }
 
-// BenchmarkThousandReplicasMillionHosts is TestReplicasShareHotHosts with a thousand
-// replicas, each of which goes through a thousand hosts.
+// BenchmarkThousandReplicasMillionHosts runs shareHotHosts with a thousand replicas, each
+// of which requests a thousand hosts.
 func BenchmarkThousandReplicasMillionHosts(b *testing.B) {
 	for b.Loop() {
-		// synctest.Test wants a *testing.T
+		// synctest.Test needs a *testing.T
 		ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "replicas", F: func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 1000, 1000) })
 		}}})
@@ -34,9 +34,9 @@ func BenchmarkThousandReplicasMillionHosts(b *testing.B) {
 	}
 }
 
-// shareHotHosts: all replicas have more for a few hosts than these permit, and each has its
-// share of them; each goes through so many other hosts besides, half of which another
-// replica is at in the same moment.
+// shareHotHosts: all replicas have more requests for a few hosts than these permit, and
+// each replica gets its share. Each replica also requests other hosts, half of which
+// another replica requests at the same moment.
 func shareHotHosts(t *testing.T, replicas, each int) {
 	const (
 		hot       = 10
@@ -90,10 +90,11 @@ func shareHotHosts(t *testing.T, replicas, each int) {
 	}
 }
 
-// A lastSent is when a host was sent to last, in nanoseconds since fleet.began, and 1.
+// A lastSent is the time of the last request to a host, in nanoseconds since fleet.began,
+// plus 1.
 type lastSent struct{ at atomic.Int64 }
 
-// visit sends one request and holds it against the gap to the host's last.
+// visit sends one request and checks the gap to the host's last request.
 func (f *fleet) visit(from int, l pace.Limits, last *lastSent) {
 	s, err := f.replicas[from].Wait(f.t.Context(), "", l)
 	if err == nil {

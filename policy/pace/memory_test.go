@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// inUse is what is in use of the heap, in bytes.
+// inUse returns the bytes of the heap in use.
 func inUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -29,15 +29,15 @@ func inUse() int64 {
 // TestMemoryOfAWaiter: see waitingTakes.
 func TestMemoryOfAWaiter(t *testing.T) { waitingTakes(t, testkit.Rounds(2500)) }
 
-// BenchmarkHundredThousandWaiters is TestMemoryOfAWaiter with four times the hosts.
+// BenchmarkHundredThousandWaiters runs waitingTakes with four times as many hosts.
 func BenchmarkHundredThousandWaiters(b *testing.B) {
 	for b.Loop() {
 		waitingTakes(b, 10_000)
 	}
 }
 
-// eachWaits calls wait for ten clients of each host, in goroutines of their own, and returns
-// when all of them run. leave waits for their end.
+// eachWaits calls wait for ten clients of each host, each in a goroutine of its own, and
+// returns when all are running. leave waits for them to end.
 func eachWaits(hosts int, wait func(key, client string)) (leave func(end func())) {
 	clients := strings.Fields("a b c d e f g h i j")
 	var begun, done sync.WaitGroup
@@ -55,19 +55,19 @@ func eachWaits(hosts int, wait func(key, client string)) (leave func(end func())
 	return func(end func()) { end(); done.Wait() }
 }
 
-// waitingTakes has ten clients wait at each host. What the queue takes for each is counted
-// where as many goroutines have been before.
+// waitingTakes measures the memory of a waiter: ten clients wait at each host, and the
+// memory of as many goroutines is subtracted.
 func waitingTakes(t testing.TB, hosts int) {
 	const most = 1 << 10
 	blocked := make(chan struct{})
 	eachWaits(hosts, func(string, string) { <-blocked })(func() { close(blocked) })
 
 	p := New(Options{})
-	l := every(time.Hour) // nobody's turn comes while they are counted, however busy the machine is
+	l := every(time.Hour) // nobody's turn comes during the measurement, however busy the machine is
 	l.MaxWait = 1000 * time.Hour
 	ctx, end := context.WithCancel(t.Context())
 	before := inUse()
-	var went atomic.Int64 // at least one of each host, and more where the first has not said in time that it was sent
+	var went atomic.Int64 // at least one for each host, and more if the first one did not report in time that it was sent
 	leave := eachWaits(hosts, func(key, client string) {
 		l := l
 		l.Key = key
@@ -100,15 +100,15 @@ func waitingTakes(t testing.TB, hosts int) {
 	}
 }
 
-// BenchmarkMillionHosts sees a million hosts in an hour, each a page or three, some
-// under a Crawl-delay, some that asked for a pause, and reports the most memory that
-// their clocks took. Its clock is synctest's.
+// BenchmarkMillionHosts requests a million hosts in an hour, one to three pages each.
+// Some have a Crawl-delay, some a back-off. It reports the maximum memory of their state,
+// on the clock of synctest.
 func BenchmarkMillionHosts(b *testing.B) {
 	const hosts, most = 1_000_000, 300 << 20
 	for b.Loop() {
 		before := inUse()
 		var peak int64
-		// synctest.Test wants a *testing.T
+		// synctest.Test needs a *testing.T
 		ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "hour", F: func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newExact()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestStoreOutage: and comes back, under load.
+// TestStoreOutage: under load, the Store becomes unavailable and returns.
 func TestStoreOutage(t *testing.T) {
 	for name, away := range map[string]func(*fleet){
 		"they are told": (*fleet).leave,
@@ -55,7 +55,7 @@ func testAway(t *testing.T, away func(*fleet)) {
 			t.Errorf("replica %d sent %d while alone, want about %d", i, len(alone), most)
 		}
 		for _, s := range of(f.sent, i) {
-			found := s.at > left+3*gap || s.at < left // by then
+			found := s.at > left+3*gap || s.at < left // by that time
 			if alone := s.at > left && s.at < returned; found && alone != s.alone {
 				t.Errorf("sent at %v: alone is %v", s.at, s.alone)
 			}
@@ -68,8 +68,8 @@ func testAway(t *testing.T, away func(*fleet)) {
 	}
 }
 
-// TestIdleReplicasDoNotSendAtOnce: those that have sent a host nothing lately, while
-// another has, find themselves alone.
+// TestIdleReplicasDoNotSendAtOnce: replicas that recently sent nothing to a host, while
+// another one did, lose the Store. They do not all send at once.
 func TestIdleReplicasDoNotSendAtOnce(t *testing.T) {
 	const n, gap = 20, time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,8 @@ func TestIdleReplicasDoNotSendAtOnce(t *testing.T) {
 
 const never = 1000 * time.Hour
 
-// TestOutageOfOneReplica: the others pool their shares, and what all send is within the bound.
+// TestOutageOfOneReplica: the other replicas share the rate, and all together stay within the
+// limit.
 func TestOutageOfOneReplica(t *testing.T) {
 	const gap, end = time.Second, 120 * time.Second
 	synctest.Test(t, func(t *testing.T) {

@@ -1,53 +1,52 @@
-// Package pace says when a request may go: so many requests a second and so many at once
-// for each host, with a bounded queue before each host, and a back-off after the origin has
-// asked for one.
+// Package pace decides when a request may be sent. It limits the rate and the concurrency of each
+// host, keeps a bounded queue for each host, and backs off if the origin asks for it.
 //
-// It does not judge what may be fetched (package policy does) and sends nothing itself. A
-// request takes these steps: [Pacer.Wait] gives it a [Slot] a little before its turn,
-// [Slot.Ready] gives the permit to send once its connection is ready, [Slot.Sent] says that
-// it is written, [Slot.Answered] that the origin has answered, and [Slot.Release] gives
-// back all that it held. The gap to the next request counts from Sent, so that neither a
-// slow dial nor a late timer can narrow the gap at the origin. A request dials before its
-// turn comes, so that dialling costs no slot. A slot given back unsent costs nobody
-// anything, but its caller may count one whose connection was begun.
+// It does not decide what may be fetched (package policy does) and sends nothing itself. A request
+// takes these steps: [Pacer.Wait] gives it a [Slot] shortly before its turn. [Slot.Ready] gives
+// the permit to send when the connection is ready. [Slot.Sent] reports that the request is
+// written, and [Slot.Answered] that the origin has answered. [Slot.Release] returns everything
+// that the request held.
 //
-// Requests of one client go in the order in which they came, but a request whose connection
-// takes long is not waited for. Clients take turns. Hosts may share a rate and have
-// back-offs of their own ([Limits.BackOffKey]). Each request goes under the [Limits] that it
-// brought, so those of one host may differ from call to call (a robots.txt read anew,
-// another group, a client with a rate of its own); a change lets no additional request out.
-// If answers take over a second on average, requests go no closer together than the answers
-// take, 30 s at most.
+// The gap to the next request counts from Sent. Therefore neither a slow dial nor a late timer can
+// narrow the gap at the origin. A request dials before its turn, so that dialling takes no time
+// from the rate. A slot that is released without a request delays nobody, but the caller may count
+// it if a connection was begun.
 //
-// While other clients wait for a concurrency slot of a host, one client gets at most all
-// slots but one. A [Transfer] that waits too long for its own client gives its concurrency
-// slot back and goes on, or is ended: see [Slot.Follow].
+// Requests of one client go in the order in which they arrived, but nobody waits for a request
+// whose connection takes long. Clients take turns. Hosts may share a rate and have separate
+// back-offs ([Limits.BackOffKey]). Each request has its own [Limits], so the limits of one host
+// may differ from call to call, for example after a robots.txt changed. A change of limits lets no
+// additional request out. If responses take more than a second on average, the gap between
+// requests is at least that time, up to 30 s.
 //
-// How it fails: a wait that would be longer than Limits.MaxWait, a full queue and a full
-// table of hosts are a [BusyError], at once where they can be known at once. Limits with a
-// zero in them are [ErrLimits] and let nothing through. If the client disconnects, Wait
-// returns the context's cause and the next request moves up.
+// While other clients wait for a concurrency slot of a host, one client gets at most all slots but
+// one. A [Transfer] that waits too long for its own client returns its concurrency slot and
+// continues without one, or is ended: see [Slot.Follow].
 //
-// Several processes that share a [Store] together keep the limits of one. Each process's
-// own limiters come first; then Ready reserves the next slot among all processes, and a
-// concurrency slot with it. A slot under a gap may be used for a short time, and the gap to
-// the next slot counts from its end; a request that misses it takes another
-// ([Slot.Timely]). A back-off counts for all processes. Concurrency slots of WaitConnect, streams,
-// queues, and how slowly a host answers are known to each process alone. If the Store
-// fails, nobody waits for it: each process goes as many times slower as there are
-// processes, counted from its own last request, so that all of them together send no more
-// than is permitted on average.
+// Refusals: if the wait would be longer than Limits.MaxWait, or the queue or the table of hosts is
+// full, the error is a [BusyError]. Wait returns it at once if it can know that at once. Limits
+// with a zero in them are [ErrLimits] and permit nothing. If the client disconnects, Wait returns
+// the context's cause and the next request moves up.
 //
-// Any number of goroutines may share a Pacer and a Slot. The package starts no goroutine: a
-// host with waiters has one timer, a host without has none. Close refuses all waiters and
-// leaves nothing to wait for. [Pacer.Clocks] returns what may still hold up a request, and
-// [Pacer.Restore] takes it over in the next process; the caller stores it.
+// Several processes that share a [Store] keep the limits of one together. Each process first
+// applies its own limiters. Ready then reserves the next slot among all processes, with a
+// concurrency slot. Under a gap, a slot may be used for a short time only, and the gap to the next
+// slot counts from its end. A request that misses its slot takes another one ([Slot.Timely]). A
+// back-off applies to all processes. The concurrency slots of WaitConnect, streams, queues and
+// response times are known to each process alone. If the Store fails, no request waits for it:
+// each process divides its rate by the number of processes, counted from its own last request. All
+// processes together then send no more than is permitted on average.
 //
-// The Pacer forgets a host when that can shorten nobody's wait. If more than
-// Options.MaxHosts are known, it forgets hosts that are not in use earlier: those of the
-// clients with the most hosts, and of these first the hosts that would keep a request
-// waiting longest. One request may then come too soon to a forgotten host. Before the host
-// can be forgotten again, a sixteenth of MaxHosts other new hosts have to be asked.
+// Any number of goroutines may share a Pacer and a Slot. The package starts no goroutine: a host
+// with waiters has one timer, other hosts have none. Close refuses all waiters. [Pacer.Clocks]
+// returns the state that may still delay a request, and [Pacer.Restore] restores it in the next
+// process. The caller stores it.
+//
+// The Pacer forgets a host when that can let no request out sooner. If there are more than
+// Options.MaxHosts hosts, it also forgets other hosts that are not in use: those of the clients
+// with the most hosts, and of these first the ones that would delay a request longest. One request
+// may then be sent too soon to a forgotten host. Before the host can be forgotten again, a
+// sixteenth of MaxHosts other new hosts must be requested.
 package pace
 
 import (
@@ -58,33 +57,33 @@ import (
 
 const (
 	defaultMaxStreams = 64
-	defaultMaxHosts   = 1 << 18 // of about 700 bytes each
+	defaultMaxHosts   = 1 << 18 // each takes about 700 bytes
 )
 
-// Options are a Pacer's own bounds.
+// Options are the limits of a Pacer itself.
 type Options struct {
-	MaxStreams int // upgraded connections and event streams of one key; see Slot.Detach for one client's share; zero or less: 64
+	MaxStreams int // upgraded connections and event streams of one key; see Slot.Detach for the share of one client; zero or less: 64
 	MaxHosts   int // hosts remembered at once, see the package comment; zero or less: 262,144
 
-	// Since is for a process whose predecessor may have sent requests that are not written
-	// down. Every host counts as having been sent a request then, until it is known that
-	// one was sent later. Since counts for gaps of at most a minute; the restored clocks
-	// alone hold longer ones. Zero: no request was sent.
+	// Since is for a process whose predecessor may have sent requests that were not
+	// stored. Until a later request to a host is known, the host counts as having received
+	// one at this time. Since applies to gaps of at most a minute; only restored clocks
+	// keep longer ones. Zero means that no request was sent.
 	Since time.Time
 
-	// Store is what this process shares with others. The caller calls Recheck when its
-	// Standing has changed, and MergeBackOff for back-offs of others. Nil: the process shares
-	// with nobody.
+	// Store is what this process shares with others. The caller must call Recheck when the
+	// Standing changes, and MergeBackOff for back-offs of other processes. Nil means that the
+	// process shares nothing.
 	Store Store
 }
 
-// A Pacer holds the queues and limiters of all hosts. New makes one.
+// A Pacer holds the queues and limiters of all hosts. Create one with New.
 type Pacer struct {
 	process
 	hosts *table
 }
 
-// New returns a Pacer that knows no host yet.
+// New returns a Pacer without hosts.
 func New(o Options) *Pacer {
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = defaultMaxStreams
@@ -99,16 +98,16 @@ func New(o Options) *Pacer {
 	}
 }
 
-// Wait gives a concurrency slot of l.Key, a little before it is the client's turn: in time
-// to make a connection ready. [Slot.Ready] then gives the permit to send. The error is a
-// *BusyError, ErrLimits, ErrClosed, or the context's cause.
+// Wait returns when the client has a concurrency slot of l.Key, shortly before its turn:
+// early enough to prepare a connection. [Slot.Ready] then gives the permit to send. The
+// error is a *BusyError, ErrLimits, ErrClosed, or the context's cause.
 func (p *Pacer) Wait(ctx context.Context, client string, l Limits) (*Slot, error) {
 	return p.take(ctx, client, l, true)
 }
 
 // WaitConnect gives a concurrency slot for a dial alone, before a CONNECT is answered. It waits
-// for no rate, only for a concurrency slot and for the end of a back-off. Its errors are
-// Wait's.
+// for a concurrency slot and for the end of a back-off, but for no rate. It returns the same
+// errors as Wait.
 func (p *Pacer) WaitConnect(ctx context.Context, client string, l Limits) (*Slot, error) {
 	return p.take(ctx, client, l, false)
 }
@@ -142,7 +141,7 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 }
 
 // lock returns the host of key, locked, or nil if the table is full. A host that counts
-// against no client counts against client from now on.
+// against no client counts against client from then on.
 func (p *Pacer) lock(key, client string) *host {
 	h := p.hosts.lock(key)
 	if h != nil && h.owner == "" {
@@ -151,15 +150,15 @@ func (p *Pacer) lock(key, client string) *host {
 	return h
 }
 
-// Close refuses all requests that wait with ErrClosed, and from now on those that would
-// have to wait. Slots that are held stay good.
+// Close refuses all waiting requests with ErrClosed, and later those that would have to
+// wait. Slots that are held stay valid.
 func (p *Pacer) Close() {
 	p.closed.Store(true)
 	p.hosts.each(func(_ string, h *host) { h.refuseAll(ErrClosed) })
 }
 
-// MergeBackOff takes over a back-off that another process has begun. If the host is not known
-// here, nothing is kept: the Store tells of the back-off with the next slot.
+// MergeBackOff takes over a back-off that another process has begun. It ignores a host that
+// this process does not know: the Store reports the back-off with the next slot.
 func (p *Pacer) MergeBackOff(key string, b BackOff) {
 	h := p.hosts.lockKnown(key)
 	if h == nil {
@@ -171,8 +170,8 @@ func (p *Pacer) MergeBackOff(key string, b BackOff) {
 	}
 }
 
-// Recheck is for when the Store's Standing has changed: all waiters are looked at anew.
-// Without it they notice when their time comes.
+// Recheck must be called when the Standing of the Store has changed. It checks all
+// waiters again. Without it, they notice the change when their time comes.
 func (p *Pacer) Recheck() {
 	p.hosts.each(func(_ string, h *host) {
 		h.dispatch()

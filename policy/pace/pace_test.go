@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rule is Limits that are out of the way but for the rate.
+// rule returns Limits that never delay a request except by the rate.
 func rule(perSecond float64, burst int, delay time.Duration) Limits {
 	return Limits{
 		Key: "a.test", PerSecond: perSecond, Burst: burst, CrawlDelay: delay,
@@ -28,7 +28,7 @@ func every(gap time.Duration) Limits { return rule(1/gap.Seconds(), 1, 0) }
 
 func pass(d time.Duration) { <-time.After(d) }
 
-// A log holds when requests went out, since its start.
+// A log contains the times at which requests were sent, since its start.
 type log struct {
 	mu    sync.Mutex
 	start time.Time
@@ -50,7 +50,7 @@ func (g *log) sent() []time.Duration {
 	return slices.Clone(g.at)
 }
 
-// demand sends n requests that all come at once, each after a dial.
+// demand sends n requests that all arrive at once. Each dials first.
 func demand(t *testing.T, p *Pacer, l Limits, n int, dial time.Duration) []time.Duration {
 	t.Helper()
 	g := newLog()
@@ -76,7 +76,7 @@ func demand(t *testing.T, p *Pacer, l Limits, n int, dial time.Duration) []time.
 	return g.sent()
 }
 
-// spaced fails unless each of at is a gap after the one before and at most slack more.
+// spaced fails unless each of at is a gap after the one before, and at most slack more.
 func spaced(t *testing.T, at []time.Duration, gap, slack time.Duration) {
 	t.Helper()
 	for i := 1; i < len(at); i++ {
@@ -95,7 +95,7 @@ func mustWait(t *testing.T, p *Pacer, client string, l Limits) *Slot {
 	return s
 }
 
-// wait is Wait for one whose connection is ready at once.
+// wait calls Wait and Ready for a request whose connection is ready at once.
 func wait(ctx context.Context, p *Pacer, client string, l Limits) (*Slot, error) {
 	s, err := p.Wait(ctx, client, l)
 	if err != nil {
@@ -108,7 +108,7 @@ func wait(ctx context.Context, p *Pacer, client string, l Limits) (*Slot, error)
 	return s, nil
 }
 
-// wakes says whether time alone will permit something.
+// wakes reports whether the passing of time alone will permit a request.
 func wakes(h *host) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +116,7 @@ func wakes(h *host) bool {
 	return wake != never
 }
 
-// isBusy fails unless err is a BusyError of this reason; it gives its RetryAfter.
+// isBusy fails unless err is a BusyError with this reason. It returns RetryAfter.
 func isBusy(t *testing.T, err error, r Reason) time.Duration {
 	t.Helper()
 	var b *BusyError
@@ -152,7 +152,7 @@ func TestTheGapCountsFromSent(t *testing.T) {
 		}
 		spaced(t, at, time.Second, 2) // the others dial in time
 	})
-	synctest.Test(t, func(t *testing.T) { // a first slow one, a second fast one
+	synctest.Test(t, func(t *testing.T) { // the first connection is slow, the second is fast
 		p, l, g := New(Options{}), rule(100, 10, time.Second), newLog()
 		first := mustWait(t, p, "", l)
 		var wg sync.WaitGroup
@@ -170,7 +170,7 @@ func TestTheGapCountsFromSent(t *testing.T) {
 	})
 }
 
-// TestWrittenCountsOnce: whoever says it first.
+// TestWrittenCountsOnce: a request counts once, whoever reports it first.
 func TestWrittenCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, start := New(Options{}), every(time.Second), time.Now()
@@ -214,10 +214,10 @@ func TestTheSlowerRuleWins(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // a burst under a faster crawl-delay: its gap, then the rate's
+	synctest.Test(t, func(t *testing.T) { // a burst under a faster Crawl-delay: first the gap of the Crawl-delay, then that of the rate
 		at := demand(t, New(Options{}), rule(1, 3, 100*time.Millisecond), 6, 0)
 		spaced(t, at[:3], 100*time.Millisecond, 2)
-		spaced(t, at[3:], time.Second-2, 10) // what the first of them was late by rounding
+		spaced(t, at[3:], time.Second-2, 10) // the rounding that delayed the first of them
 	})
 }
 
@@ -228,7 +228,7 @@ func TestBurst(t *testing.T) {
 			t.Errorf("burst 5, 1/s: sent at %v", at)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // granted and not sent is spent too
+	synctest.Test(t, func(t *testing.T) { // a permit that was granted but not used counts as well
 		p, l := New(Options{}), rule(1, 2, 0)
 		l.MaxWait = 0
 		a, _ := mustWait(t, p, "", l), mustWait(t, p, "", l)
@@ -238,7 +238,7 @@ func TestBurst(t *testing.T) {
 		a.Release()
 		mustWait(t, p, "", l)
 	})
-	synctest.Test(t, func(t *testing.T) { // one that waits for these to be sent has no use for a timer
+	synctest.Test(t, func(t *testing.T) { // a request that waits for these to be sent needs no timer
 		for _, waits := range []Limits{rule(1, 2, 0), rule(1, 2, time.Second)} {
 			p, l := New(Options{}), rule(1, 2, 0)
 			a, b := mustWait(t, p, "", l), mustWait(t, p, "", l)
@@ -311,7 +311,7 @@ func TestExtremeLimits(t *testing.T) {
 }
 
 func TestThroughputUnderDemand(t *testing.T) {
-	const handOver = time.Millisecond // from the grant to a kept connection
+	const handOver = time.Millisecond // from the permit to a reused connection
 	for _, c := range []struct {
 		perSecond, least float64
 	}{{1, 0.99}, {20, 0.96}} {
@@ -345,7 +345,7 @@ func TestSlotIsHarmlessAfterItsEnd(t *testing.T) {
 		if s.Detach() == nil || s.Ready(t.Context()) == nil {
 			t.Error("a released slot gave something")
 		}
-		mustWait(t, p, "", l) // Sent counted nothing, the second Release gave nothing
+		mustWait(t, p, "", l) // Sent counted nothing, and the second Release returned nothing
 		_, err := p.Wait(t.Context(), "", l)
 		isBusy(t, err, WaitTooLong)
 	})

@@ -7,14 +7,14 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-// maxDelay is the longest gap that a share of the rate makes of another.
+// maxDelay is the longest gap that results from a share of the rate.
 const maxDelay = never / 4
 
-// process is what all hosts of a Pacer have in common. Any goroutine may use it.
+// process is the state that all hosts of a Pacer share. Any goroutine may use it.
 type process struct {
 	began      time.Time      // see now
 	maxStreams int            // see Options.MaxStreams
-	chance     func() float64 // a random number from 0 to 1
+	chance     func() float64 // returns a random number from 0 to 1
 	store      Store          // nil: none
 	outage     atomic.Pointer[outage]
 	closed     atomic.Bool
@@ -22,12 +22,12 @@ type process struct {
 	missed     atomic.Uint64
 }
 
-// now is time.Now at half its cost, which is a fourth of a request's time in this package:
-// it reads the monotonic clock alone. The wall clock of the result is wrong once that was
-// set: see wallTime.
+// now is time.Now at half its cost, which is a quarter of the time that a request takes in
+// this package. It reads only the monotonic clock. The wall clock of the result is wrong
+// after the clock was set: see wallTime.
 func (p *process) now() time.Time { return p.began.Add(time.Since(p.began)) }
 
-// standing returns that of the Store; zero: there is none.
+// standing returns the Standing of the Store, or the zero Standing if there is no Store.
 func (p *process) standing() Standing {
 	if p.store == nil {
 		return Standing{}
@@ -35,13 +35,13 @@ func (p *process) standing() Standing {
 	return p.store.Standing()
 }
 
-// share returns t as this process is to keep it: slower by Standing.Times.
+// share returns t for this process's share of the rate: slower by Standing.Slowdown.
 func (p *process) share(t terms) terms {
 	st := p.standing()
 	if st.Alone {
 		t.alone = p.currentOutage(st)
 	}
-	if st.Slowdown > 1 { // NaN is not
+	if st.Slowdown > 1 { // false for NaN
 		t.perSecond /= st.Slowdown
 		t.burst = max(1, int(float64(t.burst)/st.Slowdown))
 		t.delay = min(limiter.Nanoseconds(float64(t.delay)*st.Slowdown), maxDelay)
@@ -57,7 +57,7 @@ func (p *process) shareOf(limit int) int {
 	return limit
 }
 
-// currentOutage returns one pointer as long as the outage is the same.
+// currentOutage returns the same pointer as long as the outage lasts.
 func (p *process) currentOutage(st Standing) *outage {
 	for {
 		known := p.outage.Load()

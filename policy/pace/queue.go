@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A waiter is a request that waits for a concurrency slot, or for a permit to send.
+// A waiter is a request that waits for a concurrency slot or for a permit to send.
 type waiter struct {
 	*request
-	fair  *fairQueue // where the waiter waits for a concurrency slot; nil: it waits in queue.ready, for the permit
-	rated bool       // the request goes by a rate, see Pacer.Wait
+	fair  *fairQueue // the queue in which it waits for a concurrency slot; nil: it waits in queue.ready for the permit
+	rated bool       // the request is subject to a rate, see Pacer.Wait
 	since time.Time
-	until time.Time // then the waiter is refused
-	index int       // in host.expiry
+	until time.Time // when the waiter is refused
+	index int       // position in host.expiry
 
 	ready chan struct{} // closed when done
 	done  bool          // granted, or refused with err; guarded by host.mu
-	err   error         // to be read after ready is closed
+	err   error         // read it only after ready is closed
 }
 
 func (w *waiter) finish(err error) {
@@ -24,7 +24,7 @@ func (w *waiter) finish(err error) {
 	close(w.ready)
 }
 
-// expiry is a heap of waiters: the first is refused first.
+// expiry is a heap of waiters, ordered by the time when they are refused.
 type expiry []*waiter
 
 func (e expiry) Len() int           { return len(e) }
@@ -46,21 +46,21 @@ func (e *expiry) Pop() any {
 	w := (*e)[last]
 	(*e)[last] = nil
 	if *e = (*e)[:last]; last == 0 {
-		*e = nil // a host at rest keeps no queue
+		*e = nil // free the memory of the queue
 	}
 	return w
 }
 
 // A fairQueue is a queue in which clients take turns. The waiters of one client go in the
-// order in which they came. The zero value is empty.
+// order in which they arrived. The zero value is empty.
 type fairQueue struct {
-	lines  []*line // the first is next
+	lines  []*line // the first line is next
 	client map[string]*line
 	n      int
-	firsts int // of these, under Limits.First
+	firsts int // number of waiters under Limits.First
 }
 
-// A line is the part of a fairQueue that one client has.
+// A line is the part of a fairQueue that belongs to one client.
 type line struct {
 	client  string
 	waiters []*waiter // never empty while in a fairQueue
@@ -83,7 +83,7 @@ func (q *fairQueue) push(w *waiter) {
 	}
 }
 
-// remove takes w out, wherever it is.
+// remove removes w from any position.
 func (q *fairQueue) remove(w *waiter) {
 	ln := q.client[w.client]
 	i := slices.Index(ln.waiters, w)
@@ -99,11 +99,11 @@ func (q *fairQueue) remove(w *waiter) {
 	i = slices.Index(q.lines, ln)
 	q.lines = slices.Delete(q.lines, i, i+1)
 	if q.n == 0 {
-		*q = fairQueue{} // a host at rest keeps no queue
+		*q = fairQueue{} // free the memory of the queue
 	}
 }
 
-// tookTurn puts a client behind all others.
+// tookTurn moves a client behind all others.
 func (q *fairQueue) tookTurn(client string) {
 	if ln := q.client[client]; ln != nil {
 		i := slices.Index(q.lines, ln)
@@ -111,7 +111,7 @@ func (q *fairQueue) tookTurn(client string) {
 	}
 }
 
-// of returns how many waiters a client has.
+// of returns the number of a client's waiters.
 func (q *fairQueue) of(client string) int {
 	if ln := q.client[client]; ln != nil {
 		return len(ln.waiters)
@@ -119,7 +119,7 @@ func (q *fairQueue) of(client string) int {
 	return 0
 }
 
-// before returns how many of its own client's waiters go before r, if r came now.
+// before returns how many waiters of the same client would go before r if r arrived now.
 func (q *fairQueue) before(r *request) int {
 	ln := q.client[r.client]
 	if ln == nil {
@@ -146,8 +146,8 @@ func (q *fairQueue) inOrder() []*waiter {
 	return all
 }
 
-// others reports whether a request of another client waits that neither its client's own
-// limiter nor its host's back-off holds up.
+// others reports whether a request of another client waits that is delayed neither by its
+// client's own limiter nor by its host's back-off.
 func (q *fairQueue) others(client string, now time.Time) bool {
 	for _, ln := range q.lines {
 		if w, _ := ln.front(now); w != nil && w.client != client && w.ownDue(now) == 0 {
@@ -157,8 +157,8 @@ func (q *fairQueue) others(client string, now time.Time) bool {
 	return false
 }
 
-// front returns the first waiter of a line whose host is not backed off, or after how long
-// to look again.
+// front returns the first waiter of a line whose host is not in a back-off, or the time
+// after which to check again.
 func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, w := range ln.waiters {

@@ -23,7 +23,7 @@ func TestCallerThatLeavesCostsNoSlot(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				ctx, leave := context.WithCancelCause(t.Context())
-				if i%2 == 1 { // in the middle of the queue
+				if i%2 == 1 { // from the middle of the queue
 					time.AfterFunc(1500*time.Millisecond, func() { leave(gone) })
 				}
 				defer leave(nil)
@@ -42,7 +42,7 @@ func TestCallerThatLeavesCostsNoSlot(t *testing.T) {
 		wg.Wait()
 		at := g.sent()
 		spaced(t, at, time.Second, 2)
-		if len(at) != 11 { // ten who stay, and the second, who went at 1 s
+		if len(at) != 11 { // ten that stay, and the second one, which was sent at 1 s
 			t.Errorf("%d went, want 11", len(at))
 		}
 	})
@@ -61,7 +61,7 @@ func TestCallerThatLeavesGivesItsSlotBack(t *testing.T) {
 			t.Fatal("not enqueued")
 		}
 		pass(time.Second)
-		s.Release() // w is granted now, and leaves before it looks
+		s.Release() // w is granted now, and leaves before it notices
 		<-w.ready
 		h.withdraw(w)
 		l.MaxWait = 0
@@ -81,9 +81,9 @@ func TestMaxWaitIsKnownAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		l      Limits
-		queued int           // already waiting; one was sent just now
-		after  time.Duration // when the newcomer asks
-		est    time.Duration // what it would wait
+		queued int           // requests that wait already; one was just sent
+		after  time.Duration // when the new request arrives
+		est    time.Duration // its estimated wait
 	}{
 		{"what the limiter owes", rule(0.1, 1, 0), 0, 0, 10 * time.Second},
 		{"less by what has passed", rule(0.1, 1, 0), 0, 4 * time.Second, 6 * time.Second},
@@ -117,7 +117,7 @@ func TestMaxWaitIsKnownAtOnce(t *testing.T) {
 				if time.Since(start) != 0 {
 					t.Errorf("refused after %v, not at once", time.Since(start))
 				}
-				l.MaxWait = c.est + time.Microsecond // and the estimate is true
+				l.MaxWait = c.est + time.Microsecond // and the estimate is correct
 				s := mustWait(t, p, "", l)
 				if d := time.Since(start) - c.est; d < -time.Microsecond || d > time.Microsecond || s.Held().Waited != time.Since(start) {
 					t.Errorf("went after %v (Waited says %v), estimated %v", time.Since(start), s.Held().Waited, c.est)
@@ -142,7 +142,7 @@ func TestMaxWaitAtTheConcurrencyLimit(t *testing.T) {
 		}
 		s.Release()
 		l.MaxWait = 0
-		mustWait(t, p, "", l) // the refused took no slot
+		mustWait(t, p, "", l) // the refused request took no slot
 	})
 }
 
@@ -156,8 +156,8 @@ func TestMaxWaitOfExactlyTheWaitSuffices(t *testing.T) {
 	})
 }
 
-// TestTheTimeThatOthersTake: who comes to a queue of others with limits of their own is
-// told what these take, not what as many like it would.
+// TestTheTimeThatOthersTake: the estimate for a request behind others with other limits
+// uses the limits of the others.
 func TestTheTimeThatOthersTake(t *testing.T) {
 	slow, quick := rule(100, 1, 2*time.Second), rule(10, 1, 0)
 	for _, c := range []struct {
@@ -248,7 +248,8 @@ func TestClientsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestFairQueue compares a newcomer's foretold position with what the queue then does.
+// TestFairQueue compares the estimated position of a new request with what the queue then
+// does.
 func TestFairQueue(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	for range 500 {
@@ -347,7 +348,7 @@ func TestCloseRefusesWaiters(t *testing.T) {
 		}
 		other := l
 		other.Key = "other.test"
-		mustWait(t, p, "", other).Release() // one who need not
+		mustWait(t, p, "", other).Release() // a request that need not wait
 		held.Release()
 		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || len(h.active) != 0 {
 			t.Errorf("%d wait, %d leases are held", len(h.expiry), len(h.active))
@@ -357,8 +358,8 @@ func TestCloseRefusesWaiters(t *testing.T) {
 	})
 }
 
-// TestFullQueueIsShared: a client that fills the queue of a host keeps nobody out of it:
-// of a full queue the last request of the client with the most goes, not another's.
+// TestFullQueueIsShared: a client that fills the queue of a host does not keep others
+// out. The queue drops the last request of the client with the most.
 func TestFullQueueIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -396,8 +397,9 @@ func TestFullQueueIsShared(t *testing.T) {
 	})
 }
 
-// TestTunnelsAndRequestsTakeTurns: connections that dial alone for long, of however many
-// clients, leave every second place to requests, however long they have waited before.
+// TestTunnelsAndRequestsTakeTurns: dials of tunnels that take long leave every second
+// slot to requests, whatever the number of clients and however long the dials have
+// waited.
 func TestTunnelsAndRequestsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A trial sends random requests to one host and checks each that goes out.
+// A trial sends random requests to one host and checks each of them.
 type trial struct {
 	t *testing.T
 	p *Pacer
@@ -24,7 +24,7 @@ type trial struct {
 	at       []time.Time
 	underWay int
 	served   int
-	step     time.Duration // the scale of all that takes time
+	step     time.Duration // the scale of all durations
 }
 
 func (r *trial) random(most time.Duration) time.Duration {
@@ -35,7 +35,7 @@ func (r *trial) random(most time.Duration) time.Duration {
 
 func (r *trial) chance(n int) bool { return r.random(time.Duration(n)) == 0 }
 
-// occupy counts requests under way and compares them with the limit.
+// occupy counts requests in flight and compares them with the limit.
 func (r *trial) occupy(n, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *trial) occupy(n, most int) {
 	}
 }
 
-// send sends on s and holds the time since the last against gap.
+// send sends on s and checks the gap to the last request.
 func (r *trial) send(s *Slot, gap time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,8 @@ func (r *trial) send(s *Slot, gap time.Duration) {
 	r.served++
 }
 
-// request is one client's request: it may wait, leave, dial, replay, detach.
+// request is one request of a client. It may wait, leave, dial, be replayed or become a
+// stream.
 func (r *trial) request(l Limits, gap time.Duration) {
 	ctx := r.t.Context()
 	if r.chance(3) {
@@ -123,8 +124,8 @@ func (r *trial) run(n int, step time.Duration, limits func(*rand.Rand) (Limits, 
 	}
 }
 
-// TestRandomRequestsKeepTheGap: two sends of one key are never closer than the gap,
-// and places never exceed MaxConcurrent, whatever comes, leaves and fails.
+// TestRandomRequestsKeepTheGap: whatever arrives, leaves and fails, two requests of one
+// key are never closer than the gap, and no more than MaxConcurrent are in flight.
 func TestRandomRequestsKeepTheGap(t *testing.T) {
 	for seed := range int64(testkit.Rounds(60)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -140,7 +141,7 @@ func TestRandomRequestsKeepTheGap(t *testing.T) {
 	}
 }
 
-// TestRandomGroupsKeepTheirGaps: likewise where each request brings limits of its own.
+// TestRandomGroupsKeepTheirGaps: the same holds if each request has limits of its own.
 func TestRandomGroupsKeepTheirGaps(t *testing.T) {
 	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -158,8 +159,8 @@ func TestRandomGroupsKeepTheirGaps(t *testing.T) {
 	}
 }
 
-// TestRandomBurstsKeepTheRate: in no stretch of time go more than the burst and what
-// the rate gives in it.
+// TestRandomBurstsKeepTheRate: no period has more requests than the burst plus what the
+// rate permits in it.
 func TestRandomBurstsKeepTheRate(t *testing.T) {
 	for seed := range int64(testkit.Rounds(30)) {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,15 +13,16 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestRandomFleetsKeepTheGap: whatever comes, leaves, is late, fails and asks for a
-// pause, and leaves nothing behind.
+// TestRandomFleetsKeepTheGap: replicas keep the gap and leave no state behind, whatever
+// arrives, leaves, is late, fails or causes a back-off.
 func TestRandomFleetsKeepTheGap(t *testing.T) {
 	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) { randomFleet(t, rand.New(rand.NewSource(seed)), false) })
 	}
 }
 
-// TestRandomFleetsKeepTheBound: likewise of the average, while the Store comes and goes.
+// TestRandomFleetsKeepTheBound: replicas keep the average rate while the Store comes and
+// goes.
 func TestRandomFleetsKeepTheBound(t *testing.T) {
 	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) { randomFleet(t, rand.New(rand.NewSource(seed)), true) })
@@ -70,7 +71,7 @@ func random(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(rnd.Int63n(int64(most)))
 }
 
-// flap has the Store go or come back, for some or for all.
+// flap makes the Store unavailable or available, for some replicas or for all.
 func (f *fleet) flap(rnd *rand.Rand) {
 	for _, r := range f.replicas {
 		if rnd.Intn(3) == 0 {
@@ -87,7 +88,7 @@ func (f *fleet) flap(rnd *rand.Rand) {
 	f.comeBack()
 }
 
-// A randomRequest is one that may go wrong.
+// A randomRequest is a request that may go wrong in several ways.
 type randomRequest struct {
 	f                *fleet
 	from, kind       int
@@ -115,7 +116,7 @@ func (r *randomRequest) try(ctx context.Context, l pace.Limits) error {
 	defer s.Release()
 	pass(r.dial)
 	if r.kind == 1 {
-		return nil // nobody answers
+		return nil // the origin does not answer
 	}
 	for again := range 2 {
 		if err := s.Ready(ctx); err != nil {
@@ -129,7 +130,7 @@ func (r *randomRequest) try(ctx context.Context, l pace.Limits) error {
 			pass(r.late)
 		}
 		if r.kind == 4 {
-			return nil // the connection is broken
+			return nil // the connection breaks
 		}
 		for !s.Timely() {
 			if err := s.Ready(ctx); err != nil {
@@ -137,7 +138,7 @@ func (r *randomRequest) try(ctx context.Context, l pace.Limits) error {
 			}
 		}
 		r.f.send(r.from, s)
-		if r.kind != 5 { // which is replayed
+		if r.kind != 5 { // and the request is replayed
 			break
 		}
 	}

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// maxPerSecond is the highest rate that is kept: one request a nanosecond.
+	// maxPerSecond is the highest rate that is used: one request per nanosecond.
 	maxPerSecond = 1e9
 
-	// never is a wait that no passing of time ends.
+	// never is a wait that does not end by itself.
 	never = limiter.Never
 
-	// maxPresumed is the longest gap that [Options.Since] counts for.
+	// maxPresumed is the longest gap to which [Options.Since] applies.
 	maxPresumed = time.Minute
 )
 
-// terms are what a rateLimiter goes by.
+// terms are the settings of a rateLimiter for one request.
 type terms struct {
 	perSecond float64
 	burst     int
-	delay     time.Duration // least time between two requests; zero: none
-	alone     *outage       // of the Store, in which other processes send too; nil: none
+	delay     time.Duration // minimum time between two requests; zero: none
+	alone     *outage       // an outage of the Store, in which other processes send too; nil: none
 }
 
-// terms returns those of the host's limiter. spacing is the least time between two
-// requests because of slow answers; zero: they are not slow.
+// terms returns the terms of the host's limiter. spacing is the minimum time between two
+// requests because of slow responses; zero means that they are not slow.
 func (l *Limits) terms(spacing time.Duration) terms {
 	t := terms{perSecond: min(l.PerSecond, maxPerSecond), burst: l.Burst, delay: l.CrawlDelay}
 	if l.asset() {
@@ -45,11 +45,11 @@ func (l *Limits) terms(spacing time.Duration) terms {
 	return t
 }
 
-// terms returns those of one client's limiter.
+// terms returns the terms of a client's own limiter.
 func (r Rate) terms() terms { return terms{perSecond: min(r.PerSecond, maxPerSecond), burst: r.Burst} }
 
-// limit returns t as package limiter wants it. The gap is the delay, or the time in which
-// perSecond permits one request if the burst is 1, whichever is longer.
+// limit returns t in the form of package limiter. The gap is the delay or, if the burst
+// is 1, the time for one request at perSecond, whichever is longer.
 func (t terms) limit() limiter.Limit {
 	l := limiter.Limit{PerSecond: t.perSecond, Burst: t.burst, Gap: t.delay}
 	if t.burst == 1 {
@@ -58,33 +58,32 @@ func (t terms) limit() limiter.Limit {
 	return l
 }
 
-// interval returns how long one request keeps the next one waiting in a long queue.
+// interval returns how long one request delays the next one in a long queue.
 func (t terms) interval() time.Duration {
 	return max(time.Duration(float64(time.Second)/t.perSecond), t.delay)
 }
 
-// An outage is a time in which the Store is away.
+// An outage is a time in which the Store is unavailable.
 type outage struct {
 	Standing
-	phase float64 // from 0 to 1, at random: this process's place among all of them
+	phase float64 // a random number from 0 to 1: the position of this process among all processes
 }
 
-// rateLimiter is a limiter and the permits to send that it gave. It counts a request when
-// the request is sent. It gives a permit when the limiter has a token for it beyond those
-// promised to the permits that are not used yet. Guarded by host.mu, as are the times
-// handed in, which come in order.
+// rateLimiter is a limiter and the permits that it gave. It counts a request when the
+// request is sent. It gives a permit only if the limiter has a token that no unused
+// permit will need. host.mu guards it, and also orders the times that callers pass.
 type rateLimiter struct {
 	state limiter.State
-	terms terms // in force, of the request that came last
+	terms terms // the active terms, from the latest request
 
-	last      time.Time // the last request sent; before the first apply: by a process before this one
-	presumed  time.Time // what counts as sent for gaps of at most maxPresumed, see Options.Since
+	last      time.Time // the last request sent; before the first apply, that of an earlier process
+	presumed  time.Time // a request that is assumed to have been sent, for gaps of at most maxPresumed; see Options.Since
 	preparing int       // requests that may soon ask for a permit
-	unsent    int       // permits that are not used yet
-	strict    int       // of these, given under a gap: no request may come before them
+	unsent    int       // permits that were not used yet
+	strict    int       // those of unsent that were given under a gap: no other request may go before them
 }
 
-// apply puts t in force; no request may go by that alone, see [limiter.Apply].
+// apply makes t the active terms. This alone lets no request out, see [limiter.Apply].
 func (r *rateLimiter) apply(t terms, now time.Time) {
 	if r.terms == t {
 		return
@@ -94,8 +93,8 @@ func (r *rateLimiter) apply(t terms, now time.Time) {
 		if t.interval() <= maxPresumed {
 			before = r.presumed
 		}
-		// The state is that of other terms, for which before may differ; no request is
-		// counted in it yet.
+		// The state was computed with other terms, for which before may differ. It
+		// contains no request yet.
 		r.state = limiter.State{Longest: r.state.Longest}
 	}
 	if t.alone != nil && r.last.Before(t.alone.Since) {
@@ -106,11 +105,11 @@ func (r *rateLimiter) apply(t terms, now time.Time) {
 	r.terms = t
 }
 
-// presumedSent returns when a request counts as sent to the host, by any process, if this
-// process is alone and has sent nothing since before the outage. That is before, this
-// process's own last request, if not each of the others may have had its turn since then.
-// Else it is a time that differs from process to process, so that they do not all come at
-// once, and that keeps one whole gap free after the outage began.
+// presumedSent returns when the host is assumed to have received a request from any
+// process, if this process has sent nothing since the outage of the Store began. If the
+// others cannot all have had a turn since this process's own last request (before), that
+// is the time. Otherwise it is a time that differs between processes, so that they do not
+// all send at once, and that keeps one whole gap free after the outage began.
 func (t terms) presumedSent(before time.Time) time.Time {
 	if !(t.alone.Slowdown > 1) {
 		return before
@@ -122,8 +121,8 @@ func (t terms) presumedSent(before time.Time) time.Time {
 	return t.alone.Since.Add(-time.Duration(t.alone.phase * float64(round)))
 }
 
-// due returns how long until one more permit may be given under t; never means not before
-// a permit is used or given back.
+// due returns the time until one more permit may be given under t. never means that a
+// permit must first be used or returned.
 func (r *rateLimiter) due(t terms, now time.Time) time.Duration {
 	if r.strict > 0 {
 		return never
@@ -135,8 +134,8 @@ func (r *rateLimiter) due(t terms, now time.Time) time.Duration {
 	return r.wait(r.unsent+1, now)
 }
 
-// forecast returns how long a request waits under t if ahead others go first under t, and
-// nothing goes before start.
+// forecast returns how long a request waits under t if ahead others go first and no
+// request is sent before start.
 func (r *rateLimiter) forecast(t terms, ahead int, now, start time.Time) time.Duration {
 	r.apply(t, now)
 	lead := max(0, start.Sub(now))
@@ -147,9 +146,9 @@ func (r *rateLimiter) forecast(t terms, ahead int, now, start time.Time) time.Du
 	return lead + d
 }
 
-// startIn returns how long until a request should begin to make its connection ready, if
-// that takes lead and ahead others go first; never means not before a permit is used or
-// given back.
+// startIn returns the time until a request should start to prepare its connection, if
+// this takes lead and ahead others go first. never means that a permit must first be used
+// or returned.
 func (r *rateLimiter) startIn(t terms, ahead int, now time.Time, lead time.Duration) time.Duration {
 	if r.due(t, now) == never {
 		return never
@@ -157,7 +156,7 @@ func (r *rateLimiter) startIn(t terms, ahead int, now time.Time, lead time.Durat
 	return max(0, r.wait(r.unsent+ahead+1, now)-lead)
 }
 
-// within returns how many requests may be sent in d, at the most.
+// within returns the maximum number of requests that may be sent in d.
 func (r *rateLimiter) within(d time.Duration, now time.Time) int {
 	n := r.state.TokensAt(now) + r.terms.perSecond*d.Seconds()
 	return int(min(max(0, math.Ceil(n)), math.MaxInt32))
@@ -166,28 +165,28 @@ func (r *rateLimiter) within(d time.Duration, now time.Time) int {
 // wait returns how long after now the n-th request may be sent.
 func (r *rateLimiter) wait(n int, now time.Time) time.Duration { return r.state.Due(n, now).Sub(now) }
 
-// sent counts a request that goes out now, whether or not it had a permit.
+// sent counts a request that is sent now, with or without a permit.
 func (r *rateLimiter) sent(now time.Time) {
 	r.state = limiter.Take(r.state, now)
 	r.last = now
 }
 
-// followed counts a request that shares the slot of the request before it: no token is
-// taken, and the gap counts from now.
+// followed counts a request that shares the slot of the request before it: it takes no
+// token, and the gap counts from now.
 func (r *rateLimiter) followed(now time.Time) { r.state.Last, r.last = now, now }
 
-// idle reports whether the requests so far hold up no other one.
+// idle reports whether the requests so far delay no other request.
 func (r *rateLimiter) idle(now time.Time) bool {
 	return r.preparing == 0 && r.unsent == 0 && !r.holds(now)
 }
 
-// holds reports whether the requests so far may hold up another one, under the terms in
-// force or under a gap that was in force before.
+// holds reports whether the requests so far may delay another one, under the active terms
+// or under a gap that was active before.
 func (r *rateLimiter) holds(now time.Time) bool {
 	return !r.last.IsZero() && (now.Sub(r.last) < minQuiet || r.state.Rested().After(now))
 }
 
-// left returns how long the requests so far may still hold up another one.
+// left returns how long the requests so far may still delay another one.
 func (r *rateLimiter) left(now time.Time) time.Duration {
 	if r.last.IsZero() {
 		return 0
@@ -198,7 +197,8 @@ func (r *rateLimiter) left(now time.Time) time.Duration {
 // reach returns how long after the last request holds is true, beyond minQuiet.
 func (r *rateLimiter) reach() time.Duration { return max(0, r.state.Rested().Sub(r.last)) }
 
-// restore takes over what a process before this one has sent. No terms were in force yet.
+// restore takes over the last request of an earlier process. It must be called before the
+// first apply.
 func (r *rateLimiter) restore(sent time.Time, gap time.Duration, now time.Time) {
 	r.last = localTime(sent, now, now)
 	r.state = limiter.State{Last: r.last, Longest: max(0, gap)}

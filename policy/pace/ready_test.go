@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// starts is a slot of one who was let go and is not ready yet.
+// starts returns a slot of a request that was granted one and is still preparing.
 func starts(t *testing.T, p *Pacer, client string, l Limits) *Slot {
 	t.Helper()
 	s, err := p.Wait(t.Context(), client, l)
@@ -17,8 +17,8 @@ func starts(t *testing.T, p *Pacer, client string, l Limits) *Slot {
 	return s
 }
 
-// TestReadyEstimateBehindOthers: who is ready with a long gap behind others with short ones
-// is not refused for what as many like it would take.
+// TestReadyEstimateBehindOthers: a request with a long gap behind ready ones with short
+// gaps is not refused as if those had the long gap too.
 func TestReadyEstimateBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, quick := New(Options{}), rule(10, 5, 100*time.Millisecond)
@@ -52,7 +52,8 @@ func TestReadyEstimateBehindOthers(t *testing.T) {
 	})
 }
 
-// TestEstimateIgnoresAReplayUnderItsOwnLimiter: as the turns do.
+// TestEstimateIgnoresAReplayUnderItsOwnLimiter: a replay that waits for its client's own
+// limiter delays no other request, and the estimate says so.
 func TestEstimateIgnoresAReplayUnderItsOwnLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -74,8 +75,8 @@ func TestEstimateIgnoresAReplayUnderItsOwnLimiter(t *testing.T) {
 	})
 }
 
-// TestRedialWaitsAnew: who has waited nearly as long as it may, and whose connection
-// was no good, is not refused for that.
+// TestRedialWaitsAnew: a request that has waited for nearly its MaxWait, and whose
+// connection then failed, is not refused for that.
 func TestRedialWaitsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -86,7 +87,7 @@ func TestRedialWaitsAnew(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { mustWait(t, p, "other", l).send() })
 		synctest.Wait()
-		s.Redial() // the other takes the slot
+		s.Redial() // the other request takes the slot
 		pass(200 * time.Millisecond)
 		if err := s.Ready(t.Context()); err != nil {
 			t.Errorf("refused: %v", err)
@@ -96,13 +97,13 @@ func TestRedialWaitsAnew(t *testing.T) {
 	})
 }
 
-// TestReadyIsNotRefusedByTheConcurrencyLimit.
+// TestReadyIsNotRefusedByTheConcurrencyLimit: Ready needs no second concurrency slot.
 func TestReadyIsNotRefusedByTheConcurrencyLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Millisecond)
 		l.MaxConcurrent, l.MaxWait = 2, 10*time.Second
 		s := starts(t, p, "", l)
-		mustWait(t, p, "", l) // has the right, and never sends
+		mustWait(t, p, "", l) // has the permit and never sends
 		isBusy(t, s.Ready(t.Context()), WaitTooLong)
 	})
 }

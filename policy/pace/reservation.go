@@ -7,39 +7,39 @@ import (
 )
 
 const (
-	contentionWeight = 4           // one slot moves the average by a fourth of the difference
-	contentionFor    = time.Minute // without a slot, and no other process counts as being there
+	contentionWeight = 4           // one slot moves the average by a quarter of the difference
+	contentionFor    = time.Minute // after this time without a slot, no other process counts as active
 )
 
-// sharing is what a host knows of the Store. Guarded by host.mu.
+// sharing is what a host knows of the Store. host.mu guards it.
 type sharing struct {
 	reservations map[*request]*reservation
 	contention   contention
 }
 
-// A reservation is what a request has of the Store. Guarded by host.mu.
+// A reservation is what one request has reserved in the Store. host.mu guards it.
 type reservation struct {
-	wake     chan struct{} // holds a token: something has changed for a request that waits
-	readying bool          // a call of Slot.Ready is under way
-	under    *outage       // in which the permit was given, see terms.alone
+	wake     chan struct{} // contains a value if something has changed for the waiting request
+	readying bool          // Slot.Ready is running
+	under    *outage       // the outage in which the permit was given, see terms.alone
 	lease    any           // nil: the request has no concurrency slot of the Store
-	unsent   bool          // the slot is not used yet
-	at       time.Time     // the slot's begin
-	until    time.Time     // the slot's end; zero: none
-	missed   int           // slots that ended before they were used
+	unsent   bool          // the slot was not used yet
+	at       time.Time     // begin of the slot
+	until    time.Time     // end of the slot; zero: none
+	missed   int           // number of slots that ended before they were used
 }
 
 func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && now.After(r.until) }
 
-// notify has the request look whether its slot is still worth something.
+// notify makes the request check whether its slot is still useful.
 func (r *reservation) notify() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it has not looked yet
+	default: // it has not read the last value yet
 	}
 }
 
-// reservation returns what r has of the Store; nil: it has asked for nothing.
+// reservation returns the reservation of r, or nil if r has not asked the Store.
 func (r *request) reservation() *reservation {
 	if r.host.sharing == nil {
 		return nil
@@ -47,7 +47,7 @@ func (r *request) reservation() *reservation {
 	return r.host.sharing.reservations[r]
 }
 
-// reserving returns the reservation of a call of Ready, which begins.
+// reserving returns the reservation for a call of Ready that begins.
 func (r *request) reserving() *reservation {
 	h := r.host
 	if h.sharing == nil {
@@ -56,7 +56,7 @@ func (r *request) reserving() *reservation {
 	v := r.reservation()
 	if v == nil {
 		v = &reservation{wake: make(chan struct{}, 1)}
-		if !r.released { // else it would stay
+		if !r.released { // it would never be removed
 			h.sharing.reservations[r] = v
 		}
 	}
@@ -64,8 +64,8 @@ func (r *request) reserving() *reservation {
 	return v
 }
 
-// returnLease reports to the Store that the concurrency slot of r is free, if r has one,
-// and its slot with it if that was not used.
+// returnLease reports to the Store that the concurrency slot of r is free, if r has one.
+// It also returns the slot if it was not used.
 func (r *request) returnLease() {
 	v := r.reservation()
 	if v == nil || v.lease == nil {
@@ -75,7 +75,7 @@ func (r *request) returnLease() {
 	v.lease, v.unsent = nil, false
 }
 
-// leaveStore has the Store and the host forget what r had reserved.
+// leaveStore removes everything that r has reserved, in the Store and in the host.
 func (r *request) leaveStore() {
 	r.returnLease()
 	if v := r.reservation(); v != nil {
@@ -96,7 +96,7 @@ func (h *host) notifyReserving() {
 	}
 }
 
-// waiters returns how many requests wait in the host's queues, or for a slot of the Store.
+// waiters returns how many requests wait in the host's queues or for a slot of the Store.
 func (h *host) waiters() int {
 	n := len(h.expiry)
 	if h.sharing != nil {
@@ -109,19 +109,19 @@ func (h *host) waiters() int {
 	return n
 }
 
-// contention is how many times longer a slot of the Store takes than by this process's own
-// limiters, as a moving average.
+// contention is a moving average: how many times longer a slot of the Store takes than one
+// of this process's own limiters.
 type contention struct {
 	average float64
-	at      time.Time // the last slot; zero: there was none
+	at      time.Time // time of the last slot; zero: there was none
 }
 
 func (c *contention) forgotten(now time.Time) bool {
 	return c.at.IsZero() || now.Sub(c.at) >= contentionFor
 }
 
-// note counts a slot for which a request waited so long, with so many of this process's
-// requests on their way.
+// note counts a slot for which a request waited for the given time, with own requests of
+// this process on their way.
 func (c *contention) note(interval, wait time.Duration, own int, now time.Time) {
 	n := 1 + float64(max(0, wait))/float64(interval)/float64(max(1, own))
 	if c.forgotten(now) {
@@ -131,8 +131,8 @@ func (c *contention) note(interval, wait time.Duration, own int, now time.Time) 
 	c.at = now
 }
 
-// stretch turns a forecast by this process's own limiters into one with all other processes
-// there. Of d, backedOff is the rest of a back-off.
+// stretch converts a forecast by this process's own limiters into one that includes the
+// other processes. backedOff is the part of d that is a back-off.
 func (c *contention) stretch(d, backedOff time.Duration, now time.Time) time.Duration {
 	if c.forgotten(now) || d <= backedOff {
 		return d

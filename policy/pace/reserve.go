@@ -6,42 +6,42 @@ import (
 	"time"
 )
 
-// How long until a Store that had no concurrency slot, or failed, is asked again: doubled
-// each time, and up to a half longer by chance. The first is short, because the concurrency
-// slot that was given to the next request here may be on its way back to the Store.
+// The time until the Store is asked again after it failed or had no concurrency slot. It
+// doubles each time, and a random part of up to a half is added. The first one is short,
+// because the concurrency slot that was given to the next request of this process may be on
+// its way back to the Store.
 const (
 	firstPoll = 2 * time.Millisecond
 	lastPoll  = 250 * time.Millisecond
 )
 
-// A slot under a gap may be used for a part of the gap at first, within these bounds. A
-// longer one costs rate, a shorter one is missed sooner; each that is missed doubles the
-// next.
+// A slot under a gap may at first be used for a part of the gap, within these bounds. A
+// longer window lowers the rate, and a shorter one is missed more often. Each missed slot
+// doubles the next window.
 const (
 	widthPart = 64
 	minWidth  = time.Millisecond
 	maxWidth  = 100 * time.Millisecond
-	maxMissed = 4 // that double it
+	maxMissed = 4 // number of misses that double the window
 )
 
-// An attempt is one call of Slot.Ready where there is a Store.
+// An attempt is one call of Slot.Ready with a Store.
 type attempt struct {
 	*request
 	*reservation
-	end  time.Time // it may wait until then
+	end  time.Time // how long it may wait
 	poll time.Duration
 }
 
-// reserve is Slot.Ready where there is a Store: this process's own limiters come first, and
-// then those of all processes. A request that waits for a slot of the Store keeps its
-// permit by the former, so that one request of each limiter waits there, in the order in
-// which they came.
+// reserve implements Slot.Ready with a Store. It asks this process's own limiters first,
+// then the Store. A request that waits for a slot of the Store keeps its permit of this
+// process. Therefore one request of each limiter waits there, in the order of arrival.
 func (r *request) reserve(ctx context.Context) error {
 	h := r.host
 	h.mu.Lock()
 	a := &attempt{request: r, reservation: r.reserving(), end: h.readyBy(r, time.Now()), poll: firstPoll}
 	if r.process.closed.Load() {
-		a.notify() // Close did not find it
+		a.notify() // Close has not seen this attempt
 	}
 	h.mu.Unlock()
 	defer a.leave()
@@ -62,8 +62,8 @@ func (a *attempt) leave() {
 	a.readying = false
 }
 
-// slot is for a request that has the permit by this process's limiters. It either makes use
-// of the permit or gives it back; then it is to be asked for again, or there is an error.
+// slot reserves a slot for a request that has the permit of this process. If it returns
+// again, the permit was given back and must be requested again.
 func (a *attempt) slot(ctx context.Context) (again bool, err error) {
 	for {
 		ask, next := a.next()
@@ -93,11 +93,11 @@ type step uint8
 const (
 	askStore step = iota
 	goNow
-	startOver // the permit is given back
-	gone      // the slot is released
+	startOver // the permit was given back
+	gone      // the slot was released
 )
 
-// next returns what to do now, and what to ask for.
+// next returns the next step, and the request to the Store.
 func (a *attempt) next() (SlotRequest, step) {
 	h := a.host
 	h.mu.Lock()
@@ -125,7 +125,7 @@ func (a *attempt) next() (SlotRequest, step) {
 	return a.ask(now), askStore
 }
 
-// ask returns what the Store is asked for.
+// ask returns the request to the Store.
 func (a *attempt) ask(now time.Time) SlotRequest {
 	v := a.reservation
 	ask := SlotRequest{
@@ -149,9 +149,9 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	return ask
 }
 
-// got takes over what the Store has answered. It returns how long to wait for the slot that
-// the Store has given, or to ask again: with the permit that the request has, if keep says
-// so.
+// got handles the reply of the Store. It returns how long to wait: until the reserved slot
+// begins, or until the Store may be asked again. keep reports whether the request still has
+// its permit.
 func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, failed error) (wait time.Duration, keep bool, err error) {
 	h, v := a.host, a.reservation
 	h.mu.Lock()
@@ -167,7 +167,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	if a.backOff().merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
-	v.unsent = false // taken back by the Store, or spent, or not known
+	v.unsent = false // the Store took it back, or it was used, or its state is unknown
 	left := a.end.Sub(now)
 	switch {
 	case ctx.Err() != nil:
@@ -202,14 +202,14 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	return max(g.Wait, minWake), false, nil
 }
 
-// later returns when to ask again if nobody says.
+// later returns when to ask again if no notification comes.
 func (a *attempt) later() time.Duration {
 	d := a.poll + time.Duration(rand.Float64()*float64(a.poll/2))
 	a.poll = min(2*a.poll, lastPoll)
 	return d
 }
 
-// giveUp gives back the permit, and an unused slot.
+// giveUp gives back the permit, and the slot if it was not used.
 func (a *attempt) giveUp() {
 	a.dropPermit()
 	if a.unsent {
@@ -218,7 +218,7 @@ func (a *attempt) giveUp() {
 	a.host.dispatch()
 }
 
-// giveUpReserved gives back the permit, and the slot that the Store has given just now, if any.
+// giveUpReserved gives back the permit, and the slot that the Store has just given, if any.
 func (a *attempt) giveUpReserved(g Reservation) {
 	if g.Lease != nil {
 		a.lease, a.unsent = g.Lease, true
@@ -232,8 +232,8 @@ func (a *attempt) refuse(now time.Time, wait, left time.Duration) *BusyError {
 	return e
 }
 
-// sleep waits for d, for a slot of the Store if the request has one. If that becomes worth
-// nothing, sleep returns earlier, and has given it up.
+// sleep waits for d. If the slot becomes useless meanwhile, sleep gives it up and returns
+// earlier.
 func (a *attempt) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -256,8 +256,8 @@ func (a *attempt) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// awake reports whether there is nothing to wait for any more, and why. left is why the
-// caller has left.
+// awake reports whether the wait is over, and the error that ended it. left is the
+// context's error if the caller has left.
 func (a *attempt) awake(began time.Time, notified bool, left error) (end bool, err error) {
 	h := a.host
 	h.mu.Lock()

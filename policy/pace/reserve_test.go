@@ -12,7 +12,7 @@ import (
 	"robotsproxy/policy/pace/storetest"
 )
 
-// place gives a slot that is on its way.
+// place returns a slot whose request was not sent yet.
 func (f *fleet) place(from int, l pace.Limits) *pace.Slot {
 	f.t.Helper()
 	s, err := f.replicas[from].Wait(f.t.Context(), "", l)
@@ -23,8 +23,8 @@ func (f *fleet) place(from int, l pace.Limits) *pace.Slot {
 	return s
 }
 
-// TestCloseAndReleaseEndReserve: when the Pacer is closed, or its slot is released; and
-// its turn is anybody's.
+// TestCloseAndReleaseEndReserve: Ready ends when the Pacer is closed or the slot is
+// released, and another request may have its turn.
 func TestCloseAndReleaseEndReserve(t *testing.T) {
 	for name, end := range map[string]func(*pace.Pacer, *pace.Slot){
 		"closed":   func(p *pace.Pacer, _ *pace.Slot) { p.Close() },
@@ -57,8 +57,8 @@ func TestCloseAndReleaseEndReserve(t *testing.T) {
 	}
 }
 
-// TestReadyOfAClosedPacer: nor for anything else; and who need not
-// wait goes on.
+// TestReadyOfAClosedPacer: a request that would have to wait is refused, and one that
+// need not wait continues.
 func TestReadyOfAClosedPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(10*time.Second)
@@ -78,7 +78,8 @@ func TestReadyOfAClosedPacer(t *testing.T) {
 	})
 }
 
-// TestStreamReturnsItsLease.
+// TestStreamReturnsItsLease: a request that becomes a stream returns its concurrency slot
+// to the Store.
 func TestStreamReturnsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Second)
@@ -97,7 +98,8 @@ func TestStreamReturnsItsLease(t *testing.T) {
 	})
 }
 
-// TestRedialReturnsTheReservation.
+// TestRedialReturnsTheReservation: a request whose connection failed returns its
+// reservation.
 func TestRedialReturnsTheReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Hour)
@@ -113,7 +115,8 @@ func TestRedialReturnsTheReservation(t *testing.T) {
 	})
 }
 
-// TestReleaseEndsThePermit: a connection that is slow to write does not do it then.
+// TestReleaseEndsThePermit: a permit is not valid after the slot is released, even if the
+// connection writes late.
 func TestReleaseEndsThePermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Hour)
@@ -129,8 +132,8 @@ func TestReleaseEndsThePermit(t *testing.T) {
 	})
 }
 
-// TestContentionIsForecast: who would have to wait too long behind those of other replicas
-// is refused at once, and told how long it is.
+// TestContentionIsForecast: a request that would wait too long behind those of other
+// replicas is refused at once, with the estimated wait.
 func TestContentionIsForecast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 4), limits(time.Second)
@@ -140,10 +143,10 @@ func TestContentionIsForecast(t *testing.T) {
 				wg.Go(func() { f.must(i, "", l) })
 			}
 		}
-		pass(40 * time.Second) // each has had ten
+		pass(40 * time.Second) // each replica has sent ten
 		asked := time.Now()
 		hasty := l
-		hasty.MaxWait = 30 * time.Second // three times what its own replica's would take
+		hasty.MaxWait = 30 * time.Second // three times what this replica's own requests would take
 		err := f.try(0, "", hasty, 0)
 		isBusy(t, err, pace.WaitTooLong)
 		if d := time.Since(asked); d > 0 {
@@ -156,13 +159,14 @@ func TestContentionIsForecast(t *testing.T) {
 		wg.Wait()
 		pass(2 * time.Minute)
 		hasty.MaxWait = 2 * time.Second
-		f.must(0, "", hasty) // nobody else is there
+		f.must(0, "", hasty) // no other replica is active
 		f.must(0, "", hasty)
 		f.must(0, "", hasty)
 	})
 }
 
-// TestReconnectIsNoticed: who waits by the slower pace is let go sooner.
+// TestReconnectIsNoticed: when the Store returns, a request that waited at the slower
+// rate is sent sooner.
 func TestReconnectIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(10*time.Second)
@@ -174,13 +178,13 @@ func TestReconnectIsNoticed(t *testing.T) {
 		pass(5 * time.Second)
 		f.comeBack()
 		wg.Wait()
-		if d := f.sent[1].at - first; d < 10*time.Second || d > 15*time.Second || f.sent[1].alone { // the 6 s alone filled the bucket by a fifth
+		if d := f.sent[1].at - first; d < 10*time.Second || d > 15*time.Second || f.sent[1].alone { // the 6 s alone filled a fifth of the bucket
 			t.Errorf("sent %v after the one before: %+v", d, f.sent[1])
 		}
 	})
 }
 
-// A broken Store answers nothing and is never away.
+// A broken Store answers no request but never reports that it is unavailable.
 type broken struct{ asked int }
 
 func (b *broken) Standing() pace.Standing { return pace.Standing{} }
@@ -190,7 +194,8 @@ func (b *broken) Reserve(context.Context, pace.SlotRequest) (pace.Reservation, e
 	return pace.Reservation{}, errors.New("broken")
 }
 
-// TestFailingStoreLetsNothingOut: nor is it asked without an end.
+// TestFailingStoreLetsNothingOut: while the Store fails, nothing is sent, and the Store
+// is not asked endlessly.
 func TestFailingStoreLetsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(broken)
@@ -211,8 +216,8 @@ func TestFailingStoreLetsNothingOut(t *testing.T) {
 	})
 }
 
-// TestStoreOutageAtStart: replicas that start without the Store do not all come at
-// once, and no faster than each may.
+// TestStoreOutageAtStart: replicas that start without the Store do not all send at once,
+// and none sends faster than its share.
 func TestStoreOutageAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, memory: storetest.NewMemory(10), began: time.Now()}
@@ -238,8 +243,8 @@ func TestStoreOutageAtStart(t *testing.T) {
 	})
 }
 
-// TestShareOfABurst: alone, a replica has its part of the burst and of the places,
-// and of what it had none is left.
+// TestShareOfABurst: without the Store, a replica has its share of the burst and of the
+// concurrency limit, even if that is less than one.
 func TestShareOfABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(time.Second)

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// fetchLimits are l for a fetch of robots.txt.
+// fetchLimits returns l for a fetch of robots.txt.
 func fetchLimits(l Limits, shared bool) Limits {
 	l.First, l.Shared = true, shared
 	return l
 }
 
-// go1 sends one request of a client under l, and notes when, under a name.
+// go1 sends one request of a client under l, and records the time under a name.
 func go1(t *testing.T, p *Pacer, client string, l Limits, note func()) {
 	t.Helper()
 	s, err := p.Wait(t.Context(), client, l)
@@ -34,8 +34,8 @@ func go1(t *testing.T, p *Pacer, client string, l Limits, note func()) {
 }
 
 // TestFirstGoesFirst: a fetch of robots.txt goes in the turn of the client that caused
-// it, ahead of that client's requests and outside of the queue's bound. However many
-// fetches one client causes, other clients keep their turns.
+// it, before that client's requests, and does not count in the limit of the queue.
+// However many fetches one client causes, other clients keep their turns.
 func TestFirstGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -74,7 +74,8 @@ func TestFirstGoesFirst(t *testing.T) {
 	})
 }
 
-// TestFirstKeepsTheCrawlDelay: also where its own limits know of none.
+// TestFirstKeepsTheCrawlDelay: a fetch keeps the Crawl-delay of the last request, even if
+// its own limits have none.
 func TestFirstKeepsTheCrawlDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{})
@@ -88,8 +89,8 @@ func TestFirstKeepsTheCrawlDelay(t *testing.T) {
 	})
 }
 
-// TestSharedSlot: the request after a fetch goes with it, and no other: each fetch and
-// each further request keeps its distance.
+// TestSharedSlot: the one request after a fetch may share its slot. All other requests
+// and fetches keep the gap.
 func TestSharedSlot(t *testing.T) {
 	for name, l := range map[string]Limits{"a rate": every(time.Second), "a crawl delay": rule(100, 1, time.Second), "a burst": rule(1, 2, time.Second)} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +109,8 @@ func TestSharedSlot(t *testing.T) {
 	}
 }
 
-// TestSharedSlotIsNotForUnshared: such a request keeps its distance to a fetch, and leaves
-// nobody a slot to share.
+// TestSharedSlotIsNotForUnshared: a request with Unshared keeps its gap to a fetch, and
+// the next request cannot share a slot with it.
 func TestSharedSlotIsNotForUnshared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g, l := New(Options{}), newLog(), every(time.Second)
@@ -124,7 +125,7 @@ func TestSharedSlotIsNotForUnshared(t *testing.T) {
 	})
 }
 
-// TestSharedSlotIsNotKept: a fetch long ago gives nothing away.
+// TestSharedSlotIsNotKept: the slot of a fetch cannot be shared later.
 func TestSharedSlotIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g, l := New(Options{}), newLog(), every(time.Second)
@@ -140,12 +141,13 @@ func TestSharedSlotIsNotKept(t *testing.T) {
 	})
 }
 
-// TestSharedSlotAfterAnother: the request that follows a fetch keeps its own distance to
-// the request before that, which a fetch need not know: the Crawl-delay is in the file.
+// TestSharedSlotAfterAnother: the request after a fetch keeps its own gap to the request
+// before the fetch. The fetch itself need not keep it, because the Crawl-delay is in the
+// file.
 func TestSharedSlotAfterAnother(t *testing.T) {
 	for name, c := range map[string]struct {
 		o     Options
-		first bool // a request goes before; else the process is new, and one may have gone
+		first bool // a request was sent before; otherwise the process is new, and one may have been sent before its start
 	}{"a request": {Options{}, true}, "a restart": {Options{}, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -170,8 +172,8 @@ func TestSharedSlotAfterAnother(t *testing.T) {
 	}
 }
 
-// TestFetchesOfOneClientLeaveAConcurrencySlot: fetches that connect for long, as to ports that drop
-// everything, hold all places but one, and another client goes on at its own pace.
+// TestFetchesOfOneClientLeaveAConcurrencySlot: fetches that take long to connect hold all slots but
+// one, and another client continues at its own pace.
 func TestFetchesOfOneClientLeaveAConcurrencySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
@@ -193,7 +195,7 @@ func TestFetchesOfOneClientLeaveAConcurrencySlot(t *testing.T) {
 		for range 10 {
 			go1(t, p, "honest", l, func() {})
 		}
-		if took := time.Since(start); took > 25*time.Second { // one was let go before anybody waited
+		if took := time.Since(start); took > 25*time.Second { // one was granted a slot before anybody waited
 			t.Errorf("ten requests took %v", took)
 		}
 		stop()
@@ -201,8 +203,8 @@ func TestFetchesOfOneClientLeaveAConcurrencySlot(t *testing.T) {
 	})
 }
 
-// TestFetchesTakeTurns: between the fetches of one client go the requests and the fetches
-// of others, however many it causes.
+// TestFetchesTakeTurns: requests and fetches of other clients are sent between the
+// fetches of one client, however many it causes.
 func TestFetchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// named is Limits of a host that shares its pace with others, and not its back-off.
+// named returns Limits of a host that shares its rate with others, but not its back-off.
 func named(l Limits, host string) Limits {
 	l.Key, l.BackOffKey = "192.0.2.1", host
 	return l
 }
 
-// TestBackOffHoldsOneHostOfSeveral: hosts that share a pace keep each other's distance, and
-// only the one that answered 503 is backed off, for one client and for others.
+// TestBackOffHoldsOneHostOfSeveral: hosts that share a rate keep the gap together. Only the
+// host that answered 503 has a back-off, for all clients.
 func TestBackOffHoldsOneHostOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
@@ -27,7 +27,7 @@ func TestBackOffHoldsOneHostOfSeveral(t *testing.T) {
 		begun, g := time.Now(), newLog()
 		var all sync.WaitGroup
 		went := make(chan time.Duration, 1)
-		all.Go(func() { // the first in the queue of its client
+		all.Go(func() { // the first request in the queue of its client
 			mustWait(t, p, "a", busy).send()
 			went <- time.Since(begun)
 		})
@@ -50,8 +50,8 @@ func TestBackOffHoldsOneHostOfSeveral(t *testing.T) {
 	})
 }
 
-// TestWaitingForTheBackOffOfOneHost is refused when a back-off begins that is too long, and
-// nobody else is; a right to send that was given is taken back.
+// TestWaitingForTheBackOffOfOneHost: when a long back-off begins, only the requests to that
+// host are refused, and its permits are taken back.
 func TestWaitingForTheBackOffOfOneHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
@@ -89,7 +89,8 @@ func TestWaitingForTheBackOffOfOneHost(t *testing.T) {
 	})
 }
 
-// TestAHostApartIsKept while a slot goes by its back-off, and like any other after that.
+// TestAHostApartIsKept: a host stays in the table while a slot uses its back-off, and can
+// be forgotten after that.
 func TestAHostApartIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), named(every(time.Second), "busy.test")
@@ -117,7 +118,8 @@ func TestAHostApartIsKept(t *testing.T) {
 	})
 }
 
-// TestRestoredBackOffHoldsOneHostOfSeveral, and what others tell of one.
+// TestRestoredBackOffHoldsOneHostOfSeveral: a back-off that was restored, or that another
+// process reported, applies to its host alone.
 func TestRestoredBackOffHoldsOneHostOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// TestSinceHoldsHostsThatAreNotKnown: as if each had been sent something then.
+// TestSinceHoldsHostsThatAreNotKnown: hosts count as having received a request at Since.
 func TestSinceHoldsHostsThatAreNotKnown(t *testing.T) {
 	const ago = 4 * time.Second
 	for _, c := range []struct {
 		name  string
-		since time.Duration // ago
+		since time.Duration // time since Options.Since
 		l     Limits
 		waits time.Duration
 	}{
@@ -31,16 +31,17 @@ func TestSinceHoldsHostsThatAreNotKnown(t *testing.T) {
 				p := New(Options{Since: time.Now().Add(-c.since).Round(0)})
 				goesAfter(t, p, c.l, c.waits)
 				if d := max(c.l.CrawlDelay, time.Second); c.l.Burst == 1 && c.l.PerSecond == 1 {
-					goesAfter(t, p, c.l, d) // from then on it is known
+					goesAfter(t, p, c.l, d) // from now on the host is known
 				}
 			})
 		})
 	}
 }
 
-// TestSinceAfterTheStart: what holds once the start is some time ago, or there was another.
+// TestSinceAfterTheStart: Since no longer matters some time after the start, and a later
+// process has a Since of its own.
 func TestSinceAfterTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a minute later it is nothing to a burst
+	synctest.Test(t, func(t *testing.T) { // after a minute, Since does not delay a burst
 		p := New(Options{Since: time.Now().Add(-time.Minute)})
 		for range 5 {
 			goesAfter(t, p, rule(0.02, 5, 0), 0)
@@ -48,16 +49,16 @@ func TestSinceAfterTheStart(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), rule(1, 1, 10*time.Second)
-		goesAfter(t, p, l, 0) // zero: as never
+		goesAfter(t, p, l, 0) // a zero Since delays nothing
 		pass(8 * time.Second)
 		p = restart(t, p, Options{Since: time.Now()})
-		goesAfter(t, p, l, 10*time.Second) // the kept clock knows of no later one
+		goesAfter(t, p, l, 10*time.Second) // the restored clock has no later request
 		p = restart(t, p, Options{Since: time.Now().Add(-9 * time.Second)})
-		goesAfter(t, p, l, 10*time.Second) // it does
+		goesAfter(t, p, l, 10*time.Second) // the restored clock has a later request
 		p = restart(t, p, Options{Since: time.Now().Add(time.Second)})
 		goesAfter(t, p, rule(1, 1, 90*time.Second), 90*time.Second)
 	})
-	synctest.Test(t, func(t *testing.T) { // who asks first does not decide for who asks next
+	synctest.Test(t, func(t *testing.T) { // the limits of the first request do not decide for the next one
 		p, now := New(Options{Since: time.Now()}), time.Now()
 		for delay, want := range map[time.Duration]time.Duration{2 * time.Minute: 0, 10 * time.Second: 10 * time.Second, time.Hour: 0} {
 			l := rule(1, 5, delay)
@@ -75,7 +76,7 @@ func TestSinceAfterTheStart(t *testing.T) {
 	})
 }
 
-// TestTheClockWasSetBack: what seems to lie in the future counts as now.
+// TestTheClockWasSetBack: a time in the future counts as now.
 func TestTheClockWasSetBack(t *testing.T) {
 	restored := func(c Clock) *Pacer {
 		c.Key = "a.test"
@@ -96,8 +97,8 @@ func TestTheClockWasSetBack(t *testing.T) {
 		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
 		pass(8 * time.Minute)
 		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
-		goesAfter(t, p, adaptive(rule(10, 5, 0)), 100*time.Millisecond)                        // ten minutes without an answer
-		p = restored(Clock{Sent: in(-200 * 365 * 24 * time.Hour), Gap: -1, BackOffLength: -1}) // or it was never set
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 100*time.Millisecond)                        // ten minutes without a response
+		p = restored(Clock{Sent: in(-200 * 365 * 24 * time.Hour), Gap: -1, BackOffLength: -1}) // or the clock was never set
 		goesAfter(t, p, rule(1, 1, 10*time.Second), 0)
 	})
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A Slot is a request's right to be under way. Each must be released. Any number of
-// goroutines may share a Slot, but only one at a time is in Ready.
+// A Slot is a request's permission to be in flight. Release each Slot. Any number of
+// goroutines may share a Slot, but only one at a time may call Ready.
 type Slot struct{ request }
 
-// Ready waits, on a connection that is ready, for the permit to send: for the first time,
-// or once more before a request is replayed on another connection. The request goes before
-// those in the queue. If the permit was given and not used, Ready returns at once. After
-// an error, a *BusyError or the context's cause, the slot still holds its concurrency slot
-// and is to be released.
+// Ready waits for the permit to send. The connection is ready when it is called, for the
+// first time or again before a replay on another connection. The request goes before those
+// in the queue. If a permit was given and not used, Ready returns at once. The error is a
+// *BusyError or the context's cause. The slot then still holds its concurrency slot and
+// must be released.
 func (s *Slot) Ready(ctx context.Context) error {
 	if s == nil {
 		return errReleased
@@ -27,8 +27,8 @@ func (s *Slot) Ready(ctx context.Context) error {
 	return s.host.permit(ctx, &s.request, time.Time{})
 }
 
-// Timely reports whether the permit to send that Ready has given is still good. It is for
-// right before the first byte is written; if it returns false, Ready waits for another.
+// Timely reports whether the permit that Ready gave is still valid. Call it right before
+// the first byte is written. If it returns false, call Ready again.
 func (s *Slot) Timely() bool {
 	if s == nil || s.process.store == nil {
 		return true
@@ -40,16 +40,15 @@ func (s *Slot) Timely() bool {
 	case s.released:
 		return false
 	case s.stage != granted, v == nil:
-		return true // nothing is to be waited for
+		return true // there is nothing to wait for
 	case v.unsent:
 		return !v.ended(now)
 	}
 	return v.under == s.terms(now).alone
 }
 
-// Redial says that another connection is being made, since the one before was no good. A
-// permit that was not used is given back, so that nobody waits for it in vain. Without one
-// Redial does nothing.
+// Redial reports that the connection failed and another one is being made. It gives back
+// an unused permit, so that nobody waits for it. Without a permit it does nothing.
 func (s *Slot) Redial() {
 	if s == nil {
 		return
@@ -63,18 +62,17 @@ func (s *Slot) Redial() {
 	s.dropPermit()
 	s.returnLease()
 	s.admitted = time.Now()
-	s.deadline = s.admitted.Add(s.limits.MaxWait) // it has done its waiting, and waits anew
+	s.deadline = s.admitted.Add(s.limits.MaxWait) // its first wait is over; it waits again
 	h.startDial(&s.request)
 	h.dispatch()
 }
 
-// Sent says that the request is being written: the gap to the next request counts from
+// Sent reports that the request is being written: the gap to the next request counts from
 // now. A second call, for a replay, counts again. On a released slot it does nothing.
 func (s *Slot) Sent() { s.count(false) }
 
-// Written is Sent if the permit was given and nobody has said yet that it was used;
-// otherwise it does nothing. It is for all that learn that the request was written: the
-// connection, and whoever has the response, which may come first.
+// Written calls Sent if the permit was given and its use was not reported yet. Both the
+// connection and the reader of the response call it, because either may come first.
 func (s *Slot) Written() { s.count(true) }
 
 func (s *Slot) count(onlyGranted bool) {
@@ -87,10 +85,10 @@ func (s *Slot) count(onlyGranted bool) {
 	if s.released || onlyGranted && s.stage != granted {
 		return
 	}
-	s.sent = s.process.now() // under the lock: a limiter wants its times in order
-	s.apply(s.sent)          // the permit was given by these terms
+	s.sent = s.process.now() // under the lock: a limiter needs its times in order
+	s.apply(s.sent)          // the permit was given under these terms
 	s.queue.countSent(&s.request)
-	if s.client != "" { // without a client it is the refresh of a robots.txt
+	if s.client != "" { // a request without a client is the refresh of a robots.txt
 		h.owner = s.client
 	}
 	s.dropPermit()
@@ -100,9 +98,9 @@ func (s *Slot) count(onlyGranted bool) {
 	h.dispatch()
 }
 
-// Answered says that the head of the response has come, or that it has been waited for in
-// vain; fine says that the response is no error. The Pacer learns by it how slowly the
-// host answers.
+// Answered reports that the head of the response has arrived, or that waiting for it
+// failed. fine says that the response is not an error. The Pacer uses it to measure the
+// response time of the host.
 func (s *Slot) Answered(fine bool) {
 	if s == nil || !s.limits.Adapt {
 		return
@@ -114,13 +112,13 @@ func (s *Slot) Answered(fine bool) {
 	}
 }
 
-// BackOff says that the response was 429 or 503: no request to the host (see
-// [Limits.BackOffKey]) gets a permit for retryAfter, one hour at most. Zero means
-// that the origin named no time. Then the back-off takes a minute, doubled up to an hour
-// with each further incident, up to a fourth longer by chance, and forgiven after 30 quiet
-// minutes. A response is no further incident if its request was sent before the last
-// back-off ended. A request that would now wait longer than its MaxWait or MaxBackOff
-// permits is refused. BackOff returns the rest of the back-off.
+// BackOff reports a response 429 or 503. For retryAfter, at most one hour, no request to
+// the host (see [Limits.BackOffKey]) gets a permit. If retryAfter is zero, the back-off
+// lasts one minute. It doubles with each further incident, up to one hour, plus a random
+// part of up to a quarter, and is forgiven after 30 quiet minutes. A response is not a
+// further incident if its request was sent before the last back-off ended. BackOff refuses
+// the waiting requests that would now wait longer than their MaxWait or MaxBackOff. It
+// returns the remaining back-off.
 func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	if s == nil {
 		return 0
@@ -141,23 +139,22 @@ func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	return b.left(now)
 }
 
-// Follow makes t the source of how the slot's request gets on. While other clients wait for
-// a concurrency slot, a transfer that waits for its own client gives its slot back, and so
-// does a transfer of a client that has all slots. If no more transfers may go on without
-// one, the slowest transfer of the client with the most is ended. Uploads below minUpload
-// are ended too. A request without a Transfer keeps its concurrency slot however long it
-// takes.
+// Follow sets t as the source of the progress of the slot's request. While other clients
+// wait for a concurrency slot, a transfer returns its slot if it waits for its own client,
+// or if its client has all slots. If no more transfers may continue without a slot, the
+// slowest transfer of the client with the most is ended. Uploads slower than minUpload are
+// ended too. A request without a Transfer keeps its concurrency slot as long as it takes.
 func (s *Slot) Follow(t Transfer) {
 	if s != nil {
 		s.transfer.Store(t)
 	}
 }
 
-// Detach gives the concurrency slot back and counts the request as a stream until it is
-// released: for an upgraded connection or an event stream, after the head. A client gets a
-// stream only while it has fewer streams of the host than are free, so that one client has
-// at most half of Options.MaxStreams. Otherwise Detach returns a *BusyError, and the
-// request keeps its concurrency slot.
+// Detach returns the concurrency slot and counts the request as a stream until it is
+// released. It is for an upgraded connection or an event stream, after the head of the
+// response. A client gets a stream only while it has fewer streams of the host than are
+// free, so one client has at most half of Options.MaxStreams. Otherwise Detach returns a
+// *BusyError, and the request keeps its concurrency slot.
 func (s *Slot) Detach() error {
 	if s == nil {
 		return errReleased
@@ -179,8 +176,8 @@ func (s *Slot) Detach() error {
 	return nil
 }
 
-// Release gives back all that the slot holds. Only the first call counts; a nil Slot has
-// nothing to give back.
+// Release returns everything that the slot holds. Further calls do nothing, nor does a
+// call on a nil Slot.
 func (s *Slot) Release() {
 	if s == nil {
 		return
@@ -196,15 +193,15 @@ func (s *Slot) Release() {
 	h.dispatch()
 }
 
-// Held says what held a request up.
+// Held says what delayed a request.
 type Held struct {
-	Waited  time.Duration // in all, with the waits in Ready
-	BackOff time.Duration // the longest rest of a back-off that the request met; zero: none
-	Slowed  time.Duration // least time between two requests because of the host's slow answers; zero: they were not slow
-	Alone   bool          // it got the permit to send while the Store was away
+	Waited  time.Duration // total, including the waits in Ready
+	BackOff time.Duration // the longest back-off that the request met; zero: none
+	Slowed  time.Duration // minimum time between two requests because the host responded slowly; zero: it did not
+	Alone   bool          // the request got the permit while the Store was unavailable
 }
 
-// Held returns what has held the request up until now.
+// Held returns what has delayed the request so far.
 func (s *Slot) Held() Held {
 	if s == nil {
 		return Held{}

@@ -79,7 +79,7 @@ func TestDetachGivesTheConcurrencySlotBack(t *testing.T) {
 }
 
 // TestOneClientLeavesStreamsToOthers: a client gets another stream of a host only while it has
-// fewer than are free, so that the next client always finds some.
+// fewer than are free, so the next client always gets one.
 func TestOneClientLeavesStreamsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), rule(1e6, 1e6, 0)
@@ -140,12 +140,12 @@ func TestWaitConnectTakesAConcurrencySlotAndNoRate(t *testing.T) {
 		if time.Since(start) != 3*time.Second || dial2.Held().Waited != 3*time.Second {
 			t.Errorf("entered after %v", time.Since(start))
 		}
-		// It may become one that sends, in its place.
+		// A dial may become a request, which keeps the slot.
 		if err := dial2.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second {
 			t.Errorf("Ready: %v after %v", err, time.Since(start))
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // they take turns, after whoever waits longer
+	synctest.Test(t, func(t *testing.T) { // they take turns; the one that has waited longer begins
 		p, l := New(Options{}), rule(1e6, 1e6, 0)
 		l.MaxConcurrent = 1
 		s := mustWait(t, p, "", l)
@@ -197,7 +197,7 @@ func TestReplayGoesFirstAndKeepsItsConcurrencySlot(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if err := s.Ready(t.Context()); err != nil { // MaxConcurrent 1: the place is its own
+		if err := s.Ready(t.Context()); err != nil { // MaxConcurrent 1: it keeps its own slot
 			t.Fatalf("Ready: %v", err)
 		}
 		if s.Held().Waited != time.Second {
@@ -235,7 +235,7 @@ func TestReadyEnds(t *testing.T) {
 		if h := s.host; len(h.expiry) != 0 || h.timer.Stop() {
 			t.Error("a timer or a waiter is left")
 		}
-		pass(8 * time.Second) // 10 s after the one request: nothing else was counted
+		pass(8 * time.Second) // 10 s after the only request: nothing else was counted
 		l.MaxWait = 5 * time.Second
 		s = mustWait(t, p, "", l)
 		s.Sent()

@@ -13,8 +13,8 @@ import (
 	"robotsproxy/policy/pace/storetest"
 )
 
-// A recorder is a Store that keeps what it was asked, and takes its time for each half
-// of an answer.
+// A recorder is a Store that keeps the requests it gets. Both halves of a call take some
+// time.
 type recorder struct {
 	pace.Store
 	half time.Duration
@@ -52,7 +52,7 @@ func ready(t *testing.T, p *pace.Pacer, client string, l pace.Limits) *pace.Slot
 	return s
 }
 
-// TestSlotRequest: the terms of each clock, as they are here.
+// TestSlotRequest: the Store gets the terms of each limiter of this process.
 func TestSlotRequest(t *testing.T) {
 	strict, burst := limits(time.Second), limits(time.Second)
 	strict.CrawlDelay = 2 * time.Second
@@ -93,7 +93,8 @@ func TestSlotRequest(t *testing.T) {
 	}
 }
 
-// TestBackOffIsKnownFromAReservation: and told with each.
+// TestBackOffIsKnownFromAReservation: a Reservation reports a back-off, and each
+// SlotRequest does too.
 func TestBackOffIsKnownFromAReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRecorder(0)
@@ -120,7 +121,8 @@ func TestBackOffIsKnownFromAReservation(t *testing.T) {
 	})
 }
 
-// TestBackOffThatBeginsDuringReserve: the answer of the Store does not know of it yet.
+// TestBackOffThatBeginsDuringReserve: the reply of the Store does not contain the
+// back-off yet.
 func TestBackOffThatBeginsDuringReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := newRecorder(100 * time.Millisecond)
@@ -135,13 +137,14 @@ func TestBackOffThatBeginsDuringReserve(t *testing.T) {
 				t.Errorf("sent after %v", d)
 			}
 		})
-		pass(1150 * time.Millisecond) // the second half of the answer
+		pass(1150 * time.Millisecond) // the second half of the call
 		first.BackOff(30 * time.Second)
 		wg.Wait()
 	})
 }
 
-// TestCallerThatLeavesDuringReserve: what was reserved for one who has left is given back.
+// TestCallerThatLeavesDuringReserve: a reservation for a caller that has left is given
+// back.
 func TestCallerThatLeavesDuringReserve(t *testing.T) {
 	for name, leave := range map[string]func(*pace.Slot, context.CancelFunc){
 		"released":  func(s *pace.Slot, _ context.CancelFunc) { s.Release() },
@@ -169,7 +172,7 @@ func TestCallerThatLeavesDuringReserve(t *testing.T) {
 				leave(s, cancel)
 				wg.Wait()
 				s.Release()
-				if n := m.Leases(); n != 1 { // the first one's
+				if n := m.Leases(); n != 1 { // that of the first request
 					t.Errorf("%d leases are held", n)
 				}
 			})

@@ -2,22 +2,22 @@ package pace
 
 import "time"
 
-// maxShown bounds how far behind a back-off a NextSlot is.
+// maxShown limits how far after a back-off a NextSlot is.
 const maxShown = 30 * 24 * time.Hour
 
 // Stats is a summary of all hosts of a Pacer.
 type Stats struct {
-	Hosts     int    // remembered
-	Waiting   int    // requests in queues, or that wait for a slot of the Store
+	Hosts     int    // hosts in the table
+	Waiting   int    // requests in queues, or waiting for a slot of the Store
 	UnderWay  int    // requests that hold a concurrency slot
-	Streams   int    // requests that gave theirs back
-	BackedOff int    // hosts that are backed off
-	Slowed    int    // hosts whose rate is lower because of slow answers
+	Streams   int    // requests that returned their slot and continue
+	BackedOff int    // hosts in a back-off
+	Slowed    int    // hosts whose rate is lowered by slow responses
 	BackOffs  uint64 // back-offs begun so far
 	Missed    uint64 // slots of the Store so far that ended before they were used
 }
 
-// Stats looks at all hosts, one after the other.
+// Stats returns the sums over all hosts. It locks one host after the other.
 func (p *Pacer) Stats() Stats {
 	s := Stats{BackOffs: p.backOffs.Load(), Missed: p.missed.Load()}
 	now := time.Now()
@@ -36,21 +36,21 @@ func (p *Pacer) Stats() Stats {
 	return s
 }
 
-// A HostState is the state of one host, to be shown.
+// A HostState is the state of one host, for display.
 type HostState struct {
 	Key          string        // Limits.Key
-	Waiting      int           // requests in its queues, or that wait for a slot of the Store
+	Waiting      int           // requests in its queues, or waiting for a slot of the Store
 	UnderWay     int           // requests that hold a concurrency slot
-	Streams      int           // requests that gave theirs back
-	Sent         time.Time     // the last page asked for; zero: none is remembered
-	Gap          time.Duration // between two pages, by the Limits that were brought last; zero: none were
-	NextSlot     time.Time     // estimate of when a new request for a page could go, as far as the rates tell
-	BackOffUntil time.Time     // the end of the back-off; zero: none
-	Slowed       time.Duration // least time between two requests, because the host answers slowly; zero: it does not
+	Streams      int           // requests that returned their slot and continue
+	Sent         time.Time     // the last request for a page; zero: none is remembered
+	Gap          time.Duration // between two pages, under the Limits of the last request; zero: none
+	NextSlot     time.Time     // when a new request for a page could be sent, as far as the rates tell
+	BackOffUntil time.Time     // end of the back-off; zero: none
+	Slowed       time.Duration // minimum time between two requests because the host responds slowly; zero: it does not
 }
 
-// Hosts returns the state of all hosts that are remembered, in no order. It looks at one
-// after the other, as Stats does.
+// Hosts returns the state of all hosts in the table, in no order. It locks one host after
+// the other, as Stats does.
 func (p *Pacer) Hosts() []HostState {
 	now := time.Now()
 	all := make([]HostState, 0, p.hosts.known.Load())
@@ -58,8 +58,8 @@ func (p *Pacer) Hosts() []HostState {
 	return all
 }
 
-// Host returns the state of one host, and whether the Pacer remembers it. backOffKey is as
-// in [Limits].
+// Host returns the state of one host, and whether the Pacer knows it. backOffKey has the
+// meaning of [Limits.BackOffKey].
 func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 	s, known := p.host(key)
 	if backOffKey != "" && backOffKey != key {

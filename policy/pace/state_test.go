@@ -36,7 +36,7 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// What is foretold to one who asks is what it gets.
+// the wait of a request equals the forecast
 func TestNextSlotIsKept(t *testing.T) {
 	for _, l := range []Limits{every(3 * time.Second), rule(1, 4, 0), rule(1, 1, 5*time.Second)} {
 		synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 	"robotsproxy/policy/pace/storetest"
 )
 
-// BenchmarkWaitShared is what a Store costs here, beside its answer.
+// BenchmarkWaitShared measures what a Store costs in this package, without the Store's
+// own time.
 func BenchmarkWaitShared(b *testing.B) {
 	p := pace.New(pace.Options{Store: storetest.NewMemory(1).Join()})
 	l := pace.Limits{Key: "a.test", PerSecond: 1e9, Burst: 1 << 30, MaxConcurrent: 1 << 20}

@@ -11,24 +11,24 @@ import (
 
 const (
 	shards     = 64
-	sweepSteps = 8           // hosts looked at for each new one: the idle stay few beside the busy
-	sweepEvery = time.Second // a table in which every host was in use counts as full for so long
-	minQuiet   = time.Minute // a host is remembered so long after its last request, whatever its limits were
+	sweepSteps = 8           // hosts checked for each new one, so that few idle hosts stay
+	sweepEvery = time.Second // how long a table in which every host was in use counts as full
+	minQuiet   = time.Minute // minimum time that a host is remembered after its last request, whatever its limits
 
-	// evictPart is the divisor that gives how much of a full table is made free at once: a
-	// sixteenth, 16,384 hosts of 262,144. This spreads the cost of a look at all hosts over
-	// as many new hosts. It also keeps a client from making the table forget one host again
-	// and again: as many other new hosts have to be asked in between.
+	// evictPart is the divisor for the part of a full table that is evicted at once: a
+	// sixteenth, which is 16,384 hosts of 262,144. This spreads the cost of scanning all
+	// hosts over as many new hosts. It also prevents a client from making the table forget
+	// one host repeatedly: as many other new hosts must be requested in between.
 	evictPart = 16
 )
 
 // A table finds the host of a key. Lock order: a shard, then a host. Hosts of different
-// keys share nothing but, briefly, a shard.
+// keys share only a shard, for a short time.
 type table struct {
 	seed   maphash.Seed
 	max    int64
 	since  time.Time    // see Options.Since; zero: never
-	known  atomic.Int64 // hosts in all shards
+	known  atomic.Int64 // number of hosts in all shards
 	shards [shards]shard
 
 	evictMu sync.Mutex // held while hosts are evicted; guards fullAt
@@ -48,8 +48,8 @@ func newTable(maxHosts int, since time.Time) *table {
 	return t
 }
 
-// lock returns the host of key, locked, a new one if there is none, or nil if the table is
-// full of hosts that are in use.
+// lock returns the host of key, locked. It adds a host if there is none. It returns nil if
+// the table is full of hosts that are in use.
 func (t *table) lock(key string) *host {
 	h := t.find(key, true)
 	for h == nil && t.makeSpace() {
@@ -58,13 +58,13 @@ func (t *table) lock(key string) *host {
 	return h
 }
 
-// lockKnown returns the host of key, locked, or nil if it is not known.
+// lockKnown returns the host of key, locked, or nil if the table does not contain it.
 func (t *table) lockKnown(key string) *host { return t.find(key, false) }
 
 func (t *table) shard(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
 
-// find returns the host of key, locked. If it is not known, find adds it where add says so
-// and the table has space.
+// find returns the host of key, locked. If the table does not contain the host, find adds
+// it if add is true and the table has space.
 func (t *table) find(key string, add bool) *host {
 	sh := t.shard(key)
 	for {
@@ -81,18 +81,18 @@ func (t *table) find(key string, add bool) *host {
 		if !h.gone {
 			return h
 		}
-		h.mu.Unlock() // forgotten in between
+		h.mu.Unlock() // it was removed in the meantime
 	}
 }
 
-// each calls f for each host, which is locked meanwhile.
+// each calls f for each host, which is locked during the call.
 func (t *table) each(f func(key string, h *host)) {
 	for i := range t.shards {
 		t.shards[i].each(f)
 	}
 }
 
-// each is table.each for the hosts of one shard.
+// each calls f for the hosts of one shard, as table.each does.
 func (sh *shard) each(f func(key string, h *host)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -103,7 +103,7 @@ func (sh *shard) each(f func(key string, h *host)) {
 	}
 }
 
-// add makes a host in sh, whose lock is held, and forgets a few idle ones for it.
+// add adds a host to sh, whose lock is held, and removes a few idle ones.
 func (t *table) add(sh *shard, key string) *host {
 	t.known.Add(-sh.sweep(sweepSteps))
 	if t.known.Add(1) > t.max {
@@ -111,11 +111,11 @@ func (t *table) add(sh *shard, key string) *host {
 		return nil
 	}
 	h := t.newHost()
-	sh.hosts[strings.Clone(key)] = h // the key may be a piece of something large
+	sh.hosts[strings.Clone(key)] = h // the key may be part of a large string
 	return h
 }
 
-// newHost returns a host of which nothing is known.
+// newHost returns a host without any state.
 func (t *table) newHost() *host {
 	h := new(host)
 	if !t.since.IsZero() && time.Since(t.since) < maxPresumed {
@@ -124,11 +124,11 @@ func (t *table) newHost() *host {
 	return h
 }
 
-// sweep looks at n hosts and returns how many it forgot. The shard's lock is held.
+// sweep checks n hosts and returns how many it removed. The shard's lock is held.
 func (sh *shard) sweep(n int) int64 {
 	now := time.Now()
 	var forgot int64
-	for key, h := range sh.hosts { // a random few
+	for key, h := range sh.hosts { // map order: a random few
 		if n--; n < 0 {
 			break
 		}
@@ -144,15 +144,15 @@ func (sh *shard) sweep(n int) int64 {
 	return forgot
 }
 
-// forget takes h out for good. Both locks are held.
+// forget removes h from the table. Both locks are held.
 func (sh *shard) forget(key string, h *host) {
 	h.gone = true
 	delete(sh.hosts, key)
 }
 
-// A rank says which of a client's hosts is forgotten first: the one with the lowest rank.
-// A host that may still keep a request waiting has a negative rank, the lower the longer
-// that is. The other ranks are in the order of the last requests.
+// A rank says which of a client's hosts is removed first: the one with the lowest rank. A
+// host that may still delay a request has a negative rank, which is lower the longer the
+// delay is. The other hosts are ordered by their last requests.
 type rank int64
 
 // epoch is a time before all requests.
@@ -160,7 +160,7 @@ var epoch = time.Unix(0, 0)
 
 func (h *host) rank(now time.Time) rank {
 	d := h.backOff.left(now)
-	if d <= minQuiet { // else the limiters make little difference
+	if d <= minQuiet { // otherwise the limiters make little difference
 		h.queues(func(q *queue) { d = max(d, q.limiter.left(now)) })
 	}
 	if d > minQuiet {
@@ -169,16 +169,16 @@ func (h *host) rank(now time.Time) rank {
 	return max(0, rank(h.pages.limiter.last.Sub(epoch)))
 }
 
-// A holding is the hosts that count against one client.
+// A holding is the set of hosts that count against one client.
 type holding struct {
-	hosts int    // how many there are, in use or not
-	free  []rank // of the hosts that are not in use
-	take  int    // how many of free are to be forgotten
-	last  rank   // the highest rank of these
+	hosts int    // number of hosts, in use or not
+	free  []rank // ranks of the hosts that are not in use
+	take  int    // how many of free must be removed
+	last  rank   // the highest rank to remove
 }
 
-// makeSpace reports whether the table has space for another host. It forgets the idle hosts
-// of a full table and, if these are too few, hosts of the clients that have the most.
+// makeSpace reports whether the table has space for another host. It removes the idle hosts
+// of a full table and, if there are too few, hosts of the clients that have the most.
 func (t *table) makeSpace() bool {
 	t.evictMu.Lock()
 	defer t.evictMu.Unlock()
@@ -200,8 +200,9 @@ func (t *table) makeSpace() bool {
 	return false
 }
 
-// evict forgets up to n hosts that are not in use. The clients with the most hosts lose
-// their hosts of the lowest ranks until they have no more than the next client.
+// evict removes up to n hosts that are not in use. It takes the hosts with the lowest
+// ranks of the clients with the most hosts, until these have no more than the next
+// client.
 func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
 	counts := make([]int, 0, len(holdings))
 	for _, o := range holdings {
@@ -233,7 +234,7 @@ func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
 }
 
 // level returns how many hosts each client may keep so that the clients with more lose at
-// least n. It reorders the counts.
+// least n together. It reorders the counts.
 func level(counts []int, n int) int {
 	slices.SortFunc(counts, func(a, b int) int { return b - a })
 	sum := 0
@@ -246,7 +247,7 @@ func level(counts []int, n int) int {
 	return 0
 }
 
-// holdings forgets the idle hosts and returns the others by client.
+// holdings removes the idle hosts and returns the other hosts by client.
 func (t *table) holdings(now time.Time) map[string]*holding {
 	all := make(map[string]*holding)
 	t.eachFree(func(sh *shard, key string, h *host) {
@@ -269,7 +270,7 @@ func (t *table) holdings(now time.Time) map[string]*holding {
 }
 
 // eachFree calls f for each host that no other goroutine has locked, one shard after the
-// other. Both locks are held meanwhile.
+// other. Both locks are held during the call.
 func (t *table) eachFree(f func(sh *shard, key string, h *host)) {
 	for i := range t.shards {
 		sh := &t.shards[i]

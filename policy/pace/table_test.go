@@ -21,14 +21,14 @@ func (t *table) size() int {
 	return n
 }
 
-// sweepAll forgets every idle host and says whether there were any.
+// sweepAll removes every idle host and reports whether there were any.
 func (t *table) sweepAll() bool {
 	before := t.known.Load()
 	t.holdings(time.Now())
 	return t.known.Load() < before
 }
 
-// use has one request sent, and then does what is left to do with its slot.
+// use sends one request and then does whatever its slot still needs.
 func use(l Limits, then func(*Pacer, *Slot)) func(*testing.T, *Pacer) {
 	return func(t *testing.T, p *Pacer) {
 		s := mustWait(t, p, "", l)
@@ -37,14 +37,14 @@ func use(l Limits, then func(*Pacer, *Slot)) func(*testing.T, *Pacer) {
 	}
 }
 
-// TestForgettingNeverShortensAWait visits a host, sweeps after each while, and wants
-// the host known as long as it could matter.
+// TestForgettingNeverShortensAWait requests a host and sweeps at intervals. The host must
+// be known as long as it could delay a request.
 func TestForgettingNeverShortensAWait(t *testing.T) {
 	release := func(_ *Pacer, s *Slot) { s.Release() }
 	for _, c := range []struct {
 		name  string
 		use   func(*testing.T, *Pacer)
-		known time.Duration // at least; zero: for ever
+		known time.Duration // at least this long; zero: always
 	}{
 		{"a short gap: another group may ask for more", use(every(time.Second), release), time.Minute},
 		{"a long gap", use(every(10*time.Minute), release), 10 * time.Minute},
@@ -107,7 +107,7 @@ func TestHostsAreForgottenOnUse(t *testing.T) {
 			s.Release()
 			pass(time.Second)
 		}
-		// 60 of them are too young to be forgotten.
+		// 60 hosts are too young to be forgotten
 		if n := p.hosts.size(); n > 1000 || int64(n) != p.hosts.known.Load() {
 			t.Errorf("%d hosts known (%d counted)", n, p.hosts.known.Load())
 		}
@@ -129,10 +129,10 @@ func TestAFullTableRefusesNewKeys(t *testing.T) {
 		}
 		slots[7].Release()
 		l.Key = "7"
-		mustWait(t, p, "", l).Release() // a known one goes on
+		mustWait(t, p, "", l).Release() // a known host continues
 		pass(time.Minute)
 		l.Key = "one too many"
-		mustWait(t, p, "", l) // as RetryAfter said
+		mustWait(t, p, "", l) // after RetryAfter
 	})
 }
 
@@ -147,7 +147,7 @@ func TestAHostForgottenUnderOnesHandsIsFoundAnew(t *testing.T) {
 			found <- h
 		}()
 		for range 20 {
-			runtime.Gosched() // let it find the old one
+			runtime.Gosched() // let it find the old host
 		}
 		for i := range tab.shards {
 			sh := &tab.shards[i]

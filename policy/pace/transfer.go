@@ -2,20 +2,20 @@ package pace
 
 import "time"
 
-// sampleEvery is how often the transfers of a host are sampled while other clients wait
-// for a concurrency slot there. While nobody waits, nothing is sampled.
+// sampleEvery is the interval at which the transfers of a host are sampled while other
+// clients wait for a concurrency slot there. Otherwise nothing is sampled.
 const sampleEvery = 250 * time.Millisecond
 
-// A Transfer is a request under way, as the holder of its slot sees it. The Pacer calls its
-// methods from any goroutine, and only while other clients wait for a concurrency slot at
-// the host.
+// A Transfer is the view of a request in flight that the holder of its slot provides. The
+// Pacer calls its methods from any goroutine, and only while other clients wait for a
+// concurrency slot of the host.
 type Transfer interface {
-	// Progress returns how many bytes of both bodies have moved so far, and for whom the
-	// transfer waits at the moment. It is called under a lock, and must not wait.
+	// Progress returns how many bytes of both bodies were transferred so far, and for
+	// whom the transfer waits now. It is called under a lock and must not wait.
 	Progress() (bytes int64, waits Party)
 
-	// End breaks the transfer off, because it is too slow and others wait. It may be
-	// called after the slot was released, and does nothing then.
+	// End breaks off the transfer, because it is too slow and others wait. After the slot
+	// was released, it may still be called and does nothing.
 	End()
 }
 
@@ -28,10 +28,10 @@ const (
 	Uploader              // the client, which does not send its body
 )
 
-// An observation is what was sampled of a transfer while others waited.
+// An observation is the result of sampling a transfer while others waited.
 type observation struct {
 	since, last time.Time // the first and last of the samples
-	from, bytes int64     // bytes that had moved by since and by last
+	from, bytes int64     // bytes transferred by since and by last
 	samples     int
 	slow        int       // samples in which the transfer waited for the client
 	uploads     int       // samples in which it waited for the client's body
@@ -39,7 +39,7 @@ type observation struct {
 }
 
 // sample returns the observation after one more sample of t. Samples from before a time in
-// which nobody waited do not count; samples older than twice half count half.
+// which nobody waited do not count. Samples older than twice half count half.
 func (o *observation) sample(t Transfer, now time.Time, half time.Duration) *observation {
 	bytes, waits := t.Progress()
 	if o == nil || now.Sub(o.last) > 2*sampleEvery {
@@ -60,12 +60,12 @@ func (o *observation) sample(t Transfer, now time.Time, half time.Duration) *obs
 	return o
 }
 
-// perSecond returns how many bytes moved in a second, on average.
+// perSecond returns the average number of bytes per second.
 func (o *observation) perSecond() float64 {
 	return float64(o.bytes-o.from) / max(sampleEvery, o.last.Sub(o.since)).Seconds()
 }
 
-// covers reports whether the observation has gone on for at least d, up to now.
+// covers reports whether the observation has lasted for at least d.
 func (o *observation) covers(d time.Duration, now time.Time) bool {
 	return o != nil && o.last.Equal(now) && now.Sub(o.since) >= d
 }

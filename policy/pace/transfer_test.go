@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A flow is a Transfer at so many bytes a second since it began.
+// A flow is a Transfer with a constant rate since it began.
 type flow struct {
 	begun     time.Time
 	perSecond int64
@@ -35,7 +35,7 @@ func (f *flow) isEnded() bool {
 	}
 }
 
-// transfer sends a request of client's, whose bodies take their time.
+// transfer sends a request of client whose bodies take time.
 func transfer(t *testing.T, p *Pacer, client string, l Limits, perSecond int64, waits Party) (*Slot, *flow) {
 	t.Helper()
 	s := mustWait(t, p, client, l)
@@ -45,14 +45,15 @@ func transfer(t *testing.T, p *Pacer, client string, l Limits, perSecond int64, 
 	return s, f
 }
 
-// onlyPlaces is Limits that are out of the way but for the places.
+// onlyPlaces returns Limits that never delay a request except by the concurrency limit.
 func onlyPlaces(places int) Limits {
 	l := rule(1e6, 1e6, 0)
 	l.MaxConcurrent, l.MaxWait, l.MaxQueue = places, time.Minute, 100
 	return l
 }
 
-// gets fails unless a request of client's gets a place after so long, or a sample more.
+// gets fails unless a request of client gets a concurrency slot after the given time, or
+// one sample later.
 func gets(t *testing.T, p *Pacer, client string, l Limits, after time.Duration) *Slot {
 	t.Helper()
 	begun := time.Now()
@@ -64,15 +65,15 @@ func gets(t *testing.T, p *Pacer, client string, l Limits, after time.Duration) 
 	return s
 }
 
-// TestOneClientLeavesAConcurrencySlotToOthers: while others wait, a client whose turn it is does
-// not get the last place.
+// TestOneClientLeavesAConcurrencySlotToOthers: while others wait, a client does not get the last
+// slot, even if it is its turn.
 func TestOneClientLeavesAConcurrencySlotToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), onlyPlaces(3)
 		l.MaxWait = time.Hour
 		var greedy []*Slot
 		for range 3 {
-			greedy = append(greedy, mustWait(t, p, "greedy", l)) // all there are: nobody else waits
+			greedy = append(greedy, mustWait(t, p, "greedy", l)) // all slots: nobody else waits
 		}
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -123,8 +124,9 @@ func TestOneClientLeavesAConcurrencySlotToOthers(t *testing.T) {
 	})
 }
 
-// TestSlowClientYieldsItsConcurrencySlot: two transfers that wait for their client have all the
-// places; another client gets one, both go on, and the first gets no third.
+// TestSlowClientYieldsItsConcurrencySlot: two transfers that wait for their client have all
+// slots. Another client gets one of them, both transfers continue, and the first client gets no
+// third.
 func TestSlowClientYieldsItsConcurrencySlot(t *testing.T) {
 	for _, waits := range []Party{Reader, Uploader} {
 		t.Run(fmt.Sprint(waits), func(t *testing.T) {
@@ -161,8 +163,8 @@ func TestSlowClientYieldsItsConcurrencySlot(t *testing.T) {
 	}
 }
 
-// TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot: where the transfers are of several clients that
-// do their part, nobody's place is taken.
+// TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot: no transfer loses its slot while the clients
+// read and send fast enough.
 func TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), onlyPlaces(2)
@@ -179,8 +181,9 @@ func TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot(t *testing.T) {
 	})
 }
 
-// TestSingleConcurrencySlotIsHeldForABoundedTime, however well the client does: the transfer goes
-// on, and its client's next request waits until it has ended.
+// TestSingleConcurrencySlotIsHeldForABoundedTime: a transfer loses the only slot after a time,
+// even if its client is fast. The transfer continues, and its client's next request waits until
+// it has ended.
 func TestSingleConcurrencySlotIsHeldForABoundedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), onlyPlaces(1)
@@ -199,8 +202,8 @@ func TestSingleConcurrencySlotIsHeldForABoundedTime(t *testing.T) {
 	})
 }
 
-// TestSlowestOfTheLargestClientIsEnded, where as many transfers as may go on without a
-// place do so.
+// TestSlowestOfTheLargestClientIsEnded: if the maximum number of transfers already
+// continues without a slot, the slowest one of the client with the most is ended.
 func TestSlowestOfTheLargestClientIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), onlyPlaces(3)
@@ -209,16 +212,16 @@ func TestSlowestOfTheLargestClientIsEnded(t *testing.T) {
 			s, f := transfer(t, p, client, l, perSecond, Reader)
 			flows = append(flows, f)
 			go func() { <-f.ended; s.Release() }()
-			pass(time.Minute) // what was seen of the others counts no more
+			pass(time.Minute) // the samples of the others no longer count
 		}
 		begin("greedy", 3000)
 		begin("greedy", 2000)
 		begin("slowest", 1000)
-		gets(t, p, "other", l, holdSlow).Release() // one of greedy's goes on without a place
+		gets(t, p, "other", l, holdSlow).Release() // one transfer of greedy continues without a slot
 		begin("slowest", 5000)
-		gets(t, p, "other", l, holdSlow).Release() // one of slowest's does
+		gets(t, p, "other", l, holdSlow).Release() // one transfer of slowest continues
 		begin("third", 100)
-		gets(t, p, "other", l, holdSlow).Release() // third's does
+		gets(t, p, "other", l, holdSlow).Release() // the transfer of third continues
 		begin("fourth", 10)
 		if s := p.Stats(); s.UnderWay != 3 || s.Streams != 3 {
 			t.Fatalf("%d have a place, %d gave theirs back", s.UnderWay, s.Streams)
@@ -242,8 +245,8 @@ func TestSlowestOfTheLargestClientIsEnded(t *testing.T) {
 	})
 }
 
-// TestALeastRateOfUploads: an upload that is slower is ended while others wait, and not
-// while nobody does, or the same client.
+// TestALeastRateOfUploads: a slower upload is ended while other clients wait, but not
+// while nobody waits or only the same client does.
 func TestALeastRateOfUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), onlyPlaces(1)
@@ -262,7 +265,7 @@ func TestALeastRateOfUploads(t *testing.T) {
 	})
 }
 
-// TestAShortMaxWait: others are not refused before a place is given back.
+// TestAShortMaxWait: other requests get a slot before they are refused.
 func TestAShortMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), onlyPlaces(1)

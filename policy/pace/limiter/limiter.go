@@ -20,28 +20,28 @@ const Never = time.Duration(math.MaxInt64)
 
 // A Limit says how often requests may be sent.
 type Limit struct {
-	PerSecond float64       // requests a second; positive
+	PerSecond float64       // requests per second; positive
 	Burst     int           // requests at once after a quiet time; positive
-	Gap       time.Duration // least time between two requests; zero: none
+	Gap       time.Duration // minimum time between two requests; zero: none
 }
 
 // Each returns the time in which the bucket earns one token, in nanoseconds.
 func (l Limit) Each() float64 { return float64(time.Second) / l.PerSecond }
 
-// A State is what a limiter remembers of the requests before. The zero State has seen no
-// request and no Limit.
+// A State is what a limiter remembers of earlier requests. The zero State has neither a
+// request nor a Limit.
 type State struct {
-	Limit                 // in force; the zero Limit: none was yet
+	Limit                 // the active limit; the zero Limit: none yet
 	Tokens  float64       // in the bucket at Stamp
-	Stamp   time.Time     // may lie ahead
+	Stamp   time.Time     // may be in the future
 	Last    time.Time     // the last request, from which the gap counts; zero: none
-	Longest time.Duration // the longest gap that was ever in force
+	Longest time.Duration // the longest gap that was ever active
 }
 
-// Apply puts l in force at now. The bucket has earned tokens by the limit before until
-// now, and keeps what fits into the new burst; a new gap counts from the last request.
-// sent is the last request that the caller knows of; zero: none. Where s knows of no
-// request, the bucket was empty at sent, or is full if there was none.
+// Apply makes l the active limit at now. The bucket earns tokens under the earlier limit
+// until now and keeps those that fit into the new burst. A new gap counts from the last
+// request. sent is the last request that the caller knows of; zero means none. If s has
+// no request, the bucket was empty at sent, or is full if sent is zero.
 func Apply(s State, l Limit, sent, now time.Time) State {
 	if s.PerSecond == 0 {
 		switch {
@@ -60,13 +60,13 @@ func Apply(s State, l Limit, sent, now time.Time) State {
 	return s
 }
 
-// TokensAt returns what the bucket holds at a time, or at the Stamp if that is later.
+// TokensAt returns the number of tokens at the given time, or at Stamp if that is later.
 func (s *State) TokensAt(at time.Time) float64 {
 	return min(float64(s.Burst), s.Tokens+float64(max(0, at.Sub(s.Stamp)))/s.Each())
 }
 
-// Due returns when the n-th request from now on may be sent, at start or later. A Limit is
-// in force.
+// Due returns when the n-th request from now may be sent, at start or later. s must have a
+// Limit.
 func (s *State) Due(n int, start time.Time) time.Time {
 	start = later(start, s.Stamp)
 	at := start
@@ -82,8 +82,9 @@ func (s *State) Due(n int, start time.Time) time.Time {
 	return at
 }
 
-// Take counts a request that is sent at a time. A request that is sent before it was due
-// leaves a debt of tokens, and the next gap begins when it would have been due.
+// Take counts a request that is sent at the given time. If it is sent before it was due,
+// the bucket owes the tokens, and the next gap begins when the request would have been
+// due.
 func Take(s State, at time.Time) State {
 	s.Tokens, s.Stamp = s.TokensAt(at)-1, at
 	if s.Gap > 0 && !s.Last.IsZero() {
@@ -93,8 +94,8 @@ func Take(s State, at time.Time) State {
 	return s
 }
 
-// Spend counts a request that another process has sent, under limits of which no more is
-// known than that they held up others for reach. It leaves the bucket empty.
+// Spend counts a request of another process whose limits are unknown, except that the
+// request delayed others for reach. It empties the bucket.
 func Spend(s State, sent time.Time, reach time.Duration) State {
 	s.Tokens, s.Stamp = min(s.Tokens, 0), later(s.Stamp, sent)
 	s.Last = later(s.Last, sent)
@@ -102,9 +103,9 @@ func Spend(s State, sent time.Time, reach time.Duration) State {
 	return s
 }
 
-// Rested returns when the requests so far hold up no more request, under any limit that
-// was ever in force: the bucket is full, and the longest gap has passed. The zero time means
-// that there was no request.
+// Rested returns the time from which the requests so far delay no further request, under any
+// limit that was ever active: the bucket is full, and the longest gap has passed. It returns
+// the zero time if there was no request.
 func (s *State) Rested() time.Time {
 	var at time.Time
 	if !s.Last.IsZero() {
@@ -116,7 +117,7 @@ func (s *State) Rested() time.Time {
 	return at
 }
 
-// Nanoseconds rounds up, and returns Never where ns is too large.
+// Nanoseconds rounds up. It returns Never if ns is too large.
 func Nanoseconds(ns float64) time.Duration {
 	if ns = math.Ceil(ns); !(ns < float64(Never)) {
 		return Never

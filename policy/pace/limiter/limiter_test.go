@@ -11,7 +11,7 @@ import (
 
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// in returns a time after start; a negative one is none.
+// in returns a time after start. A negative argument returns the zero time.
 func in(seconds float64) time.Time {
 	if seconds < 0 {
 		return time.Time{}
@@ -28,7 +28,7 @@ func TestDue(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name  string
-		taken []float64 // seconds after start at which requests were sent, under before
+		taken []float64 // seconds after start at which requests were sent, under the limit before
 		from  Limit
 		limit Limit
 		sent  float64 // the last request that the caller knows of; negative: none

@@ -20,7 +20,7 @@ func concurrencyLimit(t *testing.T, all []pace.Store) {
 	until(t, "the lease given back", func() bool { return !reserve(t, all[2], a).At.IsZero() })
 	refused(t, all[0], a)
 	all[1].Report(pace.Report{Key: a.Key, Lease: two.Lease})
-	all[1].Report(pace.Report{Key: a.Key, Lease: two.Lease}) // twice is once
+	all[1].Report(pace.Report{Key: a.Key, Lease: two.Lease}) // returning it twice counts once
 	until(t, "the other", func() bool { return !reserve(t, all[0], a).At.IsZero() })
 	refused(t, all[1], a)
 }
@@ -112,7 +112,7 @@ func backOffs(t *testing.T, all []pace.Store) {
 	same(t, reserved(t, all[1], asks).BackOff, b)
 }
 
-// same fails unless two back-offs are equal, as far as clocks tell.
+// same fails unless two back-offs are equal within the accuracy of the clocks.
 func same(t *testing.T, got, want pace.BackOff) {
 	t.Helper()
 	if d := got.Until.Sub(want.Until); d < -time.Second || d > time.Second || (got.Length-want.Length).Abs() > time.Millisecond {
@@ -120,8 +120,8 @@ func same(t *testing.T, got, want pace.BackOff) {
 	}
 }
 
-// separateBackOff: a back-off of one of several hosts that share a key holds up no other
-// request of the key, and takes no slot of it.
+// separateBackOff tests that a back-off of one of several hosts with a common key delays
+// no other request of the key and takes no slot of it.
 func separateBackOff(t *testing.T, all []pace.Store) {
 	b := pace.BackOff{Until: time.Now().Add(hour), Length: time.Minute}
 	all[0].Report(pace.Report{Key: "busy.test", BackOff: b})
@@ -141,7 +141,7 @@ func separateBackOff(t *testing.T, all []pace.Store) {
 	if first.BackOff != (pace.BackOff{}) {
 		t.Errorf("the other host's BackOff = %+v", first.BackOff)
 	}
-	if d := first.At.Sub(began); d > 2*time.Minute+tardy { // where the back-off came late, a slot or two were reserved
+	if d := first.At.Sub(began); d > 2*time.Minute+tardy { // if the back-off was reported late, one or two slots were reserved before
 		t.Errorf("the other host's slot is in %v", d)
 	}
 	told := strict(time.Minute)

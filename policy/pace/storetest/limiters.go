@@ -29,7 +29,7 @@ func gaps(t *testing.T, all []pace.Store) {
 		if d := slot.At.Sub(last.Until); i > 0 && d < gap-slack {
 			t.Errorf("slot %d begins %v after the end of the one before, want %v", i, d, gap)
 		}
-		if d := min(slot.At.Sub(last.Until), time.Until(slot.At)); d > gap+tardy { // a store that answers late makes slots longer
+		if d := min(slot.At.Sub(last.Until), time.Until(slot.At)); d > gap+tardy { // a store that replies late makes slots longer
 			t.Errorf("slot %d begins %v after the end of the one before, want %v", i, d, gap)
 		}
 		last = slot
@@ -72,7 +72,7 @@ func newLimit(t *testing.T, all []pace.Store) {
 	a := loose(1.0/3600, 10)
 	a.Key = "b.test"
 	reserved(t, all[0], a)
-	a.Limiters[0].Burst = 2 // of nine that are left
+	a.Limiters[0].Burst = 2 // of the nine that are left
 	reserved(t, all[1], a)
 	reserved(t, all[1], a)
 	near(t, "beyond a smaller burst", reserved(t, all[2], a).At.Sub(began), hour)
@@ -115,7 +115,7 @@ func sentElsewhereBefore(t *testing.T, all []pace.Store) {
 	near(t, "the first slot", time.Until(reserved(t, all[0], a).At), 30*time.Second)
 }
 
-// client returns a with a limiter of a client's own besides.
+// client returns a with an additional limiter of a client's own.
 func client(a pace.SlotRequest, name string, gap time.Duration) pace.SlotRequest {
 	a.Limiters = append(slices.Clone(a.Limiters), pace.Limiter{Name: name, Limit: limiter.Limit{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}})
 	a.Window = time.Millisecond

@@ -11,50 +11,50 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-// remembered is for how long a back-off is known after its end.
+// remembered is how long a back-off is kept after its end.
 const remembered = 30 * time.Minute
 
-// trifle is for how long the first limiter may stand idle for the second.
+// trifle is how long the first limiter may be idle because of the second.
 const trifle = 5 * time.Millisecond
 
 var errAway = errors.New("storetest: the store is away")
 
-// A Memory is the part that the Stores of a fleet share, in one process: each replica has a
-// [Member]. It states plainly what a pace.Store does, exact to the nanosecond, and forgets
-// nothing. Like reserve.lua of cmd/internal/redis it computes slots with package limiter.
+// A Memory is an in-process Store for a fleet: each replica has a [Member]. It shows what a
+// pace.Store must do, exact to the nanosecond, and never removes state. Like reserve.lua of
+// cmd/internal/redis, it computes slots with package limiter.
 type Memory struct {
 	replicas int
 
-	mu      sync.Mutex // guards all below and in its members
+	mu      sync.Mutex // guards all fields below and those of the members
 	all     []*Member
-	members int    // that are not away
-	seen    int    // the most that were not away at once
-	slots   uint64 // reserved so far
+	members int    // members that are connected
+	seen    int    // maximum of members so far
+	slots   uint64 // number of slots reserved so far
 	keys    map[string]*keyState
 }
 
-// A keyState is what is known of one key.
+// A keyState is the state of one key.
 type keyState struct {
 	limiters map[string]limited
-	leases   map[uint64]bool // the number of the first slot that was reserved for each
+	leases   map[uint64]bool // for each lease, the number of its first slot
 	backOff  pace.BackOff
 }
 
-// limited is a limiter after its last slot. The zero value has none.
+// limited is a limiter after its last slot. The zero value had no slot.
 type limited struct {
-	slot  uint64 // the number of the last slot; zero: there was none
+	slot  uint64 // number of the last slot; zero: there was none
 	state limiter.State
 }
 
-// A lease is what a Member gives with a slot.
+// A lease is the lease that a Member gives with a slot.
 type lease struct {
-	name     uint64 // in keyState.leases
+	name     uint64 // key in keyState.leases
 	slot     uint64
 	limiters []pace.Limiter
 	before   []limited // the limiters before the slot
 }
 
-// NewMemory returns an empty Memory for a fleet of so many replicas.
+// NewMemory returns an empty Memory for a fleet of the given number of replicas.
 func NewMemory(replicas int) *Memory {
 	return &Memory{replicas: replicas, keys: make(map[string]*keyState)}
 }
@@ -69,13 +69,13 @@ func (m *Memory) Join() *Member {
 	return s
 }
 
-// count counts one more member that is not away.
+// count counts one more connected member.
 func (m *Memory) count() {
 	m.members++
 	m.seen = max(m.seen, m.members)
 }
 
-// Leases returns how many concurrency slots are taken of all keys.
+// Leases returns how many concurrency slots of all keys are in use.
 func (m *Memory) Leases() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +150,7 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	return r
 }
 
-// undo gives back the slot of l to each limiter that has no later one.
+// undo returns the slot of l to each limiter that has no later slot.
 func (k *keyState) undo(l lease) {
 	for i, before := range l.before {
 		if name := l.limiters[i].Name; k.limiters[name].slot == l.slot {
@@ -170,18 +170,18 @@ type Member struct {
 
 	// Guarded by memory.mu.
 	pacer   *pace.Pacer
-	alone   time.Time // since when; zero: it is not
+	alone   time.Time // since when it is disconnected; zero: it is connected
 	failing bool      // the next Reserve fails
 }
 
-// Notify makes the member tell p of the others' back-offs.
+// Notify makes the member report back-offs of the others to p.
 func (s *Member) Notify(p *pace.Pacer) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	s.pacer = p
 }
 
-// Disconnect makes the member alone, as if the Store did not answer.
+// Disconnect disconnects the member, as if the Store did not reply.
 func (s *Member) Disconnect() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *Member) disconnect() {
 	s.failing = false
 }
 
-// FailNext has the next Reserve fail, which makes the member alone.
+// FailNext makes the next Reserve fail, which disconnects the member.
 func (s *Member) FailNext() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -214,8 +214,8 @@ func (s *Member) Reconnect() {
 	s.failing = false
 }
 
-// Push tells all members which requests p, the member's Pacer, has sent since a time, and
-// its back-offs. It is called before Reconnect, and after it.
+// Push reports to all members the requests that p, the member's Pacer, has sent since a
+// time, and its back-offs. Call it before Reconnect and after it.
 func (s *Member) Push(p *pace.Pacer, since time.Time) {
 	now := time.Now()
 	clocks := p.Clocks(now, since)
@@ -267,7 +267,7 @@ func (s *Member) Report(r pace.Report) {
 	}
 }
 
-// report returns the Pacers that are to be told of a back-off.
+// report returns the Pacers that must be told of a back-off.
 func (s *Member) report(r pace.Report) (notify []*pace.Pacer) {
 	m := s.memory
 	m.mu.Lock()

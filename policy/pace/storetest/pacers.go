@@ -13,10 +13,10 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// Pacers tests that several Pacers together keep what one alone keeps. start returns so many
-// that share a Store, none of which is alone and that know nothing yet, or one Pacer as many
-// times; it closes them with the test. in runs each test: it is synctest.Test, or nil for
-// real time, in which nothing counts as too late.
+// Pacers tests that several Pacers together keep the limits of one. start returns the given
+// number of Pacers that share a Store, connected and without state. It may also return one
+// Pacer several times. It closes them at the end of the test. in runs each test: it is
+// synctest.Test, or nil for real time, in which nothing counts as too late.
 func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *testing.T, n int) []*pace.Pacer) {
 	exact := in != nil
 	if !exact {
@@ -42,7 +42,7 @@ func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *t
 	}
 }
 
-// A harness sends requests by several Pacers, and notes what was sent.
+// A harness sends requests by several Pacers and records them.
 type harness struct {
 	*testing.T
 	pacers []*pace.Pacer
@@ -60,7 +60,7 @@ func limits(perSecond float64, burst int, gap time.Duration) pace.Limits {
 	}
 }
 
-// ready returns a Slot that has the permit to send, and is to be released.
+// ready returns a Slot that has the permit to send. The caller must release it.
 func (h *harness) ready(ctx context.Context, i int, client string, l pace.Limits) (*pace.Slot, error) {
 	s, err := h.pacers[i%len(h.pacers)].Wait(ctx, client, l)
 	if err != nil {
@@ -73,7 +73,7 @@ func (h *harness) ready(ctx context.Context, i int, client string, l pace.Limits
 	return s, nil
 }
 
-// send sends on s as a connection does: in time, or not before its next slot.
+// send sends on s as a connection does: in time, or after another Ready.
 func (h *harness) send(ctx context.Context, s *pace.Slot) (time.Time, error) {
 	for {
 		at := time.Now()
@@ -90,7 +90,7 @@ func (h *harness) send(ctx context.Context, s *pace.Slot) (time.Time, error) {
 	}
 }
 
-// ask sends one request, which takes no time.
+// ask sends one request that takes no time.
 func (h *harness) ask(i int, client string, l pace.Limits) (time.Time, error) {
 	s, err := h.ready(h.Context(), i, client, l)
 	if err != nil {
@@ -143,14 +143,14 @@ func keepRate(h *harness) {
 	began := time.Now()
 	h.all(n, limits(perSecond, burst, 0))
 	for i, at := range h.sent {
-		d := at.Sub(began) // and not since the first one, which the machine may have held up
+		d := at.Sub(began) // not since the first one, which a busy machine may have delayed
 		if most := burst + perSecond*(d+slack).Seconds(); float64(i+1) > most {
 			h.Fatalf("%d in %v", i+1, d)
 		}
 	}
 }
 
-// occupy counts requests under way and compares them with the limit.
+// occupy counts requests in flight and compares them with the limit.
 func (h *harness) occupy(n, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,7 +201,7 @@ func isBusy(t *testing.T, err error, r pace.Reason) {
 	}
 }
 
-// keepAssets: assets go by a limiter of their own, which all Pacers share too.
+// keepAssets tests that assets have a limiter of their own, which all Pacers share.
 func keepAssets(h *harness) {
 	page := limits(1.0/60, 1, 0)
 	h.must(0, "", page)
@@ -259,8 +259,8 @@ func keepBackOff(h *harness) {
 	}
 }
 
-// keepSeparateBackOff: of hosts that share a rate, one is backed off at each Pacer, and the
-// others at none.
+// keepSeparateBackOff tests hosts that share a rate: each Pacer has a back-off for one host
+// and for no other.
 func keepSeparateBackOff(h *harness) {
 	l := limits(100, 10, 0)
 	l.MaxWait = 10 * time.Second
@@ -290,9 +290,10 @@ func keepMaxWait(h *harness) {
 	}
 }
 
-// keepLeft: a caller that leaves while it waits costs nobody a slot.
+// keepLeft tests that a caller that leaves while it waits costs no other request its
+// slot.
 func keepLeft(h *harness) {
-	const gap = 4 * time.Second // all have left before it has passed, on a busy machine too
+	const gap = 4 * time.Second // all have left before that time, even on a busy machine
 	l := limits(1000, 1, gap)
 	began := h.must(0, "", l)
 	for i := range h.pacers {
@@ -301,7 +302,7 @@ func keepLeft(h *harness) {
 			h.Errorf("%v, want the deadline", err)
 		}
 		leave()
-		pass(gap / 20) // its slot is given back only while there is no later one
+		pass(gap / 20) // its slot is given back only if there is no later one
 	}
 	at := h.must(1, "", l)
 	h.spaced(gap)
@@ -329,8 +330,8 @@ func keepReplay(h *harness) {
 	h.spaced(gap)
 }
 
-// keepAll: requests that come, leave, fail and are replayed keep the gap and the concurrency
-// limit.
+// keepAll tests that requests that arrive, leave, fail and are replayed keep the gap and the
+// concurrency limit.
 func keepAll(h *harness) {
 	const gap, most = 10 * time.Millisecond, 3
 	l := limits(1000, 10, gap)
@@ -387,7 +388,7 @@ func (h *harness) request(i int, l pace.Limits, chance int, dial, took time.Dura
 	pass(took)
 }
 
-// excuse fails for an error that is neither a refusal nor the deadline.
+// excuse fails on any error except a refusal and the deadline.
 func (h *harness) excuse(err error) {
 	if !errors.Is(err, pace.ErrTooBusy) && !errors.Is(err, context.DeadlineExceeded) {
 		h.Error(err)

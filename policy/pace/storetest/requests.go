@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	slack = 50 * time.Microsecond // between the clock of a store and the test's
-	tardy = 5 * time.Second       // the longest that an answer or a report takes on a busy machine
+	slack = 50 * time.Microsecond // between the clock of a store and that of the test
+	tardy = 5 * time.Second       // the longest time for a reply or a report on a busy machine
 	hour  = time.Hour
 )
 
-// strict returns a request for a slot under a gap, which nothing else holds up.
+// strict returns a request for a slot under a gap and no other limit.
 func strict(gap time.Duration) pace.SlotRequest {
 	return pace.SlotRequest{
 		Key:           "a.test",
@@ -24,7 +24,7 @@ func strict(gap time.Duration) pace.SlotRequest {
 	}
 }
 
-// loose is strict for a rate with a burst.
+// loose returns a request for a slot under a rate with a burst.
 func loose(perSecond float64, burst int) pace.SlotRequest {
 	return pace.SlotRequest{
 		Key:           "a.test",
@@ -42,7 +42,7 @@ func reserve(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	return slot
 }
 
-// reserved is reserve where a slot is expected.
+// reserved reserves a slot and fails if there is none.
 func reserved(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
 	slot := reserve(t, s, a)
@@ -55,7 +55,7 @@ func reserved(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	return slot
 }
 
-// refused is reserve where no slot is expected.
+// refused asks for a slot and fails if it gets one.
 func refused(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
 	slot := reserve(t, s, a)
@@ -65,7 +65,7 @@ func refused(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	return slot
 }
 
-// about fails unless got is want, or later by what a busy machine takes.
+// about fails unless got is want, or later by the time that a busy machine may take.
 func about(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if got < want-slack || got > want+tardy {
@@ -73,7 +73,7 @@ func about(t *testing.T, what string, got, want time.Duration) {
 	}
 }
 
-// near is about for what may also be less, after an answer that took long.
+// near is about for a value that may also be less, after a late reply.
 func near(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if d := got - want; d < -tardy || d > tardy {
@@ -81,7 +81,7 @@ func near(t *testing.T, what string, got, want time.Duration) {
 	}
 }
 
-// until asks again and again until ok: nothing waits for a report.
+// until repeats until ok returns true, because nothing waits for a report.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testkit.Patience); !ok(); <-time.After(time.Millisecond) {

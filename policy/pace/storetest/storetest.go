@@ -1,5 +1,5 @@
-// Package storetest tests whether an implementation of pace.Store keeps to its
-// specification, and whether Pacers do that share one. It is for tests alone.
+// Package storetest tests implementations of pace.Store, and Pacers that share one. It is
+// for tests only.
 package storetest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// Store tests Stores that share their data. open returns so many of them, none of which is
-// alone, for an empty key space; it closes them with the test.
+// Store tests Stores that share their data. open returns the given number of connected
+// Stores with an empty key space. It closes them at the end of the test.
 func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 	for name, test := range map[string]func(*testing.T, []pace.Store){
 		"nobody is alone":                           notAlone,
