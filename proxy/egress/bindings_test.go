@@ -21,7 +21,7 @@ var (
 
 func several(addrs ...netip.Addr) []netip.Addr { return addrs }
 
-// Each step is what becomes of one host; after it the host is bound to at.
+// Each step changes the binding of one host. After it the host is bound to at.
 var bindingsTests = []struct {
 	name  string
 	steps []func(b *bindings) (at netip.Addr)
@@ -59,12 +59,12 @@ var bindingsTests = []struct {
 	{"another after a failure", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
 		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) },
-		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) }, // somebody else's dial
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) }, // another goroutine's dial failed first
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
-		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), a2) }, // one that took long
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), a2) }, // a dial that took long
 		func(b *bindings) netip.Addr { return unless(b.fail("h", a2), netip.Addr{}) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
-		func(b *bindings) netip.Addr { return unless(!b.fail("h", a3), netip.Addr{}) }, // that was the last
+		func(b *bindings) netip.Addr { return unless(!b.fail("h", a3), netip.Addr{}) }, // that was the last address
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
 		func(*bindings) netip.Addr { return a1 },
 	}},
@@ -94,7 +94,8 @@ var bindingsTests = []struct {
 	}},
 }
 
-// unless gives at, or what no host is bound to.
+// unless returns an address to which no host is bound if the condition holds, otherwise
+// at.
 func unless(ok bool, at netip.Addr) netip.Addr {
 	if ok {
 		return at
@@ -126,7 +127,7 @@ func TestBindingsAreBounded(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		b.bind("fresh", several(a1))
-		b.bind("one more", several(a1)) // those whose time is over go first
+		b.bind("one more", several(a1)) // expired bindings are removed first
 		if len(b.hosts) != 2 || b.lookup("fresh") != a1 {
 			t.Errorf("%d kept", len(b.hosts))
 		}
@@ -187,7 +188,7 @@ func TestAddress(t *testing.T) {
 	})
 }
 
-// TestAddressNotFound: a name that is not there is not asked for again at once.
+// TestAddressNotFound: a name that does not exist is not resolved again at once.
 func TestAddressNotFound(t *testing.T) {
 	gone := newNames(t, nil)
 	o := robots.Origin{Scheme: "http", Host: "gone.test", Port: 80}

@@ -1,33 +1,35 @@
 // Package egress is the HTTP client that all outgoing requests use, those of clients and
 // those for robots.txt.
 //
-// It checks the address that it dials: names are resolved once, addresses that do not
-// belong to the public Internet are left out, and a second guard checks the very IP
-// address as the socket connects. A name cannot be rebound between a check and its use,
-// because no earlier check is trusted. The list of addresses is in guard.go.
+// It checks the address that it dials. Names are resolved once, addresses outside the
+// public Internet are left out, and a second guard checks the IP address when the socket
+// connects. Therefore a name cannot be rebound between a check and its use. The list of
+// addresses is in guard.go.
 //
 // It is not a policy (package policy decides about robots.txt, pace and clients) and it
 // does not change requests: it uses no proxy from the environment, does not decompress
 // and follows no redirects. It speaks HTTP/2 to origins that choose it in their TLS
-// handshake, else HTTP/1.1. It always verifies certificates. Package ftp answers requests
+// handshake, otherwise HTTP/1.1. It always verifies certificates. Package ftp answers requests
 // for ftp URLs.
 //
-// It fails with ErrForbiddenAddr (ErrOwnListener is one) and ErrForbiddenPort for forbidden
-// destinations, with ErrExhausted if this machine lacks a resource, else with the errors of
-// net, crypto/tls and crypto/x509, which errors.As finds. A name that resolves to allowed
-// and forbidden addresses is dialled at the allowed ones. A DNS failure is a *net.DNSError.
-// Every step has a time limit. An address of NAT64 with a network-specific prefix cannot be
-// told from other global addresses: such a gateway has to refuse private addresses itself.
+// It fails with ErrForbiddenAddr (or ErrOwnListener, which is one) and ErrForbiddenPort for
+// forbidden destinations, and with ErrExhausted if this machine lacks a resource. Other
+// errors are those of net, crypto/tls and crypto/x509, which errors.As finds. If a name
+// resolves to allowed and forbidden addresses, only the allowed ones are dialled. A DNS
+// failure is a *net.DNSError. Every step has a time limit. An address of NAT64 with a
+// network-specific prefix cannot be told from other global addresses, so such a gateway
+// must refuse private addresses itself.
 //
-// With a parent proxy everything goes through the parent, which also resolves the names and
-// has to check their addresses. This package still checks, before anything is sent, the
-// port, the address if the host is one, and names that can only mean the parent's own host
-// or its cloud's metadata. ErrParent marks a failure of the parent itself.
+// With an upstream proxy (Options.Parent), everything goes through that proxy. It also
+// resolves the names and must check their addresses. Before anything is sent, this package
+// still checks the port, the address if the host is one, and names that can only mean the
+// upstream proxy's own host or the metadata service of its cloud. ErrParent marks a failure
+// of the upstream proxy itself.
 //
-// Options.OneAddress is for a pace by address: each host is then dialled at one of its
+// Options.OneAddress is for a pace by address. Each host is then dialled at one of its
 // addresses for some minutes, so that the address of a request is known before it is sent.
-// If an address cannot be dialled, the requests that wait for it fail, and the next ones go
-// to another address of the name.
+// If an address cannot be dialled, the requests that wait for it fail, and later requests
+// use another address of the name.
 //
 // A [Client] may be shared by any number of goroutines. It starts goroutines that watch
 // idle connections; Close ends them.
@@ -63,42 +65,42 @@ const (
 	// client that reads slowly. All streams of a connection together have no such bound:
 	// the slow ones would use it up.
 	maxStreamAhead = 256 << 10
-	pingAfter      = 30 * time.Second // without data, an HTTP/2 connection is tested by a ping
+	pingAfter      = 30 * time.Second // after this time without data, the client pings an HTTP/2 connection
 )
 
 // Options configure a Client. The zero Options connect to the public Internet alone, to
 // the default ports, and use the system's resolver and roots.
 type Options struct {
-	AllowPrivate []netip.Prefix   // addresses that are allowed although they are not public; zero: none
-	Own          []netip.AddrPort // where the proxy itself listens: never dialled, not even with AllowPrivate; zero: nowhere
-	Ports        []PortRange      // that may be dialled; zero: DefaultPorts
+	AllowPrivate []netip.Prefix   // addresses that are allowed although they are not public
+	Own          []netip.AddrPort // addresses on which the proxy itself listens; they are never dialled, not even with AllowPrivate
+	Ports        []PortRange      // allowed ports; empty: DefaultPorts
 	Resolver     string           // host:port of a DNS server, which the guard does not check; "": the system's
 	Roots        *x509.CertPool   // verify origins and an https parent; nil: the system's
 	Parent       *url.URL         // proxy that all requests go through: http, https or socks5, with or without user and password; nil: none
 	OneAddress   bool             // each host is dialled at one address at a time, which Address returns; ignored with a Parent
-	Previous     *Client          // that the new Client replaces: its pseudonym and its counts are taken over; nil: none
+	Previous     *Client          // the Client that the new one replaces: the new one takes over its pseudonym and its counts; nil: none
 
-	DialTimeout   time.Duration // for resolution and TCP connection together; zero: 10 s
+	DialTimeout   time.Duration // total time for name resolution and TCP connection; zero: 10 s
 	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
-	HeaderTimeout time.Duration // from a request sent (FTP: from the connection) to its response's head; zero: 60 s
-	IdleTimeout   time.Duration // an idle connection is closed after; zero: 90 s
-	Retry         time.Duration // an origin that could not be reached is not tried again for; zero: 30 s
-	Rebind        time.Duration // with OneAddress a name is resolved anew after; zero: 5 minutes
+	HeaderTimeout time.Duration // from the request (FTP: from the connection) to the head of the response; zero: 60 s
+	IdleTimeout   time.Duration // how long an idle connection is kept; zero: 90 s
+	Retry         time.Duration // how long a failure to reach an origin is returned again without an attempt; zero: 30 s
+	Rebind        time.Duration // with OneAddress: how long the address of a name is used; zero: 5 minutes
 }
 
 // A Client connects to origins, keeps connections and sends requests. The zero Client
-// refuses every address and port; New makes a useful one.
+// refuses every address and port; create a Client with New.
 //
-// It sends a GET, HEAD, OPTIONS or TRACE without a body to an HTTP/1.1 origin on its
-// caller's goroutine, which costs little, and everything else by an http.Transport. Both
-// reuse each other's idle connections, but not those on which a change of protocols was
-// requested.
+// It sends a GET, HEAD, OPTIONS or TRACE without a body to an HTTP/1.1 origin on the
+// caller's goroutine, which costs little. It sends all other requests with an
+// http.Transport. Both ways reuse each other's idle connections, except for requests that
+// ask for a change of protocols.
 type Client struct {
 	connector
 	transport *http.Transport
-	http1     *http.Transport // speaks nothing else
+	http1     *http.Transport // HTTP/1.1 only
 	parent    *parent         // nil: none
-	toParent  *Client         // connects to parent and nothing else; nil: none
+	toParent  *Client         // connects only to parent; nil: none
 	pseudonym string
 	counters  *counters
 
@@ -107,7 +109,7 @@ type Client struct {
 
 	cancel  context.CancelFunc // of connector.ctx; called under mu
 	mu      sync.Mutex
-	running sync.WaitGroup // attempts of Reach; Add under mu
+	running sync.WaitGroup // attempts of Reach; call Add under mu
 }
 
 // New checks o and makes a Client of it.
@@ -157,7 +159,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// setParent makes c connect through o.Parent. The operator chose the parent, so it may have
+// setParent makes c connect through o.Parent. The operator has chosen it, so it may have
 // any address.
 func (c *Client) setParent(o Options) error {
 	p, err := newParent(o.Parent, c.pseudonym)
@@ -186,8 +188,8 @@ func (c *Client) newTransport(o Options, offered protocols) *http.Transport {
 	both := offered[0] == http2
 	spoken.SetHTTP2(both)
 	return &http.Transport{
-		Proxy:                  nil,               // HTTP_PROXY and its like are for clients
-		DialContext:            c.dialPlain(both), // a change of protocols is requested once only, and so not on an idle connection, which may prove dead
+		Proxy:                  nil,               // HTTP_PROXY and similar variables are for clients
+		DialContext:            c.dialPlain(both), // a change of protocols is requested only once, so it needs a new connection: an idle one may be dead
 		DialTLSContext:         c.dialTLS(offered, both),
 		Protocols:              &spoken,
 		DisableCompression:     true, // bodies pass unchanged
@@ -206,8 +208,8 @@ func (c *Client) newTransport(o Options, offered protocols) *http.Transport {
 	}
 }
 
-// Pseudonym returns the proxy's name in a Via field (RFC 9110 7.6.3). It is unique, so that a
-// request that comes back to the proxy is recognised.
+// Pseudonym returns the proxy's name in a Via field (RFC 9110 7.6.3). The name is unique, so
+// that the proxy recognises a request that returns to it.
 func (c *Client) Pseudonym() string { return c.pseudonym }
 
 func newPseudonym() string {
@@ -216,16 +218,16 @@ func newPseudonym() string {
 	return "robotsproxy-" + hex.EncodeToString(b[:])
 }
 
-// Stats returns the counts. It does not wait for a connection. Both Dialed have every
-// outcome. The counts include those of Options.Previous.
+// Stats returns the counts, including those of Options.Previous. It does not wait for a
+// connection. Both Dialed maps contain every outcome.
 func (c *Client) Stats() Stats {
 	return Stats{Origins: c.counters.origins.peers(), Parent: c.counters.parent.peers()}
 }
 
-// Check returns, without using the network, an error if a dial to host and port is certain
-// to be refused: ErrForbiddenPort, or ErrForbiddenAddr if host is an IP address (IPv6
-// without brackets). The addresses of a name are checked when it is dialled, by the parent
-// if there is one.
+// Check returns an error if a dial to host and port is certain to be refused:
+// ErrForbiddenPort, or ErrForbiddenAddr if host is an IP address (IPv6 without brackets).
+// It does not use the network. The addresses of a name are checked when it is dialled;
+// with an upstream proxy, the upstream proxy checks them.
 func (c *Client) Check(host string, port uint16) error {
 	if err := c.guard.check(host, port); err != nil {
 		return fmt.Errorf("check %s: %w", hostPort(host, port), err)
@@ -233,14 +235,15 @@ func (c *Client) Check(host string, port uint16) error {
 	return nil
 }
 
-// KnownAddress returns the one address at which host is dialled now, without resolving its
-// name. It returns the zero Addr if none is known, or without Options.OneAddress.
+// KnownAddress returns the address at which host is dialled now, without resolving its
+// name. It returns the zero Addr if the address is not known, or without
+// Options.OneAddress.
 func (c *Client) KnownAddress(host string) netip.Addr { return c.addrFor(host, netip.Addr{}) }
 
 // Address returns the one address at which o's host is dialled for the next few minutes,
-// for [Client.At]. If none is known yet, Address resolves the name and checks the
-// addresses as a dial does, and its errors are those of a dial. It returns the zero Addr
-// without Options.OneAddress, and with a parent, which resolves names itself.
+// for [Client.At]. If it is not known yet, Address resolves the name and checks the
+// addresses as a dial does, with the same errors. It returns the zero Addr without
+// Options.OneAddress, and with an upstream proxy, which resolves names itself.
 func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, error) {
 	if c.bindings == nil {
 		return netip.Addr{}, nil
@@ -255,12 +258,12 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved {
 		return netip.Addr{}, err
 	}
-	o.Host = strings.Clone(o.Host) // it may be a part of a long URL, and is kept
+	o.Host = strings.Clone(o.Host) // the host may be part of a long URL, and is kept
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	addrs, err := c.resolve(ctx, o.Host)
 	if err != nil {
-		c.counter.dial(err) // in place of the dial that it prevents
+		c.counter.dial(err) // counts in place of the dial that it prevents
 		return netip.Addr{}, c.remember(o, newDialError(o.Host, o.Port, err))
 	}
 	return c.bindings.bind(o.Host, addrs), nil
@@ -290,12 +293,12 @@ func (c *Client) reach(ctx context.Context, at endpoint) error {
 	case <-ctx.Done():
 		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))
 	case r := <-result:
-		return r.Err // has the origin
+		return r.Err // the error names the origin
 	}
 }
 
-// tryReach runs once for all callers of Reach. Closing the Client ends it, but no caller
-// does. The time limits of a dial and a handshake bound it.
+// tryReach runs once for all concurrent callers of Reach. It ends when the Client is
+// closed, not when a caller leaves. The time limits of a dial and a handshake apply.
 func (c *Client) tryReach(at endpoint) error {
 	end, err := c.begin()
 	if err != nil {
@@ -306,14 +309,14 @@ func (c *Client) tryReach(at endpoint) error {
 	if at.Scheme == "https" && c.history.isPlaintext(at.Origin) {
 		at.Scheme = "http"
 	}
-	if c.parent.forwards(at.Scheme) || c.history.wasReached(at.Origin) { // the latter if an attempt ended as this one began
+	if c.parent.forwards(at.Scheme) || c.history.wasReached(at.Origin) { // wasReached: another attempt may have succeeded just before this one began
 		return nil
 	}
 	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
 	switch {
 	case err == nil:
 		c.unused.put(c.endpointOf(at.Origin, conn), conn)
-	case LocalError(err): // first: the parent's TLS may have failed, or its name be unknown
+	case LocalError(err): // first, because TLS with the upstream proxy may have failed, or its name may be unknown
 		return err
 	case errors.Is(err, errNotTLS):
 		c.history.setReached(at.Origin)
@@ -334,7 +337,7 @@ func needsName(o robots.Origin, err error, roots *x509.CertPool) bool {
 		return false
 	}
 	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "remote error" { // as crypto/tls marks a received alert
+	if errors.As(err, &op) && op.Op == "remote error" { // crypto/tls marks a received alert in this way
 		return true
 	}
 	var name x509.HostnameError
@@ -363,8 +366,8 @@ func (c *Client) begin() (end func(), err error) {
 	return c.running.Done, nil
 }
 
-// CloseIdle closes the idle connections, and those that become idle. It is called when
-// another Client has replaced this one, which only ends its last requests.
+// CloseIdle closes the idle connections, and later those that become idle. Call it when
+// another Client has replaced this one.
 func (c *Client) CloseIdle() {
 	if c.transport == nil {
 		return
@@ -378,8 +381,8 @@ func (c *Client) CloseIdle() {
 	}
 }
 
-// Close ends the attempts of Reach and closes the idle connections. Requests under way go
-// on. A new request that needs a connection fails.
+// Close ends the attempts of Reach and closes the idle connections. Requests in flight
+// continue. A new request that needs a connection fails.
 func (c *Client) Close() {
 	if c.transport == nil {
 		return

@@ -17,7 +17,7 @@ import (
 
 var longAgo = time.Unix(1, 0)
 
-// protocols are what a TLS handshake offers (RFC 7301), the preferred first.
+// protocols are offered in TLS handshakes (RFC 7301), in order of preference.
 type protocols []string
 
 const (
@@ -25,43 +25,44 @@ const (
 	http2  = "h2"
 )
 
-// An endpoint is an origin at one address, or at any of its addresses if addr is zero.
+// An endpoint is an origin at one address. If addr is zero, it is the origin at any of
+// its addresses.
 type endpoint struct {
 	robots.Origin
 	addr netip.Addr
 }
 
-// clone returns a copy that may be kept: the host of e may be a part of a long URL.
+// clone returns a copy that can be kept: the host of e may be part of a long URL.
 func (e endpoint) clone() endpoint {
 	e.Host = strings.Clone(e.Host)
 	return e
 }
 
-// A trackedConn is a connection to an origin, below TLS. It reports that it was closed,
-// and knows whether everything that arrived has been used up.
+// A trackedConn is a connection to an origin, below TLS. It reports when it is closed,
+// and knows whether everything that arrived has been read.
 type trackedConn struct {
 	net.Conn
 	once    sync.Once
-	onClose func()    // nil: nothing counts the connection yet
-	ahead   []byte    // was read while the connection was unused, and is read first
+	onClose func()    // nil: the connection is not counted yet
+	ahead   []byte    // data that was read while the connection was unused, and is returned first
 	reader  readState // not used with HTTP/2, and while pooled
 	writes  writeHook
 	http2   bool           // was negotiated
 	pooled  bool           // belongs to a persistConn, not to a Transport; only its owner sets it
 	peek    *socket.Conn   // Read reads from it without waiting; nil: Read reads as usual
-	records *recordTracker // of what was read; nil: no TLS
+	records *recordTracker // TLS records of what was read; nil: no TLS
 	idle    transportIdle
 }
 
-// A transportIdle is whether a connection is idle in a Transport. It is guarded by the mutex
-// of the idlePool.
+// A transportIdle says whether a connection is idle in a Transport. The mutex of the
+// idlePool guards it.
 type transportIdle struct {
 	endpoint endpoint
 	is       bool
 	closed   bool // the connection is closed
 }
 
-// tracked returns the trackedConn below a connection that a Transport was given, or nil.
+// tracked returns the trackedConn below a connection of a Transport, or nil.
 func tracked(conn net.Conn) *trackedConn {
 	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
 		conn = secure.NetConn()
@@ -76,8 +77,8 @@ func newTrackedConn(raw net.Conn) *trackedConn {
 	return c
 }
 
-// Read reads what was read ahead, then from the connection. Only HTTP/2 connections are
-// read ahead, and crypto/tls calls no other method to read from them.
+// Read returns what was read ahead, then reads from the connection. Only HTTP/2
+// connections are read ahead, and crypto/tls calls no other method to read from them.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -107,7 +108,8 @@ func (c *trackedConn) read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes to the connection, once the hook of the next write permits it.
+// Write calls the hook of the next write, and writes to the connection if the hook
+// permits it.
 func (c *trackedConn) Write(b []byte) (int, error) {
 	w := c.writes.get(false)
 	if w == nil || c.peek != nil { // during a peek, TLS itself may write
@@ -148,13 +150,13 @@ func closeWrite(conn net.Conn) error {
 	return half.CloseWrite()
 }
 
-// An aheadConn is a connection of which some bytes have been read already.
+// An aheadConn is a connection of which some bytes were already read.
 type aheadConn struct {
 	net.Conn
 	ahead []byte
 }
 
-// Read reads the bytes that were read already, then from the connection.
+// Read returns the bytes that were already read, then reads from the connection.
 func (c *aheadConn) Read(b []byte) (int, error) {
 	if len(c.ahead) == 0 {
 		return c.Conn.Read(b)
@@ -170,19 +172,19 @@ func (c *aheadConn) CloseWrite() error { return closeWrite(c.Conn) }
 // socketUnder returns the socket below conn, or nil.
 func socketUnder(conn net.Conn) *socket.Conn {
 	if tunnel, ok := conn.(*aheadConn); ok {
-		conn = tunnel.Conn // the TLS handshake has read what was ahead
+		conn = tunnel.Conn // the TLS handshake has consumed the bytes that were read ahead
 	}
 	s, _ := conn.(*socket.Conn)
 	return s
 }
 
-// A writer is told of the next bytes that are written to a connection.
+// A writer is notified of the next write to a connection.
 type writer interface {
-	beforeWrite() error // an error keeps the bytes from being written, and is returned by the write
-	afterWrite()        // right after
+	beforeWrite() error // if it returns an error, nothing is written and the write returns that error
+	afterWrite()        // called right after the write
 }
 
-// A writeHook holds the writer of the next write; nil: none.
+// A writeHook holds the writer of the next write, or nil.
 type writeHook struct {
 	mu     sync.Mutex // guards writer
 	writer writer
@@ -194,7 +196,7 @@ func (h *writeHook) set(w writer) {
 	h.writer = w
 }
 
-// get returns the writer, and removes it if the write has been made.
+// get returns the writer, and removes it after the write.
 func (h *writeHook) get(written bool) writer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,11 +207,11 @@ func (h *writeHook) get(written bool) writer {
 	return w
 }
 
-// A readState knows whether a goroutine waits for the peer's next bytes, and so has
-// used up all bytes before them.
+// A readState knows whether a goroutine waits for the next bytes of the peer. If so, that
+// goroutine has used all earlier bytes.
 type readState struct {
 	mu      sync.Mutex
-	change  sync.Cond // of what follows; its L is mu
+	change  sync.Cond // of the fields below; its L is mu
 	waiting bool
 	closed  bool
 }
@@ -231,7 +233,7 @@ func (r *readState) close() {
 	r.change.Broadcast()
 }
 
-// drained reports whether a goroutine waits, or never will.
+// drained reports whether a goroutine waits, or will never wait.
 func (r *readState) drained() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,22 +249,23 @@ func (r *readState) await() {
 	}
 }
 
-// A recordTracker follows the boundaries of TLS records (RFC 8446 5.1) in what is read,
-// because crypto/tls does not tell that it holds a part of a record.
+// A recordTracker follows the boundaries of TLS records (RFC 8446 5.1) in the bytes that
+// were read. It is needed because crypto/tls does not report that it holds part of a
+// record.
 type recordTracker struct {
-	header [5]byte // of the record that is being read
-	have   int     // bytes of header that are there
-	left   int     // bytes of its content that are not
-	size   int     // of the last record that began, in bytes, header included
+	header [5]byte // header of the current record
+	have   int     // number of bytes of header that were read
+	left   int     // number of bytes of its content that were not read yet
+	size   int     // size of the last record, in bytes, including its header
 }
 
 // smallRead bounds, in bytes, a read at the beginning of a record of unknown length. It
 // holds most responses as a whole.
 const smallRead = 4 << 10
 
-// maxRead returns how many bytes to read at once, so that a read ends at the end of a long
-// record. crypto/tls keeps its buffer as long as the connection, and doubles it, up to
-// 40 KiB, when a read has a part of one long record after another.
+// maxRead returns how many bytes to read at once so that a read ends at the end of a long
+// record. crypto/tls keeps its buffer as long as the connection. It doubles the buffer, up
+// to 40 KiB, if reads contain parts of several long records.
 func (t *recordTracker) maxRead() int {
 	switch {
 	case t.left > 0:
@@ -270,10 +273,10 @@ func (t *recordTracker) maxRead() int {
 	case t.have > 0:
 		return len(t.header) - t.have
 	}
-	return max(t.size, smallRead) // long records mostly follow others of their size
+	return max(t.size, smallRead) // long records mostly follow records of the same size
 }
 
-// advance takes note of the bytes that were read.
+// advance updates the state for bytes that were read.
 func (t *recordTracker) advance(b []byte) {
 	for len(b) > 0 {
 		if t.left > 0 {
@@ -295,13 +298,13 @@ func (t *recordTracker) advance(b []byte) {
 // atBoundary reports whether the last record is complete.
 func (t *recordTracker) atBoundary() bool { return t.have == 0 && t.left == 0 }
 
-// maxAhead bounds, in bytes, what an HTTP/2 peer sends before the first request. Its
-// settings take about 100 bytes.
+// maxAhead is the maximum number of bytes that an HTTP/2 peer may send before the first
+// request. Its settings take about 100 bytes.
 const maxAhead = 16 << 10
 
-// An idleWatch reads from an idle connection. It takes in what TLS sends after the
-// handshake (session tickets), with HTTP/2 the peer's settings too, and notices when the
-// peer closes the connection. Its owner calls run, on a goroutine of its own.
+// An idleWatch reads from an idle connection. It reads what TLS sends after the handshake
+// (session tickets) and, with HTTP/2, the peer's settings. It also notices when the peer
+// closes the connection. Its owner calls run on a separate goroutine.
 type idleWatch struct {
 	conn  net.Conn
 	http2 *trackedConn  // below TLS, if HTTP/2 was negotiated; else nil
@@ -309,7 +312,7 @@ type idleWatch struct {
 	alive bool          // the peer neither sent data nor closed the connection; set before done is closed
 }
 
-// newIdleWatch makes the watch of conn, which ends at deadline.
+// newIdleWatch creates the watch of conn. The watch ends at deadline.
 func newIdleWatch(conn net.Conn, deadline time.Time) (*idleWatch, error) {
 	w := &idleWatch{conn: conn, done: make(chan struct{})}
 	if c := tracked(conn); c != nil && c.http2 {
@@ -323,9 +326,9 @@ func (w *idleWatch) run() {
 	close(w.done)
 }
 
-// read reads until the deadline and reports whether the connection can take a request. A
-// peer that sends HTTP/1.1 data before a request gets none. A peer that speaks HTTP/2
-// begins with its settings (RFC 9113 3.4), which are kept for the Transport.
+// read reads until the deadline and reports whether the connection can take a request. If
+// an HTTP/1.1 peer sends data before a request, it cannot. An HTTP/2 peer begins with its
+// settings (RFC 9113 3.4), which are kept for the Transport.
 func (w *idleWatch) read() bool {
 	if w.http2 == nil {
 		var b [1]byte

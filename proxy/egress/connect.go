@@ -16,11 +16,11 @@ import (
 	"robotsproxy/robots"
 )
 
-// A connector makes connections to origins, and reuses those that it has.
+// A connector connects to origins and reuses its connections.
 type connector struct {
 	dialer
-	tunnel     func(ctx context.Context, host string, port uint16) (net.Conn, error) // connects through the parent proxy; nil: dialer connects
-	tls        *tls.Config                                                           // without a ServerName: cloned for each handshake
+	tunnel     func(ctx context.Context, host string, port uint16) (net.Conn, error) // connects through the upstream proxy; nil: dialer connects
+	tls        *tls.Config                                                           // without a ServerName; cloned for each handshake
 	tlsTimeout time.Duration
 
 	history *history
@@ -29,8 +29,8 @@ type connector struct {
 	idle    *idlePool
 }
 
-// dial makes a connection without TLS. pinned is the address to dial; the zero Addr leaves
-// it to the dialer.
+// dial connects without TLS. pinned is the address to dial. If it is zero, the dialer
+// chooses the address.
 func (c *connector) dial(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
 	if c.tunnel != nil {
 		return c.tunnel(ctx, host, port)
@@ -45,13 +45,13 @@ func (c *connector) dialCounted(ctx context.Context, host string, port uint16, p
 	return conn, err
 }
 
-// A dialFailure is the error of a connection that was never made.
+// A dialFailure is the error of a connection that was not made.
 type dialFailure struct{ error }
 
 func (e *dialFailure) Unwrap() error { return e.error }
 
-// connect makes a new connection to an endpoint. For https the handshake is done and the
-// certificate is verified.
+// connect makes a new connection to an endpoint. For https it also completes the
+// handshake and verifies the certificate.
 func (c *connector) connect(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
 	o := to.Origin
 	raw, err := c.dial(ctx, o.Host, o.Port, to.addr)
@@ -81,8 +81,8 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 	return secure, nil
 }
 
-// track counts a connection as open until it is closed. It is called once the certificate
-// is verified, because o counts as reached from then on.
+// track counts a connection as open until it is closed. It is called after the
+// certificate was verified, because o then counts as reached.
 func (c *connector) track(o robots.Origin, conn *trackedConn) {
 	conn.onClose = func() {
 		c.idle.connClosed(conn)
@@ -93,7 +93,8 @@ func (c *connector) track(o robots.Origin, conn *trackedConn) {
 	c.counter.open.Add(1)
 }
 
-// errNotTLS marks a handshake that ended as one does with a peer without TLS.
+// errNotTLS marks a handshake that failed in the way it does if the peer does not speak
+// TLS.
 var errNotTLS = errors.New("the server does not seem to speak TLS")
 
 func (c *connector) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
@@ -112,8 +113,8 @@ func (c *connector) handshake(ctx context.Context, o robots.Origin, conn net.Con
 	return nil, fmt.Errorf("tls handshake with %s: %w", o.Addr(), err)
 }
 
-// notTLS reports whether the peer replied to the ClientHello with something else, or closed
-// the connection. A timeout is not such an error.
+// notTLS reports whether the peer answered the ClientHello with something else, or closed
+// the connection. A timeout does not count.
 func notTLS(err error) bool {
 	var header tls.RecordHeaderError
 	return errors.As(err, &header) ||
@@ -121,7 +122,7 @@ func notTLS(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// unusedConn returns a connection that no request was sent over yet.
+// unusedConn returns a connection that no request has used yet.
 func (c *connector) unusedConn(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
 	if conn := c.unused.take(to, offered); conn != nil {
 		return conn, nil
@@ -130,14 +131,14 @@ func (c *connector) unusedConn(ctx context.Context, to endpoint, offered protoco
 		return nil, err
 	}
 	conn, err := c.connect(ctx, to, offered)
-	if _, ok := errors.AsType[*dialFailure](err); ok && ctx.Err() == nil { // else there was no time left
+	if _, ok := errors.AsType[*dialFailure](err); ok && ctx.Err() == nil { // otherwise there was no time left
 		return nil, c.remember(to.Origin, err)
 	}
 	return conn, err
 }
 
-// remember stores why o could not be reached, so that it is not tried again for a while.
-// It does not store a forbidden destination, a failure or an end on this side, nor a
+// remember stores why o could not be reached, so that o is not tried again for a while.
+// It does not store a forbidden destination, a local failure, a cancelled attempt, or the
 // failure of one address if o has another.
 func (c *connector) remember(o robots.Origin, err error) error {
 	if LocalError(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
@@ -146,11 +147,12 @@ func (c *connector) remember(o robots.Origin, err error) error {
 	return c.history.fail(o, err)
 }
 
-// errNotDirect says that a request has to be sent by a Transport. Nothing of it was sent.
+// errNotDirect means that a Transport must send the request. Nothing of it was sent.
 var errNotDirect = errors.New("the request is not sent directly")
 
-// newPersistConn makes a persistConn that no request was sent over yet. A connection that
-// cannot be one is left to the Transport: it speaks HTTP/2, or cannot be peeked at.
+// newPersistConn creates a persistConn that no request has used yet. It returns an error
+// if the connection must be left to the Transport: because it speaks HTTP/2 or cannot be
+// peeked at.
 func (c *connector) newPersistConn(ctx context.Context, to endpoint) (*persistConn, error) {
 	to = to.clone()
 	conn, err := c.unusedConn(ctx, to, protocols{http2, http11})
@@ -170,7 +172,7 @@ func (c *connector) newPersistConn(ctx context.Context, to endpoint) (*persistCo
 }
 
 // dialPlain and dialTLS return the dial functions of a Transport. reuse says whether they
-// may return a connection of the idle pool, which may prove dead.
+// may return a connection of the idle pool, which may be dead.
 func (c *connector) dialPlain(reuse bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		return c.transportConn(ctx, "http", addr, nil, reuse)
@@ -189,7 +191,7 @@ func (c *connector) transportConn(ctx context.Context, scheme, addr string, offe
 	if err != nil {
 		return nil, err
 	}
-	o, err := robots.ParseOrigin(scheme, addr) // in the spelling of Reach
+	o, err := robots.ParseOrigin(scheme, addr) // Reach uses the same spelling
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +203,8 @@ func (c *connector) transportConn(ctx context.Context, scheme, addr string, offe
 	return c.unusedConn(ctx, endpoint{o, at}, offered)
 }
 
-// idleConn takes a connection out of the idle pool for good, or returns nil.
+// idleConn removes a connection from the idle pool and returns it. It returns nil if
+// there is none.
 func (c *connector) idleConn(at endpoint) net.Conn {
 	for {
 		p := c.idle.take(at)
@@ -216,13 +219,13 @@ func (c *connector) idleConn(at endpoint) net.Conn {
 	}
 }
 
-// pin returns the host and port by which a Transport knows an endpoint with one address, so
-// that it never uses a connection to another address: host@address. No host of a request
-// has an "@".
+// pin returns the host and port under which a Transport knows an endpoint with one address:
+// host@address. The Transport then never uses a connection to another address. No host of a
+// request contains an "@".
 func pin(e endpoint) string { return hostPort(e.Host+"@"+e.addr.String(), e.Port) }
 
-// unpin is the inverse of pin for a connector with bindings. The zero Addr leaves the
-// address to the dialer.
+// unpin is the inverse of pin for a connector with bindings. It returns the zero Addr if
+// the dialer chooses the address.
 func (c *connector) unpin(addr string) (string, netip.Addr, error) {
 	if c.bindings == nil {
 		return addr, netip.Addr{}, nil

@@ -18,32 +18,33 @@ import (
 )
 
 const (
-	// maxAddrs is how many addresses of one name are dialled at most: the first ones, as
-	// RFC 6724 sorts them.
+	// maxAddrs is the maximum number of addresses of a name that are dialled: the first
+	// ones in the order of RFC 6724.
 	maxAddrs = 16
-	// fallbackDelay is the head start of the preferred address family (RFC 8305 5; the
-	// value is net.Dialer's).
+	// fallbackDelay is the head start of the preferred address family (RFC 8305 5). The
+	// value is that of net.Dialer.
 	fallbackDelay = 300 * time.Millisecond
-	// minAttempt is the least time for an address, however many there are.
+	// minAttempt is the minimum time for each address, whatever their number.
 	minAttempt = 2 * time.Second
-	// maxBindings bounds the hosts that are bound to an address, at about 300 bytes each.
+	// maxBindings is the maximum number of hosts that are bound to an address. Each takes
+	// about 300 bytes.
 	maxBindings = 10_000
 )
 
-// A dialer resolves names and makes TCP connections. Nothing else in this package
-// connects to anything but a DNS server.
+// A dialer resolves names and makes TCP connections. No other code in this package makes
+// connections, except to a DNS server.
 type dialer struct {
 	ctx      context.Context // ends when the Client is closed; nil: a zero Client
 	guard    guard
 	resolver *net.Resolver
 	server   string        // Options.Resolver
-	timeout  time.Duration // for resolution and TCP connection together
+	timeout  time.Duration // total time for name resolution and TCP connection
 	bindings *bindings     // nil: any address of a host may be dialled
 	made     *madeConns    // nil: a zero Client
 }
 
-// dialTCP connects to host and port: at the address that addrFor returns, else at any
-// address of the host, to which the host is then bound.
+// dialTCP connects to host and port. It dials the address that addrFor returns. If there
+// is none, it dials any address of the host and binds the host to it.
 func (d *dialer) dialTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
 	conn, err := d.tryTCP(ctx, host, port, pinned)
 	if err != nil {
@@ -58,14 +59,15 @@ type dialError struct {
 	err  error
 }
 
-// Error leaves out what a net.OpError repeats: the operation, and the address unless it is that of a name.
+// Error omits what a net.OpError repeats: the operation, and the address unless it is that of a name.
 func (e *dialError) Error() string {
 	return "dial " + e.addr + ": " + strings.NewReplacer("dial tcp "+e.addr+": ", "", "dial tcp ", "").Replace(e.err.Error())
 }
 
 func (e *dialError) Unwrap() error { return e.err }
 
-// newDialError adds the operation to an error, and ErrExhausted where it applies.
+// newDialError adds the operation to an error, and ErrExhausted if a resource was
+// missing.
 func newDialError(host string, port uint16, err error) error {
 	if exhausted(err) {
 		err = fmt.Errorf("%w: %w", ErrExhausted, err)
@@ -93,8 +95,8 @@ func (d *dialer) tryTCP(ctx context.Context, host string, port uint16, pinned ne
 	return conn, err
 }
 
-// check returns why host and port may not be dialled: they are forbidden, or the Client is
-// closed.
+// check returns an error if host and port must not be dialled: they are forbidden, or the
+// Client is closed.
 func (d *dialer) check(host string, port uint16) error {
 	if err := d.guard.check(host, port); err != nil {
 		return err
@@ -121,8 +123,8 @@ func (d *dialer) dialBound(ctx context.Context, host string, port uint16, addr n
 }
 
 // addrFor returns the one address at which host is dialled: host itself if it is an
-// address, else pinned, else the address that host is bound to. It returns the zero Addr
-// if any address may be dialled.
+// address, otherwise pinned, otherwise the address that host is bound to. It returns the
+// zero Addr if any address may be dialled.
 func (d *dialer) addrFor(host string, pinned netip.Addr) netip.Addr {
 	if d.bindings == nil {
 		return netip.Addr{}
@@ -153,15 +155,16 @@ func addrOf(conn net.Conn) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap()
 }
 
-// resolve returns the addresses of host that may be dialled, at least one, or an error.
+// resolve returns the addresses of host that may be dialled. It returns an error if there
+// are none.
 func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}, nil // guard.check has checked it, and guard.control will
+		return []netip.Addr{addr}, nil // guard.check has checked it, and guard.control checks it again
 	}
 	all, err := d.resolver.LookupNetIP(ctx, "ip", host)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && d.server != "" {
 		named := *dns
-		named.Server = d.server // else it is the first of the system's
+		named.Server = d.server // otherwise it is the first of the system's servers
 		return nil, &named
 	}
 	if err != nil {
@@ -182,10 +185,10 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	return allowed, nil
 }
 
-// race dials the addresses of the preferred family (that of the first address), and the
-// addresses of the other family once those have failed or had their head start.
-// net.Dialer does the same for a name, but returns its first error, which would be the
-// guard's whenever a forbidden address comes first.
+// race dials the addresses of the preferred family (that of the first address). It dials
+// the other family when those have failed or their head start is over. net.Dialer does
+// the same for a name, but returns its first error. That would be the guard's error if a
+// forbidden address comes first.
 func (d *dialer) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	preferred, others := families(addrs)
 	if len(others) == 0 {
@@ -248,7 +251,7 @@ func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
 }
 
 // dialSerial dials one address after the other, each within its share of the remaining
-// time, and returns the first error if all fail.
+// time. It returns the first error if all fail.
 func (d *dialer) dialSerial(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	guarded := net.Dialer{ControlContext: d.guard.control}
 	var first error
@@ -272,8 +275,8 @@ func (d *dialer) dialSerial(ctx context.Context, addrs []netip.Addr, port uint16
 }
 
 // newResolver returns a resolver that asks server (host:port) instead of the system's
-// servers. The operator chose the server, so it may have a private address. In either case
-// names in the system's hosts file are resolved from that file.
+// servers. The operator has chosen the server, so it may have a private address. In both
+// cases the system's hosts file is used first.
 func newResolver(server string) (*net.Resolver, error) {
 	if server == "" {
 		return &net.Resolver{}, nil
@@ -294,22 +297,22 @@ func newResolver(server string) (*net.Resolver, error) {
 	}, nil
 }
 
-// bindings hold the one address that each host is dialled at, if Options.OneAddress is
+// bindings hold the one address at which each host is dialled if Options.OneAddress is
 // set.
 type bindings struct {
-	keep time.Duration // until a name is resolved anew
+	keep time.Duration // time until a name is resolved again
 
 	mu    sync.Mutex // guards hosts
 	hosts map[string]binding
 }
 
 // A binding is the address of one host. An expired binding is kept, so that the host keeps
-// its address as long as its name still has it.
+// its address while its name still has that address.
 type binding struct {
 	addr    netip.Addr
 	expires time.Time    // zero: addr has failed
 	addrs   []netip.Addr // all addresses of the name
-	failed  []netip.Addr // those that could not be dialled
+	failed  []netip.Addr // addresses that could not be dialled
 }
 
 func newBindings(keep time.Duration) *bindings {
@@ -326,9 +329,10 @@ func (b *bindings) lookup(host string) netip.Addr {
 	return netip.Addr{}
 }
 
-// bind binds host to one of the addresses that its name has now, and returns that: its
-// last address, else the first one, but none that has just failed. A binding that another
-// goroutine has made meanwhile stays.
+// bind binds host to one of the current addresses of its name and returns that address.
+// It prefers the last address, otherwise the first one, and skips addresses that have
+// just failed. If another goroutine has bound the host in the meantime, that binding
+// stays.
 func (b *bindings) bind(host string, addrs []netip.Addr) netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -362,14 +366,14 @@ func (b *bindings) connected(host string, addrs []netip.Addr, addr netip.Addr) {
 	}
 }
 
-// fail ends host's binding to an address that could not be dialled, and reports whether
-// the host has another address to dial.
+// fail ends the binding of host to an address that could not be dialled. It reports
+// whether the host has another address.
 func (b *bindings) fail(host string, addr netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, known := b.hosts[host]
 	if !known || e.addr != addr {
-		return e.addr.IsValid() // the host was bound anew meanwhile
+		return e.addr.IsValid() // the host was bound again in the meantime
 	}
 	e.expires = time.Time{}
 	if !slices.Contains(e.failed, addr) {
@@ -377,7 +381,7 @@ func (b *bindings) fail(host string, addr netip.Addr) bool {
 	}
 	others := slices.ContainsFunc(e.addrs, func(a netip.Addr) bool { return !slices.Contains(e.failed, a) })
 	if !others {
-		e = binding{} // begin again with all addresses
+		e = binding{} // try all addresses again
 	}
 	b.hosts[host] = e
 	return others
@@ -389,8 +393,8 @@ func (b *bindings) put(host string, e binding) {
 		now := time.Now()
 		maps.DeleteFunc(b.hosts, func(_ string, e binding) bool { return !now.Before(e.expires) })
 		if len(b.hosts) >= maxBindings {
-			clear(b.hosts) // which costs a lookup each
+			clear(b.hosts) // each costs one more name resolution
 		}
 	}
-	b.hosts[strings.Clone(host)] = e // the host may be a part of a long URL
+	b.hosts[strings.Clone(host)] = e // the host may be part of a long URL
 }

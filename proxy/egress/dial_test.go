@@ -24,8 +24,8 @@ func dialOnce(t *testing.T, d *Client, host string, port uint16) error {
 	return err
 }
 
-// Spellings that some resolvers take for loopback never get there, whether
-// the resolver says what they mean or the socket does.
+// Spellings that some resolvers take for loopback are never dialled, whether the resolver
+// or the socket interprets them.
 func TestForbiddenSpellings(t *testing.T) {
 	spellings := []string{
 		"127.0.0.1", "127.1", "127.0.1", "0x7f.1", "0x7f000001", "2130706433", "017700000001", "0177.0.0.1",
@@ -50,7 +50,7 @@ func TestForbiddenSpellings(t *testing.T) {
 				t.Error("Reach went there")
 			}
 			if strings.HasSuffix(s, ".test") {
-				return // nobody's to ask but ours
+				return // only the test asks this server
 			}
 			if err := dialOnce(t, systems, s, o.Port); err == nil {
 				t.Error("the system's resolver led there")
@@ -139,7 +139,7 @@ func TestDialName(t *testing.T) {
 	}
 }
 
-// Rebinding: whatever a name meant before, the address dialled is judged.
+// DNS rebinding: only the address that is dialled counts, whatever the name meant before.
 func TestDialRebound(t *testing.T) {
 	o := serve(t, hello)
 	n := newNames(t, map[string][][]string{"rebound.test.": {{"127.0.0.1"}, {"127.0.0.2"}}})
@@ -159,8 +159,8 @@ func TestDialRebound(t *testing.T) {
 	}
 }
 
-// The last guard stands alone: an address that comes to the socket unjudged
-// is refused there.
+// The last guard works alone: it refuses an address that reached the socket without a
+// check.
 func TestControlGuardsTheSocket(t *testing.T) {
 	o, _ := listen(t, "http", "127.0.0.1")
 	d := newClient(t, Options{})
@@ -175,7 +175,7 @@ func TestDialBothFamilies(t *testing.T) {
 	defer l.Close()
 	n := newNames(t, map[string][][]string{"dual.test.": {{"::1", "127.0.0.1"}}})
 	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.0/8", "::1/128")})
-	// Nobody listens at ::1, or there is no IPv6 at all.
+	// Nobody listens on ::1, or this machine has no IPv6.
 	if err := dialOnce(t, d, "dual.test", o.Port); err != nil {
 		t.Errorf("Dial = %v", err)
 	}
@@ -186,13 +186,13 @@ func TestDialBothFamilies(t *testing.T) {
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {
-	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // a DNS server that never answers
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // a DNS server that never replies
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	// No search for leaks here: package net leaves a question that nobody
-	// waits for to its own five seconds.
+	// Do not check for goroutine leaks: package net keeps an abandoned DNS query for five
+	// seconds.
 	d, err := New(Options{Resolver: silent.LocalAddr().String()})
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		var b [512]byte
-		silent.ReadFrom(b[:]) // it has asked
+		silent.ReadFrom(b[:]) // the query has arrived
 		cancel(nil)
 	}()
 	if conn, err := d.Dial(ctx, "slow.test", 80); err == nil || conn != nil {
@@ -223,14 +223,14 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestNoTimeLeft: an origin is not to blame for the end of a request's own time.
+// TestNoTimeLeft: if a request's own time ends, the origin is not blamed.
 func TestNoTimeLeft(t *testing.T) {
-	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // a DNS server that never answers
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // a DNS server that never replies
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	d, err := New(Options{Resolver: silent.LocalAddr().String()}) // no search for leaks, as above
+	d, err := New(Options{Resolver: silent.LocalAddr().String()}) // no check for goroutine leaks, as above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"robotsproxy/robots"
 )
 
-// FuzzAnswer has an origin say anything: what is made of it directly is what
-// http.Transport makes of it.
+// FuzzAnswer sends any response of an origin: the direct way must make the same of it as
+// http.Transport.
 func FuzzAnswer(f *testing.F) {
 	for _, answer := range []string{
 		fine, chunked, early + fine, fine + fine, "HTTP/1.0 200 OK\r\n\r\ngood", "HTTP/1.1 204 No Content\r\n\r\n",
@@ -24,7 +24,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(answer, false)
 		f.Add(answer, true)
 	}
-	log.SetOutput(io.Discard) // net/http's Transport says there what came
+	log.SetOutput(io.Discard) // the Transport logs unexpected data there
 	f.Cleanup(func() { log.SetOutput(os.Stderr) })
 	var answer atomic.Pointer[string]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func FuzzAnswer(f *testing.F) {
 	to := endpoint{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
 	f.Fuzz(func(t *testing.T, data string, head bool) {
 		answer.Store(&data)
-		d.CloseIdle() // the origin has closed what there is, and the Transport may not know yet
+		d.CloseIdle() // the origin has closed its connections, which the Transport may not know yet
 		method := http.MethodGet
 		if head {
 			method = http.MethodHead
@@ -63,7 +63,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// An outcome is what came of a request.
+// An outcome is the result of a request.
 type outcome struct {
 	status  int
 	header  http.Header
@@ -73,7 +73,7 @@ type outcome struct {
 	broken  bool
 }
 
-// answerBy sends a request in a way of the caller's.
+// answerBy sends a request in the way that the caller chooses.
 func answerBy(t *testing.T, method, url string, send func(*http.Request) (*http.Response, error)) (o outcome) {
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"testing"
 )
 
-// A script is an origin that says what it is told to: to the n-th request of all the
-// n-th answer, and then the last one again. What is empty it answers by closing.
+// A script is an origin with prepared responses: it answers the n-th request of all with
+// the n-th response, then repeats the last one. If a response is empty, it closes the
+// connection.
 type script struct {
 	*origin
 	pool    *authority
@@ -106,7 +107,7 @@ func (s *script) client(t *testing.T, o Options) *Client {
 	return newClient(t, o)
 }
 
-// ask sends a request with a trace of its own, and gives the body.
+// ask sends a request with its own httptrace and returns the body.
 func (s *script) ask(t *testing.T, d *Client, method, path string, trace *httptrace.ClientTrace) (string, error) {
 	t.Helper()
 	return s.askIn(t, t.Context(), d, method, path, trace)
@@ -136,7 +137,7 @@ const (
 	early   = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
 )
 
-// TestConnectionIsUsedAgain, or is not: what decides is how the first answer came.
+// TestConnectionIsUsedAgain: the first response decides whether its connection is reused.
 func TestConnectionIsUsedAgain(t *testing.T) {
 	for _, c := range []struct {
 		name, method, answer, body string
@@ -180,7 +181,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAnswerIsNone: nothing of it is passed on, and the connection is closed.
+// TestAnswerIsNone: an invalid response is not passed on, and the connection is closed.
 func TestAnswerIsNone(t *testing.T) {
 	long := strings.Repeat("x", maxHeadBytes/4)
 	for _, c := range []struct{ name, answer, says string }{
@@ -204,7 +205,8 @@ func TestAnswerIsNone(t *testing.T) {
 	}
 }
 
-// TestBodyThatIsNotReadToItsEnd ends its connection, and is not read on.
+// TestBodyThatIsNotReadToItsEnd: the connection is closed, and the rest of the body is
+// not read.
 func TestBodyThatIsNotReadToItsEnd(t *testing.T) {
 	s := newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\ngood", fine)
 	d := s.client(t, Options{})
@@ -223,7 +225,7 @@ func TestBodyThatIsNotReadToItsEnd(t *testing.T) {
 	}
 }
 
-// TestBodyThatBreaksOff says so.
+// TestBodyThatBreaksOff: reading an incomplete body returns an error.
 func TestBodyThatBreaksOff(t *testing.T) {
 	s := newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nEOF")
 	if body, err := s.ask(t, s.client(t, Options{}), "GET", "/", nil); body != "EOF" || !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -231,7 +233,8 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestConnectionThatDied is made again for a request whose answer has not begun.
+// TestConnectionThatDied: a request whose response has not begun is sent again on a new
+// connection.
 func TestConnectionThatDied(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -274,8 +277,8 @@ func TestConnectionThatDied(t *testing.T) {
 	})
 }
 
-// TestNobodyAskedForIt: what has come before the request is written is not its answer,
-// whether it came while the connection rested or while the request waited for its turn.
+// TestNobodyAskedForIt: data that arrives before the request is written is not its
+// response, whether the connection was idle or the request waited for its turn.
 func TestNobodyAskedForIt(t *testing.T) {
 	const poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
 	for _, scheme := range []string{"http", "https"} {
@@ -324,7 +327,7 @@ func awaitReadable(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestHalfARecord: of what stands in it crypto/tls says nothing yet.
+// TestHalfARecord: crypto/tls does not report that it holds part of a record.
 func TestHalfARecord(t *testing.T) {
 	whole := []byte{23, 3, 3, 0, 4, 'a', 'b', 'c', 'd'}
 	for cut := range whole {
@@ -341,7 +344,7 @@ func TestHalfARecord(t *testing.T) {
 	}
 }
 
-// peeked says whether there is something to read.
+// peeked reports whether there is something to read.
 func peeked(fd uintptr) bool {
 	n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	return n > 0 || err != syscall.EAGAIN

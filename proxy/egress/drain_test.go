@@ -16,10 +16,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// RFC 9110 9.3.2: an answer to HEAD has no body. What an origin sends all the
-// same is nobody's answer, however many share its connections.
+// RFC 9110 9.3.2: a response to HEAD has no body. If an origin sends one, no request may
+// get it as its response, however many requests share the connections.
 func TestMoreThanWasAskedForIsNobodysAnswer(t *testing.T) {
-	log.SetOutput(io.Discard) // net/http's Transport says there what came
+	log.SetOutput(io.Discard) // the Transport logs unexpected data there
 	defer log.SetOutput(os.Stderr)
 	ca := newAuthority(t)
 	for _, scheme := range []string{"http", "https"} {
@@ -55,7 +55,7 @@ func TestMoreThanWasAskedForIsNobodysAnswer(t *testing.T) {
 	}
 }
 
-// desynchronised answers HEAD with a body that looks like an answer.
+// desynchronised answers HEAD with a body that looks like a response.
 func desynchronised(c net.Conn) {
 	defer c.Close()
 	for br := bufio.NewReader(c); ; {
@@ -88,7 +88,7 @@ func askSettled(t *testing.T, d *Client, method, url string) {
 	}
 }
 
-// A hook is a writer that lets nothing be written while it is shut.
+// A hook is a writer that permits no write while it is shut.
 type hook struct {
 	shut  error
 	calls []string
@@ -97,8 +97,8 @@ type hook struct {
 func (h *hook) beforeWrite() error { h.calls = append(h.calls, "before"); return h.shut }
 func (h *hook) afterWrite()        { h.calls = append(h.calls, "after") }
 
-// TestNothingIsWrittenBeforeItsTurn: who waits for the next write is asked right before
-// it, told right after it, and then no more.
+// TestNothingIsWrittenBeforeItsTurn: the writer of the next write is called right before
+// it and right after it, and not again.
 func TestNothingIsWrittenBeforeItsTurn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

@@ -10,38 +10,39 @@ import (
 	"time"
 )
 
-// Errors of destinations that the guard forbids. errors.Is finds them in the errors of
-// every method of a Client.
+// Errors for destinations that the guard forbids. errors.Is finds them in the errors of
+// all methods of a Client.
 var (
 	ErrForbiddenAddr = errors.New("forbidden address")
 	ErrForbiddenPort = errors.New("forbidden port")
 
-	// ErrOwnListener is an ErrForbiddenAddr for the proxy's own listeners: a request
-	// to them would come back, and the operator's listener is not for clients.
+	// ErrOwnListener is an ErrForbiddenAddr for the proxy's own listeners. A request to
+	// the proxy's port would come back, and the operator's listener is not for clients.
 	ErrOwnListener = fmt.Errorf("%w: one of the proxy's own listeners", ErrForbiddenAddr)
 )
 
 var (
-	// ErrExhausted marks a lack of resources of this machine: no more files can be
-	// opened, or no port or memory is left for a connection.
+	// ErrExhausted marks a lack of resources of this machine: it has no file descriptor,
+	// port or memory left for a connection.
 	ErrExhausted = errors.New("this machine cannot open another connection")
 
-	// ErrParent marks a failure or refusal of the parent proxy itself. It says nothing
+	// ErrParent marks a failure or refusal of the upstream proxy itself. It says nothing
 	// about an origin.
 	ErrParent = errors.New("the upstream proxy does not work")
 
-	// ErrBeyondParent marks an origin that the parent proxy says it cannot reach.
+	// ErrBeyondParent marks an origin that the upstream proxy cannot reach.
 	ErrBeyondParent = errors.New("the upstream proxy cannot reach the origin")
 
-	// ErrElsewhere marks a failed dial of a host that has another address, which
-	// [Client.Address] returns from then on. The failure does not count against the host.
-	ErrElsewhere = errors.New("trying the next address of the host from now on")
+	// ErrElsewhere marks a failed dial of a host that has another address.
+	// [Client.Address] returns that address from then on. The failure does not count
+	// against the host.
+	ErrElsewhere = errors.New("later requests use another address of the host")
 
 	// errClosed is the error of a closed Client.
 	errClosed = fmt.Errorf("egress: %w", net.ErrClosed)
 )
 
-// A RetryError is a failure that is returned again until the next attempt is due.
+// A RetryError repeats an earlier failure until the next attempt is due.
 type RetryError struct {
 	Err error
 	At  time.Time // of the next attempt
@@ -50,15 +51,15 @@ type RetryError struct {
 func (e *RetryError) Error() string { return e.Err.Error() }
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// LocalError reports whether an error is a failure of this machine or of the parent
+// LocalError reports whether an error is a failure of this machine or of the upstream
 // proxy (ErrExhausted, ErrParent). Such an error says nothing about an origin.
 func LocalError(err error) bool { return errors.Is(err, ErrParent) || errors.Is(err, ErrExhausted) }
 
-// resourceErrors are the errors of a system that lacks a resource.
+// resourceErrors are the system errors for a missing resource.
 var resourceErrors = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
 
-// exhausted reports whether a dial failed for lack of a resource. The resolver's errors
-// are text alone: for one of them, exhausted tries whether a file can be opened now.
+// exhausted reports whether a dial failed because a resource was missing. The resolver's
+// errors are only text, so for these exhausted tries to open a file.
 func exhausted(err error) bool {
 	if d, ok := errors.AsType[*net.DNSError](err); ok && !d.IsNotFound {
 		f, now := os.Open(os.DevNull)

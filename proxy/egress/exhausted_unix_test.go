@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// noMoreFiles lets the process open none until the returned function is called.
+// noMoreFiles prevents the process from opening files until the returned function is
+// called.
 func noMoreFiles(t *testing.T) (enough func()) {
 	t.Helper()
 	var before syscall.Rlimit
@@ -29,7 +30,8 @@ func noMoreFiles(t *testing.T) (enough func()) {
 	return enough
 }
 
-// A process that may open no more files blames no origin, and forgets it when it may.
+// A process that cannot open files blames no origin, and recovers when it can open them
+// again.
 func TestOutOfFiles(t *testing.T) {
 	o := serve(t, hello)
 	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})

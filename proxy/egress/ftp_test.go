@@ -31,7 +31,8 @@ func TestFTPIsGuarded(t *testing.T) {
 	}
 }
 
-// Behind a parent both connections are tunnels of its, to the name that was asked for.
+// With an upstream proxy, both connections are tunnels through it, to the name in the
+// URL.
 func TestFTPThroughAParent(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		server := startFTP(t)

@@ -25,72 +25,72 @@ import (
 // A directly sent request (see Client) is written and read on the caller's goroutine. All
 // methods may wait. They may still be called after Send has returned because ctx ended.
 type Gate interface {
-	// Ready is called when the try has a connection, and for HTTP/1.1 again when the first
-	// byte is about to leave, because the write may have been held up in between. It returns
-	// nil when the request may be written. Then the second call should return nil at once,
-	// if the permission of the first still holds. ctx is that of Send. The time that Ready
-	// takes is no part of a time limit. After an error nothing of this try is written, its
+	// Ready is called when the try has a connection. For HTTP/1.1 it is called again right
+	// before the first byte is written, because the write may have been delayed. It returns
+	// nil when the request may be written. The second call should return nil at once if the
+	// permission of the first is still valid. ctx is that of Send. The time that Ready takes
+	// does not count in any time limit. After an error nothing of this try is written, its
 	// connection is closed (HTTP/2: only its stream), and Send returns that very error without
 	// another try.
 	Ready(ctx context.Context) error
 
-	// Sent is called once in a try, when the head has left: HTTP/1.1: right after the first
-	// write to the socket; HTTP/2: after the write of the HEADERS frame; FTP: when the
-	// transfer was requested, or the request ended without one. If a try ends and it is not
-	// certain that nothing has left, Sent is called before the next try, or before Send
-	// returns. A response is never returned without a call of Sent.
+	// Sent is called once in a try, when the head was sent. HTTP/1.1: right after the first
+	// write to the socket. HTTP/2: after the write of the HEADERS frame. FTP: when the
+	// transfer was requested, or the request ended without one. If a try ends and something
+	// may have been sent, Sent is called before the next try, or before Send returns. Send
+	// never returns a response without a call of Sent.
 	Sent()
 
-	// Retry is called when another try begins, before it gets a connection. Without it, a
-	// permission that Ready gave, and that was not used, would hold up others while the next
-	// connection is being made.
+	// Retry is called when another try begins, before it gets a connection. It lets the Gate
+	// take back an unused permission of Ready, which would otherwise delay other requests
+	// while the next connection is made.
 	Retry()
 
-	// Informational is called for each 1xx response, but 101 (RFC 9110 15.2). It may keep the
-	// header. An error ends the request, and Send's error wraps it. It is a part of Gate
-	// because Send returns the final response alone.
+	// Informational is called for each 1xx response except 101 (RFC 9110 15.2). It may keep
+	// the header. If it returns an error, the request ends and Send's error wraps it. It is
+	// part of Gate because Send returns only the final response.
 	Informational(status int, header textproto.MIMEHeader) error
 }
 
 const (
-	// maxNewConns is how many new connections one request gets. net/http sends a request
-	// again, without end, to a peer that says of each HTTP/2 connection that it takes no more
-	// requests (GOAWAY).
+	// maxNewConns is the maximum number of new connections for one request. Without it,
+	// net/http would send a request endlessly to a peer that refuses further requests on each
+	// HTTP/2 connection (GOAWAY).
 	maxNewConns = 3
 
-	// maxAttempts is how often Send tries a request that no origin has seen.
+	// maxAttempts is how often Send tries a request that has not reached the origin.
 	maxAttempts = 3
 
-	// minHeld is how long a new connection has to be held up by Ready before Send assumes
-	// that the origin has closed it for that reason.
+	// minHeld is how long Ready must have delayed a new connection before Send assumes
+	// that the origin closed the connection for that reason.
 	minHeld = time.Millisecond
 
-	// drainTime is how long a reader may take to use up what has arrived.
+	// drainTime is how long a reader may take to read everything that has arrived.
 	drainTime = time.Second
 )
 
 var errNewConns = errors.New("the origin accepts requests on none of its connections")
 
-// A sending is one call of Send. The fields that are not atomic belong to the caller's
+// A sending is one call of Send. Fields that are not atomic belong to the caller's
 // goroutine.
 type sending struct {
 	gate Gate            // nil: the request may be written at any time
 	ctx  context.Context // of Send
 
-	traceCtx context.Context          // of the Transport's requests; nil: there was none
+	traceCtx context.Context          // context of the Transport's requests; nil: there were none
 	cancel   context.CancelCauseFunc  // ends traceCtx
-	onIdle   func(*trackedConn, bool) // is told whether a connection is idle in the Transport; nil: nobody is
+	onIdle   func(*trackedConn, bool) // called when a connection becomes idle in the Transport, or is no longer; nil: not called
 
 	tried    bool // a try had a connection
 	newConns int
 	conn     *trackedConn
 
 	held    atomic.Int64          // nanoseconds that Ready took in this try
-	hooked  atomic.Bool           // the connection tells when the head leaves
-	wrote   atomic.Bool           // the head of this try was written, to a buffer at least
+	hooked  atomic.Bool           // the connection reports when the head is sent
+	wrote   atomic.Bool           // the head of this try was written, at least to a buffer
 	told    atomic.Bool           // Sent was called in this try
-	left    atomic.Bool           // the head of any try has left
-	refused atomic.Pointer[error] // why the request may not be written
+	left    atomic.Bool           // the head of any try was sent
+	refused atomic.Pointer[error] // the error that keeps the request from being written
 }
 
 // begin begins a try.
@@ -103,7 +103,7 @@ func (s *sending) begin() {
 	}
 }
 
-// reset ends the try before.
+// reset ends the previous try.
 func (s *sending) reset() {
 	s.confirm()
 	s.tried = false
@@ -112,8 +112,8 @@ func (s *sending) reset() {
 	s.told.Store(false)
 }
 
-// connected holds the request up, now that the try has a connection, until it may be
-// written. With an error the connection has to be closed.
+// connected calls Ready when the try has a connection, and returns when the request may
+// be written. After an error the connection must be closed.
 func (s *sending) connected(conn net.Conn, reused bool) error {
 	if s.tried {
 		s.reset() // net/http has chosen another HTTP/2 connection
@@ -142,11 +142,11 @@ func (s *sending) connected(conn net.Conn, reused bool) error {
 	return nil
 }
 
-// drain waits, on a connection of a Transport, until everything that has arrived on it is
-// used up. net/http reuses a connection before it has noticed that the origin sent more
-// than was requested (the body of a response to HEAD, say), and would take that for the
-// response to the next request, which may be another client's. Given the time, it notices,
-// and closes the connection. HTTP/2 numbers its responses, and a persistConn is checked.
+// drain waits until everything that has arrived on a connection of a Transport was read.
+// net/http may reuse a connection before it notices that the origin sent more than was
+// requested, such as a body in response to HEAD. It would take that for the response to
+// the next request, which may belong to another client. With some time, it notices and
+// closes the connection. HTTP/2 and persistConns do not need this.
 func (c *trackedConn) drain() {
 	if c != nil && !c.http2 && !c.pooled && !c.reader.drained() {
 		end := time.AfterFunc(drainTime, func() { c.Close() })
@@ -168,13 +168,13 @@ func (s *sending) ready() error {
 	return err
 }
 
-// refuse ends the request for good.
+// refuse ends the request and all its tries.
 func (s *sending) refuse(err error) {
 	s.refused.Store(&err)
 	s.end(err)
 }
 
-// beforeWrite is called by an HTTP/1.1 connection that the head is about to leave.
+// beforeWrite is called by an HTTP/1.1 connection right before the head is written.
 func (s *sending) beforeWrite() error {
 	if err := s.refused.Load(); err != nil {
 		return *err
@@ -182,13 +182,13 @@ func (s *sending) beforeWrite() error {
 	return s.ready()
 }
 
-// afterWrite is called by an HTTP/1.1 connection that the head has left.
+// afterWrite is called by an HTTP/1.1 connection right after the head was written.
 func (s *sending) afterWrite() {
 	s.left.Store(true)
 	s.tell()
 }
 
-// wroteHead is called when the head has been written, to a buffer with HTTP/1.1. It may be
+// wroteHead is called when the head was written; with HTTP/1.1, to a buffer. It may be
 // called although the connection was dropped.
 func (s *sending) wroteHead() {
 	if s.refused.Load() != nil {
@@ -207,14 +207,15 @@ func (s *sending) tell() {
 	}
 }
 
-// confirm calls Sent if the head may have left: its last write may not have returned yet.
+// confirm calls Sent if the head may have been sent: its last write may not have returned
+// yet.
 func (s *sending) confirm() {
 	if s.wrote.Load() && s.refused.Load() == nil {
 		s.tell()
 	}
 }
 
-// informational passes a 1xx response on.
+// informational passes a 1xx response to the Gate.
 func (s *sending) informational(status int, header textproto.MIMEHeader) error {
 	if s.gate == nil {
 		return nil
@@ -222,10 +223,11 @@ func (s *sending) informational(status int, header textproto.MIMEHeader) error {
 	return s.gate.Informational(status, header)
 }
 
-// finish ends an attempt with an error, or nil for a response, and returns the error of Send.
+// finish ends an attempt with an error, or with nil for a response. It returns the error of
+// Send.
 func (s *sending) finish(err error) error {
 	if err == nil {
-		s.tell() // the response may be here before the write has returned
+		s.tell() // the response may arrive before the write has returned
 		return nil
 	}
 	if refused := s.refused.Load(); refused != nil {
@@ -235,16 +237,16 @@ func (s *sending) finish(err error) error {
 	return err
 }
 
-// end ends what a Transport still does for the request. err is why.
+// end ends everything that a Transport still does for the request. err is the reason.
 func (s *sending) end(err error) {
 	if s.cancel != nil {
 		s.cancel(err)
 	}
 }
 
-// again reports whether Send may attempt r again: the origin has seen nothing of r, and
-// closed the connection probably because Ready held it up. The Transport itself tries
-// again only if an idle connection turns out to be dead.
+// again reports whether Send may attempt r again: the origin has received nothing of r,
+// and probably closed the connection because Ready delayed the request. The Transport
+// itself tries again only if an idle connection was dead.
 func (s *sending) again(r *http.Request) bool {
 	return time.Duration(s.held.Load()) > minHeld && !s.left.Load() && s.refused.Load() == nil && s.ctx.Err() == nil &&
 		!hasBody(r) && idempotent(r.Method)
@@ -253,8 +255,8 @@ func (s *sending) again(r *http.Request) bool {
 // hasBody reports whether r has a body.
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// idempotent reports whether a request with a method may be sent again, as net/http sees it
-// (RFC 9110 9.2.2).
+// idempotent reports whether a request with the method may be sent again, by the rules of
+// net/http (RFC 9110 9.2.2).
 func idempotent(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -263,7 +265,7 @@ func idempotent(method string) bool {
 	return false
 }
 
-// traced returns a copy of r for a Transport, which reports to s.
+// traced returns a copy of r for a Transport that reports to s.
 func (s *sending) traced(r *http.Request) *http.Request {
 	if s.traceCtx == nil {
 		s.traceCtx, s.cancel = context.WithCancelCause(s.ctx)
@@ -280,8 +282,8 @@ func (s *sending) traced(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(s.traceCtx, trace))
 }
 
-// gotConn keeps a refused request from being written. HTTP/2 looks at the context, which
-// refuse has ended, before it writes, and has other requests on the connection.
+// gotConn prevents a refused request from being written. Before it writes, HTTP/2 checks
+// the context, which refuse has ended. Its connection stays open for other requests.
 func (s *sending) gotConn(got httptrace.GotConnInfo) {
 	if s.connected(got.Conn, got.Reused) != nil && (s.conn == nil || !s.conn.http2) {
 		got.Conn.Close()

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// A PortRange is the ports from First to Last, both included. Its zero value
-// is not valid.
+// A PortRange contains the ports from First to Last, both included. Its zero value is not
+// valid.
 type PortRange struct{ First, Last uint16 }
 
 // DefaultPorts returns the ports that may be dialled if Options names none: HTTP,
@@ -23,14 +23,14 @@ func DefaultPorts() []PortRange {
 }
 
 // nonPublic are the addresses that are not dialled: the IANA special-purpose registries
-// (RFC 6890), without what is globally reachable in them. guard.allows says what holds
-// for IPv4 addresses inside of IPv6 addresses.
+// (RFC 6890), except what is globally reachable in them. guard.allows handles IPv4
+// addresses inside IPv6 addresses.
 var nonPublic = prefixes(
 	"0.0.0.0/8",        // this network (RFC 791 3.2); 0.0.0.0 connects to this host
 	"10.0.0.0/8",       // private (RFC 1918)
 	"100.64.0.0/10",    // carrier-grade NAT (RFC 6598); metadata at Alibaba Cloud
 	"127.0.0.0/8",      // loopback (RFC 1122 3.2.1.3)
-	"168.63.129.16/32", // public in form, the host's own services at Azure
+	"168.63.129.16/32", // looks public; services of the host at Azure
 	"169.254.0.0/16",   // link-local (RFC 3927); metadata at most clouds
 	"172.16.0.0/12",    // private (RFC 1918)
 	"192.0.0.0/24",     // IETF protocol assignments (RFC 6890); metadata at Oracle Cloud
@@ -44,12 +44,12 @@ var nonPublic = prefixes(
 	"240.0.0.0/4",      // reserved (RFC 1112 4); limited broadcast (RFC 919)
 
 	"::/96",          // unspecified, loopback (RFC 4291), IPv4-compatible, deprecated
-	"64:ff9b:1::/48", // NAT64 of local use (RFC 8215): the network chooses where the IPv4 address stands in it
+	"64:ff9b:1::/48", // local NAT64 (RFC 8215): the network chooses the position of the IPv4 address
 	"100::/64",       // discard-only (RFC 6666)
 	"100:0:0:1::/64", // dummy (RFC 9780)
 	"2001::/23",      // IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
 	"2001:db8::/32",  // documentation (RFC 3849)
-	"2002::/16",      // 6to4 (RFC 3056): a way around every IPv4 line above
+	"2002::/16",      // 6to4 (RFC 3056): could bypass every IPv4 line above
 	"3fff::/20",      // documentation (RFC 9637)
 	"5f00::/16",      // segment routing (RFC 9602)
 	"fc00::/7",       // unique local (RFC 4193); metadata at AWS and Google Cloud
@@ -57,7 +57,7 @@ var nonPublic = prefixes(
 	"fec0::/10",      // site-local, deprecated (RFC 3879)
 	"ff00::/8",       // multicast (RFC 4291)
 
-	// Everything outside of 2000::/3, the global unicast addresses (RFC 4291 2.4).
+	// Everything outside 2000::/3, the global unicast addresses (RFC 4291 2.4).
 	"::/3", "4000::/2", "8000::/1",
 )
 
@@ -76,9 +76,9 @@ func prefixes(texts ...string) []netip.Prefix {
 // A guard decides which destinations may be dialled. Its zero value allows no port.
 type guard struct {
 	private []netip.Prefix   // allowed although not public
-	ports   []PortRange      // allowed
-	own     []netip.AddrPort // where the proxy itself listens
-	names   bool             // check forbids wellKnownNames, because nobody here resolves names
+	ports   []PortRange      // allowed ports
+	own     []netip.AddrPort // addresses on which the proxy itself listens
+	names   bool             // check forbids wellKnownNames, because the upstream proxy resolves names
 }
 
 func newGuard(private []netip.Prefix, ports []PortRange, own []netip.AddrPort, names bool) (guard, error) {
@@ -130,8 +130,8 @@ func (g guard) allows(addr netip.Addr) bool {
 	return !slices.ContainsFunc(nonPublic, in)
 }
 
-// control is a net.Dialer's ControlContext: it checks the very address that the socket
-// is about to connect to.
+// control is a net.Dialer's ControlContext. It checks the address to which the socket is
+// about to connect.
 func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	switch {
@@ -145,15 +145,15 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	return nil
 }
 
-// check checks what is known without using the network: the port, the address if host
-// is one, and with guard.names the well-known names. Other spellings of addresses
-// ("127.1", "0x7f.1", "2130706433") are names here: they are checked once they are
-// resolved, and are never sent to a parent proxy.
+// check checks what is known without using the network: the port, the address if host is
+// one, and with guard.names the well-known names. Other spellings of addresses ("127.1",
+// "0x7f.1", "2130706433") count as names here: they are checked after they are resolved,
+// and never sent to an upstream proxy.
 func (g guard) check(host string, port uint16) error {
 	if !g.allowsPort(port) {
 		return fmt.Errorf("%w %d", ErrForbiddenPort, port)
 	}
-	if host == "" { // to net.Dial it means this host
+	if host == "" { // net.Dial takes it for this host
 		return fmt.Errorf("%w: no host", ErrForbiddenAddr)
 	}
 	addr, err := netip.ParseAddr(host)
@@ -180,7 +180,7 @@ func (g guard) isOwn(addr netip.Addr, port uint16) bool {
 			continue
 		}
 		listener := own.Addr().WithZone("").Unmap()
-		// To connect to 0.0.0.0 or :: is to connect to this host.
+		// A connection to 0.0.0.0 or :: goes to this host.
 		if listener == addr || addr.IsUnspecified() || listener.IsUnspecified() && isLocal(addr) {
 			return true
 		}
@@ -188,8 +188,8 @@ func (g guard) isOwn(addr netip.Addr, port uint16) bool {
 	return false
 }
 
-// isLocal reports whether addr is an address of this host, and true if the system does
-// not tell.
+// isLocal reports whether addr is an address of this host. It returns true if the system
+// cannot tell.
 func isLocal(addr netip.Addr) bool {
 	if addr.IsLoopback() {
 		return true
@@ -210,25 +210,26 @@ func isLocal(addr netip.Addr) bool {
 	return false
 }
 
-// wellKnownNames are names that a parent proxy would take for its own host or for the
-// metadata service of its cloud, with the address that has to be allowed for them.
+// wellKnownNames are names that an upstream proxy would resolve to its own host or to the
+// metadata service of its cloud. The value is the address that must be allowed for the
+// name.
 var (
 	loopbackAddr   = netip.MustParseAddr("127.0.0.1")
 	metadataAddr   = netip.MustParseAddr("169.254.169.254")
 	wellKnownNames = map[string]netip.Addr{
 		"localhost":                loopbackAddr, // RFC 6761 6.3
-		"localhost.localdomain":    loopbackAddr, // in the hosts file of many systems, as are the next
+		"localhost.localdomain":    loopbackAddr, // in the hosts file of many systems, as the next ones
 		"ip6-localhost":            loopbackAddr,
 		"ip6-loopback":             loopbackAddr,
 		"metadata.google.internal": metadataAddr, // Google Cloud
 		"metadata.goog":            metadataAddr, // the same
-		"metadata":                 metadataAddr, // the same, by its search list
+		"metadata":                 metadataAddr, // the same, with its search list
 		"instance-data":            metadataAddr, // AWS
 	}
 )
 
-// wellKnownAddr returns the address of a well-known name, or the zero Addr for a name
-// that has to be resolved.
+// wellKnownAddr returns the address of a well-known name. It returns the zero Addr for a
+// name that must be resolved.
 func wellKnownAddr(host string) netip.Addr {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if strings.HasSuffix(host, ".localhost") { // RFC 6761 6.3

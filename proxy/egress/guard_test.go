@@ -110,7 +110,7 @@ func TestAllowPrivate(t *testing.T) {
 	for text, want := range map[string]bool{
 		"127.0.0.1":            true,
 		"::ffff:127.0.0.1":     true, // the same address
-		"64:ff9b::127.0.0.1":   true, // behind the gateway, the same
+		"64:ff9b::127.0.0.1":   true, // the same behind the gateway
 		"127.0.0.2":            false,
 		"10.1.2.3":             true,
 		"fd12::1":              true,
@@ -168,7 +168,7 @@ func TestCheckHosts(t *testing.T) {
 	if err := d.Check("", 80); !errors.Is(err, ErrForbiddenAddr) {
 		t.Errorf("an empty host: %v", err)
 	}
-	// No literals: they are judged when they are resolved.
+	// These are not literals: they are checked when they are resolved.
 	for _, host := range []string{"localhost", "127.1", "0x7f.1", "2130706433", "127.0.0.1.nip.io"} {
 		if err := d.Check(host, 80); err != nil {
 			t.Errorf("Check(%q) = %v", host, err)

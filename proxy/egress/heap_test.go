@@ -23,28 +23,28 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// What an idle connection to an origin may hold, in bytes, stacks included. net/http's Transport has
-// two goroutines and two buffers of 4 KiB for each of its connections, with HTTP/2 a frame of 16 KiB
-// each way and the heads too.
+// Limits for the memory of an idle connection to an origin, in bytes, including stacks. For each
+// connection, net/http's Transport has two goroutines and two buffers of 4 KiB; with HTTP/2 it also
+// has a frame of 16 KiB in each direction and the heads.
 const (
 	mostIdle      = 32 << 10
-	mostIdleOwned = 48 << 10 // by a Transport
+	mostIdleOwned = 48 << 10 // connection of a Transport
 	mostIdleHTTP2 = 80 << 10
 )
 
-// originsOf names, in the environment of a process of its own, how many origins it is to serve:
-// their side of a connection must not count as ours.
+// originsOf is the environment variable with the number of origins that a separate process must
+// serve, so that their side of a connection does not count.
 const originsOf = "EGRESS_TEST_ORIGINS"
 
-// TestIdleConnections: nothing of a request outlives its response. Idle connections cost
-// little each, whatever was asked over them.
+// TestIdleConnections: nothing of a request stays in memory after its response, and each
+// idle connection costs little, whatever it was used for.
 func TestIdleConnections(t *testing.T) {
 	testkit.Long(t, "volume")
 	const conns, large = 128, 60 << 10
 	for _, c := range []struct {
 		name, method, scheme string
 		http2                bool
-		head, most           int // bytes: of each request's head, and of a connection
+		head, most           int // bytes: the head of each request, and the limit for a connection
 	}{
 		{"HTTP/1.1", "GET", "http", false, large, mostIdle},
 		{"HTTP/1.1 with TLS", "GET", "https", false, large, mostIdle},
@@ -76,8 +76,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestLongHeadEndsConnection: what a long head leaves in the buffers of an HTTP/2 connection goes with
-// the connection.
+// TestLongHeadEndsConnection: the buffers that a long head leaves in an HTTP/2 connection are freed,
+// because the connection is closed.
 func TestLongHeadEndsConnection(t *testing.T) {
 	origins, roots := startOrigins(t, 1, "https", true)
 	d := newClient(t, Options{AllowPrivate: loopback, Roots: roots})
@@ -90,8 +90,7 @@ func TestLongHeadEndsConnection(t *testing.T) {
 	}
 }
 
-// askMuch sends a request of which much could be kept, with a head of about so many bytes, and reads
-// a response of the same kind.
+// askMuch sends a request with a head of about the given size and reads a response of the same kind.
 func askMuch(t *testing.T, d *Client, method string, o robots.Origin, head int) {
 	t.Helper()
 	type key struct{}
@@ -102,12 +101,12 @@ func askMuch(t *testing.T, d *Client, method string, o robots.Origin, head int) 
 	if method == "POST" {
 		body = strings.NewReader(strings.Repeat("b", large))
 	}
-	const rest = 300 // of the head
+	const rest = 300 // the rest of the head
 	r, err := http.NewRequestWithContext(ctx, method, o.String()+"/"+strings.Repeat("u", (head-rest)/2), body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.URL.Scheme = o.Scheme // no part of a URL
+	r.URL.Scheme = o.Scheme // not a substring of a URL
 	r.Header.Set("X-Large", strings.Repeat("h", (head-rest)/2))
 	resp, err := d.RoundTrip(r)
 	if err != nil {
@@ -119,7 +118,7 @@ func askMuch(t *testing.T, d *Client, method string, o robots.Origin, head int) 
 	}
 }
 
-// awaitWatches waits until the pool has done to its connections all that it does while they rest.
+// awaitWatches waits until the pool has started its watches.
 func awaitWatches(t *testing.T, d *Client) {
 	t.Helper()
 	watched := func() bool {
@@ -137,9 +136,9 @@ func awaitWatches(t *testing.T, d *Client) {
 	testkit.Eventually(t, "all connections are watched", watched)
 }
 
-// inUse is what the heap and the stacks hold, in bytes.
+// inUse returns the bytes of the heap and the stacks in use.
 func inUse() int {
-	for range 2 { // what pools hold goes with the second
+	for range 2 { // the second collection frees what pools hold
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -147,8 +146,7 @@ func inUse() int {
 	return int(m.HeapAlloc + m.StackInuse)
 }
 
-// startOrigins starts n origins in a process of their own, and gives whom they are
-// verified against too.
+// startOrigins starts n origins in a separate process and returns them with their roots.
 func startOrigins(t *testing.T, n int, scheme string, http2 bool) (origins []robots.Origin, roots *x509.CertPool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServeOrigins$")
@@ -166,7 +164,7 @@ func startOrigins(t *testing.T, n int, scheme string, http2 bool) (origins []rob
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		in.Close() // ends it
+		in.Close() // ends the process
 		cmd.Wait()
 	})
 	lines := bufio.NewReader(out)
@@ -196,7 +194,7 @@ func startOrigins(t *testing.T, n int, scheme string, http2 bool) (origins []rob
 	return origins, roots
 }
 
-// TestServeOrigins is the process of startOrigins.
+// TestServeOrigins is the separate process of startOrigins.
 func TestServeOrigins(t *testing.T) {
 	var n int
 	var scheme string

@@ -28,10 +28,9 @@ import (
 	"robotsproxy/robots"
 )
 
-// newClient makes a Client for one test and, once it is closed, finds nothing of
-// it left. Origins that the test started are closed before: idle connections
-// of theirs have goroutines too. What another Client of the test has at rest is that
-// one's: Close waits for its own.
+// newClient creates a Client for one test. When it is closed, it must leave no goroutine.
+// Origins of the test are closed before, because their idle connections have goroutines
+// too. Goroutines of another Client of the test do not count.
 func newClient(t testing.TB, o Options) *Client {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
@@ -48,7 +47,7 @@ func newClient(t testing.TB, o Options) *Client {
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// newNames starts a DNS server that knows these names.
+// newNames starts a DNS server with these names.
 func newNames(t testing.TB, answers map[string][][]string) *dnstest.Server {
 	t.Helper()
 	n, err := dnstest.Start(answers)
@@ -59,7 +58,7 @@ func newNames(t testing.TB, answers map[string][][]string) *dnstest.Server {
 	return n
 }
 
-// An authority of the test's own signs certificates of the origins.
+// A CA of the test signs the certificates of its origins.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -116,7 +115,7 @@ func sign(t testing.TB, by *authority, template *x509.Certificate) (*x509.Certif
 type origin struct {
 	robots.Origin
 	accepted atomic.Int64
-	hung     chan struct{} // one for each connection that ended
+	hung     chan struct{} // receives for each connection that ended
 }
 
 type countingListener struct {
@@ -139,7 +138,7 @@ func listen(t testing.TB, scheme, ip string) (*origin, net.Listener) {
 	return originAt(t, scheme, l)
 }
 
-// originAt is an origin that listens by l.
+// originAt returns an origin that listens on l.
 func originAt(t testing.TB, scheme string, l net.Listener) (*origin, net.Listener) {
 	t.Helper()
 	ip := l.Addr().(*net.TCPAddr).IP.String()
@@ -149,8 +148,8 @@ func originAt(t testing.TB, scheme string, l net.Listener) (*origin, net.Listene
 	return o, countingListener{l, o}
 }
 
-// serve starts an HTTP origin; with a certificate, an HTTPS one that speaks
-// HTTP/2 too.
+// serve starts an HTTP origin. With a certificate it is an HTTPS origin, which also
+// speaks HTTP/2.
 func serve(t testing.TB, h http.HandlerFunc, certs ...tls.Certificate) *origin {
 	t.Helper()
 	if len(certs) == 0 {
@@ -170,7 +169,7 @@ func serveOver(t testing.TB, h http.HandlerFunc, secure *tls.Config) *origin {
 	return o
 }
 
-// serveOn serves what arrives at l.
+// serveOn serves the connections of l.
 func serveOn(t testing.TB, o *origin, l net.Listener, h http.HandlerFunc, secure *tls.Config) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -191,7 +190,7 @@ func serveOn(t testing.TB, o *origin, l net.Listener, h http.HandlerFunc, secure
 	t.Cleanup(s.Close)
 }
 
-// as is the origin under another host.
+// as returns the origin under another host.
 func (o *origin) as(host string) robots.Origin {
 	named := o.Origin
 	named.Host = host

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	recentFor    = 30 * time.Second // a connection made this long ago shows that an origin can be reached
-	plaintextFor = 5 * time.Minute  // a peer without TLS is not tried with TLS again
-	http2For     = 24 * time.Hour   // a peer that chose HTTP/2 is expected to choose it again
+	recentFor    = 30 * time.Second // a connection made within this time shows that an origin can be reached
+	plaintextFor = 5 * time.Minute  // how long a peer without TLS is not tried with TLS again
+	http2For     = 24 * time.Hour   // how long a peer that chose HTTP/2 is expected to choose it again
 	maxHistory   = 10_000           // origins; about 100 bytes each
 )
 
@@ -38,7 +38,7 @@ func newHistory(retry time.Duration) *history {
 	}
 }
 
-// wasReached reports whether a connection to o is open, or was made within recentFor.
+// wasReached reports whether a connection to o is open or was made within recentFor.
 func (h *history) wasReached(o robots.Origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,12 +53,13 @@ func (h *history) setReached(o robots.Origin) {
 	delete(h.failures, o)
 }
 
-// fail notes why o could not be reached, and returns the error until the next attempt.
+// fail stores why o could not be reached. It returns the error to return until the next
+// attempt.
 func (h *history) fail(o robots.Origin, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.failures) >= maxHistory {
-		clear(h.failures) // which costs an attempt each
+		clear(h.failures) // each costs one more attempt
 	}
 	e := &RetryError{Err: err, At: time.Now().Add(h.retry)}
 	h.failures[o] = e
@@ -154,7 +155,7 @@ func (s expiringSet) add(o robots.Origin) {
 	if _, ok := s.added[o]; !ok && len(s.added) >= s.limit {
 		maps.DeleteFunc(s.added, func(o robots.Origin, _ time.Time) bool { return !s.has(o) })
 		if len(s.added) >= s.limit {
-			clear(s.added) // which costs a connection each
+			clear(s.added) // each costs one more connection
 		}
 	}
 	s.added[o] = time.Now()

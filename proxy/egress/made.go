@@ -8,16 +8,16 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// madeConns are the local addresses of the open connections that a Client, and those before it, have
+// madeConns are the local addresses of the open connections that a Client and its predecessors have
 // made. A firewall may redirect such a connection back to the proxy.
 type madeConns struct {
 	mu   sync.Mutex
-	open map[netip.AddrPort]int // connections; two may differ in their remote addresses only
+	open map[netip.AddrPort]int // number of connections; two of them may differ only in their remote addresses
 }
 
 func newMadeConns() *madeConns { return &madeConns{open: map[netip.AddrPort]int{}} }
 
-// add adds a connection until it is closed, and returns it.
+// add registers a connection until it is closed, and returns it.
 func (m *madeConns) add(conn net.Conn) net.Conn {
 	c, ok := conn.(*socket.Conn)
 	if !ok {
@@ -38,8 +38,8 @@ func (m *madeConns) count(local netip.AddrPort, n int) {
 	}
 }
 
-// Made reports whether the other end of a connection from remote is a connection that c, or a
-// Client that it has replaced, has made.
+// Made reports whether a connection from remote was made by c, or by a Client that c has
+// replaced.
 func (c *Client) Made(remote netip.AddrPort) bool {
 	c.made.mu.Lock()
 	defer c.made.mu.Unlock()

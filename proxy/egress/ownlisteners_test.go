@@ -51,7 +51,7 @@ func TestOwnListeners(t *testing.T) {
 	}
 }
 
-// interfaceAddr is an address of this host, its loopback where it has no other.
+// interfaceAddr returns an address of this host, or loopback if it has no other.
 func interfaceAddr(t *testing.T) netip.Addr {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -67,7 +67,7 @@ func interfaceAddr(t *testing.T) netip.Addr {
 	return addr
 }
 
-// By a name, by a redirect, for a tunnel: nothing arrives at the listener.
+// No connection reaches the listener: by a name, by a redirect or by a tunnel.
 func TestOwnListenerIsNeverDialled(t *testing.T) {
 	o, _ := listen(t, "http", "127.0.0.1")
 	n := newNames(t, map[string][][]string{"itself.test.": {{"127.0.0.1"}}})

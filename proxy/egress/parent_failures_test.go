@@ -18,7 +18,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// Who leaves while a parent is asked goes at once.
+// A caller that leaves while the upstream proxy is waited for returns at once.
 func TestParentCallerLeaves(t *testing.T) {
 	for _, kind := range []string{"http", "socks5"} {
 		asked := make(chan struct{}, 1)
@@ -45,13 +45,13 @@ var errAny = errors.New("")
 
 func socks(data ...byte) string { return string(data) }
 
-// socksReply is a greeting that is accepted, and a reply with this code (RFC 1928 3, 6).
+// socksReply is an accepted greeting followed by a reply with this code (RFC 1928 3, 6).
 func socksReply(code byte) string { return socks(5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0) }
 
-// parentFailures are what a parent may say that does not serve.
+// parentFailures are failing replies of an upstream proxy.
 var parentFailures = []struct {
 	name, scheme, says string
-	want               error // ErrParent, os.ErrDeadlineExceeded, or another: errAny
+	want               error // ErrParent, os.ErrDeadlineExceeded, or errAny for any other
 }{
 	{"hangs up", "http", "", ErrParent},
 	{"nonsense", "http", "SSH-2.0-x\r\n\r\n", ErrParent},
@@ -86,8 +86,8 @@ var parentFailures = []struct {
 	{"6: unassigned", "socks5", socksReply(99), ErrParent},
 }
 
-// Whose failure it is decides what is remembered of an origin and what its
-// client is told.
+// Whether the origin or the upstream proxy has failed decides what is remembered of the
+// origin and what its client is told.
 func TestParentFailures(t *testing.T) {
 	for _, c := range parentFailures {
 		t.Run(c.scheme+" "+c.name, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestParentFailures(t *testing.T) {
 	}
 }
 
-// A silent parent waits for the origin, as far as can be told, once it knows
-// which; before that its silence is its own.
+// A silent upstream proxy probably waits for the origin, once it knows the origin. Before
+// that, its silence is its own failure.
 func TestParentSilent(t *testing.T) {
 	for _, c := range []struct {
 		scheme, says string
@@ -130,8 +130,8 @@ func TestParentSilent(t *testing.T) {
 	}
 }
 
-// A parent that is away, or is another: nothing goes out, no origin is to
-// blame, and the way is open again as soon as the parent is there.
+// While the upstream proxy is unavailable, or is another program, nothing is sent and no
+// origin is blamed. Requests work again as soon as it is back.
 func TestParentAway(t *testing.T) {
 	ca := newAuthority(t)
 	for _, kind := range parentKinds {
@@ -170,12 +170,13 @@ func TestParentAway(t *testing.T) {
 			if err := d.Reach(t.Context(), secure); err != nil {
 				t.Errorf("it is back: %v", err)
 			}
-			d.Close() // before the parent ends, which waits for its connections
+			d.Close() // before the upstream proxy ends, which waits for its connections
 		})
 	}
 }
 
-// TestParentUntrusted: a parent whose certificate is not trusted is asked for nothing.
+// TestParentUntrusted: nothing is sent to an upstream proxy whose certificate is not
+// trusted.
 func TestParentUntrusted(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	p := startParent(t, "https", stranger, true)
@@ -187,7 +188,8 @@ func TestParentUntrusted(t *testing.T) {
 			t.Errorf("%s: %v", scheme, err)
 		}
 	}
-	// The parent is at an address: Reach forgives origins there another name.
+	// The upstream proxy has an IP address. For origins with an IP address, Reach accepts
+	// another name.
 	other := startParent(t, "https", ca, true)
 	other.origin = serve(t, other.ServeHTTP, ca.leaf(t, "other.test", later()))
 	d = behind(t, other, ca)
@@ -199,8 +201,8 @@ func TestParentUntrusted(t *testing.T) {
 	}
 }
 
-// RFC 9110 15.5.8: a 407 is about us. It is nobody's answer, least of all a
-// robots.txt that is not there (RFC 9309 2.3.1.3).
+// RFC 9110 15.5.8: a 407 is about the proxy itself. It is not the response of an origin,
+// and in particular not a missing robots.txt (RFC 9309 2.3.1.3).
 func TestParentWantsCredentials(t *testing.T) {
 	for _, kind := range parentKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -233,7 +235,7 @@ func TestParentWantsCredentials(t *testing.T) {
 	}
 }
 
-// Inside a tunnel a 407 is the origin's own business.
+// Inside a tunnel, a 407 is the response of the origin.
 func TestOriginSays407(t *testing.T) {
 	ca := newAuthority(t)
 	p := startParent(t, "http", ca, false)

@@ -10,8 +10,8 @@ import (
 	"robotsproxy/proxy/egress/parenttest"
 )
 
-// The credentials of the tests, with what has to be escaped; no message may
-// have any form of the password.
+// The credentials of the tests, with characters that must be escaped. No message may
+// contain the password in any form.
 const (
 	parentUser     = "we"
 	parentPassword = "s3cr:t/@%"
@@ -21,12 +21,12 @@ var basicCredentials = "Basic " + base64.StdEncoding.EncodeToString([]byte(paren
 
 type ask = parenttest.Request
 
-// A fakeParent is a proxy of the test's own that resolves the test's names.
+// A fakeParent is an upstream proxy of the test that resolves the test's names.
 type fakeParent struct {
 	*origin
 	*parenttest.Parent
 	scheme string
-	locked bool // asks for the credentials
+	locked bool // requires the credentials
 }
 
 var parentKinds = []string{"http", "https", "socks5"}
@@ -39,7 +39,7 @@ func newParentOf(kind string, locked bool) *fakeParent {
 	return p
 }
 
-// startParent starts a parent of a kind. ca signs its certificate.
+// startParent starts an upstream proxy of a kind. ca signs its certificate.
 func startParent(t testing.TB, kind string, ca *authority, locked bool) *fakeParent {
 	t.Helper()
 	p := newParentOf(kind, locked)
@@ -56,7 +56,7 @@ func startParent(t testing.TB, kind string, ca *authority, locked bool) *fakePar
 	return p
 }
 
-// eachConn serves every connection on a goroutine of its own.
+// eachConn serves each connection on a separate goroutine.
 func eachConn(t testing.TB, l net.Listener, f func(net.Conn)) {
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -77,7 +77,7 @@ func eachConn(t testing.TB, l net.Listener, f func(net.Conn)) {
 	})
 }
 
-// url is where the parent is, with the credentials if it asks for them.
+// url returns the URL of the upstream proxy, with the credentials if it requires them.
 func (p *fakeParent) url() *url.URL {
 	u := &url.URL{Scheme: p.scheme, Host: p.Addr()}
 	if p.locked {

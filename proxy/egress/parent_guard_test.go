@@ -54,8 +54,8 @@ func TestNewRefusesParents(t *testing.T) {
 	}
 }
 
-// No request leads anywhere that a name or an address alone forbids; nothing
-// is sent to the parent.
+// No request goes to a destination that a name or an address alone forbids. Nothing is
+// sent to the upstream proxy.
 func TestParentGuard(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		d := behind(t, p, ca)
@@ -82,7 +82,7 @@ func TestParentGuard(t *testing.T) {
 				}
 			}
 		}
-		// Other spellings of addresses, and what is no name at all.
+		// Other spellings of addresses, and text that is not a name.
 		for _, host := range []string{"127.1", "0x7f.1", "2130706433", "0177.0.0.1", "[::1]", "a b", "a\r\nb", "a@b", "a/b", strings.Repeat("a.", 127) + "aa"} {
 			if err := dialOnce(t, d, host, 443); err == nil || errors.Is(err, ErrParent) {
 				t.Errorf("Dial(%q) = %v", host, err)
@@ -100,8 +100,8 @@ func TestParentGuard(t *testing.T) {
 	})
 }
 
-// The Host field becomes a part of the absolute form: what is judged is what
-// goes out.
+// The Host field becomes part of the absolute form: the destination that is checked is
+// the one that is sent.
 func TestParentForeignHost(t *testing.T) {
 	ca := newAuthority(t)
 	p := startParent(t, "http", ca, false)
@@ -133,7 +133,7 @@ type closing struct {
 
 func (c *closing) Close() error { close(c.closed); return nil }
 
-// What allow_private covers may be asked of the parent as well.
+// Destinations in allow_private may also be requested through the upstream proxy.
 func TestParentAllowPrivate(t *testing.T) {
 	d, err := New(Options{Parent: &url.URL{Scheme: "http", Host: "h"}, AllowPrivate: loopback})
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// behind makes a Client that has to go through p: no address but public ones is
-// allowed, and its own resolver knows nothing.
+// behind creates a Client that can reach origins only through p: it allows only public
+// addresses, and its own resolver knows no names.
 func behind(t *testing.T, p *fakeParent, ca *authority) *Client {
 	t.Helper()
 	return newClient(t, Options{Parent: p.url(), Roots: ca.pool, Resolver: newNames(t, nil).Addr()})
 }
 
-// noSecret holds a message against the credentials.
+// noSecret checks that a message does not contain the credentials.
 func noSecret(t *testing.T, text string) {
 	t.Helper()
 	for _, form := range []string{parentPassword, url.QueryEscape(parentPassword), url.PathEscape(parentPassword), "s3cr", basicCredentials[6:]} {
@@ -33,7 +33,7 @@ func noSecret(t *testing.T, text string) {
 	}
 }
 
-// eachParent runs f behind a parent of each kind, with credentials and without.
+// eachParent runs f with an upstream proxy of each kind, with and without credentials.
 func eachParent(t *testing.T, f func(t *testing.T, p *fakeParent, ca *authority)) {
 	for _, kind := range parentKinds {
 		for _, locked := range []bool{false, true} {
@@ -45,7 +45,7 @@ func eachParent(t *testing.T, f func(t *testing.T, p *fakeParent, ca *authority)
 	}
 }
 
-// want is what a parent should have been asked for: a tunnel, or a page in
+// want returns the expected request to the upstream proxy: a tunnel, or a page in
 // absolute form.
 func (p *fakeParent) want(o robots.Origin, path string) ask {
 	switch {
@@ -64,8 +64,8 @@ func (p *fakeParent) want(o robots.Origin, path string) ask {
 	return a
 }
 
-// RFC 9112 3.2.2 and RFC 9110 9.3.6: absolute form for http, a tunnel for
-// https; SOCKS5 knows tunnels alone. Connections are kept in all cases.
+// RFC 9112 3.2.2 and RFC 9110 9.3.6: absolute form for http, a tunnel for https. SOCKS5
+// has only tunnels. Connections are kept in all cases.
 func TestParentPages(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		page := func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func TestParentPages(t *testing.T) {
 	})
 }
 
-// robots.txt takes the very same way.
+// robots.txt is requested in the same way.
 func TestParentRobots(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		d := behind(t, p, ca)
@@ -131,7 +131,7 @@ func TestParentReachThenRoundTripIsOneConnection(t *testing.T) {
 			}
 			ahead := int64(1)
 			if o.Scheme == "http" && p.scheme != "socks5" {
-				ahead = 0 // requests go to the parent as they are
+				ahead = 0 // such requests go to the upstream proxy unchanged
 			}
 			if n := p.accepted.Load() - conns; n != ahead {
 				t.Errorf("%s: %d connections by Reach, want %d", o.Scheme, n, ahead)
@@ -150,7 +150,7 @@ func TestParentDial(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		o, l := listen(t, "https", "127.0.0.1")
 		eachConn(t, l, func(c net.Conn) {
-			said, _ := io.ReadAll(c) // until the client has ended its half
+			said, _ := io.ReadAll(c) // until the client has closed its half
 			fmt.Fprintf(c, "you said %s", said)
 		})
 		d := behind(t, p, ca)
@@ -175,7 +175,7 @@ func TestParentDial(t *testing.T) {
 	})
 }
 
-// Addresses go as addresses: RFC 1928 4, and in CONNECT with brackets.
+// Addresses are sent as addresses: RFC 1928 4, and with brackets in CONNECT.
 func TestParentAddresses(t *testing.T) {
 	for _, kind := range parentKinds {
 		ca := newAuthority(t)
@@ -194,7 +194,8 @@ func TestParentAddresses(t *testing.T) {
 	}
 }
 
-// CONNECT says who asks, so that a loop is seen (RFC 9110 7.6.3), and no more.
+// CONNECT has a Via field, so that loops are detected (RFC 9110 7.6.3), and no other
+// field about the client.
 func TestParentHeadOfConnect(t *testing.T) {
 	ca := newAuthority(t)
 	p := startParent(t, "http", ca, false)
@@ -211,7 +212,7 @@ func TestParentHeadOfConnect(t *testing.T) {
 	}
 }
 
-// RFC 6455 4.1: a WebSocket takes a tunnel, also with http.
+// RFC 6455 4.1: a WebSocket uses a tunnel, also with http.
 func TestParentUpgrade(t *testing.T) {
 	ca := newAuthority(t)
 	p := startParent(t, "http", ca, true)
@@ -236,7 +237,7 @@ func TestParentUpgrade(t *testing.T) {
 	}
 }
 
-// What a parent sends right behind its answer is the origin's.
+// Bytes that arrive right behind the upstream proxy's response belong to the origin.
 func TestParentSpeaksAhead(t *testing.T) {
 	for name, first := range map[string]string{
 		"behind the answer": "HTTP/1.1 200 OK\r\n\r\nSSH-2.0-x",
@@ -251,7 +252,7 @@ func TestParentSpeaksAhead(t *testing.T) {
 			}
 			defer conn.Close()
 			var b [9]byte
-			for i := range 3 { // in small pieces too
+			for i := range 3 { // also in small pieces
 				if _, err := io.ReadFull(conn, b[3*i:3*i+3]); err != nil {
 					t.Fatal(err)
 				}
@@ -269,8 +270,8 @@ func TestParentSpeaksAhead(t *testing.T) {
 	}
 }
 
-// saying is a parent that says its part whatever it is asked, and then waits
-// for the other side to end.
+// saying is an upstream proxy that sends a fixed text, whatever it receives, and then
+// waits for the other side to close.
 func saying(t *testing.T, scheme, part string) *url.URL {
 	o, l := listen(t, "http", "127.0.0.1")
 	eachConn(t, l, func(c net.Conn) {

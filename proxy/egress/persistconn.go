@@ -26,45 +26,45 @@ import (
 )
 
 const (
-	maxHeadBytes = 256 << 10 // of a response's head, 1xx included
-	maxFields    = 512       // lines of a response's head: a field takes about 100 bytes of memory, however short it is
-	bufferSize   = 4 << 10   // of a connection's read buffer and of its write buffer, in bytes; up to 32 KiB gained nothing beyond the noise
+	maxHeadBytes = 256 << 10 // maximum head of a response, in bytes, including 1xx
+	maxFields    = 512       // maximum lines in the head of a response; each takes about 100 bytes of memory, however short it is
+	bufferSize   = 4 << 10   // size of a connection's read buffer and of its write buffer, in bytes; larger buffers up to 32 KiB were not faster
 )
 
-// quickResponse bounds how long a request may be under way before the end of its context
-// closes the connection. A request with a quicker response is spared the cost of that, and
+// quickResponse is how long a request may be in flight before the end of its context
+// closes the connection. A request with a faster response avoids that cost, and the cost
 // of a deadline of its own: see docs/performance.md.
 const quickResponse = 200 * time.Millisecond
 
-// A persistConn is an HTTP/1.1 connection. It sends requests on their caller's own
-// goroutine, one after the other. Between them it is in an idlePool.
+// A persistConn is an HTTP/1.1 connection. It sends one request after the other, each on
+// its caller's goroutine. Between them it is in an idlePool.
 type persistConn struct {
 	conn     net.Conn     // TLS, if the origin speaks it
 	tracked  *trackedConn // below TLS
 	socket   *socket.Conn // below all
 	endpoint endpoint
-	keep     func(*persistConn) // puts the connection into its pool
+	keep     func(*persistConn) // returns the connection to its pool
 	cut      func()             // closes the socket
 
 	idle idleState
 
-	used  bool            // a response has come over the connection
+	used  bool            // a response has arrived over the connection
 	wrote bool            // at least one byte of the request was written
-	head  int             // bytes that the head of the response may still have; -1: the head is complete
-	lines int             // that have come of the head, and maybe of what follows
+	head  int             // number of bytes that the head of the response may still have; -1: the head is complete
+	lines int             // number of lines read of the head, and possibly of what follows
 	until time.Time       // the read deadline that was set for a quick response; zero: another one, or none
 	timed bool            // the read deadline is the one of a slow response
-	from  *bufio.Reader   // reads the response; nil: no request is under way
+	from  *bufio.Reader   // reads the response; nil: no request is in flight
 	ctx   context.Context // of the request
-	stop  func() bool     // keeps the end of ctx from closing the connection; nil: it does not close it
+	stop  func() bool     // keeps the end of ctx from closing the connection; nil: ctx does not close it
 	peek  [1]byte
 }
 
-// An idleState is what an idlePool knows of a connection.
+// An idleState is the state of a connection in an idlePool.
 type idleState struct {
 	watch        *idleWatch   // nil: none; guarded by the pool's mutex
-	round        uint64       // of the pool's sweeps, in which the connection became idle
-	older, newer *persistConn // that became idle right before and right after this one
+	round        uint64       // the sweep of the pool before which the connection became idle
+	older, newer *persistConn // neighbours in the order in which connections became idle
 }
 
 // newPersistConn returns nil for a connection that cannot be peeked at.
@@ -89,12 +89,12 @@ var (
 	errFieldCount  = fmt.Errorf("the response header exceeds %d fields", maxFields)
 )
 
-// A noResponseError is why a connection ended before the first byte of a response.
+// A noResponseError says why a connection ended before the first byte of a response.
 type noResponseError struct{ error }
 
 func (e noResponseError) Unwrap() error { return e.error }
 
-// A headTimeoutError is the error of a response whose head has not come in time.
+// A headTimeoutError is the error of a response whose head has not arrived in time.
 type headTimeoutError struct{ limit time.Duration }
 
 func (e headTimeoutError) Error() string {
@@ -104,8 +104,8 @@ func (headTimeoutError) Timeout() bool        { return true }
 func (headTimeoutError) Temporary() bool      { return true }
 func (headTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// checkIdle returns an error if there is anything to read on a connection without a
-// request, or if the connection has ended.
+// checkIdle returns an error if a connection without a request has data to read, or has
+// ended.
 func (p *persistConn) checkIdle() error {
 	p.tracked.peek = p.socket
 	n, err := p.conn.Read(p.peek[:])
@@ -131,7 +131,7 @@ func (p *persistConn) Read(b []byte) (int, error) {
 	switch {
 	case p.head == 0:
 		return 0, errHeadSize
-	case p.head > 0 && p.lines > maxFields: // everything so far belongs to the head
+	case p.head > 0 && p.lines > maxFields: // everything so far is part of the head
 		return 0, errFieldCount
 	}
 	if p.head > 0 {
@@ -150,7 +150,7 @@ func (p *persistConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// roundTrip sends r. The head of the response has to come within timeout. With an error
+// roundTrip sends r. The head of the response must arrive within timeout. After an error
 // the connection is closed.
 func (p *persistConn) roundTrip(ctx context.Context, r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
 	if err := s.connected(p.conn, p.used); err != nil {
@@ -195,7 +195,7 @@ func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duratio
 	}
 	resp, err := p.readResponse(r, s, timeout)
 	if err != nil && p.lines > maxFields {
-		err = errFieldCount // not what became of the line that was cut
+		err = errFieldCount // not the error of the line that was cut
 	}
 	p.head = -1
 	if err == nil && resp.Body != http.NoBody && (resp.ContentLength < 0 || resp.ContentLength > int64(p.from.Buffered())) {
@@ -232,7 +232,7 @@ func (p *persistConn) writeRequest(r *http.Request, s *sending) error {
 func (p *persistConn) awaitResponse(timeout time.Duration) error {
 	p.head, p.lines, p.timed = maxHeadBytes, 0, false
 	limit := min(quickResponse, timeout)
-	if now := time.Now(); p.until.Sub(now) < limit/2 { // else the deadline of an earlier request will do
+	if now := time.Now(); p.until.Sub(now) < limit/2 { // otherwise the deadline of an earlier request is good enough
 		p.until = now.Add(limit)
 		if err := p.conn.SetReadDeadline(p.until); err != nil {
 			return err
@@ -249,9 +249,9 @@ func (p *persistConn) awaitResponse(timeout time.Duration) error {
 	return err
 }
 
-// awaitSlow prepares for a response that is late, or whose head is incomplete: from now on
-// the end of the request's context closes the connection, and the rest of the head has to
-// come within timeout.
+// awaitSlow prepares for a response that is late or whose head is incomplete. From now on
+// the end of the request's context closes the connection, and the rest of the head must
+// arrive within timeout.
 func (p *persistConn) awaitSlow(timeout time.Duration) error {
 	if p.timed {
 		return nil
@@ -261,7 +261,7 @@ func (p *persistConn) awaitSlow(timeout time.Duration) error {
 	return p.conn.SetReadDeadline(time.Now().Add(timeout))
 }
 
-// closeWithContext has the end of the request's context close the connection.
+// closeWithContext makes the end of the request's context close the connection.
 func (p *persistConn) closeWithContext() {
 	if p.ctx != nil && p.stop == nil {
 		p.stop = context.AfterFunc(p.ctx, p.cut)
@@ -292,17 +292,17 @@ func (p *persistConn) readResponse(r *http.Request, s *sending, timeout time.Dur
 	}
 }
 
-// finish ends the request. If its response ended well, the connection is put into the pool,
-// unless more has arrived than the response, or the end of the context has closed it.
+// finish ends the request. If its response ended well, the connection returns to the pool,
+// unless more data than the response has arrived or the end of the context has closed it.
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
-	p.ctx, p.stop = nil, nil // they refer to everything of the request
+	p.ctx, p.stop = nil, nil // they keep the whole request in memory
 	reusable := well && uncut && p.from.Buffered() == 0
 	p.from.Reset(nil)
 	readers.Put(p.from)
 	p.from = nil
 	if !reusable {
-		p.tracked.writes.set(nil) // TLS sends a close alert, which is not the request
+		p.tracked.writes.set(nil) // TLS sends a close alert, which is not part of the request
 		p.conn.Close()
 		return
 	}
@@ -310,15 +310,15 @@ func (p *persistConn) finish(well bool) {
 	p.keep(p)
 }
 
-// A body is the body of a response. When all of it has been read, its connection is free
-// for another request. A body that is closed before is not read further.
+// A body is the body of a response. When all of it was read, its connection is free for
+// another request. If it is closed earlier, it is not read further.
 type body struct {
-	inner    io.ReadCloser // whose Close may read on
+	inner    io.ReadCloser // its Close may read on
 	conn     *persistConn  // until done
 	ctx      context.Context
 	reusable bool        // the connection may be reused
 	done     atomic.Bool // read to its end, or closed
-	err      error       // that it ended with
+	err      error       // the error with which it ended
 }
 
 // Read reads from the body.
@@ -354,15 +354,15 @@ func (b *body) Close() error {
 	return nil
 }
 
-// excludedFields are fields that are written elsewhere in a request, or that a request
-// without a body does not have.
+// excludedFields are fields that another function writes, or that a request without a
+// body does not have.
 var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
 
-// writeRequest writes a simple request byte for byte as http.Request.Write does, and
-// leaves other requests to that.
+// writeRequest writes a simple request with the same bytes as http.Request.Write. It
+// leaves other requests to http.Request.Write.
 func writeRequest(to *bufio.Writer, r *http.Request) error {
 	host, target := cmp.Or(r.Host, r.URL.Host), r.URL.RequestURI()
-	agent, named := r.Header["User-Agent"] // without one, http.Request.Write sends Go's
+	agent, named := r.Header["User-Agent"] // if it is missing, http.Request.Write sends that of Go
 	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) {
 		return r.Write(to)
 	}
@@ -380,9 +380,9 @@ func writeRequest(to *bufio.Writer, r *http.Request) error {
 	return err
 }
 
-// readSimpleResponse reads the head of r's response from what is buffered, as
-// http.ReadResponse does, if the head is complete, final, and tells the length of a body
-// after which the connection stays open. Else it returns nil and reads nothing.
+// readSimpleResponse reads the head of r's response from the buffer, as http.ReadResponse
+// does. The head must be complete and final, and must give the length of a body after
+// which the connection stays open. Otherwise it returns nil and reads nothing.
 func readSimpleResponse(from *bufio.Reader, r *http.Request) *http.Response {
 	buffered, _ := from.Peek(from.Buffered()) // cannot fail
 	start, fields, size := h1.ParseHead(buffered)
@@ -422,7 +422,8 @@ type sizedBody struct {
 	left int64
 }
 
-// Read reads from the body. io.ErrUnexpectedEOF means that the connection ended before it.
+// Read reads from the body. io.ErrUnexpectedEOF means that the connection ended before the
+// body did.
 func (b *sizedBody) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF

@@ -18,7 +18,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestCancelled: the error is the cause, whatever was waited for.
+// TestCancelled: the error is the context's cause, whatever the request waited for.
 func TestCancelled(t *testing.T) {
 	cause := errors.New("enough")
 	s := newScript(t, "http", early)
@@ -53,7 +53,7 @@ func TestCancelled(t *testing.T) {
 	s.want(t, "1: GET /")
 }
 
-// TestCancelledBeforeTheAnswer: the connection is cut also where the origin neither answers nor reads.
+// TestCancelledBeforeTheAnswer: the connection is closed even if the origin neither answers nor reads.
 func TestCancelledBeforeTheAnswer(t *testing.T) {
 	cause := errors.New("enough")
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestCancelledBeforeTheAnswer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			o, l := listen(t, "http", "127.0.0.1")
-			given := make(chan struct{}) // up
+			given := make(chan struct{}) // closed when the request was given up
 			var origin sync.WaitGroup
 			origin.Go(func() {
 				conn, err := l.Accept()
@@ -90,8 +90,8 @@ func TestCancelledBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestHeadInTime: the limit is of the head alone, and a connection that has kept it may
-// be used when it is over.
+// TestHeadInTime: the time limit applies only to the head. A connection that has met it
+// can be used after it.
 func TestHeadInTime(t *testing.T) {
 	testkit.Long(t, "waits for the real clock")
 	const limit, longer = 2 * time.Second, 2500 * time.Millisecond
@@ -115,7 +115,7 @@ func TestHeadInTime(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, body, err)
 		}
 	}
-	ask(t.Context(), "/") // by a connection that is kept
+	ask(t.Context(), "/") // on a kept connection
 	got := make(chan bool)
 	var held sync.WaitGroup
 	held.Go(func() {
@@ -129,7 +129,7 @@ func TestHeadInTime(t *testing.T) {
 	held.Wait()
 }
 
-// A gate is a Gate that notes its calls.
+// A gate is a Gate that records its calls.
 type gate struct {
 	ready func() error // nil: always ready
 	early func()       // nil: nothing
@@ -171,9 +171,8 @@ func (s *script) askAt(t *testing.T, ctx context.Context, d *Client, path string
 	return string(b), err
 }
 
-// TestGate: a Gate is asked on the connection and right before the write, and told of the
-// head, for each request that goes over the connection; the caller's httptrace is told of
-// the connection.
+// TestGate: for each request, a Gate is called when there is a connection, right before
+// the write, and after the head. The caller's httptrace gets the connection.
 func TestGate(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -200,7 +199,7 @@ func TestGate(t *testing.T) {
 }
 
 // TestGateOfADeadConnection: another try begins with Retry, and is written when it is ready.
-// That the request was written to the connection that died counts.
+// The write to the dead connection counts as sent.
 func TestGateOfADeadConnection(t *testing.T) {
 	s := newScript(t, "http", fine, "", fine)
 	d := s.client(t, Options{})
@@ -216,8 +215,8 @@ func TestGateOfADeadConnection(t *testing.T) {
 	}
 }
 
-// TestNotReady: what may not be written is not, and it is no reason to try again, be it
-// known when the connection is there or right before the write.
+// TestNotReady: if Ready refuses, before or right at the write, nothing is written and
+// there is no other try.
 func TestNotReady(t *testing.T) {
 	for calls := 1; calls <= 2; calls++ {
 		s := newScript(t, "http", fine)
@@ -241,8 +240,8 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// TestHeldUp: where the origin has closed a new connection while the request was held up on
-// it, the request is sent on another.
+// TestHeldUp: if the origin has closed a new connection while Ready delayed the request,
+// the request is sent on another one.
 func TestHeldUp(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	hangUp := make(chan struct{})

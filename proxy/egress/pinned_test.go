@@ -23,18 +23,18 @@ import (
 var (
 	first  = netip.MustParseAddr("127.0.0.1")
 	second = netip.MustParseAddr("127.0.0.2")
-	nobody = netip.MustParseAddr("127.0.0.3") // where nobody listens
+	nobody = netip.MustParseAddr("127.0.0.3") // nobody listens there
 )
 
-// twins are two origins of one port, at first and second, that say what arrived
-// at which, and how.
+// twins are two origins on one port, at first and second, that record which of them
+// received what.
 type twins struct {
 	first, second *origin
 	names         *dnstest.Server // site.test is at first
 	roots         *authority
 }
 
-// The ways in which an origin is spoken to.
+// The protocols that are used with an origin.
 var spoken = map[string][]string{"http": nil, "https by h1": {"http/1.1"}, "https by h2": {"h2", "http/1.1"}}
 
 func newTwins(t *testing.T, offered []string) *twins {
@@ -59,7 +59,7 @@ func newTwins(t *testing.T, offered []string) *twins {
 	return w
 }
 
-// site is the origin that the name leads to.
+// site is the origin at the name.
 func (w *twins) site() robots.Origin { return w.first.as("site.test") }
 
 func (w *twins) client(t *testing.T, o Options) *Client {
@@ -75,12 +75,12 @@ type sender interface {
 	Send(context.Context, *http.Request, Gate) (*http.Response, error)
 }
 
-// ask sends a request to the site by a Client or a Pinned, and wants to know where it arrived.
+// ask sends a request to the site by a Client or a Pinned, and checks where it arrived.
 func (w *twins) ask(t *testing.T, by sender, body string) (where string, err error) {
 	t.Helper()
 	method, sent := http.MethodGet, io.Reader(http.NoBody)
 	if body != "" {
-		method, sent = http.MethodPost, io.NopCloser(strings.NewReader(body)) // that cannot be sent twice
+		method, sent = http.MethodPost, io.NopCloser(strings.NewReader(body)) // a body that cannot be sent twice
 	}
 	r, err := http.NewRequestWithContext(t.Context(), method, w.site().String()+"/page", sent)
 	if err != nil {
@@ -111,7 +111,8 @@ func address(t *testing.T, d *Client, o robots.Origin) netip.Addr {
 	return at
 }
 
-// What was held up for an address goes there, whatever is kept to another.
+// A request that waited for an address is sent there, whatever idle connections to
+// another address exist.
 func TestWayLeadsToItsAddress(t *testing.T) {
 	for name, offered := range spoken {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestWayLeadsToItsAddress(t *testing.T) {
 				t.Fatalf("bound to %v, then to %v", before, after)
 			}
 			visit(after, "body", "second")
-			visit(before, "", "first") // has waited for it
+			visit(before, "", "first") // this connection has waited for it
 			visit(after, "", "second")
 			visit(netip.Addr{}, "", "second")
 			if one, two := w.first.accepted.Load(), w.second.accepted.Load(); one != 1 || two != 1 {
@@ -145,7 +146,7 @@ func TestWayLeadsToItsAddress(t *testing.T) {
 	}
 }
 
-// A connection that waits for its first request is for its address alone.
+// A connection that waits for its first request is used only for its own address.
 func TestWayTakesNoWarmConnectionOfAnother(t *testing.T) {
 	for name, offered := range spoken {
 		t.Run(name, func(t *testing.T) {
@@ -167,8 +168,8 @@ func TestWayTakesNoWarmConnectionOfAnother(t *testing.T) {
 	}
 }
 
-// robots.txt comes before anything is held up: its connection is the one that
-// the pages use, at the address that answered.
+// robots.txt is fetched before requests wait. Its connection is the one that the pages
+// use, at the address that answered.
 func TestFirstFetchBinds(t *testing.T) {
 	for name, offered := range spoken {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +195,8 @@ func TestFirstFetchBinds(t *testing.T) {
 	}
 }
 
-// An address where nobody is costs those who wait for it, and is held against
-// the host only when there is no other.
+// An address that cannot be dialled fails the requests that wait for it. It counts
+// against the host only if the host has no other address.
 func TestDeadAddress(t *testing.T) {
 	ways := map[string]func(t *testing.T, w *twins, d *Client, at netip.Addr) error{
 		"request": func(t *testing.T, w *twins, d *Client, at netip.Addr) error {
@@ -250,7 +251,7 @@ func TestDeadAddress(t *testing.T) {
 	}
 }
 
-// TestDeadAddressOfRobotsTxt: its fetch does not wait for the next try.
+// TestDeadAddressOfRobotsTxt: the fetch of robots.txt does not wait for the next attempt.
 func TestDeadAddressOfRobotsTxt(t *testing.T) {
 	w := newTwins(t, nil)
 	w.names.Point("site.test.", nobody.String(), first.String())
@@ -261,8 +262,8 @@ func TestDeadAddressOfRobotsTxt(t *testing.T) {
 	}
 }
 
-// Where a name leads after it was judged does not count; what is asked for by
-// address is judged again at the socket.
+// A change of the name after the check does not matter. The address in the request is
+// checked again at the socket.
 func TestWayIsGuarded(t *testing.T) {
 	w := newTwins(t, nil)
 	only := Options{AllowPrivate: prefixes("127.0.0.1/32")}
@@ -275,7 +276,7 @@ func TestWayIsGuarded(t *testing.T) {
 	if where, err := w.ask(t, bound.At(address(t, bound, w.site())), ""); where != "first" {
 		t.Errorf("bound: arrived at the %s, %v", where, err)
 	}
-	for range 2 { // not remembered of the host
+	for range 2 { // it is not remembered for the host
 		if at, err := moved.Address(t.Context(), w.site()); !errors.Is(err, ErrForbiddenAddr) || at.IsValid() {
 			t.Errorf("resolved anew: %v, %v", at, err)
 		}
@@ -294,7 +295,7 @@ func TestWayIsGuarded(t *testing.T) {
 	}
 }
 
-// A request to change protocols (RFC 6455 4.1) goes to its address too.
+// A request to change protocols (RFC 6455 4.1) also goes to its address.
 func TestWayOfAnUpgrade(t *testing.T) {
 	w := newTwins(t, []string{"h2", "http/1.1"})
 	d := w.client(t, Options{})
@@ -314,7 +315,7 @@ func TestWayOfAnUpgrade(t *testing.T) {
 	}
 }
 
-// Addresses with colons are no other matter.
+// The same for addresses with colons.
 func TestWayIPv6(t *testing.T) {
 	ca := newAuthority(t)
 	six, err := net.Listen("tcp", "[::1]:0")
@@ -339,7 +340,7 @@ func TestWayIPv6(t *testing.T) {
 	}
 }
 
-// FTP's connections, control and data, take the same way.
+// The control and data connections of FTP use the same address.
 func TestWayOfFTP(t *testing.T) {
 	s := startFTP(t)
 	n := newNames(t, map[string][][]string{"ftp.test.": {{nobody.String(), first.String()}}})

@@ -8,33 +8,33 @@ import (
 )
 
 const (
-	maxIdle        = 1024 // idle connections to all origins: of an idlePool, and of each Transport
+	maxIdle        = 1024 // maximum number of idle connections to all origins, for an idlePool and for each Transport
 	maxIdlePerHost = 256
 
-	// watchAfter is how long a connection is idle, at least, before it gets a watch; at most it
-	// is twice that. A connection that is reused earlier needs none: it is peeked at right
-	// before each request.
+	// watchAfter is the minimum time that a connection is idle before it gets a watch; the
+	// maximum is twice that. A connection that is reused earlier needs no watch, because it is
+	// checked right before each request.
 	watchAfter = 100 * time.Millisecond
 
 	unusedFor = 30 * time.Second // how long a connection waits for its first request
-	maxUnused = 256              // connections that wait for their first request
+	maxUnused = 256              // maximum number of connections that wait for their first request
 )
 
 // An idlePool keeps the idle persistConns. It also knows which endpoints the Transport has
 // idle connections to.
 type idlePool struct {
-	keep    time.Duration // an idle connection is closed after
+	keep    time.Duration // how long an idle connection is kept
 	watches sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
-	draining  bool                        // closeIdle was called, and take not since
-	conns     map[endpoint][]*persistConn // the one that has been idle longest first; a list may be empty until the next sweep
-	count     int                         // of all conns
-	order     persistConn                 // of all conns, a ring linked by idle.older and idle.newer, so that put allocates nothing: order.idle.newer is the oldest
-	round     uint64                      // of sweep
-	timer     *time.Timer                 // of the next sweep; nil: none is due
-	transport map[endpoint]int            // idle connections of the Transport
+	draining  bool                        // closeIdle was called, and take was not called since
+	conns     map[endpoint][]*persistConn // the connection that has been idle longest comes first; a list may be empty until the next sweep
+	count     int                         // number of all conns
+	order     persistConn                 // all conns, in a ring linked by idle.older and idle.newer, so that put does not allocate; order.idle.newer is the oldest
+	round     uint64                      // number of sweeps
+	timer     *time.Timer                 // timer of the next sweep; nil: none is due
+	transport map[endpoint]int            // number of idle connections of the Transport
 }
 
 func newIdlePool(keep time.Duration) *idlePool {
@@ -43,8 +43,8 @@ func newIdlePool(keep time.Duration) *idlePool {
 	return p
 }
 
-// put adds an idle connection. If the pool is full, the connection that has been idle
-// longest is closed: of the same endpoint, or of all.
+// put adds an idle connection. If the pool is full, it closes the connection that has
+// been idle longest: one to the same endpoint if possible, otherwise any.
 func (p *idlePool) put(c *persistConn) {
 	evicted := c
 	p.mu.Lock()
@@ -65,7 +65,7 @@ func (p *idlePool) put(c *persistConn) {
 	}
 }
 
-// evictFor removes a connection if there is no room for another, and returns it. The
+// evictFor removes a connection if there is no space for another, and returns it. The
 // caller holds p.mu.
 func (p *idlePool) evictFor(at endpoint) *persistConn {
 	switch list := p.conns[at]; {
@@ -98,7 +98,7 @@ func (p *idlePool) unlink(c *persistConn) {
 }
 
 // take removes and returns the connection that has been idle for the shortest time, or nil.
-// The caller has yet to check that it is alive.
+// The caller must check that it is alive.
 func (p *idlePool) take(at endpoint) *persistConn {
 	for {
 		p.mu.Lock()
@@ -127,7 +127,7 @@ func (p *idlePool) take(at endpoint) *persistConn {
 	}
 }
 
-// sweep starts a watch of each connection that was idle at the sweep before.
+// sweep starts a watch for each connection that was already idle at the previous sweep.
 func (p *idlePool) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,20 +160,20 @@ func (p *idlePool) interval() time.Duration { return min(watchAfter, p.keep) }
 
 // startWatch starts a watch of c. The caller holds p.mu.
 func (p *idlePool) startWatch(c *persistConn) {
-	w, _ := newIdleWatch(c.conn, time.Now().Add(p.keep)) // the deadline cannot be set only if the connection is closed
+	w, _ := newIdleWatch(c.conn, time.Now().Add(p.keep)) // setting the deadline fails only if the connection is closed
 	c.idle.watch = w
 	p.watches.Go(func() {
 		w.run()
 		p.mu.Lock()
 		waits := c.idle.watch == w && p.remove(c) != nil
 		p.mu.Unlock()
-		if waits { // else take has it, or it is closed
+		if waits { // otherwise take has it, or it is closed
 			c.conn.Close()
 		}
 	})
 }
 
-// closeIdle closes all connections, and those that are put until the next take.
+// closeIdle closes all connections, and those that are added until the next take.
 func (p *idlePool) closeIdle() {
 	p.mu.Lock()
 	all := p.conns
@@ -187,7 +187,7 @@ func (p *idlePool) closeIdle() {
 	}
 }
 
-// close closes all connections, and those that are put later, and waits for the watches.
+// close closes all connections and those that are added later, and waits for the watches.
 func (p *idlePool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -239,7 +239,7 @@ func (p *idlePool) transportHasIdle(at endpoint) bool {
 }
 
 // An unusedPool keeps connections of Reach that no request has used yet, at most one for
-// each endpoint. Each has a watch.
+// each endpoint. Each of them has a watch.
 type unusedPool struct {
 	watches sync.WaitGroup
 
@@ -258,8 +258,8 @@ func newUnusedPool() *unusedPool {
 	return &unusedPool{conns: make(map[endpoint]*unusedConn)}
 }
 
-// put adds a connection, which belongs to the pool from now on. The connection to the same
-// endpoint is closed, or the oldest if the pool is full.
+// put adds a connection, which then belongs to the pool. It closes an earlier connection
+// to the same endpoint. If the pool is full, it closes the oldest one.
 func (p *unusedPool) put(at endpoint, conn net.Conn) {
 	c := &unusedConn{Conn: conn, since: time.Now()}
 	var err error
@@ -282,7 +282,7 @@ func (p *unusedPool) put(at endpoint, conn net.Conn) {
 	p.watches.Go(func() { p.watch(at, c) })
 	p.mu.Unlock()
 	if old != nil {
-		old.Close() // which ends its watch
+		old.Close() // this ends its watch
 	}
 }
 
@@ -295,7 +295,7 @@ func (p *unusedPool) oldest() (at endpoint, oldest *unusedConn) {
 	return at, oldest
 }
 
-// watch runs the watch of a connection, and closes the connection if it is then still in
+// watch runs the watch of a connection. It then closes the connection if that is still in
 // the pool.
 func (p *unusedPool) watch(at endpoint, c *unusedConn) {
 	c.watch.run()
@@ -305,7 +305,7 @@ func (p *unusedPool) watch(at endpoint, c *unusedConn) {
 		delete(p.conns, at)
 	}
 	p.mu.Unlock()
-	if waits { // else take has it, or it is closed
+	if waits { // otherwise take has it, or it is closed
 		c.Close()
 	}
 }
@@ -339,7 +339,7 @@ func (p *unusedPool) closeAll() {
 	}
 }
 
-// close closes all connections, and those that are put later, and waits for the watches.
+// close closes all connections and those that are added later, and waits for the watches.
 func (p *unusedPool) close() {
 	p.mu.Lock()
 	p.closed = true

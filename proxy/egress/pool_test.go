@@ -19,7 +19,7 @@ import (
 
 const restFor = 10 * time.Second
 
-// lay puts a connection of the test's own to rest.
+// lay adds a connection of the test to the pool.
 func lay(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
 	near, far := net.Pipe()
 	c := newTrackedConn(near)
@@ -29,7 +29,7 @@ func lay(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
 	return k, far
 }
 
-// rested counts what is at rest.
+// rested returns the number of idle connections.
 func rested(p *idlePool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ var poolTests = []struct {
 		if !closedAtPeer(peer) || !closedAtPeer(late) {
 			t.Error("left open")
 		}
-		if p.take(k.endpoint) != nil { // somebody goes on
+		if p.take(k.endpoint) != nil { // another goroutine uses the connection
 			t.Error("taken")
 		}
 		if lay(p, k.endpoint); p.take(k.endpoint) == nil {
@@ -168,7 +168,7 @@ var poolTests = []struct {
 func TestPool(t *testing.T) {
 	for _, tt := range poolTests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // fails where a watch does not end
+			synctest.Test(t, func(t *testing.T) { // fails if a watch does not end
 				p := newIdlePool(restFor)
 				defer p.close()
 				k, peer := lay(p, anyAddr("a.test"))
@@ -178,7 +178,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestHangUpIsNoticed soon, on connections that nobody uses.
+// TestHangUpIsNoticed: a closed connection that nobody uses is noticed soon.
 func TestHangUpIsNoticed(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestHangUpIsNoticed(t *testing.T) {
 			if _, err := s.ask(t, d, "GET", "/", nil); err != nil {
 				t.Fatal(err)
 			}
-			s.unasked <- "x" // as good as a hang-up
+			s.unasked <- "x" // equivalent to closing the connection
 			<-s.sent
 			<-s.hung
 			testkit.Eventually(t, "it is closed", func() bool { return d.Stats().Origins.Open == 0 })
@@ -195,8 +195,8 @@ func TestHangUpIsNoticed(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreShared with the Transport, which sends what has a body: an origin sees no
-// more of them than there are requests at a time.
+// TestConnectionsAreShared: the Transport, which sends requests with a body, shares the
+// connections. An origin never has more connections than there are requests at once.
 func TestConnectionsAreShared(t *testing.T) {
 	ca := newAuthority(t)
 	for name, offered := range spoken {
@@ -231,8 +231,8 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 }
 
-// TestChoiceOfProtocol is known of an origin once it has been made, and forgotten when it is
-// made otherwise.
+// TestChoiceOfProtocol: the protocol that an origin has chosen is remembered, until it
+// chooses another one.
 func TestChoiceOfProtocol(t *testing.T) {
 	ca := newAuthority(t)
 	var mu sync.Mutex
@@ -274,7 +274,7 @@ func TestChoiceOfProtocol(t *testing.T) {
 	offered = []string{"http/1.1"}
 	mu.Unlock()
 	d.CloseIdle()
-	visit("HTTP/1.1", false) // the Transport finds it out
+	visit("HTTP/1.1", false) // the Transport notices the change
 	d.CloseIdle()
 	visit("HTTP/1.1", true)
 	mu.Lock()
@@ -287,7 +287,7 @@ func TestChoiceOfProtocol(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce share what is there, each with its own answer.
+// TestManyAtOnce: many requests share the connections, and each gets its own response.
 func TestManyAtOnce(t *testing.T) {
 	ca := newAuthority(t)
 	for name, offered := range spoken {

@@ -32,7 +32,7 @@ func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for range 3 { // the second and third find it reached
+			for range 3 { // the second and third call find that it was reached
 				if err := d.Reach(t.Context(), tt.o.Origin); err != nil {
 					t.Fatal(err)
 				}
@@ -127,7 +127,7 @@ func TestReachVerifies(t *testing.T) {
 			if err == nil {
 				return
 			}
-			// Nothing is learnt from a failure, and a request fares no better.
+			// A failure is not remembered in this case, and a request fails as well.
 			if err := d.Reach(t.Context(), o.as(tt.host)); err == nil {
 				t.Error("reached at the second try")
 			}
@@ -138,13 +138,13 @@ func TestReachVerifies(t *testing.T) {
 	}
 }
 
-// A handshake that is still going on must not count as a connection.
+// A handshake that is not complete does not count as a connection.
 func TestReachDuringAHandshake(t *testing.T) {
 	o, l := listen(t, "https", "127.0.0.1")
 	d := newClient(t, Options{AllowPrivate: loopback, TLSTimeout: 200 * time.Millisecond})
 	first := make(chan error, 1)
 	go func() { first <- d.Reach(t.Context(), o.Origin) }()
-	conn, err := l.Accept() // and silence
+	conn, err := l.Accept() // and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestReachAlert(t *testing.T) {
 }
 
 func TestReachOfNoTLS(t *testing.T) {
-	banner := func(t *testing.T) *origin { // as ssh does: speaks first, then hangs up
+	banner := func(t *testing.T) *origin { // like ssh: sends first, then closes
 		o, l := listen(t, "https", "127.0.0.1")
 		return answering(t, o, l, func(c net.Conn) { io.WriteString(c, "SSH-2.0-test\r\n") })
 	}
@@ -208,7 +208,7 @@ func TestReachOfNoTLS(t *testing.T) {
 	}
 }
 
-// answering gives each connection to f and ends it then.
+// answering passes each connection to f and then closes it.
 func answering(t *testing.T, o *origin, l net.Listener, f func(net.Conn)) *origin {
 	t.Helper()
 	var serving sync.WaitGroup
@@ -229,8 +229,8 @@ func answering(t *testing.T, o *origin, l net.Listener, f func(net.Conn)) *origi
 	return o
 }
 
-// What did not speak TLS is reached with TCP alone from then on, and the
-// connection is there for the client's plain request.
+// A peer that did not speak TLS is reached with TCP alone from then on. The connection is
+// kept for the client's plain request.
 func TestReachOfKnownNoTLS(t *testing.T) {
 	o := serve(t, hello)
 	d := newClient(t, Options{AllowPrivate: loopback})
@@ -270,7 +270,7 @@ func TestReachRefused(t *testing.T) {
 	}
 }
 
-// A caller that leaves goes at once and breaks nothing for those who stay.
+// A caller that leaves returns at once and does not disturb the others.
 func TestReachCallerLeaves(t *testing.T) {
 	ca := newAuthority(t)
 	o, l := listen(t, "https", "127.0.0.1")
@@ -337,8 +337,8 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 	}
 }
 
-// firstTaken does the handshake of the first connection and hands it to the
-// test, and the others to the server.
+// firstTaken completes the handshake of the first connection and passes it to the test.
+// The server gets the others.
 type firstTaken struct {
 	net.Listener
 	once  sync.Once
@@ -364,7 +364,7 @@ func (l *firstTaken) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// What cannot be connected to is left alone by requests without a tunnel too.
+// Requests without a tunnel are not sent either to an origin that could not be reached.
 func TestRoundTripLeavesTheUnreachableAlone(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	l.Close()

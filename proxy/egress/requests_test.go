@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 )
 
-// FuzzSized holds what is read of an answer against what net/http makes of it.
+// FuzzSized compares the response that is read here with that of net/http.
 func FuzzSized(f *testing.F) {
 	for _, in := range []string{
 		fine, fine + "more", chunked, early + fine,
@@ -55,7 +55,7 @@ func FuzzSized(f *testing.F) {
 	})
 }
 
-// TestSized: what is read here, and what is left to net/http.
+// TestSized: some heads are read here, all others are left to net/http.
 func TestSized(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	tests := []struct {
@@ -107,7 +107,8 @@ func TestSized(t *testing.T) {
 	}
 }
 
-// TestBodyOfALength: as much is read as was told, and an end before it is an error.
+// TestBodyOfALength: exactly the announced length is read, and an earlier end is an
+// error.
 func TestBodyOfALength(t *testing.T) {
 	for _, tt := range []struct {
 		come string
@@ -125,7 +126,7 @@ func TestBodyOfALength(t *testing.T) {
 	}
 }
 
-// TestWriteIsOurs: what is usual is written without net/http's help, which allocates more.
+// TestWriteIsOurs: usual requests are written without net/http, which allocates more.
 func TestWriteIsOurs(t *testing.T) {
 	r, err := http.NewRequest(http.MethodGet, "http://a.test/page", nil)
 	if err != nil {
@@ -138,7 +139,8 @@ func TestWriteIsOurs(t *testing.T) {
 	}
 }
 
-// FuzzWrite holds what is sent of a request that has come against what net/http sends.
+// FuzzWrite compares the bytes that are sent for a received request with those of
+// net/http.
 func FuzzWrite(f *testing.F) {
 	const head = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n"
 	for _, in := range []string{

@@ -17,30 +17,30 @@ import (
 	"robotsproxy/robots"
 )
 
-// A Pinned is a [Client] that connects to one address of a host and to nothing else, with
-// idle connections too, whatever the host's name resolves to by then. Client.At makes one.
+// A Pinned is a [Client] that connects only to one address of a host, also with idle
+// connections, whatever the name of the host resolves to now. Client.At creates one.
 type Pinned struct {
 	client *Client
 	addr   netip.Addr
 }
 
-// At returns the Client pinned to an address of the host that requests will be sent to, as
-// [Client.Address] has returned it. With the zero Addr it is the Client itself.
+// At returns the Client pinned to an address that [Client.Address] has returned for the
+// host of the requests. With the zero Addr it returns the Client itself.
 func (c *Client) At(addr netip.Addr) Pinned { return Pinned{c, addr} }
 
-// Reach makes sure that o can be connected to: with TCP, and for https with a
-// TLS handshake and a verified certificate. The connection is kept for a short
-// while and the next request to o uses it, so that o sees only one. Reach does
-// nothing if a connection to o is open or was made within the last 30 seconds, or
-// if a parent forwards requests to o. Concurrent callers share one attempt, which
-// goes on when one of them leaves. Its failure is a [RetryError], and is returned to
-// all callers within Options.Retry. A failure of the parent itself (ErrParent) is not
-// remembered, because it says nothing about o.
+// Reach makes sure that o can be connected to: with TCP, and for https with a TLS
+// handshake and a verified certificate. The connection is kept for a short time for the
+// next request to o, so that o gets only one connection. Reach does nothing if a
+// connection to o is open or was made within the last 30 seconds, or if an upstream proxy
+// forwards requests to o. Concurrent callers share one attempt, which continues if one of
+// them leaves. A failure is a [RetryError] and is returned to all callers within
+// Options.Retry. A failure of the upstream proxy itself (ErrParent) is not remembered,
+// because it says nothing about o.
 //
-// Two failures are not returned, because a client may still be served in its tunnel:
-// a peer that does not speak TLS (the client may not either), and, if o's host is
-// an IP address, a peer that has a certificate for another name or needs a name
-// in the SNI (the client may send one).
+// Reach does not return two failures, because a client's tunnel may still work: a peer
+// that does not speak TLS (the client may not either), and, if o's host is an IP address,
+// a peer whose certificate has another name or that needs a name in the SNI (the client
+// may send one).
 func (c *Client) Reach(ctx context.Context, o robots.Origin) error {
 	return c.reach(ctx, endpoint{Origin: o})
 }
@@ -51,9 +51,9 @@ func (p Pinned) Reach(ctx context.Context, o robots.Origin) error {
 }
 
 // Dial connects to host (a name, or an IP address without brackets) and port for a tunnel
-// that is passed through. The connection is a *socket.Conn, so that copying from one to
-// another needs no buffer of ours, unless it goes through a parent that TLS is spoken to,
-// or that has sent bytes ahead.
+// that is passed through. The connection is a *socket.Conn, so that copying between two
+// of them needs no buffer. The exceptions are an upstream proxy with TLS, and one that
+// has sent bytes behind its response.
 func (c *Client) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return c.dialCounted(ctx, host, port, netip.Addr{})
 }
@@ -68,16 +68,16 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.Send(r.Context(), r, nil)
 }
 
-// Send is [Pinned.Send], to any address of the host that the Client may choose.
+// Send is [Pinned.Send] to any address of the host.
 func (c *Client) Send(ctx context.Context, r *http.Request, g Gate) (*http.Response, error) {
 	return c.At(netip.Addr{}).Send(ctx, r, g)
 }
 
-// Send sends one request to its origin, when g permits; a nil g always does. ctx is used in
-// place of r's own, and has to end when the response is no longer needed. Of the httptrace
-// of ctx, only GetConn and GotConn are certain to be called. Send fails with the error of
-// g, with the errors that the package comment names, with the cause of ctx, and for an ftp
-// URL with ftp.ErrPath or ftp.ErrMethod if FTP has no such request.
+// Send sends one request to its origin when g permits it. A nil g always permits it. ctx
+// replaces the context of r and must end when the response is no longer needed. Of the
+// httptrace of ctx, only GetConn and GotConn are certain to be called. Send fails with the
+// error of g, with the errors that the package comment names, or with the cause of ctx. For
+// an ftp URL that FTP cannot request, it fails with ftp.ErrPath or ftp.ErrMethod.
 func (p Pinned) Send(ctx context.Context, r *http.Request, g Gate) (*http.Response, error) {
 	s := &sending{gate: g, ctx: ctx}
 	for attempt := 1; ; attempt++ {
@@ -104,7 +104,7 @@ func (c *Client) send(r *http.Request, addr netip.Addr, s *sending) (*http.Respo
 		return nil, errClosed
 	case r.URL.Scheme == "ftp":
 		return c.sendFTP(r, addr, s)
-	case c.parent.forwards(r.URL.Scheme) && !change: // a change of protocols needs a tunnel, also from http (RFC 6455 4.1)
+	case c.parent.forwards(r.URL.Scheme) && !change: // a change of protocols needs a tunnel, even with http (RFC 6455 4.1)
 		return c.parent.forward(s.traced(r), &c.dialer)
 	}
 	to, err := c.destination(s.ctx, r, addr)
@@ -125,8 +125,8 @@ func (c *Client) send(r *http.Request, addr netip.Addr, s *sending) (*http.Respo
 }
 
 // destination returns the endpoint that r is sent to. If each host has one address, that is
-// addr, else the address that the host is bound to, else the first one that a connection
-// is made to.
+// addr, otherwise the address that the host is bound to, otherwise the address of the first
+// connection.
 func (c *Client) destination(ctx context.Context, r *http.Request, addr netip.Addr) (endpoint, error) {
 	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
 	if err != nil || c.bindings == nil {
@@ -137,7 +137,7 @@ func (c *Client) destination(ctx context.Context, r *http.Request, addr netip.Ad
 		if err := c.Reach(ctx, o); err != nil {
 			return endpoint{}, err
 		}
-		if addr, err = c.Address(ctx, o); err != nil { // it is bound by now, unless Reach had nothing to do
+		if addr, err = c.Address(ctx, o); err != nil { // the host is bound now, unless Reach had nothing to do
 			return endpoint{}, err
 		}
 	}
@@ -181,11 +181,11 @@ func gotConn(trace *httptrace.ClientTrace, got httptrace.GotConnInfo) {
 	}
 }
 
-// sendDirect sends r over HTTP/1.1 on this goroutine, where a Transport has two more for each
-// connection. With errNotDirect nothing was sent: r is not simple, or the origin speaks
+// sendDirect sends r over HTTP/1.1 on this goroutine. A Transport needs two more for each
+// connection. errNotDirect means that nothing was sent: r is not simple, or the origin speaks
 // HTTP/2, or the Transport has an idle connection to it.
 func (c *Client) sendDirect(r *http.Request, to endpoint, s *sending) (*http.Response, error) {
-	if !simple(r) || c.parent != nil && c.parent.origin.Scheme == "https" { // TLS inside of TLS cannot be peeked at
+	if !simple(r) || c.parent != nil && c.parent.origin.Scheme == "https" { // TLS inside TLS cannot be peeked at
 		return nil, errNotDirect
 	}
 	ctx := s.ctx
@@ -217,13 +217,13 @@ func (c *Client) sendDirect(r *http.Request, to endpoint, s *sending) (*http.Res
 		case !ok || s.refused.Load() != nil:
 			return resp, err
 		case !used:
-			return nil, lost.error // another new connection would hardly do better
+			return nil, lost.error // another new connection would probably fail in the same way
 		}
 	}
 }
 
-// simple reports whether r can be sent directly: it has no body, and may be sent again
-// (RFC 9110 9.2.2). It is false for what the Transport refuses.
+// simple reports whether r can be sent directly: it has no body and may be sent again
+// (RFC 9110 9.2.2). It is false for requests that the Transport refuses.
 func simple(r *http.Request) bool {
 	if !idempotent(r.Method) || hasBody(r) || r.Header == nil || r.URL.Opaque != "" {
 		return false
@@ -255,7 +255,8 @@ func (c *Client) sendByTransport(t *http.Transport, r *http.Request, to endpoint
 	sent := s.traced(r)
 	sent.Close = sent.Close || t == c.transport && !http1 && headSize(r) > maxReusedHead
 	if c.bindings != nil {
-		// The Transport sees an address in the URL. The origin receives the same request.
+		// The Transport needs the address in the URL. The origin receives the same
+		// request.
 		u := *r.URL
 		u.Host = pin(to)
 		sent.URL, sent.Host = &u, cmp.Or(r.Host, r.URL.Host)
@@ -263,9 +264,9 @@ func (c *Client) sendByTransport(t *http.Transport, r *http.Request, to endpoint
 	return t.RoundTrip(sent)
 }
 
-// maxReusedHead bounds, in bytes, the head of a request after which its HTTP/2 connection is
-// reused. net/http keeps the buffers of a connection at the size that the longest request
-// head made them, three times that head. Few heads are longer than 2 KiB.
+// maxReusedHead is the maximum length of a request head, in bytes, after which its HTTP/2
+// connection is reused. net/http keeps buffers of three times the longest head as long as
+// the connection lives. Few heads are longer than 2 KiB.
 const maxReusedHead = 4 << 10
 
 // headSize returns the approximate size of the head of r, in bytes.
@@ -288,8 +289,8 @@ func checked(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// checkFields returns an error for a head with too many fields, or with a field that trimNames cannot
-// correct.
+// checkFields returns an error for a head with too many fields, or with a field name that trimNames
+// cannot correct.
 func checkFields(h http.Header) error {
 	n := 0
 	for _, values := range h {
@@ -301,9 +302,9 @@ func checkFields(h http.Header) error {
 	return trimNames(h)
 }
 
-// trimNames removes the white space before the colon, which RFC 9112 5.1 wants removed from
-// a response; net/http leaves it in the name. It returns an error if the name then
-// is one of framing, because net/http has not seen that.
+// trimNames removes the white space before the colon from field names. RFC 9112 5.1
+// requires that of a proxy, and net/http leaves it in the name. It returns an error if the
+// name then concerns message framing, because net/http has ignored that field.
 func trimNames(h http.Header) error {
 	for name, values := range h {
 		if strings.IndexByte(name, ' ') < 0 {
@@ -313,7 +314,7 @@ func trimNames(h http.Header) error {
 		switch name = http.CanonicalHeaderKey(strings.TrimRight(name, " ")); {
 		case name == "Content-Length" || name == "Transfer-Encoding":
 			return fmt.Errorf("the response has white space after %s", name)
-		case strings.IndexByte(name, ' ') < 0: // else it is not a valid name
+		case strings.IndexByte(name, ' ') < 0: // otherwise it is not a valid name
 			h[name] = append(h[name], values...)
 		}
 	}

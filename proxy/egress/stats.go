@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// Stats are the counts of a Client's connections.
+// Stats counts a Client's connections.
 type Stats struct {
-	Origins Peers // to origins, directly or by tunnels through the parent proxy
-	Parent  Peers // to the parent proxy, for tunnels and forwarded requests; zero without a parent
+	Origins Peers // to origins, directly or by tunnels through the upstream proxy
+	Parent  Peers // to the upstream proxy, for tunnels and forwarded requests; zero without one
 }
 
-// Peers are the counts of the connections to one kind of peer.
+// Peers counts the connections to one kind of peer.
 type Peers struct {
-	Open   int                // HTTP connections that are open, idle ones included
-	Dialed map[Outcome]uint64 // attempts to connect so far, by outcome; those for FTP and for tunnels passed through too
+	Open   int                // open HTTP connections, including idle ones
+	Dialed map[Outcome]uint64 // attempts to connect so far, by outcome, including those for FTP and for tunnels that are passed through
 }
 
-// counters are the sources of Stats. A Client and its Options.Previous share them.
+// counters are the sources of Stats. A Client shares them with its Options.Previous.
 type counters struct{ origins, parent counter }
 
 // An Outcome is the result of an attempt to connect.
@@ -29,10 +29,10 @@ type Outcome string
 
 // The outcomes.
 const (
-	OutcomeOK          Outcome = "ok"          // connected, with the TLS handshake if there is one
+	OutcomeOK          Outcome = "ok"          // connected, including the TLS handshake if there is one
 	OutcomeDNS         Outcome = "dns"         // the name has no address, or no name server replied
 	OutcomeRefused     Outcome = "refused"     // connection refused
-	OutcomeUnreachable Outcome = "unreachable" // no route, or the parent proxy cannot reach the origin
+	OutcomeUnreachable Outcome = "unreachable" // no route, or the upstream proxy cannot reach the origin
 	OutcomeTimeout     Outcome = "timeout"     // no reply in time
 	OutcomeTLS         Outcome = "tls"         // the handshake failed, or the certificate is not valid
 	OutcomeForbidden   Outcome = "forbidden"   // no allowed address: ErrForbiddenAddr, ErrForbiddenPort
@@ -47,8 +47,8 @@ var allOutcomes = [...]Outcome{
 	OutcomeForbidden, OutcomeExhausted, OutcomeParent, OutcomeCanceled, OutcomeOther,
 }
 
-// outcomeOf returns the outcome of an attempt with error err: the first that matches. It
-// does not recognise TLS failures.
+// outcomeOf returns the first outcome that matches the error of an attempt. It does not
+// recognise TLS failures.
 func outcomeOf(err error) Outcome {
 	is := func(targets ...error) bool {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
@@ -87,7 +87,7 @@ type counter struct {
 // dial counts an attempt to dial.
 func (c *counter) dial(err error) { c.add(outcomeOf(err)) }
 
-// handshake counts an attempt that got as far as the TLS handshake.
+// handshake counts an attempt that reached the TLS handshake.
 func (c *counter) handshake(err error) {
 	o := outcomeOf(err)
 	if o != OutcomeOK && o != OutcomeCanceled {

@@ -13,8 +13,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// wantDialed holds what was tracked since the Client was made against what is wanted;
-// what is not named is 0.
+// wantDialed compares the counts since the Client was created with the wanted ones.
+// Outcomes that are not named must be 0.
 func wantDialed(t *testing.T, who string, p Peers, want map[Outcome]uint64) {
 	t.Helper()
 	if len(p.Dialed) != len(allOutcomes) {
@@ -95,7 +95,7 @@ func TestRememberedFailureIsNoDial(t *testing.T) {
 	wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{OutcomeRefused: 1})
 }
 
-// What no test can have happen at will.
+// Outcomes that a test cannot cause.
 func TestOutcomeOf(t *testing.T) {
 	op := func(err error) error { return &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)} }
 	for want, errs := range map[Outcome][]error{
@@ -135,7 +135,7 @@ func TestOpenConnectionsAreCounted(t *testing.T) {
 	}
 }
 
-// Behind a parent both hops are told apart.
+// With an upstream proxy, both hops are counted separately.
 func TestDialsBehindAParent(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		o := serve(t, hello, ca.leaf(t, "origin.test", later()))
@@ -148,8 +148,8 @@ func TestDialsBehindAParent(t *testing.T) {
 	})
 }
 
-// TestCountsGoOn: a Client counts on where the one before was, and what that has open yet
-// is in it.
+// TestCountsGoOn: a Client continues the counts of the previous one, including its open
+// connections.
 func TestCountsGoOn(t *testing.T) {
 	o := serve(t, hello)
 	before := newClient(t, Options{AllowPrivate: loopback})
@@ -168,7 +168,7 @@ func TestCountsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	before.Close()
-	// net/http closes its own in passing.
+	// net/http closes its own connections in the background
 	testkit.Eventually(t, "that of the Client alone is open", func() bool { return d.Stats().Origins.Open == 1 })
 	wantDialed(t, "both", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 2})
 }

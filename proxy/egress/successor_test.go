@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestCloseIdle: what no request uses is closed, what one uses is left to it, and who
-// comes late is served still.
+// TestCloseIdle: idle connections are closed, requests in flight keep theirs, and later
+// requests still work.
 func TestCloseIdle(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	var open atomic.Int64
@@ -54,7 +54,7 @@ func TestCloseIdle(t *testing.T) {
 	held := make(chan string, 1)
 	go func() { held <- ask("/held") }()
 	<-begun
-	ask("/") // by a connection of its own, which is kept
+	ask("/") // on a separate connection, which is kept
 	await := func(n int64) {
 		t.Helper()
 		testkit.Eventually(t, fmt.Sprintf("%d connections are open", n), func() bool { return open.Load() == n })
@@ -72,12 +72,13 @@ func TestCloseIdle(t *testing.T) {
 	}
 }
 
-// TestPseudonymOfThePreviousClient: and without one, another each time.
+// TestPseudonymOfThePreviousClient: a Client takes over the pseudonym of the previous
+// one. Without a previous one it gets a new pseudonym.
 func TestPseudonymOfThePreviousClient(t *testing.T) {
 	a, b := newClient(t, Options{}), newClient(t, Options{})
 	c := newClient(t, Options{Previous: a})
 	if a.Pseudonym() == b.Pseudonym() || c.Pseudonym() != a.Pseudonym() {
 		t.Errorf("%s, %s, %s", a.Pseudonym(), b.Pseudonym(), c.Pseudonym())
 	}
-	new(Client).CloseIdle() // has none
+	new(Client).CloseIdle() // it has none
 }

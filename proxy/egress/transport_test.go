@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Bodies and heads pass as they are; nothing of the environment matters.
+// Bodies and heads pass unchanged, and the environment has no effect.
 func TestRoundTripChangesNothing(t *testing.T) {
 	t.Setenv("http_proxy", "http://127.0.0.1:1")
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
@@ -61,7 +61,7 @@ func TestRoundTripLimits(t *testing.T) {
 		t.Errorf("a head of %d bytes: %v", maxHeadBytes, err)
 	}
 	for fields, fit := range map[int]bool{maxFields - 10: true, maxFields + 1: false, 3 * maxFields: false} {
-		for _, method := range []string{http.MethodGet, http.MethodPost} { // directly, and by the Transport
+		for _, method := range []string{http.MethodGet, http.MethodPost} { // sent directly, and by the Transport
 			r, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprint(o.String(), "/fields?", fields), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +81,7 @@ func TestRoundTripLimits(t *testing.T) {
 	}
 }
 
-// TLS resumes across connections.
+// TLS sessions are resumed by other connections.
 func TestRoundTripTLS(t *testing.T) {
 	ca := newAuthority(t)
 	var resumed []bool
@@ -104,8 +104,8 @@ func TestRoundTripTLS(t *testing.T) {
 	}
 }
 
-// RFC 9113 8.6: HTTP/2 has no Upgrade, so that the request goes by HTTP/1.1,
-// whatever connections wait.
+// RFC 9113 8.6: HTTP/2 has no Upgrade, so the request uses HTTP/1.1, whatever connections
+// are idle.
 func TestUpgradeIsAskedByHTTP1(t *testing.T) {
 	ca := newAuthority(t)
 	spoken := make(chan string, 2)
@@ -136,8 +136,8 @@ func TestUpgradeIsAskedByHTTP1(t *testing.T) {
 	}
 }
 
-// TestUpgradeIsAskedOnANewConnection: one that has rested may be about to end, and a
-// change of protocols is asked for once.
+// TestUpgradeIsAskedOnANewConnection: an idle connection may be about to close, and a
+// change of protocols is requested only once.
 func TestUpgradeIsAskedOnANewConnection(t *testing.T) {
 	ca := newAuthority(t)
 	for _, scheme := range []string{"http", "https"} {
@@ -164,8 +164,8 @@ func TestUpgradeIsAskedOnANewConnection(t *testing.T) {
 	}
 }
 
-// BenchmarkRoundTrip is of requests for pages, directly and by the Transport, of an
-// origin that does next to nothing.
+// BenchmarkRoundTrip measures requests for pages, sent directly and by the Transport, to
+// an origin that does almost nothing.
 func BenchmarkRoundTrip(b *testing.B) {
 	ca := newAuthority(b)
 	for _, scheme := range []string{"http", "https"} {
@@ -206,7 +206,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// parrot is an origin that answers everything with the same bytes.
+// parrot is an origin that answers every request with the same bytes.
 func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
 	t.Helper()
 	o, l := listen(t, scheme, "127.0.0.1")
@@ -225,7 +225,7 @@ func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
 			serving.Go(func() {
 				defer c.Close()
 				for b := make([]byte, 4<<10); ; {
-					n, err := c.Read(b) // a head is not in pieces here
+					n, err := c.Read(b) // a head arrives in one piece here
 					if err != nil || !bytes.HasSuffix(b[:n], []byte("\r\n\r\n")) {
 						return
 					}

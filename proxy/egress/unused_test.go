@@ -110,7 +110,7 @@ var unusedPoolTests = []struct {
 func TestUnusedPool(t *testing.T) {
 	for _, tt := range unusedPoolTests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // fails where a watch does not end
+			synctest.Test(t, func(t *testing.T) { // fails if a watch does not end
 				p := newUnusedPool()
 				defer p.close()
 				near, peer := net.Pipe()
@@ -171,7 +171,7 @@ func TestExpiringSetIsBounded(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		m.add(named("fresh"))
-		m.add(named("one more")) // the stale ones go first
+		m.add(named("one more")) // the stale connections are removed first
 		if !m.has(named("fresh")) || len(m.added) != 2 {
 			t.Errorf("%d held", len(m.added))
 		}

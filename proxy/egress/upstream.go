@@ -18,29 +18,31 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxConnectHead bounds, in bytes, the head of a parent's response to CONNECT.
+// maxConnectHead is the maximum length of the head of the upstream proxy's response to
+// CONNECT, in bytes.
 const maxConnectHead = 16 << 10
 
 // A parent is the upstream proxy that all requests go through. It resolves the names of
-// origins. None of its errors and messages has its password.
+// origins. None of its errors and messages contains its password.
 type parent struct {
 	name   string        // for messages: scheme, host and port
-	origin robots.Origin // of the parent itself; https if the connection to it uses TLS
-	socks  bool          // SOCKS5; else HTTP
+	origin robots.Origin // origin of the upstream proxy itself; https if the connection to it uses TLS
+	socks  bool          // SOCKS5; otherwise HTTP
 	user   *url.Userinfo // nil: none
-	via    string        // the Via field of CONNECT
+	via    string        // Via field of CONNECT
 
-	connector *connector      // to the parent and nothing else
-	transport *http.Transport // sends requests to the parent in absolute form
+	connector *connector      // connects only to the upstream proxy
+	transport *http.Transport // sends requests to the upstream proxy in absolute form
 }
 
-// newParent makes a parent of its URL. use completes it. No error has the credentials.
+// newParent creates a parent from its URL. use completes it. No error contains the
+// credentials.
 func newParent(u *url.URL, pseudonym string) (*parent, error) {
 	p := &parent{user: u.User, via: "1.1 " + pseudonym}
 	scheme, hostport := u.Scheme, u.Host
 	switch u.Scheme {
 	case "http", "https":
-	case "socks5", "socks5h": // both are sent names, not addresses
+	case "socks5", "socks5h": // both send names, not addresses
 		p.socks, scheme = true, "http"
 		if u.Port() == "" && u.Hostname() != "" {
 			hostport = net.JoinHostPort(u.Hostname(), "1080") // RFC 1928 3
@@ -75,9 +77,9 @@ func (p *parent) checkUser() error {
 	return nil
 }
 
-// use gives p what connects to it. t is a Transport for HTTP/1.1 of the same connector. From
-// now on t sends everything to the parent, in absolute form, and shares its connections
-// among all origins.
+// use sets how p connects. t is an HTTP/1.1 Transport of the same connector. From now on t
+// sends everything to the upstream proxy in absolute form, and shares its connections among
+// all origins.
 func (p *parent) use(c *connector, t *http.Transport) {
 	p.connector, p.transport = c, t
 	t.MaxIdleConnsPerHost = maxIdle
@@ -94,24 +96,24 @@ func (p *parent) use(c *connector, t *http.Transport) {
 	t.DialContext, t.DialTLSContext = marked(t.DialContext), marked(t.DialTLSContext)
 }
 
-// fault makes err an error of the parent itself.
+// fault marks err as an error of the upstream proxy itself.
 func (p *parent) fault(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrParent, p.name, err)
 }
 
-// forwards reports whether requests with a scheme are sent to the parent in absolute form
-// (RFC 9112 3.2.2): many parents make tunnels to port 443 alone.
+// forwards reports whether requests with a scheme are sent to the upstream proxy in
+// absolute form (RFC 9112 3.2.2): many upstream proxies permit tunnels only to port 443.
 func (p *parent) forwards(scheme string) bool {
 	return p != nil && !p.socks && scheme == "http"
 }
 
-// forward sends a request that the parent forwards. A response that the parent makes in the
-// origin's place cannot be told from the origin's own, but for 407, which is about our
-// credentials with the parent (RFC 9110 15.5.8).
+// forward sends a request that the upstream proxy forwards. A response by the upstream
+// proxy itself cannot be told from the origin's, except 407, which is about the proxy's
+// credentials (RFC 9110 15.5.8).
 func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
 	if err := forwardable(r, d); err != nil {
 		if r.Body != nil {
-			r.Body.Close() // as an http.RoundTripper must
+			r.Body.Close() // an http.RoundTripper must close it
 		}
 		return nil, err
 	}
@@ -125,12 +127,12 @@ func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
 
 var errCredentials = errors.New("credentials missing or rejected (status 407)")
 
-// forwardable checks the destination of a request that the parent forwards.
+// forwardable checks the destination of a request that the upstream proxy forwards.
 func forwardable(r *http.Request, d *dialer) error {
 	if d.ctx.Err() != nil {
 		return errClosed
 	}
-	// The Host field of a request becomes a part of its absolute form.
+	// The Host field of a request becomes part of its absolute form.
 	if r.URL.Opaque != "" || r.Host != "" && r.Host != r.URL.Host {
 		return errors.New("the request names another host than its destination")
 	}
@@ -144,8 +146,8 @@ func forwardable(r *http.Request, d *dialer) error {
 	return nil
 }
 
-// dial connects to an origin by a tunnel through the parent, which resolves the name. d
-// checks the destination.
+// dial connects to an origin by a tunnel through the upstream proxy, which resolves the
+// name. d checks the destination.
 func (p *parent) dial(ctx context.Context, host string, port uint16, d *dialer) (net.Conn, error) {
 	conn, err := p.checkedTunnel(ctx, host, port, d)
 	if err != nil {
@@ -158,8 +160,8 @@ func (p *parent) checkedTunnel(ctx context.Context, host string, port uint16, d 
 	if err := d.check(host, port); err != nil {
 		return nil, err
 	}
-	// Only a name or an address is sent to the parent, never "127.1" or a line end, and it
-	// is checked in the form in which it is sent.
+	// Send only a name or an address, never "127.1" or a line end, and check it in the
+	// form that is sent.
 	o, err := robots.ParseOrigin("https", hostPort(host, port))
 	if err == nil {
 		err = d.guard.check(o.Host, o.Port)
@@ -170,8 +172,8 @@ func (p *parent) checkedTunnel(ctx context.Context, host string, port uint16, d 
 	return p.tunnel(ctx, o)
 }
 
-// tunnel makes a tunnel to o. To a parent without TLS it returns the *socket.Conn itself,
-// unless the parent sent bytes right behind its response.
+// tunnel makes a tunnel to o. Without TLS to the upstream proxy it returns the
+// *socket.Conn itself, unless the upstream proxy sent bytes right behind its response.
 func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) {
 	conn, err := p.connect(ctx)
 	if err != nil {
@@ -202,7 +204,7 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	return conn, nil
 }
 
-// connect makes a connection to the parent itself.
+// connect connects to the upstream proxy itself.
 func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 	if p.origin.Scheme == "https" {
 		return p.connector.connect(ctx, endpoint{Origin: p.origin}, protocols{http11})
@@ -210,12 +212,12 @@ func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 	return p.connector.dialCounted(ctx, p.origin.Host, p.origin.Port, netip.Addr{})
 }
 
-// connectHTTP makes conn a tunnel to o by CONNECT (RFC 9110 9.3.6), and returns what the
-// parent sent behind its response.
+// connectHTTP turns conn into a tunnel to o by CONNECT (RFC 9110 9.3.6). It returns the
+// bytes that the upstream proxy sent behind its response.
 func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err error) {
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: o.Addr()}, Host: o.Addr(), Header: http.Header{
 		"Via":        {p.via},
-		"User-Agent": {""}, // none: only the origin learns which client it is
+		"User-Agent": {""}, // none: only the origin learns the client's User-Agent
 	}}
 	if p.user != nil {
 		password, _ := p.user.Password()
@@ -227,7 +229,7 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err 
 	from := bufio.NewReader(io.LimitReader(conn, maxConnectHead))
 	resp, err := http.ReadResponse(from, r)
 	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp, err = http.ReadResponse(from, r) // RFC 9110 15.2: the final response is yet to come
+		resp, err = http.ReadResponse(from, r) // RFC 9110 15.2: the final response follows
 	}
 	if err != nil {
 		return nil, p.noReply(err)
@@ -247,8 +249,9 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err 
 	return from.Peek(from.Buffered())
 }
 
-// noReply tells a parent that does not reply in time, probably because it waits for the
-// origin, from one that closes the connection or does not speak the protocol.
+// noReply distinguishes an upstream proxy that does not reply in time, probably because
+// it waits for the origin, from one that closes the connection or does not speak the
+// protocol.
 func (p *parent) noReply(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("no CONNECT response for %s: %w", p.name, err)
@@ -256,9 +259,9 @@ func (p *parent) noReply(err error) error {
 	return p.fault(err)
 }
 
-// SOCKS5 is RFC 1928, with RFC 1929 for user and password. It is implemented here
-// because golang.org/x/net/proxy returns a server's reply as text alone, and the reply
-// tells whether the origin or the parent has failed.
+// SOCKS5 is RFC 1928, with RFC 1929 for user and password. It is implemented here because
+// golang.org/x/net/proxy returns a server's reply only as text, and the reply tells
+// whether the origin or the upstream proxy has failed.
 const (
 	socksVersion   = 5
 	socksNoAuth    = 0
@@ -268,14 +271,14 @@ const (
 	socksName      = 3
 	socksIPv6      = 4
 	socksAuthForm  = 1   // the version number of RFC 1929
-	maxSocksField  = 255 // bytes of a name, a user, a password
+	maxSocksField  = 255 // maximum length of a name, user or password, in bytes
 	socksSucceeded = 0
 )
 
 // socksReplies are the replies of RFC 1928 6.
 var socksReplies = map[byte]struct {
 	text   string
-	origin bool // the origin could not be reached; else the parent has failed
+	origin bool // the origin could not be reached; otherwise the upstream proxy has failed
 }{
 	1: {"general failure", false},
 	2: {"not allowed by its rules", false},
@@ -287,7 +290,7 @@ var socksReplies = map[byte]struct {
 	8: {"address type not supported", false},
 }
 
-// connectSocks makes conn a tunnel to o. It reads no byte beyond the server's reply,
+// connectSocks turns conn into a tunnel to o. It reads no byte beyond the server's reply,
 // because the origin's bytes follow.
 func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	if err := p.authenticateSocks(conn); err != nil {
@@ -363,7 +366,7 @@ func (p *parent) authenticateSocks(conn net.Conn) error {
 	return nil
 }
 
-// socksAddress returns o in the form of a request. A name stays a name.
+// socksAddress returns o in the form of a SOCKS5 request. A name stays a name.
 func socksAddress(o robots.Origin) []byte {
 	var b []byte
 	switch addr, err := netip.ParseAddr(o.Host); {

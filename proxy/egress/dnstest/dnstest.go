@@ -1,5 +1,5 @@
-// Package dnstest is a DNS server on loopback for tests. It knows the names that the test
-// gives it and no others.
+// Package dnstest is a DNS server on loopback for tests. It knows only the names that the
+// test configures.
 package dnstest
 
 import (
@@ -16,14 +16,14 @@ type Server struct {
 	server *dns.Server
 	done   chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	answers map[string][][]string
 	asked   map[string]int // for A
 }
 
-// Start listens on a free port of 127.0.0.1. Each name, with its final dot,
-// has a list of answers, which are returned one after the other, and then the last one
-// again. An answer is a list of addresses.
+// Start listens on a free port of 127.0.0.1. Each name (with its final dot) has a list of
+// answers, which are returned one after the other; the last one is repeated. An answer is
+// a list of addresses.
 func Start(answers map[string][][]string) (*Server, error) {
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -41,13 +41,13 @@ func Start(answers map[string][][]string) (*Server, error) {
 	return s, nil
 }
 
-// Close ends the server.
+// Close stops the server.
 func (s *Server) Close() {
 	s.server.Shutdown()
 	<-s.done
 }
 
-// Addr is where it listens, as host:port.
+// Addr returns the address on which the server listens, as host:port.
 func (s *Server) Addr() string { return s.server.PacketConn.LocalAddr().String() }
 
 // Point sets the answer for name, with its final dot, from now on.
@@ -57,14 +57,14 @@ func (s *Server) Point(name string, addrs ...string) {
 	s.answers[name] = [][]string{addrs}
 }
 
-// Asked returns how often the A records of name were asked for.
+// Asked returns how often the A records of name were requested.
 func (s *Server) Asked(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[name]
 }
 
-// ServeDNS answers one question.
+// ServeDNS answers one query.
 func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	question := q.Question[0]
 	reply := new(dns.Msg)
@@ -85,7 +85,7 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	w.WriteMsg(reply)
 }
 
-// answer returns the next answer for a question.
+// answer returns the next answer to a query.
 func (s *Server) answer(q dns.Question) (addrs []string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxReplies bounds, in bytes, what a server sends on one control connection: the
-// library reads lines of any length, and any number of lines.
+// maxReplies is the maximum number of bytes that a server may send on one control
+// connection. The library itself reads any number of lines of any length.
 const maxReplies = 64 << 10
 
 var (
@@ -23,14 +23,14 @@ var (
 	errNotFTP     = errors.New("malformed FTP reply")
 )
 
-// Options are what RoundTrip needs besides the request.
+// Options are what RoundTrip needs in addition to the request.
 type Options struct {
-	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the control and the data connection; required
-	ByName  bool                                                                  // data connections are dialled at the host of the URL, not at the address of the control connection
-	Timeout time.Duration                                                         // from the control connection to the response's head, and for the end of a transfer; required
+	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the control and the data connections; required
+	ByName  bool                                                                  // dial data connections at the host of the URL, not at the address of the control connection
+	Timeout time.Duration                                                         // from the control connection to the head of the response, and for the end of a transfer; required
 
-	Ready func(ctx context.Context) error // is called when the control connection stands, before anything is sent; an error ends the request; nil: none
-	Sent  func()                          // is called once, when the transfer was requested, or the request ended without one; nil: none
+	Ready func(ctx context.Context) error // called when the control connection is made, before anything is sent; an error ends the request; nil: not called
+	Sent  func()                          // called once, when the transfer was requested or the request ended without one; nil: not called
 }
 
 // A dialError is an error of Options.Dial.
@@ -38,22 +38,21 @@ type dialError struct{ error }
 
 func (e dialError) Unwrap() error { return e.error }
 
-// A controlConn is the control connection of one request, and the data connection
-// once there is one. Only its Close may be called by another goroutine than that of
-// the request.
+// A controlConn is the control connection of one request, with its data connection. Other
+// goroutines than that of the request may call only Close.
 type controlConn struct {
 	net.Conn
 
 	o         Options
 	ctx       context.Context // of the request
-	deadline  time.Time       // by which the response has to begin
+	deadline  time.Time       // time until which the response must begin
 	peer      string          // the host that data connections are made to
 	sent      func()          // calls Options.Sent, once
 	requested bool            // a transfer was requested
-	left      int             // bytes that the server may still send
-	code      int             // of the last reply
-	line      [4]byte         // the first bytes of the reply line that is being read
-	have      int             // bytes of line that are there
+	left      int             // number of bytes that the server may still send
+	code      int             // code of the last reply
+	line      [4]byte         // first bytes of the current reply line
+	have      int             // number of bytes in line
 
 	mu     sync.Mutex
 	data   net.Conn
@@ -77,8 +76,7 @@ func dialControl(ctx context.Context, at robots.Origin, o Options) (*controlConn
 	return c, nil
 }
 
-// prepare finds the peer of the connection, calls Options.Ready, and then sets the
-// deadline.
+// prepare finds the address of the peer, calls Options.Ready, and then sets the deadline.
 func (c *controlConn) prepare() error {
 	if !c.o.ByName {
 		remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -96,8 +94,8 @@ func (c *controlConn) prepare() error {
 	return c.SetDeadline(c.deadline)
 }
 
-// dialData makes the data connection, to the port of address. Its host is the
-// one of the control connection, whatever the server says (RFC 2577 3).
+// dialData makes the data connection. It uses the port in address but the host of the
+// control connection, whatever the server says (RFC 2577 3).
 func (c *controlConn) dialData(address string) (net.Conn, error) {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -131,7 +129,7 @@ func (c *controlConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Write sends a command. A command that requests a transfer counts as the request.
+// Write sends a command. A command that starts a transfer counts as the request.
 func (c *controlConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	for _, verb := range [...]string{"RETR ", "LIST", "MLSD"} {

@@ -13,13 +13,12 @@ import (
 	"robotsproxy/proxy/egress/ftptest"
 )
 
-// The request counts as handed over when RETR is, once; where there is none,
-// when all is over.
+// Options.Sent is called once: when RETR is sent, or at the end if there is no RETR.
 func TestSent(t *testing.T) {
 	for _, c := range []struct {
 		name, path string
 		reply      map[string]string
-		at         string // the verb that it is handed over with; "": none
+		at         string // the command at which Sent is called; "": none
 	}{
 		{"a file", "/a.txt", nil, "RETR"},
 		{"no file", "/none", nil, "RETR"},
@@ -72,7 +71,7 @@ func TestSent(t *testing.T) {
 	}
 }
 
-// An error of Ready ends the request, before a command was sent.
+// An error of Ready ends the request before a command is sent.
 func TestNotReady(t *testing.T) {
 	s := start(t, &ftptest.Server{})
 	o, later := options(), errors.New("later")
@@ -87,7 +86,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// Whoever ends a transfer ends both connections.
+// Whoever ends a transfer, both connections are closed.
 func TestEnd(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -101,7 +100,7 @@ func TestEnd(t *testing.T) {
 			gone := make(chan struct{})
 			s := start(t, &ftptest.Server{Transfer: func(data net.Conn, content string) string {
 				io.WriteString(data, content[:3])
-				data.Read(make([]byte, 1)) // until the other side ends
+				data.Read(make([]byte, 1)) // until the other side closes
 				close(gone)
 				return "426 broken off"
 			}})
@@ -126,7 +125,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// Silence has a limit until the answer has begun, and at its end.
+// A silent server has a time limit until the response has begun, and again at its end.
 func TestTimeLimits(t *testing.T) {
 	for _, silent := range []string{"USER", "PASS", "SIZE", "EPSV", "RETR", "the end"} {
 		t.Run(silent, func(t *testing.T) {

@@ -1,16 +1,16 @@
 // Package ftp answers HTTP requests for ftp URLs. It logs in to the FTP server as
-// anonymous and makes an HTTP response of the outcome: a file, a page with the entries
-// of a directory, or a status that means what the server's reply means.
+// anonymous and makes an HTTP response from the result: a file, a page with the entries
+// of a directory, or the status that matches the server's reply.
 //
-// It is not a general FTP client: it only reads, in passive mode, and keeps no
-// connection between requests. It makes no connections itself: [Options.Dial] does,
-// and decides which destinations are allowed.
+// It is not a general FTP client: it only reads, in passive mode, and keeps no connection
+// between requests. It makes no connections itself: [Options.Dial] does that and decides
+// which destinations are allowed.
 //
-// It fails with [ErrMethod] or [ErrPath] if a request cannot be made by FTP, and with
-// the errors of Options.Dial. A transfer that does not end as announced fails while the
-// body is read; it is never shortened silently. No error contains words of the server.
+// It fails with [ErrMethod] or [ErrPath] if a request cannot be made by FTP, and with the
+// errors of Options.Dial. If a transfer does not end as announced, reading the body
+// fails; the body is never shortened silently. No error contains text from the server.
 //
-// All functions may be called by any number of goroutines.
+// Any number of goroutines may call all functions.
 package ftp
 
 import (
@@ -33,26 +33,26 @@ import (
 	"robotsproxy/robots"
 )
 
-// The reply codes that are treated specially (RFC 959 4.2).
+// Reply codes with a special treatment (RFC 959 4.2).
 const (
-	codeDone        = 250 // some servers end a transfer with it, in place of 226
-	codeUnavailable = 421 // may answer any command, and ends the session
-	codeNoList      = 450 // of LIST, with some servers: there is nothing to list
+	codeDone        = 250 // some servers end a transfer with this code instead of 226
+	codeUnavailable = 421 // possible reply to any command; ends the session
+	codeNoList      = 450 // reply of some servers to LIST if there is nothing to list
 	codeNotLoggedIn = 530
 	codeNoFile      = 550
 )
 
 var (
-	// ErrMethod marks a method that FTP has no command for: all but GET and HEAD.
+	// ErrMethod marks a method other than GET and HEAD, which FTP has no command for.
 	ErrMethod = errors.New("method not supported for FTP")
 
 	errLogin    = errors.New("the FTP server refuses anonymous login")
 	errTransfer = errors.New("incomplete FTP transfer")
 )
 
-// RoundTrip sends one request. Credentials in the request are ignored. What the server
-// refuses is a response with a status that means the same; the server's words are
-// dropped.
+// RoundTrip sends one request. It ignores credentials in the request. If the server
+// refuses something, the response has the status with the same meaning, without the
+// server's text.
 func RoundTrip(r *http.Request, o Options) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()
@@ -94,14 +94,14 @@ type session struct {
 	r      *http.Request
 	origin robots.Origin
 	path   remotePath
-	server *ftplib.ServerConn // nil: it has not greeted us
-	list   *listingConn       // of a directory's listing
-	body   *fileBody          // nil: the response is complete
+	server *ftplib.ServerConn // nil: the server has not sent its greeting
+	list   *listingConn       // data connection of a directory listing
+	body   *fileBody          // nil: the response has no body to transfer
 	stop   func() bool        // keeps the end of the context from closing the connections
 }
 
-// respond logs in and makes the response. A *textproto.Error is a reply of the server
-// that refuses a command.
+// respond logs in and makes the response. Its error is a *textproto.Error if the server
+// refused a command.
 func (s *session) respond() (*http.Response, error) {
 	if err := s.login(); err != nil {
 		return nil, err
@@ -136,14 +136,14 @@ func (s *session) login() error {
 	s.server = server
 	err = server.Login("anonymous", "anonymous@")
 	if errors.Is(s.withoutReply(err), errNotFTP) && s.code >= 400 {
-		return &textproto.Error{Code: s.code} // of USER: the library does not give it
+		return &textproto.Error{Code: s.code} // the library does not return the reply to USER
 	}
 	return err
 }
 
-// recovered makes an error of a panic in the library, which a PASV reply with its
-// brackets the wrong way round causes. No caller of a robots.txt fetch recovers from a
-// panic.
+// recovered converts a panic in the library to an error. A PASV reply with its brackets
+// in the wrong order causes one. The callers of a robots.txt fetch do not recover from
+// panics.
 func recovered(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -153,8 +153,8 @@ func recovered(call func() error) (err error) {
 	return call()
 }
 
-// stat returns a file's size, -1 if it is unknown, and the time of its last change. It
-// returns an error if both are unknown.
+// stat returns the size of a file (-1 if it is unknown) and the time of its last change.
+// It returns an error if both are unknown.
 func (s *session) stat(name string) (size int64, modified time.Time, err error) {
 	size, err = s.server.FileSize(name)
 	if err != nil || size < 0 {
@@ -213,8 +213,8 @@ func (s *session) file() (*http.Response, error) {
 	return s.response(http.StatusPartialContent, header, size-first, s.body), nil
 }
 
-// directory answers with a page of a directory's entries. LIST and MLSD get no
-// argument, because some servers take a name for options or a pattern.
+// directory makes a page with the entries of a directory. LIST and MLSD get no argument,
+// because some servers take a name for options or a pattern.
 func (s *session) directory() (*http.Response, error) {
 	if name := s.path.String(); name != "" {
 		if err := s.server.ChangeDir(name); err != nil {
@@ -252,7 +252,7 @@ func (s *session) directory() (*http.Response, error) {
 	return s.response(http.StatusOK, header, -1, io.NopCloser(io.MultiReader(&page, errReader{s.withoutReply(err)}))), nil
 }
 
-// retrieve begins a transfer at byte first of a file.
+// retrieve starts to transfer a file from byte first on.
 func (s *session) retrieve(name string, first int64) (data *ftplib.Response, err error) {
 	err = recovered(func() error {
 		data, err = s.server.RetrFrom(name, uint64(first))
@@ -261,8 +261,8 @@ func (s *session) retrieve(name string, first int64) (data *ftplib.Response, err
 	return data, err
 }
 
-// redirect answers for a file that RETR or SIZE refused with err: if it is a directory,
-// with the URL of that, which ends in a slash.
+// redirect handles a file that RETR or SIZE refused with err. If it is a directory, the
+// response redirects to its URL, which ends in a slash.
 func (s *session) redirect(name string, err error) (*http.Response, error) {
 	if replyCode(err) != codeNoFile || s.server.ChangeDir(name) != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (s *session) redirect(name string, err error) (*http.Response, error) {
 	return s.text(http.StatusMovedPermanently, header, "This is a directory: its URL must end in a slash.\n"), nil
 }
 
-// replyCode returns the code of the reply that err is, or 0 if err is none.
+// replyCode returns the code of the reply in err, or 0.
 func replyCode(err error) int {
 	if reply, ok := errors.AsType[*textproto.Error](err); ok {
 		return reply.Code
@@ -291,9 +291,9 @@ func (s *session) refusalCode(err error) int {
 	return 0
 }
 
-// refusal makes a response of a reply that refuses a command. For robots.txt, a refused
-// login or data connection is an error: a 4xx would mean that there is no robots.txt
-// (RFC 9309 2.3.1.3), and so that everything is allowed.
+// refusal makes a response from a reply that refuses a command. For robots.txt, a refused
+// login or data connection is an error: a 4xx would mean that there is no robots.txt (RFC
+// 9309 2.3.1.3), so everything would be allowed.
 func (s *session) refusal(code int) (*http.Response, error) {
 	status := http.StatusBadGateway
 	switch {
@@ -309,7 +309,7 @@ func (s *session) refusal(code int) (*http.Response, error) {
 	return s.text(status, http.Header{}, fmt.Sprintf("The FTP server answered with code %d.\n", code)), nil
 }
 
-// withoutReply replaces an error that may contain words of the server.
+// withoutReply replaces an error that may contain text from the server.
 func (s *session) withoutReply(err error) error {
 	dial, isDial := errors.AsType[dialError](err)
 	_, network := errors.AsType[net.Error](err)
@@ -342,7 +342,7 @@ func (s *session) quit() {
 	s.Close()
 }
 
-// response makes a response. size is that of its body, -1 if it is unknown.
+// response makes a response. size is the length of its body, or -1 if it is unknown.
 func (s *session) response(status int, header http.Header, size int64, body io.ReadCloser) *http.Response {
 	if size >= 0 {
 		header.Set("Content-Length", strconv.FormatInt(size, 10))
@@ -354,7 +354,7 @@ func (s *session) response(status int, header http.Header, size int64, body io.R
 	}
 }
 
-// text makes a response of a few words.
+// text makes a response with a short text.
 func (s *session) text(status int, header http.Header, text string) *http.Response {
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	body := http.NoBody
@@ -380,15 +380,15 @@ func fileHeader(name string, size int64, modified time.Time) http.Header {
 	return h
 }
 
-// A fileBody is the body of a file's response. It ends with io.EOF only if it had the
-// bytes that were announced and the server confirmed the transfer. The end of a data
-// connection confirms nothing, so the last byte of a known size is withheld until the
-// confirmation. One goroutine reads and closes it.
+// A fileBody is the body of a file's response. It ends with io.EOF only if all announced
+// bytes arrived and the server confirmed the transfer. The end of a data connection
+// confirms nothing. Therefore the last byte of a known size is withheld until the
+// confirmation. Only one goroutine may use it.
 type fileBody struct {
 	session *session
 	data    *ftplib.Response
-	left    int64 // bytes to come; -1: unknown
-	err     error // that every Read after the end returns
+	left    int64 // bytes that are still missing; -1: unknown
+	err     error // returned by every Read after the end
 }
 
 // Read reads from the data connection.
@@ -421,7 +421,7 @@ func (b *fileBody) Read(p []byte) (n int, err error) {
 	return n, b.err
 }
 
-// last reads the last byte, if one is left, and the end.
+// last reads the last byte, if one is missing, and the end.
 func (b *fileBody) last(p []byte) (int, error) {
 	n := int(b.left)
 	var tail [2]byte
@@ -467,8 +467,8 @@ func (b *fileBody) Close() error {
 	return nil
 }
 
-// rangeStart parses the only form of Range that FTP can serve, "bytes=N-"
-// (RFC 9110 14.1.2). It ignores all others, which RFC 9110 14.2 permits, and one
+// rangeStart parses "bytes=N-" (RFC 9110 14.1.2), the only form of Range that FTP can
+// serve. It ignores all other forms, as RFC 9110 14.2 permits. It also ignores a Range
 // with If-Range, because a date alone does not identify the client's part.
 func rangeStart(h http.Header) (first int64, ok bool) {
 	if len(h["Range"]) != 1 || len(h["If-Range"]) > 0 {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start starts s, with files of its own where it has none.
+// start starts s. If s has no files, it gets some.
 func start(t testing.TB, s *ftptest.Server) *ftptest.Server {
 	t.Helper()
 	if s.Files == nil {
@@ -38,7 +38,7 @@ func start(t testing.TB, s *ftptest.Server) *ftptest.Server {
 
 var errForbidden = errors.New("forbidden")
 
-// options dial as they are told, but no well-known port.
+// options returns Options whose Dial refuses well-known ports.
 func options() Options {
 	return Options{Timeout: 5 * time.Second, Dial: func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		if port < 1024 {
@@ -70,12 +70,12 @@ func visitBy(t testing.TB, o Options, method, address string, header http.Header
 	return resp, string(body), err
 }
 
-// instead gives replies of its own to some verbs.
+// instead replaces the replies to some commands.
 func instead(replies map[string]string) func(string, string) string {
 	return func(verb, _ string) string { return replies[verb] }
 }
 
-// then ends a transfer that went well with a reply.
+// then replaces the reply that ends a successful transfer.
 func then(last string) func(net.Conn, string) string {
 	return func(data net.Conn, content string) string {
 		io.WriteString(data, content)
@@ -85,7 +85,7 @@ func then(last string) func(net.Conn, string) string {
 
 var loginLines = []string{"USER anonymous", "PASS anonymous@", "FEAT", "TYPE I", "OPTS UTF8 ON"}
 
-// A visitTest is what is asked of the server, and what is made of its answer.
+// A visitTest is one request, with the commands that the server gets and the response.
 type visitTest struct {
 	name   string
 	server *ftptest.Server
@@ -93,10 +93,10 @@ type visitTest struct {
 	path   string
 	send   http.Header
 	status int
-	header map[string]string // some of it
+	header map[string]string // fields that must be present
 	length int64
-	body   string   // "": whatever it is
-	lines  []string // after the login, without QUIT
+	body   string   // "": any
+	lines  []string // commands after the login, without QUIT
 }
 
 func (c visitTest) run(t *testing.T) {
@@ -238,16 +238,16 @@ func TestReplyCodes(t *testing.T) {
 	}
 }
 
-// A brokenTest is what a server does wrong, and what comes of it.
+// A brokenTest is a fault of the server and its result.
 type brokenTest struct {
 	name   string
 	server *ftptest.Server
 	path   string
-	body   string // of what came before
+	body   string // the part of the body before the fault
 	target error  // nil: any
 }
 
-// word is the server's, and never in an error.
+// word is a text of the server that no error may contain.
 const word = "s3cret-word"
 
 func (c brokenTest) run(t *testing.T) {
@@ -264,7 +264,7 @@ func (c brokenTest) run(t *testing.T) {
 	}
 }
 
-// half transfers the first half, and ends with a reply.
+// half transfers the first half and ends with a reply.
 func half(last string) func(net.Conn, string) string {
 	return func(data net.Conn, content string) string {
 		io.WriteString(data, content[:len(content)/2])
@@ -272,8 +272,8 @@ func half(last string) func(net.Conn, string) string {
 	}
 }
 
-// What the server does wrong is an error, or breaks the body: never a short
-// success, and never a word of the server's in the error.
+// A fault of the server is an error or breaks off the body. It is never a short success,
+// and no error contains the server's text.
 func TestBroken(t *testing.T) {
 	noSize := map[string]string{"SIZE": "500 what"}
 	noEPSV := func(pasv string) func(string, string) string {
@@ -310,7 +310,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestBrokenRobotsTxt: none of it is "no file" (RFC 9309 2.3.1.3).
+// TestBrokenRobotsTxt: no fault means that there is no robots.txt (RFC 9309 2.3.1.3).
 func TestBrokenRobotsTxt(t *testing.T) {
 	for _, c := range []brokenTest{
 		{"530 to PASS", &ftptest.Server{Reply: instead(map[string]string{"PASS": "530 " + word})}, "/robots.txt", "", errLogin},
@@ -323,7 +323,7 @@ func TestBrokenRobotsTxt(t *testing.T) {
 	}
 }
 
-// Nothing is sent, not even a connection made, for what FTP has no word for.
+// If FTP cannot express a request, no connection is made.
 func TestNothingElseIsSent(t *testing.T) {
 	s := start(t, &ftptest.Server{})
 	for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"} {

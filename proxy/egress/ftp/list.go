@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// Limits of a directory's listing.
+// Limits of a directory listing.
 const (
 	maxListing = 1 << 20 // bytes
 	maxEntries = 10_000
@@ -23,16 +23,16 @@ const (
 
 var errListingLimit = errors.New("the FTP server's listing is too long")
 
-// A listingConn is the data connection of a directory's listing. It limits the
-// listing, because the library keeps all entries, and counts its lines, because the
-// library does not report the lines that it cannot read.
+// A listingConn is the data connection of a directory listing. It limits the listing,
+// because the library keeps all entries. It counts the lines, because the library does
+// not report lines that it cannot read.
 type listingConn struct {
 	net.Conn
 	bytes, lines int
-	ended        bool // by the server
+	ended        bool // the server has ended the listing
 }
 
-// Read reads from the connection and counts.
+// Read reads from the connection and counts lines.
 func (l *listingConn) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if l.bytes == 0 && bytes.HasPrefix(b[:n], []byte("total ")) {
@@ -47,7 +47,7 @@ func (l *listingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// An errReader returns its error from every Read.
+// An errReader returns its error on every Read.
 type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
@@ -57,7 +57,7 @@ type listing struct {
 	Title  string
 	Parent string // the path of the directory above; "" at the top
 	Rows   []listingRow
-	Unread int // lines that the library could not read
+	Unread int // number of lines that the library could not read
 }
 
 type listingRow struct {

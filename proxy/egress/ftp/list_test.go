@@ -11,7 +11,7 @@ import (
 	"robotsproxy/proxy/egress/ftptest"
 )
 
-// rows are the table rows of a listing's page, without the first two columns.
+// rows returns the table rows of a listing page, without the first two columns.
 func rows(page string) []string {
 	var names []string
 	for line := range strings.Lines(page) {
@@ -22,7 +22,7 @@ func rows(page string) []string {
 	return names
 }
 
-// Each name leads to where it is, and nowhere else, whatever it looks like.
+// Each name links to its own entry and to nothing else, whatever it looks like.
 func TestListing(t *testing.T) {
 	files := map[string]string{
 		"d/file.txt": "0123", "d/sub/x": "", "d/a b": "", "d/<script>": "", `d/"'&`: "", "d/javascript:alert(1)": "", "d/\xff\xfe": "",
@@ -98,7 +98,7 @@ func TestListingThatIsHardToRead(t *testing.T) {
 				}
 				return
 			}
-			if n := len(rows(page)) - 1; n < c.rows || c.rows < 100 && n != c.rows { // less the parent's
+			if n := len(rows(page)) - 1; n < c.rows || c.rows < 100 && n != c.rows { // without the row of the parent directory
 				t.Errorf("%d rows, want %d", n, c.rows)
 			}
 			if !strings.Contains(page, c.note) || c.note == "" && strings.Contains(page, "<p>") {

@@ -9,32 +9,31 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxPath bounds, in bytes, the path in a command, so that a command is written
-// in one piece.
+// maxPath is the maximum length of the path in a command, in bytes, so that a command is
+// sent in one piece.
 const maxPath = 2 << 10
 
 // ErrPath marks the path of an ftp URL that the proxy does not request.
 var ErrPath = errors.New("path not allowed for FTP")
 
-// A remotePath is a file or a directory, relative to the login directory. It cannot
-// lead above the login directory: the server is asked for the very path that the
-// rules of robots.txt were matched against.
+// A remotePath is a file or a directory, relative to the login directory. It cannot lead
+// out of the login directory: the server must get exactly the path that was matched
+// against robots.txt.
 type remotePath struct {
 	names []string // decoded; empty: the login directory itself
 	dir   bool
 }
 
-// CheckPath reports, without using the network, whether the path and query of an
-// ftp URL, as they would be sent, can be requested. If not, its error is ErrPath.
+// CheckPath reports whether the path and query of an ftp URL can be requested, in the
+// form in which they would be sent. It does not use the network. Its error is ErrPath.
 //
-// RFC 1738 3.2.2 makes each segment a directory of its own, and so lets an
-// empty one or one with an escaped slash lead to the root. Rules of robots.txt
-// would not follow there: a segment that is empty, "." or "..", or holds a
-// slash, is refused. CheckPath also refuses bytes that would end or change a command
-// (control characters, and 255, Telnet's escape; RFC 959 4.1.3, RFC 854), names that
-// begin or end with a space, which servers remove, a backslash, which separates
-// names on some servers, and a "~" before the first name, which stands for another
-// directory. A "?" is part of a name: ftp URLs have no query.
+// CheckPath refuses segments that are empty, ".", "..", or contain a slash: with RFC 1738
+// 3.2.2, an empty segment or an escaped slash can lead to the root, where the rules of
+// robots.txt would not match. It refuses bytes that would end or change a command:
+// control characters, and 255, the escape of Telnet (RFC 959 4.1.3, RFC 854). It refuses
+// names that begin or end with a space, which servers remove, names with a backslash,
+// which separates names on some servers, and a "~" before the first name, which means
+// another directory. A "?" is part of a name: ftp URLs have no query.
 func CheckPath(pathQuery string) error {
 	_, err := parsePath(pathQuery)
 	return err
@@ -78,10 +77,10 @@ func isName(name string) bool {
 	return true
 }
 
-// String returns the path as a command has it.
+// String returns the path in the form of a command.
 func (p remotePath) String() string { return strings.Join(p.names, "/") }
 
-// url returns the path of the directory as its URL has it.
+// url returns the path of the directory in the form of its URL.
 func (p remotePath) url() string {
 	var b strings.Builder
 	b.WriteByte('/')

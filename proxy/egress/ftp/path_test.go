@@ -26,7 +26,7 @@ func TestCheckPath(t *testing.T) {
 	}
 }
 
-// What is asked for is one command's argument, and has one address.
+// Each request is one command with one argument, and each path has one URL.
 func FuzzPath(f *testing.F) {
 	for _, path := range []string{"/", "/a/b%20c;type=i", "/a%3Bb/?;type=d", "/%C3%BC/~x/", "/a%0D%0AQUIT", "//a", "/%2e%2e/a", "/a?b/c"} {
 		f.Add(path)

@@ -1,8 +1,8 @@
-// Package ftptest is an FTP server on loopback for tests. It serves files from memory, keeps
-// every command that it receives, and can reply or transfer wrongly.
+// Package ftptest is an FTP server on loopback for tests. It serves files from memory,
+// records every command, and can send wrong replies or data.
 //
-// It supports reading (RFC 959, 2389, 2428, 3659), not writing. The exported fields of a
-// Server are set before Start and are not changed after.
+// It supports reading (RFC 959, 2389, 2428, 3659), not writing. Set the exported fields of a
+// Server before Start and do not change them later.
 package ftptest
 
 import (
@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// Modified is the time of the last change of every file.
+// Modified is the modification time of every file.
 var Modified = time.Date(2024, time.March, 1, 12, 30, 45, 0, time.UTC)
 
 // A Command is one command that a Server received.
 type Command struct {
-	Session   int // the control connection, from 1
+	Session   int // number of the control connection, from 1
 	Verb, Arg string
 	At        time.Time
 }
@@ -30,16 +30,16 @@ func (c Command) String() string { return strings.TrimSuffix(c.Verb+" "+c.Arg, "
 
 // A Server is an FTP server. Start it, Close it.
 type Server struct {
-	Files     map[string]string // by path from the login directory, "pub/a.txt"; a name that ends in "/" is a directory
-	Greeting  string            // in place of 220
-	Features  []string          // of FEAT; nil: those it has; empty: FEAT is not known
-	PassiveIP string            // that PASV names; "": its own
+	Files     map[string]string // by path from the login directory, such as "pub/a.txt"; a name that ends in "/" is a directory
+	Greeting  string            // sent instead of 220
+	Features  []string          // reply to FEAT; nil: the default; empty: FEAT is unknown
+	PassiveIP string            // address in replies to PASV; "": its own
 
-	// Reply gives a reply in place of the server's own, "" for its own; Hangup
-	// instead of one. It is called from many goroutines.
+	// Reply returns the reply to send instead of the server's own. "" means the server's
+	// own reply, Hangup means to close the connection. Many goroutines may call it.
 	Reply func(verb, arg string) string
-	// Transfer sends what RETR, LIST or MLSD give in a way of its own, and gives
-	// the reply that ends the transfer; nil sends all and says 226.
+	// Transfer replaces the data of RETR, LIST or MLSD and returns the reply that ends
+	// the transfer. nil sends everything and replies 226.
 	Transfer func(data net.Conn, content string) (last string)
 
 	listener net.Listener
@@ -48,7 +48,7 @@ type Server struct {
 	mu       sync.Mutex
 	commands []Command
 	conns    map[net.Conn]bool
-	ended    sync.Cond // one of them has
+	ended    sync.Cond // signals that a connection has ended
 	count    int
 	closed   bool
 }
@@ -67,7 +67,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Addr is where it listens, as host:port.
+// Addr returns the address on which the server listens, as host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close ends all sessions and waits for them.
@@ -82,7 +82,8 @@ func (s *Server) Close() {
 	s.sessions.Wait()
 }
 
-// Commands returns the commands in their order: those with one of the verbs, or all.
+// Commands returns the commands in their order. If verbs are given, it returns only those
+// commands.
 func (s *Server) Commands(verbs ...string) []Command {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,7 @@ func (s *Server) accept() {
 	}
 }
 
-// hold keeps a connection, so that Close closes it. It returns false after Close.
+// hold registers a connection, so that Close closes it. It returns false after Close.
 func (s *Server) hold(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +162,7 @@ func (s *Server) note(session int, verb, arg string) {
 	s.commands = append(s.commands, Command{session, verb, arg, time.Now()})
 }
 
-// isDir says whether a name, as it stands in Files but for slashes, is a directory.
+// isDir reports whether a name in Files, without the slashes at its ends, is a directory.
 func (s *Server) isDir(name string) bool {
 	for f := range s.Files {
 		if name == "" || strings.HasPrefix(f, name+"/") {

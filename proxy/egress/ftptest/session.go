@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// features are the default of Server.Features.
+// features is the default of Server.Features.
 var features = []string{"EPSV", "MDTM", "MLST type*;size*;modify*;", "REST STREAM", "SIZE", "UTF8"}
 
 // dataTimeout is how long a client may take to open its data connection.
@@ -58,7 +58,7 @@ func (s *session) run() {
 	}
 }
 
-// say sends a reply and reports whether the session goes on.
+// say sends a reply and reports whether the session continues.
 func (s *session) say(reply string) bool {
 	if reply == Hangup {
 		return false

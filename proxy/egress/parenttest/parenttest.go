@@ -1,8 +1,8 @@
-// Package parenttest is a parent proxy for tests. It connects to loopback alone, resolves
-// the names that the test gives it, can require credentials and refuse requests, and keeps
-// the requests it received.
+// Package parenttest is an upstream proxy for tests. It connects only to loopback,
+// resolves the names that the test gives it, can require credentials and refuse requests,
+// and records the requests.
 //
-// The exported fields of a Parent are set before it serves and are not changed after.
+// Set the exported fields of a Parent before it serves and do not change them later.
 package parenttest
 
 import (
@@ -20,19 +20,19 @@ import (
 	"sync"
 )
 
-// A Request is one request to a parent.
+// A Request is one request to a Parent.
 type Request struct {
-	Form   string // method and version; of SOCKS5 "name" or "address"
+	Form   string // method and version; for SOCKS5 "name" or "address"
 	Target string
-	Auth   string // Proxy-Authorization; of SOCKS5 user:password
+	Auth   string // Proxy-Authorization; for SOCKS5 user:password
 }
 
-// A Parent is a proxy. Serve it as an http.Handler, or each connection by
+// A Parent is an upstream proxy. Serve it as an http.Handler, or each connection with
 // ServeSocks.
 type Parent struct {
-	User, Password string            // that it requires; User "": none
+	User, Password string            // required credentials; User "": none
 	Names          map[string]string // addresses of origins by name
-	Status         int               // that CONNECT is refused with, or the reply of SOCKS5; 0: none
+	Status         int               // status that refuses CONNECT, or the reply of SOCKS5; 0: none
 
 	mu     sync.Mutex
 	asked  []Request
@@ -155,7 +155,7 @@ func splice(a, b net.Conn) {
 // ServeSocks serves SOCKS5 on one connection (RFC 1928 and 1929, as far as tests need them).
 func (p *Parent) ServeSocks(c net.Conn) {
 	in := bufio.NewReader(c)
-	field := func() string { // a byte of length, and as many bytes
+	field := func() string { // a length byte and that many bytes
 		n, _ := in.ReadByte()
 		b := make([]byte, n)
 		io.ReadFull(in, b)
