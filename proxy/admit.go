@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots"
 )
 
-// admit makes the checks of a request, or of a CONNECT, that precede the policy's decision. It finds out
-// the origin of a CONNECT; ServeHTTP has found out that of another request.
+// admit makes the checks of a request or a CONNECT that come before the policy's decision. It also
+// determines the origin of a CONNECT; for other requests ServeHTTP has determined it.
 func (h *Handler) admit(s *requestState) error {
 	if err := h.o.Ready(); err != nil {
 		return err
@@ -30,9 +30,9 @@ func (h *Handler) admit(s *requestState) error {
 	return s.rules.admit(q, s.request.Header)
 }
 
-// admit checks that a request has not been through this proxy and that its destination is allowed, and
-// puts the identity that the operator has configured into q. A CONNECT keeps that of the client: it
-// does not go out. header is nil if there is only q, as for Explain.
+// admit checks that a request has not been through this proxy and that its destination is allowed. It
+// then sets q's identity to the one that the operator has configured. A CONNECT keeps the identity of
+// the client, because it is not sent. header is nil if there is only q, as for Explain.
 func (g *generation) admit(q *policy.Request, header http.Header) error {
 	if q.Method != http.MethodConnect {
 		q.UserAgent = cmp.Or(g.UserAgent, q.UserAgent)
@@ -56,11 +56,11 @@ func (h *Handler) decide(s *requestState) error {
 	return h.enforce(s)
 }
 
-// enforce keeps the robots.txt that the decision rests on, and then returns the refusal as an
+// enforce stores the robots.txt that the decision is based on. It returns the refusal as an
 // error, or nil if the proxy only monitors.
 func (h *Handler) enforce(s *requestState) error {
 	err := h.o.Keep(&s.record)
-	s.record.Decision.Release() // the request, or its refusal, may take long
+	s.record.Decision.Release() // the request or its refusal may take long
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,8 @@ func (h *Handler) enforce(s *requestState) error {
 	return refusalError(&s.record.Decision)
 }
 
-// refusalError returns the error of a refusing decision; nil: it allows the request.
+// refusalError returns the error of a refusing decision, or nil if the decision allows
+// the request.
 func refusalError(d *policy.Decision) error {
 	switch {
 	case d.Verdict == policy.Allow:
@@ -104,15 +105,15 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	return err
 }
 
-// maxCredentials bounds the value of Proxy-Authorization, in bytes. Basic with the longest
-// name and password that the configuration allows is shorter.
+// maxCredentials is the maximum length of Proxy-Authorization, in bytes. Basic with the
+// longest name and password of a configuration is shorter.
 const maxCredentials = 1 << 10
 
-// authenticate finds out the client of a request, and refuses a client that the entries of
-// clients do not admit or that has too many connections open. A request inside a tunnel
-// belongs to the client of the tunnel, because clients send credentials with CONNECT only; if
-// the Rules have been replaced since, they have to admit that client as well. The record
-// of a refused client has its address, not the name that it claims.
+// authenticate determines the client of a request. It refuses a client that no entry of
+// clients admits, or that has too many connections open. A request inside a tunnel belongs to
+// the client of the tunnel, because clients send credentials only with CONNECT. If the Rules
+// were replaced since then, the new Rules must admit that client as well. The record of a
+// refused client has its address, not the name that it claims.
 func (h *Handler) authenticate(s *requestState) error {
 	q := &s.record.Request
 	by := connInfoFrom(s.request)
@@ -145,8 +146,8 @@ func (h *Handler) authenticate(s *requestState) error {
 	return nil
 }
 
-// login parses Proxy-Authorization. A field that is repeated, malformed or of another scheme
-// than Basic gives a Login that is offered without a name, which is never admitted.
+// login parses Proxy-Authorization. If the field is repeated, malformed or not Basic, it
+// returns a Login without a name, which is never admitted.
 func login(h http.Header) policy.Login {
 	fields := h["Proxy-Authorization"]
 	if len(fields) == 0 {

@@ -37,17 +37,18 @@ var (
 	errFTPTunnel = errors.New("tunnel to the FTP port")
 )
 
-// An answer is an answer of the proxy. It does not contain the error, which only the record shows.
+// An answer is a response that the proxy makes itself. It does not contain the error, which only
+// the record has.
 type answer struct {
 	status int
-	token  string        // the error type in Proxy-Status (RFC 9209 2.3); "" where none fits
-	reason policy.Reason // for the record; "": the decision's
+	token  string        // error type in Proxy-Status (RFC 9209 2.3); "" if none fits
+	reason policy.Reason // for the record; "": that of the decision
 	detail string        // a sentence for the client; "": that of the reason
-	advice string        // what the client can do; "": what the reason says
+	advice string        // what the client can do; "": the advice of the reason
 }
 
-// answers maps errors to answers; the first match counts. An error without a match
-// means originBrokeOff.
+// answers maps errors to answers; the first match applies. An error without a match means
+// originBrokeOff.
 var answers = []struct {
 	match func(error) bool
 	answer
@@ -125,7 +126,7 @@ var answers = []struct {
 	{is(egress.ErrExhausted), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonInternal,
 		"The proxy cannot open another connection.",
 		"Try again later. The operator can permit more open files (ulimit -n), or lower limits.connections."}},
-	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, "", ""}}, // before what it failed of
+	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, "", ""}}, // must precede the rows for its cause
 	{func(err error) bool { return errors.Is(err, egress.ErrBeyondParent) && !isTimeout(err) }, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 		"The upstream proxy cannot reach the origin.", "Check the spelling of the host name, or try again later."}},
 	{isNoSuchHost, answer{http.StatusBadGateway, "dns_error", policy.ReasonOrigin,
@@ -208,7 +209,7 @@ func isAlert(err error) bool {
 
 func isRefused(err error) bool { return isDial(err) && errors.Is(err, syscall.ECONNREFUSED) }
 
-// isDial reports whether a connection could not be made, timeouts included.
+// isDial reports whether a connection could not be made, including timeouts.
 func isDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
@@ -229,7 +230,7 @@ func answerTo(err error) answer {
 	return originBrokeOff
 }
 
-// busyDetail returns the sentence for a refusal by pace with the limit that the request met; "": it is not
+// busyDetail returns a sentence with the limit that package pace has applied, or "" if the limit is not
 // known.
 func busyDetail(busy *pace.BusyError, l *pace.Limits) string {
 	most := humanize.Duration(l.MaxWait)

@@ -16,10 +16,10 @@ import (
 	"robotsproxy/robots"
 )
 
-// serveConnect answers CONNECT. It checks the form, address and port of the request, and
-// whether the host is denied; the requests inside have identities of their own. It dials the
-// origin first, so that the client sees a 502 if the origin cannot be reached, but not if the
-// host is in back-off for longer than a request may wait.
+// serveConnect answers CONNECT. It checks the form, the address and the port, and whether the
+// host is denied. The requests inside the tunnel are judged separately. It connects to the
+// origin first, so that the client gets a 502 if the origin cannot be reached. It does not do
+// so while the host is in a back-off that lasts longer than a request may wait.
 func (h *Handler) serveConnect(s *requestState) {
 	defer s.waitForTunnel()
 	defer s.releaseSlot()
@@ -37,11 +37,11 @@ func (h *Handler) serveConnect(s *requestState) {
 	}
 }
 
-// intercept makes an intercepted tunnel and hands it to the inner server. It writes a record
-// only if it fails.
+// intercept accepts a tunnel and passes it to the inner server. It writes a record only if
+// it fails.
 func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	var limits pace.Limits
-	if !s.rules.Monitor { // else a denied host is recorded with the requests inside
+	if !s.rules.Monitor { // in monitor mode a denied host is recorded with the requests inside the tunnel
 		d := s.rules.Engine.DecideConnect(s.record.Request)
 		if d.Verdict != policy.Allow {
 			s.record.Decision = d
@@ -50,13 +50,13 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		limits = d.Pace
 	}
 	err := h.reach(s, o, limits)
-	for range maxRedials { // if the host's address cannot be dialled
+	for range maxRedials { // another address of the host may work
 		if !errors.Is(err, egress.ErrElsewhere) {
 			break
 		}
 		err = h.reach(s, o, limits)
 	}
-	if err != nil && !isBusy(pace.BackedOff)(err) { // during a back-off the requests inside get their own answers, which may be those of robots.txt
+	if err != nil && !isBusy(pace.BackedOff)(err) { // during a back-off the requests inside get their own responses, for example those of robots.txt
 		return err
 	}
 	held, err := h.o.Memory.Open(s.shareKey(), time.Now())
@@ -79,7 +79,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	return nil
 }
 
-// maxRedials is how many further addresses of a host are dialled for one CONNECT.
+// maxRedials is how many more addresses of a host are dialled for one CONNECT.
 const maxRedials = 3
 
 // reach makes sure that the origin can be connected to, within the concurrency limit.
@@ -98,8 +98,9 @@ func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) er
 	return s.rules.Egress.At(s.addr).Reach(ctx, o)
 }
 
-// acceptTunnel answers a CONNECT and makes its connection a tunnel, which kind counts. The
-// caller removes the tunnel from h.hijacked when it is handed over or closed.
+// acceptTunnel answers a CONNECT and turns its connection into a tunnel, which kind
+// counts. The caller must remove the tunnel from h.hijacked when it passes it on or closes
+// it.
 func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCounter) (*tunnelConn, error) {
 	accept := s.acceptStream
 	if s.request.ProtoMajor == 1 {
@@ -121,7 +122,8 @@ func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCount
 	return t, nil
 }
 
-// acceptHTTP1 takes over an HTTP/1 connection and answers its CONNECT, if the client has sent it.
+// acceptHTTP1 takes over an HTTP/1 connection and answers its CONNECT. A redirected client has
+// sent none and gets no answer.
 func (s *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 	conn, buffered, err := s.hijack()
 	if err != nil {
@@ -144,10 +146,10 @@ func (s *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 	return conn, buffered, nil
 }
 
-// handshake returns the connection inside of a tunnel: TLS, with the handshake done, or HTTP
-// without TLS.
+// handshake returns the connection inside a tunnel: TLS after the handshake, or HTTP without
+// TLS.
 func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) {
-	// Browsers make tunnels before they need them, hence twice the time.
+	// Twice the time, because browsers make tunnels before they need them.
 	if err := t.SetDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
@@ -162,7 +164,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 	if rules.PassThrough(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are passed through")
 	}
-	// A deadline of the connection: a context's would cost a goroutine.
+	// A deadline of the connection, because a context's would need a goroutine.
 	if err := t.SetDeadline(time.Now().Add(h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
@@ -181,7 +183,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 	return h.newHTTPConn(secure), nil
 }
 
-// passThrough decides about a tunnel by its host alone and passes it through.
+// passThrough judges a tunnel by its host alone and passes it through.
 func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	s.record.Decision = s.rules.Engine.DecideTunnel(s.request.Context(), s.record.Request)
 	err := h.enforce(s)
@@ -214,12 +216,12 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	return err
 }
 
-// acceptStream answers a CONNECT that came by HTTP/2 and makes a connection of its
-// stream. The caller of the request ends with s.waitForTunnel.
+// acceptStream answers a CONNECT of HTTP/2 and makes a connection from its stream. The
+// handler of the CONNECT must then call s.waitForTunnel.
 func (s *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 	client := http.NewResponseController(s.client)
 	header := s.client.Header()
-	header["Content-Type"], header["Date"] = nil, nil // an established tunnel has neither
+	header["Content-Type"], header["Date"] = nil, nil // the response that establishes a tunnel has neither field
 	s.response.headSent = true
 	s.client.WriteHeader(http.StatusOK)
 	if err := client.Flush(); err != nil {
@@ -242,10 +244,10 @@ func (s *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 	return s.tunnel.conn, bufio.NewReader(received), nil
 }
 
-// waitForTunnel waits until the tunnel of a stream has ended, if there is one. net/http ends the
-// stream when the handler returns.
+// waitForTunnel waits until the tunnel of a stream has ended, if there is one, because net/http
+// ends the stream when the handler returns.
 func (s *requestState) waitForTunnel() {
-	s.releaseRules() // the requests inside have generations of their own
+	s.releaseRules() // each request inside has its own generation
 	s.tunnel.copies.Wait()
 	if s.tunnel.conn != nil && s.tunnel.conn.broken.Load() {
 		panic(http.ErrAbortHandler) // net/http resets the stream

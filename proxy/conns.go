@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// lastWait is how long the proxy waits for requests whose connections it has closed or is about to close.
+// lastWait is how long the proxy waits for requests whose connections it has closed or will close.
 const lastWait = 5 * time.Second
 
 // A connLimit counts the open connections to the proxy's own port. One goroutine at a time
-// waits for a free place.
+// waits for a free slot.
 type connLimit struct {
 	mu    sync.Mutex // guards taken
 	taken int
-	free  chan struct{} // has a token if a place may have become free
+	free  chan struct{} // has a value if a slot may have become free
 }
 
-// take reports whether fewer than most connections are open, and then counts one more.
+// take counts one more connection and returns true if fewer than most are open.
 func (r *connLimit) take(most int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +37,7 @@ func (r *connLimit) release() {
 	r.notify()
 }
 
-// notify wakes the goroutine that waits for a place.
+// notify wakes the goroutine that waits for a slot.
 func (r *connLimit) notify() {
 	select {
 	case r.free <- struct{}{}:
@@ -45,7 +45,7 @@ func (r *connLimit) notify() {
 	}
 }
 
-// closeWriteOrClose closes the writing direction of c, or both if c cannot close one.
+// closeWriteOrClose closes the sending half of c, or all of c if that is not possible.
 func closeWriteOrClose(c net.Conn) error {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -53,8 +53,8 @@ func closeWriteOrClose(c net.Conn) error {
 	return c.Close()
 }
 
-// unusedConns are the connections without a request so far. net/http would wait for them at a
-// shutdown, and browsers open them before they need them.
+// unusedConns are the connections that have not carried a request yet. Browsers open them in
+// advance, and net/http would wait for them at a shutdown.
 type unusedConns struct {
 	conns sync.Map
 	n     atomic.Int64 // at least the number of conns
@@ -70,7 +70,7 @@ func (u *unusedConns) add(c net.Conn) {
 	}
 }
 
-// remove removes a connection, and reports whether it was one of them.
+// remove removes a connection and reports whether it was present.
 func (u *unusedConns) remove(c net.Conn) bool {
 	if u.n.Load() == 0 {
 		return false
@@ -82,7 +82,7 @@ func (u *unusedConns) remove(c net.Conn) bool {
 	return was
 }
 
-// close closes the connections, and those that are added from now on.
+// close closes the connections and those that are added later.
 func (u *unusedConns) close() {
 	u.ended.Store(true)
 	u.conns.Range(func(c, _ any) bool {
@@ -102,7 +102,7 @@ func newHandoff() *handoff {
 	return &handoff{conns: make(chan net.Conn), ended: make(chan struct{})}
 }
 
-// give hands a connection to the inner server, and returns false after Close.
+// give passes a connection to the inner server. It returns false after Close.
 func (l *handoff) give(c net.Conn) bool {
 	select {
 	case l.conns <- c:
@@ -112,7 +112,7 @@ func (l *handoff) give(c net.Conn) bool {
 	}
 }
 
-// Accept takes the next connection.
+// Accept returns the next connection.
 func (l *handoff) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -122,7 +122,7 @@ func (l *handoff) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener.
+// Close closes the listener.
 func (l *handoff) Close() error {
 	l.once.Do(func() { close(l.ended) })
 	return nil
@@ -141,7 +141,7 @@ type hijackedConns struct {
 
 func newHijackedConns() *hijackedConns { return &hijackedConns{open: map[net.Conn]struct{}{}} }
 
-// add adds a connection, and returns false after close.
+// add adds a connection. It returns false after close.
 func (c *hijackedConns) add(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +161,8 @@ func (c *hijackedConns) remove(conn net.Conn) {
 	c.all.Done()
 }
 
-// close closes all connections, refuses further ones, and waits until their owners have removed them.
+// close closes all connections and refuses further ones. It waits until their owners have removed
+// them.
 func (c *hijackedConns) close() {
 	c.mu.Lock()
 	c.ended = true

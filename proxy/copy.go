@@ -19,14 +19,14 @@ func isPlainRobotsTxt(q *policy.Request) bool {
 	return q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
-// usableCopy gives the origin's answer that may be sent to a client from the cache, if it is
-// whole and as the origin gave it; nil: there is none.
+// usableCopy returns the cached response of the origin if it is complete and may be sent to
+// a client as the origin sent it, or nil.
 func usableCopy(r cache.Ruling) *fetch.Result {
 	a := r.Result
 	switch {
 	case a == nil || a.Err != nil || a.BadRedirect || a.RedirectDisallowed:
 		return nil
-	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes: // else it may be cut
+	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes: // otherwise it may be truncated
 		return a
 	case r.Outcome == cache.NoFile && a.Status >= 400 && a.Status <= 499:
 		return a
@@ -35,8 +35,8 @@ func usableCopy(r cache.Ruling) *fetch.Result {
 }
 
 // fromCopy reports whether a request for robots.txt is answered with the cached copy, and
-// enters that copy in d. Else it enters the Crawl-delay that the request has to keep. upgrade
-// is the protocol that the request asks to change to.
+// puts that copy into d. If it is not, fromCopy puts the Crawl-delay of the request into d.
+// upgrade is the protocol to which the request asks to change.
 func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, d *policy.Decision) bool {
 	ruling, dialect := r.Engine.RobotsTxt(ctx, q, &d.Pace)
 	if !isPlainRobotsTxt(&q) || upgrade != "" || usableCopy(ruling) == nil {
@@ -47,8 +47,8 @@ func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, 
 }
 
 // answerFromCopy answers a request for robots.txt with the cached copy, which the cache
-// fetches if it is not known. So clients cannot make the proxy ask the origin more often than
-// the cache does. answered reports whether the request has been answered.
+// fetches if necessary. Therefore clients cannot make the proxy request the file more often
+// than the cache does. answered reports whether it has answered.
 func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	rec := &s.record
 	if rec.Decision.Reason != policy.ReasonRobotsTxt {
@@ -64,7 +64,7 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	a := rec.Decision.Ruling.Result
 	err = s.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
 	if err == nil {
-		err = h.refusals.pace(ctx, s.shareKey()) // it has a record, and takes no slot
+		err = h.refusals.pace(ctx, s.shareKey()) // it has a record but takes no slot
 	}
 	if err != nil {
 		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}
@@ -90,15 +90,15 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	return true, s.response.failure
 }
 
-// copyHeader fills in the header of an answer from a copy, and gives when the file was
-// last modified; zero: the origin did not say.
+// copyHeader sets the header of a response from a cached copy. It returns when the file
+// was last modified, or the zero time if the origin did not say.
 func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified time.Time) {
 	said := a.Headers
 	if said == nil {
 		said = new(fetch.Headers)
 	}
 	set := func(name, value string) {
-		if value != "" && len(value) < fetch.MaxHeader { // else it may be cut
+		if value != "" && len(value) < fetch.MaxHeader { // otherwise it may be truncated
 			header.Set(name, value)
 		}
 	}
@@ -106,7 +106,7 @@ func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified ti
 	set("Content-Type", said.ContentType)
 	set("Last-Modified", said.LastModified)
 	set("Cache-Control", said.CacheControl)
-	if said.ContentEncoding == "" { // else the ETag is of the encoded bytes, not of these
+	if said.ContentEncoding == "" { // otherwise the ETag belongs to the encoded bytes
 		set("ETag", said.ETag)
 	}
 	age := max(0, int(now.Sub(a.Fetched)/time.Second))

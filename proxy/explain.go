@@ -10,12 +10,12 @@ import (
 	"robotsproxy/proxy/egress/ftp"
 )
 
-// Explain returns the decision about a request as if it came now, by the code that decides:
-// it replaces User-Agent and From, checks the destination, and decides by the host
-// alone if the tunnel would be passed through. Pace has no Key if the request would not wait
-// for a slot; otherwise wait is how long it would wait. A client that is an address is admitted
-// without a login; the client "" is anybody. Explain records, counts and sends nothing, except
-// that it may fetch a robots.txt that is not cached and, with PerAddress, resolve a name.
+// Explain returns the decision about a request as if it arrived now. It uses the code that
+// decides about requests: it replaces User-Agent and From, checks the destination, and judges
+// by the host alone if the tunnel would be passed through. Pace has no Key if the request would
+// not wait for a slot. Otherwise wait is how long it would wait. A client that is given by an
+// address needs no login; the client "" means any client. Explain records, counts and sends
+// nothing. It may fetch a robots.txt that is not cached and, with PerAddress, resolve a name.
 func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decision, wait time.Duration) {
 	rules := h.rules.acquire()
 	defer rules.release()
@@ -35,7 +35,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	judge := rules.Engine.Decide
 	if rules.passesThrough(q.Origin) {
 		judge = rules.Engine.DecideTunnel
-		q.From = "" // nothing that it sends is in a CONNECT
+		q.From = "" // a CONNECT contains nothing that the client would send
 	}
 	d = judge(ctx, q)
 	if err := refusalError(&d); err != nil {
@@ -44,7 +44,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	}
 	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
 	if rules.Monitor || fromCopy {
-		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // nothing is waited for
+		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // there is no wait
 		return d, 0
 	}
 	if wait, err = h.forecast(ctx, rules, &q, &d.Pace); err != nil {
@@ -54,7 +54,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	return d, wait
 }
 
-// forecast is waitForSlot without its effects.
+// forecast does what waitForSlot does, without its effects.
 func (h *Handler) forecast(ctx context.Context, rules *generation, q *policy.Request, limits *pace.Limits) (time.Duration, error) {
 	if err := rules.Engine.CheckQuota(q.Client); err != nil {
 		return 0, err

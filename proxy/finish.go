@@ -20,12 +20,12 @@ import (
 	"robotsproxy/proxy/egress"
 )
 
-// finish writes the record of a request that ended with err, if not nil. Then it refuses the
-// request if no response has begun, and breaks off a response that has.
+// finish writes the record of a request that ended, with err if it failed. After a failure
+// it sends a refusal, or breaks off the response if it has begun.
 func (h *Handler) finish(s *requestState, err error) {
 	rec := &s.record
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
-		err = errAborted // it was not the client
+		err = errAborted // the client was not the cause
 	}
 	var a answer
 	var wait time.Duration
@@ -36,7 +36,7 @@ func (h *Handler) finish(s *requestState, err error) {
 		h.o.Log.Warn("upstream proxy failed", "error", err)
 	}
 	s.recordPace(err)
-	s.releaseSlot() // the origin has done its part: a client that does not read holds up nobody else
+	s.releaseSlot() // the origin has answered: a client that does not read must not delay other requests
 	if !s.sent.Load() {
 		s.quota.GiveBack()
 	}
@@ -60,15 +60,15 @@ func (h *Handler) finish(s *requestState, err error) {
 	s.drainUpload()
 }
 
-// chooseAnswer gives the answer to a request that failed with err, puts it into the record, and
-// says how long the answer has to wait. A client with too many such waits is refused for
-// that, with the error that settle gives instead of err.
+// chooseAnswer returns the answer to a request that failed with err, and how long the answer
+// must wait. It puts the answer into the record. If a client has too many waiting answers, it
+// is refused for that: settle then returns another error instead of err.
 func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.Duration, _ error) {
 	rec := &s.record
 	a = answerTo(err)
 	if !s.sent.Load() {
 		a.override(&rec.Decision)
-		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow what is refused here
+		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow a request that is refused here
 		if isRateLimited(rec) {
 			var ok bool
 			if wait, ok = h.refusals.take(s.shareKey()); !ok {
@@ -98,11 +98,12 @@ func (h *Handler) recoverPanic(s *requestState) {
 	h.finish(s, errInternal)
 }
 
-// noRoomRetry is the Retry-After of a request whose robots.txt found no space in the
-// snapshot folder. The folder is searched for files to remove about as often.
+// noRoomRetry is the Retry-After of a request whose robots.txt had no space in the
+// snapshot folder. It is about the interval at which the folder is searched for files to
+// remove.
 const noRoomRetry = 10 * time.Minute
 
-// refuse sends a refusal to the client. The record has been written.
+// refuse sends a refusal to the client, after the record was written.
 func (h *Handler) refuse(s *requestState, a answer, err error) {
 	p := h.describe(s, a, err)
 	s.response.headSent = true
@@ -122,15 +123,15 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	if acceptsJSON(s.request.Header["Accept"]) {
 		header.Set("Content-Type", "application/problem+json")
-		body, _ = json.Marshal(p) // strings and numbers: cannot fail
+		body, _ = json.Marshal(p) // strings and numbers: it cannot fail
 		body = append(audit.EscapeJSON(body), '\n')
 	}
 	if errors.Is(err, memory.ErrShort) && s.request.ProtoMajor == 2 {
-		body = nil // the stream would take memory until its client lets the body through (RFC 9113 5.2)
+		body = nil // otherwise the stream uses memory until its client reads the body (RFC 9113 5.2)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	s.setConnectionClose()
-	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil { // clients send a login with CONNECT only
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil { // clients send a login only with CONNECT
 		header.Set("Connection", "close")
 	}
 	s.watch.ended.Store(false) // the refusal has its own time limit
@@ -144,11 +145,11 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 	}
 }
 
-// describe returns what the refused client reads.
+// describe returns the problem for the refused client.
 func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	q, d := &s.record.Request, &s.record.Decision
 	p := newProblem(a, explain.Of(d), s.rules.UserAgent != "", s.record.ID)
-	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // also for a request for robots.txt, which does not need one itself
+	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // also for a request for robots.txt, which does not need the delay itself
 	if mayMeanProxy(s, err) {
 		p.Advice += " " + seeGuide
 	}
@@ -167,8 +168,8 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	return p
 }
 
-// retryAfter returns after how many seconds a refused client may try again; 0: that is
-// unknown, or does not help.
+// retryAfter returns the number of seconds after which a refused client may try again. It
+// returns 0 if that is unknown or does not help.
 func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		return seconds(busy.RetryAfter)
@@ -180,7 +181,7 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.BackOffUntil.After(retry) {
-			retry = host.BackOffUntil // the fetch gets no slot before
+			retry = host.BackOffUntil // the fetch gets no slot before that time
 		}
 		return seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {

@@ -18,15 +18,15 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// stateKey is the key of the requestState in a request's context, by which the pipeline's
-// RoundTripper finds it.
+// stateKey is the key of the requestState in a request's context. The pipeline's
+// RoundTripper uses it.
 type stateKey struct{}
 
-// newPipeline makes a goproxy that sends by roundTrip and decides nothing.
+// newPipeline creates a goproxy that sends by roundTrip and decides nothing.
 func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
-	p.Tr, p.ConnectDial = nil, nil // requests go out by egress alone, not by the proxy of the environment
-	p.KeepHeader = true            // outgoing has removed what must not be sent
+	p.Tr, p.ConnectDial = nil, nil // only egress sends requests, not through the proxy of the environment
+	p.KeepHeader = true            // prepareRequest has removed what must not be sent
 	p.KeepDestinationHeaders = true
 	p.Logger = pipelineLog{h.o.Log}
 	send := goproxy.RoundTripperFunc(h.roundTrip)
@@ -37,7 +37,8 @@ func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	return p
 }
 
-// pipelineLog is goproxy's logger. The proxy reports its warnings by other means.
+// pipelineLog is goproxy's logger. It logs at debug level, because the proxy reports
+// warnings itself.
 type pipelineLog struct{ log *slog.Logger }
 
 func (l pipelineLog) Printf(format string, v ...any) {
@@ -54,8 +55,8 @@ func (h *Handler) forward(s *requestState) error {
 	h.prepareRequest(s, r)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &clientBody{r.Body, s, r.Trailer}
-		// An origin may respond before it has read the whole body. Without full duplex
-		// net/http would then discard a part of the body that is still being sent.
+		// An origin may respond before it has read the whole body. Without full duplex,
+		// net/http would then discard part of the body.
 		http.NewResponseController(s.client).EnableFullDuplex() // HTTP/2 needs none
 	}
 	s.watch.begin(s)
@@ -64,21 +65,21 @@ func (h *Handler) forward(s *requestState) error {
 	h.pipeline.ServeHTTP(s, r)
 	switch {
 	case s.response.upgraded != nil:
-		s.watch.stop() // the relay has a watch of its own
+		s.watch.stop() // the relay has its own watch
 		return h.upgrade(s)
 	case s.response.failure != nil:
 	case s.response.length >= 0 && s.record.Bytes > 0:
 		s.flushLast()
 	case s.response.length < 0 && s.response.body.state != nil && ctx.Err() != nil:
 		// The client left before it read the end. The origin may have ended without an
-		// error, because the proxy closed the connection.
+		// error because the proxy closed the connection.
 		s.fail(context.Cause(ctx))
 	}
 	return s.response.failure
 }
 
 // roundTrip sends a request of the pipeline. It keeps an error in the requestState and mutes the
-// pipeline, which would write a response of its own.
+// pipeline, which would otherwise write its own response.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	s := r.Context().Value(stateKey{}).(*requestState)
 	s.connecting.Store(true)
@@ -94,7 +95,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	h.adaptPace(s, resp, err)
 	if err != nil {
 		if upload := s.upload.err.Load(); upload != nil && !s.refused.Load() {
-			err = *upload // it is not the origin's fault
+			err = *upload // the origin is not at fault
 		}
 		return nil, s.mute(err)
 	}
@@ -111,7 +112,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	connection := resp.Header["Connection"]
 	prepareResponse(resp.StatusCode, resp.Header, h.via)
 	stripTrailer(resp.Trailer, connection)
-	// The pipeline would copy each value.
+	// Copy the header here: the pipeline would copy each value.
 	maps.Copy(s.client.Header(), resp.Header)
 	s.response.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
@@ -128,8 +129,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	return resp, nil
 }
 
-// checkResponse returns why a response cannot be passed on, and then closes it: net/http
-// accepts no status under 100, and after a change of protocol that was not requested,
+// checkResponse returns why a response cannot be passed on, and then closes it. net/http
+// accepts no status below 100. After a change of protocol that was not requested,
 // requests would pass unchecked.
 func checkResponse(r *http.Request, resp *http.Response) error {
 	switch status := resp.StatusCode; {
@@ -143,7 +144,7 @@ func checkResponse(r *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// mute keeps why there is no response, and keeps the pipeline's response from the client.
+// mute stores why there is no response, and drops the response of the pipeline.
 func (s *requestState) mute(err error) error {
 	s.response.muted = true
 	s.fail(err)
@@ -155,8 +156,9 @@ func isEventStream(contentType string) bool {
 	return len(contentType) >= len(media) && strings.EqualFold(contentType[:len(media)], media)
 }
 
-// adaptPace slows down for an origin that asks for it, or is slow. A request with a body is
-// not timed, because the time depends on the client too.
+// adaptPace tells package pace that an origin asks for a back-off, or how fast it
+// responded. A request with a body is not timed, because its time also depends on the
+// client.
 func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
 	if s.slot == nil {
 		return
@@ -170,12 +172,12 @@ func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
 	}
 }
 
-// retryAfter parses Retry-After (RFC 9110 10.2.3), seconds or a date. It returns 0 if the
-// field is absent or invalid. Seconds from 2^31 on count as 2^31-1.
+// retryAfter parses Retry-After (RFC 9110 10.2.3): seconds or a date. It returns 0 if the
+// field is absent or invalid. Values from 2^31 s on count as 2^31-1 s.
 func retryAfter(v string, now time.Time) time.Duration {
 	v = textproto.TrimString(v)
 	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(s) * time.Second // the largest number of 31 bits if out of range
+		return time.Duration(s) * time.Second // if out of range, the largest number of 31 bits
 	}
 	if t, err := http.ParseTime(v); err == nil {
 		return max(0, t.Sub(now))
@@ -183,7 +185,8 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return 0
 }
 
-// prepareRequest turns the header of a client's request into that of the request to the origin.
+// prepareRequest changes the header of a client's request into that of the request to the
+// origin.
 func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 	r.Trailer = announcedTrailer(r)
 	upgrade := ""
@@ -199,20 +202,20 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 			r.Header["User-Agent"] = []string{ua}
 		}
 	} else {
-		r.Header["User-Agent"] = nil // else net/http would add its own
+		r.Header["User-Agent"] = nil // otherwise net/http would add its own
 	}
 	switch from := s.record.Request.From; {
 	case s.rules.from != nil:
 		r.Header["From"] = s.rules.from
-	case from != "" && r.Header["From"] == nil: // Connection names From, but the decision depends on it
+	case from != "" && r.Header["From"] == nil: // Connection names From, but the decision used it
 		r.Header["From"] = []string{from}
 	}
 	addVia(r.Header, h.via)
-	r.Close = false // it was about the client's connection
+	r.Close = false // it concerned the client's connection
 }
 
 // upgrade answers 101 and relays between the two connections until both directions have
-// ended. It gives the concurrency slot back; the limit of streams applies instead.
+// ended. It returns the concurrency slot; the limit of streams applies instead.
 func (h *Handler) upgrade(s *requestState) error {
 	resp := s.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
@@ -244,7 +247,7 @@ func (h *Handler) upgrade(s *requestState) error {
 		err = resp.Write(conn)
 	}
 	if err == nil {
-		err = conn.SetWriteDeadline(time.Time{}) // the watch of the relay takes over
+		err = conn.SetWriteDeadline(time.Time{}) // the watch of the relay replaces it
 	}
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)

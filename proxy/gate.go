@@ -10,13 +10,13 @@ import (
 // its methods.
 type slotGate struct {
 	slot      *pace.Slot
-	permitted atomic.Bool // the slot has given the right to send, which is not used yet
-	refused   atomic.Bool // the slot has refused the right to send
-	sent      atomic.Bool // the request was sent, perhaps without success
+	permitted atomic.Bool // the slot has given the permit to send, and it was not used yet
+	refused   atomic.Bool // the slot has refused the permit to send
+	sent      atomic.Bool // the request was sent, possibly without success
 }
 
-// ready calls wait, which waits for the right to send, unless the right is there. A request
-// that was held up until its turn was over waits for another turn.
+// ready calls wait, which waits for the permit to send, unless there is a permit. A request
+// whose permit has expired waits for another one.
 func (g *slotGate) ready(wait func() error) error {
 	if g.permitted.Load() && g.slot.Timely() {
 		return nil
@@ -27,14 +27,14 @@ func (g *slotGate) ready(wait func() error) error {
 	return err
 }
 
-// Sent begins the gap to the next request.
+// Sent starts the gap to the next request.
 func (g *slotGate) Sent() {
 	g.permitted.Store(false)
 	g.sent.Store(true)
 	g.slot.Written()
 }
 
-// Retry gives an unused right to send back.
+// Retry gives back an unused permit.
 func (g *slotGate) Retry() {
 	g.permitted.Store(false)
 	g.slot.Redial()

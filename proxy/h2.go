@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// unencryptedProto is the key of TLSNextProto under which net/http keeps the function that serves
-// an HTTP/2 connection without TLS of net/http, after its preface has been read.
+// unencryptedProto is the key of TLSNextProto for the function of net/http that serves an HTTP/2
+// connection without its own TLS, after the preface was read.
 const unencryptedProto = "unencrypted_http2"
 
-// setUpHTTP2 has s serve HTTP/2 on h2Conns, with and without TLS. So a request by HTTP/2 in the
-// clear shows its scheme: Request.TLS is set if :scheme is https (RFC 9113 8.3.1). net/http
-// does not show :scheme, except on connections that have a ConnectionState.
+// setUpHTTP2 makes s serve HTTP/2 on h2Conns, with and without TLS. Request.TLS is then set for
+// a request in the clear if its :scheme is https (RFC 9113 8.3.1). net/http shows :scheme only
+// on connections that have a ConnectionState.
 func setUpHTTP2(s *http.Server) {
-	s.Serve(noListener{}) // returns at once, and sets HTTP/2 up
+	s.Serve(noListener{}) // returns at once, after it has set up HTTP/2
 	serve := s.TLSNextProto[unencryptedProto]
 	if serve == nil {
-		s.Protocols.SetUnencryptedHTTP2(false) // else requests for https in the clear could not be told
+		s.Protocols.SetUnencryptedHTTP2(false) // otherwise requests for https in the clear could not be recognised
 		return
 	}
 	base := newHTTP2Base(s)
@@ -39,8 +39,8 @@ func setUpHTTP2(s *http.Server) {
 	}
 }
 
-// newHTTP2Base returns the server whose options net/http uses for the HTTP/2 connections of s: it
-// has the limit of heads that HTTP/2 needs.
+// newHTTP2Base returns the server whose options net/http uses for the HTTP/2 connections of s. It
+// has the limit of request heads that HTTP/2 needs.
 func newHTTP2Base(s *http.Server) *http.Server {
 	base := &http.Server{
 		HTTP2:          s.HTTP2,
@@ -57,11 +57,11 @@ func http2State() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, HandshakeComplete: true, NegotiatedProtocol: "h2"}
 }
 
-// clientPreface is what each connection of an HTTP/2 client begins with (RFC 9113 3.4).
+// clientPreface is the beginning of each connection of an HTTP/2 client (RFC 9113 3.4).
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// readPreface reads the clientPreface within limit. The server sends its own preface after that;
-// a client must not wait for it (RFC 9113 3.4).
+// readPreface reads the clientPreface within limit. The server sends its own preface after that.
+// A client must not wait for it (RFC 9113 3.4).
 func readPreface(c net.Conn, limit time.Duration) error {
 	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err

@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// An h2Conn is a connection that HTTP/2 is served on. net/http writes the head of a response
-// alone, even if the body is there. In an h2Conn a write that ends with such a head waits for the
-// next write, for at most heldFor, so that both are one TLS record and one packet if they
-// fit into maxHeld.
+// An h2Conn is a connection for HTTP/2. net/http writes the head of a response separately, even
+// if the body is ready. An h2Conn holds back a write that ends with such a head until the next
+// write, for at most heldFor. Both are then one TLS record and one packet if they fit into
+// maxHeld.
 //
-// Several goroutines may use it, as any net.Conn, but for Write: net/http has one at a time.
+// Several goroutines may use it like any net.Conn, except for Write, which net/http calls on one
+// goroutine at a time.
 type h2Conn struct {
 	net.Conn
 	state tls.ConnectionState
-	limit time.Duration // for writing what was held back; zero: none
+	limit time.Duration // for writing what was held back; zero: no limit
 	timer *time.Timer   // calls release
-	heads headReader    // reads from Conn; belongs to net/http's one reading goroutine
+	heads headReader    // reads from Conn; belongs to net/http's reading goroutine
 
-	// mu is held during each write, so that what was held back is sent before what follows. Close
-	// must not lock it, because Close ends such a write.
+	// mu is held during each write, so that held bytes are sent before later ones. Close must not
+	// lock it, because Close must end such a write.
 	mu       sync.Mutex
 	sent     frameTracker
 	buffer   *[maxHeld]byte // nil: nothing is held back
 	held     []byte         // in buffer
 	armed    bool           // the timer runs
-	deadline time.Time      // of net/http's writes
+	deadline time.Time      // deadline of net/http's writes
 	err      error          // why nothing can be written any more
 }
 
@@ -38,14 +39,14 @@ func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Co
 	return h
 }
 
-// UnencryptedNetConn returns c. net/http calls it to get the connection to serve if its own TLS
-// is not under it.
+// UnencryptedNetConn returns c. net/http calls it to get the connection to serve if it does not
+// use its own TLS.
 func (c *h2Conn) UnencryptedNetConn() net.Conn { return c }
 
-// ConnectionState returns the state of TLS that net/http checks and gives to requests.
+// ConnectionState returns the TLS state that net/http checks and passes to requests.
 func (c *h2Conn) ConnectionState() tls.ConnectionState { return c.state }
 
-// Read reads the client's frames through a headReader.
+// Read reads the client's frames with the headReader.
 func (c *h2Conn) Read(b []byte) (int, error) { return c.heads.Read(b) }
 
 // Write writes b. If b ends with the head of a response, Write may hold b back until the next Write.
@@ -73,7 +74,7 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	n, err := c.Conn.Write(b)
-	if n < len(b) { // net/http may go on with the rest
+	if n < len(b) { // net/http may continue with the rest
 		c.sent = was
 		c.sent.track(b[:n])
 	}
@@ -116,7 +117,7 @@ func (c *h2Conn) release() {
 		c.Conn.SetWriteDeadline(time.Now().Add(c.limit)) // the write returns the error
 	}
 	if c.send() != nil {
-		c.Conn.Close() // net/http notices by its read
+		c.Conn.Close() // net/http notices when it reads
 		return
 	}
 	c.Conn.SetWriteDeadline(c.deadline)

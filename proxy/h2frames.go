@@ -11,30 +11,30 @@ import (
 	"robotsproxy/policy/memory"
 )
 
-// maxBlock bounds, in bytes, the frames of one head or trailer of HTTP/2. The fields of a head
-// that net/http takes are at most maxHead bytes long, and clients encode them in fewer.
+// maxBlock is the maximum length, in bytes, of the frames of one head or trailer of HTTP/2.
+// net/http accepts fields of up to maxHead bytes, and clients encode them in fewer bytes.
 const maxBlock = 2 * maxHead
 
 var errLongBlock = errors.New("the header of a request is too long")
 
-// A headReader reads the frames that an HTTP/2 client sends. A head with a connection-specific
-// field is malformed (RFC 9113 8.2.2), but net/http answers it with a 400 that does not say that
-// it is the proxy's. A headReader puts an invalid field into such a head, so that net/http resets
-// the stream with PROTOCOL_ERROR (RFC 9113 8.1.1).
+// A headReader reads the frames of an HTTP/2 client. A head with a connection-specific field is
+// malformed (RFC 9113 8.2.2). net/http answers it with a 400 that does not identify the proxy. A
+// headReader puts an invalid field into such a head, so that net/http resets the stream with
+// PROTOCOL_ERROR (RFC 9113 8.1.1).
 //
 // A headReader belongs to one goroutine.
 type headReader struct {
 	from   io.Reader
-	memory *memory.Work   // what the connection counts as
+	memory *memory.Work   // the connection in the memory budget
 	long   bool           // longHeadBytes are counted for a head
-	frame  frameTracker   // with the head of the last frame
+	frame  frameTracker   // contains the head of the last frame
 	buffer *[maxHeld]byte // nil: it is not in use
-	unread []byte         // bytes that were read from from and are to be read next; in buffer unless they are too many
-	left   int            // bytes of the last frame's payload that are still to be read from from
+	unread []byte         // bytes that were read and not returned yet; in buffer unless there are too many
+	left   int            // bytes of the last frame's payload that were not read yet
 	fields fieldTable
 }
 
-// Read gives the client's frames to net/http.
+// Read returns the client's frames to net/http.
 func (r *headReader) Read(b []byte) (int, error) {
 	if len(r.unread) == 0 && r.left == 0 {
 		if err := r.advance(); err != nil {
@@ -54,7 +54,7 @@ func (r *headReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// putBuffer gives the buffer to others.
+// putBuffer returns the buffer to the pool.
 func (r *headReader) putBuffer() {
 	if r.buffer != nil {
 		heldBuffers.Put(r.buffer)
@@ -62,18 +62,17 @@ func (r *headReader) putBuffer() {
 	}
 }
 
-// These parts of frames a headReader looks at (RFC 9113 4.1, 6.2, 6.10).
+// Parts of frames (RFC 9113 4.1, 6.2, 6.10).
 const (
 	frameHead                                = 9 // bytes
 	typeHeaders, typeContinuation            = 0x1, 0x9
 	flagEndHeaders, flagPadded, flagPriority = 0x4, 0x8, 0x20
 )
 
-// advance reads the next frame, or only its head if it is not a HEADERS frame. It reads a
-// HEADERS frame together with its CONTINUATION frames. Frames out of order are left to net/http,
-// which ends the connection.
+// advance reads the next frame if it is a HEADERS frame, with its CONTINUATION frames. Of other
+// frames it reads only the head. net/http handles frames out of order and ends the connection.
 func (r *headReader) advance() error {
-	if _, err := io.ReadFull(r.from, r.frame.head[:]); err != nil { // no buffer waits for it
+	if _, err := io.ReadFull(r.from, r.frame.head[:]); err != nil { // no buffer is used during this wait
 		return err
 	}
 	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
@@ -116,7 +115,7 @@ func (r *headReader) readFrameHead() error {
 	return nil
 }
 
-// readBytes reads n bytes more.
+// readBytes reads n more bytes.
 func (r *headReader) readBytes(n int) error {
 	before := len(r.unread)
 	if before+n > maxBlock {
@@ -129,11 +128,12 @@ func (r *headReader) readBytes(n int) error {
 	return err
 }
 
-// growStep is how many bytes at least a head's memory grows by, at most maxBlock/growth times.
+// growStep is the minimum number of bytes by which the memory of a head grows. It grows at
+// most maxBlock/growStep times.
 const growStep = 8 << 10
 
-// grow makes unread n bytes long. A head of more than longHead is counted until the connection is
-// closed: net/http keeps buffers of that size.
+// grow makes unread n bytes long. A head longer than longHead is counted until the connection is
+// closed, because net/http keeps buffers of that size.
 func (r *headReader) grow(n int) error {
 	if n > longHead+frameHead && !r.long {
 		if err := r.memory.Hold(longHeadBytes); err != nil {
@@ -149,7 +149,8 @@ func (r *headReader) grow(n int) error {
 	return nil
 }
 
-// wholeBlock gives the encoded fields in a HEADERS frame and the CONTINUATION frames that follow.
+// wholeBlock returns the encoded fields in a HEADERS frame and the CONTINUATION frames that
+// follow.
 func wholeBlock(b []byte) []byte {
 	size := func() int { return frameHead + int(b[0])<<16 + int(b[1])<<8 + int(b[2]) }
 	first := b[:size()]
@@ -164,7 +165,7 @@ func wholeBlock(b []byte) []byte {
 	return whole
 }
 
-// fieldBlock gives the encoded fields in a HEADERS frame.
+// fieldBlock returns the encoded fields in a HEADERS frame.
 func fieldBlock(frame []byte) (block []byte, ok bool) {
 	begin, end := frameHead, len(frame)
 	if frame[4]&flagPadded != 0 {
@@ -183,37 +184,37 @@ func fieldBlock(frame []byte) (block []byte, ok bool) {
 	return frame[begin:end], true
 }
 
-// invalidField is a literal without indexing (RFC 7541 6.2.2) of a pseudo-header that no request
-// may have, since extended CONNECT is not offered (RFC 8441 3). Unlike with an invalid name,
-// net/http knows the stream when it finds this field, so a body that follows does not end the
-// connection.
+// invalidField is a literal without indexing (RFC 7541 6.2.2) for a pseudo-header that no
+// request may have, since extended CONNECT is not offered (RFC 8441 3). When net/http finds this
+// field, it knows the stream, which it would not with an invalid name. Therefore a body that
+// follows does not end the connection.
 const invalidField = "\x00\x09:protocol\x01-"
 
-// invalidate gives a HEADERS frame like frame, with block and, before the first field of block, an
-// invalid field. net/http still decodes the whole block, to which later blocks refer.
+// invalidate returns a HEADERS frame like frame, with an invalid field before the first field of
+// block. net/http still decodes the whole block, because later blocks refer to it.
 func invalidate(frame, block []byte) []byte {
 	size := len(block) + len(invalidField)
 	out := append(make([]byte, 0, frameHead+size), byte(size>>16), byte(size>>8), byte(size))
 	out = append(out, frame[3], frame[4]&^(flagPadded|flagPriority)|flagEndHeaders)
 	out = append(out, frame[5:frameHead]...)
 	fields := fieldReader{block}
-	fields.sizeUpdates() // are allowed only at the beginning (RFC 7541 4.2)
+	fields.sizeUpdates() // these are allowed only at the beginning (RFC 7541 4.2)
 	out = append(out, block[:len(block)-len(fields.rest)]...)
 	out = append(out, invalidField...)
 	return append(out, fields.rest...)
 }
 
-// A fieldKind says whether a field may be in a request of HTTP/2.
+// A fieldKind says whether an HTTP/2 request may have a field.
 type fieldKind uint8
 
 const (
 	ordinary      fieldKind = iota
-	teTrailers              // TE with the value that HTTP/2 allows, or an empty one, as net/http takes it
+	teTrailers              // TE with the value that HTTP/2 allows, or an empty value, which net/http accepts
 	teOther                 // TE with another value
 	hopByHopField           // another connection-specific field
 )
 
-// These are the encodings of the strings to look for, plain and Huffman-coded (RFC 7541 5.2).
+// Encodings of the strings to look for, plain and Huffman-coded (RFC 7541 5.2).
 var (
 	literalNames = func() map[string]fieldKind {
 		kinds := map[string]fieldKind{}
@@ -228,17 +229,17 @@ var (
 	plainTrailers, huffmanTrailers = encodings("trailers")
 )
 
-// encodings gives both encodings of a string of less than 127 bytes.
+// encodings returns both encodings of a string shorter than 127 bytes.
 func encodings(s string) (plain, huffman string) {
 	coded := hpack.AppendHuffmanString(nil, s)
 	return string(rune(len(s))) + s, string([]byte{0x80 | byte(len(coded))}) + string(coded)
 }
 
-// maxEntries is how many fields the dynamic table holds at most: net/http offers 4,096 bytes,
-// and each field takes over 32 of them (RFC 7541 4.1).
+// maxEntries is the maximum number of fields in the dynamic table: net/http offers 4,096
+// bytes, and each field takes more than 32 of them (RFC 7541 4.1).
 const maxEntries = 4096 / 32
 
-// A fieldTable has the kinds of the fields in the dynamic table of a connection's decoder
+// A fieldTable contains the kinds of the fields in the dynamic table of a connection's decoder
 // (RFC 7541 2.3.2). It evicts nothing: a block that refers to an evicted field cannot be decoded,
 // and net/http ends the connection.
 type fieldTable struct {
@@ -252,7 +253,7 @@ func (t *fieldTable) add(k fieldKind) {
 	t.inserted++
 }
 
-// at gives the kind of the field with an index (RFC 7541 2.3.3).
+// at returns the kind of the field with an index (RFC 7541 2.3.3).
 func (t *fieldTable) at(index uint) fieldKind {
 	const static, transferEncoding = 61, 57
 	switch {
@@ -264,8 +265,8 @@ func (t *fieldTable) at(index uint) fieldKind {
 	return t.kinds[(t.inserted-(index-static))%maxEntries]
 }
 
-// forbidden adds the fields of a block to the table, and reports whether one of the fields may
-// not be in a request of HTTP/2. It stops where the block cannot be decoded.
+// forbidden adds the fields of a block to the table. It reports whether an HTTP/2 request must
+// not have one of them. It stops at the first field that cannot be decoded.
 func (t *fieldTable) forbidden(block []byte) (found bool) {
 	r := fieldReader{block}
 	r.sizeUpdates()
@@ -291,7 +292,7 @@ func (t *fieldTable) forbidden(block []byte) (found bool) {
 	return found
 }
 
-// literal reads a literal field whose name index has a prefix of so many bits.
+// literal reads a literal field. Its name index has a prefix of the given number of bits.
 func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
 	var kind fieldKind
 	if index := r.integer(prefix); index > 0 {
@@ -309,18 +310,18 @@ func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
 	return teOther
 }
 
-// A fieldReader takes a field block apart (RFC 7541 5, 6). After an error, nothing of the block
-// is left.
+// A fieldReader parses a field block (RFC 7541 5, 6). After an error, nothing of the block is
+// left.
 type fieldReader struct{ rest []byte }
 
-// sizeUpdates reads the updates of the table's size that a block begins with.
+// sizeUpdates reads the updates of the table's size at the beginning of a block.
 func (r *fieldReader) sizeUpdates() {
 	for len(r.rest) > 0 && r.rest[0]&0xe0 == 0x20 {
 		r.integer(5)
 	}
 }
 
-// integer reads an integer with a prefix of so many bits (RFC 7541 5.1).
+// integer reads an integer with a prefix of the given number of bits (RFC 7541 5.1).
 func (r *fieldReader) integer(prefix int) uint {
 	if len(r.rest) == 0 {
 		return 0
@@ -343,7 +344,8 @@ func (r *fieldReader) integer(prefix int) uint {
 	return 0
 }
 
-// stringLiteral reads a string (RFC 7541 5.2) and gives its encoding, from its length on.
+// stringLiteral reads a string (RFC 7541 5.2) and returns its encoding, including the
+// length.
 func (r *fieldReader) stringLiteral() []byte {
 	whole := r.rest
 	n := r.integer(7)
@@ -356,19 +358,19 @@ func (r *fieldReader) stringLiteral() []byte {
 }
 
 const (
-	maxHeld      = 4 << 10          // bytes; net/http's server writes more at once only of bodies
+	maxHeld      = 4 << 10          // bytes; net/http's server writes more at once only for bodies
 	heldFor      = time.Millisecond // long enough for a handler that has the body ready
-	bareHeadSize = 1                // bytes of a head of only a status, as of the 200 to a CONNECT, whose client sends next
+	bareHeadSize = 1                // length of a head with only a status, such as the 200 to a CONNECT, after which the client sends first
 )
 
-// heldBuffers has the unused buffers of h2Conns and headReaders.
+// heldBuffers is the pool of buffers for h2Conns and headReaders.
 var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
 
 // A frameTracker follows the frames of HTTP/2 (RFC 9113 4.1) in a stream of bytes.
 type frameTracker struct {
 	head [9]byte // of the last frame
-	have int     // bytes of head that have come
-	left int     // bytes of its payload that have not come
+	have int     // number of bytes of head so far
+	left int     // bytes of its payload that are still missing
 }
 
 // track follows the next bytes of the stream.

@@ -1,23 +1,23 @@
-// Package proxy is the only http.Handler that a client meets. Handler.ServeHTTP handles
-// every request in the same order, those inside an intercepted tunnel included: it normalises
+// Package proxy is the http.Handler for all requests of clients. Handler.ServeHTTP handles
+// every request in the same order, including those inside an intercepted tunnel: it normalises
 // the target once, authenticates the client, asks the policy, waits for a slot, sends the
-// request, and writes the record. Requests come from net/http's server, or, for nearly
-// all of HTTP/1.1, from package h1, which costs less.
+// request, and writes the record. Most HTTP/1.1 requests come from package h1, which costs
+// less, and all others from net/http's server.
 //
 // goproxy is the pipeline that sends a request (its OnRequest and OnResponse hooks, its
 // copying of heads and bodies). This package handles CONNECT, interception, upgrades and every
-// answer of the proxy. Package guide answers requests for the proxy's own address;
-// these have no record, because nothing goes out.
+// response of the proxy itself. Package guide answers requests for the proxy's own address.
+// These have no record, because nothing is sent.
 //
-// The package fails closed: an error before the response has begun becomes a refusal
-// from one table. The record is written before the refusal is sent, with the one
-// exception that package audit names. An error after that breaks the client's
-// transfer; it never ends the transfer as if it were complete.
+// The package fails closed: an error before the response has begun becomes a refusal from one
+// table. The record is written before the refusal is sent, with one exception, which package
+// audit describes. A later error breaks off the transfer, so that the client cannot take it
+// for complete.
 //
-// The [Rules] may be replaced while the proxy serves. A request keeps the Rules that it
-// began under until its record is written.
+// The [Rules] may be replaced while the proxy serves. A request keeps the Rules under which it
+// began until its record is written.
 //
-// A Handler may be used by any number of goroutines at once.
+// Any number of goroutines may use a Handler at once.
 package proxy
 
 import (
@@ -36,24 +36,24 @@ import (
 	"robotsproxy/proxy/h1"
 )
 
-// Options make a Handler. All but Memory and the Limits are required.
+// Options are the parameters of New. All are required except Memory and the Limits.
 type Options struct {
-	Rules // the first ones
+	Rules // the first Rules
 	Pacer *pace.Pacer
 	Audit audit.Sink                // writes each record
-	Keep  func(*audit.Record) error // keeps the robots.txt that a decision rests on before the proxy acts on the decision: audit.Log.SaveSnapshot
-	Ready func() error              // returns why requests must be refused at present: the audit cannot be written
+	Keep  func(*audit.Record) error // stores the robots.txt that a decision is based on before the proxy acts on the decision: audit.Log.SaveSnapshot
+	Ready func() error              // returns why requests must be refused now: the audit cannot be written
 	Log   *slog.Logger
 
-	Memory *memory.Budget // what requests are counted against; nil: one of memory.Default
+	Memory *memory.Budget // memory budget for requests; nil: one of memory.Default
 	Limits
 }
 
-// Limits bound how long clients may be silent, and how long a shutdown takes.
+// Limits are time limits for silent clients and for a shutdown.
 type Limits struct {
 	Linger      time.Duration // how long Shutdown lets requests finish; zero: 20 s
-	Silence     time.Duration // a transfer in which nothing moves for this time is ended, after at most twice the time; zero: 5 minutes
-	HeadTimeout time.Duration // for a request's head or a TLS handshake; twice that for the first byte in a tunnel; zero: 30 s
+	Silence     time.Duration // a transfer without progress for this time is ended, after at most twice the time; zero: 5 minutes
+	HeadTimeout time.Duration // for the head of a request or a TLS handshake; twice that for the first byte in a tunnel; zero: 30 s
 }
 
 // withDefaults returns l with its zero fields set to their defaults.
@@ -65,7 +65,7 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// A Handler answers the clients of a proxy. New makes one, Shutdown ends it.
+// A Handler answers the clients of a proxy. Create it with New and end it with Shutdown.
 type Handler struct {
 	o         Options  // without the Rules
 	via       []string // the value that is added to Via headers
@@ -75,18 +75,19 @@ type Handler struct {
 	hijacked  *hijackedConns
 	unused    unusedConns
 	handoff   *handoff
-	connLimit *connLimit      // of the connections to the proxy's own port
+	connLimit *connLimit      // for connections to the proxy's own port
 	draining  atomic.Bool     // see Drain
 	aborting  atomic.Bool     // Shutdown breaks off the requests in flight
-	parentLog logThrottle     // of warnings about the upstream proxy
+	parentLog logThrottle     // for warnings about the upstream proxy
 	refusals  *refusalLimiter // limits the rate of refusals
-	alarms    sync.Pool       // stopped alarms for the next transfers: see watch.pool
+	alarms    sync.Pool       // stopped alarms for later transfers: see watch.pool
 	ids       *audit.IDs
 	counts    counts
 	rules     generations
 }
 
-// addressOf returns the host of a host:port, or remote itself if it is no such pair.
+// addressOf returns the host of a host:port. If remote has another form, it returns
+// remote.
 func addressOf(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -95,13 +96,13 @@ func addressOf(remote string) string {
 	return host
 }
 
-// logInterval is the shortest time between two log lines of one logThrottle.
+// logInterval is the minimum time between two log lines of one logThrottle.
 const logInterval = 10 * time.Second
 
 // A logThrottle limits how often something is logged.
 type logThrottle struct{ last atomic.Int64 }
 
-// allow reports whether a line may be logged now, and then counts it as logged.
+// allow reports whether a line may be logged now. If so, it counts the line as logged.
 func (t *logThrottle) allow() bool {
 	now, last := time.Now().UnixNano(), t.last.Load()
 	return (last == 0 || now-last > int64(logInterval)) && t.last.CompareAndSwap(last, now)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// hopByHop reports whether a field, by its canonical name, is about one connection only (RFC 9110
-// 7.6.1, and further fields that older software treats so).
+// hopByHop reports whether a field, by its canonical name, concerns only one connection (RFC 9110
+// 7.6.1, and further fields that older software treats in this way).
 func hopByHop(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
@@ -23,13 +23,13 @@ func hopByHop(name string) bool {
 // stripHop removes the hop-by-hop fields and those that Connection names.
 func stripHop(h http.Header) { strip(h, hopByHop) }
 
-// stripRequest removes from a request what stripHop removes, and the fields that name another target.
+// stripRequest removes hop-by-hop fields, as stripHop does, and fields that name another target.
 func stripRequest(h http.Header) {
 	strip(h, func(name string) bool { return hopByHop(name) || namesTarget(name) })
 }
 
-// namesTarget reports whether some servers serve the URL in a field of this name in place of the
-// target of the request, which is the one that was judged. Some of them take "_" for "-".
+// namesTarget reports whether some servers use the URL in a field of this name instead of the
+// request's target, which is the one that was judged. Some servers treat "_" like "-".
 func namesTarget(name string) bool {
 	const original, rewrite = "X-Original-Url", "X-Rewrite-Url"
 	if len(name) != len(original) && len(name) != len(rewrite) {
@@ -39,7 +39,7 @@ func namesTarget(name string) bool {
 	return strings.EqualFold(name, original) || strings.EqualFold(name, rewrite)
 }
 
-// strip removes the fields that Connection names, and those that remove selects.
+// strip removes the fields that Connection names and those for which remove returns true.
 func strip(h http.Header, remove func(name string) bool) {
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
@@ -55,7 +55,7 @@ func strip(h http.Header, remove func(name string) bool) {
 	}
 }
 
-// stripTrailer removes the trailer fields that may not pass: those that allowedInTrailer
+// stripTrailer removes trailer fields that must not pass: those that allowedInTrailer
 // forbids, and those that the message's Connection header names (RFC 9110 7.6.1).
 func stripTrailer(trailer http.Header, connection []string) {
 	for name := range trailer {
@@ -65,11 +65,11 @@ func stripTrailer(trailer http.Header, connection []string) {
 	}
 }
 
-// allowedInTrailer reports whether a field, by its canonical name, may follow a body. Forbidden are
-// fields that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1),
-// identify its sender, or are specific to one connection. A recipient that merges the trailer
-// into the head would take them for fields of the head, by which the proxy and others before
-// it decide. Many recipients take "_" for "-".
+// allowedInTrailer reports whether a field, by its canonical name, may follow a body. It forbids
+// fields that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1), identify
+// its sender, or concern one connection. A recipient that merges the trailer into the head would
+// take them for fields of the head, which the proxy and others have already used. Many recipients
+// treat "_" like "-".
 func allowedInTrailer(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	switch name {
@@ -82,7 +82,7 @@ func allowedInTrailer(name string) bool {
 			return false
 		}
 	}
-	for _, suffix := range [...]string{"Client-Ip", "Connecting-Ip"} { // from which address the client asks
+	for _, suffix := range [...]string{"Client-Ip", "Connecting-Ip"} { // the address of the client
 		if strings.HasSuffix(name, suffix) {
 			return false
 		}
@@ -90,8 +90,8 @@ func allowedInTrailer(name string) bool {
 	return httpguts.ValidTrailerHeader(name) && !hopByHop(name)
 }
 
-// announcedTrailer gives the trailer fields that a request announced and that may pass, without
-// values; nil without any. Only these fields go out, whatever follows the body.
+// announcedTrailer returns the trailer fields that a request announced and that may pass,
+// without values, or nil. Only these fields are sent, whatever follows the body.
 func announcedTrailer(r *http.Request) http.Header {
 	if len(r.Trailer) == 0 {
 		return nil
@@ -107,9 +107,9 @@ func announcedTrailer(r *http.Request) http.Header {
 	return trailer
 }
 
-// upgradeTo returns the protocol that a request asks to change to, in lower case; "": none. It
-// knows only websocket: the proxy does not check what follows an upgrade, and h2c would carry
-// further requests.
+// upgradeTo returns the protocol to which a request asks to change, in lower case, or "". It
+// supports only websocket: the proxy does not check what follows an upgrade, and h2c would
+// carry further requests.
 func upgradeTo(h http.Header) string {
 	if len(h["Upgrade"]) == 0 || !hasToken(h["Connection"], "upgrade") || !hasToken(h["Upgrade"], "websocket") {
 		return ""
@@ -117,7 +117,7 @@ func upgradeTo(h http.Header) string {
 	return "websocket"
 }
 
-// hasToken reports whether one of the comma-separated lists has the token.
+// hasToken reports whether one of the comma-separated lists contains the token.
 func hasToken(lists []string, token string) bool {
 	for _, list := range lists {
 		for t := range strings.SplitSeq(list, ",") {
@@ -139,7 +139,8 @@ func isLoop(h http.Header, pseudonym string) bool {
 	return false
 }
 
-// prepareResponse turns the header of an origin's response into that of the response to the client.
+// prepareResponse changes the header of an origin's response into that of the response to the
+// client.
 func prepareResponse(status int, header http.Header, via []string) {
 	stripHop(header)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
@@ -147,19 +148,19 @@ func prepareResponse(status int, header http.Header, via []string) {
 	}
 	addVia(header, via)
 	if before := header["Proxy-Status"]; len(before) > 0 {
-		// The last member is that of the nearest proxy (RFC 9209 2), which is this one. Without it
-		// an origin could imitate a refusal of this proxy.
+		// The last member belongs to the nearest proxy (RFC 9209 2), which is this one. Without
+		// it, an origin could imitate a refusal of this proxy.
 		header["Proxy-Status"] = append(before, "robotsproxy; received-status="+strconv.Itoa(status))
 	}
 	for _, name := range [...]string{"Content-Type", "Date"} {
 		if _, ok := header[name]; !ok {
-			header[name] = nil // else net/http would add its own
+			header[name] = nil // otherwise net/http would add its own
 		}
 	}
 }
 
-// addVia adds via, of one value, to a message's Via header (RFC 9110 7.6.3). Messages
-// without one share the slice, which nobody changes.
+// addVia adds via, which has one value, to the Via header of a message (RFC 9110 7.6.3).
+// Messages without a Via header share the slice, which nobody changes.
 func addVia(header http.Header, via []string) {
 	if before := header["Via"]; len(before) > 0 {
 		header["Via"] = append(before, via[0])

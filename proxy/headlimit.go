@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	maxHead  = 64 << 10 // bytes of a request's head
-	maxFrame = 16 << 10 // bytes of an HTTP/2 frame, the least that is allowed: net/http keeps a buffer for one frame with each connection
+	maxHead  = 64 << 10 // maximum length of a request's head, in bytes
+	maxFrame = 16 << 10 // maximum HTTP/2 frame, in bytes, the smallest that is allowed: net/http keeps a buffer of that size for each connection
 
-	// longHead and manyLines are the length of a request's head, in bytes and in lines, up to which its
-	// memory is in the estimate for a connection.
+	// longHead and manyLines are the length of a request's head, in bytes and in lines, up to which the
+	// estimate for a connection includes its memory.
 	longHead, manyLines = maxFrame, 64
 
-	// longHeadBytes is the estimate for a longer one, in bytes: what net/http keeps of it while it reads,
-	// and after that on a connection of HTTP/2 (measured: 60 to 160 KiB).
+	// longHeadBytes is the estimate for a longer head, in bytes: the memory that net/http uses while it
+	// reads the head, and keeps with an HTTP/2 connection (measured: 60 to 160 KiB).
 	longHeadBytes = 160 << 10
 
-	// maxFields bounds the lines of a request's head by HTTP/1. A field takes some 100 bytes, however short
-	// it is.
+	// maxFields is the maximum number of lines in the head of an HTTP/1 request. A field takes about 100
+	// bytes, however short it is.
 	maxFields = 1024
 )
 
 var errManyFields = errors.New("the header of a request has too many lines")
 
-// A headMeter follows the head of a request by HTTP/1 while net/http reads it. It belongs to the goroutine
-// that reads.
+// A headMeter follows the head of an HTTP/1 request while net/http reads it. It belongs to the reading
+// goroutine.
 type headMeter struct {
-	memory *memory.Work // what the connection counts as in the memory budget
+	memory *memory.Work // the connection in the memory budget
 	size   int
 	lines  int
 	text   bool  // the current line is not empty
 	whole  bool  // the head has ended
 	long   bool  // longHeadBytes are counted for the head
-	err    error // why the head is not read on
+	err    error // why the rest of the head is not read
 }
 
 // track follows the next bytes that were read. The error is errManyFields or memory.ErrShort.
@@ -60,7 +60,7 @@ func (m *headMeter) track(b []byte) error {
 	return m.err
 }
 
-// reset ends the count of a head; the next one begins.
+// reset prepares for the next head.
 func (m *headMeter) reset() {
 	if m.long {
 		m.memory.Free(longHeadBytes)
@@ -68,9 +68,9 @@ func (m *headMeter) reset() {
 	*m = headMeter{memory: m.memory}
 }
 
-// net/http takes longer heads than http.Server.MaxHeaderBytes says, by so many bytes. In
-// HTTP/1 these are what it adds, and what it looks at for HTTP/2's preface before it counts;
-// a head that is pipelined may be longer by what came with the request before.
+// net/http accepts heads that exceed http.Server.MaxHeaderBytes by these numbers of bytes.
+// With HTTP/1, these are what net/http adds, and what it reads for HTTP/2's preface before
+// it counts. A pipelined head may be longer by what arrived with the request before.
 const (
 	slopHTTP1 = 4<<10 + len("PRI * HTTP/2.0")
 	slopHTTP2 = 10 * 32 // ten fields' overhead (RFC 9113 6.5.2)

@@ -13,25 +13,25 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// An httpConn is a connection that carries HTTP/1 in the clear or over TLS. If net/http serves
-// it, and not package h1, an httpConn corrects two things: how net/http looks for the
-// preface of HTTP/2 (prefaceCheck), and its answers to unreadable requests, which
-// do not say who gives them and why, and have no record.
+// An httpConn is a connection that carries HTTP/1, in the clear or over TLS. If net/http
+// serves it, and not package h1, an httpConn corrects two things: how net/http looks for the
+// preface of HTTP/2 (see prefaceCheck), and its responses to unreadable requests, which do not
+// identify the proxy, give no reason and have no record.
 type httpConn struct {
 	net.Conn
 	h       *Handler
 	preface prefaceCheck
-	ahead   []byte // was read before net/http got the connection
+	ahead   []byte // bytes that were read before net/http got the connection
 	head    headMeter
-	connect string      // the CONNECT that the client of a redirected connection did not send; "": there is none
+	connect string      // the CONNECT that the client of a redirected connection has not sent; "": none
 	serving atomic.Bool // a request has been read and not answered yet
-	tlsErr  error       // of the TLS handshake; net/http reads and writes on one goroutine before the first request
+	tlsErr  error       // error of the TLS handshake; net/http reads and writes on one goroutine before the first request
 }
 
-// An httpListener makes an httpConn of each connection that a listener accepts.
+// An httpListener wraps each accepted connection in an httpConn.
 type httpListener struct {
 	*listener
-	secure *tls.Config // nil: the connections are in the clear
+	secure *tls.Config // nil: connections are in the clear
 }
 
 // Accept waits for a connection.
@@ -46,12 +46,12 @@ func (l httpListener) Accept() (net.Conn, error) {
 	return l.h.newHTTPConn(c), nil
 }
 
-// newHTTPConn makes an httpConn of a connection.
+// newHTTPConn wraps a connection in an httpConn.
 func (h *Handler) newHTTPConn(c net.Conn) *httpConn {
 	return &httpConn{Conn: c, h: h, preface: prefaceCheck{pending: true}, head: headMeter{memory: connInfoOf(c).memory()}}
 }
 
-// Read reads from the connection, at its beginning through the prefaceCheck.
+// Read reads from the connection. The prefaceCheck handles its beginning.
 func (c *httpConn) Read(b []byte) (int, error) {
 	if !c.preface.pending {
 		return c.read(b)
@@ -75,7 +75,7 @@ func (c *httpConn) isTLSInTheClear() bool {
 	return c.preface.tls && !secure && connInfoOf(c).tunnel == nil
 }
 
-// read reads from the connection, and has the headMeter follow the head of a request.
+// read reads from the connection and passes the bytes to the headMeter.
 func (c *httpConn) read(b []byte) (int, error) {
 	metered := !c.serving.Load() && !c.preface.http2
 	n, err := c.readConn(b)
@@ -87,7 +87,7 @@ func (c *httpConn) read(b []byte) (int, error) {
 	return n, err
 }
 
-// readConn reads ahead, then the connection.
+// readConn returns the bytes in ahead, then reads from the connection.
 func (c *httpConn) readConn(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -97,7 +97,7 @@ func (c *httpConn) readConn(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Direct returns the connection that h1 serves simple requests on (h1.Conn).
+// Direct returns the connection on which h1 serves simple requests (h1.Conn).
 func (c *httpConn) Direct() net.Conn {
 	c.preface.pending = false
 	if c.connect != "" {
@@ -106,14 +106,15 @@ func (c *httpConn) Direct() net.Conn {
 	return rawConn(c)
 }
 
-var _ h1.Conn = (*httpConn)(nil) // else net/http would serve all requests
+var _ h1.Conn = (*httpConn)(nil) // otherwise net/http would serve all requests
 
 // HandOver prepares the connection for net/http (h1.Conn).
 func (c *httpConn) HandOver(ahead []byte) {
 	c.preface.pending, c.ahead = true, ahead
 }
 
-// Write sends a response. It replaces one that answers no request, which is net/http's own.
+// Write sends a response. It replaces a response that net/http makes itself, which belongs
+// to no request.
 func (c *httpConn) Write(b []byte) (int, error) {
 	if c.serving.Load() || c.preface.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return c.Conn.Write(b)
@@ -124,16 +125,16 @@ func (c *httpConn) Write(b []byte) (int, error) {
 // CloseWrite closes the writing direction.
 func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 
-// A prefaceCheck reads the beginning of a connection in the clear. net/http looks there
-// for HTTP/2's preface (RFC 9113 3.4), and would wait for as many bytes as the preface has,
-// although the first bytes may already differ. If they do, the prefaceCheck returns no
-// bytes until bufio.Reader gives up, which ends the wait and loses nothing.
+// A prefaceCheck reads the beginning of a connection in the clear. net/http looks there for
+// HTTP/2's preface (RFC 9113 3.4). It would wait for as many bytes as the preface has,
+// although the first bytes may already differ. If they differ, the prefaceCheck returns no
+// bytes until bufio.Reader gives up. This ends the wait and loses nothing.
 type prefaceCheck struct {
 	pending    bool // net/http looks for the preface
 	http2      bool // net/http has found it
 	tls        bool // the first byte is that of a TLS handshake
 	matched    int  // bytes that were read, all but the last of them as in the preface
-	emptyReads int  // how many reads are still to return no bytes
+	emptyReads int  // how many reads must still return no bytes
 }
 
 // tlsHandshake is the first byte of a TLS handshake (RFC 8446 5.1).
@@ -163,14 +164,14 @@ func (p *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, erro
 	return n, err
 }
 
-// A connInfo is the client's connection that a request came on, layer by layer.
+// A connInfo is the client's connection on which a request arrived, with its layers.
 type connInfo struct {
 	http   *httpConn   // nil with HTTP/2 over TLS
-	client *clientConn // to the proxy's own port; nil in a tunnel
+	client *clientConn // on the proxy's own port; nil in a tunnel
 	tunnel *tunnelConn // nil on the proxy's own port
 }
 
-// clientName returns the client of the connection, as far as it is known without a request.
+// clientName returns the client of the connection, as far as it is known before a request.
 func (c connInfo) clientName() string {
 	if c.tunnel != nil {
 		return c.tunnel.admitted.Load().client
@@ -178,7 +179,7 @@ func (c connInfo) clientName() string {
 	return *c.client.client.Load()
 }
 
-// connInfoOf returns the layers of a connection that a server got.
+// connInfoOf returns the layers of a connection of a server.
 func connInfoOf(c net.Conn) (a connInfo) {
 	a.http, _ = c.(*httpConn)
 	switch c := underlying(c).(type) {
@@ -201,8 +202,8 @@ func underlying(c net.Conn) net.Conn {
 	return c
 }
 
-// rawConn returns the connection that the kernel can copy from and to, or that of TLS. The
-// wrappers do nothing after the first bytes and before Close.
+// rawConn returns the connection that the kernel can copy from and to, or the TLS
+// connection. The wrappers do nothing after the first bytes and before Close.
 func rawConn(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
@@ -213,12 +214,12 @@ func rawConn(c net.Conn) net.Conn {
 	return c
 }
 
-// reset closes a client's connection so that the client cannot take the end for a complete
-// response.
+// reset resets a client's connection, so that the client cannot take the end for a
+// complete response.
 func reset(c net.Conn) {
 	under := underlying(c)
 	if t, ok := under.(*tunnelConn); ok {
-		defer t.Close() // it is counted
+		defer t.Close() // for the count
 		under = underlying(t.Conn)
 	}
 	switch c := rawConn(under).(type) {
@@ -238,17 +239,18 @@ func withConnInfo(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connInfoKey{}, connInfoOf(c))
 }
 
-// connInfoFrom returns the connInfo of a request; zero: it has none.
+// connInfoFrom returns the connInfo of a request, or the zero value if it has none.
 func connInfoFrom(r *http.Request) connInfo {
 	a, _ := r.Context().Value(connInfoKey{}).(connInfo)
 	return a
 }
 
-// tunnelOf returns the intercepted tunnel that a request came in; nil: it came to the
-// proxy's own port.
+// tunnelOf returns the intercepted tunnel in which a request arrived, or nil if it
+// arrived on the proxy's own port.
 func tunnelOf(r *http.Request) *tunnelConn { return connInfoFrom(r).tunnel }
 
-// redirect returns where the client of the connection was connecting to; nil: to the proxy.
+// redirect returns the original destination of the connection, or nil if the client
+// connected to the proxy.
 func (c connInfo) redirect() *redirect {
 	switch {
 	case c.client != nil:
@@ -259,7 +261,7 @@ func (c connInfo) redirect() *redirect {
 	return nil
 }
 
-// memory returns what the connection counts as in the memory budget.
+// memory returns the entry of the connection in the memory budget.
 func (c connInfo) memory() *memory.Work {
 	switch {
 	case c.client != nil:

@@ -12,22 +12,23 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// maxRefusedConns is how many connections over a client's limit, and how many that the memory
-// budget has no room for, stay open so that their requests are refused. More are closed at once.
+// maxRefusedConns limits the connections that stay open only so that their requests are refused:
+// those over a client's limit, and those that the memory budget has no space for. Further ones
+// are closed at once.
 const maxRefusedConns = 16
 
-// A listener accepts connections up to a limit for all clients together and one for each
-// client. At the first limit further connections wait in the system's queue; over the second
-// limit requests are refused. The limit of a client counts connections by address until the
-// client is known by name. The memory budget always counts by address; a connection
-// that it has no room for is closed, except for a few whose requests are refused.
+// A listener accepts connections up to a limit for all clients together and a limit for each
+// client. At the first limit, further connections wait in the system's queue. Over the
+// second limit, requests are refused. The limit of a client counts connections by address
+// until the client's name is known. The memory budget always counts by address. A connection
+// that it has no space for is closed, except for a few whose requests are refused.
 type listener struct {
 	net.Listener
 	h        *Handler
 	fullLog  logThrottle
 	errorLog logThrottle
 
-	overMemory atomic.Int64 // open connections that the memory budget has no room for
+	overMemory atomic.Int64 // open connections that the memory budget has no space for
 
 	ended chan struct{}
 	end   sync.Once
@@ -43,7 +44,7 @@ func (h *Handler) newListener(l net.Listener) *listener {
 // maxPerClient returns how many connections one client may have.
 func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsPerClient }
 
-// waitForPlace waits until a connection may be accepted, and returns false if the listener is closed before.
+// waitForPlace waits until a connection may be accepted. It returns false if the listener is closed.
 func (l *listener) waitForPlace() bool {
 	for {
 		most := l.h.rules.active.Load().MaxConns
@@ -61,8 +62,8 @@ func (l *listener) waitForPlace() bool {
 	}
 }
 
-// Accept waits for a place, then for a connection. It logs and returns an error of the
-// system, for example that too many files are open; net/http then tries again after a while.
+// Accept waits for a free slot, then for a connection. It logs and returns an error of the
+// system, for example too many open files. net/http then tries again after a while.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		if !l.waitForPlace() {
@@ -81,7 +82,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
 		if c.memory, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
-			if c.unbudgeted = l.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // else its requests are refused
+			if c.unbudgeted = l.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // otherwise its requests are refused
 				l.overMemory.Add(-1)
 				l.count(client, 1)
 				c.Close()
@@ -114,14 +115,14 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// count adds n to a client's open connections, and returns their number.
+// count adds n to a client's open connections and returns their number.
 func (l *listener) count(client string, n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.add(client, n)
 }
 
-// forget takes a closed connection out of the count.
+// forget removes a closed connection from the counts.
 func (l *listener) forget(c *clientConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +130,7 @@ func (l *listener) forget(c *clientConn) {
 	l.add(*c.client.Load(), -1)
 }
 
-// add is count for a caller that holds l.mu.
+// add does what count does, for a caller that holds l.mu.
 func (l *listener) add(client string, n int) int {
 	now := l.open[client] + n
 	if now == 0 {
@@ -144,17 +145,17 @@ func (l *listener) add(client string, n int) int {
 type clientConn struct {
 	net.Conn
 	listener   *listener
-	redirect   *redirect              // where the client was connecting to; nil: to the proxy
+	redirect   *redirect              // original destination of the connection; nil: the client connected to the proxy
 	client     atomic.Pointer[string] // the client; changed under listener.mu
 	tooMany    bool                   // the connection is over its client's limit
 	closed     bool                   // the connection is not counted any more; guarded by listener.mu
-	memory     memory.Work            // what the connection counts as, for the client's address, until Close
-	unbudgeted bool                   // memory is zero, because the budget had no room
+	memory     memory.Work            // the connection in the memory budget, for the client's address, until Close
+	unbudgeted bool                   // memory is zero, because the budget had no space
 	once       sync.Once
 }
 
-// assign counts the connection as one of client, which is now known by name. It returns false
-// if client already has as many as it may.
+// assign counts the connection for client, whose name is now known. It returns false if
+// client already has its maximum.
 func (c *clientConn) assign(client string) bool {
 	before := c.client.Load()
 	if *before == client {
@@ -169,7 +170,7 @@ func (c *clientConn) assign(client string) bool {
 	if l.open[client] >= l.maxPerClient() {
 		return false
 	}
-	if c.client.CompareAndSwap(before, &client) { // else by another request of the same connection
+	if c.client.CompareAndSwap(before, &client) { // otherwise another request of the connection has done it
 		l.add(*before, -1)
 		l.add(client, 1)
 	}

@@ -13,13 +13,12 @@ import (
 	"robotsproxy/robots"
 )
 
-// seeGuide is added to the advice of a refusal if the request may have been meant for the proxy itself.
+// seeGuide is added to the advice of a refusal if the client may have meant the proxy itself.
 const seeGuide = "To see what this proxy is and how to use it, open / at its own address (IP address and port, or localhost) in a browser."
 
 // isForProxy reports whether a request is for the proxy itself and its guide has the path. Such
-// a request is not recorded and nothing goes out. Other requests without an
-// origin, or for the proxy's own address, are refused. A request in a tunnel is never for
-// the proxy.
+// a request is not recorded, and nothing is sent. Other requests without an origin, or for the
+// proxy's own address, are refused. A request in a tunnel is never for the proxy.
 func isForProxy(s *requestState) bool {
 	r := s.request
 	by := connInfoFrom(r)
@@ -28,7 +27,7 @@ func isForProxy(s *requestState) bool {
 		return false
 	case by.client == nil || by.client.redirect != nil:
 		return false
-	case by.client.tooMany: // is refused
+	case by.client.tooMany: // it is refused
 		return false
 	case r.Method != http.MethodGet && r.Method != http.MethodHead, r.Body != http.NoBody:
 		return false
@@ -44,7 +43,7 @@ func isForProxy(s *requestState) bool {
 	return s.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && s.rules.TLS != nil) && isAt(o, local)
 }
 
-// localAddr returns the local address of the connection that a request came on.
+// localAddr returns the local address of the connection on which a request arrived.
 func localAddr(r *http.Request) (netip.AddrPort, bool) {
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	local := addrPort(addr)
@@ -64,11 +63,12 @@ func isAt(o robots.Origin, local netip.AddrPort) bool {
 	return addr == local.Addr()
 }
 
-// mayBeProxyName reports whether the Host of a request in origin form (RFC 9112 3.2.1) may
-// be a name of the proxy. The Host of a site mostly has no port: a client that was redirected
+// mayBeProxyName reports whether the Host of a request in origin form (RFC 9112 3.2.1) may be
+// a name of the proxy. The Host of a site usually has no port: a client that was redirected
 // here, or takes the proxy for a gateway, must not take the guide for the site. A proxy on a
 // loopback address has no name but localhost: another name comes from a script of a site
-// whose name resolves to that address (DNS rebinding), which must not read the guide.
+// whose name resolves to that address (DNS rebinding), and such a script must not read the
+// guide.
 func mayBeProxyName(host string, local netip.AddrPort) bool {
 	if host == "" {
 		return true // HTTP/1.0
@@ -88,7 +88,7 @@ func isLocalhost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// serveOwnPage answers with the guide, and marks the answer as one of the proxy.
+// serveOwnPage answers with the guide and marks the response as one of the proxy.
 func (h *Handler) serveOwnPage(s *requestState) {
 	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
 	maps.Copy(s.client.Header(), header)
@@ -100,12 +100,13 @@ func (h *Handler) serveOwnPage(s *requestState) {
 	http.NewResponseController(s.client).Flush() // under the watch
 }
 
-// mayMeanProxy reports whether a refused request may have been meant for the proxy itself.
+// mayMeanProxy reports whether the client of a refused request may have meant the proxy
+// itself.
 func mayMeanProxy(s *requestState, err error) bool {
 	switch {
 	case s.rules.OwnPage == nil:
 		return false
-	case errors.Is(err, egress.ErrForbiddenAddr): // some own addresses are not known as such
+	case errors.Is(err, egress.ErrForbiddenAddr): // the proxy does not know all its own addresses
 		local, ok := localAddr(s.request)
 		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(s.record.Request.Origin, local)
 	}

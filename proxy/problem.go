@@ -19,7 +19,7 @@ import (
 )
 
 // A problem is what a refused client reads: RFC 9457 with members of the audit's record, or
-// the same in a few lines of text.
+// a few lines of text with the same content.
 type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -29,7 +29,7 @@ type problem struct {
 	RetryAfter int    `json:"retry_after_s,omitempty"`
 	Advice     string `json:"what_to_do,omitempty"`
 	ID         string `json:"id"`
-	cause      string // of the failure of robots.txt
+	cause      string // cause of the failure of robots.txt
 }
 
 // newProblem returns the problem of an answer and of the explanation of a decision. ownAgent reports
@@ -42,7 +42,7 @@ func newProblem(a answer, e explain.Explanation, ownAgent bool, id string) probl
 	}
 }
 
-// ownHeader returns the header that all answers of the proxy have.
+// ownHeader returns the header that all responses of the proxy itself have.
 func ownHeader(a answer, p problem) http.Header {
 	h := http.Header{
 		"Proxy-Status":           {proxyStatus(a, p)},
@@ -58,13 +58,13 @@ func ownHeader(a answer, p problem) http.Header {
 // seconds rounds d up to whole seconds, at least 1.
 func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
-// proxyStatus returns the value of Proxy-Status (RFC 9209), by which programs see that the answer
-// is not the origin's.
+// proxyStatus returns the value of Proxy-Status (RFC 9209), by which programs recognise responses
+// of the proxy.
 func proxyStatus(a answer, p problem) string {
 	const most = 256 // bytes of details: some clients take no more than 16 KiB of header
 	details := string(p.Reason)
 	switch {
-	case a.reason == policy.ReasonOrigin: // what kind of failure it was
+	case a.reason == policy.ReasonOrigin: // the kind of failure
 		details += ": " + a.detail
 	case p.cause != "":
 		details += ": " + p.cause
@@ -90,7 +90,7 @@ func proxyStatus(a answer, p problem) string {
 	return status + "; details=" + quoted
 }
 
-// acceptsJSON reports whether a client asks for JSON by name.
+// acceptsJSON reports whether a client explicitly accepts JSON.
 func acceptsJSON(accept []string) bool {
 	for _, list := range accept {
 		for item := range strings.SplitSeq(list, ",") {

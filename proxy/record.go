@@ -10,12 +10,12 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// newRecord begins the record of a request that comes from the address remote.
+// newRecord creates the record of a request from the address remote.
 func (h *Handler) newRecord(rec *audit.Record, remote string) {
 	rec.Time, rec.ID, rec.Remote = time.Now(), h.ids.Next(), remote
 }
 
-// recordRequest records the request as the client sent it, but for its origin and path.
+// recordRequest records the request as the client sent it, except its origin and path.
 func (s *requestState) recordRequest() {
 	r, rec := s.request, &s.record
 	rec.Monitor = s.rules.Monitor
@@ -25,7 +25,7 @@ func (s *requestState) recordRequest() {
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }
 
-// recordPace records the wait for a slot, or why there was none, of a request that ended with err.
+// recordPace records how long a request that ended with err waited for a slot, or why it got none.
 func (s *requestState) recordPace(err error) {
 	rec := &s.record
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
@@ -35,16 +35,16 @@ func (s *requestState) recordPace(err error) {
 		return
 	}
 	if s.connecting.Load() && errors.Is(err, context.Canceled) {
-		s.slot.Sent() // the client has left, and net/http goes on to connect all the same
+		s.slot.Sent() // the client has left, but net/http may still connect
 	}
 	held := s.slot.Held()
 	rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
 	rec.StoreAway = rec.StoreAway || held.Alone
 }
 
-// writeRecord writes the record of a request that ended with err, if not nil.
+// writeRecord writes the record of a request that ended, with err if it failed.
 func (h *Handler) writeRecord(rec *audit.Record, err error) error {
-	if !errors.Is(err, errRefused) { // the decision says it all
+	if !errors.Is(err, errRefused) { // otherwise the decision says everything
 		rec.Err = err
 	}
 	return h.o.Audit.Write(rec)

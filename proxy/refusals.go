@@ -15,27 +15,28 @@ import (
 )
 
 const (
-	// refusalsPerSecond is how many refusals of one client are answered in a second, once
-	// it has used up refusalBurst. Answers from the cached copy of a robots.txt count too.
-	// Each has a record, so that this bounds how fast one client can fill the audit.
+	// refusalsPerSecond is how many refusals of one client are sent in a second after it
+	// has used up refusalBurst. Answers from the cached copy of a robots.txt count too.
+	// Each of them has a record, so this limits how fast one client can fill the audit.
 	refusalsPerSecond = 100
 	refusalBurst      = 1000
-	// maxRefusalWait is how long a refusal waits at most. Without it a client that does not
-	// wait for its answers could cause any number of records.
+	// maxRefusalWait is how long a refusal waits at most. Without this limit, a client that
+	// does not wait for its responses could cause any number of records.
 	maxRefusalWait = 10 * time.Second
-	// maxRefusedClients is how many clients are told apart; later ones count as one. It
-	// bounds memory, at about 200 bytes a client.
+	// maxRefusedClients is how many clients are counted separately; further ones count as
+	// one. It limits memory, at about 200 bytes per client.
 	maxRefusedClients = 4096
-	// sweepInterval is the shortest time between two removals of clients that have their whole burst again.
+	// sweepInterval is the minimum time between two removals of clients whose whole burst is available
+	// again.
 	sweepInterval = time.Second
 )
 
 var errRefusedOften = errors.New("too many requests of the client wait for a refusal")
 
-// A refusalLimiter limits the rate of the answers of the proxy that have a record: refusals, and
-// answers from the cached copy of a robots.txt.
+// A refusalLimiter limits the rate of the proxy's own responses that have a record: refusals,
+// and answers from the cached copy of a robots.txt.
 type refusalLimiter struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	clients map[string]*rate.Limiter
 	swept   time.Time
 
@@ -47,8 +48,8 @@ func newRefusalLimiter() *refusalLimiter {
 	return &refusalLimiter{clients: map[string]*rate.Limiter{}, ended: make(chan struct{})}
 }
 
-// isRateLimited reports whether the refusalLimiter counts a refusal. It does not count one that
-// the audit only counts, nor one that no client can cause.
+// isRateLimited reports whether the refusalLimiter applies to a refusal. It does not apply to
+// one that the audit only counts, nor to one that a client cannot cause.
 func isRateLimited(rec *audit.Record) bool {
 	switch rec.Decision.Reason {
 	case policy.ReasonAudit, policy.ReasonShutdown, policy.ReasonInternal:
@@ -57,8 +58,8 @@ func isRateLimited(rec *audit.Record) bool {
 	return rec.Refused() && !audit.IsCheap(rec.Decision.Reason)
 }
 
-// take returns how long a refusal of the client with this ShareKey has to wait, or false if
-// that would be longer than maxRefusalWait.
+// take returns how long a refusal of the client with this ShareKey must wait. It returns
+// false if that is longer than maxRefusalWait.
 func (r *refusalLimiter) take(client string) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +71,8 @@ func (r *refusalLimiter) take(client string) (wait time.Duration, ok bool) {
 	return l.ReserveN(now, 1).DelayFrom(now), true
 }
 
-// pace waits until the proxy may answer a request of the client by itself, or returns an error if
-// it may not.
+// pace waits until the proxy may answer a request of the client itself. It returns an error if it
+// may not.
 func (r *refusalLimiter) pace(ctx context.Context, client string) error {
 	wait, ok := r.take(client)
 	if !ok {
@@ -81,8 +82,8 @@ func (r *refusalLimiter) pace(ctx context.Context, client string) error {
 	return context.Cause(ctx)
 }
 
-// limiter returns a client's limiter. For a new client, it removes clients that have
-// their whole burst again. The caller holds r.mu.
+// limiter returns a client's limiter. For a new client, it removes the clients whose
+// whole burst is available again. The caller holds r.mu.
 func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 	l := r.clients[client]
 	if l != nil {
@@ -99,7 +100,7 @@ func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 		}
 	}
 	l = rate.NewLimiter(refusalsPerSecond, refusalBurst)
-	r.clients[strings.Clone(client)] = l // else it keeps a whole request's head in memory
+	r.clients[strings.Clone(client)] = l // otherwise it keeps the head of a request in memory
 	return l
 }
 
@@ -117,5 +118,5 @@ func (r *refusalLimiter) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// close ends all waits, those that begin later included.
+// close ends all waits, including later ones.
 func (r *refusalLimiter) close() { r.once.Do(func() { close(r.ended) }) }

@@ -15,8 +15,9 @@ import (
 )
 
 // relay copies between a client and an origin until both directions have ended, and closes both
-// connections. If half is false, the first end ends both directions. relay returns the bytes
-// copied in both directions. It ends if nothing moves in either direction for longer than silence.
+// connections. If half is false, the end of one direction ends both. It also ends if no data moves
+// in either direction for longer than silence. relay returns the number of bytes that were copied
+// in both directions.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
 	both := relayedConns{client, origin}
@@ -64,9 +65,9 @@ func (r relayedConns) abandon() {
 	r.origin.Close()
 }
 
-// A pump copies in one direction. It reads and writes small amounts itself, and lets the kernel
-// copy large ones (splice), which takes a pipe with two descriptors. While nothing comes from a
-// TCP connection, the pump holds no buffer.
+// A pump copies in one direction. It copies small amounts itself and lets the kernel copy large
+// ones (splice), which needs a pipe with two descriptors. While a TCP connection sends nothing,
+// the pump holds no buffer.
 type pump struct {
 	dst   io.Writer
 	src   io.Reader
@@ -74,20 +75,20 @@ type pump struct {
 	total int64
 	err   error
 
-	to     *socket.Conn    // dst; nil: the kernel cannot copy to it
+	to     *socket.Conn    // socket of dst; nil: the kernel cannot copy to it
 	out    syscall.RawConn // of to
 	send   func(fd uintptr) bool
 	buf    *[relayBufferSize]byte
-	unsent []byte // part of buf that is not written
-	streak int    // bytes since there was nothing to read
+	unsent []byte // part of buf that was not written yet
+	streak int    // bytes since there was last nothing to read
 	ended  bool
 }
 
 const (
 	relayBufferSize = 16 << 10
-	// spliceAfter is the number of bytes in a row after which splice is faster.
+	// spliceAfter is the number of consecutive bytes after which splice is faster.
 	spliceAfter = 64 << 10
-	// spliceInterval is how long a splice runs before the watch is told of progress.
+	// spliceInterval is how long a splice runs before the watch learns of progress.
 	spliceInterval = time.Second
 )
 
@@ -126,7 +127,7 @@ func (p *pump) setTarget(dst io.Writer) (err error) {
 }
 
 // read copies until there is nothing to read, and then returns false. It returns true at the end, after an
-// error, after spliceAfter bytes, or if dst does not take all at once. It does not block, because
+// error, after spliceAfter bytes, or if dst does not accept everything at once. It does not block, because
 // the source cannot be closed meanwhile.
 func (p *pump) read(fd uintptr) bool {
 	p.buf = relayBuffers.Get().(*[relayBufferSize]byte)
@@ -155,7 +156,7 @@ func (p *pump) read(fd uintptr) bool {
 	}
 }
 
-// write writes what dst takes at once. The next write returns an error again.
+// write writes as much as dst accepts at once. The next write repeats an error.
 func (p *pump) write(fd uintptr) bool {
 	if n, err := socket.Write(fd, p.unsent); err == nil {
 		p.sent(n)

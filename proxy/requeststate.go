@@ -23,34 +23,34 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// copySize is the size, in bytes, of the buffers that bodies are copied through.
+// copySize is the size of the buffers for copying bodies, in bytes.
 const copySize = 32 << 10
 
-// maxLateUpload bounds, in bytes, what is read of a request body after its response.
+// maxLateUpload is how many bytes of a request body are read after the response.
 const maxLateUpload = 256 << 10
 
-// maxReadAhead bounds, in bytes, the request bodies that are read before a
-// wait. net/http notices that a client has left only when the body is read.
+// maxReadAhead is the maximum size, in bytes, of a request body that is read before a
+// wait. net/http notices that a client has left only after it has read the body.
 const maxReadAhead = 64 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// A requestState is the state of one request of a client, up to its record and its response. As the
-// pipeline's ResponseWriter it streams: it does not hold back what the origin has sent. It is also the
-// [egress.Gate] of the request, and the [pace.Transfer] of its slot. It belongs to the goroutine that
-// serves the request, except for the fields that say otherwise.
+// A requestState is the state of one request of a client, until its record and its response are
+// complete. It is the pipeline's ResponseWriter and streams: it does not hold back what the origin has
+// sent. It is also the [egress.Gate] of the request and the [pace.Transfer] of its slot. It belongs to
+// the goroutine that serves the request, except the fields that say otherwise.
 type requestState struct {
 	client        http.ResponseWriter
-	request       *http.Request // as the client sent it
-	rules         *generation   // that the request began under
-	rulesReleased bool          // rules is released
-	url           *url.URL      // the target, normalised; nil: none, or a CONNECT
+	request       *http.Request // as the client has sent it
+	rules         *generation   // the generation under which the request began
+	rulesReleased bool          // rules was released
+	url           *url.URL      // the normalised target; nil: none, or a CONNECT
 	noURL         error         // why there is no target
 	record        audit.Record
-	recorded      bool          // the record has been written
-	quota         policy.Ticket // of the client's quota
-	work          memory.Work   // what the request counts for in the memory budget
-	draining      *atomic.Bool  // the handler's
+	recorded      bool          // the record was written
+	quota         policy.Ticket // for the client's quota
+	work          memory.Work   // the request in the memory budget
+	draining      *atomic.Bool  // that of the handler
 	watch         watch
 	passed        atomic.Int64 // bytes of both bodies so far
 	attempt
@@ -60,44 +60,45 @@ type requestState struct {
 	tunnel   streamTunnel
 }
 
-// An attempt is the sending of a request to the origin, with its slot; the slot is nil while there is none.
+// An attempt is the sending of a request to the origin, with its slot. slot is nil while there is none.
 type attempt struct {
 	slotGate
-	addr       netip.Addr              // that the slot is for, and that the request is sent to; zero: any of the host
-	connecting atomic.Bool             // egress makes a connection for the request; goroutines of egress set it
+	addr       netip.Addr              // the address that the slot and the request are for; zero: any address of the host
+	connecting atomic.Bool             // egress is making a connection for the request; goroutines of egress set it
 	cancel     context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
 }
 
-// An uploadState is how far the client's body was read. Goroutines of egress read the body.
+// An uploadState says how far the client's body was read. Goroutines of egress read the
+// body.
 type uploadState struct {
 	err      atomic.Pointer[error] // why the body ended early
 	complete atomic.Bool           // the body was read to its end
-	reading  atomic.Bool           // a read is under way
+	reading  atomic.Bool           // a read is in progress
 }
 
-// A responseState is how far the response was sent to the client.
+// A responseState says how far the response was sent to the client.
 type responseState struct {
 	headSent bool           // the head was sent
-	muted    bool           // what the pipeline writes is not for the client
-	upgraded *http.Response // the origin's, which changes protocols (101); nil: there is none
-	length   int64          // of the body, as the origin announced it; -1: unknown
+	muted    bool           // the pipeline's output is not sent to the client
+	upgraded *http.Response // the origin's response that changes protocols (101); nil: none
+	length   int64          // length of the body that the origin announced; -1: unknown
 	body     originBody
-	failure  error       // why there is no response from the origin, or why it ended early
-	held     []byte      // the last byte of the body, which waits for the record; see Rules.RecordFirst
+	failure  error       // why the origin gave no response, or ended it early
+	held     []byte      // last byte of the body, which waits for the record; see Rules.RecordFirst
 	writing  atomic.Bool // the response is being sent
-	sending  atomic.Bool // a write to the client is under way
+	sending  atomic.Bool // a write to the client is in progress
 }
 
-// A streamTunnel is the tunnel of a CONNECT that came as a stream of HTTP/2.
+// A streamTunnel is the tunnel of a CONNECT that arrived as a stream of HTTP/2.
 type streamTunnel struct {
-	conn   *streamConn    // nil: there is none, or not yet
-	copies sync.WaitGroup // of the goroutines that join conn and the stream
+	conn   *streamConn    // nil: none, or not yet
+	copies sync.WaitGroup // the goroutines that copy between conn and the stream
 }
 
-// readAhead reads a small body of known length into memory, so that a client
-// that leaves during the wait is noticed. A client that expects 100 Continue
-// has not sent its body, and gets the 100 only in its turn. readAhead leaves a body unread
-// that the memory budget has no room for.
+// readAhead reads a small body of known length into memory, so that the proxy notices if
+// the client leaves during the wait. A client that expects 100 Continue has not sent its
+// body; it gets the 100 only in its turn. readAhead does not read a body that the memory
+// budget has no space for.
 func (s *requestState) readAhead() error {
 	r := s.request
 	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !s.work.Body(r.ContentLength) {
@@ -118,7 +119,7 @@ func (s *requestState) readAhead() error {
 	return nil
 }
 
-// releaseRules ends the use of the generation, once.
+// releaseRules releases the generation, once.
 func (s *requestState) releaseRules() {
 	if !s.rulesReleased {
 		s.rulesReleased = true
@@ -126,7 +127,7 @@ func (s *requestState) releaseRules() {
 	}
 }
 
-// fail keeps the first error. The pipeline does not return errors.
+// fail keeps the first error, because the pipeline does not return errors.
 func (s *requestState) fail(err error) {
 	if s.response.failure != nil || err == nil {
 		return
@@ -137,7 +138,7 @@ func (s *requestState) fail(err error) {
 	s.response.failure = err
 }
 
-// releaseSlot gives the slot back, if there is one.
+// releaseSlot releases the slot, if there is one.
 func (s *requestState) releaseSlot() { s.slot.Release() }
 
 // Ready implements [egress.Gate].
@@ -160,7 +161,8 @@ func (s *requestState) Retry() {
 	s.connecting.Store(true)
 }
 
-// Header returns the header of the response, or an unused one after the client has left.
+// Header returns the header of the response. After the client has left, it returns a
+// header that is not used.
 func (s *requestState) Header() http.Header {
 	if s.early.clientLeft {
 		return http.Header{}
@@ -189,10 +191,9 @@ func (s *requestState) WriteHeader(status int) {
 }
 
 // setConnectionClose makes the response the last of its connection while the handler drains; with
-// HTTP/2 net/http then sends GOAWAY. It also does so for an HTTP/1 connection on which the
-// bytes that follow might be read as another request than the client means: if the client's
-// body has not been read to its end, which the response does not wait for; after a chunked
-// body, because net/http does not tell whether there was a Content-Length as well (RFC
+// HTTP/2 net/http then sends GOAWAY. It also does so for an HTTP/1 connection on which the next
+// bytes could be misread as a request: if the client's body was not read to its end; after a
+// chunked body, because net/http does not tell whether there was a Content-Length as well (RFC
 // 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding net/http ignores (RFC 9112 9.3).
 func (s *requestState) setConnectionClose() {
 	if s.draining.Load() {
@@ -211,9 +212,9 @@ func (s *requestState) setConnectionClose() {
 	}
 }
 
-// abort breaks off the response so that the client notices: net/http closes the connection, or
-// resets the stream. If the end of the connection would end the body, abort resets the
-// connection.
+// abort breaks off the response so that the client notices: net/http closes the connection or
+// resets the stream. If closing the connection would look like the end of the body, abort
+// resets it.
 func (s *requestState) abort() {
 	if s.response.length < 0 && !s.request.ProtoAtLeast(1, 1) {
 		if conn, _, err := http.NewResponseController(s.client).Hijack(); err == nil {
@@ -224,7 +225,7 @@ func (s *requestState) abort() {
 }
 
 // drainUpload reads the rest of the client's body after the response, for at most lastWait.
-// net/http would read without a time limit.
+// net/http would read it without a time limit.
 func (s *requestState) drainUpload() {
 	if s.upload.complete.Load() || s.request.ProtoMajor != 1 {
 		return
@@ -266,9 +267,9 @@ func (s *requestState) Flush() {
 	}
 }
 
-// flushLast sends the last bytes while the watch runs. With HTTP/2 net/http sends them in
-// one frame with the end of the stream when the handler returns: then flushLast limits
-// their time, and no watch is needed.
+// flushLast sends the last bytes while the watch runs. With HTTP/2, net/http sends them
+// in one frame with the end of the stream when the handler returns. In that case
+// flushLast limits their time, and no watch is needed.
 func (s *requestState) flushLast() {
 	switch {
 	case len(s.response.held) > 0:
@@ -280,7 +281,7 @@ func (s *requestState) flushLast() {
 	http.NewResponseController(s.client).SetWriteDeadline(time.Now().Add(s.watch.limit))
 }
 
-// sendHeld sends the byte that Write has held back, now that the record is written.
+// sendHeld sends the byte that Write has held back, after the record was written.
 func (s *requestState) sendHeld() {
 	last := s.response.held
 	if s.response.held = nil; last == nil {
@@ -295,7 +296,7 @@ func (s *requestState) sendHeld() {
 }
 
 // ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, so that
-// the client gets everything while the origin is silent.
+// the client has everything while the origin is silent.
 func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
@@ -319,15 +320,15 @@ func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	}
 }
 
-// hijack takes the client's connection over from the server, with a reader of what the server
-// has read ahead.
+// hijack takes over the client's connection from the server, with a reader for the bytes that
+// the server has read ahead.
 func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 	conn, rw, err := http.NewResponseController(s.client).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	s.response.headSent = true
-	s.upload.complete.Store(true) // the server reads no body any more
+	s.upload.complete.Store(true) // the server no longer reads the body
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -335,7 +336,7 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 	return conn, rw.Reader, nil
 }
 
-// Informational implements [egress.Gate]: it passes a 1xx response on (RFC 9110 15.2).
+// Informational implements [egress.Gate]: it passes on a 1xx response (RFC 9110 15.2).
 // net/http handles 100 with each side itself, and 101 is a final response.
 func (s *requestState) Informational(status int, header textproto.MIMEHeader) error {
 	e := &s.early
@@ -348,7 +349,7 @@ func (s *requestState) Informational(status int, header textproto.MIMEHeader) er
 		return nil
 	}
 	if len(s.request.Header["Expect"]) > 0 {
-		return nil // net/http may be about to answer 100 Continue from another goroutine
+		return nil // net/http may be about to send 100 Continue on another goroutine
 	}
 	if e.queue == nil {
 		e.queue = make(chan earlyResponse, maxEarlyWait)
@@ -386,7 +387,7 @@ func (s *requestState) sendEarly() {
 	}
 }
 
-// detachSlot gives the concurrency slot of a response back, because the response may last for hours.
+// detachSlot returns the concurrency slot of a response that may last for hours.
 func (s *requestState) detachSlot() error {
 	if s.slot == nil {
 		return nil
@@ -397,8 +398,8 @@ func (s *requestState) detachSlot() error {
 // shareKey returns the key of the client whose share the request counts against.
 func (s *requestState) shareKey() string { return policy.ShareKey(s.record.Request.Client) }
 
-// keptOfLongURL is how many bytes of the path and query of a URL that is too long
-// are recorded and repeated in the refusal.
+// keptOfLongURL is how many bytes of the path and query of a URL that is too long are
+// recorded and repeated in the refusal.
 const keptOfLongURL = 1 << 10
 
 // recordURL puts the path and query into the record, and sets noURL for a URL longer than
@@ -411,13 +412,13 @@ func (s *requestState) recordURL() {
 	}
 }
 
-// abandon implements transfer: it fails all reads and writes that wait for the client or the origin.
-// If no response has begun, the client can still be sent one.
+// abandon implements transfer: it makes all reads and writes fail that wait for the client or the
+// origin. If the response has not begun, the client can still get one.
 func (s *requestState) abandon() {
 	if s.upload.reading.Load() {
 		s.upload.err.Store(new(s.brokenBody(errSilent))) // the origin waits for the body too
 	}
-	if !s.upload.complete.Load() { // else the deadline would end net/http's background read, and with it the connection
+	if !s.upload.complete.Load() { // otherwise the deadline would end net/http's background read and the connection
 		http.NewResponseController(s.client).SetReadDeadline(longAgo) // an error means that nothing waits
 	}
 	if s.response.writing.Load() {
@@ -454,7 +455,7 @@ var longAgo = time.Unix(1, 0)
 
 func (s *requestState) failWrites() { http.NewResponseController(s.client).SetWriteDeadline(longAgo) }
 
-// beginWrite notes that the response is being written. If the watch has just ended the
+// beginWrite marks the response as being written. If the watch has just ended the
 // transfer, the writes fail.
 func (s *requestState) beginWrite() {
 	s.response.writing.Store(true)
@@ -463,12 +464,12 @@ func (s *requestState) beginWrite() {
 	}
 }
 
-// An originBody is the body of an origin's response. It keeps its error, which the pipeline
-// does not return.
+// An originBody is the body of an origin's response. It keeps its error, because the
+// pipeline does not return it.
 type originBody struct {
 	io.ReadCloser
 	state      *requestState
-	response   *http.Response // its trailer is complete when the body has been read
+	response   *http.Response // its trailer is complete when the body was read
 	connection []string       // its Connection header
 }
 
@@ -486,11 +487,11 @@ func (b *originBody) Read(p []byte) (int, error) {
 }
 
 // A clientBody is the body of a client's request. It keeps its error, which is not the
-// origin's.
+// origin's fault.
 type clientBody struct {
 	io.ReadCloser
 	state   *requestState
-	trailer http.Header // of the request to the origin; its fields get their values when the body ends
+	trailer http.Header // trailer of the request to the origin; its fields get their values at the end of the body
 }
 
 // Read reads from the client.
@@ -513,5 +514,5 @@ func (b *clientBody) Read(p []byte) (int, error) {
 }
 
 // Close does nothing: net/http closes the body after the request. An earlier Close would
-// wait for what the client has not sent.
+// wait for the part that the client has not sent.
 func (b *clientBody) Close() error { return nil }

@@ -19,27 +19,27 @@ import (
 	"robotsproxy/robots"
 )
 
-// Rules are the part of the configuration that may be replaced, as a whole, while a Handler
+// Rules are the part of the configuration that can be replaced, as a whole, while a Handler
 // serves; see [Handler.Use]. Engine, Egress and Authority are required.
 type Rules struct {
 	Engine            *policy.Engine
-	Egress            *egress.Client // its pseudonym must not change while the Handler lives: it tells requests that come back
+	Egress            *egress.Client // its pseudonym must not change during the life of the Handler: it identifies requests that return to the proxy
 	Authority         *mitm.Authority
 	UserAgent         string            // sent instead of the client's; "": the client's own
-	From              string            // likewise
-	Monitor           bool              // only decide and record: refuse and delay no request
-	PassThrough       func(string) bool // reports the hosts whose tunnels are passed through; nil: none
-	RecordFirst       bool              // a response ends only when its record is written, and is broken off if that fails
-	BackOff           bool              // honour 429 and 503 of an origin
-	PerAddress        bool              // pace by the address of the host, as Egress gives it, not by the host
-	TLS               *tls.Config       // of the proxy's own port; nil: none. TLS cannot be turned on or off
+	From              string            // sent instead of the client's From; "": the client's own
+	Monitor           bool              // only decide and record; refuse and delay no request
+	PassThrough       func(string) bool // reports whether the tunnels of a host are passed through; nil: none
+	RecordFirst       bool              // end a response only after its record is written, and break it off if that fails
+	BackOff           bool              // honour 429 and 503 of origins
+	PerAddress        bool              // pace by the address of the host that Egress uses, not by the host
+	TLS               *tls.Config       // for the proxy's own port; nil: no TLS. TLS cannot be turned on or off
 	OwnPage           *guide.Page       // answers requests for the proxy itself; nil: these are refused
-	MaxURL            int               // bytes of a request's URL at most; zero: 8 KiB
-	MaxConns          int               // open connections of clients; zero: 20,000
-	MaxConnsPerClient int               // of one client; zero: 10,000
+	MaxURL            int               // maximum length of a URL, in bytes; zero: 8 KiB
+	MaxConns          int               // maximum open connections of all clients; zero: 20,000
+	MaxConnsPerClient int               // maximum open connections of one client; zero: 10,000
 }
 
-// withDefaults returns r with its zero fields set to their defaults, or what is wrong with r.
+// withDefaults returns r with defaults in its zero fields, or an error.
 func (r Rules) withDefaults() (Rules, error) {
 	for name, missing := range map[string]bool{
 		"Engine": r.Engine == nil, "Egress": r.Egress == nil, "Authority": r.Authority == nil,
@@ -58,7 +58,7 @@ func (r Rules) withDefaults() (Rules, error) {
 	r.MaxConns, r.MaxConnsPerClient = cmp.Or(r.MaxConns, 20_000), cmp.Or(r.MaxConnsPerClient, 10_000)
 	if r.TLS != nil {
 		r.TLS = r.TLS.Clone()
-		r.TLS.NextProtos = nil // Go's own client, offered h2 by a proxy, takes it and speaks HTTP/1.1 all the same
+		r.TLS.NextProtos = nil // Go's own client accepts h2 from a proxy, but then speaks HTTP/1.1
 	}
 	return r, nil
 }
@@ -68,26 +68,26 @@ type generation struct {
 	Rules
 	*usage
 	number uint64   // 1 for the first
-	from   []string // the From header that is sent; nil: the client's
+	from   []string // the From header to send; nil: the client's
 }
 
 // A usage counts the users of a generation: the active configuration, each request that began under
-// the generation, and the generation before. It does not refer to the Rules: a request that
-// lasts keeps the Rules that it began under in memory, and none of those that follow.
+// the generation, and the generation before. It does not refer to the Rules. Therefore a long
+// request keeps only its own Rules in memory, not later ones.
 type usage struct {
 	users  atomic.Int64
 	once   sync.Once
 	unused chan struct{} // closed when there are no users
 	all    *sync.WaitGroup
-	next   *usage // of the generation that has followed; its users include this one
+	next   *usage // usage of the next generation; its users include this one
 }
 
-// release ends the use of one user.
+// release ends one use.
 func (u *usage) release() {
 	if u.users.Add(-1) > 0 {
 		return
 	}
-	u.once.Do(func() { // a late acquire may count it up and down once more
+	u.once.Do(func() { // a late acquire may count once more up and down
 		close(u.unused)
 		u.all.Done()
 		if u.next != nil {
@@ -96,15 +96,15 @@ func (u *usage) release() {
 	})
 }
 
-// generations are the active generation and those before it that are still in use.
+// generations are the active generation and the earlier ones that are still in use.
 type generations struct {
 	active atomic.Pointer[generation]
-	all    sync.WaitGroup // those in use
+	all    sync.WaitGroup // the generations in use
 	mu     sync.Mutex     // held to replace the active generation; guards closed
 	closed bool           // the active generation is not replaced any more
 }
 
-// install makes r the active generation. The caller holds g.mu, or is the only user of g.
+// install makes r the active generation. The caller holds g.mu or is the only user of g.
 func (g *generations) install(r Rules, number uint64) {
 	next := &generation{Rules: r, number: number, usage: &usage{unused: make(chan struct{}), all: &g.all}}
 	if r.From != "" {
@@ -123,20 +123,20 @@ func (g *generations) install(r Rules, number uint64) {
 	before.release()
 }
 
-// acquire gives the active generation to a request, which calls release when it has ended.
+// acquire gives the active generation to a request, which must call release at its end.
 func (g *generations) acquire() *generation {
 	for {
 		r := g.active.Load()
 		r.users.Add(1)
-		if g.active.Load() == r { // else it may have been unused before it was counted
+		if g.active.Load() == r { // otherwise it may have become unused before it was counted
 			return r
 		}
 		r.release()
 	}
 }
 
-// replace makes r the active generation. unused is closed when neither the generation before nor an
-// earlier one has a user.
+// replace makes r the active generation. unused is closed when the previous generation and all
+// earlier ones have no users.
 func (g *generations) replace(r Rules) (unused <-chan struct{}, err error) {
 	if r, err = r.withDefaults(); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (g *generations) replace(r Rules) (unused <-chan struct{}, err error) {
 	return now.unused, nil
 }
 
-// close waits until no generation is in use. It expects that no request begins any more.
+// close waits until no generation is in use. No request may begin any more.
 func (g *generations) close() {
 	g.mu.Lock()
 	if !g.closed {
@@ -167,8 +167,8 @@ func (g *generations) close() {
 	g.all.Wait()
 }
 
-// tlsConfig gives the TLS configuration of the proxy's own port, which follows the active generation and
-// resumes sessions of those before; nil: none.
+// tlsConfig returns the TLS configuration of the proxy's own port, or nil if there is none. It follows
+// the active generation and resumes sessions of earlier ones.
 func (g *generations) tlsConfig() *tls.Config {
 	if g.active.Load().TLS == nil {
 		return nil
@@ -181,8 +181,8 @@ func (g *generations) tlsConfig() *tls.Config {
 	}
 }
 
-// chooseAddress chooses the address for a request to o if PerAddress is set, and has l pace
-// the request by that address. The back-off stays that of the host. at is zero without PerAddress.
+// chooseAddress chooses the address for a request to o if PerAddress is set, and changes l so that
+// it paces by that address. The back-off stays that of the host. at is zero without PerAddress.
 func (r *Rules) chooseAddress(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil

@@ -7,8 +7,7 @@ import (
 	"robotsproxy/policy"
 )
 
-// ServeHTTP answers one request, which came to the proxy's own port or in an intercepted
-// tunnel.
+// ServeHTTP answers one request, from the proxy's own port or from an intercepted tunnel.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		growStack()
@@ -18,7 +17,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
-		r.Body = http.NoBody // as with HTTP/1.1; else the request could not be sent again on a new connection
+		r.Body = http.NoBody // as with HTTP/1.1; otherwise the request could not be sent again on a new connection
 	}
 	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
 	defer s.releaseRules()
@@ -28,8 +27,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.recordRequest()
 	defer h.recoverPanic(s)
 	q := &s.record.Request
-	if r.Method != http.MethodConnect { // see admit for CONNECT
-		s.url, q.Origin, s.noURL = target(r) // the later steps rely on it
+	if r.Method != http.MethodConnect { // for CONNECT see admit
+		s.url, q.Origin, s.noURL = target(r) // later steps rely on it
 	}
 	if s.url != nil {
 		s.recordURL()
@@ -55,16 +54,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// growStack grows the goroutine's stack at once to the size that a request takes. HTTP/2 has a
-// new goroutine for each request, whose stack would grow in steps, with a copy at each.
+// growStack grows the goroutine's stack in one step to the size that a request needs. HTTP/2
+// has a new goroutine for each request. Its stack would otherwise grow in steps, with a copy
+// at each.
 //
 //go:noinline
 func growStack() {
-	var frame [11 << 10]byte // with the frames that are there already, under 16 KiB: larger stacks are not cached
+	var frame [11 << 10]byte // together with the existing frames under 16 KiB, because larger stacks are not cached
 	runtime.KeepAlive(&frame)
 }
 
-// serve handles a request that is not a CONNECT, once its client is known.
+// serve handles a request other than CONNECT, after its client is known.
 func (h *Handler) serve(s *requestState) {
 	defer s.releaseSlot()
 	err := h.admit(s)

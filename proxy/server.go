@@ -16,7 +16,7 @@ import (
 
 const (
 	idleTimeout = 3 * time.Minute // of a kept connection between requests
-	maxStreams  = 250             // requests at once on one HTTP/2 connection
+	maxStreams  = 250             // maximum number of requests at once on one HTTP/2 connection
 )
 
 func (h *Handler) newServer() *http.Server {
@@ -35,7 +35,7 @@ func (h *Handler) newServer() *http.Server {
 		ConnContext:       withConnInfo,
 		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like the rest
+		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like other requests
 	}
 	setUpHTTP2(s)
 	return s
@@ -57,7 +57,7 @@ func (h *Handler) Serve(l net.Listener) error {
 	return fmt.Errorf("proxy: %w", err)
 }
 
-// Drain has each connection close after its next response, so that clients reconnect to another
+// Drain closes each connection after its next response, so that clients reconnect to another
 // server behind their load balancer. Requests are served as before until Shutdown.
 func (h *Handler) Drain() { h.draining.Store(true) }
 
@@ -94,14 +94,14 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// connState is the ConnState of the servers. They call it for every request, and it does
-// next to nothing but for a connection's first.
+// connState is the ConnState of the servers. They call it for every request. It does
+// almost nothing except at the first one of a connection.
 func (h *Handler) connState(c net.Conn, state http.ConnState) {
 	if p, ok := c.(*h2Conn); ok {
 		c = p.Conn
 	}
 	switch state {
-	case http.StateIdle: // the answer is out
+	case http.StateIdle: // the response was sent
 		if c, ok := c.(*httpConn); ok {
 			c.head.reset()
 			c.serving.Store(false)
@@ -126,7 +126,7 @@ func (h *Handler) countUnused(t *tunnelConn) {
 	h.counts.unused.Add(1)
 }
 
-// New checks the options and makes a Handler.
+// New checks the options and creates a Handler.
 func New(o Options) (*Handler, error) {
 	for name, missing := range map[string]bool{
 		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
@@ -163,15 +163,14 @@ func New(o Options) (*Handler, error) {
 	return h, nil
 }
 
-// Use makes r the active Rules: for requests that begin from now on, those in
-// kept connections and tunnels included. Requests that are under way, waiting or
-// streaming, keep the Rules that they began under. unused is closed when the last of
-// these requests has ended; the Rules before r are not used any more then. After an
-// error nothing has changed.
+// Use makes r the active Rules for requests that begin from now on, including those in kept
+// connections and tunnels. Requests that wait or are in flight keep the Rules under which they
+// began. unused is closed when the last of these requests has ended and the earlier Rules are
+// no longer used. After an error nothing has changed.
 //
-// A tunnel stays its client's for as long as the client would be let in again as it was.
-// If its password has changed, the next request in the tunnel is refused and asked for a login.
-// Connections that are open over a lowered limit stay open.
+// A tunnel stays with its client as long as the client would still be admitted in the same way.
+// If the client's password has changed, the next request in the tunnel is refused and asks for
+// a login. Connections over a lowered limit stay open.
 func (h *Handler) Use(r Rules) (unused <-chan struct{}, err error) {
 	if unused, err = h.rules.replace(r); err == nil {
 		h.connLimit.notify()
@@ -179,7 +178,8 @@ func (h *Handler) Use(r Rules) (unused <-chan struct{}, err error) {
 	return unused, err
 }
 
-// Stats returns the counters, which are not all of the same moment. It does not block.
+// Stats returns the counters, which may be of slightly different moments. It does not
+// block.
 func (h *Handler) Stats() Stats {
 	c := &h.counts
 	return Stats{

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// A streamConn is the connection inside a CONNECT that came as a stream of HTTP/2 (RFC 9113
-// 8.5): a pipe for each direction. acceptStream starts the goroutines that copy between the pipes
-// and the stream. The pipes are there because a deadline of a stream cannot be taken back, as net/http
-// does with deadlines of connections. The writing direction cannot be closed alone: it ends
-// with the stream.
+// A streamConn is the connection inside a CONNECT that arrived as a stream of HTTP/2 (RFC 9113 8.5).
+// It has a pipe for each direction, and acceptStream starts the goroutines that copy between the pipes
+// and the stream. The pipes are needed because a deadline of a stream cannot be removed again, as
+// net/http does with deadlines of connections. The sending half cannot be closed alone: it ends with
+// the stream.
 type streamConn struct {
 	net.Conn          // for writing to the client
 	received net.Conn // for reading from the client
 	remote   net.Addr
 	client   *http.ResponseController
-	broken   atomic.Bool // the stream is to be reset
+	broken   atomic.Bool // the stream must be reset
 
 	mu          sync.Mutex
-	streamEnded bool // the stream is not written to any more
+	streamEnded bool // nothing more is written to the stream
 }
 
 func (c *streamConn) RemoteAddr() net.Addr { return c.remote }
@@ -36,7 +36,7 @@ func (c *streamConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.Conn.SetWriteDeadline(t), c.received.SetReadDeadline(t))
 }
 
-// Close closes both directions. Bytes that are still to be written to the stream get at most
+// Close closes both directions. Bytes that were not written to the stream yet get at most
 // lastWait.
 func (c *streamConn) Close() error {
 	c.mu.Lock()

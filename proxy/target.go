@@ -14,10 +14,10 @@ import (
 	"robotsproxy/robots"
 )
 
-// target returns the normalised URL and the origin of a request that is not a CONNECT. It is the
-// one place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's own
-// port, origin form on a redirected connection, and inside a tunnel, where the host must be that of
-// the tunnel.
+// target returns the normalised URL and the origin of a request other than CONNECT. It is the only
+// place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's own port,
+// origin form on a redirected connection and inside a tunnel, where the host must be that of the
+// tunnel.
 func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	if err := checkForm(r); err != nil {
 		return nil, robots.Origin{}, err
@@ -52,10 +52,10 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	return normalise(&u, o), o, nil
 }
 
-// checkForm refuses what net/http lets pass although it may mean one thing to the proxy and
-// another to the origin, which gets HTTP/1.1. A space ends a target there, and "#" does at some
-// origins; a proxy must not correct them (RFC 9112 3.2). The other checks are for requests by HTTP/2
-// only (RFC 9113 8.1.1, 8.3.1).
+// checkForm refuses what net/http accepts although it may mean one thing to the proxy and another to
+// the origin, which gets HTTP/1.1. A space ends a target there, and so does "#" at some origins; a
+// proxy must not correct them (RFC 9112 3.2). The other checks apply only to HTTP/2 (RFC 9113 8.1.1,
+// 8.3.1).
 func checkForm(r *http.Request) error {
 	if strings.ContainsAny(r.RequestURI, " #") {
 		return fmt.Errorf("%w: a space or a fragment in the URL", errMalformed)
@@ -88,7 +88,7 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	}
 	if u.Host == "" && host != "" && host == t.authority && scheme == t.origin.Scheme {
 		u.Scheme, u.Host = scheme, host
-		return u, t.origin, nil // as nearly always
+		return u, t.origin, nil // the usual case
 	}
 	if u.Host != "" { // absolute form overrides Host (RFC 9112 3.2.2)
 		host = u.Host
@@ -97,7 +97,7 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 		}
 	}
 	if host == "" && !r.ProtoAtLeast(1, 1) {
-		host = t.origin.Addr() // HTTP/1.0 need not name one
+		host = t.origin.Addr() // HTTP/1.0 need not name a host
 	}
 	o, err := robots.ParseOrigin(scheme, host)
 	if err != nil {
@@ -112,8 +112,8 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	return normalise(u, o), o, nil
 }
 
-// target returns the URL u and the origin of a request without TLS that was redirected: the host is the
-// one that the request names, the port too if it names one.
+// target returns the URL u and the origin of a redirected request without TLS. The host, and the port
+// if there is one, are those that the request names.
 func (d *redirect) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin, error) {
 	host := r.Host
 	if host == "" { // HTTP/1.0
@@ -132,8 +132,8 @@ func (d *redirect) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin,
 // ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
 const ftpPort = 21
 
-// connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port). Its scheme is a guess
-// by the port. An error that comes with an origin is about that origin.
+// connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port). Its scheme is guessed
+// from the port. An error that is returned with an origin is about that origin.
 func connectTarget(r *http.Request) (robots.Origin, error) {
 	if tunnelOf(r) != nil {
 		return robots.Origin{}, fmt.Errorf("%w: a tunnel inside a tunnel", errMalformed)
@@ -144,7 +144,7 @@ func connectTarget(r *http.Request) (robots.Origin, error) {
 	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
 		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port and nothing else", errMalformed)
 	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; else what follows could be read as a body, or as the tunnel's content
+	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; otherwise what follows could be read as a body or as the tunnel's content
 		return robots.Origin{}, fmt.Errorf("%w: CONNECT must not have a body", errMalformed)
 	}
 	o, err := robots.ParseOrigin("https", r.Host)
@@ -160,14 +160,15 @@ func connectTarget(r *http.Request) (robots.Origin, error) {
 	return o, nil
 }
 
-// normalise puts the origin o into u, and removes the fragment.
+// normalise sets the origin of u to o and removes the fragment.
 func normalise(u *url.URL, o robots.Origin) *url.URL {
 	u.Scheme, u.Host = o.Scheme, authority(o)
 	u.Fragment, u.RawFragment = "", ""
 	return u
 }
 
-// requestTarget returns a request's target as the client wrote it, without userinfo.
+// requestTarget returns a request's target as the client has written it, without
+// userinfo.
 func requestTarget(r *http.Request) string {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.RequestURI, "/") {
 		return withoutUserinfo(r.Host) + r.RequestURI
@@ -175,13 +176,13 @@ func requestTarget(r *http.Request) string {
 	return withoutUserinfo(r.RequestURI)
 }
 
-// withoutUserinfo removes what may be a password from a target, so that the record of a
-// refused request does not have it.
+// withoutUserinfo removes a possible password from a target, so that the record of a
+// refused request does not contain it.
 func withoutUserinfo(target string) string {
 	if strings.HasPrefix(target, "/") {
 		return target
 	}
-	from, ends := 0, "?" // without "//", all before a query may be meant as an authority
+	from, ends := 0, "?" // without "//", everything before a query may be meant as an authority
 	if i := strings.Index(target, "://"); i >= 0 {
 		from = i + len("://")
 		if rest := target[from:]; rest != "" && strings.IndexAny(rest, "/?#") != 0 {
@@ -195,10 +196,10 @@ func withoutUserinfo(target string) string {
 	return target[:from] + target[from+strings.LastIndexByte(authority, '@')+1:]
 }
 
-// authority returns an origin as it is in a URL and in a Host header.
+// authority returns an origin in the form of a URL or a Host header.
 func authority(o robots.Origin) string { return o.String()[len(o.Scheme)+len("://"):] }
 
-// hasPort reports whether there is a colon outside of brackets.
+// hasPort reports whether there is a colon outside brackets.
 func hasPort(hostport string) bool {
 	return strings.LastIndexByte(hostport, ':') > strings.LastIndexByte(hostport, ']')
 }

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	maxHello    = longHead               // bytes that are looked at of a TLS ClientHello; they are in the estimate for a connection
-	maxMethod   = 32                     // bytes; longer methods of HTTP are not recognised
+	maxHello    = longHead               // maximum bytes of a TLS ClientHello that are read; the estimate for a connection includes them
+	maxMethod   = 32                     // maximum length of an HTTP method; longer ones are not recognised
 	acceptRetry = 100 * time.Millisecond // after an error of the system
 )
 
@@ -36,30 +36,30 @@ var (
 	errNotRedirected = fmt.Errorf("%w: it was not redirected: clients that use a proxy connect to the address in listen", errConfined)
 )
 
-// A redirect is the destination of a client's connection that was redirected to the proxy.
+// A redirect is the original destination of a connection that was redirected to the proxy.
 type redirect struct {
 	addr    netip.AddrPort
-	name    string // that stands for the address; "": none is known
-	release func() // called when the connection is closed; nil: nothing
+	name    string // name for the address; "": unknown
+	release func() // called when the connection is closed; nil: not called
 }
 
-// NameOf returns the name that stands for an address; "": none does. The address keeps the name until
-// release is called; nil: for good.
+// NameOf returns the name for an address, or "". The address keeps the name until release is called.
+// If release is nil, it keeps it for good.
 type NameOf func(netip.Addr) (name string, release func())
 
-// host returns the name, or the address without a name.
+// host returns the name, or the address if there is no name.
 func (r *redirect) host() string { return cmp.Or(r.name, r.addr.Addr().String()) }
 
 // ServeTransparent serves connections that a firewall redirects to l (redirect, dnat or tproxy of
-// nftables), until Shutdown. Their clients need not know that there is a proxy. A connection with
-// TLS is served as if its client had sent a CONNECT, to the server name of the TLS handshake;
-// requests without TLS name their origins in Host. Origins without a name are addressed by the
-// original destination. nameOf is asked for the name of each original destination; nil: none has a
-// name. Make l with [ListenTransparent]. Serve must run at the same time. ServeTransparent may be
+// nftables), until Shutdown. The clients need not know of the proxy. A connection with TLS is
+// served as if its client had sent a CONNECT to the server name of the TLS handshake. Requests
+// without TLS name their origins in Host. If there is no name, the original destination is the
+// origin. nameOf returns the name for an original destination; nil means that there are no names.
+// Create l with [ListenTransparent]. Serve must run at the same time. ServeTransparent may be
 // called once.
 //
-// A connection that carries neither HTTP nor TLS, or goes to a port that is not allowed, is
-// reset, and has a record with [policy.ReasonConfined].
+// A connection that carries neither HTTP nor TLS, or goes to a port that is not allowed, is reset,
+// and has a record with [policy.ReasonConfined].
 func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 	if nameOf == nil {
 		nameOf = func(netip.Addr) (string, func()) { return "", nil }
@@ -74,7 +74,7 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 		switch {
 		case err == nil:
 			c := conn.(*clientConn)
-			err := c.findDestination(nameOf) // before anybody else knows of the connection
+			err := c.findDestination(nameOf) // before other code uses the connection
 			go h.serveRedirected(c, err)     // until it is removed from h.hijacked
 		case errors.Is(err, net.ErrClosed):
 			return nil
@@ -87,7 +87,7 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 	}
 }
 
-// findDestination finds out where a redirected connection was going to.
+// findDestination determines the original destination of a redirected connection.
 func (c *clientConn) findDestination(nameOf NameOf) error {
 	conn, ok := c.Conn.(*socket.Conn)
 	if !ok {
@@ -105,8 +105,8 @@ func (c *clientConn) findDestination(nameOf NameOf) error {
 	return nil
 }
 
-// serveRedirected gives a redirected connection to the inner server, or resets it. err says why it has
-// no destination, if it has none.
+// serveRedirected passes a redirected connection to the inner server, or resets it. err says why its
+// destination is not known.
 func (h *Handler) serveRedirected(c *clientConn, err error) {
 	if !h.hijacked.add(c) {
 		c.Close()
@@ -127,21 +127,21 @@ func (h *Handler) serveRedirected(c *clientConn, err error) {
 		if c.redirect != nil {
 			rec.Target = net.JoinHostPort(c.redirect.host(), strconv.Itoa(int(c.redirect.addr.Port())))
 		}
-		h.writeRecord(rec, err) // nobody can be told of an error, and nothing goes out
+		h.writeRecord(rec, err) // no client can get the error, and nothing is sent
 	} else {
 		h.counts.unused.Add(1)
 	}
 	reset(c)
 }
 
-// identify finds out whether a redirected connection carries HTTP or TLS, and prepares it for the inner
-// server.
+// identify determines whether a redirected connection carries HTTP or TLS, and prepares it for the
+// inner server.
 func (h *Handler) identify(c *clientConn) (*httpConn, error) {
 	out := h.rules.active.Load().Egress
 	if err := out.Check(c.redirect.host(), c.redirect.addr.Port()); errors.Is(err, egress.ErrForbiddenPort) {
 		return nil, fmt.Errorf("%w: %w", errConfined, err)
 	}
-	// Browsers connect before they need it, hence twice the time.
+	// Twice the time, because browsers connect before they need it.
 	if err := c.SetReadDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (h *Handler) identify(c *clientConn) (*httpConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The proxy knows the local address of a connection before it sends on it, so not before now.
+	// The local address of a connection is known only after it is made.
 	if out.Made(addrPort(c.RemoteAddr())) {
 		return nil, errLoop
 	}
@@ -160,8 +160,8 @@ func (h *Handler) identify(c *clientConn) (*httpConn, error) {
 	return inner, errors.Join(err, c.SetReadDeadline(time.Time{}))
 }
 
-// peekProtocol waits until the first bytes of a connection tell what it carries, and leaves them
-// there. It returns false for HTTP without TLS.
+// peekProtocol waits until the first bytes of a connection show what it carries, and does not
+// consume them. It returns false for HTTP without TLS.
 func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
 	b := make([]byte, 512)
 	for n := 0; ; {
@@ -190,7 +190,7 @@ func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
 			return false, "", errNotHTTP
 		}
 		if n == len(b) {
-			b, n = make([]byte, min(4*len(b), maxHello)), 0 // all bytes are still there
+			b, n = make([]byte, min(4*len(b), maxHello)), 0 // all bytes are still in the socket
 		}
 	}
 }
@@ -216,9 +216,8 @@ func isRequestLine(b []byte) (is, certain bool) {
 	return false, !strings.HasPrefix(absolute, begun)
 }
 
-// parseClientHello returns the server name in the ClientHello that b begins with; "": it has none. whole is
-// false if b has only a part of it. A ClientHello that cannot be read has no name: its handshake
-// fails later.
+// parseClientHello returns the server name in the ClientHello at the beginning of b, or "". whole is false
+// if b contains only part of it. An unreadable ClientHello has no name; its handshake fails later.
 func parseClientHello(b []byte) (serverName string, whole bool) {
 	known := errors.New("the ClientHello is known")
 	err := tls.Server(&helloConn{in: bytes.NewReader(b)}, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -228,9 +227,9 @@ func parseClientHello(b []byte) (serverName string, whole bool) {
 	return serverName, !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// A helloConn is a connection of which only the beginning is there.
+// A helloConn is a connection of which only the beginning exists.
 type helloConn struct {
-	net.Conn // nil: the handshake calls nothing but Read and Write
+	net.Conn // nil: the handshake calls only Read and Write
 	in       *bytes.Reader
 }
 
@@ -238,7 +237,7 @@ func (c *helloConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
 func (c *helloConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// connectFor returns the CONNECT that the client of a redirected connection with TLS would send to a proxy.
+// connectFor returns the CONNECT that the client of a redirected TLS connection would send to a proxy.
 func connectFor(r *redirect, serverName string) (string, error) {
 	o, err := robots.ParseOrigin("https", cmp.Or(r.name, serverName, bracketed(r.addr.Addr())))
 	if err != nil {
@@ -258,7 +257,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().WithZone("").Unmap(), ap.Port())
 }
 
-// bracketed returns an address as it is in the host of a URL.
+// bracketed returns an address in the form of a URL host.
 func bracketed(addr netip.Addr) string {
 	if addr.Is6() {
 		return "[" + addr.String() + "]"
@@ -266,15 +265,15 @@ func bracketed(addr netip.Addr) string {
 	return addr.String()
 }
 
-// An impliedConnect is a redirected connection with TLS as its server sees it: it begins with the
-// CONNECT that the client did not send. Any answer to that but 200 (acceptHTTP1) would not be
-// understood by the client: the connection is reset in its place.
+// An impliedConnect is a redirected TLS connection in the form that its server reads: it begins
+// with the CONNECT that the client has not sent. The client could not understand a response other
+// than 200 (see acceptHTTP1). Instead of sending one, the connection is reset.
 type impliedConnect struct {
 	net.Conn
-	connect string // what of the CONNECT has not been read
+	connect string // the part of the CONNECT that was not read yet
 }
 
-// Read reads the CONNECT, then the connection.
+// Read returns the CONNECT, then reads from the connection.
 func (c *impliedConnect) Read(b []byte) (int, error) {
 	if c.connect != "" {
 		n := copy(b, c.connect)

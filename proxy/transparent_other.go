@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// ListenTransparent returns an error: only Linux tells where a redirected connection was going to.
+// ListenTransparent returns an error: only Linux tells the original destination of a connection.
 func ListenTransparent(string) (net.Listener, error) {
 	return nil, errors.New("a transparent listener needs Linux")
 }

@@ -11,31 +11,31 @@ import (
 	"robotsproxy/robots"
 )
 
-// A tunnelConn is a client's connection after its CONNECT was answered. It returns first the
-// bytes that the server has read ahead.
+// A tunnelConn is a client's connection after its CONNECT was answered. Its first reads
+// return the bytes that the server has read ahead.
 type tunnelConn struct {
 	net.Conn
 	buffered   *bufio.Reader
 	pass       policy.Pass // how the client was admitted
 	admitted   atomic.Pointer[admission]
-	origin     robots.Origin // that the CONNECT named; its scheme is a guess
-	authority  string        // origin, as in a Host header
-	redirect   *redirect     // where its client was connecting to; nil: to the proxy
-	secure     bool          // the client speaks TLS in it
+	origin     robots.Origin // the origin in the CONNECT; its scheme is a guess
+	authority  string        // origin in the form of a Host header
+	redirect   *redirect     // original destination of the connection; nil: the client connected to the proxy
+	secure     bool          // the client speaks TLS in the tunnel
 	serverName string        // the server name of the TLS handshake; "": none
 	counter    *flowCounter  // counts the tunnel
-	memory     memory.Work   // what an intercepted tunnel counts as until Close
+	memory     memory.Work   // an intercepted tunnel in the memory budget, until Close
 	once       sync.Once
 }
 
-// An admission is the client that a tunnel belongs to, with all requests in it.
+// An admission is the client to which a tunnel and all its requests belong.
 type admission struct {
 	client     string
-	generation uint64 // number of the latest generation under which the client was admitted
+	generation uint64 // the latest generation under which the client was admitted
 }
 
-// owner returns the client that the tunnel belongs to under g. The error is the policy's for
-// a client that would not be admitted any more as it was.
+// owner returns the client to which the tunnel belongs under g. It returns an error of the
+// policy if the client would not be admitted in the same way any more.
 func (c *tunnelConn) owner(g *generation) (client string, err error) {
 	let := c.admitted.Load()
 	if let.generation >= g.number {
@@ -47,7 +47,7 @@ func (c *tunnelConn) owner(g *generation) (client string, err error) {
 	return client, err
 }
 
-// Read reads what was read ahead, then the connection.
+// Read returns the bytes that were read ahead, then reads from the connection.
 func (c *tunnelConn) Read(b []byte) (int, error) {
 	if c.buffered != nil {
 		if c.buffered.Buffered() > 0 {
@@ -67,5 +67,5 @@ func (c *tunnelConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite closes the writing direction.
+// CloseWrite closes the sending half of the connection.
 func (c *tunnelConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }

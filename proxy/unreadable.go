@@ -26,15 +26,15 @@ type unreadable struct {
 	conn     net.Conn
 	client   string
 	tls      bool   // it is the beginning of a TLS handshake, on the proxy's own port without TLS
-	tlsFault error  // why the TLS handshake failed; nil: it did not
-	headErr  error  // why the headMeter stopped the reading; nil: it did not
-	answer   []byte // of net/http
+	tlsFault error  // why the TLS handshake failed; nil: it succeeded
+	headErr  error  // why the headMeter stopped reading; nil: it did not
+	answer   []byte // the response of net/http
 }
 
-// answerUnreadable records a request that net/http cannot read, and answers it in place of
-// net/http.
+// answerUnreadable records a request that net/http cannot read, and replaces the response
+// of net/http.
 func (h *Handler) answerUnreadable(c unreadable) error {
-	line, _, _ := strings.Cut(string(c.answer), "\r\n") // the line depends only on the kind of error
+	line, _, _ := strings.Cut(string(c.answer), "\r\n") // this line depends only on the kind of error
 	a, to := unreadableAnswer(line), c.conn
 	err := errors.New("unreadable request: " + line)
 	if c.tls {
@@ -48,7 +48,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
 		if !ok || inTheClear.Conn == nil {
 			h.o.Log.Debug("TLS handshake with a client failed", "error", c.tlsFault)
-			return c.tlsFault // there is no request, and no answer is possible
+			return c.tlsFault // there is no request, and no response is possible
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
 		a.detail, a.advice = "This port requires TLS.", "Use an https:// URL for the proxy."
@@ -83,7 +83,8 @@ func unreadHeadAnswer(err error) answer {
 	return unreadableAnswer("HTTP/1.1 431")
 }
 
-// unreadableAnswer returns the answer that replaces an answer of net/http with this status line.
+// unreadableAnswer returns the answer that replaces a response of net/http with this status
+// line.
 func unreadableAnswer(line string) answer {
 	a := answerTo(errMalformed)
 	a.detail, a.advice = "The request is not valid HTTP.", "Check its header, for example for a missing or second Host, a wrong length, or a space before a colon."

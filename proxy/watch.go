@@ -8,28 +8,28 @@ import (
 )
 
 var (
-	// errSilent ends a transfer in which nothing has moved for too long.
+	// errSilent ends a transfer without progress for too long.
 	errSilent = errors.New("no data for too long")
 
 	// errTooSlow ends a transfer that keeps other clients waiting, see [pace.Transfer].
 	errTooSlow = errors.New("the transfer was too slow while others waited for the host")
 )
 
-// A watch ends a transfer in which nothing moves for longer than its limit, after at most
-// twice that time. Each read and write counts moves up, which is cheap; the
-// alarm checks whether the count has changed.
+// A watch ends a transfer without progress for longer than its limit, after at most twice
+// that time. Each read and write increases moves, which is cheap. The alarm checks
+// whether moves has changed.
 type watch struct {
 	limit  time.Duration
 	pool   *sync.Pool // of stopped alarms; nil: none
 	moves  atomic.Uint64
 	ended  atomic.Bool // the watch has ended the transfer
-	slow   atomic.Bool // it was too slow; false: nothing moved
+	slow   atomic.Bool // the transfer was too slow; false: nothing moved
 	paused atomic.Bool // the transfer waits for its turn, so nothing moves
 	alarm  atomic.Pointer[alarm]
 }
 
-// An alarm is the timer of a watch. It is a struct of its own because the runtime may keep a
-// stopped timer until its time has come: a stopped alarm must not lead to the request.
+// An alarm is the timer of a watch. It is a separate struct because the runtime may keep a
+// stopped timer until its time: a stopped alarm must not keep the request in memory.
 type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -38,7 +38,7 @@ type alarm struct {
 	what  transfer
 }
 
-// A transfer is what a watch ends.
+// A transfer is something that a watch can end.
 type transfer interface {
 	abandon() // called at most once; must not wait
 }
@@ -78,7 +78,7 @@ func (a *alarm) check() {
 	a.end()
 }
 
-// endSlow ends the transfer because it is too slow, unless it is not watched any more.
+// endSlow ends the transfer because it is too slow, unless it is no longer watched.
 func (w *watch) endSlow() {
 	a := w.alarm.Load()
 	if a == nil {
@@ -116,10 +116,10 @@ func (w *watch) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watch, a.what = nil, nil
-	if a.timer.Stop() && w.pool != nil { // else check may be about to run
+	if a.timer.Stop() && w.pool != nil { // otherwise check may be about to run
 		w.pool.Put(a)
 	}
 }
 
-// moved notes that something has moved.
+// moved records progress.
 func (w *watch) moved() { w.moves.Add(1) }

@@ -63,7 +63,7 @@ type persistConn struct {
 // An idleState is the state of a connection in an idlePool.
 type idleState struct {
 	watch        *idleWatch   // nil: none; guarded by the pool's mutex
-	round        uint64       // the sweep of the pool before which the connection became idle
+	round        uint64       // the pool's round when the connection became idle
 	older, newer *persistConn // neighbours in the order in which connections became idle
 }
 
