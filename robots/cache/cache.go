@@ -74,7 +74,7 @@ const (
 var ErrStopped = errors.New("robots cache is stopped")
 
 // A Fetcher fetches the robots.txt of an origin once. It must return soon after ctx ends, and
-// never nil. It limits its own time: the cache sets no timeout.
+// must not return nil. It limits its own time: the cache sets no timeout.
 type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Result
 }
@@ -96,39 +96,39 @@ type Options struct {
 // A Cache keeps the robots.txt files of origins. The zero Cache is not usable; see [New].
 type Cache struct {
 	store       Store       // may be nil
-	sharedStore SharedStore // store, if it is one; or nil
+	sharedStore SharedStore // store, if it is a SharedStore; otherwise nil
 	gen         atomic.Pointer[generation]
 
 	counters counters
 	entries  *otter.Cache[key, *Entry]
 	variants variants
 	schedule schedule
-	running  atomic.Bool // Run works through the schedule
+	running  atomic.Bool // Run is running
 	stopped  atomic.Bool // written under mu
 
 	slots        *fetchSlots   // of fetches for callers that wait
 	refreshSlots chan struct{} // of fetches in the background
 
-	baseCtx context.Context // of every fetch: ends with the cache, not with a caller
+	baseCtx context.Context // parent of the context of every fetch: it ends with the cache, not with a caller
 	cancel  context.CancelCauseFunc
 
-	mu      sync.Mutex // guards flights, puts of entries made under the current generation, and that no fetch starts once stopped; otter's locks are taken under it
+	mu      sync.Mutex // guards flights and puts of entries under the current generation, and ensures that no fetch starts after stopped is set; otter's locks are taken while it is held
 	flights map[key]*flight
 	wg      sync.WaitGroup
 }
 
-// A flight is a fetch under way, or a load from the Store before it. There is at most one flight
-// for each key.
+// A flight is a fetch in progress, or a load from the Store before it. There is at most one
+// flight for each key.
 type flight struct {
 	done   chan struct{} // closed when entry and loaded are set
 	entry  *Entry        // nil: the cache was stopped first
 	loaded bool          // entry is from the Store: it may be too old for some callers
-	gen    *generation   // the generation that began it
+	gen    *generation   // the generation in which it began
 
 	// guarded by Cache.mu
-	purged  bool // the origin was purged: what was known before must not be used
+	purged  bool // the origin was purged: earlier state must not be used
 	reload  bool // the Store has changed during the load
-	refetch bool // a caller needs a new fetch, whatever is known
+	refetch bool // a caller needs a new fetch, whatever is in memory
 }
 
 // A generation is the Options of one call of New or Reconfigure, and the number of flights that
@@ -139,8 +139,8 @@ type generation struct {
 	userAgent string
 
 	// guarded by Cache.mu
-	flights int           // flights of this generation, and one for the generation before while that has any
-	next    *generation   // the generation that replaced this one; nil: it is the current one
+	flights int           // number of flights of this generation, plus one for the previous generation while that has any
+	next    *generation   // the next generation; nil: this is the current one
 	drained chan struct{} // closed when this generation is replaced and no flight uses it or an earlier one
 }
 
@@ -165,7 +165,7 @@ func (g *generation) checkDrained() {
 	}
 }
 
-// New makes a Cache. It starts no goroutine; see [Cache.Run].
+// New creates a Cache. It starts no goroutine; see [Cache.Run].
 func New(o Options) (*Cache, error) {
 	o, err := o.checked()
 	if err != nil {
@@ -199,11 +199,12 @@ func New(o Options) (*Cache, error) {
 	return c, nil
 }
 
-// All returns the entries in memory, in no order. It does not count as use.
+// All returns the entries in memory, in no order. The call does not count as use of an
+// entry.
 func (c *Cache) All() iter.Seq[*Entry] { return c.entries.Values() }
 
-// Peek returns the proxy's own entry of o in memory, or nil. It fetches nothing, and does not
-// count as use.
+// Peek returns the proxy's own entry of o in memory, or nil. It fetches nothing, and the call
+// does not count as use.
 func (c *Cache) Peek(o robots.Origin) *Entry {
 	e, _ := c.entries.GetEntryQuietly(key{origin: o})
 	return e.Value
@@ -219,7 +220,7 @@ type Stats struct {
 	Fetches  map[FetchOutcome]uint64
 }
 
-// Stats returns the current numbers. Fetches has every outcome.
+// Stats returns the current numbers. Fetches contains every outcome.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	fetching := len(c.flights)
@@ -238,7 +239,7 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// counters are what Stats counts.
+// counters are the counters behind Stats.
 type counters struct {
 	hits, misses atomic.Uint64
 	fetches      map[FetchOutcome]*atomic.Uint64 // has every FetchOutcome
@@ -300,17 +301,17 @@ func (c *Cache) reweigh(k key, r *response) {
 
 // onDeletion is called under otter's locks.
 func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
-	if d.Cause != otter.CauseReplacement { // put and replaceAll have updated the schedule
+	if d.Cause != otter.CauseReplacement { // put and replaceAll have already updated the schedule
 		c.schedule.remove(d.Value)
 		c.variants.remove(d.Key)
 	}
 }
 
 // Reconfigure replaces the Options, except MaxBytes, MaxFetches and Store, which do not change.
-// Entries stay, and their lifetimes and retries follow the new times; the cache fetches only
-// what is due under them. Fetches under way continue with their old Options. drained is closed
-// when the last of them has ended, also those of earlier Options; their Fetchers are not used
-// after that. After an error nothing has changed.
+// Entries stay, and their lifetimes and retries follow the new times. The cache fetches only
+// what is due under these. Fetches in progress continue with their old Options. drained is
+// closed when the last of them has ended, including those of earlier Options; their Fetchers
+// are not used after that. After an error nothing has changed.
 //
 // The cache sends a new User-Agent with the next fetch of each file.
 func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
@@ -328,8 +329,8 @@ func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
 	return before.drained, nil
 }
 
-// RetryUnconnected ends the wait before the next retry for all origins without a connection.
-// Call it after a Reconfigure whose Fetcher takes another route.
+// RetryUnconnected ends the wait for the next retry of all origins without a connection.
+// Call it after a Reconfigure whose Fetcher connects in another way.
 func (c *Cache) RetryUnconnected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,7 +343,8 @@ func (c *Cache) RetryUnconnected() {
 	})
 }
 
-// replaceAll replaces the entries in memory. The caller holds c.mu, so that nobody else does.
+// replaceAll replaces the entries in memory. The caller holds c.mu, so no other goroutine
+// puts entries.
 func (c *Cache) replaceAll(replacement func(*Entry) *Entry) {
 	for _, e := range slices.Collect(c.entries.Values()) {
 		next := replacement(e)

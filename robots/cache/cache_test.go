@@ -22,8 +22,8 @@ var site = robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
 
 var errDown = errors.New("connection reset")
 
-// script is a Fetcher: it returns its results in order, the last one from then on, and takes its
-// time.
+// script is a Fetcher that returns its results in order, then repeats the last one. Each fetch
+// takes some time.
 type script struct {
 	answers []fetch.Result
 	takes   time.Duration
@@ -31,7 +31,7 @@ type script struct {
 	mu     sync.Mutex
 	calls  int
 	begun  time.Time
-	least  time.Duration // between two calls
+	least  time.Duration // minimum time between two calls
 	agents []string
 }
 
@@ -93,7 +93,7 @@ func newCache(t testing.TB, o Options) *Cache {
 	return c
 }
 
-// start makes a cache whose Run is running until the returned function is called.
+// start creates a cache whose Run is running until the returned function is called.
 func start(t testing.TB, o Options) (*Cache, func()) {
 	t.Helper()
 	c := newCache(t, o)
@@ -108,7 +108,7 @@ func start(t testing.TB, o Options) (*Cache, func()) {
 	}
 }
 
-// rule looks site up and returns its Ruling; waited is how long that took.
+// rule looks up site and returns its Ruling. waited is how long that took.
 func rule(t testing.TB, c *Cache) (r Ruling, waited time.Duration) {
 	t.Helper()
 	began := time.Now()

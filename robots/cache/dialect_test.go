@@ -24,7 +24,7 @@ func ruleBy(t testing.TB, c *Cache, d robots.Dialect) (r Ruling, waited time.Dur
 	return e.Under(d), time.Since(began)
 }
 
-// wantAll judges site under each of columns.
+// wantAll looks up site under each of columns.
 func wantAll(t testing.TB, c *Cache, want under) {
 	t.Helper()
 	for i, d := range columns {
@@ -195,8 +195,8 @@ func TestLastStaleFile(t *testing.T) {
 	}
 }
 
-// TestStaleFileAndLaterFile: under a dialect with NoStale a client gets the new file with the
-// others, and the time of the next try until then.
+// TestStaleFileAndLaterFile: under a dialect with NoStale a client gets the new file when the
+// others do, and the time of the next try until then.
 func TestStaleFileAndLaterFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), reset(), file(0)}, takes: time.Second}
@@ -225,8 +225,8 @@ func TestStaleFileAndLaterFile(t *testing.T) {
 	})
 }
 
-// TestRetryBesideFreshFile: a stale file that is fresh in its own right delays no retry under
-// the dialects that do not use it.
+// TestRetryBesideFreshFile: a stale file that is still fresh itself delays no retry under the
+// dialects that do not use it.
 func TestRetryBesideFreshFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1), status(429), file(-1)}}
@@ -290,7 +290,7 @@ func TestIgnoreCacheControlInBackground(t *testing.T) {
 		name    string
 		used    []robots.Dialect
 		every   time.Duration
-		fetches [2]int // least and most in ten days
+		fetches [2]int // minimum and maximum in ten days
 	}{
 		{"by those who heed none", []robots.Dialect{coccoc}, time.Hour, [2]int{11, 12}},
 		{"by those who heed it", []robots.Dialect{standard}, time.Minute, [2]int{2800, 3200}}, // every 280 s

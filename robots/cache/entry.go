@@ -16,31 +16,32 @@ import (
 var errNoDialect = errors.New("the dialect has no name")
 
 // An Entry is what the robots.txt of an origin says now: the last response and, if that is a
-// failure, the stale one from before. It does not change; any number of goroutines may share it,
-// whatever their dialects.
+// failure, the earlier response as a stale file. It does not change. Any number of goroutines
+// may share it, whatever their dialects.
 type Entry struct {
 	key
 	last     *response
-	stale    *response // the last settled one, while the origin fails; nil: none
+	stale    *response // the last settled response, while the origin fails; nil: none
 	failures           // zero if last is settled
 
 	lifetimes    [lifetimeCount]lifetime // see usableAt
-	withoutStale *Entry                  // with stale: the entry to use when stale is too old
+	withoutStale *Entry                  // if there is a stale file: the entry to use when that is too old
 
 	useBits       atomic.Uint32 // usedBit and missedBit of each lifetime
 	scheduleIndex int           // index in the schedule, from 1; guarded by schedule.mu
 
-	reweigh func(key, *response) // called after a compilation; nil: no cache has the entry
+	reweigh func(key, *response) // called after a compilation; nil: no cache contains the entry
 }
 
 // failures are the consecutive failed fetches of an origin; 429 counts as one.
 type failures struct {
 	firstFailure time.Time
 	lastFailure  time.Time
-	retryAfter   time.Duration // from lastFailure to the next try
+	retryAfter   time.Duration // time from lastFailure to the next try
 }
 
-// The lifetimes of an Entry. That by Cache-Control is never longer than that by MaxAge.
+// The lifetimes of an Entry. The one by Cache-Control is never longer than the one by
+// MaxAge.
 const (
 	byCacheControl = iota // as the origin's Cache-Control says
 	byMaxAge              // for dialects that ignore Cache-Control
@@ -60,11 +61,11 @@ func usedBit(by int) uint32 { return 1 << by }
 // missedBit is set if the refresh of this lifetime was due while the entry may have been unused.
 func missedBit(by int) uint32 { return 1 << (lifetimeCount + by) }
 
-// Origin returns the origin whose robots.txt e is.
+// Origin returns the origin of the robots.txt.
 func (e *Entry) Origin() robots.Origin { return e.origin }
 
-// Token returns the product token that e was fetched with; "": e is the proxy's own. See
-// [Query].
+// Token returns the product token with which e was fetched. If it is "", e is the proxy's
+// own file. See [Query].
 func (e *Entry) Token() string { return e.token }
 
 // Expires returns the time until which e is used without a fetch. An entry in use is refreshed
@@ -72,7 +73,7 @@ func (e *Entry) Token() string { return e.token }
 func (e *Entry) Expires() time.Time { return e.lifetimes[byCacheControl].expires }
 
 // Under interprets the entry under a dialect. The first call for a dialect compiles the file. A
-// nil Entry gives the zero Ruling; a Dialect without a name allows nothing.
+// nil Entry gives the zero Ruling. A Dialect without a name allows nothing.
 func (e *Entry) Under(d robots.Dialect) Ruling {
 	if e == nil {
 		return Ruling{}
@@ -82,7 +83,7 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	}
 	if e.usesStale(d, e.lastFailure) {
 		r := e.stale.ruling(outcome(e.stale.kind, d))
-		if r.Outcome == Rules { // otherwise it is fresh in its own right
+		if r.Outcome == Rules { // otherwise it is itself fresh
 			r.File, r.Stale, r.Err = e.file(e.stale, d), true, e.last.err
 		}
 		return r
@@ -103,13 +104,14 @@ func (r *response) ruling(o Outcome) Ruling {
 	return Ruling{Outcome: o, Result: r.result, short: r.short}
 }
 
-// givenUp reports whether the origin has failed for so long that it has no file under d.
+// givenUp reports whether the origin has failed for so long that it counts as having no
+// file under d.
 func (e *Entry) givenUp(d robots.Dialect) bool {
 	return d.NoFileAfter > 0 && e.lastFailure.Sub(e.firstFailure) >= d.NoFileAfter
 }
 
-// usesStale reports whether the stale file is used under d at a time: while the origin fails
-// (RFC 9309 2.3.1.4, 2.4), for 30 days. A dialect with NoFileAfter uses it without a limit:
+// usesStale reports whether the stale file is used under d at the given time: while the
+// origin fails (RFC 9309 2.3.1.4, 2.4), for 30 days. A dialect with NoFileAfter has no limit:
 // Google's documents set none for "the last copy", and the file may disallow what NoFileAfter
 // would allow.
 func (e *Entry) usesStale(d robots.Dialect, at time.Time) bool {
@@ -137,8 +139,8 @@ func (e *Entry) file(r *response, d robots.Dialect) *robots.File {
 }
 
 // usableAt returns the entry to use under d at now without a fetch: e, or e without a stale file
-// that is too old; nil: the caller must wait for a fetch. refreshing says that refreshes run in
-// the background, so that an entry in use is usable until its refresh ends.
+// that is too old. It returns nil if the caller must wait for a fetch. refreshing says that
+// refreshes run in the background, so that an entry in use is usable until its refresh ends.
 func (e *Entry) usableAt(d robots.Dialect, now time.Time, refreshing bool) *Entry {
 	if e.withoutStale != nil && !e.usesStale(d, now) {
 		e = e.withoutStale
@@ -151,7 +153,7 @@ func (e *Entry) usableAt(d robots.Dialect, now time.Time, refreshing bool) *Entr
 	return nil
 }
 
-// usefulUntil returns until when a Store should keep e: for use, for stale use, or to continue
+// usefulUntil returns how long a Store should keep e: for use, for stale use, or to continue
 // its failures.
 func (e *Entry) usefulUntil() time.Time {
 	t := later(later(e.lifetimes[byCacheControl].usableUntil, e.lifetimes[byMaxAge].usableUntil), e.last.staleUntil)
@@ -164,21 +166,21 @@ func (e *Entry) usefulUntil() time.Time {
 	return t
 }
 
-// isFresh reports whether e, which another process has fetched, is used rather than fetched
-// again.
+// isFresh reports whether an entry that another process has fetched is used, so that it
+// need not be fetched again.
 func (e *Entry) isFresh(now time.Time) bool { return now.Before(e.lifetimes[byCacheControl].expires) }
 
 // newerThan reports whether e is newer than before, which may be nil. No file is fetched twice
-// within a minute, and clocks of replicas differ by less. If they differ by more, the cost is a
-// fetch.
+// within a minute, and the clocks of replicas should differ by less. If they differ by more,
+// one more fetch is made.
 func (e *Entry) newerThan(before *Entry) bool {
 	return before == nil || e.completedAt().After(before.completedAt())
 }
 
 func (e *Entry) completedAt() time.Time { return later(e.last.result.Fetched, e.lastFailure) }
 
-// refreshWanted reports whether e is in use by a lifetime whose refresh is due at now. If not,
-// next is when the refresh of another lifetime is due; zero: none.
+// refreshWanted reports whether a lifetime for which e is in use has a refresh that is due at
+// now. If not, next is when the refresh of another lifetime is due, or zero.
 func (e *Entry) refreshWanted(now time.Time) (wanted bool, next time.Time) {
 	for by := range e.lifetimes {
 		if due := e.lifetimes[by].refreshAt; now.Before(due) {
@@ -206,8 +208,8 @@ func (e *Entry) nextStale(now time.Time) *response {
 	return r
 }
 
-// newEntry makes the entry for a result that was complete at now; before is the entry until now,
-// or nil.
+// newEntry creates the entry for a result that was complete at now. before is the previous
+// entry, or nil.
 func newEntry(k key, a *fetch.Result, before *Entry, now time.Time, c timing) *Entry {
 	r := newResponse(a, now, c)
 	if r.kind.settled() {
@@ -221,13 +223,14 @@ func newEntry(k key, a *fetch.Result, before *Entry, now time.Time, c timing) *E
 	return newFailing(k, r, before.nextStale(now), failures, now.Add(failures.retryAfter), c)
 }
 
-// newSettled makes the entry for a settled response that was complete at a time.
+// newSettled creates the entry for a settled response that was complete at the given
+// time.
 func newSettled(k key, r *response, at time.Time, c timing) *Entry {
 	lives := [...]lifetime{byCacheControl: c.lifetime(at, r.freshUntil.Sub(at)), byMaxAge: c.lifetime(at, c.maxAge)}
 	return &Entry{key: k, last: r, lifetimes: lives}
 }
 
-// newFailing makes the entry for a failed response; stale is nil if there is none, and the
+// newFailing creates the entry for a failed response. stale is nil if there is none. The
 // origin is tried again at retry.
 func newFailing(k key, r, stale *response, failures failures, retry time.Time, c timing) *Entry {
 	l := lifetime{expires: retry, usableUntil: retry}
@@ -252,8 +255,8 @@ func (e *Entry) withTiming(before, t timing) *Entry {
 	return newFailing(e.key, last, e.stale.withTiming(t), failures, retry, t)
 }
 
-// compileLike compiles e under the dialects under which before, which may be nil, was compiled,
-// so that no request has to.
+// compileLike compiles e under the dialects of before, which may be nil, so that no request has
+// to do it.
 func (e *Entry) compileLike(before *Entry) {
 	if before == nil {
 		return
@@ -270,12 +273,12 @@ func (e *Entry) compileLike(before *Entry) {
 	}
 }
 
-// entryOverhead is the memory that an entry takes beside its text and its compiled files: the
+// entryOverhead is the memory of an entry in addition to its text and its compiled files: the
 // structs, and its space in the map and in the schedule (measured: 800 to 1,100 bytes with a
-// text of 100 bytes). A stale file takes half as much again.
+// text of 100 bytes). A stale file adds half as much.
 const entryOverhead = 1 << 10
 
-// weight returns the bytes of memory that an entry takes.
+// weight returns the memory of an entry in bytes.
 func (e *Entry) weight() uint32 {
 	n := entryOverhead + int64(len(e.origin.Host)+len(e.token)) + e.last.weight()
 	if e.stale != nil {
@@ -284,14 +287,14 @@ func (e *Entry) weight() uint32 {
 	return uint32(min(n, math.MaxUint32))
 }
 
-// A response is the result of a fetch with what the cache derives from it. Several entries share
-// it while it is stale.
+// A response is the result of a fetch with what the cache derives from it. While it is stale,
+// several entries share it.
 type response struct {
 	result     *fetch.Result
 	short      *shortResult // of result
 	kind       kind
-	err        error     // why the response does not settle anything; nil if it is settled
-	freshUntil time.Time // the end of its ttl; zero unless settled
+	err        error     // why the response is not settled; nil if it is
+	freshUntil time.Time // end of its ttl; zero unless settled
 	staleUntil time.Time // until when it is used if its origin fails; zero without a text
 	errSize    int       // length of the text of err
 
@@ -327,7 +330,7 @@ func (r *response) withTiming(c timing) *response {
 		return nil
 	}
 	next := newResponse(r.result, r.result.Fetched, c)
-	files := r.files.Load() // what is compiled meanwhile is compiled again
+	files := r.files.Load() // a dialect that is compiled meanwhile is compiled again
 	next.files.Store(files)
 	for f := files; f != nil; f = f.next {
 		next.size.Add(int64(f.file.Size()))
@@ -351,8 +354,9 @@ func (r *response) file(d robots.Dialect) (file *robots.File, now bool) {
 	return f, true
 }
 
-// largeText is the length, in bytes, from which no more texts are compiled at once than there
-// are processors: the compilation of a file takes up to 30 times the memory of its text.
+// largeText is the length, in bytes, of a large text. No more large texts are compiled at
+// once than there are processors, because the compilation of a file takes up to 30 times the
+// memory of its text.
 const largeText = 64 << 10
 
 // compiling limits the compilations of large texts.

@@ -64,11 +64,12 @@ func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Result {
 	return &fetch.Result{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
 }
 
-// A badStore is a faulty SharedStore, and how long it may delay a lookup.
+// A badStore is a faulty SharedStore, with the longest time for which it may delay a
+// lookup.
 type badStore struct {
 	name  string
 	fault fault
-	most  time.Duration // beside the fetch
+	most  time.Duration // in addition to the fetch
 }
 
 func badStores() []badStore {
@@ -208,7 +209,7 @@ func TestRefreshOncePerFleet(t *testing.T) {
 func TestRefetchIsNotAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}
-		a, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()}) // without Run it learns of no change
+		a, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()}) // without Run it does not learn of changes
 		if err != nil {
 			t.Fatal(err)
 		}

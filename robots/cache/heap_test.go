@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// small is a Fetcher of files of the size that most sites have.
+// small is a Fetcher of files of the most common size.
 type small struct{}
 
 func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Result {

@@ -14,7 +14,7 @@ const (
 	storeTime = time.Second
 )
 
-// A timing has the times of the Options.
+// A timing contains the times of the Options.
 type timing struct {
 	minAge, maxAge, retry, fetchTimeout time.Duration
 }
@@ -41,11 +41,11 @@ func (t timing) refreshTimes(ttl time.Duration) (refresh, until time.Duration) {
 	return refresh, until
 }
 
-// A lifetime is the time of an entry between two fetches.
+// A lifetime contains the times of an entry until its next fetch.
 type lifetime struct {
-	refreshAt   time.Time // its refresh or retry in the background; zero: none
-	expires     time.Time // usable before, whether in use or not
-	usableUntil time.Time // usable before, if in use: its refresh is under way
+	refreshAt   time.Time // when it is refreshed or retried in the background; zero: never
+	expires     time.Time // it is usable before this time, in use or not
+	usableUntil time.Time // if in use, it is usable before this time, because its refresh is running
 }
 
 // lifetime returns the lifetime of a file that is usable for ttl from now on.
@@ -54,8 +54,8 @@ func (t timing) lifetime(now time.Time, ttl time.Duration) lifetime {
 	return lifetime{refreshAt: now.Add(refresh), expires: now.Add(ttl), usableUntil: now.Add(until)}
 }
 
-// backoff returns the time from a failure to the next retry; last is the time before this
-// failure, 0 for the first failure.
+// backoff returns the time from a failure to the next retry. last is the time before this
+// failure, or 0 for the first failure.
 func (t timing) backoff(last time.Duration) time.Duration {
 	if last <= 0 {
 		return t.retry
@@ -63,7 +63,7 @@ func (t timing) backoff(last time.Duration) time.Duration {
 	return min(2*last, max(maxRetry, t.retry))
 }
 
-// scaleRetry converts a retry time that was computed with before to the times of t.
+// scaleRetry converts a retry time that was computed with before into the times of t.
 func (t timing) scaleRetry(delay time.Duration, before timing) time.Duration {
 	if t.retry == before.retry {
 		return delay

@@ -168,7 +168,7 @@ func TestManyRefreshes(t *testing.T) {
 	})
 }
 
-// TestTogether does everything at once, for the race detector.
+// TestTogether uses everything at once, for the race detector.
 func TestTogether(t *testing.T) {
 	c, stop := start(t, Options{Fetcher: sized{}, MaxBytes: 100 << 10, MaxAge: 3 * time.Millisecond, MinAge: time.Microsecond, Retry: time.Millisecond})
 	defer stop()

@@ -9,20 +9,20 @@ import (
 	"robotsproxy/robots"
 )
 
-// The times that a cache waits for a Store.
+// How long a cache waits for a Store.
 const (
-	// maxLoad is how long a cache waits for a Store; after that the Store counts as empty.
+	// maxLoad is how long a cache waits for a Store. After that the Store counts as empty.
 	maxLoad = time.Second
 
 	// minPoll and maxPoll are the first and the longest time between two requests for a Lease that
-	// another Cache has.
+	// another Cache holds.
 	minPoll = 25 * time.Millisecond
 	maxPoll = 200 * time.Millisecond
 )
 
-// load loads the entry of o from the Store into memory. It returns nil if there is none that is
-// usable or, with before, none that is newer. Only the flight f of o calls it, so that nobody
-// else puts an entry of o meanwhile.
+// load loads the entry of o from the Store into memory. It returns nil if there is no usable
+// entry or, with before, no newer one. Only the flight f of o calls it, so no other goroutine
+// puts an entry of o meanwhile.
 func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
 	if c.store == nil {
 		return nil
@@ -50,7 +50,7 @@ func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
 	return nil
 }
 
-// addLoaded puts what the Store returned into memory. again reports that the Store has changed
+// addLoaded puts an entry from the Store into memory. again reports that the Store has changed
 // meanwhile, so that it must be loaded again.
 func (c *Cache) addLoaded(saved []byte, o robots.Origin, f *flight, before *Entry) (e *Entry, again bool) {
 	k, err := decode(saved)
@@ -82,7 +82,7 @@ func (c *Cache) addLoaded(saved []byte, o robots.Origin, f *flight, before *Entr
 	return e, false
 }
 
-// save gives e to the Store.
+// save saves e in the Store.
 func (c *Cache) save(e *Entry, client string) {
 	if c.store == nil || !e.inStore() {
 		return
@@ -92,16 +92,16 @@ func (c *Cache) save(e *Entry, client string) {
 	}
 }
 
-// waitForLease asks for the right to fetch until it gets it (release is not nil) or another
-// Cache has fetched an entry e since before. With neither the caller fetches at once: the Store
-// fails, or the Caches that had the right brought nothing. known is the newest entry that is
-// known then.
+// waitForLease asks for the right to fetch until it gets the right (release is not nil) or
+// another Cache has fetched an entry e since before. With neither the caller fetches at once:
+// the Store fails, or the Caches that had the right returned nothing. known is the newest known
+// entry.
 func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release func(), e, known *Entry) {
 	c.mu.Lock()
 	refetch := f.refetch
 	c.mu.Unlock()
 	term := f.gen.timing.refreshLimit()
-	deadline := time.Now().Add(2 * term) // one term for a Cache that died with the right, one for its successor
+	deadline := time.Now().Add(2 * term) // one term for a Cache that died with the right, and one for its successor
 	asked, version := false, ""
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
 		lease, err := c.requestLease(o, term)
@@ -119,7 +119,7 @@ func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release
 				return lease.Release, e, nil
 			default:
 				before = e
-				if e.last.kind == noConnection { // perhaps only there: do not wait for each such Cache in turn
+				if e.last.kind == noConnection { // perhaps only that Cache has no connection: do not wait for each such Cache in turn
 					deadline = earlier(deadline, time.Now().Add(storeTime))
 				}
 			}
@@ -130,7 +130,7 @@ func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release
 	}
 }
 
-// requestLease asks the Store for a Lease, for no longer than maxLoad.
+// requestLease asks the Store for a Lease, and waits at most maxLoad.
 func (c *Cache) requestLease(o robots.Origin, term time.Duration) (Lease, error) {
 	ctx, cancel := context.WithTimeout(c.baseCtx, maxLoad)
 	defer cancel()
@@ -149,17 +149,17 @@ func (c *Cache) sleep(d time.Duration) bool {
 	}
 }
 
-// onChange handles a change that another process has announced: memory is older than the Store
-// then.
+// onChange handles a change that another process has announced: the memory is now older than
+// the Store.
 func (c *Cache) onChange(o robots.Origin, what Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetInMemory(o, what)
 }
 
-// Purge deletes the files of o, also stale ones, and their failures from memory and from the
-// Store. It reports whether memory had any. The next Lookup waits for a fetch. With a
-// SharedStore the other processes delete them too.
+// Purge deletes the files of o, including stale ones, and their failures from memory and
+// from the Store. It reports whether memory had any. The next Lookup waits for a fetch. With
+// a SharedStore the other processes delete the files too.
 func (c *Cache) Purge(o robots.Origin) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +168,7 @@ func (c *Cache) Purge(o robots.Origin) bool {
 	case c.sharedStore != nil:
 		c.sharedStore.Announce(o, Purged)
 	case c.store != nil:
-		c.store.Save(o, []byte{0}, time.Now(), "") // no entry, and expired
+		c.store.Save(o, []byte{0}, time.Now(), "") // not an entry, and already expired
 	}
 	return had
 }

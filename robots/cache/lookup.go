@@ -12,7 +12,7 @@ import (
 )
 
 // Lookup returns what the robots.txt of q says now. It returns at once if memory has an entry
-// that is usable under d; otherwise it loads from the Store or fetches. All callers with the
+// that is usable under d. Otherwise it loads from the Store or fetches. All callers with the
 // same Origin and Token get the same entry, and pass their d to [Entry.Under]. The error is that
 // of ctx, or ErrStopped. If ctx ends, the fetch continues for other callers.
 func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, error) {
@@ -29,14 +29,14 @@ func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, 
 		}
 	}
 	c.counters.misses.Add(1)
-	missed := d // only here: the hot path allocates nothing
+	missed := d // copied only here, so that the hot path does not allocate
 	return c.wait(ctx, k, q.Client, &missed)
 }
 
-// Refetch fetches the robots.txt of q now, whatever its age, or waits for a fetch that is under
-// way, here or in another process that shares the Store. It returns the new entry; after a
-// failed fetch that entry has the stale file. The other processes load the entry at their next
-// lookup. The error is as with Lookup.
+// Refetch fetches the robots.txt of q now, whatever its age. If a fetch is in progress, here or
+// in another process that shares the Store, it waits for that. It returns the new entry; after
+// a failed fetch that entry has the stale file. The other processes load the entry at their
+// next lookup. The error is as with Lookup.
 func (c *Cache) Refetch(ctx context.Context, q Query) (*Entry, error) {
 	return c.wait(ctx, c.variants.admit(q), q.Client, nil)
 }
@@ -53,8 +53,8 @@ func (c *Cache) hit(k key, d robots.Dialect) *Entry {
 	return e
 }
 
-// usableFor returns e, or what remains of it, if it is usable under d. With a nil d it returns
-// nil: the caller needs a fetch.
+// usableFor returns e, or e without its stale file, if that is usable under d. With a nil d it
+// returns nil: the caller needs a fetch.
 func (c *Cache) usableFor(e *Entry, d *robots.Dialect) *Entry {
 	if d == nil {
 		return nil
@@ -62,12 +62,12 @@ func (c *Cache) usableFor(e *Entry, d *robots.Dialect) *Entry {
 	return c.touch(e, *d, time.Now())
 }
 
-// touch returns e, or what remains of it, if it is usable under d at now, and marks it as used.
-// It returns nil if the caller must wait for a fetch.
+// touch returns e, or e without its stale file, if that is usable under d at now, and marks it
+// as used. It returns nil if the caller must wait for a fetch.
 func (c *Cache) touch(e *Entry, d robots.Dialect, now time.Time) *Entry {
 	e = e.usableAt(d, now, c.running.Load())
 	l := lifetimeOf(d)
-	if e == nil || e.useBits.Load()&usedBit(l) != 0 { // a read first, since many processors may use the entry
+	if e == nil || e.useBits.Load()&usedBit(l) != 0 { // read first, because many processors may use the entry
 		return e
 	}
 	if was := e.useBits.Or(usedBit(l)); was&usedBit(l) == 0 && was&missedBit(l) != 0 {
@@ -76,14 +76,14 @@ func (c *Cache) touch(e *Entry, d robots.Dialect, now time.Time) *Entry {
 	return e
 }
 
-// errNoAnswer stands for a Fetcher that gave nil.
+// errNoAnswer is used if a Fetcher has returned nil.
 var errNoAnswer = errors.New("fetcher returned no result")
 
-// wait returns the entry that a flight of k brings, or one in memory that has become usable
-// under d meanwhile. It waits for several flights if the first one loads an entry that is not
-// usable. client causes the fetch.
+// wait returns the entry of a flight of k, or one in memory that has become usable under d
+// meanwhile. It waits for several flights if the first one loads an entry that is not usable.
+// client is the client that causes the fetch.
 func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialect) (*Entry, error) {
-	var known *Entry // loaded; memory may have evicted it again
+	var known *Entry // the loaded entry; memory may have evicted it again
 	for {
 		f, e, err := c.join(ctx, k, client, d, known)
 		if err != nil {
@@ -112,7 +112,8 @@ func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialec
 	}
 }
 
-// join returns the flight of k, which it starts if there is none, or a usable entry in memory.
+// join returns the flight of k, or a usable entry in memory. If there is no flight, it starts
+// one.
 func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialect, known *Entry) (*flight, *Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -127,7 +128,7 @@ func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialec
 		return f, nil, nil
 	}
 	release := func() {}
-	if !k.direct { // the fetch that was redirected has a slot
+	if !k.direct { // the fetch that was redirected already has a slot
 		var err error
 		if release, err = c.slots.acquire(ctx, c.baseCtx, client); err != nil {
 			return nil, nil, err
@@ -164,7 +165,8 @@ func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, rel
 	} else {
 		before = known
 	}
-	// Copies, since a substring of a request's head would keep the whole head in memory.
+	// Copy the strings: a substring of a request's head would keep the whole head in
+	// memory.
 	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
 	f := c.launch(k, strings.Clone(client), before, release, d)
 	f.refetch = d == nil
@@ -174,7 +176,7 @@ func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, rel
 // refresh fetches e in the background once it has a slot. ctx is that of Run.
 func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	if wanted, next := e.refreshWanted(time.Now()); !wanted {
-		c.postpone(e, next) // unused; its next use schedules it again
+		c.postpone(e, next) // unused: its next use schedules it again
 		return
 	}
 	select {
@@ -186,7 +188,7 @@ func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	defer c.mu.Unlock()
 	now, ok := c.entries.GetEntryQuietly(e.key)
 	if !ok || now.Value != e || c.flights[e.key] != nil || c.stopped.Load() {
-		<-c.refreshSlots // evicted, fetched, or being fetched
+		<-c.refreshSlots // evicted, fetched, or in progress
 		return
 	}
 	c.launch(e.key, "", e, func() { <-c.refreshSlots }, nil)
@@ -204,7 +206,7 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 }
 
 // launch starts a flight that keeps its slot until release. With d the flight compiles the file
-// under d before it releases the slot, so that no more files than there are slots wait for their
+// under d before it releases the slot, so that no more files than there are slots wait for
 // compilation. The caller holds c.mu.
 func (c *Cache) launch(k key, client string, before *Entry, release func(), d *robots.Dialect) *flight {
 	f := &flight{done: make(chan struct{}), gen: c.gen.Load()}
@@ -216,7 +218,7 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 			f.entry.Under(*d)
 		}
 		c.mu.Lock()
-		delete(c.flights, k) // after the entry is put: a caller that finds no flight finds the entry
+		delete(c.flights, k) // after the entry was put: a caller that finds no flight finds the entry
 		c.removeUnused(k)
 		f.gen.release()
 		c.mu.Unlock()
@@ -226,9 +228,9 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 	return f
 }
 
-// loadOrFetch brings the entry of a flight. It loads the proxy's own files from the Store if
-// nothing is known of them, else fetches, with a Lease if several processes share the Store. It
-// returns nil if the cache was stopped meanwhile.
+// loadOrFetch returns the entry of a flight. It loads the proxy's own files from the Store if
+// memory has nothing. Otherwise it fetches, with a Lease if several processes share the Store.
+// It returns nil if the cache was stopped meanwhile.
 func (c *Cache) loadOrFetch(k key, client string, before *Entry, f *flight) *Entry {
 	if k.inStore() && before == nil {
 		if e := c.load(k.origin, f, nil); e != nil {
@@ -258,7 +260,7 @@ func (c *Cache) removeUnused(k key) {
 }
 
 // fetch fetches a file and puts it into memory and the Store. It returns nil if the cache was
-// stopped meanwhile: then the failure says nothing about the origin.
+// stopped meanwhile, because the failure then says nothing about the origin.
 func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	a := f.gen.fetcher.Fetch(c.baseCtx, fetch.Request{
 		Origin: k.origin, UserAgent: cmp.Or(k.token, f.gen.userAgent), Token: k.token, Client: client, Direct: k.direct,
@@ -281,12 +283,12 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	if t != f.gen {
 		e = e.withTiming(f.gen.timing, t.timing)
 		if now, ok := c.entries.GetEntryQuietly(k); ok {
-			before = now.Value // it has the times of t too
+			before = now.Value // also changed to the times of t
 		}
 	}
 	e.reweigh = c.reweigh
 	if a.OwnFailure {
-		// Only the callers that wait get this entry. The one in memory stays, and the next lookup
+		// Only the waiting callers get this entry. The one in memory stays, and the next lookup
 		// that cannot use it fetches.
 		e.retryAfter = 0
 		if before != nil && !before.lifetimes[byCacheControl].refreshAt.IsZero() {
@@ -304,7 +306,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 
 // Run refreshes entries in use before they expire, and retries failing origins that have a stale
 // file. It returns nil after ctx has ended, the cache is stopped and all its fetches have ended.
-// Call it once. Until then Lookup fetches only what it waits for.
+// Call it once. While Run is not running, only Lookup fetches, and only what it waits for.
 func (c *Cache) Run(ctx context.Context) error {
 	if c.stopped.Load() {
 		return ErrStopped

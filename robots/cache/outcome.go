@@ -30,19 +30,19 @@ func (o Outcome) String() string {
 // refuses reports whether nothing may be fetched.
 func (o Outcome) refuses() bool { return o != NoFile && o != Rules }
 
-// A kind classifies results as finely as any dialect needs.
+// A kind classifies results. It distinguishes everything that any dialect distinguishes.
 type kind uint8
 
 const (
 	noConnection       kind = iota
-	broken                  // connected; reset, timeout, bad HTTP, unreadable body, dead redirect
+	broken                  // connected, then a reset, timeout, bad HTTP, unreadable body or dead redirect
 	oddStatus               // a status without a meaning for robots.txt: 300, 304, 600
 	serverError             // 5xx
 	tooManyRequests         // 429
 	clientError             // other 4xx
 	badRedirect             // too many redirects, or one without a usable target
 	redirectDisallowed      // a redirect to a URL that the robots.txt of its origin disallows
-	otherSuccess            // 2xx but 200
+	otherSuccess            // 2xx other than 200
 	success                 // 200
 )
 
@@ -75,8 +75,8 @@ func kindOf(a *fetch.Result) kind {
 // hasText reports whether the response has a text, which may be rules.
 func (k kind) hasText() bool { return k == success || k == otherSuccess }
 
-// settled reports whether the response is final: the cache keeps it for its ttl. It retries the
-// others soon, whatever they mean under a dialect.
+// settled reports whether the response is final, so that the cache keeps it for its ttl. Other
+// responses are retried soon, whatever they mean under a dialect.
 func (k kind) settled() bool {
 	return k.hasText() || k == clientError || k == badRedirect
 }
@@ -98,7 +98,7 @@ func outcome(k kind, d robots.Dialect) Outcome {
 		return NoFile
 	case clientError, badRedirect: // RFC 9309 2.3.1.3, 2.3.1.2
 		return NoFile
-	case tooManyRequests: // a busy server, if not by the RFC's letter, which is of all 4xx
+	case tooManyRequests: // a busy server, although the RFC's text includes it in all 4xx
 		if d.Only200 || d.NoFileOn429 {
 			return NoFile
 		}
@@ -114,7 +114,8 @@ func outcome(k kind, d robots.Dialect) Outcome {
 	return Unreachable // RFC 9309 2.3.1.4
 }
 
-// Failure returns why a result does not settle what the robots.txt says; nil: it does.
+// Failure returns why a result does not settle what the robots.txt says, or nil if it
+// does.
 func Failure(a *fetch.Result) error {
 	switch {
 	case kindOf(a).settled():
@@ -145,7 +146,7 @@ func FetchOutcomeOf(a *fetch.Result) FetchOutcome {
 	return fetchOutcomes[outcome(kindOf(a), robots.Standard())]
 }
 
-// fetchOutcomes has the FetchOutcome of each Outcome, and FetchedOwnFailure.
+// fetchOutcomes maps each Outcome to its FetchOutcome, and includes FetchedOwnFailure.
 var fetchOutcomes = [...]FetchOutcome{
 	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnection, NoFile: FetchedNoFile, Rules: FetchedRules,
 	Rules + 1: FetchedOwnFailure,

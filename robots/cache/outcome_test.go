@@ -10,9 +10,9 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// Outcomes as the tables of the tests write them.
+// Outcomes in the form of the test tables.
 const (
-	rules   = Rules // Outcomes, as short as the tables need them.
+	rules   = Rules // short names for the tables
 	none    = NoFile
 	refused = Unreachable
 	nowhere = NoConnection

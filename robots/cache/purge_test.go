@@ -35,7 +35,7 @@ func TestPeekIsNoUse(t *testing.T) {
 		}
 		at := time.Now()
 		lookup(t, c)
-		for range 50 { // past its refresh, which use would cause
+		for range 50 { // past its refresh, which needs use
 			<-time.After(2 * time.Minute)
 			e := c.Peek(site)
 			if e == nil || e.Origin() != site || !e.Expires().Equal(at.Add(time.Hour)) {
@@ -81,8 +81,7 @@ func TestPurgeForgets(t *testing.T) {
 	})
 }
 
-// TestPurgeDuringAFetch: a fetch that is under way does not keep what was known before the
-// purge.
+// TestPurgeDuringAFetch: a fetch in progress does not keep earlier state.
 func TestPurgeDuringAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []fetch.Result{file(-1), status(503)}, takes: time.Second}

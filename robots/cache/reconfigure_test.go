@@ -39,9 +39,9 @@ func TestReconfigureAppliesNewTimes(t *testing.T) {
 		name   string
 		answer fetch.Result
 		before Options
-		age    time.Duration // at the change
+		age    time.Duration // at the time of the change
 		after  Options
-		fresh  time.Duration // from the first fetch on
+		fresh  time.Duration // time from the first fetch
 	}{
 		{"max_age, longer", file(-1), Options{MaxAge: time.Hour}, 30 * time.Minute, Options{MaxAge: 10 * time.Hour}, 10 * time.Hour},
 		{"max_age, shorter", file(-1), Options{MaxAge: 10 * time.Hour}, 30 * time.Minute, Options{MaxAge: time.Hour}, time.Hour},
@@ -148,7 +148,7 @@ func TestReconfigureDuringAFetch(t *testing.T) {
 		}
 		wait(time.Second)
 		done := reconfigure(t, c, Options{Fetcher: other, MaxAge: time.Hour})
-		later := reconfigure(t, c, Options{Fetcher: other, MaxAge: time.Hour}) // by the Options between nothing is fetched
+		later := reconfigure(t, c, Options{Fetcher: other, MaxAge: time.Hour}) // nothing is fetched under the Options in between
 		wait(8 * time.Second)
 		if isDrained(done) || isDrained(later) {
 			t.Error("said to be over during a fetch")

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// TestRestart: what is fresh is not fetched again, and is the same byte for byte.
+// TestRestart: fresh entries are not fetched again, and are the same byte for byte.
 func TestRestart(t *testing.T) {
 	lost := fetch.Result{Status: 301, BadRedirect: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
 	text := file(-1)
@@ -42,7 +42,7 @@ func TestRestart(t *testing.T) {
 				if b.SHA256 != want {
 					t.Errorf("SHA-256 %q, want %q", b.SHA256, want)
 				}
-				if rule(t, c); r.loads != 2 { // one for each cache, which then has it in memory
+				if rule(t, c); r.loads != 2 { // one for each cache, which then has the entry in memory
 					t.Errorf("loaded %d times", r.loads)
 				}
 				wait(time.Second)
@@ -157,7 +157,7 @@ func TestRestartKeepsRetries(t *testing.T) {
 }
 
 // TestRestartAsksTheUnreached: an origin without a connection is tried once after a restart, and
-// its retry time continues from the one before.
+// its retry time continues from the earlier one.
 func TestRestartAsksTheUnreached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(unconnected())

@@ -12,24 +12,25 @@ import (
 type Ruling struct {
 	Outcome Outcome
 	File    *robots.File  // with Rules
-	Result  *fetch.Result // of the file in use: the stale one if Stale; of the failed fetch if there is none
+	Result  *fetch.Result // of the file in use, the stale one if Stale is set; if there is no file, of the failed fetch
 	Stale   bool          // a stale file is used while the origin fails
-	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for Dialect.NoFileAfter
-	Retry   time.Time     // the next try, with Unreachable and NoConnection
+	Err     error         // the cause, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for Dialect.NoFileAfter
+	Retry   time.Time     // time of the next try, with Unreachable and NoConnection
 
-	short *shortResult // of Result; nil: its body is small
+	short *shortResult // Result without its body; nil: the body is small
 }
 
-// Fetched returns when the file in use was fetched; zero if neither a file nor the fact that there is none is in use.
+// Fetched returns when the file in use was fetched, or when it was found that there is none. It returns the zero time
+// if neither is in use.
 func (r Ruling) Fetched() time.Time {
-	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // it failed for Dialect.NoFileAfter
+	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // it has failed for Dialect.NoFileAfter
 		return time.Time{}
 	}
 	return r.Result.Fetched
 }
 
-// Shrink drops references to what the Entry may free while the Ruling is still in use: File, and
-// the body of Result unless it is small. It reports whether the body is large.
+// Shrink drops references to data that the Entry may free while the Ruling is still in use:
+// File, and the body of Result unless it is small. It reports whether the body is large.
 func (r *Ruling) Shrink() (large bool) {
 	r.File = nil
 	if r.short == nil {
@@ -39,7 +40,8 @@ func (r *Ruling) Shrink() (large bool) {
 	return true
 }
 
-// FullResult returns Result with its body, after Shrink too; nil: the Entry has freed it since.
+// FullResult returns Result with its body, even after Shrink. It returns nil if the Entry has
+// freed the body since.
 func (r *Ruling) FullResult() *fetch.Result {
 	if r.short == nil || r.Result != &r.short.result {
 		return r.Result
@@ -47,7 +49,7 @@ func (r *Ruling) FullResult() *fetch.Result {
 	return r.short.full.Value()
 }
 
-// smallBody is the maximum length, in bytes, of a body that Shrink keeps: a request under way
+// smallBody is the maximum length, in bytes, of a body that Shrink keeps: a request in flight
 // takes several times that.
 const smallBody = 8 << 10
 

@@ -53,14 +53,14 @@ const (
 // error.
 const maxSaved = 2*robots.MaxBytes + 256<<10
 
-// maxAhead is how far in the future the time of a saved result may be, since the wall clock may
-// have been set back a little. An entry further ahead is not used: it would stay fresh for that
-// much longer.
+// maxAhead is how far in the future the time of a saved result may be, because the wall clock
+// may have been set back a little. An entry further in the future is not used, because it would
+// stay fresh for that much longer.
 const maxAhead = time.Minute
 
 var errDamaged = errors.New("malformed saved entry")
 
-// A savedEntry is an entry as a Store has it.
+// A savedEntry is the form of an entry in a Store.
 type savedEntry struct {
 	origin string
 	failures
@@ -139,7 +139,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return appendNumber(b, t.UnixNano())
 }
 
-// decode decodes what encode returned. The result does not share memory with b.
+// decode decodes what encode has returned. The result does not share memory with b.
 func decode(b []byte) (*savedEntry, error) {
 	body := len(b) - sha256.Size
 	if body < 0 || len(b) > maxSaved || sha256.Sum256(b[:body]) != [sha256.Size]byte(b[body:]) {
@@ -165,7 +165,7 @@ func decode(b []byte) (*savedEntry, error) {
 	return k, nil
 }
 
-// consistent reports whether the parts of k are those of a possible entry.
+// consistent reports whether k can be the form of an entry.
 func (s *savedEntry) consistent() bool {
 	if kindOf(s.last).settled() {
 		return s.failures == failures{} && s.stale == nil
@@ -174,8 +174,8 @@ func (s *savedEntry) consistent() bool {
 		(s.stale == nil || kindOf(s.stale).settled())
 }
 
-// entry makes the Entry that k was, with its lifetimes as of now; nil if a time in it is too far
-// in the future.
+// entry returns the Entry for k, with lifetimes as of now. It returns nil if a time in it is too
+// far in the future.
 func (s *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
 	newest := later(s.last.Fetched, later(s.firstFailure, s.lastFailure))
 	if s.stale != nil {
@@ -202,7 +202,8 @@ func (s *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
 	return newFailing(key{origin: o}, last, stale, failed, retry, c)
 }
 
-// A decoder decodes values from the front of rest. Once it is bad, all values are zero.
+// A decoder decodes values from the beginning of rest. After an error, bad is set and all
+// values are zero.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -232,7 +233,7 @@ func (d *decoder) number() int64 {
 	return 0
 }
 
-// inRange is number, and sets bad unless the number is from least to most.
+// inRange is number, but sets bad if the number is not between least and most.
 func (d *decoder) inRange(least, most int64) int64 {
 	n := d.number()
 	if n < least || n > most {
@@ -262,7 +263,7 @@ func (d *decoder) time() time.Time {
 func (d *decoder) result() *fetch.Result {
 	a := &fetch.Result{
 		URL:       d.string(),
-		UserAgent: unique.Make(d.string()).Value(), // most entries have the same
+		UserAgent: unique.Make(d.string()).Value(), // most entries have the same value
 		Status:    int(d.inRange(0, 999)),
 		Redirects: int(d.inRange(0, fetch.MaxRedirects)),
 		MaxAge:    time.Duration(d.number()),

@@ -98,7 +98,7 @@ func seal(encoded []byte) []byte {
 	return append(bytes.Clone(encoded), sum[:]...)
 }
 
-// TestInconsistent: decode rejects what no Entry can be encoded to.
+// TestInconsistent: decode rejects values that no Entry can have.
 func TestInconsistent(t *testing.T) {
 	then := time.Unix(1_700_000_000, 0)
 	text, bad := file(-1), status(503)

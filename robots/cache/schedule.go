@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A schedule is a queue of entries with a refresh to come, ordered by its time. It has each
-// entry at most once; evicted and replaced entries are removed.
+// A schedule is a queue of entries that will be refreshed, ordered by the time. It contains
+// each entry at most once. Evicted and replaced entries are removed.
 type schedule struct {
 	mu      sync.Mutex
 	entries byDue
-	wake    chan struct{} // has one token: the first entry changed
+	wake    chan struct{} // contains a value if the first entry has changed
 }
 
-// add adds e, or moves it to the time due.
+// add adds e, or changes its time to due.
 func (s *schedule) add(e *Entry, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

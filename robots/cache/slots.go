@@ -11,20 +11,20 @@ import (
 //
 // A client gets a slot only while it has fewer slots than are free. So one client alone has at
 // most half of the slots, n clients leave at least one in n+1 free, and a client without a slot
-// does not wait for the slow fetches of others. Waiting clients get slots in turn. Use
-// newFetchSlots to make one; any number of goroutines may use it.
+// does not wait for the slow fetches of others. Waiting clients get slots in turn. Create one
+// with newFetchSlots. Any number of goroutines may use it.
 type fetchSlots struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	free    int
-	clients map[string]*slotClient // those that have slots or wait for one
-	queue   []*slotClient          // those that wait, the next one first
+	clients map[string]*slotClient // clients that have slots or wait for one
+	queue   []*slotClient          // clients that wait, the next one first
 }
 
 // A slotClient is one client of fetchSlots.
 type slotClient struct {
 	client  string
 	slots   int
-	waiting []chan struct{} // requests in their order; each channel is closed when its request gets a slot
+	waiting []chan struct{} // waiting requests in their order; a channel is closed when its request gets a slot
 }
 
 func newFetchSlots(n int) *fetchSlots {

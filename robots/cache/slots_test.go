@@ -49,8 +49,8 @@ func TestFetchSlots(t *testing.T) {
 	})
 }
 
-// TestFetchSlotsInTurn: waiting clients get released slots in turn, until they have about as
-// many each, and one slot stays free for a new client.
+// TestFetchSlotsInTurn: waiting clients get released slots in turn, until all have about the
+// same number, and one slot stays free for a new client.
 func TestFetchSlotsInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newFetchSlots(12)

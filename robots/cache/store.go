@@ -10,32 +10,33 @@ import (
 
 // A Store keeps entries for longer than memory does. An entry is a sequence of bytes that only
 // this package reads. Any number of goroutines may use a Store. Package robots/cache/storetest
-// tests a Store.
+// tests implementations.
 type Store interface {
-	// Load returns the entry that was saved last for o, which the caller must not modify; nil:
-	// there is none. It returns soon after ctx ends.
+	// Load returns the last entry that was saved for o, or nil. The caller must not modify it.
+	// Load returns soon after ctx ends.
 	Load(ctx context.Context, o robots.Origin) ([]byte, error)
 
 	// Save takes over entry, which is useless after until. It waits for no disk and no network, and
-	// reports no error. The entry counts against the share of client, which caused its fetch; "":
-	// no client did.
+	// reports no error. The entry counts against the share of client, which caused its fetch.
+	// client is "" if no client did.
 	Save(o robots.Origin, entry []byte, until time.Time, client string)
 }
 
-// ErrPurged is the error of Load of a SharedStore for an origin that was purged, and not saved
-// since: the caller must not use what it knew before.
+// ErrPurged is the error of Load of a SharedStore for an origin that was purged and not saved
+// since. The caller must not use earlier state.
 var ErrPurged = errors.New("the entry was purged")
 
-// A SharedStore is a Store that the Caches of several processes share, each through a
-// SharedStore of its own. They fetch a file once for all of them, and purge it together.
+// A SharedStore is a Store that the Caches of several processes share. Each of them has
+// its own SharedStore value. They fetch a file once for all of them, and purge it
+// together.
 //
-// After a purge, a SharedStore saves nothing until its process has announced the purge, or
-// learnt of it by Watch or, since its Lease, by Load: the entry may rest on what was known
-// before.
+// After a purge, a SharedStore saves nothing until its process knows of the purge: because
+// it announced it, or learnt of it by Watch or, since its Lease, by Load. Otherwise it
+// could save an entry that is based on earlier state.
 type SharedStore interface {
-	// Lease asks for the right to fetch the file of o. One Cache at a time has it, and it ends by
-	// itself after term. Lease returns soon, whoever has the right. After an error every Cache
-	// fetches for itself.
+	// Lease asks for the right to fetch the file of o. Only one Cache at a time has the right,
+	// which ends by itself after term. Lease returns soon, whoever has the right. After an error
+	// every Cache fetches for itself.
 	Lease(ctx context.Context, o robots.Origin, term time.Duration) (Lease, error)
 
 	// Announce tells the other processes of a change. If it is Purged, the store also deletes the
@@ -43,18 +44,18 @@ type SharedStore interface {
 	Announce(o robots.Origin, change Change)
 
 	// Watch calls onChange for each change that other processes announce, one after the other,
-	// until ctx ends. What was saved before the announcement can be loaded by then. A change may be
-	// reported twice.
+	// until ctx ends. What was saved before an announcement can be loaded when onChange is called.
+	// A change may be reported twice.
 	Watch(ctx context.Context, onChange func(robots.Origin, Change))
 }
 
 // A Lease is the result of asking for the right to fetch.
 type Lease struct {
-	Release func() // gives the right back once all that was saved before can be loaded, and does not wait; nil: another Cache has the right
-	Version string // of the saved entry: every Save makes another one
+	Release func() // returns the right after everything that was saved before can be loaded, and does not wait; nil: another Cache has the right
+	Version string // version of the saved entry: every Save changes it
 }
 
-// A Change is what happened to the entry of an origin.
+// A Change is a change to the entry of an origin.
 type Change uint8
 
 // The changes. Zero is none.

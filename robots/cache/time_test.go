@@ -11,7 +11,7 @@ import (
 
 const day = 24 * time.Hour
 
-// wait lets the bubble's clock run for d, and waits for all that is due then.
+// wait advances the test clock by d and waits for everything that is due.
 func wait(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -27,7 +27,7 @@ func TestNobodyWaitsForRefresh(t *testing.T) {
 		answer fetch.Result
 		step   time.Duration // between requests
 		total  time.Duration
-		most   int // fetches
+		most   int // maximum number of fetches
 	}{
 		{"24 hours", -1, 0, file(-1), 10 * time.Minute, 10 * day, 12},
 		{"24 hours, slow", -1, 19 * time.Second, file(-1), 10 * time.Minute, 10 * day, 12},
@@ -91,7 +91,7 @@ func TestIdleLapses(t *testing.T) {
 	})
 }
 
-// TestWithoutRun: without Run there are no refreshes and no use after the ttl.
+// TestWithoutRun: without Run there are no refreshes, and no entry is used after its ttl.
 func TestWithoutRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0)}, takes: time.Second}
@@ -236,7 +236,8 @@ func TestRetryInBackground(t *testing.T) {
 	})
 }
 
-// TestOwnFailure: callers get an own failure, and the cache does not keep it.
+// TestOwnFailure: waiting callers get a failure of the proxy itself, and the cache does
+// not keep it.
 func TestOwnFailure(t *testing.T) {
 	ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
 	t.Run("nothing known", func(t *testing.T) {

@@ -10,26 +10,26 @@ import (
 
 // A Query says which file a caller needs, and which client causes its fetch.
 //
-// The response of an origin may depend on the User-Agent of the request. The cache therefore
-// keeps the files of different Tokens apart, so that no client's User-Agent header decides for
-// another client. Tokens that differ only in case are one token, and the cache fetches the file
-// with the spelling of the first Query. The number of Tokens for one origin is limited; see
-// [MaxTokens]. A Query with a Token over the limits gets the proxy's own file.
+// The response of an origin may depend on the User-Agent of the request. Therefore the cache
+// keeps the files of different Tokens apart, so that no client's User-Agent decides for another
+// client. Tokens that differ only in case are one token. The cache fetches the file with the
+// spelling of the first Query. The number of Tokens for one origin is limited; see [MaxTokens].
+// A Query with a Token over the limits gets the proxy's own file.
 type Query struct {
 	Origin robots.Origin
 	Token  string // product token to fetch with; "": the file is fetched with Options.UserAgent
-	Client string // the client whose fair share a fetch counts against; any string
+	Client string // the client against whose share a fetch counts; any string
 
-	// Direct marks a lookup that a redirect of another origin's file to Origin causes, to find out
-	// whether the redirect may be followed. With Direct, redirects of Origin's file to a third
-	// origin are not followed, and the lookup waits for no slot: the other fetch has one. An entry
-	// that was fetched without Direct is used too.
+	// Direct marks a lookup for a redirect of another origin's file to Origin, to decide whether
+	// the redirect may be followed. With Direct, redirects of Origin's file to a third origin are
+	// not followed. The lookup waits for no slot, because the other fetch already has one. An
+	// entry that was fetched without Direct is used too.
 	Direct bool
 }
 
 const (
 	// MaxTokens is the number of product tokens for which the cache keeps the file of one origin,
-	// beside the proxy's own file.
+	// in addition to the proxy's own file.
 	MaxTokens = 8
 
 	// maxTokensEach is how many of these tokens one client may cause.
@@ -46,12 +46,12 @@ type key struct {
 	direct bool   // see Query
 }
 
-// inStore reports whether a Store keeps the entry of k: only the proxy's own files are stored.
-// Each process fetches the others for itself, and again after a restart.
+// inStore reports whether a Store keeps the entry of k. Only the proxy's own files are stored.
+// Each process fetches the others itself, and again after a restart.
 func (k key) inStore() bool { return k.token == "" && !k.direct }
 
-// variants are the product tokens for which a file of an origin is kept or being fetched, and
-// the clients that caused these files. The zero value is empty; any number of goroutines may use
+// variants are the product tokens for which files of an origin are kept or being fetched, and
+// the clients that caused these files. The zero value is empty. Any number of goroutines may use
 // it.
 type variants struct {
 	mu sync.Mutex // guards all below; no other lock is taken under it
@@ -72,7 +72,7 @@ func (k key) fileIndex() int {
 }
 
 // admit returns the key for q. It has the Token of q if a file for that token is kept or may be
-// kept; otherwise it is the key of the proxy's own file. If the token is known in another case,
+// kept. Otherwise it is the key of the proxy's own file. If the token is known in another case,
 // the key has the known spelling (RFC 9309 2.2.1).
 func (v *variants) admit(q Query) key {
 	own := key{origin: q.Origin, direct: q.Direct}
@@ -103,7 +103,7 @@ func (v *variants) admit(q Query) key {
 	return v.add(k, q.Client)
 }
 
-// addFile reports whether the token of k is known, and if so adds the file of k. The caller
+// addFile adds the file of k if its token is known, and reports whether it is. The caller
 // holds v.mu.
 func (v *variants) addFile(k key) bool {
 	for i, known := range v.of[k.origin] {
@@ -127,8 +127,8 @@ func (v *variants) add(k key, client string) key {
 	return k
 }
 
-// remember adds a key that is being put into memory, since an eviction may have removed it
-// during the fetch. The client that caused it is not known any more.
+// remember adds a key that is being put into memory, because an eviction may have removed
+// it during the fetch. The client that caused it is no longer known.
 func (v *variants) remember(k key) {
 	if k.token == "" {
 		return

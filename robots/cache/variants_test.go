@@ -25,7 +25,7 @@ func (p picky) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	return &a
 }
 
-// TestTokensApart: the response to one product token decides for no other token, and not for the
+// TestTokensApart: the response for one product token does not apply to other tokens or to the
 // proxy's own file.
 func TestTokensApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -45,9 +45,10 @@ func TestTokensApart(t *testing.T) {
 	})
 }
 
-// TestTokensFolded: product tokens that differ only in the case of letters are one (RFC 9309
-// 2.2.1), and the file is fetched with the first. A letter of another script is not the
-// ASCII letter that Unicode folds it to: the origin may answer that token in another way.
+// TestTokensFolded: product tokens that differ only in the case of ASCII letters are one
+// token (RFC 9309 2.2.1), and the file is fetched with the first spelling. Unicode folds
+// some other letters to ASCII letters. Tokens with these are different, because the origin
+// may respond to them in another way.
 func TestTokensFolded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{}})
@@ -152,7 +153,7 @@ func TestTokensOfTwoFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{}})
 		q := Query{Origin: site, Token: "FooBot", Client: "a", Direct: true}
-		for range 2 { // first the one to judge by
+		for range 2 { // the first one is for a redirect
 			if _, err := c.Lookup(t.Context(), q, robots.Standard()); err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func says(status int, body string) http.HandlerFunc {
 	}
 }
 
-// redirects leads to the file over so many hops.
+// redirects leads to the file over the given number of redirects.
 func redirects(hops int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		at, _ := strconv.Atoi(r.URL.Query().Get("hop"))
@@ -42,8 +42,8 @@ func redirects(hops int) http.HandlerFunc {
 	}
 }
 
-// breaks writes its argument as it is and closes the connection; with a reset if the argument is
-// empty.
+// breaks writes its argument unchanged and closes the connection. If the argument is empty, it
+// resets the connection.
 func breaks(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -71,7 +71,7 @@ func (l resetting) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.taken.Add(1)
-		_, _ = conn.Read(make([]byte, 1)) // the client is sure to be connected
+		_, _ = conn.Read(make([]byte, 1)) // the client is certain to be connected
 		_ = conn.(*net.TCPConn).SetLinger(0)
 		_ = conn.Close()
 	}
@@ -79,12 +79,13 @@ func (l resetting) Accept() (net.Conn, error) {
 
 const page = "<!doctype html>\n<html><head><title>Welcome</title></head><body><p>Disallow nothing</p></body></html>\n"
 
-// answers are what origins may say, by the clause of RFC 9309 that says what it means.
+// answers are possible responses of origins, by the clause of RFC 9309 that defines their
+// meaning.
 var answers = []struct {
 	name    string
 	handler http.HandlerFunc // nil: each connection is reset
-	asked   int32            // requests that arrive
-	private bool             // what Rules say of /private
+	asked   int32            // number of requests that arrive
+	private bool             // whether Rules disallow /private
 	want    under            // standard, rfc9309, google, google-2022, google-2019, coccoc
 }{
 	{"2.3.1.1: 200", says(200, text), 1, false, under{rules, rules, rules, rules, rules, rules}},

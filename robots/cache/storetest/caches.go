@@ -56,7 +56,7 @@ type site struct {
 	result fetch.Result
 	calls  int
 	begun  time.Time
-	least  time.Duration // between two fetches
+	least  time.Duration // minimum time between two fetches
 }
 
 func newSite(text string) *site {
@@ -102,7 +102,7 @@ func (s *site) fetches(t *testing.T, want int, when string) {
 	}
 }
 
-// A cacheFleet is the Caches of one fleet, which run until the test ends.
+// A cacheFleet is a set of Caches of one fleet, which run until the test ends.
 type cacheFleet []*cache.Cache
 
 func newCacheFleet(t *testing.T, n int, join func(*testing.T) cache.Store, o cache.Options) cacheFleet {
@@ -136,7 +136,8 @@ func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
 	return e.Under(d)
 }
 
-// ask looks the file up in all Caches at once; each must get the text, or an outcome without one.
+// ask looks up the file in all Caches at once. Each must return the text, or an outcome without a
+// text.
 func (all cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -203,7 +204,7 @@ func cold(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.fetches(t, 1, "and others later")
 }
 
-// dialects: each Cache interprets the response for itself.
+// dialects tests that each Cache interprets the response itself.
 func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(204, first)
@@ -226,7 +227,8 @@ func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.fetches(t, 1, "by all dialects")
 }
 
-// refreshed: the refreshes of all Caches are due at the same time.
+// refreshed tests that the refreshes of all Caches, which are due at the same time, fetch
+// once.
 func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
 	const least = 5 * short
@@ -247,7 +249,7 @@ func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	}
 }
 
-// failing: all replicas share the failures of an origin.
+// failing tests that all replicas share the failures of an origin.
 func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(503, "")
@@ -320,7 +322,7 @@ func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.fetches(t, 1, "after the lease")
 }
 
-// refetch refetches the file, which must be second by now.
+// refetch refetches the file and expects the second one.
 func refetch(t *testing.T, c *cache.Cache) {
 	t.Helper()
 	e, err := c.Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
@@ -377,7 +379,7 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func forgottenMeanwhile(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	s.takes = 30 * short // the purge comes during the fetch
+	s.takes = 30 * short // the purge happens during the fetch
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	var lookups sync.WaitGroup
 	lookups.Go(func() { all.ask(t, cache.Rules, first) })

@@ -34,12 +34,12 @@ type lease struct {
 	until  time.Time
 }
 
-// NewMemory makes an empty Memory.
+// NewMemory creates an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{saved: make(map[robots.Origin]saved), leases: make(map[robots.Origin]lease)}
 }
 
-// Join adds a replica, and returns its cache.SharedStore.
+// Join adds a replica and returns its cache.SharedStore.
 func (m *Memory) Join() *Replica {
 	r := &Replica{shared: m, wake: make(chan struct{}, 1), purges: make(map[robots.Origin]string)}
 	m.mu.Lock()
@@ -78,17 +78,17 @@ func (m *Memory) save(o robots.Origin, s saved) (version string) {
 // A Replica is the part of a Memory that one process uses.
 type Replica struct {
 	shared *Memory
-	wake   chan struct{} // holds a token: changes is not empty
+	wake   chan struct{} // contains a value if changes is not empty
 
 	// guarded by shared.mu
 	changes []change
-	purges  map[robots.Origin]string // the versions of the purges that it knows of
+	purges  map[robots.Origin]string // versions of the purges that it knows of
 }
 
 type change struct {
 	origin  robots.Origin
 	what    cache.Change
-	version string // of a purge
+	version string // version of a purge
 }
 
 // Load implements cache.Store.

@@ -163,7 +163,7 @@ func independentLeases(t *testing.T, join func() replica) {
 	}
 }
 
-// changes are the changes that a replica was told of.
+// changes are the changes that were reported to a replica.
 type changes chan string
 
 func listen(t *testing.T, r replica, then func(robots.Origin, cache.Change)) changes {
@@ -215,7 +215,8 @@ func purged(t *testing.T, join func() replica) {
 	watching[1].expect(t, o, cache.Purged)
 }
 
-// purgeIsFinal: a replica that does not know of the purge saves nothing; what is fetched later is saved.
+// purgeIsFinal tests that a replica that does not know of a purge saves nothing, and that later fetches
+// are saved.
 func purgeIsFinal(t *testing.T, join func() replica) {
 	a, b, c := join(), join(), join()
 	o := origin("a.test")

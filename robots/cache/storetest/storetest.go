@@ -111,7 +111,8 @@ func expired(t *testing.T, s cache.Store) {
 	want(t, s, origin("a.test"), nil)
 }
 
-// loadAfterContext: Load may return an entry or an error, but must return.
+// loadAfterContext tests that Load returns after its context has ended, with an entry or
+// an error.
 func loadAfterContext(t *testing.T, s cache.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
