@@ -124,7 +124,7 @@ func opensslVerify(t *testing.T, stamps, anchor, ca string) (string, error) {
 	return string(out), err
 }
 
-// TestTimeStampAuthorityAway: serve goes on without the authority, and says so once.
+// TestTimeStampAuthorityAway: serve continues without the authority and logs that once.
 func TestTimeStampAuthorityAway(t *testing.T) {
 	t.Parallel()
 	url, _, away := startTSA(t)

@@ -12,9 +12,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestAuditIsReadWhileItIsWritten: while serve is asked by many, and files of the audit
-// turn and are compressed, verify, tail and report find no fault, and no line twice or
-// none at all.
+// TestAuditIsReadWhileItIsWritten: under load, while audit files are closed and
+// compressed, verify, tail and report find no fault, and each line exactly once.
 func TestAuditIsReadWhileItIsWritten(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -68,8 +67,8 @@ func TestAuditIsReadWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// TestAuditIsReadWhileItIsRemoved: files that go while they are read, or before their
-// turn, are no fault.
+// TestAuditIsReadWhileItIsRemoved: files that are removed while they are read, or before,
+// are not a fault.
 func TestAuditIsReadWhileItIsRemoved(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -88,7 +87,7 @@ func TestAuditIsReadWhileItIsRemoved(t *testing.T) {
 	}
 }
 
-// numbered gives the numbers of the lines of an audit.
+// numbered returns the numbers of the lines of an audit.
 func numbered(t *testing.T, text string) (numbers []int64) {
 	t.Helper()
 	for line := range strings.Lines(text) {

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// folderSize is the bytes of all files below dir.
+// folderSize returns the total size of the files below dir.
 func folderSize(t testing.TB, dir string) (total int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -39,9 +39,9 @@ func largeOrigin(t *testing.T, random *rand.ChaCha8) (o *e2e.Origin, robots stri
 	return o, string(text)
 }
 
-// TestSnapshotCeiling: a client that asks for hosts with a different large robots.txt
-// each cannot fill the disk. Its further hosts are refused and see no page request; the
-// hosts it knows, and other clients' new hosts, are answered.
+// TestSnapshotCeiling: a client that requests many hosts with different large robots.txt
+// files cannot fill the disk. Its further hosts are refused and get no page request. The
+// hosts that it has already requested, and other clients' new hosts, still work.
 func TestSnapshotCeiling(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -100,7 +100,7 @@ func TestSnapshotCeiling(t *testing.T) {
 	wantKept(t, p, file)
 }
 
-// wantKept fails the test unless the proxy has kept a file as it is.
+// wantKept fails unless the proxy has stored a file unchanged.
 func wantKept(t *testing.T, p *e2e.Proxy, file string) {
 	t.Helper()
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(file)))

@@ -33,7 +33,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal("not refused by the rule while there is room")
 	}
 	ballast := e2e.Fill(t, disk)
-	for refuse() { // a page may have some room left
+	for refuse() { // a page of the disk may have some space left
 	}
 	e2e.WantOwn(t, e2e.Get(t, c, o.URL("http", "/no")), http.StatusServiceUnavailable, "proxy_internal_error")
 	pages := len(o.Pages("http"))
@@ -55,7 +55,7 @@ func TestFullDisk(t *testing.T) {
 		t.Error("not refused by the rule after there is room again")
 	}
 	recorded := map[string]bool{}
-	for _, r := range e2e.ReadLines(t, p.Audit) { // which holds the chain together
+	for _, r := range e2e.ReadLines(t, p.Audit) { // the ones that keep the chain complete
 		recorded[r.ID] = true
 	}
 	for _, id := range answered {
@@ -141,8 +141,8 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 }
 
-// Who reads the audit from a pipe may leave: then it cannot be written, and the proxy
-// says so as it does of a disk.
+// If the reader of a pipe closes it, the audit cannot be written. The proxy reports that
+// as it reports a full disk.
 func TestReaderOfTheAuditLeaves(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "leaves", e2e.Forbidding)
@@ -159,7 +159,7 @@ func TestReaderOfTheAuditLeaves(t *testing.T) {
 		reader <- f
 	}()
 	p := e2e.StartProxyBy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": "-"}), "sh", "-c", `exec "$0" "$@" > '`+pipe+`'`)
-	p.WantCode = 1 // what is unwritten at the end
+	p.WantCode = 1 // lines that are unwritten at the end
 	c := p.Client(t, false)
 	if _, err := e2e.RefusedID(c, o.URL("http", "/no")); err != nil {
 		t.Fatal(err)

@@ -20,9 +20,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Every refusal that a client has read is in the file, whatever becomes of the
-// proxy; the chain goes on with the next one. With audit.sync: always, so is every
-// other response that a client has read to its end.
+// Every refusal that a client has read is in the file, whatever happens to the proxy, and
+// the next process continues the chain. With audit.sync: always, the same holds for every
+// response that a client has read to its end.
 func TestKillLosesNoRefusal(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "killed", e2e.Forbidding)
@@ -64,7 +64,7 @@ func TestKillLosesNoRefusal(t *testing.T) {
 	}
 }
 
-// load is what clients have seen of a proxy that is asked by many.
+// load is what clients have received from a proxy under load.
 type load struct {
 	mu      sync.Mutex // guards refused and allowed
 	refused []string   // IDs
@@ -85,7 +85,7 @@ func (l *load) stop() {
 	l.all.Wait()
 }
 
-// underLoad returns when so many refusals have been answered; the clients go on.
+// underLoad returns after the given number of refusals; the clients continue.
 func underLoad(t *testing.T, p *e2e.Proxy, o *e2e.Origin, refusals int) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -95,12 +95,12 @@ func underLoad(t *testing.T, p *e2e.Proxy, o *e2e.Origin, refusals int) *load {
 		c := p.Client(t, n%2 == 0)
 		l.all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				if n%4 == 0 { // some are allowed
+				if n%4 == 0 { // some requests are allowed
 					l.get(c, o.URL("http", fmt.Sprintf("/yes?life=%p&client=%d&request=%d", l, n, i)))
 				}
 				id, err := e2e.RefusedID(c, o.URL([]string{"http", "https"}[n%2], fmt.Sprintf("/no/%d/%d", n, i)))
 				if err != nil {
-					return // the proxy is gone
+					return // the proxy has ended
 				}
 				l.mu.Lock()
 				if l.refused = append(l.refused, id); len(l.refused) == refusals {
@@ -114,7 +114,7 @@ func underLoad(t *testing.T, p *e2e.Proxy, o *e2e.Origin, refusals int) *load {
 	return l
 }
 
-// get gets an allowed URL.
+// get requests an allowed URL.
 func (l *load) get(c *http.Client, url string) {
 	resp, err := c.Get(url)
 	if err != nil {
@@ -128,8 +128,8 @@ func (l *load) get(c *http.Client, url string) {
 	}
 }
 
-// wholeTrail reads the audit of a proxy that has ended, with the files that were set
-// aside. Of one that is there twice the plain one is whole.
+// wholeTrail reads the audit of a proxy that has ended, including closed files. If a file
+// exists both plain and compressed, the plain one is complete.
 func wholeTrail(t *testing.T, file string) (all []e2e.Record) {
 	t.Helper()
 	asides, err := filepath.Glob(strings.TrimSuffix(file, ".jsonl") + "-*.jsonl*")
@@ -157,7 +157,7 @@ func unzipped(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
-		return nil // the end came between two files
+		return nil // the process ended between two files
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -14,12 +14,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Where dialects differ: google takes FooBot-Images for itself alone, coccoc for FooBot;
-// that a rule without a slash is one; what a byte escaped is equal to.
+// A robots.txt that dialects read differently: google gives FooBot-Images its own group,
+// and coccoc gives it that of FooBot. They also differ in rules without a slash and in
+// escaped bytes.
 const differing = "\xef\xbb\xbfUser-agent: foobot\nDisallow: /private\nDisallow: open\nNoindex: /n\n\nUser-agent: *\nDisallow: /other\nDisallow: /%7euser\n"
 
-// TestExplainEachDialect: what each way to read robots.txt comes to is what comes out
-// again, for each client's own.
+// TestExplainEachDialect: the re-derived decision equals the recorded one in every
+// dialect, for each client.
 func TestExplainEachDialect(t *testing.T) {
 	testkit.Long(t, "many processes")
 	t.Parallel()
@@ -63,8 +64,8 @@ func TestExplainEachDialect(t *testing.T) {
 	}
 }
 
-// TestExplainWhatTheConfigurationDoes: each way in which the configuration has its say
-// beside robots.txt.
+// TestExplainWhatTheConfigurationDoes: each key of the configuration that decides in
+// addition to robots.txt.
 func TestExplainWhatTheConfigurationDoes(t *testing.T) {
 	t.Parallel()
 	slow, calm := e2e.NewOrigin(t, "slow", "User-agent: *\nCrawl-delay: 30\nDisallow: /no\n"), e2e.NewOrigin(t, "calm", "User-agent: *\nCrawl-delay: 0.02\nDisallow: /no\n")
@@ -124,7 +125,7 @@ func TestExplainWhatTheConfigurationDoes(t *testing.T) {
 	}
 }
 
-// A wish is what a client asks for, and what comes of it.
+// A wish is a request of a client and its expected result.
 type wish struct {
 	url    string
 	status int
@@ -137,7 +138,7 @@ func (a *wish) of(t *testing.T, p *e2e.Proxy) int {
 	switch scheme, _, _ := strings.Cut(a.url, "://"); scheme {
 	case "http", "https":
 		return e2e.Get(t, p.Client(t, false), a.url, "User-Agent", e2e.FooBot).Status
-	case "ftp": // which net/http does not ask a proxy for
+	case "ftp": // net/http does not send ftp URLs to a proxy
 		method = http.MethodGet
 	}
 	w := p.Dial(t)
@@ -146,8 +147,8 @@ func (a *wish) of(t *testing.T, p *e2e.Proxy) int {
 	return w.Receive(t, method).Status
 }
 
-// TestExplainDroppedQuery: what depends on a query that is not recorded cannot be made
-// again, and that is said; the rest can.
+// TestExplainDroppedQuery: a decision that depends on a query string that was not
+// recorded cannot be re-derived, and explain says so. Other decisions can.
 func TestExplainDroppedQuery(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "queries", "User-agent: *\nDisallow: /*?id=\nDisallow: /no\n")
@@ -163,8 +164,8 @@ func TestExplainDroppedQuery(t *testing.T) {
 	}
 }
 
-// TestExplainOlderCopy: a decision by a copy from before a site failed rests on that
-// copy, and one by the next file on the next.
+// TestExplainOlderCopy: a decision during a site's failure is based on the earlier copy
+// of robots.txt, and a decision after it on the new one.
 func TestExplainOlderCopy(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -204,7 +205,7 @@ func TestExplainOlderCopy(t *testing.T) {
 	for _, r := range e2e.ReadAudit(t, p.Audit) {
 		path, _, _ := strings.Cut(r.URL, "?")
 		on := basis{r.RobotsSHA256, r.RobotsStale, path}
-		if explained[on] { // as one of before
+		if explained[on] { // like an earlier decision
 			continue
 		}
 		explained[on] = true

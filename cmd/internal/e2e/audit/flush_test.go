@@ -17,8 +17,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestNobodyFlushesTheAudit: an earlier record is still there after many requests that
-// are refused at once and are as long as they may be, and all of these are accounted for.
+// TestNobodyFlushesTheAudit: many long requests that are refused immediately do not push
+// an earlier record out of the audit, and all of them are accounted for.
 func TestNobodyFlushesTheAudit(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -62,8 +62,8 @@ func TestNobodyFlushesTheAudit(t *testing.T) {
 	t.Logf("%v recorded, %d counted in %d s", recorded, counted, seconds)
 }
 
-// accounted sums up the audit of a proxy that has ended, but for one record: the refusals that are recorded,
-// by reason, and those that are only counted.
+// accounted sums up the audit of a proxy that has ended, except one record: the recorded refusals by reason,
+// and those that were only counted.
 func accounted(t *testing.T, p *e2e.Proxy, but string) (recorded map[string]int, counted int, last string) {
 	t.Helper()
 	recorded = map[string]int{}
@@ -82,7 +82,7 @@ func accounted(t *testing.T, p *e2e.Proxy, but string) (recorded map[string]int,
 	return recorded, counted, last
 }
 
-// flood has each of some senders send a request so many times. Each is answered with status.
+// flood makes some senders repeat a request. Each one must be answered with status.
 func flood(t *testing.T, p *e2e.Proxy, senders, status, times int, head ...string) (took time.Duration) {
 	from := time.Now()
 	var all sync.WaitGroup
@@ -93,7 +93,7 @@ func flood(t *testing.T, p *e2e.Proxy, senders, status, times int, head ...strin
 	return time.Since(from)
 }
 
-// sendAgain sends a request so many times, one after the other.
+// sendAgain repeats a request.
 func sendAgain(t *testing.T, p *e2e.Proxy, status, times int, head ...string) {
 	w := p.Dial(t)
 	for range times {
@@ -111,8 +111,8 @@ func sendAgain(t *testing.T, p *e2e.Proxy, status, times int, head ...string) {
 	}
 }
 
-// TestVerifyTellsRemovedFromTakenAway: what the proxy removes of the beginning is said
-// in the audit, and what somebody takes away is missing.
+// TestVerifyTellsRemovedFromTakenAway: lines that the proxy removed from the beginning
+// are recorded as removed, and lines that somebody else removed are missing.
 func TestVerifyTellsRemovedFromTakenAway(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestVerifyTellsRemovedFromTakenAway(t *testing.T) {
 	})
 	load.stop()
 	p.End(t)
-	p = p.Again(t) // whose chain goes on
+	p = p.Again(t) // the new process continues the chain
 	p.End(t)
 	if out := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0).Stdout; !strings.Contains(out, "before them, and recorded that") {
 		t.Errorf("verify: %s", out)

@@ -1,8 +1,8 @@
-// Package audit proves that the audit trail can be relied on, end to end:
-//   - no refusal is lost by a kill, a full disk or a directory that is taken away
-//   - records hold no secrets, and nobody can flush or forge them
-//   - it is read, verified, summed up and explained while it is written
-//   - ceilings of the kept robots.txt files
+// Package audit proves that the audit trail is reliable, end to end:
+//   - no refusal is lost by a kill, a full disk or a removed directory
+//   - records contain no secrets, and nobody can flush or forge them
+//   - it can be read, verified, summarised and explained while it is written
+//   - the kept robots.txt files have a maximum size
 package audit
 
 import (

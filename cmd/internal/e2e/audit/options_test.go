@@ -10,7 +10,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// audit.include and audit.query_strings say what is written.
+// audit.include and audit.query_strings decide what is written.
 func TestAuditOptions(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "options", "User-agent: *\nDisallow: /private\n")
@@ -29,7 +29,7 @@ func TestAuditOptions(t *testing.T) {
 	}
 }
 
-// audit.file "-" is standard output, which the log leaves alone.
+// With audit.file "-", records go to standard output and the log does not.
 func TestAuditOnStandardOutput(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "stdout", "User-agent: *\nDisallow: /private\n")
@@ -48,8 +48,8 @@ func TestAuditOnStandardOutput(t *testing.T) {
 	t.Errorf("no record among the output:\n%s", p.Stderr)
 }
 
-// An audit that cannot be written stops everything, or, where the
-// configuration says so, nothing. /dev/full takes no byte.
+// If the audit cannot be written, every request is refused, or none if the configuration
+// says so. /dev/full accepts no byte.
 func TestAuditCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -74,7 +74,7 @@ func TestAuditCannotBeWritten(t *testing.T) {
 	}
 }
 
-// identity: who the proxy says it is, and whose rules it reads.
+// identity decides how the proxy identifies itself, and which rules it applies.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "identity", "User-agent: OwnBot\nDisallow: /private\n\nUser-agent: *\nDisallow: /\n")
@@ -97,8 +97,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// The header of the client that asks first goes with robots.txt too, and each
-// client is judged by its own group of the one file.
+// The User-Agent of the first client is also sent with robots.txt, and each client is
+// judged by its own group of the one file.
 func TestEachClientHasItsOwnGroup(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "groups", "User-agent: OneBot\nDisallow: /one\n\nUser-agent: TwoBot\nDisallow: /two\n\nUser-agent: *\nDisallow: /\n")

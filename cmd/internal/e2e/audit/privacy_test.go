@@ -14,7 +14,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// secrets are what no configuration may have in the state directory's records.
+// secrets are texts that must not occur in the records of the state directory, whatever
+// the configuration.
 var secrets = []string{"s3cret", "c00kie", "b0dy", "dXNlcjpzM2NyZXQ"}
 
 func TestAuditHoldsNoSecrets(t *testing.T) {
@@ -22,8 +23,8 @@ func TestAuditHoldsNoSecrets(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		own   e2e.Settings
-		leaks []string                    // what must not be there beside secrets
-		fits  func(clients []string) bool // the members client
+		leaks []string                    // further texts that must not occur
+		fits  func(clients []string) bool // checks the member client
 	}{
 		{"by default", nil, nil, func(clients []string) bool { return clients[0] == "127.0.0.1" }},
 		{"query_strings: drop", e2e.Settings{"audit.query_strings": "drop"}, []string{"whose="}, func([]string) bool { return true }},
@@ -41,7 +42,7 @@ func TestAuditHoldsNoSecrets(t *testing.T) {
 			tellSecrets(t, p, o)
 			p.End(t)
 			for line := range strings.Lines(e2e.ReadText(t, p.Audit)) {
-				line = strings.ReplaceAll(line, o.Addr(), "") // which may begin like the client's
+				line = strings.ReplaceAll(line, o.Addr(), "") // it may begin like the client's address
 				for _, secret := range append(c.leaks, secrets...) {
 					if strings.Contains(line, secret) {
 						t.Errorf("%s in %s", secret, line)
@@ -59,7 +60,7 @@ func TestAuditHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// tellSecrets sends requests that have secrets in them, in each way that may end in a record.
+// tellSecrets sends requests that contain secrets, in every way that may lead to a record.
 func tellSecrets(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	t.Helper()
 	o.Handle("/form", func(w http.ResponseWriter, _ *http.Request) {
@@ -82,7 +83,8 @@ func tellSecrets(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 		w.Send(t, line, "Host: x")
 		w.Receive(t, "GET")
 	}
-	// One that leaves while it is answered: net/http's error names its address.
+	// A client that leaves during the response: the error of net/http contains its
+	// address.
 	stop := make(chan struct{})
 	o.Handle("/long", func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
@@ -103,7 +105,8 @@ func tellSecrets(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	e2e.AwaitRecord(t, p.Audit, o.URL("http", "/long"))
 }
 
-// The same client has the same name after a new start, and another one elsewhere.
+// A client keeps its hashed name after a restart, and has another one in another state
+// directory.
 func TestHashedClientsAreToldApart(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "hashed", e2e.Forbidding)
@@ -130,8 +133,8 @@ func TestHashedClientsAreToldApart(t *testing.T) {
 	}
 }
 
-// A User-Agent of control characters and terminal escapes forges neither a line nor a
-// terminal.
+// A User-Agent with control characters and terminal escapes forges neither a line nor
+// terminal output.
 func TestHostileAgentStaysInItsLine(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "hostile", e2e.Forbidding)
@@ -146,7 +149,7 @@ func TestHostileAgentStaysInItsLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), "\n"); n != 2 { // one is of the fetch
+	if n := strings.Count(string(text), "\n"); n != 2 { // one of them is about the fetch
 		t.Errorf("%d lines", n)
 	}
 	for _, r := range strings.ReplaceAll(string(text), "\n", "") {

@@ -9,11 +9,11 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestExplainWhatWasDecided: what decisions rested on is kept while serve runs, to the
-// byte, and each decision comes out the same when it is made again from that.
+// TestExplainWhatWasDecided: the robots.txt files that decisions are based on are stored
+// unchanged while serve runs, and each decision can be re-derived from them.
 func TestExplainWhatWasDecided(t *testing.T) {
 	t.Parallel()
-	testkit.AwayFromMidnight() // a fetch is kept once a day
+	testkit.AwayFromMidnight() // a fetch is stored once a day
 	const rules = "# kept to the octet \x1b[2J\r\nUser-agent: FooBot\r\nCrawl-delay: 0.01\r\nDisallow: /private\r\n\r\nUser-agent: *\r\nDisallow: /\r\n"
 	ruled, none, fails := e2e.NewOrigin(t, "ruled", rules), e2e.NewOrigin(t, "none", ""), e2e.NewOrigin(t, "fails", "")
 	none.Handle("/robots.txt", http.NotFound)
@@ -25,7 +25,7 @@ func TestExplainWhatWasDecided(t *testing.T) {
 	asked := []struct {
 		url, agent string
 		status     int
-		says       string // the explanation
+		says       string // text in the explanation
 	}{
 		{ruled.URL("http", "/private/a"), foo, 403, "Disallow: /private (line 4)"},
 		{ruled.URL("https", "/private?x=%41"), foo, 403, "  >     4 | Disallow: /private"},

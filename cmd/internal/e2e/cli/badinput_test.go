@@ -10,7 +10,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// Each mistake of a configuration, met by every command that reads it.
+// Every command that reads the configuration reports each mistake.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -64,7 +64,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// A path below a regular file can be made by nobody, root included.
+// Nobody can create a path below a regular file, not even root.
 func TestStateDirectoryNotWritable(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
@@ -140,7 +140,7 @@ func TestUsage(t *testing.T) {
 	e2e.WantOneLine(t, e2e.Command(t, "run", "--"), 2, "run")
 }
 
-// Status 1 of check is an answer, so that no mistake may end with it.
+// Status 1 of check is an answer, so no mistake may end with it.
 func TestCheckCouldNotTell(t *testing.T) {
 	t.Parallel()
 	nowhere := filepath.Join(t.TempDir(), "nowhere")

@@ -18,13 +18,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// hostileFile tries to move the cursor, to begin lines and to be a verdict of ours.
+// hostileFile tries to move the cursor, to begin lines and to imitate output of check.
 const hostileFile = "User-agent: CheckBot\r\nDisallow: /private\x1b[2J\x1b]0;title\x07\nDisallow: /private\nAllow: /private/open\nCrawl-delay: 30\n" +
 	"Content-Signal: search=yes, ai-train=no\nContent-Usage: train-ai=n\x1b[8m\n\n" +
 	"Sitemap: https://x.test/1.xml\x1b[1A\x1b[2Kallowed    http://x.test/\u202e\u009b2J\u2028\nSitemap: https://x.test/2.xml\nLicense: https://x.test/terms\n"
 
-// check says on what an answer of a real origin rests, and nothing that the
-// origin says gets out of its row.
+// check says what a decision is based on for a real origin. Text from the origin cannot
+// leave its place in the output.
 func TestCheckExplains(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "explain", "")
@@ -91,7 +91,7 @@ func wantExplainedAsJSON(t *testing.T, o *e2e.Origin, out e2e.Outcome) {
 	}
 }
 
-// What came of the fetch is said, whatever it was.
+// check reports every outcome of a fetch.
 func TestCheckExplainsFailures(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Settings{})
@@ -120,10 +120,10 @@ func TestCheckExplainsFailures(t *testing.T) {
 	}
 }
 
-// dialects are all that --dialect knows.
+// dialects are all values of --dialect.
 var dialects = []string{"standard", "rfc9309", "google", "google-2022", "google-2019", "coccoc"}
 
-// A vector is a line of robots/testdata: what a robots.txt means, as data.
+// A vector is a line of robots/testdata: the meaning of a robots.txt, as data.
 type vector struct {
 	Name, Robots, Agent, URL, Why string
 
@@ -135,10 +135,10 @@ type vector struct {
 	Groups    []string
 	Group     string
 
-	Dialects []string // under which it holds; nil: under all
+	Dialects []string // dialects for which it holds; nil: all
 }
 
-// readVectors gives the lines of a file that hold under a dialect.
+// readVectors returns the vectors of a file that hold for a dialect.
 func readVectors(t *testing.T, file, dialect string) []vector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(e2e.TreeRoot(), "robots/testdata", file))
@@ -158,7 +158,7 @@ func readVectors(t *testing.T, file, dialect string) []vector {
 	return vectors
 }
 
-// A verdict is an answer of check --batch.
+// A verdict is one line of output of check --batch.
 type verdict struct {
 	Allow       *bool
 	Rule, Group string
@@ -168,7 +168,7 @@ type verdict struct {
 	Error       string
 }
 
-// judged runs cases through check --batch.
+// judged runs check --batch with the cases.
 func judged(t *testing.T, dialect string, cases []map[string]string) []verdict {
 	t.Helper()
 	var in bytes.Buffer
@@ -194,7 +194,7 @@ func judged(t *testing.T, dialect string, cases []map[string]string) []verdict {
 	return verdicts
 }
 
-// Every vector comes out of the binary as it says.
+// check --batch agrees with every vector.
 func TestBatchOfAccessVectors(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {
@@ -230,7 +230,7 @@ func TestBatchOfCrawlDelayVectors(t *testing.T) {
 	}
 }
 
-// A row names either the token of a header, or which of some groups it means.
+// A row gives either the token of a header, or the group among some that applies.
 func TestBatchOfUserAgentVectors(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {

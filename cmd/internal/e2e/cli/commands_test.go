@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// check asks the origin itself, by the configuration's way out.
+// check fetches robots.txt from the origin, with the egress of the configuration.
 func TestCheckAgainstAnOrigin(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "check", "User-agent: CheckBot\nDisallow: /private\n\nUser-agent: *\nDisallow: /\n")
@@ -45,7 +45,8 @@ func TestHealth(t *testing.T) {
 	e2e.Command(t, "health", "--admin", p.Admin).Want(t, 1)
 }
 
-// The CA is made on first run, for this state directory alone, and lets nobody read its key.
+// The first run creates the CA, for this state directory only, and nobody else can read its
+// key.
 func TestCAOnFirstRun(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{})
@@ -87,7 +88,8 @@ func TestCAOnFirstRun(t *testing.T) {
 	again.End(t)
 }
 
-// intercept: false: hosts alone are known, and a wholly forbidden one is refused.
+// With intercept: false only hosts are known, and a host that is wholly disallowed is
+// refused.
 func TestTunnelsNotOpened(t *testing.T) {
 	t.Parallel()
 	open := e2e.NewOrigin(t, "unopened", "User-agent: *\nDisallow: /private\n")

@@ -18,7 +18,7 @@ type found struct {
 	Hint                  string `json:"what_to_do"`
 }
 
-// doctor gives what doctor finds, by check; env is laid over a clean one.
+// doctor returns the findings of doctor by check. env is added to a clean environment.
 func doctor(t testing.TB, env []string, args ...string) map[string]found {
 	t.Helper()
 	cmd := e2e.Prepare(t, append([]string{"doctor", "--json"}, args...)...)
@@ -29,7 +29,7 @@ func doctor(t testing.TB, env []string, args ...string) map[string]found {
 	return all
 }
 
-// readFound reads what doctor --json says, and the status that it has to end with.
+// readFound parses the output of doctor --json and checks its exit status.
 func readFound(t testing.TB, lines string) (all map[string]found, failed int) {
 	t.Helper()
 	all = map[string]found{}
@@ -58,8 +58,8 @@ func wantFound(t testing.TB, all map[string]found, status string, checks ...stri
 	}
 }
 
-// Real clients, each with and without the variable by which it trusts a CA; the
-// proxy variables in the environment are not to count.
+// Real clients, each with and without the variable by which it trusts a CA. The proxy
+// variables in the environment must not matter.
 func TestDoctorRunsClients(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{})
@@ -92,7 +92,7 @@ func TestDoctorRunsClients(t *testing.T) {
 	}
 }
 
-// pythonFor is where the interpreter is that a client of Python needs, "" for others.
+// pythonFor returns the interpreter for a Python client, or "" for other clients.
 func pythonFor(client string) string {
 	if client != "requests" {
 		return ""
@@ -100,7 +100,7 @@ func pythonFor(client string) string {
 	return filepath.Dir(e2e.PythonWith(client))
 }
 
-// A client that verifies nothing does not trust the CA: it trusts everybody.
+// A client that verifies nothing is reported: it would trust everybody.
 func TestDoctorFindsWhoVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	e2e.NeedPeer(t, "git")
@@ -122,14 +122,15 @@ func TestDoctorJava(t *testing.T) {
 		t.Skip(all["java"].Detail)
 	}
 	wantFound(t, all, "fail", "java")
-	// Within a run the variables are set, also one that has Java go to loopback by the proxy.
+	// Within a run the variables are set, including the one by which Java uses the proxy for
+	// loopback.
 	within := e2e.Prepare(t, p.RunArgs(e2e.Binary(t), "doctor", "--json", "--client", "java")...)
 	within.Env = append(within.Env, quick)
 	out := e2e.Finish(t, within).Want(t, 0)
 	if !strings.Contains(out.Stdout, `{"check":"java","status":"ok"`) {
 		t.Errorf("within a run:\n%s", out.Stdout)
 	}
-	// What is to be done without a change to Java's own store is for a shell.
+	// The advice that does not change Java's own store is a shell command.
 	_, hint, _ := strings.Cut(all["java"].Hint, ":\n")
 	cmd := exec.Command("sh", "-c", hint+"\n"+`exec "$1" doctor --json --client java -c "$2"`, "sh", e2e.Binary(t), p.Config)
 	cmd.Env = e2e.CleanEnv(quick)
@@ -137,7 +138,7 @@ func TestDoctorJava(t *testing.T) {
 	wantFound(t, all, "ok", "java")
 }
 
-// Within a run doctor looks at the run, whatever it is told of it, and at no other proxy's CA.
+// Within a run, doctor checks the run, whatever its flags say, and no other proxy's CA.
 func TestDoctorWithinARun(t *testing.T) {
 	t.Parallel()
 	e2e.NeedPeer(t, "curl")
@@ -161,7 +162,7 @@ func TestDoctorWithinARun(t *testing.T) {
 	}
 }
 
-// After a rotation the running proxy has the old CA, and doctor sees it.
+// After a rotation the running proxy still has the old CA, and doctor reports it.
 func TestDoctorAfterARotation(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{})
@@ -179,9 +180,8 @@ func TestDoctorAfterARotation(t *testing.T) {
 	again.End(t)
 }
 
-// inOwnTrust runs what stands in its arguments where the trust store is the machine's
-// to read and its own to write: in a mount namespace of its own. All but one of the distribution's
-// authorities are left out, as they take their time, and so is what else is called after a change.
+// inOwnTrust runs a command in a mount namespace in which it may change the system's trust store.
+// To save time, the store has only one CA of the distribution, and no hooks run after a change.
 const inOwnTrust = `set -e
 copy=$1; shift
 cp -a /etc/ssl/certs "$copy"
@@ -194,7 +194,7 @@ set +e
 exec "$@"
 `
 
-// The system's own command, for real.
+// This uses the system's real command.
 func TestInstallInTheSystemForReal(t *testing.T) {
 	testkit.Long(t, "real peers")
 	t.Parallel()

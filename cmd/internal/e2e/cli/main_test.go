@@ -1,7 +1,7 @@
-// Package cli tests the commands beside serve and run, end to end:
+// Package cli tests the commands other than serve and run, end to end:
 //   - wrong configurations and missing files end with one clear line
 //   - check agrees with the vectors of robots/testdata
-//   - doctor finds what keeps a client from using the proxy
+//   - doctor finds what prevents a client from using the proxy
 //   - ca and health
 package cli
 

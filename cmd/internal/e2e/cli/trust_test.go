@@ -7,8 +7,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// TestRunSaysThatTheClientDoesNotTrustTheCA, whether other requests succeeded or not, and does not say
-// that the client went past the proxy.
+// TestRunSaysThatTheClientDoesNotTrustTheCA: run says so whether other requests succeeded or not, and
+// does not say that the client bypassed the proxy.
 func TestRunSaysThatTheClientDoesNotTrustTheCA(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")

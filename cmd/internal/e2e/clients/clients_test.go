@@ -13,8 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// known is a configuration with two clients: one that knows a password, and one
-// at an address.
+// known is a configuration with two clients: one with a password, and one at an address.
 var known = e2e.Settings{
 	"log.level": "debug",
 	"clients": []any{
@@ -23,7 +22,7 @@ var known = e2e.Settings{
 	},
 }
 
-// Every client that people use logs in with what the address of the proxy says.
+// Every common client logs in with the credentials in the proxy's URL.
 func TestPeersLogIn(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "login", "User-agent: *\nDisallow: /private\n")
@@ -54,7 +53,7 @@ func TestPeersLogIn(t *testing.T) {
 	}
 }
 
-// What curl makes of each answer, and what the audit says of who asked.
+// How curl handles each response, and how the audit names the client.
 func TestCurlIsRefused(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -67,7 +66,7 @@ func TestCurlIsRefused(t *testing.T) {
 		args    []string
 		status  string
 		client  string // in the audit
-		records int    // of each request
+		records int    // number of records for each request
 	}{
 		{"in the address", []string{"-x", p.As("lab-a", e2e.Secret)}, "200", "lab-a", 1},
 		{"--proxy-user", []string{"-x", p.Listen, "--proxy-user", "lab-a:" + e2e.Secret}, "200", "lab-a", 1},
@@ -80,7 +79,7 @@ func TestCurlIsRefused(t *testing.T) {
 		{"from the network", []string{"-x", p.Listen, "--interface", "127.0.0.2"}, "200", "lab-b", 1},
 		{"from the network, wrong password", []string{"-x", p.As("lab-a", "x"), "--interface", "127.0.0.2"}, "407", "127.0.0.2", 1},
 	} {
-		for scheme, exit := range map[string]int{"http": 0, "https": 56} { // curl's, for a CONNECT that was refused
+		for scheme, exit := range map[string]int{"http": 0, "https": 56} { // exit status of curl if a CONNECT is refused
 			if c.status == "200" {
 				exit = 0
 			}
@@ -110,7 +109,7 @@ func TestCurlIsRefused(t *testing.T) {
 	p.WantNoSecret(t, o)
 }
 
-// lastOf waits until the audit has n records, and gives the last one.
+// lastOf waits until the audit has n records and returns the last one.
 func lastOf(t *testing.T, p *e2e.Proxy, n int) e2e.Record {
 	t.Helper()
 	var records []e2e.Record
@@ -124,8 +123,8 @@ func lastOf(t *testing.T, p *e2e.Proxy, n int) e2e.Record {
 	return records[n-1]
 }
 
-// A listener that others reach is not opened to them by accident: clients say
-// who may come in, and who is none of them does not.
+// A listener that other machines can reach is not open by accident: only clients in the
+// configuration may use it.
 func TestListenForClients(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "listen", "")
@@ -145,7 +144,8 @@ func TestListenForClients(t *testing.T) {
 	p.End(t)
 }
 
-// A run is its command's own, which knows no password; networks name it still.
+// A run belongs to its command, which needs no password. Networks still identify the
+// client.
 func TestRunAsksForNoPassword(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")

@@ -1,4 +1,4 @@
-// Package clients proves that the clients people use are made polite without a change, end to end:
+// Package clients proves that the proxy makes unmodified clients polite, end to end:
 //   - curl, wget, Python, Node.js, Scrapy and HTTrack through serve and through run
 //   - logins, environment, exit statuses and signals of run
 //   - every recipe of docs/clients.md and docs/clients-js.md

@@ -15,14 +15,14 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A recipe is a section of docs/clients.md or docs/clients-js.md: the files that it has one write,
-// and the lines that it has one run.
+// A recipe is a section of docs/clients.md or docs/clients-js.md: the files and the commands in
+// it.
 type recipe struct {
 	files map[string]string
 	run   string
 }
 
-// readRecipes reads them, by the title of their section.
+// readRecipes returns the recipes by the title of their section.
 func readRecipes(t testing.TB) map[string]recipe {
 	t.Helper()
 	all := map[string]recipe{}
@@ -44,7 +44,7 @@ func readRecipes(t testing.TB) map[string]recipe {
 	return all
 }
 
-// needAll wants each of some peers.
+// needAll requires several peers.
 func needAll(needs ...func(testing.TB) []string) func(testing.TB) []string {
 	return func(t testing.TB) (first []string) {
 		t.Helper()
@@ -57,7 +57,7 @@ func needAll(needs ...func(testing.TB) []string) func(testing.TB) []string {
 	}
 }
 
-// needModule finds a Node that has the module, by NODE_PATH.
+// needModule returns a Node.js that has the module in NODE_PATH.
 func needModule(module string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -69,7 +69,7 @@ func needModule(module string) func(testing.TB) []string {
 	}
 }
 
-// needR finds an Rscript that has the package.
+// needR returns an Rscript that has the package.
 func needR(library string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -81,8 +81,8 @@ func needR(library string) func(testing.TB) []string {
 	}
 }
 
-// optional is for what is too large to have everywhere: where it is not, the
-// recipe was run by hand.
+// optional marks peers that are too large for every machine. Their recipes were also run
+// by hand.
 func optional(names ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -99,15 +99,15 @@ func optional(names ...string) func(testing.TB) []string {
 	}
 }
 
-// recipes are how each shows that it went through and was refused, and the
-// agent that the proxy took it for. What need gives first is what the recipe
-// calls by name.
+// recipes are the commands of each recipe, its expected output, and the agent that the
+// proxy must recognise. The first result of need is the program that the recipe calls by
+// name.
 var recipes = []struct {
 	title string
 	need  func(testing.TB) []string
-	as    string // the name in the recipe, where it is not the command's own
+	as    string // name in the recipe, if it differs from the command
 	agent string
-	says  []string // regular expressions of standard output and error
+	says  []string // regular expressions for standard output and error
 }{
 	{"curl", e2e.NeedCommand("curl"), "", "curl", []string{`(?m)^200$`, `HTTP/\S+ 403`, `(?i)proxy-status: robotsproxy; error=http_request_denied`, `Disallow: /private`}},
 	{"wget", e2e.NeedCommand("wget"), "", "Wget", []string{`(?m)^status 8$`, `Disallow: /private`}},
@@ -128,16 +128,16 @@ var recipes = []struct {
 	{"Git", e2e.NeedCommand("git"), "", "git", []string{`(?m)^status 128$`, `remote: .*Disallow: /private`}},
 }
 
-// bothAnswers is what most recipes print.
+// bothAnswers is the usual output of a recipe.
 var bothAnswers = []string{`(?m)^200 https://\S+/ (null)?$`, `(?m)^403 https://\S+/private/ robotsproxy; error=http_request_denied`}
 
-// needScrapyCommand finds the command itself, which the recipe calls.
+// needScrapyCommand returns the command that the recipe calls.
 func needScrapyCommand(t testing.TB) []string {
 	t.Helper()
 	return []string{e2e.NeedPeer(t, "scrapy")}
 }
 
-// Every recipe does what it says, as it stands in the document.
+// Every recipe in the documents works as written.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	written := readRecipes(t)
@@ -187,8 +187,8 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// wantServed holds what arrived at the site, and what was recorded, against a
-// visit that was judged.
+// wantServed checks the arrivals at the site and the records for a visit with an allowed
+// and a disallowed page.
 func wantServed(t testing.TB, o *e2e.Origin, p *e2e.Proxy, agent string) {
 	t.Helper()
 	open := 0
@@ -213,7 +213,7 @@ func wantServed(t testing.TB, o *e2e.Origin, p *e2e.Proxy, agent string) {
 	})
 }
 
-// What the document warns of: told of a proxy, HTTrack asks HTTPS sites itself.
+// The document warns of this: with a proxy, HTTrack still connects to HTTPS sites itself.
 func TestHTTrackGoesPastForHTTPS(t *testing.T) {
 	t.Parallel()
 	httrack := e2e.NeedPeer(t, "httrack")
@@ -230,8 +230,8 @@ func TestHTTrackGoesPastForHTTPS(t *testing.T) {
 	}
 }
 
-// kitchen is a directory with what the document takes for granted: the CA, and
-// the recipe's command under its name.
+// kitchen returns a directory with what the document assumes: the CA, and the recipe's
+// command under its name.
 func kitchen(t testing.TB, p *e2e.Proxy, argv []string, as string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -243,10 +243,10 @@ func kitchen(t testing.TB, p *e2e.Proxy, argv []string, as string) (dir string) 
 	if as != "" {
 		wrap(t, filepath.Join(bin, as), argv[0])
 	}
-	if browser, err := exec.LookPath("chromium"); err == nil { // whose sandbox root cannot have
+	if browser, err := exec.LookPath("chromium"); err == nil { // root cannot use its sandbox
 		wrap(t, filepath.Join(bin, "chromium"), browser+" --no-sandbox --no-first-run --disable-background-networking --disable-component-update --disable-sync")
 	}
-	if modules := os.Getenv("NODE_PATH"); modules != "" { // import does not read it
+	if modules := os.Getenv("NODE_PATH"); modules != "" { // import does not read NODE_PATH
 		if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func kitchen(t testing.TB, p *e2e.Proxy, argv []string, as string) (dir string) 
 	return dir
 }
 
-// wrap is a command under another name.
+// wrap writes a command under another name.
 func wrap(t testing.TB, file, command string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte("#!/bin/sh\nexec "+command+" \"$@\"\n"), 0o700); err != nil {
@@ -262,7 +262,7 @@ func wrap(t testing.TB, file, command string) {
 	}
 }
 
-// newRecipeSite is a site with an open page and a forbidden one.
+// newRecipeSite starts a site with an allowed and a disallowed page.
 func newRecipeSite(t testing.TB) *e2e.Origin {
 	t.Helper()
 	o := e2e.NewOrigin(t, "recipe", "User-agent: *\nDisallow: /private/\n")

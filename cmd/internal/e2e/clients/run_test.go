@@ -47,7 +47,7 @@ func TestRunPassesTheStatusOn(t *testing.T) {
 	}
 }
 
-// What the child reads and writes is its own, to the byte; so are its arguments.
+// The child's input, output and arguments pass unchanged.
 func TestRunLeavesTheStreamsAlone(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Unpaced)
@@ -66,7 +66,7 @@ func TestRunLeavesTheStreamsAlone(t *testing.T) {
 	}
 }
 
-// The variables that clients read, over whatever was inherited.
+// The variables that clients read replace inherited ones.
 func TestRunSetsTheEnvironment(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Unpaced)
@@ -109,7 +109,8 @@ func TestRunSetsTheEnvironment(t *testing.T) {
 	}
 }
 
-// Peers that find proxy and CA by the environment of `run` alone, whatever the parent's says.
+// Peers find the proxy and the CA only by the environment of run, whatever the inherited
+// environment says.
 func TestPeersThroughRun(t *testing.T) {
 	t.Parallel()
 	for _, who := range e2e.Peers {
@@ -167,7 +168,8 @@ func TestRunSumsUp(t *testing.T) {
 	}
 }
 
-// A client that sends many requests at once loses none of them: they wait as long as it stays.
+// A client that sends many requests at once loses none of them: they wait as long as the
+// client stays.
 func TestRunLosesNoRequestOfAParallelClient(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -187,7 +189,7 @@ func TestRunLosesNoRequestOfAParallelClient(t *testing.T) {
 	e2e.WantPolite(t, o, "http", n, time.Second/rate)
 }
 
-// No request is refused because its turn is further off than serve would let it wait.
+// A run refuses no request because of a long wait, as serve would.
 func TestRunWaitsAsLongAsTheClientStays(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -196,7 +198,7 @@ func TestRunWaitsAsLongAsTheClientStays(t *testing.T) {
 	for _, c := range []struct {
 		maxWait string
 		refused int
-		status  int // of curl
+		status  int // exit status of curl
 	}{
 		{"auto", 0, 28}, // curl gives up before the second page's turn
 		{"1s", 9, 0},
@@ -250,7 +252,7 @@ func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
 	}
 }
 
-// SIGINT and SIGTERM are the child's: what it makes of them is the status.
+// SIGINT and SIGTERM go to the child, and its exit status is that of run.
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Unpaced)
@@ -258,9 +260,9 @@ func TestRunPassesSignalsOn(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			testkit.TakesSignal(t, s)
 			ready := filepath.Join(t.TempDir(), "ready")
-			// The shell waits in a builtin, so that the trap runs at once.
-			// What it waits for may miss its kill where it has only just been forked: so
-			// it ends by itself, and does not hold the output that Wait waits for.
+			// The shell waits in a builtin, so that the trap runs at once. The process
+			// that it waits for may miss the signal if it was just forked. Therefore that
+			// process ends by itself, and does not hold the output that Wait waits for.
 			script := `trap 'kill $!; exit 7' TERM INT HUP; sleep 60 >/dev/null 2>&1 & : > "$1"; wait; exit 9`
 			cmd := e2e.Prepare(t, h.RunArgs("sh", "-c", script, "sh", ready)...)
 			var stderr bytes.Buffer
@@ -275,9 +277,9 @@ func TestRunPassesSignalsOn(t *testing.T) {
 			}()
 			t.Cleanup(func() { cmd.Process.Kill() })
 			testkit.Eventually(t, "the child runs", func() bool { return e2e.Exists(ready) })
-			// A shell may sleep through a signal that comes as it begins to wait: knock again.
+			// A shell may miss a signal that arrives when it begins to wait, so send it again.
 			testkit.Eventually(t, "run ends", func() bool {
-				cmd.Process.Signal(s) // fails only where it has ended
+				cmd.Process.Signal(s) // fails only if the process has ended
 				select {
 				case <-ended:
 					return true
@@ -292,7 +294,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// Two runs and a serve on one state directory: one CA, three audits.
+// Two runs and a serve share a state directory: one CA, three audits.
 func TestRunsBesideServe(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")

@@ -11,15 +11,15 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// sitePages is how many pages the crawled site has; every third is forbidden.
+// sitePages is the number of pages of the crawled site. Every third page is disallowed.
 const sitePages = 100
 
-// siteRobots forbids /private/ on line 4.
+// siteRobots disallows /private/ on line 4.
 const siteRobots = "# A site of a hundred pages\n\nUser-agent: *\nDisallow: /private/\nAllow: /\n"
 
 const siteRobotsLine = 4
 
-// sitePath is the path of page i.
+// sitePath returns the path of page i.
 func sitePath(i int) string {
 	if i%3 == 2 {
 		return fmt.Sprintf("/private/p%d.html", i)
@@ -27,9 +27,9 @@ func sitePath(i int) string {
 	return fmt.Sprintf("/pages/p%d.html", i)
 }
 
-// newSite is an origin whose pages link to the ten that follow and the one
-// before, so that allowed pages alone lead to all of them. None links to the
-// first: Scrapy fetches the page it starts from again when it meets it.
+// newSite starts an origin whose pages link to the next ten pages and the previous one,
+// so that allowed pages lead to all pages. None links to the first page: Scrapy fetches
+// its start page again if it finds a link to it.
 func newSite(t testing.TB) *e2e.Origin {
 	o := e2e.NewOrigin(t, "site", siteRobots)
 	for i := range sitePages {
@@ -44,7 +44,7 @@ func newSite(t testing.TB) *e2e.Origin {
 	return o
 }
 
-// wantCrawled holds the origin's log and the audit against a whole polite crawl.
+// wantCrawled checks the origin's log and the audit for a complete polite crawl.
 func wantCrawled(t testing.TB, o *e2e.Origin, audit string) {
 	t.Helper()
 	times := map[string]int{}

@@ -8,8 +8,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// timeOuts are how those clients that can be asked for the time-out that they
-// have by themselves are asked, by their name in docs/clients.md.
+// timeOuts are commands that print the default timeout of a client, by the client's name
+// in docs/clients.md.
 var timeOuts = map[string]func(testing.TB) []string{
 	"Scrapy":   e2e.NeedPython("scrapy", "-c", "from scrapy.settings.default_settings import DOWNLOAD_TIMEOUT as t; print(t, 's')"),
 	"requests": e2e.NeedPython("requests", "-c", "import inspect, requests; print(inspect.signature(requests.Session.request).parameters['timeout'].default)"),
@@ -31,8 +31,8 @@ func askModule(module, question string) func(testing.TB) []string {
 	}
 }
 
-// The table of time-outs is that of the clients on this machine, and says of
-// those that are too short for max_wait that they are.
+// The table of timeouts matches the installed clients, and marks those that are shorter
+// than max_wait.
 func TestTimeOutsOfClients(t *testing.T) {
 	t.Parallel()
 	rows := map[string][]string{}

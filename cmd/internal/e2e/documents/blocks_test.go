@@ -14,13 +14,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// runElsewhere are the pages whose blocks another package runs.
+// runElsewhere are the pages whose blocks other packages run.
 var runElsewhere = []string{
-	"docs/clients.md", "docs/clients-js.md", // cmd/internal/e2e/clients, against an origin that each recipe reaches
+	"docs/clients.md", "docs/clients-js.md", // cmd/internal/e2e/clients, with an origin that each recipe can reach
 	"docs/deploy/README.md", // cmd/internal/e2e/operations, as a packager
 }
 
-// A block of commands is run by a test (run), is a file (file=NAME), or says that it is not run (norun).
+// A block of commands is run by a test (run), is a file (file=NAME), or is marked as not run (norun).
 func TestEveryBlockIsMarked(t *testing.T) {
 	t.Parallel()
 	for _, p := range readPages(t) {
@@ -44,7 +44,8 @@ func TestEveryBlockIsMarked(t *testing.T) {
 	}
 }
 
-// The commands of each page succeed in their order, in a directory of the page's own.
+// The commands of each page succeed in their order, in a separate directory for each
+// page.
 func TestBlocksRun(t *testing.T) {
 	t.Parallel()
 	for _, p := range readPages(t) {
@@ -82,8 +83,8 @@ func runPage(t *testing.T, p page) {
 	}
 }
 
-// addresses replaces the addresses of the documentation by those of the test: example.com is an
-// origin, and the ports of a site and of the proxy are free ones.
+// addresses replaces the addresses in the documentation by those of the test: example.com is an
+// origin, and the ports of sites and of the proxy are free ones.
 func addresses(t *testing.T) *strings.Replacer {
 	t.Helper()
 	o := e2e.NewOrigin(t, "document", "User-agent: *\nDisallow: /private\n")
@@ -97,8 +98,8 @@ func addresses(t *testing.T) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// runBlock runs the commands of a block and ends what they leave in the background. The output goes
-// to a file, since a program in the background would keep a pipe open.
+// runBlock runs the commands of a block and ends their background processes. The output goes to a
+// file, because a background process would keep a pipe open.
 func runBlock(t *testing.T, b block, dir string, env []string, real *strings.Replacer) (out string, code int) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "output")
@@ -108,7 +109,7 @@ func runBlock(t *testing.T, b block, dir string, env []string, real *strings.Rep
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, f, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	testkit.Must(t, cmd.Start())
-	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // what is in the background, until the page ends
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // background processes run until the page ends
 	done := make(chan struct{})
 	go func() { cmd.Wait(); close(done) }()
 	testkit.Within(t, "the end of the block", done)

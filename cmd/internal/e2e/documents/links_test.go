@@ -18,7 +18,7 @@ var (
 	inCode  = regexp.MustCompile("`[^`\n]*`")
 )
 
-// Every relative link leads to a file, and to a heading if it names one.
+// Every relative link leads to a file and, if it names one, to a heading.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	pages := readPages(t)
@@ -45,7 +45,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors returns the names of the headings, as code hosts make them.
+// anchors returns the anchors of the headings, in the form of code hosts.
 func anchors(text string) (all []string) {
 	seen := map[string]int{}
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -68,13 +68,13 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// The lengths that people read, in words.
+// Maximum lengths of pages, in words.
 const maxReadme, maxPage = 1000, 2000
 
-// generated are the pages that tests compare with what generates them.
+// generated are the pages that other tests compare with their generators.
 var generated = []string{"docs/configuration.md", "docs/cli.md"}
 
-// No page is longer than people read.
+// No page is longer than its maximum.
 func TestLengths(t *testing.T) {
 	t.Parallel()
 	for _, p := range readPages(t) {

@@ -1,7 +1,7 @@
-// Package documents proves that the documentation is true, end to end:
-//   - the commands in README.md and docs/ are run as they stand, or are marked as not run
+// Package documents proves that the documentation is correct, end to end:
+//   - the commands in README.md and docs/ are run as written, or are marked as not run
 //   - each relative link leads to a page and a heading
-//   - no page is longer than people read
+//   - no page exceeds its maximum length
 package documents
 
 import (

@@ -29,7 +29,7 @@ type block struct {
 // marked reports whether the block has the mark.
 func (b block) marked(mark string) bool { return slices.Contains(b.marks, mark) }
 
-// value returns the value of a mark: "a.yaml" of file=a.yaml, "" without it.
+// value returns the value of a mark: "a.yaml" for file=a.yaml, "" if the mark is missing.
 func (b block) value(name string) string {
 	for _, m := range b.marks {
 		if v, ok := strings.CutPrefix(m, name+"="); ok {
@@ -45,7 +45,7 @@ func readPages(t *testing.T) []page {
 	pages := []page{readPage(t, "README.md")}
 	testkit.Must(t, filepath.WalkDir(filepath.Join(e2e.TreeRoot(), "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".md" {
-			name, _ := filepath.Rel(e2e.TreeRoot(), path) // path is below it
+			name, _ := filepath.Rel(e2e.TreeRoot(), path) // path is below the root
 			pages = append(pages, readPage(t, filepath.ToSlash(name)))
 		}
 		return err

@@ -25,14 +25,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A fleet is replicas with one CA and one store behind a balancer that knows nothing
-// of HTTP.
+// A fleet is a set of replicas with one CA and one store behind a TCP load balancer.
 type fleet struct {
 	replicas []*e2e.Proxy
-	front    string // of the balancer, host:port
+	front    string // address of the load balancer, host:port
 }
 
-// storeURL gives the address of a store: a real server, or under -short what stands for one.
+// storeURL returns the URL of a store: a real server, or a substitute under -short.
 func storeURL(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
@@ -43,7 +42,7 @@ func storeURL(t testing.TB) string {
 	return redistest.Start(t).URL()
 }
 
-// startFleet runs so many replicas until the test ends.
+// startFleet runs the given number of replicas until the test ends.
 func startFleet(t testing.TB, store string, n int, own e2e.Settings) *fleet {
 	t.Helper()
 	f := &fleet{}
@@ -60,8 +59,8 @@ func startFleet(t testing.TB, store string, n int, own e2e.Settings) *fleet {
 	return f
 }
 
-// client is one that knows the balancer alone. One connection of it leads to one
-// replica.
+// client returns a client that knows only the load balancer. Each of its connections
+// leads to one replica.
 func (f *fleet) client(t testing.TB, h2 bool) *http.Client {
 	t.Helper()
 	c := f.replicas[0].Client(t, h2)
@@ -70,7 +69,7 @@ func (f *fleet) client(t testing.TB, h2 bool) *http.Client {
 	return c
 }
 
-// awaitStore waits until all replicas, which take the store to be there or away, say so.
+// awaitStore waits until all replicas report the store as available or unavailable.
 func (f *fleet) awaitStore(t testing.TB, there float64) {
 	t.Helper()
 	for _, p := range f.replicas {
@@ -78,8 +77,8 @@ func (f *fleet) awaitStore(t testing.TB, there float64) {
 	}
 }
 
-// balance hands each connection to the next of the replicas, until the test ends, and
-// gives the address where it does.
+// balance passes connections to the replicas in turn until the test ends. It returns the
+// address on which it listens.
 func balance(t testing.TB, replicas []*e2e.Proxy) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,7 +104,7 @@ func balance(t testing.TB, replicas []*e2e.Proxy) string {
 	return l.Addr().String()
 }
 
-// lead joins a connection to one to addr.
+// lead joins a connection with a new one to addr.
 func lead(ctx context.Context, c net.Conn, addr string) {
 	defer c.Close()
 	to, err := net.Dial("tcp", addr)
@@ -126,8 +125,8 @@ func lead(ctx context.Context, c net.Conn, addr string) {
 	<-back
 }
 
-// startHAProxy runs HAProxy by the configuration that is handed out, with these
-// replicas, and gives its address.
+// startHAProxy runs HAProxy with the published configuration and these replicas, and
+// returns its address.
 func startHAProxy(t testing.TB, replicas []*e2e.Proxy) string {
 	t.Helper()
 	bin := e2e.NeedPeer(t, "haproxy")
@@ -163,10 +162,10 @@ func startHAProxy(t testing.TB, replicas []*e2e.Proxy) string {
 	return front
 }
 
-// sender is which replica a request came from: each has a pseudonym of its own in Via.
+// sender returns the replica that sent a request: each has its own pseudonym in Via.
 func sender(h e2e.Hit) string { return cmp.Or(h.Header.Get("Via"), "nobody") }
 
-// gaps are the times between the arrivals, in their order.
+// gaps returns the times between successive arrivals.
 func gaps(hits []e2e.Hit) (all []time.Duration) {
 	slices.SortFunc(hits, func(a, b e2e.Hit) int { return a.At.Compare(b.At) })
 	for i := 1; i < len(hits); i++ {
@@ -175,10 +174,10 @@ func gaps(hits []e2e.Hit) (all []time.Duration) {
 	return all
 }
 
-// leastGap is the least time between two arrivals.
+// leastGap returns the minimum time between two arrivals.
 func leastGap(hits []e2e.Hit) time.Duration { return slices.Min(append(gaps(hits), time.Hour)) }
 
-// bySender gives the arrivals from each replica.
+// bySender returns the arrivals by replica.
 func bySender(hits []e2e.Hit) map[string][]e2e.Hit {
 	all := map[string][]e2e.Hit{}
 	for _, h := range hits {
@@ -187,14 +186,14 @@ func bySender(hits []e2e.Hit) map[string][]e2e.Hit {
 	return all
 }
 
-// between are the hits of a time.
+// between returns the hits within a period.
 func between(hits []e2e.Hit, from, to time.Time) []e2e.Hit {
 	return slices.DeleteFunc(slices.Clone(hits), func(h e2e.Hit) bool { return h.At.Before(from) || h.At.After(to) })
 }
 
-// sendLoad asks for pages of o until stop is closed, each of its clients one after the
-// other over connections of their own to the balancer, and gives the number of answers
-// and all that were not 200.
+// sendLoad requests pages of o until stop is closed. Each client sends one request after
+// the other, on its own connections to the load balancer. It returns the number of
+// responses, and all that were not 200.
 func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int, stop <-chan struct{}) (answered *atomic.Int64, end func() []string) {
 	t.Helper()
 	var mu sync.Mutex // guards lost
@@ -237,8 +236,8 @@ func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int
 	}
 }
 
-// Three replicas are together as polite as one. BenchmarkFleetPace has more requests, and
-// measures how late they are.
+// Three replicas together are as polite as one. BenchmarkFleetPace sends more requests
+// and measures how late they are.
 func TestFleetKeepsOnePace(t *testing.T) {
 	t.Parallel()
 	requests := 18
@@ -248,8 +247,8 @@ func TestFleetKeepsOnePace(t *testing.T) {
 	onePace(t, requests, 200*time.Millisecond)
 }
 
-// onePace has many clients ask a fleet for so many pages of a host that wants a delay between them, and
-// gives the times between their arrivals.
+// onePace makes many clients request pages of a host with a Crawl-delay from a fleet, and returns the
+// times between the arrivals.
 func onePace(t testing.TB, requests int, delay time.Duration) []time.Duration {
 	t.Helper()
 	const clients = 12
@@ -288,8 +287,8 @@ func onePace(t testing.TB, requests int, delay time.Duration) []time.Duration {
 	return apart
 }
 
-// What can become of a store under load: while it is away each replica paces alone, no request is
-// lost, and it is back by itself.
+// Failures of a store under load: while it is unavailable, each replica paces alone. No request
+// is lost, and the replicas reconnect by themselves.
 func TestStoreFailsUnderLoad(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -304,13 +303,14 @@ func TestStoreFailsUnderLoad(t *testing.T) {
 	}
 }
 
-// An outage is a way in which a store is away and back, while many clients ask by a scheme.
+// An outage is a way in which a store becomes unavailable and returns, while many clients
+// send requests.
 type outage struct {
 	scheme     string
 	away, back func(*redistest.Server)
 }
 
-// underLoad has the store of a fleet fail so.
+// underLoad runs an outage of the store of a fleet.
 func (fail outage) underLoad(t *testing.T, name string) {
 	const gap, replicas, clients, some = 150 * time.Millisecond, 3, 9, 8
 	const alone = replicas * gap
@@ -326,7 +326,7 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	began := time.Now()
 	fail.away(store)
 	f.awaitStore(t, 0)
-	gone := time.Now().Add(gap) // of what was on its way
+	gone := time.Now().Add(gap) // requests that were already on their way
 	for _, p := range f.replicas {
 		if line := p.Readyz(t); !strings.Contains(line, "store") {
 			t.Errorf("/readyz says %q", line)
@@ -366,8 +366,7 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	f.wantStoreAway(t, gone, returns)
 }
 
-// wantStoreAway holds the records of a time against what they have to say of the store,
-// and of who wrote them.
+// wantStoreAway checks what the records of a period say about the store and the replica.
 func (f *fleet) wantStoreAway(t testing.TB, from, to time.Time) {
 	t.Helper()
 	for i, p := range f.replicas {
@@ -389,8 +388,7 @@ func (f *fleet) wantStoreAway(t testing.TB, from, to time.Time) {
 	}
 }
 
-// One replica after the other is ended and started anew, under load, and nobody is the
-// worse for it.
+// The replicas are restarted one after the other under load, and no request fails.
 func TestRollingRestart(t *testing.T) {
 	testkit.Long(t, "real peers")
 	t.Parallel()
@@ -405,7 +403,7 @@ func TestRollingRestart(t *testing.T) {
 		n := answered.Load()
 		testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > n+15 })
 		p.End(t)
-		f.replicas[i] = e2e.Launch(t, p.Setup) // killed with the test: to drain takes 6 s
+		f.replicas[i] = e2e.Launch(t, p.Setup) // killed with the test, because draining takes 6 s
 		f.replicas[i].AwaitReady(t)
 	}
 	n := answered.Load()

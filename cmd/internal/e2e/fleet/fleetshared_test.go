@@ -12,9 +12,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// What one replica learns of a site all know: its robots.txt, which is fetched once,
-// that it was purged, and that the site wants to be left alone. And each has the very
-// robots.txt that its decisions rested on, whoever fetched it.
+// All replicas share what one learns of a site: its robots.txt, which is fetched once, a
+// purge, and a back-off. Each replica stores the robots.txt that its decisions are based
+// on, whoever has fetched it.
 func TestFleetSharesWhatItLearns(t *testing.T) {
 	t.Parallel()
 	const text = "User-agent: *\nDisallow: /old\n"
@@ -59,8 +59,8 @@ func TestFleetSharesWhatItLearns(t *testing.T) {
 	})
 }
 
-// askForOldAndNew has several clients of each replica ask at once for what is allowed at first, and
-// for what is not.
+// askForOldAndNew makes several clients of each replica request, at once, pages that are first
+// allowed or disallowed.
 func (f *fleet) askForOldAndNew(t *testing.T, o *e2e.Origin) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -78,7 +78,8 @@ func (f *fleet) askForOldAndNew(t *testing.T, o *e2e.Origin) {
 	all.Wait()
 }
 
-// wantLeftAlone has one replica ask for a page that asks for a pause, and then all of them.
+// wantLeftAlone requests a page that asks for a back-off from one replica, then from all of
+// them.
 func (f *fleet) wantLeftAlone(t *testing.T, o *e2e.Origin, pause time.Duration) {
 	t.Helper()
 	e2e.Get(t, f.replicas[0].Client(t, false), o.URL("http", "/busy"))
@@ -102,8 +103,8 @@ func (f *fleet) wantLeftAlone(t *testing.T, o *e2e.Origin, pause time.Duration) 
 	}
 }
 
-// How many requests a host has at once is the fleet's, and what a replica held that has
-// died is free after a while.
+// The concurrency limit of a host applies to the whole fleet. Slots of a replica that has
+// died become free after a while.
 func TestFleetKeepsOneMaxConcurrent(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -160,7 +161,7 @@ func TestFleetKeepsOneMaxConcurrent(t *testing.T) {
 	}
 }
 
-// The audits of a fleet are read together.
+// The audits of a fleet can be read together.
 func TestFleetAuditsAreReadTogether(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "audits", "User-agent: *\nDisallow: /private\n")

@@ -1,6 +1,6 @@
 // Package fleet proves that several replicas behind a load balancer act as one, end to end:
 //   - one pace, one concurrency limit and one robots.txt cache for all
-//   - the shared store may fail and come back; replicas may be replaced one by one
+//   - the shared store may fail and return; replicas may be replaced one by one
 //   - their audits are read together
 //   - BenchmarkFleetPace: how late requests are
 package fleet

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Of a fleet's requests, a machine that stands still makes a few late: the longest gaps may have
-// mostLate more each, and all others are no later than that together.
+// A machine that pauses makes some requests of a fleet late. Each of the longest gaps may be
+// mostLate longer, and all others together may be late by no more than that.
 const (
 	longest  = 3
 	mostLate = 2 * time.Second
 )
 
-// BenchmarkFleetPace has three replicas send as many requests as a Crawl-delay permits, and
-// measures how late the requests are.
+// BenchmarkFleetPace sends as many requests as a Crawl-delay permits through three
+// replicas, and measures how late the requests are.
 func BenchmarkFleetPace(b *testing.B) {
 	const requests, delay = 40, 500 * time.Millisecond
 	var late time.Duration

@@ -23,13 +23,13 @@ const (
 	crawlerUID      = 65533
 )
 
-// The addresses of the origin, and those of the gateway as the origin sees them.
+// Addresses of the origin, and addresses of the gateway that the origin sees.
 var (
 	originAddrs  = []string{"10.77.2.2", "fd77:2::2"}
 	gatewayAddrs = []string{"10.77.2.1", "fd77:2::1"}
 )
 
-// originHost connects this network namespace, the gateway, with another one, origin.
+// originHost connects this network namespace, the gateway, with the namespace origin.
 const originHost = `
 ip netns add origin; ip -n origin link set lo up
 ip link add wan0 type veth peer name eth0 netns origin
@@ -39,7 +39,7 @@ ip -n origin link set eth0 up
 ip -n origin route add default via 10.77.2.1; ip -n origin route add default via fd77:2::1
 `
 
-// crawlerHost connects the gateway with another network namespace, crawler, and makes it a router.
+// crawlerHost connects the gateway with the network namespace crawler and makes it a router.
 const crawlerHost = `
 ip netns add crawler; ip -n crawler link set lo up
 ip link add lan0 type veth peer name eth0 netns crawler
@@ -50,7 +50,7 @@ ip -n crawler route add default via 10.77.1.1; ip -n crawler route add default v
 echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
 `
 
-// TestRouter checks that nothing of the crawlers behind a router reaches an origin but by the proxy on it.
+// TestRouter checks that crawlers behind a router reach an origin only through the proxy on it.
 func TestRouter(t *testing.T) {
 	if !inside(t) {
 		return
@@ -59,7 +59,7 @@ func TestRouter(t *testing.T) {
 	checkGateway(t, host("crawler"), "router.nft", map[string]string{"crawlers": `"lan0"`})
 }
 
-// TestHost checks that nothing of one user of a machine reaches an origin but by the proxy on it.
+// TestHost checks that one user of a machine reaches an origin only through the proxy on it.
 func TestHost(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("two users need root")
@@ -71,14 +71,14 @@ func TestHost(t *testing.T) {
 	checkGateway(t, user(crawlerUID), "host.nft", map[string]string{"crawler": fmt.Sprint(crawlerUID)})
 }
 
-// checkGateway applies rules, and checks what clients reach.
+// checkGateway applies rules and checks which destinations clients reach.
 func checkGateway(t *testing.T, crawler place, rules string, definitions map[string]string) {
 	o, rest := newOrigin(t), new(sink)
 	for _, addr := range originAddrs {
 		for _, port := range otherPorts {
 			rest.listen(t, host("origin"), net.JoinHostPort(addr, port))
 		}
-		c, err := dial(crawler, "tcp", net.JoinHostPort(addr, "25")) // without the rules it arrives
+		c, err := dial(crawler, "tcp", net.JoinHostPort(addr, "25")) // without the rules, the connection succeeds
 		testkit.Must(t, err)
 		c.Close()
 	}
@@ -109,15 +109,15 @@ func checkGateway(t *testing.T, crawler place, rules string, definitions map[str
 	}
 }
 
-// otherPorts are ports of the origin without HTTP or TLS; some of them are forbidden to the proxy.
+// otherPorts are ports of the origin without HTTP or TLS. The proxy may not use some of them.
 var otherPorts = []string{"25", "53", "8022"}
 
-// tryOtherPorts sends what is neither HTTP nor TLS.
+// tryOtherPorts sends data that is neither HTTP nor TLS.
 func tryOtherPorts(t *testing.T, crawler place, addr string) {
 	for _, port := range otherPorts {
 		c, err := dial(crawler, "tcp", net.JoinHostPort(addr, port))
 		if err != nil {
-			continue // it was reset already
+			continue // it was already reset
 		}
 		testkit.Must(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
 		c.Write([]byte("SSH-2.0-test\r\n")) // may be reset
@@ -128,7 +128,7 @@ func tryOtherPorts(t *testing.T, crawler place, addr string) {
 	}
 	for _, port := range append(otherPorts, "443") {
 		if port == "53" {
-			continue // the rules let DNS pass on one machine
+			continue // on one machine, the rules let DNS pass
 		}
 		c, err := dial(crawler, "udp", net.JoinHostPort(addr, port))
 		testkit.Must(t, err)
@@ -139,7 +139,7 @@ func tryOtherPorts(t *testing.T, crawler place, addr string) {
 	}
 }
 
-// An origin serves origin.test in its network namespace, and records who connects and what they request.
+// An origin serves origin.test in its network namespace. It records connections and requests.
 type origin struct {
 	mu       sync.Mutex
 	from     []string

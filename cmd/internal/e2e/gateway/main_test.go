@@ -1,5 +1,5 @@
-// Package gateway proves that nothing leaves a network but through the proxy, end to end, with the rules
-// of docs/deploy/nftables:
+// Package gateway proves that traffic leaves a network only through the proxy, end to end, with the
+// rules of docs/deploy/nftables:
 //   - a router between crawlers and origins, in network namespaces
 //   - a user of one machine
 //

@@ -22,11 +22,11 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// insideVariable is set in a test process that runs in namespaces of its own.
+// insideVariable is set in a test process that runs in separate namespaces.
 const insideVariable = "ROBOTSPROXY_TEST_INSIDE"
 
-// inside runs the calling test again, in a process with user, network and mount namespaces of its own, in
-// which it is root. It returns true there, and false after that process has ended.
+// inside runs the calling test again as root in a process with separate user, network and mount
+// namespaces. It returns true there, and false after that process has ended.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(insideVariable) != "" {
@@ -37,7 +37,7 @@ func inside(t *testing.T) bool {
 			testkit.Missing(t, peer)
 		}
 	}
-	e2e.Binary(t) // the process inside finds it built
+	e2e.Binary(t) // built now, so that the process inside finds it
 	const prepare = `ip link set lo up && mount -t tmpfs tmpfs /run && exec "$0" "$@"`
 	cmd := exec.Command("sh", "-c", prepare, os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), insideVariable+"=1")
@@ -51,7 +51,7 @@ func inside(t *testing.T) bool {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: size}},
 		Pdeathsig:   syscall.SIGKILL,
 	}
-	runtime.LockOSThread() // Pdeathsig is about the thread
+	runtime.LockOSThread() // Pdeathsig depends on the thread
 	defer runtime.UnlockOSThread()
 	out, err := cmd.CombinedOutput()
 	if _, ended := err.(*exec.ExitError); err != nil && !ended {
@@ -72,7 +72,7 @@ func sh(t *testing.T, script string) {
 	}
 }
 
-// applyRules loads a file of docs/deploy/nftables, with other values of its definitions.
+// applyRules loads a file of docs/deploy/nftables with other values in its definitions.
 func applyRules(t *testing.T, file string, definitions map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(e2e.TreeRoot(), "docs/deploy/nftables", file))
@@ -93,10 +93,11 @@ func applyRules(t *testing.T, file string, definitions map[string]string) {
 	sh(t, "nft -f "+own)
 }
 
-// A place is where sockets are made: it prepares a thread, which is used for nothing else.
+// A place is where sockets are created: it prepares a thread that is used for nothing
+// else.
 type place func() error
 
-// host is a network namespace of ip netns.
+// host returns a network namespace of ip netns as a place.
 func host(name string) place {
 	return func() error {
 		ns, err := os.Open("/run/netns/" + name)
@@ -108,7 +109,7 @@ func host(name string) place {
 	}
 }
 
-// user is a user of this machine.
+// user returns a user of this machine as a place.
 func user(uid int) place {
 	return func() error { return unix.Setfsuid(uid) }
 }
@@ -118,7 +119,7 @@ func in[T any](at place, f func() (T, error)) (got T, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err = at(); err == nil {
 			got, err = f()
 		}
@@ -139,7 +140,7 @@ func listen(t *testing.T, at place, addr string) net.Listener {
 	return l
 }
 
-// client returns an HTTP client that knows of no proxy and connects to addr. It trusts the proxy's CA.
+// client returns an HTTP client without a proxy that connects to addr. It trusts the proxy's CA.
 func client(t *testing.T, p *e2e.Proxy, at place, addr string, h2 bool) *http.Client {
 	tr := &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: e2e.CertPool(t, p.CA)},

@@ -16,16 +16,16 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// The limits of BenchmarkHostile. The aims on an idle machine are 1 s, 2 s and 600 MiB; the limits
-// are higher for machines that run other work as well.
+// Limits of BenchmarkHostile. The aims on an idle machine are 1 s, 2 s and 600 MiB. The limits are
+// higher because machines run other work as well.
 const (
-	mostKnownP99   = 4 * time.Second // of the honest client's requests to known hosts
+	mostKnownP99   = 4 * time.Second // for the honest client's requests to known hosts
 	mostUnknownP99 = 8 * time.Second // to hosts that no client has requested before
-	mostPeak       = 800 << 20       // bytes of the process
+	mostPeak       = 800 << 20       // of the process, in bytes
 )
 
-// BenchmarkHostile makes attacks larger, and measures what they cost the honest client and the
-// proxy's memory. An iteration is a whole attack.
+// BenchmarkHostile makes the attacks larger and measures their effect on the honest client and
+// on the proxy's memory. An iteration is a whole attack.
 func BenchmarkHostile(b *testing.B) {
 	for _, c := range attacks {
 		if c.load == 0 {
@@ -53,16 +53,15 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// p99 gives the 99th percentile of the durations.
+// p99 returns the 99th percentile of the durations.
 func p99(all []time.Duration) time.Duration {
 	all = slices.Sorted(slices.Values(all))
 	return all[(len(all)-1)*99/100]
 }
 
-// BenchmarkHostileFullTable is a benchmark for its volume, and measures nothing more. As many hosts
-// as the proxy remembers have asked to be left alone for an hour, as one client's trap makes them
-// in three minutes. New hosts are asked all the same, and a host that asked for less is left alone
-// as it asked.
+// BenchmarkHostileFullTable is a benchmark because it is large; it measures nothing else. The table
+// of hosts is full of hosts with a back-off of an hour, as one client can cause in three minutes.
+// New hosts still work, and a host with a shorter back-off keeps that.
 func BenchmarkHostileFullTable(b *testing.B) {
 	const remembered, fresh = 1 << 18, 10
 	patient := e2e.NewOrigin(b, "patient", "")

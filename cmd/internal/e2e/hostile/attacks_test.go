@@ -24,17 +24,18 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// An attack is what hostile parties do to a proxy that an honest client uses as well.
+// An attack is what hostile parties do to a proxy while an honest client uses it.
 type attack struct {
 	name     string
-	settings e2e.Settings // besides those of an arena
-	// run does it, and looks at what it alone can see. The honest client asks until it returns.
+	settings e2e.Settings // in addition to those of an arena
+	// runs the attack and checks its own results; the honest client sends requests until it
+	// returns
 	run  func(t testing.TB, a *arena)
-	load int    // how many times as large BenchmarkHostile makes it; 0: it does not
-	long string // why -short leaves it out; empty: it does not
+	load int    // factor by which BenchmarkHostile enlarges the attack; 0: not in the benchmark
+	long string // why -short skips it; empty: it does not
 }
 
-// TestHostile runs each attack beside an honest client, to a proxy of its own.
+// TestHostile runs each attack beside an honest client, each on a separate proxy.
 func TestHostile(t *testing.T) {
 	for _, c := range attacks {
 		t.Run(c.name, func(t *testing.T) {
@@ -51,26 +52,26 @@ func TestHostile(t *testing.T) {
 }
 
 const (
-	honestRate  = 20 // requests a second; every second one is for a host that nobody has asked for
-	knownHosts  = 4  // that the others are for
+	honestRate  = 20 // requests per second; every second one is for a new host
+	knownHosts  = 4  // number of hosts for the other requests
 	honestAgent = "FooBot/1.0 (+https://foo.test/bot)"
 
-	// privateRules forbid what is to arrive at no origin.
+	// privateRules disallow paths that must not arrive at any origin.
 	privateRules = "User-agent: *\nDisallow: /private\n"
 )
 
-// An arena is a proxy, an honest client of it, and origins. The honest client asks the hosts under
-// honest.test, all at one address, whose pace nobody waits for. The pace of other hosts is that of
-// an attack's settings.
+// An arena is a proxy, an honest client of it, and origins. The honest client requests hosts under
+// honest.test, which are all at one address and have no delay. The settings of an attack decide
+// the pace of other hosts.
 type arena struct {
 	*e2e.Proxy
-	site   *e2e.Origin // of the honest hosts
+	site   *e2e.Origin // origin of the honest hosts
 	honest *honestClient
-	scale  int // how many times as large an attack is as in a test
-	asked  int // requests of the honest client, however short an attack is
+	scale  int // factor by which an attack is larger than in a test
+	asked  int // number of requests of the honest client, however short the attack is
 
 	mu      sync.Mutex    // guards origins
-	origins []*e2e.Origin // whose arrivals are held against the audit trail
+	origins []*e2e.Origin // their arrivals are compared with the audit
 }
 
 // newArena starts a proxy and the honest client.
@@ -91,7 +92,7 @@ func newArena(t testing.TB, own e2e.Settings, scale int) *arena {
 	return a
 }
 
-// origin starts an origin whose arrivals are held against the audit trail at the end.
+// origin starts an origin whose arrivals are compared with the audit at the end.
 func (a *arena) origin(t testing.TB, label, robots string) *e2e.Origin {
 	t.Helper()
 	o := e2e.NewOrigin(t, label, robots)
@@ -101,16 +102,15 @@ func (a *arena) origin(t testing.TB, label, robots string) *e2e.Origin {
 	return o
 }
 
-// newHost gives a host that nobody has asked for, under domain, and the HTTP port of o, which it
-// leads to.
+// newHost returns a new host under domain that resolves to o, and the HTTP port of o.
 func newHost(o *e2e.Origin, domain string) string {
 	name := fmt.Sprintf("host-%d.%s", e2e.OriginCount.Add(1), domain)
 	e2e.Names.Point(name, o.Ip)
 	return net.JoinHostPort(name, strconv.Itoa(o.Ports["http"]))
 }
 
-// An honestClient asks for the page of honest hosts at honestRate, whatever becomes of the
-// requests before.
+// An honestClient requests pages of honest hosts at honestRate, whatever happens to its
+// earlier requests.
 type honestClient struct {
 	a     *arena
 	http  *http.Client
@@ -120,8 +120,8 @@ type honestClient struct {
 
 	mu      sync.Mutex         // guards what follows
 	asked   []string           // URLs, each once
-	wrong   []string           // what came instead of pages
-	latency [2][]time.Duration // of known hosts, of unknown ones
+	wrong   []string           // responses that were not the page
+	latency [2][]time.Duration // for known hosts and for new hosts
 }
 
 // beHonest starts the honest client.
@@ -141,7 +141,7 @@ func (a *arena) beHonest(t testing.TB) *honestClient {
 	return c
 }
 
-// run asks until ctx ends.
+// run sends requests until ctx ends.
 func (c *honestClient) run(ctx context.Context) {
 	defer close(c.over)
 	var all sync.WaitGroup
@@ -163,7 +163,7 @@ func (c *honestClient) run(ctx context.Context) {
 	}
 }
 
-// ask makes one request.
+// ask sends one request.
 func (c *honestClient) ask(url string, class int) {
 	began := time.Now()
 	status, body := request(context.Background(), c.http, http.MethodGet, url, nil, "User-Agent", honestAgent)
@@ -177,7 +177,7 @@ func (c *honestClient) ask(url string, class int) {
 	}
 }
 
-// answered waits until n more requests have been answered.
+// answered waits until n more requests have a response.
 func (c *honestClient) answered(t testing.TB, n int) {
 	t.Helper()
 	count := func() int {
@@ -189,8 +189,8 @@ func (c *honestClient) answered(t testing.TB, n int) {
 	testkit.Eventually(t, "the honest client has its answers", func() bool { return count() >= n })
 }
 
-// request makes a request and gives the status of its answer, 0 where there is none, and its body or
-// the error.
+// request sends a request. It returns the status (0 if there is no response) and the body or the
+// error.
 func request(ctx context.Context, c *http.Client, method, url string, body io.Reader, header ...string) (status int, text string) {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -211,7 +211,7 @@ func request(ctx context.Context, c *http.Client, method, url string, body io.Re
 	return resp.StatusCode, string(b)
 }
 
-// hostile is a client at an address that no honest one shares.
+// hostile returns a client at an address that no honest client shares.
 func (a *arena) hostile(t testing.TB) *http.Client {
 	t.Helper()
 	c := e2e.From(t, a.Client(t, false), hostileAddress)
@@ -221,7 +221,7 @@ func (a *arena) hostile(t testing.TB) *http.Client {
 
 const hostileAddress = "127.0.6.66"
 
-// hostileStreams is such a client that sends all its requests by HTTP/2 on one connection to the proxy.
+// hostileStreams returns such a client that sends all requests over one HTTP/2 connection.
 func (a *arena) hostileStreams(t testing.TB) *http.Client {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
@@ -235,7 +235,8 @@ func (a *arena) hostileStreams(t testing.TB) *http.Client {
 	return &http.Client{Transport: conn}
 }
 
-// inParallel calls f with 0 to n-1, in so many goroutines, and gives how to wait for them.
+// inParallel calls f with 0 to n-1 in n goroutines. It returns a function that waits for
+// them.
 func inParallel(workers, n int, f func(i int)) (wait func()) {
 	var all sync.WaitGroup
 	for w := range workers {
@@ -248,9 +249,8 @@ func inParallel(workers, n int, f func(i int)) (wait func()) {
 	return all.Wait
 }
 
-// wantNoHarm ends the honest client and the proxy. Each honest request has been answered with the
-// page and has arrived once, nothing forbidden has arrived anywhere, and what has arrived is in
-// the audit trail.
+// wantNoHarm ends the honest client and the proxy. Each honest request got the page and arrived
+// once. No disallowed request arrived anywhere, and everything that arrived is in the audit.
 func (a *arena) wantNoHarm(t testing.TB) {
 	t.Helper()
 	a.honest.stop()
@@ -259,7 +259,7 @@ func (a *arena) wantNoHarm(t testing.TB) {
 	if wrong := a.honest.wrong; len(wrong) > 0 {
 		t.Errorf("%d of %d honest requests failed; the first:\n%s", len(wrong), len(a.honest.asked), wrong[0])
 	}
-	recorded := map[string]int{} // requests that were let out, by URL
+	recorded := map[string]int{} // requests that were sent, by URL
 	for _, r := range e2e.ReadAudit(t, a.Audit) {
 		if r.Decision == "allow" {
 			recorded[r.URL]++
@@ -292,7 +292,7 @@ func (a *arena) wantNoHarm(t testing.TB) {
 	}
 }
 
-// attacks are all of them.
+// attacks are all attacks.
 var attacks = []attack{
 	{"hosts with long robots.txt files", e2e.Unpaced, longRobots, 5, "volume"},
 	{"redirects of robots.txt to what is forbidden", e2e.Unpaced, redirects, 0, ""},
@@ -312,7 +312,7 @@ var attacks = []attack{
 	{"answers of very many fields", e2e.Unpaced, manyFields, 5, "volume"},
 }
 
-// longRobots asks many hosts whose robots.txt is as long as is read of one.
+// longRobots requests many hosts whose robots.txt has the maximum length.
 func longRobots(t testing.TB, a *arena) {
 	const connections = 8
 	long := a.origin(t, "long", "User-agent: *\nDisallow: /private\nDisallow: /"+strings.Repeat("*", 500<<10))
@@ -325,7 +325,8 @@ func longRobots(t testing.TB, a *arena) {
 	})()
 }
 
-// redirects asks many hosts whose robots.txt leads to a forbidden page of another host.
+// redirects requests many hosts whose robots.txt redirects to a disallowed page of
+// another host.
 func redirects(t testing.TB, a *arena) {
 	const hosts = 40
 	victim, leads := a.origin(t, "victim", privateRules), a.origin(t, "leads", "")
@@ -346,11 +347,11 @@ func redirects(t testing.TB, a *arena) {
 	})
 }
 
-// hopGap is between two requests to a host that redirects lead to.
+// hopGap is the gap between two requests to a host that is the target of redirects.
 const hopGap = 50 * time.Millisecond
 
-// pacedHops asks many hosts whose robots.txt leads to an allowed page of another host, which takes
-// its own client's requests all the same.
+// pacedHops requests many hosts whose robots.txt redirects to an allowed page of another host.
+// That host still gets the requests of its own client.
 func pacedHops(t testing.TB, a *arena) {
 	const hosts = 16
 	target, leads := e2e.NewOrigin(t, "target", ""), a.origin(t, "leads", "")
@@ -378,7 +379,8 @@ func pacedHops(t testing.TB, a *arena) {
 	e2e.WantGaps(t, pages, hopGap)
 }
 
-// refusedAgent asks, as the first, origins that answer its User-Agent otherwise than others'.
+// refusedAgent is the first to request origins that answer its User-Agent in another way than
+// others.
 func refusedAgent(t testing.TB, a *arena) {
 	const scanner = "sqlmap/1.8"
 	hides, fails := a.origin(t, "hides", ""), a.origin(t, "fails", "")
@@ -409,8 +411,8 @@ func refusedAgent(t testing.TB, a *arena) {
 	}
 }
 
-// slowTransfers holds all places of two hosts with transfers that the client makes last: uploads,
-// and answers that it does not read. Another client gets its pages all the same.
+// slowTransfers holds all slots of two hosts with slow transfers: uploads, and responses that it
+// does not read. Another client still gets its pages.
 func slowTransfers(t testing.TB, a *arena) {
 	const pages = 10
 	ctx, cancel := context.WithCancel(t.Context())
@@ -465,8 +467,8 @@ func slowTransfers(t testing.TB, a *arena) {
 	cancel()
 }
 
-// tarpits asks, by HTTP/2, many hosts that never send their robots.txt, more than there are places
-// for fetches. They do so until the honest client has its answers.
+// tarpits requests, over HTTP/2, more hosts that never send their robots.txt than there are slots
+// for fetches, until the honest client has its responses.
 func tarpits(t testing.TB, a *arena) {
 	const connections = 20
 	streams := 60 * a.scale
@@ -493,10 +495,11 @@ func tarpits(t testing.TB, a *arena) {
 	wait()
 }
 
-// longRecords sends what takes much room in the audit trail and costs the sender little.
+// longRecords sends requests that need much space in the audit and cost the sender
+// little.
 func longRecords(t testing.TB, a *arena) {
 	const requests, garbage = 100, 500
-	const mostBesidesURL, mostASecond = 4 << 10, 100 // bytes of a record, records
+	const mostBesidesURL, mostASecond = 4 << 10, 100 // bytes of a record besides its URL, and records per second
 	o := a.origin(t, "long", privateRules)
 	o.Handle("/page", e2e.TextPage("text/plain", "page"))
 	long := strings.Repeat("\xff", 8<<10) // six bytes each in JSON
@@ -517,7 +520,7 @@ func longRecords(t testing.TB, a *arena) {
 		io.WriteString(c, "GET /no-host HTTP/1.1\r\n\r\n")
 		io.Copy(io.Discard, c)
 	})()
-	seconds := int(time.Since(began)/time.Second) + 2 // of the clock that the sending touched, at most
+	seconds := int(time.Since(began)/time.Second) + 2 // maximum number of clock seconds during the sending
 	var malformed, counted int
 	testkit.Eventually(t, "all of the garbage is accounted for", func() bool {
 		malformed, counted = 0, 0
@@ -545,7 +548,8 @@ func longRecords(t testing.TB, a *arena) {
 	}
 }
 
-// waitingBodies sends bodies, by HTTP/2, that the proxy reads before their turn comes.
+// waitingBodies sends bodies, over HTTP/2, that the proxy reads before the turn of their
+// requests.
 func waitingBodies(t testing.TB, a *arena) {
 	const connections = 20
 	streams := 20 * a.scale
@@ -565,7 +569,7 @@ func waitingBodies(t testing.TB, a *arena) {
 	wait()
 }
 
-// robotsAgain asks for the robots.txt of a slow host, as crawlers do.
+// robotsAgain requests the robots.txt of a slow host again and again, as crawlers do.
 func robotsAgain(t testing.TB, a *arena) {
 	const rules = "User-agent: *\nCrawl-delay: 10\n"
 	slow := e2e.NewOrigin(t, "slow", rules)
@@ -580,14 +584,14 @@ func robotsAgain(t testing.TB, a *arena) {
 	}
 }
 
-// slowBodies has many bodies under way in very small pieces: uploads, and answers, each on a
-// connection of its own. Nobody reads what the proxy sends on.
+// slowBodies transfers many bodies in very small pieces: uploads and responses, each on its
+// own connection. Nobody reads what the proxy sends.
 func slowBodies(t testing.TB, a *arena) {
 	const hosts = 20
 	o := a.origin(t, "slow", privateRules)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	begun := make(chan net.Conn) // who sends the pieces
+	begun := make(chan net.Conn) // receives the connections on which pieces are sent
 	for path, head := range map[string]string{"/upload": "", "/answer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"} {
 		o.Handle(path, func(w http.ResponseWriter, _ *http.Request) {
 			c, _, err := http.NewResponseController(w).Hijack()
@@ -633,7 +637,7 @@ func slowBodies(t testing.TB, a *arena) {
 	pieces.Wait()
 }
 
-// sendPieces sends a byte on each connection again and again, until ctx ends.
+// sendPieces sends a byte on each connection repeatedly until ctx ends.
 func sendPieces(ctx context.Context, conns []net.Conn) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -648,7 +652,7 @@ func sendPieces(ctx context.Context, conns []net.Conn) {
 	}
 }
 
-// trailers sends, behind bodies, fields that were judged in the head.
+// trailers sends trailer fields that were judged in the head.
 func trailers(t testing.TB, a *arena) {
 	o := a.origin(t, "trailers", privateRules)
 	arrived := make(chan http.Header, 1)
@@ -669,7 +673,7 @@ func trailers(t testing.TB, a *arena) {
 	}
 }
 
-// sharedAddress has a host at the address of the honest ones say that it wants to be left alone.
+// sharedAddress makes a host at the address of the honest hosts ask for a back-off.
 func sharedAddress(t testing.TB, a *arena) {
 	a.site.Handle("/busy", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
@@ -680,7 +684,7 @@ func sharedAddress(t testing.TB, a *arena) {
 	}
 }
 
-// rapidReset begins streams and resets them at once (CVE-2023-44487).
+// rapidReset opens streams and resets them at once (CVE-2023-44487).
 func rapidReset(t testing.TB, a *arena) {
 	const connections = 4
 	o := a.origin(t, "reset", privateRules)
@@ -688,7 +692,7 @@ func rapidReset(t testing.TB, a *arena) {
 	inParallel(connections, connections, func(int) { a.resetStreams(t, o.Hostport("http"), 1000*a.scale) })()
 }
 
-// resetStreams does so on one connection, until the proxy ends it.
+// resetStreams does this on one connection until the proxy closes it.
 func (a *arena) resetStreams(t testing.TB, host string, n int) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
 	c, err := d.Dial("tcp", a.Listen)
@@ -716,7 +720,7 @@ func (a *arena) resetStreams(t testing.TB, host string, n int) {
 	}
 }
 
-// longURLs asks a host whose rules take long to match for URLs that make them take longer.
+// longURLs requests URLs of a host whose rules take long to match them.
 func longURLs(t testing.TB, a *arena) {
 	const rule = "Disallow: /*a*a*a*a*a*a*a*a*b$\n"
 	o := a.origin(t, "longurls", "User-agent: *\n"+strings.Repeat(rule, 500<<10/len(rule)))
@@ -731,8 +735,8 @@ func longURLs(t testing.TB, a *arena) {
 	}
 }
 
-// unendedHeads opens connections, and sends 60 KB of a head of HTTP/2 on each. One address has no room
-// for all of them.
+// unendedHeads opens connections and sends 60 KB of an HTTP/2 head on each. One address may not use
+// that much memory.
 func unendedHeads(t testing.TB, a *arena) {
 	var head bytes.Buffer
 	head.WriteString(http2.ClientPreface)
@@ -755,7 +759,7 @@ func unendedHeads(t testing.TB, a *arena) {
 			t.Fatal(err)
 		}
 		conns = append(conns, c)
-		c.Write(head.Bytes()) // fails if the proxy has closed it
+		c.Write(head.Bytes()) // fails if the proxy has closed the connection
 	}
 	testkit.Eventually(t, "connections have been closed", func() bool {
 		return a.Metrics(t)["robotsproxy_memory_refused_connections_total"] > 0
@@ -763,7 +767,8 @@ func unendedHeads(t testing.TB, a *arena) {
 	a.honest.answered(t, a.asked)
 }
 
-// manyFields has origins answer with heads of very many small fields, and bodies that do not come.
+// manyFields makes origins respond with heads of very many small fields and bodies that never
+// arrive.
 func manyFields(t testing.TB, a *arena) {
 	o := a.origin(t, "fields", "")
 	var head bytes.Buffer

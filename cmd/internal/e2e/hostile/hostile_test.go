@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A trap is a port at all addresses of this host where nobody is to arrive.
+// A trap is a port on all addresses of this host where nothing may arrive.
 type trap struct {
 	port    string
 	arrived atomic.Int64
@@ -54,8 +54,8 @@ const (
 	malformed  = "http_request_error"
 )
 
-// disguises are ways to write an address that is not public, as a client may
-// send them: HOST in the target of a GET and a CONNECT, or a whole target.
+// disguises are spellings of a non-public address that a client may send: HOST in the
+// target of a GET and a CONNECT, or a whole target.
 var disguises = []struct {
 	host   string
 	status int
@@ -84,8 +84,8 @@ var disguises = []struct {
 	{"[64:ff9b:1::7f00:1]", 403, prohibited},
 	{"[2002:7f00:1::]", 403, prohibited},
 	{"[2001:0:4136:e378:8000:63bf:3fff:fdd2]", 403, prohibited},
-	{"１２７.０.０.１", 403, prohibited}, // UTS 46: fullwidth digits are digits
-	{"127。0。0。1", 403, prohibited}, // and these are dots
+	{"１２７.０.０.１", 403, prohibited}, // UTS 46: fullwidth digits count as digits
+	{"127。0。0。1", 403, prohibited}, // and these characters as dots
 	{"127．0．0．1", 403, prohibited},
 	{"①②⑦.⓪.⓪.①", 403, prohibited},
 	{"ｌｏｃａｌｈｏｓｔ", 403, prohibited},
@@ -117,7 +117,7 @@ var disguises = []struct {
 	{"", 400, malformed},
 }
 
-// wantDisguisesRefused sends each and wants its answer.
+// wantDisguisesRefused sends each spelling and checks the response.
 func wantDisguisesRefused(t *testing.T, p *e2e.Proxy, port string) {
 	t.Helper()
 	for _, d := range disguises {
@@ -151,7 +151,7 @@ func TestDisguisedAddresses(t *testing.T) {
 	}
 }
 
-// A name is what it resolves to when it is dialled, not when it was judged.
+// The address to which a name resolves when it is dialled is checked, not an earlier one.
 func TestNamesThatAreNotWhatTheySeem(t *testing.T) {
 	t.Parallel()
 	tr := newTrap(t)
@@ -194,8 +194,8 @@ func TestNamesThatAreNotWhatTheySeem(t *testing.T) {
 	e2e.WantBlocked(t, e2e.OnlyRecord(t, p.Audit, o.URL("http", "/a?rebound")), "address", http.StatusForbidden)
 }
 
-// A redirect of robots.txt is dialled under the same guard: its origin was
-// reached and gave no usable file.
+// The guard also applies to redirects of robots.txt. Such a site counts as reached
+// without a usable file.
 func TestRobotsRedirectedInside(t *testing.T) {
 	t.Parallel()
 	tr := newTrap(t)
@@ -216,7 +216,7 @@ func TestRobotsRedirectedInside(t *testing.T) {
 		{"https://127.0.0.3:" + tr.port + "/robots.txt", unreachable},
 		{"http://169.254.169.254/latest/meta-data/", unreachable},
 		{"http://" + metadata + "/latest/meta-data/", unreachable},
-		{"http://" + o.Addr() + ":22/robots.txt", unreachable}, // a port that may not be dialled
+		{"http://" + o.Addr() + ":22/robots.txt", unreachable}, // a port that must not be dialled
 		{"http://" + p.Listen + "/robots.txt", unreachable},
 		{"ftp://127.0.0.3:" + tr.port + "/robots.txt", nothing},
 		{"file:///etc/passwd", nothing},
@@ -247,7 +247,8 @@ func TestRobotsRedirectedInside(t *testing.T) {
 	tr.wantNobody(t)
 }
 
-// bomb is 10 MiB of gzip that are 10 GiB of zeros (RFC 1952 2.2: members follow each other).
+// bomb is 10 MiB of gzip that decompress to 10 GiB of zeros (RFC 1952 2.2: members follow
+// each other).
 func bomb(t testing.TB) []byte {
 	t.Helper()
 	var member bytes.Buffer
@@ -259,11 +260,11 @@ func bomb(t testing.TB) []byte {
 	return bytes.Repeat(member.Bytes(), 10<<10)
 }
 
-// mostGrowth is what the process may grow by, in bytes, whatever strangers send.
+// mostGrowth is the maximum growth of the process, in bytes, whatever is sent to it.
 const mostGrowth = 32 << 20
 
-// Of a robots.txt that unpacks without end 500 KiB are read, and a page is not
-// unpacked at all.
+// Of a robots.txt that decompresses endlessly, 500 KiB are read. A page is not
+// decompressed at all.
 func TestGzipBombs(t *testing.T) {
 	t.Parallel()
 	packed := bomb(t)
@@ -289,10 +290,11 @@ func TestGzipBombs(t *testing.T) {
 	}
 }
 
-// garbage is what comes to a port that is open to the world, on a connection each.
+// garbage is typical data on a port that the whole Internet can reach, one connection
+// each.
 var garbage = []string{
 	"", "\r\n", "\x00", "GET", "GET http://", "GET / HTTP/1.1\r\n\r\n", "GET http://ORIGIN/ HTTP/1.1\r\nHost: ORIGIN\r\nX: ",
-	"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", // TLS to a port that speaks none
+	"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", // TLS to a port without TLS
 	"\x05\x01\x00", // SOCKS
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 	"POST http://ORIGIN/a HTTP/1.1\r\nHost: ORIGIN\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
@@ -305,7 +307,7 @@ var garbage = []string{
 	strings.Repeat("GET http://ORIGIN/private HTTP/1.1\r\nHost: ORIGIN\r\n\r\n", 200),
 }
 
-// After all of that the process is as it was.
+// After all this, the process uses no more resources than before.
 func TestProcessOutlivesHostility(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -336,7 +338,7 @@ func TestProcessOutlivesHostility(t *testing.T) {
 		for _, sent := range garbage {
 			for _, scheme := range e2e.Schemes {
 				w := p.Dial(t)
-				w.Write([]byte(strings.ReplaceAll(sent, "ORIGIN", o.Hostport(scheme)))) // it may have been cut off before the end
+				w.Write([]byte(strings.ReplaceAll(sent, "ORIGIN", o.Hostport(scheme)))) // the client may have been disconnected before the end
 				w.Close()
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// No more files may be opened: it is said, no origin is blamed, and when there
-// are some again all is as it was.
+// If no more files can be opened, the proxy reports it and blames no origin. It recovers
+// when files can be opened again.
 func TestOutOfFiles(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "files", "")
@@ -23,7 +23,7 @@ func TestOutOfFiles(t *testing.T) {
 		in.Send(t, "GET "+o.URL("http", "/a")+" HTTP/1.1", "Host: "+o.Hostport("http"))
 		return in.Receive(t, http.MethodGet)
 	}
-	in.Send(t, "GET http://127.0.0.1:1/ HTTP/1.1", "Host: x") // and so its connection is taken
+	in.Send(t, "GET http://127.0.0.1:1/ HTTP/1.1", "Host: x") // and its connection is accepted
 	in.Receive(t, http.MethodGet)
 	var held []net.Conn
 	for range 60 {
@@ -50,7 +50,7 @@ func TestOutOfFiles(t *testing.T) {
 	}
 }
 
-// limits.connections_per_client, met by the real binary.
+// limits.connections_per_client with the real binary.
 func TestConnectionsPerClient(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "busy", "")
@@ -70,7 +70,7 @@ func TestConnectionsPerClient(t *testing.T) {
 	if n := len(o.Pages("http")); n != 2 {
 		t.Errorf("%d pages arrived, want 2", n)
 	}
-	// What comes from elsewhere is somebody else's.
+	// Data from other addresses is not the test's.
 	if got := e2e.Get(t, e2e.From(t, p.Client(t, false), "127.0.0.3"), o.URL("http", "/a")); got.Status != http.StatusOK {
 		t.Errorf("another client: %v", got)
 	}

@@ -1,6 +1,6 @@
 // Package hostile proves that hostile clients and origins harm nobody else, end to end:
-//   - each attack of TestHostile runs beside an honest client, whose requests are all answered
-//   - addresses in disguise, redirects into the network, decompression bombs
+//   - each attack of TestHostile runs beside an honest client, whose requests all succeed
+//   - disguised addresses, redirects into the network, decompression bombs
 //   - tables, files and connections are bounded
 //   - BenchmarkHostile: latency and memory during the attacks
 package hostile

@@ -10,7 +10,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// growing is a proxy whose collector says what it took, and whose pace nobody waits for.
+// growing is a proxy that logs its garbage collections and delays no request.
 func growing(t testing.TB) *e2e.Proxy {
 	t.Helper()
 	return e2e.StartProxyBy(t, e2e.Unpaced.With(e2e.Settings{
@@ -18,16 +18,16 @@ func growing(t testing.TB) *e2e.Proxy {
 	}), "env", "GODEBUG=gctrace=1")
 }
 
-// What a request takes while there are few connections, or many, all of them busy.
+// Measures the cost of a request with few and with many busy connections.
 func BenchmarkConnections(b *testing.B) {
-	const hosts = 64 // of 16 requests at once each
+	const hosts = 64 // with 16 requests at once each
 	for _, n := range []int{1, 64, 1000, 10_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			e2e.NeedFiles(b, uint64(n+2*hosts*16+500))
 			s := e2e.NewSites(b, hosts, func(int) int { return 500 })
 			p := growing(b)
 			first := s.InTurn()
-			e2e.AskAll(b, p.Lanes(b, hosts), 20, first) // every site is known, and the program warm
+			e2e.AskAll(b, p.Lanes(b, hosts), 20, first) // all sites are known, and the program is warm
 			before := p.Memory(b, "VmRSS")
 			lanes := p.Lanes(b, n)
 			e2e.AskAll(b, lanes, 1, s.InTurn())
@@ -47,7 +47,7 @@ func BenchmarkConnections(b *testing.B) {
 	}
 }
 
-// mixed is how long robots.txt files are: most are short, few are very long.
+// mixed is the distribution of robots.txt lengths: most are short, few are very long.
 func mixed(i int) int {
 	switch {
 	case i%1000 == 999:
@@ -59,8 +59,8 @@ func mixed(i int) int {
 	}
 }
 
-// What a request takes while few origins are known, or very many, and what it takes
-// to know them. However many they are, each is asked for its robots.txt once.
+// Measures the cost of a request with few and with very many known origins, and the cost
+// of knowing them. Each origin gets one request for its robots.txt.
 func BenchmarkOrigins(b *testing.B) {
 	size := func(n int) func(int) int { return func(int) int { return n } }
 	for _, c := range []struct {
@@ -73,7 +73,7 @@ func BenchmarkOrigins(b *testing.B) {
 		{1, e2e.KiB(500 << 10), size(500 << 10)},
 		{1000, e2e.KiB(512), size(512)},
 		{1000, e2e.KiB(10 << 10), size(10 << 10)},
-		{50, e2e.KiB(500 << 10), size(500 << 10)}, // of many more the cache, which holds 64 MiB, would have to ask again
+		{50, e2e.KiB(500 << 10), size(500 << 10)}, // with many more, the cache of 64 MiB would have to fetch again
 		{100_000, e2e.KiB(512), size(512)},
 		{100_000, "mixed", mixed},
 	} {

@@ -26,10 +26,10 @@ import (
 // hostTwo is the origin of BenchmarkHTTP2.
 const hostTwo = "two-bench.test"
 
-// TestGoproxyProcess is goproxy, interception by HTTP/2 and all, in a process of
-// its own, for BenchmarkHTTP2 to start; it ends with its standard input.
+// TestGoproxyProcess is a separate process with goproxy, intercepting and with HTTP/2,
+// for BenchmarkHTTP2. It ends with its standard input.
 func TestGoproxyProcess(t *testing.T) {
-	dir := os.Getenv("E2E_GOPROXY") // where the CA is
+	dir := os.Getenv("E2E_GOPROXY") // directory of the CA
 	if dir == "" {
 		t.Skip("runs as a process of BenchmarkHTTP2")
 	}
@@ -62,7 +62,7 @@ func TestGoproxyProcess(t *testing.T) {
 	}
 }
 
-// leaves keeps the certificates that goproxy makes.
+// leaves caches the certificates that goproxy makes.
 type leaves struct {
 	mu   sync.Mutex // guards made
 	made map[string]*tls.Certificate
@@ -111,8 +111,8 @@ func startGoproxy(b *testing.B, p *e2e.Proxy) *e2e.Proxy {
 	return g
 }
 
-// Pages of 1 KiB by HTTP/2 inside four intercepted tunnels, 16 streams at once in
-// each, from an origin of HTTP/1.1: ours, with everything on, beside goproxy's.
+// Pages of 1 KiB over HTTP/2 in four intercepted tunnels, 16 streams at once in each,
+// from an HTTP/1.1 origin: this proxy with all features, and goproxy for comparison.
 func BenchmarkHTTP2(b *testing.B) {
 	s := e2e.NewSecureSites(b, 1, func(int) int { return 500 }, &tls.Config{
 		Certificates: []tls.Certificate{e2e.Trusted(b).Leaf(b, hostTwo, time.Now().Add(time.Hour))},
@@ -144,7 +144,7 @@ func BenchmarkHTTP2(b *testing.B) {
 	}
 }
 
-// askByTwo has 16 goroutines of each client ask so often.
+// askByTwo makes 16 goroutines of each client send the given number of requests.
 func askByTwo(b *testing.B, clients []*http.Client, target string, each int) {
 	b.Helper()
 	var all sync.WaitGroup

@@ -1,5 +1,5 @@
 // Package load measures what the proxy needs under load, end to end:
-//   - memory at rest and with many large robots.txt files
+//   - memory when idle and with many large robots.txt files
 //   - benchmarks of start, growth, volume, HTTP/2 and hours of use
 package load
 

@@ -9,11 +9,12 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// mostMemory is what the process may take, in bytes, under the load of TestManyLargeRobots.
+// mostMemory is the maximum memory of the process, in bytes, under the load of
+// TestManyLargeRobots.
 const mostMemory = 450 << 20
 
-// TestManyLargeRobots: 8 connections ask 512 hosts whose robots.txt is as large as is read.
-// Nothing of it stays but the cache, without any budget acting.
+// TestManyLargeRobots: 8 connections request 512 hosts whose robots.txt has the maximum
+// size. Only the cache stays in memory, without any budget taking effect.
 func TestManyLargeRobots(t *testing.T) {
 	testkit.Long(t, "volume")
 	const hosts, connections = 512, 8

@@ -12,15 +12,16 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// latencies are counted by tens of microseconds, up to ten seconds, and the last for all
-// that is longer.
+// latencies are counted in steps of ten microseconds up to ten seconds. The last step has
+// all longer ones.
 type latencies [1_000_001]atomic.Uint32
 
 func (l *latencies) add(d time.Duration) {
 	l[min(d/(10*time.Microsecond), time.Duration(len(l)-1))].Add(1)
 }
 
-// quantile is the latency that q of all are no longer than, in microseconds.
+// quantile returns the latency, in microseconds, that the fraction q of all requests does
+// not exceed.
 func (l *latencies) quantile(q float64) float64 {
 	var all, seen float64
 	for i := range l {
@@ -34,7 +35,7 @@ func (l *latencies) quantile(q float64) float64 {
 	return 0
 }
 
-// A drip makes requests at a rate, whatever becomes of those before.
+// A drip sends requests at a rate, whatever happens to earlier ones.
 type drip struct {
 	lanes []e2e.Lane
 	rate  int
@@ -43,7 +44,7 @@ type drip struct {
 	took  *latencies // since a request was due, not since it could be sent
 }
 
-// second makes the requests of the nth second.
+// second sends the requests of the nth second.
 func (d *drip) second(t testing.TB, n int) {
 	var all sync.WaitGroup
 	for k := range d.lanes {
@@ -68,9 +69,9 @@ func (d *drip) second(t testing.TB, n int) {
 	}
 }
 
-// 5,000 requests a second over 10,000 hosts, or half of that, a second an iteration:
-// -benchtime 1200x are twenty minutes. Nothing is lost, and the memory does not grow at
-// the end.
+// 5,000 requests a second to 10,000 hosts, or half of that, one second per iteration:
+// -benchtime 1200x takes twenty minutes. No request is lost, and the memory does not grow
+// at the end.
 func BenchmarkSoak(b *testing.B) {
 	for _, rate := range []int{5000, 2500} {
 		b.Run(strconv.Itoa(rate), func(b *testing.B) { soak(b, rate) })
@@ -78,7 +79,7 @@ func BenchmarkSoak(b *testing.B) {
 }
 
 func soak(b *testing.B, rate int) {
-	const hosts, clients = 10_000, 100 // clients divide the rate
+	const hosts, clients = 10_000, 100 // the clients divide the rate
 	e2e.NeedFiles(b, 5000)
 	s := e2e.NewSites(b, hosts, mixed)
 	p := growing(b)
@@ -106,7 +107,7 @@ func soak(b *testing.B, rate int) {
 	if got := s.Pages.Load() - pages; got != int64(asked) {
 		b.Errorf("%d pages were asked of the sites, want %d", got, asked)
 	}
-	// The collector's own swing is a few MiB.
+	// The garbage collector itself varies by a few MiB.
 	if end, most := quarter(4), 1.05*quarter(3)+8; end > most {
 		b.Errorf("%.1f MiB at the end, more than %.1f after three quarters and 5 %% and 8 MiB", end, quarter(3))
 	}

@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestMemoryAtRest: a proxy with the default configuration that nobody asks for
-// anything takes less than 25 MiB, what it has mapped of its binary included.
+// TestMemoryAtRest: an idle proxy with the default configuration uses less than 25 MiB,
+// including the mapped parts of its binary.
 func TestMemoryAtRest(t *testing.T) {
 	const most = 25 << 20
 	p := e2e.StartProxy(t, nil)
@@ -24,8 +24,8 @@ func TestMemoryAtRest(t *testing.T) {
 	t.Logf("%.1f MiB", float64(got)/(1<<20))
 }
 
-// BenchmarkStart is the time from the start of serve until it has answered on its
-// port: the first time, when the CA is made, and each later one.
+// BenchmarkStart measures the time from the start of serve until it answers on its port:
+// for the first start, which creates the CA, and for later ones.
 func BenchmarkStart(b *testing.B) {
 	for _, first := range []bool{true, false} {
 		name := "kept state"

@@ -14,7 +14,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// zeros is a body without an end.
+// zeros is an endless body.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -22,8 +22,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Large bodies pass in constant memory, both ways: of 5 GiB, which 32 bits do not count, and of
-// 1 GiB where they are encrypted.
+// Large bodies pass in constant memory in both directions: 5 GiB, which 32 bits cannot count,
+// and 1 GiB with encryption.
 func BenchmarkVolume(b *testing.B) {
 	for _, way := range []struct {
 		name, scheme string
@@ -61,7 +61,8 @@ func BenchmarkVolume(b *testing.B) {
 	}
 }
 
-// serveVolume has the origin send a body at /down, and count that of a request at /up.
+// serveVolume makes the origin send a body at /down, and count the bytes of a request
+// body at /up.
 func serveVolume(o *e2e.Origin, size int64) {
 	o.Handle("/down", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
@@ -97,7 +98,7 @@ func send(b *testing.B, client *http.Client, url string, size int64) {
 	}
 }
 
-// Five thousand tunnels at rest, and what each takes of the proxy's memory.
+// Measures the memory of the proxy with five thousand idle tunnels.
 func BenchmarkIdleTunnels(b *testing.B) {
 	const tunnels, most = 5000, 40 << 10
 	e2e.NeedFiles(b, 3*tunnels)
@@ -115,7 +116,7 @@ func BenchmarkIdleTunnels(b *testing.B) {
 			if kind == "unopened" {
 				roots = e2e.CertPool(b, e2e.TrustedFile(b))
 			}
-			// One client may have 32 tunnels of a host that are not opened.
+			// One client may have 32 tunnels to a host that are passed through.
 			hosts := make([]string, tunnels/25)
 			for i := range hosts {
 				hosts[i] = fmt.Sprintf("%d.rest.test", i)
@@ -137,7 +138,7 @@ func BenchmarkIdleTunnels(b *testing.B) {
 				return w
 			}
 			for b.Loop() {
-				for range 100 { // what the first ones take is not the tunnels'
+				for range 100 { // the memory of the first ones does not belong to the tunnels
 					open().Close()
 				}
 				before := p.Memory(b, "VmRSS")

@@ -28,7 +28,7 @@ type apiDecisions struct {
 	Newest    uint64
 }
 
-// auditLines are the bytes of the file's whole lines.
+// auditLines returns the complete lines of the file.
 func auditLines(t testing.TB, file string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -43,7 +43,7 @@ func auditLines(t testing.TB, file string) (all []string) {
 	return all
 }
 
-// What the API tells is what the audit has, to the byte.
+// The API returns exactly the lines of the audit.
 func TestAPITellsTheAudit(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "api", "User-agent: *\nDisallow: /private\nAllow: /\n")
@@ -56,7 +56,7 @@ func TestAPITellsTheAudit(t *testing.T) {
 		}
 	}
 	var want []string
-	testkit.Eventually(t, "all records are in the file", func() bool { want = auditLines(t, p.Audit); return len(want) >= 10 }) // two of them are of fetches
+	testkit.Eventually(t, "all records are in the file", func() bool { want = auditLines(t, p.Audit); return len(want) >= 10 }) // two of them are about fetches
 	got := e2e.API[apiDecisions](t, p, "GET", "decisions", "", 200)
 	var lines []string
 	for _, d := range got.Decisions {
@@ -142,7 +142,7 @@ func TestAPIForgetsAndFetches(t *testing.T) {
 	}
 }
 
-// What is foretold of a request is what it then gets, and its record says, member by member.
+// Explain predicts what a request then gets, and each member of its record.
 func TestAPIExplainsWhatARequestGets(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "api-explain", "User-agent: *\nDisallow: /\nAllow: /open\n\nUser-agent: foobot\nCrawl-delay: 0.01\nDisallow: /private\nContent-Signal: search=yes\n")
@@ -189,7 +189,7 @@ func TestAPIExplainsWhatARequestGets(t *testing.T) {
 		}
 		for _, member := range strings.Fields("decision reason entry entry_reason rule line group agent robots_url robots_fetched robots_sha256 dialect robots_content_signal crawl_delay_s crawl_delay_asked_s") {
 			want, got := record[member], foretold[member]
-			if member == "robots_fetched" { // the audit writes all nine digits
+			if member == "robots_fetched" { // the audit always writes nine digits
 				want, got = instant(want), instant(got)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -199,7 +199,7 @@ func TestAPIExplainsWhatARequestGets(t *testing.T) {
 	}
 }
 
-// Who does not know the token learns nothing but health.
+// Without the token, nobody learns anything but the health.
 func TestAPIAsksForTheToken(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{"admin.token": adminToken})
@@ -241,7 +241,7 @@ func TestAPIAsksForTheToken(t *testing.T) {
 	}
 }
 
-// The login by a real client, whose cookie jar is a file.
+// The login with a real client whose cookie jar is a file.
 func TestAPILogin(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -274,7 +274,7 @@ func TestAPILogin(t *testing.T) {
 	}
 }
 
-// A page that has made its own name lead to this machine gets nothing.
+// A web page whose own name resolves to this machine gets nothing.
 func TestAPIRefusesAnothersName(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, nil)
@@ -299,7 +299,8 @@ func TestAPIRefusesAnothersName(t *testing.T) {
 	}
 }
 
-// The stream tells each line of the audit as it comes, and does not hold up the end.
+// The stream sends each line of the audit when it is written, and does not delay the
+// shutdown.
 func TestAPIStream(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "api-stream", "User-agent: *\nDisallow: /private\n")
@@ -310,13 +311,13 @@ func TestAPIStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := e2e.Operator(t)
-	client.Timeout = 0 // each wait below has its own
+	client.Timeout = 0 // each wait below has its own timeout
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	const requests, lines = 20, 21 // one is of the fetch of robots.txt
+	const requests, lines = 20, 21 // one line is about the fetch of robots.txt
 	open, told, ended := make(chan struct{}), make(chan []string, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -350,7 +351,7 @@ func TestAPIStream(t *testing.T) {
 	}
 }
 
-// instant is what a member says that is a time; any other stays as it is.
+// instant returns a time from a member of JSON. It returns other values unchanged.
 func instant(member any) any {
 	text, _ := member.(string)
 	if at, err := time.Parse(time.RFC3339, text); err == nil {

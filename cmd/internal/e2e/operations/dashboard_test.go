@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// The pages are made of what the running proxy knows; what they look like, and what a
-// browser makes of them, is tested in proxy/admin.
+// The pages show the state of the running proxy. Tests in proxy/admin check their
+// appearance and their behaviour in a browser.
 func TestDashboardOfARunningProxy(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "dash", "User-agent: *\nDisallow: /private\n")

@@ -18,7 +18,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A tree is a YAML document of somebody else's making.
+// A tree is a YAML document in a foreign format.
 type tree map[string]any
 
 func readTrees(t testing.TB, file string) (all []tree) {
@@ -35,7 +35,7 @@ func readTrees(t testing.TB, file string) (all []tree) {
 	}
 }
 
-// at follows keys and indices down from v; nil where there is nothing.
+// at follows keys and indices down from v. It returns nil if a key is missing.
 func at(v any, way ...any) any {
 	for _, step := range way {
 		switch key := step.(type) {
@@ -56,7 +56,7 @@ func at(v any, way ...any) any {
 	return v
 }
 
-// same holds what stands somewhere against what has to.
+// same compares a value with the expected one.
 func same(t testing.TB, where string, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); diff != "" {
@@ -64,7 +64,7 @@ func same(t testing.TB, where string, got, want any) {
 	}
 }
 
-// manifest is the one of its kind and name among the Kubernetes manifests.
+// manifest returns the Kubernetes manifest with this kind and name.
 func manifest(t testing.TB, kind, name string) tree {
 	t.Helper()
 	for _, file := range at(readTrees(t, "kubernetes/kustomization.yaml")[0], "resources").([]any) {
@@ -78,13 +78,13 @@ func manifest(t testing.TB, kind, name string) tree {
 	return nil
 }
 
-// configMap is the configuration that the manifests carry.
+// configMap returns the configuration in the manifests.
 func configMap(t testing.TB) string {
 	t.Helper()
 	return at(manifest(t, "ConfigMap", "robotsproxy"), "data", "config.yaml").(string)
 }
 
-// facts are what an image says that others have to say too.
+// facts are values of an image that other files must repeat.
 type facts struct {
 	probe, args      []string
 	port, state, etc string
@@ -100,7 +100,7 @@ func imageFacts(t testing.TB, image dockerfile) (f facts) {
 	return f
 }
 
-// What the parts of a deployment say of one another is the same everywhere.
+// The files of a deployment agree with each other.
 func TestDeploymentsAgree(t *testing.T) {
 	t.Parallel()
 	stages := readDockerfile(t).stages()
@@ -150,7 +150,7 @@ func sidecarsAgree(t *testing.T, f facts) {
 	}
 }
 
-// fleetConfig is that of compose.yaml's replicas.
+// fleetConfig returns the configuration of the replicas in compose.yaml.
 func fleetConfig(t testing.TB) (shared tree) {
 	t.Helper()
 	if err := yaml.Unmarshal([]byte(e2e.ReadText(t, e2e.DeployDir()+"/fleet/config.yaml")), &shared); err != nil {
@@ -159,7 +159,7 @@ func fleetConfig(t testing.TB) (shared tree) {
 	return shared
 }
 
-// seconds are those of a value such as 60s.
+// seconds returns the number of seconds in a value such as 60s.
 func seconds(t testing.TB, v any) float64 {
 	t.Helper()
 	d, err := time.ParseDuration(fmt.Sprint(v))
@@ -169,10 +169,10 @@ func seconds(t testing.TB, v any) float64 {
 	return d.Seconds()
 }
 
-// lastOfAll is what a replica may need beyond its drain.
+// lastOfAll is how long a replica may take after its drain.
 const lastOfAll = 30
 
-// composeAgrees holds the services against the image, and the configuration of the
+// composeAgrees compares the services with the image and with the configuration of the
 // replicas.
 func composeAgrees(t *testing.T, f facts, shared tree) {
 	all := readTrees(t, "compose.yaml")[0]
@@ -196,7 +196,7 @@ func composeAgrees(t *testing.T, f facts, shared tree) {
 		}
 	}
 	same(t, "a replica more than store.replicas", at(fmt.Sprintf("proxy-%d", shared["store"].(tree)["replicas"].(int)+1)), nil)
-	same(t, "volume of the CA", at("ca", "volumes"), []string{"ca:" + f.state}) // which the image has made that user's
+	same(t, "volume of the CA", at("ca", "volumes"), []string{"ca:" + f.state}) // the image has created it for that user
 	same(t, "user of the CA", at("ca", "user"), f.uid+":"+f.gid)
 	same(t, "networks of the store", at("store", "networks"), []string{"replicas"})
 	same(t, "store", shared["store"].(tree)["redis"], "redis://store:6379")
@@ -208,8 +208,8 @@ func composeAgrees(t *testing.T, f facts, shared tree) {
 	same(t, "https_proxy", at("crawler", "environment", "https_proxy"), "http://proxy:"+f.port)
 }
 
-// manifestsAgree holds the manifests against the image, and the configuration
-// that they carry against its own.
+// manifestsAgree compares the manifests with the image, and their configuration with the
+// one of compose.yaml.
 func manifestsAgree(t *testing.T, f facts, shared tree) {
 	set := manifest(t, "StatefulSet", "robotsproxy")
 	same(t, "replicas", at(set, "spec", "replicas"), at(shared, "store", "replicas"))
@@ -246,16 +246,16 @@ func manifestsAgree(t *testing.T, f facts, shared tree) {
 	if err := yaml.Unmarshal([]byte(configMap(t)), &mapped); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "state_dir", mapped["state_dir"], f.state+"/state")                   // the volume's root is not the proxy's alone
-	mapped["state_dir"], mapped["limits"] = shared["state_dir"], shared["limits"] // clients come as themselves there
+	same(t, "state_dir", mapped["state_dir"], f.state+"/state")                   // other users may access the root of the volume
+	mapped["state_dir"], mapped["limits"] = shared["state_dir"], shared["limits"] // clients have their own addresses there
 	same(t, "configuration", mapped, shared)
 }
 
-// Configurations that are handed out are read without a complaint.
+// The published configurations are valid.
 func TestDeployedConfigurationsAreGood(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	e2e.Command(t, "ca", "show", "--state", dir).Want(t, 0) // the deployment's
+	e2e.Command(t, "ca", "show", "--state", dir).Want(t, 0) // creates the CA of the deployment
 	mapped, shared, sidecar := filepath.Join(dir, "mapped.yaml"), filepath.Join(dir, "fleet.yaml"), filepath.Join(dir, "sidecar.yaml")
 	for file, text := range map[string]string{
 		mapped: configMap(t), shared: e2e.ReadText(t, e2e.DeployDir()+"/fleet/config.yaml"), sidecar: e2e.ReadText(t, e2e.DeployDir()+"/sidecar/config.yaml"),
@@ -267,7 +267,7 @@ func TestDeployedConfigurationsAreGood(t *testing.T) {
 	}
 }
 
-// The certificate is where the variables of a deployment's clients say.
+// The certificate is at the path in the variables of a deployment's clients.
 func TestDeployedClientsKnowTheirCA(t *testing.T) {
 	t.Parallel()
 	crawler := at(readTrees(t, "compose.yaml")[0], "services", "crawler")
@@ -281,7 +281,7 @@ func TestDeployedClientsKnowTheirCA(t *testing.T) {
 	}
 }
 
-// unit is what robotsproxy.service says, with all values of a key.
+// unit returns the values of each key in robotsproxy.service.
 func unit(t testing.TB) map[string][]string {
 	t.Helper()
 	said := map[string][]string{}
@@ -293,8 +293,8 @@ func unit(t testing.TB) map[string][]string {
 	return said
 }
 
-// The unit names what is there, and systemd, where it is on the machine, finds
-// nothing to say against it but that an old one does not know notify-reload.
+// All paths in the unit exist. If systemd is on the machine, it accepts the unit; an old
+// systemd may only not know notify-reload.
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	said := unit(t)
@@ -320,12 +320,13 @@ func TestUnit(t *testing.T) {
 			t.Errorf("systemd-analyze verify: %s", line)
 		}
 	}
-	// Exposure in tenths of systemd's points, of 100: below 20 it calls a unit OK.
+	// The exposure in tenths of systemd's points, of 100. systemd rates a unit below 20
+	// as OK.
 	e2e.Finish(t, exec.Command(analyze, "security", "--offline=yes", "--threshold=15", file)).Want(t, 0)
 }
 
-// What the document tells packagers to do leaves everything in its place, and
-// completions that a shell can read.
+// The instructions for packagers put everything in its place, and a shell can read the
+// completions.
 func TestPackagersInstall(t *testing.T) {
 	t.Parallel()
 	blocks := e2e.Fence.FindAllStringSubmatch(e2e.ReadText(t, e2e.DeployDir()+"/README.md"), -1)

@@ -14,8 +14,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A dockerfile is its instructions in their order, each on one line. What an
-// engine makes of it these tests do by hand: none is on every machine.
+// A dockerfile is a list of instructions, each on one line. The tests execute them
+// without a container engine, because not every machine has one.
 type dockerfile []instruction
 
 type instruction struct{ word, rest string }
@@ -40,7 +40,7 @@ func readDockerfile(t testing.TB) dockerfile {
 	return d
 }
 
-// stages are the instructions from each FROM to the next.
+// stages returns the instructions from each FROM to the next.
 func (d dockerfile) stages() (all []dockerfile) {
 	for _, i := range d {
 		if i.word == "FROM" {
@@ -51,7 +51,7 @@ func (d dockerfile) stages() (all []dockerfile) {
 	return all
 }
 
-// only is what the one instruction of its kind says.
+// only returns the arguments of an instruction that occurs once.
 func (d dockerfile) only(t testing.TB, word string) string {
 	t.Helper()
 	found := d.all(word)
@@ -70,7 +70,7 @@ func (d dockerfile) all(word string) (found []string) {
 	return found
 }
 
-// execForm is a command as its JSON names it, without a shell that a scratch image has not got.
+// execForm returns a command in JSON form, which needs no shell: a scratch image has none.
 func execForm(t testing.TB, text string) (argv []string) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text[max(0, strings.Index(text, "[")):]), &argv); err != nil {
@@ -79,8 +79,8 @@ func execForm(t testing.TB, text string) (argv []string) {
 	return argv
 }
 
-// buildContext copies what .dockerignore leaves of the tree: the last line
-// that fits decides, and what fits a directory fits all below it.
+// buildContext copies the tree without the files in .dockerignore. The last matching line
+// decides, and a match of a directory includes everything below it.
 func buildContext(t testing.TB, to string) {
 	t.Helper()
 	type line struct {
@@ -123,9 +123,9 @@ func buildContext(t testing.TB, to string) {
 	}
 }
 
-// buildStage runs the first stage's lines as they stand, but for the loading of
-// modules, which are here. /out is a directory of the test's. If built is not "", it takes
-// the place of the binary that go build makes.
+// buildStage runs the lines of the first stage, except the download of modules, which are
+// present. /out is a directory of the test. If built is not "", it replaces the binary
+// that go build makes.
 func buildStage(t testing.TB, d dockerfile, version, commit, built string) (out string) {
 	t.Helper()
 	src := t.TempDir()
@@ -148,7 +148,7 @@ func buildStage(t testing.TB, d dockerfile, version, commit, built string) (out 
 	return out
 }
 
-// copyStage lays out the image as the last stage's COPY lines do.
+// copyStage creates the image from the COPY lines of the last stage.
 func copyStage(t testing.TB, d dockerfile, out string) (root string) {
 	t.Helper()
 	root = t.TempDir()

@@ -11,8 +11,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// ownCertificate writes a certificate for the proxy's own port, and gives its
-// files and that of the authority behind it.
+// ownCertificate writes a certificate for the proxy's own port. It returns its files and
+// that of its CA.
 func ownCertificate(t *testing.T) (cert, key, ca string) {
 	t.Helper()
 	authority, err := e2e.NewAuthority("the proxy's own")
@@ -58,7 +58,7 @@ func TestListenTLS(t *testing.T) {
 	}
 }
 
-// What is wrong with listen_tls is said before anything listens.
+// Errors in listen_tls are reported before the proxy listens.
 func TestListenTLSFiles(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := ownCertificate(t)

@@ -11,7 +11,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A user who knows the proxy's address alone: the page leads to the CA, and the CA to HTTPS.
+// A user who knows only the proxy's address: the page leads to the CA, and with the CA HTTPS
+// works.
 func TestGuideLeadsAUserThrough(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -35,7 +36,7 @@ func TestGuideLeadsAUserThrough(t *testing.T) {
 	if got := e2e.RunPeer(t, append(through, o.URL("https", "/a")), e2e.CleanEnv()).Want(t, 0).Stdout; got != "a" {
 		t.Errorf("through the proxy: %q", got)
 	}
-	// By the proxy itself it is the same page, and no request to anybody.
+	// Requested through the proxy it is the same page, and no request is sent.
 	if got := e2e.RunPeer(t, append(through, at+"/"), e2e.CleanEnv()).Want(t, 0).Stdout; got != page {
 		t.Errorf("through the proxy the page is\n%s", got)
 	}
@@ -52,7 +53,7 @@ func TestGuideLeadsAUserThrough(t *testing.T) {
 	}
 }
 
-// The page is for who has no password yet, and it takes one to go on.
+// The page needs no password, but other requests do.
 func TestGuideBeforeTheLogin(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "guide-login", "")
@@ -72,7 +73,7 @@ func TestGuideBeforeTheLogin(t *testing.T) {
 	}
 }
 
-// A proxy that speaks TLS says so in its script.
+// The script of a proxy that speaks TLS says so.
 func TestGuideOverTLS(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -89,7 +90,7 @@ func TestGuideOverTLS(t *testing.T) {
 	}
 }
 
-// What a Host can do to the page: nothing.
+// The Host header cannot change the page.
 func TestGuideAndHostileHosts(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{})
@@ -106,7 +107,7 @@ func TestGuideAndHostileHosts(t *testing.T) {
 	}
 }
 
-// A run's child finds the page too; --report is of its requests.
+// The child of a run finds the page too. --report covers its requests.
 func TestGuideAndReportOfARun(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -114,7 +115,7 @@ func TestGuideAndReportOfARun(t *testing.T) {
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	h := e2e.NewSetup(t, e2e.Unpaced)
 	file, kept := filepath.Join(h.Dir, "run.json"), filepath.Join(h.Dir, "kept.jsonl")
-	for range 2 { // the second goes on with the audit of the first
+	for range 2 { // the second run continues the audit of the first
 		argv := []string{"run", "-c", h.Config, "-q", "--audit", kept, "--report", file, "--", "sh", "-c",
 			`env -u http_proxy "$0" -q -sS --noproxy '*' "$http_proxy/proxy.pac"; "$0" -q -sS "$1" "$2"; exit 3`, curl, o.URL("https", "/a"), o.URL("https", "/private")}
 		out := e2e.Command(t, argv...).Want(t, 3)

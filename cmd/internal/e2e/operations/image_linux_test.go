@@ -24,16 +24,16 @@ import (
 // nobody is the user of the image.
 const nobody = 65532
 
-// A cell is a container without an engine: a root that cannot be written to
-// with a volume in it, a network of its own, an unprivileged user.
+// A cell is a container without an engine: a read-only root with a volume in it, a
+// separate network, and an unprivileged user.
 type cell struct {
 	root  string
 	image dockerfile // the last stage
 }
 
-// newCell moves the test's goroutine into one. Its thread ends with it, so it
-// must be that of a subtest, and nothing but its own calls and the processes
-// that it starts are inside. What else is mounted stands under its place.
+// newCell moves the test's goroutine into a new cell. Its thread ends with it, so the
+// test must be a subtest. Only its own calls and its child processes are inside. Other
+// mounts are below their place.
 func newCell(t *testing.T, image dockerfile, root, volume string, mounts map[string]string) *cell {
 	t.Helper()
 	runtime.LockOSThread()
@@ -50,7 +50,7 @@ func newCell(t *testing.T, image dockerfile, root, volume string, mounts map[str
 	mount(volume, filepath.Join(root, "var/lib/robotsproxy"), unix.MS_BIND)
 	for to, from := range mounts {
 		to = filepath.Join(root, to)
-		if err := os.MkdirAll(to, 0o755); err != nil { // as an engine makes it
+		if err := os.MkdirAll(to, 0o755); err != nil { // as an engine creates it
 			t.Fatal(err)
 		}
 		mount(from, to, unix.MS_BIND)
@@ -72,7 +72,7 @@ func newCell(t *testing.T, image dockerfile, root, volume string, mounts map[str
 	return &cell{root, image}
 }
 
-// command is one that runs inside.
+// command returns a command that runs inside.
 func (c *cell) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
@@ -81,8 +81,8 @@ func (c *cell) command(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// run starts the image as an engine would, waits until its own HEALTHCHECK
-// finds it well, does what there is to do, and stops it.
+// run starts the image as an engine would, waits until its HEALTHCHECK succeeds, calls
+// the function, and stops the image.
 func (c *cell) run(t *testing.T, do func()) {
 	t.Helper()
 	log := &e2e.SyncBuffer{}
@@ -115,8 +115,9 @@ func (c *cell) run(t *testing.T, do func()) {
 	}
 }
 
-// The image as the Dockerfile makes it, its lines run one by one. Only CI builds its binary,
-// which takes minutes where nothing is in the build cache; else it holds the one of all tests.
+// The image of the Dockerfile, whose lines are run one by one. Only CI builds its binary,
+// which takes minutes without a build cache. Otherwise the image contains the binary of all
+// tests.
 func TestImage(t *testing.T) {
 	testkit.Long(t, "many processes")
 	t.Parallel()
@@ -163,9 +164,9 @@ func TestImage(t *testing.T) {
 	t.Run("in a pod", func(t *testing.T) { podded(t, image, root) })
 }
 
-// podded runs the image with a volume and a Secret as Kubernetes hands them to an
-// fsGroup, and the configuration of the manifests laid over the image's, but for the
-// store, which is not there.
+// podded runs the image as Kubernetes does: with a volume and a Secret for an fsGroup,
+// and with the configuration of the manifests, except for the store, which does not exist
+// here.
 func podded(t *testing.T, image dockerfile, root string) {
 	volume, etc := t.TempDir(), t.TempDir()
 	if err := os.Chown(volume, 0, nobody); err != nil {
@@ -189,7 +190,7 @@ func podded(t *testing.T, image dockerfile, root string) {
 		}
 	}
 	c := newCell(t, image, root, volume, map[string]string{"etc/robotsproxy": etc, "etc/robotsproxy-ca": ca})
-	l, err := net.Listen("tcp", "127.0.0.1:9000") // by this thread, and so inside
+	l, err := net.Listen("tcp", "127.0.0.1:9000") // on this thread, so inside
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func podded(t *testing.T, image dockerfile, root string) {
 	}
 }
 
-// get asks for an address from inside, by this thread.
+// get requests an address from inside, on this thread.
 func (c *cell) get(t *testing.T, target string) (status int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", "127.0.0.1:"+c.image.only(t, "EXPOSE"))
@@ -226,7 +227,7 @@ func (c *cell) get(t *testing.T, target string) (status int) {
 	return resp.StatusCode
 }
 
-// wantOwned holds a file against its mode and the image's user.
+// wantOwned checks the mode and the owner of a file.
 func wantOwned(t testing.TB, file string, mode fs.FileMode) {
 	t.Helper()
 	info, err := os.Stat(file)

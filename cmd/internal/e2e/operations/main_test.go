@@ -1,4 +1,4 @@
-// Package operations proves that an operator finds what they need, end to end:
+// Package operations proves that operators can do their work, end to end:
 //   - configuration reload, shutdown, drain, state over restarts
 //   - metrics, dashboard, admin API and the page at the proxy's own address
 //   - listening with TLS

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// What an operator sees of requests, and of a site that has had enough.
+// Metrics about requests and about a site that answers 429.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "metrics", "User-agent: *\nDisallow: /private\nAllow: /a\n")
@@ -58,9 +58,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// wantMetrics holds all that is counted of requests and of their pace against what
-// has happened; what is not named is 0. An allowed request is counted when it has
-// ended, which its client may see first.
+// wantMetrics compares all metrics about requests and pace with the expected values. A
+// metric that is not named must be 0. An allowed request is counted when it has ended,
+// which its client may see earlier.
 func wantMetrics(t testing.TB, p *e2e.Proxy, want map[string]float64) {
 	t.Helper()
 	var diff string

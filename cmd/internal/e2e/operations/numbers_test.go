@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A client that does not know the CA cannot say so to anybody but us.
+// A client that does not trust the CA is visible only in the proxy's metrics.
 func TestDistrustIsCounted(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "distrust", "")
@@ -42,7 +42,7 @@ func TestDistrustIsCounted(t *testing.T) {
 		}
 		p.AwaitMetric(t, untrusted, 2)
 	})
-	t.Run("node", func(t *testing.T) { // finds the certificate wrong when the handshake is over
+	t.Run("node", func(t *testing.T) { // rejects the certificate after the handshake
 		node := e2e.NeedPeer(t, "node")
 		script := `const c = require("http").request({host: "127.0.0.1", port: process.argv[1], method: "CONNECT", path: process.argv[2]});
 			c.on("connect", (_, socket) => require("tls").connect({socket, servername: process.argv[2].split(":")[0]}).on("error", e => console.log(e.code)));
@@ -89,7 +89,7 @@ func TestOpenTunnelsAreCounted(t *testing.T) {
 	}
 }
 
-// How the way out fares, and what is known of robots.txt.
+// Metrics about egress and about robots.txt.
 func TestOriginsAreCounted(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "counted", "")
@@ -119,7 +119,7 @@ func TestOriginsAreCounted(t *testing.T) {
 		"robotsproxy_robots_cache_misses_total":             5,
 		"robotsproxy_robots_cache_entries":                  5,
 		"robotsproxy_snapshots_kept_total":                  5,
-		"robotsproxy_audit_lines_total":                     12, // five are of fetches
+		"robotsproxy_audit_lines_total":                     12, // five lines are about fetches
 		"robotsproxy_state_errors_total":                    0,
 		"robotsproxy_snapshots_errors_total keep":           0,
 		"robotsproxy_client_connections_refused_total none": 0,
@@ -149,7 +149,7 @@ func TestFullDiskIsCounted(t *testing.T) {
 	}
 	ballast := e2e.Fill(t, disk)
 	for {
-		if _, err := e2e.RefusedID(c, o.URL("http", "/no")); err != nil { // a page may have some room left
+		if _, err := e2e.RefusedID(c, o.URL("http", "/no")); err != nil { // a page of the disk may have some space left
 			break
 		}
 	}
@@ -170,7 +170,7 @@ func TestFullDiskIsCounted(t *testing.T) {
 	}
 }
 
-// Whoever is asked for, and whoever asks: no series more.
+// The number of series does not grow with the number of hosts and clients.
 func TestStrangersAddNoSeries(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -209,13 +209,13 @@ func TestStrangersAddNoSeries(t *testing.T) {
 			t.Errorf("a series more: %s", name)
 		}
 	}
-	if n := after["robotsproxy_decisions_total block rule"] + after["robotsproxy_decisions_total block origin"]; n != 1000 { // as many refusals as one client gets without a wait
+	if n := after["robotsproxy_decisions_total block rule"] + after["robotsproxy_decisions_total block origin"]; n != 1000 { // the maximum number of refusals that one client gets without a wait
 		t.Errorf("%v requests counted, want 1000", n)
 	}
 }
 
-// The tables of docs/metrics.md are what serve shows: where it is told to, the certificate of its
-// own port as well; of one that is on its own, without what is of a fleet.
+// The tables of docs/metrics.md match the metrics of serve, including those of listen_tls, and
+// without the ones of a fleet if there is none.
 func TestServeShowsWhatPageTells(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := ownCertificate(t)

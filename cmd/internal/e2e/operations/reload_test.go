@@ -19,9 +19,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Fifty reloads while all that there can be is under way: a download, an upload, a
-// tunnel that is kept, requests that wait for a Crawl-delay, and many clients. Nothing is
-// lost, nothing is fetched again, and the slow host sees its spacing.
+// Fifty reloads during a download, an upload, an open tunnel, requests that wait for a
+// Crawl-delay, and requests of many clients. No request fails, nothing is fetched again,
+// and the slow host keeps its delay.
 func TestReloadsUnderLoad(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -68,7 +68,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// loadOf has some clients wait for the slow host, and others ask for pages until end is called.
+// loadOf makes some clients wait for the slow host, and others request pages until end is
+// called.
 func loadOf(t *testing.T, p *e2e.Proxy, o, slow *e2e.Origin, waiters int) (end func()) {
 	t.Helper()
 	var asking sync.WaitGroup
@@ -96,13 +97,13 @@ func loadOf(t *testing.T, p *e2e.Proxy, o, slow *e2e.Origin, waiters int) (end f
 	}
 }
 
-// reloadFifty changes the configuration fifty times, and sees each change in a tunnel that is kept.
+// reloadFifty changes the configuration fifty times and checks each change in an open tunnel.
 func reloadFifty(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	t.Helper()
 	tunnel := p.Connect(t, o.Hostport("https")).Secure(t, p, o.Name, "http/1.1")
 	for n := range 50 {
 		own := e2e.Unpaced.With(e2e.Settings{"identity.from": fmt.Sprintf("n%d@foo.example", n+1), "log.level": []string{"warn", "info"}[n%2]})
-		if n%10 == 9 { // another way out
+		if n%10 == 9 { // another upstream proxy
 			own["egress.ports"] = []string{"80", fmt.Sprintf("1024-%d", 65535-n)}
 		}
 		p.Rewrite(t, own)
@@ -118,8 +119,9 @@ func reloadFifty(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	}
 }
 
-// SIGHUP with a file that is wrong, or wants what takes a restart, changes nothing and
-// says all of it; with none it is the certificates that are read; and never is it an end.
+// SIGHUP with a wrong file, or with a change that needs a restart, changes nothing and
+// reports all errors. Without a file, SIGHUP reloads the certificates. It never ends the
+// process.
 func TestSIGHUPRefused(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "refused", "")
@@ -147,7 +149,7 @@ func TestSIGHUPRefused(t *testing.T) {
 	}
 }
 
-// A ConfigMap is a directory of links; what they lead to is swapped as a whole.
+// A ConfigMap is a directory of links, whose targets are replaced all at once.
 func TestReloadOfAConfigMap(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "configmap", "User-agent: *\nDisallow: /private\n")
@@ -185,8 +187,8 @@ func TestReloadOfAConfigMap(t *testing.T) {
 	testkit.Eventually(t, "mode: monitor", func() bool { return e2e.Get(t, client, o.URL("https", "/private")).Status == http.StatusOK })
 }
 
-// What the command line says stays over what the file says; without a file certificates
-// are read anew. systemd is told of each.
+// Flags override the file also after a reload. Without a file, certificates are reloaded.
+// systemd is notified each time.
 func TestReloadWithFlags(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "flags", "")

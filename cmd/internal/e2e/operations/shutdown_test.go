@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// awaitClosed waits until the proxy takes no more connections.
+// awaitClosed waits until the proxy accepts no more connections.
 func awaitClosed(t *testing.T, p *e2e.Proxy) {
 	t.Helper()
 	testkit.Eventually(t, "the listener is closed", func() bool {
@@ -68,7 +68,7 @@ func TestSignalLetsDownloadsFinish(t *testing.T) {
 	}
 }
 
-// SIGTERM with everything in flight: requests finish, a request that waits for its turn is refused,
+// SIGTERM during all kinds of requests: requests in flight finish, a waiting request is refused,
 // tunnels and WebSockets are closed, and each leaves its record.
 func TestSignalWithAllInFlight(t *testing.T) {
 	t.Parallel()
@@ -84,17 +84,17 @@ func TestSignalWithAllInFlight(t *testing.T) {
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"tls.tunnel": []string{sealed.Name}, "pace.max_queue": 1}))
 
 	plain, h2 := e2e.InFlight(t, p, o, "http", false), e2e.InFlight(t, p, o, "https", true)
-	p.Connect(t, o.Hostport("https")) // and nothing said in it
+	p.Connect(t, o.Hostport("https")) // a tunnel without data
 	idle := p.Connect(t, o.Hostport("https")).Secure(t, p, o.Name, "h2")
 	through := p.Client(t, false)
 	e2e.TrustOrigins(t, through)
-	if got := e2e.Get(t, through, sealed.URL("https", "/a")); got.Status != http.StatusOK { // its tunnel stays
+	if got := e2e.Get(t, through, sealed.URL("https", "/a")); got.Status != http.StatusOK { // its tunnel stays open
 		t.Fatalf("through a tunnel that is not opened: %v", got)
 	}
 	socket := p.Dial(t)
 	e2e.Upgrade(t, socket, o.URL("http", "/echo"), o.Hostport("http"))
 	e2e.Get(t, p.Client(t, false), slow.URL("http", "/a"))
-	waiting := make(chan e2e.Result, 2) // two ask, one may wait: the refusal of the other says that it does
+	waiting := make(chan e2e.Result, 2) // two requests, of which one may wait: the refusal of the other shows that it does
 	for range 2 {
 		client := p.Client(t, false)
 		go func() { waiting <- e2e.Get(t, client, slow.URL("http", "/b")) }()
@@ -126,7 +126,8 @@ func TestSignalWithAllInFlight(t *testing.T) {
 	wantRecordsOfAll(t, p, o, slow, sealed)
 }
 
-// wantRecordsOfAll holds the audit, and what arrived at the slow host, against what was in flight.
+// wantRecordsOfAll compares the audit and the arrivals at the slow host with the requests that
+// were in flight.
 func wantRecordsOfAll(t *testing.T, p *e2e.Proxy, o, slow, sealed *e2e.Origin) {
 	t.Helper()
 	records := e2e.ReadAudit(t, p.Audit)
@@ -155,7 +156,7 @@ func wantRecordsOfAll(t *testing.T, p *e2e.Proxy, o, slow, sealed *e2e.Origin) {
 	}
 }
 
-// A second signal waits for nobody, but for the records.
+// A second signal waits only for the records.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -185,7 +186,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// Idle tunnels and kept connections hold nothing up.
+// Idle tunnels and kept connections do not delay the shutdown.
 func TestIdleConnectionsDoNotHoldShutdown(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "idle", "")
@@ -201,13 +202,13 @@ func TestIdleConnectionsDoNotHoldShutdown(t *testing.T) {
 	start := time.Now()
 	p.Signal(t, syscall.SIGTERM)
 	testkit.Within(t, "serve ends", p.Exited)
-	if took := time.Since(start); p.Code != 0 || took > 10*time.Second { // it waits 20 s for requests
+	if took := time.Since(start); p.Code != 0 || took > 10*time.Second { // it waits up to 20 s for requests
 		t.Errorf("ended with status %d after %v", p.Code, took)
 	}
 }
 
-// With drain, SIGTERM takes nothing from anybody at first: /readyz says no, at the
-// operator's side and the proxy's own address, and those who wait get their turn.
+// With drain, SIGTERM at first interrupts nothing: /readyz answers 503 on the admin
+// listener and on the proxy's port, and waiting requests get their turn.
 func TestDrainServesOn(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()

@@ -13,17 +13,17 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// robotsFetches is how often the origin was asked for its robots.txt.
+// robotsFetches returns how often the origin's robots.txt was requested.
 func robotsFetches(o *e2e.Origin) int { return len(o.Arrivals("http")) - len(o.Pages("http")) }
 
-// awaitKept waits until the file has the origin's robots.txt, committed.
+// awaitKept waits until the file contains the origin's robots.txt, committed.
 func awaitKept(t testing.TB, p *e2e.Proxy, o *e2e.Origin) {
 	t.Helper()
 	e2e.AwaitState(t, p, "robots", "http://"+o.Hostport("http"))
 }
 
-// visitBoth asks for an allowed and for a forbidden page, both with a query, and
-// holds their records against the one robots.txt.
+// visitBoth requests an allowed and a disallowed page, both with a query, and checks that
+// their records are based on the same robots.txt.
 func visitBoth(t testing.TB, p *e2e.Proxy, o *e2e.Origin, query string) (fetched string) {
 	t.Helper()
 	client := p.Client(t, false)
@@ -47,8 +47,8 @@ func newVisited(t testing.TB, label string) *e2e.Origin {
 	return o
 }
 
-// What is fresh is not fetched anew after a restart, however the process ended;
-// and an origin that fails is not tried sooner.
+// A restart fetches no fresh file again, however the process ended, and does not retry a
+// failing origin sooner.
 func TestRestartFetchesNothingFresh(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestRestartFetchesNothingFresh(t *testing.T) {
 	}
 }
 
-// A state.db that is damaged is set aside, which is said, and all goes on.
+// A damaged state.db is renamed, the proxy logs that and continues.
 func TestDamagedState(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// It is emptied under a proxy that has it mapped: no request notices.
+// state.db is emptied while a proxy has it mapped: no request fails.
 func TestStateEmptiedWhileServing(t *testing.T) {
 	t.Parallel()
 	o := newVisited(t, "emptied")
@@ -166,8 +166,7 @@ func TestStateEmptiedWhileServing(t *testing.T) {
 	}
 }
 
-// A second serve in the same state directory says what is wrong, and a run does
-// not mind.
+// A second serve with the same state directory reports the conflict. A run works.
 func TestSecondServe(t *testing.T) {
 	t.Parallel()
 	o := newVisited(t, "second")

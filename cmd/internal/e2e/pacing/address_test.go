@@ -8,8 +8,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A server that goes by many names is one neighbour: of requests by all of its names and schemes
-// the first alone goes. A server at another address waits for none.
+// With pace.per: address, all names and schemes of one server share a pace: only the first
+// request is sent. A server at another address is independent.
 func TestOneAddressOnePace(t *testing.T) {
 	t.Parallel()
 	near, far := e2e.NewOrigin(t, "near", hourRobots), e2e.NewOrigin(t, "far", hourRobots)

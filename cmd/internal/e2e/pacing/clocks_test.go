@@ -13,11 +13,11 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A restartWay is how one serve gives way to the next; it waits for none.
+// A restartWay is how one serve ends and the next one starts.
 type restartWay struct {
 	name    string
-	unclean bool // the next serve does not know all that was sent
-	damages bool // nor what hosts have asked for
+	unclean bool // the next serve does not know all requests that were sent
+	damages bool // nor the back-offs of hosts
 	do      func(t *testing.T, p *e2e.Proxy) *e2e.Proxy
 }
 
@@ -47,12 +47,12 @@ var restartWays = []restartWay{
 }
 
 // TestARestartIsNoWayRoundThePace: after a restart the proxy still keeps the pace of a host, a
-// Crawl-delay, and the hour that a host asked for by Retry-After. A serve that knows all that was
-// sent holds up no other host; one that does not holds up each host for its own gap at most. No
-// test waits for that long: the requests are refused, and the refusals say how much is left.
+// Crawl-delay, and a back-off of an hour. A serve that knows all earlier requests delays no other
+// host. One that does not delays each host for its own gap at most. The test does not wait for
+// these times: the requests are refused, and the refusals say how much is left.
 func TestARestartIsNoWayRoundThePace(t *testing.T) {
 	t.Parallel()
-	const gap, delay = 30 * time.Second, 50 * time.Second // of longer ones a killed serve forgets the last second
+	const gap, delay = 30 * time.Second, 50 * time.Second // of longer delays, a killed serve forgets those of the last second
 	for i, way := range restartWays {
 		t.Run(way.name, func(t *testing.T) {
 			if i > 0 {
@@ -79,7 +79,7 @@ func TestARestartIsNoWayRoundThePace(t *testing.T) {
 			if !way.damages {
 				wantHeld(t, client, busy, sent, time.Hour, time.Hour)
 			}
-			if way.unclean { // it may have no robots.txt of slow yet, and says what it knows
+			if way.unclean { // it may not have the robots.txt of slow yet, and knows that
 				wantHeld(t, client, slow, sent, gap, delay)
 				wantHeld(t, client, fresh, sent, gap, gap)
 				return
@@ -92,8 +92,8 @@ func TestARestartIsNoWayRoundThePace(t *testing.T) {
 	}
 }
 
-// wantHeld wants a request to be refused, since the host was sent one after the time sent, and has
-// to be left alone for least to most from then. Nothing arrives.
+// wantHeld checks that a request is refused because the host got one at the time sent and must not
+// get another for least to most from then. Nothing arrives.
 func wantHeld(t *testing.T, client *http.Client, o *e2e.Origin, sent time.Time, least, most time.Duration) {
 	t.Helper()
 	before := len(o.Pages("http"))
@@ -109,7 +109,7 @@ func wantHeld(t *testing.T, client *http.Client, o *e2e.Origin, sent time.Time, 
 	}
 }
 
-// busyPage answers 503 and asks to be left alone for so many seconds.
+// busyPage answers 503 with a Retry-After in seconds.
 func busyPage(seconds string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", seconds)
@@ -117,8 +117,8 @@ func busyPage(seconds string) http.HandlerFunc {
 	}
 }
 
-// The clocks are kept by what is paced: a host, its registrable domain, its address. When the
-// delay is over, the next request goes.
+// The state is stored for what shares a pace: a host, its registrable domain or its address.
+// When the delay is over, the next request is sent.
 func TestARestartIsNoWayRoundASharedPace(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestARestartIsNoWayRoundASharedPace(t *testing.T) {
 	}
 }
 
-// The clocks count where serve starts on a disk that is full, too.
+// Stored state also applies if serve starts on a full disk.
 func TestARestartOnAFullDisk(t *testing.T) {
 	testkit.Long(t, "many restarts")
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestARestartOnAFullDisk(t *testing.T) {
 	state := filepath.Join(disk, "state")
 	o := e2e.NewOrigin(t, "full", "")
 	o.Handle("/busy", busyPage("3600"))
-	file := filepath.Join(t.TempDir(), "audit.jsonl") // or nothing would go out at all
+	file := filepath.Join(t.TempDir(), "audit.jsonl") // otherwise no request would be sent
 	p := e2e.StartProxy(t, e2e.Settings{"state_dir": state, "audit.file": file})
 	p.State = state
 	e2e.Get(t, p.Client(t, false), o.URL("http", "/busy"))

@@ -1,8 +1,8 @@
-// Package pacing proves that each host is asked only as often as it may be, end to end:
+// Package pacing proves that each host gets requests only as often as permitted, end to end:
 //   - crawl delays, rates and concurrency limits hold at the origin, by the arrival of each request
-//   - clients take turns; those who leave free their places; Retry-After is true
+//   - clients take turns; clients that leave free their slots; Retry-After is correct
 //   - back-off after 429 and 503, and less load on slow hosts
-//   - a restart or another address of the host is no way around a delay
+//   - neither a restart nor another address of the host shortens a delay
 //   - BenchmarkPace: the pace under load
 package pacing
 

@@ -13,13 +13,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// lengthOf is how long the answer to the nth request is: some have no bytes, some
-// many.
+// lengthOf returns the length of the response to the nth request: some are empty, some
+// long.
 func lengthOf(n int) int { return n * 7919 % (64 << 10) }
 
-// variedPage answers /a?n, the nth request, with lengthOf(n) bytes. Each third
-// takes its time, so that several are under way at once; mixed, it closes about
-// half of its connections, whatever the client.
+// variedPage answers /a?n, the nth request, with lengthOf(n) bytes. Every third response
+// takes some time, so that several are in flight at once. If mixed is set, it closes
+// about half of its connections, whatever the client does.
 func variedPage(mixed bool) http.HandlerFunc {
 	body := e2e.RandomBytes(64 << 10)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -42,9 +42,8 @@ func variedPage(mixed bool) http.HandlerFunc {
 	}
 }
 
-// The demand of many clients, on connections of which many are new, by both schemes of one
-// host: at the origin no two requests come closer than the delay, and none is lost.
-// BenchmarkPace makes more of them.
+// Many clients, many new connections and both schemes of one host: no two requests arrive
+// closer than the delay, and none is lost. BenchmarkPace sends more of them.
 func TestManyClientsKeepTheDelay(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -72,7 +71,7 @@ func TestManyClientsKeepTheDelay(t *testing.T) {
 	}
 	pages := slices.Concat(o.Pages("http"), o.Pages("https"))
 	e2e.WantGaps(t, pages, delay)
-	// Or the test would say nothing of new connections, or of kept ones.
+	// Otherwise the test would not cover new connections, or kept ones.
 	seen := map[int]bool{}
 	for _, h := range pages {
 		if !seen[h.Conn] {

@@ -10,7 +10,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A client whose own rate is slow keeps it, and nobody waits for it.
+// A client with a slow rate of its own keeps it, and no other client waits for it.
 func TestAClientsOwnPace(t *testing.T) {
 	t.Parallel()
 	const others, gap, slowGap = 12, 50 * time.Millisecond, 300 * time.Millisecond
@@ -54,9 +54,9 @@ func TestAClientsOwnPace(t *testing.T) {
 	e2e.WantGaps(t, by["/a?slow"], slowGap)
 }
 
-// A browser's page is there at once where its client may have the assets so, and the site asks for
-// no Crawl-delay: as many assets as the burst has go with the page. The next page does not, nor do
-// more assets, nor those of others.
+// A browser's page loads at once if the configuration permits assets and the site has no
+// Crawl-delay: as many assets as the burst are sent with the page. The next page, further assets
+// and assets of other clients wait.
 func TestAssetsShareABurst(t *testing.T) {
 	t.Parallel()
 	const parts = 10
@@ -84,7 +84,7 @@ func TestAssetsShareABurst(t *testing.T) {
 	want(browser, easy, "/part?more", "image", http.StatusTooManyRequests)
 	want(other, easy, "/part?other", "image", http.StatusTooManyRequests)
 	want(browser, slow, "/a", "document", http.StatusOK)
-	want(browser, slow, "/part", "image", http.StatusTooManyRequests) // a burst never spends what Crawl-delay forbids
+	want(browser, slow, "/part", "image", http.StatusTooManyRequests) // with a Crawl-delay there is no burst
 	if n, few := len(easy.Pages("http")), len(slow.Pages("http")); n != parts+1 || few != 1 {
 		t.Errorf("%d and %d pages arrived, want %d and 1", n, few, parts+1)
 	}

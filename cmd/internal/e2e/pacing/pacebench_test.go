@@ -17,8 +17,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A demand is many clients that always wait for one host, and how many of its requests
-// are looked at.
+// A demand is many clients that always wait for one host, and the number of requests to
+// measure.
 type demand struct {
 	delay  time.Duration
 	scheme string
@@ -34,13 +34,13 @@ func (d demand) String() string {
 	return fmt.Sprintf("%v/%s/%s", d.delay, d.scheme, kind)
 }
 
-// A yield is what came of a demand at the origin.
+// A yield is the result of a demand at the origin.
 type yield struct {
-	share float64       // percent of the rate that the delay permits
-	least time.Duration // between two arrivals
+	share float64       // percentage of the rate that the delay permits
+	least time.Duration // minimum time between two arrivals
 }
 
-// meet makes all demands at the same time, each of a host of its own.
+// meet runs all demands at the same time, each with its own host.
 func meet(b *testing.B, clients []*http.Client, demands ...demand) map[demand]yield {
 	var mu sync.Mutex // guards yields
 	yields := map[demand]yield{}
@@ -58,7 +58,7 @@ func meet(b *testing.B, clients []*http.Client, demands ...demand) map[demand]yi
 	return yields
 }
 
-// meet has the clients ask, until as many pages as are to be looked at have come.
+// meet makes the clients send requests until enough pages have arrived.
 func (d demand) meet(b *testing.B, clients []*http.Client, o *e2e.Origin) yield {
 	page := variedPage(d.mixed)
 	var came, asked atomic.Int64
@@ -93,7 +93,7 @@ func (d demand) meet(b *testing.B, clients []*http.Client, o *e2e.Origin) yield 
 	return y
 }
 
-// visit asks for a page until ctx ends; before that nothing may go wrong.
+// visit requests a page until ctx ends. Before that it must not fail.
 func visit(b *testing.B, ctx context.Context, client *http.Client, url string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -114,9 +114,9 @@ func visit(b *testing.B, ctx context.Context, client *http.Client, url string) {
 	}
 }
 
-// While requests wait, the origin is sent nearly as many as its Crawl-delay
-// permits, and none too early. Delays of whole seconds are for eight hosts at the
-// same time; twenty a second for one after the other.
+// While requests wait, the origin gets nearly as many as its Crawl-delay permits, and
+// none too early. Delays of whole seconds are measured with eight hosts at once, and a
+// rate of 20 a second with one host after the other.
 func BenchmarkPace(b *testing.B) {
 	p := e2e.StartProxy(b, e2e.Settings{
 		"pace.requests_per_second": 1000, "pace.max_concurrent": 8, "pace.max_wait": "10m", "pace.max_queue": 1000,
@@ -135,7 +135,8 @@ func BenchmarkPace(b *testing.B) {
 	}
 	for _, d := range fast {
 		b.Run(d.String(), func(b *testing.B) {
-			// What else the machine is busy with makes it only less: once in three counts.
+			// Other work of the machine can only lower the yield, so one of three runs
+			// must succeed.
 			var best yield
 			for try := 0; try < 3 && best.share < 96; try++ {
 				y := meet(b, clients, d)[d]
@@ -152,7 +153,7 @@ func BenchmarkPace(b *testing.B) {
 	}
 }
 
-// claim reports the yield and holds it against what is said of it.
+// claim reports the yield and compares it with the documented one.
 func (y yield) claim(b *testing.B, d demand, share float64) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(y.share, "%permitted")

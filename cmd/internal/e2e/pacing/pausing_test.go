@@ -9,8 +9,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A host that asks to be left alone is, for as long as it says, and the records of
-// the one that was told so and of the one that had to wait say it.
+// A host that asks for a back-off gets no request for that time. The record of the
+// request that got the 429 and the record of the one that waited both say so.
 func TestAHostIsLeftAlone(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -22,7 +22,7 @@ func TestAHostIsLeftAlone(t *testing.T) {
 			o := e2e.NewOrigin(t, "alone", "")
 			o.Handle("/busy", busyPage("2"))
 			o.Handle("/a", e2e.TextPage("text/plain", "a"))
-			client := p.Client(t, true) // one tunnel: the CONNECT of another would wait, and leave no record
+			client := p.Client(t, true) // one tunnel: another CONNECT would wait, and leave no record
 			if got := e2e.Get(t, client, o.URL(scheme, "/busy")); got.Status != http.StatusServiceUnavailable {
 				t.Errorf("%v, want the origin's own 503", got)
 			}
@@ -39,7 +39,8 @@ func TestAHostIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A host whose answers take over a second is asked no sooner than they take.
+// A host whose responses take more than a second gets requests no faster than it
+// responds.
 func TestASlowHostIsAskedLess(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -52,7 +53,7 @@ func TestASlowHostIsAskedLess(t *testing.T) {
 	}
 }
 
-// askSlowHost asks a host of its own for a page that takes long, and for two that do not.
+// askSlowHost requests, from a new host, a page that takes long, and two that do not.
 func askSlowHost(t *testing.T, p *e2e.Proxy, scheme string) {
 	const slow, fourth = 1500 * time.Millisecond, 4
 	o := e2e.NewOrigin(t, "slow", "")
@@ -73,7 +74,7 @@ func askSlowHost(t *testing.T, p *e2e.Proxy, scheme string) {
 	}
 	slowed := func(path string) float64 { return e2e.AwaitRecord(t, p.Audit, o.URL(scheme, path)).Slowed }
 	first, second := slowed("/a?1"), slowed("/a?2")
-	// A proxy that the machine lets run late begins to count after the origin does: no least figure is known but slowAnswer's.
+	// A late proxy starts to measure after the origin does, so only slowAnswer is a certain minimum.
 	const slowAnswer, rounded = 1, 0.001
 	if s := slowed("/slow"); s != 0 {
 		t.Errorf("/slow: slowed_s %v, want 0", s)
@@ -81,7 +82,7 @@ func askSlowHost(t *testing.T, p *e2e.Proxy, scheme string) {
 	if first < slowAnswer || first > took["/slow"]+rounded {
 		t.Errorf("/a?1: slowed_s %v, want %v to %v", first, slowAnswer, took["/slow"])
 	}
-	least := first - first/fourth // what an answer that takes no time leaves of the average
+	least := first - first/fourth // the part of the average that an immediate response leaves
 	if most := least + took["/a?1"]/fourth; second < least-rounded || second > most+rounded {
 		t.Errorf("/a?2: slowed_s %v, want %v to %v", second, least, most)
 	}

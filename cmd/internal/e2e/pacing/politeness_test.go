@@ -13,8 +13,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// slowRobots asks for slowDelay between requests and forbids /private/ on slowLine, a number that
-// is nowhere else in an answer.
+// slowRobots has a delay of slowDelay and disallows /private/ on line slowLine, a number that
+// occurs nowhere else in a response.
 var slowRobots = strings.Repeat("# nothing\n", slowLine-2) + "User-agent: *\nDisallow: /private/\nCrawl-delay: 0.3\n"
 
 const (
@@ -22,11 +22,11 @@ const (
 	slowDelay = 300 * time.Millisecond
 )
 
-// quick is a pace that is as slow as robots.txt asks for, and no slower.
+// quick is a pace that is limited only by robots.txt.
 var quick = e2e.Settings{"pace.requests_per_second": 1000}
 
-// hourRobots asks for a delay that no test waits for, and refusing is a configuration that keeps
-// it: what would have to wait is refused.
+// hourRobots has a delay for which no test waits, and refusing is a configuration that applies
+// it: a request that would have to wait is refused.
 const hourRobots = "User-agent: *\nCrawl-delay: 3600\n"
 
 var refusing = e2e.Settings{"pace.requests_per_second": 0.02, "pace.max_wait": "1s", "robots.max_crawl_delay": "1h"}
@@ -48,7 +48,7 @@ func TestPeersAreMadePolite(t *testing.T) {
 			t.Run("visit", func(t *testing.T) {
 				for _, scheme := range e2e.Schemes {
 					t.Run(scheme, func(t *testing.T) {
-						t.Parallel() // two origins, one host
+						t.Parallel() // two origins of one host
 						politeVisit(t, who, argv, p, o, scheme, bodies)
 					})
 				}
@@ -58,7 +58,7 @@ func TestPeersAreMadePolite(t *testing.T) {
 	}
 }
 
-// politeVisit sends the peer to allowed and forbidden pages of one scheme.
+// politeVisit makes the peer request allowed and disallowed pages of one scheme.
 func politeVisit(t *testing.T, who e2e.Peer, argv []string, p *e2e.Proxy, o *e2e.Origin, scheme string, bodies map[string][]byte) {
 	paths := []string{"/a", "/private/x", "/b", "/c?x=1&y=%2F"}
 	var urls []string
@@ -81,8 +81,8 @@ func politeVisit(t *testing.T, who e2e.Peer, argv []string, p *e2e.Proxy, o *e2e
 			t.Errorf("%s %s: %v; want 200 and %d bytes, identical", scheme, paths[i], got, len(bodies[paths[i]]))
 		}
 		r := e2e.AwaitRecord(t, p.Audit, urls[i])
-		// curl closes an HTTP/2 connection as soon as it has the bytes that it was
-		// promised: net/http may hear of that before it hears that it has written them.
+		// curl closes an HTTP/2 connection as soon as it has the announced bytes:
+		// net/http may learn of that before it knows that it has written them.
 		left := who.Name == "curl-h2" && scheme == "https" && r.Error == "client disconnected"
 		if r.Decision != "allow" || r.Reason != "no-rule" || r.Status != http.StatusOK || r.Bytes != int64(len(bodies[paths[i]])) && !left {
 			t.Errorf("record of an allowed page: %+v", r)
@@ -95,8 +95,8 @@ func politeVisit(t *testing.T, who e2e.Peer, argv []string, p *e2e.Proxy, o *e2e
 	e2e.WantPolite(t, o, scheme, len(bodies), slowDelay)
 }
 
-// A herd of connections to one host stands in one queue: the delay holds
-// across clients, schemes of tunnel and protocol versions.
+// Many connections to one host share one queue: the delay holds across clients, schemes
+// of tunnels and protocol versions.
 func TestOneHostOnePace(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "onepace", slowRobots)
@@ -115,7 +115,7 @@ func TestOneHostOnePace(t *testing.T) {
 	e2e.WantPolite(t, o, "https", 4, slowDelay)
 }
 
-// One HTTP/2 connection with many streams at once is paced no less.
+// One HTTP/2 connection with many streams at once is paced in the same way.
 func TestParallelStreamsArePaced(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -151,7 +151,8 @@ func TestHostsArePacedApart(t *testing.T) {
 	e2e.WantPolite(t, held, "http", 1, 0)
 }
 
-// A site that asks for more than the maximum gets the maximum; what it asked is in the record.
+// A Crawl-delay above the maximum is reduced to it, and the record has the one that the site
+// asked for.
 func TestCrawlDelayIsCapped(t *testing.T) {
 	t.Parallel()
 	const most = 500 * time.Millisecond
@@ -159,7 +160,7 @@ func TestCrawlDelayIsCapped(t *testing.T) {
 	p := e2e.StartProxy(t, quick.With(e2e.Settings{"robots.max_crawl_delay": most.String()}))
 	client := p.Client(t, false)
 	var all sync.WaitGroup
-	for i := range 2 { // what a client waits for is bounded by testkit.Patience, which is less than 100 s
+	for i := range 2 { // a client waits at most testkit.Patience, which is less than 100 s
 		all.Go(func() { e2e.Get(t, client, o.URL("http", "/a?"+strconv.Itoa(i))) })
 	}
 	all.Wait()

@@ -16,11 +16,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// onePlace is a pace at which one request after the other goes, as soon as the one
-// before is done.
+// onePlace is a pace at which requests are sent one after the other, without a delay.
 var onePlace = e2e.Unpaced.With(e2e.Settings{"pace.max_concurrent": 1})
 
-// gatePage holds each answer until it is opened, and says who has arrived.
+// gatePage holds each response until it is opened, and records the arrivals.
 func gatePage() (page http.HandlerFunc, arrived <-chan string, open func()) {
 	paths, release := make(chan string, 1000), make(chan struct{})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +31,7 @@ func gatePage() (page http.HandlerFunc, arrived <-chan string, open func()) {
 	}, paths, sync.OnceFunc(func() { close(release) })
 }
 
-// queries are the queries of arrivals, in their order.
+// queries returns the queries of arrivals, in their order.
 func queries(hits []e2e.Hit) (all []string) {
 	for _, h := range hits {
 		_, query, _ := strings.Cut(h.Path, "?")
@@ -41,8 +40,8 @@ func queries(hits []e2e.Hit) (all []string) {
 	return all
 }
 
-// Clients take turns: who has queued many requests holds up another's five for five
-// of them.
+// Clients take turns: a client with many queued requests delays another client's five
+// requests by five of its own.
 func TestGreedyClientDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const many, few = 60, 5
@@ -88,7 +87,7 @@ func TestGreedyClientDoesNotStarveOthers(t *testing.T) {
 	}
 }
 
-// abandon begins to ask for a URL; leave hangs up, and waits until that is done.
+// abandon begins to request a URL. leave disconnects and waits until that is done.
 func abandon(t testing.TB, c *http.Client, url string) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -111,8 +110,8 @@ func abandon(t testing.TB, c *http.Client, url string) (leave func()) {
 	}
 }
 
-// Who leaves, from the queue or from the origin, is as if it had never come: its
-// place is the next one's at once, and what had not gone never goes.
+// A request whose client leaves, from the queue or during the response, has no effect:
+// its slot is free at once, and if it was not sent yet, it never is.
 func TestLeaversFreeTheirPlaces(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, onePlace.With(e2e.Settings{"pace.max_queue": 3}))
@@ -126,7 +125,8 @@ func TestLeaversFreeTheirPlaces(t *testing.T) {
 			o.Handle("/a", page)
 			url := func(query string) string { return o.URL(way.scheme, "/a?"+query) }
 
-			// Each has come into the tunnel before the place is taken: CONNECT wants one too.
+			// Each one is in its tunnel before the slot is taken, because CONNECT needs a
+			// slot too.
 			o.Handle("/hello", e2e.TextPage("text/plain", "hello"))
 			clients := make([]*http.Client, 5)
 			for i := range clients {
@@ -172,8 +172,7 @@ func TestLeaversFreeTheirPlaces(t *testing.T) {
 	}
 }
 
-// Who is told to come again, and comes then, is served; and it is told no more
-// than is true.
+// A client that returns after Retry-After is served, and Retry-After is not too long.
 func TestRetryAfterIsTrue(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -204,7 +203,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			if err != nil || after < 1 || after > c.most {
 				t.Fatalf("Retry-After %q, want up to %d", got.Header.Get("Retry-After"), c.most)
 			}
-			<-time.After(time.Duration(after) * time.Second) // as the client was told
+			<-time.After(time.Duration(after) * time.Second) // the Retry-After of the response
 			if got := e2e.Get(t, client, o.URL("http", "/a?again")); got.Status != http.StatusOK {
 				t.Errorf("who came again when told to: %v", got)
 			}
@@ -216,7 +215,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-// A download that lasts holds its own place and no other.
+// A long download holds its own slot and no other.
 func TestPagesGoOnBesideADownload(t *testing.T) {
 	t.Parallel()
 	const half, pages = 1 << 20, 50

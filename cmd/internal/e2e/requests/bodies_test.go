@@ -31,7 +31,8 @@ func bigDigest() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// bodyOrigin has a page for each kind of body; the map has their digests as on the wire.
+// bodyOrigin has a page for each kind of body. The map has the digests of the bodies as
+// sent.
 func bodyOrigin(t testing.TB) (*e2e.Origin, map[string]string) {
 	o := e2e.NewOrigin(t, "bodies", "")
 	small, middle, gz := e2e.RandomBytes(1<<10), e2e.RandomBytes(64<<10), e2e.Zipped(bytes.Repeat([]byte("again and again "), 4096))
@@ -65,7 +66,7 @@ func TestBodiesAreIdentical(t *testing.T) {
 				for _, scheme := range e2e.Schemes {
 					for path, sum := range want {
 						if path == "/big" && (name == "curl-h2" && scheme == "http" || name == "urllib") {
-							continue // the same way as another row's
+							continue // same as another row
 						}
 						if got := streamDigest(t, args, p.Env(t), o.URL(scheme, path)); got != sum {
 							t.Errorf("%s %s: digest %s, want %s", scheme, path, got, sum)
@@ -81,7 +82,7 @@ func TestBodiesAreIdentical(t *testing.T) {
 	}
 }
 
-// streamDigest runs a client that writes the body to its output, and sums it up.
+// streamDigest runs a client that writes the body to its output, and returns the digest.
 func streamDigest(t testing.TB, argv, env []string, url string) string {
 	t.Helper()
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], url)...)
@@ -94,7 +95,7 @@ func streamDigest(t testing.TB, argv, env []string, url string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// What a client says of compression is its own: none asked for, none comes.
+// The client decides about compression: if it asks for none, it gets none.
 func TestEncodingIsTheClients(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "encoding", "")
@@ -150,7 +151,7 @@ func TestHeadAndRanges(t *testing.T) {
 	}
 }
 
-// curl sends Expect: 100-continue above 1 MiB; a refused upload is not read.
+// curl sends Expect: 100-continue above 1 MiB. The body of a refused upload is not read.
 func TestUploads(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -188,8 +189,8 @@ func TestUploads(t *testing.T) {
 	}
 }
 
-// A client that waits for 100 gets it before it has sent anything; one that is
-// refused gets the refusal instead.
+// A client that waits for 100 gets it before it sends the body. If the request is
+// refused, it gets the refusal instead.
 func TestExpectContinueIsAnsweredFirst(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "expect", "User-agent: *\nDisallow: /private\n")

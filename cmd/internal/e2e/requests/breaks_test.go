@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// brokenPage sends a part of what its head promises, and hangs up.
+// brokenPage sends part of the announced body and closes the connection.
 func brokenPage(head string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -28,8 +28,8 @@ func brokenPage(head string) http.HandlerFunc {
 	}
 }
 
-// A body that breaks off at the origin breaks off at the client: no part is
-// ever handed on as the whole.
+// If the origin breaks off a body, the client's transfer breaks off too: a part never
+// looks complete.
 func TestTruncatedBodiesAreSeenAsSuch(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "truncated", "")
@@ -42,7 +42,7 @@ func TestTruncatedBodiesAreSeenAsSuch(t *testing.T) {
 				url := o.URL(scheme, fmt.Sprintf("%s?h2=%v", path, h2))
 				resp, err := p.Client(t, h2).Get(url)
 				if err != nil {
-					continue // the break came before the head was passed on
+					continue // it broke off before the head was passed on
 				}
 				body, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
@@ -57,7 +57,7 @@ func TestTruncatedBodiesAreSeenAsSuch(t *testing.T) {
 	}
 }
 
-// An origin that hangs up or talks nonsense is a 502 that says so.
+// An origin that disconnects or sends invalid HTTP causes a 502 that says so.
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "broken", "")
@@ -78,7 +78,7 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
-// What an origin sends unasked is no answer, and does not come to the log.
+// Data that an origin sends without a request is not a response, and is not logged.
 func TestStrayBytesOfAnOrigin(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "stray", "")
@@ -91,7 +91,7 @@ func TestStrayBytesOfAnOrigin(t *testing.T) {
 		defer conn.Close()
 		rw.WriteString("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray")
 		rw.Flush()
-		io.Copy(io.Discard, rw) // until the proxy hangs up
+		io.Copy(io.Discard, rw) // until the proxy disconnects
 		ended <- struct{}{}
 	})
 	o.Handle("/b", e2e.TextPage("text/plain", "b"))
@@ -111,7 +111,7 @@ func TestStrayBytesOfAnOrigin(t *testing.T) {
 	}
 }
 
-// A client that leaves takes its request at the origin with it.
+// If a client leaves, its request to the origin is ended.
 func TestClientLeavesADownload(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "leaves", "")
@@ -143,7 +143,7 @@ func TestClientLeavesADownload(t *testing.T) {
 	}
 }
 
-// No more requests of one host at once than max_concurrent says.
+// No more than max_concurrent requests of one host are in flight.
 func TestPlacesAreCounted(t *testing.T) {
 	t.Parallel()
 	const places, many = 2, 8
@@ -173,9 +173,8 @@ func TestPlacesAreCounted(t *testing.T) {
 	}
 }
 
-// A rule file that changes comes into force without anybody's waiting for it: requests
-// are answered by the old one while the fetch is under way. While the origin fails, the
-// copy held from before stays.
+// A changed robots.txt takes effect without delaying a request: during the fetch, the
+// earlier file decides. While the origin fails, the earlier file stays in use.
 func TestRobotsIsRefreshed(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
@@ -228,7 +227,7 @@ func TestRobotsIsRefreshed(t *testing.T) {
 	}
 }
 
-// However a client writes it, it is one origin: one file, one clock.
+// Whatever spelling a client uses, an origin has one robots.txt and one pace.
 func TestSpellingsOfOneOrigin(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "spelling", "User-agent: *\nDisallow: /private\n")
@@ -253,7 +252,7 @@ func TestSpellingsOfOneOrigin(t *testing.T) {
 	}
 }
 
-// A head of megabytes is refused, not read to its end.
+// A head of megabytes is refused and not read to its end.
 func TestOversizeHead(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "oversize", "")

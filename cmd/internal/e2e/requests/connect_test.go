@@ -11,8 +11,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// Before a tunnel stands the client can be told what is wrong: the origin is
-// dialled first.
+// An error that occurs before a tunnel is established is reported to the client, because
+// the proxy connects to the origin first.
 func TestConnectFailsBeforeTheTunnel(t *testing.T) {
 	t.Parallel()
 	stranger, err := e2e.NewAuthority("nobody's")
@@ -55,7 +55,8 @@ func TestConnectFailsBeforeTheTunnel(t *testing.T) {
 	}
 }
 
-// The same failures of a plain request: no connection at all is no outcome of robots.txt.
+// The same failures of a plain request: a missing connection is not an outcome of
+// robots.txt.
 func TestOriginNotThere(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)
@@ -70,7 +71,7 @@ func TestOriginNotThere(t *testing.T) {
 	}
 }
 
-// What is not a request a proxy can serve gets 400, and no origin hears of it.
+// A request that a proxy cannot forward gets 400, and nothing is sent to an origin.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "malformed", "")
@@ -101,7 +102,7 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// A request inside a tunnel is for the host of the tunnel, or for nobody.
+// A request inside a tunnel must be for the host of the tunnel.
 func TestForeignInnerHost(t *testing.T) {
 	t.Parallel()
 	o, other := e2e.NewOrigin(t, "inner", ""), e2e.NewOrigin(t, "victim", "")
@@ -135,7 +136,7 @@ func TestForeignInnerHost(t *testing.T) {
 	}
 }
 
-// Clients that speak plain HTTP inside a tunnel are judged like all others.
+// Plain HTTP inside a tunnel is judged like other requests.
 func TestPlainInsideConnect(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -154,7 +155,8 @@ func TestPlainInsideConnect(t *testing.T) {
 	}
 }
 
-// A client may also ask the proxy itself for https: it is served over TLS to the origin.
+// A client may also send an https URL to the proxy itself. The proxy uses TLS with the
+// origin.
 func TestHTTPSWithoutConnect(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "clear", "User-agent: *\nDisallow: /private\n")
@@ -170,7 +172,7 @@ func TestHTTPSWithoutConnect(t *testing.T) {
 	e2e.WantPolite(t, o, "https", 1, 0)
 }
 
-// Python's CONNECT is HTTP/1.0 without Host and User-Agent: the inner request is what counts.
+// Python's CONNECT is HTTP/1.0 without Host and User-Agent: only the inner request is judged.
 func TestOldConnect(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "old", "User-agent: OldBot\nDisallow: /private\n")
@@ -194,7 +196,8 @@ func TestOldConnect(t *testing.T) {
 	}
 }
 
-// curl -0 offers ALPN http/1.0 alone, and wants no chunks and an end.
+// curl -0 offers only http/1.0 in ALPN. Its responses are not chunked and end with the
+// connection.
 func TestHTTP10(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -219,7 +222,7 @@ func TestHTTP10(t *testing.T) {
 	}
 }
 
-// Without SNI the certificate is for the host of the CONNECT.
+// Without SNI, the certificate is for the host of the CONNECT.
 func TestNoServerName(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "nosni", "")

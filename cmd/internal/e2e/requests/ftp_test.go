@@ -15,12 +15,12 @@ import (
 	"robotsproxy/proxy/egress/ftptest"
 )
 
-// Clients that ask for ftp through the proxy are judged and paced as others are.
+// FTP requests through the proxy are judged and paced like others.
 func TestFTPPeersAreMadePolite(t *testing.T) {
-	const delay = time.Second // of the three that the server asks for
+	const delay = time.Second // the server asks for a delay of three seconds
 	for _, who := range e2e.Peers {
 		if !slices.Contains([]string{"curl-h1", "wget", "urllib"}, who.Name) {
-			continue // the others know no ftp
+			continue // the other peers do not support FTP
 		}
 		t.Run(who.Name, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +51,8 @@ func TestFTPPeersAreMadePolite(t *testing.T) {
 				t.Fatalf("arrived: %q", lines)
 			}
 			files := s.Commands("RETR")[1:]
-			// The server notes a command when it reads it, which may be late for the first.
+			// The server records a command when it reads it, which may be late for the
+			// first one.
 			if took := files[len(files)-1].At.Sub(files[0].At); took < delay*time.Duration(len(files)-1)*3/5 {
 				t.Errorf("%d files were asked for in %v", len(files), took)
 			}
@@ -59,7 +60,7 @@ func TestFTPPeersAreMadePolite(t *testing.T) {
 	}
 }
 
-// What is disallowed costs the server no more than its robots.txt.
+// A disallowed request costs the server only the fetch of robots.txt.
 func TestFTPDisallowed(t *testing.T) {
 	t.Parallel()
 	argv := e2e.NeedCommand("curl", "-q", "-sS")(t)
@@ -90,7 +91,7 @@ func TestFTPByCurl(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		args   []string
-		out    string // a part of what is printed
+		out    string // part of the expected output
 		arrive string // the last command of those that count
 	}{
 		{"a listing", []string{base + "/pub/"}, `<a href="/pub/deep/">deep/</a>`, "MLSD"},
@@ -125,7 +126,7 @@ func TestFTPByCurl(t *testing.T) {
 	}
 }
 
-// A transfer that the server breaks off is broken for the client.
+// If the server breaks off a transfer, the client's transfer breaks off too.
 func TestFTPBreaksOff(t *testing.T) {
 	t.Parallel()
 	argv := e2e.NeedCommand("curl", "-q", "-sS")(t)
@@ -149,7 +150,7 @@ func TestFTPBreaksOff(t *testing.T) {
 	}
 }
 
-// run leads clients of ftp through its proxy too.
+// run also makes FTP clients use its proxy.
 func TestFTPInARun(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"robots.max_crawl_delay": "1ms"}))

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// ask sends a request of the test's own lines over the scheme and reads the answer.
+// ask sends a request, given by its lines, over the scheme and reads the response.
 func ask(t *testing.T, p *e2e.Proxy, o *e2e.Origin, scheme, path string, header ...string) e2e.Result {
 	t.Helper()
 	w, target := p.Dial(t), o.URL("http", path)
@@ -23,7 +23,7 @@ func ask(t *testing.T, p *e2e.Proxy, o *e2e.Origin, scheme, path string, header 
 	return w.Receive(t, http.MethodGet)
 }
 
-// lastPage is the newest page request of the scheme.
+// lastPage returns the newest page request of the scheme.
 func lastPage(t *testing.T, o *e2e.Origin, scheme string) e2e.Hit {
 	t.Helper()
 	pages := o.Pages(scheme)
@@ -33,7 +33,7 @@ func lastPage(t *testing.T, o *e2e.Origin, scheme string) e2e.Hit {
 	return pages[len(pages)-1]
 }
 
-// Eight clients send no User-Agent; Go must not make one up for them.
+// Eight clients send no User-Agent. Go must not add its own.
 func TestNoUserAgentStaysNone(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "noagent", "User-agent: Go-http-client\nDisallow: /\n\nUser-agent: *\nDisallow: /private\n")
@@ -58,7 +58,7 @@ func TestNoUserAgentStaysNone(t *testing.T) {
 	}
 }
 
-// RFC 9110 7.6.1: what is for the next hop alone ends here, whichever way it goes.
+// RFC 9110 7.6.1: fields for the next hop are removed in both directions.
 func TestHopByHopHeaders(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "hop", "")
@@ -111,14 +111,14 @@ func TestHopByHopHeaders(t *testing.T) {
 			}
 		}
 	}
-	// An origin's connection headers would break an HTTP/2 stream.
+	// Connection headers of an origin would break an HTTP/2 stream.
 	if got := e2e.Get(t, p.Client(t, true), o.URL("https", "/a")); got.Status != http.StatusOK || got.Proto != "HTTP/2.0" {
 		t.Errorf("over HTTP/2: %s %v", got.Proto, got)
 	}
 }
 
-// The proxy's own listeners are no origins, by whatever address or name, nor
-// may a robots.txt lead there.
+// The proxy's own listeners cannot be requested, by any address or name, nor by a
+// redirect of robots.txt.
 func TestOwnListenersAreRefused(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"egress.allow_private": []string{"127.0.0.0/8", "0.0.0.0/8", "::/0"}}))
@@ -148,7 +148,7 @@ func TestOwnListenersAreRefused(t *testing.T) {
 	}
 	records := e2e.ReadAudit(t, p.Audit)
 	if len(records) != asked {
-		t.Errorf("%d records of %d requests", len(records), asked) // none came in by way of ourselves
+		t.Errorf("%d records of %d requests", len(records), asked) // no request came from the proxy itself
 	}
 	for _, r := range records {
 		e2e.WantBlocked(t, r, "address", http.StatusForbidden)
@@ -160,17 +160,17 @@ func TestOwnListenersAreRefused(t *testing.T) {
 	e2e.WantBlocked(t, e2e.OnlyRecord(t, p.Audit, o.URL("http", "/a")), "unreachable", http.StatusForbidden)
 }
 
-// A loop through another hop is found by Via, the first time round: that hop
-// sends what it is asked for to the proxy again.
+// A loop through another hop is detected by Via in the first round: that hop sends its
+// requests back to the proxy.
 func TestLoopThroughAnotherHop(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		loops []string
-		want  int // requests at the hop
+		want  int // number of requests at the hop
 	}{
 		{"a page", []string{"/a"}, 2},                        // robots.txt, then the page
-		{"robots.txt too", []string{"/a", "/robots.txt"}, 1}, // the fetch, which is known when it comes back
+		{"robots.txt too", []string{"/a", "/robots.txt"}, 1}, // the fetch, which the proxy recognises when it returns
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := e2e.StartProxy(t, e2e.Unpaced)
@@ -197,7 +197,7 @@ func TestLoopThroughAnotherHop(t *testing.T) {
 			}
 			got := e2e.Get(t, p.Client(t, false), hop.URL("http", "/a"))
 			if len(c.loops) == 1 {
-				passedOn := []string{`robotsproxy; error=proxy_loop_detected; details="loop"`, "robotsproxy; received-status=502"} // by the hop, and by the proxy that it began at
+				passedOn := []string{`robotsproxy; error=proxy_loop_detected; details="loop"`, "robotsproxy; received-status=502"} // added by the hop, and by the proxy where the loop began
 				if status := got.Header["Proxy-Status"]; got.Status != http.StatusBadGateway || !slices.Equal(status, passedOn) {
 					t.Errorf("%d %q", got.Status, status)
 				}
@@ -220,7 +220,8 @@ func TestLoopThroughAnotherHop(t *testing.T) {
 	}
 }
 
-// Via says who passed: the same message does not pass twice, by whatever way it came back.
+// Via identifies the proxies that a message has passed: the same message does not pass
+// twice, whatever way it took.
 func TestOwnViaIsRefused(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "again", "")
@@ -239,7 +240,7 @@ func TestOwnViaIsRefused(t *testing.T) {
 	}
 }
 
-// A chain of proxies is no loop, and Via grows along it.
+// A chain of proxies is not a loop, and each proxy adds to Via.
 func TestViaOfOthersIsKept(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "via", "")
@@ -254,7 +255,7 @@ func TestViaOfOthersIsKept(t *testing.T) {
 	}
 }
 
-// The bytes of the target go through as they came: no cleaning, no decoding.
+// The bytes of the target pass unchanged: they are neither cleaned nor decoded.
 func TestTargetIsUntouched(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "target", "")

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// HTTP/2 is spoken to origins that choose it, and their rules and pace hold.
+// The proxy speaks HTTP/2 with origins that choose it, and applies their rules and pace.
 func TestHTTP2Origin(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin2(t, "two", "User-agent: *\nDisallow: /private\nCrawl-delay: 0.3\n")
@@ -42,7 +42,7 @@ func TestHTTP2Origin(t *testing.T) {
 	}
 }
 
-// HTTP/2 is understood on the proxy's own port, with prior knowledge.
+// The proxy's own port accepts HTTP/2 with prior knowledge.
 func TestHTTP2Client(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "by-two", "User-agent: *\nDisallow: /private\n")

@@ -1,9 +1,9 @@
-// Package requests proves, end to end, that requests and responses pass through the proxy as they should:
+// Package requests proves, end to end, that requests and responses pass through the proxy correctly:
 //   - bodies, encodings, ranges, uploads, trailers and interim responses arrive unchanged
-//   - streams and upgraded connections move at once, and end with either side
-//   - hop-by-hop fields, Via, loops and malformed requests are treated as RFC 9110 to 9113 say
+//   - streams and upgraded connections are forwarded at once, and end with either side
+//   - hop-by-hop fields, Via, loops and malformed requests are handled as RFC 9110 to 9113 say
 //   - tunnels: CONNECT, intercepted requests, HTTP/1.0, HTTP/2, no server name
-//   - origins that break off, overrun or never answer give the client a clear error
+//   - origins that break off, send too much or never answer give the client a clear error
 //   - FTP URLs, and upstream proxies of each kind
 package requests
 

@@ -24,14 +24,14 @@ const (
 	parentPassword = "s3cr3t/@"
 )
 
-// A parent is a proxy that stands between the one under test and the origins.
-// It wants credentials, and knows the origins' names.
+// A parent is an upstream proxy between the proxy under test and the origins. It requires
+// credentials and resolves the origins' names.
 type parent struct {
 	*parenttest.Parent
 	url *url.URL
 }
 
-// newParent starts a parent of a kind: http, https or socks5.
+// newParent starts an upstream proxy of a kind: http, https or socks5.
 func newParent(t testing.TB, kind string, origins ...*e2e.Origin) *parent {
 	t.Helper()
 	p := &parent{Parent: &parenttest.Parent{User: parentUser, Password: parentPassword, Names: map[string]string{}}}
@@ -66,7 +66,7 @@ func newParent(t testing.TB, kind string, origins ...*e2e.Origin) *parent {
 	return p
 }
 
-// log is what it was asked so far, in a fixed order and each once.
+// log returns the distinct requests so far, sorted.
 func (p *parent) log() (asked []string) {
 	for _, a := range p.Requests() {
 		method, _, _ := strings.Cut(a.Form, " ")
@@ -79,8 +79,8 @@ func (p *parent) log() (asked []string) {
 	return slices.Compact(asked)
 }
 
-// Behind a parent all goes through it, whatever its kind: robots.txt, pages,
-// and tunnels that are not opened. The proxy itself may reach no origin.
+// With an upstream proxy everything goes through it, whatever its kind: robots.txt,
+// pages, and tunnels that are passed through. The proxy itself can reach no origin.
 func TestParent(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http", "https", "socks5"} {
@@ -125,7 +125,7 @@ func TestParent(t *testing.T) {
 	}
 }
 
-// curlThrough fetches by a client that people use.
+// curlThrough fetches with curl through the proxy.
 func curlThrough(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	t.Run("curl", func(t *testing.T) {
 		argv := e2e.Peers[0].Need(t)
@@ -137,8 +137,8 @@ func curlThrough(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	})
 }
 
-// wantBehind holds it all against what may never be: a connection past the
-// parent, or its credentials anywhere but at the parent.
+// wantBehind checks that no connection bypassed the upstream proxy, and that its
+// credentials reached nobody else.
 func wantBehind(t *testing.T, p *e2e.Proxy, up *parent, origins ...*e2e.Origin) {
 	t.Helper()
 	arrived := 0
@@ -156,7 +156,8 @@ func wantBehind(t *testing.T, p *e2e.Proxy, up *parent, origins ...*e2e.Origin) 
 	wantNoPassword(t, p)
 }
 
-// wantNoPassword looks for the parent's password in all that the proxy writes.
+// wantNoPassword searches everything that the proxy has written for the password of the
+// upstream proxy.
 func wantNoPassword(t *testing.T, p *e2e.Proxy) {
 	t.Helper()
 	records, err := os.ReadFile(p.Audit)
@@ -173,8 +174,8 @@ func wantNoPassword(t *testing.T, p *e2e.Proxy) {
 	}
 }
 
-// A parent that does not take us is nobody's answer: no 407 reaches a client,
-// and no robots.txt counts as missing for it.
+// If the upstream proxy rejects the proxy's credentials, its 407 reaches no client, and
+// no robots.txt counts as missing.
 func TestParentRefusesUs(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http", "https", "socks5"} {
@@ -184,7 +185,7 @@ func TestParentRefusesUs(t *testing.T) {
 			up := newParent(t, kind, o)
 			up.url.User = url.UserPassword("stranger", parentPassword)
 			p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"egress.parent": up.url.String(), "egress.allow_private": []string{}}))
-			for range 2 { // nothing is remembered of it
+			for range 2 { // the failure is not remembered
 				got := e2e.Get(t, p.Client(t, false), o.URL("http", "/page"))
 				e2e.WantOwn(t, got, http.StatusBadGateway, "destination_unavailable")
 				if !strings.Contains(string(got.Body), "egress.parent") {
@@ -207,7 +208,7 @@ func TestParentRefusesUs(t *testing.T) {
 	}
 }
 
-// A proxy whose parent is itself notices it at once, for a tunnel too.
+// A proxy whose upstream proxy is itself detects that at once, also for a tunnel.
 func TestParentIsTheProxy(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "loop", "")

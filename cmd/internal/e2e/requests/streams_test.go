@@ -15,8 +15,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// What the origin has sent is with the client while the origin still holds the
-// rest: event streams, and any other body without a length.
+// The client gets what the origin has sent while the origin still holds the rest: for
+// event streams, and for any other body without a length.
 func TestStreamsArriveAtOnce(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)
@@ -24,7 +24,7 @@ func TestStreamsArriveAtOnce(t *testing.T) {
 		for _, scheme := range e2e.Schemes {
 			for _, h2 := range []bool{false, true} {
 				if h2 && scheme == "http" {
-					continue // there is no HTTP/2 outside a tunnel
+					continue // HTTP/2 is used only inside a tunnel
 				}
 				t.Run(contentType+"/"+scheme+"/h2="+map[bool]string{true: "yes", false: "no"}[h2], func(t *testing.T) {
 					t.Parallel()
@@ -89,7 +89,7 @@ func TestEventStreamThroughCurl(t *testing.T) {
 	}
 }
 
-// An event stream gives its place back: pages go on while one is open.
+// An event stream returns its slot: other pages continue while it is open.
 func TestEventStreamHoldsNoPlace(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -191,7 +191,7 @@ func TestUpgradedConnections(t *testing.T) {
 	}
 }
 
-// The origin closes an upgraded connection: the client sees the end.
+// The origin closes an upgraded connection, and the client sees the end.
 func TestUpgradedConnectionEnds(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "upgradeend", "")
@@ -216,7 +216,7 @@ func TestUpgradedConnectionEnds(t *testing.T) {
 	}
 }
 
-// Node 24's own WebSocket, told of the proxy by the environment.
+// The WebSocket of Node 24 with proxy variables in the environment.
 func TestNodeWebSocket(t *testing.T) {
 	t.Parallel()
 	node := e2e.NeedPeer(t, "node24")

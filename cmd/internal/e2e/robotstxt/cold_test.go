@@ -9,8 +9,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// An origin that nothing is known of costs one round trip for its robots.txt: the
-// page goes over the same connection, and the next one asks for nothing else.
+// An unknown origin costs one additional round trip for its robots.txt: the page uses the
+// same connection, and the next page needs no fetch.
 func TestColdOriginCostsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)

@@ -7,15 +7,16 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// TestDialectOfClients: two clients that read robots.txt in two ways ask one
-// proxy. The origin sees one fetch of it, and the page only where it may be had.
+// TestDialectOfClients: two clients with different dialects use one proxy. The origin
+// gets one fetch of robots.txt, and requests for the page only from the client that may
+// have it.
 func TestDialectOfClients(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "dialects", "User-agent: foobot\nDisallow: /private\n\nUser-agent: *\nDisallow: /other\n")
 	o.Handle("/private", e2e.SizedPage(e2e.RandomBytes(10)))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{
 		"robots.dialect": "rfc9309",
-		"open":           true, // to others than lab-a
+		"open":           true, // for clients other than lab-a
 		"clients": []any{
 			map[string]any{"name": "lab-a", "networks": []string{"127.0.0.2/32"}, "robots": map[string]any{"dialect": "coccoc"}},
 		},

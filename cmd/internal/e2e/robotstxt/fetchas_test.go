@@ -10,8 +10,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// picky has an origin answer 403 for its robots.txt to one User-Agent and to an empty
-// one, as many firewalls do, and with its rules to all others.
+// picky makes an origin answer 403 for its robots.txt to one User-Agent and to an empty
+// one, as many firewalls do. All others get the rules.
 func picky(t *testing.T, label, refused string) *e2e.Origin {
 	t.Helper()
 	o := e2e.NewOrigin(t, label, "")
@@ -27,7 +27,7 @@ func picky(t *testing.T, label, refused string) *e2e.Origin {
 	return o
 }
 
-// agentsOfFetches are the User-Agents that an origin's robots.txt was asked for with.
+// agentsOfFetches returns the User-Agents of the fetches of an origin's robots.txt.
 func agentsOfFetches(o *e2e.Origin) (all []string) {
 	for _, h := range o.Arrivals("http") {
 		if h.Path == "/robots.txt" {
@@ -37,18 +37,18 @@ func agentsOfFetches(o *e2e.Origin) (all []string) {
 	return all
 }
 
-// What a site answers to one client's User-Agent decides for no other client.
+// A site's response to one client's User-Agent decides for no other client.
 func TestFetchAs(t *testing.T) {
 	t.Parallel()
 	hostile, honest := []string{"User-Agent", "sqlmap/1.8"}, []string{"User-Agent", "FooBot/1.0 (+https://foo.example)"}
 	for _, c := range []struct {
 		fetchAs string
-		fetched []string // as
-		sqlmap  int      // what the hostile client gets for /private/page
+		fetched []string // User-Agents of the fetches
+		sqlmap  int      // status of /private/page for the hostile client
 	}{
 		{"auto", []string{"robotsproxy"}, 403},
 		{"proxy", []string{"robotsproxy"}, 403},
-		{"client", []string{"sqlmap", "FooBot"}, 200}, // "no file" for itself alone (RFC 9309 2.3.1.3)
+		{"client", []string{"sqlmap", "FooBot"}, 200}, // "no file", for this client only (RFC 9309 2.3.1.3)
 	} {
 		t.Run(c.fetchAs, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +79,8 @@ func TestFetchAs(t *testing.T) {
 	}
 }
 
-// A command of one user speaks for itself: by its product token, or as it is told to.
+// A command of one user identifies itself: by its product token, or by the configured
+// one.
 func TestRunAndCheckFetchAsTheClient(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")

@@ -10,8 +10,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// However many ask for an origin at once, its robots.txt is fetched once, and
-// none of them goes before it is there.
+// However many clients request an origin at once, its robots.txt is fetched once, and no
+// request is sent before that.
 func TestHerdFetchesRobotsOnce(t *testing.T) {
 	t.Parallel()
 	const herd = 300
@@ -48,7 +48,7 @@ func TestHerdFetchesRobotsOnce(t *testing.T) {
 	testkit.Eventually(t, "each has its record", func() bool { return len(e2e.ReadAudit(t, p.Audit)) == herd })
 }
 
-// The same inside tunnels, many streams to the connection.
+// The same inside tunnels, with many streams per connection.
 func TestHerdOfStreamsFetchesRobotsOnce(t *testing.T) {
 	t.Parallel()
 	const herd = 100

@@ -13,8 +13,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// The entries of hosts, by curl through serve: who is denied is not even
-// connected to, who is ignored is not asked, and each use is in the audit.
+// Entries of hosts, with curl through serve: denied hosts get no connection, ignored ones
+// no fetch of robots.txt, and the audit names the entry of each request.
 func TestHostEntries(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -41,7 +41,7 @@ func TestHostEntries(t *testing.T) {
 		for _, scheme := range e2e.Schemes {
 			url := c.o.URL(scheme, "/a")
 			shown, exit := "%{http_code}", 0
-			if scheme == "https" && c.o == denied { // curl's, for a CONNECT that was refused
+			if scheme == "https" && c.o == denied { // exit status of curl if a CONNECT is refused
 				shown, exit = "%{http_connect}", 56
 			}
 			if got := curlThrough(t, curl, p, url, shown, exit); got != strconv.Itoa(c.status) {
@@ -75,14 +75,15 @@ func TestHostEntries(t *testing.T) {
 	}
 }
 
-// curlThrough gives what curl, which ends with the status exit, shows of its request.
+// curlThrough returns curl's output for a request. curl must end with the status exit.
 func curlThrough(t *testing.T, curl string, p *e2e.Proxy, url, shown string, exit int) string {
 	t.Helper()
 	argv := []string{curl, "-q", "-sS", "-x", p.Listen, "--cacert", p.CA, "-o", filepath.Join(t.TempDir(), "body"), "-w", shown, url}
 	return e2e.RunPeer(t, argv, e2e.CleanEnv()).Want(t, exit).Stdout
 }
 
-// Nothing goes to a host that is denied: not even where another's robots.txt leads.
+// Nothing is sent to a denied host, not even because of a redirect of another host's
+// robots.txt.
 func TestRedirectToADeniedHost(t *testing.T) {
 	t.Parallel()
 	denied, o := e2e.NewOrigin(t, "reddenied", ""), e2e.NewOrigin(t, "red", "")
@@ -107,7 +108,7 @@ func TestRedirectToADeniedHost(t *testing.T) {
 	}
 }
 
-// run counts what entries do as all else.
+// In run, entries count like the rest of the configuration.
 func TestRunTellsOfEntries(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -124,8 +125,8 @@ func TestRunTellsOfEntries(t *testing.T) {
 	}
 }
 
-// Who does not say who it is, and how to reach it, is told what to send; From of
-// the configuration goes with each request and each fetch of robots.txt.
+// A client that does not identify itself, with a contact, is told what to send. The
+// configured From is sent with each request and each fetch of robots.txt.
 func TestIdentityIsRequired(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -163,15 +164,15 @@ func TestIdentityIsRequired(t *testing.T) {
 			}
 			from = append(from, h.Path[:2]+h.Header.Get("From"))
 		}
-		slices.Sort(from) // when they arrived is when their connections were made
+		slices.Sort(from) // the order of arrival depends on when connections were made
 		if got, want := strings.Join(from, " "), "/a /ame@foo.example /aus@lab.example /r /rus@lab.example"; got != want {
 			t.Errorf("%s: From arrived as %q, want %q", scheme, got, want)
 		}
 	}
 }
 
-// A client's day: what is allowed is counted, robots.txt is not, and another
-// client is not either.
+// The daily quota of a client: allowed requests count, fetches of robots.txt do not, and
+// neither do those of another client.
 func TestQuotaOfADay(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight()
@@ -210,7 +211,8 @@ func TestQuotaOfADay(t *testing.T) {
 	}
 }
 
-// The names of one domain are one neighbour: of requests to all of them the first alone goes.
+// With pace.per: domain, the names of one domain share a pace: only the first request is
+// sent.
 func TestOneDomainOnePace(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "domain", "")

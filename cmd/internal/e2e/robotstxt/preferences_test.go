@@ -15,8 +15,8 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// preferences are the headers by which an origin says what its content may be used for,
-// with what a stranger may put into them.
+// preferences are headers by which an origin states what its content may be used for,
+// with hostile values.
 var preferences = http.Header{
 	"X-Robots-Tag":    {"noindex", `otherbot: "none", \`, "unavailable_after: 25 Jun 2027 15:00:00 PST"},
 	"Content-Signal":  {"search=yes, ai-train=no"},
@@ -25,7 +25,7 @@ var preferences = http.Header{
 	"Tdm-Policy":      {"https://site.test/" + strings.Repeat("a", 20_000)},
 }
 
-// wishing answers a page with them.
+// wishing returns a page with these headers.
 func wishing(w http.ResponseWriter, r *http.Request) {
 	for name, lines := range preferences {
 		w.Header()[name] = lines
@@ -33,8 +33,8 @@ func wishing(w http.ResponseWriter, r *http.Request) {
 	e2e.TextPage("text/plain", r.URL.Path)(w, r)
 }
 
-// What an origin prefers is in the record, within bounds, and reaches the client as it
-// was; it decides nothing.
+// Usage preferences of an origin are recorded, with limits, and reach the client
+// unchanged. They decide nothing.
 func TestPreferencesAreRecorded(t *testing.T) {
 	t.Parallel()
 	const robots = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nContent-Usage: train-ai=n\nContent-Usage: /free/ train-ai=y, \"\u202e\n" +
@@ -45,7 +45,7 @@ func TestPreferencesAreRecorded(t *testing.T) {
 	}
 	o.Handle("/none", e2e.TextPage("text/plain", "none"))
 	p := e2e.StartProxy(t, e2e.Unpaced)
-	cut := func(s string) string { // as a record cuts it
+	cut := func(s string) string { // truncates in the same way as a record
 		if len(s) <= 1024 {
 			return s
 		}
@@ -92,7 +92,7 @@ func TestPreferencesAreRecorded(t *testing.T) {
 	}
 }
 
-// An answer that changes the protocol has a header as others.
+// The header of a response that changes the protocol is recorded as well.
 func TestPreferencesOfAnUpgradeAreRecorded(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "upgradewishes", "")
@@ -116,7 +116,7 @@ func TestPreferencesOfAnUpgradeAreRecorded(t *testing.T) {
 	}
 }
 
-// wantPreferences holds the record of a URL against the preferences in another.
+// wantPreferences compares the record of a URL with the preferences.
 func wantPreferences(t *testing.T, p *e2e.Proxy, target string, want e2e.Record) {
 	t.Helper()
 	r := e2e.AwaitRecord(t, p.Audit, target)
@@ -129,7 +129,7 @@ func wantPreferences(t *testing.T, p *e2e.Proxy, target string, want e2e.Record)
 	}
 }
 
-// Where nobody preferences anything, the record has no word of it.
+// If an origin states no preferences, the record does not mention them.
 func TestNoPreferencesAreRecordedWhereThereAreNone(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "nowishes", "User-agent: *\nDisallow: /private\n")

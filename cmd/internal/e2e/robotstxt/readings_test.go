@@ -12,8 +12,9 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A path in another form that servers read is refused by the rule for the plain one, by
-// each way that requests come; refusal, record, explanation and check say which form.
+// A path in another form that servers treat as the same is refused by the rule for the
+// plain form, however the request arrives. The refusal, the record, the explanation and
+// check name the form.
 func TestReadingsOfAPath(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "readings", "User-agent: *\nDisallow: /private/\n")
@@ -57,8 +58,8 @@ func TestReadingsOfAPath(t *testing.T) {
 	}
 }
 
-// A URL over limits.url is refused, and a verdict that would take too long; the next
-// requests to the host are served as ever.
+// A URL over limits.url is refused, and so is a match that would take too long. Later
+// requests to the host are unaffected.
 func TestURLsThatCostTooMuch(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "toomuch", testkit.ComplexFile())

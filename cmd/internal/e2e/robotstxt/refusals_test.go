@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A refusal is on disk before its client reads it, names all it must, and says
-// it in the client's own language: JSON where it is accepted.
+// A refusal is recorded on the disk before its client reads it. It contains everything
+// required, as JSON if the client accepts that.
 func TestRefusalByRule(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "rule", strings.Repeat("# nothing\n", 16)+"User-agent: RuleBot\nUser-agent: Other\nDisallow: /pri*te$\nDisallow: /cgi?\n")
@@ -46,7 +46,7 @@ func TestRefusalByRule(t *testing.T) {
 	}
 }
 
-// All methods are judged alike; robots.txt itself is allowed to everyone.
+// All methods are judged alike. Everyone may request robots.txt itself.
 func TestMethodsAndRobotsItself(t *testing.T) {
 	t.Parallel()
 	robots := "User-agent: *\nDisallow: /\n"
@@ -69,7 +69,7 @@ func TestMethodsAndRobotsItself(t *testing.T) {
 	}
 }
 
-// Reached, and no usable robots.txt: nothing is fetched, for a while.
+// An origin that was reached without a usable robots.txt: nothing is fetched for a while.
 func TestUnreachableRobots(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)
@@ -95,7 +95,7 @@ func TestUnreachableRobots(t *testing.T) {
 	}
 }
 
-// A missing file allows all; each such answer is a file of its own origin.
+// A missing file allows everything. Each such response applies to its own origin.
 func TestMissingRobots(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)
@@ -112,7 +112,8 @@ func TestMissingRobots(t *testing.T) {
 	}
 }
 
-// robots.txt moved, to another host even: its rules stay with who was asked first.
+// If robots.txt is redirected, even to another host, its rules apply to the host that was
+// requested.
 func TestRedirectedRobots(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)
@@ -149,13 +150,14 @@ func TestWaitTooLong(t *testing.T) {
 			t.Errorf("Retry-After %q, want up to 20 s", got.Header.Get("Retry-After"))
 		}
 	}
-	// One host, one pace, whatever the scheme: the first of http took the slot of both.
+	// One host has one pace for both schemes: the first request with http took the slot
+	// of both.
 	if n := len(o.Pages("http")) + len(o.Pages("https")); n != 1 {
 		t.Errorf("%d pages arrived, want 1", n)
 	}
 }
 
-// A client that leaves the queue costs nobody a slot: if it did, the last request would wait for
+// A client that leaves the queue costs nobody a slot. Otherwise the last request would wait
 // longer than its client.
 func TestLeavingTheQueue(t *testing.T) {
 	testkit.Long(t, "real clock")
@@ -179,7 +181,7 @@ func TestLeavingTheQueue(t *testing.T) {
 	}
 }
 
-// mode: monitor records what it would have done, and does nothing.
+// mode: monitor records what it would have done, and refuses nothing.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "monitor", "User-agent: *\nDisallow: /private\nCrawl-delay: 5\n")
@@ -197,7 +199,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// Without allow_private nothing on loopback is reached, by whatever name.
+// Without allow_private, nothing on loopback can be reached, by any name.
 func TestForbiddenAddresses(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "private", "")

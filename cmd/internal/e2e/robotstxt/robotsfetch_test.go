@@ -10,7 +10,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// fetchRecords are the records of fetches of robots.txt, by the address of the file.
+// fetchRecords returns the records of robots.txt fetches, by the URL of the file.
 func fetchRecords(t testing.TB, file string) map[string][]e2e.Record {
 	t.Helper()
 	all := map[string][]e2e.Record{}
@@ -22,8 +22,8 @@ func fetchRecords(t testing.TB, file string) map[string][]e2e.Record {
 	return all
 }
 
-// Sites whose robots.txt is redirected to a page of another site reach nothing that the
-// other site's robots.txt disallows, and every GET is in the audit.
+// If the robots.txt of a site is redirected to a page of another site, nothing is
+// requested that the other site's robots.txt disallows, and every GET is in the audit.
 func TestRedirectedRobotsTxtIsJudged(t *testing.T) {
 	t.Parallel()
 	const sites = 8
@@ -75,7 +75,7 @@ func TestRedirectedRobotsTxtIsJudged(t *testing.T) {
 	}
 }
 
-// What is fetched is in the audit, also where only refusals are.
+// Fetches are recorded even if only refusals are.
 func TestFetchesOfRobotsTxtAreRecorded(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "fetch-records", "")
