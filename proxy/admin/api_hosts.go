@@ -40,7 +40,7 @@ var hostOrders = map[string]func(a, b *hostState) int{
 	"next":         func(a, b *hostState) int { return b.paceOrZero().NextSlot.Compare(a.paceOrZero().NextSlot) },
 }
 
-// activity ranks what paceBadge says of hosts: paused, slowed, queue, at work, idle.
+// activity ranks the states of paceBadge: back-off, slowed, queue, in flight, idle.
 func (h *hostState) activity() int {
 	switch p := h.paceOrZero(); {
 	case p.PausedUntil.After(time.Now()):

@@ -100,7 +100,7 @@ func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	queue := figure{Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Note: "all requests together waited " + humanize.Duration(secondsDuration(h.WaitedS)), Kind: "wait", Icon: "wait"}
 	p := h.Pace
 	if p != nil {
-		queue.Note = fmt.Sprintf("%s under way; %s", humanize.Number(p.UnderWay), queue.Note)
+		queue.Note = fmt.Sprintf("%s in flight; %s", humanize.Number(p.UnderWay), queue.Note)
 	}
 	figures = append(figures, queue, figure{Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true})
 	if p == nil {

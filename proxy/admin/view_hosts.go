@@ -103,7 +103,7 @@ func (v *hostListView) href(sort string, from int) string {
 func (v *hostListView) columns(classes []live.Class) (all []column) {
 	type sortable struct{ name, sort, class string }
 	columns := []sortable{
-		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "delay", "n"}, {"Queue", "queue", "n"}, {"Under way", "under_way", "n"}, {"Next slot", "next", "n"},
+		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "delay", "n"}, {"Queue", "queue", "n"}, {"In flight", "under_way", "n"}, {"Next slot", "next", "n"},
 	}
 	for _, c := range classes {
 		columns = append(columns, sortable{classBadges[c].Word, c.String(), "n"})
@@ -212,13 +212,13 @@ func paceBadge(p *paceState, now time.Time) badge {
 	case p == nil:
 		return badge{Kind: "plain", Icon: "none", Word: "Idle"}
 	case p.PausedUntil.After(now):
-		return badge{Kind: "wait", Icon: "pause", Word: "Paused", Note: "for " + humanize.Duration(p.PausedUntil.Sub(now))}
+		return badge{Kind: "wait", Icon: "pause", Word: "Back-off", Note: "for " + humanize.Duration(p.PausedUntil.Sub(now))}
 	case p.SlowedS > 0:
 		return badge{Kind: "wait", Icon: "wait", Word: "Slowed", Note: "to one in " + humanize.Duration(secondsDuration(p.SlowedS))}
 	case p.Queue > 0:
 		return badge{Kind: "wait", Icon: "wait", Word: "Queue"}
 	case p.UnderWay > 0:
-		return badge{Icon: "play", Word: "At work"}
+		return badge{Icon: "play", Word: "In flight"}
 	}
 	return badge{Kind: "plain", Icon: "none", Word: "Idle"}
 }

@@ -130,12 +130,12 @@ func (s *Server) figures(c *chartView) []figure {
 		figures[i].Note += "in " + period
 	}
 	p := s.opts.Pacer.Stats()
-	hosts := figure{Name: "Hosts known", Value: humanize.Number(len(s.opts.hostsByName())), Note: fmt.Sprintf("%s paused, %s slowed down", humanize.Number(p.BackedOff), humanize.Number(p.Slowed)), Href: "/hosts"}
+	hosts := figure{Name: "Hosts known", Value: humanize.Number(len(s.opts.hostsByName())), Note: fmt.Sprintf("%s in back-off, %s slowed down", humanize.Number(p.BackedOff), humanize.Number(p.Slowed)), Href: "/hosts"}
 	if p.BackedOff+p.Slowed > 0 {
 		hosts.Href += "?sort=paused"
 	}
 	return append(figures,
-		figure{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " under way", Kind: "wait", Icon: "wait", Href: "/hosts?sort=queue"}, hosts)
+		figure{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " in flight", Kind: "wait", Icon: "wait", Href: "/hosts?sort=queue"}, hosts)
 }
 
 // classFigures returns a figure for each class, with a link to its decisions. params are further

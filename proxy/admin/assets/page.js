@@ -44,7 +44,7 @@ const page = (() => {
 	};
 	const lost = () => {
 		at('health').className = 'is block';
-		at('health').replaceChildren(page.icon('block'), 'No answer');
+		at('health').replaceChildren(page.icon('block'), 'No response');
 	};
 	page.refresh = async () => {
 		if (document.hidden || page.paused) return;
