@@ -9,11 +9,11 @@ import (
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
 	Listen            string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"The host:port that clients connect to. An address other than loopback needs clients or open: true."`
-	Open              bool          `key:"open" default:"false" zero:"means that only entries of clients may use a proxy that has such entries" doc:"Whether any client that reaches the listener may use the proxy, even if no entry of clients fits it."`
-	ListenTransparent string        `key:"listen_transparent" default:"" kind:"address-or-off" restart:"yes" zero:"means that the proxy takes no redirected connections" doc:"The host:port to which a firewall redirects connections of clients that know of no proxy, HTTP and TLS (Linux). An address other than loopback needs clients or open: true. A client is known by its network alone there."`
+	Open              bool          `key:"open" default:"false" zero:"means that, if clients has entries, only clients that match one may use the proxy" doc:"Whether any client that reaches the listener may use the proxy, even if it matches no entry of clients."`
+	ListenTransparent string        `key:"listen_transparent" default:"" kind:"address-or-off" restart:"yes" zero:"means that the proxy takes no redirected connections" doc:"The host:port to which a firewall redirects HTTP and TLS connections of clients that do not know of the proxy (Linux). An address other than loopback needs clients or open: true. These clients cannot log in: only their network identifies them."`
 	ListenTLS         ListenTLS     `key:"listen_tls" doc:"TLS between clients and the proxy. Clients then name the proxy by an https:// URL."`
 	Limits            Limits        `key:"limits" doc:"What clients may use of the proxy's resources."`
-	Drain             time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. It stops earlier if no request arrives for 5s."`
+	Drain             time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. The proxy stops earlier if no request arrives for 5s."`
 	StateDir          string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
 	Mode              string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor decides and records each request, but refuses and delays none."`
 	Robots            Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
@@ -21,7 +21,7 @@ type Config struct {
 	Identity          Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`
 	Pace              Pace          `key:"pace" doc:"How fast requests go to one host."`
 	Hosts             []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
-	Clients           []Client      `key:"clients" doc:"Who may use the proxy. The first entry that fits the client applies. An empty list means every client that reaches the listener."`
+	Clients           []Client      `key:"clients" doc:"Who may use the proxy. The first entry that matches the client applies. An empty list means every client that reaches the listener."`
 	TLS               TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
 	Egress            Egress        `key:"egress" doc:"Where requests may go, and through which proxy."`
 	Audit             Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
@@ -55,7 +55,7 @@ type Robots struct {
 	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"The timeout of one robots.txt fetch, with its redirects. Time in a host's queue does not count."`
 	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"The longest Crawl-delay that the proxy follows unchanged. over_max says what happens to a longer one."`
 	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"What happens if a Crawl-delay is longer than max_crawl_delay. clamp waits max_crawl_delay, honor waits as long as the site asks, refuse refuses the request."`
-	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"How long the proxy waits before it fetches a robots.txt again that could not be fetched. The time doubles with each failure, up to 30m."`
+	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"How long the proxy waits before it retries a robots.txt fetch that failed. The time doubles with each failure, up to 30m."`
 }
 
 // Usage is what the content is fetched for.
@@ -76,12 +76,12 @@ type Identity struct {
 // Pace is how fast requests go to one host.
 type Pace struct {
 	RequestsPerSecond float64 `key:"requests_per_second" default:"1" check:"rate" unit:"requests per second" doc:"The maximum request rate of one host, in requests per second. A Crawl-delay can only make it slower."`
-	Burst             int     `key:"burst" default:"1" check:"count" unit:"requests" doc:"How many requests may go to a host at once after a pause. It is 1 where a Crawl-delay applies."`
+	Burst             int     `key:"burst" default:"1" check:"count" unit:"requests" doc:"How many requests may go to a host at once after a quiet time. It is 1 if a Crawl-delay applies."`
 	MaxConcurrent     int     `key:"max_concurrent" default:"2" check:"count" unit:"requests" doc:"The maximum number of requests in flight to one host."`
 	Per               string  `key:"per" default:"host" oneof:"host domain address" doc:"What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all hosts at one IP address (address)."`
 	MaxWait           Wait    `key:"max_wait" default:"auto" doc:"The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the proxy answers 429 with Retry-After at once. auto means 60s under serve, and as long as the client stays under run."`
 	MaxQueue          int     `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. If another request arrives, the proxy answers 429 to the last request of the client that has the most waiting."`
-	BackOff           bool    `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy pauses a host that answers 429 or 503, for its Retry-After or for 60s and longer."`
+	BackOff           bool    `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy sends a host nothing for a while after the host answers 429 or 503: for its Retry-After, or else for 60s and longer."`
 	Adaptive          bool    `key:"adaptive" default:"true" zero:"means that the time of responses does not count" doc:"Whether slow responses of a host lower its rate."`
 }
 
@@ -112,7 +112,7 @@ func (h Host) invalid() (keys []string, why string) {
 // HostPace is what of Pace is different for a host.
 type HostPace struct {
 	RequestsPerSecond float64       `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second" zero:"means the value of pace" doc:"The maximum request rate, in requests per second. A Crawl-delay can only make it slower."`
-	Burst             int           `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"How many requests may go at once after a pause."`
+	Burst             int           `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"How many requests may go at once after a quiet time."`
 	MaxConcurrent     int           `key:"max_concurrent" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"The maximum number of requests in flight."`
 	MaxWait           time.Duration `key:"max_wait" default:"0s" check:"not-negative" zero:"means the value of pace" doc:"The maximum time that a request waits in the queue."`
 	MaxQueue          int           `key:"max_queue" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"The maximum number of requests that wait."`
@@ -121,7 +121,7 @@ type HostPace struct {
 // Client is one that is known by where it asks from, by a password, or by both.
 type Client struct {
 	Name         string         `key:"name" default:"" required:"yes" example:"lab-a" kind:"name" doc:"The client's name, in the audit and for the login."`
-	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as htpasswd -nBC 10 NAME prints it after the colon. An entry with a password and networks needs both to fit."`
+	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as htpasswd -nBC 10 NAME prints it after the colon. An entry with a password and networks matches only a client with both."`
 	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" zero:"means any address: the password alone identifies the client" doc:"The networks that the client connects from."`
 	Robots       ClientRobots   `key:"robots" doc:"How robots.txt files are interpreted for this client."`
 	Usage        ClientUsage    `key:"usage" doc:"What this client fetches content for."`
@@ -159,7 +159,7 @@ type ClientIdentity struct {
 // ClientPace is what of Pace is different for one client.
 type ClientPace struct {
 	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second" zero:"means the rate of other clients" doc:"The maximum rate of this client's requests to one host, in requests per second. It cannot be faster than an entry of hosts allows."`
-	Burst             int     `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the burst of other clients" doc:"How many of this client's requests may go to a host at once after a pause."`
+	Burst             int     `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the burst of other clients" doc:"How many of this client's requests may go to a host at once after a quiet time."`
 	AssetBurst        int     `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests" zero:"means that parts of a page are paced like pages" doc:"How many parts of a page (images, styles, scripts) this client's browser may load at once."`
 }
 
@@ -202,7 +202,7 @@ type Audit struct {
 	Anchor Anchor `key:"anchor" doc:"Anchors, which prove later that the end of the audit was not cut off."`
 
 	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" zero:"means forever" doc:"How long a robots.txt is kept after the last decision that was based on it."`
-	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"The maximum disk space of the kept robots.txt files. The proxy deletes those first that were not used for the longest time, but none that was used in the last day. If that is not enough, it refuses new hosts."`
+	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"The maximum disk space of the kept robots.txt files. The proxy first deletes the files that were not used for the longest time, but none that was used in the last day. If that is not enough, it refuses requests to new hosts."`
 }
 
 // Anchor is where anchors of the audit go by themselves.
@@ -215,7 +215,7 @@ type Anchor struct {
 // Store is what a fleet of replicas shares.
 type Store struct {
 	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" zero:"means none: this proxy shares nothing" doc:"The URL of the Redis server: redis://, rediss:// (TLS) or unix://, with a password if the server needs one."`
-	Replicas int    `key:"replicas" default:"1" check:"replicas" unit:"replicas" restart:"yes" doc:"The maximum number of replicas that share the server. While the server is unreachable, each replica keeps to this fraction of the pace."`
+	Replicas int    `key:"replicas" default:"1" check:"replicas" unit:"replicas" restart:"yes" doc:"The maximum number of replicas that share the server. While the server is unreachable, each replica divides the pace by this number."`
 	Replica  string `key:"replica" default:"" kind:"replica" restart:"yes" zero:"means the name of the machine" doc:"The name of this replica in its records."`
 }
 
