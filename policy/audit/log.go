@@ -333,7 +333,7 @@ func (l *Log) swapBuffers() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		e := event{name: "lost", detail: "records that could not be written, nor kept until they could", count: l.lost}
+		e := event{name: "lost", detail: "records that could be neither written nor kept in memory", count: l.lost}
 		l.lost = 0
 		l.chain(e)
 	}

@@ -37,7 +37,7 @@ stored robots.txt that the decision is based on (see robotsproxy audit snapshot)
 Use --file once for each replica of a fleet: the command searches all these files.
 
 The exit status is 1 if the repeated decision differs, if the decision cannot be
-repeated, if the line of the record was changed, and if there is no such record.`,
+repeated, if the line of the record was changed, or if there is no such record.`,
 		Example: `  robotsproxy audit explain 0f3a9c1d2b4e-7
   robotsproxy audit explain --json 0f3a9c1d2b4e-7`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -35,11 +35,12 @@ func auditSnapshotCommand() *cobra.Command {
 it by the robots_sha256 of a record, or by at least the first eight digits of it. On a
 terminal, characters that are not printable are escaped.
 
---info prints instead when the file was fetched, from where, and with which result.
+--info prints when the file was fetched, from where, and with which result, instead of
+the file itself.
 --list prints all fetches that decisions are based on, the newest first, including
 those that found no file.
 
-The exit status is 1 if there is no such file, or not any more.`,
+The exit status is 1 if there is no such file, or if the proxy has removed it.`,
 		Example: `  robotsproxy audit snapshot 6c5b9c5f > robots.txt
   robotsproxy audit snapshot --info 6c5b9c5f
   robotsproxy audit snapshot --list --host example.com --json`,
@@ -61,7 +62,7 @@ The exit status is 1 if there is no such file, or not any more.`,
 	f.add(cmd)
 	cmd.Flags().Lookup("file").Usage = "audit `FILE` that the snapshots belong to, in place of the configured one"
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the fetches that decisions are based on")
-	cmd.Flags().BoolVar(&f.info, "info", false, "print when and from where the file was fetched instead")
+	cmd.Flags().BoolVar(&f.info, "info", false, "instead of the file, print when and from where it was fetched")
 	cmd.Flags().StringVar(&f.host, "host", "", "with --list: only fetches from this `HOST`")
 	cmd.Flags().BoolVar(&f.json, "json", false, "with --list or --info: print one JSON object a line")
 	return cmd

@@ -41,11 +41,11 @@ and prints the decisions in the same order on standard output. It uses no networ
   {"robots": TEXT or "robots_b64": BASE64, "agent": TOKEN or "user_agent": HEADER, "url": URL}
   {"allow": false, "rule": "/x", "line": 3, "group": "foobot", "crawl_delay": 5}
 
-For a user_agent, the decision names the product token that it was judged by as
-"agent". A line that is not such a case gives {"error": TEXT}; a blank line gives
-nothing. Only the path and the query of a URL matter, exactly as they are written.
-Decisions and errors of lines are data: the exit status is 0 if each line was
-answered, and 2 if the cases could not be read or the answers not be written.`,
+For a case with user_agent, the decision has "agent": the product token that the
+proxy takes from the header. A line that is not such a case gives {"error": TEXT}; a
+blank line gives nothing. Only the path and the query of a URL matter, exactly as they
+are written. Disallowed URLs and invalid lines do not change the exit status: it is 0
+if each line was answered, and 2 if reading the cases or writing the answers failed.`,
 		Example: `  robotsproxy check -A 'FooBot/1.0' https://example.com/page https://example.com/private
   robotsproxy check --robots robots.txt --json https://example.com/
   curl -s https://example.com/robots.txt | robotsproxy check --robots - https://example.com/

@@ -78,7 +78,7 @@ func newReloader(h *Daemon, from settings) *reloader {
 func (d *Daemon) Reload(ctx context.Context) error {
 	r := d.reloader
 	if r == nil {
-		return errors.New("this proxy does not reload")
+		return errors.New("this process cannot reload its configuration")
 	}
 	answer := make(chan error, 1)
 	select {

@@ -22,7 +22,7 @@ func ServeCommand() *cobra.Command {
 		Short: "Run the proxy until SIGINT or SIGTERM",
 		Long: `Run the proxy until SIGINT or SIGTERM. Requests in flight then have up to 20 s to
 finish. A second signal breaks them off, and the exit status is 128 plus the number
-of the signal. A third signal does not wait for their records.
+of the signal. A third signal ends the proxy without waiting for their records.
 
 The proxy reads the configuration again on SIGHUP, and when the file or a
 certificate that it names changes. The new configuration applies to requests that

@@ -44,7 +44,7 @@ func checkConfig(d *doctor) cli.Diagnosis {
 		return cli.Fail("correct the configuration; doctor checks the rest once it can read it", "%v", d.configErr)
 	}
 	if d.insideRun {
-		return cli.OK("of the robotsproxy run around this command; use --proxy to check another proxy")
+		return cli.OK("that of the robotsproxy run that started this command; use --proxy to check another proxy")
 	}
 	if err := errors.Join(d.cfg.Check(), daemon.CheckFiles(d.cfg)); err != nil {
 		return cli.Fail("correct the configuration: with it the proxy would not start, or would refuse every request", "%v", err)

@@ -14,7 +14,7 @@ import (
 // longer than usual that the slot has ended already, Reserve asks for a longer one instead.
 func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
 	if len(a.Limiters) < 1 || len(a.Limiters) > maxLimiters {
-		return pace.Reservation{}, fmt.Errorf("redis: a turn by %d clocks", len(a.Limiters))
+		return pace.Reservation{}, fmt.Errorf("redis: a slot request with %d limiters", len(a.Limiters))
 	}
 	if ctx.Err() != nil {
 		return pace.Reservation{}, context.Cause(ctx)

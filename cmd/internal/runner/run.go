@@ -40,8 +40,11 @@ func Command() *cobra.Command {
 		Short: "Run one command behind a proxy of its own",
 		Long: `Run one command behind a proxy of its own, which listens on a free port of loopback.
 Environment variables tell the command which proxy to use and which CA to trust. The
-command's input, output and signals pass unchanged, and its exit status is that of
-run. ROBOTSPROXY_RUN names the directory of the run, for robotsproxy doctor.
+command's input, output and signals pass unchanged. ROBOTSPROXY_RUN names the directory
+of the run, for robotsproxy doctor.
+
+The exit status is that of the command, 128 plus the number of the signal that ended
+the command, 127 if there is no such command, or 126 if it cannot be started.
 
 When the command has ended, run prints on standard error how many requests were
 allowed, disallowed, deferred and failed, and where the audit is.
