@@ -128,6 +128,15 @@ func (c *confinement) filesDir(dir string) (real, seen string, err error) {
 	return real, confine.InsideDir, writeWget2rc(filepath.Join(real, wget2rcName))
 }
 
+// removeFiles deletes the files of the run, which are useless once the proxy has ended.
+func (c *confinement) removeFiles(real string) {
+	if c == nil {
+		filesIn(real).remove()
+		return
+	}
+	os.RemoveAll(real) // best effort
+}
+
 // wget2Variable names the system's configuration file of wget2, and wget2rcName is that file within InsideDir.
 const (
 	wget2Variable = "SYSTEM_WGET2RC"

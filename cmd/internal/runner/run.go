@@ -159,7 +159,7 @@ func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confineme
 	if err != nil {
 		return childResult{}, err
 	}
-	defer filesIn(real).remove()
+	defer inside.removeFiles(real)
 	trust, err := writeRunFiles(real, seen, h.Addr(), h.CAPEM(), inside.getenv)
 	if err == nil {
 		err = writeDescription(filesIn(real).description, dir, h)

@@ -90,7 +90,7 @@ func writeRunFiles(dir, seen, proxy string, caPEM []byte, getenv func(string) st
 	return t, nil
 }
 
-// remove deletes the files, which are useless once the proxy has ended.
+// remove deletes the files.
 func (f runFiles) remove() {
 	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload, f.description} {
 		os.RemoveAll(name) // best effort
