@@ -52,6 +52,14 @@ func NeedPeer(t testing.TB, name string) string {
 	return path
 }
 
+// NeedConfinement skips a test where run --confine is not possible.
+func NeedConfinement(t testing.TB) {
+	t.Helper()
+	if out := Command(t, "run", "--confine", "--", "true"); out.Code != 0 {
+		t.Skipf("no confinement here: %s", out.Stderr)
+	}
+}
+
 // NeedCommand returns a function that finds a command on PATH and returns its command line.
 func NeedCommand(name string, args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {

@@ -81,6 +81,7 @@ func TestStatusOfARun(t *testing.T) {
 		want         string // on the screen in the end, in front of the summary
 	}{
 		{"a command that waits", `curl "$0/a"; printf 'next: '; curl "$0/b"; echo end`, nil, true, "page /a\nnext: page /b\nend\nrobotsproxy: 2 requests"},
+		{"confined", `curl "$0/a"; printf 'next: '; curl "$0/b"; echo end`, []string{"--confine"}, true, "page /a\nnext: page /b\nend\nrobotsproxy: 2 requests"},
 		{"never", `curl "$0/a" "$0/b"`, []string{"--status", "never"}, false, "page /a\npage /b\nrobotsproxy: 2 requests"},
 		{"quiet", `curl "$0/a" "$0/b"`, []string{"-q"}, false, "page /a\npage /b"},
 		{"a command that reads key by key", `stty -icanon -echo; curl "$0/a" "$0/b"; stty sane`, nil, false, "page /a\npage /b\nrobotsproxy: 2 requests"},
@@ -89,6 +90,9 @@ func TestStatusOfARun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			if c.name == "confined" {
+				e2e.NeedConfinement(t)
+			}
 			delay := 2
 			if c.shown {
 				delay = 6 // the line comes while more than a second is left

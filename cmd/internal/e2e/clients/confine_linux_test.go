@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,14 +36,6 @@ func confined(t *testing.T, h *e2e.Setup, bare bool, argv []string) []string {
 	return append(line, argv...)
 }
 
-// needConfinement skips a test where namespaces are not permitted.
-func needConfinement(t *testing.T) {
-	t.Helper()
-	if out := e2e.Command(t, "run", "--confine", "--", "true"); out.Code != 0 {
-		t.Skipf("no confinement here: %s", out.Stderr)
-	}
-}
-
 // checkArrivals checks that pages came through the proxy, and none that is disallowed.
 func checkArrivals(t *testing.T, o *e2e.Origin, schemes []string) {
 	t.Helper()
@@ -62,7 +55,7 @@ func checkArrivals(t *testing.T, o *e2e.Origin, schemes []string) {
 // TestPeersConfined: real clients reach origins only through the proxy, whether they know of it or not.
 func TestPeersConfined(t *testing.T) {
 	t.Parallel()
-	needConfinement(t)
+	e2e.NeedConfinement(t)
 	for _, who := range e2e.Peers {
 		for _, bare := range []bool{false, true} {
 			name := who.Name
@@ -113,7 +106,7 @@ func buildGet(t testing.TB) []string {
 // TestOthersConfined: clients that need special care without confinement need none with it.
 func TestOthersConfined(t *testing.T) {
 	t.Parallel()
-	needConfinement(t)
+	e2e.NeedConfinement(t)
 	java := filepath.Join(t.TempDir(), "Get.java")
 	e2e.WriteFile(t, java, `class Get { public static void main(String[] a) throws Exception {
   for (String u : a) System.out.println(((java.net.HttpURLConnection) new java.net.URL(u).openConnection()).getResponseCode());
@@ -177,7 +170,7 @@ func TestConfinedForUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root; as an ordinary user, the other tests show this")
 	}
-	needConfinement(t)
+	e2e.NeedConfinement(t)
 	const nobody = 65534
 	for name, user := range map[string]*syscall.Credential{"run by the user": {Uid: nobody, Gid: nobody}, "run by root with --user": nil} {
 		for _, bare := range []bool{false, true} {
@@ -227,7 +220,7 @@ func TestConfinedForUser(t *testing.T) {
 func TestDigConfined(t *testing.T) {
 	t.Parallel()
 	dig := e2e.NeedPeer(t, "dig")
-	needConfinement(t)
+	e2e.NeedConfinement(t)
 	o := e2e.NewOrigin(t, "dig", "")
 	for name, bare := range map[string]bool{"with proxy variables": false, "without": true} {
 		for _, way := range []string{"+notcp", "+tcp"} {
@@ -249,7 +242,7 @@ func TestDigConfined(t *testing.T) {
 // TestConfinedRun: status, arguments, streams and summary are those of a run.
 func TestConfinedRun(t *testing.T) {
 	t.Parallel()
-	needConfinement(t)
+	e2e.NeedConfinement(t)
 	h := e2e.NewSetup(t, e2e.Unpaced)
 	line := func(argv ...string) []string {
 		return append([]string{"run", "--confine", "-c", h.Config, "--"}, argv...)
@@ -260,14 +253,93 @@ func TestConfinedRun(t *testing.T) {
 	}
 	e2e.Command(t, line("no-such-command-of-anybody")...).Want(t, 127)
 	e2e.Command(t, line("sh", "-c", "kill -TERM $$")...).Want(t, 143)
-	out = e2e.Command(t, line("bash", "-c", "exec 3<>/dev/tcp/192.0.2.7/25; cat <&3")...)
-	if !strings.Contains(out.Stderr, "1 at 192.0.2.7:25: ") {
-		t.Errorf("the summary does not name the refused connection:\n%s", out.Stderr)
+	out = e2e.Command(t, line("bash", "-c", "for i in {1..150}; do exec 3<>/dev/tcp/192.0.2.7/25; read <&3; done")...)
+	if !strings.Contains(out.Stderr, "150 at 192.0.2.7:25: ") { // more than have records
+		t.Errorf("the summary does not name the refused connections:\n%s", out.Stderr)
 	}
 	file := filepath.Join(t.TempDir(), "made")
 	e2e.Command(t, line("touch", file)...).Want(t, 0)
+	if left, err := filepath.Glob(filepath.Join(h.State, "runs", "*", "confined")); err != nil || len(left) > 0 {
+		t.Errorf("files of runs that have ended: %v, %v", left, err)
+	}
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
 	}
 	e2e.Command(t, "run", "-c", h.Config, "--allow-local", "80", "--", "true").Want(t, 2)
+}
+
+// TestConfinedSignals: the command receives signals as in any run.
+func TestConfinedSignals(t *testing.T) {
+	t.Parallel()
+	e2e.NeedConfinement(t)
+	checkSignals(t, []string{"run", "--confine", "-c", e2e.NewSetup(t, e2e.Unpaced).Config, "--"})
+}
+
+// TestHostileConfined: nothing of a confined command reaches a loopback address outside, by whatever name, and nothing at all
+// without the proxy.
+func TestHostileConfined(t *testing.T) {
+	t.Parallel()
+	e2e.NeedPeer(t, "curl")
+	e2e.NeedConfinement(t)
+	o := e2e.NewOrigin(t, "hostile", "")
+	h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"egress.allow_private": nil}))
+	const script = `exec 2>&1; ask() { curl -q -sk -m 10 -o /dev/null -w '%{http_code} ' "$@"; }
+addr=$1 http=$2 https=$3 name=$4
+ask --noproxy '*' "http://$addr:$http/"
+ask --noproxy '*' "http://[::ffff:$addr]:$http/"
+ask --noproxy '*' -H "Host: $addr:$http" "http://192.0.2.1:$http/"
+ask --noproxy '*' -H "Host: $name:$http" "http://[2001:db8::1]:$http/"
+ask --noproxy '*' -H "Host: $name:$http" "http://other.test:$http/"
+ask --noproxy '*' --connect-to "::192.0.2.1:$https" "https://$name:$https/"
+ask --noproxy '*' "https://$name:$https/"
+ask "http://$addr:$http/"
+ask "https://$addr:$https/"
+ask "https://[::ffff:$addr]:$https/"
+kill -KILL $PPID; while kill -0 $PPID; do :; done
+ask --noproxy '*' "http://$name:$http/"
+ask --noproxy '*' "http://$addr:$http/"
+ask "http://$name:$http/"`
+	out := e2e.Command(t, "run", "--confine", "-c", h.Config, "--", "sh", "-c", script, "sh", o.Addr(), fmt.Sprint(o.Ports["http"]), fmt.Sprint(o.Ports["https"]), o.Name)
+	out.Want(t, 137)
+	if !strings.Contains(out.Stdout, "403") || strings.Contains(out.Stdout, "200") {
+		t.Errorf("%q", out.Stdout)
+	}
+	if n := o.Connections(); n != 0 {
+		t.Errorf("%d connections arrived", n)
+	}
+}
+
+// TestAllowLocal: a service of the machine's loopback is reachable only if the command line names its port.
+func TestAllowLocal(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	e2e.NeedConfinement(t)
+	service := httptest.NewServer(e2e.TextPage("text/plain", "a"))
+	defer service.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(service.URL, "http://"), ":")
+	for _, c := range []struct {
+		flags  []string
+		status int // of curl
+	}{{[]string{"--allow-local", port}, 0}, {nil, 7}} {
+		line := append(append([]string{"run", "--confine"}, c.flags...), "--", curl, "-q", "-sS", "--noproxy", "*", service.URL)
+		e2e.Command(t, line...).Want(t, c.status)
+	}
+}
+
+// TestNotConfinable: where namespaces are not permitted, run names the setting, and the command does not start.
+func TestNotConfinable(t *testing.T) {
+	t.Parallel()
+	e2e.NeedConfinement(t)
+	file := filepath.Join(t.TempDir(), "made")
+	cmd := e2e.Prepare(t, "run", "--confine", "--", "touch", file)
+	cmd.Args = append([]string{"sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec "$0" "$@"`}, cmd.Args...)
+	cmd.Path = "/bin/sh"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	e2e.WantOneLine(t, e2e.Finish(t, cmd), 1, "user.max_user_namespaces is 0")
+	if e2e.Exists(file) {
+		t.Error("the command has run")
+	}
 }

@@ -255,7 +255,11 @@ func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
 // SIGINT and SIGTERM go to the child, and its exit status is that of run.
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
-	h := e2e.NewSetup(t, e2e.Unpaced)
+	checkSignals(t, e2e.NewSetup(t, e2e.Unpaced).RunArgs())
+}
+
+// checkSignals checks which signals a command receives that is appended to the arguments of run.
+func checkSignals(t *testing.T, run []string) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
 			testkit.TakesSignal(t, s)
@@ -264,7 +268,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 			// that it waits for may miss the signal if it was just forked. Therefore that
 			// process ends by itself, and does not hold the output that Wait waits for.
 			script := `trap 'kill $!; exit 7' TERM INT HUP; sleep 60 >/dev/null 2>&1 & : > "$1"; wait; exit 9`
-			cmd := e2e.Prepare(t, h.RunArgs("sh", "-c", script, "sh", ready)...)
+			cmd := e2e.Prepare(t, append(run[:len(run):len(run)], "sh", "-c", script, "sh", ready)...)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			if err := cmd.Start(); err != nil {
