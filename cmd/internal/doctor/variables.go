@@ -95,7 +95,7 @@ const (
 var uncoveredClients = []uncoveredClient{
 	{"httrack", onPath("httrack"), noVariable + ", and bypasses any proxy for HTTPS", "robotsproxy run --confine -- httrack …\nor, for plain HTTP:\nhttrack -P {proxy} …"},
 	{"links", onPath("links"), noVariable, "links -http-proxy {proxy} -https-proxy {proxy} …"},
-	{"wget2", onPath("wget2"), "cannot use an HTTP proxy for HTTPS", "use wget or curl, or:\nrobotsproxy run --confine -- env -u http_proxy -u https_proxy wget2 …"},
+	{"wget2", onPath("wget2"), "cannot use an HTTP proxy for HTTPS", "use wget or curl, or:\nrobotsproxy run --confine -- wget2 …"},
 	{"elinks", onPath("elinks"), noVerification, "set connect.ssl.cert_verify = 1 in elinks.conf"},
 	{"scrapy", anyOf(onPath("scrapy"), pythonHas("scrapy")), noVerification, "DOWNLOADER_CLIENTCONTEXTFACTORY = 'scrapy.core.downloader.contextfactory.BrowserLikeContextFactory'"},
 	{"php", onPath("php"), "does not read proxy variables in its streams (file_get_contents, fopen), only in its curl functions", "stream_context_set_default(['http' => ['proxy' => 'tcp://{proxy}', 'request_fulluri' => true]])"},
