@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// proxyVariables are removed for commands that are to know of no proxy.
+// proxyVariables are removed for commands that must not know of a proxy.
 var proxyVariables = []string{
 	"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NODE_USE_ENV_PROXY", "NODE_OPTIONS",
 	"JAVA_TOOL_OPTIONS", "WGETRC",
@@ -239,7 +239,8 @@ func TestDigConfined(t *testing.T) {
 	}
 }
 
-// TestConfinedRun: status, arguments, streams and summary are those of a run.
+// TestConfinedRun: exit status, arguments, streams and summary are the same as without
+// --confine.
 func TestConfinedRun(t *testing.T) {
 	t.Parallel()
 	e2e.NeedConfinement(t)
