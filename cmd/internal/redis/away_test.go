@@ -15,8 +15,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// load has requests asked for at each replica until the test ends. Who gets an error
-// must find itself alone.
+// load sends requests at each replica until the test ends. A replica that gets an error
+// must report itself as alone.
 func load(t *testing.T, all ...*replica) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -43,8 +43,8 @@ func load(t *testing.T, all ...*replica) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// goesAlone fails unless each replica becomes alone, by all of the fleet's share
-// and for that cause, and says so once.
+// goesAlone fails unless each replica becomes alone with its share of the rate and for
+// that cause, and logs so once.
 func goesAlone(t *testing.T, cause Cause, all ...*replica) {
 	t.Helper()
 	for _, r := range all {
@@ -62,7 +62,7 @@ func goesAlone(t *testing.T, cause Cause, all ...*replica) {
 	}
 }
 
-// comesBack fails unless each replica shares again, by itself.
+// comesBack fails unless each replica shares the rate again by itself.
 func comesBack(t *testing.T, all ...*replica) {
 	t.Helper()
 	began := time.Now()
@@ -79,7 +79,7 @@ func comesBack(t *testing.T, all ...*replica) {
 	}
 }
 
-// fleet runs three replicas that are patient under load at the URL.
+// fleet runs three replicas at the URL that tolerate pauses under load.
 func fleet(t *testing.T, s *redistest.Server, url string) []*replica {
 	t.Helper()
 	return fleetBy(t, patient, s, url)
@@ -115,7 +115,7 @@ func TestServerStopped(t *testing.T) {
 	comesBack(t, all...)
 }
 
-// BenchmarkAlone measures how soon a replica is alone when its store is away, or stands still.
+// BenchmarkAlone measures how soon a replica is alone when its store is stopped or hangs.
 func BenchmarkAlone(b *testing.B) {
 	const promised = 2 * time.Second // docs/fleet.md
 	for _, c := range []struct {
@@ -265,7 +265,7 @@ func TestServerIsAReplica(t *testing.T) {
 	comesBack(t, all...)
 }
 
-// TestServerSlow: a server that is slow is not away.
+// TestServerSlow: a slow server is not unavailable.
 func TestServerSlow(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -284,7 +284,7 @@ func TestServerSlow(t *testing.T) {
 	}
 }
 
-// TestServerTooSlow: one that takes longer than a call may is.
+// TestServerTooSlow: a server that exceeds callTime is unavailable.
 func TestServerTooSlow(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -320,7 +320,7 @@ func TestServerFailsOver(t *testing.T) {
 	comesBack(t, all...)
 }
 
-// Old connections stay, and new ones lead elsewhere.
+// Old connections stay, and new ones lead to another server.
 func TestAnotherServerAnswers(t *testing.T) {
 	t.Parallel()
 	first, second := redistest.Start(t), redistest.Start(t)
@@ -330,7 +330,7 @@ func TestAnotherServerAnswers(t *testing.T) {
 	r := run(t, "redis://"+f.addr, 3)
 	together(t, r)
 	f.to.Store(&second.Addr)
-	load(t, r) // needs more connections
+	load(t, r) // the load needs more connections
 	goesAlone(t, OtherServer, r)
 	together(t, r)
 	if n := client(t, second.URL()).ZCard(t.Context(), replicasKey).Val(); n != 1 {

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-// benchAsk is for the usual turn: one a second, and few at once.
+// benchAsk is a request for a usual slot: one per second, and a low concurrency.
 func benchAsk(key string) pace.SlotRequest {
 	return pace.SlotRequest{
 		Key:           key,
@@ -29,7 +29,7 @@ func benchFleet(b *testing.B) *replica {
 	return r
 }
 
-// BenchmarkReserve tells what a turn adds to one request, with nobody else about.
+// BenchmarkReserve measures what a slot adds to one request, without other load.
 func BenchmarkReserve(b *testing.B) {
 	r := benchFleet(b)
 	var took []time.Duration
@@ -50,7 +50,7 @@ func BenchmarkReserve(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkReserveParallel tells how many turns a second one replica gets out of a
+// BenchmarkReserveParallel measures how many slots per second one replica gets from a
 // server on the same machine, each with its report.
 func BenchmarkReserveParallel(b *testing.B) {
 	r := benchFleet(b)

@@ -19,7 +19,7 @@ var (
 	errReply   = errors.New("redis: unexpected reply")
 )
 
-// A Cause is why a replica is alone, or last was. The set is closed.
+// A Cause is why a replica is alone, or was the last time. The set is closed.
 type Cause uint8
 
 const (
@@ -27,28 +27,28 @@ const (
 	Ended                       // Run has returned
 	Refused                     // nothing listens at the address, or the server cannot be reached
 	NoAddress                   // the name has no address
-	TimedOut                    // no answer within a second
+	TimedOut                    // no reply within a second
 	Disconnected                // the connection was closed
-	Password                    // wrong, or lacking
-	Forbidden                   // by the server's access list
+	Password                    // wrong or missing
+	Forbidden                   // the server's access list forbids the commands
 	Full                        // the server's memory is full
-	NotSaving                   // it rejects writes because it cannot save to its disk
-	Loading                     // the server is still loading its data its saved data
-	ReadOnly                    // it is the replica of another
+	NotSaving                   // the server rejects writes because it cannot save to its disk
+	Loading                     // the server is still loading its saved data
+	ReadOnly                    // the server is a read-only replica
 	NoMaster                    // the Sentinels know no master of that name
-	Cluster                     // it is part of a Redis Cluster
-	TooManyClients              // it accepts no more connections
-	Busy                        // a script or a function keeps it busy
-	Untrusted                   // the TLS handshake failed: its certificate, or it speaks no TLS
-	OtherServer                 // a connection led to another server than those before
-	Emptied                     // it has lost its data
+	Cluster                     // the server is part of a Redis Cluster
+	TooManyClients              // the server accepts no more connections
+	Busy                        // the server is busy with a script or a function
+	Untrusted                   // the TLS handshake failed: because of the certificate, or because the server does not speak TLS
+	OtherServer                 // a connection led to another server than the earlier ones
+	Emptied                     // the server has lost its data
 	NoDatabase                  // the server has no database with that number
-	Unknown                     // it answers with any other error
-	NotRedis                    // its answers are not those of Redis
+	Unknown                     // the server replies with any other error
+	NotRedis                    // the replies are not in the Redis protocol
 	causeCount
 )
 
-// causes has the name and the text of each Cause.
+// causes contains the name and the text of each Cause.
 var causes = [causeCount]struct{ name, words string }{
 	Starting:       {"starting", "not connected yet"},
 	Ended:          {"ended", "this replica is shutting down"},
@@ -97,7 +97,7 @@ var refusals = []struct {
 }{
 	{"WRONGPASS", Password}, {"NOAUTH", Password}, {"invalid password", Password},
 	{"AUTH", Password}, {"Client sent AUTH", Password},
-	{"Protocol error: unauthenticated", Password}, // to a script, which is longer than unauthenticated clients may send
+	{"Protocol error: unauthenticated", Password}, // the reply to a script, which is longer than unauthenticated clients may send
 	{"NOPERM", Forbidden},
 	{"OOM", Full},
 	{"MISCONF", NotSaving}, {"NOREPLICAS", NotSaving},

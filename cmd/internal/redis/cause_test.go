@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// said is an error of a server's.
+// said is an error reply of a server.
 type said string
 
 func (s said) Error() string { return string(s) }
@@ -71,8 +71,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// Each cause has words of its own, and a name that is a label's. What is none has those
-// of Unknown.
+// Each cause has its own text, and a name that is valid as a label value. An invalid one
+// has those of Unknown.
 func TestCausesAreTold(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -120,7 +120,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// web listens as what is not Redis.
+// web listens like a server that is not Redis.
 func web(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

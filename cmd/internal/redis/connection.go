@@ -12,7 +12,8 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// giveUp cancels the calls of a server that is away: nothing waits for them any more.
+// giveUp cancels the calls of an unavailable server, because nothing waits for them any
+// more.
 func (conn *connection) giveUp() {
 	if conn.away() {
 		conn.fail(conn.client.Load(), Ended)
@@ -20,50 +21,49 @@ func (conn *connection) giveUp() {
 	}
 }
 
-// do makes one call of the server, or one pipeline, which may take callTime. If it fails
-// and that is not ctx's fault, this replica is alone before do returns. redis.Nil is no
-// failure.
+// do makes one call, or one pipeline, which may take callTime. If it fails and ctx is not
+// the reason, this replica is alone before do returns. redis.Nil is not a failure.
 func (conn *connection) do(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) error {
 	short, cancel := context.WithTimeout(ctx, conn.callTime)
 	defer cancel()
 	c := conn.client.Load()
 	err := call(short, c)
-	if err != nil && err != redis.Nil && ctx.Err() == nil { // within another error it is a Sentinel's
+	if err != nil && err != redis.Nil && ctx.Err() == nil { // inside another error, redis.Nil comes from a Sentinel
 		conn.fail(c, causeOf(err))
 	}
 	return err
 }
 
-// A connection is one replica's connection to the server, and the view of the fleet that it gives.
+// A connection is one replica's connection to the server, with its view of the fleet.
 type connection struct {
 	replicas int
 	log      *slog.Logger
-	connect  func() *redis.Client // returns a client that has not dialled yet
-	id       string               // of this process among the others, at random
+	connect  func() *redis.Client // returns a client that has not connected yet
+	id       string               // random name of this process
 	callTime time.Duration        // the constant, except in tests
 
 	client atomic.Pointer[redis.Client] // changes under mu
-	view   atomic.Pointer[view]         // changes under mu
-	wake   chan struct{}                // holds a token: this replica has become alone
+	view   atomic.Pointer[view]         // replaced under mu
+	wake   chan struct{}                // contains a value if this replica has become alone
 
-	outages  atomic.Uint64             // times that this replica became alone
-	failures [causeCount]atomic.Uint64 // calls that failed
+	outages  atomic.Uint64             // number of times that this replica became alone
+	failures [causeCount]atomic.Uint64 // failed calls, by cause
 
 	mu     sync.Mutex      // guards the fields below
-	stale  []*redis.Client // to be closed
+	stale  []*redis.Client // clients to close
 	closed bool            // Close was called
-	logged map[Cause]bool  // causes that were logged in this outage
+	logged map[Cause]bool  // causes that were already logged in this outage
 }
 
-// A view is how this replica stands among the others. It never changes.
+// A view is the state of this replica among the others. It never changes.
 type view struct {
 	pace.Standing
-	cause        Cause     // of being alone, or of the last time
-	since        time.Time // of Alone, or its end
-	epoch        string    // of the store; empty: not known
-	returnsSince time.Time // zero: it does not return
-	replicas     int       // that were last seen, this one among them
-	freeShares   int       // of replicas that have ended in order
+	cause        Cause     // why this replica is alone, or was the last time
+	since        time.Time // when Alone last changed
+	epoch        string    // epoch of the store; empty: unknown
+	returnsSince time.Time // when the return from an outage began; zero: none is in progress
+	replicas     int       // replicas last seen, including this one
+	freeShares   int       // shares of replicas that have shut down normally
 }
 
 func alone(times int, c Cause, now time.Time) *view {
@@ -73,10 +73,10 @@ func alone(times int, c Cause, now time.Time) *view {
 // Standing implements [pace.Store].
 func (conn *connection) Standing() pace.Standing { return conn.view.Load().Standing }
 
-// away reports whether the server is not to be called, or its answers not to be relied on.
+// away reports whether the server must not be called, or its replies are not reliable.
 func (conn *connection) away() bool { return conn.view.Load().Alone }
 
-// fail makes this replica alone, since a call of c has failed. c is not used again.
+// fail makes this replica alone because a call of c has failed. c is not used again.
 func (conn *connection) fail(c *redis.Client, cause Cause) {
 	conn.failures[cause].Add(1)
 	if next := conn.failed(c, cause); next != nil {
@@ -84,8 +84,8 @@ func (conn *connection) fail(c *redis.Client, cause Cause) {
 	}
 }
 
-// failed is fail without the log line. It returns what is to be logged; nil: it is known
-// already, or c is no longer the client.
+// failed is fail without the log line. It returns what to log, or nil if that was logged
+// already or c is no longer the client.
 func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
@@ -120,7 +120,7 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 	return next
 }
 
-// closeStale closes the clients that have failed, with the calls under way on them.
+// closeStale closes the clients that have failed, including their calls in progress.
 func (conn *connection) closeStale() {
 	conn.mu.Lock()
 	stale := conn.stale
@@ -131,8 +131,8 @@ func (conn *connection) closeStale() {
 	}
 }
 
-// become replaces the view old, from which next was made, by next. It reports whether old
-// was still the view.
+// replaceView replaces the view old by next, which was made from it. It reports whether
+// old was still the view.
 func (conn *connection) replaceView(old, next *view) bool {
 	conn.mu.Lock()
 	is := conn.view.Load() == old
@@ -149,7 +149,7 @@ func (conn *connection) replaceView(old, next *view) bool {
 	return is
 }
 
-// logReplicas logs with how many others this replica shares the rate now, if that has
+// logReplicas logs the number of replicas that share the rate, if that number has
 // changed.
 func (conn *connection) logReplicas(old, next *view) {
 	seen := []any{"replicas", next.replicas, "expected", conn.replicas, "times_slower", next.Slowdown}

@@ -14,36 +14,36 @@ import (
 )
 
 const (
-	// callTime is how long a call of the server may take; a server that takes longer counts
-	// as away.
+	// callTime is the maximum duration of a call. A server that takes longer counts as
+	// unavailable.
 	callTime = time.Second
 
-	// maxReplicas is the most that Options.Replicas may be.
+	// maxReplicas is the maximum of Options.Replicas.
 	maxReplicas = 10_000
 
-	// poolSize is the highest number of connections for single calls. Waiting for one costs
-	// more than having it: with 16 there were half as many reservations a second. The pool
-	// dials only as many as are used.
+	// poolSize is the maximum number of connections for single calls. Waiting for a
+	// connection costs more than having it: with 16 there were half as many reservations
+	// per second. The pool dials only as many as are used.
 	poolSize = 64
 
-	// idleTime is for how long an unused connection is kept.
+	// idleTime is how long an unused connection is kept.
 	idleTime = 5 * time.Minute
 
-	// keyPrefix begins each key.
+	// keyPrefix is the beginning of each key.
 	keyPrefix = "robotsproxy:"
 )
 
-// dialler returns a function that makes a client for the URL, whose calls may take
+// newClientFunc returns a function that creates a client for the URL. Calls may take
 // callTime. Each outage ends with a new client, so that no client has connections to two
 // servers.
 func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, error) {
-	// The library's log is that of the whole process, with a line for every connection that
-	// fails. The Fleet logs what is worth a line.
+	// The library's log is shared by the whole process and has a line for every connection
+	// that fails. The Fleet logs what matters.
 	logging.Disable()
 
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" && u.Path == "" {
-		return nil, errors.New("not a URL (example: redis://redis.example:6379)") // what url.Parse says has the password
+		return nil, errors.New("not a URL (example: redis://redis.example:6379)") // the error of url.Parse contains the password
 	}
 	if u.Query().Has("master_name") {
 		o, err := redis.ParseFailoverURL(raw)
@@ -77,18 +77,18 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 	}, nil
 }
 
-// plain returns an error of go-redis about a URL without the library's prefix. It quotes no
-// password.
+// withoutPrefix returns an error of go-redis about a URL without the library's prefix. It
+// contains no password.
 func withoutPrefix(err error) error { return errors.New(strings.TrimPrefix(err.Error(), "redis: ")) }
 
 // A server is the server that a client is connected to.
 type server struct {
-	run atomic.Pointer[string] // its name for its present run; nil: not known yet
+	run atomic.Pointer[string] // ID of its present run; nil: unknown
 }
 
-// same fails on a connection to another server, or another run of it, than the client's
-// first. A server that does not tell counts as the same. Sentinels, of which there are
-// several, are not checked.
+// checkSame fails on a connection to another server, or to another run of it, than the
+// client's first connection. A server that does not tell its run counts as the same.
+// Sentinels, of which there are several, are not checked.
 func (s *server) checkSame(ctx context.Context, c *redis.Conn) error {
 	info, err := c.InfoMap(ctx, "server").Result()
 	var refused redis.Error

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A replica ends soon although its server stands still, whatever it has to tell.
+// A replica ends soon although its server hangs, whatever reports are still waiting.
 func TestEndsWhileStopped(t *testing.T) {
 	t.Parallel()
 	for name, tell := range map[string]func(*replica, cache.SharedStore){
@@ -56,8 +56,8 @@ func TestEndsWhileStopped(t *testing.T) {
 			cancel()
 			<-watched
 			stop()
-			// It takes one call each to connect, to tell and to leave; with one for each
-			// batch it would be twenty.
+			// It takes one call each to connect, to report and to leave; one call for
+			// each batch would make twenty.
 			if took := time.Since(began); took > 3*callTime+5*time.Second {
 				t.Errorf("it has ended after %v", took)
 			}
@@ -65,13 +65,13 @@ func TestEndsWhileStopped(t *testing.T) {
 	}
 }
 
-// Where the server is known to be away nobody is waited for, and that a replica ends is
+// If the server is known to be unavailable, the shutdown waits for nothing, and is
 // neither an outage nor a failure.
 func TestEndsWhileAway(t *testing.T) {
 	t.Parallel()
 	const most = callTime / 2
 	took := endWhileAway(t)
-	for i := 1; i < 3 && took > most; i++ { // the machine may stand still
+	for i := 1; i < 3 && took > most; i++ { // the machine may pause
 		took = endWhileAway(t)
 	}
 	if took > most {
@@ -79,7 +79,7 @@ func TestEndsWhileAway(t *testing.T) {
 	}
 }
 
-// endWhileAway says how long it took to end.
+// endWhileAway returns how long the shutdown took.
 func endWhileAway(t *testing.T) time.Duration {
 	t.Helper()
 	s := redistest.Start(t)
@@ -92,7 +92,7 @@ func endWhileAway(t *testing.T) time.Duration {
 	testkit.Eventually(t, "alone", r.away)
 	asked := r.Stats().Failures[TimedOut.Name()]
 	testkit.Eventually(t, "it is asked again", func() bool { return r.Stats().Failures[TimedOut.Name()] > asked })
-	<-time.After(probeEvery + callTime/4) // and is being asked
+	<-time.After(probeEvery + callTime/4) // and is being probed
 	began := time.Now()
 	stop()
 	return time.Since(began)

@@ -18,6 +18,6 @@ func Example() {
 	pacer := pace.New(pace.Options{Store: fleet})
 
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel() // when the last request is over
+	defer cancel() // after the last request
 	go fleet.Run(ctx, redis.Hooks{Clocks: pacer.Clocks, Recheck: pacer.Recheck, BackOff: pacer.MergeBackOff})
 }

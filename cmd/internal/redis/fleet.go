@@ -9,21 +9,22 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// Options make a [Fleet].
+// Options are the parameters of a [Fleet].
 type Options struct {
-	URL      string       // of the server: redis://, rediss:// or unix://; with ?master_name=… of its Sentinels; required
-	Replicas int          // that share the server, at the most; required, 10,000 at the most
-	Log      *slog.Logger // hears of each change of state once; required
+	URL      string       // redis://, rediss:// or unix://; with ?master_name=… that of its Sentinels; required
+	Replicas int          // maximum number of replicas that share the server; required, at most 10,000
+	Log      *slog.Logger // gets one line for each change of state; required
 }
 
 // Hooks are the functions of the process that [Fleet.Run] calls.
 type Hooks struct {
-	Clocks  func(now, since time.Time) []pace.Clock // what was sent lately, see pace.Pacer.Clocks; required
-	Recheck func()                                  // Standing has changed; see pace.Pacer.Recheck; required
-	BackOff func(key string, b pace.BackOff)        // another replica has begun one; see pace.Pacer.MergeBackOff; required
+	Clocks  func(now, since time.Time) []pace.Clock // returns recent requests, see pace.Pacer.Clocks; required
+	Recheck func()                                  // called when the Standing has changed; see pace.Pacer.Recheck; required
+	BackOff func(key string, b pace.BackOff)        // called when another replica has begun a back-off; see pace.Pacer.MergeBackOff; required
 }
 
-// A Fleet is one replica's connection to what all replicas share. It implements [pace.Store].
+// A Fleet is one replica's connection to the state that all replicas share. It implements
+// [pace.Store].
 type Fleet struct {
 	connection
 	robots  sharedRobots
@@ -42,12 +43,12 @@ func (f *Fleet) RobotsStats() RobotsStats {
 }
 
 // Robots returns the store of robots.txt files that all replicas share, a [cache.SharedStore].
-// local, which may be nil, is used if the server has no entry or is away, and gets whatever this
-// replica fetches or loads. What one replica fetches while the server is away, the others learn
-// only when it is fetched again.
+// local, which may be nil, is used if the server has no entry or is unavailable. Everything that
+// this replica fetches or loads is also saved in local. The others do not get a file that a replica
+// fetches while the server is unavailable until the file is fetched again.
 //
-// [Fleet.Run] sends saves and purges. Purges wait for the server; anything else is lost while it is
-// away.
+// [Fleet.Run] sends saves and purges. Purges wait for the server. Everything else is lost while it
+// is unavailable.
 func (f *Fleet) Robots(local cache.Store) cache.Store {
 	return &robotsStore{shared: &f.robots, local: local, fetchLeases: fetchLeases{all: make(map[robots.Origin]string)}}
 }
@@ -63,7 +64,7 @@ func (f *Fleet) Stats() Stats {
 		Failures:      make(map[string]uint64),
 		RoundTripTime: time.Duration(f.counts.took.Load()),
 	}
-	for c := Ended + 1; c < causeCount; c++ { // those before are no call's
+	for c := Ended + 1; c < causeCount; c++ { // earlier causes do not belong to calls
 		s.Failures[c.Name()] = f.failures[c].Load()
 	}
 	var sum uint64

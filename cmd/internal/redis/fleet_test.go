@@ -21,25 +21,25 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Tests wait for servers of their own, and use little of a processor.
+// Tests wait for their own servers and use little processor time.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", "24") // unless -parallel says otherwise
 	goleak.VerifyTestMain(m)
 }
 
-// A replica is a Fleet that runs, and what was told to it and by it.
+// A replica is a running Fleet, with the calls of its Hooks and its log.
 type replica struct {
 	*Fleet
 	log *lines
 
-	checks atomic.Int64 // of Recheck
+	checks atomic.Int64 // calls of Recheck
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	clocks []pace.Clock
 	pauses map[string]pace.BackOff
 }
 
-// lines is what was logged.
+// lines is a log buffer.
 type lines struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
@@ -57,20 +57,20 @@ func (l *lines) String() string {
 	return l.buf.String()
 }
 
-// An opener is Open, or stands for it.
+// An opener is Open or a substitute.
 type opener func(Options) (*Fleet, error)
 
 // stillTime is how long a call may take by [forStill].
 const stillTime = 3 * time.Second
 
-// patient is for tests whose server does not stand still. That the machine does, for a
-// second or two, must not count as an outage.
+// patient is for tests whose server does not hang. A pause of the machine for a second or
+// two must not count as an outage.
 func patient(o Options) (*Fleet, error) { return open(o, 10*time.Second, 10*time.Second) }
 
-// forStill is for those whose server does.
+// forStill is for tests whose server hangs.
 func forStill(o Options) (*Fleet, error) { return open(o, stillTime, stillTime*2/3) }
 
-// run opens a Fleet that is patient and runs it until the test ends.
+// run opens a Fleet that tolerates pauses and runs it until the test ends.
 func run(t testing.TB, url string, replicas int) *replica {
 	t.Helper()
 	return runBy(t, patient, url, replicas)
@@ -83,7 +83,7 @@ func runBy(t testing.TB, open opener, url string, replicas int) *replica {
 	return r
 }
 
-// start is run where stop ends it.
+// start is run with a function that stops it.
 func start(t testing.TB, url string, replicas int) (r *replica, stop func()) {
 	t.Helper()
 	return startBy(t, patient, url, replicas)
@@ -132,7 +132,7 @@ func (r *replica) pause(key string, b pace.BackOff) {
 
 func (r *replica) recheck() { r.checks.Add(1) }
 
-// together waits until each of these sees as many others as there are.
+// together waits until each replica sees the given number of others.
 func together(t testing.TB, all ...*replica) {
 	t.Helper()
 	testkit.Eventually(t, "all share", func() bool {
@@ -145,8 +145,8 @@ func together(t testing.TB, all ...*replica) {
 	})
 }
 
-// settled empties a server and has it seem to be shared: nobody has to wait for what
-// others may tell.
+// settled empties a server and marks it as shared, so that no replica waits for reports
+// of others.
 func settled(t testing.TB, url string) {
 	t.Helper()
 	c := client(t, url)
@@ -161,7 +161,7 @@ func settled(t testing.TB, url string) {
 	}
 }
 
-// client is a connection of the test's own.
+// client returns a separate connection of the test.
 func client(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -173,8 +173,8 @@ func client(t testing.TB, url string) *redis.Client {
 	return c
 }
 
-// sharing gives what gives a test the stores of three replicas, which share the server at
-// the URL and know of no host.
+// sharing returns a function that gives a test the stores of three replicas, which share
+// the server at the URL and have no state.
 func sharing(t *testing.T, url string) func(*testing.T, int) []pace.Store {
 	settled(t, url)
 	all := []*replica{run(t, url, 3), run(t, url, 3), run(t, url, 3)}
@@ -191,7 +191,7 @@ func sharing(t *testing.T, url string) func(*testing.T, int) []pace.Store {
 			r.held.mu.Unlock()
 			r.counts.usually.mean.Store(0)
 			r.counts.usually.spread.Store(0)
-			// Behind all that the test before has reported:
+			// After everything that the previous test has reported:
 			r.Report(pace.Report{Key: r.id, BackOff: pace.BackOff{Until: time.Now().Add(time.Minute)}})
 			testkit.Eventually(t, "all is told", func() bool { return admin.Exists(t.Context(), paceKey(r.id)).Val() == 1 })
 			stores = append(stores, r)
@@ -219,7 +219,8 @@ func TestStoreOnServers(t *testing.T) {
 	}
 }
 
-// TestStoreOnMiniredis has the processors to itself, which run the scripts here.
+// TestStoreOnMiniredis needs the processors for itself, because it runs the scripts in
+// this process.
 func TestStoreOnMiniredis(t *testing.T) {
 	s := miniredis.RunT(t)
 	storetest.Store(t, sharing(t, "redis://"+s.Addr()))

@@ -13,27 +13,28 @@ import (
 )
 
 const (
-	// leaseTime is for how long a concurrency slot stays taken if its lease is not renewed.
+	// leaseTime is how long a concurrency slot stays taken if its lease is not renewed.
 	leaseTime = 10 * time.Second
 
-	// longest is the longest time that a script is told of.
+	// longest is the longest duration in arguments of a script.
 	longest = 365 * 24 * time.Hour
 
-	// maxName is the longest name of a host or limiter, in bytes, that becomes part of a
-	// Redis key as it is. A longer one is cut and gets its hash.
+	// maxName is the maximum length, in bytes, of the name of a host or limiter that
+	// becomes part of a Redis key unchanged. A longer name is truncated and its hash is
+	// added.
 	maxName = 300
 
-	maxReports = 1 << 14 // that wait; more are dropped, and counted
-	batch      = 256     // calls of one pipeline, and keys of one script
+	maxReports = 1 << 14 // reports that wait; further ones are dropped and counted
+	batch      = 256     // calls in one pipeline, and keys of one script
 
-	// maxLimiters are as many as a request may go by.
+	// maxLimiters is the maximum number of limiters of a request.
 	maxLimiters = 2
 )
 
 // A lease is the Lease of a pace.Reservation. It never changes.
 type lease struct {
 	key    string
-	name   string // in the sorted set of leases
+	name   string // name in the sorted set of leases
 	names  [maxLimiters]string
 	before [maxLimiters]string // each limiter before the slot
 	after  [maxLimiters]string // each limiter after the slot; empty: there is none
@@ -56,7 +57,7 @@ func short(name string) string {
 	return name[:maxName] + ":" + hex.EncodeToString(sum[:])
 }
 
-// keys returns those of reserve.lua.
+// keys returns the keys of reserve.lua.
 func (l *lease) keys(a *pace.SlotRequest) []string {
 	keys := []string{paceKey(l.key), leasesKey(l.key), epochKey, paceKey(cmp.Or(a.BackOffKey, a.Key))}
 	if len(a.Limiters) > 1 {
@@ -65,7 +66,7 @@ func (l *lease) keys(a *pace.SlotRequest) []string {
 	return keys
 }
 
-// args returns those of reserve.lua, and names the limiters in l.
+// args returns the arguments of reserve.lua, and names the limiters in l.
 func (l *lease) args(a *pace.SlotRequest, epoch string, window time.Duration, held *lease, now time.Time) []any {
 	args := make([]any, 0, 8+7*maxLimiters)
 	args = append(args, epoch, l.name, micros(leaseTime), a.MaxConcurrent, int64(a.MaxWait/time.Microsecond), micros(window))
@@ -82,7 +83,7 @@ func (l *lease) args(a *pace.SlotRequest, epoch string, window time.Duration, he
 	return args
 }
 
-// appendBackOff appends what a script is told of a back-off.
+// appendBackOff appends a back-off to the arguments of a script.
 func appendBackOff(args []any, b pace.BackOff, now time.Time) []any {
 	if b.Until.IsZero() {
 		return append(args, "", 0)
@@ -90,7 +91,8 @@ func appendBackOff(args []any, b pace.BackOff, now time.Time) []any {
 	return append(args, int64(clamp(b.Until.Sub(now))/time.Microsecond), micros(b.Length))
 }
 
-// ago returns how long before now t was, in microseconds, or -1 for the zero time.
+// ago returns how long before now t was, in microseconds. It returns -1 for the zero
+// time.
 func ago(t, now time.Time) int64 {
 	if t.IsZero() {
 		return -1
@@ -98,20 +100,20 @@ func ago(t, now time.Time) int64 {
 	return int64(clamp(max(0, now.Sub(t))) / time.Microsecond)
 }
 
-// micros rounds up.
+// micros converts a duration to microseconds and rounds up.
 func micros(d time.Duration) int64 {
 	return int64((clamp(d) + time.Microsecond - 1) / time.Microsecond)
 }
 
 func clamp(d time.Duration) time.Duration { return min(max(d, -longest), longest) }
 
-// A reportQueue holds the reports that are not sent yet.
+// A reportQueue contains the reports that were not sent yet.
 type reportQueue struct {
-	wake chan struct{} // holds a token: there is something to do
+	wake chan struct{} // contains a value if there is something to do
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []pace.Report
-	due     bool // all leases are to be renewed at once
+	due     bool // all leases must be renewed at once
 }
 
 func (q *reportQueue) add(r pace.Report) bool {
@@ -125,7 +127,7 @@ func (q *reportQueue) add(r pace.Report) bool {
 	return !full
 }
 
-// renew has all leases renewed soon.
+// renew requests that all leases are renewed soon.
 func (q *reportQueue) renew() {
 	q.mu.Lock()
 	q.due = true
@@ -140,8 +142,8 @@ func (q *reportQueue) notify() {
 	}
 }
 
-// take returns the reports that wait, and whether the leases are to be renewed. empty is
-// used for the next reports.
+// take returns the waiting reports, and whether the leases must be renewed. The queue
+// uses empty for the next reports.
 func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,8 +156,8 @@ func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
 type leases struct {
 	last atomic.Uint64
 
-	mu  sync.Mutex        // guards what follows
-	all map[string]string // hosts' keys by the lease's name
+	mu  sync.Mutex        // guards the fields below
+	all map[string]string // keys of hosts by the name of the lease
 }
 
 func (l *leases) newName(id string) string {
@@ -177,7 +179,7 @@ func (l *leases) remove(t *lease) {
 	delete(l.all, t.name)
 }
 
-// list returns the names of all leases, and the Redis keys that they are in.
+// list returns the names of all leases, and the Redis keys that contain them.
 func (l *leases) list() (keys []string, names []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +196,7 @@ func (l *leases) count() int {
 	return len(l.all)
 }
 
-// undoKeys returns those of undo.lua.
+// undoKeys returns the keys of undo.lua.
 func (l *lease) undoKeys() []string {
 	keys := []string{paceKey(l.key)}
 	if l.after[1] != "" {
@@ -203,7 +205,7 @@ func (l *lease) undoKeys() []string {
 	return keys
 }
 
-// undoArgs returns those of undo.lua.
+// undoArgs returns the arguments of undo.lua.
 func (l *lease) undoArgs() []any {
 	return []any{l.names[0], l.before[0], l.after[0], l.before[1], l.after[1]}
 }

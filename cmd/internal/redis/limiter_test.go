@@ -53,23 +53,23 @@ func TestScriptsMirrorTheLimiter(t *testing.T) {
 	}
 }
 
-// A mirror is one limiter, as package limiter and as the server keep it.
+// A mirror is one limiter, with the state of package limiter and that of the server.
 type mirror struct {
 	*testing.T
 	rnd    *rand.Rand
 	key    string
 	now    time.Time
 	state  limiter.State
-	before limiter.State // the last slot
-	slot   *lease        // likewise; nil: there is none to give back
+	before limiter.State // state before the last slot
+	slot   *lease        // likewise; nil: there is none to return
 }
 
-// random returns a time of at most that, in whole microseconds.
+// random returns a time of at most most, in whole microseconds.
 func (m *mirror) random(most time.Duration) time.Duration {
 	return time.Duration(m.rnd.Int63n(int64(most/time.Microsecond)+1)) * time.Microsecond
 }
 
-// ask returns a random limit, and what else a replica asks for.
+// ask returns a random limit and the rest of a replica's request.
 func (m *mirror) ask() pace.SlotRequest {
 	limit := pace.Limiter{Limit: limiter.Limit{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}}
 	if m.rnd.Intn(2) == 0 {
@@ -109,7 +109,7 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	m.state = limiter.Take(state, m.now.Add(time.Duration(wait)*time.Microsecond+width))
 }
 
-// undo gives the last slot back, by which nothing was sent.
+// undo returns the last slot, which was not used.
 func (m *mirror) undo(run func([]string, []any) (any, error)) {
 	m.Helper()
 	if _, err := run(m.slot.undoKeys(), m.slot.undoArgs()); err != nil {
@@ -118,7 +118,7 @@ func (m *mirror) undo(run func([]string, []any) (any, error)) {
 	m.state, m.slot = m.before, nil
 }
 
-// push tells the server of what was sent without it.
+// push reports to the server what was sent without it.
 func (m *mirror) push(run func([]string, []any) (any, error)) {
 	m.Helper()
 	c := pace.Clock{Key: m.key, Sent: m.now.Add(-m.random(10 * time.Second)), Gap: m.random(time.Minute)}
@@ -128,7 +128,7 @@ func (m *mirror) push(run func([]string, []any) (any, error)) {
 	m.state, m.slot = limiter.Spend(m.state, c.Sent, c.Gap), nil
 }
 
-// compare holds what the server keeps against m.
+// compare compares the server's state with m.
 func (m *mirror) compare(kept string) {
 	m.Helper()
 	f := strings.Fields(kept)

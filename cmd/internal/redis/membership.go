@@ -13,21 +13,22 @@ import (
 const (
 	beatEvery  = 500 * time.Millisecond // while this replica shares the rate
 	probeEvery = 250 * time.Millisecond // while it is alone
-	pushEvery  = 100 * time.Millisecond // while it returns
+	pushEvery  = 100 * time.Millisecond // while it returns from an outage
 
-	// gone is when a replica that has not been heard of counts as gone.
+	// gone is the time after which a silent replica counts as gone.
 	gone = 2 * time.Second
 
-	// returnTime is for how long a replica returns. Within this time, all replicas that
-	// notice at their next beat that the store was emptied have pushed their clocks again.
+	// returnTime is how long a return from an outage takes. Within this time, all replicas
+	// that notice at their next beat that the store was emptied have pushed their requests
+	// again.
 	returnTime = time.Second
 
-	// shareLeft is for how long the other replicas leave the share of one that ended in
-	// order to its successor.
+	// shareLeft is how long the other replicas leave the share of a replica that has shut
+	// down to its successor.
 	shareLeft = 10 * time.Minute
 )
 
-// keepUp is the part of Run that keeps the view up to date.
+// maintain is the part of Run that keeps the view up to date.
 func (f *Fleet) maintain(ctx context.Context, h Hooks) error {
 	p := pusher{fleet: f, clocks: h.Clocks}
 	timer := time.NewTimer(0)
@@ -51,7 +52,7 @@ func (f *Fleet) maintain(ctx context.Context, h Hooks) error {
 	}
 }
 
-// step does what is next in the present state, and returns when to come again.
+// step does the next step in the present state. It returns when it must be called again.
 func (f *Fleet) step(ctx context.Context, p *pusher) time.Duration {
 	v := f.view.Load()
 	switch {
@@ -65,8 +66,8 @@ func (f *Fleet) step(ctx context.Context, p *pusher) time.Duration {
 		}
 		return 0
 	}
-	// Requests that are sent during a push are part of the next push. It is too early to
-	// share before the last push is short.
+	// Requests that are sent during a push are part of the next push. Sharing can begin
+	// only when the last push was short.
 	began := time.Now()
 	if p.push(ctx, v.epoch) && time.Since(began) < returnTime && time.Since(v.returnsSince) >= returnTime && f.beat(ctx, v, true) {
 		p.push(ctx, v.epoch)
@@ -76,8 +77,8 @@ func (f *Fleet) step(ctx context.Context, p *pusher) time.Duration {
 	return pushEvery
 }
 
-// probe asks whether the server is there, and begins to return. If this replica was never
-// there and others share the store already, the return takes no time.
+// probe checks whether the server answers, and begins the return. If this replica has
+// never joined and others already share the store, the return takes no time.
 func (f *Fleet) probe(ctx context.Context, v *view) bool {
 	var epoch string
 	var shared bool
@@ -109,8 +110,8 @@ func (f *Fleet) probe(ctx context.Context, v *view) bool {
 	return f.replaceView(v, &next)
 }
 
-// beat tells the server that this replica is there, and counts the others. With join this
-// replica shares the rate from now on.
+// beat reports to the server that this replica is present, and counts the others. With
+// join, this replica shares the rate from now on.
 func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 	next := *v
 	isNew := 0
@@ -144,10 +145,10 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 	return f.replaceView(v, &next)
 }
 
-// leave leaves this replica's share to its successor, and makes this replica alone.
+// leave leaves this replica's share to its successor and makes this replica alone.
 func (f *Fleet) leave(ctx context.Context) {
 	if !f.away() {
-		// It is the last call: if it fails, the share is gone sooner.
+		// This is the last call: if it fails, the share expires sooner.
 		_ = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			return leaveScript.Run(ctx, c, []string{replicasKey, sharesKey}, f.id, shareLeft.Milliseconds(), f.replicas).Err()
 		})
@@ -156,8 +157,8 @@ func (f *Fleet) leave(ctx context.Context) {
 	f.closeStale()
 }
 
-// warnOfEviction warns if the server may evict keys. All keys but one expire by themselves,
-// so any policy but noeviction concerns them.
+// warnOfEviction logs a warning if the server may evict keys. All keys but one have an
+// expiry, so every policy except noeviction affects them.
 func (f *Fleet) warnOfEviction(ctx context.Context) {
 	var policy string
 	err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
@@ -173,14 +174,16 @@ func (f *Fleet) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// A pusher tells the store which requests this replica has sent without a slot of it.
+// A pusher reports to the store which requests this replica has sent without a slot of
+// the store.
 type pusher struct {
 	fleet  *Fleet
 	clocks func(now, since time.Time) []pace.Clock
-	pushed time.Time // up to when all is pushed; zero: nothing is
+	pushed time.Time // everything up to this time is pushed; zero: nothing is
 }
 
-// push pushes what has changed since the last push, and reports whether that is done.
+// push pushes what has changed since the last push, and reports whether all of it was
+// pushed.
 func (p *pusher) push(ctx context.Context, epoch string) bool {
 	now := time.Now()
 	clocks := p.clocks(now, p.pushed)

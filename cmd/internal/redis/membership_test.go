@@ -61,8 +61,8 @@ func TestRunWantsHooks(t *testing.T) {
 	}
 }
 
-// Replicas that see each other pool their shares; one that ended in order has left its
-// own behind, for the next; and one that was lost takes it with it.
+// Replicas that see each other combine their shares. A replica that shut down leaves its
+// share for its successor. The share of a lost replica is not used.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -89,7 +89,7 @@ func TestShares(t *testing.T) {
 	testkit.Eventually(t, "the next is there", func() bool { s := one.Stats(); return s.Replicas == 3 && s.Left == 0 })
 	testkit.Eventually(t, "the next knows of all", func() bool { return next.Standing() == pace.Standing{Slowdown: 4.0 / 3} })
 
-	three.mu.Lock() // its next beat waits for nobody, but this: it is as if it were lost
+	three.mu.Lock() // its next beat waits only for this lock, so it seems lost
 	three.Fleet.mu.Lock()
 	testkit.Eventually(t, "one is lost", times(2))
 	three.Fleet.mu.Unlock()
@@ -97,7 +97,7 @@ func TestShares(t *testing.T) {
 	testkit.Eventually(t, "it is back", times(4.0/3))
 }
 
-// The first of all waits for what others may have to tell, the next does not.
+// The first replica waits for possible reports of others, the next one does not.
 func TestFirstReplica(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -116,7 +116,7 @@ func TestFirstReplica(t *testing.T) {
 	}
 }
 
-// A replica that was away has a share of its own.
+// A replica that was disconnected uses its own share.
 func TestReturningTakesNoShare(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -136,7 +136,7 @@ func TestReturningTakesNoShare(t *testing.T) {
 	}
 }
 
-// More than Options.Replicas go by their number where they are alone.
+// More than Options.Replicas replicas: each uses 1/Replicas while it is alone.
 func TestMoreReplicasThanSaid(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -152,13 +152,14 @@ func TestMoreReplicasThanSaid(t *testing.T) {
 	}
 }
 
-// Who has logged that it goes slower, since others are not there yet, logs that they are.
+// A replica that has logged that it is slower because others are missing also logs when
+// they have joined.
 func TestTellsOfTheOthers(t *testing.T) {
 	s := redistest.Start(t)
 	settled(t, s.URL())
 	one := run(t, s.URL(), 2)
 	together(t, one)
-	n := 0 // lines that were there before
+	n := 0 // number of earlier lines
 	logs := func(want ...string) {
 		t.Helper()
 		testkit.Eventually(t, want[0], func() bool { return strings.Count(one.log.String(), "\n") == n+len(want) })
@@ -181,8 +182,8 @@ func TestTellsOfTheOthers(t *testing.T) {
 	logs("level=INFO msg=\"number of replicas changed\" replicas=2 expected=2 times_slower=1")
 }
 
-// sentAlone has the replica tell of what was sent: pages, assets, before a pause, and to more
-// hosts than are told at once.
+// sentAlone makes the replica report what it has sent: pages, assets, requests before a
+// back-off, and to more hosts than fit into one report.
 func sentAlone(two *replica) {
 	now := time.Now()
 	two.mu.Lock()
@@ -197,7 +198,7 @@ func sentAlone(two *replica) {
 	two.mu.Unlock()
 }
 
-// What was sent alone is known to all before its sender shares again.
+// All replicas know what was sent alone before its sender shares the rate again.
 func TestSentAlone(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -261,7 +262,7 @@ func TestWarnsOfEviction(t *testing.T) {
 	}
 }
 
-// The store's clock is set back by an hour: what was a second ahead still is.
+// The store's clock is set back by an hour: a slot that was a second ahead still is.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	s := miniredis.RunT(t)
@@ -310,8 +311,8 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// One whose successor is there already leaves no share: with that the others would go on
-// by all of the pace, were they cut off from one another.
+// A replica whose successor has already joined leaves no share. With that share, the
+// others would use the whole rate even if they were split.
 func TestReplacedLeavesNoShare(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -10,8 +10,8 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// TestSaveBehindAPurgeThatWaits: a replica announces a purge, and fetches the file before
-// the server has the purge. The server keeps what the replica saves then.
+// TestSaveBehindAPurgeThatWaits: a replica announces a purge and fetches the file before
+// the server has the purge. The server keeps what the replica saves after that.
 func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 	t.Parallel()
 	f, err := patient(Options{URL: mini(t), Replicas: 1, Log: slog.New(slog.DiscardHandler)})
@@ -19,7 +19,7 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // and nothing is sent unless the test sends it
+	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
 	store := f.Robots(nil).(*robotsStore)
 	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
 	store.Announce(o, cache.Purged)

@@ -19,7 +19,7 @@ type request struct {
 	alone   bool
 }
 
-// A crawl is three replicas that send to one host as fast as they may.
+// A crawl is three replicas that send to one host as fast as permitted.
 type crawl struct {
 	t      *testing.T
 	fleets []*Fleet
@@ -31,10 +31,10 @@ type crawl struct {
 
 const (
 	crawlDelay = 100 * time.Millisecond
-	late       = time.Millisecond // a clock is read before what it tells of
+	late       = time.Millisecond // a time is read before the event that it belongs to
 )
 
-// begin sends until stop is called.
+// begin sends requests until stop is called.
 func (c *crawl) begin() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -74,7 +74,7 @@ func (c *crawl) send(ctx context.Context, i int) {
 	}
 }
 
-// kept fails unless the requests were as far apart as is promised.
+// kept fails unless the requests were as far apart as promised.
 func (c *crawl) kept() {
 	slices.SortFunc(c.sent, func(a, b request) int { return a.at.Compare(b.at) })
 	var own [3]time.Time
@@ -106,8 +106,8 @@ func (c *crawl) kept() {
 	}
 }
 
-// No request is lost while the server stands still and while it is gone, and none is
-// sent too soon: neither then, nor at the changes.
+// No request is lost while the server hangs or is stopped, and none is sent too soon,
+// neither then nor when the state changes.
 func TestRequestsOfAnOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

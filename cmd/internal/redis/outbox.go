@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxWaiting limits the bytes of frames, and maxJobs the jobs, that wait for the server; further ones
-	// are lost.
+	// maxWaiting is the maximum number of bytes of frames that wait for the server, and maxJobs that of
+	// jobs. Further ones are lost.
 	maxWaiting = 32 << 20
 	maxJobs    = 1 << 15
 
-	// maxBatchBytes limits the bytes, and maxBatchCalls the calls, that are sent at once; the last job may
-	// exceed them.
+	// maxBatchBytes and maxBatchCalls are the maximum bytes and calls that are sent at once. The last job
+	// may exceed them.
 	maxBatchBytes = 1 << 20
 	maxBatchCalls = 256
 
@@ -38,23 +38,23 @@ const (
 	replacing
 )
 
-// A job is a change that is to be sent to the server.
+// A job is a change that must be sent to the server.
 type job struct {
 	kind   kind
 	origin robots.Origin
-	frame  frame  // to save, or of a purge
-	claim  string // to release
-	purge  string // the mark of the last purge that a save knows of
-	number uint64 // ascending
+	frame  frame  // the entry to save, or of a purge
+	claim  string // the claim to release
+	purge  string // mark of the last purge that a save takes into account
+	number uint64 // ascending number
 }
 
-// An outbox has the jobs that wait to be sent.
+// An outbox contains the jobs that wait to be sent.
 type outbox struct {
-	wake chan struct{} // holds a token: there is a job to send
+	wake chan struct{} // contains a value if there is a job to send
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	jobs   []job      // the oldest first
-	size   int        // of their frames
+	size   int        // size of their frames
 	last   uint64     // number of the newest job
 	newest map[robots.Origin]job
 }
@@ -63,8 +63,8 @@ func newOutbox() outbox {
 	return outbox{wake: make(chan struct{}, 1), newest: make(map[robots.Origin]job)}
 }
 
-// newestOf returns the newest job for o that the server may not have, a save or a purge; ok is
-// false if the server has it. Saves after a purge may have been lost.
+// newestOf returns the newest save or purge of o that may not have reached the server. ok is
+// false if all have. Saves after a purge may have been lost.
 func (b *outbox) newestOf(o robots.Origin) (j job, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +72,8 @@ func (b *outbox) newestOf(o robots.Origin) (j job, ok bool) {
 	return j, ok
 }
 
-// add adds a job, and reports whether there was room for it. While the server is away only purges
-// wait.
+// add adds a job, and reports whether there was space. While the server is unavailable, only
+// purges wait.
 func (b *outbox) add(j job, away bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *outbox) take() []job {
 	return some
 }
 
-// done ends the jobs that take returned and the server has executed.
+// done ends the jobs that take has returned and the server has executed.
 func (b *outbox) done(some []job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +118,7 @@ func (b *outbox) done(some []job) {
 	clear(some) // they share their array with the waiting jobs
 }
 
-// end forgets j. The caller holds b.mu.
+// end removes j from newest. The caller holds b.mu.
 func (b *outbox) end(j job) {
 	b.size -= len(j.frame)
 	if b.newest[j.origin].number == j.number {
@@ -126,7 +126,8 @@ func (b *outbox) end(j job) {
 	}
 }
 
-// dropSave makes newestOf ignore a waiting save of o: it may rest on what was purged.
+// dropSave makes newestOf ignore a waiting save of o, because it may be based on what was
+// purged.
 func (b *outbox) dropSave(o robots.Origin) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,22 +153,23 @@ func (b *outbox) dropAllButPurges(taken []job) (lost int) {
 		}
 	}
 	for _, j := range purges {
-		b.newest[j.origin] = j // saves after it are lost
+		b.newest[j.origin] = j // later saves are lost
 	}
 	b.jobs = purges
 	return lost
 }
 
 // A frame is the value of an origin in the server: a format, 8 random bytes, the expiry in ms since
-// 1970, and the entry. A frame without an entry is a purge, which hides what local stores have.
+// 1970, and the entry. A frame without an entry is a purge, which hides the entries of local
+// stores.
 type frame []byte
 
 const (
 	frameFormat = 1
-	frameMark   = 1 + 8 // bytes; unique to this frame
+	frameMark   = 1 + 8 // bytes; different for each frame
 	frameSize   = frameMark + 8
 
-	// maxEntry is the longest entry of an origin in bytes; robots/cache has none longer.
+	// maxEntry is the maximum length of an entry in bytes. robots/cache has none longer.
 	maxEntry = 2 << 20
 )
 
@@ -191,7 +193,7 @@ func (v frame) mark() string { return string(v[:frameMark]) }
 
 func (v frame) purge() bool { return len(v) == frameSize }
 
-// entry returns the entry, nil if it has expired or there is none.
+// entry returns the entry, or nil if it has expired or there is none.
 func (v frame) entry(now time.Time) []byte {
 	if v.purge() || !now.Before(v.until()) {
 		return nil

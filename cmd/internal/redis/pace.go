@@ -10,8 +10,8 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// Reserve implements [pace.Store]. It calls the server once. If the answer took so much
-// longer than usual that the slot has ended already, Reserve asks for a longer one instead.
+// Reserve implements [pace.Store]. It calls the server once. If the reply takes so long
+// that the slot has already ended, Reserve asks again for a longer slot.
 func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
 	if len(a.Limiters) < 1 || len(a.Limiters) > maxLimiters {
 		return pace.Reservation{}, fmt.Errorf("redis: a slot request with %d limiters", len(a.Limiters))
@@ -37,8 +37,8 @@ func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservati
 	return r, err
 }
 
-// reserve asks the server once, for a slot that lasts longer than the caller wants by more
-// or by the usual round trip. It returns how long the round trip took.
+// reserve asks the server once for a slot. The slot is longer than requested by more, or
+// by the usual round trip. reserve returns how long the round trip took.
 func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Duration) (pace.Reservation, time.Duration, error) {
 	v := f.view.Load()
 	if v.Alone {
@@ -56,7 +56,7 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 		window = (max(a.Window, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
 	}
 
-	// If the caller leaves, or has little time, the connection is kept nevertheless.
+	// If the caller leaves or has little time, the connection is still kept.
 	asked := time.Now()
 	var reply []any
 	err := f.do(context.WithoutCancel(ctx), func(ctx context.Context, c *redis.Client) error {
@@ -90,8 +90,8 @@ func checkReply(reply []any) error {
 	return nil
 }
 
-// read reads a complete reply. A slot begins when the server, at the latest, thinks so, and
-// ends when it does at the earliest.
+// read reads a complete reply. A slot begins at the latest, and ends at the earliest, time
+// that the server can mean.
 func (f *Fleet) read(reply []any, next *lease, asked, replied time.Time, window time.Duration) pace.Reservation {
 	code, _ := number(reply, 0)
 	micro, _ := number(reply, 1)

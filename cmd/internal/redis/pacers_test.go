@@ -12,7 +12,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// pacer gives the Pacer of one more replica, which runs until the test ends.
+// pacer returns the Pacer of one more replica, which runs until the test ends.
 func pacer(t *testing.T, open opener, url string, replicas int) (*Fleet, *pace.Pacer) {
 	t.Helper()
 	f, err := open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.DiscardHandler)})
@@ -34,7 +34,7 @@ func pacer(t *testing.T, open opener, url string, replicas int) (*Fleet, *pace.P
 	return f, p
 }
 
-// pacers gives so many that share a server that is empty.
+// pacers returns the given number of Pacers that share an empty server.
 func pacers(t *testing.T, n int) []*pace.Pacer {
 	s := redistest.Start(t)
 	settled(t, s.URL())
@@ -55,7 +55,7 @@ func TestPacersShareAServer(t *testing.T) {
 	storetest.Pacers(t, nil, pacers)
 }
 
-// Who holds a turn hears of a pause at once.
+// A request that holds a slot learns of a back-off at once.
 func TestPauseIsHeard(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -84,7 +84,7 @@ func TestPauseIsHeard(t *testing.T) {
 	}
 }
 
-// One whose server was away hears again when it is back.
+// A replica whose server was unavailable receives back-offs again when it is available.
 func TestPauseIsHeardAgain(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

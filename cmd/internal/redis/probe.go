@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A ProbeResult is what [Probe] has found out. Its strings are the server's own.
+// A ProbeResult is the result of [Probe]. Its strings come from the server.
 type ProbeResult struct {
 	Server      string        // its name and version; "": unknown
 	Policy      string        // its maxmemory-policy; "": unknown
-	Evicts      bool          // with that policy it may forget when a host was last sent a request
+	Evicts      bool          // with that policy it may evict the time of a host's last request
 	ClockOffset time.Duration // its clock minus this machine's, accurate to RoundTrip
 	RoundTrip   time.Duration
 }
@@ -27,14 +27,14 @@ return redis.call('TIME')`)
 
 const probeKey = keyPrefix + "look"
 
-// Probe checks whether replicas could share a server. It leaves nothing there, and joins no fleet.
-// Its error is a [Cause] if the server cannot be shared; an error about the URL contains no
+// Probe checks whether replicas could share a server. It leaves nothing there and joins no fleet.
+// Its error is a [Cause] if the server cannot be shared. An error about the URL contains no
 // password.
 func Probe(ctx context.Context, url string) (ProbeResult, error) {
 	return probeServer(ctx, url, callTime)
 }
 
-// probeServer is Probe with another call timeout than the constant, for tests.
+// probeServer is Probe with another call timeout, for tests.
 func probeServer(ctx context.Context, url string, callTime time.Duration) (ProbeResult, error) {
 	connect, err := newClientFunc(url, callTime)
 	if err != nil {
@@ -42,7 +42,7 @@ func probeServer(ctx context.Context, url string, callTime time.Duration) (Probe
 	}
 	c := connect()
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, 3*callTime) // to connect and for two answers
+	ctx, cancel := context.WithTimeout(ctx, 3*callTime) // to connect and for two replies
 	defer cancel()
 	var seen ProbeResult
 	info, err := c.InfoMap(ctx).Result()
@@ -67,7 +67,7 @@ func probeServer(ctx context.Context, url string, callTime time.Duration) (Probe
 	return seen, nil
 }
 
-// unusable returns why a server that answers cannot be shared, if it cannot.
+// unusable returns why a server that answers cannot be shared, or nil.
 func unusable(info map[string]map[string]string) (Cause, bool) {
 	switch {
 	case info["Cluster"]["cluster_enabled"] == "1":
@@ -80,8 +80,8 @@ func unusable(info map[string]map[string]string) (Cause, bool) {
 	return 0, false
 }
 
-// serverName returns the server's name and version. Valkey reports its version beside that of the
-// Redis that it is compatible with.
+// serverName returns the server's name and version. Valkey reports its version in addition to
+// that of the Redis with which it is compatible.
 func serverName(info map[string]string) string {
 	if v := info["valkey_version"]; v != "" {
 		return "Valkey " + v

@@ -35,7 +35,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// What keeps replicas from sharing a server is said in the words of a Cause.
+// Probe reports with a Cause what prevents replicas from sharing a server.
 func TestLookSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.NotFoundHandler())

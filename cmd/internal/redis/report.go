@@ -15,9 +15,9 @@ import (
 const (
 	renewEvery = 3 * time.Second // less than a third of leaseTime
 
-	// backOffChannel is where a back-off is published for the replicas that hold a slot
-	// already. A lost message does no harm: the answer to the next reservation contains the
-	// back-off too.
+	// backOffChannel is where a back-off is published for the replicas that already hold a
+	// slot. A lost message does no harm, because the reply to the next reservation contains
+	// the back-off too.
 	backOffChannel = keyPrefix + "pauses"
 
 	maxBackOffMessage = 4 << 10 // bytes; a longer message is not the proxy's
@@ -35,8 +35,8 @@ func (f *Fleet) Report(r pace.Report) {
 	}
 }
 
-// report is the part of Run that sends the reports and renews the leases. It alone does
-// both, so that a lease that was given back is not renewed.
+// report is the part of Run that sends the reports and renews the leases. No other
+// goroutine does either, so a returned lease is not renewed.
 func (f *Fleet) report(ctx context.Context, _ Hooks) error {
 	ticks := time.NewTicker(renewEvery)
 	defer ticks.Stop()
@@ -54,7 +54,7 @@ func (f *Fleet) report(ctx context.Context, _ Hooks) error {
 			if ending {
 				return nil
 			}
-			continue // they are sent when the server is back, and the leases renewed
+			continue // they are sent, and the leases renewed, when the server is available
 		}
 		all, asked := f.reports.take(spare[:0])
 		short := context.WithoutCancel(ctx)
@@ -70,13 +70,13 @@ func (f *Fleet) report(ctx context.Context, _ Hooks) error {
 	}
 }
 
-// send sends the reports, in pipelines. If one fails, the reports from there on are lost.
+// send sends the reports in pipelines. If one fails, the remaining reports are lost.
 func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 	for len(all) > 0 {
 		some := all[:min(batch, len(all))]
 		err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			err := f.pipe(ctx, c, some)
-			if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server was told to forget the scripts
+			if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server has dropped the scripts (SCRIPT FLUSH)
 				if err = loadScripts(ctx, c); err == nil {
 					err = f.pipe(ctx, c, some)
 				}
@@ -146,7 +146,8 @@ func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.
 	}
 }
 
-// receiveBackOffs is the part of Run that tells this process of the back-offs of others.
+// receiveBackOffs is the part of Run that reports the back-offs of others to this
+// process.
 func (f *Fleet) receiveBackOffs(ctx context.Context, h Hooks) error {
 	for {
 		if !f.away() {
@@ -160,7 +161,8 @@ func (f *Fleet) receiveBackOffs(ctx context.Context, h Hooks) error {
 	}
 }
 
-// subscribe receives the messages until the connection fails, or the server was away.
+// subscribe receives the messages until the connection fails or the server was
+// unavailable.
 func (f *Fleet) subscribe(ctx context.Context, h Hooks) {
 	c := f.client.Load()
 	sub := c.Subscribe(ctx, backOffChannel)

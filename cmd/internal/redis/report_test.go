@@ -14,13 +14,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// onePlace is an ask for the only place of a key.
+// onePlace is a request for the only concurrency slot of a key.
 func onePlace(key string) pace.SlotRequest {
 	return pace.SlotRequest{Key: key, Limiters: []pace.Limiter{{Limit: limiter.Limit{PerSecond: 1000, Burst: 1000}}}, MaxConcurrent: 1, MaxWait: time.Minute}
 }
 
-// A place stays taken while its request is under way, however long that takes, and is
-// free ten seconds after its replica was lost.
+// A concurrency slot stays taken as long as its request is in flight, and is free ten
+// seconds after its replica was lost.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	s := miniredis.RunT(t)
@@ -58,7 +58,7 @@ func TestLeases(t *testing.T) {
 			t.Fatal("the place is given to another")
 		}
 	}
-	one.held.mu.Lock() // it is lost
+	one.held.mu.Lock() // it seems lost
 	clear(one.held.all)
 	one.held.mu.Unlock()
 	s.SetTime(now.Add(leaseTime - time.Second))
@@ -71,8 +71,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// What is reported while the store is away is told when it is back, and who still
-// has a place has it in the store that has forgotten it.
+// Reports during an outage are sent when the store returns. A request that still has a
+// concurrency slot has it also in a store that was emptied.
 func TestReportsWhileAway(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -115,21 +115,21 @@ func TestReportsWhileAway(t *testing.T) {
 	}
 }
 
-// A queue of reports has an end.
+// A queue of reports has a maximum length.
 func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := run(t, "redis://127.0.0.1:1", 1)
 	for range maxReports + 3 {
 		r.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: time.Now()}})
 	}
-	r.Report(pace.Report{Key: "a.test"}) // says nothing
+	r.Report(pace.Report{Key: "a.test"}) // reports nothing
 	if s := r.Stats(); s.Dropped != 3 {
 		t.Errorf("%d were dropped", s.Dropped)
 	}
 }
 
-// What is reserved is given back where the caller has left meanwhile, and where the turn
-// was over before it was known of.
+// A reservation is returned if its caller has left meanwhile, or if its slot had ended
+// before the reply.
 func TestTurnsThatNobodyCanUse(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -196,7 +196,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// A server may forget its scripts (SCRIPT FLUSH) and nobody notices.
+// If a server drops its scripts (SCRIPT FLUSH), nothing fails.
 func TestScriptsForgotten(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -226,7 +226,7 @@ func TestScriptsForgotten(t *testing.T) {
 	}
 }
 
-// A caller that has left gets its own error, and what was reserved for it is given back.
+// A caller that has left gets its own error, and its reservation is returned.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -19,8 +19,8 @@ import (
 
 // The keys of an origin.
 const (
-	robotsPrefix = keyPrefix + "robots:" // what is known of its robots.txt, see frame
-	fetchPrefix  = keyPrefix + "fetch:"  // while a replica fetches it: the name of the claim
+	robotsPrefix = keyPrefix + "robots:" // its robots.txt, see frame
+	fetchPrefix  = keyPrefix + "fetch:"  // present while a replica fetches it: the name of the claim
 )
 
 // robotsTime is how long a call for an entry may take before the local store is used.
@@ -34,18 +34,16 @@ type sharedRobots struct {
 	loadTime time.Duration // robotsTime, except in tests
 }
 
-// A robotsStore is the [cache.SharedStore] of one replica: the server, and a local store with all
-// that the replica has seen, for use while the server is away.
+// A robotsStore is the [cache.SharedStore] of one replica: the server, and a local store with
+// everything that the replica has seen, for use while the server is unavailable.
 type robotsStore struct {
-	shared *sharedRobots
-	local  cache.Store // may be nil
-	// fetchLeases are the origins that this replica has the right to fetch, with the mark of the last
-	// purge of each that it knows of, "" for none.
+	shared      *sharedRobots
+	local       cache.Store // may be nil
 	fetchLeases fetchLeases
 }
 
-// claims are the origins that this replica has the right to fetch, with the mark of the
-// last purge of each that it knows of, "" for none.
+// fetchLeases are the origins that this replica has the right to fetch. The value is the mark
+// of the last purge of the origin that it knows, or "".
 type fetchLeases struct {
 	mu  sync.Mutex // guards all
 	all map[robots.Origin]string
@@ -63,7 +61,7 @@ func (c *fetchLeases) remove(o robots.Origin) {
 	delete(c.all, o)
 }
 
-// purged notes a purge.
+// purged records a purge.
 func (c *fetchLeases) purged(o robots.Origin, mark string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +82,7 @@ func (b *robotsStore) Load(ctx context.Context, o robots.Origin) ([]byte, error)
 	j, waits := s.outbox.newestOf(o)
 	purged := waits && j.kind == purging
 	if purged {
-		b.fetchLeases.purged(o, j.frame.mark()) // the purge is sent before what is saved from now on
+		b.fetchLeases.purged(o, j.frame.mark()) // the purge is sent before any later save
 	}
 	switch {
 	case s.away(), purged:
@@ -94,7 +92,7 @@ func (b *robotsStore) Load(ctx context.Context, o robots.Origin) ([]byte, error)
 	}
 	value, err := s.get(ctx, o)
 	if err != nil || !value.valid() {
-		return b.loadLocal(ctx, o) // the error is counted; continue as if there were no server
+		return b.loadLocal(ctx, o) // the error is counted; continue as without a server
 	}
 	s.counts.loads.Add(1)
 	if value.purge() {
@@ -125,7 +123,7 @@ func (b *robotsStore) saveLocal(ctx context.Context, o robots.Origin, entry []by
 	}
 }
 
-// get returns what the server has for o; nil: nothing.
+// get returns the server's entry for o, or nil.
 func (s *sharedRobots) get(ctx context.Context, o robots.Origin) (value frame, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
@@ -139,8 +137,8 @@ func (s *sharedRobots) get(ctx context.Context, o robots.Origin) (value frame, e
 	return value, err
 }
 
-// ask is do for calls about robots.txt files: an answer of the server, even an error, does not make
-// this replica alone. If the server has a fault, the calls of the pace find it too.
+// ask is do for calls about robots.txt files. A reply of the server, even an error, does not make
+// this replica alone. If the server has a fault, the calls for slots find it too.
 func (s *sharedRobots) ask(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) (err error) {
 	failed := s.do(ctx, func(ctx context.Context, c *redis.Client) error {
 		var answered redis.Error
@@ -192,7 +190,7 @@ func (b *robotsStore) Lease(ctx context.Context, o robots.Origin, term time.Dura
 		s.enqueue(job{kind: releasing, origin: o, claim: name})
 	}
 	if err != nil {
-		giveBack() // the server may have granted it all the same
+		giveBack() // the server may have granted it
 		return cache.Lease{}, err
 	}
 	c := cache.Lease{Version: mark.Val()}
@@ -221,7 +219,7 @@ func (b *robotsStore) Announce(o robots.Origin, what cache.Change) {
 
 func (b *robotsStore) forgetLocal(o robots.Origin) {
 	if b.local != nil {
-		b.local.Save(o, []byte{0}, time.Now(), "") // no valid entry, and expired
+		b.local.Save(o, []byte{0}, time.Now(), "") // not a valid entry, and already expired
 	}
 }
 
@@ -230,19 +228,20 @@ type robotsCounts struct {
 	loads, saves, fetchLeases, waits, lost, failures, purges, heard atomic.Uint64
 }
 
-// RobotsStats counts what a replica has done with the shared robots.txt files since Open.
+// RobotsStats counts the use of the shared robots.txt files by a replica since Open.
 type RobotsStats struct {
 	Loads    uint64 // from the server
-	Saves    uint64 // there
+	Saves    uint64 // to the server
 	Claims   uint64 // rights to fetch that this replica got
 	Waits    uint64 // times that another replica had the right
 	Purges   uint64 // purges sent to the other replicas
-	Heard    uint64 // purges and replaced files of other replicas
+	Heard    uint64 // purges and replacements by other replicas
 	Lost     uint64 // saves and purges that never reached the server
-	Failures uint64 // calls
+	Failures uint64 // failed calls
 }
 
-// enqueue sends a job soon. While the server is away a purge waits, and any other job is lost.
+// enqueue sends a job soon. While the server is unavailable, a purge waits, and any other job
+// is lost.
 func (s *sharedRobots) enqueue(j job) {
 	if !s.outbox.add(j, s.away()) && j.frame != nil {
 		s.counts.lost.Add(1)
@@ -267,7 +266,7 @@ func (s *sharedRobots) run(ctx context.Context) error {
 	}
 }
 
-// sendAll sends the waiting jobs, or as many as the server takes.
+// sendAll sends the waiting jobs, or as many as the server accepts.
 func (s *sharedRobots) sendAll(ctx context.Context) {
 	for {
 		some := s.outbox.take()
@@ -295,7 +294,7 @@ func (s *sharedRobots) sendJobs(ctx context.Context, some []job) error {
 		return err
 	}
 	err := s.ask(ctx, send)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server was told to forget the scripts
+	if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server has dropped the scripts (SCRIPT FLUSH)
 		if err = s.ask(ctx, loadScripts); err == nil {
 			err = s.ask(ctx, send) // sending a job twice does no harm
 		}
@@ -331,23 +330,23 @@ func (s *sharedRobots) queueJob(ctx context.Context, p redis.Pipeliner, j job, n
 }
 
 const (
-	// newsKey is a stream of what was purged or replaced. Who was cut off reads on where
-	// it was, which it could not with pub/sub.
+	// newsKey is a stream of purges and replacements. A replica that was disconnected
+	// continues to read where it stopped, which is not possible with pub/sub.
 	newsKey = keyPrefix + "news"
 
-	// maxNews is about how many are kept. Who has missed more goes by what it knows
-	// until the time of that is over.
+	// maxNews is about how many entries are kept. A replica that has missed more uses its
+	// files until they expire.
 	maxNews = 10_000
 
-	// purgeKept is how long a purge is remembered, longer than anything purged might be
-	// of use to a replica that was away.
+	// purgeKept is how long a purge is remembered. No purged file is useful to a replica
+	// after that time.
 	purgeKept = 31 * 24 * time.Hour
 
-	// newsWait is how long the server waits for news to give.
+	// newsWait is how long the server waits for new entries.
 	newsWait = time.Second
 	newsRead = 1000 // at once
 
-	// watchEvery is how often a server that is away is asked again.
+	// watchEvery is how often an unavailable server is tried again.
 	watchEvery = 250 * time.Millisecond
 )
 
@@ -366,7 +365,7 @@ func (s *sharedRobots) queueNews(ctx context.Context, p redis.Pipeliner, j job) 
 }
 
 // Watch implements [cache.SharedStore]. It begins with all known purges, because the local store
-// may be older than they are.
+// may be older.
 func (b *robotsStore) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
 	last := "0-0"
 	for ctx.Err() == nil {
@@ -383,7 +382,7 @@ func (b *robotsStore) Watch(ctx context.Context, heard func(robots.Origin, cache
 // readAll reads the stream after last until the server fails or ctx ends, and returns the last ID
 // read.
 func (b *robotsStore) readAll(ctx context.Context, last string, heard func(robots.Origin, cache.Change)) string {
-	c := b.shared.connect() // a client of its own: closing it ends a blocked read
+	c := b.shared.connect() // a separate client: closing it ends a blocked read
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	last, err := b.shared.resume(ctx, c, last)
@@ -403,8 +402,8 @@ func (b *robotsStore) readAll(ctx context.Context, last string, heard func(robot
 	return last
 }
 
-// resume returns the ID to read after: last, or the beginning if the stream is not the one that
-// last is from.
+// resume returns the ID to read after: last, or the beginning if last belongs to another
+// stream.
 func (s *sharedRobots) resume(ctx context.Context, c *redis.Client, last string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.callTime)
 	defer cancel()
@@ -432,7 +431,7 @@ func split(id string) (ms, n uint64) {
 	return ms, n
 }
 
-// readNews waits for entries after last; none is no error.
+// readNews waits for entries after last. It is not an error if there are none.
 func (s *sharedRobots) readNews(ctx context.Context, c *redis.Client, last string) ([]redis.XMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait+s.callTime)
 	defer cancel()
@@ -460,7 +459,7 @@ func (b *robotsStore) handleNews(values map[string]any, heard func(robots.Origin
 		b.forgetLocal(o)
 	}
 	heard(o, what)
-	if what == cache.Purged { // later saves do not rest on what was purged
+	if what == cache.Purged { // later saves are not based on what was purged
 		b.fetchLeases.purged(o, field("mark"))
 		b.forgetLocal(o)
 	}

@@ -14,8 +14,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// joining gives what has another replica of the fleet at url join it, whose stores are on
-// no disk.
+// joining returns a function that adds a replica, without stores on a disk, to the fleet
+// at url.
 func joining(t *testing.T, url string) func(*testing.T) cache.Store {
 	settled(t, url)
 	return func(t *testing.T) cache.Store {
@@ -26,8 +26,8 @@ func joining(t *testing.T, url string) func(*testing.T) cache.Store {
 	}
 }
 
-// An unhurried store answers a Cache that waits for it no longer, but not a caller that
-// has left: who fetches since the machine has stood still is one too many for a test.
+// An unhurried store replies later than a waiting Cache accepts, but not after its caller
+// has left: a fetch because the machine paused would be one too many for a test.
 type unhurried struct {
 	cache.Store
 	cache.SharedStore
@@ -45,7 +45,7 @@ func (u unhurried) Lease(ctx context.Context, o robots.Origin, term time.Duratio
 	return u.SharedStore.Lease(ctx, o, term)
 }
 
-// withoutDeadline gives a context that ends with ctx, unless that is by its deadline.
+// withoutDeadline returns a context that ends with ctx, unless ctx ends by its deadline.
 func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -56,10 +56,10 @@ func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) 
 	return longer, func() { stop(); cancel() }
 }
 
-// asItIs runs a test at the real time.
+// asItIs runs a test in real time.
 func asItIs(t *testing.T, test func(*testing.T)) { test(t) }
 
-// TestRobots: a server, be it a real one or not, is what robots/cache asks of a SharedStore.
+// TestRobots: the server, real or not, implements the SharedStore of robots/cache.
 func TestRobots(t *testing.T) {
 	t.Parallel()
 	failures := 2
@@ -84,7 +84,7 @@ func TestRobots(t *testing.T) {
 	}
 }
 
-// mini is a miniredis whose keys end with the time.
+// mini is a miniredis whose keys expire with real time.
 func mini(t *testing.T) (url string) {
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)

@@ -34,7 +34,7 @@ func host(i int) robots.Origin {
 	return robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}
 }
 
-// A reader is a replica with its cache, and what is on its own disk.
+// A reader is a replica with its cache and the contents of its own disk.
 type reader struct {
 	*replica
 	*cache.Cache
@@ -66,7 +66,7 @@ func readers(t *testing.T, open opener, n int, url string, from *origin) []reade
 	return all
 }
 
-// ask looks o up; it may take so long, and is answered in any case.
+// ask looks up o. It must return a result within the given time.
 func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -79,8 +79,8 @@ func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
 	}
 }
 
-// TestRobotsInOutages: decisions go on from what each has, new origins are fetched by
-// each, and purges that were made meanwhile reach all when it is over.
+// TestRobotsInOutages: during an outage decisions continue with what each replica has,
+// each replica fetches new origins, and purges reach all replicas after the outage.
 func TestRobotsInOutages(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]outage{
@@ -94,11 +94,11 @@ func TestRobotsInOutages(t *testing.T) {
 	}
 }
 
-// An outage is how a server is away, and comes back.
+// An outage is how a server becomes unavailable and returns.
 type outage struct {
 	open       opener
 	begin, end func(*redistest.Server)
-	most       time.Duration // of a look-up, beside the fetch
+	most       time.Duration // maximum duration of a lookup, without the fetch
 }
 
 func (o outage) robots(t *testing.T) {
@@ -150,7 +150,7 @@ func (o outage) robots(t *testing.T) {
 	}
 }
 
-// TestDecisionsMakeNoRoundTrip: counted by the server.
+// TestDecisionsMakeNoRoundTrip counts the calls at the server.
 func TestDecisionsMakeNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	server, from := redistest.Start(t), &origin{}
@@ -186,7 +186,7 @@ func TestDecisionsMakeNoRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNewsForbidden: that a replica cannot hear of purges is counted.
+// TestNewsForbidden: it is counted if a replica cannot read the purges.
 func TestNewsForbidden(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Open checks the Options. It does not dial, and does not fail because the server is away.
-// Its errors name store.redis or store.replicas, and no password.
+// Open checks the Options. It does not connect, and does not fail if the server is
+// unavailable. Its errors name store.redis or store.replicas, and contain no password.
 func Open(o Options) (*Fleet, error) { return open(o, callTime, robotsTime) }
 
-// open is Open with other times than the usual, for tests.
+// open is Open with other timeouts, for tests.
 func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	if o.Log == nil {
 		return nil, errors.New("redis: Options lack a Log")
@@ -37,15 +37,15 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	return f, nil
 }
 
-// Run keeps the connection up until the context ends, which is when the last request has
-// ended; then it leaves the fleet in order. It is called once.
+// Run keeps the connection until the context ends, which must be after the last request.
+// Then it leaves the fleet. Call it once.
 func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	if h.Clocks == nil || h.Recheck == nil || h.BackOff == nil {
 		return errors.New("redis: Hooks lack Clocks, Recheck or BackOff")
 	}
 	up, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	var ends errgroup.Group // of the parts that have something to send before this replica leaves
+	var ends errgroup.Group // of the parts that must send something before this replica leaves
 	for _, part := range []func(context.Context, Hooks) error{f.report, f.receiveBackOffs} {
 		ends.Go(func() error { return part(ctx, h) })
 	}
@@ -60,7 +60,7 @@ func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	return group.Wait()
 }
 
-// Close closes the connections, after Run has returned. A later call finds this replica alone.
+// Close closes the connections, after Run has returned. Later calls find this replica alone.
 func (f *Fleet) Close() error {
 	f.mu.Lock()
 	f.closed = true

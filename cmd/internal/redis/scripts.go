@@ -38,15 +38,15 @@ var (
 	releaseScript = redis.NewScript(releaseSource)
 )
 
-// The keys that are no host's; hosts' begin with another word.
+// Keys that do not belong to a host. Those of hosts begin with another word.
 const (
 	epochKey    = keyPrefix + "epoch"
 	replicasKey = keyPrefix + "replicas"
 	sharesKey   = keyPrefix + "shares"
 )
 
-// loadScripts has the server know the scripts that are called in pipelines, where
-// one that it does not know would fail.
+// loadScripts loads the scripts into the server that are called in pipelines, where an
+// unknown script would fail.
 func loadScripts(ctx context.Context, c *redis.Client) error {
 	pipe := c.Pipeline()
 	for _, source := range []string{reserveSource, undoSource, pushSource, renewSource, saveSource, releaseSource} {

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// sentinel runs a Sentinel that watches the server, and gives its address.
+// sentinel runs a Sentinel that monitors the server, and returns its address.
 func sentinel(t *testing.T, s *redistest.Server) string {
 	t.Helper()
 	addr := redistest.FreeAddr(t)
@@ -40,7 +40,7 @@ sentinel failover-timeout pace 2000
 	return addr
 }
 
-// The Sentinels have another server take the place of one that was killed.
+// The Sentinels replace a killed server by another one.
 func TestSentinelFailsOver(t *testing.T) {
 	t.Parallel()
 	first, second := redistest.Start(t), redistest.Start(t)

@@ -13,7 +13,7 @@ var roundTripBounds = [...]time.Duration{
 	50 * time.Millisecond, 200 * time.Millisecond, time.Second,
 }
 
-// counts are what a Fleet has counted. They may be shared.
+// counts are the counters of a Fleet. They may be shared.
 type counts struct {
 	reserved, late, full, dropped atomic.Uint64
 
@@ -42,39 +42,40 @@ func (c *counts) roundTrip(d time.Duration) {
 	c.trips[i].Add(1)
 }
 
-// Stats are how a [Fleet] is at one moment, and what it has counted since Open.
+// Stats are the state of a [Fleet] and its counts since Open.
 type Stats struct {
 	Alone     bool      // this replica paces by itself
-	Returning bool      // it still does, but the server answers
+	Returning bool      // as before, but the server answers
 	Cause     Cause     // why the replica is alone, or was the last time
 	Since     time.Time // when Alone last changed
 	Times     float64   // how many times slower than permitted the replica paces
 
-	Replicas int // that were last seen, this one among them
-	Left     int // shares of replicas that have ended in order
+	Replicas int // replicas last seen, including this one
+	Left     int // shares of replicas that have shut down
 	Held     int // concurrency slots that this replica holds
 
-	Reserved uint64            // slots
+	Reserved uint64            // slots reserved
 	Late     uint64            // requests for a slot that would have come too late
 	Full     uint64            // requests for a slot beyond the concurrency limit
 	Dropped  uint64            // reports that were lost
 	Outages  uint64            // times that this replica became alone
 	Failures map[string]uint64 // calls that failed, by the name of each Cause that one may have
 
-	RoundTrips    []Trips       // of reservations
-	RoundTripTime time.Duration // of all of them together
+	RoundTrips    []Trips       // duration of reservations
+	RoundTripTime time.Duration // total duration of all of them
 }
 
-// Trips are how many round trips took at most so long, the shorter ones among them.
+// Trips is the number of round trips that took at most Within, including the shorter
+// ones.
 type Trips struct {
-	Within time.Duration // zero: any
+	Within time.Duration // zero: no limit
 	Count  uint64
 }
 
-// usual is how long a round trip usually takes, with most of those that take longer, as TCP
-// estimates it (RFC 6298).
+// usual estimates the usual time of a round trip with its variation, as TCP does (RFC
+// 6298).
 type usual struct {
-	mean, spread atomic.Int64 // nanoseconds; a lost update of two at once does no harm
+	mean, spread atomic.Int64 // nanoseconds; a lost update does no harm
 }
 
 func (u *usual) add(d time.Duration) {

@@ -24,13 +24,13 @@ const (
 	// starts is how often one is started whose port was taken meanwhile.
 	starts = 5
 
-	// The ports of servers are below those that a system gives to connections going out:
-	// one of these to a server that is gone could else take its place, or be its own.
-	// Those above are for the end-to-end tests, which run beside.
+	// The ports of servers are below the range for outgoing connections. Otherwise an
+	// outgoing connection to a stopped server could take its port, or connect to itself.
+	// The ports above are for the end-to-end tests, which run at the same time.
 	firstPort, ports = 10_000, 12_000
 )
 
-// A Server is a server's process, or what is left of it.
+// A Server is the process of a server, running or not.
 type Server struct {
 	Addr string // host:port, the same after a Restart
 
@@ -43,8 +43,8 @@ type Server struct {
 	ended chan struct{} // closed when cmd is over
 }
 
-// Binaries gives the servers that are on this machine. Without any, the test is
-// skipped and says so; with REQUIRE_PEERS=1 it fails. Under -short it is skipped.
+// Binaries returns the servers on this machine. If there is none, the test is skipped and
+// says so; with REQUIRE_PEERS=1 it fails. Under -short it is skipped.
 func Binaries(t testing.TB) []string {
 	t.Helper()
 	testkit.Long(t, "real peers")
@@ -82,7 +82,7 @@ func StartBinary(t testing.TB, bin string, args ...string) *Server {
 	return nil
 }
 
-// FreeAddr gives a loopback address at which nobody listens.
+// FreeAddr returns a loopback address on which nothing listens.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -127,8 +127,8 @@ func (s *Server) run() bool {
 	return true
 }
 
-// answers says whether something speaks Redis at the address, be it that it asks for
-// a password.
+// answers reports whether a Redis server answers at the address, even if it asks for a
+// password.
 func (s *Server) answers() bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Stop has the server stand still: its connections stay, and nothing answers.
+// Stop makes the server hang: its connections stay open, but nothing answers.
 func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
 
 // Continue lets a stopped server go on.
@@ -164,8 +164,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Restart starts the server again at the same address, with what it had written to
-// its directory and no more.
+// Restart starts the server again at the same address, with only what it had written to
+// its directory.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
