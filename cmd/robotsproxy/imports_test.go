@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// mayImport says, for each package of ours, which others of ours it may import
-// directly. Imports point one way:
-// robots ← fetch ← cache ← policy ← audit ← explain ← proxy ← cmd.
+// mayImport lists, for each package of this module, the packages of this module that it
+// may import directly. Imports point one way: robots ← fetch ← cache ← policy ← audit ←
+// explain ← proxy ← cmd.
 var mayImport = map[string][]string{
 	"robots":                       {},
 	"robots/internal/corpus":       {"robots"},

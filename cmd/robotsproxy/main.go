@@ -17,6 +17,6 @@ import (
 
 func main() {
 	confine.Stage()           // does not return in the process that becomes a confined command
-	log.SetOutput(io.Discard) // none of ours: net/http's Transport quotes there what origins send unasked, a line each
+	log.SetOutput(io.Discard) // net/http's Transport logs there, line by line, what origins send without a request
 	os.Exit(cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -47,8 +47,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// execStatus is exec for a command that has to end with a status, and to say
-// why where the status is our own.
+// execStatus runs a command that must end with a status, and must say why if the status
+// is robotsproxy's own.
 func execStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exec-status STATUS COMMAND...")

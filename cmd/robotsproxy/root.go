@@ -33,8 +33,8 @@ reason.`,
 	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), auditcmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	// A command of commands answers for a missing or unknown one itself, which
-	// makes it runnable to cobra; its usage still wants a command.
+	// A command with subcommands handles a missing or unknown one itself, so cobra takes
+	// it for runnable. Its usage must still show COMMAND.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	return root
 }

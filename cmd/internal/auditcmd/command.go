@@ -5,7 +5,7 @@ package auditcmd
 
 import "github.com/spf13/cobra"
 
-// Command gives the cobra command with its subcommands.
+// Command returns the cobra command with its subcommands.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",

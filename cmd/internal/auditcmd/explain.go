@@ -67,9 +67,9 @@ repeated, if the line of the record was changed, or if there is no such record.`
 type recordExplanation struct {
 	Record   json.RawMessage `json:"record"`
 	Place    recordPlace     `json:"place"`
-	Why      string          `json:"why,omitempty"` // a sentence, where the rule does not say it all
+	Why      string          `json:"why,omitempty"` // a sentence, unless the rule says everything
 	Snapshot string          `json:"snapshot,omitempty"`
-	Fetch    *snapshot.Fetch `json:"fetch,omitempty"`  // as the index has it
+	Fetch    *snapshot.Fetch `json:"fetch,omitempty"`  // from the index
 	Agents   []excerptLine   `json:"agents,omitempty"` // the User-agent lines of the group
 	Lines    []excerptLine   `json:"lines,omitempty"`  // the one that decided, and those around it
 	Derived  *derivation     `json:"rederived,omitempty"`
@@ -80,7 +80,7 @@ type recordExplanation struct {
 	excerpt     *explain.Excerpt // nil: no line decided, or the snapshot is not there
 }
 
-// A recordPlace is where a record stands in the chain.
+// A recordPlace is the place of a record in the chain.
 type recordPlace struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
@@ -103,7 +103,7 @@ func excerptLines(lines []explain.Line) (all []excerptLine) {
 	return all
 }
 
-// explainAny explains a record of whichever of the audits has it.
+// explainAny explains a record, which may be in any of the audits.
 func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplanation, error) {
 	var errs []error
 	for _, at := range all {
@@ -116,7 +116,8 @@ func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplan
 	return nil, errors.Join(errs...)
 }
 
-// explainRecord finds a record of a trail, and what is kept in dir of what it rested on.
+// explainRecord finds a record of a trail and, in dir, what is stored of the robots.txt
+// that it is based on.
 func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanation, error) {
 	line, entry, err := trail.Find(file, id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +200,7 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 			return nil, err
 		case f.URL != e.RobotsURL || f.SHA256 != e.RobotsSHA256:
 		case f.Fetched.Equal(e.RobotsFetched):
-			found = &f // the first line of a fetch has its headers
+			found = &f // only the first line of a fetch has its headers
 		case e.RobotsFetched.IsZero() && !f.Fetched.After(end):
 			return &f, nil
 		}
@@ -264,7 +265,7 @@ func (r *recordExplanation) text(colours bool) string {
 // millis reads the milliseconds of a record, to a tenth of one.
 func millis(ms float64) time.Duration { return asDuration(ms / 1000).Round(time.Millisecond / 10) }
 
-// printRobots shows what is kept of the robots.txt that the decision rests on.
+// printRobots prints what is stored of the robots.txt that the decision is based on.
 func (r *recordExplanation) printRobots(s *cli.Details) {
 	if r.entry.RobotsURL == "" {
 		s.Row("robots.txt", "not needed for this decision")

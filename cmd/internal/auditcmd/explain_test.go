@@ -148,7 +148,7 @@ var (
 
 const fooAgent = "FooBot/1.0 (+https://foo.test)"
 
-// A rederivation is a request that is recorded as it is judged, and then explained.
+// A rederivation is a request that is judged, recorded and then explained.
 type rederivation struct {
 	name     string
 	options  policy.Options
@@ -159,7 +159,7 @@ type rederivation struct {
 	status   int
 	change   func(*trail.Entry)
 	exit     int
-	want     string // of what is printed
+	want     string // in the output
 }
 
 var rederivations = []rederivation{
@@ -238,8 +238,8 @@ var rederivations = []rederivation{
 		want: `no snapshot a+: it may have been removed \(audit.snapshot_max_age, audit.snapshot_max_size\)`},
 }
 
-// TestExplainRederives: what a request was judged to be is what comes out again,
-// whatever was configured, without the configuration.
+// TestExplainRederives: whatever the configuration was, explain re-derives the recorded
+// decision without it.
 func TestExplainRederives(t *testing.T) {
 	t.Parallel()
 	for _, tc := range rederivations {
@@ -292,7 +292,7 @@ func TestExplainRederives(t *testing.T) {
 	}
 }
 
-// TestExplainWithoutFile: what a decision rests on that no file decided.
+// TestExplainWithoutFile: decisions that are based on something other than a file.
 func TestExplainWithoutFile(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)

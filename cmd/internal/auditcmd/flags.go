@@ -73,8 +73,8 @@ func (f *auditFlags) anyFiles(cmd *cobra.Command) {
 	}
 }
 
-// audit gives the one audit that is meant. It makes neither file nor directory. With errStdout it
-// gives the directory of the snapshots all the same.
+// audit returns the one audit that the flags name. It creates neither file nor directory. With
+// errStdout it returns the directory of the snapshots as well.
 func (f *auditFlags) audit() (auditFiles, error) {
 	if len(f.paths) > 1 {
 		return auditFiles{}, cli.UsageErrorf("--file: this command reads one audit only")
@@ -86,7 +86,7 @@ func (f *auditFlags) audit() (auditFiles, error) {
 	return all[0], err
 }
 
-// audits gives the audits that are meant, as audit gives one.
+// audits returns the audits that the flags name, as audit does for one.
 func (f *auditFlags) audits() ([]auditFiles, error) {
 	if slices.Contains(f.paths, "-") {
 		return nil, cli.UsageErrorf("--file -: this command cannot read standard input")
@@ -123,15 +123,15 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	return []auditFiles{at}, nil
 }
 
-// auditsAt gives the audits of these names, each once. It leaves out a file that was set aside
-// from one of them, as it belongs to that one. The snapshots are beside an audit, or else, if home
-// is not "", in home.
+// auditsAt returns the audits with these names, each once. It leaves out a closed file of one of
+// them, because it belongs to that audit. The snapshots are beside an audit or, if they are not
+// there and home is not "", in home.
 func auditsAt(paths []string, home string) (all []auditFiles) {
 	aside := map[string]bool{}
 	for _, path := range paths {
 		files, err := trail.Segments(path)
 		if err != nil {
-			continue // who opens it says why
+			continue // opening it returns the error
 		}
 		for _, file := range files {
 			aside[file.Path] = aside[file.Path] || file.FirstSeq > 0
@@ -145,7 +145,7 @@ func auditsAt(paths []string, home string) (all []auditFiles) {
 		}
 		seen[clean] = true
 		at := auditFiles{path, filepath.Join(filepath.Dir(path), cli.SnapshotsName)}
-		if home != "" && !IsDir(at.snapshots) { // it is a run's, or was moved with its audit, or it is our own
+		if home != "" && !IsDir(at.snapshots) { // the audit is a run's, or was moved with its snapshots, or is the configured one
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
 		}
 		all = append(all, at)
@@ -213,8 +213,8 @@ func shortNames(audits []auditFiles) (names []string) {
 	return names
 }
 
-// clientName gives the name of a client in the audits that are meant. Under audit.clients: hash
-// that is the hash of its name, which may be given as well.
+// clientName returns the name of a client in these audits. Under audit.clients: hash it is the
+// hash of the name; the flag may give the name or the hash.
 func (f *auditFlags) clientName(name string) (string, error) {
 	cfg, err := f.Load()
 	if err != nil || name == "" || cfg.Audit.Clients != "hash" || audit.IsPseudonym(name) {
@@ -239,8 +239,9 @@ func (f *auditFlags) clientName(name string) (string, error) {
 	return hash, nil
 }
 
-// NotEmpty returns an error for the first of these flags that was given an empty value, as by an
-// unset variable of a script: that must not mean what it means to leave the flag out.
+// NotEmpty returns an error for the first of these flags that has an empty value, for example
+// from an unset variable of a script. An empty value must not have the effect of leaving the
+// flag out.
 func NotEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {

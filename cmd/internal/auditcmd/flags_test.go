@@ -266,7 +266,7 @@ func TestTailFollowsSeveralAudits(t *testing.T) {
 	}
 }
 
-// Each replica may hash clients by a key of its own; a name then stands for several.
+// Each replica may hash clients with its own key, so one name has several hashes.
 func TestClientOfSeveralAudits(t *testing.T) {
 	a := newFleetAudit(t)
 	cfg := filepath.Join(a.home, "config.yaml")

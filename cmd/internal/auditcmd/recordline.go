@@ -115,7 +115,8 @@ func (r *recordLines) verdict(e *trail.Entry) {
 		r.Paint(colour, fmt.Sprintf("%-11s", word)), humanize.Word(e.Reason), statusText(e), cmp.Or(humanize.Word(e.Method), "-"), cmp.Or(humanize.Word(e.URL), "-"))
 }
 
-// statusText gives the status of the response in three characters; "---": there was none.
+// statusText returns the status of the response in three characters, or "---" if there
+// was none.
 func statusText(e *trail.Entry) string {
 	if e.Status == 0 {
 		return "---"

@@ -64,8 +64,9 @@ func rederive(ctx context.Context, e *trail.Entry, text []byte, status int) deri
 	return *best
 }
 
-// tokensOf gives the product tokens that may have been configured. "" means none: the token is
-// that of the User-Agent header. Both are possible if the header has the configured token.
+// tokensOf returns the product tokens that may have been configured. "" means that the token
+// came from the User-Agent header. Both are possible if the header contains the configured
+// token.
 func tokensOf(e *trail.Entry) []string {
 	switch {
 	case e.Agent == "":
@@ -76,7 +77,7 @@ func tokensOf(e *trail.Entry) []string {
 	return []string{e.Agent}
 }
 
-// requestOf gives the request that was judged, and the method that judged it.
+// requestOf returns the request that was judged, and the method that judged it.
 func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, context.Context, policy.Request) policy.Decision, err error) {
 	r = policy.Request{Client: e.Client, Method: e.Method, UserAgent: userAgentOf(e)}
 	if e.Method == http.MethodConnect {
@@ -113,7 +114,7 @@ func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine
 		o.Readings = policy.AllReadings
 	}
 	switch {
-	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay: // the maximum was less than what the site asked for
+	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay: // the maximum was less than the delay of the site
 		o.OverMax, o.MaxCrawlDelay = policy.RefuseExcess, max(1, asDuration(e.CrawlAsked)-1)
 	case e.CrawlDelay < e.CrawlAsked:
 		o.OverMax, o.MaxCrawlDelay = policy.Clamp, max(1, asDuration(e.CrawlDelay))
@@ -121,8 +122,8 @@ func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine
 	return policy.New(o)
 }
 
-// compare gives the members of a record that differ from d. It compares decision and reason only if
-// robots.txt decided.
+// compare returns the members of a record that differ from d. It compares decision and reason only
+// if robots.txt decided.
 func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	add := func(member, record, derived string) {
 		if !isRecorded(record, derived) {
@@ -188,7 +189,8 @@ func isRecorded(record, s string) bool {
 	return cut && whole == len(s) && strings.HasPrefix(text, head)
 }
 
-// urlOf gives the URL of a record, and its whole length if the record cut it, else 0.
+// urlOf returns the URL of a record, and its whole length if the record truncated it,
+// otherwise 0.
 func urlOf(e *trail.Entry) (head string, whole int) {
 	if head, whole, cut := trail.CutText(e.URL); cut && whole > trail.MaxURL {
 		return head, whole
@@ -196,7 +198,7 @@ func urlOf(e *trail.Entry) (head string, whole int) {
 	return e.URL, 0
 }
 
-// userAgentOf gives the User-Agent header of a record, which may be cut.
+// userAgentOf returns the User-Agent header of a record, which may be truncated.
 func userAgentOf(e *trail.Entry) string {
 	head, _, _ := trail.CutText(e.UserAgent)
 	return head

@@ -77,7 +77,7 @@ const (
 	TopOfPage = 100
 )
 
-// most gives how many rows of each table are shown.
+// most returns the maximum number of rows of each table.
 func (f *reportFlags) most(usual int) int {
 	if f.Flags.Changed("top") {
 		return f.top
@@ -85,8 +85,8 @@ func (f *reportFlags) most(usual int) int {
 	return usual
 }
 
-// ReportWriter gives a function that writes a report in a format. text and page are the most rows
-// of each table in the formats text and html.
+// ReportWriter returns a function that writes a report in a format. text and page are the maximum
+// rows of each table in the formats text and html.
 func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.Report) error, error) {
 	switch format {
 	case "text":
@@ -147,7 +147,7 @@ func WriteReport(all []auditreport.Trail, o auditreport.Options, now time.Time, 
 	return errors.Join(found, err)
 }
 
-// options gives the options of the report from the flags.
+// options returns the options of the report from the flags.
 func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	if err := errors.Join(NotEmpty(f.Flags, "since", "until", "output"), f.requests.read(&f.auditFlags)); err != nil {
 		return auditreport.Options{}, err

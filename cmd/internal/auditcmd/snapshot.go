@@ -101,7 +101,8 @@ func noSnapshot(digits string, err error) error {
 	return fmt.Errorf("snapshot %s: %w", digits, err)
 }
 
-// printFile prints a snapshot as it is; on a terminal it escapes what is not printable.
+// printFile prints a snapshot unchanged. On a terminal it escapes characters that are not
+// printable.
 func printFile(out, errOut io.Writer, dir, digits string) error {
 	sha, err := snapshot.Find(dir, digits)
 	if err != nil {
@@ -168,8 +169,8 @@ func isOf(address, host string) bool {
 	return err == nil && o.Host == host
 }
 
-// indexLine formats a fetch of the index: when a decision rested on it, the first digits of the
-// hash, the URL, and what came of it.
+// indexLine formats a fetch of the index: the time of a decision based on it, the first digits
+// of the hash, the URL, and the result.
 func indexLine(f snapshot.Fetch) string {
 	sha := "-"
 	if f.SHA256 != "" {
@@ -223,7 +224,7 @@ const (
 	isDamaged = "damaged"
 )
 
-// stateOf gives the snapshot of a hash and its state.
+// stateOf returns the snapshot of a hash and its state.
 func stateOf(dir, sha string) (text []byte, state string, err error) {
 	text, err = snapshot.Read(dir, sha)
 	switch {
@@ -240,7 +241,7 @@ func stateOf(dir, sha string) (text []byte, state string, err error) {
 func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error {
 	sha, err := snapshot.Find(dir, digits)
 	if errors.Is(err, fs.ErrNotExist) && len(digits) == 64 {
-		sha, err = strings.ToLower(digits), nil // the index may still have it
+		sha, err = strings.ToLower(digits), nil // the index may still contain it
 	}
 	if err != nil {
 		return noSnapshot(digits, err)
@@ -281,7 +282,7 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 	i.First, i.Bytes = f.Saved, max(i.Bytes, f.Bytes)
 	for n := range i.Latest {
 		if l := &i.Latest[n]; l.URL == f.URL && l.Fetched.Equal(f.Fetched) {
-			*l = f // the first line of a fetch has its headers
+			*l = f // only the first line of a fetch has its headers
 			return
 		}
 	}
@@ -310,7 +311,7 @@ func (i *snapshotInfo) print(s *cli.Details) {
 	}
 }
 
-// headerRows gives the headers of a fetch as printable rows.
+// headerRows returns the headers of a fetch as printable rows.
 func headerRows(f snapshot.Fetch) (rows []string) {
 	for _, h := range []struct{ name, value string }{
 		{"Content-Type", f.Headers.ContentType}, {"Content-Encoding", f.Headers.ContentEncoding}, {"Last-Modified", f.Headers.LastModified},

@@ -113,8 +113,8 @@ func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 	return t, err
 }
 
-// jsonLine gives a line as it is. The proxy writes printable lines only; what is not printable,
-// because something else wrote it, is escaped.
+// jsonLine returns a line unchanged. The proxy writes only printable lines. Characters that are
+// not printable, because another program wrote them, are escaped.
 func jsonLine(line []byte) string { return string(audit.EscapeJSON(line)) }
 
 // A tailedTrail is one of the trails that are printed.
@@ -138,8 +138,8 @@ func (d *tailedTrail) exists() (bool, error) {
 	return len(files) > 0, err
 }
 
-// last reads to the end of the trail. It gives the last n lines that the filter selects, and the last
-// remark about a line.
+// last reads to the end of the trail. It returns the last n lines that the filter selects, and the
+// last remark about a line.
 func (d *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (lines [][]byte, remark, err error) {
 	for bytes := int64(tailFirst); ; bytes *= 4 {
 		all := true // a stream is read whole
@@ -157,8 +157,8 @@ func (d *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (line
 	}
 }
 
-// scan reads to the end. It gives the last n lines that the filter selects, whether there was any
-// line, and the last remark about one.
+// scan reads to the end. It returns the last n lines that the filter selects, whether there was
+// any line, and the last remark about a line.
 func (d *tailedTrail) scan(ctx context.Context, n int, filter *tailFilter) (last [][]byte, read bool, remark, err error) {
 	for {
 		line, about, err := d.next()
@@ -215,7 +215,7 @@ func notYet(err error) error {
 	return err
 }
 
-// next gives the next line, or a remark in place of a line that cannot be read.
+// next returns the next line, or a remark in place of a line that cannot be read.
 func (d *tailedTrail) next() (text []byte, remark, err error) {
 	line, err := d.r.Next()
 	if !errors.Is(err, trail.ErrTorn) && !errors.Is(err, trail.ErrTooLong) && !errors.Is(err, trail.ErrRemoved) {
@@ -234,7 +234,7 @@ type datedLine struct {
 	line []byte
 }
 
-// dated gives lines in their order, with their times if asked.
+// dated returns lines in their order, with their times if requested.
 func (d *tailedTrail) dated(lines [][]byte, asked bool) (all []datedLine) {
 	for _, line := range lines {
 		if asked {

@@ -20,7 +20,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A chain seals lines, each behind the one before.
+// A chain seals lines, each with the hash of the line before.
 type chain struct {
 	seq  uint64
 	prev trail.Hash

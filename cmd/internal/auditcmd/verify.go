@@ -95,7 +95,7 @@ one. Each anchor is then printed with the name of its file, and --from and
 type verification struct {
 	trail.VerifyOptions
 	anchor    bool           // print nothing but the anchors
-	snapshots bool           // also verify the snapshots that the records rest on
+	snapshots bool           // also verify the snapshots that the records are based on
 	tsaRoots  *x509.CertPool // authorities whose time-stamps are trusted; nil: none
 	out       io.Writer
 }
@@ -131,8 +131,8 @@ func (f *auditFlags) verify(v verification, stdin io.Reader) error {
 	return errors.Join(errs...)
 }
 
-// verify verifies the audit that r reads, and closes r. name is printed beside what it finds. at
-// has the directories that belong to the audit; zero: there are none.
+// verify verifies the audit that r reads, and closes r. name is printed with its findings. at
+// contains the directories of the audit; the zero value means that there are none.
 func (v verification) verify(r *trail.Reader, at auditFiles, name string) error {
 	defer r.Close()
 	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots}, error(nil)

@@ -21,8 +21,8 @@ const (
 	// maxClocks is how many clocks can be pending: as many as a Pacer remembers. Further ones are dropped.
 	maxClocks = 1 << 18
 
-	// clockSlack is the divisor of Options.MaxClocks that gives how many clocks more the file may have: a
-	// quarter, so that not each commit has to read all.
+	// clockSlack is the divisor for the number of clocks that the file may have beyond Options.MaxClocks:
+	// a quarter, so that not every commit has to read all clocks.
 	clockSlack = 4
 
 	// itemOverhead is the memory in bytes that a pending entry takes besides its own bytes.

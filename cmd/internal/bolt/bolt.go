@@ -261,8 +261,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Close commits what is left and closes the file. It must be called once, after Run has returned
-// and after the last Save; failures are logged.
+// Close commits the remaining changes and closes the file. It must be called once, after Run has
+// returned and after the last Save. It logs failures.
 func (s *Store) Close() {
 	_ = s.commit(context.Background(), true)
 	s.turn <- struct{}{}

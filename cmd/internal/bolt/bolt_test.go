@@ -241,8 +241,9 @@ func TestAuditEnd(t *testing.T) {
 	}
 }
 
-// TestKilled: what was committed is there, and that the end was none: whoever ends
-// well later, soon or without having sent a thing, knows no more of the time before.
+// TestKilled: after a kill, committed changes are present, and Open reports that the last
+// process did not close the file. A later process that closes it cleanly cannot make up
+// for that.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t, stateFile(t), t.Output())

@@ -111,8 +111,8 @@ func TestThoseOfUseForLongestStay(t *testing.T) {
 	want(t, s, 1999, entry)
 }
 
-// TestFileOfAnOlderVersion: a file that is too large is written anew, with what lasts
-// longest and the clocks.
+// TestFileOfAnOlderVersion: a file that is too large is rewritten with the entries that
+// last longest and the clocks.
 func TestFileOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	file := stateFile(t)
@@ -230,8 +230,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestChunks: an entry is read as it was put, whatever was there before it; one of an
-// older version, which is whole, too.
+// TestChunks: an entry is read as it was written, whatever was stored before it. An entry
+// of an older version, which is one chunk, is read too.
 func TestChunks(t *testing.T) {
 	db, err := bbolt.Open(stateFile(t), 0o600, nil)
 	if err != nil {

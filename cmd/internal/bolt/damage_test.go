@@ -104,8 +104,8 @@ func spoilers(t testing.TB) map[string]func(t testing.TB, name string) {
 	}
 }
 
-// TestSetAside: what is no store is renamed, kept as it was, and said; what
-// comes then is kept, and the next start finds it.
+// TestSetAside: a file that is not a store is renamed unchanged and logged. Later changes
+// are stored, and the next process finds them.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range spoilers(t) {
@@ -206,8 +206,8 @@ func flipped(whole []byte, round int, random *rand.Rand) []byte {
 	return bytes
 }
 
-// TestFlippedBits: whatever is changed in a file, the process goes on, and what it
-// is told is what was saved, or nothing.
+// TestFlippedBits: whatever changes in a file, the process continues, and Load returns
+// what was saved, or nothing.
 func TestFlippedBits(t *testing.T) {
 	testkit.Long(t, "many files")
 	t.Parallel()
@@ -243,8 +243,8 @@ func flipBits(t testing.TB, files int) {
 	}
 }
 
-// loadsWhatWasSaved fails unless the file's entries are loaded as they were saved, or not at
-// all, and unless others can be saved in their place. It gives how many were found at first.
+// loadsWhatWasSaved fails unless each entry is loaded as it was saved, or not at all, and
+// unless other entries can be saved in their place. It returns how many were found at first.
 func loadsWhatWasSaved(t testing.TB, file string, log *record) (initial int) {
 	s := open(t, file, log)
 	for i := range entries {
@@ -327,7 +327,7 @@ func TestNoWayBack(t *testing.T) {
 	}
 }
 
-// TestDamagedWhileOpen: the file is changed under a process that has it mapped.
+// TestDamagedWhileOpen: the file changes while the process has it mapped.
 func TestDamagedWhileOpen(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t testing.TB, file string){
@@ -392,7 +392,7 @@ func TestDamagedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestDeleted: whoever deletes the file has nothing set aside.
+// TestDeleted: if the file is deleted, nothing is set aside.
 func TestDeleted(t *testing.T) {
 	file := stateFile(t)
 	s := open(t, file, t.Output())

@@ -80,8 +80,8 @@ func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 	}
 }
 
-// A sealed value is a value as the file has it: a checksum of its key and of what follows, its
-// expiry in seconds since 1970, and the bytes.
+// A sealed value is a value in the file: a checksum of its key and of the rest, its expiry in
+// seconds since 1970, and the bytes.
 type sealed []byte
 
 const sealBytes = 4 + 8
@@ -129,7 +129,7 @@ var (
 	format = []byte("robotsproxy 1")
 )
 
-// errDamaged means that a file is damaged or is not one of ours.
+// errDamaged means that a file is damaged or was written by another program.
 var errDamaged = errors.New("damaged")
 
 func damage(what string, args ...any) error {

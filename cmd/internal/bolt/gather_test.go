@@ -147,7 +147,7 @@ func TestGathers(t *testing.T) {
 	})
 }
 
-// TestNewerCounts: what failed to be written does not come over what came since.
+// TestNewerCounts: a change whose write failed does not replace a later change.
 func TestNewerCounts(t *testing.T) {
 	s := open(t, stateFile(t), t.Output())
 	defer s.Close()
@@ -171,8 +171,8 @@ func TestNewerCounts(t *testing.T) {
 	}
 }
 
-// TestSlowDisk: who looks up gives up with the context, and who looks for what the file
-// has not got need not wait.
+// TestSlowDisk: Load ends with its context, and a Load of an entry that the file does not
+// have need not wait.
 func TestSlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, stateFile(t), t.Output())

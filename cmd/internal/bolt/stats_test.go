@@ -43,7 +43,7 @@ func TestStatsOfFailures(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "gone", "state.db"), t.Output())
 	defer s.Close()
-	s.turn <- struct{}{} // as whoever waits for the disk has it
+	s.turn <- struct{}{} // as a caller that waits for the disk does
 	whole := make([]byte, 1<<20)
 	for i := range maxPending/len(whole) + 5 {
 		s.Save(site(i), whole, time.Now().Add(time.Hour), "someone")

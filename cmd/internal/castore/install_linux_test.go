@@ -161,7 +161,7 @@ func mustState(t *testing.T) string {
 	return state
 }
 
-// Who is not root is told what to run, with the state directory that is meant.
+// A user other than root is told what to run, with the right state directory.
 func TestInstallNeedsRoot(t *testing.T) {
 	s := newFakeSystem(t)
 	var f installFlags
@@ -210,7 +210,7 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// Trusted by other means: there is nothing of ours to be taken out.
+// If the CA is trusted by other means, there is nothing to remove.
 func TestUninstallLeavesOthersAlone(t *testing.T) {
 	s := newFakeSystem(t)
 	var f installFlags
@@ -295,7 +295,7 @@ func TestInstallInFirefox(t *testing.T) {
 	}
 }
 
-// With a real keytool, on a copy of nobody's trust store.
+// With a real keytool, on a copy of a trust store.
 func TestInstallInJava(t *testing.T) {
 	testkit.Long(t, "real peers")
 	keytool, err := exec.LookPath("keytool")

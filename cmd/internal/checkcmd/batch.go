@@ -99,7 +99,7 @@ func (b *batch) run(in io.Reader, out io.Writer) error {
 	}
 }
 
-// answer gives the batchAnswer or the batchError to a line.
+// answer returns the batchAnswer or the batchError for a line.
 func (b *batch) answer(line []byte) any {
 	c, err := readCase(line)
 	if err == nil {
@@ -165,7 +165,7 @@ func halfSurrogate(line []byte) bool {
 	}
 }
 
-// escapedUnit gives the code unit of an escape such as u00e9, 0 for any other.
+// escapedUnit returns the code unit of an escape such as u00e9, or 0 for any other text.
 func escapedUnit(s []byte) rune {
 	if len(s) < 5 || s[0] != 'u' {
 		return 0
@@ -259,8 +259,8 @@ type lineReader struct {
 	line []byte
 }
 
-// next gives the next line, without its end, good until the next call. In place of a line of more
-// than maxCase bytes it gives errCaseTooLong.
+// next returns the next line without its end. The line is valid until the next call. For a line
+// of more than maxCase bytes it returns errCaseTooLong.
 func (l *lineReader) next() ([]byte, error) {
 	l.line = l.line[:0]
 	size := 0

@@ -200,7 +200,7 @@ func TestBatchLineTooLong(t *testing.T) {
 	}
 }
 
-// Who writes a line and waits for its answer gets it.
+// A caller may write a line and wait for its answer.
 func TestBatchAnswersBeforeItWaits(t *testing.T) {
 	in, ask := io.Pipe()
 	answered, out := io.Pipe()

@@ -28,7 +28,7 @@ type checker struct {
 	engine      *policy.Engine
 	userAgent   string                 // the User-Agent header of the requests
 	from        string                 // their From header
-	file        *File                  // the robots.txt of every origin; nil: each has its own
+	file        *File                  // the robots.txt of every origin; nil: each origin has its own
 	passthrough func(host string) bool // its tunnels are passed through
 	maxURL      int                    // bytes, from limits.url
 }
@@ -51,8 +51,8 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 	return c, done, nil
 }
 
-// newCache makes a cache with the robots.txt of each origin, or with one file for all. The engine
-// that engine gives judges redirects.
+// newCache creates a cache with the robots.txt of each origin, or with one file for all. It calls
+// engine for the Engine that judges redirects.
 func newCache(cfg config.Config, file *File, engine func() *policy.Engine) (policy.Cache, func(), error) {
 	if file != nil {
 		b, err := cache.New(cache.Options{Fetcher: file})
@@ -71,7 +71,8 @@ func newCache(cfg config.Config, file *File, engine func() *policy.Engine) (poli
 	return b, d.Close, err
 }
 
-// checkAll writes what it finds about each URL, as text or as JSON lines, and gives the exit status.
+// checkAll writes its findings about each URL, as text or as JSON lines, and returns the exit
+// status.
 func (c *checker) checkAll(ctx context.Context, out io.Writer, urls []string, asJSON bool) (status int, err error) {
 	colours, gap, lines := cli.SupportsColour(out), "", cli.NewJSONLines(out)
 	for _, u := range urls {

@@ -233,7 +233,7 @@ func TestExplanationOfNoAddress(t *testing.T) {
 	}
 }
 
-// Whatever a file says, each row of the answer is one of ours.
+// Whatever a file contains, each row of the output is one of check's own.
 func TestExplanationOfHostileWords(t *testing.T) {
 	const evil = "\x1b[2J\u202e\u009b31m\u2028\x00\x7f\xff"
 	text := "User-agent: *\nDisallow: /\x1b[2J\u202e\u009b\u2028\x7f\xff\nDisallow: /b\x1b\nSitemap: " + evil + "\nLicense: " + strings.Repeat("\x1b", 2000) + "\nContent-Usage: /b " + evil + "\n"

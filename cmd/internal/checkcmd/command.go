@@ -21,7 +21,7 @@ type checkFlags struct {
 	json, batch                bool
 }
 
-// Command gives the cobra command.
+// Command returns the cobra command.
 func Command() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
@@ -130,7 +130,7 @@ func (f *checkFlags) run(cmd *cobra.Command, urls []string) error {
 	return nil
 }
 
-// settings gives the configuration, with the flags in place of what it says.
+// settings returns the configuration after the flags were applied.
 func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect, error) {
 	cfg, err := f.Load()
 	if err != nil {

@@ -40,7 +40,7 @@ func readFile(name string, stdin io.Reader) (*File, error) {
 	return &File{Name: name, Text: text, Status: http.StatusOK}, nil
 }
 
-// Fetch gives the file as the response of an origin.
+// Fetch returns the file as the response of an origin.
 func (f *File) Fetch(context.Context, fetch.Request) *fetch.Result {
 	body := f.Text[:min(len(f.Text), robots.MaxBytes)]
 	sum := sha256.Sum256(body)

@@ -13,7 +13,7 @@ import (
 
 // check is a set of allowed values.
 type check struct {
-	allowed string // completes "must be …" and is shown as it stands in the reference
+	allowed string // completes "must be …" and is shown unchanged in the reference
 	holds   func(any) bool
 }
 

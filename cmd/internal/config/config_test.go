@@ -197,7 +197,7 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// A day ends with it, in UTC; a time is what it says.
+// A day ends at midnight UTC; a time is exact.
 func TestUntil(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"2027-01-31":                     time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC),
@@ -324,8 +324,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// Whatever the file: no panic, messages of one line each, and what is read is
-// in order and comes back from Marshal as it was.
+// Whatever the file contains, there is no panic, each message has one line, and a valid
+// configuration survives Marshal and Parse.
 func FuzzParse(f *testing.F) {
 	f.Add(Default().Marshal())
 	files, _ := filepath.Glob("testdata/bad/*.yaml")

@@ -26,7 +26,7 @@ func TestReference(t *testing.T) {
 	parse(t, example)
 }
 
-// Each key says what its zero value means, if that is valid, and in which unit its numbers are.
+// Each key documents its zero value, if that is valid, and the unit of its numbers.
 func TestEveryKeyIsDescribed(t *testing.T) {
 	c := Default()
 	c.Hosts, c.Clients = make([]Host, 1), make([]Client, 1)

@@ -163,7 +163,7 @@ type ClientPace struct {
 	AssetBurst        int     `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests" zero:"means that parts of a page are paced like pages" doc:"How many parts of a page (images, styles, scripts) this client's browser may load at once."`
 }
 
-// Quota is how much a client may ask for.
+// Quota limits the requests of a client.
 type Quota struct {
 	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" unit:"requests" zero:"means no limit" doc:"The maximum number of this client's requests in one day of UTC. The proxy answers 429 to further ones."`
 }

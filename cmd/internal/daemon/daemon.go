@@ -78,8 +78,8 @@ type Resources struct {
 	NameOf      proxy.NameOf // names of the destinations of Transparent's connections; nil: there are none
 }
 
-// New listens and makes all packages. others also receive the records. After an error New closes what
-// it has made.
+// New listens and creates all packages. others also receive the records. After an error New closes
+// what it has created.
 func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
 	d := &Daemon{log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf, elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
 	defer func() {

@@ -15,7 +15,8 @@ import (
 // reportRows is how many rows each table of a downloaded report has, as in `robotsproxy audit report`.
 const reportRows = 100
 
-// evidenceForAdmin gives the admin listener access to the audit; nil: the audit is no file that can be read.
+// evidenceForAdmin gives the admin listener access to the audit. It returns nil if the audit is not a
+// readable file.
 func (d *Daemon) evidenceForAdmin() *admin.Evidence {
 	if info, err := os.Stat(d.auditFile); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -34,7 +35,7 @@ func (d *Daemon) verifyAudit(ctx context.Context) (lines int, err error) {
 	return found.Lines, err
 }
 
-// reportAudit writes a report over the whole audit. A fault of the chain stands in the report, and is no
+// reportAudit writes a report of the whole audit. A fault of the chain is part of the report, and not an
 // error.
 func (d *Daemon) reportAudit(ctx context.Context, w io.Writer) error {
 	r, err := trail.OpenContext(ctx, d.auditFile)

@@ -61,7 +61,7 @@ func (s statsOnly) Stats() redis.Stats { return s.stats }
 
 func (s statsOnly) RobotsStats() redis.RobotsStats { return s.robots }
 
-// What is known of the store is shown as what it is.
+// The state of the store is shown correctly.
 func TestFleetIsShown(t *testing.T) {
 	h := &Daemon{}
 	h.Active.Store(&generation{Cfg: config.Config{Store: config.Store{Replicas: 5}}, audit: audit.Options{Replica: "proxy-1"}})

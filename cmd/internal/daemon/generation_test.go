@@ -13,8 +13,8 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// TestAGenerationThatEndsTakesNoMore: what comes too late is not in force by half, and
-// nothing of it is left open.
+// TestAGenerationThatEndsTakesNoMore: a late activation has no partial effect and leaves
+// nothing open.
 func TestAGenerationThatEndsTakesNoMore(t *testing.T) {
 	site := newSite(t, siteRobots)
 	file := t.TempDir() + "/config.yaml"

@@ -64,7 +64,7 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("health: %w", err)
 	}
-	// Not http.DefaultClient: the environment's proxy may be the one whose health is asked.
+	// Not http.DefaultClient: the proxy in the environment may be the one to check.
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

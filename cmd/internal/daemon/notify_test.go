@@ -27,7 +27,7 @@ func newManager(t *testing.T) *manager {
 	return &manager{t, conn}
 }
 
-// next is what it is told next, line by line.
+// next returns the next notification, line by line.
 func (m *manager) next() []string {
 	m.t.Helper()
 	var b [4096]byte

@@ -52,9 +52,9 @@ const (
 	runMaxWait   = 365 * 24 * time.Hour // longer than any client stays
 )
 
-// runMaxBackOff bounds the wait for a host's back-off where requests wait as long as the client stays. A back-off
-// that the proxy chooses is shorter until the host's fifth 429 or 503 in a row. An origin that names a
-// longer time does not want the crawl now: a 429 with that time tells the client more than silence.
+// runMaxBackOff limits the wait for a host's back-off where requests otherwise wait as long as the client stays.
+// A back-off that the proxy chooses is shorter until the host's fifth 429 or 503 in a row. An origin that asks
+// for more does not want the crawl now, and a 429 with that time tells the client more than a long wait.
 const runMaxBackOff = 10 * time.Minute
 
 // maxWait returns how long a request may wait for a slot, and for its host's back-off; zero: as long as
@@ -365,7 +365,8 @@ func CacheOptions(cfg config.Config, o fetch.Options, engine func() *policy.Engi
 	}, err
 }
 
-// maxReplica bounds a replica's name in bytes, as config does: each record has it.
+// maxReplica is the maximum length of a replica's name in bytes, as in package config,
+// because each record contains it.
 const maxReplica = 64
 
 // replicaName returns the name of this process in its records: "" if there are no other replicas and none is

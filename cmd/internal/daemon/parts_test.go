@@ -8,7 +8,7 @@ import (
 	"robotsproxy/policy"
 )
 
-// TestNothingIsLeftOut: what the build for measuring goes by is nothing to this one.
+// TestNothingIsLeftOut: the variables of the benchmark build have no effect on this one.
 func TestNothingIsLeftOut(t *testing.T) {
 	t.Setenv("BARE", "robots,pace,audit,metrics")
 	s := newShare(t)

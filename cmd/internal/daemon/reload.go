@@ -412,9 +412,9 @@ func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 	}, err
 }
 
-// newGeneration makes what cfg asks for, and changes nothing yet. What cfg does not change is taken from
-// before, with its state: the egress client and its connections, the authority and its certificates. It
-// makes the robots.txt cache if the daemon has none.
+// newGeneration creates what cfg requires, and activates nothing yet. It reuses what cfg does not
+// change, with its state: the egress client and its connections, the authority and its certificates. It
+// creates the robots.txt cache if the daemon has none.
 func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *generation, err error) {
 	f := &generation{Cfg: cfg, snapshots: d.snapshotOptions(cfg), memory: memoryLimit(cfg)}
 	defer func() {

@@ -88,8 +88,7 @@ func (s *standing) refuses(reload func() error, want []string) {
 	}
 }
 
-// TestReloadKeepsWhatItCan: with nothing changed nothing is made anew; else what the
-// change is not about stays what it was.
+// TestReloadKeepsWhatItCan: a reload creates again only what has changed.
 func TestReloadKeepsWhatItCan(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)

@@ -35,7 +35,7 @@ type reloadCase struct {
 	want     [2]string
 }
 
-// one is a case of a key alone.
+// keyAlone returns a case that changes one key.
 func keyAlone(key string, from, to any, see func(*standing) string, before, after string) reloadCase {
 	return reloadCase{keys{key: from}, keys{key: to}, see, [2]string{before, after}}
 }
@@ -282,7 +282,7 @@ func anotherResolver(t *testing.T) reloadCase {
 func anotherRoot(t *testing.T) reloadCase {
 	t.Helper()
 	secure := httptest.NewUnstartedServer(newSite(t, siteRobots))
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of who does not trust it
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // for clients that do not trust it
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	file := filepath.Join(t.TempDir(), "roots.pem")
@@ -318,7 +318,7 @@ var needRestart = map[string]any{
 	"store.redis": "redis://:s3cret@127.0.0.1:1", "store.replicas": 2, "store.replica": "other",
 }
 
-// besides are the keys that such a value does not stand without.
+// besides returns the other keys that such a value needs.
 var besides = map[string]keys{"store.replicas": {"store.redis": "redis://127.0.0.1:1"}}
 
 // keysOf are all keys of a section, entries of lists as [].

@@ -58,7 +58,7 @@ func (k keys) with(other keys) keys {
 	return all
 }
 
-// A standing is a daemon that serves, as serve has it, and an origin.
+// A standing is a serving daemon and an origin.
 type standing struct {
 	t      testing.TB
 	daemon *Daemon
@@ -87,7 +87,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A loopSite answers with a robots.txt, and with what it was asked as.
+// A loopSite answers with a robots.txt, and with the User-Agent of the request.
 type loopSite struct {
 	*httptest.Server
 	robots string
@@ -131,7 +131,8 @@ func (s *loopSite) asked(path string) (n int) {
 
 const siteRobots = "User-agent: *\nDisallow: /private\n\nUser-agent: FooBot\nDisallow: /foo\nCrawl-delay: 60\n"
 
-// stand starts one with these keys, over those that let it reach the origin.
+// stand starts a daemon with these keys in addition to those that let it reach the
+// origin.
 func stand(t testing.TB, own keys) *standing {
 	t.Helper()
 	return standBy(t, own, func(*settings) {})
@@ -183,7 +184,7 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 	return s
 }
 
-// reload writes these keys, over the first ones, and asks for them.
+// reload writes these keys, in addition to the first ones, and reloads.
 func (s *standing) reload(own keys) error {
 	s.t.Helper()
 	s.base.with(own).file(s.t, s.file+".new")

@@ -23,7 +23,8 @@ const StateFile = "state.db"
 // saveInterval bounds how much of the pace's state a crash loses.
 const saveInterval = time.Second
 
-// openStore opens the state that outlives a process. It returns an error if another process has it open.
+// openStore opens the state that is kept between processes. It returns an error if another process has
+// it open.
 func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 	state, err := cli.StateDir(cfg)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A layout is how a configuration file lies on the disk, and is changed there.
+// A layout is how a configuration file is stored on the disk and changed.
 type layout struct {
 	name    string
 	prepare func(l *laid, text string) (file string)

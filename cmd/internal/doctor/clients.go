@@ -40,8 +40,8 @@ var testedClients = []client{
 		hint: javaHint},
 }
 
-// javaHint makes a trust store beside the CA for users who cannot write to Java's own. The alias
-// contains the CA's fingerprint, so that the store can hold a later CA as well.
+// javaHint creates a trust store beside the CA, for users who cannot write to Java's own. The
+// alias contains the CA's fingerprint, so that the store can contain a later CA as well.
 const javaHint = "{install} --java\nor, without changing Java's own trust store:\n" +
 	"keytool -importcert -noprompt -alias {alias} -file {ca} -keystore {store} -storetype PKCS12 -storepass " + castore.JavaPassword + "\n" +
 	`export JAVA_TOOL_OPTIONS="$JAVA_TOOL_OPTIONS "{options}`

@@ -93,7 +93,7 @@ var checks = []check{
 	{"trust", checkTrust},
 }
 
-// one makes a check function of one that has a single result.
+// single converts a check with one result into a check function.
 func single(run func(context.Context, *doctor) cli.Diagnosis) func(context.Context, *doctor) []cli.Diagnosis {
 	return func(ctx context.Context, d *doctor) []cli.Diagnosis { return []cli.Diagnosis{run(ctx, d)} }
 }

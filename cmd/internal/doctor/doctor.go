@@ -59,8 +59,8 @@ const (
 // page returns the URL of one of the proxy's own pages.
 func (d *doctor) page(path string) string { return d.proxy.Scheme + "://" + d.proxy.Host + path }
 
-// expandHint replaces the placeholders in a hint. A command in the result stands on a line of its
-// own, to be copied.
+// expandHint replaces the placeholders in a hint. Each command in the result is on a separate
+// line, so that it can be copied.
 func (d *doctor) expandHint(hint string) string {
 	sum := sha256.Sum256(d.ca.Raw)
 	store := filepath.Join(filepath.Dir(d.caFile), "ca.p12")

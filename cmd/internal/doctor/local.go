@@ -181,7 +181,8 @@ func comparedAudit(d *doctor, file string) *cli.Diagnosis {
 	return &found
 }
 
-// auditSpace returns the Space of the audit as the proxy would have it that starts now.
+// auditSpace returns the Space of the audit as a proxy that starts now would calculate
+// it.
 func auditSpace(cfg config.Audit, file string) (audit.Space, error) {
 	o := audit.Options{MaxSize: int64(cfg.MaxSize), MaxAge: cfg.MaxAge, MaxTotal: int64(cfg.MaxTotalSize), MaxFiles: cfg.MaxFiles}
 	if cfg.MaxTotalSize == config.Auto {

@@ -73,7 +73,7 @@ func forwarding(t *testing.T, via string) http.HandlerFunc {
 
 const proxyStatus = "Proxy-Status"
 
-// What an answer of a proxy says (RFC 9209): of ours and of others.
+// Proxy-Status (RFC 9209) tells responses of this proxy from those of others.
 func TestDoctorHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -349,7 +349,7 @@ func TestSamePlace(t *testing.T) {
 	}
 }
 
-// A listener everywhere is asked, and named to people, at an address that leads to it.
+// A listener on all addresses is requested, and shown, at an address that leads to it.
 func TestAskable(t *testing.T) {
 	for listen, want := range map[string]string{
 		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "[::1]:8080",

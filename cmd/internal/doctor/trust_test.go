@@ -84,7 +84,8 @@ func TestDoctorTries(t *testing.T) {
 	}
 }
 
-// What to do names each variable whole, with the file, and a command stands alone on its line.
+// The hint names each variable with the complete path of the file, and each command is on a
+// separate line.
 func TestDoctorMends(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
 	for _, c := range testedClients {

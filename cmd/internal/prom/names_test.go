@@ -51,7 +51,7 @@ func onlyWithStore(row string) bool {
 	return strings.HasPrefix(row, "robotsproxy_store_") || strings.HasPrefix(row, "robotsproxy_pace_times_slower ")
 }
 
-// exportedRows are the metrics of ours that are exported: name, type and labels.
+// exportedRows are the exported metrics of this project: name, type and labels.
 func exportedRows(t *testing.T, h testProxy) (exported []string) {
 	t.Helper()
 	for name, f := range scrape(t, h.metrics) {
@@ -127,8 +127,8 @@ var (
 	attached  = []string{"job", "instance"} // to each series, by Prometheus
 )
 
-// mistakes holds an expression against what there is: it is to use no name, label or
-// value of a label that is not exported. The metrics that it uses are added to used.
+// mistakes checks that an expression uses only names, labels and label values that are
+// exported. It adds the metrics that the expression uses to used.
 func (e exports) mistakes(expr string, used map[string]bool) (all []string) {
 	labels := slices.Clone(attached)
 	for _, s := range selector.FindAllStringSubmatch(expr, -1) {
@@ -169,7 +169,7 @@ func (e exports) mistakes(expr string, used map[string]bool) (all []string) {
 	return all
 }
 
-// unused says what of our own is exported and in none of used.
+// unused returns the exported metrics of this project that are not in used.
 func (e exports) unused(used map[string]bool) (all []string) {
 	for name := range e {
 		of := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")

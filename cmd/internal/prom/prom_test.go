@@ -44,7 +44,8 @@ func scrape(t testing.TB, m *Metrics) map[string]*dto.MetricFamily {
 	return families
 }
 
-// series gives the values of a family by their labels: `decision="allow" reason="rule"`.
+// series returns the values of a family by their labels: `decision="allow"
+// reason="rule"`.
 func series(f *dto.MetricFamily) map[string]float64 {
 	all := map[string]float64{}
 	for _, m := range f.GetMetric() {

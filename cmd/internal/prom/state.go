@@ -50,7 +50,8 @@ func secondsLeft(t time.Time) float64 {
 	return max(0, time.Until(t).Seconds())
 }
 
-// newSnapshotsCollector exports how the robots.txt files that decisions rest on are stored.
+// newSnapshotsCollector exports how the robots.txt files that decisions are based on are
+// stored.
 func newSnapshotsCollector(stats func() snapshot.Stats) prometheus.Collector {
 	c := &statsCollector[snapshot.Stats]{stats: stats}
 	c.gauge("snapshots_bytes", "Disk space of the robots.txt files stored for the audit and of their index, in bytes.",

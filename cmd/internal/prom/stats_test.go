@@ -135,7 +135,7 @@ func TestStatsAreExported(t *testing.T) {
 	}
 }
 
-// numbered is what is asked, where each figure is another one.
+// numbered is a source of stats in which each number is different.
 func numbered() Options {
 	o := zeroOptions()
 	o.Ready = func() error { return errors.New("no") }

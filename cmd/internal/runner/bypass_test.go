@@ -6,7 +6,7 @@ import (
 )
 
 func TestLeakOf(t *testing.T) {
-	for _, c := range []struct{ command, want string }{ // what the hint begins with; "": none of its own
+	for _, c := range []struct{ command, want string }{ // the beginning of the hint; "": no hint of its own
 		{"httrack https://example.com/", "HTTrack"},
 		{"/usr/bin/httrack", "HTTrack"},
 		{"links2 -dump x", "Links"},

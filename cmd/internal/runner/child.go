@@ -67,7 +67,7 @@ func startError(name string, err error) error {
 
 // A child is a command that runs behind the proxy.
 type child struct {
-	name  string // as it is on the command line
+	name  string // as given on the command line
 	cmd   *exec.Cmd
 	start func() error // starts cmd
 }

@@ -32,8 +32,8 @@ func newPTY(t *testing.T) (keys, screen *os.File) {
 	return keys, screen
 }
 
-// The terminal itself sends ^C to all in its foreground: the child has it once,
-// and we outlive it.
+// The terminal sends ^C to all processes in its foreground: the child gets it once, and
+// run continues.
 func TestRunChildInterruptedAtATerminal(t *testing.T) {
 	t.Parallel()
 	keys, screen := newPTY(t)

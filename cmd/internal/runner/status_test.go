@@ -14,8 +14,7 @@ func countOf(allowed, disallowed int64) func() outcomeCounts {
 	return func() outcomeCounts { return outcomeCounts{policy.Allowed: allowed, policy.Disallowed: disallowed} }
 }
 
-// A glass is a terminal's: what stands on it. It knows what a status writes, and what
-// a command's plain output is.
+// A glass is the screen of a terminal. It interprets what a status and a command write.
 type glass struct {
 	t      *testing.T
 	rows   [][]rune
@@ -159,11 +158,11 @@ func TestStatusText(t *testing.T) {
 	}
 }
 
-// The line leaves the command's output as it was, wherever the cursor stands.
+// The status line does not change the command's output, wherever the cursor is.
 func TestStatusOnAScreen(t *testing.T) {
 	for _, c := range []struct {
 		name, before, appendOptions string
-		want                        string // in the end
+		want                        string // on the screen at the end
 	}{
 		{"on an empty screen", "", "done\n", "done"},
 		{"behind a line", "one\n", "two\n", "one\ntwo"},
@@ -196,7 +195,8 @@ func TestStatusOnAScreen(t *testing.T) {
 	}
 }
 
-// Output that comes all the same is not lost, and what it has overwritten goes.
+// Output while the line is shown is not lost, and the overwritten part of the line is
+// removed.
 func TestStatusUnderUnexpectedOutput(t *testing.T) {
 	g := &glass{t: t, height: 5}
 	s := status{w: g, screen: &frame{free: true, width: 80}, counts: countOf(1, 0),

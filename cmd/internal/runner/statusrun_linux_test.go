@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A politeSite wants so many seconds between two requests, and counts them.
+// politeSite starts a site with a Crawl-delay in seconds that counts its pages.
 func politeSite(t *testing.T, delay int) (url string, pages *atomic.Int64) {
 	t.Helper()
 	pages = new(atomic.Int64)
@@ -60,7 +60,7 @@ func startOnTerminal(t *testing.T, site, script string, flags ...string) (cmd *e
 	return cmd, keys
 }
 
-// onTerminal runs it, and gives what was written on the terminal.
+// onTerminal runs the command and returns what was written on the terminal.
 func onTerminal(t *testing.T, site, script string, flags ...string) string {
 	t.Helper()
 	cmd, keys := startOnTerminal(t, site, script, flags...)
@@ -71,14 +71,14 @@ func onTerminal(t *testing.T, site, script string, flags ...string) string {
 	return string(all)
 }
 
-// What stands on the terminal in the end is what would stand there without the line.
+// At the end the screen is the same as without the line.
 func TestStatusOfARun(t *testing.T) {
 	testkit.Long(t, "real clock")
 	for _, c := range []struct {
 		name, script string
 		flags        []string
 		shown        bool
-		want         string // on the screen in the end, in front of the summary
+		want         string // on the screen at the end, before the summary
 	}{
 		{"a command that waits", `curl "$0/a"; printf 'next: '; curl "$0/b"; echo end`, nil, true, "page /a\nnext: page /b\nend\nrobotsproxy: 2 requests"},
 		{"confined", `curl "$0/a"; printf 'next: '; curl "$0/b"; echo end`, []string{"--confine"}, true, "page /a\nnext: page /b\nend\nrobotsproxy: 2 requests"},
@@ -118,15 +118,15 @@ func TestStatusOfARun(t *testing.T) {
 	}
 }
 
-// A command that is asked to end has something to say: the line is gone by then, and what
-// run says itself begins a line.
+// A command that is asked to end may print something: the line is removed by then, and
+// run's own output begins on a new line.
 func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 	testkit.Long(t, "real clock")
 	for _, c := range []struct {
 		name, script string
 		breakOff     func(cmd *exec.Cmd, keys *os.File) error
 		status       int
-		want         string // on the screen in the end, in front of the rest of the summary
+		want         string // on the screen at the end, before the rest of the summary
 	}{
 		{"^C", `curl "$0/a" "$0/b"`,
 			func(_ *exec.Cmd, keys *os.File) error { _, err := keys.Write([]byte{3}); return err }, 130,

@@ -102,7 +102,8 @@ func count(n int64, thing string) string {
 
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
-// cause returns the rule as robots.txt has it, or what else decided, to be appended to a host.
+// cause returns the rule in the form of robots.txt, or another cause of the decision, to be
+// appended to a host.
 func cause(c causeSummary) string {
 	if c.Line > 0 {
 		return " by " + explain.RuleText(false, c.Rule, c.Line)

@@ -58,7 +58,8 @@ robotsproxy: audit in /a
 	}
 }
 
-// Who was slowed down because the store was away is told why, and where the cause stands.
+// If the store was unavailable, the summary says why requests were slower and where to
+// find the cause.
 func TestPrintSummaryOfAStoreAway(t *testing.T) {
 	three := outcomeCounts{policy.Allowed: 3}
 	s := summary{Outcomes: three, StoreAway: 2, LongestWait: time.Second, Hosts: []hostSummary{{Host: "a.test", Outcomes: three, LongestWait: time.Second}}}
