@@ -36,7 +36,7 @@ func offered(name, password string) policy.Login {
 const (
 	inside  = "192.0.2.7"    // the networks of two clients
 	within  = "192.0.2.200"  // and of a third, named later
-	outside = "198.51.100.1" // nobody's network
+	outside = "198.51.100.1" // in no client's network
 )
 
 func TestAdmitByNetwork(t *testing.T) {
@@ -126,14 +126,15 @@ func TestAdmitByNetworkAndPassword(t *testing.T) {
 	})
 }
 
-// An admitSet is who comes to a proxy with these clients.
+// An admitSet is a set of requests to a proxy with these clients.
 type admitSet struct {
 	name    string
 	clients []policy.Client
 	cases   []admitCase
 }
 
-// admit holds what Admit makes of each case against what it should, of a closed and an open proxy.
+// admit compares the result of Admit with the expected one for each case, with a closed and an
+// open proxy.
 func admit(t *testing.T, sets []admitSet) {
 	for _, set := range sets {
 		for _, open := range []bool{false, true} {
@@ -143,7 +144,7 @@ func admit(t *testing.T, sets []admitSet) {
 					c.name, c.client, c.err = c.name+" (open)", c.open, nil
 				}
 				t.Run(set.name+"/"+c.name, func(t *testing.T) {
-					for range 2 { // anew, and remembered
+					for range 2 { // first checked, then remembered
 						client, err := e.Admit(t.Context(), c.address, c.login)
 						if client != c.client || !errors.Is(err, c.err) || c.err == nil && err != nil {
 							t.Errorf("%q, %v; want %q, %v", client, err, c.client, c.err)
@@ -163,7 +164,7 @@ type admitCase struct {
 	login         policy.Login
 	client        string
 	err           error
-	open          string // who it is where strangers may come in; "": the same
+	open          string // the client if unknown clients are admitted; "": the same
 }
 
 // TestHashes: the three prefixes that are written today are one algorithm. The

@@ -26,7 +26,7 @@ type Options struct {
 	Dialect       robots.Dialect // zero: the standard dialect
 	Readings      Readings       // zero: those of the dialect
 	Hosts         []Host         // settings for some hosts; the first entry that matches and has not expired applies
-	Clients       []Client       // who may use the proxy; none: everybody, known by address
+	Clients       []Client       // who may use the proxy; empty: everybody, known by address
 	Open          bool           // with Clients: others may use the proxy too
 	ProductToken  string         // of every client; "": from its User-Agent header
 	FetchPerToken bool           // robots.txt is fetched with the client's product token and cached for that token; false: with the proxy's own User-Agent, once for all clients
@@ -134,7 +134,8 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	case e.decideEarly(&d, &r, &c):
 		return d
 	case robots.IsRobotsTxt(r.PathQuery):
-		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed. RobotsTxt gives the Crawl-delay.
+		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed. RobotsTxt returns the
+		// Crawl-delay.
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
 		d.Pace.Unshared = true // the proxy may just have fetched the file itself
 		return d
@@ -173,7 +174,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 }
 
 // literal reports whether a path is matched only as it was sent and without dot segments. The
-// entry for the host decides, else the options, else the dialect.
+// entry for the host decides, otherwise the options, otherwise the dialect.
 func (e *Engine) literal(c *requestConfig, d robots.Dialect) bool {
 	r := e.o.Readings
 	if c.host != nil && c.host.Readings != ReadingsOfDialect {
@@ -273,7 +274,7 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) 
 	if ruling.Outcome == cache.Rules {
 		given, ok := e.o.OverMax.Keep(ruling.File.For(c.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
 		if !ok {
-			given = e.o.MaxCrawlDelay // the file may be fetched all the same
+			given = e.o.MaxCrawlDelay // the file itself may be fetched
 		}
 		setCrawlDelay(limits, given)
 	}

@@ -242,7 +242,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// known gives an Engine that knows the file of what is asked for.
+// known returns an Engine that has the file for the request in its cache.
 func known(t testing.TB) (*policy.Engine, policy.Request) {
 	return engine(t, file(rules+strings.Repeat("Disallow: /a*b\nDisallow: /c\n", 75)), policy.Options{}),
 		ask("Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)", "/some/page/of/the/site?q=1")

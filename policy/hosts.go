@@ -161,6 +161,6 @@ type Readings uint8
 // The readings.
 const (
 	ReadingsOfDialect Readings = iota // those of the dialect, see robots.Dialect.Literal
-	AllReadings                       // as it was sent, and in the forms in which servers may read it: see Form
+	AllReadings                       // as it was sent, and in the forms that servers may treat as the same: see Form
 	LiteralReadings                   // as it was sent, and without dot segments
 )

@@ -16,8 +16,8 @@ const (
 	browser   = "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"
 )
 
-// TestRequire: what is required is asked of each request before all else, and
-// no configured token stands in for the header that the sites see.
+// TestRequire: requirements are checked first for each request, and a configured token
+// does not replace the header that sites see.
 func TestRequire(t *testing.T) {
 	for _, c := range []struct {
 		name      string

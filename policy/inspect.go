@@ -18,7 +18,7 @@ func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
 	return Host{}, false
 }
 
-// A ClientUse is a configured client and what it has used today.
+// A ClientUse is a configured client and its use of the quota today.
 type ClientUse struct {
 	Client      // its Dialect is the one that applies to it
 	Used   int  // requests of the day that its quota has counted; without a quota none are

@@ -98,8 +98,8 @@ const (
 	RefuseExcess                // refuse the site's pages
 )
 
-// Keep returns the Crawl-delay that is enforced for a site that asks for one, where most is the
-// maximum, and whether the site's pages may be fetched at all.
+// Keep returns the Crawl-delay that is enforced if a site asks for one and the maximum is most,
+// and whether the site's pages may be fetched at all.
 func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) {
 	switch {
 	case asked <= most || m == Honor:

@@ -66,7 +66,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// TestAssets: what a browser asks for by itself (Fetch Standard, 2.2.5).
+// TestAssets: requests that a browser makes by itself (Fetch Standard, 2.2.5).
 func TestAssets(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -106,7 +106,7 @@ func TestWrongLoginsCostTheSame(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRightCostsNothing: it is refused before bcrypt is asked.
+// TestWhatCannotBeRightCostsNothing: an impossible password is refused without bcrypt.
 func TestWhatCannotBeRightCostsNothing(t *testing.T) {
 	g, r := counted(t, 4)
 	for _, l := range []Login{
@@ -203,7 +203,8 @@ func TestGuessesAreFew(t *testing.T) {
 	})
 }
 
-// TestWhoBeganAndLeftHoldsUpNobody: the next of those who wait takes over.
+// TestWhoBeganAndLeftHoldsUpNobody: if a caller leaves, the next waiting caller takes
+// over.
 func TestWhoBeganAndLeftHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, r := counted(t, 4)

@@ -32,8 +32,8 @@ const (
 	backslashes       // there is a "%5C" or a backslash
 )
 
-// String gives the name of the form, which is the audit's `reading`: the names of
-// the changes, joined by "+"; "" for the path as it was sent.
+// String returns the name of the form, which is `reading` in the audit: the names of the
+// changes, joined by "+", or "" for the path as it was sent.
 func (f Form) String() string {
 	if f == 0 {
 		return ""
@@ -107,8 +107,8 @@ const (
 	keepEscapedSlashes                         // "%2F" is no slash
 )
 
-// ordersOf gives the bits of an order that may matter if the chosen changes of those found are
-// made.
+// ordersOf returns the bits of an order that may matter if the chosen changes of those found
+// are made.
 func ordersOf(choice, found Form) (bits changeOrder) {
 	const both = SlashesDecoded | ParametersStripped
 	if choice&both == both {
@@ -204,7 +204,7 @@ func readAs(path string, choice Form, o changeOrder) (read string, form Form) {
 	return path, form
 }
 
-// escaped gives the byte that the escape at s[i] stands for, 0 if it is none.
+// escaped returns the byte that the escape at s[i] stands for, or 0 if there is none.
 func escaped(s string, i int) byte {
 	if i+3 > len(s) || s[i] != '%' {
 		return 0
@@ -320,7 +320,7 @@ func withoutDots(path string) string { // begins with a slash
 	return string(out)
 }
 
-// dotsOf gives the number of dots of a dot segment, and 0 for any other segment.
+// dotsOf returns the number of dots of a dot segment, and 0 for any other segment.
 func dotsOf(segment string) (dots int) {
 	if len(segment) > len("%2e%2e") {
 		return 0
@@ -338,10 +338,10 @@ func dotsOf(segment string) (dots int) {
 	return dots
 }
 
-// ftpForms returns the other forms in which an FTP server may be asked for a path. They
-// have no type code (which lists a directory whether or not its name ends in a slash) and
-// no dot segments. There are two spellings, since FTP decodes what rules keep apart
-// (RFC 3986 2.2, RFC 9309 2.2.2).
+// ftpForms returns the other forms of a path in which an FTP server may get it. They have
+// no type code (which lists a directory whether or not its name ends in a slash) and no
+// dot segments. There are two spellings, because FTP decodes characters that rules keep
+// apart (RFC 3986 2.2, RFC 9309 2.2.2).
 func ftpForms(pathQuery string) []string {
 	plain, code := robots.CutFTPType(pathQuery)
 	if code == 'd' && !strings.HasSuffix(plain, "/") {

@@ -135,8 +135,8 @@ var (
 	punctuation = regexp.MustCompile(`(?i)%(2[126-9BC]|3[ACDE]|40|5[BDE]|60|7[BCD])`)
 )
 
-// naiveReadings does to a path each choice of what servers do, without looking for
-// what there is to do.
+// naiveReadings applies each choice of changes that servers make to a path, without
+// checking which of them matter.
 func naiveReadings(pathQuery string) []string {
 	path, query, asked := strings.Cut(pathQuery, "?")
 	if asked {
@@ -165,7 +165,7 @@ func naiveReadings(pathQuery string) []string {
 			return decoded
 		})
 	}
-	// some gives all, and what each step makes of each of them.
+	// some returns all, and the result of each step for each of them.
 	some := func(all []string, steps ...step) []string {
 		for _, path := range all {
 			for _, change := range steps {

@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// towns are the robots.txt files of hosts, and how often each was asked for.
+// towns are the robots.txt files of hosts, with the number of requests for each.
 type towns struct {
 	files map[string]string
 	mu    sync.Mutex // guards asked
@@ -37,8 +37,8 @@ func (t *towns) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	return a
 }
 
-// TestRedirectsOfRobotsTxt: an address that a robots.txt is redirected to is judged by
-// the robots.txt there, which is asked for once.
+// TestRedirectsOfRobotsTxt: the target of a robots.txt redirect is judged by the
+// robots.txt of its host, which is fetched once.
 func TestRedirectsOfRobotsTxt(t *testing.T) {
 	f := &towns{asked: map[string]int{}, files: map[string]string{
 		"b.test":    "User-agent: robotsproxy\nDisallow: /private/\n\nUser-agent: FooBot\nDisallow: /foo/\n",
@@ -72,15 +72,15 @@ func TestRedirectsOfRobotsTxt(t *testing.T) {
 			}
 		}
 	}
-	for host, want := range map[string]int{"b.test": 2, "c.test": 1, "down.test": 1, "ours.test": 0} { // b.test: as two agents
+	for host, want := range map[string]int{"b.test": 2, "c.test": 1, "down.test": 1, "ours.test": 0} { // b.test: with two agents
 		if f.asked[host] != want {
 			t.Errorf("robots.txt of %s was asked for %d times, want %d", host, f.asked[host], want)
 		}
 	}
 }
 
-// TestRedirectsToEachOther: two origins whose files are redirected to each other's
-// pages hold up nothing, however many do.
+// TestRedirectsToEachOther: two origins whose files redirect to each other's pages delay
+// nothing, however many there are.
 func TestRedirectsToEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e *policy.Engine

@@ -82,8 +82,8 @@ func TestRenewCountsOn(t *testing.T) {
 	})
 }
 
-// TestRenewKnowsPasswords: one that is as it was is not checked again; any other is,
-// and one that was wrong may be right at once.
+// TestRenewKnowsPasswords: an unchanged password is not checked again. Any other is
+// checked, and one that was wrong may become correct.
 func TestRenewKnowsPasswords(t *testing.T) {
 	hash := func(password string) string {
 		h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
@@ -125,7 +125,7 @@ func TestRenewKnowsPasswords(t *testing.T) {
 	}
 }
 
-// TestReadmit: who was let in once is let in on, or not.
+// TestReadmit: whether a client that was admitted once is still admitted.
 func TestReadmit(t *testing.T) {
 	hash := func(password string) string {
 		h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)

@@ -22,7 +22,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// asRead is a string as it is read from JSON.
+// asRead returns a string as JSON decoding returns it.
 func asRead(s string) string { return string([]rune(s)) }
 
 // greedy is a record in which every member is there, and every string is the stranger's.
@@ -71,7 +71,7 @@ func strangers(n int) map[string]string {
 // ofOthers are the members that no record of a request has.
 var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched"}
 
-// held holds a sealed line against the bounds, and gives its members.
+// held checks the limits of a sealed line and returns its members.
 func held(t *testing.T, b []byte) map[string]json.RawMessage {
 	t.Helper()
 	line, _ := trail.AppendLink(append(b, trail.VersionMember...), 0, math.MaxUint64, trail.Hash{})
@@ -186,8 +186,8 @@ func TestURLIsPercentEncoded(t *testing.T) {
 	}
 }
 
-// TestLongStringsShortenNoShortOnes: whoever sends long ones leaves the rest of the
-// record as it is.
+// TestLongStringsShortenNoShortOnes: long strings of a client do not shorten the rest of
+// the record.
 func TestLongStringsShortenNoShortOnes(t *testing.T) {
 	r := greedy(strings.Repeat("\xff", 60<<10))
 	r.Decision.Rule, r.Request.UserAgent = "/private/*.html", "FooBot/1.0"

@@ -116,8 +116,8 @@ func appendMillis(b []byte, d time.Duration) []byte {
 	return bytes.TrimRight(b, "0")
 }
 
-// appendOptional appends a string member, unless it is empty. member is all that stands
-// before the value. The value has at most limit bytes in the line.
+// appendOptional appends a string member, unless it is empty. member is everything before
+// the value. The value has at most limit bytes in the line.
 func appendOptional(b []byte, member, value string, limit int) []byte {
 	if value == "" {
 		return b

@@ -9,8 +9,8 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// CompareEnd says how the end of the trail at path differs from what its previous writer knew, as Open would find
-// it; "": it does not. The disk had the line known. CompareEnd changes nothing.
+// CompareEnd compares the end of the trail at path with the line known, which the disk had at the end of the
+// previous writer. It returns the difference that Open would report, or "". CompareEnd changes nothing.
 func CompareEnd(path string, known trail.Link) (string, error) {
 	last, err := lastLink(path)
 	if err != nil && !errors.Is(err, trail.ErrChanged) {
@@ -47,10 +47,10 @@ func lastLink(path string) (trail.Link, error) {
 // unlikeItsHash completes the detail of a changedEvent.
 const unlikeItsHash = "does not match its hash"
 
-// compareEnd compares the trail at path, which ends with the line last, with what its previous
-// writer knew: that the disk had the line known. It returns the line after which the chain
-// continues, and an event if the trail is not as that writer left it. If lines are missing at the
-// end, the chain continues after known, so that their numbers are not used again.
+// compareEnd compares the trail at path, which ends with the line last, with the line known,
+// which the disk had at the end of the previous writer. It returns the line after which the chain
+// continues, and an event if the trail differs. If lines are missing at the end, the chain
+// continues after known, so that their numbers are not used again.
 func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event) {
 	if last.Seq < known.Seq {
 		return known, &event{

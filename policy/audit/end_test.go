@@ -198,7 +198,7 @@ func TestKnownLineInAFullSegment(t *testing.T) {
 	for _, c := range []struct {
 		known trail.Link
 		gone  bool
-		want  string // event
+		want  string // expected event
 	}{{known, false, ""}, {other, false, trail.EventChanged}, {other, true, ""}} {
 		if c.gone {
 			os.Remove(trail.GzipPath(segment))

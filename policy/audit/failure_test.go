@@ -161,7 +161,7 @@ func TestFileTakenAwayIsBegunAnew(t *testing.T) {
 	}
 }
 
-// What logrotate's copytruncate does, and whoever writes into the file.
+// What logrotate's copytruncate does, or another program that writes into the file.
 func TestFileChangedUnderTheLogIsMovedAway(t *testing.T) {
 	for name, change := range map[string]func(file string) error{
 		"emptied":   func(file string) error { return os.Truncate(file, 0) },
@@ -204,7 +204,7 @@ func TestFileChangedUnderTheLogIsMovedAway(t *testing.T) {
 	}
 }
 
-// However soon it is over, the log has it.
+// However short the failure is, it is logged.
 func TestShortTroubleIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// TestLineOfAFetch: a fetch has a line that says what was asked and what came of it, and
-// no decision.
+// TestLineOfAFetch: the line of a fetch contains the request and the result, and no
+// decision.
 func TestLineOfAFetch(t *testing.T) {
 	began := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	r := fetch.Report{

@@ -263,7 +263,7 @@ func (l *Log) addEvent(e event) (seq uint64) {
 	return l.seq
 }
 
-// writeEvent writes an event, and waits until the disk has it.
+// writeEvent writes an event and waits until it is on the disk.
 func (l *Log) writeEvent(e event) error {
 	if err := l.writeError(); err != nil {
 		return err

@@ -94,7 +94,7 @@ func TestNoRefusalIsLostToASlowDisk(t *testing.T) {
 	r := refused()
 	r.Request.PathQuery = strings.Repeat("x", 8<<10)
 	const writers = maxPending/(8<<10) + 200
-	l.io.Lock() // as by one who waits for the disk
+	l.io.Lock() // as a goroutine that waits for the disk does
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
@@ -130,10 +130,11 @@ func TestBatchesAreWrittenInTime(t *testing.T) {
 	})
 }
 
-// TestAllowedRequestsDoNotQueue behind a write: a batch that is due waits for who comes next.
+// TestAllowedRequestsDoNotQueue: a write does not delay allowed requests; a batch that is due
+// waits for the next caller.
 func TestAllowedRequestsDoNotQueue(t *testing.T) {
 	l := open(t, Options{})
-	l.io.Lock() // somebody writes
+	l.io.Lock() // another goroutine writes
 	for len(l.buf) < 2*batchBytes {
 		if err := l.Write(allowed()); err != nil {
 			t.Fatal(err)

@@ -24,11 +24,11 @@ const (
 // the client's share of it, is used up. It does not concern files that are stored already.
 var ErrNoSpace = errors.New("no space to keep another robots.txt")
 
-// A SnapshotStore stores the robots.txt files that decisions rest on. Any number of goroutines
-// may share it.
+// A SnapshotStore stores the robots.txt files that decisions are based on. Any number of
+// goroutines may share it.
 type SnapshotStore interface {
 	// Save returns when a is stored, at once if it was stored before. What it writes counts
-	// against the share of client, whose request rests on a.
+	// against the share of client, whose request is based on a.
 	Save(a *fetch.Result, client string) error
 	// Flush waits until the disk has what was saved before. It is called once a second.
 	Flush() error
@@ -49,7 +49,7 @@ type Options struct {
 	Client      func(string) string           // replaces a client's name, such as its Pseudonym; nil: leave it
 	Continue    bool                          // a failed write is reported by Err, but refuses no request
 	Tap         func(seq uint64, line []byte) // is called for each line, in order and under a lock: it must not wait or keep line; nil: nothing is
-	Snapshots   SnapshotStore                 // stores the robots.txt that a record rests on; nil: nothing does
+	Snapshots   SnapshotStore                 // stores the robots.txt that a record is based on; nil: it is not stored
 	Log         *slog.Logger                  // reports when the trail cannot be written, and when it can again; required
 }
 

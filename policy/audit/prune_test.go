@@ -41,7 +41,7 @@ func verified(t *testing.T, l *Log) (trail.Result, error) {
 	return trail.Verify(r, trail.VerifyOptions{})
 }
 
-// prunings gives the events of files that were removed.
+// prunings returns the events about removed files.
 func prunings(t *testing.T, l *Log) (ranges [][2]uint64) {
 	t.Helper()
 	for _, e := range entries(t, l) {
@@ -52,8 +52,8 @@ func prunings(t *testing.T, l *Log) (ranges [][2]uint64) {
 	return ranges
 }
 
-// TestPruningIsSaid: verify finds a trail whole whose first files the Log removed, and
-// not one whose first file somebody took away.
+// TestPruningIsSaid: verify accepts a trail whose first files the Log has removed, but
+// not one whose first file somebody else has removed.
 func TestPruningIsSaid(t *testing.T) {
 	l := open(t, Options{MaxFiles: 3})
 	setAsideFiles(t, l, 5)

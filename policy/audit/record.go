@@ -177,7 +177,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	return b, url
 }
 
-// appendRobots appends the members about the robots.txt that a decision rests on.
+// appendRobots appends the members about the robots.txt that a decision is based on.
 func appendRobots(b []byte, d *policy.Decision, limit int) []byte {
 	a := d.Ruling.Result
 	if a == nil {

@@ -39,7 +39,7 @@ func entries(t *testing.T, l *Log) (all []trail.Entry) {
 	}
 }
 
-// recorded gives how many records there are of each client, and the events.
+// recorded returns the number of records of each client, and the events.
 func recorded(t *testing.T, l *Log) (of map[string]int, events []trail.Entry) {
 	t.Helper()
 	of = map[string]int{}

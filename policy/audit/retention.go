@@ -201,7 +201,8 @@ func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
 }
 
 // remove removes the oldest segments. Before that it writes a pruned event and waits until the
-// disk has it. If lines are missing without such an event, somebody else removed them.
+// event is on the disk. If lines are missing without such an event, somebody else has removed
+// them.
 func (r *retention) remove(segments []fullSegment, cause int) error {
 	first, last, option := segments[0].FirstSeq, segments[len(segments)-1].lastSeq, removalCauses[cause]
 	if last > r.prunedSeq {
@@ -283,7 +284,8 @@ func compress(name string, pause func(n int) error) (err error) {
 	return os.Remove(name)
 }
 
-// keepTime gives a file the modification time of another, which says when its last line was written.
+// keepTime sets the modification time of a file to that of another, which is the time of its last
+// line.
 func keepTime(from *os.File, name string) error {
 	info, err := from.Stat()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// tidying has a Log tidy files that are set aside: each takes a second to compress. step
-// sets more of them aside, waits a second, and gives which there are then.
+// tidying runs a Log that tidies closed files, each of which takes a second to compress.
+// step closes more of them, waits a second, and returns those that exist then.
 func tidying(t *testing.T, most int, do func(step func(first ...uint64) []string)) {
 	dir := t.TempDir()
 	var told bytes.Buffer

@@ -226,7 +226,7 @@ func (s *activeSegment) write(b []byte) (int, error) {
 }
 
 // checkInPlace checks that the file still has its name and its size, so that readers find
-// what is written. If it does not, checkInPlace opens a new file, and returns an event.
+// what is written. If it does not, checkInPlace opens a new file and returns an event.
 func (s *activeSegment) checkInPlace() (*event, error) {
 	if !s.regular || s.file != nil && s.isIntact() {
 		return nil, nil
@@ -258,7 +258,7 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 	return e, nil
 }
 
-// isIntact reports whether the file has its name, and the size that was written.
+// isIntact reports whether the file still has its name and the written size.
 func (s *activeSegment) isIntact() bool {
 	info, ok := isFileAt(s.file, s.path)
 	return ok && info.Size == s.size

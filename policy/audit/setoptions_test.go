@@ -93,7 +93,7 @@ func TestSetOptionsSizes(t *testing.T) {
 	}
 }
 
-// TestSetOptionsSync: the disk is waited for before a refusal from the moment that it is asked for.
+// TestSetOptionsSync: from the moment of the change, a refusal waits for the disk.
 func TestSetOptionsSync(t *testing.T) {
 	l := open(t, Options{Sync: SyncNone})
 	for _, c := range []struct {

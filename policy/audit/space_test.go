@@ -13,7 +13,7 @@ import (
 )
 
 // TestMeasureSpace: the rate is that of the last day, a plain segment counts as compressed, and the
-// space is used up by what comes first.
+// first limit that is reached counts.
 func TestMeasureSpace(t *testing.T) {
 	now := time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC)
 	dir := t.TempDir()

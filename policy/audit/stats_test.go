@@ -33,7 +33,7 @@ func TestStatsOfWhatIsWritten(t *testing.T) {
 	}
 }
 
-// eachFile gives the sizes of an audit's files, before any is compressed.
+// eachFile returns the sizes of an audit's files before any is compressed.
 func eachFile(path string, size func(int64)) error {
 	files, err := trail.Segments(path)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestStatsOfFailures(t *testing.T) {
 // A disk that hangs holds up no scrape.
 func TestStatsWaitForNoDisk(t *testing.T) {
 	l := open(t, Options{})
-	l.io.Lock() // as whoever waits for the disk has it
+	l.io.Lock() // as a goroutine that waits for the disk does
 	defer l.io.Unlock()
 	l.Write(allowed())
 	if s := l.Stats(); s.Waiting != 1 {

@@ -9,8 +9,8 @@ import (
 	"robotsproxy/policy"
 )
 
-// TestTapIsShownTheFile: in the words of the file, line for line, with its events, and
-// numbered as it is over a restart.
+// TestTapIsShownTheFile: the tap gets exactly the lines of the file, with its events, and
+// with numbers that continue over a restart.
 func TestTapIsShownTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	var shown strings.Builder
@@ -41,7 +41,7 @@ func TestTapIsShownTheFile(t *testing.T) {
 		}
 		torn.Close()
 	}
-	l := open(t, o) // says what it has set aside
+	l := open(t, o) // reports what it has set aside
 	close(t, l)
 	written, err := os.ReadFile(file)
 	if err != nil {

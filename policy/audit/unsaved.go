@@ -10,16 +10,17 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// maxUnsaved bounds the answers that are held in memory until they can be saved. Further ones
-// are saved with the next record that rests on them.
+// maxUnsaved is the maximum number of answers that are held in memory until they can be
+// saved. Further ones are saved with the next record that is based on them.
 const maxUnsaved = 1024
 
-// unsavedSnapshots holds the answers that records rest on and that could not be saved.
+// unsavedSnapshots holds the answers that records are based on and that could not be
+// saved.
 type unsavedSnapshots struct {
 	failure atomic.Pointer[error]
 
 	mu      sync.Mutex               // guards answers
-	answers map[*fetch.Result]string // with the client whose request rests on each
+	answers map[*fetch.Result]string // with the client whose request is based on each
 }
 
 // add takes an answer that could not be saved because of err, and returns the error for the

@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// keeper is a Keeper that says what is in the file when it is asked to keep something.
+// keeper is a Keeper that records the contents of the file at each call.
 type keeper struct {
 	look     func()
 	kept     []*fetch.Result

@@ -19,14 +19,15 @@ type Line struct {
 	Decides bool   `json:"decides,omitempty"`
 }
 
-// An Excerpt is a part of the robots.txt that a decision rests on.
+// An Excerpt is a part of the robots.txt that a decision is based on.
 type Excerpt struct {
 	Lines  []Line // the one that decided, and those around it
 	Agents []Line // the User-agent lines of its group
 	group  string
 }
 
-// excerpt gives the lines around one of text, a robots.txt that is read in a dialect.
+// excerpt returns the lines around a line of text, a robots.txt that is read in a
+// dialect.
 func excerpt(text string, d robots.Dialect, line int, group string) *Excerpt {
 	near, agents := robots.Excerpt(text, d, line, around)
 	return &Excerpt{Lines: linesOf(near, line), Agents: linesOf(agents, 0), group: group}
@@ -40,8 +41,8 @@ func linesOf(lines []robots.Line, decides int) []Line {
 	return all
 }
 
-// Named gives at most 20 of the User-agent lines, of more those first that name the group, in the
-// order of the file, and how many there are beyond these.
+// Named returns at most 20 of the User-agent lines in the order of the file, preferring those
+// that name the group. It also returns how many are left out.
 func (e *Excerpt) Named() (shown []Line, more int) {
 	if len(e.Agents) <= maxAgents {
 		return e.Agents, 0
@@ -58,8 +59,8 @@ func (e *Excerpt) Named() (shown []Line, more int) {
 	return shown, len(e.Agents) - len(shown)
 }
 
-// Shown gives the lines as people read them: the User-agent lines that stand before those around
-// the one that decided, and these.
+// Shown returns the lines to display: the User-agent lines, then the lines around the one that
+// decided.
 func (e *Excerpt) Shown() (agents []Line, more int, lines []Line) {
 	agents, more = e.Named()
 	if len(e.Lines) > 0 {

@@ -21,8 +21,8 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// An Explanation is why a request was decided as it was. Its strings are as clients and
-// sites sent them; Sentence, Decided and Rested make them printable.
+// An Explanation is why a request was decided as it was. Its strings contain what clients
+// and sites sent, unescaped; Sentence, Decided and Rested make them printable.
 type Explanation struct {
 	Reason      policy.Reason          `json:"reason,omitempty"`
 	Entry       string                 `json:"entry,omitempty"`
@@ -51,10 +51,10 @@ type Explanation struct {
 	Allow         bool   `json:"-"`
 	ContentSignal string `json:"-"`
 	ContentUsage  string `json:"-"`
-	Fetch         *Fetch `json:"-"` // nil: robots.txt was not asked for, or what came of it is not known
+	Fetch         *Fetch `json:"-"` // nil: robots.txt was not requested, or the result is unknown
 }
 
-// A Fetch is what came of a request for robots.txt.
+// A Fetch is the result of a request for robots.txt.
 type Fetch struct {
 	Outcome   cache.Outcome
 	Status    int // 0: no complete response
@@ -110,8 +110,8 @@ func OfRuling(r *cache.Ruling, dialect string) Explanation {
 	return Of(&d)
 }
 
-// OfRecord explains the decision that a record of the audit is about. A record does not say
-// what came of the request for robots.txt: fetched does, with any Outcome, or is nil.
+// OfRecord explains the decision in a record of the audit. A record does not contain the
+// result of the request for robots.txt. fetched has it, with any Outcome, or is nil.
 func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 	e := Explanation{
 		Allow: !r.Blocked(), Reason: policy.Reason(r.Reason), Entry: r.Entry, EntryReason: r.EntryReason,
@@ -145,9 +145,9 @@ func ByRobots(r policy.Reason) bool {
 	return false
 }
 
-// ForClient gives what of e a refused client is told. An entry of the configuration is named if
-// it denies the host, a rule if robots.txt decided. What went wrong inside, and what the site says
-// about uses of its content, are left out.
+// ForClient returns the part of e that a refused client may know. It names an entry of the
+// configuration if the entry denies the host, and a rule if robots.txt decided. It omits internal
+// errors and the site's usage preferences.
 func (e Explanation) ForClient() Explanation {
 	if !ByRobots(e.Reason) {
 		e.Rule, e.Line, e.Form, e.Path = "", 0, "", ""
@@ -278,7 +278,7 @@ func (e *Explanation) Advice(operatorNames bool) string {
 	return reasons[e.Reason].advice
 }
 
-// Why is Sentence; "" if the rule among the facts says it all.
+// Why returns the Sentence, or "" if the rule among the facts says everything.
 func (e *Explanation) Why() string {
 	if e.Rule != "" && ByRobots(e.Reason) {
 		return ""
@@ -286,8 +286,8 @@ func (e *Explanation) Why() string {
 	return e.Sentence()
 }
 
-// Decided gives the facts that decided: the rule, the entry of hosts, and what the client was
-// taken for.
+// Decided returns the facts that decided: the rule, the entry of hosts, and the product token
+// of the client.
 func (e *Explanation) Decided() []Fact {
 	var f facts
 	if e.Rule != "" {
@@ -308,8 +308,8 @@ func (e *Explanation) Decided() []Fact {
 	return f
 }
 
-// Rested gives the facts about the robots.txt that the decision rests on, and the pace and the
-// preferences that it states.
+// Rested returns the facts about the robots.txt that the decision is based on, and the pace
+// and preferences in it.
 func (e *Explanation) Rested() []Fact {
 	var f facts
 	f.add("dialect", humanize.Brief(e.Dialect))
@@ -337,8 +337,8 @@ func (e *Explanation) Rested() []Fact {
 	return f
 }
 
-// RuleText gives the rule that applies, with its line, as robots.txt has it. Where something
-// else decided, only the pattern is known.
+// RuleText returns the rule that applies, with its line, in the form of robots.txt. If
+// something else decided, only the pattern is known.
 func (e *Explanation) RuleText() string {
 	if !ByRobots(e.Reason) {
 		return fmt.Sprintf("%s (line %d)", humanize.Word(e.Rule), e.Line)
@@ -346,7 +346,7 @@ func (e *Explanation) RuleText() string {
 	return RuleText(e.Allow, e.Rule, e.Line)
 }
 
-// RuleText gives a rule as robots.txt has it, with its line.
+// RuleText returns a rule in the form of robots.txt, with its line.
 func RuleText(allow bool, rule string, line int) string {
 	field := "Disallow"
 	if allow {
@@ -355,7 +355,7 @@ func RuleText(allow bool, rule string, line int) string {
 	return fmt.Sprintf("%s: %s (line %d)", field, humanize.Word(rule), line)
 }
 
-// outcome says what came of the request for robots.txt; "" where that is not known.
+// outcome returns the result of the request for robots.txt, or "" if it is unknown.
 func (e *Explanation) outcome() string {
 	f := e.Fetch
 	if f == nil {

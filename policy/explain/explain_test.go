@@ -151,7 +151,7 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// A rule is shown as robots.txt has it where robots.txt decided; elsewhere a sentence says what did.
+// If robots.txt decided, the rule is shown in its form; otherwise a sentence gives the cause.
 func TestRuleAndWhy(t *testing.T) {
 	e := Explanation{Reason: policy.ReasonRule, Rule: "/x", Line: 2}
 	if e.RuleText() != "Disallow: /x (line 2)" || e.Why() != "" {

@@ -36,7 +36,8 @@ var labels = map[policy.Reason]string{
 	policy.ReasonInternal:    "internal error",
 }
 
-// Label names a reason in a few words; a reason that is not known, as records have it. It is printable.
+// Label returns a reason in a few words. It returns an unknown reason as records contain it. The result
+// is printable.
 func Label(reason string) string {
 	if label := labels[policy.Reason(reason)]; label != "" {
 		return label

@@ -21,7 +21,8 @@ import (
 	"time"
 )
 
-// ErrShort is the error for new work of a client that has its share while memory is short.
+// ErrShort is the error for new work of a client that has used its share while memory is
+// short.
 var ErrShort = errors.New("memory is short, and the client already uses its share")
 
 const (
@@ -36,8 +37,8 @@ const (
 	// buffers, and the state of HTTP/2 or TLS (measured: 11 to 30 KiB).
 	connBytes = 32 << 10
 
-	// bodiesDivisor is the divisor of the limit that gives the bytes for all request bodies that are read
-	// ahead of a wait: a sixteenth.
+	// bodiesDivisor is the divisor of the limit for the bytes of all request bodies that are read before
+	// a wait: a sixteenth.
 	bodiesDivisor = 16
 
 	// sampleEvery is the least time between two calls of the runtime, each of which takes some microseconds.
@@ -64,7 +65,7 @@ type Budget struct {
 	inUse     func() int64
 	sampled   atomic.Int64 // last result of inUse
 	sampleAt  atomic.Int64 // when inUse is called next, in nanoseconds since 1970
-	collectAt atomic.Int64 // when the garbage collector may run next, likewise
+	collectAt atomic.Int64 // earliest time of the next garbage collection, likewise
 
 	refusedRequests, refusedConns, refusedBodies atomic.Uint64
 

@@ -14,7 +14,7 @@ func fixed(limit, inUse int64) *Budget {
 	return New(Options{Limit: limit * requestBytes, InUse: func() int64 { return inUse * requestBytes }})
 }
 
-// begun begins n requests of a client, and gives those that were not refused.
+// begun begins n requests of a client and returns those that were not refused.
 func begun(t *testing.T, b *Budget, client string, n int) (all []*Work) {
 	t.Helper()
 	for range n {
@@ -176,7 +176,7 @@ func BenchmarkBegin(b *testing.B) {
 // TestShortOnlyWhileInUse: what was in use at the last cycle of the collector, and is no
 // longer, refuses nobody for long, also where too little happens for the next cycle.
 func TestShortOnlyWhileInUse(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no cycle but those that are asked for
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // only the collections that the test requests
 	runtime.GC()
 	b := New(Options{Limit: liveBytes() + 16<<20})
 	now := time.Now()

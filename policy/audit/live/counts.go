@@ -60,7 +60,7 @@ func (c *Counts) Total() (n int64) {
 // Blocked returns the number of requests that were decided against.
 func (c *Counts) Blocked() int64 { return c.Total() - c[Allowed] }
 
-// An Entry identifies an entry of hosts by what its records have: its pattern and its reason.
+// An Entry identifies an entry of hosts by the pattern and the reason in its records.
 type Entry struct{ Match, Reason string }
 
 // A Tallied is what became of the requests of one client, or under one entry.

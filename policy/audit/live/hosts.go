@@ -37,7 +37,7 @@ type Cause struct {
 // as many Causes as hosts times rules.
 const maxText = 256
 
-// Clip cuts a URL or a rule as a Cause has it.
+// Clip truncates a URL or a rule to the length of a Cause.
 func Clip(text string) string { return text[:min(len(text), maxText)] }
 
 // shards is the number of shards. With so many, reading all hosts of one holds up requests for

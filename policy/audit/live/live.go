@@ -56,7 +56,7 @@ func New(o Options) (*Feed, error) {
 	f.counts.init(time.Now())
 	f.table.init(o.MaxHosts, o.MaxRules)
 	f.clients.init(maxTallied, strings.Clone)
-	f.entries.init(maxTallied, func(e Entry) Entry { return e }) // the configuration has its strings
+	f.entries.init(maxTallied, func(e Entry) Entry { return e }) // the configuration keeps these strings in memory
 	return f, nil
 }
 
@@ -117,8 +117,8 @@ func (f *Feed) Host(host string) (Host, bool) {
 	return h, ok
 }
 
-// Client returns what became of the requests of a client with a name; "" stands for all clients that
-// are known by their address.
+// Client returns the counts of the client with a name. "" means all clients that are known by their
+// address.
 func (f *Feed) Client(name string) Tallied { return f.clients.of(name) }
 
 // Entry returns what became of the requests to which an entry of hosts applied.

@@ -236,7 +236,7 @@ func TestHostsAndCauses(t *testing.T) {
 func TestHostsAreBounded(t *testing.T) {
 	f := newFeed(t, Options{MaxHosts: 320})
 	for i := range 5000 {
-		f.Write(record("kept.test", policy.Allow, "", 0)) // asked for again and again
+		f.Write(record("kept.test", policy.Allow, "", 0)) // requested repeatedly
 		f.Write(record(fmt.Sprintf("h%d.test", i), policy.Refuse, "/", 1))
 	}
 	if n := len(f.Hosts()); n > 320 || n < 300 {

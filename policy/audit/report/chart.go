@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Where things stand in the chart over time, in units of its view box.
+// Positions in the chart over time, in units of its view box.
 const (
 	chartWidth  = 960
 	chartHeight = 322
@@ -27,7 +27,7 @@ const (
 
 // A chart is a drawing of the timeline.
 type chart struct {
-	About, Text   string // Text describes the drawing for those who cannot see it
+	About, Text   string // Text describes the drawing for readers who cannot see it
 	Width, Height int
 	Lines         []mark // lines of the scale
 	Areas         []area

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// csvAppended is how many columns were added later. They stand at the end, since scripts may
+// csvAppended is how many columns were added later. They are at the end, because scripts may
 // refer to the others by position.
 const csvAppended = 3
 

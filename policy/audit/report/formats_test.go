@@ -41,7 +41,7 @@ func render(t testing.TB, write func(*strings.Builder) error) string {
 	return b.String()
 }
 
-// unfit gives the characters that could move a cursor or turn a text around.
+// unfit returns the characters that could move a cursor or reverse a text.
 func unfit(s string, but ...rune) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || slices.Contains(but, r) {
@@ -148,7 +148,7 @@ func TestJSONReadsBack(t *testing.T) {
 	}
 }
 
-// member finds what stands in a document under names and places.
+// member returns the value at a path of names and indices in a document.
 func member(v any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		switch in := v.(type) {
@@ -226,7 +226,7 @@ func TestPageLoadsAndRunsNothing(t *testing.T) {
 	}
 }
 
-// What a page is for those who hear it, or go through it by keyboard.
+// The structure of the page for screen readers and keyboard users.
 func TestPageCanBeHeard(t *testing.T) {
 	page := render(t, func(b *strings.Builder) error { return hostileReport(t).HTML(b, 0) })
 	ids := map[string]bool{}

@@ -118,8 +118,8 @@ func TestTrailsAreMergedInTime(t *testing.T) {
 	}
 }
 
-// Lines stand in the order of ends: of two requests the one that came first may have
-// been under way for longer.
+// Lines are in the order in which requests ended: a request that arrived earlier may come
+// later.
 func TestTrailsAreMergedByEnds(t *testing.T) {
 	trails, _ := replicas(t, map[string][]record{
 		"a": {rec(0, record{"duration_ms": 60_000, "x_robots_tag": "last"})},

@@ -93,10 +93,10 @@ const (
 type table[R any] struct {
 	Rows   []R    `json:"rows"`
 	Most   int    `json:"most"`   // maximum of rows
-	Others counts `json:"others"` // counts of what came when the table was full
+	Others counts `json:"others"` // sums of the keys that arrived when the table was full
 }
 
-// A list has items in their order.
+// A list contains items in their order.
 type list[R any] struct {
 	Rows   []R   `json:"rows"`
 	Most   int   `json:"most"`   // maximum of rows

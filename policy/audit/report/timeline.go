@@ -28,8 +28,8 @@ type timelineBuilder struct {
 	first, last int64             // first and last start
 }
 
-// widths are the widths of buckets, in seconds; each is a multiple of the one before. After them
-// come days, doubling.
+// widths are the widths of buckets, in seconds. Each is a multiple of the previous one. Whole
+// days follow, which double.
 var widths = []int64{1, 5, 15, 30, 60, 5 * 60, 15 * 60, 30 * 60, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600}
 
 // nextWidth returns the width after a width in seconds.

@@ -192,7 +192,7 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// What the chain proves, and what it does not, is in the first lines of the text.
+// The first lines of the text say what the chain proves and what it does not.
 func TestChainIsSaidFirst(t *testing.T) {
 	var p tape
 	var lines []trail.Line

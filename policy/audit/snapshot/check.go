@@ -22,12 +22,12 @@ import (
 // maxFaults bounds CheckResult.Faults.
 const maxFaults = 20
 
-// A Check compares a directory of snapshots with the trail whose decisions rest on them. It
-// needs about 100 bytes of memory for each fetch in the trail. Make one with NewCheck; it is for
-// one goroutine.
+// A Check compares a directory of snapshots with the trail whose decisions are based on them. It
+// needs about 100 bytes of memory for each fetch in the trail. Create one with NewCheck. It is
+// for one goroutine.
 type Check struct {
 	seed    maphash.Seed
-	files   map[[sha256.Size]byte]uint64 // by their hash: seq of the first record that rests on the bytes
+	files   map[[sha256.Size]byte]uint64 // by their hash: seq of the first record that is based on the bytes
 	fetches map[int64][]fetchLine        // by the time when they ended, in ns
 }
 
@@ -163,7 +163,8 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 	r.fault("%s: changed: the fetch that ended at %s differs from the record seq %d", indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
 }
 
-// isPlain reports whether a string stands in a line of a trail as it is, neither escaped nor cut.
+// isPlain reports whether a string is in a line of a trail unchanged, neither escaped nor
+// truncated.
 func isPlain(s string) bool {
 	return len(s) < trail.MaxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }

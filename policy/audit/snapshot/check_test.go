@@ -16,8 +16,8 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// TestCheck: a file or a line of the index that somebody has edited is a fault, and one that was
-// removed is counted.
+// TestCheck: a file or an index line that somebody has edited is a fault, and a removed file is
+// counted.
 func TestCheck(t *testing.T) {
 	edit := func(old, new string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {

@@ -39,7 +39,7 @@ type disk struct {
 
 	indexMu sync.Mutex // held while a line is written, so that a torn line is noticed before the next one
 
-	flushing sync.Mutex // held while flush waits for the disk, so that each flush waits for the one before
+	flushing sync.Mutex // held while flush waits for the disk, so that each flush waits for the previous one
 
 	mu      sync.Mutex // guards pending
 	pending map[string]struct{}

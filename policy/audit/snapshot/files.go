@@ -186,7 +186,7 @@ func files(root string) iter.Seq2[file, error] {
 	}
 }
 
-// blockSize is the unit in which file systems give space to files, in bytes. A file counts as
+// blockSize is the unit in which file systems allocate space, in bytes. A file counts as
 // whole blocks, and as at least one.
 const blockSize = 4 << 10
 

@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestTornIndex: a torn line is passed over, and the next stands on a line of its own.
+// TestTornIndex: an incomplete line is skipped, and the next one begins on a new line.
 func TestTornIndex(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	keep(t, open(t, Options{Dir: dir}), answer("a.test", text, 1), answer("b.test", text, 2))

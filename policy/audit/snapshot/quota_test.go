@@ -116,7 +116,8 @@ func fill(t *testing.T, s *Store, client string) (kept int) {
 	return 0
 }
 
-// TestGreedyClientIsRefusedFirst: whoever has used its share leaves space for others.
+// TestGreedyClientIsRefusedFirst: a client that has used its share leaves space for
+// others.
 func TestGreedyClientIsRefusedFirst(t *testing.T) {
 	const most = 8 << 20
 	s := open(t, Options{MaxSize: most, NoSync: true})
@@ -202,7 +203,7 @@ func (l *told) String() string {
 	return l.text.String()
 }
 
-// TestFullFolderIsTold: the log has it at once, and then with how many were refused since.
+// TestFullFolderIsTold: the log reports it at once, and later how many were refused since.
 func TestFullFolderIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := new(told)
@@ -226,7 +227,7 @@ func TestFullFolderIsTold(t *testing.T) {
 	})
 }
 
-// serve has Run run until the test ends. What it gives waits until Run has nothing to do.
+// serve runs Run until the test ends. It returns a function that waits until Run is idle.
 func serve(t *testing.T, s *Store) (wait func()) {
 	ended := make(chan error)
 	ctx := t.Context()

@@ -193,8 +193,8 @@ func (s *Store) save(id answerID, a *fetch.Result, client string) error {
 	}
 }
 
-// run writes an answer and ends the operation, also after a panic, so that others never wait in
-// vain.
+// run writes an answer and ends the operation, also after a panic, so that others never wait
+// forever.
 func (s *Store) run(at resource, op *operation, a *fetch.Result, client string) {
 	now := time.Now().UTC()
 	op.err = errPanic
@@ -232,7 +232,7 @@ func (s *Store) write(a *fetch.Result, client string, now time.Time) error {
 		if a.SHA256 == "" {
 			return err
 		}
-		s.counts.unindexed.Add(1) // its bytes are kept, and the record has its URL, hash and time
+		s.counts.unindexed.Add(1) // its bytes are stored, and the record contains its URL, hash and time
 		return nil
 	}
 	added, err := s.disk.appendIndex(line, now)

@@ -76,7 +76,7 @@ func index(t testing.TB, dir, having string) (all []Fetch) {
 	return all
 }
 
-// tree gives the files of a directory with their sizes, and fails where others may
+// tree returns the files of a directory with their sizes, and fails if other users may
 // read one.
 func tree(t testing.TB, dir string) map[string]int64 {
 	t.Helper()

@@ -17,7 +17,7 @@ const (
 	EventCounted = "counted" // refusals were counted instead of recorded
 	EventPruned  = "pruned"  // the writer removed old segments
 	EventCut     = "cut"     // lines that the disk had were missing at the end when the writer started; the next line has the seq after theirs
-	EventChanged = "changed" // a line that the disk had was another one, or did not have its hash, when the writer started
+	EventChanged = "changed" // a line that was on the disk differed, or did not match its hash, when the writer started
 )
 
 // An Entry is the content of a line, about a request or about what its Kind says. Its strings

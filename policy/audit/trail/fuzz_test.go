@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A line is what stands between line feeds, wherever the file's bytes come from.
+// A line is the text between line feeds, wherever the bytes come from.
 func FuzzReader(f *testing.F) {
 	lines := chain(1, 3)
 	f.Add(bytes.Join(lines, nil), uint8(1))

@@ -42,7 +42,7 @@ func TestVerifyMissingBeginning(t *testing.T) {
 		name   string
 		lines  [][]byte
 		from   uint64
-		want   string // "": it is whole
+		want   string // "": it is intact
 		pruned bool
 	}{
 		{"all is there", versioned(1, 9, nil), 0, "", false},
@@ -82,7 +82,7 @@ func TestVerifyMissingBeginning(t *testing.T) {
 	}
 }
 
-// TestVerifyFilesTakenAway by somebody, whole or what was in them.
+// TestVerifyFilesTakenAway: somebody has removed files, or emptied them.
 func TestVerifyFilesTakenAway(t *testing.T) {
 	lines := versioned(1, 12, nil)
 	path := trailOf(t, lines, -4, 4, 4)
@@ -101,7 +101,8 @@ func TestVerifyFilesTakenAway(t *testing.T) {
 	check(t, path, path, 1, "seq 6: missing: seq 1 to 5 (5 lines) before it, and no line says")
 }
 
-// TestVerifyFilesRemovedMeanwhile: the line that says so may stand behind what is read.
+// TestVerifyFilesRemovedMeanwhile: the line about the removal may come after the lines
+// that are read.
 func TestVerifyFilesRemovedMeanwhile(t *testing.T) {
 	for _, counts := range [][]int{{4, 4, 4}, {12}} {
 		path := trailOf(t, versioned(1, 12, nil), counts...)
@@ -129,8 +130,8 @@ func TestVerifyFilesRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestVerifyPrunedTrail as a proxy leaves it: each event stands in a later file than
-// what it speaks of.
+// TestVerifyPrunedTrail: a trail as a proxy leaves it, in which each event is in a later
+// file than the lines it is about.
 func TestVerifyPrunedTrail(t *testing.T) {
 	lines := versioned(1, 16, map[uint64]string{13: pruned(1, 4), 14: pruned(5, 8)})
 	path := trailOf(t, lines, -4, -4, 4, 4)

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 )
 
-// texts are what a Reader gives up to io.EOF: lines, or errors in their place.
+// texts returns what a Reader returns up to io.EOF: lines, or errors in their place.
 func texts(t testing.TB, r *Reader) (got []string) {
 	t.Helper()
 	for {
@@ -69,7 +69,7 @@ func TestReaderWaitsForTheEndOfALine(t *testing.T) {
 		r := open(t, path)
 		done := make(chan []string)
 		go func() { done <- texts(t, r) }()
-		synctest.Wait() // it stands before the rest
+		synctest.Wait() // the reader waits for the rest
 		put(t, path, "o\n")
 		equal(t, <-done, "one", "two")
 	})
@@ -228,8 +228,8 @@ func TestOpenNothing(t *testing.T) {
 	}
 }
 
-// However much is asked for, the reading begins with a whole line, and what is read
-// are the last lines.
+// However many bytes are requested, reading begins with a whole line and returns the last
+// lines.
 func TestOpenLast(t *testing.T) {
 	lines := chain(1, 9)
 	var whole []string

@@ -99,7 +99,7 @@ func (p *pen) step() {
 	}
 }
 
-// A reading holds what a Reader gives against what it may give.
+// A reading checks what a Reader returns.
 type reading struct {
 	t    testing.TB
 	r    *Reader
@@ -141,7 +141,7 @@ func TestReaderWhileFilesChange(t *testing.T) {
 // BenchmarkReaderWhileFilesChange is TestReaderWhileFilesChange with more seeds.
 func BenchmarkReaderWhileFilesChange(b *testing.B) {
 	for b.Loop() {
-		// synctest.Test wants a *testing.T
+		// synctest.Test needs a *testing.T
 		if !testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "files", F: func(t *testing.T) {
 			readWhileFilesChange(t, 100)
 		}}}) {

@@ -115,8 +115,7 @@ func LastLink(f io.ReaderAt, size int64) (l Link, end int64, err error) {
 }
 
 // FindLink returns the Link of the line seq in the trail that is written to path. The error is
-// ErrNoRecord if no line of the segment that should have it states this seq, or ErrChanged as in
-// ReadLink.
+// ErrNoRecord if the segment has no line with this seq, or ErrChanged as in ReadLink.
 func FindLink(path string, seq uint64) (Link, error) {
 	segments, err := Segments(path)
 	if err != nil {

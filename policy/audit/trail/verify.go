@@ -143,7 +143,7 @@ func (v *verifier) lines() (Result, error) {
 	}
 }
 
-// isEarlier reports whether a line stands before the line opts.From.
+// isEarlier reports whether a line comes before the line opts.From.
 func (v *verifier) isEarlier(line Line, err error) bool {
 	if v.Lines > 0 || v.opts.From == 0 || err != nil && !errors.Is(err, ErrTorn) && !errors.Is(err, ErrTooLong) {
 		return false
@@ -217,7 +217,7 @@ func versionOf(line []byte) int {
 	return e.Version
 }
 
-// next checks whether a line follows the one before it.
+// next checks whether a line follows the previous one.
 func (v *verifier) next(line Line, l Link) error {
 	want := v.Last.Seq + 1
 	switch {

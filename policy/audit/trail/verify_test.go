@@ -168,7 +168,7 @@ func TestVerifyEmptyTrail(t *testing.T) {
 	}
 }
 
-// reseal changes a line and gives it a hash that fits.
+// reseal changes a line and gives it a matching hash.
 func reseal(lines [][]byte, i int) [][]byte {
 	l, _ := ReadLink(bytes.TrimSpace(lines[i]))
 	lines[i], _ = seal(l.Seq, l.Prev, `"client":"forged"`)
@@ -369,7 +369,7 @@ func TestVerifySinceAnchor(t *testing.T) {
 	for _, c := range []struct {
 		name, path string
 		since      Anchor
-		want       string // "": it holds
+		want       string // "": it is intact
 	}{
 		{"the line is there", trailOf(t, lines, -3, 9), since, ""},
 		{"it is the last", trailOf(t, lines, 5), since, ""},
@@ -461,7 +461,7 @@ func TestVerifyEach(t *testing.T) {
 	}
 }
 
-// A trail that is written faster than it is read has an end all the same.
+// Verify ends even if a trail is written faster than it is read.
 func TestVerifyEnds(t *testing.T) {
 	lines := chain(1, 60)
 	path := trailOf(t, lines[:4], 2, 2)

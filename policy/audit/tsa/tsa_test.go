@@ -89,7 +89,7 @@ func TestRequest(t *testing.T) {
 		name    string
 		status  int
 		respond func(query []byte) []byte
-		want    string // in the error; "": there is none
+		want    string // in the error; "": no error
 	}{
 		{"a token", 200, func(q []byte) []byte { return a.respond(t, q, nil) }, ""},
 		{"a token of other data", 200, func(q []byte) []byte {

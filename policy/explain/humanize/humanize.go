@@ -13,7 +13,8 @@ import (
 // MaxBrief is how many bytes of a string Brief and Word show.
 const MaxBrief = 300
 
-// Printable gives a string as it is if a terminal prints it as it is, else quoted.
+// Printable returns a string unchanged if a terminal prints it unchanged. Otherwise it
+// returns the quoted string.
 func Printable(s string) string {
 	if q := strconv.Quote(s); q[1:len(q)-1] != s {
 		return q
@@ -23,7 +24,7 @@ func Printable(s string) string {
 
 var unquoter = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
 
-// Escape gives a sentence with what is not printable in it escaped.
+// Escape returns a sentence in which characters that are not printable are escaped.
 func Escape(s string) string {
 	q := strconv.Quote(s)
 	return unquoter.Replace(q[1 : len(q)-1])
