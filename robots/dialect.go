@@ -25,8 +25,8 @@ type Dialect struct {
 	// Which rule decides.
 	AsWritten      bool // paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts for its length, a last "*" too
 	IndexPages     bool // an Allow of "/a/index.html" allows "/a/" too
-	MatchRobotsTxt bool // "/robots.txt" is matched like any other path; a crawler may fetch it all the same
-	Literal        bool // a path is matched only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
+	MatchRobotsTxt bool // "/robots.txt" is matched like any other path; a crawler may still fetch it
+	Literal        bool // a path is matched only as it was sent and without dot segments, not in other forms that servers may treat as the same; for package policy
 	EmptyRules     bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
 	// What the response to the request for the file means; for robots/cache.

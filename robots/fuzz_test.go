@@ -133,7 +133,7 @@ func FuzzMatch(f *testing.F) {
 func FuzzProductTokens(f *testing.F) {
 	f.Add("Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example) Nutch-1.19")
 	f.Add("((a)(b")
-	f.Add("\x80\xc3\x9cBot/1") // once lower-cased as what it is not
+	f.Add("\x80\xc3\x9cBot/1") // was once lower-cased incorrectly
 	f.Fuzz(func(t *testing.T, header string) {
 		tokens := robots.ProductTokens(header)
 		if len(tokens) > 16 {

@@ -84,9 +84,9 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestBytesOfURIs: whether a rule and a path have a byte as it is or percent-encoded makes no
-// difference, but for the reserved characters (RFC 3986 2.2), which have a meaning of their own as
-// they are. The google dialects compare rules as written, but for bytes over 0x7F.
+// TestBytesOfURIs: a byte in a rule or a path may be percent-encoded or not, with the same result,
+// except for the reserved characters (RFC 3986 2.2), which have their own meaning unencoded. The
+// google dialects compare rules as written, except for bytes over 0x7F.
 func TestBytesOfURIs(t *testing.T) {
 	const reserved = ":/?#[]@!$&'()*+,;="
 	for _, d := range robots.Dialects() {
@@ -229,8 +229,8 @@ func TestEffort(t *testing.T) {
 	}
 }
 
-// TestEffortOfOrdinaryFiles: a file that is not hostile gives a verdict for the longest URL that
-// the proxy can be configured to accept.
+// TestEffortOfOrdinaryFiles: an ordinary file gives a verdict even for the longest URL that
+// limits.url permits.
 func TestEffortOfOrdinaryFiles(t *testing.T) {
 	var words []string
 	for i := range 1000 {
@@ -248,7 +248,7 @@ func TestEffortOfOrdinaryFiles(t *testing.T) {
 }
 
 // TestEncodedBytesAreMatchedAlike: a byte over 0x7F and its percent-encoding have the same
-// verdict for the same effort, also when matching gives up.
+// verdict at the same effort, also when matching gives up.
 func TestEncodedBytesAreMatchedAlike(t *testing.T) {
 	hard := "User-agent: *\n"
 	for i := range 5000 {

@@ -310,8 +310,8 @@ func (s *parsed) addRule(pattern string, line int, allow bool) {
 	}
 }
 
-// normalisePattern returns a pattern as it is compared with paths, with its wildcards as "*" and
-// its anchor as "$".
+// normalisePattern returns a pattern in the form for comparison with paths, with its wildcards
+// as "*" and its anchor as "$".
 func (s *parsed) normalisePattern(pattern string) string {
 	path, anchored := strings.CutSuffix(pattern, "$")
 	switch {

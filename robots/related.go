@@ -75,7 +75,7 @@ func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
 }
 
 // matchesPattern reports whether one pattern matches a path, both normalised: each piece is at
-// the first place after the one before.
+// the first place after the previous one.
 func matchesPattern(pattern, path string, anchored bool) bool {
 	piece, rest, star := strings.Cut(pattern, "*")
 	path, ok := strings.CutPrefix(path, piece)

@@ -194,10 +194,10 @@ func (f *File) nameAt(at int) string {
 	return f.nameText[n.start : n.start+n.size]
 }
 
-// written returns the pattern of a rule as the file has it.
+// written returns the pattern of a rule as the file contains it.
 func (f *File) written(r *rule) string { return f.source[r.text : r.text+uint32(r.written)] }
 
-// normal returns a path as it is compared with patterns.
+// normal returns a path in the form for comparison with patterns.
 func (f *File) normal(pathAndQuery string) string {
 	if !f.dialect.AsWritten {
 		return string(appendPath(nil, pathAndQuery))
@@ -274,8 +274,8 @@ func (f *File) group(name int, token string) Group {
 	return g
 }
 
-// Match matches a path with its query and without its fragment, as it stands in a URL, escaped
-// or not. The longest matching rule decides; Allow wins among rules of equal length (RFC 9309
+// Match matches a path with its query and without its fragment, as it is in a URL, escaped or
+// not. The longest matching rule decides; Allow wins among rules of equal length (RFC 9309
 // 2.2.2). If no rule matches, the path is allowed. An empty path counts as "/".
 func (g Group) Match(pathAndQuery string) Verdict {
 	v, _ := g.matchPath(pathAndQuery, 0)
@@ -370,7 +370,7 @@ func (g Group) Name() string {
 // group applies, it is the first token; without tokens it is "".
 func (g Group) Token() string { return g.token }
 
-// CrawlDelay returns the delay that the file asks for, without a limit; 0 means none.
+// CrawlDelay returns the delay that the file asks for, without a limit. 0 means none.
 func (g Group) CrawlDelay() time.Duration {
 	if g.file == nil || g.name < 0 {
 		return 0

@@ -21,7 +21,7 @@ type node struct {
 // tries are the tries of all rule sets of a File, one after another.
 type tries struct {
 	labels     string // what the labels of nodes are substrings of: the parsed text, or the normalised patterns
-	nodes      []node // a last node ends the rules of the one before
+	nodes      []node // a last node ends the rules of the previous one
 	firstBytes string // the first byte of each node's label
 	rules      []rule // in the order of their nodes
 }

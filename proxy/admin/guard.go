@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// contentSecurityPolicy (Content Security Policy Level 3) allows pages to load only what this
-// server serves, to run no inline script, and to stand in no frame.
+// contentSecurityPolicy (Content Security Policy Level 3) lets pages load only what this
+// server serves, run no inline script, and be in no frame.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -24,7 +24,7 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers would send our own forms with Origin: null (Fetch Standard 3.1)
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers would send the forms of these pages with Origin: null (Fetch Standard 3.1)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

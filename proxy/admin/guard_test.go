@@ -279,8 +279,8 @@ func TestLoginPageShowsError(t *testing.T) {
 	}
 }
 
-// Wrong tokens lock out nobody who has the right one, such as the operator or a metrics
-// scraper.
+// Wrong tokens do not lock out clients with the right one, such as the operator or a
+// metrics scraper.
 func TestWrongTokensDoNotLockOut(t *testing.T) {
 	f := newFixture(t, withToken(secret))
 	for i := range 1000 {

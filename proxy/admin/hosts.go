@@ -61,7 +61,7 @@ type originState struct {
 	SHA256  string    `json:"sha256,omitempty"`
 	Agent   string    `json:"robots_agent,omitempty"` // User-Agent of the fetch
 	Fetched time.Time `json:"fetched,omitzero"`       // zero: no file in force
-	Expires time.Time `json:"expires,omitzero"`       // the next request after this time fetches the file anew
+	Expires time.Time `json:"expires,omitzero"`       // the next request after this time fetches the file again
 	Stale   bool      `json:"stale,omitempty"`        // an old copy is used because the origin fails
 	Error   string    `json:"error,omitempty"`
 	Retry   time.Time `json:"retry,omitzero"` // when a failing origin is tried next

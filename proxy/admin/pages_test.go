@@ -490,7 +490,7 @@ func TestRecordPageIsForPeople(t *testing.T) {
 	}
 }
 
-// TestExplainPageNamesTheReason in words, and as records have it.
+// TestExplainPageNamesTheReason: the page shows the reason in words and as in records.
 func TestExplainPageNamesTheReason(t *testing.T) {
 	f := newFixture(t)
 	page := f.do("POST", "/explain", "url=https%3A%2F%2Fa.test%2Fx", "Content-Type", "application/x-www-form-urlencoded").Body.String()
@@ -526,7 +526,7 @@ func TestMissingRecord(t *testing.T) {
 }
 
 // A button beside a decision explains it in one step, if it can be explained and the request
-// comes from our own page.
+// comes from a page of this server.
 func TestExplainLinkOfDecision(t *testing.T) {
 	w := newTestProxy(t, sampleFiles)
 	w.visit(t, visit{client: "a", agent: "Scrapy/2.11", method: "PROPFIND", url: "https://www.example.org/private/x"})

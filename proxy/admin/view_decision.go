@@ -29,7 +29,7 @@ type decisionRow struct {
 
 	Host, HostHref string // HostHref is "" if the line has no host
 	Method, Path   string
-	Reason         string // in a few words; "" if Rule says it all
+	Reason         string // in a few words; "" if Rule says everything
 	Why            string // in a sentence
 	Rule, Line     string
 	Client, Agent  string
@@ -94,7 +94,8 @@ func newDecisionRow(l live.Line) decisionRow {
 	return r
 }
 
-// reasonText names a reason in a few words; "" if the rule that is shown beside it says it all.
+// reasonText returns a reason in a few words, or "" if the rule that is shown beside it says
+// everything.
 func reasonText(reason, rule string) string {
 	if reason == "" || rule != "" && reason == string(policy.ReasonRule) {
 		return ""
@@ -219,7 +220,7 @@ func jsonMembers(line []byte) (all []jsonMember) {
 	return all
 }
 
-// showRecord serves the page of one audit line, if the feed still has it.
+// showRecord serves the page of one audit line, if the line is still in memory.
 func (s *Server) showRecord(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.ParseUint(r.PathValue("number"), 10, 64)
 	v := recordView{frame: s.newFrame("Record", ""), Name: "No such record"}

@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// configure gives the proxy entries of hosts and clients.
+// configure adds entries of hosts and clients to the proxy.
 func (w *testProxy) configure(t testing.TB) {
 	t.Helper()
 	google, err := robots.DialectByName("google")

@@ -49,7 +49,7 @@ type figure struct {
 	Name, Value, Note string
 	Kind, Icon        string
 	Words             bool   // Value is a word, no number
-	Href              string // of the list of what it counts; "": there is none
+	Href              string // link to the list that it counts; "": none
 }
 
 // An option is an entry of a list to choose from.

@@ -37,7 +37,7 @@ import (
 type Options struct {
 	CAPEM       func() []byte // returns the CA certificate as PEM, then its issuers; required
 	Ready       func() error  // returns why the proxy accepts no requests now, which clients are not told; required
-	Operator    string        // e-mail address of whoever runs the proxy; "": not shown
+	Operator    string        // e-mail address of the operator; "": not shown
 	TLS         bool          // the proxy's own port speaks TLS
 	Passthrough bool          // HTTPS tunnels are not intercepted, so nobody needs the CA
 	Monitor     bool          // requests are checked and recorded, but neither refused nor delayed

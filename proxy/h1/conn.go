@@ -33,7 +33,7 @@ type conn struct {
 	br           *bufio.Reader // nil after a hijack
 	remote       string
 	cancel       context.CancelFunc // cancels the context of its requests
-	readDeadline time.Time          // as it was set last; zero: none
+	readDeadline time.Time          // the last deadline that was set; zero: none
 	watchTimer   *time.Timer        // calls watchClient
 
 	gone   atomic.Bool // remove has been called
@@ -145,7 +145,8 @@ func (c *conn) stopWatching() {
 	c.rw.SetReadDeadline(c.readDeadline)
 }
 
-// handOver gives the connection to the http.Server, with the bytes that were read and not answered.
+// handOver passes the connection to the http.Server, with the bytes that were read and not
+// answered.
 func (c *conn) handOver(read []byte) {
 	if c.rw.SetReadDeadline(time.Time{}) != nil || !c.remove() {
 		return

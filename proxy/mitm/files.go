@@ -472,8 +472,8 @@ func fileOwner(info fs.FileInfo) int {
 	return os.Geteuid()
 }
 
-// readableByGroup reports whether the key belongs to root, who lets this user read it through a
-// group: Kubernetes mounts a Secret like that for a pod that has an fsGroup.
+// readableByGroup reports whether the key belongs to root and a group lets this user read it:
+// Kubernetes mounts a Secret in this way for a pod that has an fsGroup.
 func readableByGroup(mode fs.FileMode, owner, us int) bool {
 	return mode&^groupKeyMode == 0 && owner == 0 && us != 0
 }

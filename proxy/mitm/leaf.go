@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// renewFraction is the divisor of a leaf's lifetime that gives how long before its end it is
-	// replaced.
+	// renewFraction is the divisor of a leaf's lifetime for the time before its end at which it
+	// is replaced.
 	renewFraction = 4
 
 	maxShown = 100 // bytes of a client's name in an error message

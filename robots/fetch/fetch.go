@@ -60,7 +60,7 @@ var ErrUnsent = errors.New("not sent")
 // A Result is the result of one fetch, complete or not.
 type Result struct {
 	URL                string        // the URL of the last request, after redirects; the file's own if no request was sent
-	UserAgent          string        // as it was sent; "": none was
+	UserAgent          string        // as it was sent; "": none was sent
 	Status             int           // of URL; 0: no response
 	Body               []byte        // of a 2xx: decoded, cut at robots.MaxBytes
 	SHA256             string        // of Body, in hex; "" without one

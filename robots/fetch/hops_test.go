@@ -23,7 +23,7 @@ type web struct {
 	err   error         // of each GET; nil: none
 	hops  []Hop
 
-	unsent string // a host that gives no slot; "": all do
+	unsent string // a host that has no slot; "": all have
 }
 
 func (w *web) Send(r *http.Request, h Hop) (*http.Response, error) {
