@@ -17,6 +17,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
+	"robotsproxy/proxy/signature"
 )
 
 var (
@@ -84,6 +85,8 @@ var answers = []struct {
 		"The proxy has no space to store the robots.txt of this site as evidence, and allows no request without it.",
 		"Try again later, or continue with sites whose robots.txt the proxy has stored. The operator can raise audit.snapshot_max_size."}},
 	{is(audit.ErrUnwritable), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit, "", ""}},
+	{is(signature.ErrSign), answer{http.StatusInternalServerError, "proxy_internal_error", policy.ReasonInternal,
+		"The proxy has to sign the request (identity.sign) and cannot.", "Tell the operator, who can correct the configuration."}},
 	{is(errInternal), answer{http.StatusInternalServerError, "proxy_internal_error", policy.ReasonInternal, "", ""}},
 	{is(egress.ErrForbiddenPort), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort, "", ""}},
 	{is(egress.ErrOwnListener), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
@@ -202,6 +203,9 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	s.Sent()
+	if s.rules.Signers.of(s.record.Request.Client) != nil {
+		s.recordSignature(nil, audit.UnsignedTunnel)
+	}
 	if err := s.detachSlot(); err != nil {
 		return err
 	}

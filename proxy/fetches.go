@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/signature"
 	"robotsproxy/robots/fetch"
 )
 
@@ -26,13 +27,13 @@ import (
 // first fetch begins and must not change.
 type Fetches struct {
 	Pacer *pace.Pacer
-	Rules *Rules // used: Engine, Egress, Monitor, BackOff and PerAddress
+	Rules *Rules // used: Engine, Egress, Signers, Monitor, BackOff and PerAddress
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
-// proxy itself failed, or a fetch of the host's own file got no slot.
+// proxy itself failed or could not sign the GET, or a fetch of the host's own file got no slot.
 func FetchFailedHere(err error) bool {
-	return egress.LocalError(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
 
 // Send sends a GET when it has its slot. The Via field of the GET names the proxy, so that
@@ -40,7 +41,7 @@ func FetchFailedHere(err error) bool {
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	if f.Rules.Monitor {
-		return f.Rules.Egress.RoundTrip(r)
+		return f.exchange(r, netip.Addr{}, &fetchGate{hop: hop})
 	}
 	resp, err := f.send(r, hop)
 	for range maxRedials { // as for CONNECT
@@ -58,7 +59,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		return nil, err
 	}
 	g := &fetchGate{slotGate{slot: slot}, hop}
-	resp, err := f.Rules.Egress.At(at).Send(r.Context(), r, g)
+	resp, err := f.exchange(r, at, g)
 	if err != nil {
 		slot.Release()
 		switch {
@@ -75,6 +76,19 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	}
 	resp.Body = &fetchBody{resp.Body, slot}
 	return resp, nil
+}
+
+// exchange sends a GET when g permits, and signs it if that is configured for the client that caused it.
+func (f *Fetches) exchange(r *http.Request, at netip.Addr, g *fetchGate) (*http.Response, error) {
+	by, _ := f.Rules.Signers.choose(g.hop.Client, r.URL.Scheme, r.Header)
+	resp, err := signed(f.Rules.Egress.At(at), by).Send(r.Context(), r, g)
+	switch {
+	case errors.Is(err, signature.ErrSign):
+		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
+	case by != nil && g.sent.Load():
+		g.hop.SetSigned(by.KeyID())
+	}
+	return resp, err
 }
 
 // slot waits for the slot of a GET. at is the address of the GET, if it is known.
@@ -116,6 +130,9 @@ type fetchGate struct {
 
 // Ready waits for the permit to send. The time limit of the fetch does not run meanwhile.
 func (g *fetchGate) Ready(ctx context.Context) error {
+	if g.slot == nil { // monitor mode
+		return nil
+	}
 	return g.ready(func() error {
 		return g.hop.Wait(func() error { return g.slot.Ready(ctx) })
 	})

@@ -83,7 +83,9 @@ func (h *Handler) forward(s *requestState) error {
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	s := r.Context().Value(stateKey{}).(*requestState)
 	s.connecting.Store(true)
-	resp, err := s.rules.Egress.At(s.addr).Send(r.Context(), r, s)
+	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
+	resp, err := signed(s.rules.Egress.At(s.addr), by).Send(r.Context(), r, s)
+	s.recordSignature(by, unsigned)
 	s.early.end()
 	if err == nil {
 		err = checkResponse(r, resp)

@@ -36,6 +36,7 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	}
 	b = appendOptional(b, `,"user_agent":"`, a.UserAgent, limit)
 	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
+	b = appendOptional(b, `,"signed":"`, f.Signed, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
 	b = append(appendTime(append(b, `,"fetched":"`...), a.Fetched), '"')

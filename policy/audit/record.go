@@ -58,6 +58,8 @@ type Record struct {
 	BackOff     time.Duration   // the host's back-off that delayed the request, or that its response began; zero: none
 	Slowed      time.Duration   // interval between requests that delayed the request, since the host responds slowly; zero: none did
 	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
+	Signed      string          // ID of the key with which the proxy signed the request; "": it did not
+	Unsigned    Unsigned        // why the request was sent without a signature of the proxy; "": it has one, or none is configured
 	Cached      bool            // the request for robots.txt was answered from the cache
 	Withheld    bool            // the origin was requested, and its response not passed on: a usage preference in it forbids the use
 	Preferences Preferences     // of the origin, in the response header
@@ -68,6 +70,17 @@ type Record struct {
 
 	snapshotSaved bool // Log.SaveSnapshot was called
 }
+
+// Unsigned is why the proxy has not signed a request that it sent.
+type Unsigned string
+
+// The causes.
+const (
+	UnsignedClient Unsigned = "client"     // the client has signed it, or sends a field of a signature
+	UnsignedPlain  Unsigned = "plain-http" // it went without TLS
+	UnsignedTunnel Unsigned = "tunnel"     // a tunnel that is passed through
+	UnsignedFTP    Unsigned = "ftp"        // FTP has no signatures
+)
 
 // Blocked reports whether the request was decided against.
 func (r *Record) Blocked() bool { return r.Decision.Verdict != policy.Allow }
@@ -159,6 +172,8 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
 	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
 	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
+	b = appendOptional(b, `,"signed":"`, r.Signed, limit)
+	b = appendOptional(b, `,"unsigned":"`, string(r.Unsigned), limit)
 	b = appendTrue(b, `,"cached":`, r.Cached)
 	b = appendTrue(b, `,"store_away":`, r.StoreAway)
 	b = appendTrue(b, `,"withheld":`, r.Withheld)

@@ -74,8 +74,10 @@ var errNewConns = errors.New("the origin accepts requests on none of its connect
 // A sending is one call of Send. Fields that are not atomic belong to the caller's
 // goroutine.
 type sending struct {
-	gate Gate            // nil: the request may be written at any time
-	ctx  context.Context // of Send
+	gate    Gate            // nil: the request may be written at any time
+	ctx     context.Context // of Send
+	signer  Signer          // nil: the request is sent as it is
+	request *http.Request   // that is sent; with a signer, its header belongs to the sending
 
 	traceCtx context.Context          // context of the Transport's requests; nil: there were none
 	cancel   context.CancelCauseFunc  // ends traceCtx
@@ -134,6 +136,9 @@ func (s *sending) connected(conn net.Conn, reused bool) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
+	if err := s.sign(); err != nil {
+		return err
+	}
 	hooked := s.conn != nil && !s.conn.http2 && s.gate != nil
 	s.hooked.Store(hooked)
 	if hooked {
@@ -162,6 +167,18 @@ func (s *sending) ready() error {
 	began := time.Now()
 	err := s.gate.Ready(s.ctx)
 	s.held.Add(int64(time.Since(began)))
+	if err != nil {
+		s.refuse(err)
+	}
+	return err
+}
+
+// sign signs the request for this try.
+func (s *sending) sign() error {
+	if s.signer == nil {
+		return nil
+	}
+	err := s.signer.Sign(s.request)
 	if err != nil {
 		s.refuse(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -22,11 +23,26 @@ import (
 type Pinned struct {
 	client *Client
 	addr   netip.Addr
+	signer Signer // nil: requests are sent as they are
 }
 
 // At returns the Client pinned to an address that [Client.Address] has returned for the
 // host of the requests. With the zero Addr it returns the Client itself.
-func (c *Client) At(addr netip.Addr) Pinned { return Pinned{c, addr} }
+func (c *Client) At(addr netip.Addr) Pinned { return Pinned{client: c, addr: addr} }
+
+// A Signer signs requests.
+type Signer interface {
+	// Sign adds a signature to the header of r, in place of the one that it has added before. After an
+	// error r is not sent.
+	Sign(r *http.Request) error
+}
+
+// Signed returns p with a Signer of the requests that it sends. Each try of a request is signed anew,
+// right before it is written. The header of the caller's request does not change.
+func (p Pinned) Signed(by Signer) Pinned {
+	p.signer = by
+	return p
+}
 
 // Reach makes sure that o can be connected to: with TCP, and for https with a TLS
 // handshake and a verified certificate. The connection is kept for a short time for the
@@ -76,14 +92,19 @@ func (c *Client) Send(ctx context.Context, r *http.Request, g Gate) (*http.Respo
 // Send sends one request to its origin when g permits it. A nil g always permits it. ctx
 // replaces the context of r and must end when the response is no longer needed. Of the
 // httptrace of ctx, only GetConn and GotConn are certain to be called. Send fails with the
-// error of g, with the errors that the package comment names, or with the cause of ctx. For
+// error of g or of the Signer, with the errors that the package comment names, or with the cause of ctx. For
 // an ftp URL that FTP cannot request, it fails with ftp.ErrPath or ftp.ErrMethod.
 func (p Pinned) Send(ctx context.Context, r *http.Request, g Gate) (*http.Response, error) {
-	s := &sending{gate: g, ctx: ctx}
+	s := &sending{gate: g, ctx: ctx, signer: p.signer, request: r}
+	if p.signer != nil {
+		own := *r
+		own.Header = maps.Clone(r.Header)
+		s.request = &own
+	}
 	for attempt := 1; ; attempt++ {
-		resp, err := p.client.send(r, p.addr, s)
+		resp, err := p.client.send(s.request, p.addr, s)
 		if !p.addr.IsValid() && !hasBody(r) && errors.Is(err, ErrElsewhere) {
-			resp, err = p.client.send(r, p.addr, s) // nothing was sent, and the caller did not choose the address that failed
+			resp, err = p.client.send(s.request, p.addr, s) // nothing was sent, and the caller did not choose the address that failed
 		}
 		err = s.finish(err)
 		switch {

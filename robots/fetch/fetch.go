@@ -98,6 +98,7 @@ type Report struct {
 	Began   time.Time
 	Request Request
 	Hops    []string // the URLs that were requested; the first is the file's
+	Signed  string   // what the Sender gave to Hop.SetSigned for the last of them; "": nothing
 	Result  *Result  // must not be kept or changed
 }
 
@@ -121,7 +122,11 @@ type Hop struct {
 	SameOrigin bool          // Origin is that of the file; false: the file is redirected to Origin
 	Client     string        // see Request
 	limit      *timeLimit
+	signed     *string // of the fetching
 }
+
+// SetSigned notes the ID of the key that the GET was signed with.
+func (h Hop) SetSigned(keyID string) { *h.signed = keyID }
 
 // Wait calls wait. The time that wait takes does not count against Options.Timeout.
 func (h Hop) Wait(wait func() error) error {
@@ -167,7 +172,7 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 	}
 	a.Fetched = time.Now()
 	if c.o.Record != nil && len(run.hops) > 0 {
-		if err := c.o.Record(Report{began, r, run.hops, a}); err != nil {
+		if err := c.o.Record(Report{began, r, run.hops, run.signed, a}); err != nil {
 			a.Body, a.SHA256, a.OwnFailure, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
 		}
 	}
@@ -181,6 +186,7 @@ type fetching struct {
 	result  *Result
 	next    string   // the URL to request next
 	hops    []string // URLs that were requested
+	signed  string   // see Report
 	limit   *timeLimit
 }
 
@@ -246,12 +252,13 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		return nil, err
 	}
 	req.Header = header.Clone()
-	res, err := o.Sender.Send(req, Hop{Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client, limit: f.limit})
+	signed := ""
+	res, err := o.Sender.Send(req, Hop{Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client, limit: f.limit, signed: &signed})
 	if first {
 		a.Connected = connected.Load() || err == nil
 	}
 	if !errors.Is(err, ErrUnsent) {
-		f.hops = append(f.hops, f.next)
+		f.hops, f.signed = append(f.hops, f.next), signed
 		a.URL, a.Status, a.Redirects = f.next, 0, len(f.hops)-1
 	}
 	if err != nil {

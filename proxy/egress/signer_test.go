@@ -1,0 +1,174 @@
+package egress
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"robotsproxy/robots/testkit"
+)
+
+// A countingSigner signs with a number, or fails with err.
+type countingSigner struct {
+	n   int
+	err error
+}
+
+func (s *countingSigner) Sign(r *http.Request) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.n++
+	r.Header["Signature"] = []string{strconv.Itoa(s.n)}
+	return nil
+}
+
+// A signatureLog is what an origin has received.
+type signatureLog struct {
+	mu  sync.Mutex
+	all []string // protocol and signature of each request
+}
+
+func (l *signatureLog) add(r *http.Request) (n int) {
+	io.Copy(io.Discard, r.Body)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, r.Proto+" "+strings.Join(r.Header["Signature"], "|"))
+	return len(l.all)
+}
+
+func (l *signatureLog) want(t *testing.T, proto string, numbers ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, n := range numbers {
+		numbers[i] = proto + " " + n
+	}
+	if !slices.Equal(l.all, numbers) {
+		t.Errorf("the origin received %q, want %q", l.all, numbers)
+	}
+}
+
+// signedRequests are the ways on which requests leave.
+var signedRequests = []struct {
+	name, scheme, method string
+	protocols            []string // of the origin's TLS
+	header               http.Header
+	proto                string
+}{
+	{"plain, directly", "http", "GET", nil, http.Header{}, "HTTP/1.1"},
+	{"plain, by a Transport", "http", "POST", nil, http.Header{}, "HTTP/1.1"},
+	{"TLS, directly", "https", "GET", []string{"http/1.1"}, http.Header{}, "HTTP/1.1"},
+	{"TLS, by a Transport", "https", "POST", []string{"http/1.1"}, http.Header{}, "HTTP/1.1"},
+	{"HTTP/2", "https", "GET", []string{"h2"}, http.Header{}, "HTTP/2.0"},
+	{"HTTP/2, another method", "https", "DELETE", []string{"h2"}, http.Header{}, "HTTP/2.0"},
+	{"WebSocket", "https", "GET", []string{"h2", "http/1.1"}, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, "HTTP/1.1"},
+}
+
+func TestEachRequestIsSigned(t *testing.T) {
+	ca := newAuthority(t)
+	for _, c := range signedRequests {
+		for _, o := range []Options{{}, {OneAddress: true}} {
+			t.Run(c.name, func(t *testing.T) {
+				var log signatureLog
+				at := serveSigned(t, c.protocols, ca, func(_ http.ResponseWriter, r *http.Request) { log.add(r) })
+				o.AllowPrivate, o.Roots = loopback, ca.pool
+				d, s := newClient(t, o), &countingSigner{}
+				for range 3 {
+					r := newRequest(t, c.method, at, c.header)
+					resp, err := d.At(d.KnownAddress(at.Host)).Signed(s).Send(t.Context(), r, nil)
+					testkit.Must(t, err)
+					resp.Body.Close()
+					if len(r.Header["Signature"]) > 0 {
+						t.Error("the caller's request was changed")
+					}
+				}
+				log.want(t, c.proto, "1", "2", "3")
+			})
+		}
+	}
+}
+
+func TestForwardedRequestIsSigned(t *testing.T) {
+	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
+		var log signatureLog
+		at := serve(t, func(_ http.ResponseWriter, r *http.Request) { log.add(r) })
+		s := &countingSigner{}
+		r := newRequest(t, http.MethodGet, at, http.Header{})
+		r.URL.Host = at.as("origin.test").Addr()
+		r.Host = r.URL.Host
+		resp, err := behind(t, p, ca).At(netip.Addr{}).Signed(s).Send(t.Context(), r, nil)
+		testkit.Must(t, err)
+		resp.Body.Close()
+		log.want(t, "HTTP/1.1", "1")
+	})
+}
+
+func TestUnsignedRequestIsNotSent(t *testing.T) {
+	ca := newAuthority(t)
+	for _, c := range signedRequests {
+		t.Run(c.name, func(t *testing.T) {
+			var log signatureLog
+			at := serveSigned(t, c.protocols, ca, func(_ http.ResponseWriter, r *http.Request) { log.add(r) })
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			failed := errors.New("no key")
+			_, err := d.At(netip.Addr{}).Signed(&countingSigner{err: failed}).Send(t.Context(), newRequest(t, c.method, at, c.header), nil)
+			if !errors.Is(err, failed) {
+				t.Errorf("%v, want the error of the Signer", err)
+			}
+			resp, err := d.Send(t.Context(), newRequest(t, c.method, at, c.header), nil) // the client is still usable
+			testkit.Must(t, err)
+			resp.Body.Close()
+			log.want(t, c.proto, "")
+		})
+	}
+}
+
+// TestEachTryIsSigned: an idle connection proves dead, and the request goes to another one.
+func TestEachTryIsSigned(t *testing.T) {
+	for name, header := range map[string]http.Header{
+		"directly":       {},
+		"by a Transport": {"Expect": {"100-continue"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log signatureLog
+			at := serveSigned(t, nil, nil, func(w http.ResponseWriter, r *http.Request) {
+				if log.add(r) == 2 {
+					panic(http.ErrAbortHandler)
+				}
+			})
+			d, s := newClient(t, Options{AllowPrivate: loopback}), &countingSigner{}
+			for range 2 {
+				resp, err := d.At(netip.Addr{}).Signed(s).Send(t.Context(), newRequest(t, http.MethodGet, at, header), nil)
+				testkit.Must(t, err)
+				resp.Body.Close()
+			}
+			log.want(t, "HTTP/1.1", "1", "2", "3")
+		})
+	}
+}
+
+// serveSigned starts an origin with these protocols of TLS; nil: without TLS.
+func serveSigned(t *testing.T, protocols []string, ca *authority, h http.HandlerFunc) *origin {
+	t.Helper()
+	if protocols == nil {
+		return serve(t, h)
+	}
+	return serveOver(t, h, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: protocols})
+}
+
+func newRequest(t *testing.T, method string, to *origin, header http.Header) *http.Request {
+	t.Helper()
+	body := map[string]string{http.MethodPost: "body"}[method]
+	r, err := http.NewRequestWithContext(t.Context(), method, to.String()+"/", strings.NewReader(body))
+	testkit.Must(t, err)
+	r.Header = header.Clone()
+	return r
+}

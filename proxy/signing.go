@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"net/http"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/signature"
+)
+
+// Signers sign the requests that the proxy sends. The zero Signers sign none.
+type Signers struct {
+	Default   *signature.Signer            // nil: none
+	Clients   map[string]*signature.Signer // in place of Default, by the name of the client
+	PlainHTTP bool                         // also sign requests without TLS
+}
+
+// of returns the Signer of a client's requests; nil: they are not signed.
+func (s *Signers) of(client string) *signature.Signer {
+	if by := s.Clients[client]; by != nil {
+		return by
+	}
+	return s.Default
+}
+
+// choose returns the Signer of a client's request, or nil and why the request is sent without a
+// signature of the proxy.
+func (s *Signers) choose(client, scheme string, header http.Header) (by *signature.Signer, why audit.Unsigned) {
+	by = s.of(client)
+	switch {
+	case signature.Signed(header):
+		return nil, audit.UnsignedClient
+	case by == nil:
+		return nil, ""
+	case scheme == "ftp":
+		return nil, audit.UnsignedFTP
+	case scheme != "https" && !s.PlainHTTP:
+		return nil, audit.UnsignedPlain
+	}
+	return by, ""
+}
+
+// signed returns to with a Signer, if there is one.
+func signed(to egress.Pinned, by *signature.Signer) egress.Pinned {
+	if by == nil {
+		return to
+	}
+	return to.Signed(by)
+}
+
+// recordSignature records the signature of a request, or why it has none, once it was sent.
+func (s *requestState) recordSignature(by *signature.Signer, why audit.Unsigned) {
+	if !s.sent.Load() {
+		return
+	}
+	if s.record.Unsigned = why; by != nil {
+		s.record.Signed = by.KeyID()
+	}
+}
