@@ -128,6 +128,17 @@ func RecordedOutcome(decision, reason string) Outcome {
 	return refusals[Reason(reason)]
 }
 
+// Unsigned is why the proxy has not signed a request that it sent.
+type Unsigned string
+
+// The causes.
+const (
+	UnsignedClient Unsigned = "client"     // the client has signed it, or sends a field of a signature
+	UnsignedPlain  Unsigned = "plain-http" // it went without TLS
+	UnsignedTunnel Unsigned = "tunnel"     // a tunnel that is passed through
+	UnsignedFTP    Unsigned = "ftp"        // FTP has no signatures
+)
+
 // A Request is what an Engine decides about: a normalised target and the client's identity.
 type Request struct {
 	Client    string        // the client's name or address, as Engine.Admit returns it

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"robotsproxy/policy"
-	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
@@ -204,7 +203,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	}
 	s.Sent()
 	if s.rules.Signers.of(s.record.Request.Client) != nil {
-		s.recordSignature(nil, audit.UnsignedTunnel)
+		s.recordSignature(nil, policy.UnsignedTunnel)
 	}
 	if err := s.detachSlot(); err != nil {
 		return err

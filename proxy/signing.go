@@ -3,7 +3,7 @@ package proxy
 import (
 	"net/http"
 
-	"robotsproxy/policy/audit"
+	"robotsproxy/policy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/signature"
 )
@@ -25,17 +25,17 @@ func (s *Signers) of(client string) *signature.Signer {
 
 // choose returns the Signer of a client's request, or nil and why the request is sent without a
 // signature of the proxy.
-func (s *Signers) choose(client, scheme string, header http.Header) (by *signature.Signer, why audit.Unsigned) {
+func (s *Signers) choose(client, scheme string, header http.Header) (by *signature.Signer, why policy.Unsigned) {
 	by = s.of(client)
 	switch {
 	case signature.Signed(header):
-		return nil, audit.UnsignedClient
+		return nil, policy.UnsignedClient
 	case by == nil:
 		return nil, ""
 	case scheme == "ftp":
-		return nil, audit.UnsignedFTP
+		return nil, policy.UnsignedFTP
 	case scheme != "https" && !s.PlainHTTP:
-		return nil, audit.UnsignedPlain
+		return nil, policy.UnsignedPlain
 	}
 	return by, ""
 }
@@ -49,7 +49,7 @@ func signed(to egress.Pinned, by *signature.Signer) egress.Pinned {
 }
 
 // recordSignature records the signature of a request, or why it has none, once it was sent.
-func (s *requestState) recordSignature(by *signature.Signer, why audit.Unsigned) {
+func (s *requestState) recordSignature(by *signature.Signer, why policy.Unsigned) {
 	if !s.sent.Load() {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"robotsproxy/policy"
-	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/signature"
 	"robotsproxy/robots/testkit"
@@ -79,16 +78,16 @@ func TestWhatIsNotSigned(t *testing.T) {
 		signers  proxy.Signers
 		header   http.Header
 		change   func(*proxy.Options)
-		unsigned audit.Unsigned
+		unsigned policy.Unsigned
 	}{
 		{"no signer", true, proxy.Signers{}, nil, nil, ""},
-		{"plain HTTP", false, proxy.Signers{Default: by}, nil, nil, audit.UnsignedPlain},
-		{"a request that the client has signed", true, proxy.Signers{Default: by}, own, nil, audit.UnsignedClient},
-		{"the same without a signer", true, proxy.Signers{}, own, nil, audit.UnsignedClient},
-		{"a single field of a signature", true, proxy.Signers{Default: by}, http.Header{"Signature-Agent": own["Signature-Agent"]}, nil, audit.UnsignedClient},
+		{"plain HTTP", false, proxy.Signers{Default: by}, nil, nil, policy.UnsignedPlain},
+		{"a request that the client has signed", true, proxy.Signers{Default: by}, own, nil, policy.UnsignedClient},
+		{"the same without a signer", true, proxy.Signers{}, own, nil, policy.UnsignedClient},
+		{"a single field of a signature", true, proxy.Signers{Default: by}, http.Header{"Signature-Agent": own["Signature-Agent"]}, nil, policy.UnsignedClient},
 		{"a tunnel that is passed through", true, proxy.Signers{Default: by}, nil, func(o *proxy.Options) {
 			o.PassThrough = func(string) bool { return true }
-		}, audit.UnsignedTunnel},
+		}, policy.UnsignedTunnel},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +99,7 @@ func TestWhatIsNotSigned(t *testing.T) {
 				}
 			}})
 			client := r.client(false)
-			if c.unsigned == audit.UnsignedTunnel {
+			if c.unsigned == policy.UnsignedTunnel {
 				r.roots.AddCert(origin.Certificate())
 			}
 			req, err := http.NewRequest(http.MethodGet, origin.URL+"/page", nil)

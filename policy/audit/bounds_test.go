@@ -40,6 +40,7 @@ func greedy(s string) *Record {
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
 		Withheld: true, Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
+		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient,
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
 	w := Preference{s[:min(len(s), maxPreference)], len(s)}

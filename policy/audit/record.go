@@ -59,7 +59,7 @@ type Record struct {
 	Slowed      time.Duration   // interval between requests that delayed the request, since the host responds slowly; zero: none did
 	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
 	Signed      string          // ID of the key with which the proxy signed the request; "": it did not
-	Unsigned    Unsigned        // why the request was sent without a signature of the proxy; "": it has one, or none is configured
+	Unsigned    policy.Unsigned // why the request was sent without a signature of the proxy; "": it has one, or none is configured
 	Cached      bool            // the request for robots.txt was answered from the cache
 	Withheld    bool            // the origin was requested, and its response not passed on: a usage preference in it forbids the use
 	Preferences Preferences     // of the origin, in the response header
@@ -70,17 +70,6 @@ type Record struct {
 
 	snapshotSaved bool // Log.SaveSnapshot was called
 }
-
-// Unsigned is why the proxy has not signed a request that it sent.
-type Unsigned string
-
-// The causes.
-const (
-	UnsignedClient Unsigned = "client"     // the client has signed it, or sends a field of a signature
-	UnsignedPlain  Unsigned = "plain-http" // it went without TLS
-	UnsignedTunnel Unsigned = "tunnel"     // a tunnel that is passed through
-	UnsignedFTP    Unsigned = "ftp"        // FTP has no signatures
-)
 
 // Blocked reports whether the request was decided against.
 func (r *Record) Blocked() bool { return r.Decision.Verdict != policy.Allow }

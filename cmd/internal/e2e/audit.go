@@ -52,6 +52,8 @@ type Record struct {
 	WaitMS        float64        `json:"wait_ms"`
 	BackOff       float64        `json:"back_off_s"`
 	Slowed        float64        `json:"slowed_s"`
+	Signed        string         `json:"signed"`
+	Unsigned      string         `json:"unsigned"`
 	StoreAway     bool           `json:"store_away"`
 	RobotsTag     string         `json:"x_robots_tag"`
 	ContentSignal string         `json:"content_signal"`
@@ -89,11 +91,11 @@ type Use struct {
 // members is the closed set of member names that a request's line may have.
 var members = strings.Fields(`time id replica client via method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about robots.txt fetches.
-var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 fetched status bytes duration_ms error v seq prev hash`)
+var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev hash`)
 
 // eventMembers is the closed set for lines about the file.
 var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client first_seq last_seq v seq prev hash`)

@@ -64,6 +64,7 @@ type Metrics struct {
 	registry    *prometheus.Registry
 	decisions   decisions
 	notEnforced prometheus.Counter
+	signatures  signatures
 	waits       prometheus.Histogram
 }
 
@@ -73,13 +74,14 @@ func New(o Options) (*Metrics, error) {
 		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: option missing")
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), waits: newWaits()}
+	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), signatures: newSignatures(), waits: newWaits()}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(o),
 		m.decisions.all,
 		m.notEnforced,
+		m.signatures.all,
 		m.waits,
 		newReadyCollector(o.Ready),
 		newModeCollector(o.Monitor),
@@ -139,6 +141,7 @@ func (m *Metrics) Write(r *audit.Record) error {
 	if r.Monitor && r.Blocked() {
 		m.notEnforced.Inc()
 	}
+	m.signatures.count(r)
 	if r.Slot {
 		m.waits.Observe(r.Waited.Seconds())
 	}

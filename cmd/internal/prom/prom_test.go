@@ -108,6 +108,17 @@ func TestMonitorMode(t *testing.T) {
 	}
 }
 
+func TestSignaturesAreCounted(t *testing.T) {
+	m := newMetrics(t, zeroOptions())
+	for _, r := range []audit.Record{{}, {Signed: "key"}, {Signed: "key"}, {Unsigned: policy.UnsignedClient}, {Unsigned: policy.UnsignedTunnel}} {
+		testkit.Must(t, m.Write(&r))
+	}
+	want := map[string]float64{"signature=proxy": 2, "signature=client": 1, "signature=plain-http": 0, "signature=tunnel": 1, "signature=ftp": 0}
+	if diff := cmp.Diff(want, series(scrape(t, m)["robotsproxy_signatures_total"])); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // rate() cannot see the first of something: all are there from the start.
 func TestEveryReasonBeginsAtZero(t *testing.T) {
 	source, err := os.ReadFile("../../../policy/policy.go")

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 )
 
 // decisions counts requests by decision and reason.
@@ -62,6 +63,37 @@ func newNotEnforced() prometheus.Counter {
 		Name: "robotsproxy_not_enforced_total",
 		Help: "Requests that the proxy would have refused but sent, because of mode: monitor.",
 	})
+}
+
+// signatures counts requests by their signature.
+type signatures struct {
+	all      *prometheus.CounterVec
+	byProxy  prometheus.Counter
+	unsigned map[policy.Unsigned]prometheus.Counter
+}
+
+func newSignatures() signatures {
+	s := signatures{
+		all: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "robotsproxy_signatures_total",
+			Help: "Requests that were sent while identity.sign has a key: signed by the proxy, with fields of a signature of the client, or why they are unsigned (plain-http, tunnel, ftp).",
+		}, []string{"signature"}),
+		unsigned: map[policy.Unsigned]prometheus.Counter{},
+	}
+	s.byProxy = s.all.WithLabelValues("proxy")
+	for _, why := range []policy.Unsigned{policy.UnsignedClient, policy.UnsignedPlain, policy.UnsignedTunnel, policy.UnsignedFTP} {
+		s.unsigned[why] = s.all.WithLabelValues(string(why))
+	}
+	return s
+}
+
+// count counts the request of a record.
+func (s *signatures) count(r *audit.Record) {
+	if r.Signed != "" {
+		s.byProxy.Inc()
+	} else if c := s.unsigned[r.Unsigned]; c != nil {
+		c.Inc()
+	}
 }
 
 func newWaits() prometheus.Histogram {

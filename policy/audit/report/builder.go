@@ -43,6 +43,7 @@ type Builder struct {
 	rules        groups[ruleKey, counts]
 	overrides    groups[overrideKey, counts]
 	signals      groups[signalKey, signal]
+	signed       groups[signedKey, counts]
 	reservations groups[reservationKey, counts]
 	outages      list[outage]
 	events       list[event]
@@ -61,6 +62,7 @@ func New(o Options) *Builder {
 		rules:        newGroups[ruleKey, counts](maxRules),
 		overrides:    newGroups[overrideKey, counts](maxOverrides),
 		signals:      newGroups[signalKey, signal](maxSignals),
+		signed:       newGroups[signedKey, counts](maxSigned),
 		reservations: newGroups[reservationKey, counts](maxReservations),
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
@@ -108,7 +110,7 @@ func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 
 // clipEntry cuts the strings by which requests are grouped.
 func clipEntry(e *trail.Entry) {
-	for _, text := range []*string{&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256} {
+	for _, text := range []*string{&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256, &e.Signed, &e.Unsigned} {
 		*text = humanize.Clip(*text, maxText)
 	}
 }
@@ -154,6 +156,9 @@ func (s *Builder) request(e *trail.Entry) {
 	if e.Reason == "override" || e.Reason == "denied-host" {
 		count(&s.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
 	}
+	if e.Signed != "" || e.Unsigned != "" {
+		count(&s.signed, signedKey{e.Signed, e.Unsigned}, e)
+	}
 	s.signal(e)
 	for purpose, u := range e.Usage {
 		if u.Statement != "" {
@@ -195,6 +200,7 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 	})
 	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })
 	r.Reservations = tableOf(&s.reservations, func(k reservationKey, c *counts) reservation { return reservation{k, *c} }, func(v *reservation) string { return fmt.Sprint(v.reservationKey) })
+	r.Signed = tableOf(&s.signed, func(k signedKey, c *counts) signed { return signed{k, *c} }, func(s *signed) string { return fmt.Sprint(s.signedKey) })
 	r.combined = tableOf(&s.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} }, func(c *combination) string { return fmt.Sprint(c.combinedKey) })
 	for i := range r.Hosts.Rows {
 		if h := &r.Hosts.Rows[i]; h.outage.Requests > 0 {

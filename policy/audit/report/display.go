@@ -45,7 +45,7 @@ func columns(k kind, names ...string) (made []column) {
 func (r *Report) displayTables(most int) []displayTable {
 	v := tableBuilder{report: r, maxRows: most}
 	all := []displayTable{
-		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.reservations(), v.signals(), v.events(),
+		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.reservations(), v.signals(), v.signed(), v.events(),
 	}
 	return slices.DeleteFunc(all, func(s displayTable) bool { return len(s.Rows) == 0 })
 }
@@ -275,6 +275,22 @@ func (b *tableBuilder) signals() displayTable {
 		s.Rows = append(s.Rows, []string{shown(g.Host), signalWords[g.Name], shown(g.Last), humanize.Number(g.Requests), humanize.Number(g.NoIndex)})
 	}
 	return s
+}
+
+func (b *tableBuilder) signed() displayTable {
+	g := b.outcomes()
+	g.keyColumns = append(columns(words, "signature"), columns(code, "key")...)
+	g.moreColumns = columns(words, "from", "to")
+	return fillTable(displayTable{
+		ID: "signed", Title: "Signatures",
+		About: "The requests that were sent while the configuration had a key for signatures (identity.sign), by the key that signed them, or by the reason why the proxy did not. Times are UTC.",
+	}, &b.report.Signed, b.maxRows, g, func(s *signed) (before, after []string) {
+		key := s.Key
+		if key == "" {
+			key = noName
+		}
+		return []string{s.signature(), shown(key)}, []string{stamp(s.First), stamp(s.Last)}
+	})
 }
 
 func (b *tableBuilder) events() displayTable {

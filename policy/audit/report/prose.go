@@ -30,6 +30,9 @@ func (r *Report) facts() []fact {
 		facts = append(facts, fact{"exceptions", text})
 	}
 	facts = append(facts, fact{"data", humanize.Bytes(t.Bytes) + " sent to clients"})
+	if text := r.signedText(); text != "" {
+		facts = append(facts, fact{"signed", text})
+	}
 	if notes := r.notes(); notes != "" {
 		facts = append(facts, fact{"of these", notes})
 	}
@@ -64,6 +67,33 @@ func (r *Report) notes() string {
 		}
 	}
 	return strings.Join(notes, ", ")
+}
+
+// signedText says how many requests the proxy signed, and with which key; "": none had to be signed.
+func (r *Report) signedText() string {
+	var all, with int64
+	keys := ""
+	for i := range r.Signed.Rows {
+		row := &r.Signed.Rows[i]
+		all = addCapped(all, row.Requests)
+		if row.Key == "" {
+			continue
+		}
+		with = addCapped(with, row.Requests)
+		if keys != "" {
+			keys = "several keys, listed below"
+		} else {
+			keys = "the key " + shown(row.Key)
+		}
+	}
+	if all == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%s of %s (%s)", humanize.Number(with), humanize.Count(all, "request")+" that were sent", share(with, all))
+	if keys != "" {
+		text += ", with " + keys
+	}
+	return text
 }
 
 // grounds returns what the report is based on, apart from the chain.

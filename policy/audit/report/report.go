@@ -37,6 +37,7 @@ type Report struct {
 	Unreachable  list[outage]       `json:"unreachable"`
 	Reservations table[reservation] `json:"reservations"`
 	Signals      list[signal]       `json:"signals"`
+	Signed       table[signed]      `json:"signed"` // of the requests that were sent while signing was configured
 	Events       list[event]        `json:"events"`
 	combined     table[combination] // for the CSV
 	monitored    counts             // of the requests under mode: monitor

@@ -81,6 +81,7 @@ const (
 	maxOverrides    = 1_000
 	maxOutages      = 1_000
 	maxSignals      = 1_000
+	maxSigned       = 1_000
 	maxReservations = 1_000
 	maxEvents       = 1_000
 	maxFiles        = 1_000
@@ -134,6 +135,10 @@ type (
 		overrideKey
 		counts
 	}
+	signed struct {
+		signedKey
+		counts
+	}
 	combination struct {
 		combinedKey
 		counts
@@ -153,6 +158,11 @@ type (
 		Reason      string `json:"reason"` // override or denied-host
 		Entry       string `json:"entry"`
 		EntryReason string `json:"entry_reason"`
+	}
+
+	signedKey struct {
+		Key      string `json:"key"`      // ID of the key of the proxy's signature; "": it has none
+		Unsigned string `json:"unsigned"` // why
 	}
 
 	// A combinedKey is all by which the CSV tells requests apart.

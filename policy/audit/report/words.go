@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -68,6 +69,23 @@ func period(first, last time.Time) string {
 // digest returns the beginning of a SHA-256, which identifies it.
 func digest(sha256 string) string {
 	return shown(humanize.Clip(sha256, 12+len("…")))
+}
+
+// signature says whose signature the requests have, or why they have none.
+func (s *signed) signature() string {
+	switch policy.Unsigned(s.Unsigned) {
+	case "":
+		return "of the proxy"
+	case policy.UnsignedClient:
+		return "of the client, or a part of one"
+	case policy.UnsignedPlain:
+		return "none: plain HTTP"
+	case policy.UnsignedTunnel:
+		return "none: a tunnel that was not intercepted"
+	case policy.UnsignedFTP:
+		return "none: FTP"
+	}
+	return "none: " + shown(s.Unsigned)
 }
 
 // signalWords say where a site states its usage preferences.

@@ -54,6 +54,8 @@ type Entry struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
+	Signed        string    `json:"signed"`     // ID of the key with which the proxy signed the request, or the last GET of a fetch
+	Unsigned      string    `json:"unsigned"`   // why the proxy sent the request without a signature of its own
 	Cached        bool      `json:"cached"`     // a request for robots.txt was answered from the cache
 	StoreAway     bool      `json:"store_away"` // the request was paced without the shared store
 
