@@ -118,12 +118,9 @@ func (f caFiles) readCerts() ([]*x509.Certificate, error) {
 
 // readKey returns the first private key of the key file, whose mode must not let others read it.
 func (f caFiles) readKey() (crypto.Signer, error) {
-	text, info, err := readFile(f.key)
+	text, err := ReadPrivate(f.key, "CA key", "the CA")
 	if err != nil {
-		return nil, fmt.Errorf("CA key: %w: make the file readable for this user", err)
-	}
-	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !readableByGroup(mode, fileOwner(info), os.Geteuid()) {
-		return nil, fmt.Errorf("CA key %s has mode %#o, which lets other users access it: run chmod 600 on it, and replace the CA if others may have read the key", f.key, mode)
+		return nil, err
 	}
 	for {
 		var block *pem.Block
@@ -434,6 +431,19 @@ func readFile(name string) ([]byte, fs.FileInfo, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))
 	return bytes.TrimSpace(text), info, err
+}
+
+// ReadPrivate returns the content of a file with a private key, whose mode must not let others read it.
+// Its errors call the key what, and dependent what must be replaced if others have read it.
+func ReadPrivate(name, what, dependent string) ([]byte, error) {
+	text, info, err := readFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: make the file readable for this user", what, err)
+	}
+	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !readableByGroup(mode, fileOwner(info), os.Geteuid()) {
+		return nil, fmt.Errorf("%s %s has mode %#o, which lets other users access it: run chmod 600 on it, and replace %s if others may have read the key", what, name, mode, dependent)
+	}
+	return text, nil
 }
 
 // exists reports whether name exists, even as a dangling symbolic link.

@@ -17,6 +17,9 @@ import (
 // blockPKCS8 is the type of a PEM block with an unencrypted private key (RFC 7468 10).
 const blockPKCS8 = "PRIVATE KEY"
 
+// ExampleKeyID is the ID of the key in RFC 9421 B.1.4, which must not sign anything but examples.
+const ExampleKeyID = "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"
+
 // A PublicKey is an Ed25519 key that verifies signatures. The zero PublicKey verifies none.
 type PublicKey struct {
 	key ed25519.PublicKey

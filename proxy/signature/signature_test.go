@@ -23,7 +23,7 @@ import (
 const (
 	rfcPEM = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF\n-----END PRIVATE KEY-----\n"
 	rfcJWK = `{"kty":"OKP","crv":"Ed25519","kid":"test-key-ed25519","d":"n4Ni-HpISpVObnQMW0wOhCKROaIKqKtW_2ZYb2p9KcU","x":"JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"}`
-	rfcID  = "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" // as the vectors of the draft have it
+	rfcID  = ExampleKeyID
 
 	agent = "https://bot.example/.well-known/http-message-signatures-directory"
 )

@@ -13,6 +13,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
@@ -62,7 +63,13 @@ func newCache(cfg config.Config, file *File, engine func() *policy.Engine) (poli
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d)}, engine)
+	signers, _, err := daemon.Signers(cfg)
+	if err != nil {
+		d.Close()
+		return nil, nil, err
+	}
+	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: d, Signers: signers, Monitor: true}} // no pace
+	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: sender}, engine)
 	if err != nil {
 		d.Close()
 		return nil, nil, err

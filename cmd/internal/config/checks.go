@@ -25,6 +25,9 @@ var checks = map[string]check{
 	"retry": {"more than 0s and at most " + writeDuration(maxRetry), func(v any) bool {
 		return v.(time.Duration) > 0 && v.(time.Duration) <= maxRetry
 	}},
+	"signature": {"between " + writeDuration(minSignature) + " and " + writeDuration(maxSignature), func(v any) bool {
+		return v.(time.Duration) >= minSignature && v.(time.Duration) <= maxSignature
+	}},
 	"rate": {"between " + rates, func(v any) bool { return isRate(v.(float64)) }},
 	"rate-or-0": {"0, or between " + rates, func(v any) bool {
 		return v.(float64) == 0 || isRate(v.(float64))
@@ -58,6 +61,9 @@ func between(least, most int) check {
 
 const (
 	maxRetry = 30 * time.Minute
+
+	minSignature = 10 * time.Second // clocks differ
+	maxSignature = 24 * time.Hour
 
 	minAnchor = time.Hour
 	minRate   = 1e-6 // one request in eleven days; the interval still fits a time.Duration
@@ -158,6 +164,14 @@ var rules = []rule{
 			return ""
 		}
 		return "an anchor needs records on the disk: audit.sync must not be none, and audit.file must not be \"-\""
+	}},
+	half("identity.sign.key", "identity.sign.agent", func(c Config) (string, string) { return c.Identity.Sign.Key, c.Identity.Sign.Agent }),
+	half("identity.sign.agent", "identity.sign.key", func(c Config) (string, string) { return c.Identity.Sign.Agent, c.Identity.Sign.Key }),
+	{[]string{"identity.sign.key_next", "identity.sign.key"}, func(c Config) string {
+		if c.Identity.Sign.KeyNext == "" || c.Identity.Sign.Key != "" {
+			return ""
+		}
+		return "identity.sign.key is missing"
 	}},
 	half("tls.ca_cert", "tls.ca_key", func(c Config) (string, string) { return c.TLS.CACert, c.TLS.CAKey }),
 	half("tls.ca_key", "tls.ca_cert", func(c Config) (string, string) { return c.TLS.CAKey, c.TLS.CACert }),

@@ -84,6 +84,7 @@ var kinds = map[string]kind{
 	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
 	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText},
 	"tsa":             {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr", text: true, read: textThat(emptyOr(isWebURL)), write: asText},
+	"directory":       {what: "the https:// URL of a key directory, in ASCII", example: "https://bot.example/.well-known/http-message-signatures-directory", text: true, read: textThat(emptyOr(isDirectory)), write: asText},
 	"redis":           {what: "the URL of a Redis server", example: "redis://:password@redis.example:6379/0", text: true, secret: true, read: textThat(emptyOr(isRedis)), hint: notRedis, write: asText},
 	"replica":         {what: "a name of 1 to 64 visible ASCII characters", example: "proxy-1", text: true, read: textThat(emptyOr(isReplica)), write: asText},
 	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
@@ -292,6 +293,11 @@ func notParent(s string) string {
 func isWebURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && isHost(u.Hostname()) && u.User == nil && u.Fragment == ""
+}
+
+// isDirectory reports whether s is a web URL with TLS, in ASCII: it becomes part of a header.
+func isDirectory(s string) bool {
+	return strings.HasPrefix(s, "https://") && isWebURL(s) && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
 // hostName matches names in any script. The resolver decides which exist.

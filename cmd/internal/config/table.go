@@ -71,6 +71,17 @@ type Identity struct {
 	UserAgent    string `key:"user_agent" default:"" kind:"header" zero:"means that the client's header is sent" doc:"The User-Agent header that the proxy sends in place of the client's."`
 	From         string `key:"from" default:"" kind:"email" zero:"means that the client's header is sent" doc:"The e-mail address that the proxy sends as From in place of the client's, and with each robots.txt fetch."`
 	Require      string `key:"require" default:"none" oneof:"none token contact" doc:"What a client's headers must contain. token requires a product token other than a browser's. contact also requires a web or e-mail address, in User-Agent or From. none requires nothing."`
+
+	Sign Sign `key:"sign" doc:"How requests are signed (Web Bot Auth), so that sites can verify who sends them."`
+}
+
+// Sign is how the requests are signed.
+type Sign struct {
+	Key       string        `key:"key" default:"" kind:"path" zero:"means that requests are not signed" doc:"The file of the private key that signs requests: an Ed25519 key in PEM (PKCS #8) or as a JWK, with mode 0600. robotsproxy identity key creates it. Give key and agent, or neither."`
+	KeyNext   string        `key:"key_next" default:"" kind:"path" zero:"means none" doc:"The file of the key that will sign after the next rotation. It is published in the key directory and signs nothing yet."`
+	Agent     string        `key:"agent" default:"" kind:"directory" zero:"means that requests are not signed" doc:"The https:// URL at which you publish the key directory. It is sent as Signature-Agent, and tells sites who you are."`
+	Valid     time.Duration `key:"valid" default:"5m" check:"signature" doc:"How long a signature is valid."`
+	PlainHTTP bool          `key:"plain_http" default:"false" zero:"means that only requests over TLS are signed" doc:"Whether requests without TLS are signed too. Whoever reads such a request can use its signature for other requests to the same site until it expires."`
 }
 
 // Pace is how fast requests go to one host.
@@ -132,11 +143,16 @@ type Client struct {
 
 // invalid returns what is wrong with the entry as a whole, and the keys that are part of it.
 func (c Client) invalid() (keys []string, why string) {
+	sign := c.Identity.Sign
 	switch {
 	case c.Name == "":
 		return []string{"name"}, "required"
 	case len(c.Networks) == 0 && c.PasswordHash == "":
 		return []string{"networks", "password_hash"}, "required unless password_hash is set: otherwise every client matches the entry"
+	case sign.Key != "" && sign.Agent == "":
+		return []string{"identity.sign.agent", "identity.sign.key"}, "required with identity.sign.key"
+	case sign.Key == "" && (sign.Agent != "" || sign.KeyNext != ""):
+		return []string{"identity.sign.key", "identity.sign.agent", "identity.sign.key_next"}, "required with identity.sign.agent or identity.sign.key_next"
 	}
 	return nil, ""
 }
@@ -154,6 +170,15 @@ type ClientUsage struct {
 // ClientIdentity is who one client is.
 type ClientIdentity struct {
 	ProductToken string `key:"product_token" default:"" kind:"token" zero:"means the value of identity.product_token" doc:"The product token by which this client is judged."`
+
+	Sign ClientSign `key:"sign" doc:"The key that signs this client's requests."`
+}
+
+// ClientSign is what of Sign is different for one client.
+type ClientSign struct {
+	Key     string `key:"key" default:"" kind:"path" zero:"means the value of identity.sign.key" doc:"The file of the private key that signs this client's requests. Give key and agent, or neither."`
+	KeyNext string `key:"key_next" default:"" kind:"path" zero:"means none" doc:"The file of the key that will sign after the next rotation."`
+	Agent   string `key:"agent" default:"" kind:"directory" zero:"means the value of identity.sign.agent" doc:"The https:// URL at which you publish the key directory of this client."`
 }
 
 // ClientPace is what of Pace is different for one client.

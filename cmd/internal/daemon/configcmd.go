@@ -63,6 +63,8 @@ func CheckFiles(cfg config.Config) error {
 	}
 	_, err := listenTLS(cfg)
 	faults = append(faults, err)
+	_, _, err = Signers(cfg)
+	faults = append(faults, err)
 	d, err := NewEgress(cfg)
 	if err == nil {
 		d.Close()

@@ -22,6 +22,7 @@ type generation struct {
 	Cfg       config.Config
 	rules     proxy.Rules
 	egress    egress.Options // of rules.Egress
+	agents    []Agent        // whose signatures requests get
 	dialect   robots.Dialect // of clients without one of their own
 	cache     cache.Options
 	audit     audit.Options // without its Snapshots
@@ -63,6 +64,9 @@ func (f *generation) certChanges(before *generation) (all []any) {
 	if !bytes.Equal(chainOf(f.rules.TLS), chainOf(before.rules.TLS)) {
 		leaf := f.rules.TLS.Certificates[0].Leaf
 		all = append(all, "listen_tls_sha256", guide.Fingerprint(leaf.Raw), "listen_tls_until", leaf.NotAfter.UTC().Format(time.DateOnly))
+	}
+	if now := keyIDs(f.agents); now != keyIDs(before.agents) {
+		all = append(all, "signing_keys", now)
 	}
 	if f.rules.Egress != before.rules.Egress {
 		all = append(all, "egress", "new connections")

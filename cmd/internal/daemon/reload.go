@@ -172,7 +172,8 @@ func (r *reloader) noteFiles(named map[string][sha256.Size]byte, own [sha256.Siz
 // fileSums returns the checksums of the files that a configuration names.
 func fileSums(cfg config.Config) map[string][sha256.Size]byte {
 	files := map[string][sha256.Size]byte{}
-	for _, file := range []string{cfg.ListenTLS.Cert, cfg.ListenTLS.Key, cfg.TLS.CACert, cfg.TLS.CAKey, cfg.Egress.ExtraCA} {
+	named := []string{cfg.ListenTLS.Cert, cfg.ListenTLS.Key, cfg.TLS.CACert, cfg.TLS.CAKey, cfg.Egress.ExtraCA}
+	for _, file := range append(named, signingFiles(cfg)...) {
 		if file != "" {
 			files[file], _ = fileSum(file)
 		}
@@ -481,7 +482,8 @@ func (d *Daemon) setCacheOptions(f *generation) (err error) {
 	return err
 }
 
-// loadCertificates loads the CA for intercepted tunnels and the certificate of the proxy's own port.
+// loadCertificates loads the CA for intercepted tunnels, the certificate of the proxy's own port, and the keys that
+// sign requests.
 func (d *Daemon) loadCertificates(f, before *generation) error {
 	state, err := cli.StateDir(f.Cfg)
 	if err != nil {
@@ -491,6 +493,9 @@ func (d *Daemon) loadCertificates(f, before *generation) error {
 		return err
 	}
 	if f.rules.TLS, err = listenTLS(f.Cfg); err != nil {
+		return err
+	}
+	if f.rules.Signers, f.agents, err = Signers(f.Cfg); err != nil {
 		return err
 	}
 	if before != nil && bytes.Equal(f.rules.Authority.CertPEM(), before.rules.Authority.CertPEM()) {

@@ -24,6 +24,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/proxy/signature"
 	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
 )
@@ -226,7 +227,7 @@ func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 		}
 	}))
 	t.Cleanup(parent.Close)
-	return map[string]reloadCase{
+	all := map[string]reloadCase{
 		"listen_tls.cert":         ownTLS,
 		"listen_tls.key":          ownTLS,
 		"clients[].password_hash": inEntry("clients", item{"name": "lab-a"}, "password_hash", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
@@ -236,6 +237,64 @@ func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 		"egress.parent":           keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
 		"egress.extra_ca":         anotherRoot(t),
 	}
+	maps.Copy(all, signingKeys(t))
+	return all
+}
+
+// signingKeys are the cases of identity.sign, and of that of a client.
+func signingKeys(t *testing.T) map[string]reloadCase {
+	var files, ids []string
+	for range 3 {
+		file, id := newSigningKey(t)
+		files, ids = append(files, file), append(ids, id)
+	}
+	const agent = "https://bot.example/keys"
+	sign := func(key, next, agent string) item { return item{"key": key, "key_next": next, "agent": agent} }
+	with := func(name string, value any) item {
+		s := sign(files[0], "", agent)
+		s[name] = value
+		return s
+	}
+	all := map[string]reloadCase{
+		"identity.sign.plain_http": keyAlone("identity.sign", with("plain_http", false), with("plain_http", true), inForce(func(f *generation) any { return f.rules.Signers.PlainHTTP }), "false", "true"),
+		"identity.sign.valid":      keyAlone("identity.sign", with("valid", "1m"), with("valid", "2m"), inForce(func(f *generation) any { return signedFor(t, f.rules.Signers.Default) }), "1m0s", "2m0s"),
+	}
+	keys, urls := inForce(func(f *generation) any { return keyIDs(f.agents) }), inForce(func(f *generation) any { return f.agents[0].URL })
+	for _, c := range []struct {
+		name          string
+		from, to      item
+		see           func(*standing) string
+		before, after string
+	}{
+		{"key", sign(files[0], "", agent), sign(files[1], "", agent), keys, ids[0], ids[1]},
+		{"key_next", sign(files[0], files[1], agent), sign(files[0], files[2], agent), keys, ids[0] + " " + ids[1], ids[0] + " " + ids[2]},
+		{"agent", sign(files[0], "", agent), sign(files[0], "", "https://other.example"), urls, agent, "https://other.example"},
+	} {
+		all["identity.sign."+c.name] = keyAlone("identity.sign", c.from, c.to, c.see, c.before, c.after)
+		all["clients[].identity.sign."+c.name] = inEntry("clients", labA, "identity", item{"sign": c.from}, item{"sign": c.to}, c.see, c.before, c.after)
+	}
+	return all
+}
+
+// newSigningKey writes a new key to a file.
+func newSigningKey(t *testing.T) (file, id string) {
+	t.Helper()
+	key := signature.NewKey()
+	file = filepath.Join(t.TempDir(), "bot.pem")
+	testkit.Must(t, os.WriteFile(file, key.PEM(), 0o600))
+	return file, key.ID()
+}
+
+// signedFor returns how long a signature is valid.
+func signedFor(t *testing.T, by *signature.Signer) time.Duration {
+	r := httptest.NewRequest(http.MethodGet, "https://site.test/", nil)
+	testkit.Must(t, by.Sign(r))
+	var created, expires int64
+	for _, param := range strings.Split(r.Header.Get("Signature-Input"), ";") {
+		fmt.Sscanf(param, "created=%d", &created)
+		fmt.Sscanf(param, "expires=%d", &expires)
+	}
+	return time.Duration(expires-created) * time.Second
 }
 
 func hashOf(t *testing.T, password string) string {
