@@ -2,7 +2,7 @@
 // to robots.txt and to a polite pace, without a change to them.
 //
 // The commands are the packages below cmd/internal: version, cli, castore, confine, daemon,
-// checkcmd, auditcmd, runner, doctor and manual. This package joins them to one tree.
+// checkcmd, auditcmd, identity, runner, doctor and manual. This package joins them to one tree.
 package main
 
 import (

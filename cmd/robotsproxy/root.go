@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/checkcmd"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/cmd/internal/doctor"
+	"robotsproxy/cmd/internal/identity"
 	"robotsproxy/cmd/internal/manual"
 	"robotsproxy/cmd/internal/runner"
 	"robotsproxy/cmd/internal/version"
@@ -30,7 +31,7 @@ reason.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultVersionFlag() // --version and -v, as the command version
-	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), auditcmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), doctor.Command(), manual.Command(), versionCommand())
+	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(), auditcmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command with subcommands handles a missing or unknown one itself, so cobra takes
