@@ -105,6 +105,14 @@ type About struct {
 	Config  string    // configuration file; "": none
 	State   string    // state directory
 	Audit   string    // audit file
+	Signing []Signing // none: requests are not signed
+}
+
+// A Signing is an identity with which requests are signed.
+type Signing struct {
+	Client string // whose requests; "": those of all clients without one of their own
+	Agent  string // URL of the key directory
+	KeyID  string
 }
 
 // A Store is the state of this replica and of its connection to the store that the replicas

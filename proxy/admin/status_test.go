@@ -178,3 +178,17 @@ func TestRefusedReloadIsShown(t *testing.T) {
 		}
 	}
 }
+
+func TestAboutPageNamesTheSigningKey(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		o.About = func() About {
+			return About{Signing: []Signing{{Agent: "https://bot.example/keys", KeyID: "key-of-all"}, {Client: "lab-a", Agent: "https://bot.example/lab", KeyID: "key-of-lab"}}}
+		}
+	})
+	about := f.do("GET", "/about", "").Body.String()
+	for _, want := range []string{"Signing key", "key-of-all", "https://bot.example/keys", "Signing key of client lab-a", "key-of-lab", "https://bot.example/lab"} {
+		if !strings.Contains(about, want) {
+			t.Errorf("About lacks %q", want)
+		}
+	}
+}

@@ -68,6 +68,13 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 	if c := s.opts.caCertificate(); c != nil {
 		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "SHA-256 of the CA", Value: c.SHA256, Code: true}, fact{Name: "CA expires", Value: c.Expires})
 	}
+	for _, by := range a.Signing {
+		of := ""
+		if by.Client != "" {
+			of = " of client " + printable(by.Client)
+		}
+		all = append(all, fact{Name: "Signing key" + of, Value: printable(by.KeyID), Code: true}, fact{Name: "Agent" + of, Value: printable(by.Agent), Code: true})
+	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 

@@ -519,6 +519,9 @@ func (d *Daemon) openAdmin() (err error) {
 		Store:   d.adminStore(),
 		About: func() admin.About {
 			about := admin.About{Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile}
+			for _, a := range d.Active.Load().agents {
+				about.Signing = append(about.Signing, admin.Signing{Client: a.Client, Agent: a.URL, KeyID: a.Key.ID()})
+			}
 			if d.reloader != nil {
 				about.Config = AbsolutePath(d.reloader.settings.file)
 			}

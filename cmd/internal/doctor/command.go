@@ -35,8 +35,9 @@ Under robotsproxy run, the command checks that run: its proxy, its CA and its
 variables.
 
 The command changes nothing. It sends the clients to a server of its own on loopback,
-and contacts another machine only for --site. The audit of the proxy contains the test
-requests, with the agent robotsproxy-doctor.`,
+and contacts another machine only for --site, and to fetch the key directory of
+identity.sign. The audit of the proxy contains the test requests, with the agent
+robotsproxy-doctor.`,
 		Example: `  robotsproxy doctor
   robotsproxy doctor -c robotsproxy.yaml --client curl,requests --site example.com
   robotsproxy doctor --proxy http://proxy.example:8080
@@ -84,6 +85,7 @@ var checks = []check{
 	{"health", single(checkHealth)},
 	{"CA", single(checkCA)},
 	{"clock", single(checkClock)},
+	{"identity", checkIdentity},
 	{"HTTP", single(checkHTTP)},
 	{"HTTPS", single(checkHTTPS)},
 	{"site", checkSite},

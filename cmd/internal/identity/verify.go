@@ -65,7 +65,9 @@ The exit status is 1 if the check has failed.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			printer := cli.NewDiagnosisPrinter(cmd.OutOrStdout(), false, checkName)
-			if err := printer.Add(CheckDirectory(ctx, cfg, agent)); err != nil {
+			found := CheckDirectory(ctx, cfg, agent)
+			found.Check = checkName
+			if err := printer.Add(found); err != nil {
 				return err
 			}
 			return printer.Verdict("identity verify")
@@ -139,11 +141,10 @@ const checkName = "directory"
 // CheckDirectory fetches the key directory of an agent as a site would, and checks that it has the agent's
 // keys.
 func CheckDirectory(ctx context.Context, cfg config.Config, a daemon.Agent) cli.Diagnosis {
-	named := func(d cli.Diagnosis) cli.Diagnosis { d.Check = checkName; return d }
 	keys, date, err := fetchDirectory(ctx, cfg, a.URL)
 	if err != nil {
-		return named(cli.Fail("publish the key directory there (robotsproxy identity directory); until then sites cannot verify the signatures",
-			"the key directory of %s cannot be used: %v", a.URL, err))
+		return cli.Fail("publish the key directory there (robotsproxy identity directory); until then sites cannot verify the signatures",
+			"the key directory of %s cannot be used: %v", a.URL, err)
 	}
 	has := func(k *signature.Key) bool {
 		return slices.ContainsFunc(keys, func(p signature.PublicKey) bool { return p.ID() == k.ID() })
@@ -151,16 +152,16 @@ func CheckDirectory(ctx context.Context, cfg config.Config, a daemon.Agent) cli.
 	skew := time.Until(date)
 	switch {
 	case !has(a.Key):
-		return named(cli.Fail("write it again with robotsproxy identity directory, and publish it: sites cannot verify the signatures",
-			"the key directory of %s does not have the key %s", a.URL, a.Key.ID()))
+		return cli.Fail("write it again with robotsproxy identity directory, and publish it: sites cannot verify the signatures",
+			"the key directory of %s does not have the key %s", a.URL, a.Key.ID())
 	case a.Next != nil && !has(a.Next):
-		return named(cli.Warn("write it again with robotsproxy identity directory, and publish it before the rotation",
-			"the key directory of %s does not have the next key %s", a.URL, a.Next.ID()))
+		return cli.Warn("write it again with robotsproxy identity directory, and publish it before the rotation",
+			"the key directory of %s does not have the next key %s", a.URL, a.Next.ID())
 	case !date.IsZero() && skew.Abs() > maxSkew:
-		return named(cli.Warn("correct the clock that is wrong: sites refuse signatures that begin in the future or have expired",
-			"the clock of the web server of %s differs by %s from this machine's", a.URL, skew.Abs().Round(time.Second)))
+		return cli.Warn("correct the clock that is wrong: sites refuse signatures that begin in the future or have expired",
+			"the clock of the web server of %s differs by %s from this machine's", a.URL, skew.Abs().Round(time.Second))
 	}
-	return named(cli.OK("%s has the key %s", a.URL, a.Key.ID()))
+	return cli.OK("%s has the key %s", a.URL, a.Key.ID())
 }
 
 // fetchDirectory fetches the key directory of an agent, without redirects (draft-ietf-webbotauth-httpsig-protocol-01
