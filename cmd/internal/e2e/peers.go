@@ -34,7 +34,7 @@ var Peers = []Peer{
 	{"requests", NeedPython("requests", Script("get.py"), "requests"), fetchByScript},
 	{"urllib", NeedPython("urllib.request", Script("get.py"), "urllib"), fetchByScript},
 	{"scrapy", NeedScrapy("runspider", "--nolog", Script("get_spider.py")), fetchByScrapy},
-	{"undici", needUndici(Script("get.cjs"), "undici"), fetchByScript},
+	{"undici", NeedModule("undici", Script("get.cjs"), "undici"), fetchByScript},
 	{"node24", NeedCommand("node24", Script("get.cjs"), "builtin"), fetchByScript},
 }
 
@@ -97,13 +97,13 @@ func NeedScrapy(args ...string) func(testing.TB) []string {
 	}
 }
 
-// needUndici finds a Node.js that loads undici through NODE_PATH.
-func needUndici(args ...string) func(testing.TB) []string {
+// NeedModule finds a Node.js that loads a module through NODE_PATH.
+func NeedModule(module string, args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
 		path := NeedPeer(t, "node")
-		if exec.Command(path, "-e", "require.resolve('undici')").Run() != nil {
-			testkit.Missing(t, "undici for "+path)
+		if exec.Command(path, "-e", "require.resolve(process.argv[1])", module).Run() != nil {
+			testkit.Missing(t, module+" for "+path)
 		}
 		return append([]string{path}, args...)
 	}

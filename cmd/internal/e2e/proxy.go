@@ -118,7 +118,13 @@ func StartProxy(t testing.TB, own Settings) *Proxy {
 // StartProxyBy is StartProxy with serve started by another command.
 func StartProxyBy(t testing.TB, own Settings, by ...string) *Proxy {
 	t.Helper()
-	p := Launch(t, NewSetup(t, own), by...)
+	return StartSetup(t, NewSetup(t, own), by...)
+}
+
+// StartSetup is StartProxyBy for a Setup.
+func StartSetup(t testing.TB, h *Setup, by ...string) *Proxy {
+	t.Helper()
+	p := Launch(t, h, by...)
 	p.AwaitReady(t)
 	p.CA = strings.TrimSuffix(Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
 	t.Cleanup(func() { p.End(t) })

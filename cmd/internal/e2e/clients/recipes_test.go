@@ -57,18 +57,6 @@ func needAll(needs ...func(testing.TB) []string) func(testing.TB) []string {
 	}
 }
 
-// needModule returns a Node.js that has the module in NODE_PATH.
-func needModule(module string) func(testing.TB) []string {
-	return func(t testing.TB) []string {
-		t.Helper()
-		path := e2e.NeedPeer(t, "node")
-		if exec.Command(path, "-e", "require.resolve(process.argv[1])", module).Run() != nil {
-			testkit.Missing(t, module+" for "+path)
-		}
-		return []string{path}
-	}
-}
-
 // needR returns an Rscript that has the package.
 func needR(library string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
@@ -117,10 +105,10 @@ var recipes = []struct {
 	{"httpx", e2e.NeedPython("httpx"), "python3", "FooBot", bothAnswers},
 	{"aiohttp", e2e.NeedPython("aiohttp"), "python3", "FooBot", bothAnswers},
 	{"Node's fetch", e2e.NeedCommand("node24"), "node", "FooBot", bothAnswers},
-	{"undici", needModule("undici"), "", "FooBot", bothAnswers},
-	{"axios", needModule("axios"), "", "FooBot", bothAnswers},
-	{"Crawlee", needModule("@crawlee/cheerio"), "", "FooBot", bothAnswers},
-	{"Playwright", needAll(e2e.NeedCommand("node24"), needModule("playwright-core"), e2e.NeedCommand("certutil"), e2e.NeedCommand("chromium")), "node", "FooBot", bothAnswers},
+	{"undici", e2e.NeedModule("undici"), "", "FooBot", bothAnswers},
+	{"axios", e2e.NeedModule("axios"), "", "FooBot", bothAnswers},
+	{"Crawlee", e2e.NeedModule("@crawlee/cheerio"), "", "FooBot", bothAnswers},
+	{"Playwright", needAll(e2e.NeedCommand("node24"), e2e.NeedModule("playwright-core"), e2e.NeedCommand("certutil"), e2e.NeedCommand("chromium")), "node", "FooBot", bothAnswers},
 	{"Chromium", needAll(e2e.NeedCommand("chromium"), e2e.NeedCommand("certutil")), "", "FooBot", []string{`<title>Welcome</title>`, `Disallow: /private`}},
 	{"Java", optional("java", "javac", "keytool"), "", "FooBot", []string{`(?m)^200$`, `(?m)^403 robotsproxy; error=http_request_denied`}},
 	{"jsoup", optional("java", "javac", "keytool", "/usr/share/java/jsoup.jar"), "", "FooBot", bothAnswers},

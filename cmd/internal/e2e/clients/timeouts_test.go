@@ -27,7 +27,7 @@ var timeOuts = map[string]func(testing.TB) []string{
 func askModule(module, question string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
-		return append(needModule(module)(t), "-e", "const m = require('"+module+"'); "+question)
+		return append(e2e.NeedModule(module)(t), "-e", "const m = require('"+module+"'); "+question)
 	}
 }
 

@@ -4,6 +4,7 @@
 //   - hop-by-hop fields, Via, loops and malformed requests are handled as RFC 9110 to 9113 say
 //   - tunnels: CONNECT, intercepted requests, HTTP/1.0, HTTP/2, no server name
 //   - origins that break off, send too much or never answer give the client a clear error
+//   - signed requests verify at the origin, and records and the report name the key
 //   - FTP URLs, and upstream proxies of each kind
 package requests
 
