@@ -19,10 +19,18 @@ import (
 
 // BenchmarkRequest sends requests for a page of 1 KiB on 32 persistent connections, with robots.txt
 // enforced, no rate limit and an audit file. The time includes the origin and the clients.
-func BenchmarkRequest(b *testing.B) {
-	for _, route := range routes[:2] {
+func BenchmarkRequest(b *testing.B) { benchmarkRoutes(b, routes[:2], proxy.Signers{}) }
+
+// BenchmarkSignedRequest is BenchmarkRequest with a signature on each intercepted request.
+func BenchmarkSignedRequest(b *testing.B) {
+	by, _ := newSigner(b, "https://bot.example/.well-known/http-message-signatures-directory")
+	benchmarkRoutes(b, routes[1:2], proxy.Signers{Default: by})
+}
+
+func benchmarkRoutes(b *testing.B, routes []route, signers proxy.Signers) {
+	for _, route := range routes {
 		b.Run(route.name, func(b *testing.B) {
-			r, origin := startForBenchmark(b, route)
+			r, origin := startForBenchmark(b, route, signers)
 			request := "GET " + origin.URL + "/page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
 			open := func() net.Conn {
 				conn, _ := r.dial()
@@ -41,14 +49,14 @@ func BenchmarkRequest(b *testing.B) {
 const pageSize = 1 << 10
 
 // startForBenchmark starts an origin and a proxy with an audit file.
-func startForBenchmark(b *testing.B, over route) (*rig, *site) {
+func startForBenchmark(b *testing.B, over route, signers proxy.Signers) (*rig, *site) {
 	origin := over.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, pageSize)) })
 	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(b, err)
 	b.Cleanup(func() { log.Close() })
 	return start(b, setup{
 		origins: []*httptest.Server{origin.Server},
-		change:  func(o *proxy.Options) { o.Audit = log },
+		change:  func(o *proxy.Options) { o.Audit, o.Signers = log, signers },
 	}), origin
 }
 

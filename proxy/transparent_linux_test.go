@@ -361,7 +361,7 @@ func TestTransparentClients(t *testing.T) {
 func BenchmarkRedirected(b *testing.B) {
 	for _, route := range routes[:2] {
 		b.Run(route.name, func(b *testing.B) {
-			r, origin := startForBenchmark(b, route)
+			r, origin := startForBenchmark(b, route, proxy.Signers{})
 			_, port, _ := net.SplitHostPort(origin.host())
 			addr := r.redirect(port, func(netip.Addr) (string, func()) { return "127.0.0.1", nil })
 			open := func() net.Conn {
