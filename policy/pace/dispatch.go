@@ -93,7 +93,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 // a waiter.
 func (h *host) startsNow(r *request, fair *fairQueue, now time.Time) bool {
 	return fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
-		(fair == &h.connects || h.soon(r, now) <= min(h.leadTime(), r.limits.MaxWait))
+		(fair == &h.connects || h.permitIn(r, now) <= min(h.leadTime(), r.limits.MaxWait))
 }
 
 // mayWait returns an error if r would wait too long or finds the queue full. last is the
@@ -174,7 +174,7 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 		until = h.readyBy(r, now)
 	}
 	ahead, more := q.readyAhead(r, now)
-	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) || r.isBackedOffTooLong(now) {
+	if wait := h.forecastBehind(r, ahead, more, now); wait > until.Sub(now) || r.isBackedOffTooLong(now) {
 		r.dropPermit()
 		h.dispatch()
 		return nil, h.busy(r, now, wait, until.Sub(now))
@@ -453,7 +453,7 @@ func (h *host) refuseLate(now time.Time) {
 		ahead, others := 0, time.Duration(0) // the waiters that stay, and their total time
 		for _, w := range append(slices.Clone(q.ready), q.waiting.inOrder()...) {
 			own := w.interval(now)
-			if !late(w, h.behind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.ownDue(now) <= h.leadTime() {
+			if !late(w, h.forecastBehind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.ownDue(now) <= h.leadTime() {
 				ahead++
 				others += own
 			}

@@ -63,8 +63,8 @@ func (h *host) forecastNew(r *request) (time.Duration, error) {
 	return h.estimate(r, true, now), nil
 }
 
-// soon returns how long r would wait for the permit if it prepared its connection now.
-func (h *host) soon(r *request, now time.Time) time.Duration {
+// permitIn returns how long r would wait for the permit if it prepared its connection now.
+func (h *host) permitIn(r *request, now time.Time) time.Duration {
 	ahead, _ := r.queue.ahead(now, h.leadTime())
 	d := h.forecast(r, ahead, now)
 	if r.own != nil {
@@ -83,10 +83,10 @@ func (h *host) forecast(r *request, ahead int, now time.Time) time.Duration {
 	return d
 }
 
-// behind is forecast with two corrections: the requests ahead take more time (less if
+// forecastBehind is forecast with two corrections: the requests ahead take more time (less if
 // negative) than the same number of requests like r, and slots of the Store take as much
 // longer as they recently did.
-func (h *host) behind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
+func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
 	d := h.forecast(r, ahead, now)
 	if d > never-max(0, more) {
 		return never
@@ -129,7 +129,7 @@ func (h *host) queueAhead(r *request, n int, more time.Duration, now time.Time) 
 	if !owned {
 		return n, more
 	}
-	while := h.behind(r, n, more, now)
+	while := h.forecastBehind(r, n, more, now)
 	for _, ln := range q.lines {
 		if own := ln.waiters[0].own; own != nil && ln.client != r.client {
 			count(ln, min(round+1, own.within(while, now)))
@@ -151,7 +151,7 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 		more += o.interval(now) - r.interval(now)
 	}
 	ahead, more = h.queueAhead(r, ahead, more, now)
-	d := h.behind(r, ahead, more, now)
+	d := h.forecastBehind(r, ahead, more, now)
 	if r.own != nil {
 		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing+q.waiting.of(r.client), now, r.backOff().get().until))
 	}

@@ -183,7 +183,7 @@ func (r *rateLimiter) idle(now time.Time) bool {
 // holds reports whether the requests so far may delay another one, under the active terms
 // or under a gap that was active before.
 func (r *rateLimiter) holds(now time.Time) bool {
-	return !r.last.IsZero() && (now.Sub(r.last) < minQuiet || r.state.Rested().After(now))
+	return !r.last.IsZero() && (now.Sub(r.last) < minQuiet || r.state.IdleAt().After(now))
 }
 
 // left returns how long the requests so far may still delay another one.
@@ -191,11 +191,11 @@ func (r *rateLimiter) left(now time.Time) time.Duration {
 	if r.last.IsZero() {
 		return 0
 	}
-	return r.state.Rested().Sub(now)
+	return r.state.IdleAt().Sub(now)
 }
 
 // reach returns how long after the last request holds is true, beyond minQuiet.
-func (r *rateLimiter) reach() time.Duration { return max(0, r.state.Rested().Sub(r.last)) }
+func (r *rateLimiter) reach() time.Duration { return max(0, r.state.IdleAt().Sub(r.last)) }
 
 // restore takes over the last request of an earlier process. It must be called before the
 // first apply.

@@ -103,10 +103,10 @@ func Spend(s State, sent time.Time, reach time.Duration) State {
 	return s
 }
 
-// Rested returns the time from which the requests so far delay no further request, under any
+// IdleAt returns the time from which the requests so far delay no further request, under any
 // limit that was ever active: the bucket is full, and the longest gap has passed. It returns
 // the zero time if there was no request.
-func (s *State) Rested() time.Time {
+func (s *State) IdleAt() time.Time {
 	var at time.Time
 	if !s.Last.IsZero() {
 		at = s.Last.Add(s.Longest)

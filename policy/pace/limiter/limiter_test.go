@@ -69,24 +69,24 @@ func TestDue(t *testing.T) {
 	}
 }
 
-func TestSpendAndRested(t *testing.T) {
+func TestSpendAndIdleAt(t *testing.T) {
 	slow := Limit{PerSecond: 0.1, Burst: 5, Gap: time.Second}
 	s := Take(Apply(State{}, slow, time.Time{}, in(0)), in(0))
-	if at := s.Rested(); !at.Equal(in(10)) {
+	if at := s.IdleAt(); !at.Equal(in(10)) {
 		t.Errorf("rested at %v, want when the burst is whole", at)
 	}
 	s = Spend(s, in(3), time.Minute)
-	if at := s.Rested(); !at.Equal(in(63)) {
+	if at := s.IdleAt(); !at.Equal(in(63)) {
 		t.Errorf("rested at %v, want after the longest gap", at)
 	}
 	if at := Apply(s, slow, time.Time{}, in(3)); !at.Due(1, in(3)).Equal(in(13)) {
 		t.Error("what another has sent did not empty the bucket")
 	}
 	s = Spend(State{}, in(3), time.Minute)
-	if at := s.Rested(); !at.Equal(in(63)) {
+	if at := s.IdleAt(); !at.Equal(in(63)) {
 		t.Errorf("rested at %v, where no limit is in force", at)
 	}
-	if s = (State{}); !s.Rested().IsZero() {
+	if s = (State{}); !s.IdleAt().IsZero() {
 		t.Error("the zero State holds up a request")
 	}
 }

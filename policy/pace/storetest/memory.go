@@ -14,8 +14,8 @@ import (
 // remembered is how long a back-off is kept after its end.
 const remembered = 30 * time.Minute
 
-// trifle is how long the first limiter may be idle because of the second.
-const trifle = 5 * time.Millisecond
+// maxIdle is how long the first limiter may be idle because of the second.
+const maxIdle = 5 * time.Millisecond
 
 var errAway = errors.New("storetest: the store is away")
 
@@ -125,7 +125,7 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	case at.Sub(now) > a.MaxWait:
 		r.Wait = at.Sub(now)
 		return r
-	case at.Sub(first) > trifle:
+	case at.Sub(first) > maxIdle:
 		r.Wait = at.Sub(first)
 		return r
 	case len(k.leases) >= a.MaxConcurrent && !again:

@@ -46,7 +46,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local int = function(n) return string.format('%.0f', n) end
 
--- The functions tokens_at, apply, due, take and rested mirror package policy/pace/limiter
+-- The functions tokens_at, apply, due, take and idle_at mirror package policy/pace/limiter
 -- line by line, for n = 1: whoever changes one of them changes the other. A limiter's
 -- state has the fields tokens, stamp, last and longest, and each, burst and gap of its
 -- limit. 0 stands for Go's zero value.
@@ -99,8 +99,8 @@ local function take(s, at)
 	s.last = at
 end
 
--- rested mirrors limiter.State.Rested.
-local function rested(s)
+-- idle_at mirrors limiter.State.IdleAt.
+local function idle_at(s)
 	local at = 0
 	if s.last ~= 0 then
 		at = s.last + s.longest
@@ -206,7 +206,7 @@ for _, l in ipairs(limiters) do
 		l.is = write(l.state)
 		reply[#reply + 1], reply[#reply + 2] = l.was, l.is
 	end
-	over = math.max(over, rested(l.state))
+	over = math.max(over, idle_at(l.state))
 end
 
 -- keep sets a field of a hash, and keeps the hash until a time at least.
