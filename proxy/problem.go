@@ -116,7 +116,7 @@ func (p *problem) text() []byte {
 		}
 	}
 	line("url", humanize.Printable(p.URL))
-	for _, f := range slices.Concat(p.Decided(), p.Rested()) {
+	for _, f := range slices.Concat(p.Decided(), p.Basis()) {
 		line(f.Name, f.Value)
 	}
 	if p.RetryAfter > 0 {

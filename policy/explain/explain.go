@@ -22,7 +22,7 @@ import (
 )
 
 // An Explanation is why a request was decided as it was. Its strings contain what clients
-// and sites sent, unescaped; Sentence, Decided and Rested make them printable.
+// and sites sent, unescaped; Sentence, Decided and Basis make them printable.
 type Explanation struct {
 	Reason      policy.Reason          `json:"reason,omitempty"`
 	Entry       string                 `json:"entry,omitempty"`
@@ -308,9 +308,9 @@ func (e *Explanation) Decided() []Fact {
 	return f
 }
 
-// Rested returns the facts about the robots.txt that the decision is based on, and the pace
+// Basis returns the facts about the robots.txt that the decision is based on, and the pace
 // and preferences in it.
-func (e *Explanation) Rested() []Fact {
+func (e *Explanation) Basis() []Fact {
 	var f facts
 	f.add("dialect", humanize.Brief(e.Dialect))
 	f.quote("robots.txt", e.RobotsURL)

@@ -176,7 +176,7 @@ func TestFactsAreHarmless(t *testing.T) {
 	e.CrawlAsked, e.BackOff, e.Slowed, e.Stale, e.Fetched = 1, 1, 1, true, time.Now()
 	e.Usage = map[string]trail.Usage{evil: {}, "tdm": {Outcome: evil, Statement: evil, Source: evil, Line: 1}}
 	e.Fetch = &Fetch{Outcome: cache.Unreachable, Redirects: 2, Error: "x" + evil}
-	all := append(e.Decided(), e.Rested()...)
+	all := append(e.Decided(), e.Basis()...)
 	for _, text := range append(all, Fact{Value: e.Sentence()}, Fact{Value: e.RuleText()}) {
 		if strings.ContainsFunc(text.Value, func(r rune) bool { return !unicode.IsPrint(r) }) || len(text.Value) > 10*humanize.MaxBrief {
 			t.Errorf("%s: %q", text.Name, text.Value)

@@ -73,9 +73,9 @@ type hostJSON struct {
 // single host.
 type originJSON struct {
 	originState
-	Age     float64        `json:"age_s"` // of the file in force
+	Age     float64        `json:"age_s"` // of the file that applies
 	Headers *fetch.Headers `json:"headers,omitempty"`
-	Text    *string        `json:"text,omitempty"` // of the file in force; bytes that are not UTF-8 become U+FFFD
+	Text    *string        `json:"text,omitempty"` // of the file that applies; bytes that are not UTF-8 become U+FFFD
 }
 
 func newHostJSON(h hostState, now time.Time) *hostJSON {

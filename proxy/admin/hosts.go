@@ -60,7 +60,7 @@ type originState struct {
 	Bytes   int       `json:"bytes"`
 	SHA256  string    `json:"sha256,omitempty"`
 	Agent   string    `json:"robots_agent,omitempty"` // User-Agent of the fetch
-	Fetched time.Time `json:"fetched,omitzero"`       // zero: no file in force
+	Fetched time.Time `json:"fetched,omitzero"`       // zero: no file applies
 	Expires time.Time `json:"expires,omitzero"`       // the next request after this time fetches the file again
 	Stale   bool      `json:"stale,omitempty"`        // an old copy is used because the origin fails
 	Error   string    `json:"error,omitempty"`

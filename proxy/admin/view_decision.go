@@ -177,7 +177,7 @@ func recordFacts(line []byte) (all []fact) {
 		}
 		x := explain.OfRecord(&e, nil)
 		add("Why", x.Sentence())
-		all = append(append(all, newFacts(x.Decided())...), newFacts(x.Rested())...)
+		all = append(append(all, newFacts(x.Decided())...), newFacts(x.Basis())...)
 	}
 	add("Outcome", e.Outcome)
 	add("Client", e.Client)

@@ -93,7 +93,7 @@ func (s *Server) newResultView(r policy.Request, d policy.Decision, wait time.Du
 		}
 		v.Facts = append(v.Facts, f)
 	}
-	v.Facts = append(v.Facts, newFacts(x.Rested())...)
+	v.Facts = append(v.Facts, newFacts(x.Basis())...)
 	v.Facts = append(v.Facts, s.paceFacts(&d, wait)...)
 	if a := d.Ruling.Result; a != nil {
 		v.Lines = excerptLines(x.Excerpt(string(a.Body)), v.Badge)

@@ -177,7 +177,7 @@ func noFileText(o *originState, x *explain.Explanation) string {
 }
 
 func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
-	all := newFacts(x.Rested())
+	all := newFacts(x.Basis())
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, fact{Name: name, Value: value})

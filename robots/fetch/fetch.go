@@ -179,7 +179,7 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 	return a
 }
 
-// A fetching is one fetch under way.
+// A fetching is one fetch in progress.
 type fetching struct {
 	client  *Client
 	request Request

@@ -254,7 +254,7 @@ func (r *recordExplanation) text(colours bool) string {
 	if e.StoreAway {
 		s.Row("store", "unavailable: the request was paced without the other replicas")
 	}
-	s.Facts(r.explanation.Rested())
+	s.Facts(r.explanation.Basis())
 	r.printRobots(s)
 	r.printResponse(s)
 	r.printPlace(s)

@@ -86,7 +86,7 @@ func (f *finding) text(colours bool) string {
 	s.Row("why", f.Why())
 	s.Facts(f.Decided())
 	f.agentText(s)
-	s.Facts(f.Rested())
+	s.Facts(f.Basis())
 	if f.Cut {
 		s.Row("note", fmt.Sprintf("only the first %d bytes of the file are read", robots.MaxBytes))
 	}
