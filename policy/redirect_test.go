@@ -15,14 +15,14 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// towns are the robots.txt files of hosts, with the number of requests for each.
-type towns struct {
+// hostFiles are the robots.txt files of hosts, with the number of requests for each.
+type hostFiles struct {
 	files map[string]string
 	mu    sync.Mutex // guards asked
 	asked map[string]int
 }
 
-func (t *towns) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
+func (t *hostFiles) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked[r.Origin.Host]++
@@ -40,7 +40,7 @@ func (t *towns) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 // TestRedirectsOfRobotsTxt: the target of a robots.txt redirect is judged by the
 // robots.txt of its host, which is fetched once.
 func TestRedirectsOfRobotsTxt(t *testing.T) {
-	f := &towns{asked: map[string]int{}, files: map[string]string{
+	f := &hostFiles{asked: map[string]int{}, files: map[string]string{
 		"b.test":    "User-agent: robotsproxy\nDisallow: /private/\n\nUser-agent: FooBot\nDisallow: /foo/\n",
 		"down.test": "down",
 	}}

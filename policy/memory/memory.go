@@ -1,8 +1,8 @@
 // Package memory bounds how much of the machine's memory one process has in use.
 //
 // A [Budget] compares its limit with what the Go runtime reports as in use. That includes cached and
-// compiled robots.txt files, fetches under way, the buffers of connections, and snapshots and records
-// that are not on the disk yet. The Budget also estimates what the connections and the requests under way
+// compiled robots.txt files, fetches in progress, the buffers of connections, and snapshots and records
+// that are not on the disk yet. The Budget also estimates what the connections and the requests in flight
 // of each client need. It refuses new work ([ErrShort]) to a client that holds more than is still free. So the
 // greediest clients are refused first, every other client is served for as long as anything is left,
 // and one client alone never holds more than half.
@@ -29,7 +29,7 @@ const (
 	// Default is the limit of a Budget, in bytes, if Options.Limit is zero.
 	Default = 2 << 30
 
-	// requestBytes is the estimate for one request under way, in bytes: its goroutines' stacks, its head,
+	// requestBytes is the estimate for one request in flight, in bytes: its goroutines' stacks, its head,
 	// and the buffers of its connections (measured: 20 to 48 KiB).
 	requestBytes = 32 << 10
 
@@ -74,7 +74,7 @@ type Budget struct {
 	clients map[string]*share // clients that hold bytes
 }
 
-// held has the estimated bytes of connections and requests under way.
+// held has the estimated bytes of connections and requests in flight.
 type held struct{ work, bodies int64 }
 
 func (h *held) add(work, bodies int64) {
@@ -134,7 +134,7 @@ func (b *Budget) currentUse(now time.Time) int64 {
 	return b.sampled.Load()
 }
 
-// Work is one open connection, or one request under way. The zero Work holds nothing, and is
+// Work is one open connection, or one request in flight. The zero Work holds nothing, and is
 // refused everything. Any number of goroutines may use a Work, but it must not be copied then.
 type Work struct {
 	budget   *Budget        // nil: the zero Work
@@ -145,7 +145,7 @@ type Work struct {
 	ended  bool
 }
 
-// Begin counts a request under way, against the share of client. The error is ErrShort. The caller
+// Begin counts a request in flight, against the share of client. The error is ErrShort. The caller
 // calls [Work.End] once when the request ends.
 func (b *Budget) Begin(client string, now time.Time) (Work, error) {
 	return b.begin(client, requestBytes, &b.refusedRequests, now)
@@ -262,7 +262,7 @@ func (w *Work) add(work, bodies int64) {
 type Stats struct {
 	Limit  int64 // bytes
 	InUse  int64 // bytes, as the Go runtime reports
-	Held   int64 // estimated bytes of connections and requests under way
+	Held   int64 // estimated bytes of connections and requests in flight
 	Bodies int64 // bytes of request bodies that were read ahead of a wait
 
 	Refused uint64 // requests so far

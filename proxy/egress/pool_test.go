@@ -19,8 +19,8 @@ import (
 
 const restFor = 10 * time.Second
 
-// lay adds a connection of the test to the pool.
-func lay(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
+// putIdle adds a connection of the test to the pool.
+func putIdle(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
 	near, far := net.Pipe()
 	c := newTrackedConn(near)
 	c.pooled = true
@@ -29,8 +29,8 @@ func lay(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
 	return k, far
 }
 
-// rested returns the number of idle connections.
-func rested(p *idlePool) int {
+// idleConns returns the number of idle connections.
+func idleConns(p *idlePool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
@@ -66,7 +66,7 @@ var poolTests = []struct {
 		}
 	}},
 	{"the one that rested last is taken first", func(t *testing.T, p *idlePool, k *persistConn, _ net.Conn) {
-		second, _ := lay(p, k.endpoint)
+		second, _ := putIdle(p, k.endpoint)
 		if p.take(k.endpoint) != second || p.take(k.endpoint) != k {
 			t.Error("another")
 		}
@@ -75,7 +75,7 @@ var poolTests = []struct {
 		peer.Close()
 		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if rested(p) != 0 || p.take(k.endpoint) != nil {
+		if idleConns(p) != 0 || p.take(k.endpoint) != nil {
 			t.Error("still kept")
 		}
 	}},
@@ -93,7 +93,7 @@ var poolTests = []struct {
 	{"closed when its time is over", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		<-time.After(restFor)
 		synctest.Wait()
-		if rested(p) != 1 {
+		if idleConns(p) != 1 {
 			t.Fatal("closed too soon")
 		}
 		<-time.After(2*watchAfter + time.Millisecond)
@@ -104,37 +104,37 @@ var poolTests = []struct {
 	}},
 	{"the oldest of a endpoint makes room", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		for range maxIdlePerHost {
-			lay(p, k.endpoint)
+			putIdle(p, k.endpoint)
 		}
-		if rested(p) != maxIdlePerHost || !closedAtPeer(peer) {
-			t.Errorf("%d kept", rested(p))
+		if idleConns(p) != maxIdlePerHost || !closedAtPeer(peer) {
+			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
 	{"the oldest of all makes room", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		for i := range maxIdle {
-			lay(p, anyAddr(strconv.Itoa(i)))
+			putIdle(p, anyAddr(strconv.Itoa(i)))
 		}
-		if rested(p) != maxIdle || !closedAtPeer(peer) {
-			t.Errorf("%d kept", rested(p))
+		if idleConns(p) != maxIdle || !closedAtPeer(peer) {
+			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
 	{"dropped, and what comes to rest then", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		p.closeIdle()
-		_, late := lay(p, k.endpoint)
+		_, late := putIdle(p, k.endpoint)
 		if !closedAtPeer(peer) || !closedAtPeer(late) {
 			t.Error("left open")
 		}
 		if p.take(k.endpoint) != nil { // another goroutine uses the connection
 			t.Error("taken")
 		}
-		if lay(p, k.endpoint); p.take(k.endpoint) == nil {
+		if putIdle(p, k.endpoint); p.take(k.endpoint) == nil {
 			t.Error("closed although somebody goes on")
 		}
 	}},
 	{"closed with the pool", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		<-time.After(2*watchAfter + time.Millisecond)
 		p.close()
-		_, late := lay(p, k.endpoint)
+		_, late := putIdle(p, k.endpoint)
 		if !closedAtPeer(peer) || !closedAtPeer(late) || p.take(k.endpoint) != nil {
 			t.Error("still kept")
 		}
@@ -171,7 +171,7 @@ func TestPool(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // fails if a watch does not end
 				p := newIdlePool(restFor)
 				defer p.close()
-				k, peer := lay(p, anyAddr("a.test"))
+				k, peer := putIdle(p, anyAddr("a.test"))
 				tt.do(t, p, k, peer)
 			})
 		})

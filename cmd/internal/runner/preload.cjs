@@ -1,8 +1,9 @@
 'use strict';
-// Node's own fetch knows no proxy before Node 22.21 and 24. This makes it go
-// through the one in the environment, by a tunnel for http: and https: alike.
-// Nothing is loaded until fetch is first called; a program that has set a
-// dispatcher by then keeps it; whatever goes wrong here, fetch is as it was.
+// Node's own fetch does not support a proxy before Node 22.21 and 24. This
+// script makes fetch use the proxy in the environment, with a tunnel for http:
+// and https: alike. It loads nothing until fetch is first called, and keeps a
+// dispatcher that the program has set by then. If anything fails here, fetch
+// stays unchanged.
 (() => {
   let proxy;
   try {
@@ -14,7 +15,7 @@
   }
   const original = globalThis.fetch;
   if (typeof original !== 'function') return;
-  const dispatcher = Symbol.for('undici.globalDispatcher.1'); // where undici, Node's own and the package, keeps it
+  const dispatcher = Symbol.for('undici.globalDispatcher.1'); // the place in which undici, built-in or as a package, keeps it
 
   function connect(to, done) {
     const authority = `${to.hostname}:${to.port || (to.protocol === 'https:' ? 443 : 80)}`;
@@ -59,7 +60,7 @@
       const Agent = globalThis[dispatcher].constructor;
       globalThis[dispatcher] = new Agent({ connect });
     } catch {
-      // as it was
+      // fetch stays unchanged
     }
   }
 

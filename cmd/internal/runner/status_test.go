@@ -14,8 +14,8 @@ func countOf(allowed, disallowed int64) func() outcomeCounts {
 	return func() outcomeCounts { return outcomeCounts{policy.Allowed: allowed, policy.Disallowed: disallowed} }
 }
 
-// A glass is the screen of a terminal. It interprets what a status and a command write.
-type glass struct {
+// A fakeScreen is the screen of a terminal. It interprets what a status and a command write.
+type fakeScreen struct {
 	t      *testing.T
 	rows   [][]rune
 	x, y   int
@@ -25,14 +25,14 @@ type glass struct {
 	sdim   bool
 }
 
-func (g *glass) Write(b []byte) (int, error) {
+func (g *fakeScreen) Write(b []byte) (int, error) {
 	for s := string(b); s != ""; {
 		s = g.step(s)
 	}
 	return len(b), nil
 }
 
-func (g *glass) down(x int) {
+func (g *fakeScreen) down(x int) {
 	if g.x = x; g.y < g.height-1 {
 		g.y++
 		return
@@ -42,7 +42,7 @@ func (g *glass) down(x int) {
 }
 
 // step takes one character or sequence.
-func (g *glass) step(s string) string {
+func (g *fakeScreen) step(s string) string {
 	for len(g.rows) < g.height {
 		g.rows = append(g.rows, nil)
 	}
@@ -94,7 +94,7 @@ func (g *glass) step(s string) string {
 	return s[len(string([]rune(s)[:1])):]
 }
 
-func (g *glass) String() string {
+func (g *fakeScreen) String() string {
 	var lines []string
 	for _, row := range g.rows {
 		lines = append(lines, strings.TrimRight(string(row), " "))
@@ -172,7 +172,7 @@ func TestStatusOnAScreen(t *testing.T) {
 		{"in a long line that goes back", "progress 10%\r", "progress 99%\n", "progress 99%"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := &glass{t: t, height: 5}
+			g := &fakeScreen{t: t, height: 5}
 			hosts := []pace.HostState{waiting("a.test", 2, 3*time.Second)}
 			s := status{w: g, screen: &frame{free: true, width: 60, dim: true}, hosts: func() []pace.HostState { return hosts }, counts: countOf(1, 0)}
 			g.Write([]byte(c.before))
@@ -198,7 +198,7 @@ func TestStatusOnAScreen(t *testing.T) {
 // Output while the line is shown is not lost, and the overwritten part of the line is
 // removed.
 func TestStatusUnderUnexpectedOutput(t *testing.T) {
-	g := &glass{t: t, height: 5}
+	g := &fakeScreen{t: t, height: 5}
 	s := status{w: g, screen: &frame{free: true, width: 80}, counts: countOf(1, 0),
 		hosts: func() []pace.HostState { return []pace.HostState{waiting("a.test", 2, 3*time.Second)} }}
 	g.Write([]byte("one "))
@@ -215,7 +215,7 @@ func TestStatusUnderUnexpectedOutput(t *testing.T) {
 }
 
 func TestStatusLeavesTheScreenAlone(t *testing.T) {
-	g, f := &glass{t: t, height: 5}, &frame{width: 60}
+	g, f := &fakeScreen{t: t, height: 5}, &frame{width: 60}
 	s := status{w: g, screen: f, counts: countOf(1, 0),
 		hosts: func() []pace.HostState { return []pace.HostState{waiting("a.test", 2, 3*time.Second)} }}
 	s.draw(start)
@@ -234,7 +234,7 @@ func TestStatusLeavesTheScreenAlone(t *testing.T) {
 
 func TestStatusIsCut(t *testing.T) {
 	for width, want := range map[int]string{20: "robotsproxy: 1 allo", 1: "", 0: ""} {
-		g := &glass{t: t, height: 5}
+		g := &fakeScreen{t: t, height: 5}
 		s := status{w: g, screen: &frame{free: true, width: width}, counts: countOf(1, 0),
 			hosts: func() []pace.HostState { return []pace.HostState{waiting("a.test", 2, 3*time.Second)} }}
 		s.draw(start)

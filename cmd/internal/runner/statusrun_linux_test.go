@@ -109,7 +109,7 @@ func TestStatusOfARun(t *testing.T) {
 			if !c.shown && strings.Contains(all, "\x1b") {
 				t.Errorf("the cursor was moved: %q", all)
 			}
-			g := &glass{t: t, height: 24}
+			g := &fakeScreen{t: t, height: 24}
 			g.Write([]byte(all))
 			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") {
 				t.Errorf("on the screen:\n%s", got)
@@ -154,7 +154,7 @@ func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 				}
 			}
 			cmd.Wait()
-			g := &glass{t: t, height: 24}
+			g := &fakeScreen{t: t, height: 24}
 			g.Write(all)
 			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") || cmd.ProcessState.ExitCode() != c.status {
 				t.Errorf("%v; on the screen:\n%s", cmd.ProcessState, got)

@@ -1,5 +1,5 @@
 'use strict';
-// The overview: its charts, and the decisions as they come.
+// The overview: its charts, and new decisions.
 
 // Charts.
 (() => {
@@ -17,7 +17,7 @@
 
 	page.stateURL = () => '/state?span=' + span;
 
-	// Bars by the clock: the steps of the series are finer than the eye.
+	// Bars: the steps of the series are too fine to show.
 	const bars = series => {
 		const start = Date.parse(series.start) / 1000;
 		const last = Math.floor(Date.now() / 1000 / bar) * bar;
@@ -33,7 +33,7 @@
 		});
 		let below = none();
 		for (const [name] of classes) data.stacked.push(below = data[name].map((n, i) => n + below[i]));
-		data.stacked.reverse(); // the highest bar is drawn first, and the others over it
+		data.stacked.reverse(); // the highest bar is drawn first, the others over it
 		return data;
 	};
 
@@ -41,7 +41,7 @@
 	const hatch = () => {
 		const size = 6 * devicePixelRatio, canvas = document.createElement('canvas'), c = canvas.getContext('2d');
 		canvas.width = canvas.height = size;
-		c.fillStyle = getComputedStyle(figure.closest('.card')).backgroundColor; // a bar behind must not be seen
+		c.fillStyle = getComputedStyle(figure.closest('.card')).backgroundColor; // hides the bar behind
 		c.fillRect(0, 0, size, size);
 		c.strokeStyle = colour('block');
 		c.lineWidth = size / 4;
@@ -112,25 +112,25 @@
 
 // Decisions.
 (() => {
-	const most = 500; // rows, and lines that are held
+	const most = 500; // rows, and lines kept while paused
 	const {at} = page;
 	const form = at('filters'), rows = at('rows'), shown = at('shown'), line = at('line');
 	const records = new WeakMap();
 	let source = null, fresh = [], came = 0, missed = 0, due = false, sought = null;
 
-	// What is not printable is written as the audit writes it; see visible in Go.
+	// Escapes characters that are not printable, as the audit does; see visible in Go.
 	const visible = text => String(text ?? '').replace(/[\p{C}\p{Z}]/gu, c => c === ' ' || c === '\t' ? c : '\\u' + c.codePointAt(0).toString(16).padStart(4, '0'));
 	const cut = text => text && text.length > 300 ? visible(text.slice(0, 300)) + ' …' : visible(text);
 	const length = ms => ms < 1000 ? `${Math.trunc(ms)} ms` : ms < 10000 ? `${Math.trunc(ms / 100) / 10} s` : ms < 60000 ? `${Math.trunc(ms / 1000)} s` : `${Math.trunc(ms / 60000)} min`;
 	const pathOf = url => { const m = /^[^:]*:\/\/[^/]*(.*)$/su.exec(url); return m ? m[1] || '/' : url; };
-	// The filter has the words of all outcomes and reasons.
+	// The filter contains the words for all outcomes and reasons.
 	const optionOf = (name, value) => [...form.elements[name].options].find(o => value && o.value === value);
 	const outcome = r => r.decision === 'allow' ? 'allowed' : !r.enforced ? 'not_enforced' : optionOf('reason', r.reason)?.dataset.outcome ?? 'failed';
 	const sign = r => {
 		const {dataset, text} = optionOf('outcome', outcome(r));
 		return [dataset.kind, dataset.icon, text];
 	};
-	const ended = r => { // lines come in this order
+	const ended = r => { // lines are in this order
 		const t = Date.parse(r.time) + Math.floor(r.duration_ms ?? 0);
 		return Number.isNaN(t) ? '' : new Date(t).toISOString();
 	};
@@ -242,7 +242,7 @@
 		};
 	};
 
-	// A filter holds for what is there and for what comes: the server applies it to both.
+	// A filter applies to old and new rows: the server filters both.
 	const filter = async () => {
 		sought?.abort();
 		sought = new AbortController();

@@ -1,9 +1,9 @@
 'use strict';
-// On every page: what is shown stays as it is at the proxy, until it is paused. The
-// server makes all of it; parts marked data-live are put in the place of the old ones.
+// On every page: keeps the page up to date until the user pauses it. The server renders
+// the whole page again; parts marked data-live replace the old ones.
 
 const page = (() => {
-	const each = 5000; // ms between two looks
+	const each = 5000; // ms between two updates
 	const at = id => document.getElementById(id);
 	const page = {at, paused: false, held: 0, onpause: [], stateURL: () => location.pathname + location.search};
 
@@ -17,7 +17,7 @@ const page = (() => {
 		return value;
 	};
 
-	// A page of the proxy's; null where somebody has to log in first.
+	// Loads a page of the proxy; null if the user must log in first.
 	page.get = async (url, signal) => {
 		const response = await fetch(url, {signal, headers: {Accept: 'text/html'}});
 		if (new URL(response.url).pathname === '/login') return null;
@@ -34,7 +34,7 @@ const page = (() => {
 		return svg;
 	};
 
-	// Live parts. One that has the focus in it, or a selection, is left alone.
+	// Live parts. A part that contains the focus or a selection is not replaced.
 	const taken = part => part.contains(document.activeElement) || (getSelection().type === 'Range' && getSelection().containsNode(part, true));
 	const put = fresh => {
 		for (const part of document.querySelectorAll('[data-live]')) {

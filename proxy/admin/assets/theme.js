@@ -1,5 +1,5 @@
 'use strict';
-// Before the page is drawn: the light or the dark that was chosen by hand.
+// Runs before the page is drawn: sets the theme that the user has chosen.
 try {
 	const theme = localStorage.getItem('theme');
 	if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;

@@ -85,28 +85,28 @@ func TestExplainWhatTheConfigurationDoes(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		own  e2e.Settings
-		asks []wish
+		asks []expectation
 	}{
-		{"clamp", e2e.Settings{"robots.max_crawl_delay": "20ms"}, []wish{
+		{"clamp", e2e.Settings{"robots.max_crawl_delay": "20ms"}, []expectation{
 			{slow.URL("http", "/no?x"), 403, "rule"}, {slow.URL("https", "/clamped"), 404, "no-rule"},
 			{moved.URL("http", "/no/moved"), 403, "rule"}, {moved.URL("https", "/moved"), 404, "no-rule"}, {lost.URL("http", "/lost"), 404, "no-file"},
 			{ftp + "/private/x", 403, "rule"}, {ftp + "/a.txt", 200, "no-rule"},
 		}},
-		{"refuse", e2e.Settings{"robots.over_max": "refuse"}, []wish{
+		{"refuse", e2e.Settings{"robots.over_max": "refuse"}, []expectation{
 			{slow.URL("http", "/no/refused"), 403, "crawl-delay"}, {slow.URL("https", "/refused"), 403, "crawl-delay"},
 			{calm.URL("http", "/no/refused"), 403, "rule"}, {calm.URL("http", "/kept"), 404, "no-rule"},
 		}},
-		{"honor", e2e.Settings{"robots.over_max": "honor", "robots.max_crawl_delay": "1ms"}, []wish{{calm.URL("http", "/honored"), 404, "no-rule"}}},
-		{"monitor", e2e.Settings{"mode": "monitor", "robots.over_max": "refuse"}, []wish{
+		{"honor", e2e.Settings{"robots.over_max": "honor", "robots.max_crawl_delay": "1ms"}, []expectation{{calm.URL("http", "/honored"), 404, "no-rule"}}},
+		{"monitor", e2e.Settings{"mode": "monitor", "robots.over_max": "refuse"}, []expectation{
 			{calm.URL("http", "/no/watched"), 404, "rule"}, {slow.URL("http", "/watched"), 404, "crawl-delay"},
 		}},
-		{"entries", hosts, []wish{
+		{"entries", hosts, []expectation{
 			{ours.URL("http", "/x"), 404, "override"}, {theirs.URL("http", "/x"), 403, "denied-host"}, {calm.URL("http", "/no/entry"), 403, "rule"},
 		}},
-		{"tunnels", e2e.Settings{"tls.intercept": false}, []wish{
+		{"tunnels", e2e.Settings{"tls.intercept": false}, []expectation{
 			{calm.Hostport("https"), 200, "tunnel"}, {shut.Hostport("https"), 403, "tunnel"}, {lost.Hostport("https"), 200, "tunnel"},
 		}},
-		{"a token for all", e2e.Settings{"identity.product_token": "BarBot", "audit.clients": "drop"}, []wish{{calm.URL("http", "/no/token"), 403, "rule"}}},
+		{"a token for all", e2e.Settings{"identity.product_token": "BarBot", "audit.clients": "drop"}, []expectation{{calm.URL("http", "/no/token"), 403, "rule"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -125,14 +125,14 @@ func TestExplainWhatTheConfigurationDoes(t *testing.T) {
 	}
 }
 
-// A wish is a request of a client and its expected result.
-type wish struct {
+// An expectation is a request of a client and its expected result.
+type expectation struct {
 	url    string
 	status int
 	reason string
 }
 
-func (a *wish) of(t *testing.T, p *e2e.Proxy) int {
+func (a *expectation) of(t *testing.T, p *e2e.Proxy) int {
 	t.Helper()
 	method := http.MethodConnect
 	switch scheme, _, _ := strings.Cut(a.url, "://"); scheme {

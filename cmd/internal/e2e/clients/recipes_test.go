@@ -146,7 +146,7 @@ func TestRecipes(t *testing.T) {
 				serveRepository(t, o, argv[0], "")
 			}
 			p := e2e.StartProxy(t, e2e.Unpaced)
-			dir := kitchen(t, p, argv, c.as)
+			dir := recipeDir(t, p, argv, c.as)
 			real := strings.NewReplacer("https://example.com", o.URL("https", ""), "http://example.com", o.URL("http", ""), "8080", p.Listen[strings.LastIndex(p.Listen, ":")+1:])
 			e2e.WriteFile(t, filepath.Join(dir, "proxy.env"), real.Replace(env))
 			for name, text := range r.files {
@@ -218,9 +218,9 @@ func TestHTTrackGoesPastForHTTPS(t *testing.T) {
 	}
 }
 
-// kitchen returns a directory with what the document assumes: the CA, and the recipe's
+// recipeDir returns a directory with what the document assumes: the CA, and the recipe's
 // command under its name.
-func kitchen(t testing.TB, p *e2e.Proxy, argv []string, as string) (dir string) {
+func recipeDir(t testing.TB, p *e2e.Proxy, argv []string, as string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	e2e.WriteFile(t, filepath.Join(dir, "ca.pem"), e2e.ReadText(t, p.CA))
