@@ -214,7 +214,7 @@ func (s *parsed) addLine(f field, value string, line int) {
 			if s.dialect.EmptyRules {
 				s.addRule(value, line, f == fieldAllow)
 			}
-		case value[0] == '/' || value[0] == '*': // no path begins as other patterns do
+		case canMatch(value):
 			s.addRule(value, line, f == fieldAllow)
 		}
 	}

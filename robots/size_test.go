@@ -33,16 +33,9 @@ func TestSizeIsWhatItTakes(t *testing.T) {
 				fmt.Fprintf(&b, line, n)
 			}
 			text := b.String()
-			heap := func() int {
-				var m runtime.MemStats
-				runtime.GC()
-				runtime.GC() // the second empties pools
-				runtime.ReadMemStats(&m)
-				return int(m.HeapAlloc)
-			}
-			before := heap()
+			before := testkit.Heap()
 			f := ParseString(text, Standard())
-			taken := heap() - before
+			taken := testkit.Heap() - before
 			const beside = 16 << 10 // bytes that the test takes
 			if size := f.Size(); taken > size+size/8+beside || taken < size-size/8-beside {
 				t.Errorf("%d bytes are taken, %d said", taken, size)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,15 @@ func Rounds(n int) int {
 		return n / 10
 	}
 	return n
+}
+
+// Heap returns how many bytes of the heap are in use.
+func Heap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // the second empties pools
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 // Patience is the timeout of every wait of a test for something that must happen. Working code
