@@ -16,6 +16,7 @@ import (
 var mayImport = map[string][]string{
 	"robots":                       {},
 	"robots/internal/corpus":       {"robots"},
+	"robots/tdmrep":                {"robots"},
 	"robots/fetch":                 {"robots"},
 	"robots/cache":                 {"robots", "robots/fetch"},
 	"robots/cache/storetest":       {"robots", "robots/fetch", "robots/cache", "robots/testkit"},
