@@ -1,9 +1,10 @@
-// Package fetch fetches the robots.txt of one origin: one GET with its redirects and limits. It
-// returns the raw [Result].
+// Package fetch fetches the robots.txt of one origin, or another [File]: one GET with its
+// redirects and limits. It returns the raw [Result].
 //
 // It does not interpret the result: robots/cache decides what a status or a failure means, how
-// long a response is kept and when it is fetched again, and robots parses the text. It opens no
-// connection itself: its [Sender] does, and also paces each GET. It follows a redirect to
+// long a response is kept and when it is fetched again, and robots parses the text. The
+// robots.txt of an origin does not apply to the fetch of a File from it, since the origin offers the
+// File to those who fetch from it. Package fetch opens no connection itself: its [Sender] does, and also paces each GET. It follows a redirect to
 // another origin only if [Options].Allowed permits that.
 //
 // A failure is part of the Result: [Client.Fetch] never returns nil, and a Result with Err has
@@ -41,7 +42,22 @@ const (
 	defaultTimeout = 20 * time.Second
 )
 
-// A Request names one robots.txt, and the User-Agent to fetch it with.
+// A File is the file that a Client fetches from each origin. The zero File is /robots.txt.
+type File struct {
+	Path   string                  // "": /robots.txt
+	Accept string                  // the value of the header; "": that for text
+	Check  func(body []byte) error // returns why a body cannot be read, which fails the fetch; nil: each can
+}
+
+// url returns the URL of the file of an origin.
+func (f *File) url(o robots.Origin) string {
+	if f.Path == "" {
+		return o.RobotsURL()
+	}
+	return o.String() + f.Path
+}
+
+// A Request names the origin of one file, and the User-Agent to fetch it with.
 type Request struct {
 	Origin    robots.Origin
 	UserAgent string // value of the header; "": no User-Agent is sent
@@ -77,6 +93,7 @@ type Result struct {
 
 // Options configure a [Client]. New reads them once.
 type Options struct {
+	File         File              // what is fetched
 	Sender       Sender            // required
 	Timeout      time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
 	From         string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
@@ -95,11 +112,12 @@ type Options struct {
 
 // A Report is what Options.Record records of a fetch.
 type Report struct {
-	Began   time.Time
-	Request Request
-	Hops    []string // the URLs that were requested; the first is the file's
-	Signed  string   // what the Sender gave to Hop.SetSigned for the last of them; "": nothing
-	Result  *Result  // must not be kept or changed
+	Began    time.Time
+	Request  Request
+	Hops     []string // the URLs that were requested; the first is the file's
+	Signed   string   // what the Sender gave to Hop.SetSigned for the last of them; "": nothing
+	Result   *Result  // must not be kept or changed
+	Rejected []byte   // the body that File.Check rejected; Result does not have it; nil: none
 }
 
 // A Sender sends the GETs of a fetch.
@@ -135,7 +153,7 @@ func (h Hop) Wait(wait func() error) error {
 	return wait()
 }
 
-// A Client fetches robots.txt files. Every fetch of the zero Client fails.
+// A Client fetches one File of many origins. Every fetch of the zero Client fails.
 type Client struct{ o Options }
 
 // New makes a Client.
@@ -157,23 +175,24 @@ func New(o Options) (*Client, error) {
 	return &Client{o}, nil
 }
 
-// Fetch fetches the robots.txt that r names. It returns when the response is complete, the fetch
+// Fetch fetches the file of the origin that r names. It returns when the response is complete, the fetch
 // has failed, or ctx or the timeout ends.
 func (c *Client) Fetch(ctx context.Context, r Request) *Result {
-	a := &Result{URL: r.Origin.RobotsURL(), MaxAge: -1}
+	url := c.o.File.url(r.Origin)
+	a := &Result{URL: url, MaxAge: -1}
 	began := time.Now()
-	run := fetching{client: c, request: r, result: a, next: a.URL}
+	run := fetching{client: c, request: r, result: a, next: url}
 	userAgent := sendable(r.UserAgent)
 	if err := run.follow(ctx, userAgent); err != nil {
-		a.Err = fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
+		a.Err = fmt.Errorf("fetch %s: %w", url, err)
 	}
 	if a.Connected && len(run.hops) > 0 {
 		a.UserAgent = userAgent
 	}
 	a.Fetched = time.Now()
 	if c.o.Record != nil && len(run.hops) > 0 {
-		if err := c.o.Record(Report{began, r, run.hops, run.signed, a}); err != nil {
-			a.Body, a.SHA256, a.OwnFailure, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
+		if err := c.o.Record(Report{began, r, run.hops, run.signed, a, run.rejected}); err != nil {
+			a.Body, a.SHA256, a.OwnFailure, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", url, err)
 		}
 	}
 	return a
@@ -181,13 +200,14 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 
 // A fetching is one fetch in progress.
 type fetching struct {
-	client  *Client
-	request Request
-	result  *Result
-	next    string   // the URL to request next
-	hops    []string // URLs that were requested
-	signed  string   // see Report
-	limit   *timeLimit
+	client   *Client
+	request  Request
+	result   *Result
+	next     string   // the URL to request next
+	hops     []string // URLs that were requested
+	signed   string   // see Report
+	rejected []byte   // see Report
+	limit    *timeLimit
 }
 
 // follow requests the file and follows redirects. It fills in the Result from the first response
@@ -207,7 +227,7 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 		if err == nil {
 			a.Status = res.StatusCode
 			if !isRedirect(res.StatusCode) {
-				err = a.read(res)
+				err = f.read(res)
 			}
 		}
 		switch {
@@ -306,7 +326,8 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 }
 
 // read reads the final response: its freshness, and the body of a 2xx.
-func (r *Result) read(res *http.Response) error {
+func (f *fetching) read(res *http.Response) error {
+	r := f.result
 	if res.StatusCode < 200 {
 		_ = res.Body.Close()
 		return fmt.Errorf("unexpected status %d in response to GET", res.StatusCode)
@@ -320,6 +341,12 @@ func (r *Result) read(res *http.Response) error {
 	body, err := decode(res)
 	if err != nil {
 		return err
+	}
+	if check := f.client.o.File.Check; check != nil {
+		if err := check(body); err != nil {
+			f.rejected = body
+			return err
+		}
 	}
 	sum := sha256.Sum256(body)
 	r.Body, r.SHA256 = body, hex.EncodeToString(sum[:])
@@ -339,7 +366,7 @@ func sendable(userAgent string) string {
 func (c *Client) requestHeader(userAgent string) http.Header {
 	h := http.Header{
 		"User-Agent":      {userAgent}, // without a value net/http would send its own
-		"Accept":          {"text/plain, */*;q=0.1"},
+		"Accept":          {cmp.Or(c.o.File.Accept, "text/plain, */*;q=0.1")},
 		"Accept-Encoding": {"gzip"},
 	}
 	if c.o.From != "" {
