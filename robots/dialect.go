@@ -34,8 +34,8 @@ type Dialect struct {
 	NoFileOn429                bool          // status 429 means no file, as any other 4xx does (RFC 9309 2.3.1.3)
 	NoFileOnDisallowedRedirect bool          // a redirect to a URL that the robots.txt of its origin disallows means no file
 	NoStale                    bool          // a cached file is not used while its origin fails
-	NoFileAfter                time.Duration // an origin that has failed for so long, without a cached file, has no file; 0: never
 	IgnoreCacheControl         bool          // Cache-Control does not shorten the time for which a file is used
+	NoFileAfter                time.Duration // an origin that has failed for so long, without a cached file, has no file; 0: never
 }
 
 // A Delay is the meaning of a Crawl-delay line. RFC 9309 has none.

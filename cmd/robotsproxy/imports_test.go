@@ -18,7 +18,7 @@ var mayImport = map[string][]string{
 	"robots/internal/corpus":       {"robots"},
 	"robots/tdmrep":                {"robots"},
 	"robots/fetch":                 {"robots"},
-	"robots/cache":                 {"robots", "robots/fetch"},
+	"robots/cache":                 {"robots", "robots/fetch", "robots/tdmrep"},
 	"robots/cache/storetest":       {"robots", "robots/fetch", "robots/cache", "robots/testkit"},
 	"policy/pace/limiter":          {},
 	"policy/pace":                  {"policy/pace/limiter"},

@@ -1,12 +1,13 @@
-// Package cache keeps what the robots.txt of each origin says now. It fetches each file once,
-// however many callers wait for it, refreshes files in use before they expire, uses stale files
-// while an origin fails, and decides what a response means under a dialect.
+// Package cache keeps what the robots.txt of each origin says now, or the tdmrep.json: a [Cache]
+// has the files that its [Fetcher] fetches, and a dialect says how to read them. It fetches each
+// file once, however many callers wait for it, refreshes files in use before they expire, uses
+// stale files while an origin fails, and decides what a response means under a dialect.
 //
-// It does not fetch (robots/fetch does, behind [Fetcher]), does not parse (robots does), and
-// decides about no request. It writes nothing to disk; a [Store] may. The Cache asks the Store
-// for an origin that is not in memory before it fetches, and gives it the outcome of every
-// fetch. The Cache keeps the raw results of fetches and the times of failures, and derives all
-// else from the Options and the dialect.
+// It does not fetch (robots/fetch does), does not parse (robots and robots/tdmrep do), and decides
+// about no request. It writes nothing to disk; a [Store] may. The Cache asks the Store for an
+// origin that is not in memory before it fetches, and gives it the outcome of every fetch. The
+// Cache keeps the raw results of fetches and the times of failures, and derives all else from the
+// Options and the dialect.
 //
 // How it fails:
 //

@@ -3,11 +3,9 @@ package cache
 import (
 	"errors"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -15,7 +13,7 @@ import (
 
 var errNoDialect = errors.New("the dialect has no name")
 
-// An Entry is what the robots.txt of an origin says now: the last response and, if that is a
+// An Entry is what the file of an origin says now: the last response and, if that is a
 // failure, the earlier response as a stale file. It does not change. Any number of goroutines
 // may share it, whatever their dialects.
 type Entry struct {
@@ -84,14 +82,15 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	if e.usesStale(d, e.lastFailure) {
 		r := e.stale.ruling(outcome(e.stale.kind, d))
 		if r.Outcome == Rules { // otherwise it is itself fresh
-			r.File, r.Stale, r.Err = e.file(e.stale, d), true, e.last.err
+			r.Stale, r.Err = true, e.last.err
+			r.setFile(e.file(e.stale, d))
 		}
 		return r
 	}
 	r := e.last.ruling(outcome(e.last.kind, d))
 	switch {
 	case r.Outcome == Rules:
-		r.File = e.file(e.last, d)
+		r.setFile(e.file(e.last, d))
 	case r.Outcome == Unreachable && e.givenUp(d):
 		r.Outcome, r.Err = NoFile, e.last.err
 	case r.Outcome.refuses():
@@ -130,7 +129,7 @@ func (e *Entry) usesStale(d robots.Dialect, at time.Time) bool {
 // retryAt returns when a failing origin is tried again.
 func (e *Entry) retryAt() time.Time { return e.lastFailure.Add(e.retryAfter) }
 
-func (e *Entry) file(r *response, d robots.Dialect) *robots.File {
+func (e *Entry) file(r *response, d robots.Dialect) *compiled {
 	file, compiled := r.file(d)
 	if compiled && e.reweigh != nil {
 		e.reweigh(e.key, r)
@@ -303,13 +302,6 @@ type response struct {
 	size  atomic.Int64 // of files, in bytes
 }
 
-// compiled is a list of files, one for each dialect. A program uses few.
-type compiled struct {
-	dialect robots.Dialect
-	file    *robots.File
-	next    *compiled
-}
-
 func newResponse(a *fetch.Result, now time.Time, c timing) *response {
 	r := &response{result: a, short: newShortResult(a), kind: kindOf(a), err: Failure(a)}
 	if r.kind.settled() {
@@ -333,13 +325,13 @@ func (r *response) withTiming(c timing) *response {
 	files := r.files.Load() // a dialect that is compiled meanwhile is compiled again
 	next.files.Store(files)
 	for f := files; f != nil; f = f.next {
-		next.size.Add(int64(f.file.Size()))
+		next.size.Add(f.size())
 	}
 	return next
 }
 
 // file returns the file compiled under d. now reports whether this call compiled it.
-func (r *response) file(d robots.Dialect) (file *robots.File, now bool) {
+func (r *response) file(d robots.Dialect) (file *compiled, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
@@ -348,37 +340,17 @@ func (r *response) file(d robots.Dialect) (file *robots.File, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
-	f := compile(r.text(), d)
-	r.files.Store(&compiled{dialect: d, file: f, next: r.files.Load()})
-	r.size.Add(int64(f.Size()))
+	f, _ := compile(r.result.Body, d) // see setFile
+	f.next = r.files.Load()
+	r.files.Store(f)
+	r.size.Add(f.size())
 	return f, true
 }
 
-// largeText is the length, in bytes, of a large text. No more large texts are compiled at
-// once than there are processors, because the compilation of a file takes up to 30 times the
-// memory of its text.
-const largeText = 64 << 10
-
-// compiling limits the compilations of large texts.
-var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
-
-func compile(text string, d robots.Dialect) *robots.File {
-	if len(text) >= largeText {
-		compiling <- struct{}{}
-		defer func() { <-compiling }()
-	}
-	return robots.ParseString(text, d)
-}
-
-// text returns the body as a string without a copy: nobody modifies the body.
-func (r *response) text() string {
-	return unsafe.String(unsafe.SliceData(r.result.Body), len(r.result.Body))
-}
-
-func (r *response) find(d robots.Dialect) *robots.File {
+func (r *response) find(d robots.Dialect) *compiled {
 	for c := r.files.Load(); c != nil; c = c.next {
 		if c.dialect == d {
-			return c.file
+			return c
 		}
 	}
 	return nil

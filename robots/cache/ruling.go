@@ -1,23 +1,39 @@
 package cache
 
 import (
+	"errors"
 	"time"
 	"weak"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/tdmrep"
 )
 
 // A Ruling is what an Entry means under a dialect. The zero Ruling refuses.
 type Ruling struct {
 	Outcome Outcome
-	File    *robots.File  // with Rules
+	File    *robots.File  // with Rules, but under tdmrep.Dialect
+	TDMRep  *tdmrep.File  // with Rules, under tdmrep.Dialect
 	Result  *fetch.Result // of the file in use, the stale one if Stale is set; if there is no file, of the failed fetch
 	Stale   bool          // a stale file is used while the origin fails
 	Err     error         // the cause, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for Dialect.NoFileAfter
 	Retry   time.Time     // time of the next try, with Unreachable and NoConnection
 
 	short *shortResult // Result without its body; nil: the body is small
+}
+
+// errUnreadable is the error of a tdmrep.json that the fetch let pass, as that of another version
+// may have before a restart.
+var errUnreadable = errors.New("the tdmrep.json cannot be read")
+
+// setFile sets the file of a Ruling with Rules.
+func (r *Ruling) setFile(c *compiled) {
+	if c.file == nil && c.tdmrep == nil {
+		r.Outcome, r.Stale, r.Err = Unreachable, false, errUnreadable
+		return
+	}
+	r.File, r.TDMRep = c.file, c.tdmrep
 }
 
 // Fetched returns when the file in use was fetched, or when it was found that there is none. It returns the zero time
@@ -30,9 +46,9 @@ func (r Ruling) Fetched() time.Time {
 }
 
 // Shrink drops references to data that the Entry may free while the Ruling is still in use:
-// File, and the body of Result unless it is small. It reports whether the body is large.
+// the file, and the body of Result unless it is small. It reports whether the body is large.
 func (r *Ruling) Shrink() (large bool) {
-	r.File = nil
+	r.File, r.TDMRep = nil, nil
 	if r.short == nil {
 		return false
 	}

@@ -124,7 +124,7 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			asked := new(atomic.Int32)
 			origin := serve(t, tc.handler, asked)
-			c := newCache(t, Options{Fetcher: overHTTP(t, patience)})
+			c := newCache(t, Options{Fetcher: overHTTP(t, fetch.File{}, patience)})
 			var wg sync.WaitGroup
 			for i, d := range columns {
 				wg.Go(func() {
@@ -168,11 +168,11 @@ func serve(t *testing.T, handler http.HandlerFunc, asked *atomic.Int32) robots.O
 }
 
 // overHTTP returns a Fetcher over real connections, which are closed when the test ends.
-func overHTTP(t *testing.T, timeout time.Duration) *fetch.Client {
+func overHTTP(t *testing.T, file fetch.File, timeout time.Duration) *fetch.Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	f, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(tr), Timeout: timeout})
+	f, err := fetch.New(fetch.Options{File: file, Sender: fetch.Unpaced(tr), Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,10 @@
 //
 // It does not interpret the result: robots/cache decides what a status or a failure means, how
 // long a response is kept and when it is fetched again, and robots parses the text. The
-// robots.txt of an origin does not apply to the fetch of a File from it, since the origin offers the
-// File to those who fetch from it. Package fetch opens no connection itself: its [Sender] does, and also paces each GET. It follows a redirect to
-// another origin only if [Options].Allowed permits that.
+// robots.txt of an origin does not apply to the fetch of a File from it, since the origin offers
+// the File to those who fetch from it. Package fetch opens no connection itself: its [Sender]
+// does, and also paces each GET. It follows a redirect to another origin only if
+// [Options].Allowed permits that.
 //
 // A failure is part of the Result: [Client.Fetch] never returns nil, and a Result with Err has
 // no Body. Any number of goroutines may share a Client. A Result belongs to the caller.
