@@ -146,7 +146,10 @@ func (s *Store) SaveAuditEnd(end AuditEnd) {
 // Load returns the entry of o that was saved last; nil if there is none or it has expired. It fails
 // with ctx, or if the file has just proved damaged.
 func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
-	key := o.String()
+	return s.load(ctx, o.String())
+}
+
+func (s *Store) load(ctx context.Context, key string) ([]byte, error) {
 	if value, ok := s.inMemory(key); ok {
 		return value.current(time.Now()), nil
 	}
@@ -173,13 +176,36 @@ func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 // Save stores entry, which expires at until, for o. The entry counts against the share of client
 // or, if client is "", of the client that it counted against before.
 func (s *Store) Save(o robots.Origin, entry []byte, until time.Time, client string) {
-	key := o.String()
+	s.save(o.String(), entry, until, client)
+}
+
+func (s *Store) save(key string, entry []byte, until time.Time, client string) {
 	value := seal(key, entry, until)
 	s.mu.Lock()
 	s.pending.add(key, value, s.owner(client))
 	s.dropExcess()
 	s.mu.Unlock()
 	s.wakeUp()
+}
+
+// A TDMRep is the part of a Store for the entries of tdmrep.json files.
+type TDMRep struct{ store *Store }
+
+// tdmrepPrefix begins the keys of these entries, and no origin.
+const tdmrepPrefix = "tdmrep "
+
+// TDMRep returns the part of s for tdmrep.json. Its entries share the size limit of the file with
+// those of robots.txt, and count against the same share of each client.
+func (s *Store) TDMRep() TDMRep { return TDMRep{s} }
+
+// Load is [Store.Load].
+func (t TDMRep) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+	return t.store.load(ctx, tdmrepPrefix+o.String())
+}
+
+// Save is [Store.Save].
+func (t TDMRep) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+	t.store.save(tdmrepPrefix+o.String(), entry, until, client)
 }
 
 // SaveClocks stores the clocks, each in place of the one with the same key. If anything was sent,

@@ -119,7 +119,7 @@ func (v sealed) current(now time.Time) []byte {
 // The buckets of a file, and the keys of the first. Values of the others are sealed.
 var (
 	metaBucket   = []byte("meta")   // values are not sealed but for auditKey's
-	robotsBucket = []byte("robots") // by origin
+	robotsBucket = []byte("robots") // by origin; those of tdmrep.json have tdmrepPrefix before it
 	clocksBucket = []byte("clocks") // by the key of their Limits; JSON
 
 	formatKey = []byte("format")

@@ -23,15 +23,16 @@
 // replaced by its replica without Sentinel and the old one still answers some replicas, the two servers do
 // not know of each other: use a separate address for each.
 //
-// A robots.txt file is one key with an entry of robots/cache. The right to fetch the file is another key,
-// which expires by itself ([Fleet.Robots]). Each replica also has a local store, which it uses while it is
-// alone. It does not publish what it fetches in that time: the others fetch the file again when they need
-// it. A purge is sent when the server is available. For 31 days it replaces the file's entry, and a save
-// that may be based on the purged file is rejected. A stream lists the purges. A replica that was
-// disconnected continues to read the stream where it stopped. If it has missed more than ten thousand
-// entries, or entries that were lost when the server was emptied, it uses its files until they expire. A
-// replica that starts reads the whole stream: it discards purged files of its local store, and loads them
-// from the server or fetches them again.
+// A robots.txt or tdmrep.json is one key with an entry of robots/cache. The right to fetch the file is
+// another key, which expires by itself ([Fleet.Robots], [Fleet.TDMRep]). Each replica also has a local
+// store, which it uses while it is alone. It does not publish what it fetches in that time: the others
+// fetch the file again when they need it. A purge is sent when the server is available. For 31 days it
+// replaces the file's entry, and a save that may be based on the purged file is rejected. A stream for
+// each of the two kinds of files lists the purges. A replica that was disconnected continues to read the
+// streams where it stopped. If it has missed more than ten thousand entries, or entries that were lost
+// when the server was emptied, it uses its files until they expire. A replica that starts reads the whole
+// stream: it discards purged files of its local store, and loads them from the server or fetches them
+// again.
 //
 // Any number of goroutines may share a Fleet. Open starts nothing.
 package redis

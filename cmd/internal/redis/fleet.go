@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
 
@@ -27,15 +26,17 @@ type Hooks struct {
 // [pace.Store].
 type Fleet struct {
 	connection
-	robots  sharedRobots
+	robots  sharedFiles
+	tdmrep  sharedFiles
+	files   robotsCounts // of both
 	reports reportQueue
 	held    leases
 	counts  counts
 }
 
-// RobotsStats returns the counters of the shared robots.txt files.
+// RobotsStats returns the counters of the shared robots.txt and tdmrep.json files.
 func (f *Fleet) RobotsStats() RobotsStats {
-	c := &f.robots.counts
+	c := &f.files
 	return RobotsStats{
 		Loads: c.loads.Load(), Saves: c.saves.Load(), Claims: c.fetchLeases.Load(), Waits: c.waits.Load(),
 		Purges: c.purges.Load(), Heard: c.heard.Load(), Lost: c.lost.Load(), Failures: c.failures.Load(),
@@ -49,9 +50,10 @@ func (f *Fleet) RobotsStats() RobotsStats {
 //
 // [Fleet.Run] sends saves and purges. Purges wait for the server. Everything else is lost while it
 // is unavailable.
-func (f *Fleet) Robots(local cache.Store) cache.Store {
-	return &robotsStore{shared: &f.robots, local: local, fetchLeases: fetchLeases{all: make(map[robots.Origin]string)}}
-}
+func (f *Fleet) Robots(local cache.Store) cache.Store { return f.robots.store(local) }
+
+// TDMRep is Robots for tdmrep.json files.
+func (f *Fleet) TDMRep(local cache.Store) cache.Store { return f.tdmrep.store(local) }
 
 // Stats returns the current state.
 func (f *Fleet) Stats() Stats {

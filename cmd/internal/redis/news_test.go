@@ -20,7 +20,7 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 	}
 	defer f.Close()
 	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
-	store := f.Robots(nil).(*robotsStore)
+	store := f.Robots(nil).(*fileStore)
 	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
 	store.Announce(o, cache.Purged)
 	right, err := store.Lease(t.Context(), o, time.Minute)

@@ -17,29 +17,40 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// The keys of an origin.
-const (
-	robotsPrefix = keyPrefix + "robots:" // its robots.txt, see frame
-	fetchPrefix  = keyPrefix + "fetch:"  // present while a replica fetches it: the name of the claim
+// fileKeys are the keys of one kind of files, of all origins.
+type fileKeys struct {
+	entry string // before an origin: its file, see frame
+	fetch string // before an origin: present while a replica fetches the file: the name of the claim
+	news  string // a stream of purges and replacements; unlike with pub/sub, a replica that was disconnected reads on where it stopped
+}
+
+var (
+	robotsKeys = fileKeys{keyPrefix + "robots:", keyPrefix + "fetch:", keyPrefix + "news"}
+	tdmrepKeys = fileKeys{keyPrefix + "tdmrep:", keyPrefix + "tdmrep-fetch:", keyPrefix + "tdmrep-news"}
 )
 
 // robotsTime is how long a call for an entry may take before the local store is used.
 const robotsTime = 700 * time.Millisecond
 
-// sharedRobots loads, saves and purges the robots.txt files that all replicas share.
-type sharedRobots struct {
+// sharedFiles loads, saves and purges the files of one kind that all replicas share.
+type sharedFiles struct {
 	*connection
+	keys     fileKeys
 	outbox   outbox
-	counts   robotsCounts
+	counts   *robotsCounts
 	loadTime time.Duration // robotsTime, except in tests
 }
 
-// A robotsStore is the [cache.SharedStore] of one replica: the server, and a local store with
+// A fileStore is the [cache.SharedStore] of one replica: the server, and a local store with
 // everything that the replica has seen, for use while the server is unavailable.
-type robotsStore struct {
-	shared      *sharedRobots
+type fileStore struct {
+	shared      *sharedFiles
 	local       cache.Store // may be nil
 	fetchLeases fetchLeases
+}
+
+func (s *sharedFiles) store(local cache.Store) cache.Store {
+	return &fileStore{shared: s, local: local, fetchLeases: fetchLeases{all: make(map[robots.Origin]string)}}
 }
 
 // fetchLeases are the origins that this replica has the right to fetch. The value is the mark
@@ -77,7 +88,7 @@ func (c *fetchLeases) purge(o robots.Origin) (mark string) {
 }
 
 // Load implements [cache.SharedStore].
-func (b *robotsStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (b *fileStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	s := b.shared
 	j, waits := s.outbox.newestOf(o)
 	purged := waits && j.kind == purging
@@ -106,7 +117,7 @@ func (b *robotsStore) Load(ctx context.Context, o robots.Origin) ([]byte, error)
 	return entry, nil
 }
 
-func (b *robotsStore) loadLocal(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (b *fileStore) loadLocal(ctx context.Context, o robots.Origin) ([]byte, error) {
 	if b.local == nil {
 		return nil, nil
 	}
@@ -114,7 +125,7 @@ func (b *robotsStore) loadLocal(ctx context.Context, o robots.Origin) ([]byte, e
 }
 
 // saveLocal stores what another replica has fetched.
-func (b *robotsStore) saveLocal(ctx context.Context, o robots.Origin, entry []byte, until time.Time) {
+func (b *fileStore) saveLocal(ctx context.Context, o robots.Origin, entry []byte, until time.Time) {
 	if b.local == nil {
 		return
 	}
@@ -124,11 +135,11 @@ func (b *robotsStore) saveLocal(ctx context.Context, o robots.Origin, entry []by
 }
 
 // get returns the server's entry for o, or nil.
-func (s *sharedRobots) get(ctx context.Context, o robots.Origin) (value frame, err error) {
+func (s *sharedFiles) get(ctx context.Context, o robots.Origin) (value frame, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
 	err = s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		value, err = c.Get(ctx, robotsPrefix+o.String()).Bytes()
+		value, err = c.Get(ctx, s.keys.entry+o.String()).Bytes()
 		return err
 	})
 	if errors.Is(err, redis.Nil) {
@@ -139,7 +150,7 @@ func (s *sharedRobots) get(ctx context.Context, o robots.Origin) (value frame, e
 
 // ask is do for calls about robots.txt files. A reply of the server, even an error, does not make
 // this replica alone. If the server has a fault, the calls for slots find it too.
-func (s *sharedRobots) ask(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) (err error) {
+func (s *sharedFiles) ask(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) (err error) {
 	failed := s.do(ctx, func(ctx context.Context, c *redis.Client) error {
 		var answered redis.Error
 		if err = call(ctx, c); errors.As(err, &answered) {
@@ -157,7 +168,7 @@ func (s *sharedRobots) ask(ctx context.Context, call func(ctx context.Context, c
 }
 
 // Save implements [cache.SharedStore].
-func (b *robotsStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+func (b *fileStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	if b.local != nil {
 		b.local.Save(o, entry, until, client)
 	}
@@ -169,7 +180,7 @@ func (b *robotsStore) Save(o robots.Origin, entry []byte, until time.Time, clien
 }
 
 // Lease implements [cache.SharedStore].
-func (b *robotsStore) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	s := b.shared
 	if s.away() {
 		return cache.Lease{}, errAway
@@ -179,8 +190,8 @@ func (b *robotsStore) Lease(ctx context.Context, o robots.Origin, term time.Dura
 	var mark *redis.StringCmd
 	err := s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
 		_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			given = p.SetNX(ctx, fetchPrefix+o.String(), name, term)
-			mark = p.GetRange(ctx, robotsPrefix+o.String(), 0, frameMark-1)
+			given = p.SetNX(ctx, s.keys.fetch+o.String(), name, term)
+			mark = p.GetRange(ctx, s.keys.entry+o.String(), 0, frameMark-1)
 			return nil
 		})
 		return err
@@ -205,7 +216,7 @@ func (b *robotsStore) Lease(ctx context.Context, o robots.Origin, term time.Dura
 }
 
 // Announce implements [cache.SharedStore].
-func (b *robotsStore) Announce(o robots.Origin, what cache.Change) {
+func (b *fileStore) Announce(o robots.Origin, what cache.Change) {
 	switch what {
 	case cache.Purged:
 		b.forgetLocal(o)
@@ -217,7 +228,7 @@ func (b *robotsStore) Announce(o robots.Origin, what cache.Change) {
 	}
 }
 
-func (b *robotsStore) forgetLocal(o robots.Origin) {
+func (b *fileStore) forgetLocal(o robots.Origin) {
 	if b.local != nil {
 		b.local.Save(o, []byte{0}, time.Now(), "") // not a valid entry, and already expired
 	}
@@ -228,7 +239,7 @@ type robotsCounts struct {
 	loads, saves, fetchLeases, waits, lost, failures, purges, heard atomic.Uint64
 }
 
-// RobotsStats counts the use of the shared robots.txt files by a replica since Open.
+// RobotsStats counts the use of the shared robots.txt and tdmrep.json files by a replica since Open.
 type RobotsStats struct {
 	Loads    uint64 // from the server
 	Saves    uint64 // to the server
@@ -242,14 +253,14 @@ type RobotsStats struct {
 
 // enqueue sends a job soon. While the server is unavailable, a purge waits, and any other job
 // is lost.
-func (s *sharedRobots) enqueue(j job) {
+func (s *sharedFiles) enqueue(j job) {
 	if !s.outbox.add(j, s.away()) && j.frame != nil {
 		s.counts.lost.Add(1)
 	}
 }
 
 // run sends the jobs in their order until ctx ends.
-func (s *sharedRobots) run(ctx context.Context) error {
+func (s *sharedFiles) run(ctx context.Context) error {
 	retry := time.NewTicker(retryEvery)
 	defer retry.Stop()
 	for {
@@ -267,7 +278,7 @@ func (s *sharedRobots) run(ctx context.Context) error {
 }
 
 // sendAll sends the waiting jobs, or as many as the server accepts.
-func (s *sharedRobots) sendAll(ctx context.Context) {
+func (s *sharedFiles) sendAll(ctx context.Context) {
 	for {
 		some := s.outbox.take()
 		if len(some) == 0 {
@@ -282,7 +293,7 @@ func (s *sharedRobots) sendAll(ctx context.Context) {
 }
 
 // sendJobs sends jobs in one round trip.
-func (s *sharedRobots) sendJobs(ctx context.Context, some []job) error {
+func (s *sharedFiles) sendJobs(ctx context.Context, some []job) error {
 	send := func(ctx context.Context, c *redis.Client) error {
 		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			now := time.Now()
@@ -313,8 +324,8 @@ func (s *sharedRobots) sendJobs(ctx context.Context, some []job) error {
 	return nil
 }
 
-func (s *sharedRobots) queueJob(ctx context.Context, p redis.Pipeliner, j job, now time.Time) {
-	key := robotsPrefix + j.origin.String()
+func (s *sharedFiles) queueJob(ctx context.Context, p redis.Pipeliner, j job, now time.Time) {
+	key := s.keys.entry + j.origin.String()
 	switch j.kind {
 	case purging:
 		p.Set(ctx, key, []byte(j.frame), purgeKept)
@@ -322,7 +333,7 @@ func (s *sharedRobots) queueJob(ctx context.Context, p redis.Pipeliner, j job, n
 		left := max(j.frame.until().Sub(now).Milliseconds(), 1)
 		saveScript.EvalSha(ctx, p, []string{key}, []byte(j.frame), left, frameSize, frameMark, j.purge)
 	case releasing:
-		releaseScript.EvalSha(ctx, p, []string{fetchPrefix + j.origin.String()}, j.claim)
+		releaseScript.EvalSha(ctx, p, []string{s.keys.fetch + j.origin.String()}, j.claim)
 	}
 	if j.kind == purging || j.kind == replacing {
 		s.queueNews(ctx, p, j)
@@ -330,10 +341,6 @@ func (s *sharedRobots) queueJob(ctx context.Context, p redis.Pipeliner, j job, n
 }
 
 const (
-	// newsKey is a stream of purges and replacements. A replica that was disconnected
-	// continues to read where it stopped, which is not possible with pub/sub.
-	newsKey = keyPrefix + "news"
-
 	// maxNews is about how many entries are kept. A replica that has missed more uses its
 	// files until they expire.
 	maxNews = 10_000
@@ -352,21 +359,21 @@ const (
 
 var changes = map[string]cache.Change{"purged": cache.Purged, "replaced": cache.Replaced}
 
-func (s *sharedRobots) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
+func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
 	what, mark := "replaced", ""
 	if j.kind == purging {
 		what, mark = "purged", j.frame.mark()
 	}
 	p.XAdd(ctx, &redis.XAddArgs{
-		Stream: newsKey, MaxLen: maxNews, Approx: true,
+		Stream: s.keys.news, MaxLen: maxNews, Approx: true,
 		Values: []string{"what", what, "scheme", j.origin.Scheme, "at", j.origin.Addr(), "from", s.id, "mark", mark},
 	})
-	p.PExpire(ctx, newsKey, purgeKept)
+	p.PExpire(ctx, s.keys.news, purgeKept)
 }
 
 // Watch implements [cache.SharedStore]. It begins with all known purges, because the local store
 // may be older.
-func (b *robotsStore) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
+func (b *fileStore) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
 	last := "0-0"
 	for ctx.Err() == nil {
 		if !b.shared.away() {
@@ -381,7 +388,7 @@ func (b *robotsStore) Watch(ctx context.Context, heard func(robots.Origin, cache
 
 // readAll reads the stream after last until the server fails or ctx ends, and returns the last ID
 // read.
-func (b *robotsStore) readAll(ctx context.Context, last string, heard func(robots.Origin, cache.Change)) string {
+func (b *fileStore) readAll(ctx context.Context, last string, heard func(robots.Origin, cache.Change)) string {
 	c := b.shared.connect() // a separate client: closing it ends a blocked read
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -404,10 +411,10 @@ func (b *robotsStore) readAll(ctx context.Context, last string, heard func(robot
 
 // resume returns the ID to read after: last, or the beginning if last belongs to another
 // stream.
-func (s *sharedRobots) resume(ctx context.Context, c *redis.Client, last string) (string, error) {
+func (s *sharedFiles) resume(ctx context.Context, c *redis.Client, last string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.callTime)
 	defer cancel()
-	newest, err := c.XRevRangeN(ctx, newsKey, "+", "-", 1).Result()
+	newest, err := c.XRevRangeN(ctx, s.keys.news, "+", "-", 1).Result()
 	if err != nil {
 		return last, err
 	}
@@ -432,10 +439,10 @@ func split(id string) (ms, n uint64) {
 }
 
 // readNews waits for entries after last. It is not an error if there are none.
-func (s *sharedRobots) readNews(ctx context.Context, c *redis.Client, last string) ([]redis.XMessage, error) {
+func (s *sharedFiles) readNews(ctx context.Context, c *redis.Client, last string) ([]redis.XMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait+s.callTime)
 	defer cancel()
-	streams, err := c.XRead(ctx, &redis.XReadArgs{Streams: []string{newsKey, last}, Count: newsRead, Block: newsWait}).Result()
+	streams, err := c.XRead(ctx, &redis.XReadArgs{Streams: []string{s.keys.news, last}, Count: newsRead, Block: newsWait}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -446,7 +453,7 @@ func (s *sharedRobots) readNews(ctx context.Context, c *redis.Client, last strin
 }
 
 // handleNews passes one entry on, unless it is this replica's own or invalid.
-func (b *robotsStore) handleNews(values map[string]any, heard func(robots.Origin, cache.Change)) {
+func (b *fileStore) handleNews(values map[string]any, heard func(robots.Origin, cache.Change)) {
 	field := func(name string) string { s, _ := values[name].(string); return s }
 	what, known := changes[field("what")]
 	o, err := robots.ParseOrigin(field("scheme"), field("at"))

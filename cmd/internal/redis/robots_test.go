@@ -15,13 +15,13 @@ import (
 )
 
 // joining returns a function that adds a replica, without stores on a disk, to the fleet
-// at url.
-func joining(t *testing.T, url string) func(*testing.T) cache.Store {
+// at url. files returns the replica's store.
+func joining(t *testing.T, url string, files func(*Fleet, cache.Store) cache.Store) func(*testing.T) cache.Store {
 	settled(t, url)
 	return func(t *testing.T) cache.Store {
 		r := run(t, url, 100)
 		testkit.Eventually(t, "it shares", func() bool { return !r.away() })
-		s := r.Robots(nil)
+		s := files(r.Fleet, nil)
 		return unhurried{s, s.(cache.SharedStore)}
 	}
 }
@@ -75,12 +75,32 @@ func TestRobots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cachetest.Run(t, func(t *testing.T) cache.Store { return joining(t, server.url(t))(t) })
+			cachetest.Run(t, func(t *testing.T) cache.Store { return joining(t, server.url(t), (*Fleet).Robots)(t) })
 			cachetest.Shared(t, cachetest.Fleet{
-				Open: func(t *testing.T) func(*testing.T) cache.Store { return joining(t, server.url(t)) },
+				Open: func(t *testing.T) func(*testing.T) cache.Store { return joining(t, server.url(t), (*Fleet).Robots) },
 				In:   asItIs, Replicas: server.replicas, Failures: failures,
 			})
 		})
+	}
+}
+
+// TestTDMRep: so is the store of tdmrep.json, which is separate.
+func TestTDMRep(t *testing.T) {
+	t.Parallel()
+	cachetest.Shared(t, cachetest.Fleet{
+		Open: func(t *testing.T) func(*testing.T) cache.Store { return joining(t, mini(t), (*Fleet).TDMRep) },
+		In:   asItIs, Replicas: 3, Failures: 1,
+	})
+	url := mini(t)
+	join := joining(t, url, (*Fleet).TDMRep)
+	one, another, robotsTxt := join(t), join(t), joining(t, url, (*Fleet).Robots)(t)
+	one.Save(host(1), []byte("tdm"), time.Now().Add(time.Hour), "")
+	testkit.Eventually(t, "it is saved", func() bool {
+		got, err := another.Load(t.Context(), host(1))
+		return string(got) == "tdm" && err == nil
+	})
+	if got, err := robotsTxt.Load(t.Context(), host(1)); got != nil || err != nil {
+		t.Errorf("as robots.txt: %q, %v", got, err)
 	}
 }
 

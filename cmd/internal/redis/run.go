@@ -30,7 +30,8 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(), callTime: callTime,
 		wake: make(chan struct{}, 1), logged: make(map[Cause]bool),
 	}}
-	f.robots = sharedRobots{connection: &f.connection, outbox: newOutbox(), loadTime: robotsTime}
+	f.robots = sharedFiles{connection: &f.connection, keys: robotsKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
+	f.tdmrep = sharedFiles{connection: &f.connection, keys: tdmrepKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
 	f.reports.wake = make(chan struct{}, 1)
 	f.client.Store(connect())
 	f.view.Store(alone(o.Replicas, Starting, time.Now()))
@@ -50,6 +51,7 @@ func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 		ends.Go(func() error { return part(ctx, h) })
 	}
 	ends.Go(func() error { return f.robots.run(ctx) })
+	ends.Go(func() error { return f.tdmrep.run(ctx) })
 	var group errgroup.Group
 	group.Go(func() error { return f.maintain(up, h) })
 	group.Go(func() error {
