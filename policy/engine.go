@@ -15,14 +15,15 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// A Cache returns the current robots.txt of an origin. [cache.Cache] implements it.
+// A Cache returns the current file of an origin. [cache.Cache] implements it.
 type Cache interface {
 	Lookup(ctx context.Context, q cache.Query, d robots.Dialect) (*cache.Entry, error)
 }
 
 // Options make an Engine.
 type Options struct {
-	Cache         Cache          // required
+	Cache         Cache          // of robots.txt; required
+	TDMRep        Cache          // of tdmrep.json; nil: none is read
 	Dialect       robots.Dialect // zero: the standard dialect
 	Readings      Readings       // zero: those of the dialect
 	Hosts         []Host         // settings for some hosts; the first entry that matches and has not expired applies

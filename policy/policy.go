@@ -171,12 +171,14 @@ type Decision struct {
 	Statements   []usage.Statement // what the site states about them, at most one statement that decides for each category
 	Pace         pace.Limits       // how fast requests may go; its CrawlDelay is the one that is enforced
 	Ruling       cache.Ruling      // the robots.txt that the decision is based on
+	TDMRep       cache.Ruling      // the tdmrep.json that the decision is based on; zero: none was read
 	Err          error             // what went wrong; nil for nothing
 }
 
-// Release drops the rules of the robots.txt that d is based on, and keeps what identifies the file. Call
+// Release drops the rules of the files that d is based on, and keeps what identifies the files. Call
 // it on a Decision that is kept for long: else files that the cache has dropped stay in memory.
 func (d *Decision) Release() {
+	d.TDMRep.Shrink()
 	if d.Ruling.Shrink() {
 		for _, part := range []*string{&d.Rule, &d.Group, &d.ContentUsage, &d.Licenses} { // of the file
 			*part = strings.Clone(*part)

@@ -47,6 +47,7 @@ func greedy(s string) *Record {
 	r.Preferences = Preferences{w, w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
 	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
+	r.Decision.TDMRep = r.Decision.Ruling
 	return r
 }
 
@@ -114,12 +115,12 @@ func TestRecordsAreBounded(t *testing.T) {
 		if members := held(t, appendLine(nil, r, &Options{})); len(members["url"]) > trail.MaxText+2 {
 			t.Errorf("%s: what was no URL has %d bytes", name, len(members["url"]))
 		}
-		fetched := fetchLine{
+		fetched := fetchLine{trail.KindRobots, fetch.Report{
 			Began:   time.Unix(0, 0),
 			Request: fetch.Request{Origin: r.Request.Origin, Token: s},
 			Hops:    append([]string{"https://" + strings.Repeat("h", 253) + ":65535/robots.txt"}, slices.Repeat([]string{"http://" + s}, fetch.MaxRedirects)...),
 			Result:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
-		}
+		}}
 		held(t, appendLine(nil, &fetched, &Options{Replica: s}))
 		held(t, appendLine(
 
@@ -162,7 +163,7 @@ func TestURLIsPercentEncoded(t *testing.T) {
 	} {
 		r := allowed()
 		r.Request.PathQuery = sent
-		hops := fetchLine{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Result: &fetch.Result{}}
+		hops := fetchLine{trail.KindRobots, fetch.Report{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Result: &fetch.Result{}}}
 		malformed := allowed()
 		malformed.Request.Origin, malformed.Target = robots.Origin{}, "https://site.test"+sent
 		for _, b := range [][]byte{appendLine(nil, r, &Options{}), appendLine(nil, malformed, &Options{}), appendLine(nil, &hops, &Options{})} {

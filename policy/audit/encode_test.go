@@ -63,6 +63,16 @@ func TestLineHoldsWhatTheContractNames(t *testing.T) {
 	}
 }
 
+func TestLineHoldsTheTDMRep(t *testing.T) {
+	r := allowed()
+	r.Decision.TDMRep = cache.Ruling{Outcome: cache.Rules, Stale: true, Result: &fetch.Result{URL: "https://site.test/.well-known/tdmrep.json", UserAgent: "robotsproxy/1.0", SHA256: "cd", Fetched: time.Unix(1, 0)}}
+	const want = `"robots_sha256":"ab","tdmrep_url":"https://site.test/.well-known/tdmrep.json","tdmrep_fetched":"1970-01-01T00:00:01.000000000Z",` +
+		`"tdmrep_agent":"robotsproxy/1.0","tdmrep_sha256":"cd","tdmrep_stale":true,"crawl_delay_s":10,`
+	if got := encoded(r, Options{}); !strings.Contains(got, want) {
+		t.Errorf("got %s\nwant %s in it", got, want)
+	}
+}
+
 // Of several, the line says whose it is, and that they could not be asked.
 func TestLineOfAReplica(t *testing.T) {
 	r := allowed()
@@ -152,6 +162,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
 	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
+	r.Decision.TDMRep = r.Decision.Ruling
 	r.BackOff, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, time.Second, true, true, true
 	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}}
 	r.Withheld, r.Decision.Licenses = true, "https://site.test/license.xml"
@@ -160,7 +171,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
-	away := fetchLine{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}
+	away := fetchLine{trail.KindRobots, fetch.Report{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}}
 	asked, _ := trail.AppendLink(appendLine(nil, &away, &Options{}), 0, 3, trail.Hash{})
 	seen := map[string]bool{"v": true, "prev": true, "hash": true}
 	for _, line := range [][]byte{line, about, asked} {

@@ -1,21 +1,25 @@
 package audit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 
-	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
 
-// A fetchLine is the line about one fetch of a robots.txt by the proxy.
-type fetchLine fetch.Report
+// A fetchLine is the line about one fetch by the proxy itself.
+type fetchLine struct {
+	kind string // trail.KindRobots or trail.KindTDMRep
+	fetch.Report
+}
 
-// appendWithin appends the line. Its URL is that of the origin's robots.txt.
+// appendWithin appends the line. Its URL is that of the origin's file.
 func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	a := f.Result
-	b = appendKind(b, f.Began, trail.KindRobots, o, limit)
+	b = appendKind(b, f.Began, f.kind, o, limit)
 	for i, hop := range f.Hops {
 		switch {
 		case i == 0:
@@ -38,10 +42,15 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
 	b = appendOptional(b, `,"signed":"`, f.Signed, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
-	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
+	sha, body := a.SHA256, a.Body
+	if f.Rejected != nil { // a failure: nothing rests on these bytes, and they are not stored
+		sum := sha256.Sum256(f.Rejected)
+		sha, body = hex.EncodeToString(sum[:]), f.Rejected
+	}
+	b = appendOptional(b, `,"sha256":"`, sha, limit)
 	b = append(appendTime(append(b, `,"fetched":"`...), a.Fetched), '"')
 	b = appendNumber(b, `,"status":`, a.Status)
-	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(a.Body)), 10)
+	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(body)), 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))
 	if err := cache.Failure(a); err != nil {
 		b = appendOptional(b, `,"error":"`, humanize.Error(err), limit)

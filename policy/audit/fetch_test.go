@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,9 +40,24 @@ func TestLineOfAFetch(t *testing.T) {
 		r.Hops, r.Result = c.hops, &c.answer
 		c.answer.Fetched = began.Add(5 * time.Millisecond)
 		want := `{"time":"2026-11-23T09:00:00.000000000Z","kind":"robots",` + c.want
-		if got := string(appendLine(nil, (*fetchLine)(&r), &Options{DropQuery: true})); got != want {
+		if got := string(appendLine(nil, &fetchLine{trail.KindRobots, r}, &Options{DropQuery: true})); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, want)
 		}
+	}
+}
+
+// TestLineOfARejectedFile: the line has the hash and the size of the bytes, which are kept nowhere.
+func TestLineOfARejectedFile(t *testing.T) {
+	began := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	r := fetch.Report{
+		Began: began, Request: fetch.Request{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}},
+		Hops: []string{"http://a.test/.well-known/tdmrep.json"}, Rejected: []byte("{"),
+		Result: &fetch.Result{Status: 200, Connected: true, Err: errors.New("no JSON"), Fetched: began},
+	}
+	const want = `{"time":"2026-11-23T09:00:00.000000000Z","kind":"tdmrep","url":"http://a.test/.well-known/tdmrep.json","host":"a.test","outcome":"unreachable",` +
+		`"sha256":"021fb596db81e6d02bf3d2586ee3981fe519f275c0ac9ca76bbcf2ebb4097d96","fetched":"2026-11-23T09:00:00.000000000Z","status":200,"bytes":1,"duration_ms":0,"error":"no JSON"`
+	if got := string(appendLine(nil, &fetchLine{trail.KindTDMRep, r}, &Options{})); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 }
 
@@ -51,9 +68,10 @@ func TestFetchesAreWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Status: 404, Connected: true}}
-	if err := l.WriteFetch(r); err != nil {
-		t.Fatal(err)
+	for kind, url := range map[string]string{trail.KindRobots: "http://a.test/robots.txt", trail.KindTDMRep: "http://a.test/.well-known/tdmrep.json"} {
+		if err := l.WriteFetch(kind, fetch.Report{Hops: []string{url}, Result: &fetch.Result{Status: 404, Connected: true}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -62,7 +80,13 @@ func TestFetchesAreWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := trail.Read(text); err != nil || e.Kind != trail.KindRobots || e.IsRequest() {
-		t.Errorf("%+v, %v", e, err)
+	for line := range bytes.Lines(text) {
+		wantEnd := map[string]string{trail.KindRobots: "/robots.txt", trail.KindTDMRep: "/tdmrep.json"}
+		if e, err := trail.Read(line); err != nil || !e.IsFetch() || !strings.HasSuffix(e.URL, wantEnd[e.Kind]) || e.IsRequest() {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	if n := bytes.Count(text, []byte("\n")); n != 2 {
+		t.Errorf("%d lines", n)
 	}
 }

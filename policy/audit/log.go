@@ -148,13 +148,13 @@ func (l *Log) Write(r *Record) error {
 	return cmp.Or(unsaved, l.write(r, r.Blocked() || l.options.Load().Sync == SyncAlways))
 }
 
-// WriteFetch adds the record of a fetch, also with Options.BlockedOnly. The line is in the
-// file within batchDelay.
-func (l *Log) WriteFetch(r fetch.Report) error {
-	return l.write((*fetchLine)(&r), false)
+// WriteFetch adds the record of a fetch, also with Options.BlockedOnly. kind is
+// trail.KindRobots or trail.KindTDMRep. The line is in the file within batchDelay.
+func (l *Log) WriteFetch(kind string, r fetch.Report) error {
+	return l.write(&fetchLine{kind, r}, false)
 }
 
-// SaveSnapshot stores the robots.txt that the decision of r rests on. The caller calls it
+// SaveSnapshot stores the robots.txt and the tdmrep.json that the decision of r rests on. The caller calls it
 // before it acts on the decision, so that no request is sent whose evidence cannot be stored.
 // [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoSpace,
 // which does not hold up other requests.
@@ -163,17 +163,26 @@ func (l *Log) WriteFetch(r fetch.Report) error {
 // example because its wait was too long. Write stores the file of such a request only if the
 // robots.txt cache still has it.
 func (l *Log) SaveSnapshot(r *Record) error {
-	a, o := r.Decision.Ruling.FullResult(), l.options.Load()
-	if a == nil || r.snapshotSaved || l.opened.Snapshots == nil || o.BlockedOnly && !r.Blocked() {
+	robotsTxt, tdmrep, o := r.Decision.Ruling.FullResult(), r.Decision.TDMRep.FullResult(), l.options.Load()
+	if robotsTxt == nil && tdmrep == nil || r.snapshotSaved || l.opened.Snapshots == nil || o.BlockedOnly && !r.Blocked() {
 		return nil
 	}
 	r.snapshotSaved = true
-	err := l.opened.Snapshots.Save(a, r.Request.Client)
-	if err != nil && !errors.Is(err, ErrNoSpace) {
-		err = l.unsaved.add(a, r.Request.Client, err)
-	}
+	err := cmp.Or(l.saveSnapshot(robotsTxt, r.Request.Client), l.saveSnapshot(tdmrep, r.Request.Client))
 	if o.Continue {
 		return nil
+	}
+	return err
+}
+
+// saveSnapshot stores a, which may be nil.
+func (l *Log) saveSnapshot(a *fetch.Result, client string) error {
+	if a == nil {
+		return nil
+	}
+	err := l.opened.Snapshots.Save(a, client)
+	if err != nil && !errors.Is(err, ErrNoSpace) {
+		err = l.unsaved.add(a, client, err)
 	}
 	return err
 }

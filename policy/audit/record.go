@@ -41,6 +41,7 @@ import (
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/usage"
+	"robotsproxy/robots/cache"
 )
 
 // A Record describes one request.
@@ -149,7 +150,8 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendNumber(b, `,"line":`, d.Line)
 	b = appendOptional(b, `,"reading":"`, d.Form.String(), limit)
 	b = appendOptional(b, `,"group":"`, d.Group, limit)
-	b = appendRobots(b, d, limit)
+	b = appendRuling(b, &robotsMembers, &d.Ruling, d.Dialect, limit)
+	b = appendRuling(b, &tdmrepMembers, &d.TDMRep, "", limit)
 	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
 	b = appendOptional(b, `,"robots_content_usage":"`, d.ContentUsage, limit)
 	b = appendOptional(b, `,"license":"`, d.Licenses, limit)
@@ -181,20 +183,28 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	return b, url
 }
 
-// appendRobots appends the members about the robots.txt that a decision is based on.
-func appendRobots(b []byte, d *policy.Decision, limit int) []byte {
-	a := d.Ruling.Result
+// rulingMembers are the members about a file that a decision is based on, each as it begins.
+type rulingMembers struct{ url, fetched, agent, sha256, stale string }
+
+var (
+	robotsMembers = rulingMembers{`,"robots_url":"`, `,"robots_fetched":"`, `,"robots_agent":"`, `,"robots_sha256":"`, `,"robots_stale":`}
+	tdmrepMembers = rulingMembers{`,"tdmrep_url":"`, `,"tdmrep_fetched":"`, `,"tdmrep_agent":"`, `,"tdmrep_sha256":"`, `,"tdmrep_stale":`}
+)
+
+// appendRuling appends the members about a file that a decision is based on, if there is one.
+func appendRuling(b []byte, m *rulingMembers, r *cache.Ruling, dialect string, limit int) []byte {
+	a := r.Result
 	if a == nil {
 		return b
 	}
-	b = appendOptional(b, `,"robots_url":"`, a.URL, limit)
-	if at := d.Ruling.Fetched(); !at.IsZero() {
-		b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
+	b = appendOptional(b, m.url, a.URL, limit)
+	if at := r.Fetched(); !at.IsZero() {
+		b = append(appendTime(append(b, m.fetched...), at), '"')
 	}
-	b = appendOptional(b, `,"robots_agent":"`, a.UserAgent, limit)
-	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256, limit)
-	b = appendOptional(b, `,"dialect":"`, d.Dialect, limit)
-	return appendTrue(b, `,"robots_stale":`, d.Ruling.Stale)
+	b = appendOptional(b, m.agent, a.UserAgent, limit)
+	b = appendOptional(b, m.sha256, a.SHA256, limit)
+	b = appendOptional(b, `,"dialect":"`, dialect, limit)
+	return appendTrue(b, m.stale, r.Stale)
 }
 
 // appendUsage appends what the site states about the purposes of the client, and which statement

@@ -46,8 +46,9 @@ func TestSnapshotIsSavedBeforeTheLine(t *testing.T) {
 		}
 	}
 	r := refused()
+	r.Decision.TDMRep.Result = &fetch.Result{URL: "https://site.test/.well-known/tdmrep.json"}
 	l.Write(r)
-	if !slices.Equal(k.kept, []*fetch.Result{r.Decision.Ruling.Result}) {
+	if !slices.Equal(k.kept, []*fetch.Result{r.Decision.Ruling.Result, r.Decision.TDMRep.Result}) {
 		t.Errorf("kept: %v", k.kept)
 	}
 }

@@ -31,9 +31,9 @@ func auditSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot [flags] [SHA256]",
 		Short: "Print the robots.txt that a decision is based on",
-		Long: `Print a robots.txt that decisions are based on, byte by byte as it was fetched. Name
-it by the robots_sha256 of a record, or by at least the first eight digits of it. On a
-terminal, characters that are not printable are escaped.
+		Long: `Print a robots.txt or tdmrep.json that decisions are based on, byte by byte as it was
+fetched. Name it by the robots_sha256 or tdmrep_sha256 of a record, or by at least the
+first eight digits of it. On a terminal, characters that are not printable are escaped.
 
 --info prints when the file was fetched, from where, and with which result, instead of
 the file itself.

@@ -25,7 +25,7 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 			if d.evidence, err = audit.Open(audit.Options{File: file, Log: d.log}); err != nil {
 				t.Fatal(err)
 			}
-			err = d.evidence.WriteFetch(fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Fetched: time.Now()}})
+			err = d.evidence.WriteFetch(trail.KindRobots, fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Fetched: time.Now()}})
 			if err = errors.Join(err, d.evidence.Close()); err != nil {
 				t.Fatal(err)
 			}

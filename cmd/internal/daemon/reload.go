@@ -22,6 +22,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
@@ -475,7 +476,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 func (d *Daemon) setCacheOptions(f *generation) (err error) {
 	o := fetch.Options{
 		Sender: &proxy.Fetches{Pacer: d.Pacer, Rules: &f.rules},
-		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(r) },
+		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(trail.KindRobots, r) },
 	}
 	f.cache, err = CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
 	f.cache.Fetcher, f.cache.Store = d.fetchTimer.Time(f.cache.Fetcher), d.robotsStore

@@ -45,6 +45,7 @@ type Record struct {
 	RobotsSHA256  string         `json:"robots_sha256"`
 	Dialect       string         `json:"dialect"`
 	RobotsStale   bool           `json:"robots_stale"`
+	TDMRepSHA256  string         `json:"tdmrep_sha256"`
 	RobotsSignal  string         `json:"robots_content_signal"`
 	RobotsUsage   string         `json:"robots_content_usage"`
 	CrawlDelay    float64        `json:"crawl_delay_s"`
@@ -91,10 +92,11 @@ type Use struct {
 // members is the closed set of member names that a request's line may have.
 var members = strings.Fields(`time id replica client via method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
+	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld status bytes duration_ms error v seq prev hash`)
 
-// fetchMembers is the closed set for lines about robots.txt fetches.
+// fetchMembers is the closed set for lines about the proxy's own fetches.
 var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev hash`)
 
 // eventMembers is the closed set for lines about the file.
@@ -136,7 +138,7 @@ func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Ch
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("audit line: %v\n%s", err, line)
 		}
-		known := map[string][]string{"": members, "event": eventMembers, "robots": fetchMembers}[r.Kind]
+		known := map[string][]string{"": members, "event": eventMembers, "robots": fetchMembers, "tdmrep": fetchMembers}[r.Kind]
 		for name := range named {
 			if !slices.Contains(known, name) {
 				t.Fatalf("audit line has an unknown member %q: %s", name, line)

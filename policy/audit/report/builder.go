@@ -96,7 +96,7 @@ func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		from.Unreadable++
 	case e.Event != "":
 		s.event(from, e)
-	case e.Kind == trail.KindRobots:
+	case e.IsFetch():
 		from.Fetches++
 	case !e.IsRequest(): // a line of another kind, which counts among the lines alone
 	default:

@@ -31,7 +31,7 @@ type Check struct {
 	fetches map[int64][]fetchLine        // by the time when they ended, in ns
 }
 
-// A fetchLine is what a line of kind [trail.KindRobots] says about a fetch.
+// A fetchLine is what a line of kind [trail.KindRobots] or [trail.KindTDMRep] says about a fetch.
 type fetchLine struct {
 	seq       uint64
 	result    uint64 // hash of the status, the redirects, the SHA-256, the number of bytes and the outcome
@@ -46,24 +46,20 @@ func NewCheck() *Check {
 }
 
 var (
-	robotsKind = []byte(`,"kind":"` + trail.KindRobots + `"`)
-	shaName    = []byte(`"robots_sha256":"`)
+	fetchKinds = [][]byte{[]byte(`,"kind":"` + trail.KindRobots + `"`), []byte(`,"kind":"` + trail.KindTDMRep + `"`)}
+	shaNames   = [][]byte{[]byte(`"robots_sha256":"`), []byte(`"tdmrep_sha256":"`)}
 )
 
 // Add adds a line of the trail, which was verified.
 func (c *Check) Add(line []byte, l trail.Link) {
-	if at := bytes.Index(line, shaName); at >= 0 { // in a string, its quotes would be escaped
-		var sum [sha256.Size]byte
-		digits := line[at+len(shaName):]
-		if len(digits) < hexHashLen {
-			return
+	for _, name := range shaNames {
+		_, digits, found := bytes.Cut(line, name) // in a string, its quotes would be escaped
+		if found && len(digits) >= hexHashLen {
+			c.addFile(digits[:hexHashLen], l.Seq)
 		}
-		if _, err := hex.Decode(sum[:], digits[:hexHashLen]); err == nil && c.files[sum] == 0 {
-			c.files[sum] = l.Seq
-		}
-		return
 	}
-	if !bytes.Contains(line[:min(len(line), 100)], robotsKind) {
+	start := line[:min(len(line), 100)]
+	if !slices.ContainsFunc(fetchKinds, func(kind []byte) bool { return bytes.Contains(start, kind) }) {
 		return
 	}
 	e, err := trail.Read(line)
@@ -78,10 +74,18 @@ func (c *Check) Add(line []byte, l trail.Link) {
 	c.fetches[ended] = append(c.fetches[ended], c.fetchLine(l.Seq, e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent))
 }
 
+// addFile adds a file, by its hash, on which the record seq rests.
+func (c *Check) addFile(digits []byte, seq uint64) {
+	var sum [sha256.Size]byte
+	if _, err := hex.Decode(sum[:], digits); err == nil && c.files[sum] == 0 {
+		c.files[sum] = seq
+	}
+}
+
 func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {
 	sum := func(s string) uint64 { return maphash.String(c.seed, s) }
 	if outcome != cache.FetchedRules && outcome != cache.FetchedNoFile {
-		outcome = cache.FetchedUnreachable // the index does not tell failures from one another
+		outcome, sha, size = cache.FetchedUnreachable, "", 0 // the index does not tell failures from one another, and has no bytes that were rejected
 	}
 	url, _, _ = strings.Cut(url, "?") // lines of the trail may lack the query
 	return fetchLine{seq: seq, result: sum(fmt.Sprint(status, redirects, sha, size, outcome)), url: sum(url), userAgent: sum(userAgent)}

@@ -1,5 +1,5 @@
-// Package snapshot stores the exact bytes of every robots.txt that a decision rested on, and
-// an index of when each was fetched, from where, and with which result:
+// Package snapshot stores the exact bytes of every robots.txt and tdmrep.json that a decision
+// rested on, and an index of when each was fetched, from where, and with which result:
 //
 //	snapshots/ab/cdef….txt.gz         bytes, compressed; directory and name are the SHA-256 of what was fetched
 //	snapshots/ab/cdef….txt            the same as older versions wrote it, not compressed

@@ -9,8 +9,11 @@ import (
 // lines without a kind: see [Entry.IsRequest].
 const KindEvent = "event"
 
-// KindRobots is the kind of lines about fetches of robots.txt.
-const KindRobots = "robots"
+// The kinds of lines about fetches by the proxy itself.
+const (
+	KindRobots = "robots" // of robots.txt
+	KindTDMRep = "tdmrep" // of tdmrep.json
+)
 
 // These events matter to verification and to counts.
 const (
@@ -24,7 +27,7 @@ const (
 // may have any characters that clients and origins sent.
 type Entry struct {
 	Time          time.Time `json:"time"`
-	Kind          string    `json:"kind"` // KindEvent or KindRobots; "": a request
+	Kind          string    `json:"kind"` // KindEvent, KindRobots or KindTDMRep; "": a request
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"` // the replica that wrote the record; "": there was only one
 	Client        string    `json:"client"`
@@ -49,6 +52,11 @@ type Entry struct {
 	RobotsSHA256  string    `json:"robots_sha256"`
 	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`
+	TDMRepURL     string    `json:"tdmrep_url"` // these are as those of robots.txt
+	TDMRepFetched time.Time `json:"tdmrep_fetched"`
+	TDMRepAgent   string    `json:"tdmrep_agent"`
+	TDMRepSHA256  string    `json:"tdmrep_sha256"`
+	TDMRepStale   bool      `json:"tdmrep_stale"`
 	CrawlDelay    float64   `json:"crawl_delay_s"`
 	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
 	WaitMS        float64   `json:"wait_ms"`
@@ -80,8 +88,8 @@ type Entry struct {
 	Version    int     `json:"v"` // see VersionMember; 0: an earlier version
 	Seq        uint64  `json:"seq"`
 
-	Fetched time.Time `json:"fetched"` // when the fetch of robots.txt ended; zero: an earlier version wrote the line
-	Hops    []string  `json:"hops"`    // URLs to which the fetch of robots.txt was redirected
+	Fetched time.Time `json:"fetched"` // when the fetch ended; zero: an earlier version wrote the line
+	Hops    []string  `json:"hops"`    // URLs to which the fetch was redirected
 	Outcome string    `json:"outcome"` // a cache.FetchOutcome
 
 	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": not an event
@@ -113,6 +121,9 @@ func Read(line []byte) (e Entry, err error) {
 
 // IsRequest reports whether the line is the record of a request.
 func (e *Entry) IsRequest() bool { return e.Kind == "" && e.Event == "" }
+
+// IsFetch reports whether the line is the record of a fetch by the proxy itself.
+func (e *Entry) IsFetch() bool { return e.Kind == KindRobots || e.Kind == KindTDMRep }
 
 // End returns the time when the request ended, which is about when the line was written. For
 // other lines it returns Time.
