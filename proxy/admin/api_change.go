@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// purge removes an origin's robots.txt from the cache.
+// purge removes an origin's files from the cache.
 func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Origin string `json:"origin"`
@@ -31,7 +31,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 	}{o.String(), purged})
 }
 
-// refetch fetches an origin's robots.txt now.
+// refetch fetches an origin's files now.
 func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Origin    string `json:"origin"`

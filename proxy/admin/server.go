@@ -74,7 +74,8 @@ func (o *Options) missing() string {
 	return ""
 }
 
-// A RobotsCache has the robots.txt files of all origins. [cache.Cache] implements it.
+// A RobotsCache has the robots.txt files of all origins. [cache.Cache] implements it. Purge and
+// Refetch may also act on further files of the origin.
 type RobotsCache interface {
 	All() iter.Seq[*cache.Entry]
 	Peek(robots.Origin) *cache.Entry

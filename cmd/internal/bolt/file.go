@@ -297,7 +297,7 @@ func (d *database) renameDamaged(cause error) error {
 	}
 	d.counts.damaged.Add(1)
 	d.log.Error("damaged state.db set aside, starting with an empty one",
-		"forgotten", "cached robots.txt files, back-offs and delays of hosts, the end of the audit", "file", d.file, "kept_as", kept, "error", cause)
+		"forgotten", "cached robots.txt and tdmrep.json files, back-offs and delays of hosts, the end of the audit", "file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }
 
@@ -382,7 +382,7 @@ func (d *database) makeRoom(db *bbolt.DB) error { return d.sweepTo(db, d.maxByte
 // empty removes all entries. It is for a file in which makeRoom cannot commit either, and may use
 // the reserve.
 func (d *database) empty(db *bbolt.DB) error {
-	d.log.Warn("state.db full, forgetting cached robots.txt files", "file", d.file)
+	d.log.Warn("state.db full, forgetting cached robots.txt and tdmrep.json files", "file", d.file)
 	was := db.MaxSize
 	db.MaxSize = int(d.maxBytes)
 	defer func() { db.MaxSize = was }()

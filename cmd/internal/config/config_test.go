@@ -121,7 +121,7 @@ func TestEveryKey(t *testing.T) {
 		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10, Memory: 1 << 30}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
 		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 30 * time.Second, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
-		Usage: Usage{Purposes: []string{"train-ai", "tdm"}, OnDisallowed: "refuse", OnUnknown: "refuse"},
+		Usage: Usage{Purposes: []string{"train-ai", "tdm"}, OnDisallowed: "refuse", OnUnknown: "refuse", TDMRep: true},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact",
 			Sign: Sign{Key: "/etc/bot.pem", KeyNext: "/etc/next.pem", Agent: "https://foo.example/keys", Valid: 10 * time.Second, PlainHTTP: true}},
 		Pace: Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: Wait(time.Minute + time.Second), MaxQueue: 1},

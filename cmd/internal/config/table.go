@@ -63,6 +63,7 @@ type Usage struct {
 	Purposes     []string `key:"purposes" default:"[]" kind:"purpose" example:"[train-ai, tdm]" zero:"means that the proxy only records what sites say about the use of their content" doc:"What the content is fetched for: train-ai, ai-input, search, tdm. The proxy records what each site says about these purposes."`
 	OnDisallowed string   `key:"on_disallowed" default:"record" oneof:"record refuse" doc:"What happens if a site disallows one of the purposes. record passes the content on and records it, refuse answers 403."`
 	OnUnknown    string   `key:"on_unknown" default:"allow" oneof:"allow refuse" doc:"What happens if a site says nothing about one of the purposes. refuse answers 403 and needs on_disallowed: refuse."`
+	TDMRep       bool     `key:"tdmrep" default:"false" zero:"means that the proxy does not fetch it" doc:"Whether the proxy fetches the file /.well-known/tdmrep.json of each site, in which the site can reserve its rights on text and data mining. The keys of robots say how often, and with which headers, as for robots.txt."`
 }
 
 // Identity is who the client is, to the sites.

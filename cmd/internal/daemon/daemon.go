@@ -45,6 +45,7 @@ type Daemon struct {
 	store         *bolt.Store                // nil: no state outlives the process
 	fleet         fleet                      // nil: there are no other replicas
 	robotsStore   cache.Store                // the stored robots.txt files of store and fleet; nil without either
+	tdmrepStore   cache.Store                // likewise of tdmrep.json files
 	fetchTimer    *prom.Stopwatch
 	robotsCache   *cache.Cache
 	Pacer         *pace.Pacer
@@ -94,7 +95,8 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if d.fleet, err = openFleet(cfg, log); err != nil {
 		return nil, err
 	}
-	d.Pacer, d.robotsStore = newPacer(d.store, d.fleet), newRobotsStore(d.store, d.fleet)
+	d.Pacer = newPacer(d.store, d.fleet)
+	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.fleet)
 	d.auditDir = cmp.Or(own.Dir, state)
 	if err := d.listen(cfg); err != nil { // first, since the egress client must not connect to these ports
 		return nil, err
@@ -220,11 +222,11 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
 		return nil
 	})
-	sharing, part := context.WithCancel(context.Background()) // ends after the cache has saved its state
+	sharing, part := context.WithCancel(context.Background()) // ends after the caches have saved their state
 	defer part()
 	g.Go(func() error {
 		defer part()
-		return d.robotsCache.Run(background)
+		return d.runCaches(background)
 	})
 	g.Go(func() error { return d.evidence.Run(background) })
 	g.Go(func() error { return d.snapshots.Run(background) })
@@ -263,6 +265,16 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		}
 		return err
 	})
+	return g.Wait()
+}
+
+// runCaches runs the caches that New has made until ctx ends.
+func (d *Daemon) runCaches(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return d.robotsCache.Run(ctx) })
+	if c := d.Active.Load().tdmrep; c != nil {
+		g.Go(func() error { return c.run(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -416,6 +428,7 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		Authority: func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
 		Egress:    func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
 		Cache:     d.robotsCache.Stats,
+		TDMRep:    d.tdmrepStats,
 		Pace:      d.Pacer.Stats,
 		Audit:     d.evidence.Stats,
 		Snapshots: d.snapshots.Stats,
@@ -505,7 +518,7 @@ func (d *Daemon) openAdmin() (err error) {
 		Healthy: d.evidence.Err, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
 		Token:   d.token,
 		Live:    d.feed,
-		Cache:   d.robotsCache,
+		Cache:   operatorCache{d.robotsCache, func() *tdmrepCache { return d.Active.Load().tdmrep }},
 		Pacer:   d.Pacer,
 		Dialect: func() robots.Dialect { return d.Active.Load().dialect },
 		PaceKey: d.paceKey,

@@ -15,6 +15,7 @@ import (
 type fleet interface {
 	pace.Store
 	Robots(local cache.Store) cache.Store
+	TDMRep(local cache.Store) cache.Store
 	Run(ctx context.Context, h redis.Hooks) error
 	Close() error
 	Stats() redis.Stats

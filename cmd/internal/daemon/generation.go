@@ -19,13 +19,17 @@ import (
 // A generation is one configuration and all that was made from it and can be replaced while the daemon
 // runs.
 type generation struct {
-	Cfg       config.Config
-	rules     proxy.Rules
-	egress    egress.Options // of rules.Egress
-	agents    []Agent        // whose signatures requests get
-	dialect   robots.Dialect // of clients without one of their own
-	cache     cache.Options
-	audit     audit.Options // without its Snapshots
+	Cfg     config.Config
+	rules   proxy.Rules
+	egress  egress.Options // of rules.Egress
+	agents  []Agent        // whose signatures requests get
+	dialect robots.Dialect // of clients without one of their own
+	cache   cache.Options
+	audit   audit.Options // without its Snapshots
+
+	tdmrep        *tdmrepCache // nil: tdmrep.json files are not read
+	tdmrepOptions cache.Options
+
 	snapshots snapshot.Options
 	memory    int64 // the budget of the process in bytes
 }

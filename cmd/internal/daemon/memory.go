@@ -26,6 +26,9 @@ const (
 
 	// Fetches of robots.txt may use at most the budget divided by fetchPart.
 	fetchPart = 4
+
+	// The cache and the fetches of tdmrep.json may use at most those of robots.txt divided by tdmrepPart.
+	tdmrepPart = 4
 )
 
 // memoryLimit returns the memory budget of the process under cfg, in bytes.

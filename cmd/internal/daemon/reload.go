@@ -24,7 +24,6 @@ import (
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/proxy"
-	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -61,7 +60,7 @@ type reloader struct {
 	watch    *watcher                     // nil: files cannot be watched
 	files    map[string][sha256.Size]byte // checksums of the files that the active configuration, or a refused one, was read from
 	fileGone bool                         // a missing configuration file was logged
-	closing  sync.WaitGroup               // counts earlier egress clients that are not closed yet
+	closing  sync.WaitGroup               // counts what reloads have begun: earlier egress clients that are not closed yet, and caches that run
 
 	mu         sync.Mutex // guards the fields below
 	ok, failed uint64
@@ -109,8 +108,8 @@ func (d *Daemon) Reloads() (ok, failed uint64, lastOK time.Time, lastErr error) 
 	return r.ok, r.failed, r.lastOK, cmp.Or(r.fileErr, r.lastErr)
 }
 
-// run handles reloads until ctx ends. It returns when all earlier egress clients are closed, or when over
-// ends.
+// run handles reloads until ctx ends. It returns when all that reloads have begun has ended, which is at the
+// latest when over ends.
 func (r *reloader) run(ctx, over context.Context) error {
 	defer r.closing.Wait()
 	defer close(r.done)
@@ -345,9 +344,17 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 		return nil, nil, err
 	}
 	r.settings.level.Set(cli.LevelOf(cfg.Log))
-	if last != nil {
-		out := before.rules.Egress // only this, so that the rest of before can be freed
-		r.closing.Go(func() { closeWhenDrained(over, out, last) })
+	// Only these, so that the rest of before can be freed.
+	if out := before.rules.Egress; out != next.rules.Egress {
+		r.closing.Go(func() { await(over, last...); out.Close() })
+	}
+	if added, removed := next.tdmrep, before.tdmrep; added != removed {
+		if added != nil {
+			r.closing.Go(func() { _ = added.run(over) }) // it has no error
+		}
+		if removed != nil {
+			r.closing.Go(func() { await(over, last[0]); removed.stop() })
+		}
 	}
 	return changes, told, nil
 }
@@ -363,12 +370,11 @@ func checkRestart(changes []config.Change) error {
 	return errors.Join(errs...)
 }
 
-// closeWhenDrained closes an egress client when its last requests have ended, or when over ends.
-func closeWhenDrained(over context.Context, d *egress.Client, last []<-chan struct{}) {
-	defer d.Close()
-	for _, ended := range last {
+// await waits until all channels are closed, or over ends.
+func await(over context.Context, all ...<-chan struct{}) {
+	for _, closed := range all {
 		select {
-		case <-ended:
+		case <-closed:
 		case <-over.Done():
 			return
 		}
@@ -458,7 +464,11 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 	} else if f.rules.Egress, err = newEgress(f.egress, before); err != nil {
 		return nil, err
 	}
-	if err := d.setCacheOptions(f); err != nil {
+	if f.cache, err = d.cacheOptions(f, trail.KindRobots, fetch.File{}); err != nil {
+		return nil, err
+	}
+	f.cache.Fetcher, f.cache.Store = d.fetchTimer.Time(f.cache.Fetcher), d.robotsStore
+	if err := d.setTDMRep(f, before); err != nil {
 		return nil, err
 	}
 	if d.robotsCache == nil {
@@ -468,19 +478,18 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 			return nil, err
 		}
 	}
-	f.rules.Engine, err = d.newEngine(cfg, before)
+	f.rules.Engine, err = d.newEngine(f, before)
 	return f, err
 }
 
-// setCacheOptions sets f.cache: how robots.txt files are fetched, recorded and stored.
-func (d *Daemon) setCacheOptions(f *generation) (err error) {
+// cacheOptions returns how the file of each origin is fetched and, in lines of a kind, recorded.
+func (d *Daemon) cacheOptions(f *generation, kind string, file fetch.File) (cache.Options, error) {
 	o := fetch.Options{
+		File:   file,
 		Sender: &proxy.Fetches{Pacer: d.Pacer, Rules: &f.rules},
-		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(trail.KindRobots, r) },
+		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(kind, r) },
 	}
-	f.cache, err = CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
-	f.cache.Fetcher, f.cache.Store = d.fetchTimer.Time(f.cache.Fetcher), d.robotsStore
-	return err
+	return CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
 }
 
 // loadCertificates loads the CA for intercepted tunnels, the certificate of the proxy's own port, and the keys that
@@ -505,11 +514,12 @@ func (d *Daemon) loadCertificates(f, before *generation) error {
 	return nil
 }
 
-func (d *Daemon) newEngine(cfg config.Config, before *generation) (*policy.Engine, error) {
-	o, err := engineOptions(cfg, d.robotsCache)
+func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
+	o, err := engineOptions(f.Cfg, d.robotsCache)
 	if err != nil {
 		return nil, err
 	}
+	o.TDMRep = f.policyCache()
 	if before == nil {
 		return policy.New(o)
 	}
@@ -517,7 +527,8 @@ func (d *Daemon) newEngine(cfg config.Config, before *generation) (*policy.Engin
 }
 
 // activate replaces before with f. It can fail only while the daemon shuts down; then nothing has changed.
-// If f has another egress client, that of before has sent its last request when all of last are closed.
+// The egress client of before has sent its last request when all of last are closed, and the last request
+// that uses before has ended when the first of last is.
 func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
 	answered, err := d.handler.Use(f.rules) // first, since only this can fail
 	if err != nil {
@@ -528,16 +539,22 @@ func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err er
 	if err != nil {
 		return nil, err
 	}
+	if last, err = f.activateTDMRep(before); err != nil {
+		return nil, err
+	}
+	last = append([]<-chan struct{}{answered, fetched}, last...)
 	d.evidence.SetOptions(f.audit)
 	if err := d.snapshots.SetOptions(f.snapshots); err != nil {
 		return nil, err
 	}
 	d.Active.Store(f)
 	d.boundMemory(f)
-	if f.rules.Egress == before.rules.Egress {
-		return nil, nil
+	if f.rules.Egress != before.rules.Egress {
+		d.robotsCache.RetryUnconnected()
+		if f.tdmrep != nil {
+			f.tdmrep.RetryUnconnected()
+		}
+		before.rules.Egress.CloseIdle()
 	}
-	d.robotsCache.RetryUnconnected()
-	before.rules.Egress.CloseIdle()
-	return []<-chan struct{}{fetched, answered}, nil
+	return last, nil
 }

@@ -148,6 +148,7 @@ var reloadable = map[string]reloadCase{
 	"usage.purposes":      keyAlone("usage.purposes", []string{}, []string{"tdm"}, decided(foo, func(d policy.Decision) any { return d.Usage.Purposes }), "", "tdm"),
 	"usage.on_disallowed": {keys{"usage.purposes": []string{"tdm"}, "usage.on_disallowed": "record"}, keys{"usage.on_disallowed": "refuse"}, decided(foo, func(d policy.Decision) any { return d.Usage.Refuse }), [2]string{"false", "true"}},
 	"usage.on_unknown":    {keys{"usage.purposes": []string{"tdm"}, "usage.on_disallowed": "refuse"}, keys{"usage.on_unknown": "refuse"}, decided(foo, func(d policy.Decision) any { return d.Reason }), [2]string{"no-rule", "usage"}},
+	"usage.tdmrep":        keyAlone("usage.tdmrep", false, true, func(s *standing) string { return tdmrepOf(s.t, s.daemon, s.origin) }, "not read", "unreachable"),
 
 	"identity.product_token": keyAlone("identity.product_token", "", "OtherBot", decided(foo, func(d policy.Decision) any { return d.Token }), "FooBot", "OtherBot"),
 	"identity.user_agent":    keyAlone("identity.user_agent", "First/1", "Second/1", body, "as First/1 from ", "as Second/1 from "),

@@ -21,6 +21,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
 	"robotsproxy/robots"
+	"robotsproxy/robots/tdmrep"
 )
 
 // keys are values of a configuration by dotted key; entries of lists are whole.
@@ -92,8 +93,15 @@ type loopSite struct {
 	*httptest.Server
 	robots string
 
-	mu   sync.Mutex // guards seen
-	seen []*http.Request
+	mu     sync.Mutex // guards what follows
+	seen   []*http.Request
+	tdmrep string // its tdmrep.json; "": a page, as for any path
+}
+
+func (s *loopSite) setTDMRep(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tdmrep = text
 }
 
 func newSite(t testing.TB, robots string) *loopSite {
@@ -106,8 +114,11 @@ func newSite(t testing.TB, robots string) *loopSite {
 func (s *loopSite) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.seen = append(s.seen, r)
+	rights := s.tdmrep
 	s.mu.Unlock()
 	switch {
+	case r.URL.Path == tdmrep.Path && rights != "":
+		io.WriteString(w, rights)
 	case r.URL.Path != "/robots.txt":
 		fmt.Fprintf(w, "as %s from %s", r.UserAgent(), r.Header.Get("From"))
 	case s.robots == "":

@@ -56,16 +56,16 @@ func newPacer(store *bolt.Store, f fleet) *pace.Pacer {
 	return p
 }
 
-// newRobotsStore returns where robots.txt files are stored beside memory; nil: nowhere. Either argument may be nil.
-func newRobotsStore(store *bolt.Store, f fleet) cache.Store {
-	var own cache.Store
+// newFileStores returns where robots.txt and tdmrep.json files are stored beside memory; nil: nowhere. Either
+// argument may be nil.
+func newFileStores(store *bolt.Store, f fleet) (robotsTxt, tdmrep cache.Store) {
 	if store != nil {
-		own = store
+		robotsTxt, tdmrep = store, store.TDMRep()
 	}
 	if f == nil {
-		return own
+		return robotsTxt, tdmrep
 	}
-	return f.Robots(own)
+	return f.Robots(robotsTxt), f.TDMRep(tdmrep)
 }
 
 // saveState saves the pacer's state that has changed, and the end of the audit, until ctx ends, when no

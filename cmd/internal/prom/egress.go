@@ -30,20 +30,20 @@ func newEgressCollector(stats func() egress.Stats) prometheus.Collector {
 	return c
 }
 
-// newRobotsCollector exports the state of the robots.txt cache.
-func newRobotsCollector(stats func() cache.Stats) prometheus.Collector {
+// newCacheCollector exports the state of the cache of a file, in metrics that begin with name.
+func newCacheCollector(name, file string, stats func() cache.Stats) prometheus.Collector {
 	c := &statsCollector[cache.Stats]{stats: stats}
-	counters(c, "robots_fetches_total", "Fetches of robots.txt by outcome: rules, no-file, unreachable (no usable response), no-connection, ours (the proxy itself failed, or a GET got no slot, for example during a back-off).", "outcome",
+	counters(c, name+"_fetches_total", "Fetches of "+file+" by outcome: rules, no-file, unreachable (no usable response), no-connection, ours (the proxy itself failed, or a GET got no slot, for example during a back-off).", "outcome",
 		func(s cache.Stats) map[cache.FetchOutcome]uint64 { return s.Fetches })
-	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched or loaded from the store.",
+	c.gauge(name+"_inflight_fetches", "Origins whose "+file+" is being fetched or loaded from the store.",
 		func(s cache.Stats) float64 { return float64(s.Fetching) })
-	c.counter("robots_cache_hits_total", "Lookups of a robots.txt that were answered from memory.",
+	c.counter(name+"_cache_hits_total", "Lookups of a "+file+" that were answered from memory.",
 		func(s cache.Stats) uint64 { return s.Hits })
-	c.counter("robots_cache_misses_total", "Lookups of a robots.txt that waited for a fetch or for the store.",
+	c.counter(name+"_cache_misses_total", "Lookups of a "+file+" that waited for a fetch or for the store.",
 		func(s cache.Stats) uint64 { return s.Misses })
-	c.gauge("robots_cache_entries", "Entries of the robots.txt cache, including those of missing and failing files: one for each origin, and for each product token with fetch_as: client.",
+	c.gauge(name+"_cache_entries", "Entries of the "+file+" cache, including those of missing and failing files: one for each origin, and for each product token with fetch_as: client.",
 		func(s cache.Stats) float64 { return float64(s.Entries) })
-	c.gauge("robots_cache_bytes", "Estimated memory in bytes of the robots.txt cache.",
+	c.gauge(name+"_cache_bytes", "Estimated memory in bytes of the "+file+" cache.",
 		func(s cache.Stats) float64 { return float64(s.Bytes) })
 	return c
 }

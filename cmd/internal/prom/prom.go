@@ -44,7 +44,8 @@ type Options struct {
 	Handler   func() proxy.Stats
 	Authority func() mitm.Stats
 	Egress    func() egress.Stats
-	Cache     func() cache.Stats
+	Cache     func() cache.Stats // of robots.txt
+	TDMRep    func() cache.Stats // of tdmrep.json; zero while none is read
 	Pace      func() pace.Stats
 	Audit     func() audit.Stats
 	Snapshots func() snapshot.Stats
@@ -70,7 +71,7 @@ type Metrics struct {
 
 // New makes a Metrics. All series that are known beforehand start at zero.
 func New(o Options) (*Metrics, error) {
-	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil ||
+	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil || o.TDMRep == nil ||
 		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: option missing")
 	}
@@ -88,7 +89,8 @@ func New(o Options) (*Metrics, error) {
 		newClientsCollector(o.Handler, o.Authority),
 		newMemoryCollector(o.Handler),
 		newEgressCollector(o.Egress),
-		newRobotsCollector(o.Cache),
+		newCacheCollector("robots", "robots.txt", o.Cache),
+		newCacheCollector("tdmrep", "tdmrep.json", o.TDMRep),
 		o.Fetches.took,
 		newPaceCollector(o.Pace),
 		newAuditCollector(o.Audit),

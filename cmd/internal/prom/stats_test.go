@@ -85,6 +85,7 @@ func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	})
 	testkit.Must(t, err)
 	o.Handler, o.Authority, o.Egress, o.Cache, o.Pace = handler.Stats, authority.Stats, client.Stats, robotsCache.Stats, pacer.Stats
+	o.TDMRep = robotsCache.Stats
 	o.Audit, o.Snapshots, o.State = evidence.Stats, snapshots.Stats, state.Stats
 	o.Store = store
 	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
@@ -104,6 +105,7 @@ func zeroOptions() Options {
 		Authority: func() (s mitm.Stats) { return },
 		Egress:    func() (s egress.Stats) { return },
 		Cache:     func() (s cache.Stats) { return },
+		TDMRep:    func() (s cache.Stats) { return },
 		Pace:      func() (s pace.Stats) { return },
 		Audit:     func() (s audit.Stats) { return },
 		Snapshots: func() (s snapshot.Stats) { return },
@@ -167,6 +169,9 @@ func numbered() Options {
 	o.Snapshots = func() snapshot.Stats {
 		return snapshot.Stats{Bytes: 37, Saved: 38, SaveFailed: 39, SyncFailed: 40, PruneFailed: 41, MaxBytes: 73, Refused: 74, Unindexed: 75}
 	}
+	o.TDMRep = func() cache.Stats {
+		return cache.Stats{Entries: 80, Bytes: 81, Hits: 82, Misses: 83, Fetching: 84, Fetches: map[cache.FetchOutcome]uint64{cache.FetchedNoFile: 85}}
+	}
 	o.State = func() bolt.Stats { return bolt.Stats{Bytes: 42, Pending: 43, Failures: 44, Damaged: 45, Lost: 46} }
 	o.ListenTLS = func() time.Time { return time.Unix(47, 0) }
 	o.Store = func() StoreStats {
@@ -197,6 +202,8 @@ var numbers = map[string]float64{
 	"egress_connections to=parent": 21, "egress_dials_total outcome=tls to=parent": 22,
 	"robots_cache_entries": 23, "robots_cache_bytes": 24, "robots_cache_hits_total": 25, "robots_cache_misses_total": 26,
 	"robots_inflight_fetches": 27, "robots_fetches_total outcome=ours": 28,
+	"tdmrep_cache_entries": 80, "tdmrep_cache_bytes": 81, "tdmrep_cache_hits_total": 82, "tdmrep_cache_misses_total": 83,
+	"tdmrep_inflight_fetches": 84, "tdmrep_fetches_total outcome=no-file": 85,
 	"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
 	"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
 	"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,

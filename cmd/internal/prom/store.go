@@ -47,14 +47,14 @@ func newStoreCollector(stats func() StoreStats) prometheus.Collector {
 		func(s StoreStats) uint64 { return s.Outages })
 	c.counter("store_dropped_reports_total", "Lost reports to the other replicas about returned concurrency slots, unused slots and back-offs.",
 		func(s StoreStats) uint64 { return s.Dropped })
-	counters(&c.statsCollector, "store_robots_total", "Operations on robots.txt files in the store: files loaded and saved, fetches claimed, waits for the fetch of another replica, purges sent and received.", "operation",
+	counters(&c.statsCollector, "store_robots_total", "Operations on robots.txt and tdmrep.json files in the store: files loaded and saved, fetches claimed, waits for the fetch of another replica, purges sent and received.", "operation",
 		func(s StoreStats) map[string]uint64 {
 			r := s.Robots
 			return map[string]uint64{"load": r.Loads, "save": r.Saves, "claim": r.Claims, "wait": r.Waits, "purge": r.Purges, "heard": r.Heard}
 		})
-	c.counter("store_robots_lost_total", "robots.txt files and purges that never reached the store.",
+	c.counter("store_robots_lost_total", "robots.txt and tdmrep.json files and purges that never reached the store.",
 		func(s StoreStats) uint64 { return s.Robots.Lost })
-	c.counter("store_robots_errors_total", "Failed calls of the store about robots.txt files.",
+	c.counter("store_robots_errors_total", "Failed calls of the store about robots.txt and tdmrep.json files.",
 		func(s StoreStats) uint64 { return s.Robots.Failures })
 	return c
 }
