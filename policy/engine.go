@@ -142,7 +142,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		return d
 	case c.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride
-		e.applyPreferences(&d, &c, robots.Group{}, "")
+		e.applyPreferences(ctx, &d, &r, &c, robots.Group{}, "")
 		return d
 	}
 	g := e.applyRobots(ctx, &r, &c, &d)
@@ -150,7 +150,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	case d.Verdict != Allow:
 		return d
 	case d.Ruling.Outcome != cache.Rules:
-		e.applyPreferences(&d, &c, g, "")
+		e.applyPreferences(ctx, &d, &r, &c, g, "")
 		return d
 	}
 	j := matchForms(g, &r, e.literal(&c, e.dialect(c.client)))
@@ -169,7 +169,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		d.Verdict = Refuse
 	}
 	if !j.GaveUp {
-		e.applyPreferences(&d, &c, g, j.path)
+		e.applyPreferences(ctx, &d, &r, &c, g, j.path)
 	}
 	return d
 }
@@ -209,7 +209,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 		v := g.Match("/")
 		d.Verdict, d.Rule, d.Line = Refuse, v.Rule, v.Line
 	}
-	e.applyPreferences(&d, &c, g, "/")
+	e.applyPreferences(ctx, &d, &r, &c, g, "/")
 	return d
 }
 

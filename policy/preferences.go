@@ -1,11 +1,14 @@
 package policy
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/tdmrep"
 )
 
 // usagePolicy returns the usage.Policy for a request. An entry of Options.Hosts may have it ignored: then
@@ -23,7 +26,7 @@ func (e *Engine) usagePolicy(c *requestConfig) usage.Policy {
 
 // applyPreferences sets in d what robots.txt states about uses of the content of a path, and refuses an
 // allowed request if that disallows a purpose of the client.
-func (e *Engine) applyPreferences(d *Decision, c *requestConfig, g robots.Group, path string) {
+func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, c *requestConfig, g robots.Group, path string) {
 	usages := g.ContentUsage(path)
 	d.ContentUsage = joinLines(usages)
 	d.Usage = e.usagePolicy(c)
@@ -31,7 +34,27 @@ func (e *Engine) applyPreferences(d *Decision, c *requestConfig, g robots.Group,
 		return
 	}
 	d.Statements = usage.Deciding(usage.FromRobots(g.ContentSignalLines(), usages))
+	if e.o.TDMRep != nil && d.Verdict == Allow && r.Origin.Scheme != "ftp" && d.Usage.Purposes&usage.SetOf(usage.TDM, usage.TrainAI) != 0 {
+		e.applyTDMRep(ctx, d, r)
+	}
 	d.refuseUse()
+}
+
+// applyTDMRep adds to d what the origin's tdmrep.json states about the path. It fetches the file if it is not
+// cached. A file that cannot be read, or gives no rule for the path, states nothing.
+func (e *Engine) applyTDMRep(ctx context.Context, d *Decision, r *Request) {
+	entry, err := e.o.TDMRep.Lookup(ctx, cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}, tdmrep.Dialect())
+	if err != nil {
+		if ctx.Err() != nil {
+			d.Verdict, d.Reason, d.Err = Refuse, ReasonClient, err
+		}
+		return
+	}
+	d.TDMRep = entry.Under(tdmrep.Dialect())
+	rule, found := d.TDMRep.TDMRep.Match(r.PathQuery)
+	if found && rule.Reservation != tdmrep.Unset {
+		d.Statements = append(d.Statements, usage.FromTDMRep(rule.Location, rule.Reservation == tdmrep.Reserved))
+	}
 }
 
 // refuseUse refuses an allowed request if d.Usage refuses the content.

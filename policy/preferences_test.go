@@ -8,6 +8,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/usage"
+	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
 
@@ -70,6 +71,46 @@ func TestUsageOfATunnel(t *testing.T) {
 		if d := engine(t, file(text), o).DecideTunnel(t.Context(), ask("FooBot", "/")); d.Reason != want {
 			t.Errorf("%q: %v %q, want %q", text, d.Verdict, d.Reason, want)
 		}
+	}
+}
+
+// tdmrep.json is asked after robots.txt allowed the request, and its first rule that matches counts.
+func TestTDMRep(t *testing.T) {
+	const rules = `[{"location": "/open/", "tdm-reservation": 0}, {"location": "/*.pdf$", "tdm-reservation": 1}, {"location": "/", "tdm-reservation": 1}]`
+	ok := func(text string) fetch.Result {
+		return fetch.Result{Status: 200, Body: []byte(text), MaxAge: -1, Connected: true}
+	}
+	for _, c := range []struct {
+		name, path string
+		file       fetch.Result
+		purpose    usage.Category
+		unknown    bool // is refused
+		said       usage.Preference
+		reason     policy.Reason
+	}{
+		{"reserved", "/a.pdf", ok(rules), usage.TDM, false, usage.Disallowed, policy.ReasonUsage},
+		{"reserved, to train", "/page", ok(rules), usage.TrainAI, false, usage.Disallowed, policy.ReasonUsage},
+		{"not reserved: the first rule", "/open/a.pdf", ok(rules), usage.TDM, true, usage.Allowed, policy.ReasonNoRule},
+		{"another purpose", "/a.pdf", ok(rules), usage.Search, false, usage.Unknown, policy.ReasonNoRule},
+		{"no rule", "/a", ok("[]"), usage.TDM, false, usage.Unknown, policy.ReasonNoRule},
+		{"4xx: no statement", "/a", fetch.Result{Status: 404, MaxAge: -1, Connected: true}, usage.TDM, true, usage.Unknown, policy.ReasonUsage},
+		{"5xx: unknown", "/a", fetch.Result{Status: 500, MaxAge: -1, Connected: true}, usage.TDM, false, usage.Unknown, policy.ReasonNoRule},
+		{"5xx: unknown, which is refused", "/a", fetch.Result{Status: 500, MaxAge: -1, Connected: true}, usage.TDM, true, usage.Unknown, policy.ReasonUsage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files, err := cache.New(cache.Options{Fetcher: answers{c.file}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := policy.Options{TDMRep: files, Usage: usage.Policy{Purposes: usage.SetOf(c.purpose), Refuse: true, RefuseUnknown: c.unknown}}
+			d := engine(t, file("User-agent: *\nDisallow: /x\n"), o).Decide(t.Context(), ask("FooBot", c.path))
+			if said, _ := usage.Decide(c.purpose, d.Statements); said != c.said || d.Reason != c.reason {
+				t.Errorf("%s, %v %q, want %s, %q", said, d.Verdict, d.Reason, c.said, c.reason)
+			}
+			if asked := d.TDMRep.Result != nil; asked != (c.purpose != usage.Search) {
+				t.Errorf("tdmrep.json was asked for: %v", asked)
+			}
+		})
 	}
 }
 

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"policy/pace/storetest":        {"policy/pace", "policy/pace/limiter", "robots/testkit"},
 	"policy/memory":                {},
 	"policy/usage":                 {"robots"},
-	"policy":                       {"robots", "robots/fetch", "robots/cache", "policy/pace", "policy/usage"},
+	"policy":                       {"robots", "robots/fetch", "robots/cache", "robots/tdmrep", "policy/pace", "policy/usage"},
 	"policy/audit/trail":           {},
 	"policy/audit/tsa":             {"policy/audit/trail"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail", "policy/explain/humanize"},

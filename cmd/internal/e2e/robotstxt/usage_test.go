@@ -118,3 +118,43 @@ func TestUsageIsRecorded(t *testing.T) {
 		}
 	}
 }
+
+// tdmrep.json is fetched once, and what it reserves is refused; its fetch is in the audit.
+func TestTDMRepIsEnforced(t *testing.T) {
+	t.Parallel()
+	const file = "/.well-known/tdmrep.json"
+	o := e2e.NewOrigin(t, "tdmrep", "User-agent: *\nDisallow: /private\n")
+	o.Handle(file, e2e.TextPage("application/json", `[{"location": "/open/", "tdm-reservation": 0}, {"location": "/", "tdm-reservation": 1}]`))
+	for _, path := range []string{"/open/a", "/a"} {
+		o.Handle(path, e2e.TextPage("text/plain", path))
+	}
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"usage.purposes": []string{"tdm"}, "usage.on_disallowed": "refuse", "usage.tdmrep": true}))
+	for _, scheme := range e2e.Schemes {
+		for _, query := range []string{"?1", "?2"} {
+			if got := e2e.Get(t, p.Client(t, false), o.URL(scheme, "/open/a")); string(got.Body) != "/open/a" {
+				t.Errorf("%s: %v", scheme, got)
+			}
+			e2e.WantOwn(t, e2e.Get(t, p.Client(t, false), o.URL(scheme, "/a"+query)), http.StatusForbidden, "http_request_denied")
+		}
+		r := e2e.AwaitRecord(t, p.Audit, o.URL(scheme, "/a?2"))
+		if r.Reason != "usage" || r.UsageSource != "tdmrep.json" || r.Withheld || r.Usage["tdm"].Statement != "tdm-reservation: 1 for /" {
+			t.Errorf("%s: %+v", scheme, r)
+		}
+		arrived := map[string]int{}
+		for _, hit := range o.Pages(scheme) {
+			arrived[hit.Path]++
+		}
+		if arrived[file] != 1 || arrived["/a"] != 0 || arrived["/open/a"] != 2 {
+			t.Errorf("%s: arrived %v", scheme, arrived)
+		}
+	}
+	fetches := 0
+	for _, r := range e2e.ReadLines(t, p.Audit) {
+		if r.Kind == "tdmrep" && r.SHA256 != "" {
+			fetches++
+		}
+	}
+	if fetches != len(e2e.Schemes) {
+		t.Errorf("%d records of fetches", fetches)
+	}
+}
