@@ -224,7 +224,7 @@ func TestServeShowsWhatPageTells(t *testing.T) {
 
 func showsWhatPageTells(t *testing.T, s e2e.Settings, fleet bool) {
 	t.Helper()
-	p := e2e.StartProxy(t, s)
+	p := e2e.StartProxy(t, s.With(e2e.Settings{"usage.tdmrep": true})) // else it has no fetches of that file to show
 	shown := map[string]bool{}
 	for name := range p.Metrics(t) {
 		name, _, _ = strings.Cut(name, " ")
