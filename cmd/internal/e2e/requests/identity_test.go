@@ -18,7 +18,7 @@ func signing(t *testing.T, plainHTTP bool) (p *e2e.Proxy, keyid string, jwk json
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "bot.pem")
 	sign := map[string]any{"key": key, "agent": "https://bot.test/.well-known/http-message-signatures-directory", "plain_http": plainHTTP}
-	h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"identity.sign": sign}))
+	h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"identity.sign": sign, "usage.purposes": []string{"tdm"}, "usage.tdmrep": true}))
 	e2e.Command(t, "identity", "key", "-c", h.Config).Want(t, 0)
 	var shown struct {
 		KeyID string
@@ -58,7 +58,7 @@ func verifyByPeer(t *testing.T, node []string, jwk json.RawMessage, later int, a
 }
 
 // TestPeerVerifiesSignatures: the reference implementation verifies each request that leaves over TLS, and
-// those for robots.txt too.
+// those for robots.txt and tdmrep.json too.
 func TestPeerVerifiesSignatures(t *testing.T) {
 	t.Parallel()
 	node := e2e.NeedModule("web-bot-auth", e2e.Script("verify_signature.cjs"))(t)
@@ -82,7 +82,7 @@ func TestPeerVerifiesSignatures(t *testing.T) {
 	}
 	nonces := verifyByPeer(t, node, jwk, 0, all)
 	slices.Sort(nonces)
-	if len(all) != 10 || len(slices.Compact(slices.Clone(nonces))) != len(all) || strings.Contains(strings.Join(nonces, " "), "error:") {
+	if len(all) != 12 || len(slices.Compact(slices.Clone(nonces))) != len(all) || strings.Contains(strings.Join(nonces, " "), "error:") {
 		t.Errorf("%d requests, the peer says %q", len(all), nonces)
 	}
 	wantErrors := func(what string, later int) {
@@ -119,10 +119,17 @@ func TestSignaturesAreAccountedFor(t *testing.T) {
 	if out := e2e.Command(t, "identity", "verify", "-c", p.Config, "--http", file).Want(t, 0); !strings.Contains(out.Stdout, "key      "+keyid) {
 		t.Errorf("identity verify says %q", out.Stdout)
 	}
+	fetches := 0
 	for _, l := range e2e.ReadLines(t, p.Audit) {
-		if l.Kind == "robots" && l.Signed != keyid {
+		if l.Kind == "" {
+			continue
+		}
+		if fetches++; l.Signed != keyid {
 			t.Errorf("the fetch of %s is recorded with the signature %q", l.URL, l.Signed)
 		}
+	}
+	if fetches != 4 { // robots.txt and tdmrep.json, of both schemes
+		t.Errorf("%d fetches are recorded, want 4", fetches)
 	}
 	report := e2e.Command(t, "audit", "report", "-c", p.Config).Want(t, 0).Stdout
 	if want := "1 of 2 requests that were sent (50 %), with the key " + keyid; !strings.Contains(report, want) {
