@@ -137,6 +137,7 @@ func FuzzRobots(f *testing.F) {
 			f.Add(strings.TrimSpace(value))
 		}
 	}
+	f.Add("\fai-train=no")
 	f.Fuzz(func(t *testing.T, text string) {
 		signals := usage.FromRobots([]robots.UsageLine{{Number: 1, Text: text}}, nil)
 		for _, c := range all {
@@ -156,15 +157,16 @@ func FuzzRobots(f *testing.F) {
 
 // naiveSignal reads a Content-Signal line for one signal: "no" anywhere wins.
 func naiveSignal(name, text string) (p usage.Preference) {
+	const white = " \t\n\v\f\r" // what robots.txt readers trim
 	if name == "" {
 		return usage.Unknown
 	}
 	for _, part := range strings.Split(strings.ToLower(text), ",") {
 		parts := strings.SplitN(part, "=", 2)
-		if len(parts) != 2 || strings.Trim(parts[0], " \t") != name {
+		if len(parts) != 2 || strings.Trim(parts[0], white) != name {
 			continue
 		}
-		switch strings.Trim(parts[1], " \t") {
+		switch strings.Trim(parts[1], white) {
 		case "no":
 			return usage.Disallowed
 		case "yes":
