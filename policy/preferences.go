@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -35,26 +36,37 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 	}
 	d.Statements = usage.Deciding(usage.FromRobots(g.ContentSignalLines(), usages))
 	if e.o.TDMRep != nil && d.Verdict == Allow && r.Origin.Scheme != "ftp" && d.Usage.Purposes&usage.SetOf(usage.TDM, usage.TrainAI) != 0 {
-		e.applyTDMRep(ctx, d, r)
+		e.applyTDMRep(ctx, d, r, cmp.Or(path, pathWithoutDots(r.PathQuery)))
 	}
 	d.refuseUse()
 }
 
-// applyTDMRep adds to d what the origin's tdmrep.json states about the path. It fetches the file if it is not
-// cached. A file that cannot be read, or gives no rule for the path, states nothing.
-func (e *Engine) applyTDMRep(ctx context.Context, d *Decision, r *Request) {
+// applyTDMRep adds to d what the origin's tdmrep.json states about a path. It fetches the file if it is not
+// cached. A file that cannot be read, or gives no rule for the path, states nothing. The request is refused
+// if the cache gives no file, or if preferences may refuse it and the match takes too many steps.
+func (e *Engine) applyTDMRep(ctx context.Context, d *Decision, r *Request, path string) {
 	entry, err := e.o.TDMRep.Lookup(ctx, cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}, tdmrep.Dialect())
 	if err != nil {
+		d.Verdict, d.Reason, d.Err = Refuse, ReasonUnreachable, err
 		if ctx.Err() != nil {
-			d.Verdict, d.Reason, d.Err = Refuse, ReasonClient, err
+			d.Reason = ReasonClient
 		}
 		return
 	}
 	d.TDMRep = entry.Under(tdmrep.Dialect())
-	rule, found := d.TDMRep.TDMRep.Match(r.PathQuery)
-	if found && rule.Reservation != tdmrep.Unset {
+	rule, found := d.TDMRep.TDMRep.Match(path)
+	switch {
+	case rule.GaveUp && d.Usage.Refuse:
+		d.Verdict, d.Reason = Refuse, ReasonTooComplex
+	case found && rule.Reservation != tdmrep.Unset:
 		d.Statements = append(d.Statements, usage.FromTDMRep(rule.Location, rule.Reservation == tdmrep.Reserved))
 	}
+}
+
+// pathWithoutDots returns a path and query without dot segments, which all origins remove.
+func pathWithoutDots(pathQuery string) string {
+	end := strings.IndexByte(pathQuery+"?", '?')
+	return withoutDots(pathQuery[:end]) + pathQuery[end:]
 }
 
 // refuseUse refuses an allowed request if d.Usage refuses the content.

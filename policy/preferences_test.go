@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/usage"
+	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
@@ -91,6 +93,7 @@ func TestTDMRep(t *testing.T) {
 		{"reserved", "/a.pdf", ok(rules), usage.TDM, false, usage.Disallowed, policy.ReasonUsage},
 		{"reserved, to train", "/page", ok(rules), usage.TrainAI, false, usage.Disallowed, policy.ReasonUsage},
 		{"not reserved: the first rule", "/open/a.pdf", ok(rules), usage.TDM, true, usage.Allowed, policy.ReasonNoRule},
+		{"dot segments", "/open/../a.pdf", ok(rules), usage.TDM, false, usage.Disallowed, policy.ReasonUsage},
 		{"another purpose", "/a.pdf", ok(rules), usage.Search, false, usage.Unknown, policy.ReasonNoRule},
 		{"no rule", "/a", ok("[]"), usage.TDM, false, usage.Unknown, policy.ReasonNoRule},
 		{"4xx: no statement", "/a", fetch.Result{Status: 404, MaxAge: -1, Connected: true}, usage.TDM, true, usage.Unknown, policy.ReasonUsage},
@@ -112,6 +115,21 @@ func TestTDMRep(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cache that gives no file refuses: nobody has read what the site reserves.
+func TestTDMRepOfAStoppedCache(t *testing.T) {
+	o := policy.Options{TDMRep: stopped{}, Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM)}}
+	if d := engine(t, file(rules), o).Decide(t.Context(), ask("FooBot", "/page")); d.Verdict == policy.Allow || d.Reason != policy.ReasonUnreachable {
+		t.Errorf("%v %q", d.Verdict, d.Reason)
+	}
+}
+
+// stopped is a policy.Cache that has been stopped.
+type stopped struct{}
+
+func (stopped) Lookup(context.Context, cache.Query, robots.Dialect) (*cache.Entry, error) {
+	return nil, cache.ErrStopped
 }
 
 // The head of a response is judged where content follows.
