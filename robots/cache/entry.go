@@ -254,8 +254,8 @@ func (e *Entry) withTiming(before, t timing) *Entry {
 	return newFailing(e.key, last, e.stale.withTiming(t), failures, retry, t)
 }
 
-// compileLike compiles e under the dialects of before, which may be nil, so that no request has
-// to do it.
+// compileLike compiles e under each dialect under which before was compiled, so that no request waits
+// for that. before may be nil.
 func (e *Entry) compileLike(before *Entry) {
 	if before == nil {
 		return

@@ -344,7 +344,7 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 		return nil, nil, err
 	}
 	r.settings.level.Set(cli.LevelOf(cfg.Log))
-	// Only these, so that the rest of before can be freed.
+	// The goroutines refer to these values alone, not to before, so that the rest of the old generation can be freed.
 	if out := before.rules.Egress; out != next.rules.Egress {
 		r.closing.Go(func() { await(over, last...); out.Close() })
 	}
@@ -527,8 +527,8 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 }
 
 // activate replaces before with f. It can fail only while the daemon shuts down; then nothing has changed.
-// The egress client of before has sent its last request when all of last are closed, and the last request
-// that uses before has ended when the first of last is.
+// When the first channel of last is closed, no request uses before. When all are closed, the egress client
+// of before has sent its last request.
 func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
 	answered, err := d.handler.Use(f.rules) // first, since only this can fail
 	if err != nil {
