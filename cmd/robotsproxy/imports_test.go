@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"proxy/egress/parenttest":      {},
 	"proxy/h1":                     {},
 	"proxy/mitm":                   {"robots"},
+	"proxy/archive/warc":           {},
 	"proxy/signature":              {},
 	"proxy/socket":                 {},
 	"proxy/guide":                  {"robots"},

@@ -1,0 +1,52 @@
+package warc
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base32"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strings"
+)
+
+// SHA256Digest returns the value of a field WARC-Block-Digest or WARC-Payload-Digest for a
+// SHA-256.
+func SHA256Digest(sum []byte) string { return "sha256:" + hex.EncodeToString(sum) }
+
+// A digest computes the hash that a field has, and compares it. The zero value computes nothing.
+type digest struct {
+	hash.Hash
+	field string // the value of the field
+	sum   []byte
+}
+
+// digests are the algorithms by their names in lower case, without hyphens.
+var digests = map[string]func() hash.Hash{
+	"md5": md5.New, "sha1": sha1.New, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
+}
+
+// parseDigest reads a field such as "sha256:6c5b…". The hash may be in hexadecimal digits or in
+// base32 with or without padding: the format does not say which. known is false if the algorithm
+// is unknown.
+func parseDigest(field string) (d digest, known bool, err error) {
+	name, value, _ := strings.Cut(field, ":")
+	newHash := digests[strings.ReplaceAll(strings.ToLower(name), "-", "")]
+	if newHash == nil {
+		return d, false, nil
+	}
+	d = digest{Hash: newHash(), field: field}
+	if d.sum, err = hex.DecodeString(value); err != nil || len(d.sum) != d.Size() {
+		d.sum, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(strings.ToUpper(value), "="))
+	}
+	if err != nil || len(d.sum) != d.Size() {
+		return digest{}, true, fmt.Errorf("invalid digest: %.100q", field)
+	}
+	return d, true, nil
+}
+
+// matches reports whether what was hashed has the digest of the field.
+func (d digest) matches() bool { return bytes.Equal(d.Sum(nil), d.sum) }
