@@ -1,0 +1,130 @@
+package warc
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// SURT returns the key of a URL in an index (Sort-friendly URI Reordering Transform): the host
+// reversed, then the port, the path and the query. It unites URLs that are likely to be the same
+// page in the way that pywb does, which looks up keys that it computes itself: without the
+// scheme, www., the case of letters, the order of parameters, session IDs and a slash at the end
+// of the path. URLs without a host are their own keys. A key has no spaces.
+func SURT(url string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok || strings.ContainsAny(scheme, "/?#:") {
+		return escape(url, "%#")
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path := rest, ""
+	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
+		authority, path = rest[:slash], rest[slash:]
+	}
+	key := surtHost(strings.ToLower(scheme), authority) + ")" + surtPath(path)
+	if query = surtQuery(query); query != "" {
+		key += "?" + query
+	}
+	return key
+}
+
+var (
+	www         = regexp.MustCompile(`^www[0-9]*\.`)
+	pathSession = regexp.MustCompile(`/\((?:[0-9a-z]{24}|(?:[a-z]\([0-9a-z]{24}\))+)\)(/[^?]+\.aspx)`)
+	sessions    = regexp.MustCompile(`(?:(?:jsessionid|phpsessid|sid)=[0-9a-z]{32}|aspsessionid[a-z]{8}=[a-z]{24}|cfid=[^&]+&cftoken=[^&]+)(?:&|$)`)
+)
+
+// surtHost returns the key of a host and its port.
+func surtHost(scheme, authority string) string {
+	host := authority[strings.LastIndexByte(authority, '@')+1:]
+	port := ""
+	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') {
+		host, port = host[:colon], host[colon:]
+	}
+	if port == ":" || scheme == "http" && port == ":80" || scheme == "https" && port == ":443" {
+		port = ""
+	}
+	host = unescape(strings.Trim(host, "[]"))
+	if ascii, err := idna.ToASCII(host); err == nil {
+		host = ascii
+	}
+	host = strings.Trim(strings.ReplaceAll(strings.ToLower(host), "..", "."), ".")
+	labels := strings.Split(www.ReplaceAllString(host, ""), ".")
+	slices.Reverse(labels)
+	return escape(strings.Join(labels, ",")+port, "")
+}
+
+// surtPath returns the key of a path, without empty segments and without "." and "..".
+func surtPath(path string) string {
+	var kept []string
+	for i, segment := range strings.Split(unescape(path), "/") {
+		switch {
+		case i == 0 || segment == "." || segment == "":
+		case segment == ".." && len(kept) > 0:
+			kept = kept[:len(kept)-1]
+		default:
+			kept = append(kept, segment)
+		}
+	}
+	path = strings.ToLower(escape("/"+strings.Join(kept, "/"), ""))
+	return pathSession.ReplaceAllString(path, "$1")
+}
+
+// surtQuery returns the key of a query.
+func surtQuery(query string) string {
+	query = strings.ToLower(escape(unescape(query), ""))
+	query = sessions.ReplaceAllString(query, "")
+	parts := strings.Split(query, "&")
+	slices.SortFunc(parts, func(a, b string) int { // by the name, then by the value, none before an empty one
+		aName, aValue, _ := strings.Cut(a, "=")
+		bName, bValue, _ := strings.Cut(b, "=")
+		return cmp.Or(strings.Compare(aName, bName), strings.Compare(aValue, bValue), len(a)-len(b))
+	})
+	return strings.Join(parts, "&")
+}
+
+// unescape decodes percent-encoded bytes until there are none.
+func unescape(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := range len(s) {
+		out = append(out, s[i])
+		for n := len(out); n >= 3 && out[n-3] == '%'; n = len(out) {
+			high, low := hexDigit(out[n-2]), hexDigit(out[n-1])
+			if high < 0 || low < 0 {
+				break
+			}
+			out = append(out[:n-3], byte(high<<4|low))
+		}
+	}
+	return string(out)
+}
+
+// hexDigit returns the value of a hexadecimal digit, -1 for other characters.
+func hexDigit(c byte) int {
+	if c >= 'A' {
+		c |= 0x20
+	}
+	return strings.IndexByte("0123456789abcdef", c)
+}
+
+// escape encodes bytes that are not printable ASCII, spaces, and "%" and "#" unless they are in
+// safe.
+func escape(s, safe string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if c > ' ' && c < 0x7f && (c != '%' && c != '#' || strings.IndexByte(safe, c) >= 0) {
+			b.WriteByte(c)
+		} else {
+			const digits = "0123456789ABCDEF"
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
