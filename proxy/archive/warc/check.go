@@ -20,9 +20,9 @@ type Check struct {
 	seed    maphash.Seed
 	records map[uint64]checked // by the hash of their IDs
 	waiting []reference        // to records that were not read yet
+	last    int                // index in waiting of the first reference of the last record
 	file    string
 	files   int32
-	open    bool
 }
 
 // A checked is what a Check keeps of a record.
@@ -35,8 +35,9 @@ type checked struct {
 // A reference is a record that names another one.
 type reference struct {
 	place, field, id string
-	open             bool
-	size             int8 // of the digest that the payload of the other record has, in bytes; 0: any
+	end              int32 // number of the file whose last record it is; 0: of none
+	growing          bool  // that file is being written
+	size             int8  // of the digest that the payload of the other record has, in bytes; 0: any
 	payload          uint64
 }
 
@@ -50,6 +51,7 @@ type CheckResult struct {
 	Shared  int     // records that share their gzip member with others
 	Missing int     // records that WARC-Refers-To names and that these files do not have
 	Growing int     // files whose last record is still being written
+	Cut     int     // files whose last record names records that were not written, as after a crash
 	Faults  []error // the first ones
 	More    int     // further faults
 }
@@ -59,10 +61,9 @@ func NewCheck() *Check {
 	return &Check{seed: maphash.MakeSeed(), records: map[uint64]checked{}}
 }
 
-// File verifies the next file. open says that its writer may be writing it: then its last record
-// may be torn, and may name records that are not written yet.
+// File verifies the next file. open says that its writer may be writing it: then it may be torn.
 func (c *Check) File(name string, file io.Reader, open bool) {
-	c.file, c.open = name, open
+	c.file, c.last = name, len(c.waiting)
 	c.files++
 	c.result.Files++
 	r, err := NewReader(file)
@@ -71,6 +72,9 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 		if rec, err = r.Next(); err == nil {
 			err = c.record(rec)
 		}
+	}
+	for i := range c.waiting[c.last:] {
+		c.waiting[c.last+i].end, c.waiting[c.last+i].growing = c.files, open
 	}
 	switch {
 	case err == io.EOF:
@@ -83,6 +87,7 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 
 // Result returns what was found. No file may be verified after that.
 func (c *Check) Result() CheckResult {
+	cut := map[int32]bool{}
 	for _, ref := range c.waiting {
 		found, ok := c.records[maphash.String(c.seed, ref.id)]
 		switch {
@@ -90,10 +95,13 @@ func (c *Check) Result() CheckResult {
 			c.compare(ref, found)
 		case ref.field == refersTo:
 			c.result.Missing++
-		case !ref.open:
+		case ref.end == 0:
 			c.fault("%s: no record has the ID in %s, %.100q", ref.place, ref.field, ref.id)
+		case !ref.growing:
+			cut[ref.end] = true
 		}
 	}
+	c.result.Cut = len(cut)
 	return c.result
 }
 
@@ -140,8 +148,9 @@ const (
 
 // references notes the records that a record names. payload is the record's own digest.
 func (c *Check) references(rec *Record, place string, payload digest) {
+	c.last = len(c.waiting)
 	note := func(ref reference) {
-		ref.place, ref.open = place, c.open
+		ref.place = place
 		if found, ok := c.records[maphash.String(c.seed, ref.id)]; ok {
 			c.compare(ref, found)
 		} else {

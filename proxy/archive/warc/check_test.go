@@ -60,6 +60,8 @@ func TestCheck(t *testing.T) {
 		{"a removed original", []string{revisit("again", "page", "body")}, CheckResult{Files: 1, Records: 1, Digests: 1, Missing: 1}, nil},
 		{"a file that is being written", []string{"open:" + info + text(TypeRequest, "q", "GET / HTTP/1.1\r\n\r\n", uri, "WARC-Concurrent-To: <urn:uuid:later>") + page[:50]},
 			CheckResult{Files: 1, Records: 2, Digests: 1, Bare: 1, Growing: 1}, nil},
+		{"a file that a crash has cut between two records", []string{info + text(TypeRequest, "q", "", uri, "WARC-Concurrent-To: <urn:uuid:later>"), page},
+			CheckResult{Files: 2, Records: 3, Digests: 3, Cut: 1}, nil},
 
 		{"a changed payload (5.9)", []string{strings.Replace(page, "body\r\n\r\n", "bodY\r\n\r\n", 1)}, CheckResult{Files: 1, Records: 1},
 			[]string{"0: record at offset 0: the block has not the digest", "the payload has not the digest"}},
@@ -70,7 +72,7 @@ func TestCheck(t *testing.T) {
 		{"no HTTP head", []string{response("page", "body", "body")}, CheckResult{Files: 1, Records: 1, Digests: 1}, []string{"no whole HTTP head"}},
 		{"an ID twice (5.2)", []string{page + page}, CheckResult{Files: 1, Records: 2, Digests: 4}, []string{"an earlier record of the file has the same ID"}},
 		{"the same file twice", []string{page, page}, CheckResult{Files: 2, Records: 2, Digests: 4}, nil},
-		{"a reference to nothing (5.7)", []string{text(TypeMetadata, "m", "", "WARC-Concurrent-To: <urn:uuid:no>")}, CheckResult{Files: 1, Records: 1}, []string{"no record has the ID in WARC-Concurrent-To"}},
+		{"a reference to nothing (5.7)", []string{text(TypeMetadata, "m", "", "WARC-Concurrent-To: <urn:uuid:no>") + page}, CheckResult{Files: 1, Records: 2, Digests: 2}, []string{"no record has the ID in WARC-Concurrent-To"}},
 		{"another payload than the original's (6.7.2)", []string{page + revisit("again", "page", "other")}, CheckResult{Files: 1, Records: 2, Digests: 3}, []string{"another payload than that of the record in WARC-Refers-To"}},
 		{"no ID, type or date (5.2, 5.4, 5.5)", []string{"WARC/1.1\r\nContent-Length: 0\r\n\r\n\r\n\r\n"}, CheckResult{Files: 1, Records: 1}, []string{"no WARC-Type", "no WARC-Record-ID", "no WARC-Date"}},
 		{"no target URI (5.12)", []string{text(TypeResource, "r", "")}, CheckResult{Files: 1, Records: 1}, []string{"must have WARC-Target-URI"}},
