@@ -1,6 +1,7 @@
 package auditcmd
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -112,19 +113,7 @@ func printFile(out, errOut io.Writer, dir, digits string) error {
 	if err != nil {
 		return noSnapshot(sha, err)
 	}
-	if !cli.IsTerminal(out) {
-		_, err = out.Write(text)
-		return err
-	}
-	var shown strings.Builder
-	for line := range strings.Lines(string(text)) {
-		shown.WriteString(humanize.Escape(strings.TrimSuffix(line, "\n")) + "\n")
-	}
-	if shown.String() != string(text) {
-		fmt.Fprintln(errOut, "robotsproxy: characters that are not printable are escaped on a terminal; redirect to a FILE to get the exact bytes")
-	}
-	_, err = io.WriteString(out, shown.String())
-	return err
+	return cli.CopyBytes(out, errOut, bytes.NewReader(text))
 }
 
 // printIndex lists fetches.

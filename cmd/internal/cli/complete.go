@@ -24,7 +24,7 @@ func completeFiles(cmd *cobra.Command) {
 		}
 	}
 	if cmd.Flags().Lookup("state") != nil {
-		must(cmd.MarkFlagDirname("state"))
+		OfferDirs(cmd, "state")
 	}
 	if cmd.Args != nil && cmd.ValidArgsFunction == nil && cmd.Args(cmd, []string{"a"}) != nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -35,6 +35,9 @@ func completeFiles(cmd *cobra.Command) {
 func Offer(cmd *cobra.Command, flag string, values ...string) {
 	must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
+
+// OfferDirs makes the shell complete directories for a flag.
+func OfferDirs(cmd *cobra.Command, flag string) { must(cmd.MarkFlagDirname(flag)) }
 
 // OfferList is Offer for a flag that takes several values separated by commas.
 func OfferList(cmd *cobra.Command, flag string, values ...string) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // ReplaceFile replaces a regular file atomically, with mode 0600: reports name clients, and keys
@@ -33,6 +36,39 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 		os.Remove(f.Name()) // best effort: err matters more
 	}
 	return err
+}
+
+// CopyBytes copies what clients or origins sent to out, unchanged. On a terminal it escapes
+// characters that are not printable, and says so on errOut.
+func CopyBytes(out, errOut io.Writer, in io.Reader) error {
+	if !IsTerminal(out) {
+		_, err := io.Copy(out, in)
+		return err
+	}
+	lines := bufio.NewReaderSize(in, 64<<10)
+	escaped := false
+	for {
+		line, err := lines.ReadSlice('\n') // a part of a longer line
+		text, ended := strings.CutSuffix(string(line), "\n")
+		shown := humanize.Escape(text)
+		escaped = escaped || shown != text
+		if ended || err == io.EOF && text != "" {
+			shown += "\n"
+		}
+		if _, err := io.WriteString(out, shown); err != nil {
+			return err
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return err
+		}
+	}
+	if escaped {
+		fmt.Fprintln(errOut, "robotsproxy: characters that are not printable are escaped on a terminal; redirect to a FILE to get the exact bytes")
+	}
+	return nil
 }
 
 // SupportsColour reports whether w is a terminal that shows colours (no-color.org).
