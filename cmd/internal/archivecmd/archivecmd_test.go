@@ -62,7 +62,7 @@ func testFiles() map[string]string {
 			record("revisit", "v2", "11:00:02", "", "WARC-Target-URI: http://a.test/gone", "WARC-Profile: x", "WARC-Refers-To: <urn:uuid:gone>", "WARC-Refers-To-Target-URI: http://a.test/gone", "WARC-Refers-To-Date: 2026-01-01T00:00:00Z") +
 			record("resource", "f1", "11:00:03", "file", "WARC-Target-URI: ftp://a.test/", "Content-Type: text/plain", "WARC-Truncated: length") +
 			record("response", "c1", "11:00:04", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", "WARC-Target-URI: http://b.test/", message+"response"),
-		"a-3.warc.gz.open": zip(record("response", "r3", "12:00:00", ok+"third", page, message+"response")) + zip(record("metadata", "m3", "12:00:00", ""))[:50],
+		"a-3.warc.gz.open": zip(record("response", "r3", "12:00:00", ok+"third", page, message+"response")) + zip(record("metadata", "m3", "12:00:00", "", "Content-Type: application/warc-fields"))[:50],
 		"a-0.warc.gz.torn": "WARC/1.1", "notes.txt": "",
 	}
 }
@@ -170,7 +170,7 @@ func TestListDamage(t *testing.T) {
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	files := testFiles()
-	files["a-4.warc.gz"] = zip(record("response", "s1", "13:00:00", "HTTP/1.1 200 OK\r\n\r\n", "WARC-Target-URI: http://c.test/", "Content-Type: application/http") + record("metadata", "s2", "13:00:00", ""))
+	files["a-4.warc.gz"] = zip(record("response", "s1", "13:00:00", "HTTP/1.1 200 OK\r\n\r\n", "WARC-Target-URI: http://c.test/", "Content-Type: application/http") + record("warcinfo", "s2", "13:00:00", ""))
 	files["a-5.warc"] = "WARC/1.1\r\nWARC-Type: resource\r\nWARC-Record-ID: <urn:uuid:x>\r\nContent-Length: 0\r\n\r\n\r\n\r\n"
 	status, stdout, stderr := run("index", "--dir", put(t, files))
 	var got []string

@@ -2,17 +2,21 @@ package warc
 
 import (
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
 
-// captures are the types of records that hold what a URL returned.
-var captures = []string{TypeResponse, TypeRevisit, TypeResource, "conversion"}
-
-// IsCapture reports whether the record holds what its target URI returned, and not something about
-// another record.
-func (h Header) IsCapture() bool { return slices.Contains(captures, h.Type()) }
+// IsCapture reports whether an index has the record, by the rules of pywb: it holds what its target
+// URI returned, or is a file about the crawl.
+func (h Header) IsCapture() bool {
+	switch h.Type() {
+	case TypeResponse, TypeRevisit:
+		return true
+	case TypeResource, TypeMetadata:
+		return mediaType(h.Get("Content-Type")) != "application/warc-fields"
+	}
+	return false
+}
 
 // A Capture is the entry of a record in an index. As JSON, after the key and the time, it is a
 // line of the format CDXJ.

@@ -41,3 +41,24 @@ func TestCapture(t *testing.T) {
 		}
 	}
 }
+
+func TestIsCapture(t *testing.T) {
+	t.Parallel()
+	for fields, want := range map[string]bool{
+		"warcinfo application/warc-fields":      false,
+		"request application/http":              false,
+		"response application/http":             true,
+		"revisit ":                              true,
+		"resource text/plain":                   true,
+		"resource application/warc-fields":      false,
+		"metadata Application/warc-fields; a=b": false,
+		"metadata text/plain":                   true,
+		"conversion text/plain":                 false,
+		" ":                                     false,
+	} {
+		kind, content, _ := strings.Cut(fields, " ")
+		if got := (Header{{"warc-type", kind}, {"Content-Type", content}}).IsCapture(); got != want {
+			t.Errorf("%s: %v", fields, got)
+		}
+	}
+}
