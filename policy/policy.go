@@ -72,7 +72,7 @@ const (
 	ReasonAuth        Reason = "auth"        // the client is unknown, or its login is missing or wrong
 	ReasonMalformed   Reason = "malformed"   // a proxy cannot forward such a request
 	ReasonLoop        Reason = "loop"        // the request has passed through this proxy before
-	ReasonAudit       Reason = "audit"       // the record cannot be written
+	ReasonAudit       Reason = "audit"       // the record, or the archive, cannot be written
 	ReasonClient      Reason = "client"      // the client disconnected before its turn
 	ReasonInternal    Reason = "internal"    // an internal error of the proxy
 )

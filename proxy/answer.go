@@ -15,6 +15,7 @@ import (
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/proxy/signature"
@@ -84,6 +85,9 @@ var answers = []struct {
 	{is(audit.ErrNoSpace), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
 		"The proxy has no space to store the robots.txt of this site as evidence, and allows no request without it.",
 		"Try again later, or continue with sites whose robots.txt the proxy has stored. The operator can raise audit.snapshot_max_size."}},
+	{is(archive.ErrUnwritable), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
+		"The proxy cannot write its archive, and fetches nothing that it cannot archive (archive.on_error).",
+		"The operator can see the cause in the log and in the proxy's health."}},
 	{is(audit.ErrUnwritable), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit, "", ""}},
 	{is(signature.ErrSign), answer{http.StatusInternalServerError, "proxy_internal_error", policy.ReasonInternal,
 		"The proxy has to sign the request (identity.sign) and cannot.", "Tell the operator, who can correct the configuration."}},

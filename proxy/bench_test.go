@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/robots/testkit"
 )
 
@@ -27,36 +29,62 @@ func BenchmarkSignedRequest(b *testing.B) {
 	benchmarkRoutes(b, routes[1:2], proxy.Signers{Default: by})
 }
 
+// BenchmarkArchivedRequest is BenchmarkRequest with an archive of what is fetched, and larger pages too.
+func BenchmarkArchivedRequest(b *testing.B) {
+	for _, size := range []int{pageSize, 64 << 10} {
+		for _, how := range []string{"off", "none", "gzip"} {
+			b.Run(fmt.Sprintf("%d KiB/%s", size>>10, how), func(b *testing.B) {
+				var a *archive.Archive
+				if how != "off" {
+					a, _ = openArchive(b, func(o *archive.Options) { o.Compress = how == "gzip" })
+					b.Cleanup(func() { a.Close() })
+				}
+				b.SetBytes(int64(size))
+				benchmarkRoute(b, routes[0], size, func(o *proxy.Options) { o.Archive = a })
+			})
+		}
+	}
+}
+
 func benchmarkRoutes(b *testing.B, routes []route, signers proxy.Signers) {
 	for _, route := range routes {
 		b.Run(route.name, func(b *testing.B) {
-			r, origin := startForBenchmark(b, route, signers)
-			request := "GET " + origin.URL + "/page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
-			open := func() net.Conn {
-				conn, _ := r.dial()
-				return conn
-			}
-			if route.tls {
-				request = "GET /page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
-				open = func() net.Conn { return r.tunnel(origin.host()) }
-			}
-			benchmarkRequests(b, open, request)
+			benchmarkRoute(b, route, pageSize, func(o *proxy.Options) { o.Signers = signers })
 		})
 	}
+}
+
+// benchmarkRoute sends requests for a page of size bytes.
+func benchmarkRoute(b *testing.B, over route, size int, change func(*proxy.Options)) {
+	r, origin := startForBenchmark(b, over, size, change)
+	request := "GET " + origin.URL + "/page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
+	open := func() net.Conn {
+		conn, _ := r.dial()
+		return conn
+	}
+	if over.tls {
+		request = "GET /page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
+		open = func() net.Conn { return r.tunnel(origin.host()) }
+	}
+	benchmarkRequests(b, open, request, size)
 }
 
 // pageSize is the length of the pages in benchmarks, in bytes.
 const pageSize = 1 << 10
 
-// startForBenchmark starts an origin and a proxy with an audit file.
-func startForBenchmark(b *testing.B, over route, signers proxy.Signers) (*rig, *site) {
-	origin := over.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, pageSize)) })
+// startForBenchmark starts an origin with a page of size bytes, and a proxy with an audit file.
+func startForBenchmark(b *testing.B, over route, size int, change func(*proxy.Options)) (*rig, *site) {
+	page := make([]byte, size)
+	origin := over.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(b, err)
 	b.Cleanup(func() { log.Close() })
 	return start(b, setup{
 		origins: []*httptest.Server{origin.Server},
-		change:  func(o *proxy.Options) { o.Audit, o.Signers = log, signers },
+		change: func(o *proxy.Options) {
+			o.Audit = log
+			change(o)
+		},
 	}), origin
 }
 
@@ -79,7 +107,7 @@ func onConns(b *testing.B, open func() net.Conn, loop func(net.Conn, *testing.PB
 }
 
 // benchmarkRequests sends a request again and again on 32 connections.
-func benchmarkRequests(b *testing.B, open func() net.Conn, request string) {
+func benchmarkRequests(b *testing.B, open func() net.Conn, request string, size int) {
 	onConns(b, open, func(conn net.Conn, pb *testing.PB) {
 		br := bufio.NewReader(conn)
 		for pb.Next() {
@@ -89,7 +117,7 @@ func benchmarkRequests(b *testing.B, open func() net.Conn, request string) {
 				b.Error(err)
 				return
 			}
-			if n, err := io.Copy(io.Discard, resp.Body); n != pageSize || err != nil {
+			if n, err := io.Copy(io.Discard, resp.Body); n != int64(size) || err != nil {
 				b.Error(n, err)
 				return
 			}

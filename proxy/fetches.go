@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/signature"
 	"robotsproxy/robots/fetch"
@@ -26,8 +27,9 @@ import (
 // Fetches is a [fetch.Sender] for any number of goroutines. Rules must be complete when the
 // first fetch begins and must not change.
 type Fetches struct {
-	Pacer *pace.Pacer
-	Rules *Rules // used: Engine, Egress, Signers, Monitor, BackOff and PerAddress
+	Pacer   *pace.Pacer
+	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
+	Rules   *Rules           // used: Engine, Egress, Signers, Monitor, BackOff and PerAddress
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
@@ -81,7 +83,13 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 // exchange sends a GET when g permits, and signs it if that is configured for the client that caused it.
 func (f *Fetches) exchange(r *http.Request, at netip.Addr, g *fetchGate) (*http.Response, error) {
 	by, _ := f.Rules.Signers.choose(g.hop.Client, r.URL.Scheme, r.Header)
-	resp, err := signed(f.Rules.Egress.At(at), by).Send(r.Context(), r, g)
+	capture, ctx := f.beginCapture(r, g.hop.Client)
+	resp, err := signed(f.Rules.Egress.At(at), by).Send(ctx, r, g)
+	if err == nil {
+		resp.Body = captureFetch(capture, resp, g.hop)
+	} else {
+		capture.Discard()
+	}
 	switch {
 	case errors.Is(err, signature.ErrSign):
 		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)

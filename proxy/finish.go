@@ -27,6 +27,10 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
 		err = errAborted // the client was not the cause
 	}
+	s.recordPace(err)
+	s.releaseSlot() // the origin has answered: a client that does not read must not delay other requests
+	unarchived := h.endCapture(s)
+	err = cmp.Or(err, unarchived)
 	var a answer
 	var wait time.Duration
 	if err != nil && !s.response.headSent {
@@ -35,20 +39,18 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, egress.ErrParent) && h.parentLog.allow() {
 		h.o.Log.Warn("upstream proxy failed", "error", err)
 	}
-	s.recordPace(err)
-	s.releaseSlot() // the origin has answered: a client that does not read must not delay other requests
 	if !s.sent.Load() {
 		s.quota.GiveBack()
 	}
 	rec.Took = time.Since(rec.Time)
 	s.recorded = true
 	switch werr := h.writeRecord(rec, err); {
-	case werr == nil:
-		s.sendHeld()
-	case !s.response.headSent:
+	case werr != nil && !s.response.headSent:
 		err, a = werr, answerTo(werr)
-	case s.rules.RecordFirst:
+	case werr != nil && s.rules.RecordFirst:
 		err = cmp.Or(err, werr)
+	case unarchived == nil:
+		s.sendHeld()
 	}
 	switch {
 	case s.response.headSent && err != nil:

@@ -84,7 +84,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	s := r.Context().Value(stateKey{}).(*requestState)
 	s.connecting.Store(true)
 	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
-	resp, err := signed(s.rules.Egress.At(s.addr), by).Send(r.Context(), r, s)
+	resp, err := signed(s.rules.Egress.At(s.addr), by).Send(h.beginCapture(s, r), r, s)
 	s.recordSignature(by, unsigned)
 	s.early.end()
 	if err == nil {
@@ -105,8 +105,10 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	if s.rules.Engine.JudgeResponse(s.record.Request, &s.record.Decision, resp.StatusCode, resp.Header) && !s.rules.Monitor {
 		resp.Body.Close() // the rest is not downloaded
 		s.record.Withheld = true
+		s.capture.Discard()
 		return nil, s.mute(errRefused)
 	}
+	s.capture = s.capture.Respond(resp.Request, resp)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		s.response.muted, s.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil

@@ -33,19 +33,21 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/h1"
 )
 
-// Options are the parameters of New. All are required except Memory and the Limits.
+// Options are the parameters of New. All are required except Archive, Memory and the Limits.
 type Options struct {
 	Rules // the first Rules
 	Pacer *pace.Pacer
 	Audit audit.Sink                // writes each record
 	Keep  func(*audit.Record) error // stores the robots.txt that a decision is based on before the proxy acts on the decision: audit.Log.SaveSnapshot
-	Ready func() error              // returns why requests must be refused now: the audit cannot be written
+	Ready func() error              // returns why requests must be refused now: the audit or the archive cannot be written
 	Log   *slog.Logger
 
-	Memory *memory.Budget // memory budget for requests; nil: one of memory.Default
+	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
+	Memory  *memory.Budget   // memory budget for requests; nil: one of memory.Default
 	Limits
 }
 

@@ -21,6 +21,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/archive"
 )
 
 // copySize is the size of the buffers for copying bodies, in bytes.
@@ -58,6 +59,7 @@ type requestState struct {
 	early    earlyResponses
 	response responseState
 	tunnel   streamTunnel
+	capture  *archive.Exchange // nil: the request is not archived
 }
 
 // An attempt is the sending of a request to the origin, with its slot. slot is nil while there is none.
@@ -84,7 +86,7 @@ type responseState struct {
 	length   int64          // length of the body that the origin announced; -1: unknown
 	body     originBody
 	failure  error       // why the origin gave no response, or ended it early
-	held     []byte      // last byte of the body, which waits for the record; see Rules.RecordFirst
+	held     []byte      // last byte of the body, which waits for the record; see endsLast
 	writing  atomic.Bool // the response is being sent
 	sending  atomic.Bool // a write to the client is in progress
 }
@@ -241,7 +243,7 @@ func (s *requestState) Write(b []byte) (int, error) {
 	if s.response.muted {
 		return len(b), nil
 	}
-	if n := len(b); n > 0 && s.rules.RecordFirst && s.record.Bytes+int64(n) == s.response.length {
+	if n := len(b); n > 0 && s.endsLast() && s.record.Bytes+int64(n) == s.response.length {
 		s.response.held = []byte{b[n-1]}
 		b = b[:n-1]
 	}
@@ -257,6 +259,9 @@ func (s *requestState) Write(b []byte) (int, error) {
 	s.fail(err)
 	return n, err
 }
+
+// endsLast reports whether the end of the response waits for its record.
+func (s *requestState) endsLast() bool { return s.rules.RecordFirst || s.capture.EndsLast() }
 
 // Flush sends what is buffered to the client.
 func (s *requestState) Flush() {
@@ -477,6 +482,7 @@ type originBody struct {
 func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.state.watch.moved()
+	err = b.state.capture.Read(p[:n], err)
 	if err != nil {
 		stripTrailer(b.response.Trailer, b.connection)
 	}

@@ -361,7 +361,7 @@ func TestTransparentClients(t *testing.T) {
 func BenchmarkRedirected(b *testing.B) {
 	for _, route := range routes[:2] {
 		b.Run(route.name, func(b *testing.B) {
-			r, origin := startForBenchmark(b, route, proxy.Signers{})
+			r, origin := startForBenchmark(b, route, pageSize, func(*proxy.Options) {})
 			_, port, _ := net.SplitHostPort(origin.host())
 			addr := r.redirect(port, func(netip.Addr) (string, func()) { return "127.0.0.1", nil })
 			open := func() net.Conn {
@@ -373,7 +373,7 @@ func BenchmarkRedirected(b *testing.B) {
 				b.Cleanup(func() { conn.Close() })
 				return conn
 			}
-			benchmarkRequests(b, open, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\nUser-Agent: FooBot/1.0\r\n\r\n")
+			benchmarkRequests(b, open, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\nUser-Agent: FooBot/1.0\r\n\r\n", pageSize)
 		})
 	}
 }

@@ -63,6 +63,7 @@ type Record struct {
 	Unsigned    policy.Unsigned // why the request was sent without a signature of the proxy; "": it has one, or none is configured
 	Cached      bool            // the request for robots.txt was answered from the cache
 	Withheld    bool            // the origin was requested, and its response not passed on: a usage preference in it forbids the use
+	Archived    Archived        // where the archive has the response; zero: it does not
 	Preferences Preferences     // of the origin, in the response header
 	Status      int             // status of the response; 0: no response was possible
 	Bytes       int64           // bytes of the body, or of both directions of a tunnel
@@ -174,6 +175,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = r.Preferences.TDMReservation.append(b, `,"tdm_reservation":"`, limit)
 	b = r.Preferences.TDMPolicy.append(b, `,"tdm_policy":"`, limit)
 	b = r.Preferences.CrawlerPrice.append(b, `,"crawler_price":"`, limit)
+	b = r.Archived.append(b)
 	b = appendNumber(b, `,"status":`, r.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)

@@ -50,7 +50,7 @@ var reasons = map[policy.Reason]words{
 	policy.ReasonMalformed: {"The request is not one that a proxy can forward",
 		"Send an absolute http://, https:// or ftp:// URL, or CONNECT host:port, without credentials in it."},
 	policy.ReasonLoop: {"The request has already passed this proxy", "Look for a proxy setting that points back to this proxy."},
-	policy.ReasonAudit: {"The record of the request, or the robots.txt that the decision is based on, could not be stored (audit.on_error, audit.snapshot_max_size)",
+	policy.ReasonAudit: {"The record of the request, or the robots.txt that the decision is based on, could not be stored (audit.on_error, audit.snapshot_max_size), or the archive cannot be written (archive.on_error)",
 		"The operator can see the cause in the log and in the proxy's health."},
 	policy.ReasonClient:   {"The client disconnected before the request was complete", ""},
 	policy.ReasonInternal: {"An internal error of the proxy", "The operator can find the error in the log, under this id."},

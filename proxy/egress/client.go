@@ -112,6 +112,9 @@ type Client struct {
 	running sync.WaitGroup // attempts of Reach; call Add under mu
 }
 
+// Direct reports whether connections lead to origins, not to an upstream proxy.
+func (c *Client) Direct() bool { return c.parent == nil }
+
 // New checks o and makes a Client of it.
 func New(o Options) (*Client, error) {
 	g, err := newGuard(o.AllowPrivate, o.Ports, o.Own, o.Parent != nil)

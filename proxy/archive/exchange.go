@@ -1,0 +1,425 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/archive/warc"
+)
+
+// A Source says who made a request, and what an Exchange takes memory from.
+type Source struct {
+	Client string                  // whose share of the space the bodies count against
+	Hold   func(bytes int64) error // takes bytes of the memory budget; nil: the bodies are small
+	Direct bool                    // connections lead to the origin, not to an upstream proxy
+}
+
+// An Exchange is a request and its response on their way into the archive. Its methods may be called on a
+// nil Exchange, which archives nothing. It belongs to one goroutine, except the body of its request.
+type Exchange struct {
+	archive *Archive
+	options *Options
+	source  Source
+	began   time.Time
+	address atomic.Pointer[netip.Addr] // of the origin; nil: unknown
+
+	target   string // WARC-Target-URI
+	protocol []string
+	ftp      bool
+	request  message
+	response message
+	mime     bool // the response has a payload that HTTP knows
+	ended    bool
+
+	uploading sync.Mutex // guards request.body while the body is read
+	closed    bool       // the request's body is no longer kept
+}
+
+// A message is a request or a response.
+type message struct {
+	head []byte // as HTTP/1.1 has it, with the blank line at its end
+	body spool
+}
+
+// Begin begins the Exchange of a request that is about to be sent. It returns nil if the response could not be
+// archived and is passed on nevertheless (Options.Continue).
+func (a *Archive) Begin(from Source) *Exchange {
+	o := a.options.Load()
+	if o.Continue && a.Err() != nil {
+		a.counts.left.Add(1)
+		return nil
+	}
+	x := &Exchange{archive: a, options: o, source: from, began: time.Now()}
+	for _, m := range []*message{&x.request, &x.response} {
+		m.body = spool{archive: a, client: from.Client, hold: from.Hold, max: o.MaxBody}
+	}
+	return x
+}
+
+// Trace returns a context for the sending of the request, which tells x the address of the origin.
+func (x *Exchange) Trace(ctx context.Context) context.Context {
+	if x == nil || !x.source.Direct {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if got.Conn == nil {
+			return
+		}
+		if tcp, ok := got.Conn.RemoteAddr().(*net.TCPAddr); ok {
+			x.address.Store(new(tcp.AddrPort().Addr().Unmap()))
+		}
+	}})
+}
+
+// Upload returns the body of the request, which x copies while it is read.
+func (x *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
+	if x == nil || body == nil || body == http.NoBody {
+		return body
+	}
+	x.request.body.truncated = "unspecified" // until it was read to its end
+	return &upload{body, x}
+}
+
+// An upload is the body of a request.
+type upload struct {
+	io.ReadCloser
+	x *Exchange
+}
+
+func (u *upload) Read(b []byte) (int, error) {
+	n, err := u.ReadCloser.Read(b)
+	u.x.uploading.Lock()
+	defer u.x.uploading.Unlock()
+	if u.x.closed {
+		return n, err
+	}
+	of := &u.x.request.body
+	of.Write(b[:n]) // End returns its error
+	if err == io.EOF && of.truncated == "unspecified" {
+		of.truncated = ""
+	}
+	return n, err
+}
+
+// Respond hands over the response, before its header is changed and its body is read. sent is the request as
+// it was sent. Respond returns nil if the response is not archived.
+func (x *Exchange) Respond(sent *http.Request, resp *http.Response) *Exchange {
+	if x == nil {
+		return nil
+	}
+	if x.options.Only2xx && resp.StatusCode/100 != 2 {
+		x.Discard()
+		return nil
+	}
+	x.target, x.ftp = targetURI(sent, x.options), sent.URL.Scheme == "ftp"
+	x.protocol = protocols(resp)
+	x.request.head = requestHead(sent, x.options)
+	x.response.head = responseHead(resp, x.options)
+	if resp.Body == nil || resp.Body == http.NoBody {
+		return x
+	}
+	x.response.body.begin(x.response.head)
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		x.response.body.truncated = "disconnect" // until it was read to its end
+	}
+	return x
+}
+
+// Read tells x what a read of the response's body has returned. The error is for the reader in place of
+// err.
+func (x *Exchange) Read(b []byte, err error) error {
+	if x == nil {
+		return err
+	}
+	of := &x.response.body
+	of.Write(b)
+	if err == io.EOF && of.truncated == "disconnect" {
+		of.truncated = ""
+	}
+	if of.err != nil && !x.options.Continue && (err == nil || err == io.EOF) {
+		return x.archive.setFailure(of.err)
+	}
+	return err
+}
+
+// EndsLast reports whether the end of the response must not reach the client before End has returned.
+func (x *Exchange) EndsLast() bool { return x != nil && !x.options.Continue }
+
+// Discard ends x without a record.
+func (x *Exchange) Discard() {
+	if x == nil || x.ended {
+		return
+	}
+	x.ended = true
+	x.uploading.Lock()
+	defer x.uploading.Unlock()
+	x.closed = true
+	x.request.body.close() // nothing of it is needed
+	x.response.body.close()
+}
+
+// End writes the records. about are the fields of the metadata record, as warc.AppendField writes them. It returns
+// where the record of the response is. The error wraps ErrUnwritable; with Options.Continue there is none. Later
+// calls do nothing.
+func (x *Exchange) End(about []byte) (at audit.Archived, err error) {
+	if x == nil || x.ended || x.response.head == nil {
+		x.Discard()
+		return at, nil
+	}
+	a := x.archive
+	x.uploading.Lock()
+	x.closed = true
+	x.uploading.Unlock()
+	defer x.Discard()
+	if err = a.Err(); err == nil {
+		if at, err = x.write(about); err != nil {
+			err = a.setFailure(err)
+		}
+	}
+	if err != nil {
+		a.counts.left.Add(1)
+		if x.options.Continue {
+			return audit.Archived{}, nil
+		}
+	}
+	return at, err
+}
+
+// write writes the records of x to a file.
+func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
+	for _, m := range []*message{&x.request, &x.response} {
+		if m.body.err != nil {
+			return at, m.body.err
+		}
+	}
+	records, original, err := x.records(about)
+	if err != nil {
+		return at, err
+	}
+	a := x.archive
+	small := x.request.body.file == nil && x.response.body.file == nil
+	var before int64 // bytes of the records before that of the response
+	if small {
+		at.File, at.Offset, before, err = x.writeSmall(records)
+	} else {
+		at.File, at.Offset, before, err = x.writeLarge(records)
+	}
+	if err != nil {
+		return audit.Archived{}, err
+	}
+	at.Offset += before
+	at.ID = records.responseID
+	a.counts.records.Add(uint64(len(records.all)))
+	if records.revisit {
+		a.counts.revisits.Add(1)
+	}
+	for _, m := range []*message{&x.request, &x.response} {
+		if m.body.truncated != "" {
+			a.counts.truncated.Add(1)
+		}
+	}
+	if original != nil {
+		original.File = at.File
+		a.index.add(x.response.body.digest(), *original)
+	}
+	return at, nil
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxBuffer is the size in bytes of the largest buffer that is used again.
+const maxBuffer = 4 * maxInMemory
+
+// writeSmall writes records whose bodies are in memory. It encodes them before it takes the lock of the file.
+func (x *Exchange) writeSmall(records *records) (file string, offset, before int64, err error) {
+	b := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if b.Reset(); b.Cap() <= maxBuffer {
+			buffers.Put(b)
+		}
+	}()
+	if before, err = records.encode(b, x.options.Compress); err != nil {
+		return "", 0, 0, err
+	}
+	file, offset, err = x.archive.append(&x.archive.small, func(out io.Writer) error {
+		_, err := out.Write(b.Bytes())
+		return err
+	})
+	return file, offset, before, err
+}
+
+// writeLarge writes records with a body that is in a file.
+func (x *Exchange) writeLarge(records *records) (file string, offset, before int64, err error) {
+	a := x.archive
+	defer a.turns.take(x.source.Client)()
+	w := <-a.large
+	defer func() { a.large <- w }()
+	file, offset, err = a.append(w, func(out io.Writer) (err error) {
+		before, err = records.encode(out, x.options.Compress)
+		return err
+	})
+	return file, offset, before, err
+}
+
+// records are the records of one exchange, in their order.
+type records struct {
+	all        []record
+	response   int // index of that of the response
+	responseID string
+	revisit    bool
+}
+
+// encode writes the records, and returns how many bytes are before that of the response.
+func (r *records) encode(out io.Writer, compress bool) (before int64, err error) {
+	counted := &countingWriter{Writer: out}
+	e := newEncoder(counted, compress)
+	defer e.free()
+	for i, rec := range r.all {
+		if i == r.response {
+			before = counted.n
+		}
+		if err := e.write(rec); err != nil {
+			return 0, err
+		}
+	}
+	return before, nil
+}
+
+type countingWriter struct {
+	io.Writer
+	n int64
+}
+
+func (w *countingWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.n += int64(n)
+	return n, err
+}
+
+// records makes the records of x. original is what the index has to learn; nil: nothing.
+func (x *Exchange) records(about []byte) (all *records, original *Original, err error) {
+	requestID, responseID := warc.NewID(), warc.NewID()
+	all = &records{responseID: responseID}
+	if !x.ftp {
+		rec, err := x.requestRecord(requestID, responseID)
+		if err != nil {
+			return nil, nil, err
+		}
+		all.all, all.response = append(all.all, rec), 1
+	}
+	rec, original, err := x.responseRecord(responseID, requestID)
+	if err != nil {
+		return nil, nil, err
+	}
+	all.revisit = rec.body == nil && x.response.body.size > 0
+	all.all = append(all.all, rec, x.metadataRecord(about, responseID))
+	return all, original, nil
+}
+
+// head begins the head of a record.
+func (x *Exchange) head(kind, id string) []byte {
+	h := warc.AppendType(make([]byte, 0, 1<<10), kind)
+	h = warc.AppendField(h, "WARC-Record-ID", id)
+	h = warc.AppendField(h, "WARC-Date", warc.FormatTime(x.began))
+	return warc.AppendField(h, "WARC-Target-URI", x.target)
+}
+
+// fetched appends what a record of a request or response says of the connection.
+func (x *Exchange) fetched(h []byte) []byte {
+	if at := x.address.Load(); at != nil {
+		h = warc.AppendField(h, "WARC-IP-Address", at.WithZone("").String())
+	}
+	for _, p := range x.protocol {
+		h = warc.AppendField(h, "WARC-Protocol", p)
+	}
+	return h
+}
+
+func (x *Exchange) requestRecord(id, responseID string) (record, error) {
+	m := &x.request
+	digest, err := m.body.blockDigest(m.head)
+	if err != nil {
+		return record{}, err
+	}
+	h := x.fetched(x.head("request", id))
+	h = warc.AppendField(h, "WARC-Concurrent-To", responseID)
+	h = warc.AppendField(h, "Content-Type", warc.HTTPRequest)
+	h = appendDigest(h, "WARC-Block-Digest", digest)
+	if m.body.size > 0 {
+		h = appendDigest(h, "WARC-Payload-Digest", m.body.digest())
+	}
+	return record{m.finish(h, int64(len(m.head))+m.body.size), m.head, &m.body}, nil
+}
+
+// finish completes the head of a record with a block of length bytes.
+func (m *message) finish(h []byte, length int64) []byte {
+	if m.body.truncated != "" {
+		h = warc.AppendField(h, "WARC-Truncated", m.body.truncated)
+	}
+	return warc.AppendLength(h, length)
+}
+
+// responseRecord returns the response, or a revisit record in its place, or the resource record of a file
+// from an FTP server.
+func (x *Exchange) responseRecord(id, requestID string) (rec record, original *Original, err error) {
+	m := &x.response
+	payload := m.body.digest()
+	if x.options.Dedup && m.body.size > 0 && m.body.truncated == "" && !x.ftp {
+		if of, ok := x.archive.index.find(payload); ok {
+			return x.revisitRecord(id, requestID, of), nil, nil
+		}
+		original = &Original{ID: id, URI: x.target, Date: warc.FormatTime(x.began)}
+	}
+	kind, content, head := "response", warc.HTTPResponse, m.head
+	if x.ftp {
+		kind, content, head = "resource", "application/octet-stream", nil
+		m.body.block = m.body.payload
+	}
+	digest, err := m.body.blockDigest(head)
+	if err != nil {
+		return rec, nil, err
+	}
+	h := x.fetched(x.head(kind, id))
+	if !x.ftp {
+		h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
+	}
+	h = warc.AppendField(h, "Content-Type", content)
+	h = appendDigest(h, "WARC-Block-Digest", digest)
+	h = appendDigest(h, "WARC-Payload-Digest", payload)
+	return record{m.finish(h, int64(len(head))+m.body.size), head, &m.body}, original, nil
+}
+
+// revisitRecord returns the record of a response with the payload of an earlier record (ISO 28500 6.7).
+func (x *Exchange) revisitRecord(id, requestID string, of Original) record {
+	m := &x.response
+	var none spool
+	digest, _ := none.blockDigest(m.head) // it reads no file
+	h := x.fetched(x.head("revisit", id))
+	h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
+	h = warc.AppendField(h, "WARC-Profile", warc.IdenticalPayload)
+	h = warc.AppendField(h, "WARC-Refers-To", of.ID)
+	h = warc.AppendField(h, "WARC-Refers-To-Target-URI", of.URI)
+	h = warc.AppendField(h, "WARC-Refers-To-Date", of.Date)
+	h = warc.AppendField(h, "Content-Type", warc.HTTPResponse)
+	h = appendDigest(h, "WARC-Block-Digest", digest)
+	h = appendDigest(h, "WARC-Payload-Digest", m.body.digest())
+	return record{warc.AppendLength(h, int64(len(m.head))), m.head, nil}
+}
+
+func (x *Exchange) metadataRecord(about []byte, responseID string) record {
+	var none spool
+	digest, _ := none.blockDigest(about) // it reads no file
+	h := warc.AppendField(x.head("metadata", warc.NewID()), "WARC-Concurrent-To", responseID)
+	h = warc.AppendField(h, "Content-Type", warc.Fields)
+	h = appendDigest(h, "WARC-Block-Digest", digest)
+	return record{head: warc.AppendLength(h, int64(len(about))), block: about}
+}

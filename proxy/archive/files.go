@@ -1,0 +1,232 @@
+package archive
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/archive/warc"
+)
+
+const (
+	// openExt ends the name of a file that is written.
+	openExt = ".open"
+	// tornExt ends the name of the file with the incomplete record that a crash has left.
+	tornExt = ".torn"
+	// agePart is the divisor of Options.MaxAge after which a file is completed: a record is removed with its
+	// whole file, which must not be much later than after MaxAge.
+	agePart = 10
+	// lookInterval is the least time between two looks at the name of the file that is written.
+	lookInterval = 100 * time.Millisecond
+)
+
+// A writer writes one file after the other.
+type writer struct {
+	mu     sync.Mutex // guards what follows
+	file   *os.File   // nil: none is open
+	name   string     // of the file once it is complete
+	size   int64
+	began  time.Time
+	looked time.Time // when isGone last looked
+
+	syncing  sync.Mutex // held while file is synced or closed; taken under mu, but not the reverse
+	unsynced bool       // guarded by syncing
+}
+
+// append writes the records of one exchange, which write writes, behind the others. It returns the name of
+// the file, and the offset of the records in it. After an error the file is as before.
+func (a *Archive) append(w *writer, write func(io.Writer) error) (name string, offset int64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := a.options.Load()
+	if w.file != nil && (w.size >= o.MaxFile || o.MaxAge > 0 && time.Since(w.began) > o.MaxAge/agePart || w.isGone()) {
+		if err := w.complete(o.Sync); err != nil {
+			return "", 0, err
+		}
+		a.wake()
+	}
+	if w.file == nil {
+		if err := a.open(w, o); err != nil {
+			return "", 0, err
+		}
+	}
+	before := w.size
+	out := &offsetWriter{file: w.file, at: before}
+	if err = write(out); err == nil && o.Sync == audit.SyncAlways {
+		err = w.file.Sync()
+	}
+	if err != nil {
+		if cut := w.file.Truncate(before); cut != nil { // the next Open cuts the incomplete record off
+			w.close()
+		}
+		return "", 0, err
+	}
+	w.size = out.at
+	w.syncing.Lock()
+	w.unsynced = true
+	w.syncing.Unlock()
+	a.counts.bytes.Add(uint64(out.at - before))
+	return w.name, before, nil
+}
+
+// An offsetWriter writes to a file from an offset on.
+type offsetWriter struct {
+	file *os.File
+	at   int64
+}
+
+func (w *offsetWriter) Write(b []byte) (int, error) {
+	n, err := w.file.WriteAt(b, w.at)
+	w.at += int64(n)
+	return n, err
+}
+
+// open begins a file with its warcinfo record.
+func (a *Archive) open(w *writer, o *Options) error {
+	now := time.Now().UTC()
+	ext := ".warc"
+	if o.Compress {
+		ext += ".gz"
+	}
+	name := fmt.Sprintf("%s-%s%03d-%05d%s", o.Prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, a.serial.Add(1), ext)
+	f, err := os.OpenFile(filepath.Join(a.dir, name+openExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	out := &offsetWriter{file: f}
+	e := newEncoder(out, o.Compress)
+	defer e.free()
+	if err := e.write(warcinfo(name, now, a.software, o)); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	a.counts.records.Add(1)
+	a.counts.bytes.Add(uint64(out.at))
+	w.file, w.name, w.size, w.began = f, name, out.at, now
+	return nil
+}
+
+// isGone reports whether the file was removed or renamed by somebody else. It looks only now and then.
+func (w *writer) isGone() bool {
+	now := time.Now()
+	if now.Sub(w.looked) < lookInterval {
+		return false
+	}
+	w.looked = now
+	there, err := os.Stat(w.file.Name())
+	if err != nil {
+		return true
+	}
+	ours, err := w.file.Stat()
+	return err != nil || !os.SameFile(there, ours)
+}
+
+// complete renames the file, if there is one. The caller holds w.mu.
+func (w *writer) complete(how audit.Sync) error {
+	if w.file == nil {
+		return nil
+	}
+	if how != audit.SyncNone {
+		if err := w.file.Sync(); err != nil {
+			return err
+		}
+	}
+	path := w.file.Name()
+	if err := w.close(); err != nil {
+		return err
+	}
+	err := os.Rename(path, filepath.Join(filepath.Dir(path), w.name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody has removed it
+	}
+	return err
+}
+
+// close closes the file. The caller holds w.mu.
+func (w *writer) close() error {
+	w.syncing.Lock()
+	defer w.syncing.Unlock()
+	file := w.file
+	w.file, w.unsynced = nil, false
+	return file.Close()
+}
+
+// sync waits until the disk has what was written. It holds up no exchange.
+func (w *writer) sync() error {
+	w.mu.Lock()
+	file := w.file
+	w.syncing.Lock()
+	defer w.syncing.Unlock()
+	w.mu.Unlock()
+	if file == nil || !w.unsynced {
+		return nil
+	}
+	w.unsynced = false
+	return file.Sync()
+}
+
+// complete renames a file that a crash has left. It moves an incomplete record at the end to another file,
+// whose name it returns.
+func complete(path string) (torn string, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	whole, size, err := wholeRecords(f)
+	if err != nil {
+		return "", err
+	}
+	name := path[:len(path)-len(openExt)]
+	if whole < size {
+		torn = name + tornExt
+		if err := moveTail(f, whole, size, torn); err != nil {
+			return "", err
+		}
+	}
+	if whole == 0 {
+		return torn, os.Remove(path)
+	}
+	return torn, errors.Join(f.Sync(), os.Rename(path, name))
+}
+
+// wholeRecords returns the length of the complete records at the beginning of a file, and of the file.
+func wholeRecords(f *os.File) (whole, size int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	r, err := warc.NewReader(bufio.NewReader(f))
+	for err == nil {
+		var record *warc.Record
+		if record, err = r.Next(); err == nil {
+			_, err = io.Copy(io.Discard, record.Block)
+		}
+	}
+	if _, failed := errors.AsType[*fs.PathError](err); failed {
+		return 0, 0, err // the file cannot be read, which says nothing about its records
+	}
+	if r == nil {
+		return 0, info.Size(), nil // nothing in it is a record
+	}
+	return r.Whole(), info.Size(), nil
+}
+
+// moveTail moves the bytes of a file from an offset on to a new file.
+func moveTail(f *os.File, from, size int64, name string) error {
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, io.NewSectionReader(f, from, size-from))
+	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return f.Truncate(from)
+}

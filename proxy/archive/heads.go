@@ -1,0 +1,132 @@
+package archive
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// isSecret reports whether a field, by its canonical name, is left out unless Options.KeepSecrets is set.
+func isSecret(name string) bool {
+	switch name {
+	case "Authorization", "Proxy-Authorization", "Cookie", "Cookie2", "Set-Cookie", "Set-Cookie2":
+		return true
+	}
+	return false
+}
+
+// hasURL reports whether the value of a field, by its canonical name, is a URL, whose query Options.DropQuery
+// leaves out.
+func hasURL(name string) bool {
+	switch name {
+	case "Referer", "Location", "Content-Location":
+		return true
+	}
+	return false
+}
+
+// targetURI returns the URL of a request, without user and password.
+func targetURI(r *http.Request, o *Options) string {
+	u := url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}
+	if !o.DropQuery {
+		u.RawQuery, u.ForceQuery = r.URL.RawQuery, r.URL.ForceQuery
+	}
+	return u.String()
+}
+
+// requestHead returns the head of a request as HTTP/1.1 has it.
+func requestHead(r *http.Request, o *Options) []byte {
+	target := r.URL.RequestURI()
+	if o.DropQuery {
+		target, _, _ = strings.Cut(target, "?")
+	}
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, target, host)
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+	case r.ContentLength >= 0:
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", r.ContentLength)
+	default:
+		b.WriteString("X-Orig-Transfer-Encoding: chunked\r\n")
+	}
+	writeFields(&b, r.Header, o, "Host", "Content-Length", "Transfer-Encoding")
+	return b.Bytes()
+}
+
+// responseHead returns the head of a response as HTTP/1.1 has it. A transfer coding, which is not part of the
+// archived body, has the field X-Orig-Transfer-Encoding.
+func responseHead(resp *http.Response, o *Options) []byte {
+	var b bytes.Buffer
+	text := strings.TrimPrefix(strings.TrimPrefix(resp.Status, strconv.Itoa(resp.StatusCode)), " ")
+	if text == "" && resp.ProtoMajor != 1 {
+		text = http.StatusText(resp.StatusCode)
+	}
+	minor := 1
+	if resp.ProtoMajor == 1 && resp.ProtoMinor == 0 {
+		minor = 0
+	}
+	fmt.Fprintf(&b, "HTTP/1.%d %03d %s\r\n", minor, resp.StatusCode, text)
+	for _, coding := range resp.TransferEncoding {
+		fmt.Fprintf(&b, "X-Orig-Transfer-Encoding: %s\r\n", coding)
+	}
+	writeFields(&b, resp.Header, o, "Transfer-Encoding")
+	return b.Bytes()
+}
+
+// writeFields writes a header without what the Options and without leave out, and the blank line behind
+// it.
+func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...string) {
+	left := make(map[string]bool, len(without))
+	for _, name := range without {
+		left[name] = true
+	}
+	var changed http.Header // fields without their query
+	for name, values := range header {
+		switch {
+		case !o.KeepSecrets && isSecret(name):
+			left[name] = true
+		case o.DropQuery && hasURL(name):
+			left[name] = true
+			for _, v := range values {
+				v, _, _ = strings.Cut(v, "?")
+				if changed == nil {
+					changed = http.Header{}
+				}
+				changed[name] = append(changed[name], v)
+			}
+		}
+	}
+	header.WriteSubset(b, left) // a Buffer returns no error
+	changed.Write(b)
+	b.WriteString("\r\n")
+}
+
+// protocols returns the values of WARC-Protocol for the connection of a response.
+func protocols(resp *http.Response) (all []string) {
+	switch {
+	case resp.Request != nil && resp.Request.URL.Scheme == "ftp":
+		return []string{"ftp"}
+	case resp.ProtoMajor == 2:
+		all = append(all, "h2")
+	default:
+		all = append(all, fmt.Sprintf("http/1.%d", resp.ProtoMinor))
+	}
+	if resp.TLS == nil {
+		return all
+	}
+	switch resp.TLS.Version {
+	case tls.VersionTLS12:
+		all = append(all, "tls/1.2")
+	case tls.VersionTLS13:
+		all = append(all, "tls/1.3")
+	}
+	return all
+}

@@ -1,0 +1,93 @@
+package archive
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+// A Digest is the SHA-256 of a payload.
+type Digest [sha256.Size]byte
+
+// An Original is the record that has a payload, to which revisit records refer.
+type Original struct {
+	ID   string // WARC-Record-ID
+	URI  string // WARC-Target-URI
+	Date string // WARC-Date
+	File string // name of the file
+}
+
+// An Index finds the records that have a payload. It survives the process. Any number of goroutines may
+// share it.
+type Index interface {
+	Find(Digest) (of Original, ok bool)
+	Add(map[Digest]Original) error // in one commit
+	Remove(file string) error      // removes the entries of a file
+}
+
+// maxPendingPayloads is how many payloads are not in the Index yet. Further ones are not remembered.
+const maxPendingPayloads = 1 << 16
+
+// payloads are the payloads of an Archive: those of the Index, and those that are not written to it yet.
+type payloads struct {
+	stored  Index
+	mu      sync.Mutex
+	pending map[Digest]Original // since the last take
+	storing map[Digest]Original // that store is writing
+}
+
+func (p *payloads) find(d Digest) (Original, bool) {
+	p.mu.Lock()
+	of, ok := p.pending[d]
+	if !ok {
+		of, ok = p.storing[d]
+	}
+	p.mu.Unlock()
+	if ok {
+		return of, true
+	}
+	return p.stored.Find(d)
+}
+
+func (p *payloads) add(d Digest, of Original) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pending == nil {
+		p.pending = make(map[Digest]Original)
+	}
+	if len(p.pending) < maxPendingPayloads {
+		p.pending[d] = of
+	}
+}
+
+// take returns the pending entries, for store.
+func (p *payloads) take() map[Digest]Original {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.storing, p.pending = p.pending, nil
+	return p.storing
+}
+
+// store writes entries to the Index.
+func (p *payloads) store(all map[Digest]Original) error {
+	defer func() {
+		p.mu.Lock()
+		p.storing = nil
+		p.mu.Unlock()
+	}()
+	if len(all) == 0 {
+		return nil
+	}
+	return p.stored.Add(all)
+}
+
+// remove removes the entries of a file.
+func (p *payloads) remove(file string) error {
+	p.mu.Lock()
+	for d, of := range p.pending {
+		if of.File == file {
+			delete(p.pending, d)
+		}
+	}
+	p.mu.Unlock()
+	return p.stored.Remove(file)
+}

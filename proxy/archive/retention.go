@@ -1,0 +1,153 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"robotsproxy/policy/explain/humanize"
+)
+
+// fileName matches the names of complete files, whatever their prefix, with the time in them.
+var fileName = regexp.MustCompile(`-([0-9]{17})-[0-9]{5,}\.warc(\.gz)?$`)
+
+// A Space says how much of the disk an archive uses. The zero Space is not measured yet.
+type Space struct {
+	Files   int
+	Bytes   int64 // of all files
+	Free    int64 // bytes that the disk has left
+	MaxFile int64 // bytes that a file may reach
+}
+
+// Warning returns what to tell the operator if there is little space left, else "".
+func (s Space) Warning() string {
+	if s.MaxFile == 0 || s.Free >= s.MaxFile {
+		return ""
+	}
+	return fmt.Sprintf("%s free on the disk of the archive, but a file of the archive may reach %s", humanize.Bytes(s.Free), humanize.Bytes(s.MaxFile))
+}
+
+// AutoTotal returns the value of archive.max_total_size: auto for a directory: half of the bytes that its disk
+// has left or that its files take already.
+func AutoTotal(dir string) (int64, error) {
+	_, space, err := onDisk(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, space, err = onDisk(filepath.Dir(dir))
+	}
+	return (space.Bytes + space.Free) / 2, err
+}
+
+// Measure returns the Space of the archive in a directory whose files may reach maxFile bytes.
+func Measure(dir string, maxFile int64) (Space, error) {
+	_, space, err := onDisk(dir)
+	space.MaxFile = maxFile
+	return space, err
+}
+
+// A completeFile is a file that is not written any more.
+type completeFile struct {
+	name      string
+	began     string // as its name has it
+	size      int64
+	lastWrite time.Time
+}
+
+// onDisk returns the complete files in a directory, the oldest first.
+func onDisk(dir string) (files []completeFile, s Space, err error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return nil, s, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	s.Free = int64(disk.Bavail) * int64(disk.Bsize)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, s, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		at := fileName.FindStringSubmatch(strings.TrimSuffix(name, openExt))
+		if at == nil {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was renamed meanwhile
+		}
+		if err != nil {
+			return nil, s, err
+		}
+		s.Files++
+		s.Bytes += info.Size()
+		if !strings.HasSuffix(name, openExt) {
+			files = append(files, completeFile{name, at[1], info.Size(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(files, func(a, b completeFile) int { return strings.Compare(a.began, b.began) })
+	return files, s, nil
+}
+
+// clean removes the files that are too old or take too much space, and measures the space. settled is the
+// time from which ages count; zero: not known yet.
+func (a *Archive) clean(settled time.Time) {
+	o := a.options.Load()
+	if err := a.completeAged(o); err != nil {
+		a.setFailure(err)
+	}
+	files, space, err := onDisk(a.dir)
+	for i := 0; err == nil && i < len(files); i++ {
+		f := files[i]
+		old := o.MaxAge > 0 && settled.Sub(f.lastWrite) > o.MaxAge
+		if !old && (o.MaxTotal <= 0 || space.Bytes <= o.MaxTotal) {
+			break
+		}
+		if err = a.remove(f.name); err != nil {
+			break
+		}
+		space.Files--
+		space.Bytes -= f.size
+		if !old {
+			o.Log.Warn("archived records deleted before archive.max_age", "file", f.name, "option", "archive.max_total_size")
+		}
+	}
+	space.MaxFile = o.MaxFile
+	before := a.space.Swap(&space)
+	if warning := space.Warning(); warning != "" && (before == nil || before.Warning() == "") {
+		o.Log.Warn("little space left for the archive", "dir", a.dir, "detail", warning)
+	}
+	if err != nil {
+		o.Log.Warn("archive files not removed", "dir", a.dir, "error", err)
+	}
+}
+
+// remove removes a file, after the index has forgotten its payloads.
+func (a *Archive) remove(name string) error {
+	if err := a.index.remove(name); err != nil {
+		return err
+	}
+	a.counts.removed.Add(1)
+	return os.Remove(filepath.Join(a.dir, name))
+}
+
+// completeAged completes the files that were begun too long ago, so that their records are not kept much
+// longer than Options.MaxAge.
+func (a *Archive) completeAged(o *Options) (err error) {
+	if o.MaxAge <= 0 {
+		return nil
+	}
+	for _, w := range a.all {
+		w.mu.Lock()
+		if w.file != nil && time.Since(w.began) > o.MaxAge/agePart {
+			err = errors.Join(err, w.complete(o.Sync))
+		}
+		w.mu.Unlock()
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+package archive
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"robotsproxy/policy/memory"
+)
+
+const (
+	// maxInMemory is how many bytes of a body are kept in memory; the bytes of a larger one are in a file.
+	maxInMemory = 256 << 10
+	// freeInMemory is how many of them count as part of a request, and need no share of the memory budget.
+	freeInMemory = 16 << 10
+	// spoolPrefix begins the names of the files of bodies.
+	spoolPrefix = ".body-"
+)
+
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// A spool keeps a body until its record is written. One goroutine uses it at a time.
+type spool struct {
+	archive   *Archive
+	client    string            // whose share of the space the file counts against
+	hold      func(int64) error // takes bytes of the memory budget; nil: the body is small
+	max       int64             // bytes; the rest is left out
+	size      int64
+	held      bool
+	memory    *bytes.Buffer // nil: empty, or in the file
+	file      *os.File      // nil: in memory
+	space     memory.Work   // of the file
+	payload   hash.Hash     // of all bytes; nil: none
+	block     hash.Hash     // of the head of the message and all bytes; nil: the head is not known yet
+	truncated string        // why the end of the body is missing, as WARC-Truncated has it; "": it is not
+	err       error         // why the body could not be kept
+}
+
+// begin sets the head of the message whose body follows.
+func (s *spool) begin(head []byte) {
+	s.block = sha256.New()
+	s.block.Write(head)
+}
+
+// Write adds to the body. It returns an error after the first failure.
+func (s *spool) Write(b []byte) (int, error) {
+	if left := s.max - s.size; int64(len(b)) > left {
+		s.truncated = "length"
+		b = b[:left]
+	}
+	if len(b) == 0 || s.err != nil {
+		return 0, s.err
+	}
+	if s.payload == nil {
+		s.payload = sha256.New()
+	}
+	s.payload.Write(b)
+	if s.block != nil {
+		s.block.Write(b)
+	}
+	if s.err = s.keep(b); s.err == nil {
+		s.size += int64(len(b))
+	}
+	return len(b), s.err
+}
+
+func (s *spool) keep(b []byte) error {
+	if s.file == nil && s.inMemory(int64(len(b))) {
+		if s.memory == nil {
+			s.memory = bodies.Get().(*bytes.Buffer)
+		}
+		s.memory.Write(b)
+		return nil
+	}
+	if s.file == nil {
+		if err := s.toFile(); err != nil {
+			return err
+		}
+	}
+	if err := s.space.Hold(int64(len(b))); err != nil {
+		return errNoSpool
+	}
+	_, err := s.file.Write(b)
+	return err
+}
+
+// errNoSpool is the error for a body that finds no space for its file.
+var errNoSpool = fmt.Errorf("%w: bodies that are not complete take all the space that they may, or the share of the client", ErrUnwritable)
+
+// inMemory reports whether n more bytes may be kept in memory.
+func (s *spool) inMemory(n int64) bool {
+	switch {
+	case s.size+n > maxInMemory:
+		return false
+	case s.size+n <= freeInMemory || s.held || s.hold == nil:
+		return true
+	}
+	s.held = s.hold(maxInMemory) == nil
+	return s.held
+}
+
+// toFile moves the body to a file.
+func (s *spool) toFile() (err error) {
+	if s.space, err = s.archive.spools.Begin(s.client, time.Now()); err != nil {
+		return errNoSpool
+	}
+	if s.file, err = os.CreateTemp(s.archive.dir, spoolPrefix+"*"); err != nil {
+		return err
+	}
+	if s.memory == nil {
+		return nil
+	}
+	if err := s.space.Hold(int64(s.memory.Len())); err != nil {
+		return errNoSpool
+	}
+	_, err = s.memory.WriteTo(s.file)
+	bodies.Put(s.memory)
+	s.memory = nil
+	return err
+}
+
+// reader returns a reader of the whole body.
+func (s *spool) reader() io.Reader {
+	switch {
+	case s.file != nil:
+		return io.NewSectionReader(s.file, 0, s.size)
+	case s.memory != nil:
+		return bytes.NewReader(s.memory.Bytes())
+	}
+	return bytes.NewReader(nil)
+}
+
+// digest returns the SHA-256 of the body.
+func (s *spool) digest() (d Digest) {
+	if s.payload == nil {
+		return sha256.Sum256(nil)
+	}
+	s.payload.Sum(d[:0])
+	return d
+}
+
+// blockDigest returns the SHA-256 of the message: head and body.
+func (s *spool) blockDigest(head []byte) (d Digest, err error) {
+	block := s.block
+	if block == nil {
+		block = sha256.New()
+		block.Write(head)
+		_, err = io.Copy(block, s.reader())
+	}
+	block.Sum(d[:0])
+	return d, err
+}
+
+// close frees what the spool has.
+func (s *spool) close() error {
+	if s.memory != nil {
+		s.memory.Reset()
+		bodies.Put(s.memory)
+		s.memory = nil
+	}
+	s.space.End()
+	if s.file == nil {
+		return nil
+	}
+	file := s.file
+	s.file = nil
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/archive"
+	"robotsproxy/proxy/archive/warc"
+	"robotsproxy/robots/fetch"
+)
+
+// beginCapture begins to archive a request, if there is an archive. It returns the context for sending r.
+func (h *Handler) beginCapture(s *requestState, r *http.Request) context.Context {
+	if h.o.Archive == nil {
+		return r.Context()
+	}
+	s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Hold: s.work.Hold, Direct: s.rules.Egress.Direct()})
+	r.Body = s.capture.Upload(r.Body)
+	return s.capture.Trace(r.Context())
+}
+
+// endCapture archives a request that has ended. The error breaks the response off.
+func (h *Handler) endCapture(s *requestState) (err error) {
+	if s.capture != nil {
+		s.record.Archived, err = s.capture.End(captureFields(&s.record, h.o.Archive.ClientName(s.record.Request.Client)))
+	}
+	return err
+}
+
+// captureFields returns the fields that join an archived response to its record in the audit. client is the
+// name that they give the client.
+func captureFields(rec *audit.Record, client string) (b []byte) {
+	d := &rec.Decision
+	add := func(name, value string) {
+		if value != "" {
+			b = warc.AppendField(b, name, value)
+		}
+	}
+	add("id", rec.ID)
+	add("client", client)
+	add("agent", d.Token)
+	add("decision", d.Verdict.String())
+	add("reason", string(d.Reason))
+	add("enforced", strconv.FormatBool(!rec.Monitor))
+	add("entry", d.Entry)
+	add("rule", d.Rule)
+	if d.Line > 0 {
+		add("line", strconv.Itoa(d.Line))
+	}
+	if a := d.Ruling.Result; a != nil {
+		add("robots_url", a.URL)
+		add("robots_sha256", a.SHA256)
+	}
+	var purposes []string
+	for c := range d.Usage.Purposes.All {
+		purposes = append(purposes, c.String())
+	}
+	add("purposes", strings.Join(purposes, " "))
+	return b
+}
+
+// beginCapture begins to archive a GET, if there is an archive, and returns the context for sending it.
+func (f *Fetches) beginCapture(r *http.Request, client string) (*archive.Exchange, context.Context) {
+	if f.Archive == nil {
+		return nil, r.Context()
+	}
+	x := f.Archive.Begin(archive.Source{Client: policy.ShareKey(client), Direct: f.Rules.Egress.Direct()})
+	return x, x.Trace(r.Context())
+}
+
+// captureFetch returns the body of a response, which is archived when it was read.
+func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop) io.ReadCloser {
+	if x = x.Respond(resp.Request, resp); x == nil {
+		return resp.Body
+	}
+	return &capturedFetch{resp.Body, x, warc.AppendField(nil, "rules_of", hop.Origin.String())}
+}
+
+// A capturedFetch is the body of a response to a GET. If it cannot be archived, reading it fails, unless the
+// archive permits that.
+type capturedFetch struct {
+	io.ReadCloser
+	capture *archive.Exchange
+	about   []byte
+}
+
+func (b *capturedFetch) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	err = b.capture.Read(p[:n], err)
+	if err == io.EOF {
+		if _, unarchived := b.capture.End(b.about); unarchived != nil {
+			err = unarchived
+		}
+	}
+	return n, err
+}
+
+// Close archives what was read.
+func (b *capturedFetch) Close() error {
+	b.capture.End(b.about) // an error is that of the archive, which refuses the requests that follow
+	return b.ReadCloser.Close()
+}
