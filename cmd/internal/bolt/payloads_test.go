@@ -1,0 +1,91 @@
+package bolt
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"robotsproxy/proxy/archive"
+)
+
+func TestPayloads(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "payloads.db")
+	open := func() *Payloads {
+		t.Helper()
+		p, err := OpenPayloads(file, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := open()
+	if _, err := OpenPayloads(file, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a second process can open the file")
+	}
+	all := map[archive.Digest]archive.Original{}
+	for i := range 2000 {
+		all[archive.Digest{byte(i), byte(i >> 8)}] = archive.Original{ID: fmt.Sprint(i), URI: "http://a.example/", File: fmt.Sprintf("a-%d.warc", i%2)}
+	}
+	if err := p.Add(all); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	p = open()
+	for d, want := range all {
+		if got, ok := p.Find(d); !ok || got != want {
+			t.Fatalf("%x: %+v, %t, want %+v", d, got, ok, want)
+		}
+	}
+	if err := p.Remove("a-0.warc"); err != nil {
+		t.Fatal(err)
+	}
+	for d, of := range all {
+		if _, ok := p.Find(d); ok != (of.File == "a-1.warc") {
+			t.Fatalf("after the removal of a-0.warc, a payload of %s is found: %t", of.File, ok)
+		}
+	}
+	p.Close()
+	if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil { // damage
+		t.Fatal(err)
+	}
+	p = open()
+	defer p.Close()
+	for d := range all {
+		if _, ok := p.Find(d); ok {
+			t.Fatal("a damaged file has payloads")
+		}
+	}
+	if err := p.Add(all); err != nil {
+		t.Error(err)
+	}
+}
+
+// The file never grows beyond its limit: the payloads of the oldest files go first.
+func TestPayloadsFull(t *testing.T) {
+	t.Parallel()
+	p, err := OpenPayloads(filepath.Join(t.TempDir(), "payloads.db"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.db.MaxSize, p.db.AllocSize = 1<<20, 64<<10
+	digest := func(file, i int) archive.Digest { return archive.Digest{byte(file), byte(i), byte(i >> 8)} }
+	for file := range 20 {
+		all := map[archive.Digest]archive.Original{}
+		for i := range 500 {
+			all[digest(file, i)] = archive.Original{ID: "<urn:uuid:00000000-0000-0000-0000-000000000000>", URI: "http://a.example/", File: fmt.Sprintf("a-%02d.warc", file)}
+		}
+		if err := p.Add(all); err != nil {
+			t.Fatalf("file %d: %v", file, err)
+		}
+	}
+	if _, ok := p.Find(digest(19, 0)); !ok {
+		t.Error("the newest payloads are lost")
+	}
+	if _, ok := p.Find(digest(0, 0)); ok {
+		t.Error("the oldest payloads are kept")
+	}
+}
