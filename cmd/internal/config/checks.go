@@ -126,6 +126,12 @@ var rules = []rule{
 		}
 		return fmt.Sprintf("must be 0, auto, or at least audit.max_size (%s), got %s", writeSize(c.Audit.MaxSize), writeAutoSize(c.Audit.MaxTotalSize))
 	}},
+	{[]string{"archive.max_total_size", "archive.max_file"}, func(c Config) string {
+		if total := c.Archive.MaxTotalSize; total <= 0 || total >= AutoSize(c.Archive.MaxFile) { // 0 or Auto
+			return ""
+		}
+		return fmt.Sprintf("must be 0, auto, or at least archive.max_file (%s), got %s", writeSize(c.Archive.MaxFile), writeAutoSize(c.Archive.MaxTotalSize))
+	}},
 	{[]string{"store.replicas", "store.redis"}, func(c Config) string {
 		if c.Store.Replicas == 1 || c.Store.Redis != "" {
 			return ""

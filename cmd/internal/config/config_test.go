@@ -42,9 +42,10 @@ func TestDefault(t *testing.T) {
 			Ports: []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}},
 		Audit: Audit{Include: "all", QueryStrings: "keep", MaxSize: 100 << 20, MaxAge: 365 * 24 * time.Hour, MaxTotalSize: Auto, OnError: "refuse", Sync: "interval", Clients: "name",
 			Anchor: Anchor{Every: 24 * time.Hour}, SnapshotMaxAge: 365 * 24 * time.Hour, SnapshotMaxSize: 4 << 30},
-		Store: Store{Replicas: 1},
-		Admin: Admin{Listen: "127.0.0.1:8081"},
-		Log:   Log{Level: "info", Format: "text"},
+		Archive: Archive{MaxFile: 1 << 30, MaxBody: 1 << 30, Prefix: "robotsproxy", Include: "all", Compress: "gzip", Dedup: true, OnError: "refuse", Secrets: "drop", MaxTotalSize: Auto},
+		Store:   Store{Replicas: 1},
+		Admin:   Admin{Listen: "127.0.0.1:8081"},
+		Log:     Log{Level: "info", Format: "text"},
 	}
 	if diff := cmp.Diff(want, Default(), compare); diff != "" {
 		t.Error(diff)
@@ -141,9 +142,10 @@ func TestEveryKey(t *testing.T) {
 			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", Parent: "https://we:p%20w@proxy.example:3128", ExtraCA: "/etc/ca.pem"},
 		Audit: Audit{File: "a.jsonl", Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxAge: 2160 * time.Hour, MaxTotalSize: 1 << 40, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
 			Anchor: Anchor{Every: time.Hour, File: "/elsewhere/anchors", TSA: "https://tsa.example/tsr"}, SnapshotMaxAge: 0, SnapshotMaxSize: 3 << 40},
-		Store: Store{Redis: "rediss://we:p%40w@redis.example:7000/2", Replicas: 10_000, Replica: "proxy#1:\"a\""},
-		Admin: Admin{Listen: ""},
-		Log:   Log{Level: "debug", Format: "json"},
+		Archive: Archive{Dir: "warcs", MaxFile: 64 << 10, MaxBody: 1 << 20, Prefix: "a.b_c-1", Include: "2xx", Compress: "none", OnError: "continue", Secrets: "keep", MaxAge: time.Hour, MaxTotalSize: 1 << 40},
+		Store:   Store{Redis: "rediss://we:p%40w@redis.example:7000/2", Replicas: 10_000, Replica: "proxy#1:\"a\""},
+		Admin:   Admin{Listen: ""},
+		Log:     Log{Level: "debug", Format: "json"},
 	}
 	if err := c.Check(); err != nil {
 		t.Error("Check:", err)

@@ -87,6 +87,7 @@ var kinds = map[string]kind{
 	"directory":       {what: "the https:// URL of a key directory, in ASCII", example: "https://bot.example/.well-known/http-message-signatures-directory", text: true, read: textThat(emptyOr(isDirectory)), write: asText},
 	"redis":           {what: "the URL of a Redis server", example: "redis://:password@redis.example:6379/0", text: true, secret: true, read: textThat(emptyOr(isRedis)), hint: notRedis, write: asText},
 	"replica":         {what: "a name of 1 to 64 visible ASCII characters", example: "proxy-1", text: true, read: textThat(emptyOr(isReplica)), write: asText},
+	"file-prefix":     {what: "1 to 64 letters, digits and ._-, with a letter or digit first", example: "news-2026", text: true, read: textThat(isFilePrefix), write: asText},
 	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText},
 	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
@@ -560,3 +561,7 @@ const maxReplica = 64
 func isReplica(s string) bool {
 	return s != "" && len(s) <= maxReplica && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
+
+var filePrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func isFilePrefix(s string) bool { return filePrefix.MatchString(s) }

@@ -25,6 +25,7 @@ type Config struct {
 	TLS               TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
 	Egress            Egress        `key:"egress" doc:"Where requests may go, and through which proxy."`
 	Audit             Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
+	Archive           Archive       `key:"archive" doc:"The archive of what was fetched, in WARC files."`
 	Store             Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
 	Admin             Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
 	Log               Log           `key:"log" doc:"The proxy's own log, on standard error."`
@@ -236,6 +237,22 @@ type Anchor struct {
 	Every time.Duration `key:"every" default:"24h" check:"anchor" doc:"The time between two anchors. Each anchor names the last record that is on the disk."`
 	File  string        `key:"file" default:"" kind:"path" zero:"means that no anchors are written to a file" doc:"The file that each anchor is appended to as a line. Keep it where nobody who can change the audit can change it."`
 	TSA   string        `key:"tsa" default:"" kind:"tsa" zero:"means that anchors are not signed" doc:"The http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor. The proxy keeps the signatures in the directory timestamps of state_dir."`
+}
+
+// Archive is whether and how what was fetched is kept.
+type Archive struct {
+	Dir      string `key:"dir" default:"" kind:"path" restart:"yes" zero:"means that nothing is archived" doc:"The directory of the WARC files. It is created with mode 0700, the files with mode 0600. Only one proxy may use it."`
+	MaxFile  Size   `key:"max_file" default:"1GiB" check:"file-size" doc:"The size at which the proxy completes a file and begins a new one."`
+	MaxBody  Size   `key:"max_body" default:"1GiB" check:"file-size" doc:"The maximum size of an archived body. The rest of a longer one is left out, and its record has WARC-Truncated."`
+	Prefix   string `key:"prefix" default:"robotsproxy" kind:"file-prefix" doc:"What the names of the files begin with. The time and a number follow."`
+	Include  string `key:"include" default:"all" oneof:"all 2xx" doc:"Which responses are archived: all, or only those with a status of 200 to 299 (2xx)."`
+	Compress string `key:"compress" default:"gzip" oneof:"gzip none" doc:"Whether each record is compressed with gzip."`
+	Dedup    bool   `key:"dedup" default:"true" zero:"means that each payload is written again" doc:"Whether a response with a payload that the archive has already is written as a revisit record, without the payload."`
+	OnError  string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"What happens if a response cannot be archived. refuse breaks it off, and refuses every request until a write succeeds. continue lets requests through without a record in the archive."`
+	Secrets  string `key:"secrets" default:"drop" oneof:"drop keep" doc:"Whether archived heads lose their Authorization, Proxy-Authorization, Cookie and Set-Cookie fields (drop) or keep them (keep)."`
+
+	MaxAge       time.Duration `key:"max_age" default:"0s" check:"not-negative" zero:"means forever" doc:"How long records are kept. The proxy deletes older ones."`
+	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all files. The proxy deletes the oldest ones first. auto means half of the space that is free, or already taken by the files, when the proxy starts. A size must be at least max_file."`
 }
 
 // Store is what a fleet of replicas shares.

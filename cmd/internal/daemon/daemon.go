@@ -31,6 +31,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/admin"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
@@ -54,10 +55,13 @@ type Daemon struct {
 	memory        *memory.Budget
 	auditDir      string // the audit, its snapshots and its key
 	auditFile     string
-	savedEnd      uint64        // seq of the line that saveAuditEnd has saved last
-	autoTotal     int64         // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
-	feed          *live.Feed    // nil without admin
-	metrics       *prom.Metrics // nil without admin
+	savedEnd      uint64           // seq of the line that saveAuditEnd has saved last
+	autoTotal     int64            // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
+	feed          *live.Feed       // nil without admin
+	archive       *archive.Archive // nil: nothing is archived
+	payloads      *bolt.Payloads   // of archive
+	autoArchive   int64            // archive.max_total_size: auto; 0: not derived yet
+	metrics       *prom.Metrics    // nil without admin
 	handler       *proxy.Handler
 	reloader      *reloader // nil: the configuration is not reloaded
 	listener      net.Listener
@@ -104,6 +108,9 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if err := d.openFeed(); err != nil {
 		return nil, err
 	}
+	if err := d.openArchive(cfg); err != nil {
+		return nil, fmt.Errorf("archive.dir: %w", err)
+	}
 	first, err := d.newGeneration(cfg, nil)
 	if err != nil {
 		return nil, err
@@ -118,7 +125,7 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 		return nil, err
 	}
 	d.handler, err = proxy.New(proxy.Options{
-		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Ready: d.evidence.Refusal, Log: log, Memory: d.memory,
+		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Ready: d.refusal, Log: log, Archive: d.archive, Memory: d.memory,
 	})
 	if err != nil {
 		return nil, err
@@ -204,7 +211,7 @@ func (d *Daemon) ready() error {
 	if d.fleet != nil && isStoreUntried(d.fleet.Stats()) {
 		return errors.New("this replica has not connected to the shared store yet")
 	}
-	return d.evidence.Refusal()
+	return d.refusal()
 }
 
 // Run serves until ctx ends, waits for the requests in flight until they or urged end, and closes
@@ -230,6 +237,9 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	})
 	g.Go(func() error { return d.evidence.Run(background) })
 	g.Go(func() error { return d.snapshots.Run(background) })
+	if d.archive != nil {
+		g.Go(func() error { return d.archive.Run(background) })
+	}
 	g.Go(func() error { return d.runAnchors(background) })
 	if d.store != nil {
 		g.Go(func() error { return d.store.Run(background) })
@@ -294,6 +304,7 @@ func (d *Daemon) close() (err error) {
 	if d.evidence != nil {
 		err = d.evidence.Close()
 	}
+	err = errors.Join(err, d.closeArchive())
 	if d.store != nil {
 		if d.evidence != nil {
 			d.saveAuditEnd()
@@ -515,7 +526,7 @@ func (d *Daemon) openAdmin() (err error) {
 	version, commit := buildInfo()
 	started := time.Now()
 	d.admin, err = admin.New(admin.Options{
-		Healthy: d.evidence.Err, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
+		Healthy: d.healthy, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
 		Token:   d.token,
 		Live:    d.feed,
 		Cache:   operatorCache{d.robotsCache, func() *tdmrepCache { return d.Active.Load().tdmrep }},

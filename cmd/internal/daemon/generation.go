@@ -10,6 +10,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/guide"
 	"robotsproxy/robots"
@@ -25,7 +26,8 @@ type generation struct {
 	agents  []Agent        // whose signatures requests get
 	dialect robots.Dialect // of clients without one of their own
 	cache   cache.Options
-	audit   audit.Options // without its Snapshots
+	audit   audit.Options   // without its Snapshots
+	archive archive.Options // without its Index
 
 	tdmrep        *tdmrepCache // nil: tdmrep.json files are not read
 	tdmrepOptions cache.Options

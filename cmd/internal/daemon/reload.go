@@ -433,6 +433,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 	if f.audit, err = d.auditOptions(cfg); err != nil {
 		return nil, err
 	}
+	f.archive = d.archiveOptions(cfg, &f.audit)
 	if f.egress, err = egressOptions(cfg, d.listenAddrs()...); err != nil {
 		return nil, err
 	}
@@ -486,7 +487,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 func (d *Daemon) cacheOptions(f *generation, kind string, file fetch.File) (cache.Options, error) {
 	o := fetch.Options{
 		File:   file,
-		Sender: &proxy.Fetches{Pacer: d.Pacer, Rules: &f.rules},
+		Sender: &proxy.Fetches{Pacer: d.Pacer, Archive: d.archive, Rules: &f.rules},
 		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(kind, r) },
 	}
 	return CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
@@ -544,6 +545,9 @@ func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err er
 	}
 	last = append([]<-chan struct{}{answered, fetched}, last...)
 	d.evidence.SetOptions(f.audit)
+	if d.archive != nil {
+		d.archive.SetOptions(f.archive)
+	}
 	if err := d.snapshots.SetOptions(f.snapshots); err != nil {
 		return nil, err
 	}

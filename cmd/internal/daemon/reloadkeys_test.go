@@ -208,6 +208,17 @@ var reloadable = map[string]reloadCase{
 	"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *generation) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
 	"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *generation) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
 
+	"archive.max_file":       keyAlone("archive.max_file", "64KiB", "1MiB", inForce(func(f *generation) any { return f.archive.MaxFile }), "65536", "1048576"),
+	"archive.max_body":       keyAlone("archive.max_body", "64KiB", "1MiB", inForce(func(f *generation) any { return f.archive.MaxBody }), "65536", "1048576"),
+	"archive.prefix":         keyAlone("archive.prefix", "a", "b", inForce(func(f *generation) any { return f.archive.Prefix }), "a", "b"),
+	"archive.include":        keyAlone("archive.include", "all", "2xx", inForce(func(f *generation) any { return f.archive.Only2xx }), "false", "true"),
+	"archive.compress":       keyAlone("archive.compress", "gzip", "none", inForce(func(f *generation) any { return f.archive.Compress }), "true", "false"),
+	"archive.dedup":          keyAlone("archive.dedup", true, false, inForce(func(f *generation) any { return f.archive.Dedup }), "true", "false"),
+	"archive.max_age":        keyAlone("archive.max_age", "1h", "2h", inForce(func(f *generation) any { return f.archive.MaxAge }), "1h0m0s", "2h0m0s"),
+	"archive.max_total_size": keyAlone("archive.max_total_size", "0", "1GiB", inForce(func(f *generation) any { return f.archive.MaxTotal }), "0", "1073741824"),
+	"archive.on_error":       keyAlone("archive.on_error", "refuse", "continue", inForce(func(f *generation) any { return f.archive.Continue }), "false", "true"),
+	"archive.secrets":        keyAlone("archive.secrets", "drop", "keep", inForce(func(f *generation) any { return f.archive.KeepSecrets }), "false", "true"),
+
 	"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.daemon.token() }, "0123456789abcdef", "fedcba9876543210"),
 	"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.daemon.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
 }
@@ -374,7 +385,7 @@ func peerPEM(s *standing) string {
 
 // needRestart are the keys that only another process can go by, and other values of them.
 var needRestart = map[string]any{
-	"listen": "127.0.0.1:1", "listen_transparent": "127.0.0.1:2", "state_dir": "/elsewhere", "audit.file": "elsewhere", "admin.listen": "127.0.0.1:1", "log.format": "json",
+	"listen": "127.0.0.1:1", "listen_transparent": "127.0.0.1:2", "state_dir": "/elsewhere", "audit.file": "elsewhere", "admin.listen": "127.0.0.1:1", "log.format": "json", "archive.dir": "/elsewhere",
 	"store.redis": "redis://:s3cret@127.0.0.1:1", "store.replicas": 2, "store.replica": "other",
 }
 

@@ -27,9 +27,9 @@ import (
 
 type runFlags struct {
 	cli.ConfigFlags
-	userAgent, audit, report, status string
-	quiet                            bool
-	confine                          confineFlags
+	userAgent, audit, warc, report, status string
+	quiet                                  bool
+	confine                                confineFlags
 }
 
 // Command returns the command run.
@@ -60,6 +60,7 @@ a terminal, it then prints a line at most every 10 seconds.`,
 		Example: `  robotsproxy run -- scrapy crawl books
   robotsproxy run --confine -- ./crawl.sh
   robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
+  robotsproxy run --warc news.warcs -- scrapy crawl news
   robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl --report crawl.html -- python3 crawl.py`,
 		DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -75,6 +76,7 @@ a terminal, it then prints a line at most every 10 seconds.`,
 	f.Add(cmd)
 	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "send this User-Agent `HEADER` in place of the command's own")
 	cmd.Flags().StringVar(&f.audit, "audit", "", "write the audit to `FILE` instead of the run's own directory")
+	cmd.Flags().StringVar(&f.warc, "warc", "", "archive what is fetched in WARC files in the directory `DIR`")
 	cmd.Flags().StringVar(&f.report, "report", "", "write a report of the run to `FILE`, as audit report does: .html, .json, .csv or .txt")
 	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
 	f.confine.add(cmd)
@@ -219,6 +221,11 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
 		cfg.Identity.UserAgent = f.userAgent
+	}
+	if f.warc != "" {
+		if cfg.Archive.Dir, err = filepath.Abs(f.warc); err != nil {
+			return "", err
+		}
 	}
 	if f.audit == "-" {
 		return "", cli.UsageErrorf("--audit: must be a file, since standard output belongs to the command")

@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+
+	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/archive"
+)
+
+// payloadsName is the name of the index in the directory of the archive.
+const payloadsName = "payloads.db"
+
+// openArchive opens the archive, if there is one.
+func (d *Daemon) openArchive(cfg config.Config) error {
+	if cfg.Archive.Dir == "" {
+		return nil
+	}
+	how, err := d.auditOptions(cfg)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Archive.Dir, 0o700); err != nil {
+		return err
+	}
+	if d.payloads, err = bolt.OpenPayloads(filepath.Join(cfg.Archive.Dir, payloadsName), d.log); err != nil {
+		return err
+	}
+	o := d.archiveOptions(cfg, &how)
+	o.Index = d.payloads
+	d.archive, err = archive.Open(o)
+	return err
+}
+
+// archiveOptions returns how what was fetched is archived, without its Index. how is how it is recorded in the audit: what
+// records leave out, the archive leaves out as well.
+func (d *Daemon) archiveOptions(cfg config.Config, how *audit.Options) archive.Options {
+	version, _ := buildInfo()
+	c := cfg.Archive
+	return archive.Options{
+		Dir:         c.Dir,
+		Software:    "robotsproxy/" + version,
+		Prefix:      c.Prefix,
+		MaxFile:     int64(c.MaxFile),
+		MaxBody:     int64(c.MaxBody),
+		Only2xx:     c.Include == "2xx",
+		Compress:    c.Compress == "gzip",
+		Dedup:       c.Dedup,
+		MaxAge:      c.MaxAge,
+		MaxTotal:    d.archiveTotal(c),
+		Sync:        how.Sync,
+		Continue:    c.OnError == "continue",
+		KeepSecrets: c.Secrets == "keep",
+		DropQuery:   how.DropQuery,
+		Client:      how.Client,
+		Log:         d.log,
+	}
+}
+
+// archiveTotal returns the maximum size of the archive in bytes; zero: there is none.
+func (d *Daemon) archiveTotal(c config.Archive) int64 {
+	if c.MaxTotalSize != config.Auto || c.Dir == "" {
+		return max(0, int64(c.MaxTotalSize))
+	}
+	if d.autoArchive == 0 {
+		d.autoArchive, _ = archive.AutoTotal(c.Dir) // without a limit, the free space is one
+	}
+	return d.autoArchive
+}
+
+// refusal returns why requests must be refused because they cannot be recorded or archived.
+func (d *Daemon) refusal() error {
+	err := d.evidence.Refusal()
+	if d.archive != nil {
+		err = cmp.Or(err, d.archive.Refusal())
+	}
+	return err
+}
+
+// healthy returns why requests cannot be recorded or archived, whether or not they are refused for that.
+func (d *Daemon) healthy() error {
+	err := d.evidence.Err()
+	if d.archive != nil {
+		err = cmp.Or(err, d.archive.Err())
+	}
+	return err
+}
+
+// closeArchive completes the archive.
+func (d *Daemon) closeArchive() (err error) {
+	if d.archive != nil {
+		err = d.archive.Close()
+	}
+	if d.payloads != nil {
+		err = cmp.Or(err, d.payloads.Close())
+	}
+	return err
+}
