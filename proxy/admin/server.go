@@ -106,7 +106,17 @@ type About struct {
 	Config  string    // configuration file; "": none
 	State   string    // state directory
 	Audit   string    // audit file
+	Archive *Archive  // nil: nothing is archived
 	Signing []Signing // none: requests are not signed
+}
+
+// An Archive is the state of the archive of what is fetched.
+type Archive struct {
+	Dir            string
+	Records        uint64 // written so far
+	Revisits, Lost uint64 // of the records, those without a payload; responses that could not be archived
+	Bytes, Free    int64  // of the files; that the disk has left
+	Err            error  // why it cannot be written; nil: it can
 }
 
 // A Signing is an identity with which requests are signed.

@@ -68,6 +68,9 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 	if c := s.opts.caCertificate(); c != nil {
 		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "SHA-256 of the CA", Value: c.SHA256, Code: true}, fact{Name: "CA expires", Value: c.Expires})
 	}
+	if of := a.Archive; of != nil {
+		all = append(all, fact{Name: "Archive", Value: printable(of.Dir), Code: true}, fact{Name: "Archived", Value: of.text()})
+	}
 	for _, by := range a.Signing {
 		of := ""
 		if by.Client != "" {
@@ -76,6 +79,19 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 		all = append(all, fact{Name: "Signing key" + of, Value: printable(by.KeyID), Code: true}, fact{Name: "Agent" + of, Value: printable(by.Agent), Code: true})
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+}
+
+// text says what an archive has.
+func (a *Archive) text() string {
+	if a.Err != nil {
+		return "cannot be written: " + clipPrintable(a.Err.Error(), maxCell)
+	}
+	lost := ""
+	if a.Lost > 0 {
+		lost = ", " + humanize.Number(a.Lost) + " responses not archived"
+	}
+	return fmt.Sprintf("%s records since the start, %s of them revisits%s; %s on the disk, %s free",
+		humanize.Number(a.Records), humanize.Number(a.Revisits), lost, humanize.Bytes(a.Bytes), humanize.Bytes(a.Free))
 }
 
 // modeText says whether decisions are enforced.

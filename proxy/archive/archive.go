@@ -91,7 +91,7 @@ type Archive struct {
 }
 
 type counts struct {
-	records, bytes, revisits, failures, left, truncated, removed atomic.Uint64
+	records, revisits, failures, left, truncated atomic.Uint64
 }
 
 // Open makes an Archive of a directory, which it creates. It completes the files that a crash has left.
@@ -259,12 +259,10 @@ func (a *Archive) Close() error {
 type Stats struct {
 	Err       error  // why nothing can be written at present; nil: it can
 	Records   uint64 // records written so far
-	Bytes     uint64 // bytes written so far
 	Revisits  uint64 // of the records, those of payloads that an earlier record has
 	Truncated uint64 // of the records, those without the end of their body
 	Failures  uint64 // failed writes so far
 	Left      uint64 // exchanges so far that could not be archived
-	Removed   uint64 // files removed so far
 	Spooled   int64  // bytes in the files of bodies that are not complete
 	Space     Space  // as last measured
 }
@@ -273,8 +271,8 @@ type Stats struct {
 func (a *Archive) Stats() Stats {
 	c := &a.counts
 	s := Stats{
-		Err: a.Err(), Records: c.records.Load(), Bytes: c.bytes.Load(), Revisits: c.revisits.Load(), Truncated: c.truncated.Load(),
-		Failures: c.failures.Load(), Left: c.left.Load(), Removed: c.removed.Load(), Spooled: a.spools.Stats().Held,
+		Err: a.Err(), Records: c.records.Load(), Revisits: c.revisits.Load(), Truncated: c.truncated.Load(),
+		Failures: c.failures.Load(), Left: c.left.Load(), Spooled: a.spools.Stats().Held,
 	}
 	if space := a.space.Load(); space != nil {
 		s.Space = *space

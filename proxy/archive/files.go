@@ -72,7 +72,6 @@ func (a *Archive) append(w *writer, write func(io.Writer) error) (name string, o
 	w.syncing.Lock()
 	w.unsynced = true
 	w.syncing.Unlock()
-	a.counts.bytes.Add(uint64(out.at - before))
 	return w.name, before, nil
 }
 
@@ -107,7 +106,6 @@ func (a *Archive) open(w *writer, o *Options) error {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	a.counts.records.Add(1)
-	a.counts.bytes.Add(uint64(out.at))
 	w.file, w.name, w.size, w.began = f, name, out.at, now
 	return nil
 }

@@ -132,7 +132,6 @@ func (a *Archive) remove(name string) error {
 	if err := a.index.remove(name); err != nil {
 		return err
 	}
-	a.counts.removed.Add(1)
 	return os.Remove(filepath.Join(a.dir, name))
 }
 

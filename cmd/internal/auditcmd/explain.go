@@ -257,6 +257,7 @@ func (r *recordExplanation) text(colours bool) string {
 	s.Facts(r.explanation.Basis())
 	r.printRobots(s)
 	r.printResponse(s)
+	r.printArchived(s)
 	r.printPlace(s)
 	r.printDerived(s)
 	return s.Text.String()
@@ -316,6 +317,13 @@ func (r *recordExplanation) printResponse(s *cli.Details) {
 		if h.value != "" {
 			s.Row(h.name, humanize.Brief(h.value)+", in the response")
 		}
+	}
+}
+
+// printArchived shows where the archive has the response.
+func (r *recordExplanation) printArchived(s *cli.Details) {
+	if at := &r.entry.WARC; at.ID != "" {
+		s.Row("archived", fmt.Sprintf("in %s at byte %d, as %s (robotsproxy archive get %s)", humanize.Printable(at.File), at.Offset, humanize.Printable(at.ID), humanize.Printable(r.entry.ID)))
 	}
 }
 

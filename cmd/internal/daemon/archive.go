@@ -8,6 +8,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/archive"
 )
 
@@ -87,6 +88,23 @@ func (d *Daemon) healthy() error {
 		err = cmp.Or(err, d.archive.Err())
 	}
 	return err
+}
+
+// archiveStats returns the state of the archive; zero while nothing is archived.
+func (d *Daemon) archiveStats() archive.Stats {
+	if d.archive == nil {
+		return archive.Stats{}
+	}
+	return d.archive.Stats()
+}
+
+// archiveFacts returns what the admin listener shows of the archive; nil: nothing is archived.
+func (d *Daemon) archiveFacts() *admin.Archive {
+	if d.archive == nil {
+		return nil
+	}
+	s := d.archive.Stats()
+	return &admin.Archive{Dir: AbsolutePath(d.Active.Load().Cfg.Archive.Dir), Records: s.Records, Revisits: s.Revisits, Lost: s.Left, Bytes: s.Space.Bytes, Free: s.Space.Free, Err: s.Err}
 }
 
 // closeArchive completes the archive.

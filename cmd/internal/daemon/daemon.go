@@ -442,6 +442,7 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		TDMRep:    d.tdmrepStats,
 		Pace:      d.Pacer.Stats,
 		Audit:     d.evidence.Stats,
+		Archive:   d.archiveStats,
 		Snapshots: d.snapshots.Stats,
 		Reloads:   d.Reloads,
 		Fetches:   d.fetchTimer,
@@ -542,7 +543,7 @@ func (d *Daemon) openAdmin() (err error) {
 		Reloads: d.Reloads,
 		Store:   d.adminStore(),
 		About: func() admin.About {
-			about := admin.About{Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile}
+			about := admin.About{Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile, Archive: d.archiveFacts()}
 			for _, a := range d.Active.Load().agents {
 				about.Signing = append(about.Signing, admin.Signing{Client: a.Client, Agent: a.URL, KeyID: a.Key.ID()})
 			}
@@ -570,8 +571,10 @@ func (d *Daemon) warnings() (all []string) {
 	if found := d.evidence.Tampered(); found != "" {
 		all = append(all, auditDiffers+found)
 	}
-	if w := d.evidence.Stats().Space.Warning(); w != "" {
-		all = append(all, w)
+	for _, w := range []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning()} {
+		if w != "" {
+			all = append(all, w)
+		}
 	}
 	return all
 }

@@ -80,6 +80,7 @@ const configCheck = "configuration" // of the first line; no name of a line is l
 var checks = []check{
 	{"state", single(checkState)},
 	{"audit", single(checkAudit)},
+	{"archive", single(checkArchive)},
 	{"store", single(checkStore)},
 	{"proxy", single(checkProxy)},
 	{"health", single(checkHealth)},

@@ -94,7 +94,7 @@ var members = strings.Fields(`time id replica client via method url host user_ag
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned cached store_away
-	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld status bytes duration_ms error v seq prev hash`)
+	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about the proxy's own fetches.
 var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev hash`)

@@ -25,6 +25,7 @@ import (
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots/cache"
@@ -48,6 +49,7 @@ type Options struct {
 	TDMRep    func() cache.Stats // of tdmrep.json; zero while none is read
 	Pace      func() pace.Stats
 	Audit     func() audit.Stats
+	Archive   func() archive.Stats // zero while nothing is archived
 	Snapshots func() snapshot.Stats
 	State     func() bolt.Stats // nil: there is no state.db
 	Store     func() StoreStats // nil: there is no shared store
@@ -72,7 +74,7 @@ type Metrics struct {
 // New makes a Metrics. All series that are known beforehand start at zero.
 func New(o Options) (*Metrics, error) {
 	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil || o.TDMRep == nil ||
-		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
+		o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: option missing")
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), signatures: newSignatures(), waits: newWaits()}
@@ -94,6 +96,7 @@ func New(o Options) (*Metrics, error) {
 		o.Fetches.took,
 		newPaceCollector(o.Pace),
 		newAuditCollector(o.Audit),
+		newArchiveCollector(o.Archive),
 		newSnapshotsCollector(o.Snapshots),
 	}
 	if o.State != nil {

@@ -9,6 +9,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/proxy/archive"
 )
 
 // newAuditCollector exports how the audit trail is written.
@@ -39,6 +40,21 @@ func newAuditCollector(stats func() audit.Stats) prometheus.Collector {
 		func(s audit.Stats) float64 { return secondsLeft(s.Space.UsedUp) })
 	c.counter("audit_rotations_total", "Audit files closed because they were full.",
 		func(s audit.Stats) uint64 { return s.Rotations })
+	return c
+}
+
+// newArchiveCollector exports how the archive is written.
+func newArchiveCollector(stats func() archive.Stats) prometheus.Collector {
+	c := &statsCollector[archive.Stats]{stats: stats}
+	c.gauge("archive_healthy", "1 if the archive can be written, or nothing is archived, otherwise 0.",
+		func(s archive.Stats) float64 { return boolValue(s.Err == nil) })
+	c.counter("archive_records_total", "WARC records written.", func(s archive.Stats) uint64 { return s.Records })
+	c.counter("archive_revisits_total", "WARC records of responses whose payload the archive had already.", func(s archive.Stats) uint64 { return s.Revisits })
+	c.counter("archive_truncated_total", "WARC records without the end of their body.", func(s archive.Stats) uint64 { return s.Truncated })
+	c.counter("archive_errors_total", "Failed writes and syncs of the archive, including retries.", func(s archive.Stats) uint64 { return s.Failures })
+	c.counter("archive_lost_responses_total", "Responses that could not be archived.", func(s archive.Stats) uint64 { return s.Left })
+	c.gauge("archive_disk_bytes", "Disk space of the WARC files in bytes.", func(s archive.Stats) float64 { return float64(s.Space.Bytes) })
+	c.gauge("archive_incomplete_bytes", "Disk space of bodies whose transfer has not ended, in bytes.", func(s archive.Stats) float64 { return float64(s.Spooled) })
 	return c
 }
 

@@ -16,6 +16,7 @@ import (
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
@@ -86,7 +87,7 @@ func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	testkit.Must(t, err)
 	o.Handler, o.Authority, o.Egress, o.Cache, o.Pace = handler.Stats, authority.Stats, client.Stats, robotsCache.Stats, pacer.Stats
 	o.TDMRep = robotsCache.Stats
-	o.Audit, o.Snapshots, o.State = evidence.Stats, snapshots.Stats, state.Stats
+	o.Audit, o.Archive, o.Snapshots, o.State = evidence.Stats, func() (s archive.Stats) { return }, snapshots.Stats, state.Stats
 	o.Store = store
 	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 2, 1, time.Unix(1_700_000_000, 0), nil }
@@ -108,6 +109,7 @@ func zeroOptions() Options {
 		TDMRep:    func() (s cache.Stats) { return },
 		Pace:      func() (s pace.Stats) { return },
 		Audit:     func() (s audit.Stats) { return },
+		Archive:   func() (s archive.Stats) { return },
 		Snapshots: func() (s snapshot.Stats) { return },
 	}
 }
@@ -160,6 +162,9 @@ func numbered() Options {
 	}
 	o.Cache = func() cache.Stats {
 		return cache.Stats{Entries: 23, Bytes: 24, Hits: 25, Misses: 26, Fetching: 27, Fetches: map[cache.FetchOutcome]uint64{cache.FetchedOwnFailure: 28}}
+	}
+	o.Archive = func() archive.Stats {
+		return archive.Stats{Err: errors.New("full"), Records: 201, Revisits: 202, Truncated: 203, Failures: 204, Left: 205, Spooled: 206, Space: archive.Space{Bytes: 207}}
 	}
 	o.Audit = func() audit.Stats {
 		return audit.Stats{

@@ -81,6 +81,8 @@ type Entry struct {
 	License     string           `json:"license"`      // License lines of robots.txt
 	Withheld    bool             `json:"withheld"`     // the origin was requested, and its response not passed on
 
+	WARC Archived `json:"warc"` // where the archive has the response
+
 	Status     int     `json:"status"`
 	Bytes      int64   `json:"bytes"`
 	DurationMS float64 `json:"duration_ms"`
@@ -103,6 +105,13 @@ type Entry struct {
 
 	FirstSeq uint64 `json:"first_seq"` // first line that was removed, cut off or changed
 	LastSeq  uint64 `json:"last_seq"`  // last line that was removed, cut off or changed
+}
+
+// Archived says where an archive has a response; zero: it does not.
+type Archived struct {
+	File   string `json:"file"`   // name of the WARC file
+	Offset int64  `json:"offset"` // of the record in the file, in bytes
+	ID     string `json:"id"`     // WARC-Record-ID
 }
 
 // A Usage is what a site states about the use of its content for one purpose.
