@@ -209,6 +209,8 @@ var numbers = map[string]float64{
 	"robots_inflight_fetches": 27, "robots_fetches_total outcome=ours": 28,
 	"tdmrep_cache_entries": 80, "tdmrep_cache_bytes": 81, "tdmrep_cache_hits_total": 82, "tdmrep_cache_misses_total": 83,
 	"tdmrep_inflight_fetches": 84, "tdmrep_fetches_total outcome=no-file": 85,
+	"archive_healthy": 0, "archive_records_total": 201, "archive_revisits_total": 202, "archive_truncated_total": 203, "archive_errors_total": 204,
+	"archive_lost_responses_total": 205, "archive_incomplete_bytes": 206, "archive_disk_bytes": 207,
 	"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
 	"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
 	"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
