@@ -209,7 +209,7 @@ func TestVerify(t *testing.T) {
 	const want = `Each record is whole, has its fields, and no digest is wrong.
 records  10 records in 3 files
 digests  14 digests right
-missing  1 original of revisits, removed by the proxy (archive.max_age, archive.max_total_size) or by somebody else
+missing  1 revisit without the original, which the proxy (archive.max_age, archive.max_total_size) or somebody else removed
 growing  1 file whose last record the proxy is writing
 `
 	if diff := cmp.Diff(want, stdout); diff != "" || status != 0 || stderr != "" {

@@ -21,7 +21,8 @@ func verifyCommand() *cobra.Command {
 		Long: `Verify the archive: that each record is whole and has the fields that its type needs,
 that the digests of blocks and payloads are right, that no ID is twice in a file, and
 that records that name others in WARC-Concurrent-To name one that is there. The
-originals of revisits may have been removed (archive.max_age): the command counts them.
+originals of revisits may have been removed (archive.max_age): the command counts such
+revisits.
 
 If the command finds faults, it prints the first 20 with their places, and the exit
 status is 1. That a file is torn is no fault while the proxy writes it.
@@ -73,8 +74,9 @@ func verified(res *warc.CheckResult) string {
 	}{
 		{"unknown", "digest", "of algorithms that this command does not know, not verified", res.Unknown},
 		{"bare", "record", "without a digest, not verified", res.Bare},
-		{"missing", "original", "of revisits, removed by the proxy (archive.max_age, archive.max_total_size) or by somebody else", res.Missing},
+		{"missing", "revisit", "without the original, which the proxy (archive.max_age, archive.max_total_size) or somebody else removed", res.Missing},
 		{"shared", "record", "in gzip members with other records: readers cannot seek to them", res.Shared},
+		{"ignored", "reference", "to other records, not verified, since too many others name records that are not there", res.Ignored},
 		{"growing", "file", "whose last record the proxy is writing", res.Growing},
 		{"cut", "file", "that ends in the middle of an exchange, as after a crash", res.Cut},
 	} {

@@ -1,10 +1,12 @@
 package warc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"net/http/httputil"
 	"slices"
 	"strings"
@@ -13,16 +15,20 @@ import (
 // maxFaults bounds CheckResult.Faults.
 const maxFaults = 20
 
-// A Check verifies the files of an archive. It needs about 50 bytes of memory for each record.
-// Create one with NewCheck. It is for one goroutine.
+// maxWaiting bounds how many references to records that were not read yet a Check keeps.
+const maxWaiting = 200_000
+
+// A Check verifies the files of an archive. It needs about 50 bytes of memory for each record, and
+// 100 for each reference to a record that it has not read. Create one with NewCheck. It is for one
+// goroutine.
 type Check struct {
 	result  CheckResult
 	seed    maphash.Seed
-	records map[uint64]checked // by the hash of their IDs
-	waiting []reference        // to records that were not read yet
-	last    int                // index in waiting of the first reference of the last record
-	file    string
-	files   int32
+	names   []string                // of the files
+	records map[uint64]checked      // by the hash of their IDs
+	waiting map[uint64][]*reference // to records that were not read yet, by the hash of their IDs
+	waits   int                     // references in waiting
+	last    []*reference            // those of the last record
 }
 
 // A checked is what a Check keeps of a record.
@@ -34,11 +40,13 @@ type checked struct {
 
 // A reference is a record that names another one.
 type reference struct {
-	place, field, id string
-	end              int32 // number of the file whose last record it is; 0: of none
-	growing          bool  // that file is being written
-	size             int8  // of the digest that the payload of the other record has, in bytes; 0: any
-	payload          uint64
+	field, id string
+	file      int32
+	offset    int64
+	end       bool // it is the last record of the file
+	growing   bool // the file is being written
+	size      int8 // of the digest that the payload of the other record has, in bytes; 0: any
+	payload   uint64
 }
 
 // A CheckResult says what a Check has found.
@@ -49,8 +57,9 @@ type CheckResult struct {
 	Unknown int     // digests of unknown algorithms, which were not compared
 	Bare    int     // records with a block but without a digest of it
 	Shared  int     // records that share their gzip member with others
-	Missing int     // records that WARC-Refers-To names and that these files do not have
+	Missing int     // records whose WARC-Refers-To names a record that these files do not have
 	Growing int     // files whose last record is still being written
+	Ignored int     // references that were not followed, since too many others were open
 	Cut     int     // files whose last record names records that were not written, as after a crash
 	Faults  []error // the first ones
 	More    int     // further faults
@@ -58,13 +67,12 @@ type CheckResult struct {
 
 // NewCheck returns a Check.
 func NewCheck() *Check {
-	return &Check{seed: maphash.MakeSeed(), records: map[uint64]checked{}}
+	return &Check{seed: maphash.MakeSeed(), records: map[uint64]checked{}, waiting: map[uint64][]*reference{}}
 }
 
 // File verifies the next file. open says that its writer may be writing it: then it may be torn.
 func (c *Check) File(name string, file io.Reader, open bool) {
-	c.file, c.last = name, len(c.waiting)
-	c.files++
+	c.names, c.last = append(c.names, name), nil
 	c.result.Files++
 	r, err := NewReader(file)
 	for err == nil {
@@ -73,8 +81,8 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 			err = c.record(rec)
 		}
 	}
-	for i := range c.waiting[c.last:] {
-		c.waiting[c.last+i].end, c.waiting[c.last+i].growing = c.files, open
+	for _, ref := range c.last {
+		ref.end, ref.growing = true, open
 	}
 	switch {
 	case err == io.EOF:
@@ -88,21 +96,25 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 // Result returns what was found. No file may be verified after that.
 func (c *Check) Result() CheckResult {
 	cut := map[int32]bool{}
-	for _, ref := range c.waiting {
-		found, ok := c.records[maphash.String(c.seed, ref.id)]
+	left := slices.Concat(slices.Collect(maps.Values(c.waiting))...)
+	slices.SortFunc(left, func(a, b *reference) int { return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.offset, b.offset)) })
+	for _, ref := range left {
 		switch {
-		case ok:
-			c.compare(ref, found)
 		case ref.field == refersTo:
 			c.result.Missing++
-		case ref.end == 0:
-			c.fault("%s: no record has the ID in %s, %.100q", ref.place, ref.field, ref.id)
+		case !ref.end:
+			c.fault("%s: no record has the ID in %s, %s", c.place(ref.file, ref.offset), ref.field, ref.id)
 		case !ref.growing:
-			cut[ref.end] = true
+			cut[ref.file] = true
 		}
 	}
 	c.result.Cut = len(cut)
 	return c.result
+}
+
+// place names a record.
+func (c *Check) place(file int32, offset int64) string {
+	return fmt.Sprintf("%s: record at offset %d", c.names[file], offset)
 }
 
 func (c *Check) fault(format string, args ...any) {
@@ -116,7 +128,6 @@ func (c *Check) fault(format string, args ...any) {
 // record verifies a record. The error is that of its block.
 func (c *Check) record(rec *Record) error {
 	c.result.Records++
-	place := fmt.Sprintf("%s: record at offset %d", c.file, rec.Offset)
 	payload, faults, err := c.digests(rec)
 	if err != nil {
 		return err
@@ -125,19 +136,25 @@ func (c *Check) record(rec *Record) error {
 		c.result.Shared++
 	}
 	faults = append(faults, fieldFaults(rec)...)
+	file := int32(len(c.names) - 1)
 	if id := rec.ID(); id != "" {
 		key := maphash.String(c.seed, id)
-		if c.records[key].file == c.files {
+		if earlier, ok := c.records[key]; ok && earlier.file == file {
 			faults = append(faults, fmt.Errorf("an earlier record of the file has the same ID, %.100q", id))
 		}
-		known := checked{file: c.files}
+		known := checked{file: file}
 		known.size, known.payload = c.sum(payload)
 		c.records[key] = known
+		for _, ref := range c.waiting[key] {
+			c.compare(ref, known)
+		}
+		c.waits -= len(c.waiting[key])
+		delete(c.waiting, key)
 	}
 	for _, fault := range faults {
-		c.fault("%s: %w", place, fault)
+		c.fault("%s: %w", c.place(file, rec.Offset), fault)
 	}
-	c.references(rec, place, payload)
+	c.references(rec, file, payload)
 	return nil
 }
 
@@ -147,32 +164,41 @@ const (
 )
 
 // references notes the records that a record names. payload is the record's own digest.
-func (c *Check) references(rec *Record, place string, payload digest) {
-	c.last = len(c.waiting)
-	note := func(ref reference) {
-		ref.place = place
-		if found, ok := c.records[maphash.String(c.seed, ref.id)]; ok {
-			c.compare(ref, found)
-		} else {
-			c.waiting = append(c.waiting, ref)
-		}
-	}
+func (c *Check) references(rec *Record, file int32, payload digest) {
+	c.last = nil
 	for _, id := range rec.All(concurrentTo) {
-		note(reference{field: concurrentTo, id: id})
+		c.refer(id, reference{field: concurrentTo, file: file, offset: rec.Offset})
 	}
 	if id := rec.Get(refersTo); id != "" {
-		ref := reference{field: refersTo, id: id}
+		ref := reference{field: refersTo, file: file, offset: rec.Offset}
 		if strings.HasSuffix(rec.Get("WARC-Profile"), "/identical-payload-digest") {
 			ref.size, ref.payload = c.sum(payload)
 		}
-		note(ref)
+		c.refer(id, ref)
+	}
+}
+
+// refer notes that a record names the one with this ID.
+func (c *Check) refer(id string, ref reference) {
+	key := maphash.String(c.seed, id)
+	ref.id = fmt.Sprintf("%.100q", id)
+	found, ok := c.records[key]
+	switch {
+	case ok:
+		c.compare(&ref, found)
+	case c.waits == maxWaiting:
+		c.result.Ignored++
+	default:
+		c.waits++
+		c.waiting[key] = append(c.waiting[key], &ref)
+		c.last = append(c.last, &ref)
 	}
 }
 
 // compare compares the payload of a revisit with that of its original.
-func (c *Check) compare(ref reference, found checked) {
+func (c *Check) compare(ref *reference, found checked) {
 	if ref.size != 0 && ref.size == found.size && ref.payload != found.payload {
-		c.fault("%s: another payload than that of the record in %s, %.100q", ref.place, ref.field, ref.id)
+		c.fault("%s: another payload than that of the record in %s, %s", c.place(ref.file, ref.offset), ref.field, ref.id)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/robots/testkit"
 )
 
 // digestOf returns a field with the digest of content.
@@ -103,6 +105,21 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%s: %v, want %q", c.name, fault, c.faults[i])
 			}
 		}
+	}
+}
+
+// TestCheckHeap: references to records that are not there use no memory beyond a bound.
+func TestCheckHeap(t *testing.T) {
+	head := text(TypeMetadata, "m", "", slices.Repeat([]string{"WARC-Concurrent-To: <urn:uuid:none>"}, 500)...)
+	const records = 2 * maxWaiting / 500
+	check := NewCheck()
+	before := testkit.Heap()
+	check.File("a", strings.NewReader(strings.Repeat(head, records)), false)
+	if used := testkit.Heap() - before; used > 64<<20 {
+		t.Errorf("%d bytes of memory", used)
+	}
+	if got := check.Result(); got.Ignored != maxWaiting || got.More == 0 {
+		t.Errorf("%d of %d references ignored, %d faults", got.Ignored, 500*records, maxFaults+got.More)
 	}
 }
 
