@@ -39,3 +39,19 @@ func TestSizeIsWhatItTakes(t *testing.T) {
 		})
 	}
 }
+
+// TestParseIsBounded checks that a text of many small values takes no more memory than one of rules.
+func TestParseIsBounded(t *testing.T) {
+	for _, value := range []string{"1", "{}", "[]", "{\"a\":1}", `{"location":"/","tdm-reservation":1}`} {
+		text := []byte("[" + strings.Repeat(value+",", (robots.MaxBytes-100)/(len(value)+1)) + value + "]")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := tdmrep.Parse(text); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > 80*robots.MaxBytes {
+			t.Errorf("%s: %d bytes for each byte of the text", value, took/robots.MaxBytes)
+		}
+	}
+}

@@ -80,24 +80,30 @@ func parse(text []byte) (*File, error) {
 		return nil, errors.New("it is not UTF-8")
 	}
 	text = bytes.TrimPrefix(text, []byte("\ufeff")) // may be ignored (RFC 8259 8.1)
-	var elements []json.RawMessage
-	err := json.Unmarshal(text, &elements)
-	if _, wrongType := errors.AsType[*json.UnmarshalTypeError](err); wrongType || err == nil && elements == nil {
-		return nil, errors.New("it must be an array of rules")
-	}
-	if err != nil {
+	var whole json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(whole)) // one for all elements: a file may have a quarter of a million
+	d.UseNumber()                                // no number is out of range
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return nil, errors.New("it must be an array of rules")
 	}
 	f := &File{size: int(unsafe.Sizeof(File{}))}
 	var locations []string
-	for i, value := range elements {
-		if r, ok := parseRule(value); ok {
-			r.Index = i + 1
+	for index := 1; d.More(); index++ {
+		r, ok, err := parseRule(d)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			r.Index = index
 			f.rules, locations = append(f.rules, r), append(locations, r.Location)
 			f.size += len(r.Location) + len(r.Policy)
 		}
 	}
 	f.rules = slices.Clip(f.rules)
+	var err error
 	if f.patterns, err = robots.NewPatterns(locations); err != nil {
 		return nil, err
 	}
@@ -105,20 +111,24 @@ func parse(text []byte) (*File, error) {
 	return f, nil
 }
 
-// parseRule parses an element of the array. ok is false if it is no object with a location and a
+// parseRule reads the next element of the array. ok is false if it is no object with a location and a
 // tdm-reservation. If an object has a name twice, its last value counts, as in JavaScript; of two
-// values of tdm-reservation, 1 counts.
-func parseRule(value json.RawMessage) (r Rule, ok bool) {
-	d := json.NewDecoder(bytes.NewReader(value))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return Rule{}, false
+// values of tdm-reservation, 1 counts. There is no error in a text that is JSON.
+func parseRule(d *json.Decoder) (r Rule, ok bool, err error) {
+	begin, err := d.Token()
+	if _, nested := begin.(json.Delim); !nested || err != nil {
+		return Rule{}, false, err
 	}
+	object := begin == json.Delim('{')
 	var located, reserved bool
+	var v json.RawMessage
 	for d.More() {
-		name, err := d.Token()
-		var v json.RawMessage
+		var name json.Token
+		if object {
+			name, err = d.Token()
+		}
 		if err := errors.Join(err, d.Decode(&v)); err != nil {
-			return Rule{}, false // cannot happen: the array was parsed
+			return Rule{}, false, err
 		}
 		switch name {
 		case "location":
@@ -129,10 +139,13 @@ func parseRule(value json.RawMessage) (r Rule, ok bool) {
 			r.Policy, _ = parseString(v)
 		}
 	}
+	if _, err := d.Token(); err != nil {
+		return Rule{}, false, err
+	}
 	if r.Reservation != Reserved || len(r.Policy) > maxPolicy {
 		r.Policy = ""
 	}
-	return r, located && reserved
+	return r, located && reserved, nil
 }
 
 func parseString(value json.RawMessage) (s string, ok bool) {
