@@ -370,7 +370,7 @@ func (c *compiler) addUsages(e *extensions) {
 		rest = rest[len(u.pattern):]
 		s.blocks = u.block + 1
 		s.addRule(pattern, u.Number, false)
-		e.usages = append(e.usages, usage{setLine{u.UsageLine, int32(c.setOf[u.block])}, s.normalisePattern(pattern)})
+		e.usages = append(e.usages, usage{setLine{u.UsageLine, int32(c.setOf[u.block])}, s.normalisePattern(pattern), s.rules[len(s.rules)-1].size})
 	}
 	s.blocks = c.blocks
 	e.usageRules = compile(s)

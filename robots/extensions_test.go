@@ -122,6 +122,43 @@ func TestContentUsage(t *testing.T) {
 	}
 }
 
+// TestContentUsageOfEquallyLongPatterns: none of them is the longest, so all state a preference.
+func TestContentUsageOfEquallyLongPatterns(t *testing.T) {
+	const text = "user-agent: a\ncontent-usage: /blog/ 1\ncontent-usage: /*.pdf 2\ncontent-usage: /*.doc 3\ncontent-usage: /*.gi$ 4\ncontent-usage: / 5\nallow: /\n\n" +
+		"user-agent: b\ncontent-usage: /b*og/ 6\n"
+	for path, want := range map[string]string{
+		"/blog/a.pdf": "1, 2", "/blog/a.gi": "1, 4", "/blog/a.gif": "1", "/a.pdf.doc": "2, 3", "/blo%67/%2Epdf": "1, 2", "/blog": "5",
+	} {
+		if got := robots.Parse([]byte(text), robots.Standard()).For("a").ContentUsage(path); texts(got) != want {
+			t.Errorf("%s: got %v, want %s", path, got, want)
+		}
+	}
+}
+
+// TestContentUsageGivesUp checks that a hostile path or file hides no preference: if matching takes too many
+// steps, all lines of the group count.
+func TestContentUsageGivesUp(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9309, 10))
+	word := func(n int) string {
+		return strings.Map(func(rune) rune { return rune("ab"[rnd.IntN(2)]) }, strings.Repeat("x", n))
+	}
+	text := "user-agent: b\ncontent-usage: / other=n\nallow: /\n\nuser-agent: *\ncontent-usage: / train-ai=n\n"
+	for range 900 {
+		text += "content-usage: /*" + word(8) + "*" + word(10) + "*z train-ai=y\n"
+	}
+	g, path := robots.Parse([]byte(text), robots.Standard()).For("a"), "/"+word(60<<10)
+	var spent robots.Effort
+	if got := g.ContentUsageWithin(path, &spent); spent <= robots.MaxEffort || len(got) != 901 || got[0].Text != "train-ai=n" {
+		t.Errorf("%d steps, %d lines", spent, len(got))
+	}
+	if got := g.ContentUsageWithin("/", &spent); len(got) != 901 {
+		t.Errorf("another form after that: %d lines", len(got))
+	}
+	if got := g.ContentUsage("/"); len(got) != 1 {
+		t.Errorf("another path: %d lines", len(got))
+	}
+}
+
 // TestExtensionsAreBounded fills a file with extension lines.
 func TestExtensionsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 3<<10)

@@ -89,6 +89,7 @@ type setLine struct {
 type usage struct {
 	setLine
 	form string // its normalised pattern
+	size uint16 // see rule
 }
 
 func (e *extensions) size() int {
@@ -400,23 +401,44 @@ func (g Group) ContentSignalLines() []UsageLine {
 	return lines
 }
 
+// HasContentUsage reports whether the file has Content-Usage lines, for whatever paths and groups.
+func (g Group) HasContentUsage() bool {
+	return g.file != nil && g.name >= 0 && g.file.ext != nil && g.file.ext.usageRules != nil
+}
+
 // ContentUsage returns the Content-Usage lines that apply to a path: those with the longest matching
 // pattern, in their order (draft-ietf-aipref-attach, Content-Usage Rule Semantics). Each is a statement
-// of its own. ContentUsage does not check whether the path is allowed.
+// of its own. Of different patterns that are equally long, all count. ContentUsage does not check whether
+// the path is allowed.
 func (g Group) ContentUsage(pathAndQuery string) []UsageLine {
-	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.usageRules == nil {
+	var spent Effort
+	return g.ContentUsageWithin(pathAndQuery, &spent)
+}
+
+// ContentUsageWithin is ContentUsage for one of several forms of a path. It adds the steps it takes to
+// *spent. If *spent exceeds [MaxEffort], it returns all lines of the group, any of which may apply.
+func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []UsageLine) {
+	if !g.HasContentUsage() {
 		return nil
 	}
 	e := g.file.ext
 	u := e.usageRules.group(g.name, g.token)
-	number := u.Match(pathAndQuery).Line
-	at, found := slices.BinarySearchFunc(e.usages, number, func(u usage, number int) int { return cmp.Compare(u.Number, number) })
-	if !found {
+	v := u.MatchWithin(pathAndQuery, spent)
+	at, found := slices.BinarySearchFunc(e.usages, v.Line, func(u usage, number int) int { return cmp.Compare(u.Number, number) })
+	if !found && !v.GaveUp {
 		return nil
 	}
-	var lines []UsageLine
-	for _, other := range e.usages {
-		if other.form == e.usages[at].form && u.hasSet(other.set) {
+	path := "" // normalised
+	for i := range e.usages {
+		other := &e.usages[i]
+		applies := v.GaveUp || other.form == e.usages[at].form
+		if !applies && other.size == e.usages[at].size {
+			path = cmp.Or(path, e.usageRules.normal(pathAndQuery))
+			*spent += Effort(len(path) / scanPerStep)
+			pattern, anchored := strings.CutSuffix(other.form, "$")
+			applies = matchesPattern(pattern, path, anchored)
+		}
+		if applies && u.hasSet(other.set) {
 			lines = append(lines, other.UsageLine)
 		}
 	}
