@@ -17,25 +17,18 @@ type matchResult struct {
 func matchForms(g robots.Group, r *Request, literal bool) (j matchResult) {
 	j.path = r.PathQuery
 	j.Verdict = g.MatchWithin(r.PathQuery, &j.spent)
-	if r.Origin.Scheme == "ftp" {
-		for _, path := range ftpForms(r.PathQuery) {
-			if !j.Allow {
-				break
-			}
-			j.Verdict, j.path, j.form = g.MatchWithin(path, &j.spent), path, AsFTP
-		}
-		return j
+	if found := r.changes(literal); found != 0 && j.Allow {
+		return matchOtherForms(g, r, found, j)
 	}
-	found := changesOf(r.PathQuery)
-	if literal {
-		found &= DotsRemoved
-	}
-	if found == 0 || !j.Allow {
-		return j
-	}
+	return j
+}
+
+// matchOtherForms returns the result for all forms; j is that for the path as it was sent. It is a
+// function of its own because its loop takes variables to the heap.
+func matchOtherForms(g robots.Group, r *Request, found Form, j matchResult) matchResult {
 	for path, form := range forms(r.PathQuery, found, &j.spent) {
 		v := g.MatchWithin(path, &j.spent)
-		if !v.Allow || form == DotsRemoved {
+		if !v.Allow || form == DotsRemoved || form == AsFTP {
 			j.Verdict, j.path, j.form = v, path, form
 		}
 		if !v.Allow {
@@ -43,4 +36,16 @@ func matchForms(g robots.Group, r *Request, literal bool) (j matchResult) {
 		}
 	}
 	return j
+}
+
+// changes returns the changes that the origin may make to the path.
+func (r *Request) changes(literal bool) Form {
+	if r.Origin.Scheme == "ftp" {
+		return AsFTP
+	}
+	found := changesOf(r.PathQuery)
+	if literal {
+		found &= DotsRemoved
+	}
+	return found
 }

@@ -136,8 +136,18 @@ func ordersOf(choice, found Form) (bits changeOrder) {
 // the changes found: each subset of these changes in each order, always with dot segments
 // removed at the end. There are at most 210 such forms, each given once; the form with only its
 // dot segments removed is the first. The query stays as it is. forms adds to spent what it
-// takes to make them, and gives a form twice rather than go on when that is too much.
+// takes to make them, and gives a form twice rather than go on when that is too much. With AsFTP the
+// forms are those of ftpForms.
 func forms(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string, Form] {
+	if found == AsFTP {
+		return func(yield func(string, Form) bool) {
+			for _, path := range ftpForms(pathQuery) {
+				if !yield(path, AsFTP) {
+					return
+				}
+			}
+		}
+	}
 	const both, keepAll = SlashesDecoded | ParametersStripped, keepBackslashes | keepEscapedSlashes
 	if found&both != 0 {
 		found |= SlashesMerged // there may be several slashes then

@@ -1,9 +1,9 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"robotsproxy/policy/usage"
@@ -25,26 +25,39 @@ func (e *Engine) usagePolicy(c *requestConfig) usage.Policy {
 	return p
 }
 
-// applyPreferences sets in d what robots.txt states about uses of the content of a path, and refuses an
-// allowed request if that disallows a purpose of the client.
+// applyPreferences sets in d what the site states about uses of the content of a path, and refuses an
+// allowed request if that disallows a purpose of the client. Origins may read a path in several forms. The
+// form counts whose preferences permit least; that of path, the one that robots.txt was matched with,
+// if they permit the same. "" is the path of r without dot segments.
 func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, c *requestConfig, g robots.Group, path string) {
-	usages := g.ContentUsage(path)
-	d.ContentUsage = joinLines(usages)
 	d.Usage = e.usagePolicy(c)
 	if d.Usage.Purposes == 0 {
+		d.ContentUsage = joinLines(g.ContentUsage(path))
 		return
 	}
-	d.Statements = usage.Deciding(usage.FromRobots(g.ContentSignalLines(), usages))
+	if path == "" {
+		path = pathWithoutDots(r.PathQuery)
+	}
 	if e.o.TDMRep != nil && d.Verdict == Allow && r.Origin.Scheme != "ftp" && d.Usage.Purposes&usage.SetOf(usage.TDM, usage.TrainAI) != 0 {
-		e.applyTDMRep(ctx, d, r, cmp.Or(path, pathWithoutDots(r.PathQuery)))
+		e.lookUpTDMRep(ctx, d, r)
+	}
+	p := preferences{policy: d.Usage, group: g, signals: usage.FromRobots(g.ContentSignalLines(), nil), tdmrep: d.TDMRep.TDMRep}
+	s := p.of(path)
+	if found := r.changes(e.literal(c, e.dialect(c.client))); found != 0 && p.dependOnPath() {
+		if other := p.ofOtherForms(r, found, s); other.refusal > s.refusal {
+			s, d.Form, d.Read = other, other.form, other.path
+		}
+	}
+	d.ContentUsage, d.Statements = joinLines(s.lines), s.statements
+	if s.refusal == unknowable && d.Usage.Refuse && d.Verdict == Allow {
+		d.Verdict, d.Reason = Refuse, ReasonTooComplex
 	}
 	d.refuseUse()
 }
 
-// applyTDMRep adds to d what the origin's tdmrep.json states about a path. It fetches the file if it is not
-// cached. A file that cannot be read, or gives no rule for the path, states nothing. The request is refused
-// if the cache gives no file, or if preferences may refuse it and the match takes too many steps.
-func (e *Engine) applyTDMRep(ctx context.Context, d *Decision, r *Request, path string) {
+// lookUpTDMRep sets in d the origin's tdmrep.json. It fetches the file if it is not cached. A file that
+// cannot be read states nothing. The request is refused if the cache gives no file.
+func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request) {
 	entry, err := e.o.TDMRep.Lookup(ctx, cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}, tdmrep.Dialect())
 	if err != nil {
 		d.Verdict, d.Reason, d.Err = Refuse, ReasonUnreachable, err
@@ -54,19 +67,84 @@ func (e *Engine) applyTDMRep(ctx context.Context, d *Decision, r *Request, path 
 		return
 	}
 	d.TDMRep = entry.Under(tdmrep.Dialect())
-	rule, found := d.TDMRep.TDMRep.Match(path)
-	switch {
-	case rule.GaveUp && d.Usage.Refuse:
-		d.Verdict, d.Reason = Refuse, ReasonTooComplex
-	case found && rule.Reservation != tdmrep.Unset:
-		d.Statements = append(d.Statements, usage.FromTDMRep(rule.Location, rule.Reservation == tdmrep.Reserved))
+}
+
+// preferences are what a site states before a request.
+type preferences struct {
+	policy  usage.Policy
+	group   robots.Group
+	signals []usage.Statement // of the group, for all paths
+	tdmrep  *tdmrep.File      // nil: none
+	spent   robots.Effort     // for all forms of the path together
+}
+
+// dependOnPath reports whether the preferences may differ between paths.
+func (p *preferences) dependOnPath() bool { return p.tdmrep != nil || p.group.HasContentUsage() }
+
+// A refusal is how much the preferences about one form of a path are a reason to refuse.
+type refusal uint8
+
+// The refusals, from the least to the greatest.
+const (
+	permitted  refusal = iota
+	disallowed         // a purpose is disallowed, and that is only recorded
+	unknowable         // the rule of tdmrep.json that counts is not known: matching takes too many steps
+	refused            // the policy refuses the content
+)
+
+// formPreferences are the preferences about one form of a path.
+type formPreferences struct {
+	path       string
+	form       Form
+	refusal    refusal
+	lines      []robots.UsageLine // Content-Usage
+	statements []usage.Statement  // those that decide, of all sources
+}
+
+// of returns what the site states about one form of a path. A tdmrep.json without a rule for it states
+// nothing.
+func (p *preferences) of(path string) (f formPreferences) {
+	f.path, f.lines = path, p.group.ContentUsageWithin(path, &p.spent)
+	f.statements = usage.Deciding(append(slices.Clip(p.signals), usage.FromRobots(nil, f.lines)...))
+	rule, found := p.tdmrep.MatchWithin(path, &p.spent)
+	if found && rule.Reservation != tdmrep.Unset {
+		f.statements = append(f.statements, usage.FromTDMRep(rule.Location, rule.Reservation == tdmrep.Reserved))
 	}
+	switch {
+	case p.policy.Refuses(f.statements):
+		f.refusal = refused
+	case rule.GaveUp:
+		f.refusal = unknowable
+	case p.policy.Disallows(f.statements):
+		f.refusal = disallowed
+	}
+	return f
+}
+
+// ofOtherForms returns the preferences about the form of r's path that permit least, after those about
+// the form that was looked at first. When it has taken too many steps, it looks at one more form, which
+// then stands for all.
+func (p preferences) ofOtherForms(r *Request, found Form, strictest formPreferences) formPreferences {
+	for path, form := range forms(r.PathQuery, found, &p.spent) {
+		over := p.spent > robots.MaxEffort
+		if f := p.of(path); f.refusal > strictest.refusal {
+			strictest = f
+			strictest.form = form
+		}
+		if over || strictest.refusal == refused {
+			break
+		}
+	}
+	return strictest
 }
 
 // pathWithoutDots returns a path and query without dot segments, which all origins remove.
 func pathWithoutDots(pathQuery string) string {
-	end := strings.IndexByte(pathQuery+"?", '?')
-	return withoutDots(pathQuery[:end]) + pathQuery[end:]
+	path, query, asked := strings.Cut(pathQuery, "?")
+	if path = withoutDots(path); asked {
+		path += "?" + query
+	}
+	return path
 }
 
 // refuseUse refuses an allowed request if d.Usage refuses the content.

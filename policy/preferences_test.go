@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"golang.org/x/crypto/bcrypt"
@@ -12,6 +13,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // What a site says of the client's purposes refuses a request if the operator wants that, and is in the
@@ -115,6 +117,64 @@ func TestTDMRep(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a site says of a path counts for each form in which its origin may read the path.
+func TestPreferencesOfOtherForms(t *testing.T) {
+	const text = "User-agent: *\nContent-Usage: / train-ai=y\nContent-Usage: /private/ train-ai=n\n"
+	none := answers{fetch.Result{Status: 404, MaxAge: -1, Connected: true}}
+	o := policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}}
+	for path, form := range map[string]string{
+		"/private/a":          "",
+		"/%70rivate/a":        "",
+		"/b/../private/a":     "",
+		"//private/a":         "slashes-merged",
+		"/private%2Fa?b":      "slashes-decoded",
+		"/b%2F..%2Fprivate/a": "slashes-decoded+dots-removed",
+		"/private;v=1/a":      "parameters-stripped",
+	} {
+		for source, d := range map[string]policy.Decision{
+			"robots.txt":  engine(t, file(text), o).Decide(t.Context(), ask("FooBot", path)),
+			"tdmrep.json": engine(t, none, withTDMRep(t, o, `[{"location": "/private/", "tdm-reservation": 1}, {"location": "/", "tdm-reservation": 0}]`)).Decide(t.Context(), ask("FooBot", path)),
+		} {
+			if said, by := usage.Decide(usage.TrainAI, d.Statements); d.Reason != policy.ReasonUsage || said != usage.Disallowed || by.Source != source || d.Form.String() != form {
+				t.Errorf("%s by %s: %v %q, %s, form %q", path, source, d.Verdict, d.Reason, said, d.Form)
+			}
+		}
+	}
+	recorded := o
+	recorded.Usage.Refuse = false
+	if d := engine(t, file(text), recorded).Decide(t.Context(), ask("FooBot", "//private/a")); d.Verdict != policy.Allow || d.Read != "/private/a" || d.ContentUsage != "train-ai=n" {
+		t.Errorf("recorded: %v, read as %q, %q", d.Verdict, d.Read, d.ContentUsage)
+	}
+	literal := o
+	literal.Readings = policy.LiteralReadings
+	if d := engine(t, file(text), literal).Decide(t.Context(), ask("FooBot", "//private/a")); d.Verdict != policy.Allow || d.Form != 0 {
+		t.Errorf("literal: %v %q, form %q", d.Verdict, d.Reason, d.Form)
+	}
+}
+
+// A path in more forms than can be looked at is refused, unless preferences are only recorded.
+func TestTDMRepIsTooComplex(t *testing.T) {
+	none := answers{fetch.Result{Status: 404, MaxAge: -1, Connected: true}}
+	const rules = `[{"location": "/private/", "tdm-reservation": 1}]`
+	o := policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM), Refuse: true}}
+	r := ask("FooBot", "/b%2F%5C..;x/./"+strings.Repeat("a", 8<<10)+"/%3B%3A/../../../a")
+	if d := engine(t, none, withTDMRep(t, o, rules)).Decide(t.Context(), r); d.Verdict != policy.Refuse || d.Reason != policy.ReasonTooComplex {
+		t.Errorf("%v %q", d.Verdict, d.Reason)
+	}
+	o.Usage.Refuse = false
+	if d := engine(t, none, withTDMRep(t, o, rules)).Decide(t.Context(), r); d.Verdict != policy.Allow || d.Reason != policy.ReasonNoFile {
+		t.Errorf("recorded: %v %q", d.Verdict, d.Reason)
+	}
+}
+
+// withTDMRep returns o with the cache of a tdmrep.json that all origins have.
+func withTDMRep(t *testing.T, o policy.Options, text string) policy.Options {
+	files, err := cache.New(cache.Options{Fetcher: answers{fetch.Result{Status: 200, Body: []byte(text), MaxAge: -1, Connected: true}}})
+	testkit.Must(t, err)
+	o.TDMRep = files
+	return o
 }
 
 // A cache that gives no file refuses: nobody has read what the site reserves.

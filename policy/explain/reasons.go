@@ -28,7 +28,7 @@ var reasons = map[policy.Reason]words{
 		"The operator can see the cause in the log, and should check that egress.parent runs and accepts the credentials."},
 	policy.ReasonCrawlDelay: {"The site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)",
 		"The operator can raise robots.max_crawl_delay, or change robots.over_max."},
-	policy.ReasonTooComplex: {`The site's robots.txt has too many rules with "*" for a URL of this length: the proxy gives up matching and refuses the request`,
+	policy.ReasonTooComplex: {`The site's robots.txt, or its tdmrep.json, has too many rules with "*" for a URL of this length: the proxy gives up matching and refuses the request`,
 		"Send a shorter URL, or do not request this one."},
 	policy.ReasonTunnel: {"A tunnel that the proxy passes through is judged by its host alone (tls.intercept, tls.tunnel)",
 		"Do not request this site."},

@@ -10,7 +10,10 @@
 // call them.
 package usage
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Category is a class of uses of content.
 type Category uint8
@@ -132,13 +135,14 @@ func Decide(c Category, statements []Statement) (Preference, *Statement) {
 // Deciding returns those of the statements that decide a category, at most one for each. Decide gives
 // for them what it gives for all.
 func Deciding(statements []Statement) []Statement {
+	var deciding [categories]*Statement
+	for c := range Category(categories) {
+		_, deciding[c] = Decide(c, statements)
+	}
 	var kept []Statement
 	for i := range statements {
-		for c := range Category(categories) {
-			if _, by := Decide(c, statements); by == &statements[i] {
-				kept = append(kept, statements[i])
-				break
-			}
+		if slices.Contains(deciding[:], &statements[i]) {
+			kept = append(kept, statements[i])
 		}
 	}
 	return kept
@@ -167,6 +171,16 @@ type Policy struct {
 	Purposes      Set
 	Refuse        bool // content that a site disallows for one of the Purposes is refused; false: it is only recorded
 	RefuseUnknown bool // with Refuse: content of which a site says nothing is refused too
+}
+
+// Disallows reports whether the site disallows one of the Purposes of p.
+func (p Policy) Disallows(statements []Statement) bool {
+	for c := range p.Purposes.All {
+		if said, _ := Decide(c, statements); said == Disallowed {
+			return true
+		}
+	}
+	return false
 }
 
 // Refuses reports whether p refuses content about which a site makes these statements.

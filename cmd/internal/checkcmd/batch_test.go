@@ -24,7 +24,7 @@ func TestBatchGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := answers(t, newBatch(), string(line)+"\n"); !strings.HasPrefix(got, `{"error":"The site's robots.txt has too many rules`) {
+	if got := answers(t, newBatch(), string(line)+"\n"); !strings.HasPrefix(got, `{"error":"The site's robots.txt, or its tdmrep.json, has too many rules`) {
 		t.Error(got)
 	}
 }
