@@ -2,6 +2,7 @@ package usage
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/dunglas/httpsfv"
@@ -39,7 +40,7 @@ func FromResponse(h http.Header, tokens []string) []Statement {
 		}
 		all = keep(all, s)
 	}
-	image := isImage(h["Content-Type"])
+	image := mayBeImage(h["Content-Type"])
 	for _, line := range h["X-Robots-Tag"] {
 		all = keep(all, robotsTag(line, tokens, image))
 	}
@@ -65,10 +66,17 @@ func keep(all []Statement, s Statement) []Statement {
 	return append(all, s)
 }
 
+// maxDictionary is how many bytes of Content-Usage are parsed: parsing takes up to 120 times the memory of
+// the text, for each response.
+const maxDictionary = 16 << 10
+
 // contentUsage reads a dictionary of preferences (draft-ietf-aipref-vocab, Processing Algorithm). If it
-// cannot be parsed, it says nothing.
+// is longer than maxDictionary, or cannot be parsed, it says nothing.
 func contentUsage(source string, line int, text string) Statement {
 	s := Statement{Source: source, Field: usageField, Line: line, Text: text}
+	if len(text) > maxDictionary {
+		return s
+	}
 	d, err := httpsfv.UnmarshalDictionary([]string{text})
 	if err != nil {
 		return s
@@ -106,7 +114,7 @@ func robotsTag(text string, tokens []string, image bool) Statement {
 		directive := strings.ToLower(strings.Trim(part, " \t"))
 		if before, after, found := strings.Cut(directive, ":"); found {
 			agent := strings.Trim(before, " \t")
-			if valued[agent] {
+			if valued[agent] || strings.ContainsAny(agent, " \t") { // the latter is the rest of a date, "Wed, 3 Dec 2025 15:00:00 GMT"
 				continue
 			}
 			applies, directive = named(agent, tokens), strings.Trim(after, " \t")
@@ -120,15 +128,15 @@ func robotsTag(text string, tokens []string, image bool) Statement {
 
 // named reports whether a prefix of X-Robots-Tag names a client with these product tokens.
 func named(agent string, tokens []string) bool {
-	for _, t := range tokens {
-		if strings.ToLower(t) == agent {
-			return true
-		}
-	}
-	return agent == "*"
+	return agent == "*" || slices.ContainsFunc(tokens, func(t string) bool { return strings.EqualFold(t, agent) })
 }
 
-func isImage(contentType []string) bool {
-	const prefix = "image/"
-	return len(contentType) > 0 && len(contentType[0]) >= len(prefix) && strings.EqualFold(contentType[0][:len(prefix)], prefix)
+// mayBeImage reports whether content of a media type is an image, or has parts that may be images, as the
+// response to a request for several ranges has (RFC 9110 15.3.7.2). Content without a type may be one too.
+func mayBeImage(contentType []string) bool {
+	if len(contentType) == 0 {
+		return true
+	}
+	family, _, _ := strings.Cut(contentType[0], "/")
+	return strings.EqualFold(family, "image") || strings.EqualFold(family, "multipart")
 }

@@ -176,6 +176,26 @@ func naiveSignal(name, text string) (p usage.Preference) {
 	return p
 }
 
+// A header of the greatest length that a response may have takes little memory.
+func TestLongHeadersAreBounded(t *testing.T) {
+	const length = 250 << 10 // bytes
+	for name, text := range map[string]string{
+		"members":       "train-ai=n" + strings.Repeat(",a", length/2),
+		"parameters":    "train-ai=n" + strings.Repeat(";a", length/2),
+		"an inner list": "train-ai=n, a=(" + strings.Repeat("a ", length/2) + ")",
+		"directives":    "noai" + strings.Repeat(",a:b", length/4),
+	} {
+		h := http.Header{"Content-Usage": {text}, "Content-Signal": {text}, "Tdm-Reservation": {text}, "X-Robots-Tag": {text}}
+		if n := testing.AllocsPerRun(10, func() { usage.FromResponse(h, []string{"FooBot"}) }); n > 100 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	h := http.Header{"Content-Usage": {"train-ai=n" + strings.Repeat(",a", 4<<10)}}
+	if said, _ := usage.Decide(usage.TrainAI, usage.FromResponse(h, nil)); said != usage.Disallowed {
+		t.Errorf("8 KiB: train-ai is %s", said)
+	}
+}
+
 // FuzzResponse reads headers of strangers: a tag for another agent alone must say nothing.
 func FuzzResponse(f *testing.F) {
 	for _, v := range vectors(f) {
