@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	framing "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"robotsproxy/robots/testkit"
 )
@@ -153,6 +157,88 @@ func TestEachTryIsSigned(t *testing.T) {
 			log.want(t, "HTTP/1.1", "1", "2", "3")
 		})
 	}
+}
+
+// TestEachTryOverHTTP2IsSigned: the origin refuses a stream, or accepts no more of them on its connection, and
+// the request is sent again. A signature that the origin has seen must not be used twice.
+func TestEachTryOverHTTP2IsSigned(t *testing.T) {
+	ca := newAuthority(t)
+	for name, refuse := range map[string]func(f *framing.Framer, stream uint32){
+		"REFUSED_STREAM": func(f *framing.Framer, stream uint32) { f.WriteRSTStream(stream, framing.ErrCodeRefusedStream) },
+		"GOAWAY": func(f *framing.Framer, stream uint32) {
+			f.WriteGoAway(stream-1, framing.ErrCodeNo, nil)
+			f.WriteRSTStream(stream, framing.ErrCodeRefusedStream)
+		},
+		"GOAWAY without a reset": func(f *framing.Framer, stream uint32) { f.WriteGoAway(stream-1, framing.ErrCodeNo, nil) },
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			t.Run(name+" "+method, func(t *testing.T) {
+				var log signatureLog
+				at := serveStreams(t, ca, func(f *framing.Framer, stream uint32, r *http.Request) {
+					if n := log.add(r); n == 1 || n == 3 {
+						refuse(f, stream)
+						return
+					}
+					var head bytes.Buffer
+					hpack.NewEncoder(&head).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+					f.WriteHeaders(framing.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true, EndStream: true})
+				})
+				d, s := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool}), &countingSigner{}
+				for range 2 {
+					r := newRequest(t, method, at, http.Header{})
+					r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("body")), nil }
+					resp, err := d.At(netip.Addr{}).Signed(s).Send(t.Context(), r, nil)
+					testkit.Must(t, err)
+					resp.Body.Close()
+				}
+				log.want(t, "HTTP/2.0", "1", "2", "3", "4")
+			})
+		}
+	}
+}
+
+// serveStreams starts an HTTP/2 origin that calls each for each stream.
+func serveStreams(t *testing.T, ca *authority, each func(f *framing.Framer, stream uint32, r *http.Request)) *origin {
+	t.Helper()
+	o, l := listen(t, "https", "127.0.0.1")
+	l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: []string{"h2"}})
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			all.Go(func() {
+				defer conn.Close()
+				if _, err := io.ReadFull(conn, make([]byte, len(framing.ClientPreface))); err != nil {
+					return
+				}
+				f := framing.NewFramer(conn, conn)
+				f.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
+				f.WriteSettings()
+				for {
+					read, err := f.ReadFrame()
+					if err != nil {
+						return
+					}
+					if h, ok := read.(*framing.MetaHeadersFrame); ok {
+						r := &http.Request{Proto: "HTTP/2.0", Header: http.Header{}, Body: http.NoBody}
+						for _, field := range h.RegularFields() {
+							r.Header.Add(field.Name, field.Value)
+						}
+						each(f, h.StreamID, r)
+					}
+				}
+			})
+		}
+	})
+	return o
 }
 
 // serveSigned starts an origin with these protocols of TLS; nil: without TLS.
