@@ -198,6 +198,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 		return d
 	case c.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride
+		e.applyPreferences(ctx, &d, &r, &c, robots.Group{}, "/")
 		return d
 	}
 	g := e.applyRobots(ctx, &r, &c, &d)

@@ -78,6 +78,31 @@ func TestUsageOfATunnel(t *testing.T) {
 	}
 }
 
+// An entry that ignores robots.txt leaves tdmrep.json, and usage.on_unknown, in force for tunnels as for
+// requests.
+func TestUsageWithoutRobots(t *testing.T) {
+	o := policy.Options{Hosts: []policy.Host{{Match: "*", Robots: policy.Ignore, Reason: "contract 7"}}}
+	o.Usage = usage.Policy{Purposes: usage.SetOf(usage.TDM), Refuse: true}
+	unknown := o
+	unknown.Usage.RefuseUnknown = true
+	for name, c := range map[string]struct {
+		options policy.Options
+		want    policy.Reason
+	}{
+		"nothing said":         {o, policy.ReasonOverride},
+		"nothing said, strict": {unknown, policy.ReasonUsage},
+		"reserved":             {withTDMRep(t, o, `[{"location": "/", "tdm-reservation": 1}]`), policy.ReasonUsage},
+		"not reserved":         {withTDMRep(t, unknown, `[{"location": "/", "tdm-reservation": 0}]`), policy.ReasonOverride},
+	} {
+		e := engine(t, file(rules), c.options)
+		for kind, d := range map[string]policy.Decision{"request": e.Decide(t.Context(), ask("FooBot", "/page")), "tunnel": e.DecideTunnel(t.Context(), ask("FooBot", ""))} {
+			if d.Reason != c.want || (d.Verdict == policy.Allow) != (c.want == policy.ReasonOverride) {
+				t.Errorf("%s: a %s: %v %q", name, kind, d.Verdict, d.Reason)
+			}
+		}
+	}
+}
+
 // tdmrep.json is asked after robots.txt allowed the request, and its first rule that matches counts.
 func TestTDMRep(t *testing.T) {
 	const rules = `[{"location": "/open/", "tdm-reservation": 0}, {"location": "/*.pdf$", "tdm-reservation": 1}, {"location": "/", "tdm-reservation": 1}]`
