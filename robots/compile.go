@@ -340,7 +340,7 @@ func longestSize(items []parsedRule) uint8 {
 
 // addExtensions compiles the extension lines, if there are any.
 func (c *compiler) addExtensions(keys []nameKey) {
-	if c.ext.lines == 0 {
+	if c.ext.links.lines+c.ext.preferences.lines == 0 {
 		return
 	}
 	e := &extensions{sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}

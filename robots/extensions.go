@@ -4,11 +4,13 @@ import (
 	"strings"
 )
 
-// Extension lines beyond these limits are not parsed. Real files stay far below them.
+// Extension lines beyond these limits are not parsed. Links, which are Sitemap and License lines, and
+// preferences, which are Content-Signal and Content-Usage lines, are counted separately: some files have
+// over a thousand Sitemap lines, which must not hide a preference.
 const (
-	maxExtensions     = 1000     // lines of a file
+	maxExtensions     = 1000     // lines of one kind in a file
 	maxExtension      = 2 << 10  // bytes of a value
-	maxExtensionsSize = 64 << 10 // bytes of all values of a file
+	maxExtensionsSize = 64 << 10 // bytes of all values of one kind in a file
 )
 
 // A Signal is what a site says about one use of its pages.
@@ -68,7 +70,7 @@ func (s *Signals) merge(t Signals) {
 
 // extensionLines are the extension lines of a file.
 type extensionLines struct {
-	lines, size        int // accepted so far
+	links, preferences extensionCount
 	sitemaps, licenses []string
 	signals            []blockSignals
 	usages             []blockUsage
@@ -92,26 +94,29 @@ type UsageLine struct {
 	Text   string // the preferences as written: the value of the line, without the path pattern
 }
 
+// An extensionCount counts the accepted lines of one kind.
+type extensionCount struct{ lines, size int }
+
 // accept reports whether a value stays within the limits, and counts it.
-func (e *extensionLines) accept(value string) bool {
-	if len(value) == 0 || len(value) > maxExtension || e.lines == maxExtensions || e.size+len(value) > maxExtensionsSize {
+func (c *extensionCount) accept(value string) bool {
+	if len(value) == 0 || len(value) > maxExtension || c.lines == maxExtensions || c.size+len(value) > maxExtensionsSize {
 		return false
 	}
-	e.lines++
-	e.size += len(value)
+	c.lines++
+	c.size += len(value)
 	return true
 }
 
 // addLink adds the value of a Sitemap or License line.
 func (e *extensionLines) addLink(links *[]string, value string) {
-	if e.accept(value) {
+	if e.links.accept(value) {
 		*links = append(*links, value)
 	}
 }
 
 // addSignals parses "search=yes, ai-train=no"; it ignores unknown signals.
 func (e *extensionLines) addSignals(value string, line, block int) {
-	if !e.accept(value) {
+	if !e.preferences.accept(value) {
 		return
 	}
 	signals, _ := ParseSignals(value)
@@ -140,7 +145,7 @@ func ParseSignals(value string) (signals Signals, whole bool) {
 // addUsage parses "train-ai=n", which applies to every path, or "/pattern train-ai=n". A value that does
 // not begin with "/" has no pattern (draft-ietf-aipref-attach, Processing Content-Usage Rules).
 func (e *extensionLines) addUsage(value string, line, block int) {
-	if !e.accept(value) {
+	if !e.preferences.accept(value) {
 		return
 	}
 	u := blockUsage{block, "/", UsageLine{line, value}}

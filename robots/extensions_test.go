@@ -177,6 +177,15 @@ func TestExtensionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestLinksHideNoPreference checks that preferences count after a thousand Sitemap lines, as some files have.
+func TestLinksHideNoPreference(t *testing.T) {
+	text := strings.Repeat("sitemap: https://a.example/1.xml\n", 2000) + "user-agent: *\ncontent-usage: train-ai=n\ncontent-signal: search=no\n"
+	g := robots.Parse([]byte(text), robots.Standard()).For("a")
+	if usages, signals := g.ContentUsage("/"), g.ContentSignals(); texts(usages) != "train-ai=n" || signals.Search != robots.No {
+		t.Errorf("got %v, %v", usages, signals)
+	}
+}
+
 // TestExtensionsDisturbNothing adds extension lines anywhere.
 func TestExtensionsDisturbNothing(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
