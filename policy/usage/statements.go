@@ -10,6 +10,10 @@ import (
 	"robotsproxy/robots"
 )
 
+// maxText is how many bytes of a statement are kept, to be shown. A line of a robots.txt has no more, but a
+// header may have 256 KiB, which a refusal would repeat for each purpose.
+const maxText = 2 << 10
+
 // FromRobots reads the Content-Signal lines of a group and the Content-Usage lines that apply to a path.
 // Each line is a statement of its own. Statements that say nothing are left out.
 func FromRobots(signals, usages []robots.UsageLine) []Statement {
@@ -55,15 +59,25 @@ func FromTDMRep(location string, reserved bool) Statement {
 		s.Text = "1"
 	}
 	s.add(s.Text)
-	s.Text += " for " + location
+	s.Text = cut(s.Text + " for " + location)
 	return s
 }
 
+// keep appends s unless it says nothing.
 func keep(all []Statement, s Statement) []Statement {
 	if !s.says() {
 		return all
 	}
+	s.Text = cut(s.Text)
 	return append(all, s)
+}
+
+// cut returns the beginning of a text of more than maxText bytes, which ends in "…" then.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return text[:maxText] + "…"
 }
 
 // maxDictionary is how many bytes of Content-Usage are parsed: parsing takes up to 120 times the memory of

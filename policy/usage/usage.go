@@ -104,7 +104,7 @@ type Statement struct {
 	Source string                 // RobotsTxt, TDMRep or "header NAME"
 	Field  string                 // Content-Usage, Content-Signal, tdm-reservation or X-Robots-Tag
 	Line   int                    // in robots.txt, from 1; 0: it is of another source
-	Text   string                 // the value of the field
+	Text   string                 // the value of the field; at most its first 2 KiB
 	Says   [categories]Preference // of each Category
 }
 

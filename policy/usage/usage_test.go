@@ -196,6 +196,20 @@ func TestLongHeadersAreBounded(t *testing.T) {
 	}
 }
 
+// The text of a statement is bounded, since refusals repeat it, and all of it counts.
+func TestLongStatementsAreCut(t *testing.T) {
+	long := strings.Repeat("<", 100<<10)
+	all := usage.FromResponse(http.Header{"X-Robots-Tag": {long + ",noai"}, "Content-Signal": {long + ",ai-train=no"}, "Tdm-Reservation": {long, "1"}}, nil)
+	for _, s := range append(all, usage.FromTDMRep(long, true)) {
+		if len(s.Text) != 2<<10+len("…") || s.Says[usage.TrainAI] != usage.Disallowed {
+			t.Errorf("%s: %d bytes, train-ai is %s", s.Field, len(s.Text), s.Says[usage.TrainAI])
+		}
+	}
+	if len(all) != 3 {
+		t.Errorf("%d statements", len(all))
+	}
+}
+
 // FuzzResponse reads headers of strangers: a tag for another agent alone must say nothing.
 func FuzzResponse(f *testing.F) {
 	for _, v := range vectors(f) {
