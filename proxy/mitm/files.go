@@ -417,7 +417,7 @@ func syncDir(dir string) error {
 
 // readFile returns the content of a regular file and its info, both of the same open file.
 func readFile(name string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a FIFO would wait for its writer
 	if err != nil {
 		return nil, nil, err
 	}
@@ -426,7 +426,7 @@ func readFile(name string) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() { // reading a FIFO would block the start
+	if !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("open %s: not a regular file", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -154,13 +155,17 @@ func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	key := mustECDSA(t)
 	dir := t.TempDir()
-	cert, keyFile, missing := filepath.Join(dir, "a.pem"), filepath.Join(dir, "a.key"), filepath.Join(dir, "none")
+	cert, keyFile, missing, pipe := filepath.Join(dir, "a.pem"), filepath.Join(dir, "a.key"), filepath.Join(dir, "none"), filepath.Join(dir, "pipe")
 	write(t, cert, caCert(t, key, nil), 0o644)
 	write(t, keyFile, pkcs8(t, key), 0o600)
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // to open it for reading waits for a writer
+		t.Fatal(err)
+	}
 	tests := []struct{ name, cert, key, want string }{
 		{"no certificate", missing, keyFile, "CA certificate: open " + missing + ": no such file or directory: make the file readable for this user"},
 		{"no key", cert, missing, "CA key: open " + missing + ": no such file or directory: make the file readable for this user"},
 		{"certificate is a directory", dir, keyFile, "CA certificate: open " + dir + ": not a regular file: make the file readable for this user"},
+		{"key is a pipe", cert, pipe, "CA key: open " + pipe + ": not a regular file: make the file readable for this user"},
 		{"key is a directory", cert, dir, "CA key: open " + dir + ": not a regular file: make the file readable for this user"},
 	}
 	for _, tt := range tests {
