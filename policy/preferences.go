@@ -69,6 +69,9 @@ func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request) {
 	d.TDMRep = entry.Under(tdmrep.Dialect())
 }
 
+// parseSteps is how many steps of matching take as long as parsing a byte of a Content-Usage line.
+const parseSteps = 5
+
 // preferences are what a site states before a request.
 type preferences struct {
 	policy  usage.Policy
@@ -105,6 +108,9 @@ type formPreferences struct {
 // nothing.
 func (p *preferences) of(path string) (f formPreferences) {
 	f.path, f.lines = path, p.group.ContentUsageWithin(path, &p.spent)
+	for _, l := range f.lines {
+		p.spent += robots.Effort(len(l.Text) * parseSteps)
+	}
 	f.statements = usage.Deciding(append(slices.Clip(p.signals), usage.FromRobots(nil, f.lines)...))
 	rule, found := p.tdmrep.MatchWithin(path, &p.spent)
 	if found && rule.Reservation != tdmrep.Unset {

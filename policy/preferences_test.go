@@ -179,6 +179,17 @@ func TestPreferencesOfOtherForms(t *testing.T) {
 	}
 }
 
+// The lines of a hostile file are not parsed again for each of the many forms of a path.
+func TestPreferencesOfManyForms(t *testing.T) {
+	e := engine(t, file("User-agent: *\n"+strings.Repeat("Content-Usage: train-ai=y, a, b, c\n", 900)), policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}})
+	allocations := func(path string) float64 {
+		return testing.AllocsPerRun(5, func() { e.Decide(t.Context(), ask("FooBot", path)) })
+	}
+	if many, one := allocations("/a;b/%2F.%5C../%3B:%3A/./c;d"), allocations("/a"); many > 4*one {
+		t.Errorf("%v allocations, %v for a path with one form", many, one)
+	}
+}
+
 // A path in more forms than can be looked at is refused, unless preferences are only recorded.
 func TestTDMRepIsTooComplex(t *testing.T) {
 	none := answers{fetch.Result{Status: 404, MaxAge: -1, Connected: true}}
