@@ -19,7 +19,7 @@ func TestSizeIsWhatItTakes(t *testing.T) {
 		"locations": `{"location":"/%x","tdm-reservation":0}`,
 		"wildcards": `{"location":"*%x*","tdm-reservation":0}`,
 		"policies":  `{"location":"/é%x","tdm-reservation":1,"tdm-policy":"https://a.test/%[1]x"}`,
-		"no rules":  `"%x"`,
+		"no rules":  `"%016x"`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
@@ -46,7 +46,7 @@ func TestParseIsBounded(t *testing.T) {
 		text := []byte("[" + strings.Repeat(value+",", (robots.MaxBytes-100)/(len(value)+1)) + value + "]")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := tdmrep.Parse(text); err != nil {
+		if _, err := tdmrep.Parse(text); err != nil && !strings.Contains(err.Error(), "elements") {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -26,6 +27,9 @@ const Path = "/.well-known/tdmrep.json"
 // maxPolicy is how many bytes the URL of a policy may have. A longer one is ignored: a part of it
 // would be another URL.
 const maxPolicy = 2 << 10
+
+// maxElements is how many elements an array may have. Each takes time to read, even if it is no rule.
+const maxElements = math.MaxUint16
 
 // Dialect returns the meaning of the responses to the request for a tdmrep.json: that of RFC 9309
 // for a robots.txt. A status 429 counts as an unreachable file.
@@ -84,7 +88,7 @@ func parse(text []byte) (*File, error) {
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(whole)) // one for all elements: a file may have a quarter of a million
+	d := json.NewDecoder(bytes.NewReader(whole)) // one for all elements
 	d.UseNumber()                                // no number is out of range
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, errors.New("it must be an array of rules")
@@ -96,6 +100,8 @@ func parse(text []byte) (*File, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case index > maxElements:
+			return nil, fmt.Errorf("it has more than %d elements", maxElements)
 		case ok:
 			r.Index = index
 			f.rules, locations = append(f.rules, r), append(locations, r.Location)

@@ -62,6 +62,7 @@ func TestParseErrors(t *testing.T) {
 		{"UTF-16", "\xff\xfe[\x00]\x00", "it is not UTF-8"},
 		{"two byte order marks", "\ufeff\ufeff[]", "invalid character"},
 		{"deep nesting", "[" + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "]", "invalid character '[' exceeded max depth"},
+		{"too many elements", "[1" + strings.Repeat(",1", 65535) + "]", "it has more than 65535 elements"},
 		{"a text that may have been cut", "[]" + strings.Repeat(" ", robots.MaxBytes-2), "it has 512000 bytes or more"},
 		{"a location of more than a line of a robots.txt", `[{"location":"/` + strings.Repeat("a", 16663) + `","tdm-reservation":1}]`, "pattern 1 is longer than 16663 bytes"},
 	} {
