@@ -14,6 +14,7 @@ import (
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/memory"
+	"robotsproxy/robots/cache"
 )
 
 const (
@@ -30,6 +31,12 @@ const (
 	// The cache and the fetches of tdmrep.json may use at most those of robots.txt divided by tdmrepPart.
 	tdmrepPart = 4
 )
+
+// fetchesWithin returns how many files may be fetched at once, with a memory budget in bytes, for a cache that
+// gets a part of the memory for fetches. It is at least 1: 0 would stand for the default.
+func fetchesWithin(budget int64, part int) int {
+	return max(1, int(min(cache.DefaultFetches, budget/fetchPart/cache.FetchBytes))/part)
+}
 
 // memoryLimit returns the memory budget of the process under cfg, in bytes.
 func memoryLimit(cfg config.Config) int64 {

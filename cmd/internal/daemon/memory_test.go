@@ -46,3 +46,18 @@ func TestAutoMemory(t *testing.T) {
 		})
 	}
 }
+
+// With little memory, one file is fetched at a time, and not as many as with the default.
+func TestFetchesWithin(t *testing.T) {
+	for _, c := range []struct {
+		budget int64
+		part   int
+		want   int
+	}{
+		{2 << 30, 1, 512}, {2 << 30, tdmrepPart, 128}, {64 << 20, 1, 16}, {64 << 20, tdmrepPart, 4}, {12 << 20, tdmrepPart, 1}, {1 << 20, 1, 1},
+	} {
+		if got := fetchesWithin(c.budget, c.part); got != c.want {
+			t.Errorf("%d bytes, part %d: %d fetches, want %d", c.budget, c.part, got, c.want)
+		}
+	}
+}

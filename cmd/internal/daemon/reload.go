@@ -474,7 +474,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 	}
 	if d.robotsCache == nil {
 		f.cache.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart)
-		f.cache.MaxFetches = int(min(cache.DefaultFetches, f.memory/fetchPart/cache.FetchBytes))
+		f.cache.MaxFetches = fetchesWithin(f.memory, 1)
 		if d.robotsCache, err = cache.New(f.cache); err != nil {
 			return nil, err
 		}

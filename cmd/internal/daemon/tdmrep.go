@@ -51,7 +51,7 @@ func (d *Daemon) setTDMRep(f, before *generation) (err error) {
 	}
 	o := f.tdmrepOptions
 	o.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart) / tdmrepPart
-	o.MaxFetches = int(min(cache.DefaultFetches, f.memory/fetchPart/cache.FetchBytes)) / tdmrepPart
+	o.MaxFetches = fetchesWithin(f.memory, tdmrepPart)
 	f.tdmrep, err = newTDMRepCache(o)
 	return err
 }
