@@ -34,15 +34,15 @@ type checker struct {
 	maxURL      int                    // bytes, from limits.url
 }
 
-// newChecker makes a checker that fetches the robots.txt of each origin, or takes file for it if
-// there is one. done releases it.
+// newChecker makes a checker that fetches the files of each origin, or takes file for the robots.txt
+// of each if there is one. done releases it.
 func newChecker(cfg config.Config, file *File) (c *checker, done func(), err error) {
 	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file, maxURL: int(cfg.Limits.URL)}
-	robotsCache, done, err := newCache(cfg, file, func() *policy.Engine { return c.engine })
+	robotsCache, tdmrepCache, done, err := newCaches(cfg, file, func() *policy.Engine { return c.engine })
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.engine, err = daemon.NewEngine(cfg, robotsCache); err == nil {
+	if c.engine, err = daemon.NewEngine(cfg, robotsCache, tdmrepCache); err == nil {
 		c.passthrough, err = daemon.Passthrough(cfg)
 	}
 	if err != nil {
@@ -52,30 +52,39 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 	return c, done, nil
 }
 
-// newCache creates a cache with the robots.txt of each origin, or with one file for all. It calls
-// engine for the Engine that judges redirects.
-func newCache(cfg config.Config, file *File, engine func() *policy.Engine) (policy.Cache, func(), error) {
+// newCaches creates the cache of each origin's robots.txt, or of one file for all, and that of
+// each origin's tdmrep.json. The second is nil with a file, or if the configuration does not want
+// it. It calls engine for the Engine that judges redirects.
+func newCaches(cfg config.Config, file *File, engine func() *policy.Engine) (robotsCache, tdmrepCache policy.Cache, done func(), err error) {
 	if file != nil {
-		b, err := cache.New(cache.Options{Fetcher: file})
-		return b, func() {}, err
+		robotsCache, err = cache.New(cache.Options{Fetcher: file})
+		return robotsCache, nil, func() {}, err
 	}
 	d, err := daemon.NewEgress(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	signers, _, err := daemon.Signers(cfg)
+	if err == nil {
+		sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: d, Signers: signers, Monitor: true}} // no pace
+		robotsCache, err = newCache(cfg, fetch.Options{Sender: sender}, engine)
+		if err == nil && cfg.Usage.TDMRep {
+			tdmrepCache, err = newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()}, engine)
+		}
+	}
 	if err != nil {
 		d.Close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: d, Signers: signers, Monitor: true}} // no pace
-	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: sender}, engine)
+	return robotsCache, tdmrepCache, d.Close, nil
+}
+
+func newCache(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (policy.Cache, error) {
+	options, err := daemon.CacheOptions(cfg, o, engine)
 	if err != nil {
-		d.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	b, err := cache.New(o)
-	return b, d.Close, err
+	return cache.New(options)
 }
 
 // checkAll writes its findings about each URL, as text or as JSON lines, and returns the exit

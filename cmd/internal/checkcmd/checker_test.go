@@ -41,7 +41,7 @@ func explained(t *testing.T, a fetch.Result, change func(*config.Config), addres
 	if change != nil {
 		change(&cfg)
 	}
-	engine, err := daemon.NewEngine(cfg, robotsCache)
+	engine, err := daemon.NewEngine(cfg, robotsCache, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

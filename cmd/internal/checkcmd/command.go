@@ -31,9 +31,10 @@ func Command() *cobra.Command {
 the one that the proxy makes for a client without an entry in clients. The exit status
 is 0 if all URLs are allowed, 1 if one is disallowed, and 2 if one cannot be decided.
 
-With --robots, the command reads robots.txt from a file and not from the origins. It
-also prints likely mistakes in the file, after the decisions, on standard error.
-Without a URL it prints only these, and the exit status is 1 if there are any.
+With --robots, the command reads robots.txt from a file and fetches nothing from the
+origins, so it does not know their tdmrep.json. It also prints likely mistakes in the
+file, after the decisions, on standard error. Without a URL it prints only these, and
+the exit status is 1 if there are any.
 
 With --batch, the command reads cases from standard input, one JSON object a line,
 and prints the decisions in the same order on standard output. It uses no network:

@@ -37,9 +37,9 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// NewEngine returns the engine for a configuration.
-func NewEngine(cfg config.Config, robotsCache policy.Cache) (*policy.Engine, error) {
-	o, err := engineOptions(cfg, robotsCache)
+// NewEngine returns the engine for a configuration. tdmrepCache is nil if tdmrep.json files are not read.
+func NewEngine(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (*policy.Engine, error) {
+	o, err := engineOptions(cfg, robotsCache, tdmrepCache)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func ForOneUser(cfg config.Config) config.Config {
 }
 
 // engineOptions returns the options of that engine.
-func engineOptions(cfg config.Config, robotsCache policy.Cache) (policy.Options, error) {
+func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (policy.Options, error) {
 	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
 	if err != nil {
 		return policy.Options{}, err
@@ -100,6 +100,7 @@ func engineOptions(cfg config.Config, robotsCache policy.Cache) (policy.Options,
 	slot, backOff := maxWait(cfg)
 	return policy.Options{
 		Cache:         robotsCache,
+		TDMRep:        tdmrepCache,
 		Dialect:       dialect,
 		Readings:      readings(cfg.Robots.Readings),
 		Hosts:         entries,

@@ -63,7 +63,7 @@ func TestMaxWait(t *testing.T) {
 		if err := cfg.Check(); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		o, err := engineOptions(cfg, nil)
+		o, err := engineOptions(cfg, nil, nil)
 		if err != nil || o.Pace.MaxWait != c.slot || o.Pace.MaxBackOff != c.backOff {
 			t.Errorf("%s: %v and %v, %v; want %v and %v", c.name, o.Pace.MaxWait, o.Pace.MaxBackOff, err, c.slot, c.backOff)
 		}

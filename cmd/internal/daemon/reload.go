@@ -516,11 +516,10 @@ func (d *Daemon) loadCertificates(f, before *generation) error {
 }
 
 func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
-	o, err := engineOptions(f.Cfg, d.robotsCache)
+	o, err := engineOptions(f.Cfg, d.robotsCache, f.policyCache())
 	if err != nil {
 		return nil, err
 	}
-	o.TDMRep = f.policyCache()
 	if before == nil {
 		return policy.New(o)
 	}

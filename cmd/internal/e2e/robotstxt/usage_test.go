@@ -140,11 +140,16 @@ func TestTDMRepIsEnforced(t *testing.T) {
 		if r.Reason != "usage" || r.UsageSource != "tdmrep.json" || r.Withheld || r.Usage["tdm"].Statement != "tdm-reservation: 1 for /" {
 			t.Errorf("%s: %+v", scheme, r)
 		}
+		checked := e2e.Command(t, "check", "-c", p.Config, "-A", "FooBot", o.URL(scheme, "/a")).Want(t, 1).Stdout
+		if want := "use tdm:        disallowed (tdmrep.json: tdm-reservation: 1 for /)"; !strings.Contains(checked, want) {
+			t.Errorf("%s: check does not say %q:\n%s", scheme, want, checked)
+		}
 		arrived := map[string]int{}
 		for _, hit := range o.Pages(scheme) {
 			arrived[hit.Path]++
 		}
-		if arrived[file] != 1 || arrived["/a"] != 0 || arrived["/open/a"] != 2 {
+		// check has fetched the file once more.
+		if arrived[file] != 2 || arrived["/a"] != 0 || arrived["/open/a"] != 2 {
 			t.Errorf("%s: arrived %v", scheme, arrived)
 		}
 	}
