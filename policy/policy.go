@@ -188,3 +188,14 @@ func (d *Decision) Release() {
 		}
 	}
 }
+
+// Forbidding returns the statement that disallows the first of the client's purposes that is disallowed; the
+// zero Statement: none is.
+func (d *Decision) Forbidding() usage.Statement {
+	for c := range d.Usage.Purposes.All {
+		if said, by := usage.Decide(c, d.Statements); said == usage.Disallowed {
+			return *by
+		}
+	}
+	return usage.Statement{}
+}

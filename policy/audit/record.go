@@ -216,7 +216,6 @@ func appendUsage(b []byte, d *policy.Decision, limit int) []byte {
 		return b
 	}
 	b = append(b, `,"usage":{`...)
-	var source string
 	for c := range d.Usage.Purposes.All {
 		said, by := usage.Decide(c, d.Statements)
 		if b[len(b)-1] != '{' {
@@ -227,13 +226,10 @@ func appendUsage(b []byte, d *policy.Decision, limit int) []byte {
 			b = appendOptional(b, `,"statement":"`, by.String(), limit)
 			b = appendOptional(b, `,"source":"`, by.Source, limit)
 			b = appendNumber(b, `,"line":`, by.Line)
-			if said == usage.Disallowed {
-				source = cmp.Or(source, by.Source)
-			}
 		}
 		b = append(b, '}')
 	}
-	return appendOptional(append(b, '}'), `,"usage_source":"`, source, limit)
+	return appendOptional(append(b, '}'), `,"usage_source":"`, d.Forbidding().Source, limit)
 }
 
 // appendURL appends the URL of the request, and returns its length in the line. For a request

@@ -72,7 +72,7 @@ func Of(d *policy.Decision) Explanation {
 		Rule: d.Rule, Line: d.Line, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
 		ContentSignal: d.Signals.String(), ContentUsage: d.ContentUsage, License: d.Licenses,
 	}
-	e.Usage, e.UsageSource = usageOf(d)
+	e.Usage, e.UsageSource = usageOf(d), d.Forbidding().Source
 	if d.Asked > 0 {
 		e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	}

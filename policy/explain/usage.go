@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -11,23 +10,20 @@ import (
 	"robotsproxy/policy/usage"
 )
 
-// usageOf returns the members usage and usage_source of the record of a decision.
-func usageOf(d *policy.Decision) (all map[string]trail.Usage, source string) {
+// usageOf returns the member usage of the record of a decision.
+func usageOf(d *policy.Decision) (all map[string]trail.Usage) {
 	for c := range d.Usage.Purposes.All {
 		said, by := usage.Decide(c, d.Statements)
 		u := trail.Usage{Outcome: said.String()}
 		if by != nil {
 			u.Statement, u.Source, u.Line = by.String(), by.Source, by.Line
-			if said == usage.Disallowed {
-				source = cmp.Or(source, by.Source)
-			}
 		}
 		if all == nil {
 			all = make(map[string]trail.Usage)
 		}
 		all[c.String()] = u
 	}
-	return all, source
+	return all
 }
 
 // forbiddenUse says which purpose the site does not permit, and where it says so.
