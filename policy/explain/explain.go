@@ -24,29 +24,33 @@ import (
 // An Explanation is why a request was decided as it was. Its strings contain what clients
 // and sites sent, unescaped; Sentence, Decided and Basis make them printable.
 type Explanation struct {
-	Reason      policy.Reason          `json:"reason,omitempty"`
-	Entry       string                 `json:"entry,omitempty"`
-	EntryReason string                 `json:"entry_reason,omitempty"`
-	Rule        string                 `json:"rule,omitempty"`
-	Line        int                    `json:"line,omitempty"`
-	Form        string                 `json:"reading,omitempty"` // a policy.Form
-	Path        string                 `json:"read_as,omitempty"` // the path and query in that form; no record has it
-	Group       string                 `json:"group,omitempty"`
-	Agent       string                 `json:"agent,omitempty"`
-	Dialect     string                 `json:"dialect,omitempty"`
-	RobotsURL   string                 `json:"robots_url,omitempty"`
-	Fetched     time.Time              `json:"robots_fetched,omitzero"`
-	RobotsAgent string                 `json:"robots_agent,omitempty"`
-	SHA256      string                 `json:"robots_sha256,omitempty"`
-	Stale       bool                   `json:"robots_stale,omitempty"` // an older robots.txt was used, because the fetch failed
-	CrawlDelay  float64                `json:"crawl_delay_s,omitempty"`
-	CrawlAsked  float64                `json:"crawl_delay_asked_s,omitempty"`
-	BackOff     float64                `json:"back_off_s,omitempty"`
-	Slowed      float64                `json:"slowed_s,omitempty"`
-	Usage       map[string]trail.Usage `json:"usage,omitempty"`
-	UsageSource string                 `json:"usage_source,omitempty"`
-	License     string                 `json:"license,omitempty"`
-	Error       string                 `json:"error,omitempty"` // what went wrong, for the operator alone
+	Reason        policy.Reason          `json:"reason,omitempty"`
+	Entry         string                 `json:"entry,omitempty"`
+	EntryReason   string                 `json:"entry_reason,omitempty"`
+	Rule          string                 `json:"rule,omitempty"`
+	Line          int                    `json:"line,omitempty"`
+	Form          string                 `json:"reading,omitempty"` // a policy.Form
+	Path          string                 `json:"read_as,omitempty"` // the path and query in that form; no record has it
+	Group         string                 `json:"group,omitempty"`
+	Agent         string                 `json:"agent,omitempty"`
+	Dialect       string                 `json:"dialect,omitempty"`
+	RobotsURL     string                 `json:"robots_url,omitempty"`
+	Fetched       time.Time              `json:"robots_fetched,omitzero"`
+	RobotsAgent   string                 `json:"robots_agent,omitempty"`
+	SHA256        string                 `json:"robots_sha256,omitempty"`
+	Stale         bool                   `json:"robots_stale,omitempty"` // an older robots.txt was used, because the fetch failed
+	TDMRepURL     string                 `json:"tdmrep_url,omitempty"`   // these are as those of robots.txt
+	TDMRepFetched time.Time              `json:"tdmrep_fetched,omitzero"`
+	TDMRepSHA256  string                 `json:"tdmrep_sha256,omitempty"`
+	TDMRepStale   bool                   `json:"tdmrep_stale,omitempty"`
+	CrawlDelay    float64                `json:"crawl_delay_s,omitempty"`
+	CrawlAsked    float64                `json:"crawl_delay_asked_s,omitempty"`
+	BackOff       float64                `json:"back_off_s,omitempty"`
+	Slowed        float64                `json:"slowed_s,omitempty"`
+	Usage         map[string]trail.Usage `json:"usage,omitempty"`
+	UsageSource   string                 `json:"usage_source,omitempty"`
+	License       string                 `json:"license,omitempty"`
+	Error         string                 `json:"error,omitempty"` // what went wrong, for the operator alone
 
 	Allow         bool   `json:"-"`
 	ContentSignal string `json:"-"`
@@ -87,6 +91,9 @@ func Of(d *policy.Decision) Explanation {
 			e.Fetch.Error = humanize.Error(a.Err)
 		}
 	}
+	if a := d.TDMRep.Result; a != nil {
+		e.TDMRepURL, e.TDMRepSHA256, e.TDMRepFetched, e.TDMRepStale = a.URL, a.SHA256, d.TDMRep.Fetched().UTC(), d.TDMRep.Stale
+	}
 	return e
 }
 
@@ -117,6 +124,7 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 		Allow: !r.Blocked(), Reason: policy.Reason(r.Reason), Entry: r.Entry, EntryReason: r.EntryReason,
 		Rule: r.Rule, Line: r.Line, Form: r.Reading, Group: r.Group, Agent: r.Agent, Dialect: r.Dialect,
 		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256, Stale: r.RobotsStale,
+		TDMRepURL: r.TDMRepURL, TDMRepFetched: r.TDMRepFetched, TDMRepSHA256: r.TDMRepSHA256, TDMRepStale: r.TDMRepStale,
 		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, BackOff: r.BackOff, Slowed: r.Slowed,
 		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage, Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
 	}
@@ -156,11 +164,11 @@ func (e Explanation) ForClient() Explanation {
 		e.Entry, e.EntryReason = "", ""
 	}
 	if e.Reason != policy.ReasonUsage {
-		e.Usage, e.UsageSource = nil, ""
+		e.Usage, e.UsageSource, e.TDMRepURL, e.TDMRepFetched = nil, "", "", time.Time{}
 	}
 	e.License = ""
-	e.Fetched = e.Fetched.Truncate(time.Second)
-	e.SHA256, e.Stale, e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", false, "", "", "", nil
+	e.Fetched, e.TDMRepFetched = e.Fetched.Truncate(time.Second), e.TDMRepFetched.Truncate(time.Second)
+	e.SHA256, e.TDMRepSHA256, e.Stale, e.TDMRepStale, e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", "", false, false, "", "", "", nil
 	return e
 }
 
@@ -309,7 +317,7 @@ func (e *Explanation) Decided() []Fact {
 }
 
 // Basis returns the facts about the robots.txt that the decision is based on, and the pace
-// and preferences in it.
+// and preferences in it, and about the tdmrep.json.
 func (e *Explanation) Basis() []Fact {
 	var f facts
 	f.add("dialect", humanize.Brief(e.Dialect))
@@ -334,6 +342,14 @@ func (e *Explanation) Basis() []Fact {
 	}
 	f.add("content-signal", humanize.Brief(e.ContentSignal))
 	f.add("content-usage", humanize.Brief(e.ContentUsage))
+	f.quote("tdmrep.json", e.TDMRepURL)
+	if !e.TDMRepFetched.IsZero() {
+		f.add("tdmrep fetched", e.TDMRepFetched.UTC().Format(time.RFC3339))
+	}
+	f.add("tdmrep sha256", humanize.Brief(e.TDMRepSHA256))
+	if e.TDMRepStale {
+		f.add("tdmrep note", "an older copy, because tdmrep.json could not be fetched again")
+	}
 	return f
 }
 
@@ -388,9 +404,14 @@ func (e *Explanation) outcome() string {
 
 // Excerpt finds the line that decided in text, which is the robots.txt; nil where no line decided.
 func (e *Explanation) Excerpt(text string) *Excerpt {
+	line := e.Line
+	if e.Reason == policy.ReasonUsage {
+		u, _ := e.forbids()
+		line = u.Line
+	}
 	dialect, err := robots.DialectByName(e.Dialect)
-	if err != nil || e.Line <= 0 {
+	if err != nil || line <= 0 {
 		return nil
 	}
-	return excerpt(text, dialect, e.Line, e.Group)
+	return excerpt(text, dialect, line, e.Group)
 }

@@ -174,6 +174,7 @@ func TestFactsAreHarmless(t *testing.T) {
 		}
 	}
 	e.CrawlAsked, e.BackOff, e.Slowed, e.Stale, e.Fetched = 1, 1, 1, true, time.Now()
+	e.TDMRepStale, e.TDMRepFetched = true, time.Now()
 	e.Usage = map[string]trail.Usage{evil: {}, "tdm": {Outcome: evil, Statement: evil, Source: evil, Line: 1}}
 	e.Fetch = &Fetch{Outcome: cache.Unreachable, Redirects: 2, Error: "x" + evil}
 	all := append(e.Decided(), e.Basis()...)
@@ -182,7 +183,7 @@ func TestFactsAreHarmless(t *testing.T) {
 			t.Errorf("%s: %q", text.Name, text.Value)
 		}
 	}
-	if len(all) != 21 {
+	if len(all) != 25 {
 		t.Errorf("%d facts", len(all))
 	}
 }

@@ -26,12 +26,21 @@ func usageOf(d *policy.Decision) (all map[string]trail.Usage) {
 	return all
 }
 
-// forbiddenUse says which purpose the site does not permit, and where it says so.
-func (e *Explanation) forbiddenUse() string {
+// forbids returns the statement that disallows the first of the client's purposes that is disallowed, and
+// that purpose; the zero values: none is.
+func (e *Explanation) forbids() (u trail.Usage, purpose string) {
 	for c := range usage.Everything.All {
 		if u := e.Usage[c.String()]; u.Outcome == usage.Disallowed.String() {
-			return fmt.Sprintf("%s does not permit the use of this content for %s (%s)", whereStated(u), c, humanize.Brief(u.Statement))
+			return u, c.String()
 		}
+	}
+	return trail.Usage{}, ""
+}
+
+// forbiddenUse says which purpose the site does not permit, and where it says so.
+func (e *Explanation) forbiddenUse() string {
+	if u, purpose := e.forbids(); purpose != "" {
+		return fmt.Sprintf("%s does not permit the use of this content for %s (%s)", whereStated(u), purpose, humanize.Brief(u.Statement))
 	}
 	for c := range usage.Everything.All {
 		if e.Usage[c.String()].Outcome == usage.Unknown.String() {
@@ -58,12 +67,15 @@ func (e *Explanation) uses() []Fact {
 	var f facts
 	for c := range usage.Everything.All {
 		u := e.Usage[c.String()]
-		text := u.Outcome
+		text, where := u.Outcome, u.Source
 		switch {
 		case u.Line > 0:
-			text += fmt.Sprintf(" (%s line %d: %s)", u.Source, u.Line, u.Statement)
-		case u.Statement != "":
-			text += fmt.Sprintf(" (%s: %s)", u.Source, u.Statement)
+			where += fmt.Sprintf(" line %d", u.Line)
+		case strings.HasPrefix(u.Source, "header "): // which one, the statement says
+			where = "response header"
+		}
+		if u.Statement != "" {
+			text += fmt.Sprintf(" (%s: %s)", where, u.Statement)
 		}
 		f.add("use "+c.String(), humanize.Brief(text))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"robotsproxy/cmd/internal/checkcmd"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
@@ -27,13 +28,14 @@ func auditExplainCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] ID",
-		Short: "Explain a decision, and repeat it from the robots.txt that it is based on",
+		Short: "Explain a decision, and repeat it from the files that it is based on",
 		Long: `Explain a decision: whether the request was allowed, disallowed, deferred or failed,
 why, by which line of which robots.txt, and where the record is. ID is the id of a
 record. The response to a refused request shows it.
 
 The command repeats the decision with the code that decides about requests, from the
-stored robots.txt that the decision is based on (see robotsproxy audit snapshot).
+stored robots.txt and tdmrep.json that the decision is based on (see robotsproxy audit
+snapshot). What response headers stated about uses of the content is not repeated.
 Use --file once for each replica of a fleet: the command searches all these files.
 
 The exit status is 1 if the repeated decision differs, if the decision cannot be
@@ -69,6 +71,7 @@ type recordExplanation struct {
 	Place    recordPlace     `json:"place"`
 	Why      string          `json:"why,omitempty"` // a sentence, unless the rule says everything
 	Snapshot string          `json:"snapshot,omitempty"`
+	TDMRep   string          `json:"tdmrep_snapshot,omitempty"`
 	Fetch    *snapshot.Fetch `json:"fetch,omitempty"`  // from the index
 	Agents   []excerptLine   `json:"agents,omitempty"` // the User-agent lines of the group
 	Lines    []excerptLine   `json:"lines,omitempty"`  // the one that decided, and those around it
@@ -76,7 +79,8 @@ type recordExplanation struct {
 
 	entry       trail.Entry
 	explanation explain.Explanation
-	size        int              // of the snapshot, in bytes
+	size        int              // of the snapshot of robots.txt, in bytes
+	tdmrepSize  int              // of that of tdmrep.json
 	excerpt     *explain.Excerpt // nil: no line decided, or the snapshot is not there
 }
 
@@ -144,42 +148,64 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 		r.explanation.Fetched, r.explanation.RobotsAgent = f.Fetched, cmp.Or(f.UserAgent, entry.RobotsAgent)
 	}
 	r.Why = r.explanation.Why()
-	if entry.RobotsSHA256 != "" {
+	if entry.RobotsSHA256 != "" || entry.TDMRepSHA256 != "" {
 		err = r.rederive(ctx, dir)
 	}
 	return r, err
 }
 
 // rederive makes the decision again, and finds the lines that it is about.
-func (r *recordExplanation) rederive(ctx context.Context, dir string) error {
+func (r *recordExplanation) rederive(ctx context.Context, dir string) (err error) {
 	e := &r.entry
-	text, state, err := stateOf(dir, e.RobotsSHA256)
-	if errors.Is(err, snapshot.ErrName) {
-		text, state, err = nil, isDamaged, nil // what the record has is no hash
-	}
-	if err != nil {
+	var text, tdmrep []byte
+	if text, r.Snapshot, err = snapshotOf(dir, e.RobotsSHA256); err != nil {
 		return err
 	}
-	r.Snapshot, r.size = state, len(text)
-	switch state {
-	case isRemoved:
-		r.Derived = &derivation{Notes: []string{noSnapshot(e.RobotsSHA256, fs.ErrNotExist).Error()}}
-		return nil
-	case isDamaged:
-		r.Derived = &derivation{Notes: []string{"the stored snapshot has another SHA-256"}}
+	if tdmrep, r.TDMRep, err = snapshotOf(dir, e.TDMRepSHA256); err != nil {
+		return err
+	}
+	r.size, r.tdmrepSize = len(text), len(tdmrep)
+	if notes := append(unusable(e.RobotsSHA256, r.Snapshot), unusable(e.TDMRepSHA256, r.TDMRep)...); notes != nil {
+		r.Derived = &derivation{Notes: notes}
 		return nil
 	}
-	status := http.StatusOK
-	if r.Fetch != nil {
-		status = r.Fetch.Status
+	file := &checkcmd.File{Name: e.RobotsURL, Text: text, Status: http.StatusNotFound}
+	if r.Snapshot != "" {
+		file.Status = http.StatusOK
+		if r.Fetch != nil {
+			file.Status = r.Fetch.Status
+		}
 	}
-	r.Derived = new(rederive(ctx, e, text, status))
+	r.Derived = new(rederive(ctx, e, file, tdmrep))
 	if f := r.explanation.Fetch; f != nil && e.Line == 0 && e.Group == "" && robots.IsHTML(text) {
 		f.HTML = true
 		r.Why = r.explanation.Why()
 	}
 	if r.excerpt = r.explanation.Excerpt(string(text)); r.excerpt != nil {
 		r.Lines, r.Agents = excerptLines(r.excerpt.Lines), excerptLines(r.excerpt.Agents)
+	}
+	return nil
+}
+
+// snapshotOf returns the snapshot of a hash in a record and its state; nothing for no hash.
+func snapshotOf(dir, sha string) (text []byte, state string, err error) {
+	if sha == "" {
+		return nil, "", nil
+	}
+	text, state, err = stateOf(dir, sha)
+	if errors.Is(err, snapshot.ErrName) { // what the record has is no hash
+		return nil, isDamaged, nil
+	}
+	return text, state, err
+}
+
+// unusable says why a decision cannot be made again from a snapshot in a state.
+func unusable(sha, state string) []string {
+	switch state {
+	case isRemoved:
+		return []string{noSnapshot(sha, fs.ErrNotExist).Error()}
+	case isDamaged:
+		return []string{"the stored snapshot has another SHA-256"}
 	}
 	return nil
 }
@@ -275,9 +301,14 @@ func (r *recordExplanation) printRobots(s *cli.Details) {
 	} else {
 		s.Row("headers", headerRows(*r.Fetch)...)
 	}
+	var kept []string
 	if r.Snapshot == isThere {
-		s.Row("snapshot", fmt.Sprintf("%s: robotsproxy audit snapshot %.12s", humanize.Count(r.size, "byte"), r.entry.RobotsSHA256))
+		kept = append(kept, fmt.Sprintf("%s: robotsproxy audit snapshot %.12s", humanize.Count(r.size, "byte"), r.entry.RobotsSHA256))
 	}
+	if r.TDMRep == isThere {
+		kept = append(kept, fmt.Sprintf("%s of tdmrep.json: robotsproxy audit snapshot %.12s", humanize.Count(r.tdmrepSize, "byte"), r.entry.TDMRepSHA256))
+	}
+	s.Row("snapshot", kept...)
 	if r.excerpt == nil {
 		return
 	}

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +22,8 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -96,7 +100,11 @@ func (s *madeUp) command(t *testing.T, args ...string) (status int, out, errOut 
 }
 
 func textAnswer(status int, body string) *fetch.Result {
-	file := &checkcmd.File{Name: "http://site.test/robots.txt", Text: []byte(body), Status: status}
+	return fileAnswer("http://site.test/robots.txt", status, body)
+}
+
+func fileAnswer(url string, status int, body string) *fetch.Result {
+	file := &checkcmd.File{Name: url, Text: []byte(body), Status: status}
 	a := file.Fetch(context.Background(), fetch.Request{Origin: robots.Origin{}, UserAgent: ""})
 	a.Fetched = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 	return a
@@ -104,7 +112,7 @@ func textAnswer(status int, body string) *fetch.Result {
 
 // judged is the record of a request as it would have been judged, for a record of
 // the kind that is rederived.
-func judged(t *testing.T, a *fetch.Result, o policy.Options, r policy.Request) trail.Entry {
+func judged(t *testing.T, a, tdmrep *fetch.Result, o policy.Options, r policy.Request) trail.Entry {
 	t.Helper()
 	if o.Dialect.Name == "" {
 		o.Dialect = robots.Standard()
@@ -114,6 +122,11 @@ func judged(t *testing.T, a *fetch.Result, o policy.Options, r policy.Request) t
 		t.Fatal(err)
 	}
 	o.Cache = robotsCache
+	if tdmrep != nil {
+		if o.TDMRep, err = cache.New(cache.Options{Fetcher: &checkcmd.File{Name: tdmrep.URL, Text: tdmrep.Body, Status: tdmrep.Status}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	engine, err := policy.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -127,6 +140,8 @@ func judged(t *testing.T, a *fetch.Result, o policy.Options, r policy.Request) t
 	e.Decision, e.Reason, e.Rule, e.Line, e.Group, e.Agent = d.Verdict.String(), string(d.Reason), d.Rule, d.Line, d.Group, d.Token
 	e.Dialect, e.RobotsURL, e.RobotsFetched, e.RobotsSHA256 = d.Dialect, a.URL, a.Fetched, a.SHA256
 	e.Reading = d.Form.String()
+	x := explain.Of(&d)
+	e.Usage, e.UsageSource, e.TDMRepURL, e.TDMRepSHA256 = x.Usage, x.UsageSource, x.TDMRepURL, x.TDMRepSHA256
 	e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	return e
 }
@@ -146,7 +161,34 @@ var (
 	ftp   = robots.Origin{Scheme: "ftp", Host: "site.test", Port: 21}
 )
 
+// Uses of content.
+var (
+	forTraining   = usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}
+	onlyPermitted = usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true, RefuseUnknown: true}
+	page          = policy.Request{Origin: plain, PathQuery: "/page?a", UserAgent: fooAgent}
+)
+
+const (
+	signals  = "User-agent: *\nContent-Signal: ai-train=no\n"
+	reserved = `[{"location": "/", "tdm-reservation": 1}]`
+)
+
 const fooAgent = "FooBot/1.0 (+https://foo.test)"
+
+// words returns n letters a and b, always the same for one seed.
+func words(seed uint64, n int) string {
+	rnd := rand.New(rand.NewPCG(seed, 9309))
+	return strings.Map(func(rune) rune { return rune("ab"[rnd.IntN(2)]) }, strings.Repeat("x", n))
+}
+
+// complexTDMRep returns a tdmrep.json for which matching a long path of letters a and b gives up.
+func complexTDMRep() string {
+	var rules []string
+	for i := range uint64(7000) {
+		rules = append(rules, fmt.Sprintf(`{"location": "*%s*%s*z", "tdm-reservation": 1}`, words(i, 8), words(i+7000, 10)))
+	}
+	return "[" + strings.Join(rules, ",") + "]"
+}
 
 // A rederivation is a request that is judged, recorded and then explained.
 type rederivation struct {
@@ -156,6 +198,7 @@ type rederivation struct {
 	request  policy.Request
 	file     string
 	makeFile func() string // in place of file
+	tdmrep   string        // "": there is none
 	status   int
 	change   func(*trail.Entry)
 	exit     int
@@ -221,6 +264,37 @@ var rederivations = []rederivation{
 	{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, because robots.txt could not be fetched again`},
 
+	{name: "a use that a line of robots.txt disallows", options: policy.Options{Usage: forTraining}, file: signals, request: page,
+		want: `(?s)The site's robots.txt \(line 2\) does not permit.*\n  >     2 \| Content-Signal: ai-train=no\n`},
+	{name: "a use of which the site says nothing", options: policy.Options{Usage: onlyPermitted}, request: page, want: `The site does not say whether`},
+	{name: "a use that tdmrep.json disallows", options: policy.Options{Usage: forTraining}, tdmrep: reserved, request: page,
+		want: `(?s)The site's tdmrep.json does not permit.*tdmrep.json: +http://site.test/.well-known/tdmrep.json\n.*snapshot: +152 bytes: .* +41 bytes of tdmrep.json: robotsproxy audit snapshot 9534b19e88c7`},
+	{name: "a use that tdmrep.json disallows, without a robots.txt", options: policy.Options{Usage: forTraining}, tdmrep: reserved, status: 404, request: page,
+		change: func(e *trail.Entry) { e.RobotsSHA256 = "" }, want: `The site's tdmrep.json does not permit`},
+	{name: "a use that tdmrep.json disallows, where robots.txt is not applied", options: policy.Options{Usage: forTraining, Hosts: []policy.Host{{Match: "*", Robots: policy.Ignore, Reason: "asked Ada"}}}, tdmrep: reserved, request: page,
+		change: func(e *trail.Entry) {
+			e.RobotsURL, e.RobotsSHA256, e.RobotsFetched, e.Dialect = "", "", time.Time{}, ""
+		}, want: `The site's tdmrep.json does not permit`},
+	{name: "a header in place of tdmrep.json", options: policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM)}}, tdmrep: reserved, request: page,
+		change: func(e *trail.Entry) {
+			e.TDMReservation, e.UsageSource = "0", ""
+			e.Usage = map[string]trail.Usage{"tdm": {Outcome: "allowed", Statement: "tdm-reservation: 0", Source: "header tdm-reservation"}}
+		}, want: `use tdm: +allowed \(response header: tdm-reservation: 0\)`},
+	{name: "a header beside tdmrep.json that states nothing", options: policy.Options{Usage: forTraining}, tdmrep: reserved, request: page,
+		change: func(e *trail.Entry) { e.TDMReservation = "yes" }, want: `The site's tdmrep.json does not permit`},
+	{name: "a tdmrep.json that takes too long", options: policy.Options{Usage: forTraining}, tdmrep: complexTDMRep(),
+		request: policy.Request{Origin: plain, PathQuery: "/" + words(1, 8<<10)}, want: `gives up matching`},
+
+	{name: "another statement of tdmrep.json", options: policy.Options{Usage: forTraining}, tdmrep: reserved, request: page,
+		change: func(e *trail.Entry) {
+			e.Usage = map[string]trail.Usage{"train-ai": {Outcome: "disallowed", Statement: "tdm-reservation: 1 for /x", Source: "tdmrep.json"}}
+		}, exit: 1, want: `statement about train-ai: recorded tdm-reservation: 1 for /x, re-derived tdm-reservation: 1 for /\n`},
+	{name: "a use that tdmrep.json disallows and the record does not", options: policy.Options{Usage: forTraining}, tdmrep: reserved, request: page,
+		change: func(e *trail.Entry) {
+			e.Decision, e.Reason, e.UsageSource, e.Usage = "allow", "no-rule", "", map[string]trail.Usage{"train-ai": {Outcome: "unknown"}}
+		}, exit: 1, want: `usage train-ai: recorded unknown, line 0, re-derived disallowed, line 0\n`},
+	{name: "a tdmrep.json that was removed", options: policy.Options{Usage: forTraining}, tdmrep: reserved, request: page,
+		change: func(e *trail.Entry) { e.TDMRepSHA256 = strings.Repeat("a", 64) }, exit: 1, want: `no snapshot a+: it may have been removed`},
 	{name: "another verdict", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block\n +audit verify shows whether somebody changed `},
 	{name: "another line", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
@@ -258,7 +332,14 @@ func TestExplainRederives(t *testing.T) {
 			if err := s.snapshots.Save(a, "someone"); err != nil {
 				t.Fatal(err)
 			}
-			e := judged(t, a, tc.options, tc.request)
+			var tdmrep *fetch.Result
+			if tc.tdmrep != "" {
+				tdmrep = fileAnswer("http://site.test/.well-known/tdmrep.json", 200, tc.tdmrep)
+				if err := s.snapshots.Save(tdmrep, "someone"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e := judged(t, a, tdmrep, tc.options, tc.request)
 			if tc.change != nil {
 				tc.change(&e)
 			}

@@ -1,6 +1,7 @@
 package auditcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,16 +35,15 @@ type difference struct {
 	Derived string `json:"derived"`
 }
 
-// rederive judges a record's request by a robots.txt that came with a status.
-func rederive(ctx context.Context, e *trail.Entry, text []byte, status int) derivation {
-	file := &checkcmd.File{Name: e.RobotsURL, Text: text, Status: status}
+// rederive judges a record's request by a robots.txt and a tdmrep.json; nil: there was none.
+func rederive(ctx context.Context, e *trail.Entry, file *checkcmd.File, tdmrep []byte) derivation {
 	request, judge, err := requestOf(e)
 	if err != nil {
 		return derivation{Notes: []string{"the request cannot be parsed: " + err.Error()}}
 	}
 	var best *derivation
 	for _, token := range tokensOf(e) {
-		engine, err := engineOf(e, file, token)
+		engine, err := engineOf(e, file, tdmrep, token)
 		if err != nil {
 			return derivation{Notes: []string{"the request cannot be judged: " + err.Error()}}
 		}
@@ -100,8 +100,8 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 }
 
 // engineOf makes an Engine with the options that a record implies.
-func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine, error) {
-	dialect, err := robots.DialectByName(e.Dialect)
+func engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) (*policy.Engine, error) {
+	dialect, err := robots.DialectByName(cmp.Or(e.Dialect, robots.Standard().Name)) // without a robots.txt a record has none
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +110,11 @@ func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine
 		return nil, err
 	}
 	o := policy.Options{Cache: robotsCache, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings, Usage: usageOf(e)}
+	if tdmrep != nil {
+		if o.TDMRep, err = cache.New(cache.Options{Fetcher: &checkcmd.File{Name: e.TDMRepURL, Text: tdmrep, Status: http.StatusOK}}); err != nil {
+			return nil, err
+		}
+	}
 	if e.Reading != "" && e.Reading != policy.DotsRemoved.String() {
 		o.Readings = policy.AllReadings
 	}
@@ -146,17 +151,14 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	if e.CrawlAsked > 0 {
 		add("crawl_delay_s", fmt.Sprint(e.CrawlDelay), fmt.Sprint(d.Pace.CrawlDelay.Seconds()))
 	}
-	for p, recorded := range e.Usage {
-		c, known := usage.ParseCategory(p)
-		if !known {
-			continue
-		}
-		said, by := usage.Decide(c, d.Statements)
-		if by == nil {
-			by = new(usage.Statement)
-		}
-		if recorded.Source == usage.RobotsTxt || said == usage.Disallowed { // else another source may decide
-			add("usage "+p, fmt.Sprintf("%s, line %d", recorded.Outcome, recorded.Line), fmt.Sprintf("%s, line %d", said, by.Line))
+	derived := explain.Of(d).Usage
+	for c := range usage.Everything.All {
+		p := c.String()
+		was, is := e.Usage[p], derived[p]
+		superseded := is.Source == usage.TDMRep && e.TDMReservation != ""
+		if isBefore(was.Source) || is.Outcome == usage.Disallowed.String() && !superseded { // else a response header decided
+			add("usage "+p, fmt.Sprintf("%s, line %d", was.Outcome, was.Line), fmt.Sprintf("%s, line %d", is.Outcome, is.Line))
+			add("statement about "+p, was.Statement, is.Statement)
 		}
 	}
 	return differs
@@ -164,7 +166,8 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 
 // usageOf gives the purposes that a record names, and whether preferences before the response refused the request.
 func usageOf(e *trail.Entry) usage.Policy {
-	p := usage.Policy{Refuse: refusesUse(e), RefuseUnknown: refusesUse(e) && e.UsageSource == ""}
+	tooComplex := e.Reason == string(policy.ReasonTooComplex) && e.TDMRepSHA256 != "" // it refuses only with Refuse
+	p := usage.Policy{Refuse: refusesUse(e) || tooComplex, RefuseUnknown: refusesUse(e) && e.UsageSource == ""}
 	for name := range e.Usage {
 		if c, known := usage.ParseCategory(name); known {
 			p.Purposes |= usage.SetOf(c)
@@ -173,10 +176,14 @@ func usageOf(e *trail.Entry) usage.Policy {
 	return p
 }
 
-// refusesUse reports whether what robots.txt says about uses of the content, or does not say, refused the request.
+// refusesUse reports whether what the site says about uses of the content before the response, or does not say,
+// refused the request.
 func refusesUse(e *trail.Entry) bool {
-	return e.Reason == string(policy.ReasonUsage) && !e.Withheld && (e.UsageSource == "" || e.UsageSource == usage.RobotsTxt)
+	return e.Reason == string(policy.ReasonUsage) && !e.Withheld && (e.UsageSource == "" || isBefore(e.UsageSource))
 }
+
+// isBefore reports whether the source of a statement is known before the response.
+func isBefore(source string) bool { return source == usage.RobotsTxt || source == usage.TDMRep }
 
 // isRecorded reports whether record is what a record has for the string s: s whole or cut,
 // with U+FFFD for each byte that is not UTF-8.
@@ -209,7 +216,7 @@ func notes(e *trail.Entry, d *policy.Decision, token string) (all []string) {
 	if token != "" {
 		all = append(all, fmt.Sprintf("the configuration set the product token %s (product_token), which the User-Agent header does not have", humanize.Printable(token)))
 	}
-	if !explain.ByRobots(policy.Reason(e.Reason)) {
+	if !explain.ByRobots(policy.Reason(e.Reason)) && !refusesUse(e) {
 		said := "allows"
 		if d.Verdict != policy.Allow {
 			said = "disallows"

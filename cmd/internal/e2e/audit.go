@@ -233,6 +233,7 @@ type Explanation struct {
 		Hash bool `json:"hash_holds"`
 	} `json:"place"`
 	Snapshot string `json:"snapshot"`
+	TDMRep   string `json:"tdmrep_snapshot"`
 	Fetch    *struct {
 		URL    string `json:"url"`
 		Status int    `json:"status"`

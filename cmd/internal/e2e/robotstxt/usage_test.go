@@ -140,6 +140,9 @@ func TestTDMRepIsEnforced(t *testing.T) {
 		if r.Reason != "usage" || r.UsageSource != "tdmrep.json" || r.Withheld || r.Usage["tdm"].Statement != "tdm-reservation: 1 for /" {
 			t.Errorf("%s: %+v", scheme, r)
 		}
+		if x := p.Explain(t, r, 0); x.TDMRep != "there" {
+			t.Errorf("%s: snapshot of tdmrep.json: %q", scheme, x.TDMRep)
+		}
 		checked := e2e.Command(t, "check", "-c", p.Config, "-A", "FooBot", o.URL(scheme, "/a")).Want(t, 1).Stdout
 		if want := "use tdm:        disallowed (tdmrep.json: tdm-reservation: 1 for /)"; !strings.Contains(checked, want) {
 			t.Errorf("%s: check does not say %q:\n%s", scheme, want, checked)
