@@ -40,24 +40,24 @@ line with that number must be there, and the lines before it are not judged.
 When serve starts, it compares the end of the audit with what it last wrote there. If
 it recorded a difference, that is a fault.
 
-The lines alone cannot show that the end was not cut off, or that a line was not changed
-together with all later hashes. An anchor can: it is the number and the hash of a line, kept where
-nobody who can change the audit can change it. --anchor prints the anchor of the last
-line. With --since-anchor, that line must still be there, and the chain must continue
-from it.
+The lines alone cannot show that the end was not cut off, or that a line was not
+changed together with all later hashes. An anchor can: it is the number and the hash of
+a line, kept where nobody who can change the audit can change it. --anchor prints the
+anchor of the last line. With --since-anchor, that line must still be there, and the
+chain must continue from it.
 
-The command also verifies the robots.txt files that the decisions are based on: the
-bytes of each file by their SHA-256, and its entry in the index by the line that the
-audit has of the fetch. --no-snapshots leaves this out.
+The command also verifies the robots.txt and tdmrep.json files that the decisions are
+based on: the bytes of each file by their SHA-256, and its entry in the index by the
+line that the audit has of the fetch. --no-snapshots leaves this out.
 
 The command also verifies the time-stamps of anchors (audit.anchor.tsa): the line of
 each must be unchanged. With --tsa-ca, the signature of each must be that of an
 authority in FILE; without it, signatures are not verified.
 
-With --file -, the command reads one file from standard input, without robots.txt
-files. Several files, such as those of the replicas of a fleet, are verified one by
-one. Each anchor is then printed with the name of its file, and --from and
---since-anchor are not allowed.`,
+With --file -, the command reads one file from standard input, and no snapshots.
+Several files, such as those of the replicas of a fleet, are verified one by one. Each
+anchor is then printed with the name of its file, and --from and --since-anchor are not
+allowed.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
@@ -82,7 +82,7 @@ one. Each anchor is then printed with the name of its file, and --from and
 		}
 		return nil
 	})
-	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt files that the decisions are based on")
+	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt and tdmrep.json files that the decisions are based on")
 	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) error {
 		v.tsaRoots = x509.NewCertPool()
 		return daemon.AddRoots(v.tsaRoots, file)
@@ -228,9 +228,11 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 				*label = ""
 			}
 		}
-		files, index := "robots", "index"
-		count(&files, "%s unchanged", snapshots.Files, "snapshot")
-		count(&files, "missing: %s"+removed, snapshots.Missing, "snapshot")
+		robots, tdmrep, index := "robots", "tdmrep", "index"
+		count(&robots, "%s unchanged", snapshots.Robots.Unchanged, "snapshot")
+		count(&robots, "missing: %s"+removed, snapshots.Robots.Missing, "snapshot")
+		count(&tdmrep, "%s unchanged", snapshots.TDMRep.Unchanged, "snapshot")
+		count(&tdmrep, "missing: %s"+removed, snapshots.TDMRep.Missing, "snapshot")
 		count(&index, "%s the same as in the audit", snapshots.Fetches, "line")
 		count(&index, "missing: %s about fetches of this audit"+removed, snapshots.Unindexed, "line")
 		count(&index, "not verified: %s about fetches that this audit does not have, such as those of another replica", snapshots.Unknown, "line")

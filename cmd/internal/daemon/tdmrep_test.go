@@ -114,7 +114,7 @@ func TestTDMRepIsFetchedAsRobotsTxt(t *testing.T) {
 	}
 	check := snapshot.NewCheck()
 	s.verify(check.Add)
-	if got, err := check.Compare(dir); err != nil || got.Files != 1 || got.Fetches != 1 || got.Unknown+got.Missing+len(got.Faults) > 0 {
+	if got, err := check.Compare(dir); err != nil || got.TDMRep.Unchanged != 1 || got.Fetches != 1 || got.Unknown+got.TDMRep.Missing+len(got.Faults) > 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

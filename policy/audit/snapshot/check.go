@@ -27,8 +27,14 @@ const maxFaults = 20
 // for one goroutine.
 type Check struct {
 	seed    maphash.Seed
-	files   map[[sha256.Size]byte]uint64 // by their hash: seq of the first record that is based on the bytes
-	fetches map[int64][]fetchLine        // by the time when they ended, in ns
+	files   map[[sha256.Size]byte]recordedFile // by their hash
+	fetches map[int64][]fetchLine              // by the time when they ended, in ns
+}
+
+// A recordedFile is one that records rest on.
+type recordedFile struct {
+	seq  uint64 // of the first record
+	kind int    // index of shaNames
 }
 
 // A fetchLine is what a line of kind [trail.KindRobots] or [trail.KindTDMRep] says about a fetch.
@@ -42,7 +48,7 @@ type fetchLine struct {
 
 // NewCheck returns a Check.
 func NewCheck() *Check {
-	return &Check{maphash.MakeSeed(), map[[sha256.Size]byte]uint64{}, map[int64][]fetchLine{}}
+	return &Check{maphash.MakeSeed(), map[[sha256.Size]byte]recordedFile{}, map[int64][]fetchLine{}}
 }
 
 var (
@@ -52,10 +58,10 @@ var (
 
 // Add adds a line of the trail, which was verified.
 func (c *Check) Add(line []byte, l trail.Link) {
-	for _, name := range shaNames {
+	for kind, name := range shaNames {
 		_, digits, found := bytes.Cut(line, name) // in a string, its quotes would be escaped
 		if found && len(digits) >= hexHashLen {
-			c.addFile(digits[:hexHashLen], l.Seq)
+			c.addFile(digits[:hexHashLen], recordedFile{l.Seq, kind})
 		}
 	}
 	start := line[:min(len(line), 100)]
@@ -74,11 +80,11 @@ func (c *Check) Add(line []byte, l trail.Link) {
 	c.fetches[ended] = append(c.fetches[ended], c.fetchLine(l.Seq, e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent))
 }
 
-// addFile adds a file, by its hash, on which the record seq rests.
-func (c *Check) addFile(digits []byte, seq uint64) {
+// addFile adds a file by its hash.
+func (c *Check) addFile(digits []byte, f recordedFile) {
 	var sum [sha256.Size]byte
-	if _, err := hex.Decode(sum[:], digits); err == nil && c.files[sum] == 0 {
-		c.files[sum] = seq
+	if _, err := hex.Decode(sum[:], digits); err == nil && c.files[sum] == (recordedFile{}) {
+		c.files[sum] = f
 	}
 }
 
@@ -93,13 +99,19 @@ func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size in
 
 // A CheckResult says what Check.Compare has found.
 type CheckResult struct {
-	Files     int     // whose bytes have the hash that records rest on
-	Missing   int     // hashes that records rest on without a file: it was removed
-	Fetches   int     // lines of the index that say what the trail says
-	Unknown   int     // lines of the index about fetches that are not in the trail
-	Unindexed int     // fetches in the trail without a line of the index that says the same
-	Faults    []error // the first files and lines that are not as they were written
-	More      int     // further ones
+	Robots    FileCounts // of robots.txt files
+	TDMRep    FileCounts // of tdmrep.json files
+	Fetches   int        // lines of the index that say what the trail says
+	Unknown   int        // lines of the index about fetches that are not in the trail
+	Unindexed int        // fetches in the trail without a line of the index that says the same
+	Faults    []error    // the first files and lines that are not as they were written
+	More      int        // further ones
+}
+
+// FileCounts count files that records rest on.
+type FileCounts struct {
+	Unchanged int // their bytes have the hash that records rest on
+	Missing   int // hashes without a file: it was removed
 }
 
 func (r *CheckResult) fault(format string, args ...any) {
@@ -112,16 +124,16 @@ func (r *CheckResult) fault(format string, args ...any) {
 
 // Compare compares what was added with the files in dir. The error is of reading.
 func (c *Check) Compare(dir string) (r CheckResult, err error) {
-	for _, sum := range slices.SortedFunc(maps.Keys(c.files), func(a, b [sha256.Size]byte) int { return cmp.Compare(c.files[a], c.files[b]) }) {
-		sha := hex.EncodeToString(sum[:])
+	for _, sum := range slices.SortedFunc(maps.Keys(c.files), func(a, b [sha256.Size]byte) int { return cmp.Compare(c.files[a].seq, c.files[b].seq) }) {
+		sha, counts := hex.EncodeToString(sum[:]), [...]*FileCounts{&r.Robots, &r.TDMRep}[c.files[sum].kind]
 		_, err := Read(dir, sha)
 		switch {
 		case err == nil:
-			r.Files++
+			counts.Unchanged++
 		case errors.Is(err, fs.ErrNotExist):
-			r.Missing++
+			counts.Missing++
 		case errors.Is(err, ErrDamaged):
-			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based", gzipPath(dir, sha), c.files[sum])
+			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based", gzipPath(dir, sha), c.files[sum].seq)
 		default:
 			return r, err
 		}

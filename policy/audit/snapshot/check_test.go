@@ -36,22 +36,22 @@ func TestCheck(t *testing.T) {
 	}
 	const anotherFetch = "changed: the fetch that ended at 2026-11-21T10:00:"
 	for _, c := range []checkCase{
-		{"unchanged", func(*testing.T, string) {}, CheckResult{Files: 1, Fetches: 4}, ""},
+		{"unchanged", func(*testing.T, string) {}, CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 4}, ""},
 		{"an edited file", func(t *testing.T, dir string) {
 			if err := os.WriteFile(gzipPath(dir, hashed(text)), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, CheckResult{Fetches: 4}, hashed(text)[2:] + ".txt.gz: changed: the SHA-256 of its bytes is not its name, on which the record seq 2 is based"},
-		{"a removed file", func(t *testing.T, dir string) { os.Remove(gzipPath(dir, hashed(text))) }, CheckResult{Missing: 1, Fetches: 4}, ""},
-		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Files: 1, Unindexed: 4}, ""},
-		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Missing: 1, Unindexed: 4}, ""},
-		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Files: 1, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z differs from the record seq 1"},
-		{"an edited hash", edit(`"sha256":"`+hashed(text)[:4], `"sha256":"0000`), CheckResult{Files: 1, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z"},
-		{"an edited URL", edit(`http://a.test/`, `http://b.test/`), CheckResult{Files: 1, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z"},
-		{"an edited User-Agent", edit(`FooBot`, `BarBot`), CheckResult{Files: 1, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z"},
-		{"a redirect that is said to lead nowhere", edit(`"redirects":1`, `"lost":true`), CheckResult{Files: 1, Fetches: 3, Unindexed: 1}, anotherFetch + "03Z"},
-		{"a failure that is said to be none", edit(`,"error":"refused"`, ``), CheckResult{Files: 1, Fetches: 4}, ""}, // no connection either way
-		{"an edited time", edit(`10:00:01Z`, `10:00:09Z`), CheckResult{Files: 1, Fetches: 3, Unknown: 1, Unindexed: 1}, ""},
+		{"a removed file", func(t *testing.T, dir string) { os.Remove(gzipPath(dir, hashed(text))) }, CheckResult{Robots: FileCounts{Missing: 1}, Fetches: 4}, ""},
+		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Robots: FileCounts{Unchanged: 1}, Unindexed: 4}, ""},
+		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Robots: FileCounts{Missing: 1}, Unindexed: 4}, ""},
+		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z differs from the record seq 1"},
+		{"an edited hash", edit(`"sha256":"`+hashed(text)[:4], `"sha256":"0000`), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z"},
+		{"an edited URL", edit(`http://a.test/`, `http://b.test/`), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z"},
+		{"an edited User-Agent", edit(`FooBot`, `BarBot`), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 3, Unindexed: 1}, anotherFetch + "01Z"},
+		{"a redirect that is said to lead nowhere", edit(`"redirects":1`, `"lost":true`), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 3, Unindexed: 1}, anotherFetch + "03Z"},
+		{"a failure that is said to be none", edit(`,"error":"refused"`, ``), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 4}, ""}, // no connection either way
+		{"an edited time", edit(`10:00:01Z`, `10:00:09Z`), CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 3, Unknown: 1, Unindexed: 1}, ""},
 	} {
 		for _, kind := range []string{trail.KindRobots, trail.KindTDMRep} {
 			t.Run(c.name+" "+kind, func(t *testing.T) {
@@ -68,6 +68,9 @@ func TestCheck(t *testing.T) {
 				record(t, file, kind, fetch.Report{Hops: []string{failed.URL}, Result: failed}, fetch.Report{Hops: []string{"http://c.test/robots.txt", moved.URL}, Result: moved},
 					fetch.Report{Hops: []string{rejected.URL}, Result: rejected, Rejected: []byte("{")})
 				c.change(t, s.o.Dir)
+				if kind == trail.KindTDMRep {
+					c.want.Robots, c.want.TDMRep = c.want.TDMRep, c.want.Robots
+				}
 				c.compare(t, s.o.Dir, file)
 			})
 		}

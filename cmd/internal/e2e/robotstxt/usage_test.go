@@ -156,6 +156,9 @@ func TestTDMRepIsEnforced(t *testing.T) {
 			t.Errorf("%s: arrived %v", scheme, arrived)
 		}
 	}
+	if out := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0).Stdout; !strings.Contains(out, "robots  1 snapshot unchanged\ntdmrep  1 snapshot unchanged\nindex   4 lines the same") {
+		t.Error(out)
+	}
 	fetches := 0
 	for _, r := range e2e.ReadLines(t, p.Audit) {
 		if r.Kind == "tdmrep" && r.SHA256 != "" {
