@@ -44,7 +44,7 @@ func greedy(s string) *Record {
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
 	w := Preference{s[:min(len(s), maxPreference)], len(s)}
-	r.Preferences = Preferences{w, w, w, w, w, w}
+	r.Preferences = Preferences{w, w, w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
 	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
 	r.Decision.TDMRep = r.Decision.Ruling

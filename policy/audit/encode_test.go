@@ -164,7 +164,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.Decision.TDMRep = r.Decision.Ruling
 	r.BackOff, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, time.Second, true, true, true
-	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}}
+	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}, Preference{"g", 1}}
 	r.Withheld, r.Decision.Licenses = true, "https://site.test/license.xml"
 	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")
 	r.Signed, r.Unsigned = "key", policy.UnsignedClient

@@ -16,11 +16,12 @@ type Preferences struct {
 	ContentUsage   Preference // Content-Usage (draft-ietf-aipref-attach)
 	TDMReservation Preference // TDM-Reservation (TDM Reservation Protocol 7.1)
 	TDMPolicy      Preference // TDM-Policy (likewise): URL of the terms
+	License        Preference // the licenses of Link headers, separated by spaces
 	CrawlerPrice   Preference // crawler-price: what the content costs (Cloudflare, pay per crawl), which the proxy never pays
 }
 
-// A Preference is the value of one header field, with its lines joined by commas. The zero
-// Preference means that the response does not have the field.
+// A Preference is the value of one header field, with its lines joined. The zero Preference means
+// that the response does not have the field.
 type Preference struct {
 	Text  string // the first bytes, at most maxPreference
 	Bytes int    // the length of the whole value
@@ -29,35 +30,36 @@ type Preference struct {
 // PreferencesOf reads the header of a response. The result does not refer to the header.
 func PreferencesOf(h http.Header) Preferences {
 	return Preferences{
-		RobotsTag:      preference(h["X-Robots-Tag"]),
-		ContentSignal:  preference(h["Content-Signal"]),
-		ContentUsage:   preference(h["Content-Usage"]),
-		TDMReservation: preference(h["Tdm-Reservation"]),
-		TDMPolicy:      preference(h["Tdm-Policy"]),
-		CrawlerPrice:   preference(h["Crawler-Price"]),
+		RobotsTag:      preference(h["X-Robots-Tag"], ", "),
+		ContentSignal:  preference(h["Content-Signal"], ", "),
+		ContentUsage:   preference(h["Content-Usage"], ", "),
+		TDMReservation: preference(h["Tdm-Reservation"], ", "),
+		TDMPolicy:      preference(h["Tdm-Policy"], ", "),
+		License:        preference(licenseLinks(h["Link"]), " "),
+		CrawlerPrice:   preference(h["Crawler-Price"], ", "),
 	}
 }
 
 // preference reads the lines of one field. Most responses have none, and use no stack for it.
-func preference(lines []string) Preference {
+func preference(lines []string, separator string) Preference {
 	if len(lines) == 0 {
 		return Preference{}
 	}
-	return joinLines(lines)
+	return joinLines(lines, separator)
 }
 
 // joinLines joins the lines of a field. It is not inlined, since its buffer would double the
 // stack of the goroutine that waits for the response.
 //
 //go:noinline
-func joinLines(lines []string) Preference {
+func joinLines(lines []string, separator string) Preference {
 	var buf [maxPreference + len(", ")]byte
 	b, whole := buf[:0], 0
 	for _, line := range lines {
 		if whole > 0 {
-			whole += len(", ")
+			whole += len(separator)
 			if len(b) < maxPreference {
-				b = append(b, ", "...)
+				b = append(b, separator...)
 			}
 		}
 		whole += len(line)

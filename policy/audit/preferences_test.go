@@ -64,7 +64,7 @@ func TestPreferencesCannotForgeALine(t *testing.T) {
 	r := allowed()
 	const hostile = "no\"index\\\",\"status\":1}\t\x1b[2J\u202e\u009bé\xff"
 	w := Preference{hostile, len(hostile)}
-	r.Preferences = Preferences{w, w, w, w, w, w}
+	r.Preferences = Preferences{w, w, w, w, w, w, w}
 	r.Decision.ContentUsage = hostile
 	b := []byte(encoded(r, Options{}) + "}")
 	for _, c := range string(b[:len(b)-1]) {
@@ -76,7 +76,7 @@ func TestPreferencesCannotForgeALine(t *testing.T) {
 	if err := json.Unmarshal(b, &line); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"x_robots_tag", "content_signal", "content_usage", "tdm_reservation", "tdm_policy", "robots_content_usage"} {
+	for _, name := range []string{"x_robots_tag", "content_signal", "content_usage", "tdm_reservation", "tdm_policy", "license", "crawler_price", "robots_content_usage"} {
 		if got, want := line[name], strings.ToValidUTF8(hostile, "\ufffd"); got != want {
 			t.Errorf("%s read back as %q, want %q", name, got, want)
 		}

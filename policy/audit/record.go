@@ -155,7 +155,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendRuling(b, &tdmrepMembers, &d.TDMRep, "", limit)
 	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
 	b = appendOptional(b, `,"robots_content_usage":"`, d.ContentUsage, limit)
-	b = appendOptional(b, `,"license":"`, d.Licenses, limit)
+	b = appendLicenses(b, d.Licenses, &r.Preferences.License, limit)
 	b = appendUsage(b, d, limit)
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
@@ -207,6 +207,20 @@ func appendRuling(b []byte, m *rulingMembers, r *cache.Ruling, dialect string, l
 	b = appendOptional(b, m.sha256, a.SHA256, limit)
 	b = appendOptional(b, `,"dialect":"`, dialect, limit)
 	return appendTrue(b, m.stale, r.Stale)
+}
+
+// appendLicenses appends the licenses that robots.txt and the response name.
+func appendLicenses(b []byte, inRobots string, inResponse *Preference, limit int) []byte {
+	const member = `,"license":"`
+	switch inResponse.Text {
+	case "", inRobots:
+		return appendOptional(b, member, inRobots, limit)
+	}
+	if inRobots == "" {
+		return inResponse.append(b, member, limit)
+	}
+	both := Preference{inRobots + " " + inResponse.Text, len(inRobots) + len(" ") + inResponse.Bytes}
+	return both.append(b, member, limit)
 }
 
 // appendUsage appends what the site states about the purposes of the client, and which statement

@@ -339,7 +339,7 @@ func printLine(s *cli.Details, l explain.Line) {
 func (r *recordExplanation) printResponse(s *cli.Details) {
 	e := &r.entry
 	if e.License != "" {
-		s.Row("license", humanize.Brief(e.License)+", in robots.txt")
+		s.Row("license", humanize.Brief(e.License))
 	}
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},

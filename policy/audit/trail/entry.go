@@ -78,7 +78,7 @@ type Entry struct {
 
 	Usage       map[string]Usage `json:"usage"`        // what the site states about each purpose of the client; nil: it has none
 	UsageSource string           `json:"usage_source"` // where the statement stands that disallows a purpose
-	License     string           `json:"license"`      // License lines of robots.txt
+	License     string           `json:"license"`      // License lines of robots.txt, and license links in the response header
 	Withheld    bool             `json:"withheld"`     // the origin was requested, and its response not passed on
 
 	WARC Archived `json:"warc"` // where the archive has the response

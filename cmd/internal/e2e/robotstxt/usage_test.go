@@ -21,7 +21,7 @@ func TestUsageIsEnforced(t *testing.T) {
 		"/blog/1": nil, "/free": nil,
 		"/tagged":   {"X-Robots-Tag": {"noai"}},
 		"/reserved": {"Tdm-Reservation": {"1"}, "Tdm-Policy": {"https://site.test/tdm.json"}},
-		"/others":   {"X-Robots-Tag": {"otherbot: noai", "noindex"}},
+		"/others":   {"X-Robots-Tag": {"otherbot: noai", "noindex"}, "Link": {`</terms>; rel="license", </a.css>; rel=preload`}},
 	} {
 		o.Handle(path, func(w http.ResponseWriter, r *http.Request) {
 			for name, values := range header {
@@ -70,7 +70,11 @@ func TestUsageIsEnforced(t *testing.T) {
 				if r.Withheld != (c.refused && c.asked) || (r.Reason == "usage") != c.refused || (r.Decision == "block") != c.refused {
 					t.Errorf("%s: withheld %v, %s by %s", url, r.Withheld, r.Decision, r.Reason)
 				}
-				if r.License != "https://site.test/license.xml" || (r.Price == "USD 0.01") != (c.path == "/paid") {
+				license := "https://site.test/license.xml"
+				if c.path == "/others" {
+					license += " /terms"
+				}
+				if r.License != license || (r.Price == "USD 0.01") != (c.path == "/paid") {
 					t.Errorf("%s: license %q, price %q", url, r.License, r.Price)
 				}
 				arrived := 0
