@@ -45,6 +45,7 @@ type Builder struct {
 	signals      groups[signalKey, signal]
 	signed       groups[signedKey, counts]
 	reservations groups[reservationKey, counts]
+	licenses     groups[licenseKey, counts]
 	outages      list[outage]
 	events       list[event]
 	combined     groups[combinedKey, counts]
@@ -64,6 +65,7 @@ func New(o Options) *Builder {
 		signals:      newGroups[signalKey, signal](maxSignals),
 		signed:       newGroups[signedKey, counts](maxSigned),
 		reservations: newGroups[reservationKey, counts](maxReservations),
+		licenses:     newGroups[licenseKey, counts](maxLicenses),
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
 		combined:     newGroups[combinedKey, counts](maxCombined),
@@ -96,8 +98,10 @@ func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		from.Unreadable++
 	case e.Event != "":
 		s.event(from, e)
-	case e.IsFetch():
+	case e.Kind == trail.KindRobots:
 		from.Fetches++
+	case e.Kind == trail.KindTDMRep:
+		from.TDMRep++
 	case !e.IsRequest(): // a line of another kind, which counts among the lines alone
 	default:
 		from.Requests++
@@ -165,6 +169,9 @@ func (s *Builder) request(e *trail.Entry) {
 			count(&s.reservations, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText)}, e)
 		}
 	}
+	if e.License != "" {
+		count(&s.licenses, licenseKey{e.Host, humanize.Clip(e.License, maxText)}, e)
+	}
 	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
 }
 
@@ -200,6 +207,7 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 	})
 	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })
 	r.Reservations = tableOf(&s.reservations, func(k reservationKey, c *counts) reservation { return reservation{k, *c} }, func(v *reservation) string { return fmt.Sprint(v.reservationKey) })
+	r.Licenses = tableOf(&s.licenses, func(k licenseKey, c *counts) license { return license{k, *c} }, func(l *license) string { return fmt.Sprint(l.licenseKey) })
 	r.Signed = tableOf(&s.signed, func(k signedKey, c *counts) signed { return signed{k, *c} }, func(s *signed) string { return fmt.Sprint(s.signedKey) })
 	r.combined = tableOf(&s.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} }, func(c *combination) string { return fmt.Sprint(c.combinedKey) })
 	for i := range r.Hosts.Rows {
@@ -284,6 +292,5 @@ var signalNames = []struct {
 	{"content_usage", func(e *trail.Entry) string { return e.ContentUsage }},
 	{"tdm_reservation", func(e *trail.Entry) string { return e.TDMReservation }},
 	{"tdm_policy", func(e *trail.Entry) string { return e.TDMPolicy }},
-	{"license", func(e *trail.Entry) string { return e.License }},
 	{"crawler_price", func(e *trail.Entry) string { return e.CrawlerPrice }},
 }

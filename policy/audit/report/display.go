@@ -45,7 +45,7 @@ func columns(k kind, names ...string) (made []column) {
 func (r *Report) displayTables(most int) []displayTable {
 	v := tableBuilder{report: r, maxRows: most}
 	all := []displayTable{
-		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.reservations(), v.signals(), v.signed(), v.events(),
+		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.reservations(), v.licenses(), v.signals(), v.signed(), v.events(),
 	}
 	return slices.DeleteFunc(all, func(s displayTable) bool { return len(s.Rows) == 0 })
 }
@@ -184,7 +184,7 @@ func (b *tableBuilder) trails() displayTable {
 		case p.Chain.FirstSeq > 1:
 			held = fmt.Sprintf("holds from line %s on", humanize.Number(p.Chain.FirstSeq))
 		}
-		s.Rows = append(s.Rows, []string{shown(p.Name), humanize.Number(p.Files), humanize.Number(p.Lines), humanize.Number(p.Requests), humanize.Number(p.Fetches), humanize.Number(p.Lost), held, p.Chain.Anchor})
+		s.Rows = append(s.Rows, []string{shown(p.Name), humanize.Number(p.Files), humanize.Number(p.Lines), humanize.Number(p.Requests), humanize.Number(p.Fetches + p.TDMRep), humanize.Number(p.Lost), held, p.Chain.Anchor})
 	}
 	return s
 }
@@ -265,10 +265,21 @@ func (b *tableBuilder) reservations() displayTable {
 	})
 }
 
+func (b *tableBuilder) licenses() displayTable {
+	g := b.outcomes()
+	g.keyColumns = append(columns(words, "host"), columns(code, "license")...)
+	return fillTable(displayTable{
+		ID: "licenses", Title: "Licenses of sites",
+		About: "The licenses that sites name in robots.txt or in Link headers. The proxy does not read them: look at them before you use the content.",
+	}, &b.report.Licenses, b.maxRows, g, func(l *license) (before, after []string) {
+		return []string{shown(l.Host), shown(l.License)}, nil
+	})
+}
+
 func (b *tableBuilder) signals() displayTable {
 	s := displayTable{
 		ID: "signals", Title: "Usage preferences of sites",
-		About:   "What sites state about the use of their content, and licences to look at. If there were several values, the table shows the last. Noindex: responses whose X-Robots-Tag is noindex or none.",
+		About:   "What sites state about the use of their content. If there were several values, the table shows the last. Noindex: responses whose X-Robots-Tag is noindex or none.",
 		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
 	}
 	for _, g := range firstRows(&s, &b.report.Signals, b.maxRows, "further rows or requests") {

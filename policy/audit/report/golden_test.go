@@ -30,6 +30,7 @@ func goldenReport(t testing.TB) *Report {
 			"usage": map[string]any{"train-ai": map[string]any{"outcome": "disallowed", "statement": "X-Robots-Tag: noai", "source": "header X-Robots-Tag"}, "tdm": map[string]any{"outcome": "unknown"}}}),
 		rec(4, record{"signed": "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"}), rec(4, record{"unsigned": "client"}), rec(4, record{"unsigned": "tunnel", "reason": "tunnel"}),
 		record{"time": at(5), "kind": "robots", "host": "site.test"},
+		record{"time": at(5), "kind": "tdmrep", "host": "site.test"},
 		record{"time": at(5), "kind": "event", "event": "lost", "detail": "the disk was full", "count": 2},
 		rec(5, record{"robots_stale": true, "back_off_s": 3, "slowed_s": 1, "store_away": true, "duration_ms": 2500}),
 	)

@@ -152,7 +152,11 @@ func (r *Report) lines() string {
 	if s.Fetches == 1 {
 		fetches = "fetch"
 	}
-	text := fmt.Sprintf("%s: %s, %s %s of robots.txt, %s", humanize.Number(s.Lines), humanize.Count(s.Requests, "request"), humanize.Number(s.Fetches), fetches, humanize.Count(s.Events, "event"))
+	text := fmt.Sprintf("%s: %s, %s %s of robots.txt, ", humanize.Number(s.Lines), humanize.Count(s.Requests, "request"), humanize.Number(s.Fetches), fetches)
+	if s.TDMRep > 0 {
+		text += humanize.Number(s.TDMRep) + " of tdmrep.json, "
+	}
+	text += humanize.Count(s.Events, "event")
 	if s.Lost > 0 {
 		text += fmt.Sprintf(" (%s lost)", humanize.Count(s.Lost, "record"))
 	}

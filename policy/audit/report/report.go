@@ -36,6 +36,7 @@ type Report struct {
 	Overrides    table[override]    `json:"overrides"`
 	Unreachable  list[outage]       `json:"unreachable"`
 	Reservations table[reservation] `json:"reservations"`
+	Licenses     table[license]     `json:"licenses"`
 	Signals      list[signal]       `json:"signals"`
 	Signed       table[signed]      `json:"signed"` // of the requests that were sent while signing was configured
 	Events       list[event]        `json:"events"`

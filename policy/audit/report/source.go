@@ -24,12 +24,13 @@ type source struct {
 // lineCounts count the lines of a trail.
 type lineCounts struct {
 	Lines      int64 `json:"lines"`
-	Requests   int64 `json:"requests"`   // records of requests, before the filters
-	Fetches    int64 `json:"fetches"`    // lines about fetches of robots.txt
-	Events     int64 `json:"events"`     // lines about the trail
-	Lost       int64 `json:"lost"`       // records that could not be written, by these events
-	Counted    int64 `json:"counted"`    // refusals that were counted instead of recorded, by these events
-	Unreadable int64 `json:"unreadable"` // lines that cannot be parsed
+	Requests   int64 `json:"requests"`       // records of requests, before the filters
+	Fetches    int64 `json:"fetches"`        // lines about fetches of robots.txt
+	TDMRep     int64 `json:"tdmrep_fetches"` // lines about fetches of tdmrep.json
+	Events     int64 `json:"events"`         // lines about the trail
+	Lost       int64 `json:"lost"`           // records that could not be written, by these events
+	Counted    int64 `json:"counted"`        // refusals that were counted instead of recorded, by these events
+	Unreadable int64 `json:"unreadable"`     // lines that cannot be parsed
 }
 
 // merge adds the counts of another trail.
@@ -37,6 +38,7 @@ func (c *lineCounts) merge(o *lineCounts) {
 	c.Lines += o.Lines
 	c.Requests += o.Requests
 	c.Fetches += o.Fetches
+	c.TDMRep += o.TDMRep
 	c.Events += o.Events
 	c.Lost = addCapped(c.Lost, o.Lost)
 	c.Counted = addCapped(c.Counted, o.Counted)

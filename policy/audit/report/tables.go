@@ -83,6 +83,7 @@ const (
 	maxSignals      = 1_000
 	maxSigned       = 1_000
 	maxReservations = 1_000
+	maxLicenses     = 1_000
 	maxEvents       = 1_000
 	maxFiles        = 1_000
 	maxCombined     = 50_000 // rows of the CSV
@@ -199,6 +200,17 @@ type reservationKey struct {
 	Outcome   string `json:"outcome"` // allowed or disallowed
 	Source    string `json:"source"`
 	Statement string `json:"statement"`
+}
+
+// A license counts the requests for content for which a host named a license.
+type license struct {
+	licenseKey
+	counts
+}
+
+type licenseKey struct {
+	Host    string `json:"host"`
+	License string `json:"license"` // URLs, separated by spaces
 }
 
 // A signal is a usage preference that a host stated, in robots.txt or in a response header.

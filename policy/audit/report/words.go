@@ -97,6 +97,5 @@ var signalWords = map[string]string{
 	"content_usage":         "Content-Usage, response header",
 	"tdm_reservation":       "TDM-Reservation, response header",
 	"tdm_policy":            "TDM-Policy, response header",
-	"license":               "License, in robots.txt or response header",
 	"crawler_price":         "crawler-price, response header",
 }
