@@ -342,6 +342,7 @@ func (e *Explanation) Basis() []Fact {
 	}
 	f.add("content-signal", humanize.Brief(e.ContentSignal))
 	f.add("content-usage", humanize.Brief(e.ContentUsage))
+	f.quote("license", e.License)
 	f.quote("tdmrep.json", e.TDMRepURL)
 	if !e.TDMRepFetched.IsZero() {
 		f.add("tdmrep fetched", e.TDMRepFetched.UTC().Format(time.RFC3339))

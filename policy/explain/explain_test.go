@@ -183,7 +183,7 @@ func TestFactsAreHarmless(t *testing.T) {
 			t.Errorf("%s: %q", text.Name, text.Value)
 		}
 	}
-	if len(all) != 25 {
+	if len(all) != 26 {
 		t.Errorf("%d facts", len(all))
 	}
 }

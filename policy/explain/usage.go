@@ -50,6 +50,29 @@ func (e *Explanation) forbiddenUse() string {
 	return reasons[policy.ReasonUsage].text
 }
 
+// Disallowed lists the purposes for which a site does not permit the use of content, each with where it
+// says so; "": there is none. It is printable.
+func Disallowed(stated map[string]trail.Usage) string {
+	var all []string
+	for c := range usage.Everything.All {
+		if u := stated[c.String()]; u.Outcome == usage.Disallowed.String() {
+			all = append(all, fmt.Sprintf("%s (%s)", c, humanize.Brief(source(u))))
+		}
+	}
+	if all == nil {
+		return ""
+	}
+	return "not for " + strings.Join(all, ", ")
+}
+
+// source names the source of a statement, with its line if it has one.
+func source(u trail.Usage) string {
+	if u.Line > 0 {
+		return fmt.Sprintf("%s line %d", u.Source, u.Line)
+	}
+	return u.Source
+}
+
 // whereStated names the source of a statement at the beginning of a sentence.
 func whereStated(u trail.Usage) string {
 	if header, found := strings.CutPrefix(u.Source, "header "); found {
@@ -67,11 +90,8 @@ func (e *Explanation) uses() []Fact {
 	var f facts
 	for c := range usage.Everything.All {
 		u := e.Usage[c.String()]
-		text, where := u.Outcome, u.Source
-		switch {
-		case u.Line > 0:
-			where += fmt.Sprintf(" line %d", u.Line)
-		case strings.HasPrefix(u.Source, "header "): // which one, the statement says
+		text, where := u.Outcome, source(u)
+		if strings.HasPrefix(u.Source, "header ") { // the statement says which
 			where = "response header"
 		}
 		if u.Statement != "" {

@@ -241,6 +241,30 @@ func TestRecordPage(t *testing.T) {
 	}
 }
 
+// The pages say which use a site does not permit, and where it says so.
+func TestPagesShowRefusedUses(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	w.refuseUse(t)
+	overview := w.get(t, "/", http.StatusOK)
+	for id, want := range map[string]string{
+		"d1":       "not for train-ai (robots.txt line 3), tdm (header tdm-reservation)",
+		"blockers": "Content-Signal: ai-train=no",
+	} {
+		if got := textOf(findOne(t, overview, "id", id)); !strings.Contains(got, want) {
+			t.Errorf("%s: no %q in %q", id, want, got)
+		}
+	}
+	record := textOf(w.get(t, "/decisions/1", http.StatusOK))
+	for _, want := range []string{
+		"does not permit the use of this content for train-ai", "disallowed (robots.txt line 3: Content-Signal: ai-train=no)",
+		"disallowed (response header: tdm-reservation: 1)", "https://news.example.org/license.xml",
+	} {
+		if !strings.Contains(record, want) {
+			t.Errorf("no %q in %q", want, record)
+		}
+	}
+}
+
 func TestHostList(t *testing.T) {
 	texts := map[string]string{}
 	for i := range 120 {

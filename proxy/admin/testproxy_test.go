@@ -20,6 +20,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -161,6 +162,20 @@ func (w *testProxy) visit(t testing.TB, v visit) {
 		r.Status = http.StatusForbidden
 	}
 	w.record(t, r)
+}
+
+// refuseUse records a refusal because of what a site states about uses of its content.
+func (w *testProxy) refuseUse(t testing.TB) {
+	t.Helper()
+	stated := usage.FromRobots([]robots.UsageLine{{Number: 3, Text: "ai-train=no"}}, nil)
+	w.record(t, &audit.Record{
+		Time: time.Now(), ID: w.ids.Next(), Status: http.StatusForbidden,
+		Request: policy.Request{Client: "lab-a", Method: http.MethodGet, Origin: robots.Origin{Scheme: "https", Host: "news.example.org", Port: 443}, PathQuery: "/reserved"},
+		Decision: policy.Decision{
+			Reason: policy.ReasonUsage, Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.TDM)}, Licenses: "https://news.example.org/license.xml",
+			Statements: append(stated, usage.FromResponse(http.Header{"Tdm-Reservation": {"1"}}, nil)...),
+		},
+	})
 }
 
 // record writes a record to the audit log and the feed.

@@ -32,6 +32,7 @@ type decisionRow struct {
 	Reason         string // in a few words; "" if Rule says everything
 	Why            string // in a sentence
 	Rule, Line     string
+	Use            string // the uses that the site does not permit
 	Client, Agent  string
 	Waited, Status string
 	ExplainHref    string // URL of the filled-in form; "": the request cannot be explained
@@ -47,6 +48,7 @@ type auditLine struct {
 	Enforced   bool
 	Line       int
 	Status     int
+	Usage      map[string]trail.Usage
 }
 
 // maxCell bounds untrusted text in a table cell, in bytes. The record page shows the whole
@@ -73,7 +75,8 @@ func newDecisionRow(l live.Line) decisionRow {
 		r.Kind, r.Icon, r.Word = b.Kind, b.Icon, b.Word
 	}
 	r.Host, r.Method, r.Path = clipPrintable(a.Host, maxCell), clipPrintable(a.Method, maxCell), clipPrintable(pathOfURL(a.URL), maxCell)
-	r.Reason, r.Rule = reasonText(a.Reason, a.Rule), clipPrintable(a.Rule, maxCell)
+	r.Rule, r.Use = clipPrintable(a.Rule, maxCell), explain.Disallowed(a.Usage)
+	r.Reason = reasonText(a.Reason, a.Rule, r.Use)
 	r.Why = explain.Reason(a.Reason)
 	if a.Line > 0 {
 		r.Line = "line " + strconv.Itoa(a.Line)
@@ -94,10 +97,10 @@ func newDecisionRow(l live.Line) decisionRow {
 	return r
 }
 
-// reasonText returns a reason in a few words, or "" if the rule that is shown beside it says
-// everything.
-func reasonText(reason, rule string) string {
-	if reason == "" || rule != "" && reason == string(policy.ReasonRule) {
+// reasonText returns a reason in a few words, or "" if the rule or the use that is shown beside it
+// says everything.
+func reasonText(reason, rule, use string) string {
+	if reason == "" || rule != "" && reason == string(policy.ReasonRule) || use != "" && reason == string(policy.ReasonUsage) {
 		return ""
 	}
 	return explain.Label(reason)

@@ -338,9 +338,6 @@ func printLine(s *cli.Details, l explain.Line) {
 // printResponse shows what the response said about uses of its content.
 func (r *recordExplanation) printResponse(s *cli.Details) {
 	e := &r.entry
-	if e.License != "" {
-		s.Row("license", humanize.Brief(e.License))
-	}
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
 		{"tdm-reservation", e.TDMReservation}, {"tdm-policy", e.TDMPolicy}, {"crawler-price", e.CrawlerPrice},

@@ -135,6 +135,9 @@ func (r *recordLines) details(e *trail.Entry) {
 		}
 		add(text)
 	}
+	if use := explain.Disallowed(e.Usage); use != "" {
+		add(use)
+	}
 	if e.WaitMS >= 1 {
 		add("waited " + asDuration(e.WaitMS/1000).Round(time.Millisecond).String())
 	}

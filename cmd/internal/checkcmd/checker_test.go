@@ -192,7 +192,7 @@ func TestExplanationOfTheFile(t *testing.T) {
 	rows := rowsOf(f.text(false))
 	for label, want := range map[string]string{
 		"rule": "Allow: /shop/open (line 3)", "outranked": "Allow: /*/open (line 5)|Disallow: /shop (line 2)",
-		"begins alike": "Disallow: /shop/open/not (line 4)", "licenses": "https://a.test/license",
+		"begins alike": "Disallow: /shop/open/not (line 4)", "license": "https://a.test/license",
 		"sitemaps":       "https://a.test/1.xml|https://a.test/2.xml|https://a.test/3.xml|https://a.test/4.xml|https://a.test/5.xml|and 2 more",
 		"content-signal": "search=yes, ai-input=no", "content-usage": "train-ai=n",
 	} {

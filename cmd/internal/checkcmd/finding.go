@@ -17,7 +17,7 @@ const (
 	exitUnknown    = 2
 )
 
-// maxLinks is how many sitemaps, and how many licenses, of a file people are shown. JSON has all.
+// maxLinks is how many sitemaps of a file people are shown. JSON has all.
 const maxLinks = 5
 
 // Where a finding's product token is from.
@@ -91,7 +91,6 @@ func (f *finding) text(colours bool) string {
 		s.Row("note", fmt.Sprintf("only the first %d bytes of the file are read", robots.MaxBytes))
 	}
 	s.Row("sitemaps", links(f.Sitemaps)...)
-	s.Row("licenses", links(f.Licenses)...)
 	var outranked, alike []string
 	for _, o := range f.Others {
 		if text := explain.RuleText(o.Allow, o.Rule, o.Line); o.Matches {

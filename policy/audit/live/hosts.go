@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
 )
 
 // A Host has the counts of the requests to one host.
@@ -20,12 +22,13 @@ type Host struct {
 	Last   time.Time     // when the last request arrived
 }
 
-// A Cause is a rule, or if no rule decided a reason, that has decided requests to a host.
+// A Cause has decided requests to a host: a rule, a statement about uses of the content, or otherwise a
+// reason.
 type Cause struct {
 	Host     string // "": of requests without a valid host
-	Robots   string // URL of the robots.txt of the rule, cut by Clip; "": no rule decided
-	Rule     string // the pattern as written, cut by Clip; "": no rule decided
-	Line     int    // line of Robots; zero: no rule decided
+	Robots   string // URL of the robots.txt of Line, cut by Clip; "": there is no Line
+	Rule     string // the pattern or the statement as written, cut by Clip; "": a reason alone decided
+	Line     int    // line of Robots; zero: no line of it decided
 	Reason   string
 	Decision string // allow or block
 	Class    Class
@@ -110,16 +113,22 @@ func (sh *shard) host(name string) *host {
 // one.
 func (h *host) cause(r *audit.Record, class Class, most int) {
 	d := &r.Decision
-	robots, rule := "", Clip(d.Rule)
-	if d.Line > 0 && d.Ruling.Result != nil {
+	robots, rule, line := "", Clip(d.Rule), d.Line
+	if !explain.ByRobots(d.Reason) {
+		rule, line = "", 0
+	}
+	if by := d.Forbidding(); d.Reason == policy.ReasonUsage && by.Source != "" {
+		rule, line = Clip(by.String()), by.Line
+	}
+	if line > 0 && d.Ruling.Result != nil {
 		robots = Clip(d.Ruling.Result.URL)
 	}
 	decision := d.Verdict.String()
 	i := slices.IndexFunc(h.causes, func(c Cause) bool {
-		return c.Line == d.Line && c.Reason == string(d.Reason) && c.Class == class && c.Rule == rule && c.Robots == robots
+		return c.Line == line && c.Reason == string(d.Reason) && c.Class == class && c.Rule == rule && c.Robots == robots
 	})
 	if i < 0 {
-		c := Cause{Robots: strings.Clone(robots), Rule: strings.Clone(rule), Line: d.Line, Reason: string(d.Reason), Decision: decision, Class: class}
+		c := Cause{Robots: strings.Clone(robots), Rule: strings.Clone(rule), Line: line, Reason: string(d.Reason), Decision: decision, Class: class}
 		if len(h.causes) < most {
 			h.causes = append(h.causes, c)
 			i = len(h.causes) - 1

@@ -17,6 +17,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -182,6 +183,25 @@ func TestSeriesAfterASleep(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// A rule that allowed is no cause of a refusal. Of a refused use, the statement is.
+func TestCausesThatAreNoRules(t *testing.T) {
+	f := newFeed(t, Options{})
+	for _, reason := range []policy.Reason{policy.ReasonUsage, policy.ReasonPace} {
+		r := record("a.test", policy.Refuse, "/allowed", 4)
+		r.Decision.Reason, r.Decision.Usage.Purposes = reason, usage.SetOf(usage.TrainAI)
+		r.Decision.Statements = usage.FromRobots([]robots.UsageLine{{Number: 7, Text: "ai-train=no"}}, nil)
+		f.Write(r)
+	}
+	got := map[string]Cause{}
+	for _, c := range f.Causes("a.test") {
+		got[c.Reason] = Cause{Robots: c.Robots, Rule: c.Rule, Line: c.Line}
+	}
+	want := map[string]Cause{"usage": {Robots: "https://a.test/robots.txt", Rule: "Content-Signal: ai-train=no", Line: 7}, "pace": {}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 func TestHostsAndCauses(t *testing.T) {

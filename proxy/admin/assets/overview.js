@@ -138,6 +138,10 @@
 	const inPath = text => { try { return encodeURIComponent(text); } catch { return ''; } };
 	const asked = r => r.method === 'CONNECT' ? `https://${r.url}/` : r.url ?? '';
 	const askable = r => !r.event && !r.kind && r.host && r.reason !== 'malformed' && asked(r).includes('://');
+	const use = r => { // as explain.Disallowed in Go
+		const all = Object.entries(r.usage ?? {}).filter(([, u]) => u.outcome === 'disallowed').map(([purpose, u]) => `${purpose} (${cut(u.source)}${u.line ? ` line ${u.line}` : ''})`);
+		return all.length ? 'not for ' + all.join(', ') : '';
+	};
 	const explain = r => {
 		const ask = new URLSearchParams({url: asked(r)});
 		if (r.user_agent) ask.set('agent', r.user_agent);
@@ -167,7 +171,8 @@
 		link('host', '/hosts/' + inPath(r.host ?? ''));
 		put('method', cut(r.method));
 		put('path', r.event ? cut(`${r.event} ${r.detail ?? ''}`) : cut(pathOf(r.url ?? '')));
-		put('reason', r.rule && r.reason === 'rule' ? '' : optionOf('reason', r.reason)?.text ?? cut(r.reason));
+		put('use', use(r));
+		put('reason', r.rule && r.reason === 'rule' || r.reason === 'usage' && use(r) ? '' : optionOf('reason', r.reason)?.text ?? cut(r.reason));
 		slot('reason').title = optionOf('reason', r.reason)?.dataset.why ?? '';
 		put('rule', cut(r.rule));
 		put('line', r.line ? 'line ' + r.line : '');
