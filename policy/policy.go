@@ -166,6 +166,7 @@ type Decision struct {
 	Asked        time.Duration     // the Crawl-delay in the group
 	Signals      robots.Signals    // the Content-Signal lines of the group, combined
 	ContentUsage string            // the Content-Usage lines for this path, as written; "" for none
+	TDMPolicy    string            // URL of the terms that the rule in tdmrep.json names; "" for none
 	Licenses     string            // the License lines of robots.txt, as written; "" for none
 	Usage        usage.Policy      // for what purposes the content is fetched
 	Statements   []usage.Statement // what the site states about them, at most one statement that decides for each category

@@ -48,7 +48,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 			s, d.Form, d.Read = other, other.form, other.path
 		}
 	}
-	d.ContentUsage, d.Statements = joinLines(s.lines), s.statements
+	d.ContentUsage, d.Statements, d.TDMPolicy = joinLines(s.lines), s.statements, s.tdmPolicy
 	if s.refusal == unknowable && d.Usage.Refuse && d.Verdict == Allow {
 		d.Verdict, d.Reason = Refuse, ReasonTooComplex
 	}
@@ -102,6 +102,7 @@ type formPreferences struct {
 	refusal    refusal
 	lines      []robots.UsageLine // Content-Usage
 	statements []usage.Statement  // those that decide, of all sources
+	tdmPolicy  string             // of the rule of tdmrep.json
 }
 
 // of returns what the site states about one form of a path. A tdmrep.json without a rule for it states
@@ -114,6 +115,7 @@ func (p *preferences) of(path string) (f formPreferences) {
 	f.statements = usage.Deciding(append(slices.Clip(p.signals), usage.FromRobots(nil, f.lines)...))
 	rule, found := p.tdmrep.MatchWithin(path, &p.spent)
 	if found && rule.Reservation != tdmrep.Unset {
+		f.tdmPolicy = rule.Policy
 		f.statements = append(f.statements, usage.FromTDMRep(rule.Location, rule.Reservation == tdmrep.Reserved))
 	}
 	switch {

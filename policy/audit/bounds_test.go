@@ -34,7 +34,7 @@ func greedy(s string) *Record {
 			PathQuery: "/?" + s, UserAgent: s,
 		},
 		Decision: policy.Decision{
-			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s,
+			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s, TDMPolicy: s,
 			Form: policy.Form(math.MaxUint8), Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
 			Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.AIInput, usage.Search, usage.TDM)}, Statements: forbidding(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},

@@ -30,6 +30,26 @@ func TestLineHasThePreferences(t *testing.T) {
 	}
 }
 
+// The tdm-policy of tdmrep.json is recorded unless the response has one, or a reservation of its own.
+func TestLineHasTheTDMPolicy(t *testing.T) {
+	for _, c := range []struct{ file, reservation, policy, want string }{
+		{"", "", "", ""},
+		{"https://a.test/file", "", "", "https://a.test/file"},
+		{"https://a.test/file", "1", "", ""},
+		{"https://a.test/file", "", "https://a.test/header", "https://a.test/header"},
+		{"", "1", "https://a.test/header", "https://a.test/header"},
+		{"https://a.test/\x1b" + strings.Repeat("x", 5000), "", "", `https://a.test/\u001bxxx`},
+	} {
+		r := allowed()
+		r.Decision.TDMPolicy = c.file
+		r.Preferences = PreferencesOf(http.Header{"Tdm-Reservation": {c.reservation}, "Tdm-Policy": {c.policy}})
+		line := encoded(r, Options{})
+		if want := `"tdm_policy":"` + c.want; strings.Contains(line, `"tdm_policy"`) != (c.want != "") || c.want != "" && !strings.Contains(line, want) || len(line) > 4<<10 {
+			t.Errorf("%+v: %s", c, line)
+		}
+	}
+}
+
 func TestPreferencesAreBounded(t *testing.T) {
 	long := strings.Repeat("0123456789", maxPreference)
 	for _, c := range []struct {

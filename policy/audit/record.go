@@ -173,7 +173,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = r.Preferences.ContentSignal.append(b, `,"content_signal":"`, limit)
 	b = r.Preferences.ContentUsage.append(b, `,"content_usage":"`, limit)
 	b = r.Preferences.TDMReservation.append(b, `,"tdm_reservation":"`, limit)
-	b = r.Preferences.TDMPolicy.append(b, `,"tdm_policy":"`, limit)
+	b = r.tdmPolicy().append(b, `,"tdm_policy":"`, limit)
 	b = r.Preferences.CrawlerPrice.append(b, `,"crawler_price":"`, limit)
 	b = r.Archived.append(b)
 	b = appendNumber(b, `,"status":`, r.Status)
@@ -207,6 +207,16 @@ func appendRuling(b []byte, m *rulingMembers, r *cache.Ruling, dialect string, l
 	b = appendOptional(b, m.sha256, a.SHA256, limit)
 	b = appendOptional(b, `,"dialect":"`, dialect, limit)
 	return appendTrue(b, m.stale, r.Stale)
+}
+
+// tdmPolicy returns the TDM-Policy in the header of the response, or that in tdmrep.json. A TDM-Reservation in
+// the header takes the place of the file (TDM Reservation Protocol, Processing priority).
+func (r *Record) tdmPolicy() *Preference {
+	p := &r.Preferences
+	if p.TDMReservation.Text != "" || p.TDMPolicy.Text != "" || r.Decision.TDMPolicy == "" {
+		return &p.TDMPolicy
+	}
+	return &Preference{r.Decision.TDMPolicy, len(r.Decision.TDMPolicy)}
 }
 
 // appendLicenses appends the licenses that robots.txt and the response name.

@@ -338,9 +338,10 @@ func printLine(s *cli.Details, l explain.Line) {
 // printResponse shows what the response said about uses of its content.
 func (r *recordExplanation) printResponse(s *cli.Details) {
 	e := &r.entry
+	s.Row("tdm-policy", humanize.Brief(e.TDMPolicy)) // of the response or of tdmrep.json
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
-		{"tdm-reservation", e.TDMReservation}, {"tdm-policy", e.TDMPolicy}, {"crawler-price", e.CrawlerPrice},
+		{"tdm-reservation", e.TDMReservation}, {"crawler-price", e.CrawlerPrice},
 	} {
 		if h.value != "" {
 			s.Row(h.name, humanize.Brief(h.value)+", in the response")

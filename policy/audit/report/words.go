@@ -96,6 +96,6 @@ var signalWords = map[string]string{
 	"content_signal":        "Content-Signal, response header",
 	"content_usage":         "Content-Usage, response header",
 	"tdm_reservation":       "TDM-Reservation, response header",
-	"tdm_policy":            "TDM-Policy, response header",
+	"tdm_policy":            "tdm-policy, response header or tdmrep.json",
 	"crawler_price":         "crawler-price, response header",
 }

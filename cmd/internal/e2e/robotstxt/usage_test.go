@@ -128,7 +128,7 @@ func TestTDMRepIsEnforced(t *testing.T) {
 	t.Parallel()
 	const file = "/.well-known/tdmrep.json"
 	o := e2e.NewOrigin(t, "tdmrep", "User-agent: *\nDisallow: /private\n")
-	o.Handle(file, e2e.TextPage("application/json", `[{"location": "/open/", "tdm-reservation": 0}, {"location": "/", "tdm-reservation": 1}]`))
+	o.Handle(file, e2e.TextPage("application/json", `[{"location": "/open/", "tdm-reservation": 0}, {"location": "/", "tdm-reservation": 1, "tdm-policy": "https://site.test/terms"}]`))
 	for _, path := range []string{"/open/a", "/a"} {
 		o.Handle(path, e2e.TextPage("text/plain", path))
 	}
@@ -141,7 +141,7 @@ func TestTDMRepIsEnforced(t *testing.T) {
 			e2e.WantOwn(t, e2e.Get(t, p.Client(t, false), o.URL(scheme, "/a"+query)), http.StatusForbidden, "http_request_denied")
 		}
 		r := e2e.AwaitRecord(t, p.Audit, o.URL(scheme, "/a?2"))
-		if r.Reason != "usage" || r.UsageSource != "tdmrep.json" || r.Withheld || r.Usage["tdm"].Statement != "tdm-reservation: 1 for /" {
+		if r.Reason != "usage" || r.UsageSource != "tdmrep.json" || r.Withheld || r.Usage["tdm"].Statement != "tdm-reservation: 1 for /" || r.TDMPolicy != "https://site.test/terms" {
 			t.Errorf("%s: %+v", scheme, r)
 		}
 		if x := p.Explain(t, r, 0); x.TDMRep != "there" {
