@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"robotsproxy/cmd/internal/config"
@@ -61,6 +63,9 @@ func appendAgent(all []Agent, section string, a Agent, key, next string) (_ []Ag
 // readSigningKey reads the private key in a file that a configuration key names.
 func readSigningKey(key, file string) (*signature.Key, error) {
 	text, err := mitm.ReadPrivate(file, key, "the key")
+	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w: create the key with robotsproxy identity key", key, missing)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func TestSigningKeysThatAreRefused(t *testing.T) {
 		return name
 	}
 	for _, c := range []struct{ name, key, next, want string }{
-		{"missing", "/nowhere/bot.pem", "", "identity.sign.key: open /nowhere/bot.pem: no such file"},
+		{"missing", "/nowhere/bot.pem", "", "identity.sign.key: open /nowhere/bot.pem: no such file or directory: create the key with robotsproxy identity key"},
 		{"others may read it", file(string(signature.NewKey().PEM()), 0o644), "", "has mode 0644, which lets other users access it: run chmod 600 on it, and replace the key"},
 		{"the group may read it", file(string(signature.NewKey().PEM()), 0o640), "", "has mode 0640"},
 		{"no key", file("text", 0o600), "", "contains neither a PEM private key (PKCS #8) nor a JWK"},

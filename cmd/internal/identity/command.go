@@ -255,7 +255,7 @@ func writeDirectory(dir, agent string, text []byte) (file string, err error) {
 	}
 	file = filepath.Join(dir, filepath.FromSlash(at))
 	if _, err := os.Stat(dir); err != nil {
-		return "", err
+		return "", fmt.Errorf("-o: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
