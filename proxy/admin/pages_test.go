@@ -257,7 +257,7 @@ func TestPagesShowRefusedUses(t *testing.T) {
 	record := textOf(w.get(t, "/decisions/1", http.StatusOK))
 	for _, want := range []string{
 		"does not permit the use of this content for train-ai", "disallowed (robots.txt line 3: Content-Signal: ai-train=no)",
-		"disallowed (response header: tdm-reservation: 1)", "https://news.example.org/license.xml",
+		"disallowed (response header: tdm-reservation: 1)", "https://news.example.org/license.xml", "Signedkey-1",
 	} {
 		if !strings.Contains(record, want) {
 			t.Errorf("no %q in %q", want, record)

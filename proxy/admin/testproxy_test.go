@@ -171,6 +171,7 @@ func (w *testProxy) refuseUse(t testing.TB) {
 	w.record(t, &audit.Record{
 		Time: time.Now(), ID: w.ids.Next(), Status: http.StatusForbidden,
 		Request: policy.Request{Client: "lab-a", Method: http.MethodGet, Origin: robots.Origin{Scheme: "https", Host: "news.example.org", Port: 443}, PathQuery: "/reserved"},
+		Signed:  "key-1",
 		Decision: policy.Decision{
 			Reason: policy.ReasonUsage, Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.TDM)}, Licenses: "https://news.example.org/license.xml",
 			Statements: append(stated, usage.FromResponse(http.Header{"Tdm-Reservation": {"1"}}, nil)...),

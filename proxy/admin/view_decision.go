@@ -188,6 +188,8 @@ func recordFacts(line []byte) (all []fact) {
 	if e.WaitMS >= 1 {
 		add("Waited", humanize.Duration(time.Duration(e.WaitMS*float64(time.Millisecond))))
 	}
+	add("Signed", e.Signed)
+	add("Unsigned", e.Unsigned)
 	if e.Status > 0 {
 		add("Status", strconv.Itoa(e.Status))
 	}

@@ -277,6 +277,8 @@ func (r *recordExplanation) text(colours bool) string {
 	if e.WaitMS > 0 {
 		s.Row("waited", millis(e.WaitMS).String())
 	}
+	s.Row("signed", humanize.Brief(e.Signed))
+	s.Row("unsigned", humanize.Brief(e.Unsigned))
 	if e.StoreAway {
 		s.Row("store", "unavailable: the request was paced without the other replicas")
 	}
