@@ -26,7 +26,7 @@ type exceptionsView struct {
 type entryRow struct {
 	Match, Reason string
 	Robots        badge
-	Settings      string // its pace and readings; "": none
+	Settings      string // its pace, readings and use; "": none
 	Expires       string
 	Expired       bool
 	Requests      string
@@ -101,7 +101,7 @@ func treatmentBadge(t policy.Treatment) badge {
 	return badge{Kind: "block", Icon: "block", Word: "Host denied"}
 }
 
-// entrySettings describes the pace and the readings of an entry.
+// entrySettings describes the pace and the readings of an entry, and whether it ignores usage preferences.
 func entrySettings(h *policy.Host) string {
 	all := limitTexts(h.Pace.PerSecond, h.Pace.Burst)
 	add := func(n int, text string) {
@@ -119,6 +119,9 @@ func entrySettings(h *policy.Host) string {
 		all = append(all, "all readings of a path")
 	case policy.LiteralReadings:
 		all = append(all, "paths as sent")
+	}
+	if h.IgnoreUsage {
+		all = append(all, "usage preferences ignored")
 	}
 	return strings.Join(all, ", ")
 }

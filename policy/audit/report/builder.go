@@ -164,9 +164,13 @@ func (s *Builder) request(e *trail.Entry) {
 		count(&s.signed, signedKey{e.Signed, e.Unsigned}, e)
 	}
 	s.signal(e)
+	reason := e.EntryReason
+	if e.Blocked() {
+		reason = ""
+	}
 	for purpose, u := range e.Usage {
 		if u.Statement != "" {
-			count(&s.reservations, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText)}, e)
+			count(&s.reservations, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText), reason}, e)
 		}
 	}
 	if e.License != "" {

@@ -65,6 +65,7 @@ type counts struct {
 	WaitMedian seconds   `json:"wait_median_s,omitzero"` // likewise; only in totals, clients, replicas and hosts
 	Bytes      int64     `json:"bytes"`
 	Clamped    int64     `json:"clamped"`    // sent after a shorter Crawl-delay than the site asks for
+	Reserved   int64     `json:"reserved"`   // sent although the site disallows a purpose of the client
 	Stale      int64     `json:"stale"`      // decided by an older copy, since robots.txt could not be fetched
 	BackedOff  int64     `json:"back_offs"`  // delayed by a back-off after a 429 or 503, or the reason for one
 	Slowed     int64     `json:"slowed"`     // delayed since the host responded slowly
@@ -123,6 +124,7 @@ func (c *counts) add(e *trail.Entry) {
 	c.WaitMean = c.mean()
 	c.Bytes = addCapped(c.Bytes, e.Bytes)
 	c.Clamped += oneIf(e.CrawlAsked > e.CrawlDelay && !(e.Blocked() && e.Enforced))
+	c.Reserved += oneIf(e.UsageSource != "" && !(e.Blocked() && e.Enforced))
 	c.Stale += oneIf(e.RobotsStale)
 	c.BackedOff += oneIf(e.BackOff > 0)
 	c.Slowed += oneIf(e.Slowed > 0)
@@ -178,6 +180,7 @@ func (c *counts) merge(o *counts) {
 	c.setMedian()
 	c.Bytes = addCapped(c.Bytes, o.Bytes)
 	c.Clamped = addCapped(c.Clamped, o.Clamped)
+	c.Reserved = addCapped(c.Reserved, o.Reserved)
 	c.Stale = addCapped(c.Stale, o.Stale)
 	c.BackedOff = addCapped(c.BackedOff, o.BackedOff)
 	c.Slowed = addCapped(c.Slowed, o.Slowed)

@@ -257,11 +257,12 @@ func (b *tableBuilder) reservations() displayTable {
 	g := b.outcomes()
 	g.keyColumns = columns(words, "host", "purpose", "says", "where")
 	g.keyColumns = append(g.keyColumns, column{"statement", code})
+	g.moreColumns = columns(words, "reason given")
 	return fillTable(displayTable{
 		ID: "reservations", Title: "Reservations by sites",
-		About: "The statements of sites that decided for what purposes the content may be used (usage.purposes), and what became of the requests. One request can be in several rows.",
+		About: "The statements of sites that decided for what purposes the content may be used (usage.purposes), and what became of the requests. One request can be in several rows. Reason given: that of the entry of hosts that applies to allowed requests.",
 	}, &b.report.Reservations, b.maxRows, g, func(v *reservation) (before, after []string) {
-		return []string{shown(v.Host), shown(v.Purpose), shown(v.Outcome), shown(v.Source), shown(v.Statement)}, nil
+		return []string{shown(v.Host), shown(v.Purpose), shown(v.Outcome), shown(v.Source), shown(v.Statement)}, []string{shown(v.Entry)}
 	})
 }
 

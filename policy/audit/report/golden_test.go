@@ -29,6 +29,8 @@ func goldenReport(t testing.TB) *Report {
 		rec(5, record{"decision": "block", "reason": "usage", "withheld": true, "license": "https://site.test/license.xml", "usage_source": "header X-Robots-Tag",
 			"usage": map[string]any{"train-ai": map[string]any{"outcome": "disallowed", "statement": "X-Robots-Tag: noai", "source": "header X-Robots-Tag"}, "tdm": map[string]any{"outcome": "unknown"}}}),
 		rec(4, record{"signed": "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"}), rec(4, record{"unsigned": "client"}), rec(4, record{"unsigned": "tunnel", "reason": "tunnel"}),
+		rec(5, record{"entry": "site.test", "entry_reason": "contract 7", "usage_source": "robots.txt",
+			"usage": map[string]any{"tdm": map[string]any{"outcome": "disallowed", "statement": "Content-Signal: ai-train=no", "source": "robots.txt", "line": 3}}}),
 		record{"time": at(5), "kind": "robots", "host": "site.test"},
 		record{"time": at(5), "kind": "tdmrep", "host": "site.test"},
 		record{"time": at(5), "kind": "event", "event": "lost", "detail": "the disk was full", "count": 2},

@@ -56,6 +56,7 @@ func (r *Report) notes() string {
 		what  string
 	}{
 		{r.tunnels(), "passed through as tunnels, without records of the requests inside"},
+		{r.Totals.Reserved, "for content that the site does not permit to be used for a purpose of the client"},
 		{r.Totals.Clamped, "with a shorter Crawl-delay than the site asks for"},
 		{r.Totals.Stale, "decided by an older copy of robots.txt"},
 		{r.Totals.BackedOff, "with a back-off after 429 or 503"},

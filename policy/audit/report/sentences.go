@@ -30,6 +30,7 @@ func (r *Report) sentences() []string {
 		text string
 	}{
 		{t.Waited, r.waitedText()},
+		{t.Reserved, were(t.Reserved, "request") + " sent although the site does not permit the use of the content for a purpose of the client. Reservations by sites has the statements, and the reasons of exceptions."},
 		{t.Clamped, were(t.Clamped, "request") + " sent after a shorter Crawl-delay than the site asks for. The table of sites has both delays."},
 		{t.BackedOff, were(t.BackedOff, "request") + " part of a back-off: the site answered 429 or 503, and the proxy sent it nothing for a while."},
 		{t.Stale, were(t.Stale, "request") + " decided by an older copy of robots.txt, because the site did not return a new one."},

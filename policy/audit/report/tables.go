@@ -200,6 +200,7 @@ type reservationKey struct {
 	Outcome   string `json:"outcome"` // allowed or disallowed
 	Source    string `json:"source"`
 	Statement string `json:"statement"`
+	Entry     string `json:"entry_reason,omitempty"` // reason of the entry of hosts that applied to requests that were allowed
 }
 
 // A license counts the requests for content for which a host named a license.
