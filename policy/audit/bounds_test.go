@@ -43,6 +43,7 @@ func greedy(s string) *Record {
 		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient,
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
+	r.Archived = Archived{File: strings.Repeat("f", 255), Offset: math.MaxInt64, ID: "urn:uuid:" + strings.Repeat("0", 36)}
 	w := Preference{s[:min(len(s), maxPreference)], len(s)}
 	r.Preferences = Preferences{w, w, w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
