@@ -247,6 +247,13 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	dir := put(t, map[string]string{"a.warc.gz": zip(record("metadata", "m", "10:00:00", ""))})
+	cfg := filepath.Join(put(t, map[string]string{"c.yaml": "archive: {dir: " + dir + "}"}), "c.yaml")
+	if status, stdout, stderr := run("list", "-c", cfg); status != 0 || !strings.Contains(stdout, "a.warc.gz") {
+		t.Errorf("with a configuration: status %d, %s%s", status, stdout, stderr)
+	}
+	if status, _, stderr := run("list", "-c", cfg, "--dir", t.TempDir()); status != 1 || !strings.Contains(stderr, "no WARC files in ") {
+		t.Errorf("--dir does not replace archive.dir: status %d, %s", status, stderr)
+	}
 	for _, c := range []struct {
 		name string
 		file file

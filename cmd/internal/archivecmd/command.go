@@ -4,6 +4,7 @@
 package archivecmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -82,8 +83,9 @@ func (f *flags) files() (files []file, err error) {
 
 // directory returns the directory of the archive.
 func (f *flags) directory() (string, error) {
-	if _, err := f.Load(); err != nil || f.dir != "" {
-		return f.dir, err
+	cfg, err := f.Load()
+	if dir := cmp.Or(f.dir, cfg.Archive.Dir); err != nil || dir != "" {
+		return dir, err
 	}
 	return "", errors.New("no archive is configured: set archive.dir in the configuration, and name its file with -c, or name the directory with --dir")
 }
