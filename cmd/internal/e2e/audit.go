@@ -66,6 +66,7 @@ type Record struct {
 	Usage         map[string]Use `json:"usage"`
 	UsageSource   string         `json:"usage_source"`
 	Withheld      bool           `json:"withheld"`
+	WARC          WARCPlace      `json:"warc"`
 	Status        int            `json:"status"`
 	Bytes         int64          `json:"bytes"`
 	DurationMS    float64        `json:"duration_ms"`
@@ -79,6 +80,13 @@ type Record struct {
 	Count         int            `json:"count"`
 	Clients       int            `json:"clients"`
 	File          string         `json:"file"`
+}
+
+// A WARCPlace is where the archive has a response.
+type WARCPlace struct {
+	File   string `json:"file"`
+	Offset int64  `json:"offset"`
+	ID     string `json:"id"`
 }
 
 // A Use is what a Record says about the use of the content for one purpose.

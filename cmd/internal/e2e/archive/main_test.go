@@ -2,6 +2,9 @@
 //   - robotsproxy archive reads the files of wget and of warcio without a complaint, and returns the
 //     payloads byte by byte
 //   - its index names the same records as theirs
+//   - warcio reads what the proxy archives without a warning, and the payloads are those that wget
+//     archives of the same site
+//   - after SIGKILL in the middle of a crawl, the archive has each response that a client has received
 package archive
 
 import (
