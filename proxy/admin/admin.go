@@ -1,5 +1,6 @@
 // Package admin serves the operator's listener: health (/healthz), readiness (/readyz),
-// metrics (/metrics), a JSON API below /api/v1, and pages for people.
+// metrics (/metrics), a JSON API below /api/v1, and pages for people. [NewMonitor] serves
+// the first three alone.
 //
 // It decides nothing itself. Explanations come from the code that decides requests, and what
 // it shows is kept by other packages. It changes something only on request: it purges and
@@ -68,18 +69,23 @@ func New(o Options) (*Server, error) {
 	s.stopStreams = sync.OnceFunc(func() { close(s.streamsDone) })
 	s.apiMux = s.newAPIMux()
 	s.rootMux = s.newRootMux()
-	s.http = http.Server{
-		Handler:           s.handler(),
+	s.http = newHTTPServer(s.handler(), o.Log)
+	return s, nil
+}
+
+// newHTTPServer returns a server with the bounds of this package's listeners.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // or OPTIONS * would bypass the guard
 	}
-	return s, nil
 }
 
 // handler returns the handler of all requests: the guard, the check for cross-origin requests,
@@ -101,19 +107,26 @@ func (s *Server) handler() http.Handler {
 // newRootMux returns the handler of everything outside the API.
 func (s *Server) newRootMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /readyz", s.readyz)
-	if s.opts.Metrics != nil {
-		mux.Handle("GET /metrics", s.opts.Metrics)
-	}
+	s.opts.mountMonitoring(mux)
 	s.mountLogin(mux)
 	s.pages(mux)
 	return mux
 }
 
+// mountMonitoring adds what monitoring systems request.
+func (o *Options) mountMonitoring(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", o.healthz)
+	mux.HandleFunc("GET /readyz", o.readyz)
+	if o.Metrics != nil {
+		mux.Handle("GET /metrics", o.Metrics)
+	}
+}
+
 // Serve serves connections on l until Shutdown. Call it once.
-func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(netutil.LimitListener(l, maxConns)); !errors.Is(err, http.ErrServerClosed) {
+func (s *Server) Serve(l net.Listener) error { return serve(s.http, l) }
+
+func serve(s *http.Server, l net.Listener) error {
+	if err := s.Serve(netutil.LimitListener(l, maxConns)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin: %w", err)
 	}
 	return nil
@@ -125,9 +138,13 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopStreams()
 	s.chain.stop()
-	err := s.http.Shutdown(ctx)
+	return shutdown(ctx, s.http)
+}
+
+func shutdown(ctx context.Context, s *http.Server) error {
+	err := s.Shutdown(ctx)
 	if ctx.Err() != nil {
-		return s.http.Close()
+		return s.Close()
 	}
 	return err
 }

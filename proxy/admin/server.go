@@ -86,7 +86,7 @@ type RobotsCache interface {
 // A Server serves the operator's listener. Make one with New, run it with Serve and
 // stop it with Shutdown. Its methods may be called by any number of goroutines.
 type Server struct {
-	http        http.Server
+	http        *http.Server
 	opts        Options
 	sessions    *sessions
 	streamSlots slots // one slot for each open stream

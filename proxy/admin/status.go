@@ -209,18 +209,18 @@ func (o *Options) warnings() (all []string) {
 }
 
 // healthz answers whether the proxy is healthy. A line for each warning follows.
-func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
-	healthHandler(s.opts.Healthy)(w, r)
-	for _, warning := range s.opts.warnings() {
+func (o *Options) healthz(w http.ResponseWriter, r *http.Request) {
+	healthHandler(o.Healthy)(w, r)
+	for _, warning := range o.warnings() {
 		io.WriteString(w, "warning: "+warning+"\n")
 	}
 }
 
 // readyz answers whether the proxy takes requests. It does while the store is unavailable,
 // which a second line tells.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	healthHandler(s.opts.Ready)(w, r)
-	if warning := s.opts.storeWarning(); warning != "" {
+func (o *Options) readyz(w http.ResponseWriter, r *http.Request) {
+	healthHandler(o.Ready)(w, r)
+	if warning := o.storeWarning(); warning != "" {
 		io.WriteString(w, warning+"\n")
 	}
 }

@@ -95,12 +95,14 @@ var rules = []rule{
 		}
 		return "redirected connections need Linux"
 	}},
-	{[]string{"admin.listen", "listen"}, func(c Config) string {
-		_, port, _ := net.SplitHostPort(c.Listen)
-		if c.Admin.Listen == c.Listen && port != "0" {
-			return fmt.Sprintf("must differ from listen, got %q for both", c.Listen)
+	apart("admin.listen", "listen", func(c Config) (string, string) { return c.Admin.Listen, c.Listen }),
+	apart("admin.metrics_listen", "listen", func(c Config) (string, string) { return c.Admin.MetricsListen, c.Listen }),
+	apart("admin.metrics_listen", "admin.listen", func(c Config) (string, string) { return c.Admin.MetricsListen, c.Admin.Listen }),
+	{[]string{"admin.metrics_listen"}, func(c Config) string {
+		if !strings.HasPrefix(c.Admin.MetricsListen, ":") {
+			return ""
 		}
-		return ""
+		return fmt.Sprintf("%q names no host, so every machine could read the metrics: use 127.0.0.1%[1]s, or 0.0.0.0%[1]s if that is intended", c.Admin.MetricsListen)
 	}},
 	{[]string{"admin.listen", "admin.token"}, func(c Config) string {
 		if c.Admin.Listen == "" || loopback(c.Admin.Listen) || c.Admin.Token != "" {
@@ -192,6 +194,17 @@ func forClients(key string, address func(Config) string) rule {
 			return fmt.Sprintf("%q is not a loopback address, so other machines could use the proxy: add entries to clients, or set open: true", at)
 		}
 		return ""
+	}}
+}
+
+// apart returns the rule that the listeners of two keys have different addresses.
+func apart(key, other string, addresses func(Config) (string, string)) rule {
+	return rule{[]string{key, other}, func(c Config) string {
+		at, otherAt := addresses(c)
+		if _, port, _ := net.SplitHostPort(at); at == "" || at != otherAt || port == "0" {
+			return ""
+		}
+		return fmt.Sprintf("must differ from %s, got %q for both", other, at)
 	}}
 }
 

@@ -144,7 +144,7 @@ func TestEveryKey(t *testing.T) {
 			Anchor: Anchor{Every: time.Hour, File: "/elsewhere/anchors", TSA: "https://tsa.example/tsr"}, SnapshotMaxAge: 0, SnapshotMaxSize: 3 << 40},
 		Archive: Archive{Dir: "warcs", MaxFile: 64 << 10, MaxBody: 1 << 20, Prefix: "a.b_c-1", Include: "2xx", Compress: "none", OnError: "continue", Secrets: "keep", MaxAge: time.Hour, MaxTotalSize: 1 << 40},
 		Store:   Store{Redis: "rediss://we:p%40w@redis.example:7000/2", Replicas: 10_000, Replica: "proxy#1:\"a\""},
-		Admin:   Admin{Listen: ""},
+		Admin:   Admin{Listen: "", MetricsListen: "[::]:8083"},
 		Log:     Log{Level: "debug", Format: "json"},
 	}
 	if err := c.Check(); err != nil {

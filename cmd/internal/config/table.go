@@ -264,8 +264,9 @@ type Store struct {
 
 // Admin is the listener for operators.
 type Admin struct {
-	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes" zero:"means none of these" doc:"The host:port of the dashboard, the API, health and metrics. An address other than loopback needs a token."`
-	Token  string `key:"token" default:"" kind:"secret" zero:"means no secret: whoever reaches the listener is an operator" doc:"The secret that all pages but the health checks require."`
+	Listen        string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes" zero:"means none of these" doc:"The host:port of the dashboard, the API, health and metrics. An address other than loopback needs a token."`
+	MetricsListen string `key:"metrics_listen" default:"" kind:"address-or-off" restart:"yes" zero:"means that only listen has them" doc:"The host:port of a further listener for /metrics, /healthz and /readyz alone, which needs no token. Name 0.0.0.0 or [::] if other machines may read them."`
+	Token         string `key:"token" default:"" kind:"secret" zero:"means no secret: whoever reaches the listener is an operator" doc:"The secret that all pages but the health checks require."`
 }
 
 // Log is what the proxy says of itself.

@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,36 +39,38 @@ import (
 // A Daemon is a running proxy: every package, made from one configuration in the order in which they
 // need each other. The functions in options.go turn the configuration into the packages' own Options.
 type Daemon struct {
-	log           *slog.Logger
-	Active        atomic.Pointer[generation] // the active generation; see reload.go
-	store         *bolt.Store                // nil: no state outlives the process
-	fleet         fleet                      // nil: there are no other replicas
-	robotsStore   cache.Store                // the stored robots.txt files of store and fleet; nil without either
-	tdmrepStore   cache.Store                // likewise of tdmrep.json files
-	fetchTimer    *prom.Stopwatch
-	robotsCache   *cache.Cache
-	Pacer         *pace.Pacer
-	evidence      *audit.Log
-	snapshots     *snapshot.Store
-	memory        *memory.Budget
-	auditDir      string // the audit, its snapshots and its key
-	auditFile     string
-	savedEnd      uint64           // seq of the line that saveAuditEnd has saved last
-	autoTotal     int64            // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
-	feed          *live.Feed       // nil without admin
-	archive       *archive.Archive // nil: nothing is archived
-	payloads      *bolt.Payloads   // of archive
-	autoArchive   int64            // archive.max_total_size: auto; 0: not derived yet
-	metrics       *prom.Metrics    // nil without admin
-	handler       *proxy.Handler
-	reloader      *reloader // nil: the configuration is not reloaded
-	listener      net.Listener
-	transparent   net.Listener  // of redirected connections; nil: there are none
-	nameOf        proxy.NameOf  // see Resources
-	elsewhere     bool          // listener and transparent are in another network namespace
-	admin         *admin.Server // nil: it is off
-	adminListener net.Listener
-	draining      atomic.Bool
+	log             *slog.Logger
+	Active          atomic.Pointer[generation] // the active generation; see reload.go
+	store           *bolt.Store                // nil: no state outlives the process
+	fleet           fleet                      // nil: there are no other replicas
+	robotsStore     cache.Store                // the stored robots.txt files of store and fleet; nil without either
+	tdmrepStore     cache.Store                // likewise of tdmrep.json files
+	fetchTimer      *prom.Stopwatch
+	robotsCache     *cache.Cache
+	Pacer           *pace.Pacer
+	evidence        *audit.Log
+	snapshots       *snapshot.Store
+	memory          *memory.Budget
+	auditDir        string // the audit, its snapshots and its key
+	auditFile       string
+	savedEnd        uint64           // seq of the line that saveAuditEnd has saved last
+	autoTotal       int64            // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
+	feed            *live.Feed       // nil without admin
+	archive         *archive.Archive // nil: nothing is archived
+	payloads        *bolt.Payloads   // of archive
+	autoArchive     int64            // archive.max_total_size: auto; 0: not derived yet
+	metrics         *prom.Metrics    // nil without admin and monitor
+	handler         *proxy.Handler
+	reloader        *reloader // nil: the configuration is not reloaded
+	listener        net.Listener
+	transparent     net.Listener  // of redirected connections; nil: there are none
+	nameOf          proxy.NameOf  // see Resources
+	elsewhere       bool          // listener and transparent are in another network namespace
+	admin           *admin.Server // nil: it is off
+	adminListener   net.Listener
+	monitor         *admin.Monitor // nil: it is off
+	monitorListener net.Listener
+	draining        atomic.Bool
 }
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.
@@ -143,66 +143,6 @@ func checkStart(cfg config.Config, log *slog.Logger) (state string, err error) {
 	return cli.StateDir(cfg)
 }
 
-// listen opens the listeners that New was not given.
-func (d *Daemon) listen(cfg config.Config) (err error) {
-	if d.listener == nil {
-		if err := d.listenForClients(cfg); err != nil {
-			return err
-		}
-	}
-	if cfg.Admin.Listen == "" {
-		return nil
-	}
-	if d.adminListener, err = net.Listen(listenNetwork(cfg.Admin.Listen), cfg.Admin.Listen); err != nil {
-		return listenError("admin.listen", `choose another address with admin.listen in the configuration, or "" for no admin listener`, err)
-	}
-	return nil
-}
-
-// listenForClients opens the listeners that the configuration names.
-func (d *Daemon) listenForClients(cfg config.Config) (err error) {
-	if d.listener, err = net.Listen(listenNetwork(cfg.Listen), cfg.Listen); err != nil {
-		return listenError("listen", "choose another address with --listen or with listen in the configuration", err)
-	}
-	if cfg.ListenTransparent != "" {
-		if d.transparent, err = proxy.ListenTransparent(cfg.ListenTransparent); err != nil {
-			return listenError("listen_transparent", "choose another address with listen_transparent in the configuration", err)
-		}
-	}
-	return nil
-}
-
-// listenNetwork returns the network for net.Listen.
-func listenNetwork(address string) string {
-	if ip, err := netip.ParseAddrPort(address); err == nil && ip.Addr().Is4() {
-		return "tcp4" // else 0.0.0.0 would also be every IPv6 address
-	}
-	return "tcp"
-}
-
-// listenError explains why the proxy cannot listen on the address of a key. inUse is what to do
-// if another program listens there.
-func listenError(key, inUse string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s: %w: %s", key, err, inUse)
-	}
-	return fmt.Errorf("%s: %w", key, err)
-}
-
-// listenAddrs returns the addresses of this network namespace on which the daemon listens.
-func (d *Daemon) listenAddrs() (all []netip.AddrPort) {
-	listeners := []net.Listener{d.adminListener}
-	if !d.elsewhere {
-		listeners = append(listeners, d.listener, d.transparent)
-	}
-	for _, l := range listeners {
-		if l != nil {
-			all = append(all, l.Addr().(*net.TCPAddr).AddrPort())
-		}
-	}
-	return all
-}
-
 // ready returns why the proxy accepts no requests at present; nil: it does.
 func (d *Daemon) ready() error {
 	if d.draining.Load() {
@@ -252,6 +192,9 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		g.Go(func() error { return d.feed.Run(background) })
 		g.Go(func() error { return d.admin.Serve(d.adminListener) })
 	}
+	if d.monitor != nil {
+		g.Go(func() error { return d.monitor.Serve(d.monitorListener) })
+	}
 	if d.reloader != nil {
 		g.Go(func() error { return d.reloader.run(failed, background) })
 		g.Go(func() error { return d.reloader.notifier.watchdog(background) })
@@ -267,15 +210,22 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 			d.drain(urged)
 		}
 		d.log.Info("shutting down, waiting up to 20 s for requests in flight")
-		err := d.handler.Shutdown(urged)
-		if d.admin != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			err = errors.Join(err, d.admin.Shutdown(ctx))
-		}
-		return err
+		return errors.Join(d.handler.Shutdown(urged), d.shutdownAdmin())
 	})
 	return g.Wait()
+}
+
+// shutdownAdmin shuts the listeners for operators down.
+func (d *Daemon) shutdownAdmin() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if d.admin != nil {
+		err = d.admin.Shutdown(ctx)
+	}
+	if d.monitor != nil {
+		err = errors.Join(err, d.monitor.Shutdown(ctx))
+	}
+	return err
 }
 
 // runCaches runs the caches that New has made until ctx ends.
@@ -290,7 +240,7 @@ func (d *Daemon) runCaches(ctx context.Context) error {
 
 // close closes what New has made. The store is last, since it remembers the end of the audit.
 func (d *Daemon) close() (err error) {
-	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener} {
+	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener, d.monitorListener} {
 		if l != nil {
 			l.Close() // returns an error if Run has closed it
 		}
@@ -480,13 +430,17 @@ func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 		all = append(all, d.evidence)
 	}
 	all = append(all, others...)
-	if d.adminListener == nil {
+	if d.adminListener == nil && d.monitorListener == nil {
 		return all, nil
 	}
 	if d.metrics, err = d.newMetrics(); err != nil || isLeftOut("metrics") {
 		return all, err
 	}
-	return append(all, d.metrics, d.feed), nil
+	all = append(all, d.metrics)
+	if d.feed != nil {
+		all = append(all, d.feed)
+	}
+	return all, nil
 }
 
 // keepFunc returns the function that stores the robots.txt files that decisions are based on.
@@ -519,14 +473,14 @@ func (d *Daemon) clientNames() (all []string) {
 	return all
 }
 
-// openAdmin makes the admin server. It comes last, since it shows the rest.
+// openAdmin makes the servers for operators. It comes last, since they show the rest.
 func (d *Daemon) openAdmin() (err error) {
-	if d.adminListener == nil {
+	if d.metrics == nil {
 		return nil
 	}
 	version, commit := buildInfo()
 	started := time.Now()
-	d.admin, err = admin.New(admin.Options{
+	o := admin.Options{
 		Healthy: d.healthy, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
 		Token:   d.token,
 		Live:    d.feed,
@@ -559,7 +513,13 @@ func (d *Daemon) openAdmin() (err error) {
 		CAPEM:    d.CAPEM,
 		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
 		Version: version,
-	})
+	}
+	if d.monitorListener != nil {
+		d.monitor = admin.NewMonitor(o)
+	}
+	if d.adminListener != nil {
+		d.admin, err = admin.New(o)
+	}
 	return err
 }
 

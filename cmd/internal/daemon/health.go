@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,8 @@ if the proxy is healthy, else 1.`,
 				if err != nil {
 					return err
 				}
-				if admin = cfg.Admin.Listen; admin == "" {
-					return errors.New("health: admin.listen is off: name an address with --admin")
+				if admin = cmp.Or(cfg.Admin.Listen, cfg.Admin.MetricsListen); admin == "" {
+					return errors.New("health: admin.listen and admin.metrics_listen are off: name an address with --admin")
 				}
 			}
 			lines, err := Health(cmd.Context(), admin)
@@ -51,7 +52,7 @@ if the proxy is healthy, else 1.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVar(&admin, "admin", "", "`ADDR` of the proxy's admin listener, in place of admin.listen")
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDR` of the proxy's admin listener, in place of admin.listen, or of admin.metrics_listen if that is off")
 	return cmd
 }
 

@@ -77,12 +77,13 @@ func TestListenSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for _, c := range []struct{ listen, admin, want string }{
-		{taken.Addr().String(), "", "listen: "},
-		{"127.0.0.1:0", taken.Addr().String(), "admin.listen: "},
+	for _, c := range []struct{ listen, admin, metrics, want string }{
+		{taken.Addr().String(), "", "", "listen: "},
+		{"127.0.0.1:0", taken.Addr().String(), "", "admin.listen: "},
+		{"127.0.0.1:0", "", taken.Addr().String(), "admin.metrics_listen: "},
 	} {
 		d := &Daemon{}
-		err := d.listen(config.Config{Listen: c.listen, Admin: config.Admin{Listen: c.admin}})
+		err := d.listen(config.Config{Listen: c.listen, Admin: config.Admin{Listen: c.admin, MetricsListen: c.metrics}})
 		d.close()
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()+": choose another address with ") {
 			t.Errorf("%v, want %s", err, c.want)

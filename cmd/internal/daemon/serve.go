@@ -82,6 +82,9 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	if h.transparent != nil {
 		log.Info("redirected connections accepted", "listen_transparent", h.transparent.Addr().String())
 	}
+	if h.monitorListener != nil {
+		log.Info("metrics and health served without a token", "metrics_listen", h.monitorListener.Addr().String())
+	}
 	log.Info("proxy started", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
 	defer log.Info("proxy stopped")
 	err = h.Run(end.first, end.second)

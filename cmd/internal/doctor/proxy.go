@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -144,7 +145,7 @@ func connectFailure(d *doctor, at string, err error) cli.Diagnosis {
 
 // checkHealth calls the admin listener if there is one.
 func checkHealth(ctx context.Context, d *doctor) cli.Diagnosis {
-	switch at := d.cfg.Admin.Listen; {
+	switch at := cmp.Or(d.cfg.Admin.Listen, d.cfg.Admin.MetricsListen); {
 	case d.remote:
 		return cli.Skip("%s", elsewhere)
 	case at == "":

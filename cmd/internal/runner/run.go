@@ -217,7 +217,7 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
-	cfg.ListenTransparent = ""
+	cfg.ListenTransparent, cfg.Admin.MetricsListen = "", ""
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
 		cfg.Identity.UserAgent = f.userAgent

@@ -58,7 +58,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer l.Close()
 	taken := l.Addr().String()
-	for _, key := range []string{"listen", "admin.listen"} {
+	for _, key := range []string{"listen", "admin.listen", "admin.metrics_listen"} {
 		h := e2e.NewSetup(t, e2e.Settings{key: taken})
 		e2e.WantOneLine(t, e2e.Command(t, "serve", "-c", h.Config), 1, taken)
 	}

@@ -224,6 +224,10 @@ func manifestsAgree(t *testing.T, f facts, shared tree) {
 	same(t, "read-only root", at(proxy, "securityContext", "readOnlyRootFilesystem"), true)
 	same(t, "args", at(proxy, "args"), f.args)
 	same(t, "port", at(proxy, "ports", 0, "containerPort"), f.port)
+	_, metrics, _ := strings.Cut(fmt.Sprint(at(shared, "admin", "metrics_listen")), ":")
+	same(t, "port of metrics", at(proxy, "ports", 1, "containerPort"), metrics)
+	same(t, "port of metrics in the annotation", at(set, "spec", "template", "metadata", "annotations", "prometheus.io/port"), metrics)
+	same(t, "port of metrics that is open", at(manifest(t, "NetworkPolicy", "robotsproxy"), "spec", "ingress", 1, "ports", 0, "port"), metrics)
 	for _, key := range []string{"startupProbe", "readinessProbe"} {
 		same(t, key, at(proxy, key, "exec", "command"), f.probe)
 	}

@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -12,6 +13,36 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 	"robotsproxy/robots/testkit"
 )
+
+// admin.metrics_listen serves metrics and health without the token, whether or not the admin
+// listener is on.
+func TestMetricsListen(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "metrics-listen", "User-agent: *\nDisallow: /\n")
+	for _, admin := range []string{"on", "off"} {
+		t.Run("admin listener "+admin, func(t *testing.T) {
+			t.Parallel()
+			at := fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(t))
+			h := e2e.NewSetup(t, e2e.Settings{"admin.metrics_listen": at, "admin.token": adminToken})
+			if admin == "off" {
+				h = e2e.NewSetup(t, e2e.Settings{"admin.metrics_listen": at, "admin.listen": ""})
+				h.Admin = at // the harness asks it for readiness
+			}
+			p := e2e.StartSetup(t, h)
+			e2e.WantOwn(t, e2e.Get(t, p.Client(t, false), o.URL("http", "/a")), http.StatusForbidden, "http_request_denied")
+			operator := &http.Client{Timeout: testkit.Patience}
+			if got := e2e.Get(t, operator, "http://"+at+"/metrics"); got.Status != 200 || !strings.Contains(string(got.Body), `robotsproxy_decisions_total{decision="block",reason="rule"} 1`) {
+				t.Errorf("%d\n%s", got.Status, got.Body)
+			}
+			for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 404, "/api/v1/status": 404, "/config": 404} {
+				if got := e2e.Get(t, operator, "http://"+at+path); got.Status != status {
+					t.Errorf("%s: %d, want %d", path, got.Status, status)
+				}
+			}
+			e2e.Command(t, "health", "-c", p.Config).Want(t, 0)
+		})
+	}
+}
 
 // Metrics about requests and about a site that answers 429.
 func TestMetrics(t *testing.T) {

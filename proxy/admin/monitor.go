@@ -1,0 +1,33 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"net/http"
+)
+
+// A Monitor serves health, readiness and metrics, and nothing else. It requires no token and
+// answers every client that can connect: no response has a host, a URL or a client of a request. Run it
+// with Serve and stop it with Shutdown.
+type Monitor struct{ http *http.Server }
+
+// NewMonitor makes a Monitor. It uses only Healthy, Ready, Metrics and Log, which are
+// required, and Warnings and Store.
+func NewMonitor(o Options) *Monitor {
+	if o.Warnings == nil {
+		o.Warnings = func() []string { return nil }
+	}
+	mux := http.NewServeMux()
+	o.mountMonitoring(mux)
+	return &Monitor{newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		setSecurityHeaders(w.Header())
+		mux.ServeHTTP(w, r)
+	}), o.Log)}
+}
+
+// Serve serves connections on l until Shutdown. Call it once.
+func (m *Monitor) Serve(l net.Listener) error { return serve(m.http, l) }
+
+// Shutdown waits for requests until ctx is done, and then closes the remaining connections
+// without an error.
+func (m *Monitor) Shutdown(ctx context.Context) error { return shutdown(ctx, m.http) }
