@@ -15,36 +15,37 @@ import (
 type check struct {
 	allowed string // completes "must be …" and is shown unchanged in the reference
 	holds   func(any) bool
+	number  *bounds // for the schema: of a number; nil: the value is no number
 }
 
 // checks holds each check under the name in the check tag of a field.
 var checks = map[string]check{
-	"positive":     {"more than 0s", func(v any) bool { return v.(time.Duration) > 0 }},
-	"not-negative": {"at least 0s", func(v any) bool { return v.(time.Duration) >= 0 }},
-	"anchor":       {"at least " + writeDuration(minAnchor), func(v any) bool { return v.(time.Duration) >= minAnchor }},
+	"positive":     {"more than 0s", func(v any) bool { return v.(time.Duration) > 0 }, nil},
+	"not-negative": {"at least 0s", func(v any) bool { return v.(time.Duration) >= 0 }, nil},
+	"anchor":       {"at least " + writeDuration(minAnchor), func(v any) bool { return v.(time.Duration) >= minAnchor }, nil},
 	"retry": {"more than 0s and at most " + writeDuration(maxRetry), func(v any) bool {
 		return v.(time.Duration) > 0 && v.(time.Duration) <= maxRetry
-	}},
+	}, nil},
 	"signature": {"between " + writeDuration(minSignature) + " and " + writeDuration(maxSignature), func(v any) bool {
 		return v.(time.Duration) >= minSignature && v.(time.Duration) <= maxSignature
-	}},
-	"rate": {"between " + rates, func(v any) bool { return isRate(v.(float64)) }},
+	}, nil},
+	"rate": {"between " + rates, func(v any) bool { return isRate(v.(float64)) }, &bounds{minRate, maxRate}},
 	"rate-or-0": {"0, or between " + rates, func(v any) bool {
 		return v.(float64) == 0 || isRate(v.(float64))
-	}},
+	}, &bounds{0, maxRate}},
 	"count":      between(1, maxCount),
 	"count-or-0": between(0, maxCount),
 	"quota":      between(0, maxQuota),
 	"replicas":   between(1, maxReplicas),
-	"file-size":  {"at least " + writeSize(Size(minFile)), func(v any) bool { return v.(Size) >= minFile }},
+	"file-size":  {"at least " + writeSize(Size(minFile)), func(v any) bool { return v.(Size) >= minFile }, nil},
 	"url": {"between " + writeSize(Size(minURL)) + " and " + writeSize(Size(maxURL)), func(v any) bool {
 		return v.(Size) >= minURL && v.(Size) <= maxURL
-	}},
+	}, nil},
 	"memory": {"at least " + writeSize(Size(minMemory)), func(v any) bool {
 		return v.(AutoSize) == Auto || v.(AutoSize) >= minMemory
-	}},
-	"folder-size": {"at least " + writeSize(Size(minFolder)), func(v any) bool { return v.(Size) >= minFolder }},
-	"some":        {"a list of at least one item", func(v any) bool { return len(v.([]PortRange)) > 0 }},
+	}, nil},
+	"folder-size": {"at least " + writeSize(Size(minFolder)), func(v any) bool { return v.(Size) >= minFolder }, nil},
+	"some":        {"a list of at least one item", func(v any) bool { return len(v.([]PortRange)) > 0 }, nil},
 }
 
 // rates is the range of a rate, without exponents.
@@ -56,7 +57,7 @@ func isRate(x float64) bool { return x >= minRate && x <= maxRate }
 func between(least, most int) check {
 	return check{fmt.Sprintf("between %d and %d", least, most), func(v any) bool {
 		return v.(int) >= least && v.(int) <= most
-	}}
+	}, &bounds{float64(least), float64(most)}}
 }
 
 const (

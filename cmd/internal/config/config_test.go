@@ -116,9 +116,9 @@ func TestNothingIsTheDefault(t *testing.T) {
 // hashed is crypt_blowfish's vector for U*U.
 const hashed = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
 
-// A configuration with no key at its default, as written and as it comes back.
-func TestEveryKey(t *testing.T) {
-	c := Config{
+// everyKey returns a configuration with no key at its default.
+func everyKey() Config {
+	return Config{
 		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10, Memory: 1 << 30}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
 		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 30 * time.Second, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
@@ -147,6 +147,11 @@ func TestEveryKey(t *testing.T) {
 		Admin:   Admin{Listen: "", MetricsListen: "[::]:8083"},
 		Log:     Log{Level: "debug", Format: "json"},
 	}
+}
+
+// A configuration with no key at its default, as written and as it comes back.
+func TestEveryKey(t *testing.T) {
+	c := everyKey()
 	if err := c.Check(); err != nil {
 		t.Error("Check:", err)
 	}

@@ -31,7 +31,12 @@ type kind struct {
 	read    func(string) (any, bool) // false: the text is not of this kind
 	hint    func(text string) string // a more exact message, which replaces the example; may be nil, and may return ""
 	write   func(any) string         // the inverse of read
+	pattern string                   // for the schema, in the syntax that RE2 and ECMAScript share: matches all texts of the kind, and perhaps others; "": all match
+	number  *bounds                  // for the schema: the numbers that are values although the kind is not bare; nil: none
 }
+
+// bounds are the least and the greatest of some numbers.
+type bounds struct{ least, most float64 }
 
 // readText reads text. If text is not of the kind, why is the whole message, which shows it as shown.
 func (k kind) readText(text, shown string) (value any, why string) {
@@ -69,36 +74,43 @@ var kinds = map[string]kind{
 	"int":     {what: "a whole number", example: "10", bare: true, read: readInt, write: func(v any) string { return strconv.Itoa(v.(int)) }},
 	"float64": {what: "a number", example: "0.5", bare: true, read: readFloat, write: func(v any) string { return strconv.FormatFloat(v.(float64), 'g', -1, 64) }},
 
-	"time.Duration":    {what: "a duration", example: "60s", read: readDuration, hint: unitless, write: writeDuration},
-	"config.Wait":      {what: "auto or a positive duration", example: "auto or 60s", read: readWait, hint: unitless, write: writeWait},
-	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
-	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
-	"config.Size":      {what: "a size", sized: true, read: readSize, hint: thousands, write: writeSize},
-	"config.AutoSize":  {what: "auto or a size", example: "auto or 1GiB", sized: true, read: readAutoSize, hint: thousands, write: writeAutoSize},
-	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
+	"time.Duration":    {what: "a duration", example: "60s", read: readDuration, hint: unitless, write: writeDuration, pattern: `^(` + duration + `|0)$`, number: &bounds{}},
+	"config.Wait":      {what: "auto or a positive duration", example: "auto or 60s", read: readWait, hint: unitless, write: writeWait, pattern: `^(auto|` + duration + `)$`},
+	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }, pattern: `^[0-9A-Fa-f:.]+/[0-9]+$`},
+	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime, pattern: `^([0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:.,]+(Z|[+-][0-9:]+))?)?$`},
+	"config.Size":      {what: "a size", sized: true, read: readSize, hint: thousands, write: writeSize, pattern: `^(` + size + `|0)$`, number: &bounds{}},
+	"config.AutoSize":  {what: "auto or a size", example: "auto or 1GiB", sized: true, read: readAutoSize, hint: thousands, write: writeAutoSize, pattern: `^(auto|` + size + `|0)$`, number: &bounds{}},
+	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }, pattern: `^[0-9]+(-[0-9]+)?$`, number: &bounds{1, 65535}},
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
 	"path":            {what: "a path", example: "/etc/robotsproxy/ca.pem", text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
-	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText},
-	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText},
-	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
-	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText},
-	"tsa":             {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr", text: true, read: textThat(emptyOr(isWebURL)), write: asText},
-	"directory":       {what: "the https:// URL of a key directory, in ASCII", example: "https://bot.example/.well-known/http-message-signatures-directory", text: true, read: textThat(emptyOr(isDirectory)), write: asText},
-	"redis":           {what: "the URL of a Redis server", example: "redis://:password@redis.example:6379/0", text: true, secret: true, read: textThat(emptyOr(isRedis)), hint: notRedis, write: asText},
-	"replica":         {what: "a name of 1 to 64 visible ASCII characters", example: "proxy-1", text: true, read: textThat(emptyOr(isReplica)), write: asText},
-	"file-prefix":     {what: "1 to 64 letters, digits and ._-, with a letter or digit first", example: "news-2026", text: true, read: textThat(isFilePrefix), write: asText},
-	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
-	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText},
-	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
-	"purpose":         {what: "one of train-ai, ai-input, search, tdm", example: "train-ai", text: true, read: textThat(isPurpose), write: asText},
-	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
-	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
-	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "the output of openssl rand -hex 24", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText},
-	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText},
-	"email":           {what: "an e-mail address", example: "bot@foo.example", text: true, read: textThat(emptyOr(isEmail)), write: asText},
-	"header":          {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
+	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText, pattern: `:[0-9]+$`},
+	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText, pattern: `^$|:[0-9]+$`},
+	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText, pattern: `^$|.:[0-9]+$`},
+	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText, pattern: `^$|^(https?|socks5h?)://.`},
+	"tsa":             {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr", text: true, read: textThat(emptyOr(isWebURL)), write: asText, pattern: `^$|^https?://.`},
+	"directory":       {what: "the https:// URL of a key directory, in ASCII", example: "https://bot.example/.well-known/http-message-signatures-directory", text: true, read: textThat(emptyOr(isDirectory)), write: asText, pattern: `^$|^https://[!-~]+$`},
+	"redis":           {what: "the URL of a Redis server", example: "redis://:password@redis.example:6379/0", text: true, secret: true, read: textThat(emptyOr(isRedis)), hint: notRedis, write: asText, pattern: `^$|^(rediss?|unix)://.`},
+	"replica":         {what: "a name of 1 to 64 visible ASCII characters", example: "proxy-1", text: true, read: textThat(emptyOr(isReplica)), write: asText, pattern: `^[!-~]{0,64}$`},
+	"file-prefix":     {what: "1 to 64 letters, digits and ._-, with a letter or digit first", example: "news-2026", text: true, read: textThat(isFilePrefix), write: asText, pattern: filePrefix.String()},
+	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText, pattern: `^(\*|(\*\.)?[^*/\s]+)$`},
+	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
+	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText, pattern: "^$|" + token.String()},
+	"purpose":         {what: "one of train-ai, ai-input, search, tdm", example: "train-ai", text: true, read: textThat(isPurpose), write: asText, pattern: `^(train-ai|ai-input|search|tdm)$`},
+	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText, pattern: "^$|" + name.String()},
+	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText, pattern: "^$|" + bcryptHash.String()},
+	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "the output of openssl rand -hex 24", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText, pattern: "^$|" + secret.String()},
+	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText, pattern: oneLine},
+	"email":           {what: "an e-mail address", example: "bot@foo.example", text: true, read: textThat(emptyOr(isEmail)), write: asText, pattern: `^$|^("[ -~]+"|[!-;=?-~]+)@[!-;=?-~]+$`},
+	"header":          {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText, pattern: oneLine},
 }
+
+// Parts of patterns.
+const (
+	duration = `\+?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
+	size     = `[0-9]+ *([KMGT]i)?B`
+	oneLine  = `^[^\x00-\x1f\x7f]*$`
+)
 
 func asText(v any) string { return v.(string) }
 
@@ -363,7 +375,7 @@ func isPurpose(text string) bool {
 func isToken(s string) bool { return len(s) <= maxToken && token.MatchString(s) }
 
 // name matches the name of a client. An IP address is not one: unnamed clients are known by it.
-var name = regexp.MustCompile(`^[\pL\pN][\pL\pM\pN ._@-]*$`)
+var name = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{M}\p{N} ._@-]*$`)
 
 const maxName = 100 // characters
 

@@ -22,7 +22,7 @@ func ConfigCommand() *cobra.Command {
   robotsproxy config check -c robotsproxy.yaml
   robotsproxy config show -c robotsproxy.yaml`,
 	}
-	cmd.AddCommand(configCheckCommand(), configShowCommand(), configExampleCommand())
+	cmd.AddCommand(configCheckCommand(), configShowCommand(), configExampleCommand(), configSchemaCommand())
 	return cmd
 }
 
@@ -101,14 +101,34 @@ Passwords and password hashes are hidden; no password matches a hidden hash.`,
 }
 
 func configExampleCommand() *cobra.Command {
-	return &cobra.Command{
+	return printCommand(&cobra.Command{
 		Use:     "example",
 		Short:   "Print a configuration file in which every key has its default",
 		Example: `  robotsproxy config example > robotsproxy.yaml`,
-		Args:    cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(config.Default().Marshal())
-			return err
-		},
+	}, config.Default().Marshal)
+}
+
+func configSchemaCommand() *cobra.Command {
+	return printCommand(&cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of the configuration, for editors",
+		Long: `Print the JSON schema (draft 2020-12) of the configuration. With it, an editor completes
+and explains keys and marks mistakes. Editors with a YAML language server find it by
+the first line of a configuration:
+
+  # yaml-language-server: $schema=robotsproxy.schema.json
+
+The schema does not express every rule. robotsproxy config check does.`,
+		Example: `  robotsproxy config schema > robotsproxy.schema.json`,
+	}, config.Schema)
+}
+
+// printCommand makes cmd print what text returns.
+func printCommand(cmd *cobra.Command, text func() []byte) *cobra.Command {
+	cmd.Args = cli.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		_, err := cmd.OutOrStdout().Write(text())
+		return err
 	}
+	return cmd
 }

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// schema is a JSON schema (draft 2020-12), as far as a configuration needs it.
+type schema struct {
+	Dialect     string     `json:"$schema,omitempty"`
+	Title       string     `json:"title,omitempty"`
+	Description string     `json:"description,omitempty"`
+	Type        any        `json:"type"` // a name or a list of names
+	Default     any        `json:"default,omitempty"`
+	Enum        []string   `json:"enum,omitempty"`
+	Pattern     string     `json:"pattern,omitempty"` // of a text; a number has none
+	Minimum     *float64   `json:"minimum,omitempty"` // of a number; a text has none
+	Maximum     *float64   `json:"maximum,omitempty"`
+	Items       *schema    `json:"items,omitempty"`
+	MinItems    int        `json:"minItems,omitempty"`
+	MaxItems    int        `json:"maxItems,omitempty"`
+	Properties  properties `json:"properties,omitempty"`
+	Required    []string   `json:"required,omitempty"`
+	Additional  *bool      `json:"additionalProperties,omitempty"`
+}
+
+// A property is a key of a section.
+type property struct {
+	name   string
+	schema schema
+}
+
+// properties are the keys of a section in the order of the table.
+type properties []property
+
+// MarshalJSON returns an object with a member for each property.
+func (p properties) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	for i, one := range p {
+		value, err := asJSON(one.schema)
+		if err != nil {
+			return nil, err
+		}
+		b.WriteByte("{,"[min(i, 1)])
+		b.WriteString(`"` + one.name + `":`)
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// asJSON returns v without the escapes that only HTML needs.
+func asJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// Schema returns the JSON schema of a configuration. Every valid configuration follows it. It does not
+// express every rule: only [Parse] checks what depends on several keys, for example.
+func Schema() []byte {
+	c := Default()
+	s := sectionSchema(reflect.ValueOf(&c).Elem())
+	s.Dialect, s.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of robotsproxy"
+	compact, err := asJSON(s)
+	var b bytes.Buffer
+	if err == nil {
+		err = json.Indent(&b, compact, "", "  ")
+	}
+	if err != nil {
+		panic("config: schema: " + err.Error()) // a mistake in the table
+	}
+	return b.Bytes()
+}
+
+// sectionSchema returns the schema of a section.
+func sectionSchema(section reflect.Value) schema {
+	no := false
+	s := schema{Type: []string{"object", "null"}, Additional: &no}
+	for _, k := range fields(section, "") {
+		s.Properties = append(s.Properties, property{k.name, k.schema()})
+		if k.required() {
+			s.Required = append(s.Required, k.name)
+			s.Type = "object"
+		}
+	}
+	return s
+}
+
+// schema returns the schema of a key, with its documentation.
+func (k key) schema() (s schema) {
+	switch {
+	case k.section():
+		s = sectionSchema(k.value)
+		s.Description = k.doc()
+		return s
+	case k.entries():
+		entry := sectionSchema(reflect.New(k.value.Type().Elem()).Elem())
+		return schema{Description: k.doc(), Type: []string{"array", "null"}, MaxItems: maxEntries, Items: &entry}
+	}
+	s = k.valueSchema()
+	if k.list() {
+		item := s
+		s = schema{Type: "array", Items: &item}
+		if k.tag.Get("check") == "some" {
+			s.MinItems = 1
+		}
+	}
+	s.Description = k.doc()
+	if s.Enum == nil {
+		text := k.values()
+		s.Description += " Value: " + text + "."
+	}
+	if !k.required() {
+		if err := yaml.Unmarshal([]byte(k.defaultText()), &s.Default); err != nil {
+			panic("config: default of " + k.path + ": " + err.Error()) // a mistake in the table
+		}
+	}
+	return s
+}
+
+// valueSchema returns the schema of the key's value; of a list, that of an item.
+func (k key) valueSchema() schema {
+	kind := k.kind()
+	s := schema{Type: "string", Pattern: kind.pattern}
+	number := kind.number
+	switch {
+	case number != nil:
+		s.Type = []string{"string", "integer"}
+	case kind.bare:
+		s.Type = map[reflect.Kind]string{reflect.Bool: "boolean", reflect.Int: "integer", reflect.Float64: "number"}[k.value.Kind()]
+		if c, ok := k.check(); ok {
+			number = c.number
+		}
+	}
+	if number != nil {
+		s.Minimum, s.Maximum = &number.least, &number.most
+	}
+	if names, ok := k.tag.Lookup("oneof"); ok {
+		s.Enum = strings.Fields(names)
+		if k.tag.Get("default") == "" {
+			s.Enum = append([]string{""}, s.Enum...)
+		}
+	}
+	return s
+}
