@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
 	"runtime"
@@ -22,9 +23,26 @@ const (
 	// maxFailed and failedFor bound how many failed Logins are remembered, and how long.
 	maxFailed = 4096
 	failedFor = 30 * time.Second
+	// hashCost is the cost of new hashes. One check takes about 50 ms.
+	hashCost = 10
 	// hashLen is the length of a bcrypt hash in bytes: 7 of $2b$10$, 22 of salt, 31 of hash.
 	hashLen = 60
 )
+
+// HashPassword returns the bcrypt hash of a password, for [Client].PasswordHash. It returns an error if
+// the password is one with which no client can log in.
+func HashPassword(password string) (string, error) {
+	switch {
+	case password == "":
+		return "", errors.New("the password is empty")
+	case len(password) > maxPassword:
+		return "", fmt.Errorf("the password has %d bytes: it must have at most %d", len(password), maxPassword)
+	case !(Login{Name: "x", Password: password}).wellFormed():
+		return "", errors.New("the password contains a control character, such as a second line")
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
+	return string(hash), err
+}
 
 // An account is a Client with a password.
 type account struct {

@@ -239,3 +239,31 @@ func TestWhoBeganAndLeftHoldsUpNobody(t *testing.T) {
 		}
 	})
 }
+
+// A hash is accepted with its password alone. A password that cannot be right has no hash.
+func TestHashPassword(t *testing.T) {
+	for _, password := range []string{"secret", " a b:c ", "Đặng", strings.Repeat("x", maxPassword)} {
+		hash, err := HashPassword(password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := newAdmission([]Client{{Name: "lab", PasswordHash: hash}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, err := g.admit(t.Context(), "192.0.2.1", login("lab", password)); name != "lab" || err != nil {
+			t.Errorf("%q: %q, %v", password, name, err)
+		}
+		if _, err := g.admit(t.Context(), "192.0.2.1", login("lab", password[1:])); !errors.Is(err, ErrLogin) {
+			t.Errorf("%q: another password: %v", password, err)
+		}
+		if again, _ := HashPassword(password); again == hash {
+			t.Errorf("%q: the same salt twice", password)
+		}
+	}
+	for _, password := range []string{"", "a\nb", "a\x00", "\x7f", strings.Repeat("x", maxPassword+1)} {
+		if hash, err := HashPassword(password); err == nil || hash != "" {
+			t.Errorf("%q has the hash %q, %v", password, hash, err)
+		}
+	}
+}

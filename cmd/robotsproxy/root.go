@@ -32,7 +32,7 @@ reason.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultVersionFlag() // --version and -v, as the command version
-	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(), auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), doctor.Command(), manual.Command(), versionCommand())
+	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(), auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), passwordCommand(), doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command with subcommands handles a missing or unknown one itself, so cobra takes

@@ -98,7 +98,7 @@ var kinds = map[string]kind{
 	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText, pattern: "^$|" + token.String()},
 	"purpose":         {what: "one of train-ai, ai-input, search, tdm", example: "train-ai", text: true, read: textThat(isPurpose), write: asText, pattern: `^(train-ai|ai-input|search|tdm)$`},
 	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText, pattern: "^$|" + name.String()},
-	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText, pattern: "^$|" + bcryptHash.String()},
+	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as robotsproxy password prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText, pattern: "^$|" + bcryptHash.String()},
 	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "the output of openssl rand -hex 24", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText, pattern: "^$|" + secret.String()},
 	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText, pattern: oneLine},
 	"email":           {what: "an e-mail address", example: "bot@foo.example", text: true, read: textThat(emptyOr(isEmail)), write: asText, pattern: `^$|^("[ -~]+"|[!-;=?-~]+)@[!-;=?-~]+$`},

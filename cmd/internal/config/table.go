@@ -134,7 +134,7 @@ type HostPace struct {
 // Client is one that is known by where it asks from, by a password, or by both.
 type Client struct {
 	Name         string         `key:"name" default:"" required:"yes" example:"lab-a" kind:"name" doc:"The client's name, in the audit and for the login."`
-	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as htpasswd -nBC 10 NAME prints it after the colon. An entry with a password and networks matches only a client with both."`
+	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as robotsproxy password prints it. An entry with a password and networks matches only a client with both."`
 	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" zero:"means any address: the password alone identifies the client" doc:"The networks that the client connects from."`
 	Robots       ClientRobots   `key:"robots" doc:"How robots.txt files are interpreted for this client."`
 	Usage        ClientUsage    `key:"usage" doc:"What this client fetches content for."`

@@ -19,7 +19,7 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 		}
 	}
 	if d.adminListener, err = listenForOperators(cfg.Admin.Listen); err != nil {
-		return listenError("admin.listen", `choose another address with admin.listen in the configuration, or "" for no admin listener`, err)
+		return listenError("admin.listen", `choose another address with --admin-listen or with admin.listen in the configuration, or "" for no admin listener`, err)
 	}
 	if d.monitorListener, err = listenForOperators(cfg.Admin.MetricsListen); err != nil {
 		return listenError("admin.metrics_listen", `choose another address with admin.metrics_listen in the configuration, or "" for no such listener`, err)

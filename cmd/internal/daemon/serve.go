@@ -16,7 +16,7 @@ import (
 
 func ServeCommand() *cobra.Command {
 	var f cli.ConfigFlags
-	var listen string
+	var listen, adminListen string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the proxy until SIGINT or SIGTERM",
@@ -43,6 +43,9 @@ again.`,
 				if cmd.Flags().Changed("listen") {
 					cfg.Listen = listen
 				}
+				if cmd.Flags().Changed("admin-listen") {
+					cfg.Admin.Listen = adminListen
+				}
 				return cfg, cfg.Check()
 			}
 			from.sum, _ = fileSum(from.file)
@@ -56,6 +59,7 @@ again.`,
 	}
 	f.Add(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDR` to listen on, in place of listen in the configuration")
+	cmd.Flags().StringVar(&adminListen, "admin-listen", "", "`ADDR` of the admin listener, in place of admin.listen in the configuration; \"\" turns it off")
 	return cmd
 }
 

@@ -58,9 +58,16 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer l.Close()
 	taken := l.Addr().String()
-	for _, key := range []string{"listen", "admin.listen", "admin.metrics_listen"} {
+	for key, hint := range map[string]string{
+		"listen": "with --listen or with listen in", "listen_transparent": "with listen_transparent in",
+		"admin.listen": "with --admin-listen or with admin.listen in", "admin.metrics_listen": "with admin.metrics_listen in",
+	} {
 		h := e2e.NewSetup(t, e2e.Settings{key: taken})
-		e2e.WantOneLine(t, e2e.Command(t, "serve", "-c", h.Config), 1, taken)
+		got := e2e.Command(t, "serve", "-c", h.Config)
+		e2e.WantOneLine(t, got, 1, taken)
+		if !strings.HasPrefix(got.Stderr, "robotsproxy: "+key+": ") || !strings.Contains(got.Stderr, "choose another address "+hint) {
+			t.Errorf("%s: %s", key, got.Stderr)
+		}
 	}
 }
 
