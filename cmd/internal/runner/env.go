@@ -3,6 +3,7 @@ package runner
 import (
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"robotsproxy/cmd/internal/castore"
@@ -25,9 +26,10 @@ type variable struct {
 }
 
 // childEnv returns the parent's environment with the proxy and CA variables of all ecosystems. It
-// is pure: proxy is the host:port of a proxy, and the files of f need not exist.
-func childEnv(parent []string, proxy string, f runFiles) []string {
-	ours := variables(proxy, f)
+// is pure: proxy is the host:port of a proxy, and the files of f need not exist. The variables in kept keep
+// the parent's values.
+func childEnv(parent []string, proxy string, f runFiles, kept []string) []string {
+	ours := slices.DeleteFunc(variables(proxy, f), func(v variable) bool { return slices.Contains(kept, v.name) })
 	drop := map[string]bool{
 		"NO_PROXY": true, "no_proxy": true, // nothing may bypass the proxy
 		"SSL_CERT_DIR": true, // would be searched in addition to the bundle
@@ -52,6 +54,29 @@ func childEnv(parent []string, proxy string, f runFiles) []string {
 	return env
 }
 
+// programBundles are variables by which one program finds a file of roots, in place of its own or the
+// system's. People set them for a private CA of their own.
+var programBundles = []string{
+	"AWS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "PIP_CERT", "CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT",
+}
+
+// keptVariables returns those of programBundles that the user has set to a file with a certificate that
+// bundle lacks, or to a file that cannot be read. A file of the system's roots is no reason to keep it.
+func keptVariables(getenv func(string) string, bundle []byte) (kept []string) {
+	for _, name := range programBundles {
+		file := getenv(name)
+		if file == "" {
+			continue
+		}
+		text, err := castore.ReadRoots(file)
+		known := castore.Certificates(bundle)
+		if err != nil || len(castore.Merge(known, castore.Certificates(text))) > len(known) {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
 // variables returns the variables by which each ecosystem finds a proxy and trusts a CA, tested
 // with the real clients one at a time.
 func variables(proxy string, f runFiles) []variable {
@@ -68,6 +93,7 @@ func variables(proxy string, f runFiles) []variable {
 	// Most of these replace the client's roots; a CURL_CA_BUNDLE that is set already would win over SSL_CERT_FILE.
 	fixed(f.bundle, "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
 		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE")
+	fixed(f.bundle, programBundles...)
 	fixed(f.wgetrc, "WGETRC")
 	fixed("1", "NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY")
 	fixed(filepath.Dir(f.description), runDirVariable)

@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestChildEnv(t *testing.T) {
 		"http_proxy=http://other:1", "HTTPS_PROXY=http://other:1", "NO_PROXY=*", "no_proxy=localhost",
 		"SSL_CERT_DIR=/etc/certs", "SSL_CERT_FILE=/etc/certs.pem", "CURL_CA_BUNDLE=/x", "REQUESTS_CA_BUNDLE=/x",
 		"WGETRC=/home/u/wgetrc", "NODE_USE_ENV_PROXY=0",
-	}, "127.0.0.1:4711", somewhere))
+	}, "127.0.0.1:4711", somewhere, nil))
 	want := map[string]string{
 		"PATH": "/bin", "ODD": "a=b", "EMPTY": "",
 		"NODE_USE_ENV_PROXY": "1", "PERL_LWP_ENV_PROXY": "1", "ROBOTSPROXY_RUN": "/r",
@@ -53,7 +54,8 @@ func TestChildEnv(t *testing.T) {
 		want[name] = "http://127.0.0.1:4711"
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
-		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE"} {
+		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE", "AWS_CA_BUNDLE", "HTTPLIB2_CA_CERTS",
+		"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "PIP_CERT", "CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT"} {
 		want[name] = "/r/b.pem"
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -71,9 +73,40 @@ func TestChildEnvAppends(t *testing.T) {
 		{"Java: options that are set", "JAVA_TOOL_OPTIONS=-Dx=y", "JAVA_TOOL_OPTIONS", `-Dx=y -Dhttp.proxyHost=h`},
 		{"Java: a blank in the path", "X=", "JAVA_TOOL_OPTIONS", ` "-Djavax.net.ssl.trustStore=/a dir/b.p12" `},
 	} {
-		got := asMap(t, childEnv([]string{c.parent}, "h:1", spaced))[c.variable]
+		got := asMap(t, childEnv([]string{c.parent}, "h:1", spaced, nil))[c.variable]
 		if got != c.want && (c.variable != "JAVA_TOOL_OPTIONS" || !strings.Contains(got, c.want)) {
 			t.Errorf("%s: %s", c.name, got)
+		}
+	}
+}
+
+// What the user has set for one program stays if it has a certificate of the user's own.
+func TestKeptVariables(t *testing.T) {
+	dir := t.TempDir()
+	_, system := newCert(t, "system")
+	_, private := newCert(t, "private")
+	write(t, system, dir, "system.pem")
+	write(t, slices.Concat(system, private), dir, "own.pem")
+	for _, c := range []struct {
+		name, file string
+		kept       []string
+	}{
+		{"not set, or set to nothing", "", nil},
+		{"the system's roots", "system.pem", nil},
+		{"a private CA besides", "own.pem", []string{"PIP_CERT"}},
+		{"not readable", "gone.pem", []string{"PIP_CERT"}},
+	} {
+		file := c.file
+		if file != "" {
+			file = filepath.Join(dir, file)
+		}
+		kept := keptVariables(getenvFrom(map[string]string{"PIP_CERT": file}), system)
+		if diff := cmp.Diff(c.kept, kept); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+		want := map[bool]string{true: file, false: somewhere.bundle}[kept != nil]
+		if got := asMap(t, childEnv([]string{"PIP_CERT=" + file}, "h:1", somewhere, kept))["PIP_CERT"]; got != want {
+			t.Errorf("%s: %s, want %s", c.name, got, want)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func TestPreload(t *testing.T) {
 		console.log(fetch.name, fetch.length)
 	})()`
 	cmd := exec.CommandContext(t.Context(), node, "-e", script)
-	cmd.Env = childEnv([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, proxy, filesIn(dir))
+	cmd.Env = childEnv([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, proxy, filesIn(dir), nil)
 	out, err := cmd.CombinedOutput()
 	lines := strings.Split(string(out), "\n")
 	if err != nil || len(lines) != 5 || lines[0] != "/a" || lines[1] != "/b" || !strings.HasPrefix(lines[2], "TypeError: fetch failed ") || lines[3] != "fetch 1" {

@@ -138,7 +138,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	go func() { served <- h.Run(ctx, forceStop) }()
 
 	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h.Pacer)
-	end, err := runWithProxy(h, dir, child, inside, caught, wipe)
+	end, kept, err := runWithProxy(h, dir, child, inside, caught, wipe)
 	unwatch()
 	stop()
 	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
@@ -147,7 +147,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.summary(), h, report)
+	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.summary(), h, report, kept)
 	if end.status != 0 {
 		return cli.ExitError(end.status)
 	}
@@ -155,11 +155,11 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 }
 
 // runWithProxy runs cmd inside a confinement, with an environment that leads it through h. runChild calls
-// interrupted.
-func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func()) (childResult, error) {
+// interrupted. kept are the variables for certificates that keep the user's values.
+func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func()) (end childResult, kept []string, err error) {
 	real, seen, err := inside.filesDir(dir)
 	if err != nil {
-		return childResult{}, err
+		return childResult{}, nil, err
 	}
 	defer inside.removeFiles(real)
 	trust, err := writeRunFiles(real, seen, h.Addr(), h.CAPEM(), inside.getenv)
@@ -167,11 +167,13 @@ func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confineme
 		err = writeDescription(filesIn(real).description, dir, h)
 	}
 	if err != nil {
-		return childResult{}, err
+		return childResult{}, nil, err
 	}
 	defer inside.serve()()
-	env := childEnv(inside.environment(), h.Addr(), filesIn(seen))
-	return runChild(inside.child(cmd, real, trust, env), caught, interrupted)
+	kept = keptVariables(inside.getenv, trust.Bundle)
+	env := childEnv(inside.environment(), h.Addr(), filesIn(seen), kept)
+	end, err = runChild(inside.child(cmd, real, trust, env), caught, interrupted)
+	return end, kept, err
 }
 
 // waitForDaemon waits until the daemon has finished its last requests. A termination signal makes
@@ -267,7 +269,7 @@ func (f *runFlags) checkReporting() (*runReport, error) {
 
 // printOutcome prints what happened while argv ran and writes the report. A failure does not change
 // the exit status, which is the command's.
-func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport) {
+func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport, kept []string) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
 	}
@@ -293,6 +295,9 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 		if !end.interrupted { // an interrupted command may not have sent any yet
 			printBypass(w, argv, f.confine.on)
 		}
+	}
+	if !f.quiet {
+		printKept(w, kept)
 	}
 	err := report.end(h.AuditFile())
 	switch {

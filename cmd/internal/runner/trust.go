@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
@@ -66,6 +67,15 @@ func printUntrusted(w io.Writer, argv []string, u daemon.Untrusted) bool {
 	}
 	fmt.Fprintf(w, "  What to do: %s\n", try)
 	return true
+}
+
+// printKept prints the variables that run has not set because of the user's values.
+func printKept(w io.Writer, kept []string) {
+	if len(kept) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "robotsproxy: kept your %s, because the file has certificates of your own; programs that read it may not trust the proxy's certificate\n", strings.Join(kept, ", "))
+	fmt.Fprintln(w, "  What to do: unset it for the run, or add the output of robotsproxy ca show --pem to the file")
 }
 
 // commandName returns the program in argv that sends requests, as far as it is known.
