@@ -266,7 +266,7 @@ func TestDeployedConfigurationsAreGood(t *testing.T) {
 	} {
 		e2e.WriteFile(t, file, strings.ReplaceAll(text, "/etc/robotsproxy-ca/", dir+"/"))
 	}
-	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", shared, mapped, sidecar, e2e.TreeRoot() + "/config.example.yaml"} {
+	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", e2e.DeployDir() + "/systemd/config.yaml", shared, mapped, sidecar, e2e.TreeRoot() + "/config.example.yaml"} {
 		e2e.Command(t, "config", "check", "-c", file).Want(t, 0)
 	}
 }
@@ -351,7 +351,7 @@ func TestPackagersInstall(t *testing.T) {
 	cmd.Dir, cmd.Env = src, e2e.CleanEnv("DESTDIR="+dest)
 	e2e.Finish(t, cmd).Want(t, 0)
 	for _, name := range []string{"usr/bin/robotsproxy", "usr/lib/systemd/system/robotsproxy.service", "usr/lib/sysusers.d/robotsproxy.conf",
-		"usr/share/doc/robotsproxy/config.example.yaml", "usr/share/zsh/vendor-completions/_robotsproxy",
+		"etc/robotsproxy/config.yaml", "usr/share/doc/robotsproxy/config.example.yaml", "usr/share/man/man1/robotsproxy-serve.1", "usr/share/zsh/vendor-completions/_robotsproxy",
 		"usr/share/fish/vendor_completions.d/robotsproxy.fish"} {
 		if !e2e.Exists(filepath.Join(dest, name)) {
 			t.Errorf("no %s", name)
