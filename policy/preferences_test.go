@@ -2,6 +2,9 @@ package policy_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -176,6 +179,35 @@ func TestPreferencesOfOtherForms(t *testing.T) {
 	literal.Readings = policy.LiteralReadings
 	if d := engine(t, file(text), literal).Decide(t.Context(), ask("FooBot", "//private/a")); d.Verdict != policy.Allow || d.Form != 0 {
 		t.Errorf("literal: %v %q, form %q", d.Verdict, d.Reason, d.Form)
+	}
+}
+
+// A preference applies to the same paths as a rule with its pattern, in whatever form they are sent.
+func TestPreferencesApplyWhereRulesDo(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(28, 9309))
+	some := func(pieces ...string) string {
+		text := "/"
+		for range rnd.IntN(6) {
+			text += pieces[rnd.IntN(len(pieces))]
+		}
+		return text
+	}
+	none := answers{fetch.Result{Status: 404, MaxAge: -1, Connected: true}}
+	o := policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}}
+	for range testkit.Rounds(3000) {
+		pattern := some("a", "b", "/", "*", "%2F", ";", "%3A", ":", "$", "%61", "?")
+		path := some("a", "a", "b", "/", "%2F", "%2f", "\\", "%5C", ";", "%3B", "%3A", ":", "%61", "?")
+		decide := func(f cache.Fetcher, o policy.Options) bool {
+			return engine(t, f, o).Decide(t.Context(), ask("FooBot", path)).Verdict != policy.Allow
+		}
+		location, _ := json.Marshal(pattern)
+		want := decide(file("User-agent: *\nDisallow: "+pattern+"\n"), policy.Options{})
+		if got := decide(file("User-agent: *\nContent-Usage: "+pattern+" train-ai=n\n"), o); got != want {
+			t.Fatalf("Content-Usage: %s for %s: refused %v, by Disallow %v", pattern, path, got, want)
+		}
+		if got := decide(none, withTDMRep(t, o, fmt.Sprintf(`[{"location": %s, "tdm-reservation": 1}]`, location))); got != want {
+			t.Fatalf("tdmrep.json: %s for %s: refused %v, by Disallow %v", pattern, path, got, want)
+		}
 	}
 }
 
