@@ -56,7 +56,8 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 }
 
 // lookUpTDMRep sets in d the origin's tdmrep.json. It fetches the file if it is not cached. A file that
-// cannot be read states nothing. The request is refused if the cache gives no file.
+// cannot be read states nothing. The request is refused if the cache gives no file, or if preferences may
+// refuse it and the proxy itself failed to fetch the file.
 func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request) {
 	entry, err := e.o.TDMRep.Lookup(ctx, cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}, tdmrep.Dialect())
 	if err != nil {
@@ -67,6 +68,9 @@ func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request) {
 		return
 	}
 	d.TDMRep = entry.Under(tdmrep.Dialect())
+	if d.Usage.Refuse && d.TDMRep.Outcome == cache.NoConnection && d.TDMRep.Result.OwnFailure {
+		d.Verdict, d.Reason, d.Err = Refuse, ReasonOrigin, d.TDMRep.Err
+	}
 }
 
 // parseSteps is how many steps of matching take as long as parsing a byte of a Content-Usage line.

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -250,6 +251,23 @@ func TestTDMRepOfAStoppedCache(t *testing.T) {
 	o := policy.Options{TDMRep: stopped{}, Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM)}}
 	if d := engine(t, file(rules), o).Decide(t.Context(), ask("FooBot", "/page")); d.Verdict == policy.Allow || d.Reason != policy.ReasonUnreachable {
 		t.Errorf("%v %q", d.Verdict, d.Reason)
+	}
+}
+
+// A failure of the proxy itself says nothing about the site. If preferences are enforced, the request is
+// refused for the same reason as if the robots.txt could not be fetched.
+func TestTDMRepThatTheProxyCannotFetch(t *testing.T) {
+	cause := errors.New("the queue is full")
+	for _, enforced := range []bool{false, true} {
+		for _, own := range []bool{false, true} {
+			files, err := cache.New(cache.Options{Fetcher: answers{fetch.Result{MaxAge: -1, Err: cause, OwnFailure: own}}})
+			testkit.Must(t, err)
+			o := policy.Options{TDMRep: files, Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM), Refuse: enforced}}
+			d := engine(t, file(rules), o).Decide(t.Context(), ask("FooBot", "/page"))
+			if refused := d.Verdict != policy.Allow; refused != (enforced && own) || refused && (d.Reason != policy.ReasonOrigin || !errors.Is(d.Err, cause)) {
+				t.Errorf("enforced %v, own failure %v: %v %q, %v", enforced, own, d.Verdict, d.Reason, d.Err)
+			}
+		}
 	}
 }
 
