@@ -46,6 +46,7 @@ type Builder struct {
 	signed       groups[signedKey, counts]
 	reservations groups[reservationKey, counts]
 	licenses     groups[licenseKey, counts]
+	statements   map[reservationKey]int // rows of reservations that differ only in their Statement, which is ""
 	outages      list[outage]
 	events       list[event]
 	combined     groups[combinedKey, counts]
@@ -66,6 +67,7 @@ func New(o Options) *Builder {
 		signed:       newGroups[signedKey, counts](maxSigned),
 		reservations: newGroups[reservationKey, counts](maxReservations),
 		licenses:     newGroups[licenseKey, counts](maxLicenses),
+		statements:   map[reservationKey]int{},
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
 		combined:     newGroups[combinedKey, counts](maxCombined),
@@ -170,13 +172,27 @@ func (s *Builder) request(e *trail.Entry) {
 	}
 	for purpose, u := range e.Usage {
 		if u.Statement != "" {
-			count(&s.reservations, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText), reason}, e)
+			s.reservation(e, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText), reason})
 		}
 	}
 	if e.License != "" {
 		count(&s.licenses, licenseKey{e.Host, humanize.Clip(e.License, maxText)}, e)
 	}
 	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
+}
+
+// reservation counts a record for a statement of its host. Further statements than maxStatements count as one, so
+// that a host that states something else in each response leaves space for those of other hosts.
+func (s *Builder) reservation(e *trail.Entry, k reservationKey) {
+	if s.reservations.rows[k] == nil && len(s.reservations.rows) < s.reservations.most {
+		same := k
+		same.Statement = ""
+		if s.statements[same] >= maxStatements {
+			k.Statement = others
+		}
+		s.statements[same]++
+	}
+	count(&s.reservations, k, e)
 }
 
 // count counts a record for a key, and returns the counts of the key.

@@ -298,3 +298,22 @@ func TestTimeline(t *testing.T) {
 		})
 	}
 }
+
+// A host that states something else in each response does not displace the reservations of other hosts.
+func TestStatementsOfOneHostAreBounded(t *testing.T) {
+	said := func(host, statement string) record {
+		return rec(0, record{"host": host, "usage": record{"train-ai": record{"outcome": "disallowed", "statement": statement, "source": "header X-Robots-Tag"}}})
+	}
+	var records []record
+	for i := range 2 * maxReservations {
+		records = append(records, said("site.test", fmt.Sprintf("X-Robots-Tag: noai, %d", i)))
+	}
+	r := sum(t, Options{}, append(records, said("other.test", "X-Robots-Tag: noai"))...)
+	requests := map[string]int64{}
+	for _, row := range r.Reservations.Rows {
+		requests[row.Host+" "+row.Statement] = row.Requests
+	}
+	if len(requests) != maxStatements+2 || requests["site.test "+others] != 2*maxReservations-maxStatements || requests["other.test X-Robots-Tag: noai"] != 1 || r.Reservations.Others.Requests != 0 {
+		t.Errorf("%v, %d others", requests, r.Reservations.Others.Requests)
+	}
+}

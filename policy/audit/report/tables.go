@@ -84,6 +84,7 @@ const (
 	maxSigned       = 1_000
 	maxReservations = 1_000
 	maxLicenses     = 1_000
+	maxStatements   = 20 // rows of reservations for one host, purpose, outcome and source
 	maxEvents       = 1_000
 	maxFiles        = 1_000
 	maxCombined     = 50_000 // rows of the CSV
