@@ -140,8 +140,10 @@ func robotsTag(text string, tokens []string, image bool) Statement {
 	return s
 }
 
-// named reports whether a prefix of X-Robots-Tag names a client with these product tokens.
+// named reports whether a prefix of X-Robots-Tag names a client with these product tokens. It may have a
+// version, as a User-agent line of robots.txt may.
 func named(agent string, tokens []string) bool {
+	agent, _, _ = strings.Cut(agent, "/")
 	return agent == "*" || slices.ContainsFunc(tokens, func(t string) bool { return strings.EqualFold(t, agent) })
 }
 
