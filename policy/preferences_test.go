@@ -223,18 +223,30 @@ func TestPreferencesOfManyForms(t *testing.T) {
 	}
 }
 
-// A path in more forms than can be looked at is refused, unless preferences are only recorded.
+// If the rule of tdmrep.json that counts takes too many steps to find, the request is refused, unless
+// preferences are only recorded.
 func TestTDMRepIsTooComplex(t *testing.T) {
 	none := answers{fetch.Result{Status: 404, MaxAge: -1, Connected: true}}
-	const rules = `[{"location": "/private/", "tdm-reservation": 1}]`
-	o := policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM), Refuse: true}}
-	r := ask("FooBot", "/b%2F%5C..;x/./"+strings.Repeat("a", 8<<10)+"/%3B%3A/../../../a")
-	if d := engine(t, none, withTDMRep(t, o, rules)).Decide(t.Context(), r); d.Verdict != policy.Refuse || d.Reason != policy.ReasonTooComplex {
-		t.Errorf("%v %q", d.Verdict, d.Reason)
+	rnd := rand.New(rand.NewPCG(790, 9309))
+	word := func(n int) string {
+		return strings.Map(func(rune) rune { return rune("ab"[rnd.IntN(2)]) }, strings.Repeat("x", n))
 	}
-	o.Usage.Refuse = false
-	if d := engine(t, none, withTDMRep(t, o, rules)).Decide(t.Context(), r); d.Verdict != policy.Allow || d.Reason != policy.ReasonNoFile {
-		t.Errorf("recorded: %v %q", d.Verdict, d.Reason)
+	var rules []string
+	for range 7000 {
+		rules = append(rules, fmt.Sprintf(`{"location": "*%s*%s*z", "tdm-reservation": 0}`, word(8), word(10)))
+	}
+	for name, c := range map[string]struct{ path, rules string }{
+		"many rules": {"/" + word(8<<10), "[" + strings.Join(rules, ",") + "]"},
+		"many forms": {"/b%2F%5C..;x/./" + strings.Repeat("a", 8<<10) + "/%3B%3A/../../../a", `[{"location": "/private/", "tdm-reservation": 1}]`},
+	} {
+		o := withTDMRep(t, policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM), Refuse: true}}, c.rules)
+		if d := engine(t, none, o).Decide(t.Context(), ask("FooBot", c.path)); d.Verdict != policy.Refuse || d.Reason != policy.ReasonTooComplex {
+			t.Errorf("%s: %v %q", name, d.Verdict, d.Reason)
+		}
+		o.Usage.Refuse = false
+		if d := engine(t, none, o).Decide(t.Context(), ask("FooBot", c.path)); d.Verdict != policy.Allow || d.Reason != policy.ReasonNoFile {
+			t.Errorf("%s, recorded: %v %q", name, d.Verdict, d.Reason)
+		}
 	}
 }
 
