@@ -42,6 +42,7 @@ func TestUsageIsEnforced(t *testing.T) {
 			asked, refused              bool
 		}{
 			{"/blog/1", "robots.txt", "disallowed", "The site's robots.txt (line 3) does not permit the use of this content for train-ai", 3, false, true},
+			{"//blog/1", "robots.txt", "disallowed", "The site's robots.txt (line 3) does not permit the use of this content for train-ai", 3, false, true},
 			{"/tagged", "header X-Robots-Tag", "disallowed", "The header X-Robots-Tag of the site's response does not permit", 0, true, true},
 			{"/reserved", "header tdm-reservation", "disallowed", "tdm-reservation: 1", 0, true, true},
 			{"/others", "", "unknown", "", 0, true, false},
