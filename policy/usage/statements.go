@@ -147,12 +147,12 @@ func named(agent string, tokens []string) bool {
 	return agent == "*" || slices.ContainsFunc(tokens, func(t string) bool { return strings.EqualFold(t, agent) })
 }
 
-// mayBeImage reports whether content of a media type is an image, or has parts that may be images, as the
-// response to a request for several ranges has (RFC 9110 15.3.7.2). Content without a type may be one too.
-func mayBeImage(contentType []string) bool {
-	if len(contentType) == 0 {
-		return true
-	}
-	family, _, _ := strings.Cut(contentType[0], "/")
-	return strings.EqualFold(family, "image") || strings.EqualFold(family, "multipart")
+// mayBeImage reports whether content of these media types, of which there should be one, is an image, or has
+// parts that may be images, as the response to a request for several ranges has (RFC 9110 15.3.7.2). Content
+// without a type may be one too.
+func mayBeImage(types []string) bool {
+	return len(types) == 0 || slices.ContainsFunc(types, func(t string) bool {
+		family, _, _ := strings.Cut(t, "/")
+		return strings.EqualFold(family, "image") || strings.EqualFold(family, "multipart")
+	})
 }
