@@ -13,7 +13,7 @@
 //
 // Exchanges with large bodies are written to other files than the small ones, so that nobody
 // waits for them. What strangers can fill has a bound: bodies (Options.MaxBody), the memory of the
-// proxy, the space of bodies that are not complete (spoolBodies), of which one client never
+// proxy, the space of bodies that are not complete (limitSpools), of which one client never
 // holds more than half, and the files (Options.MaxTotal).
 //
 // If nothing can be written, the exchange fails, and so do all that follow, until a probe
@@ -39,6 +39,13 @@ import (
 // ErrUnwritable is in the chain of every error of an Archive that cannot write.
 var ErrUnwritable = errors.New("the archive cannot be written")
 
+// An exchangeError says why one exchange cannot be archived. Others can.
+type exchangeError struct{ text string }
+
+func (e *exchangeError) Error() string { return ErrUnwritable.Error() + ": " + e.text }
+
+func (e *exchangeError) Unwrap() error { return ErrUnwritable }
+
 // Options make an Archive. [Archive.SetOptions] can change those from Prefix on.
 type Options struct {
 	Dir      string // directory of the files; required
@@ -62,8 +69,10 @@ type Options struct {
 }
 
 const (
-	// spoolBodies is how many bodies of Options.MaxBody the files of bodies that are not complete may take.
+	// spoolBodies is how many bodies of Options.MaxBody the files of bodies that are not complete may take. They
+	// may take leastSpool bytes if that is more, but not more than half of what the disk has left.
 	spoolBodies = 8
+	leastSpool  = 256 << 20
 	// maxLarge is how many exchanges with large bodies are written at once.
 	maxLarge = 4
 	// runInterval is the time between two calls of fsync, and between two commits of the index.
@@ -122,8 +131,17 @@ func Open(o Options) (*Archive, error) {
 // SetOptions replaces the Options from Prefix on, for exchanges that begin from now on.
 func (a *Archive) SetOptions(o Options) {
 	a.options.Store(&o)
-	a.spools.SetLimit(spoolBodies * max(o.MaxBody, 1<<20))
+	a.limitSpools()
 	a.wake()
+}
+
+// limitSpools bounds the files of bodies that are not complete.
+func (a *Archive) limitSpools() {
+	limit := max(spoolBodies*a.options.Load().MaxBody, leastSpool)
+	if space := a.space.Load(); space != nil {
+		limit = min(limit, (space.Free+a.spools.Stats().Held)/2)
+	}
+	a.spools.SetLimit(max(1, limit))
 }
 
 func (a *Archive) wake() {
@@ -142,9 +160,10 @@ func (a *Archive) recover() error {
 	for _, e := range entries {
 		path := filepath.Join(a.dir, e.Name())
 		switch {
+		case !e.Type().IsRegular(): // it belongs to somebody else
 		case strings.HasPrefix(e.Name(), spoolPrefix):
 			err = errors.Join(err, os.Remove(path))
-		case strings.HasSuffix(e.Name(), openExt):
+		case strings.HasSuffix(e.Name(), openExt) && isFileName(e.Name()):
 			torn, failed := complete(path)
 			if err = errors.Join(err, failed); torn != "" {
 				a.options.Load().Log.Warn("archive incomplete at start", "file", path, "detail", "the incomplete record at the end was moved to another file", "set_aside", torn)
@@ -170,8 +189,12 @@ func (a *Archive) Refusal() error {
 	return a.Err()
 }
 
-// setFailure stores whether the files could be written, and returns the error wrapped in ErrUnwritable.
+// setFailure stores whether the files could be written, and returns the error wrapped in ErrUnwritable. It does
+// not store an error that concerns one exchange only.
 func (a *Archive) setFailure(err error) error {
+	if _, ok := errors.AsType[*exchangeError](err); ok {
+		return err
+	}
 	log := a.options.Load().Log
 	if err == nil {
 		if a.failure.Swap(nil) != nil {
@@ -236,7 +259,8 @@ func (a *Archive) sync() error {
 		}
 	}
 	if err != nil {
-		return err // payloads of the pending entries are archived once more
+		_ = a.index.store(nil) // payloads of the pending entries are archived once more
+		return err
 	}
 	if err := a.index.store(pending); err != nil {
 		a.options.Load().Log.Warn("payloads of the archive not stored, so that equal ones are archived again", "error", err)

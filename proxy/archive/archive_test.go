@@ -221,27 +221,33 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// A client holds at most half of the space of bodies that are not complete, and others have the rest.
+// A client holds at most half of the space of bodies that are not complete. Others have the rest, and only its
+// own exchanges fail.
 func TestSpoolShare(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	a := open(t, dir, func(o *archive.Options) { o.MaxBody = 1 << 20 }) // 8 MiB in all
+	const size = 16 << 20
+	a := open(t, t.TempDir(), func(o *archive.Options) { o.MaxBody = size }) // 256 MiB in all
 	begin := func(client string) *archive.Exchange {
 		e := a.Begin(archive.Source{Client: client})
+		t.Cleanup(e.Discard)
 		r := get("http://a.example/")
 		return e.Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(strings.NewReader(""))})
 	}
-	full := 0
-	for range 8 {
-		if begin("greedy").Read(make([]byte, 1<<20), nil) != nil {
-			full++
-		}
+	kept, body := 0, make([]byte, size)
+	for begin("greedy").Read(body, nil) == nil {
+		kept++
 	}
-	if full < 4 {
-		t.Errorf("a client holds %d MiB of 8", 8-full)
+	if kept != 8 {
+		t.Errorf("a client keeps %d bodies, want 8", kept)
 	}
-	if err := begin("other").Read(make([]byte, 1<<20), nil); err != nil {
+	if err := a.Refusal(); err != nil {
+		t.Errorf("requests are refused: %v", err)
+	}
+	if err := begin("other").Read(body, nil); err != nil {
 		t.Errorf("another client: %v", err)
+	}
+	if _, err := (exchange{request: get("http://a.example/"), body: "small", source: archive.Source{Client: "greedy"}}).run(a); err != nil {
+		t.Errorf("a small body: %v", err)
 	}
 }
 

@@ -43,6 +43,8 @@ func (e *encoder) free() {
 	}
 }
 
+var errCutOff = &exchangeError{"somebody has cut off the file of the body"}
+
 // write writes a record: one member of gzip, if records are compressed.
 func (e *encoder) write(r record) error {
 	out := e.out
@@ -55,7 +57,10 @@ func (e *encoder) write(r record) error {
 		_, err = out.Write(r.block)
 	}
 	if err == nil && r.body != nil {
-		_, err = io.Copy(out, r.body.reader())
+		var n int64
+		if n, err = io.Copy(out, r.body.reader()); err == nil && n != r.body.size {
+			err = errCutOff
+		}
 	}
 	if err == nil {
 		_, err = io.WriteString(out, warc.End)

@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -37,7 +38,6 @@ type Exchange struct {
 	ftp      bool
 	request  message
 	response message
-	mime     bool // the response has a payload that HTTP knows
 	ended    bool
 
 	uploading sync.Mutex // guards request.body while the body is read
@@ -194,8 +194,16 @@ func (x *Exchange) End(about []byte) (at audit.Archived, err error) {
 	return at, err
 }
 
+// maxURI is the maximum length of WARC-Target-URI in bytes. Readers limit the heads of records.
+const maxURI = 64 << 10
+
+var errLongURI = &exchangeError{fmt.Sprintf("the URL is longer than %d KiB", maxURI>>10)}
+
 // write writes the records of x to a file.
 func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
+	if len(x.target) > maxURI {
+		return at, errLongURI
+	}
 	for _, m := range []*message{&x.request, &x.response} {
 		if m.body.err != nil {
 			return at, m.body.err
@@ -247,11 +255,16 @@ func (x *Exchange) writeSmall(records *records) (file string, offset, before int
 			buffers.Put(b)
 		}
 	}()
-	if before, err = records.encode(b, x.options.Compress); err != nil {
+	expected := x.archive.options.Load().Compress
+	if before, err = records.encode(b, expected); err != nil {
 		return "", 0, 0, err
 	}
-	file, offset, err = x.archive.append(&x.archive.small, func(out io.Writer) error {
-		_, err := out.Write(b.Bytes())
+	file, offset, err = x.archive.append(&x.archive.small, func(out io.Writer, compress bool) (err error) {
+		if compress == expected {
+			_, err = out.Write(b.Bytes())
+		} else { // the options have changed since
+			before, err = records.encode(out, compress)
+		}
 		return err
 	})
 	return file, offset, before, err
@@ -263,8 +276,8 @@ func (x *Exchange) writeLarge(records *records) (file string, offset, before int
 	defer a.turns.take(x.source.Client)()
 	w := <-a.large
 	defer func() { a.large <- w }()
-	file, offset, err = a.append(w, func(out io.Writer) (err error) {
-		before, err = records.encode(out, x.options.Compress)
+	file, offset, err = a.append(w, func(out io.Writer, compress bool) (err error) {
+		before, err = records.encode(out, compress)
 		return err
 	})
 	return file, offset, before, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/audit"
@@ -30,27 +31,35 @@ const (
 // A writer writes one file after the other.
 type writer struct {
 	mu     sync.Mutex // guards what follows
-	file   *os.File   // nil: none is open
+	file   *os.File   // nil: none is open; changes only with syncing locked too
 	name   string     // of the file once it is complete
+	form   form       // of its records
 	size   int64
 	began  time.Time
 	looked time.Time // when isGone last looked
 
-	syncing  sync.Mutex // held while file is synced or closed; taken under mu, but not the reverse
-	unsynced bool       // guarded by syncing
+	syncing  sync.Mutex // held while file is synced, opened or closed; taken under mu, but not the reverse
+	unsynced atomic.Bool
 }
+
+// A form is what the Options say of all records of a file.
+type form struct {
+	prefix                         string
+	compress, keepSecrets, noQuery bool
+}
+
+func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
 
 // append writes the records of one exchange, which write writes, behind the others. It returns the name of
 // the file, and the offset of the records in it. After an error the file is as before.
-func (a *Archive) append(w *writer, write func(io.Writer) error) (name string, offset int64, err error) {
+func (a *Archive) append(w *writer, write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := a.options.Load()
-	if w.file != nil && (w.size >= o.MaxFile || o.MaxAge > 0 && time.Since(w.began) > o.MaxAge/agePart || w.isGone()) {
-		if err := w.complete(o.Sync); err != nil {
+	if w.file != nil {
+		if err := a.completeIfDue(w, o); err != nil {
 			return "", 0, err
 		}
-		a.wake()
 	}
 	if w.file == nil {
 		if err := a.open(w, o); err != nil {
@@ -59,7 +68,7 @@ func (a *Archive) append(w *writer, write func(io.Writer) error) (name string, o
 	}
 	before := w.size
 	out := &offsetWriter{file: w.file, at: before}
-	if err = write(out); err == nil && o.Sync == audit.SyncAlways {
+	if err = write(out, w.form.compress); err == nil && o.Sync == audit.SyncAlways {
 		err = w.file.Sync()
 	}
 	if err != nil {
@@ -69,10 +78,26 @@ func (a *Archive) append(w *writer, write func(io.Writer) error) (name string, o
 		return "", 0, err
 	}
 	w.size = out.at
-	w.syncing.Lock()
-	w.unsynced = true
-	w.syncing.Unlock()
+	w.unsynced.Store(true)
 	return w.name, before, nil
+}
+
+// completeIfDue completes the file if another one has to be begun. The caller holds w.mu.
+func (a *Archive) completeIfDue(w *writer, o *Options) error {
+	gone := w.isGone()
+	if gone {
+		if err := a.index.remove(w.name); err != nil { // no revisit refers to what somebody has removed
+			return err
+		}
+	}
+	if !gone && w.size < o.MaxFile && w.form == o.form() && (o.MaxAge <= 0 || time.Since(w.began) <= o.MaxAge/agePart) {
+		return nil
+	}
+	if err := w.complete(o.Sync); err != nil {
+		return err
+	}
+	a.wake()
+	return nil
 }
 
 // An offsetWriter writes to a file from an offset on.
@@ -106,7 +131,10 @@ func (a *Archive) open(w *writer, o *Options) error {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	a.counts.records.Add(1)
-	w.file, w.name, w.size, w.began = f, name, out.at, now
+	w.syncing.Lock()
+	w.file = f
+	w.syncing.Unlock()
+	w.name, w.form, w.size, w.began = name, o.form(), out.at, now
 	return nil
 }
 
@@ -151,22 +179,19 @@ func (w *writer) close() error {
 	w.syncing.Lock()
 	defer w.syncing.Unlock()
 	file := w.file
-	w.file, w.unsynced = nil, false
+	w.file = nil
+	w.unsynced.Store(false)
 	return file.Close()
 }
 
-// sync waits until the disk has what was written. It holds up no exchange.
+// sync waits until the disk has what was written. It holds up no exchange, and waits for none.
 func (w *writer) sync() error {
-	w.mu.Lock()
-	file := w.file
 	w.syncing.Lock()
 	defer w.syncing.Unlock()
-	w.mu.Unlock()
-	if file == nil || !w.unsynced {
+	if w.file == nil || !w.unsynced.Swap(false) {
 		return nil
 	}
-	w.unsynced = false
-	return file.Sync()
+	return w.file.Sync()
 }
 
 // complete renames a file that a crash has left. It moves an incomplete record at the end to another file,
@@ -216,9 +241,10 @@ func wholeRecords(f *os.File) (whole, size int64, err error) {
 	return r.Whole(), info.Size(), nil
 }
 
-// moveTail moves the bytes of a file from an offset on to a new file.
+// moveTail moves the bytes of a file from an offset on to another file. It begins anew what a crash has
+// interrupted.
 func moveTail(f *os.File, from, size int64, name string) error {
-	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

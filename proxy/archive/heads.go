@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,8 +20,7 @@ func isSecret(name string) bool {
 	return false
 }
 
-// hasURL reports whether the value of a field, by its canonical name, is a URL, whose query Options.DropQuery
-// leaves out.
+// hasURL reports whether the value of a field, by its canonical name, is a URL.
 func hasURL(name string) bool {
 	switch name {
 	case "Referer", "Location", "Content-Location":
@@ -28,6 +28,21 @@ func hasURL(name string) bool {
 	}
 	return false
 }
+
+// withoutSecrets returns a URL without what the Options leave out: its query, and user and password.
+func withoutSecrets(url string, o *Options) string {
+	if o.DropQuery {
+		url, _, _ = strings.Cut(url, "?")
+	}
+	if scheme, rest, ok := strings.Cut(url, "//"); ok && !o.KeepSecrets && (scheme == "" || strings.HasSuffix(scheme, ":")) {
+		end := strings.IndexAny(rest+"/", "/?#")
+		url = scheme + "//" + rest[strings.LastIndexByte(rest[:end], '@')+1:]
+	}
+	return url
+}
+
+// lineEnds replaces what some readers take for the end of a line.
+var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
 
 // targetURI returns the URL of a request, without user and password.
 func targetURI(r *http.Request, o *Options) string {
@@ -66,6 +81,7 @@ func requestHead(r *http.Request, o *Options) []byte {
 func responseHead(resp *http.Response, o *Options) []byte {
 	var b bytes.Buffer
 	text := strings.TrimPrefix(strings.TrimPrefix(resp.Status, strconv.Itoa(resp.StatusCode)), " ")
+	text = lineEnds.Replace(text)
 	if text == "" && resp.ProtoMajor != 1 {
 		text = http.StatusText(resp.StatusCode)
 	}
@@ -88,19 +104,18 @@ func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...str
 	for _, name := range without {
 		left[name] = true
 	}
-	var changed http.Header // fields without their query
+	var changed http.Header // fields with URLs
 	for name, values := range header {
 		switch {
 		case !o.KeepSecrets && isSecret(name):
 			left[name] = true
-		case o.DropQuery && hasURL(name):
+		case hasURL(name) && slices.ContainsFunc(values, func(v string) bool { return withoutSecrets(v, o) != v }):
 			left[name] = true
 			for _, v := range values {
-				v, _, _ = strings.Cut(v, "?")
 				if changed == nil {
 					changed = http.Header{}
 				}
-				changed[name] = append(changed[name], v)
+				changed[name] = append(changed[name], withoutSecrets(v, o))
 			}
 		}
 	}

@@ -19,6 +19,9 @@ import (
 // fileName matches the names of complete files, whatever their prefix, with the time in them.
 var fileName = regexp.MustCompile(`-([0-9]{17})-[0-9]{5,}\.warc(\.gz)?$`)
 
+// isFileName reports whether a file is one of an archive, complete or not.
+func isFileName(name string) bool { return fileName.MatchString(strings.TrimSuffix(name, openExt)) }
+
 // A Space says how much of the disk an archive uses. The zero Space is not measured yet.
 type Space struct {
 	Files   int
@@ -74,7 +77,7 @@ func onDisk(dir string) (files []completeFile, s Space, err error) {
 	for _, e := range entries {
 		name := e.Name()
 		at := fileName.FindStringSubmatch(strings.TrimSuffix(name, openExt))
-		if at == nil {
+		if at == nil || !e.Type().IsRegular() {
 			continue
 		}
 		info, err := e.Info()
@@ -119,6 +122,7 @@ func (a *Archive) clean(settled time.Time) {
 	}
 	space.MaxFile = o.MaxFile
 	before := a.space.Swap(&space)
+	a.limitSpools()
 	if warning := space.Warning(); warning != "" && (before == nil || before.Warning() == "") {
 		o.Log.Warn("little space left for the archive", "dir", a.dir, "detail", warning)
 	}
@@ -142,7 +146,9 @@ func (a *Archive) completeAged(o *Options) (err error) {
 		return nil
 	}
 	for _, w := range a.all {
-		w.mu.Lock()
+		if !w.mu.TryLock() {
+			continue // an exchange is written, and append looks at the age too
+		}
 		if w.file != nil && time.Since(w.began) > o.MaxAge/agePart {
 			err = errors.Join(err, w.complete(o.Sync))
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"os"
@@ -91,7 +90,7 @@ func (s *spool) keep(b []byte) error {
 }
 
 // errNoSpool is the error for a body that finds no space for its file.
-var errNoSpool = fmt.Errorf("%w: bodies that are not complete take all the space that they may, or the share of the client", ErrUnwritable)
+var errNoSpool = &exchangeError{"bodies that are not complete take all the space that they may, or the share of the client"}
 
 // inMemory reports whether n more bytes may be kept in memory.
 func (s *spool) inMemory(n int64) bool {

@@ -1,0 +1,227 @@
+package archive_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/proxy/archive"
+	"robotsproxy/robots/testkit"
+)
+
+// A change of options that concern all records of a file begins another one, whose name and warcinfo say so.
+func TestOptionsChange(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := archive.Options{Prefix: "a", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)}
+	a := open(t, dir, func(o *archive.Options) { o.Prefix = "a" })
+	for _, change := range []func(){
+		func() {}, func() { o.MaxBody = 1 << 20 }, func() { o.Compress = true }, func() { o.KeepSecrets = true }, func() { o.DropQuery = true }, func() { o.Prefix = "b" },
+	} {
+		change()
+		a.SetOptions(o)
+		for _, size := range []int{1, 512 << 10} { // one of them in a file
+			if _, err := (exchange{request: get("http://a.example/"), body: strings.Repeat("x", size)}).run(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.Close()
+	files := map[string]int{}
+	responses := 0
+	for _, e := range entries(t, dir) {
+		if e.Type() == "warcinfo" {
+			prefix, _, _ := strings.Cut(e.file, "-")
+			_, description, _ := strings.Cut(e.block, "HTTP/1.1; ")
+			files[prefix+" "+filepath.Ext(e.file)+" "+strings.TrimSpace(description)]++
+		} else if e.Type() == "response" {
+			responses++
+		}
+	}
+	want := map[string]int{"a .warc cookies": 3, "a .gz cookies": 2, "a .gz ": 2, "a .gz queries": 2, "b .gz queries": 2}
+	got := map[string]int{}
+	for name, n := range files {
+		name = strings.NewReplacer("cookies and credentials are left out", "cookies", "the queries of URLs are left out", "queries").Replace(name)
+		got[name] += n
+	}
+	if diff := cmp.Diff(want, got); diff != "" || responses != 12 {
+		t.Errorf("%d responses in files of these kinds: %s", responses, diff)
+	}
+}
+
+// What a crash has left cannot keep the archive from opening, and what belongs to others stays as it is.
+func TestForeignFiles(t *testing.T) {
+	t.Parallel()
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	name := filepath.Join(dir, "x-20261125141500123-00001.warc")
+	for path, text := range map[string]string{
+		outside: "outside", filepath.Join(dir, "notes.open"): "notes", name + ".open": "incomplete", name + ".torn": "inc", // it was being copied
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, make := range map[string]func(string) error{
+		"x-20261125141500123-00002.warc.open": func(path string) error { return os.Symlink(outside, path) },
+		"x-20261125141500123-00003.warc.open": func(path string) error { return os.Mkdir(path, 0o700) },
+		"x-20261125141500123-00004.warc":      func(path string) error { return os.Mkdir(path, 0o700) },
+		"x-20261125141500123-00005.warc":      func(path string) error { return os.Symlink(outside, path) },
+		".body-0":                             func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		if err := make(filepath.Join(dir, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := names(t, dir, "*")
+	open(t, dir, nil).Close()
+	if diff := cmp.Diff(slices.DeleteFunc(all, func(path string) bool { return path == filepath.Base(name)+".open" }), names(t, dir, "*")); diff != "" {
+		t.Error(diff)
+	}
+	for path, want := range map[string]string{outside: "outside", filepath.Join(dir, "notes.open"): "notes", name + ".torn": "incomplete"} {
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	space, err := archive.Measure(dir, 0)
+	if err != nil || space.Files != 0 {
+		t.Errorf("%d files count as those of the archive, %v", space.Files, err)
+	}
+}
+
+// A body whose file somebody has cut off is not archived as if it were whole.
+func TestBodyCutOff(t *testing.T) {
+	t.Parallel()
+	for _, compress := range []bool{false, true} {
+		dir := t.TempDir()
+		a := open(t, dir, func(o *archive.Options) { o.Compress = compress })
+		r := get("http://a.example/")
+		e := a.Begin(archive.Source{}).Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(nil)})
+		if err := e.Read(bytes.Repeat([]byte("x"), 1<<20), nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names(t, dir, ".body-*") {
+			if err := os.Truncate(filepath.Join(dir, name), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.Read(nil, io.EOF)
+		if _, err := e.End(nil); !errors.Is(err, archive.ErrUnwritable) || a.Err() != nil {
+			t.Errorf("End returns %v, Err %v", err, a.Err())
+		}
+		a.Close()
+		if found := of(entries(t, dir), "response"); len(found) > 0 {
+			t.Errorf("%d responses", len(found))
+		}
+	}
+}
+
+// A file that somebody removes while it is written is no original of later revisits.
+func TestRemovedWhileWritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := open(t, dir, func(o *archive.Options) { o.Dedup = true })
+	send := func() {
+		t.Helper()
+		if _, err := (exchange{request: get("http://a.example/"), body: "same"}).run(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
+	for _, name := range names(t, dir, "*.open") {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := time.Now().Add(testkit.Patience)
+	for len(names(t, dir, "*.open")) == 0 && time.Now().Before(deadline) {
+		send()
+	}
+	send()
+	a.Close()
+	all := entries(t, dir)
+	if len(of(all, "response")) != 1 {
+		t.Errorf("%d responses, %d revisits", len(of(all, "response")), len(of(all, "revisit")))
+	}
+}
+
+// Heads that a hostile party has made can be read, and add no line.
+func TestHostileHeads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := open(t, dir, func(o *archive.Options) { o.Dedup = true })
+	long := func(n int) *http.Request {
+		r := get("http://a.example/")
+		r.URL.Path = "/" + strings.Repeat("\xff", n) // of which each takes three bytes in a URI
+		return r
+	}
+	hostile := func(resp *http.Response) {
+		resp.Status = "200 O\rK\n\xff"
+		resp.Header = http.Header{"A": {"1\r\nb: 2"}, "No Name": {"3"}, "Set-Cookie": {"4"}}
+	}
+	for range 2 {
+		if _, err := (exchange{request: long(20 << 10), body: "x", change: hostile}).run(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := (exchange{request: long(40 << 10), body: "x"}).run(a); !errors.Is(err, archive.ErrUnwritable) || a.Err() != nil {
+		t.Errorf("a URL that is too long: %v, Err %v", err, a.Err())
+	}
+	a.Close()
+	all := entries(t, dir)
+	for _, e := range slices.Concat(of(all, "response"), of(all, "revisit")) {
+		if head, _, _ := strings.Cut(e.block, "\r\n\r\n"); head != "HTTP/1.1 200 O K \xff\r\nA: 1  b: 2" {
+			t.Errorf("%s %q", e.Type(), head)
+		}
+	}
+	if n := len(of(all, "revisit")); n != 1 {
+		t.Errorf("%d revisits", n)
+	}
+}
+
+// Users and passwords in URLs are secrets.
+func TestURLsInHeads(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		keep, drop bool
+		want       string
+	}{
+		{false, false, "http://b.example/?q=@#@ //b.example /a@b?c@d mailto:a@b b.example//u:p@c"},
+		{true, false, "http://u:p@b.example/?q=@#@ //u@b.example /a@b?c@d mailto:a@b b.example//u:p@c"},
+		{false, true, "http://b.example/ //b.example /a@b mailto:a@b b.example//u:p@c"},
+	} {
+		dir := t.TempDir()
+		a := open(t, dir, func(o *archive.Options) { o.KeepSecrets, o.DropQuery = c.keep, c.drop })
+		var got []string
+		for _, url := range []string{"http://u:p@b.example/?q=@#@", "//u@b.example", "/a@b?c@d", "mailto:a@b", "b.example//u:p@c"} {
+			r := get("http://a.example/")
+			r.Header.Set("Referer", url)
+			if _, err := (exchange{request: r, header: http.Header{"Location": {url}}}).run(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.Close()
+		all := entries(t, dir)
+		for i, r := range of(all, "request") {
+			_, referer, _ := strings.Cut(r.block, "Referer: ")
+			_, location, _ := strings.Cut(of(all, "response")[i].block, "Location: ")
+			if referer != location {
+				t.Errorf("Referer %q, Location %q", referer, location)
+			}
+			got = append(got, strings.TrimSpace(referer))
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
