@@ -119,9 +119,14 @@ func (s *spool) toFile() (err error) {
 		return errNoSpool
 	}
 	_, err = s.memory.WriteTo(s.file)
+	s.freeMemory()
+	return err
+}
+
+func (s *spool) freeMemory() {
+	s.memory.Reset() // WriteTo leaves what it could not write
 	bodies.Put(s.memory)
 	s.memory = nil
-	return err
 }
 
 // reader returns a reader of the whole body.
@@ -159,9 +164,7 @@ func (s *spool) blockDigest(head []byte) (d Digest, err error) {
 // close frees what the spool has.
 func (s *spool) close() error {
 	if s.memory != nil {
-		s.memory.Reset()
-		bodies.Put(s.memory)
-		s.memory = nil
+		s.freeMemory()
 	}
 	s.space.End()
 	if s.file == nil {
