@@ -33,9 +33,9 @@ type Fetches struct {
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
-// proxy itself failed or could not sign the GET, or a fetch of the host's own file got no slot.
+// proxy itself failed, could not sign the GET or archive the response, or a fetch of the host's own file got no slot.
 func FetchFailedHere(err error) bool {
-	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || errors.Is(err, archive.ErrUnwritable) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
 
 // Send sends a GET when it has its slot. The Via field of the GET names the proxy, so that

@@ -100,7 +100,7 @@ type Options struct {
 	From         string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
 	MaxURL       int               // maximum length of a redirect's target, in bytes; zero means 8 KiB
 	Denied       func(string) bool // reports that no request may go to a host, in the form of robots.Origin; nil: none is denied
-	IsOwnFailure func(error) bool  // reports that an error of Sender is a failure of the proxy's own; nil: none is
+	IsOwnFailure func(error) bool  // reports that an error of Sender, or of a body, is a failure of the proxy's own; nil: none is
 
 	// Allowed returns an error if a redirect of r's file to another origin may not be followed:
 	// ErrDisallowed, or another error if that is not known. A nil Allowed permits every redirect.
@@ -229,6 +229,7 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 			a.Status = res.StatusCode
 			if !isRedirect(res.StatusCode) {
 				err = f.read(res)
+				a.OwnFailure = f.isOwn(err)
 			}
 		}
 		switch {
@@ -283,13 +284,19 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		a.URL, a.Status, a.Redirects = f.next, 0, len(f.hops)-1
 	}
 	if err != nil {
-		a.OwnFailure = o.IsOwnFailure != nil && o.IsOwnFailure(err)
+		a.OwnFailure = f.isOwn(err)
 		return nil, err
 	}
 	if res.Request == nil { // a Sender should set Request; target resolves against it
 		res.Request = req
 	}
 	return res, nil
+}
+
+// isOwn reports whether an error is a failure of the proxy's own.
+func (f *fetching) isOwn(err error) bool {
+	is := f.client.o.IsOwnFailure
+	return err != nil && is != nil && is(err)
 }
 
 // A timeoutError is the error of a fetch that took longer than Options.Timeout.

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -311,6 +312,8 @@ func TestOwnFailure(t *testing.T) {
 				return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"http://a.test/"}}, Body: http.NoBody}, nil
 			case "a.test":
 				return nil, fmt.Errorf("dial: %w", errWay)
+			case "c.test":
+				return &http.Response{StatusCode: 200, Body: io.NopCloser(iotest.ErrReader(errWay))}, nil
 			}
 			return nil, errors.New("refused")
 		})),
@@ -319,7 +322,7 @@ func TestOwnFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "b.test": false} {
+	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "b.test": false, "c.test": true} {
 		a := c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: host, Port: 80}, UserAgent: ""})
 		if a.Err == nil || a.OwnFailure != want {
 			t.Errorf("%s: Ours = %t, %v", host, a.OwnFailure, a.Err)
