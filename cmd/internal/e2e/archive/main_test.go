@@ -1,10 +1,11 @@
-// Package archive tests the WARC archive with other programs that read and write the format:
+// Package archive tests the WARC archive, with other programs that read and write the format:
 //   - robotsproxy archive reads the files of wget and of warcio without a complaint, and returns the
 //     payloads byte by byte
 //   - its index names the same records as theirs
 //   - warcio reads what the proxy archives without a warning, and the payloads are those that wget
 //     archives of the same site
-//   - after SIGKILL in the middle of a crawl, the archive has each response that a client has received
+//   - after SIGKILL in the middle of a crawl, and after reloads, the archive has each response that a client has received
+//   - a full disk, hostile origins and hostile clients leave no incomplete record, and large bodies take no memory
 package archive
 
 import (

@@ -1,18 +1,12 @@
 package archive
 
 import (
-	"context"
-	"crypto/sha256"
-	"fmt"
-	"io"
-	"net/http"
+	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
-	"robotsproxy/proxy/archive/warc"
 	"robotsproxy/robots/testkit"
 )
 
@@ -20,29 +14,45 @@ import (
 func startProxy(t *testing.T, own e2e.Settings) (p *e2e.Proxy, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	return e2e.StartProxy(t, e2e.Unpaced.With(own).With(e2e.Settings{"archive.dir": dir})), dir
+	return e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive.dir": dir, "pace.adaptive": false}).With(own)), dir
+}
+
+// forms are the values of archive.compress.
+var forms = []string{"gzip", "none"}
+
+// completeFiles returns the files of an archive. No file may be left that is not complete, except .torn ones.
+func completeFiles(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	testkit.Must(t, err)
+	for _, e := range all {
+		switch name := e.Name(); filepath.Ext(strings.TrimSuffix(name, ".gz")) {
+		case ".warc":
+			files = append(files, filepath.Join(dir, name))
+		case ".open":
+			t.Errorf("%s is left", name)
+		default:
+			if strings.HasPrefix(name, ".body-") {
+				t.Errorf("%s is left", name)
+			}
+		}
+	}
+	return files
 }
 
 // readArchive reads a complete archive with warcio, checks the digests of all payloads and that
-// archive verify finds no fault, and returns the captures by their IDs.
+// archive verify finds no fault, and returns the records by their IDs.
 func readArchive(t *testing.T, dir string) map[string]e2e.WARCRecord {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.warc*"))
-	testkit.Must(t, err)
-	captures := map[string]e2e.WARCRecord{}
-	for _, r := range e2e.ReadWARC(t, files...) {
-		switch r.Type {
-		case "response":
-			if r.Digest != "sha256:"+r.SHA256 {
-				t.Errorf("%s: the digest of the payload is %s, want %s", r.URL, r.Digest, r.SHA256)
-			}
-			captures[r.ID] = r
-		case "revisit":
-			captures[r.ID] = r
+	records := map[string]e2e.WARCRecord{}
+	for _, r := range e2e.ReadWARC(t, completeFiles(t, dir)...) {
+		if r.Type == "response" && r.Digest != "sha256:"+r.SHA256 {
+			t.Errorf("%s: the digest of the payload is %s, want %s", r.URL, r.Digest, r.SHA256)
 		}
+		records[r.ID] = r
 	}
 	e2e.Command(t, "archive", "verify", "--dir", dir).Want(t, 0)
-	return captures
+	return records
 }
 
 // TestProxyAsWget: the payloads that the proxy archives are byte by byte those that wget archives
@@ -80,99 +90,4 @@ func TestProxyAsWget(t *testing.T) {
 		}
 		wantIndex(t, dir)
 	}
-}
-
-// crawlPage returns the page with a number. Some pages are large, and some are the same.
-func crawlPage(n int) []byte {
-	switch {
-	case n%50 == 0:
-		return append(noise(400_000), byte(n), byte(n>>8))
-	case n%10 == 0:
-		return noise(5000)
-	}
-	return append(noise(n), byte(n), byte(n>>8))
-}
-
-// TestKilled: after SIGKILL in the middle of a crawl over HTTP/1.1 and HTTP/2, the archive has each
-// response that the client has received to its end, and the next process completes its files.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	e2e.NeedWarcio(t)
-	const half, workers = 500, 8
-	p, dir := startProxy(t, nil)
-	var mu sync.Mutex
-	received := map[string][]byte{} // by URL
-	var kill sync.Once
-	var killed atomic.Bool
-	var crawl sync.WaitGroup
-	for _, h2 := range []bool{false, true} {
-		origin := e2e.NewOrigin(t, "killed", "")
-		if h2 {
-			origin = e2e.NewOrigin2(t, "killed-h2", "")
-		}
-		numbers, client := make(chan int, half), p.Client(t, h2)
-		for n := range half {
-			origin.Handle(fmt.Sprintf("/%d", n), func(w http.ResponseWriter, _ *http.Request) { w.Write(crawlPage(n)) })
-			numbers <- n
-		}
-		close(numbers)
-		for range workers {
-			crawl.Go(func() {
-				for n := range numbers {
-					url := origin.URL("https", fmt.Sprintf("/%d", n))
-					body, err := fetch(client, url)
-					if err != nil {
-						if !killed.Load() {
-							t.Errorf("%s: %v", url, err)
-						}
-						return
-					}
-					mu.Lock()
-					received[url] = body
-					enough := len(received) >= half // of the pages of both origins
-					mu.Unlock()
-					if enough {
-						kill.Do(func() { killed.Store(true); p.Cmd.Process.Kill() })
-					}
-				}
-			})
-		}
-	}
-	crawl.Wait()
-	<-p.Exited
-	if len(received) >= 2*half {
-		t.Fatal("the crawl has ended before the proxy was killed")
-	}
-	e2e.Command(t, "archive", "verify", "--dir", dir).Want(t, 0)
-	p = p.Again(t)
-	p.End(t)
-
-	digests := map[string]string{}
-	for _, r := range readArchive(t, dir) {
-		digests[r.URL] = r.Digest
-	}
-	for url, body := range received {
-		sum := sha256.Sum256(body)
-		if want := warc.SHA256Digest(sum[:]); digests[url] != want {
-			t.Errorf("%s: the archive has %q, want %s", url, digests[url], want)
-		}
-	}
-	t.Logf("%d of %d pages received, %d archived", len(received), 2*half, len(digests))
-}
-
-// fetch reads a page to its end.
-func fetch(c *http.Client, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
-	}
-	return io.ReadAll(resp.Body)
 }

@@ -1,0 +1,95 @@
+package archive
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// TestFullDisk: on a disk without space, on_error: refuse breaks responses off and sends no further requests, and
+// on_error: continue passes everything on. Nothing incomplete stays in the files, and with space everything is as
+// before, also for an origin whose robots.txt could not be archived.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, form := range forms {
+		for _, goOn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s continue=%t", form, goOn), func(t *testing.T) {
+				t.Parallel()
+				o, fresh := e2e.NewOrigin(t, "full", ""), e2e.NewOrigin(t, "fresh", "")
+				large := e2e.RandomBytes(1_000_000)
+				for _, of := range []*e2e.Origin{o, fresh} {
+					of.Handle("/small", e2e.SizedPage(large[:10_000]))
+					of.Handle("/large", e2e.SizedPage(large))
+					of.Handle("/chunked", e2e.ChunkedPage(large, 100_000))
+					of.Handle("/none", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+				}
+				disk := e2e.SmallDisk(t, "8m")
+				dir := filepath.Join(disk, "archive")
+				onError := map[bool]string{false: "refuse", true: "continue"}[goOn]
+				p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive.dir": dir, "archive.compress": form, "archive.dedup": false, "archive.on_error": onError}))
+				c := p.Client(t, false)
+				archived := map[string]int{} // complete answers while there was space, by path
+				ask := func(of *e2e.Origin, path string) string {
+					resp, err := c.Get(of.URL("http", path))
+					if err != nil {
+						return "broken"
+					}
+					defer resp.Body.Close()
+					var body bytes.Buffer
+					if _, err := body.ReadFrom(resp.Body); err != nil {
+						return "broken"
+					}
+					return fmt.Sprintf("%d %d", resp.StatusCode, body.Len())
+				}
+				complete := map[string]string{"/small": "200 10000", "/large": "200 1000000", "/chunked": "200 1000000", "/none": "204 0"}
+				all := func(of *e2e.Origin) {
+					t.Helper()
+					for path, want := range complete {
+						if got := ask(of, path); got != want {
+							t.Errorf("%s: %s, want %s", path, got, want)
+						}
+						archived[of.URL("http", path)]++
+					}
+				}
+				all(o)
+				ballast := e2e.Fill(t, disk)
+				if got := ask(fresh, "/small"); goOn != (got == complete["/small"]) {
+					t.Errorf("a fresh origin: %s", got)
+				}
+				for _, path := range []string{"/large", "/chunked", "/small", "/none"} {
+					for range 3 {
+						got := ask(o, path)
+						if goOn != (got == complete[path]) {
+							t.Errorf("%s without space: %s", path, got)
+						}
+					}
+				}
+				if p.Healthy(t) {
+					t.Error("/healthz says that all is well")
+				}
+				testkit.Must(t, os.Remove(ballast))
+				testkit.Eventually(t, "the proxy recovers", func() bool { return p.Healthy(t) })
+				all(o)
+				all(fresh)
+				p.End(t)
+				found := map[string]int{}
+				for _, r := range readArchive(t, dir) {
+					if r.Type == "response" && r.Truncated == "" {
+						found[r.URL]++
+					}
+				}
+				for url, n := range archived {
+					if found[url] != n && !(goOn && found[url] > n) {
+						t.Errorf("%s is archived %d times, want %d", url, found[url], n)
+					}
+				}
+			})
+		}
+	}
+}
