@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"io"
 	"sync"
@@ -88,6 +89,7 @@ func warcinfo(file string, now time.Time, software string, o *Options) record {
 	h = warc.AppendField(h, "WARC-Date", warc.FormatTime(now))
 	h = warc.AppendField(h, "WARC-Filename", file)
 	h = warc.AppendField(h, "Content-Type", warc.Fields)
+	h = appendDigest(h, "WARC-Block-Digest", sha256.Sum256(b))
 	return record{head: warc.AppendLength(h, int64(len(b))), block: b}
 }
 
