@@ -69,6 +69,10 @@ func TestPortInUse(t *testing.T) {
 			t.Errorf("%s: %s", key, got.Stderr)
 		}
 	}
+	h := e2e.NewSetup(t, e2e.Settings{})
+	for _, flag := range []string{"--listen", "--admin-listen"} { // in place of an address that is free
+		e2e.WantOneLine(t, e2e.Command(t, "serve", "-c", h.Config, flag, taken), 1, taken)
+	}
 }
 
 // Nobody can create a path below a regular file, not even root.
