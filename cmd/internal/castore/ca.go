@@ -29,8 +29,7 @@ func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
 // caFile returns the file of the CA's certificate, and the state directory if the CA is in it.
 func caFile(cfg config.Config) (file, state string, err error) {
 	if cfg.TLS.CACert != "" {
-		file, err = filepath.Abs(cfg.TLS.CACert)
-		return file, "", err
+		return cfg.TLS.CACert, "", nil
 	}
 	if state, err = cli.StateDir(cfg); err != nil {
 		return "", "", err

@@ -89,6 +89,8 @@ func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
 		return errors.New("--batch and --json exclude each other: --batch always prints JSON")
 	case set("robots") && f.robots == "": // an unset variable of a script must not ask the origins
 		return errors.New("--robots: empty file name")
+	case f.File == "-" && (f.batch || f.robots == "-"):
+		return errors.New("-c - excludes --batch and --robots -: both would read standard input")
 	case !f.batch && len(urls) == 0 && f.robots == "":
 		return errors.New("nothing to check: give a URL, --robots or --batch")
 	}

@@ -18,7 +18,7 @@ import (
 func (f *ConfigFlags) Args() string {
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"-c", f.File}, {"--state", f.State}} {
-		if flag.value == "" {
+		if flag.value == "" || flag.value == "-" { // nothing can be read twice from standard input
 			continue
 		}
 		if abs, err := filepath.Abs(flag.value); err == nil {
@@ -50,7 +50,7 @@ type ConfigFlags struct {
 // Add defines the flags of cmd.
 func (f *ConfigFlags) Add(cmd *cobra.Command) {
 	f.Flags = cmd.Flags()
-	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (default: no file, every key has its default)")
+	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE`; - is standard input (default: no file, every key has its default)")
 	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, in place of state_dir in the configuration")
 }
 
@@ -67,7 +67,11 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 		return config.Config{}, UsageErrorf("-c: empty file name")
 	}
 	if f.State != "" {
-		cfg.StateDir = f.State
+		state, err := filepath.Abs(f.State) // as the paths in a file
+		if err != nil {
+			return config.Config{}, fmt.Errorf("--state: %w", err)
+		}
+		cfg.StateDir = state
 	}
 	return cfg, nil
 }
@@ -75,7 +79,7 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 // ReloadFile returns the file if it can be read again on a reload, else "". A pipe (-c <(…), -c
 // /dev/stdin) can be read only once.
 func (f *ConfigFlags) ReloadFile() string {
-	if info, err := os.Stat(f.File); err != nil || !info.Mode().IsRegular() {
+	if !config.IsRegular(f.File) {
 		return ""
 	}
 	return f.File

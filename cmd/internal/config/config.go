@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 )
 
 // Default returns the configuration that is used without a file.
@@ -32,18 +33,62 @@ func Default() Config {
 	return c
 }
 
-// Load reads the file at path.
+// Load reads the file at path; "-" is standard input. It makes the paths in the file absolute: a relative
+// one is resolved against the directory of path, or, if path is a pipe or standard input, against the
+// working directory.
 func Load(path string) (Config, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Config{}, fileError(path, err)
+	name, f := "standard input", os.Stdin
+	if path != "-" {
+		var err error
+		if f, err = os.Open(path); err != nil {
+			return Config{}, fileError(path, err)
+		}
+		defer f.Close()
+		name = path
 	}
-	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err != nil {
-		return Config{}, fileError(path, err)
+		return Config{}, fileError(name, err)
 	}
-	return Parse(path, b)
+	c, err := Parse(name, b)
+	if err != nil {
+		return Config{}, err
+	}
+	dir := ""
+	if IsRegular(path) {
+		dir = filepath.Dir(path)
+	}
+	if err := c.resolve(dir); err != nil {
+		return Config{}, fileError(name, err)
+	}
+	return c, nil
+}
+
+// IsRegular reports whether path, as [Load] takes it, names a regular file at a place of its own: no pipe and
+// not standard input. The names in /dev and /proc stand for files that are open already, such as /dev/stdin.
+func IsRegular(path string) bool {
+	info, err := os.Stat(path)
+	clean := filepath.Clean(path)
+	return err == nil && info.Mode().IsRegular() && path != "-" && !strings.HasPrefix(clean, "/dev/") && !strings.HasPrefix(clean, "/proc/")
+}
+
+// resolve makes the paths in c absolute. A relative one is resolved against dir, which may itself be
+// relative to the working directory.
+func (c *Config) resolve(dir string) (err error) {
+	for _, k := range leaves(reflect.ValueOf(c).Elem(), "") {
+		if name := k.tag.Get("kind"); name != "path" && name != "path-or-stdout" {
+			continue
+		}
+		file := k.value.String()
+		if file == "" || filepath.IsAbs(file) || file == "-" && k.tag.Get("kind") == "path-or-stdout" {
+			continue
+		}
+		if file, err = filepath.Abs(filepath.Join(dir, file)); err != nil {
+			return err
+		}
+		k.value.SetString(file)
+	}
+	return nil
 }
 
 // fileError formats err so that the file is named once: "config.yaml: no such file or directory".

@@ -309,6 +309,65 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
+// Paths in a file are relative to its directory, those on standard input to the working directory.
+func TestLoadResolvesPaths(t *testing.T) {
+	const name = "a dir/x.pem"
+	set := everyKey()
+	for _, k := range leaves(reflect.ValueOf(&set).Elem(), "") {
+		if strings.HasPrefix(k.tag.Get("kind"), "path") && k.value.String() != "" {
+			k.value.SetString(name)
+		}
+	}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "conf"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(root)
+	file, link := filepath.Join("conf", "c.yaml"), "link.yaml"
+	for _, err := range []error{os.WriteFile(file, set.Marshal(), 0o600), os.Symlink(file, link)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdin, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer func(was *os.File) { os.Stdin = was }(os.Stdin)
+	os.Stdin = stdin
+	for path, dir := range map[string]string{
+		file: "conf", filepath.Join(root, file): "conf", "conf/../conf/c.yaml": "conf",
+		link: ".", // the directory of the link, in which the other files of a ConfigMap are too
+		"-":  ".",
+	} {
+		c, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, want := 0, filepath.Join(root, dir, name)
+		for _, k := range leaves(reflect.ValueOf(&c).Elem(), "") {
+			if file := k.value; strings.HasPrefix(k.tag.Get("kind"), "path") && file.String() != "" {
+				n++
+				if file.String() != want {
+					t.Errorf("%s: %s is %s, want %s", path, k.path, file, want)
+				}
+			}
+		}
+		if n < 12 {
+			t.Errorf("%s: only %d paths", path, n)
+		}
+	}
+	for text, want := range map[string]string{"audit: {file: \"-\"}": "-", "audit: {file: /a/../b}": "/a/../b", "": ""} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := Load(file); err != nil || c.Audit.File != want {
+			t.Errorf("%s: %q, %v", text, c.Audit.File, err)
+		}
+	}
+}
+
 func TestState(t *testing.T) {
 	t.Chdir(t.TempDir())
 	wd, err := os.Getwd()

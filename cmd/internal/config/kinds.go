@@ -84,6 +84,7 @@ var kinds = map[string]kind{
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
 	"path":            {what: "a path", example: "/etc/robotsproxy/ca.pem", text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
+	"path-or-stdout":  {what: "a path, or - for standard output", example: "/var/log/audit.jsonl", text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
 	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText, pattern: `:[0-9]+$`},
 	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText, pattern: `^$|:[0-9]+$`},
 	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText, pattern: `^$|.:[0-9]+$`},

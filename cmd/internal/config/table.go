@@ -214,7 +214,7 @@ type Egress struct {
 
 // Audit is where and what is recorded.
 type Audit struct {
-	File         string `key:"file" default:"" kind:"path" restart:"yes" zero:"means audit.jsonl in state_dir" doc:"The file that records are written to; - means standard output."`
+	File         string `key:"file" default:"" kind:"path-or-stdout" restart:"yes" zero:"means audit.jsonl in state_dir" doc:"The file that records are written to; - means standard output."`
 	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"Which requests are recorded: all of them (all), or only those that the proxy did not let through (blocked)."`
 	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"Whether the URLs of records keep their query strings (keep) or lose them (drop)."`
 	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"The size at which the proxy closes the audit file, compresses it and begins a new one."`

@@ -104,7 +104,7 @@ func (d *Daemon) archiveFacts() *admin.Archive {
 		return nil
 	}
 	s := d.archive.Stats()
-	return &admin.Archive{Dir: AbsolutePath(d.Active.Load().Cfg.Archive.Dir), Records: s.Records, Revisits: s.Revisits, Lost: s.Left, Bytes: s.Space.Bytes, Free: s.Space.Free, Err: s.Err}
+	return &admin.Archive{Dir: d.Active.Load().Cfg.Archive.Dir, Records: s.Records, Revisits: s.Revisits, Lost: s.Left, Bytes: s.Space.Bytes, Free: s.Space.Free, Err: s.Err}
 }
 
 // closeArchive completes the archive.

@@ -26,10 +26,10 @@ func TestReloadRefusesWhole(t *testing.T) {
 		want []string
 	}{
 		"restarts": {
-			keys: keys{"listen": "127.0.0.1:1", "log.format": "json", "audit.file": "elsewhere", "pace.burst": 3},
+			keys: keys{"listen": "127.0.0.1:1", "log.format": "json", "audit.file": "/elsewhere", "pace.burst": 3},
 			want: []string{
 				"listen: changed from 127.0.0.1:0 to 127.0.0.1:1: needs a restart",
-				`audit.file: changed from "" to elsewhere: needs a restart`, "log.format: changed from text to json: needs a restart",
+				`audit.file: changed from "" to /elsewhere: needs a restart`, "log.format: changed from text to json: needs a restart",
 			},
 		},
 		"mistakes":          {keys: keys{"pace.burst": 0, "mode": "no"}, want: []string{":1: mode: ", ":1: pace.burst: must be between"}},

@@ -203,7 +203,7 @@ var reloadable = map[string]reloadCase{
 	"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *generation) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),
 	"audit.clients":           keyAlone("audit.clients", "name", "drop", refused("client"), "127.0.0.1", "<nil>"),
 	"audit.anchor.every":      keyAlone("audit.anchor", item{"every": "1h"}, item{"every": "2h"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.Every }), "1h0m0s", "2h0m0s"),
-	"audit.anchor.file":       keyAlone("audit.anchor", item{"file": "a"}, item{"file": "b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.File }), "a", "b"),
+	"audit.anchor.file":       keyAlone("audit.anchor", item{"file": "/nowhere/a"}, item{"file": "/nowhere/b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.File }), "/nowhere/a", "/nowhere/b"),
 	"audit.anchor.tsa":        keyAlone("audit.anchor", item{"tsa": "http://127.0.0.1:9/a"}, item{"tsa": "http://127.0.0.1:9/b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.TSA }), "http://127.0.0.1:9/a", "http://127.0.0.1:9/b"),
 	"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *generation) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
 	"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *generation) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
@@ -385,7 +385,7 @@ func peerPEM(s *standing) string {
 
 // needRestart are the keys that only another process can go by, and other values of them.
 var needRestart = map[string]any{
-	"listen": "127.0.0.1:1", "listen_transparent": "127.0.0.1:2", "state_dir": "/elsewhere", "audit.file": "elsewhere", "admin.listen": "127.0.0.1:1", "admin.metrics_listen": "127.0.0.1:3", "log.format": "json", "archive.dir": "/elsewhere",
+	"listen": "127.0.0.1:1", "listen_transparent": "127.0.0.1:2", "state_dir": "/elsewhere", "audit.file": "/elsewhere", "admin.listen": "127.0.0.1:1", "admin.metrics_listen": "127.0.0.1:3", "log.format": "json", "archive.dir": "/elsewhere",
 	"store.redis": "redis://:s3cret@127.0.0.1:1", "store.replicas": 2, "store.replica": "other",
 }
 

@@ -245,9 +245,6 @@ func localCA(d *doctor) cli.Diagnosis {
 		load = func() (*mitm.Authority, error) { return mitm.LoadOrCreate(state) }
 	}
 	d.caFile = cert
-	if abs, err := filepath.Abs(cert); err == nil {
-		d.caFile = abs
-	}
 	_, noCert := os.Stat(cert)
 	_, noKey := os.Stat(key)
 	if errors.Is(noCert, fs.ErrNotExist) && errors.Is(noKey, fs.ErrNotExist) && d.cfg.TLS.CACert == "" {

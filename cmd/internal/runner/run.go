@@ -88,6 +88,9 @@ a terminal, it then prints a line at most every 10 seconds.`,
 
 // runCommand starts a daemon for this run, runs argv behind it and prints the outcome.
 func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
+	if f.File == "-" {
+		return cli.UsageErrorf("-c: must be a file, since standard input belongs to the command")
+	}
 	cfg, err := f.Load()
 	if err != nil {
 		return err

@@ -130,28 +130,18 @@ func phpINI(bundle string) []byte {
 
 // description returns the part of a daemon's configuration that doctor needs: where it listens, and
 // where its state, audit and CA are. It has no secrets.
-func description(h *daemon.Daemon, dir string) (config.Config, error) {
+func description(h *daemon.Daemon, dir string) config.Config {
 	cfg, c := h.Active.Load().Cfg, config.Default()
 	c.Listen, c.Admin.Listen = h.Addr(), ""
 	c.StateDir = filepath.Dir(filepath.Dir(dir)) // see newRunDir
 	c.Audit.File = cfg.Audit.File
 	c.TLS = cfg.TLS
-	if c.TLS.CACert == "" {
-		return c, nil
-	}
-	var noCert, noKey error // the reader may run in another directory
-	c.TLS.CACert, noCert = filepath.Abs(c.TLS.CACert)
-	c.TLS.CAKey, noKey = filepath.Abs(c.TLS.CAKey)
-	return c, errors.Join(noCert, noKey)
+	return c
 }
 
 // writeDescription writes the description of h, whose run has the directory dir, into file.
 func writeDescription(file, dir string, h *daemon.Daemon) error {
-	c, err := description(h, dir)
-	if err != nil {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	return os.WriteFile(file, c.Marshal(), 0o600)
+	return os.WriteFile(file, description(h, dir).Marshal(), 0o600)
 }
 
 // EnclosingRun returns the description of the run that this process is part of; ok is false if
