@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"robotsproxy/policy/usage"
@@ -41,7 +40,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 	if e.o.TDMRep != nil && d.Verdict == Allow && r.Origin.Scheme != "ftp" && d.Usage.Purposes&usage.SetOf(usage.TDM, usage.TrainAI) != 0 {
 		e.lookUpTDMRep(ctx, d, r)
 	}
-	p := preferences{policy: d.Usage, group: g, signals: usage.FromRobots(g.ContentSignalLines(), nil), tdmrep: d.TDMRep.TDMRep}
+	p := preferences{policy: d.Usage, group: g, tdmrep: d.TDMRep.TDMRep}
 	s := p.of(path)
 	if found := r.changes(e.literal(c, e.dialect(c.client))); found != 0 && p.dependOnPath() {
 		if other := p.ofOtherForms(r, found, s); other.refusal > s.refusal {
@@ -73,20 +72,19 @@ func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request) {
 	}
 }
 
-// parseSteps is how many steps of matching take as long as parsing a byte of a Content-Usage line.
+// parseSteps is how many steps of matching take at most as long as parsing a byte of a line with preferences.
 const parseSteps = 5
 
 // preferences are what a site states before a request.
 type preferences struct {
-	policy  usage.Policy
-	group   robots.Group
-	signals []usage.Statement // of the group, for all paths
-	tdmrep  *tdmrep.File      // nil: none
-	spent   robots.Effort     // for all forms of the path together
+	policy usage.Policy
+	group  robots.Group
+	tdmrep *tdmrep.File  // nil: none
+	spent  robots.Effort // for all forms of the path together
 }
 
 // dependOnPath reports whether the preferences may differ between paths.
-func (p *preferences) dependOnPath() bool { return p.tdmrep != nil || p.group.HasContentUsage() }
+func (p *preferences) dependOnPath() bool { return p.tdmrep != nil || p.group.HasPathPreferences() }
 
 // A refusal is how much the preferences about one form of a path are a reason to refuse.
 type refusal uint8
@@ -113,10 +111,13 @@ type formPreferences struct {
 // nothing.
 func (p *preferences) of(path string) (f formPreferences) {
 	f.path, f.lines = path, p.group.ContentUsageWithin(path, &p.spent)
-	for _, l := range f.lines {
-		p.spent += robots.Effort(len(l.Text) * parseSteps)
+	signals := p.group.ContentSignalLines(path, &p.spent)
+	for _, lines := range [...][]robots.UsageLine{signals, f.lines} {
+		for _, l := range lines {
+			p.spent += robots.Effort(len(l.Text) * parseSteps)
+		}
 	}
-	f.statements = usage.Deciding(append(slices.Clip(p.signals), usage.FromRobots(nil, f.lines)...))
+	f.statements = usage.Deciding(usage.FromRobots(signals, f.lines))
 	rule, found := p.tdmrep.MatchWithin(path, &p.spent)
 	if found && rule.Reservation != tdmrep.Unset {
 		f.tdmPolicy = rule.Policy

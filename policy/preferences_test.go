@@ -206,6 +206,9 @@ func TestPreferencesApplyWhereRulesDo(t *testing.T) {
 		if got := decide(file("User-agent: *\nContent-Usage: "+pattern+" train-ai=n\n"), o); got != want {
 			t.Fatalf("Content-Usage: %s for %s: refused %v, by Disallow %v", pattern, path, got, want)
 		}
+		if got := decide(file("User-agent: *\nContent-Signal: "+pattern+" ai-train=no\n"), o); got != want {
+			t.Fatalf("Content-Signal: %s for %s: refused %v, by Disallow %v", pattern, path, got, want)
+		}
 		if got := decide(none, withTDMRep(t, o, fmt.Sprintf(`[{"location": %s, "tdm-reservation": 1}]`, location))); got != want {
 			t.Fatalf("tdmrep.json: %s for %s: refused %v, by Disallow %v", pattern, path, got, want)
 		}

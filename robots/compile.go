@@ -348,7 +348,7 @@ func (c *compiler) addExtensions(keys []nameKey) {
 	if len(c.ext.signals) > 0 {
 		e.signals = c.nameSignals(keys)
 		for _, s := range c.ext.signals {
-			e.signalLines = append(e.signalLines, setLine{s.UsageLine, int32(c.setOf[s.block])})
+			e.signalLines = append(e.signalLines, usage{setLine{s.UsageLine, int32(c.setOf[s.block])}, c.normalisePattern(s.pattern), 0})
 		}
 	}
 	if len(c.ext.usages) > 0 {
@@ -377,11 +377,13 @@ func (c *compiler) addUsages(e *extensions) {
 	e.usageRules.names, e.usageRules.setRefs, e.usageRules.nameText = c.file.names, c.file.setRefs, c.file.nameText // equal, so shared
 }
 
-// nameSignals returns the signals of each name.
+// nameSignals returns the signals of each name for all paths.
 func (c *compiler) nameSignals(keys []nameKey) []Signals {
 	blocks := make([]Signals, c.blocks)
 	for _, s := range c.ext.signals {
-		blocks[s.block].merge(s.Signals)
+		if s.pattern == "" {
+			blocks[s.block].merge(s.Signals)
+		}
 	}
 	names := make([]Signals, len(c.file.names))
 	for _, k := range keys {

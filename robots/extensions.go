@@ -1,6 +1,7 @@
 package robots
 
 import (
+	"cmp"
 	"strings"
 )
 
@@ -77,7 +78,8 @@ type extensionLines struct {
 }
 
 type blockSignals struct {
-	block int
+	block   int
+	pattern string // "": all paths
 	UsageLine
 	Signals
 }
@@ -114,13 +116,15 @@ func (e *extensionLines) addLink(links *[]string, value string) {
 	}
 }
 
-// addSignals parses "search=yes, ai-train=no"; it ignores unknown signals.
+// addSignals parses "search=yes, ai-train=no", which applies to every path, or "/pattern ai-train=no". It
+// ignores unknown signals.
 func (e *extensionLines) addSignals(value string, line, block int) {
 	if !e.preferences.accept(value) {
 		return
 	}
-	signals, _ := ParseSignals(value)
-	e.signals = append(e.signals, blockSignals{block, UsageLine{line, value}, signals})
+	pattern, text := cutPattern(value)
+	signals, _ := ParseSignals(text)
+	e.signals = append(e.signals, blockSignals{block, pattern, UsageLine{line, text}, signals})
 }
 
 // ParseSignals parses the value of a Content-Signal line or header, "search=yes, ai-train=no". It
@@ -148,13 +152,22 @@ func (e *extensionLines) addUsage(value string, line, block int) {
 	if !e.preferences.accept(value) {
 		return
 	}
-	u := blockUsage{block, "/", UsageLine{line, value}}
-	if value[0] == '/' {
-		end := strings.IndexAny(value, " \t")
-		if end < 0 {
-			return // no preference
-		}
-		u.pattern, u.Text = value[:end], trimSpace(value[end:])
+	pattern, text := cutPattern(value)
+	if pattern != "" && text == "" {
+		return // no preference
 	}
-	e.usages = append(e.usages, u)
+	e.usages = append(e.usages, blockUsage{block, cmp.Or(pattern, "/"), UsageLine{line, text}})
+}
+
+// cutPattern divides the value of a line into the path pattern at its beginning, "" if there is none, and
+// the preferences.
+func cutPattern(value string) (pattern, preferences string) {
+	if value == "" || value[0] != '/' {
+		return "", value
+	}
+	end := strings.IndexAny(value, " \t")
+	if end < 0 {
+		return value, ""
+	}
+	return value[:end], trimSpace(value[end:])
 }

@@ -81,12 +81,45 @@ func TestContentSignalLines(t *testing.T) {
 		"c": {{Number: 8, Text: "search=no"}},
 		"d": nil,
 	} {
-		if got := f.For(agent).ContentSignalLines(); !slices.Equal(got, want) {
+		if got := f.For(agent).ContentSignalLines("/", new(robots.Effort)); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", agent, got, want)
 		}
 	}
-	if (robots.Group{}).ContentSignalLines() != nil {
+	if (robots.Group{}).ContentSignalLines("/", new(robots.Effort)) != nil {
 		t.Error("the zero Group has signals")
+	}
+}
+
+// TestContentSignalPaths: a line may begin with a path pattern, as many sites have it, and applies to these
+// paths only.
+func TestContentSignalPaths(t *testing.T) {
+	const text = "user-agent: *\ncontent-signal: search=yes\ncontent-signal: /blog/\tai-train=no, search=no\ncontent-signal: /*.pdf$ ai-input=no\ncontent-signal: /nothing\nallow: /\n\n" +
+		"user-agent: b\ncontent-signal: / search=no\n"
+	g := robots.Parse([]byte(text), robots.Standard()).For("a")
+	for path, want := range map[string]string{
+		"/":           "search=yes",
+		"/blog":       "search=yes",
+		"/bl%6Fg/a":   "search=yes, ai-train=no, search=no",
+		"/blog/a.pdf": "search=yes, ai-train=no, search=no, ai-input=no",
+		"/a.pdf?":     "search=yes",
+	} {
+		if got := g.ContentSignalLines(path, new(robots.Effort)); texts(got) != want {
+			t.Errorf("%s: got %v, want %q", path, got, want)
+		}
+	}
+	if got := g.ContentSignals(); got != (robots.Signals{Search: robots.Yes}) {
+		t.Errorf("for all paths: %v", got)
+	}
+	spent := robots.MaxEffort
+	if got := g.ContentSignalLines("/", &spent); len(got) != 4 {
+		t.Errorf("after too many steps: %v", got)
+	}
+	for text, want := range map[string]bool{
+		"content-signal: search=no\n": false, "content-signal: /a search=no\n": true, "content-usage: train-ai=n\n": true, "disallow: /\n": false,
+	} {
+		if got := robots.Parse([]byte("user-agent: *\n"+text), robots.Standard()).For("a").HasPathPreferences(); got != want {
+			t.Errorf("%q: has preferences for paths: %v", text, got)
+		}
 	}
 }
 
@@ -164,7 +197,7 @@ func TestExtensionsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 3<<10)
 	for name, line := range map[string]string{
 		"sitemap": "sitemap: x\n", "long": "sitemap: " + long + "\n", "license": "license: " + long[:1<<10] + "\n",
-		"signal": "content-signal: search=no\n", "usage": "content-usage: /a b=c\n", "usage with stars": "content-usage: /*a*a b=c\n",
+		"signal": "content-signal: search=no\n", "signal with a path": "content-signal: /%x search=no\n", "usage": "content-usage: /a b=c\n", "usage with stars": "content-usage: /*a*a b=c\n",
 	} {
 		text := "user-agent: *\n" + strings.Repeat(line, 400<<10/len(line))
 		f := robots.Parse([]byte(text), robots.Standard())

@@ -121,11 +121,12 @@ func (l *linter) checkLine(number int, line string) {
 	case fieldCrawlDelay:
 		l.checkDelay(number, value)
 	case fieldContentSignal:
-		if _, whole := ParseSignals(value); !whole {
+		_, signals := cutPattern(value)
+		if _, whole := ParseSignals(signals); !whole {
 			l.remark(number, NotRead, "%q is not a list of search, ai-input and ai-train, each with =yes or =no", clip(value))
 		}
 	case fieldContentUsage:
-		if value != "" && value[0] == '/' && !strings.ContainsAny(value, " \t") {
+		if pattern, preferences := cutPattern(value); pattern != "" && preferences == "" {
 			l.remark(number, NotRead, "%q has a path but no preference", clip(value))
 		}
 	default:

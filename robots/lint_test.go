@@ -42,7 +42,7 @@ var lintCases = []struct {
 	{"a rule that wins for one name of two", "standard", "User-agent: a\nDisallow: /a\n\nUser-agent: a\nUser-agent: b\nDisallow: /a\n", nil},
 	{"a delay that is none", "standard", "User-agent: *\nCrawl-delay: 5s\nCrawl-delay: 0\nCrawl-delay: 0.0\n", []string{"2 not-read"}},
 	{"a delay that is not read", "google", "User-agent: *\nCrawl-delay: 5\n", []string{"2 not-read"}},
-	{"signals and usages that say nothing", "standard", "User-agent: *\nContent-Signal: search=maybe\nContent-Usage: /a\nContent-Usage: /a b=c\nContent-Signal: search=no\n", []string{"2 not-read", "3 not-read"}},
+	{"signals and usages that say nothing", "standard", "User-agent: *\nContent-Signal: search=maybe\nContent-Usage: /a\nContent-Usage: /a b=c\nContent-Signal: search=no\nContent-Signal: /a search=no\nContent-Signal: /a\n", []string{"2 not-read", "3 not-read", "7 not-read"}},
 	{"a signal before any group", "standard", "Content-Signal: search=no\nUser-agent: *\n", []string{"1 no-group"}},
 	{"NUL", "standard", "User-agent: *\nDisallow: /a\x00b\n", []string{"2 not-read"}},
 	{"the same rule many times", "standard", "User-agent: *\n" + strings.Repeat("Disallow: /a\n", 3), []string{"3 never-wins", "4 never-wins"}},

@@ -73,8 +73,8 @@ type ruleSet struct {
 // extensions are what a File keeps of its extension lines.
 type extensions struct {
 	sitemaps, licenses []string
-	signals            []Signals // of each name in File.names, its lines combined; nil: none
-	signalLines        []setLine // the Content-Signal lines, in their order
+	signals            []Signals // of each name in File.names, its lines without a pattern combined; nil: none
+	signalLines        []usage   // the Content-Signal lines, in their order
 	usageRules         *File     // a File with the same names whose rules are the patterns of Content-Usage; nil: none
 	usages             []usage   // in the order of their lines
 }
@@ -85,23 +85,31 @@ type setLine struct {
 	set int32 // index in File.ruleSets; -1: the block names nobody
 }
 
-// A usage is a Content-Usage line of a File.
+// A usage is a Content-Usage or Content-Signal line of a File.
 type usage struct {
 	setLine
-	form string // its normalised pattern
-	size uint16 // see rule
+	form string // its normalised pattern; "": none, it applies to all paths
+	size uint16 // see rule; of a Content-Usage line
+}
+
+// matches reports whether the line applies to a normalised path.
+func (u *usage) matches(path string) bool {
+	pattern, anchored := strings.CutSuffix(u.form, "$")
+	return u.form == "" || matchesPattern(pattern, path, anchored)
 }
 
 func (e *extensions) size() int {
 	if e == nil {
 		return 0
 	}
-	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{})) + len(e.signalLines)*int(unsafe.Sizeof(setLine{}))
+	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{}))
 	if e.usageRules != nil {
 		n += e.usageRules.Size() - e.usageRules.namesSize() // the names are those of the file
 	}
-	for _, u := range e.usages {
-		n += len(u.form) + int(unsafe.Sizeof(u))
+	for _, lines := range [][]usage{e.usages, e.signalLines} {
+		for _, u := range lines {
+			n += len(u.form) + int(unsafe.Sizeof(u))
+		}
 	}
 	return n + (cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // their text is part of the source
 }
@@ -379,7 +387,7 @@ func (g Group) CrawlDelay() time.Duration {
 	return g.file.names[g.name].delay
 }
 
-// ContentSignals returns the signals of the group's Content-Signal lines, combined.
+// ContentSignals returns the signals of the group's Content-Signal lines for all paths, combined.
 func (g Group) ContentSignals() Signals {
 	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.signals == nil {
 		return Signals{}
@@ -387,23 +395,38 @@ func (g Group) ContentSignals() Signals {
 	return g.file.ext.signals[g.name]
 }
 
-// ContentSignalLines returns the group's Content-Signal lines, in their order.
-func (g Group) ContentSignalLines() []UsageLine {
-	if g.ContentSignals() == (Signals{}) {
-		return nil
-	}
-	var lines []UsageLine
-	for _, l := range g.file.ext.signalLines {
-		if g.hasSet(l.set) {
+// ContentSignalLines returns the group's Content-Signal lines that apply to a path, in their order: those
+// for all paths, and those that begin with a pattern that matches. It adds the steps it takes to *spent. If
+// *spent exceeds [MaxEffort], it returns all lines of the group.
+func (g Group) ContentSignalLines(pathAndQuery string, spent *Effort) (lines []UsageLine) {
+	path := "" // normalised
+	for _, l := range g.signalLines() {
+		if l.form != "" {
+			path = cmp.Or(path, g.file.normal(pathAndQuery))
+			*spent += Effort(1 + len(path)/scanPerStep)
+		}
+		if g.hasSet(l.set) && (*spent > MaxEffort || l.matches(path)) {
 			lines = append(lines, l.UsageLine)
 		}
 	}
 	return lines
 }
 
-// HasContentUsage reports whether the file has Content-Usage lines, for whatever paths and groups.
-func (g Group) HasContentUsage() bool {
+// HasPathPreferences reports whether the file has preferences for some paths, of whatever groups.
+func (g Group) HasPathPreferences() bool {
+	return g.hasUsages() || len(g.signalLines()) > 0 && slices.ContainsFunc(g.signalLines(), func(l usage) bool { return l.form != "" })
+}
+
+func (g Group) hasUsages() bool {
 	return g.file != nil && g.name >= 0 && g.file.ext != nil && g.file.ext.usageRules != nil
+}
+
+// signalLines returns the Content-Signal lines of all groups.
+func (g Group) signalLines() []usage {
+	if g.file == nil || g.name < 0 || g.file.ext == nil {
+		return nil
+	}
+	return g.file.ext.signalLines
 }
 
 // ContentUsage returns the Content-Usage lines that apply to a path: those with the longest matching
@@ -418,7 +441,7 @@ func (g Group) ContentUsage(pathAndQuery string) []UsageLine {
 // ContentUsageWithin is ContentUsage for one of several forms of a path. It adds the steps it takes to
 // *spent. If *spent exceeds [MaxEffort], it returns all lines of the group, any of which may apply.
 func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	if !g.HasContentUsage() {
+	if !g.hasUsages() {
 		return nil
 	}
 	e := g.file.ext
@@ -435,8 +458,7 @@ func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []U
 		if !applies && other.size == e.usages[at].size {
 			path = cmp.Or(path, e.usageRules.normal(pathAndQuery))
 			*spent += Effort(len(path) / scanPerStep)
-			pattern, anchored := strings.CutSuffix(other.form, "$")
-			applies = matchesPattern(pattern, path, anchored)
+			applies = other.matches(path)
 		}
 		if applies && u.hasSet(other.set) {
 			lines = append(lines, other.UsageLine)

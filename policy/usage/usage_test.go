@@ -45,7 +45,7 @@ func vectors(t testing.TB) []vector {
 // statements reads what a site says to the client FooBot.
 func (v *vector) statements() []usage.Statement {
 	g := robots.Parse([]byte(v.Robots), robots.Standard()).For("FooBot")
-	before := usage.FromRobots(g.ContentSignalLines(), g.ContentUsage(v.Path))
+	before := usage.FromRobots(g.ContentSignalLines(v.Path, new(robots.Effort)), g.ContentUsage(v.Path))
 	if v.TDMRep != "" {
 		before = append(before, usage.FromTDMRep("/", v.TDMRep == "1"))
 	}
