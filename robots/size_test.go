@@ -23,6 +23,7 @@ func TestSizeIsWhatItTakes(t *testing.T) {
 		"cut agents":     "User-agent:%xz1\n",
 		"sitemaps":       "Sitemap:http://a.test/%x\n",
 		"usage":          "Content-Usage:/%x a=n\n",
+		"signal":         "Content-Signal:/%x search=no\n",
 		"signals":        "User-agent:%x\nContent-Signal:search=yes\nAllow:\n",
 		"nothing at all": "#%x\n",
 	} {
