@@ -30,7 +30,7 @@ type Options struct {
 	Clients       []Client       // who may use the proxy; empty: everybody, known by address
 	Open          bool           // with Clients: others may use the proxy too
 	ProductToken  string         // of every client; "": from its User-Agent header
-	FetchPerToken bool           // robots.txt is fetched with the client's product token and cached for that token; false: with the proxy's own User-Agent, once for all clients
+	FetchPerToken bool           // robots.txt and tdmrep.json are fetched with the client's product token and cached for that token; false: with the proxy's own User-Agent, once for all clients
 	Require       Require        // how clients must identify themselves; zero: not at all
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
@@ -241,7 +241,7 @@ func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 	return false
 }
 
-// query returns the cache.Query for the robots.txt that applies to a request.
+// query returns the cache.Query for the robots.txt, and the tdmrep.json, that applies to a request.
 func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 	q := cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}
 	if e.o.FetchPerToken {

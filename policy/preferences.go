@@ -38,7 +38,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 		path = pathWithoutDots(r.PathQuery)
 	}
 	if e.o.TDMRep != nil && d.Verdict == Allow && r.Origin.Scheme != "ftp" && d.Usage.Purposes&usage.SetOf(usage.TDM, usage.TrainAI) != 0 {
-		e.lookUpTDMRep(ctx, d, r)
+		e.lookUpTDMRep(ctx, d, r, c)
 	}
 	p := preferences{policy: d.Usage, group: g, tdmrep: d.TDMRep.TDMRep}
 	s := p.of(path)
@@ -57,8 +57,8 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 // lookUpTDMRep sets in d the origin's tdmrep.json. It fetches the file if it is not cached. A file that
 // cannot be read states nothing. The request is refused if the cache gives no file, or if preferences may
 // refuse it and the proxy itself failed to fetch the file.
-func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request) {
-	entry, err := e.o.TDMRep.Lookup(ctx, cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}, tdmrep.Dialect())
+func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request, c *requestConfig) {
+	entry, err := e.o.TDMRep.Lookup(ctx, e.query(r, c), tdmrep.Dialect())
 	if err != nil {
 		d.Verdict, d.Reason, d.Err = Refuse, ReasonUnreachable, err
 		if ctx.Err() != nil {

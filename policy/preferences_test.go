@@ -269,6 +269,27 @@ func TestTDMRepOfAStoppedCache(t *testing.T) {
 	}
 }
 
+// With FetchPerToken, a site is asked for both files by the client's name: it may refuse the proxy's own.
+func TestTDMRepIsFetchedForTheToken(t *testing.T) {
+	for _, perToken := range []bool{false, true} {
+		var asked asking
+		o := policy.Options{TDMRep: &asked, FetchPerToken: perToken, Usage: usage.Policy{Purposes: usage.SetOf(usage.TDM)}}
+		engine(t, file(rules), o).Decide(t.Context(), ask("FooBot", "/page"))
+		want := map[bool]string{true: "FooBot"}[perToken]
+		if asked.Token != want || asked.Origin.Host != "site.test" {
+			t.Errorf("per token %v: asked for %+v", perToken, asked)
+		}
+	}
+}
+
+// asking is a policy.Cache that keeps the last query.
+type asking cache.Query
+
+func (a *asking) Lookup(_ context.Context, q cache.Query, _ robots.Dialect) (*cache.Entry, error) {
+	*a = asking(q)
+	return nil, cache.ErrStopped
+}
+
 // A failure of the proxy itself says nothing about the site. If preferences are enforced, the request is
 // refused for the same reason as if the robots.txt could not be fetched.
 func TestTDMRepThatTheProxyCannotFetch(t *testing.T) {
