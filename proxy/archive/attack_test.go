@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -9,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -223,5 +226,88 @@ func TestURLsInHeads(t *testing.T) {
 		if got := strings.Join(got, " "); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
+	}
+}
+
+// Exchanges end, are discarded and change their options at any time, while their bodies are still read and the archive
+// runs and is closed. What End has reported is in the archive, whole.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := open(t, dir, func(o *archive.Options) { o.Dedup, o.MaxFile = true, 1<<20 })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running, all sync.WaitGroup
+	running.Go(func() { a.Run(ctx) })
+	running.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			a.SetOptions(archive.Options{Prefix: []string{"a", "b"}[i%2], Compress: i%3 == 0, Dedup: i%4 > 0, MaxFile: 1 << 20, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)})
+			a.Stats()
+		}
+	})
+	var mu sync.Mutex
+	places := map[string]string{} // file by ID
+	for worker := range 8 {
+		all.Go(func() {
+			for i := range 40 {
+				size := 1 + (i%4)*100_000
+				body, out := io.Pipe()
+				go func() {
+					out.Write(make([]byte, size))
+					out.Close()
+				}()
+				r := get("http://a.example/")
+				e := a.Begin(archive.Source{Client: strconv.Itoa(worker % 3)})
+				r.Body, r.ContentLength = e.Upload(body), -1
+				uploaded := make(chan struct{})
+				go func() {
+					defer close(uploaded)
+					io.Copy(io.Discard, r.Body)
+				}()
+				if i%3 == 0 {
+					<-uploaded
+				}
+				if i%7 == 0 {
+					e.Discard()
+					<-uploaded
+					continue
+				}
+				e = e.Respond(r, &http.Response{StatusCode: 200, Status: "200 OK", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(nil)})
+				e.Read(bytes.Repeat([]byte{byte(i)}, size), io.EOF)
+				at, err := e.End([]byte("id: 1\r\n"))
+				if err != nil {
+					t.Error(err)
+				}
+				if at.ID != "" {
+					mu.Lock()
+					places[at.ID] = at.File
+					mu.Unlock()
+				}
+				<-uploaded
+			}
+		})
+	}
+	all.Wait()
+	cancel()
+	running.Wait()
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := slices.Concat(names(t, dir, ".body-*"), names(t, dir, "*.open")); len(left) > 0 || a.Stats().Spooled != 0 {
+		t.Errorf("left: %q, %d bytes", left, a.Stats().Spooled)
+	}
+	for _, e := range entries(t, dir) {
+		if e.Type() != "response" && e.Type() != "revisit" {
+			continue
+		}
+		if places[e.ID()] != e.file {
+			t.Errorf("%s is in %s, End has said %q", e.ID(), e.file, places[e.ID()])
+		}
+		delete(places, e.ID())
+		if _, body, _ := strings.Cut(e.block, "\r\n\r\n"); e.Type() == "response" && e.Get("WARC-Payload-Digest") != digest(body) {
+			t.Errorf("%s has another payload than its digest says", e.ID())
+		}
+	}
+	if len(places) > 0 {
+		t.Errorf("%d records are missing", len(places))
 	}
 }
