@@ -311,3 +311,56 @@ func TestConcurrency(t *testing.T) {
 		t.Errorf("%d records are missing", len(places))
 	}
 }
+
+// The oldest files are removed when all take too much space. What they had is archived once more, and a foreign
+// directory in the way stops nothing.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	const size, total = 100_000, 1_000_000
+	dir := t.TempDir()
+	foreign := filepath.Join(dir, "x-20001125141500123-00003.warc")
+	testkit.Must(t, os.MkdirAll(filepath.Join(foreign, "x"), 0o700))
+	a := open(t, dir, func(o *archive.Options) { o.Dedup, o.MaxFile, o.MaxTotal = true, 2*size, total })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { a.Run(ctx) })
+	send := func(i int) {
+		t.Helper()
+		if _, err := (exchange{request: get("http://a.example/"), body: strings.Repeat(string(rune('A'+i)), size)}).run(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 30 {
+		send(i)
+	}
+	testkit.Eventually(t, "the files take no more than they may", func() bool {
+		space, err := archive.Measure(dir, 0)
+		return err == nil && space.Bytes <= total+2*size // of the file that is written
+	})
+	before := a.Stats().Revisits
+	send(29)
+	if a.Stats().Revisits != before+1 {
+		t.Error("a payload that is there was written again")
+	}
+	send(0)
+	if a.Stats().Revisits != before+1 {
+		t.Error("a revisit refers to a record that was removed")
+	}
+	cancel()
+	running.Wait()
+	a.Close()
+	testkit.Must(t, os.RemoveAll(foreign))
+	ids := map[string]bool{}
+	all := entries(t, dir)
+	for _, e := range of(all, "response") {
+		ids[e.ID()] = true
+	}
+	if len(ids) < 5 || len(ids) > 13 {
+		t.Errorf("%d responses are left", len(ids))
+	}
+	for _, e := range of(all, "revisit") {
+		if !ids[e.Get("WARC-Refers-To")] {
+			t.Error("a revisit refers to a record that was removed")
+		}
+	}
+}
