@@ -19,7 +19,7 @@ func (h *Handler) beginCapture(s *requestState, r *http.Request) context.Context
 	if h.o.Archive == nil {
 		return r.Context()
 	}
-	s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Hold: s.work.Hold, Direct: s.rules.Egress.Direct()})
+	s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct()})
 	r.Body = s.capture.Upload(r.Body)
 	return s.capture.Trace(r.Context())
 }

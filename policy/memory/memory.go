@@ -167,6 +167,7 @@ func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.
 	}
 	w := Work{budget: b, refusals: refused, client: of}
 	if !w.reserve(n) {
+		refused.Add(1)
 		return Work{}, ErrShort
 	}
 	if !known {
@@ -212,9 +213,19 @@ func (w *Work) Hold(n int64) error {
 	}
 	defer w.budget.mu.Unlock()
 	if !w.reserve(n) {
+		w.refusals.Add(1)
 		return ErrShort
 	}
 	return nil
+}
+
+// Spare is Hold for bytes that w can do without. It reports whether it has counted them.
+func (w *Work) Spare(n int64) bool {
+	if !w.lock() {
+		return false
+	}
+	defer w.budget.mu.Unlock()
+	return w.reserve(n)
 }
 
 // reserve reports whether there are n bytes for new work of the client, and counts them. The
@@ -223,7 +234,6 @@ func (w *Work) reserve(n int64) bool {
 	b := w.budget
 	free := b.limit.Load() - max(b.sampled.Load(), b.total.work+b.total.bodies)
 	if w.client.work+n > free {
-		w.refusals.Add(1)
 		return false
 	}
 	w.add(n, 0)

@@ -194,3 +194,19 @@ func TestShortOnlyWhileInUse(t *testing.T) {
 	}
 	w.End()
 }
+
+// Spare takes what Hold takes, and counts no refusal.
+func TestSpare(t *testing.T) {
+	b := fixed(100, 0)
+	w := begun(t, b, "a", 1)[0]
+	if !w.Spare(40*requestBytes) || b.Stats().Held != 41*requestBytes {
+		t.Errorf("%d bytes are held, want %d", b.Stats().Held, 41*requestBytes)
+	}
+	if w.Spare(40*requestBytes) || b.Stats().Refused != 0 {
+		t.Errorf("%d refused, want none", b.Stats().Refused)
+	}
+	w.End()
+	if w.Spare(1) || b.Stats().Held != 0 {
+		t.Errorf("%d bytes are held in the end", b.Stats().Held)
+	}
+}

@@ -19,9 +19,9 @@ import (
 
 // A Source says who made a request, and what an Exchange takes memory from.
 type Source struct {
-	Client string                  // whose share of the space the bodies count against
-	Hold   func(bytes int64) error // takes bytes of the memory budget; nil: the bodies are small
-	Direct bool                    // connections lead to the origin, not to an upstream proxy
+	Client string                 // whose share of the space the bodies count against
+	Spare  func(bytes int64) bool // takes bytes of the memory budget, if it has them; nil: the bodies are small
+	Direct bool                   // connections lead to the origin, not to an upstream proxy
 }
 
 // An Exchange is a request and its response on their way into the archive. Its methods may be called on a
@@ -60,7 +60,7 @@ func (a *Archive) Begin(from Source) *Exchange {
 	}
 	x := &Exchange{archive: a, options: o, source: from, began: time.Now()}
 	for _, m := range []*message{&x.request, &x.response} {
-		m.body = spool{archive: a, client: from.Client, hold: from.Hold, max: o.MaxBody}
+		m.body = spool{archive: a, client: from.Client, spare: from.Spare, max: o.MaxBody}
 	}
 	return x
 }

@@ -27,9 +27,9 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // A spool keeps a body until its record is written. One goroutine uses it at a time.
 type spool struct {
 	archive   *Archive
-	client    string            // whose share of the space the file counts against
-	hold      func(int64) error // takes bytes of the memory budget; nil: the body is small
-	max       int64             // bytes; the rest is left out
+	client    string           // whose share of the space the file counts against
+	spare     func(int64) bool // takes bytes of the memory budget, if it has them; nil: the body is small
+	max       int64            // bytes; the rest is left out
 	size      int64
 	held      bool
 	memory    *bytes.Buffer // nil: empty, or in the file
@@ -97,10 +97,10 @@ func (s *spool) inMemory(n int64) bool {
 	switch {
 	case s.size+n > maxInMemory:
 		return false
-	case s.size+n <= freeInMemory || s.held || s.hold == nil:
+	case s.size+n <= freeInMemory || s.held || s.spare == nil:
 		return true
 	}
-	s.held = s.hold(maxInMemory) == nil
+	s.held = s.spare(maxInMemory)
 	return s.held
 }
 
