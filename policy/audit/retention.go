@@ -278,7 +278,7 @@ func compress(name string, pause func(n int) error) (err error) {
 	case err != nil:
 		return err
 	}
-	if err := syncDir(name); err != nil {
+	if err := SyncDir(name); err != nil {
 		return err
 	}
 	return os.Remove(name)

@@ -296,7 +296,7 @@ func (s *activeSegment) sync() error {
 	}
 	err := s.file.Sync()
 	if err == nil && !s.nameSynced {
-		err = syncDir(s.path)
+		err = SyncDir(s.path)
 	}
 	s.nameSynced = s.nameSynced || err == nil
 	return err
@@ -323,8 +323,8 @@ func (s *activeSegment) close() error {
 	return err
 }
 
-// syncDir waits until the disk has the names in the directory of a file.
-func syncDir(path string) error {
+// SyncDir waits until the disk has the names in the directory of a file.
+func SyncDir(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

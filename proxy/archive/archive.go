@@ -226,11 +226,10 @@ func (a *Archive) Run(ctx context.Context) error {
 			full = true
 		case <-tick.C:
 		}
-		if a.Err() != nil {
-			a.setFailure(a.probe())
-		}
 		if err := a.sync(); err != nil {
 			a.setFailure(err)
+		} else if a.Err() != nil {
+			a.setFailure(a.probe())
 		}
 		if now := time.Now(); full || now.Sub(cleaned) >= retentionInterval {
 			cleaned = now

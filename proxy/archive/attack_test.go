@@ -320,7 +320,7 @@ func TestRetention(t *testing.T) {
 	dir := t.TempDir()
 	foreign := filepath.Join(dir, "x-20001125141500123-00003.warc")
 	testkit.Must(t, os.MkdirAll(filepath.Join(foreign, "x"), 0o700))
-	a := open(t, dir, func(o *archive.Options) { o.Dedup, o.MaxFile, o.MaxTotal = true, 2*size, total })
+	a := open(t, dir, func(o *archive.Options) { o.Dedup, o.MaxFile, o.MaxTotal = true, total, total })
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
@@ -333,12 +333,22 @@ func TestRetention(t *testing.T) {
 	for i := range 30 {
 		send(i)
 	}
+	large := exchange{request: get("http://a.example/"), body: strings.Repeat("x", 3*size)}
+	for range 8 { // to other files
+		large.body += "x"
+		if _, err := large.run(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 30 {
+		send(30 + i)
+	}
 	testkit.Eventually(t, "the files take no more than they may", func() bool {
 		space, err := archive.Measure(dir, 0)
 		return err == nil && space.Bytes <= total+2*size // of the file that is written
 	})
 	before := a.Stats().Revisits
-	send(29)
+	send(59)
 	if a.Stats().Revisits != before+1 {
 		t.Error("a payload that is there was written again")
 	}

@@ -40,12 +40,22 @@ type writer struct {
 
 	syncing  sync.Mutex // held while file is synced, opened or closed; taken under mu, but not the reverse
 	unsynced atomic.Bool
+	named    bool // the disk has the name of file; guarded by syncing
 }
 
 // A form is what the Options say of all records of a file.
 type form struct {
 	prefix                         string
 	compress, keepSecrets, noQuery bool
+}
+
+// fileLimit returns the size at which a file is complete. Files that are written are not removed, so they must take
+// no more than a part of MaxTotal.
+func (o *Options) fileLimit() int64 {
+	if o.MaxTotal <= 0 {
+		return o.MaxFile
+	}
+	return min(o.MaxFile, o.MaxTotal/(2*maxLarge))
 }
 
 func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
@@ -68,8 +78,10 @@ func (a *Archive) append(w *writer, write func(out io.Writer, compress bool) err
 	}
 	before := w.size
 	out := &offsetWriter{file: w.file, at: before}
-	if err = write(out, w.form.compress); err == nil && o.Sync == audit.SyncAlways {
-		err = w.file.Sync()
+	err = write(out, w.form.compress)
+	w.unsynced.Store(true)
+	if err == nil && o.Sync == audit.SyncAlways {
+		err = w.sync()
 	}
 	if err != nil {
 		if cut := w.file.Truncate(before); cut != nil { // the next Open cuts the incomplete record off
@@ -77,8 +89,9 @@ func (a *Archive) append(w *writer, write func(out io.Writer, compress bool) err
 		}
 		return "", 0, err
 	}
-	w.size = out.at
-	w.unsynced.Store(true)
+	if w.size = out.at; w.size >= o.fileLimit() {
+		a.wake()
+	}
 	return w.name, before, nil
 }
 
@@ -90,7 +103,7 @@ func (a *Archive) completeIfDue(w *writer, o *Options) error {
 			return err
 		}
 	}
-	if !gone && w.size < o.MaxFile && w.form == o.form() && (o.MaxAge <= 0 || time.Since(w.began) <= o.MaxAge/agePart) {
+	if !gone && w.size < o.fileLimit() && w.form == o.form() && (o.MaxAge <= 0 || time.Since(w.began) <= o.MaxAge/agePart) {
 		return nil
 	}
 	if err := w.complete(o.Sync); err != nil {
@@ -132,7 +145,7 @@ func (a *Archive) open(w *writer, o *Options) error {
 	}
 	a.counts.records.Add(1)
 	w.syncing.Lock()
-	w.file = f
+	w.file, w.named = f, false
 	w.syncing.Unlock()
 	w.name, w.form, w.size, w.began = name, o.form(), out.at, now
 	return nil
@@ -159,7 +172,7 @@ func (w *writer) complete(how audit.Sync) error {
 		return nil
 	}
 	if how != audit.SyncNone {
-		if err := w.file.Sync(); err != nil {
+		if err := w.sync(); err != nil {
 			return err
 		}
 	}
@@ -170,6 +183,9 @@ func (w *writer) complete(how audit.Sync) error {
 	err := os.Rename(path, filepath.Join(filepath.Dir(path), w.name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // somebody has removed it
+	}
+	if err == nil && how != audit.SyncNone {
+		err = audit.SyncDir(path)
 	}
 	return err
 }
@@ -191,7 +207,16 @@ func (w *writer) sync() error {
 	if w.file == nil || !w.unsynced.Swap(false) {
 		return nil
 	}
-	return w.file.Sync()
+	err := w.file.Sync()
+	if err == nil && !w.named {
+		err = audit.SyncDir(w.file.Name())
+	}
+	if err != nil {
+		w.unsynced.Store(true)
+		return err
+	}
+	w.named = true
+	return nil
 }
 
 // complete renames a file that a crash has left. It moves an incomplete record at the end to another file,
@@ -216,7 +241,7 @@ func complete(path string) (torn string, err error) {
 	if whole == 0 {
 		return torn, os.Remove(path)
 	}
-	return torn, errors.Join(f.Sync(), os.Rename(path, name))
+	return torn, errors.Join(f.Sync(), os.Rename(path, name), audit.SyncDir(path))
 }
 
 // wholeRecords returns the length of the complete records at the beginning of a file, and of the file.

@@ -101,7 +101,7 @@ func onDisk(dir string) (files []completeFile, s Space, err error) {
 // time from which ages count; zero: not known yet.
 func (a *Archive) clean(settled time.Time) {
 	o := a.options.Load()
-	if err := a.completeAged(o); err != nil {
+	if err := a.completeDue(o); err != nil {
 		a.setFailure(err)
 	}
 	files, space, err := onDisk(a.dir)
@@ -139,18 +139,15 @@ func (a *Archive) remove(name string) error {
 	return os.Remove(filepath.Join(a.dir, name))
 }
 
-// completeAged completes the files that were begun too long ago, so that their records are not kept much
-// longer than Options.MaxAge.
-func (a *Archive) completeAged(o *Options) (err error) {
-	if o.MaxAge <= 0 {
-		return nil
-	}
+// completeDue completes the files that are full, and those that were begun too long ago, so that their records are
+// not kept much longer than Options.MaxAge.
+func (a *Archive) completeDue(o *Options) (err error) {
 	for _, w := range a.all {
 		if !w.mu.TryLock() {
-			continue // an exchange is written, and append looks at the age too
+			continue // an exchange is written, and the next one looks too
 		}
-		if w.file != nil && time.Since(w.began) > o.MaxAge/agePart {
-			err = errors.Join(err, w.complete(o.Sync))
+		if w.file != nil {
+			err = errors.Join(err, a.completeIfDue(w, o))
 		}
 		w.mu.Unlock()
 	}

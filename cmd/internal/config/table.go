@@ -242,7 +242,7 @@ type Anchor struct {
 // Archive is whether and how what was fetched is kept.
 type Archive struct {
 	Dir      string `key:"dir" default:"" kind:"path" restart:"yes" zero:"means that nothing is archived" doc:"The directory of the WARC files. It is created with mode 0700, the files with mode 0600. Only one proxy may use it."`
-	MaxFile  Size   `key:"max_file" default:"1GiB" check:"file-size" doc:"The size at which the proxy completes a file and begins a new one."`
+	MaxFile  Size   `key:"max_file" default:"1GiB" check:"file-size" doc:"The size at which the proxy completes a file and begins a new one, but at most an eighth of max_total_size."`
 	MaxBody  Size   `key:"max_body" default:"1GiB" check:"file-size" doc:"The maximum size of an archived body. The rest of a longer one is left out, and its record has WARC-Truncated."`
 	Prefix   string `key:"prefix" default:"robotsproxy" kind:"file-prefix" doc:"What the names of the files begin with. The time and a number follow."`
 	Include  string `key:"include" default:"all" oneof:"all 2xx" doc:"Which responses are archived: all, or only those with a status of 200 to 299 (2xx)."`
