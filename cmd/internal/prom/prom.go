@@ -68,6 +68,7 @@ type Metrics struct {
 	decisions   decisions
 	notEnforced prometheus.Counter
 	signatures  signatures
+	preferences preferences
 	waits       prometheus.Histogram
 }
 
@@ -77,7 +78,7 @@ func New(o Options) (*Metrics, error) {
 		o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: option missing")
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), signatures: newSignatures(), waits: newWaits()}
+	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), signatures: newSignatures(), preferences: newPreferences(), waits: newWaits()}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -85,6 +86,7 @@ func New(o Options) (*Metrics, error) {
 		m.decisions.all,
 		m.notEnforced,
 		m.signatures.all,
+		m.preferences.all,
 		m.waits,
 		newReadyCollector(o.Ready),
 		newModeCollector(o.Monitor),
@@ -147,6 +149,7 @@ func (m *Metrics) Write(r *audit.Record) error {
 		m.notEnforced.Inc()
 	}
 	m.signatures.count(r)
+	m.preferences.count(r)
 	if r.Slot {
 		m.waits.Observe(r.Waited.Seconds())
 	}

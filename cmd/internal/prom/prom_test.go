@@ -18,6 +18,8 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
+	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
 )
 
@@ -115,6 +117,27 @@ func TestSignaturesAreCounted(t *testing.T) {
 	}
 	want := map[string]float64{"signature=proxy": 2, "signature=client": 1, "signature=plain-http": 0, "signature=tunnel": 1, "signature=ftp": 0}
 	if diff := cmp.Diff(want, series(scrape(t, m)["robotsproxy_signatures_total"])); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestUsagePreferencesAreCounted(t *testing.T) {
+	m := newMetrics(t, zeroOptions())
+	d := policy.Decision{
+		Usage:      usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.Search, usage.TDM)},
+		Statements: usage.FromRobots([]robots.UsageLine{{Number: 1, Text: "ai-train=no, search=yes"}}, nil),
+	}
+	for _, r := range []audit.Record{{}, {Decision: d}, {Decision: d}} {
+		testkit.Must(t, m.Write(&r))
+	}
+	got := map[string]float64{}
+	for labels, n := range series(scrape(t, m)["robotsproxy_usage_preferences_total"]) {
+		if n > 0 {
+			got[labels] = n
+		}
+	}
+	want := map[string]float64{"outcome=disallowed purpose=train-ai": 2, "outcome=allowed purpose=search": 2, "outcome=unknown purpose=tdm": 2}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

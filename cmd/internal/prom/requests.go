@@ -5,6 +5,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/usage"
 )
 
 // decisions counts requests by decision and reason.
@@ -93,6 +94,37 @@ func (s *signatures) count(r *audit.Record) {
 		s.byProxy.Inc()
 	} else if c := s.unsigned[r.Unsigned]; c != nil {
 		c.Inc()
+	}
+}
+
+// preferences counts requests by what sites state about the purposes of the client.
+type preferences struct {
+	all    *prometheus.CounterVec
+	counts map[usage.Category]map[usage.Preference]prometheus.Counter
+}
+
+func newPreferences() preferences {
+	p := preferences{
+		all: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "robotsproxy_usage_preferences_total",
+			Help: "Requests by what the site states about a purpose of the client (usage.purposes): allowed, disallowed or unknown. A request counts once for each purpose.",
+		}, []string{"purpose", "outcome"}),
+		counts: map[usage.Category]map[usage.Preference]prometheus.Counter{},
+	}
+	for c := range usage.Everything.All {
+		p.counts[c] = map[usage.Preference]prometheus.Counter{}
+		for _, said := range []usage.Preference{usage.Unknown, usage.Allowed, usage.Disallowed} {
+			p.counts[c][said] = p.all.WithLabelValues(c.String(), said.String())
+		}
+	}
+	return p
+}
+
+// count counts the request of a record.
+func (p *preferences) count(r *audit.Record) {
+	for c := range r.Decision.Usage.Purposes.All {
+		said, _ := usage.Decide(c, r.Decision.Statements)
+		p.counts[c][said].Inc()
 	}
 }
 
