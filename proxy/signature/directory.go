@@ -30,7 +30,7 @@ func Directory(keys ...PublicKey) []byte {
 	return append(text, '\n')
 }
 
-// ParseDirectory returns the Ed25519 keys of the key directory that was read from an URL. It ignores
+// ParseDirectory returns the Ed25519 keys of the key directory that was read from a URL. It ignores
 // keys of other kinds. In a directory at DirectoryPath, the kid of a key has to be its thumbprint.
 func ParseDirectory(text []byte, from *url.URL) ([]PublicKey, error) {
 	var set jwkSet[jwk]
