@@ -47,6 +47,7 @@ type Builder struct {
 	reservations groups[reservationKey, counts]
 	licenses     groups[licenseKey, counts]
 	statements   map[reservationKey]int // rows of reservations that differ only in their Statement, which is ""
+	licensesOf   map[string]int         // rows of licenses by host
 	outages      list[outage]
 	events       list[event]
 	combined     groups[combinedKey, counts]
@@ -68,6 +69,7 @@ func New(o Options) *Builder {
 		reservations: newGroups[reservationKey, counts](maxReservations),
 		licenses:     newGroups[licenseKey, counts](maxLicenses),
 		statements:   map[reservationKey]int{},
+		licensesOf:   map[string]int{},
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
 		combined:     newGroups[combinedKey, counts](maxCombined),
@@ -176,23 +178,34 @@ func (s *Builder) request(e *trail.Entry) {
 		}
 	}
 	if e.License != "" {
-		count(&s.licenses, licenseKey{e.Host, humanize.Clip(e.License, maxText)}, e)
+		s.license(e)
 	}
 	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
 }
 
-// reservation counts a record for a statement of its host. Further statements than maxStatements count as one, so
-// that a host that states something else in each response leaves space for those of other hosts.
+// reservation counts a record for a statement of its host.
 func (s *Builder) reservation(e *trail.Entry, k reservationKey) {
-	if s.reservations.rows[k] == nil && len(s.reservations.rows) < s.reservations.most {
-		same := k
-		same.Statement = ""
-		if s.statements[same] >= maxStatements {
-			k.Statement = others
+	same, rest := k, k
+	same.Statement, rest.Statement = "", others
+	count(&s.reservations, bounded(&s.reservations, s.statements, k, same, rest), e)
+}
+
+// license counts a record for the license of its host.
+func (s *Builder) license(e *trail.Entry) {
+	k := licenseKey{e.Host, humanize.Clip(e.License, maxText)}
+	count(&s.licenses, bounded(&s.licenses, s.licensesOf, k, e.Host, licenseKey{e.Host, others}), e)
+}
+
+// bounded returns the key to count k by. An owner has at most maxStatements rows, which rows counts, and rest for
+// all further keys: a host that states something else in each response leaves space for those of other hosts.
+func bounded[K, O comparable](s *groups[K, counts], rows map[O]int, k K, owner O, rest K) K {
+	if s.rows[k] == nil && len(s.rows) < s.most {
+		if rows[owner] >= maxStatements {
+			k = rest
 		}
-		s.statements[same]++
+		rows[owner]++
 	}
-	count(&s.reservations, k, e)
+	return k
 }
 
 // count counts a record for a key, and returns the counts of the key.

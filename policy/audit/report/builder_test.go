@@ -239,6 +239,22 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// A host that names another license in each response leaves space for those of other hosts.
+func TestLicensesOfOneHostAreBounded(t *testing.T) {
+	var records []record
+	for i := range 2 * maxLicenses {
+		records = append(records, rec(0, record{"license": fmt.Sprintf("/license/%d", i)}))
+	}
+	r := sum(t, Options{}, append(records, rec(0, record{"host": "other.test", "license": "/l"}))...)
+	requests := map[string]int64{}
+	for _, row := range r.Licenses.Rows {
+		requests[row.Host+" "+row.License] = row.Requests
+	}
+	if len(requests) != maxStatements+2 || requests["site.test "+others] != 2*maxLicenses-maxStatements || requests["other.test /l"] != 1 {
+		t.Errorf("%v", requests)
+	}
+}
+
 func TestNumbersOfAnybody(t *testing.T) {
 	const huge = `{"time":"0001-01-02T00:00:00Z","decision":"block","reason":"rule","enforced":false,"wait_ms":1e308,"bytes":9223372036854775807,"crawl_delay_asked_s":1e308,"line":-1`
 	var p tape

@@ -84,7 +84,7 @@ const (
 	maxSigned       = 1_000
 	maxReservations = 1_000
 	maxLicenses     = 1_000
-	maxStatements   = 20 // rows of reservations for one host, purpose, outcome and source
+	maxStatements   = 20 // rows for one host: of reservations with one purpose, outcome and source, and of licenses
 	maxEvents       = 1_000
 	maxFiles        = 1_000
 	maxCombined     = 50_000 // rows of the CSV
