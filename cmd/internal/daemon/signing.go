@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/mitm"
@@ -48,23 +49,27 @@ func appendAgent(all []Agent, section string, a Agent, key, next string) (_ []Ag
 	if key == "" {
 		return all, nil
 	}
-	if a.Key, err = readSigningKey(section+".key", key); err != nil {
+	create := "robotsproxy identity key"
+	if a.Client != "" {
+		create += " --client " + cli.ShellQuote(a.Client)
+	}
+	if a.Key, err = readSigningKey(section+".key", key, create); err != nil {
 		return nil, err
 	}
 	if next == "" {
 		return append(all, a), nil
 	}
-	if a.Next, err = readSigningKey(section+".key_next", next); err == nil && a.Next.ID() == a.Key.ID() {
+	if a.Next, err = readSigningKey(section+".key_next", next, create+" --next"); err == nil && a.Next.ID() == a.Key.ID() {
 		err = fmt.Errorf("%s.key_next: the key is the same as %s.key: create another one", section, section)
 	}
 	return append(all, a), err
 }
 
-// readSigningKey reads the private key in a file that a configuration key names.
-func readSigningKey(key, file string) (*signature.Key, error) {
+// readSigningKey reads the private key in a file that a configuration key names. The command create makes it.
+func readSigningKey(key, file, create string) (*signature.Key, error) {
 	text, err := mitm.ReadPrivate(file, key, "the key")
 	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: create the key with robotsproxy identity key", key, missing)
+		return nil, fmt.Errorf("%s: %w: create the key with %s", key, missing, create)
 	}
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func TestSigningKeysThatAreRefused(t *testing.T) {
 		{"the group may read it", file(string(signature.NewKey().PEM()), 0o640), "", "has mode 0640"},
 		{"no key", file("text", 0o600), "", "contains neither a PEM private key (PKCS #8) nor a JWK"},
 		{"everybody's key", file(exampleKey, 0o600), "", "contains the example key of RFC 9421"},
-		{"the next key is missing", good, "/nowhere/next.pem", "identity.sign.key_next: open /nowhere/next.pem"},
+		{"the next key is missing", good, "/nowhere/next.pem", "identity.sign.key_next: open /nowhere/next.pem: no such file or directory: create the key with robotsproxy identity key --next"},
 		{"the next key is the same", good, good, "identity.sign.key_next: the key is the same as identity.sign.key"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

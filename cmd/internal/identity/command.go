@@ -48,6 +48,14 @@ func (f *flags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.client, "client", "", "`NAME` of the entry in clients whose key is meant (default: the key of all clients without their own)")
 }
 
+// args returns the flags as another command of identity needs them.
+func (f *flags) args() string {
+	if f.client == "" {
+		return f.Args()
+	}
+	return f.Args() + " --client " + cli.ShellQuote(f.client)
+}
+
 var errNoSign = errors.New("no key is configured: set identity.sign.key and identity.sign.agent in the configuration, and name its file with -c")
 
 // load reads the configuration and what signs the requests of the client.
@@ -66,7 +74,11 @@ func (f *flags) load() (cfg config.Config, sign config.ClientSign, err error) {
 		sign = cfg.Clients[at].Identity.Sign
 	}
 	if sign.Key == "" {
-		return cfg, sign, errNoSign
+		err = errNoSign
+		if slices.ContainsFunc(cfg.Clients, func(c config.Client) bool { return c.Identity.Sign.Key != "" }) {
+			err = cli.UsageErrorf("only clients have keys: name the client with --client")
+		}
+		return cfg, sign, err
 	}
 	return cfg, sign, nil
 }
@@ -110,7 +122,7 @@ its ID. The command replaces no file. Run it as the user that runs the proxy.`,
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "key      %s\nfile     %s\nnext     write the key directory: robotsproxy identity directory%s -o DIR\n",
-				key.ID(), humanize.Escape(file), humanize.Escape(f.Args()))
+				key.ID(), humanize.Escape(file), humanize.Escape(f.args()))
 			return err
 		},
 	}
@@ -231,7 +243,7 @@ are in the same file.`,
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "file     %s\nnext     publish it as %s, then check it: robotsproxy identity verify%s\n",
-				humanize.Escape(file), agent.URL, humanize.Escape(f.Args()))
+				humanize.Escape(file), agent.URL, humanize.Escape(f.args()))
 			return err
 		},
 	}
