@@ -117,8 +117,10 @@ func (h *host) cause(r *audit.Record, class Class, most int) {
 	if !explain.ByRobots(d.Reason) {
 		rule, line = "", 0
 	}
-	if by := d.Forbidding(); d.Reason == policy.ReasonUsage && by.Source != "" {
-		rule, line = Clip(by.String()), by.Line
+	if d.Reason == policy.ReasonUsage {
+		if by := d.Forbidding(); by.Source != "" {
+			rule, line = Clip(by.String()), by.Line
+		}
 	}
 	if line > 0 && d.Ruling.Result != nil {
 		robots = Clip(d.Ruling.Result.URL)
