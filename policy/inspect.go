@@ -20,7 +20,7 @@ func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
 
 // A ClientUse is a configured client and its use of the quota today.
 type ClientUse struct {
-	Client      // its Dialect is the one that applies to it
+	Client      // its Dialect and Purposes are those that apply to it
 	Used   int  // requests of the day that its quota has counted; without a quota none are
 	Login  bool // it has a password
 }
@@ -32,7 +32,7 @@ func (e *Engine) ClientUses() (all []ClientUse, open bool) {
 	for _, c := range e.o.Clients {
 		use := ClientUse{Client: c, Used: e.clients[c.Name].quota.count(now), Login: c.PasswordHash != ""}
 		use.PasswordHash, use.Networks = "", slices.Clone(c.Networks)
-		use.Dialect = cmp.Or(c.Dialect, e.o.Dialect)
+		use.Dialect, use.Purposes = cmp.Or(c.Dialect, e.o.Dialect), cmp.Or(c.Purposes, e.o.Usage.Purposes)
 		all = append(all, use)
 	}
 	return all, e.o.Open || len(all) == 0

@@ -28,6 +28,7 @@ type clientRow struct {
 	Name, Href string
 	From       string // its networks, and whether it logs in
 	Dialect    string
+	Purposes   string // for which it fetches content; "": none are configured
 	Pace       string
 	Quota      string
 	QuotaUsed  bool // no request is left today
@@ -52,7 +53,7 @@ func (s *Server) showClients(w http.ResponseWriter, r *http.Request) {
 func (s *Server) newClientRow(c *policy.ClientUse, now time.Time) clientRow {
 	n := s.opts.Live.Client(c.Name)
 	r := clientRow{
-		Name: clipPrintable(c.Name, maxCell), Href: decisionsHref("client", c.Name), From: clientOrigin(c), Dialect: c.Dialect.Name,
+		Name: clipPrintable(c.Name, maxCell), Href: decisionsHref("client", c.Name), From: clientOrigin(c), Dialect: c.Dialect.Name, Purposes: c.Purposes.String(),
 		Pace: strings.Join(limitTexts(c.Pace.PerSecond, c.Pace.Burst), ", "), Quota: "no quota", Requests: talliedText(&n), Last: timeAgo(now, n.Last),
 	}
 	if r.Pace == "" {

@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 )
 
@@ -22,6 +23,7 @@ func (w *testProxy) configure(t testing.TB) {
 	check(t, err)
 	w.engine, err = w.engine.Renew(policy.Options{
 		Cache: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}, Open: true,
+		Usage: usage.Policy{Purposes: usage.SetOf(usage.Search)},
 		Hosts: []policy.Host{
 			{Match: "shop.example.com", Robots: policy.Ignore, Reason: "agreed by mail with the shop, until the sale ends", Until: time.Now().Add(-48 * time.Hour)},
 			{Match: "*.example.com", Robots: policy.Ignore, Reason: "our own sites, ticket 4711", Until: time.Now().Add(30 * 24 * time.Hour)},
@@ -29,7 +31,7 @@ func (w *testProxy) configure(t testing.TB) {
 			{Match: "api.example.org", Readings: policy.LiteralReadings, IgnoreUsage: true, Reason: "contract 7", Pace: pace.Limits{PerSecond: .5, Burst: 3, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000}},
 		},
 		Clients: []policy.Client{
-			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")}, PerDay: 2, Dialect: google, Pace: pace.Rate{PerSecond: .25, Burst: 2}},
+			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")}, PerDay: 2, Dialect: google, Purposes: usage.SetOf(usage.TrainAI, usage.TDM), Pace: pace.Rate{PerSecond: .25, Burst: 2}},
 			{Name: "crawler-eu-1", PasswordHash: "$2y$05$abcdefghijklmnopqrstuuW1EtsHQOUQ0MFbVGVyLLtfdGFHN6Aaa", AssetBurst: 20},
 		},
 	})
@@ -101,11 +103,11 @@ func TestClientsPage(t *testing.T) {
 	doc := w.get(t, "/clients", http.StatusOK)
 	table := findOne(t, doc, "id", "clients")
 	a := rowOf(t, table, "lab-a")
-	checkText(t, a, "10.1.0.0/16, 2001:db8::/32", "google", "0.25 requests/s, burst 2", "2 of 2", "2 disallowed", "now")
+	checkText(t, a, "10.1.0.0/16, 2001:db8::/32", "google", "train-ai, tdm", "0.25 requests/s, burst 2", "2 of 2", "2 disallowed", "now")
 	if len(findAll(a, "href", "/?client=lab-a#decisions")) != 1 {
 		t.Error("no link to its decisions")
 	}
-	checkText(t, rowOf(t, table, "crawler-eu-1"), "any address, with a password", "standard", "pace of the host, 20 page assets at once", "no quota", "not since the start")
+	checkText(t, rowOf(t, table, "crawler-eu-1"), "any address, with a password", "standard", "search", "pace of the host, 20 page assets at once", "no quota", "not since the start")
 	checkText(t, findOne(t, doc, "id", "others"), "yes", "1 disallowed, last seen now")
 	if strings.Contains(textOf(doc), "$2y$") {
 		t.Error("a password hash is shown")
