@@ -154,11 +154,14 @@ func ByRobots(r policy.Reason) bool {
 }
 
 // ForClient returns the part of e that a refused client may know. It names an entry of the
-// configuration if the entry denies the host, and a rule if robots.txt decided. It omits internal
-// errors and the site's usage preferences.
+// configuration if the entry denies the host, a rule if robots.txt decided, and usage preferences
+// if they decided. It omits internal errors.
 func (e Explanation) ForClient() Explanation {
 	if !ByRobots(e.Reason) {
-		e.Rule, e.Line, e.Form, e.Path = "", 0, "", ""
+		e.Rule, e.Line = "", 0
+		if e.Reason != policy.ReasonUsage {
+			e.Form, e.Path = "", ""
+		}
 	}
 	if e.Reason != policy.ReasonDenied {
 		e.Entry, e.EntryReason = "", ""

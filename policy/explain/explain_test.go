@@ -113,6 +113,14 @@ func TestForClient(t *testing.T) {
 	if got := e.ForClient(); got.Rule != "" || got.Line != 0 || got.Form != "" || got.Path != "" || got.Entry != "" {
 		t.Errorf("what did not decide is told: %+v", got)
 	}
+	e.TDMRepURL, e.TDMRepFetched, e.TDMRepSHA256, e.UsageSource = "http://a.test/.well-known/tdmrep.json", e.Fetched, "ab", "tdmrep.json"
+	if got := e.ForClient(); got.TDMRepURL != "" || !got.TDMRepFetched.IsZero() || got.UsageSource != "" {
+		t.Errorf("what did not decide is told: %+v", got)
+	}
+	e.Reason = policy.ReasonUsage
+	if got := e.ForClient(); got.Rule != "" || got.Form == "" || got.Path == "" || got.TDMRepURL == "" || got.TDMRepFetched.IsZero() || got.TDMRepSHA256 != "" || got.UsageSource == "" {
+		t.Errorf("of a refused use is told: %+v", got)
+	}
 	e.Reason = policy.ReasonDenied
 	if got := e.ForClient(); got.Entry != "*.test" || got.EntryReason != "ticket 7" {
 		t.Errorf("the entry that denies is not told: %+v", got)
