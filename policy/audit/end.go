@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 )
 
 // CompareEnd compares the end of the trail at path with the line known, which the disk had at the end of the
@@ -27,7 +27,7 @@ func CompareEnd(path string, known trail.Link) (string, error) {
 
 // lastLink returns the last line of the trail at path; zero: it has none. The error may be trail.ErrChanged.
 func lastLink(path string) (trail.Link, error) {
-	f, err := os.Open(path)
+	f, err := osfile.Open(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return trail.Link{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 )
 
 const (
@@ -245,7 +246,7 @@ func compressOne(ctx context.Context, plain []string, pause func(n int) error) (
 // compress replaces a plain segment by a compressed one. It removes the plain one when the
 // other is complete and on the disk.
 func compress(name string, pause func(n int) error) (err error) {
-	in, err := os.Open(name)
+	in, err := osfile.Open(name)
 	if err != nil {
 		return err
 	}
@@ -278,7 +279,7 @@ func compress(name string, pause func(n int) error) (err error) {
 	case err != nil:
 		return err
 	}
-	if err := SyncDir(name); err != nil {
+	if err := osfile.Sync(filepath.Dir(name)); err != nil {
 		return err
 	}
 	return os.Remove(name)

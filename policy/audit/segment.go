@@ -11,11 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 )
 
 // ErrInUse is the error of Open for a file that another process writes.
@@ -57,7 +57,7 @@ func (s *activeSegment) open(path string) (last trail.Link, events []event, err 
 		return last, nil, err
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0) // for a pipe without a reader it is an error
+		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0) // for a pipe without a reader it is an error
 		return last, nil, err
 	}
 	s.regular = true
@@ -82,13 +82,13 @@ func (s *activeSegment) open(path string) (last trail.Link, events []event, err 
 func (s *activeSegment) takeLock() error {
 	name := s.path + lockName
 	if s.lock != nil {
-		if _, ok := isFileAt(s.lock, name); ok {
+		if _, ok := osfile.Named(s.lock, name); ok {
 			return nil
 		}
 		s.lock.Close()
 		s.lock = nil
 	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := osfile.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -101,11 +101,11 @@ func (s *activeSegment) takeLock() error {
 
 // flock locks a file until it is closed. If that fails, it closes the file.
 func (s *activeSegment) flock(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err := osfile.TryLock(f)
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if errors.Is(err, osfile.ErrLocked) {
 		err = ErrInUse
 	}
 	return errors.Join(fmt.Errorf("%s: %w", s.path, err), f.Close())
@@ -113,7 +113,7 @@ func (s *activeSegment) flock(f *os.File) error {
 
 // openFile opens the file at s.path, and creates it if there is none.
 func (s *activeSegment) openFile(flag int) error {
-	file, err := os.OpenFile(s.path, flag|os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := osfile.OpenFile(s.path, flag|os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (s *activeSegment) cutTail(end int64) (event, error) {
 		os.Remove(name)
 		return event{}, err
 	}
-	if err := s.file.Truncate(end); err != nil {
+	if err := osfile.Truncate(s.file, end); err != nil {
 		return event{}, err
 	}
 	s.size = end
@@ -260,17 +260,8 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 
 // isIntact reports whether the file still has its name and the written size.
 func (s *activeSegment) isIntact() bool {
-	info, ok := isFileAt(s.file, s.path)
-	return ok && info.Size == s.size
-}
-
-// isFileAt reports whether an open file is the file of this name, and returns its state.
-func isFileAt(f *os.File, name string) (there unix.Stat_t, ok bool) {
-	var ours unix.Stat_t
-	if unix.Stat(name, &there) != nil || unix.Fstat(int(f.Fd()), &ours) != nil {
-		return there, false
-	}
-	return there, there.Ino == ours.Ino && there.Dev == ours.Dev
+	size, ok := osfile.Named(s.file, s.path)
+	return ok && size == s.size
 }
 
 // rotate renames the full segment, and opens a new one, whose first line has the seq first.
@@ -296,7 +287,7 @@ func (s *activeSegment) sync() error {
 	}
 	err := s.file.Sync()
 	if err == nil && !s.nameSynced {
-		err = SyncDir(s.path)
+		err = osfile.Sync(filepath.Dir(s.path))
 	}
 	s.nameSynced = s.nameSynced || err == nil
 	return err
@@ -321,15 +312,6 @@ func (s *activeSegment) close() error {
 	}
 	s.lock = nil
 	return err
-}
-
-// SyncDir waits until the disk has the names in the directory of a file.
-func SyncDir(path string) error {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // moveAway renames a file to an unused name, which tells why.

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/osfile"
 )
 
 const (
@@ -86,9 +85,8 @@ type segmentFile struct {
 
 // onDisk returns the segments of a trail, and the bytes that its disk has left.
 func onDisk(path string) (files []segmentFile, free int64, err error) {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(path), &disk); err != nil {
-		return nil, 0, &fs.PathError{Op: "statfs", Path: filepath.Dir(path), Err: err}
+	if free, err = osfile.Free(filepath.Dir(path)); err != nil {
+		return nil, 0, err
 	}
 	segments, err := trail.Segments(path)
 	if err != nil {
@@ -104,7 +102,7 @@ func onDisk(path string) (files []segmentFile, free int64, err error) {
 		}
 		files = append(files, segmentFile{s, info.Size(), info.ModTime()})
 	}
-	return files, int64(disk.Bavail) * int64(disk.Bsize), nil
+	return files, free, nil
 }
 
 // MeasureSpace returns the Space of the trail that is written to path, which must be a regular
@@ -187,7 +185,7 @@ func compressionRatio(files []segmentFile) float64 {
 
 // uncompressedSize returns the size of a file before it was compressed (RFC 1952 2.3.1, ISIZE).
 func uncompressedSize(f segmentFile) (uint32, error) {
-	file, err := os.Open(f.Path)
+	file, err := osfile.Open(f.Path)
 	if err != nil {
 		return 0, err
 	}

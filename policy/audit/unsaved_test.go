@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"robotsproxy/robots/fetch"
 )
@@ -67,13 +66,13 @@ func TestDiskIsWaitedForSnapshots(t *testing.T) {
 		if l.probe(true); k.flushed != want+1 {
 			t.Errorf("Sync %d: nobody has looked after what was kept", s)
 		}
-		k.unsynced = unix.EIO
-		if err := l.Write(refused()); s == SyncAlways && !errors.Is(err, unix.EIO) {
+		k.unsynced = syscall.EIO
+		if err := l.Write(refused()); s == SyncAlways && !errors.Is(err, syscall.EIO) {
 			t.Errorf("a refusal whose robots.txt is not on the disk: %v", err)
 		}
 		l.probe(true)
 		l.probe(false)
-		if err := l.Err(); !errors.Is(err, unix.EIO) {
+		if err := l.Err(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("Sync %d: no word of a disk that does not take it: %v", s, err)
 		}
 		k.unsynced = nil
@@ -85,9 +84,9 @@ func TestDiskIsWaitedForSnapshots(t *testing.T) {
 }
 
 func TestUnsavedSnapshotRefuses(t *testing.T) {
-	k := &keeper{look: func() {}, err: unix.ENOSPC}
+	k := &keeper{look: func() {}, err: syscall.ENOSPC}
 	l := open(t, Options{Snapshots: k})
-	if err := l.Write(refused()); !errors.Is(err, ErrUnwritable) || !errors.Is(err, unix.ENOSPC) {
+	if err := l.Write(refused()); !errors.Is(err, ErrUnwritable) || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v", err)
 	}
 	if got := chained(t, l.opened.File); !slices.Equal(got, []string{"block"}) {
@@ -129,7 +128,7 @@ func TestNoRoomRefusesOneRequest(t *testing.T) {
 
 // TestNoRoomAfterAFailure: what could not be kept, and now has no space, holds up nothing.
 func TestNoRoomAfterAFailure(t *testing.T) {
-	k := &keeper{look: func() {}, err: unix.EIO}
+	k := &keeper{look: func() {}, err: syscall.EIO}
 	l := open(t, Options{Snapshots: k})
 	if err := l.SaveSnapshot(refused()); !errors.Is(err, ErrUnwritable) || l.Refusal() == nil {
 		t.Errorf("got %v", err)
@@ -161,7 +160,7 @@ func TestUnsavedSnapshotWithContinue(t *testing.T) {
 
 // TestSaveSnapshotNamesTheClient: whose share it counts against, when it is tried again too.
 func TestSaveSnapshotNamesTheClient(t *testing.T) {
-	k := &keeper{look: func() {}, err: unix.EIO}
+	k := &keeper{look: func() {}, err: syscall.EIO}
 	l := open(t, Options{Snapshots: k})
 	r := refused()
 	l.SaveSnapshot(r)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/proxy/archive/warc"
 )
 
@@ -133,7 +134,7 @@ func (a *Archive) open(w *writer, o *Options) error {
 		ext += ".gz"
 	}
 	name := fmt.Sprintf("%s-%s%03d-%05d%s", o.Prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, a.serial.Add(1), ext)
-	f, err := os.OpenFile(filepath.Join(a.dir, name+openExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := osfile.OpenFile(filepath.Join(a.dir, name+openExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func (w *writer) complete(how audit.Sync) error {
 		return nil // somebody has removed it
 	}
 	if err == nil && how != audit.SyncNone {
-		err = audit.SyncDir(path)
+		err = osfile.Sync(filepath.Dir(path))
 	}
 	return err
 }
@@ -209,7 +210,7 @@ func (w *writer) sync() error {
 	}
 	err := w.file.Sync()
 	if err == nil && !w.named {
-		err = audit.SyncDir(w.file.Name())
+		err = osfile.Sync(filepath.Dir(w.file.Name()))
 	}
 	if err != nil {
 		w.unsynced.Store(true)
@@ -222,7 +223,7 @@ func (w *writer) sync() error {
 // complete renames a file that a crash has left. It moves an incomplete record at the end to another file,
 // whose name it returns.
 func complete(path string) (torn string, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := osfile.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return "", err
 	}
@@ -241,7 +242,7 @@ func complete(path string) (torn string, err error) {
 	if whole == 0 {
 		return torn, os.Remove(path)
 	}
-	return torn, errors.Join(f.Sync(), os.Rename(path, name), audit.SyncDir(path))
+	return torn, errors.Join(f.Sync(), os.Rename(path, name), osfile.Sync(filepath.Dir(path)))
 }
 
 // wholeRecords returns the length of the complete records at the beginning of a file, and of the file.
@@ -269,7 +270,7 @@ func wholeRecords(f *os.File) (whole, size int64, err error) {
 // moveTail moves the bytes of a file from an offset on to another file. It begins anew what a crash has
 // interrupted.
 func moveTail(f *os.File, from, size int64, name string) error {
-	to, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	to, err := osfile.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

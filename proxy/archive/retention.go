@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/osfile"
 )
 
 // fileName matches the names of complete files, whatever their prefix, with the time in them.
@@ -65,11 +64,9 @@ type completeFile struct {
 
 // onDisk returns the complete files in a directory, the oldest first.
 func onDisk(dir string) (files []completeFile, s Space, err error) {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(dir, &disk); err != nil {
-		return nil, s, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	if s.Free, err = osfile.Free(dir); err != nil {
+		return nil, s, err
 	}
-	s.Free = int64(disk.Bavail) * int64(disk.Bsize)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, s, err

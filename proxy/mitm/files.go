@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"robotsproxy/policy/osfile"
 )
 
 const (
@@ -283,7 +285,7 @@ func (f caFiles) checkOwner() error {
 	if err != nil {
 		return nil // reading it reports the error
 	}
-	if uid := fileOwner(info); uid != os.Geteuid() {
+	if uid := osfile.Owner(info); uid != os.Geteuid() {
 		return fmt.Errorf("%s belongs to another user: run the command as user %d", f.key, uid)
 	}
 	return nil
@@ -353,7 +355,7 @@ func (f caFiles) finishRotation() error {
 		err = os.Remove(name)
 	}
 	if err == nil {
-		err = syncDir(f.dir)
+		err = osfile.Sync(f.dir)
 	}
 	if err != nil {
 		return fmt.Errorf("complete the rotation of the CA (the next start continues it): %w", err)
@@ -389,7 +391,7 @@ func replaceFiles(dir string, all ...newFile) error {
 			return err
 		}
 	}
-	return syncDir(dir)
+	return osfile.Sync(dir) // so that the new names survive a crash
 }
 
 // writeTemp writes data to a new file in dir and syncs it.
@@ -404,15 +406,6 @@ func writeTemp(dir string, data []byte, mode fs.FileMode) (name string, err erro
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
-}
-
-// syncDir syncs the directory itself, so that new names survive a crash.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // readFile returns the content of a regular file and its info, both of the same open file.
@@ -440,7 +433,7 @@ func ReadPrivate(name, what, dependent string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: make the file readable for this user", what, err)
 	}
-	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !readableByGroup(mode, fileOwner(info), os.Geteuid()) {
+	if mode := osfile.Perm(info); mode&^keyMode != 0 && !readableByGroup(mode, osfile.Owner(info), os.Geteuid()) {
 		return nil, fmt.Errorf("%s %s has mode %#o, which lets other users access it: run chmod 600 on it, and replace %s if others may have read the key", what, name, mode, dependent)
 	}
 	return text, nil
@@ -461,25 +454,10 @@ func lock(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", name, err)
-		}
+	if err := osfile.Lock(f); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-}
-
-// fileOwner returns the ID of the user who owns a file, or of this process's user where files have
-// no owner.
-func fileOwner(info fs.FileInfo) int {
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(s.Uid)
-	}
-	return os.Geteuid()
+	return func() { f.Close() }, nil
 }
 
 // readableByGroup reports whether the key belongs to root and a group lets this user read it:

@@ -15,9 +15,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 func mustECDSA(t testing.TB) *ecdsa.PrivateKey {
@@ -158,9 +159,7 @@ func TestUnreadableFiles(t *testing.T) {
 	cert, keyFile, missing, pipe := filepath.Join(dir, "a.pem"), filepath.Join(dir, "a.key"), filepath.Join(dir, "none"), filepath.Join(dir, "pipe")
 	write(t, cert, caCert(t, key, nil), 0o644)
 	write(t, keyFile, pkcs8(t, key), 0o600)
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // to open it for reading waits for a writer
-		t.Fatal(err)
-	}
+	testkit.Fifo(t, pipe) // to open it for reading waits for a writer
 	tests := []struct{ name, cert, key, want string }{
 		{"no certificate", missing, keyFile, "CA certificate: open " + missing + ": no such file or directory: make the file readable for this user"},
 		{"no key", cert, missing, "CA key: open " + missing + ": no such file or directory: make the file readable for this user"},

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"go.etcd.io/bbolt"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 )
 
 // An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
@@ -25,12 +25,12 @@ func ReadAuditEnd(file string) (end AuditEnd, err error) {
 	if info, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return end, nil
 	}
-	f, err := os.Open(file)
+	f, err := osfile.Open(file)
 	if err != nil {
 		return end, err
 	}
 	defer f.Close()
-	if err := lock(f, syscall.LOCK_SH); err != nil {
+	if err := lock(f, osfile.TryRLock); err != nil {
 		return end, err
 	}
 	err = safely(func() error {

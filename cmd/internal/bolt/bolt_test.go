@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -328,7 +328,7 @@ func TestOpenWaitsForAReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader, err := os.Open(file)
 		if err == nil {
-			err = lock(reader, syscall.LOCK_SH)
+			err = lock(reader, osfile.TryRLock)
 		}
 		if err != nil {
 			t.Fatal(err)

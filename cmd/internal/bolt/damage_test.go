@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -91,7 +90,7 @@ func spoilers(t testing.TB) map[string]func(t testing.TB, name string) {
 		"zeros behind the head": file(append(bytes.Clone(whole[:8192]), make([]byte, len(whole)-8192)...)),
 		"a directory":           func(t testing.TB, name string) { mustDo(t, os.Mkdir(name, 0o700)) },
 		"a full directory":      func(t testing.TB, name string) { mustDo(t, os.MkdirAll(name+"/more", 0o700)) },
-		"a pipe":                func(t testing.TB, name string) { mustDo(t, syscall.Mkfifo(name, 0o600)) },
+		"a pipe":                func(t testing.TB, name string) { testkit.Fifo(t, name) },
 		"a link to itself":      func(t testing.TB, name string) { mustDo(t, os.Symlink(name, name)) },
 		"unreadable": func(t testing.TB, name string) {
 			put(t, name, whole)

@@ -17,6 +17,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 )
 
@@ -233,7 +234,7 @@ func createBuckets(tx *bbolt.Tx) error {
 // openLocked opens and locks the file, which still has that name when it returns.
 func openLocked(name string) (*os.File, os.FileInfo, error) {
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := osfile.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			for _, no := range []error{syscall.EISDIR, fs.ErrPermission, syscall.ELOOP, syscall.ENXIO, syscall.ENOTDIR} {
 				if _, lost := os.Lstat(name); lost == nil && errors.Is(err, no) { // a missing file is not damaged
@@ -243,7 +244,7 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 			return nil, nil, err
 		}
 		info, has := os.FileInfo(nil), false
-		if err = lock(f, syscall.LOCK_EX); err == nil {
+		if err = lock(f, osfile.TryLock); err == nil {
 			info, err = f.Stat()
 		}
 		if err == nil {
@@ -259,19 +260,13 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 	}
 }
 
-// lock takes the lock that bbolt would take, LOCK_EX or LOCK_SH; it lasts until this handle is closed.
-func lock(f *os.File, how int) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return ErrInUse
-		case !errors.Is(err, syscall.EINTR):
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
+// lock takes a lock before bbolt does, until this handle is closed. It returns ErrInUse instead of ErrLocked.
+func lock(f *os.File, try func(*os.File) error) error {
+	err := try(f)
+	if errors.Is(err, osfile.ErrLocked) {
+		return ErrInUse
 	}
+	return err
 }
 
 // hasName reports whether the file still has that name.

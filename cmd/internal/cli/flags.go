@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/osfile"
 )
 
 // Args returns the flags as another command needs them, each after a space, with absolute paths.
@@ -98,8 +99,8 @@ func StateDir(cfg config.Config) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("state directory: %w", err)
-	case info.Mode().Perm()&0o022 != 0:
-		return "", fmt.Errorf("state directory: other users may write to %s (mode %04o), and could replace the CA in it: run chmod 700 on it", dir, info.Mode().Perm())
+	case osfile.Perm(info)&0o022 != 0:
+		return "", fmt.Errorf("state directory: other users may write to %s (mode %04o), and could replace the CA in it: run chmod 700 on it", dir, osfile.Perm(info))
 	}
 	return dir, nil
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -41,9 +40,7 @@ func TestDoctorCADates(t *testing.T) {
 func TestDoctorAuditPipe(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
 	d.cfg.Audit.File = filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(d.cfg.Audit.File, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Fifo(t, d.cfg.Audit.File)
 	if found := checkAudit(t.Context(), d); found.Status != cli.StatusSkip {
 		t.Errorf("audit: %+v", found)
 	}

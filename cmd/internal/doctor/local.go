@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"robotsproxy/cmd/internal/castore"
@@ -19,6 +18,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
 )
@@ -69,14 +69,17 @@ func checkState(_ context.Context, d *doctor) cli.Diagnosis {
 		return cli.Fail("run doctor as the user that runs the proxy", "%v", err)
 	case !info.IsDir():
 		return cli.Fail("name a directory with --state or state_dir", "%s is not a directory", dir)
-	case info.Mode().Perm()&0o022 != 0:
-		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "other users may write to %s (mode %04o), and could replace the CA in it", dir, info.Mode().Perm())
+	case osfile.Perm(info)&0o022 != 0:
+		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "other users may write to %s (mode %04o), and could replace the CA in it", dir, osfile.Perm(info))
 	}
 	if err := checkWritable(dir); err != nil {
 		return cli.Fail(writeHint(err, "run doctor as the user that runs the proxy, or make that user the owner of the directory"), "%v", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "other users may read %s (mode %04o)", dir, info.Mode().Perm())
+	if osfile.Perm(info)&0o077 != 0 {
+		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "other users may read %s (mode %04o)", dir, osfile.Perm(info))
+	}
+	if !osfile.HasModes {
+		return cli.OK("%s, writable; doctor does not check who else may access it on this system", dir)
 	}
 	return cli.OK("%s, writable, and accessible only to its owner", dir)
 }
@@ -93,7 +96,7 @@ func checkWritable(dir string) error {
 
 // writeHint returns what helps against an error of checkWritable: otherwise, unless the disk is full.
 func writeHint(err error, otherwise string) string {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if osfile.IsFull(err) {
 		return "free space on the disk"
 	}
 	return otherwise

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/testkit"
 )
 
@@ -78,7 +78,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	if err := osfile.Lock(lock); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "robotsproxy")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/fetch"
 )
 
@@ -225,12 +225,5 @@ func syncPath(path string) error {
 	if path == "" {
 		return nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return osfile.Sync(path)
 }

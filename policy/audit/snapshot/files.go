@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots"
 )
 
@@ -113,7 +114,7 @@ func hasHash(body []byte, sha string) bool {
 // readFile returns the bytes of a file, decompressed if its name says so. The error is ErrDamaged
 // if they cannot be decompressed.
 func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := osfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

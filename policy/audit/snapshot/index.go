@@ -17,6 +17,7 @@ import (
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/fetch"
 )
 
@@ -147,7 +148,7 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 // backward reads the lines of a file, the last one first.
 func backward(path string) iter.Seq2[trail.BackwardLine, error] {
 	return func(yield func(trail.BackwardLine, error) bool) {
-		file, err := os.Open(path)
+		file, err := osfile.Open(path)
 		if err != nil {
 			yield(trail.BackwardLine{}, err)
 			return

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"robotsproxy/policy/osfile"
 )
 
 // These are the errors of a Reader about one line.
@@ -40,7 +42,7 @@ type source struct {
 
 // openSource opens a segment, which is read through in.
 func openSource(segment Segment, in *bufio.Reader) (*source, error) {
-	file, err := os.Open(segment.Path)
+	file, err := osfile.Open(segment.Path)
 	if err != nil {
 		return nil, err
 	}

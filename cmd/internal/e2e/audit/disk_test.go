@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
@@ -147,9 +146,7 @@ func TestReaderOfTheAuditLeaves(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "leaves", e2e.Forbidding)
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Fifo(t, pipe)
 	reader := make(chan *os.File, 1)
 	go func() {
 		f, err := os.Open(pipe)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
@@ -107,9 +106,7 @@ func runBlock(t *testing.T, b block, dir string, env []string, real *strings.Rep
 	defer f.Close()
 	cmd := exec.Command("sh", "-euc", real.Replace(b.text))
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	testkit.Must(t, cmd.Start())
-	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // background processes run until the page ends
+	testkit.StartGroup(t, cmd) // background processes run until the page ends
 	done := make(chan struct{})
 	go func() { cmd.Wait(); close(done) }()
 	testkit.Within(t, "the end of the block", done)

@@ -1,0 +1,32 @@
+// Package osfile does with files what operating systems do differently: locks, permissions, the space on a
+// disk, and files that are renamed or removed while they are open. It needs no lock of its own: any number of
+// goroutines may use it.
+package osfile
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrLocked is the error of TryLock and TryRLock for a file that another handle has locked.
+var ErrLocked = errors.New("another process has locked the file")
+
+// Lock waits for the exclusive lock of a file. The lock lasts until f is closed or the process ends. It binds
+// only those who lock the file too.
+func Lock(f *os.File) error { return lock(f, exclusive|wait) }
+
+// TryLock is Lock without waiting.
+func TryLock(f *os.File) error { return lock(f, exclusive) }
+
+// TryRLock is TryLock for a lock that several handles may have.
+func TryRLock(f *os.File) error { return lock(f, 0) }
+
+// How a file is locked: without exclusive it is shared, without wait it fails with ErrLocked.
+const (
+	exclusive = 1 << iota
+	wait
+)
+
+// Open opens a file to read it. Unlike os.Open, it lets others rename and remove the file meanwhile, on every
+// system.
+func Open(name string) (*os.File, error) { return OpenFile(name, os.O_RDONLY, 0) }

@@ -1,0 +1,85 @@
+//go:build unix
+
+package osfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// HasModes reports whether Perm and Owner tell who may access a file.
+const HasModes = true
+
+// Perm returns the permissions of a file.
+func Perm(info fs.FileInfo) fs.FileMode { return info.Mode().Perm() }
+
+// Owner returns the ID of the user who owns a file.
+func Owner(info fs.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return os.Geteuid()
+}
+
+// OpenFile is os.OpenFile for a regular file that others may rename and remove while it is open.
+func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag, perm)
+}
+
+// Truncate changes the size of a file, which may be open for appending only.
+func Truncate(f *os.File, size int64) error { return f.Truncate(size) }
+
+// Sync waits until the disk has a file, or the names in a directory.
+func Sync(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Named reports whether an open file is the file of this name, and returns its size.
+func Named(f *os.File, name string) (size int64, ok bool) {
+	var ours, there unix.Stat_t // os.Stat would allocate
+	if unix.Stat(name, &there) != nil || unix.Fstat(int(f.Fd()), &ours) != nil {
+		return 0, false
+	}
+	return there.Size, there.Ino == ours.Ino && there.Dev == ours.Dev
+}
+
+// Free returns the bytes that this user may still write to the disk of a directory.
+func Free(dir string) (int64, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(disk.Bavail) * int64(disk.Bsize), nil
+}
+
+// IsFull reports whether a write failed because the disk or the user's quota has no space left.
+func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+func lock(f *os.File, how int) error {
+	flags := unix.LOCK_SH
+	if how&exclusive != 0 {
+		flags = unix.LOCK_EX
+	}
+	if how&wait == 0 {
+		flags |= unix.LOCK_NB
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), flags)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrLocked
+		case !errors.Is(err, unix.EINTR):
+			return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		}
+	}
+}
