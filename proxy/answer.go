@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"syscall"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
@@ -19,6 +18,7 @@ import (
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/proxy/signature"
+	"robotsproxy/proxy/socket"
 )
 
 var (
@@ -214,7 +214,7 @@ func isAlert(err error) bool {
 	return ok && op.Op == "remote error" || as[tls.AlertError](err)
 }
 
-func isRefused(err error) bool { return isDial(err) && errors.Is(err, syscall.ECONNREFUSED) }
+func isRefused(err error) bool { return isDial(err) && errors.Is(err, socket.ECONNREFUSED) }
 
 // isDial reports whether a connection could not be made, including timeouts.
 func isDial(err error) bool {

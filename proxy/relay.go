@@ -97,7 +97,7 @@ var relayBuffers = sync.Pool{New: func() any { return new([relayBufferSize]byte)
 // run copies until the source ends.
 func (p *pump) run() {
 	src, ok := p.src.(*socket.Conn)
-	if !ok {
+	if !ok || !socket.Direct {
 		p.total, p.err = io.CopyBuffer(watchedWriter{p.dst, p.watch}, p.src, make([]byte, relayBufferSize))
 		return
 	}

@@ -10,9 +10,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
@@ -119,7 +119,7 @@ func notTLS(err error) bool {
 	var header tls.RecordHeaderError
 	return errors.As(err, &header) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+		errors.Is(err, socket.ECONNRESET) || errors.Is(err, socket.EPIPE)
 }
 
 // unusedConn returns a connection that no request has used yet.

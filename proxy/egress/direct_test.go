@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 )
 
@@ -342,10 +341,4 @@ func TestHalfARecord(t *testing.T) {
 			t.Errorf("cut at %d: not between at the end", cut)
 		}
 	}
-}
-
-// peeked reports whether there is something to read.
-func peeked(fd uintptr) bool {
-	n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	return n > 0 || err != syscall.EAGAIN
 }

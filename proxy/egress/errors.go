@@ -6,8 +6,9 @@ import (
 	"net"
 	"os"
 	"slices"
-	"syscall"
 	"time"
+
+	"robotsproxy/proxy/socket"
 )
 
 // Errors for destinations that the guard forbids. errors.Is finds them in the errors of
@@ -56,7 +57,7 @@ func (e *RetryError) Unwrap() error { return e.Err }
 func LocalError(err error) bool { return errors.Is(err, ErrParent) || errors.Is(err, ErrExhausted) }
 
 // resourceErrors are the system errors for a missing resource.
-var resourceErrors = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
+var resourceErrors = []error{socket.EMFILE, socket.ENFILE, socket.ENOBUFS, socket.ENOMEM}
 
 // exhausted reports whether a dial failed because a resource was missing. The resolver's
 // errors are only text, so for these exhausted tries to open a file.
@@ -69,7 +70,7 @@ func exhausted(err error) bool {
 		}
 		err = now
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, syscall.EADDRNOTAVAIL) {
+	if op, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, socket.EADDRNOTAVAIL) {
 		// No port is left. For IPv6 it may mean that this machine has no IPv6.
 		to, ok := op.Addr.(*net.TCPAddr)
 		return ok && to.IP.To4() != nil

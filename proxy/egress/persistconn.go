@@ -71,7 +71,7 @@ type idleState struct {
 func newPersistConn(conn net.Conn, at endpoint, keep func(*persistConn)) *persistConn {
 	t := tracked(conn)
 	s := socketUnder(t.Conn)
-	if s == nil {
+	if s == nil || !socket.Direct {
 		return nil
 	}
 	t.pooled = true

@@ -6,7 +6,8 @@ import (
 	"net"
 	"slices"
 	"sync/atomic"
-	"syscall"
+
+	"robotsproxy/proxy/socket"
 )
 
 // Stats counts a Client's connections.
@@ -68,11 +69,11 @@ func outcomeOf(err error) Outcome {
 		return OutcomeExhausted
 	case dns:
 		return OutcomeDNS
-	case is(syscall.ECONNREFUSED):
+	case is(socket.ECONNREFUSED):
 		return OutcomeRefused
 	case ok && timed.Timeout() || is(context.DeadlineExceeded):
 		return OutcomeTimeout
-	case is(ErrBeyondParent, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT):
+	case is(ErrBeyondParent, socket.ENETUNREACH, socket.EHOSTUNREACH, socket.EADDRNOTAVAIL, socket.EAFNOSUPPORT):
 		return OutcomeUnreachable
 	}
 	return OutcomeOther

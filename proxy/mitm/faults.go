@@ -9,7 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
+
+	"robotsproxy/proxy/socket"
 )
 
 // A Fault is why a TLS handshake with a client failed.
@@ -53,7 +54,7 @@ func faultOf(err error) Fault {
 	if timed, ok := errors.AsType[net.Error](err); ok && timed.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return FaultTimeout
 	}
-	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, io.ErrClosedPipe} {
+	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, socket.ECONNRESET, socket.EPIPE, io.ErrClosedPipe} {
 		if errors.Is(err, closed) {
 			return FaultClosed
 		}

@@ -1,4 +1,4 @@
-//go:build !race && !msan && !asan
+//go:build !plainsockets && !race && !msan && !asan
 
 package socket
 

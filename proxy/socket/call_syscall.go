@@ -1,4 +1,4 @@
-//go:build !linux || race || msan || asan
+//go:build unix && !plainsockets && (!linux || race || msan || asan)
 
 package socket
 

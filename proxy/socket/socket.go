@@ -3,7 +3,8 @@
 // block. If the call takes longer than some 20 µs, as a write over loopback does on a busy machine,
 // another thread takes over the goroutines of this one. On Linux the calls of this package do not
 // tell the runtime. While one lasts, nothing else runs on its thread, and the garbage collector may
-// have to wait for it. docs/performance.md has the measurements.
+// have to wait for it. docs/performance.md has the measurements. On Windows, where such a socket may
+// block, a Conn only calls package net.
 //
 // Errors are those of package net (*net.OpError, io.EOF), except that their network is always
 // "tcp".
@@ -15,7 +16,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -93,44 +93,8 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) read(b []byte, noWait bool) (int, error) {
-	if len(b) == 0 {
-		return c.tcp.Read(b)
-	}
-	r := readCalls.Get().(*readCall)
-	r.b, r.noWait, r.n, r.err = b, noWait, 0, nil
-	err := c.raw.Read(r.step)
-	n, sysErr := r.n, r.err
-	r.b = nil
-	readCalls.Put(r)
-	switch {
-	case err == nil && sysErr == nil && n == 0:
-		return 0, io.EOF
-	case err == nil && (sysErr == nil || sysErr == ErrWouldBlock):
-		return n, sysErr
-	}
-	return n, c.failed("read", err, sysErr)
-}
-
 // Write writes b and returns when the kernel has taken all of it.
 func (c *Conn) Write(b []byte) (int, error) { return c.WriteBoth(b, nil) }
-
-// WriteBoth writes a and then b, in one system call if the kernel takes both.
-func (c *Conn) WriteBoth(a, b []byte) (int, error) {
-	if len(a)+len(b) == 0 {
-		return c.tcp.Write(nil)
-	}
-	w := writeCalls.Get().(*writeCall)
-	w.a, w.b, w.n, w.err, w.onBlocked = a, b, 0, nil, c.OnBlocked
-	err := c.raw.Write(w.step)
-	n, sysErr := w.n, w.err
-	w.a, w.b, w.onBlocked = nil, nil, nil
-	writeCalls.Put(w)
-	if err == nil && sysErr == nil {
-		return n, nil
-	}
-	return n, c.failed("write", err, sysErr)
-}
 
 // failed returns the error that package net would return: for the error of a RawConn, or else for
 // that of the system call.
@@ -142,61 +106,4 @@ func (c *Conn) failed(op string, rawErr, sysErr error) error {
 		err = os.NewSyscallError(op, err)
 	}
 	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
-}
-
-// Pools of calls: without them the function that a RawConn calls would be allocated for each call.
-var (
-	readCalls = sync.Pool{New: func() any {
-		r := new(readCall)
-		r.step = r.try
-		return r
-	}}
-	writeCalls = sync.Pool{New: func() any {
-		w := new(writeCall)
-		w.step = w.try
-		return w
-	}}
-)
-
-type readCall struct {
-	step   func(fd uintptr) (done bool)
-	b      []byte
-	noWait bool
-	n      int
-	err    error // of the system call, or ErrWouldBlock
-}
-
-func (r *readCall) try(fd uintptr) (done bool) {
-	if r.n, r.err = Read(fd, r.b); r.err == syscall.EAGAIN && r.noWait {
-		r.err = ErrWouldBlock
-	}
-	return r.err != syscall.EAGAIN
-}
-
-type writeCall struct {
-	step func(fd uintptr) (done bool)
-	a, b []byte // not written yet
-	n    int
-	err  error // of the system call, or io.ErrUnexpectedEOF
-
-	onBlocked func()
-}
-
-func (w *writeCall) try(fd uintptr) (done bool) {
-	for len(w.a)+len(w.b) > 0 {
-		n, err := writeBoth(fd, w.a, w.b)
-		if w.err = err; err == nil && n == 0 {
-			w.err = io.ErrUnexpectedEOF // as in package net
-		}
-		if w.err == syscall.EAGAIN && w.onBlocked != nil {
-			w.onBlocked()
-		}
-		if w.err != nil {
-			return w.err != syscall.EAGAIN
-		}
-		w.n += n
-		ofA := min(n, len(w.a))
-		w.a, w.b = w.a[ofA:], w.b[n-ofA:]
-	}
-	return true
 }

@@ -227,6 +227,7 @@ func TestWriteBoth(t *testing.T) {
 }
 
 func TestTryRead(t *testing.T) {
+	needsDirect(t)
 	tcp, peer := pair(t)
 	ours := New(tcp).(*Conn)
 	b := make([]byte, 8)
@@ -369,5 +370,13 @@ func BenchmarkConn(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		once()
+	}
+}
+
+// needsDirect skips a test of what only direct reads and writes do.
+func needsDirect(t *testing.T) {
+	t.Helper()
+	if !Direct {
+		t.Skip("this build reads and writes by package net")
 	}
 }

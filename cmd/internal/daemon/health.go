@@ -9,13 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/socket"
 )
 
 const (
@@ -75,7 +75,7 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which is named already
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) {
+		if errors.Is(err, socket.ECONNREFUSED) {
 			return nil, fmt.Errorf("health: nothing listens at %s: start robotsproxy serve, or name its address with --admin", admin)
 		}
 		return nil, fmt.Errorf("health: %w", err)

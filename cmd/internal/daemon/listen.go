@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/socket"
 )
 
 // listen opens the listeners that New was not given.
@@ -59,7 +59,7 @@ func listenNetwork(address string) string {
 // listenError explains why the proxy cannot listen on the address of a key. inUse is what to do
 // if another program listens there.
 func listenError(key, inUse string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
+	if errors.Is(err, socket.EADDRINUSE) {
 		return fmt.Errorf("%s: %w: %s", key, err, inUse)
 	}
 	return fmt.Errorf("%s: %w", key, err)

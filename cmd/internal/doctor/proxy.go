@@ -14,12 +14,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"syscall"
 
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/socket"
 )
 
 // A reply is the proxy's answer to one request.
@@ -133,9 +133,9 @@ func connectFailure(d *doctor, at string, err error) cli.Diagnosis {
 	}
 	_, notTrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED) && d.remote:
+	case errors.Is(err, socket.ECONNREFUSED) && d.remote:
 		return cli.Fail("check that the proxy runs there, and does not listen on loopback only", "nothing listens at %s", at)
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, socket.ECONNREFUSED):
 		return cli.Fail("start it:\nrobotsproxy serve"+d.flags.Args()+"\nor, for one command:\nrobotsproxy run"+d.flags.Args()+" -- COMMAND", "nothing listens at %s", at)
 	case notTrusted:
 		return cli.Fail("make this machine trust the certificate of listen_tls", "%s: %v", at, err)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"robotsproxy/proxy/socket"
 )
 
 var (
@@ -149,11 +151,11 @@ func networkCause(err error) Cause {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout),
 		errors.As(err, &network) && network.Timeout():
 		return TimedOut
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT),
+	case errors.Is(err, socket.ECONNREFUSED), errors.Is(err, syscall.ENOENT),
 		errors.As(err, &dial) && dial.Op == "dial":
 		return Refused
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, redis.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		errors.Is(err, redis.ErrClosed), errors.Is(err, socket.ECONNRESET), errors.Is(err, socket.EPIPE):
 		return Disconnected
 	}
 	return NotRedis
