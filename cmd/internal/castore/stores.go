@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/smallstep/truststore"
-	"golang.org/x/sys/unix"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/explain/humanize"
@@ -51,9 +52,11 @@ func openJava() (truststore.Trust, error) {
 	home := os.Getenv("JAVA_HOME")
 	for _, dir := range []string{"lib", "jre/lib"} { // without this check the library would call sudo, which asks for a password
 		file := filepath.Join(home, dir, "security/cacerts")
-		if err := unix.Access(file, unix.W_OK); errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+		f, err := os.OpenFile(file, os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 			return nil, fmt.Errorf("%w: %s", errNeedsRoot, file)
 		}
+		f.Close() // of no file does nothing
 	}
 	t, err := truststore.NewJavaTrust()
 	if err != nil {

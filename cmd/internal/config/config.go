@@ -132,7 +132,7 @@ func (c Config) Check() error {
 }
 
 // State returns the absolute path of the state directory: state_dir, else robotsproxy in
-// the XDG state home. The directory need not exist.
+// the XDG state home, or on Windows in the local application data. The directory need not exist.
 func (c Config) State(getenv func(string) string) (string, error) {
 	if c.StateDir != "" {
 		return filepath.Abs(c.StateDir)
@@ -143,6 +143,9 @@ func (c Config) State(getenv func(string) string) (string, error) {
 	}
 	if home := getenv("HOME"); home != "" {
 		return filepath.Abs(filepath.Join(home, ".local", "state", "robotsproxy"))
+	}
+	if local := getenv("LOCALAPPDATA"); local != "" { // Windows
+		return filepath.Abs(filepath.Join(local, "robotsproxy"))
 	}
 	return "", errors.New("no state directory: neither XDG_STATE_HOME nor HOME is set (use state_dir or --state)")
 }

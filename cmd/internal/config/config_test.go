@@ -374,16 +374,17 @@ func TestState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ name, dir, xdg, home, want string }{
-		{"the configuration's", "/s", "/x", "/h", "/s"},
-		{"the configuration's, relative", "s", "/x", "/h", filepath.Join(wd, "s")},
-		{"XDG_STATE_HOME", "", "/x", "/h", "/x/robotsproxy"},
-		{"XDG: a relative path is ignored", "", "x", "/h", "/h/.local/state/robotsproxy"},
-		{"HOME", "", "", "/h", "/h/.local/state/robotsproxy"},
-		{"nothing", "", "", "", ""},
+	for _, c := range []struct{ name, dir, xdg, home, local, want string }{
+		{"the configuration's", "/s", "/x", "/h", "/l", "/s"},
+		{"the configuration's, relative", "s", "/x", "/h", "/l", filepath.Join(wd, "s")},
+		{"XDG_STATE_HOME", "", "/x", "/h", "/l", "/x/robotsproxy"},
+		{"XDG: a relative path is ignored", "", "x", "/h", "/l", "/h/.local/state/robotsproxy"},
+		{"HOME", "", "", "/h", "/l", "/h/.local/state/robotsproxy"},
+		{"Windows", "", "", "", "/l", "/l/robotsproxy"},
+		{"nothing", "", "", "", "", ""},
 	} {
 		got, err := Config{StateDir: c.dir}.State(func(name string) string {
-			return map[string]string{"XDG_STATE_HOME": c.xdg, "HOME": c.home}[name]
+			return map[string]string{"XDG_STATE_HOME": c.xdg, "HOME": c.home, "LOCALAPPDATA": c.local}[name]
 		})
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // A share is what the daemon does of its own for a request, as the handler drives it,
@@ -114,11 +114,11 @@ func BenchmarkShare(b *testing.B) {
 	run := func(name string, f func()) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			before := cpu(b)
+			before := testkit.ProcessorTime(b)
 			for b.Loop() {
 				f()
 			}
-			b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(testkit.ProcessorTime(b)-before)/float64(b.N), "cpu-ns/op")
 		})
 	}
 	sink := func(name string) func() {
@@ -145,13 +145,4 @@ func BenchmarkShare(b *testing.B) {
 			}
 		}
 	})
-}
-
-// cpu is what the process has used of the processors.
-func cpu(t testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"testing"
 )
 
@@ -60,15 +59,6 @@ func Fill(t *testing.T, dir string) (ballast string) {
 		}
 	}
 	return ballast
-}
-
-// NeedFiles skips the benchmark if a process may not open n files.
-func NeedFiles(b *testing.B, n uint64) {
-	b.Helper()
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Max < n {
-		b.Skipf("a process may open %d files here, and this needs %d: ulimit -Hn", files.Max, n)
-	}
 }
 
 // ReadText reads a whole file.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -272,4 +273,13 @@ func (s *Sites) InTurn() func() []byte {
 // KiB formats a size.
 func KiB(n int) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/1024), ".0") + "KiB"
+}
+
+// NeedFiles skips the benchmark if a process may not open n files.
+func NeedFiles(b *testing.B, n uint64) {
+	b.Helper()
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Max < n {
+		b.Skipf("a process may open %d files here, and this needs %d: ulimit -Hn", files.Max, n)
+	}
 }

@@ -18,11 +18,6 @@ const (
 	exitNotFound      = 127
 )
 
-// forwardedSignals are the signals that the child handles.
-var forwardedSignals = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
-}
-
 // catchSignals receives the signals for the child from now on. A signal that the parent made this
 // process ignore (nohup) stays ignored, for the child too.
 func catchSignals() (caught <-chan os.Signal, stop func()) {
@@ -134,17 +129,4 @@ func statusOf(state *os.ProcessState) int {
 		return cli.ExitSignal + int(ws.Signal())
 	}
 	return state.ExitCode()
-}
-
-// fromTerminal reports whether the child has received the signal already: a terminal sends the
-// signals of its keys and of its size to the whole foreground group, so to the child and to this
-// process. A process that sends one of these to us alone, while we are in the foreground, is not
-// noticed; SIGTERM is always forwarded.
-func fromTerminal(s os.Signal) bool {
-	switch s {
-	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH:
-		return inForeground()
-	default:
-		return false
-	}
 }

@@ -3,6 +3,7 @@ package runner
 import (
 	"net"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -41,7 +42,7 @@ func childEnv(parent []string, proxy string, f runFiles, kept []string) []string
 	old := map[string]string{}
 	for _, line := range parent {
 		name, value, _ := strings.Cut(line, "=")
-		if drop[name] {
+		if drop[name] || runtime.GOOS == "windows" && drop[strings.ToUpper(name)] { // there, case does not matter
 			old[name] = value
 			continue
 		}
@@ -102,7 +103,7 @@ func variables(proxy string, f runFiles) []variable {
 			if set && old == "" { // set but empty: PHP scans no directory of its own
 				return f.phpDir
 			}
-			return old + ":" + f.phpDir // an empty element is PHP's own directory
+			return old + string(filepath.ListSeparator) + f.phpDir // an empty element is PHP's own directory
 		}},
 		variable{"JAVA_TOOL_OPTIONS", func(old string, _ bool) string { return appendOptions(old, javaOptions(proxy, f.java)) }},
 		variable{"NODE_OPTIONS", func(old string, _ bool) string { return appendOptions(old, "--require="+nodeQuote(f.preload)) }},

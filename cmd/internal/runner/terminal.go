@@ -3,9 +3,7 @@ package runner
 import (
 	"io"
 	"os"
-	"syscall"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"robotsproxy/cmd/internal/cli"
@@ -26,14 +24,6 @@ func openTerminal(w io.Writer) *terminal {
 	return &terminal{f}
 }
 
-// IsIdle reports whether the program that reads from the terminal reads whole lines with echo, and
-// is in our process group.
-func (t *terminal) IsIdle() bool {
-	mode, err := unix.IoctlGetTermios(int(t.file.Fd()), getTermios)
-	const cooked = unix.ICANON | unix.ECHO
-	return err == nil && mode.Lflag&cooked == cooked && inForeground()
-}
-
 // Width asks each time, because the window may have been resized.
 func (t *terminal) Width() int {
 	width, _, err := term.GetSize(int(t.file.Fd()))
@@ -45,14 +35,3 @@ func (t *terminal) Width() int {
 
 // Dim reports whether the terminal shows text attributes (no-color.org).
 func (t *terminal) Dim() bool { return cli.SupportsColour(t.file) }
-
-// inForeground reports whether this process is in the foreground group of its terminal.
-func inForeground() bool {
-	terminal, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer terminal.Close()
-	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
-}

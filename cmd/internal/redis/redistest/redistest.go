@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -149,19 +148,6 @@ func (s *Server) Kill() {
 	s.cmd.Process.Kill()
 	<-s.ended
 	s.cmd = nil
-}
-
-// Stop makes the server hang: its connections stay open, but nothing answers.
-func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
-
-// Continue lets a stopped server go on.
-func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) {
-	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // Restart starts the server again at the same address, with only what it had written to

@@ -1,0 +1,47 @@
+//go:build unix
+
+package runner
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwardedSignals are the signals that the child handles.
+var forwardedSignals = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+}
+
+// fromTerminal reports whether the child has received the signal already: a terminal sends the
+// signals of its keys and of its size to the whole foreground group, so to the child and to this
+// process. A process that sends one of these to us alone, while we are in the foreground, is not
+// noticed; SIGTERM is always forwarded.
+func fromTerminal(s os.Signal) bool {
+	switch s {
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH:
+		return inForeground()
+	default:
+		return false
+	}
+}
+
+// inForeground reports whether this process is in the foreground group of its terminal.
+func inForeground() bool {
+	terminal, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer terminal.Close()
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// IsIdle reports whether the program that reads from the terminal reads whole lines with echo, and
+// is in our process group.
+func (t *terminal) IsIdle() bool {
+	mode, err := unix.IoctlGetTermios(int(t.file.Fd()), getTermios)
+	const cooked = unix.ICANON | unix.ECHO
+	return err == nil && mode.Lflag&cooked == cooked && inForeground()
+}
