@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"policy/explain":               {"robots", "robots/cache", "policy", "policy/usage", "policy/audit/trail", "policy/explain/humanize"},
 	"policy/explain/humanize":      {},
 	"policy/audit/live":            {"policy", "policy/audit", "policy/audit/trail", "policy/explain"},
-	"proxy/archive":                {"policy/audit", "policy/osfile", "policy/memory", "policy/explain/humanize", "proxy/archive/warc"},
+	"proxy/archive":                {"policy/audit", "policy/memory", "policy/explain/humanize", "policy/osfile", "proxy/archive/warc"},
 	"proxy/egress":                 {"robots", "proxy/h1", "proxy/socket", "proxy/egress/ftp"},
 	"proxy/egress/ftp":             {"robots"},
 	"robots/testkit":               {},
