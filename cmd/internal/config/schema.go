@@ -62,8 +62,9 @@ func asJSON(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Schema returns the JSON schema of a configuration. Every valid configuration follows it. It does not
-// express every rule: only [Parse] checks what depends on several keys, for example.
+// Schema returns the JSON schema of a configuration. Every valid configuration follows it, except for odd
+// spellings such as fAlse or -0s. It does not express every rule: only [Parse] checks what depends on
+// several keys, for example.
 func Schema() []byte {
 	c := Default()
 	s := sectionSchema(reflect.ValueOf(&c).Elem())
