@@ -348,11 +348,11 @@ func (e *Explanation) Basis() []Fact {
 	f.quote("license", e.License)
 	f.quote("tdmrep.json", e.TDMRepURL)
 	if !e.TDMRepFetched.IsZero() {
-		f.add("tdmrep fetched", e.TDMRepFetched.UTC().Format(time.RFC3339))
+		f.add("tdm fetched", e.TDMRepFetched.UTC().Format(time.RFC3339))
 	}
-	f.add("tdmrep sha256", humanize.Brief(e.TDMRepSHA256))
+	f.add("tdm sha256", humanize.Brief(e.TDMRepSHA256))
 	if e.TDMRepStale {
-		f.add("tdmrep note", "an older copy, because tdmrep.json could not be fetched again")
+		f.add("tdm note", "an older copy, because tdmrep.json could not be fetched again")
 	}
 	return f
 }

@@ -269,7 +269,7 @@ func newFacts(facts []explain.Fact) (all []fact) {
 			f.Value = label + " (" + f.Value + ")"
 		}
 		switch f.Name {
-		case "robots.txt", "tdmrep.json", "tdmrep fetched", "tdmrep sha256", "tdmrep note":
+		case "robots.txt", "tdmrep.json", "tdm fetched", "tdm sha256", "tdm note":
 		case "sha256":
 			f.Name = "SHA-256"
 		default:
