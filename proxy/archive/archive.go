@@ -34,6 +34,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
+	"robotsproxy/policy/osfile"
 )
 
 // ErrUnwritable is in the chain of every error of an Archive that cannot write.
@@ -138,8 +139,8 @@ func (a *Archive) SetOptions(o Options) {
 // limitSpools bounds the files of bodies that are not complete.
 func (a *Archive) limitSpools() {
 	limit := max(spoolBodies*a.options.Load().MaxBody, leastSpool)
-	if space := a.space.Load(); space != nil {
-		limit = min(limit, (space.Free+a.spools.Stats().Held)/2)
+	if free, err := osfile.Free(a.dir); err == nil {
+		limit = min(limit, (free+a.spools.Stats().Held)/2)
 	}
 	a.spools.SetLimit(max(1, limit))
 }

@@ -119,7 +119,6 @@ func (a *Archive) clean(settled time.Time) {
 	}
 	space.MaxFile = o.MaxFile
 	before := a.space.Swap(&space)
-	a.limitSpools()
 	if warning := space.Warning(); warning != "" && (before == nil || before.Warning() == "") {
 		o.Log.Warn("little space left for the archive", "dir", a.dir, "detail", warning)
 	}

@@ -106,6 +106,7 @@ func (s *spool) inMemory(n int64) bool {
 
 // toFile moves the body to a file.
 func (s *spool) toFile() (err error) {
+	s.archive.limitSpools()
 	if s.space, err = s.archive.spools.Begin(s.client, time.Now()); err != nil {
 		return errNoSpool
 	}

@@ -29,10 +29,10 @@ func TestFullDisk(t *testing.T) {
 					of.Handle("/chunked", e2e.ChunkedPage(large, 100_000))
 					of.Handle("/none", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 				}
-				disk := e2e.SmallDisk(t, "8m")
+				disk := e2e.SmallDisk(t, "32m")
 				dir := filepath.Join(disk, "archive")
 				onError := map[bool]string{false: "refuse", true: "continue"}[goOn]
-				p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive.dir": dir, "archive.compress": form, "archive.dedup": false, "archive.on_error": onError}))
+				p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive.dir": dir, "archive.compress": form, "archive.dedup": false, "archive.max_total_size": 0, "archive.on_error": onError}))
 				c := p.Client(t, false)
 				archived := map[string]int{} // complete answers while there was space, by path
 				ask := func(of *e2e.Origin, path string) string {
