@@ -192,43 +192,6 @@ func TestHostileHeads(t *testing.T) {
 	}
 }
 
-// Users and passwords in URLs are secrets.
-func TestURLsInHeads(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		keep, drop bool
-		want       string
-	}{
-		{false, false, "http://b.example/?q=@#@ //b.example /a@b?c@d mailto:a@b b.example//u:p@c"},
-		{true, false, "http://u:p@b.example/?q=@#@ //u@b.example /a@b?c@d mailto:a@b b.example//u:p@c"},
-		{false, true, "http://b.example/ //b.example /a@b mailto:a@b b.example//u:p@c"},
-	} {
-		dir := t.TempDir()
-		a := open(t, dir, func(o *archive.Options) { o.KeepSecrets, o.DropQuery = c.keep, c.drop })
-		var got []string
-		for _, url := range []string{"http://u:p@b.example/?q=@#@", "//u@b.example", "/a@b?c@d", "mailto:a@b", "b.example//u:p@c"} {
-			r := get("http://a.example/")
-			r.Header.Set("Referer", url)
-			if _, err := (exchange{request: r, header: http.Header{"Location": {url}}}).run(a); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a.Close()
-		all := entries(t, dir)
-		for i, r := range of(all, "request") {
-			_, referer, _ := strings.Cut(r.block, "Referer: ")
-			_, location, _ := strings.Cut(of(all, "response")[i].block, "Location: ")
-			if referer != location {
-				t.Errorf("Referer %q, Location %q", referer, location)
-			}
-			got = append(got, strings.TrimSpace(referer))
-		}
-		if got := strings.Join(got, " "); got != c.want {
-			t.Errorf("%+v: %s", c, got)
-		}
-	}
-}
-
 // Exchanges end, are discarded and change their options at any time, while their bodies are still read and the archive
 // runs and is closed. What End has reported is in the archive, whole.
 func TestConcurrency(t *testing.T) {

@@ -44,13 +44,33 @@ func withoutSecrets(url string, o *Options) string {
 // lineEnds replaces what some readers take for the end of a line.
 var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
 
-// targetURI returns the URL of a request, without user and password.
+// targetURI returns the URL of a request, without user and password, as a URI of RFC 3986.
 func targetURI(r *http.Request, o *Options) string {
 	u := url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}
+	if u.Path == "" {
+		u.Path = "/"
+	}
 	if !o.DropQuery {
-		u.RawQuery, u.ForceQuery = r.URL.RawQuery, r.URL.ForceQuery
+		u.RawQuery, u.ForceQuery = escapeQuery(r.URL.RawQuery), r.URL.ForceQuery
 	}
 	return u.String()
+}
+
+// escapeQuery escapes the bytes that browsers escape in a query (URL Standard, query percent-encode set).
+func escapeQuery(query string) string {
+	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"#<>`, c) }
+	if !strings.ContainsFunc(query, escaped) {
+		return query
+	}
+	var b strings.Builder
+	for i := range len(query) {
+		if c := query[i]; escaped(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // requestHead returns the head of a request as HTTP/1.1 has it.
