@@ -166,7 +166,7 @@ func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.
 		of = &share{name: client}
 	}
 	w := Work{budget: b, refusals: refused, client: of}
-	if !w.reserve(n) {
+	if !w.reserve(n, 1) {
 		refused.Add(1)
 		return Work{}, ErrShort
 	}
@@ -212,28 +212,29 @@ func (w *Work) Hold(n int64) error {
 		return ErrShort
 	}
 	defer w.budget.mu.Unlock()
-	if !w.reserve(n) {
+	if !w.reserve(n, 1) {
 		w.refusals.Add(1)
 		return ErrShort
 	}
 	return nil
 }
 
-// Spare is Hold for bytes that w can do without. It reports whether it has counted them.
+// Spare is Hold for bytes that w can do without. It leaves the client as much for new work as it holds, and reports
+// whether it has counted the bytes.
 func (w *Work) Spare(n int64) bool {
 	if !w.lock() {
 		return false
 	}
 	defer w.budget.mu.Unlock()
-	return w.reserve(n)
+	return w.reserve(n, 2)
 }
 
-// reserve reports whether there are n bytes for new work of the client, and counts them. The
-// caller holds the budget's lock.
-func (w *Work) reserve(n int64) bool {
+// reserve reports whether there are n bytes for new work of the client, so that it holds at most one of so many parts of
+// what is free, and counts them. The caller holds the budget's lock.
+func (w *Work) reserve(n, parts int64) bool {
 	b := w.budget
 	free := b.limit.Load() - max(b.sampled.Load(), b.total.work+b.total.bodies)
-	if w.client.work+n > free {
+	if parts*(w.client.work+n) > free {
 		return false
 	}
 	w.add(n, 0)

@@ -195,18 +195,21 @@ func TestShortOnlyWhileInUse(t *testing.T) {
 	w.End()
 }
 
-// Spare takes what Hold takes, and counts no refusal.
+// Spare leaves bytes for requests of the client, and counts no refusal.
 func TestSpare(t *testing.T) {
 	b := fixed(100, 0)
 	w := begun(t, b, "a", 1)[0]
 	if !w.Spare(40*requestBytes) || b.Stats().Held != 41*requestBytes {
 		t.Errorf("%d bytes are held, want %d", b.Stats().Held, 41*requestBytes)
 	}
-	if w.Spare(40*requestBytes) || b.Stats().Refused != 0 {
+	if w.Spare(requestBytes) || b.Stats().Refused != 0 {
 		t.Errorf("%d refused, want none", b.Stats().Refused)
 	}
+	if n := len(begun(t, b, "a", 5)); n != 5 {
+		t.Errorf("%d of 5 requests are served beside bytes that the client could do without", n)
+	}
 	w.End()
-	if w.Spare(1) || b.Stats().Held != 0 {
-		t.Errorf("%d bytes are held in the end", b.Stats().Held)
+	if w.Spare(1) || b.Stats().Held != 5*requestBytes {
+		t.Errorf("%d bytes are held in the end, want those of 5 requests", b.Stats().Held)
 	}
 }
