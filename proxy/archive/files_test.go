@@ -3,6 +3,8 @@ package archive
 import (
 	"io"
 	"log/slog"
+	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,3 +49,44 @@ type noIndex struct{}
 func (noIndex) Find(Digest) (of Original, ok bool) { return of, false }
 func (noIndex) Add(map[Digest]Original) error      { return nil }
 func (noIndex) Remove(string) error                { return nil }
+
+// A client that ends many large bodies at once has one of the files for them at a time, and others do not wait.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	a, err := Open(Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)})
+	testkit.Must(t, err)
+	send := func(client string) {
+		r, err := http.NewRequest(http.MethodGet, "http://a.example/", nil)
+		testkit.Must(t, err)
+		x := a.Begin(Source{Client: client}).Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(nil)})
+		x.Read(make([]byte, 2*maxInMemory), io.EOF)
+		if _, err := x.End(nil); err != nil {
+			t.Error(err)
+		}
+	}
+	end := a.turns.take("greedy") // as if one of its bodies was being written
+	var greedy sync.WaitGroup
+	for range 2 * maxLarge {
+		greedy.Go(func() { send("greedy") })
+	}
+	testkit.Eventually(t, "all bodies of the client wait", func() bool {
+		a.turns.mu.Lock()
+		defer a.turns.mu.Unlock()
+		return a.turns.clients["greedy"].users == 1+2*maxLarge
+	})
+	other := make(chan struct{})
+	go func() {
+		defer close(other)
+		send("other")
+	}()
+	testkit.Within(t, "the body of another client is written", other)
+	if n := len(a.large); n != maxLarge {
+		t.Errorf("%d files are free, want %d", n, maxLarge)
+	}
+	end()
+	greedy.Wait()
+	if len(a.turns.clients) > 0 {
+		t.Errorf("turns are left: %v", a.turns.clients)
+	}
+	testkit.Must(t, a.Close())
+}
