@@ -50,6 +50,8 @@ type form struct {
 	compress, keepSecrets, noQuery bool
 }
 
+func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
+
 // fileLimit returns the size at which a file is complete. Files that are written are not removed, so they must take
 // no more than a part of MaxTotal.
 func (o *Options) fileLimit() int64 {
@@ -58,8 +60,6 @@ func (o *Options) fileLimit() int64 {
 	}
 	return min(o.MaxFile, o.MaxTotal/(2*maxLarge))
 }
-
-func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
 
 // append writes the records of one exchange, which write writes, behind the others. It returns the name of
 // the file, and the offset of the records in it. After an error the file is as before.
