@@ -53,14 +53,14 @@ type message struct {
 // Begin begins the Exchange of a request that is about to be sent. It returns nil if the response could not be
 // archived and is passed on nevertheless (Options.Continue).
 func (a *Archive) Begin(from Source) *Exchange {
-	o := a.options.Load()
+	o := a.options()
 	if o.Continue && a.Err() != nil {
 		a.counts.left.Add(1)
 		return nil
 	}
 	x := &Exchange{archive: a, options: o, source: from, began: time.Now()}
 	for _, m := range []*message{&x.request, &x.response} {
-		m.body = spool{archive: a, client: from.Client, spare: from.Spare, max: o.MaxBody}
+		m.body = spool{files: a.spools, client: from.Client, spare: from.Spare, max: o.MaxBody}
 	}
 	return x
 }
@@ -255,11 +255,11 @@ func (x *Exchange) writeSmall(records *records) (file string, offset, before int
 			buffers.Put(b)
 		}
 	}()
-	expected := x.archive.options.Load().Compress
+	expected := x.archive.options().Compress
 	if before, err = records.encode(b, expected); err != nil {
 		return "", 0, 0, err
 	}
-	file, offset, err = x.archive.append(&x.archive.small, func(out io.Writer, compress bool) (err error) {
+	file, offset, err = x.archive.files.appendSmall(func(out io.Writer, compress bool) (err error) {
 		if compress == expected {
 			_, err = out.Write(b.Bytes())
 		} else { // the options have changed since
@@ -272,11 +272,7 @@ func (x *Exchange) writeSmall(records *records) (file string, offset, before int
 
 // writeLarge writes records with a body that is in a file.
 func (x *Exchange) writeLarge(records *records) (file string, offset, before int64, err error) {
-	a := x.archive
-	defer a.turns.take(x.source.Client)()
-	w := <-a.large
-	defer func() { a.large <- w }()
-	file, offset, err = a.append(w, func(out io.Writer, compress bool) (err error) {
+	file, offset, err = x.archive.files.appendLarge(x.source.Client, func(out io.Writer, compress bool) (err error) {
 		before, err = records.encode(out, compress)
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,12 +23,82 @@ const (
 	openExt = ".open"
 	// tornExt ends the name of the file with the incomplete record that a crash has left.
 	tornExt = ".torn"
+	// maxLarge is how many exchanges with large bodies are written at once.
+	maxLarge = 4
 	// agePart is the divisor of Options.MaxAge after which a file is completed: a record is removed with its
 	// whole file, which must not be much later than after MaxAge.
 	agePart = 10
 	// lookInterval is the least time between two looks at the name of the file that is written.
 	lookInterval = 100 * time.Millisecond
 )
+
+// files are the files of an archive. Those of large exchanges are others than those of small ones.
+type files struct {
+	dir      string
+	software string
+	options  atomic.Pointer[Options]
+	forget   func(name string) error // is called before a file is removed, or if somebody has removed it
+	small    writer
+	large    chan *writer // those that no exchange uses
+	all      []*writer
+	turns    turns
+	serial   atomic.Uint64 // of the last file
+	full     chan struct{} // holds one token: a file was completed or is full, or the options have changed
+}
+
+func newFiles(dir, software string, forget func(name string) error) *files {
+	f := &files{dir: dir, software: software, forget: forget, large: make(chan *writer, maxLarge), full: make(chan struct{}, 1)}
+	f.all = []*writer{&f.small}
+	for range maxLarge {
+		w := new(writer)
+		f.all = append(f.all, w)
+		f.large <- w
+	}
+	return f
+}
+
+func (f *files) setOptions(o *Options) {
+	f.options.Store(o)
+	f.wake()
+}
+
+func (f *files) wake() {
+	select {
+	case f.full <- struct{}{}:
+	default:
+	}
+}
+
+// appendSmall is append to the file of small exchanges.
+func (f *files) appendSmall(write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
+	return f.append(&f.small, write)
+}
+
+// appendLarge is append to a file of large exchanges, in the client's turn.
+func (f *files) appendLarge(client string, write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
+	defer f.turns.take(client)()
+	w := <-f.large
+	defer func() { f.large <- w }()
+	return f.append(w, write)
+}
+
+// sync waits until the disk has what was written.
+func (f *files) sync() (err error) {
+	for _, w := range f.all {
+		err = errors.Join(err, w.sync())
+	}
+	return err
+}
+
+// close completes all files.
+func (f *files) close() (err error) {
+	for _, w := range f.all {
+		w.mu.Lock()
+		err = errors.Join(err, w.complete(f.options.Load().Sync))
+		w.mu.Unlock()
+	}
+	return err
+}
 
 // A writer writes one file after the other.
 type writer struct {
@@ -44,36 +115,19 @@ type writer struct {
 	named    bool // the disk has the name of file; guarded by syncing
 }
 
-// A form is what the Options say of all records of a file.
-type form struct {
-	prefix                         string
-	compress, keepSecrets, noQuery bool
-}
-
-func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
-
-// fileLimit returns the size at which a file is complete. Files that are written are not removed, so they must take
-// no more than a part of MaxTotal.
-func (o *Options) fileLimit() int64 {
-	if o.MaxTotal <= 0 {
-		return o.MaxFile
-	}
-	return min(o.MaxFile, o.MaxTotal/(2*maxLarge))
-}
-
 // append writes the records of one exchange, which write writes, behind the others. It returns the name of
 // the file, and the offset of the records in it. After an error the file is as before.
-func (a *Archive) append(w *writer, write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
+func (f *files) append(w *writer, write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := a.options.Load()
+	o := f.options.Load()
 	if w.file != nil {
-		if err := a.completeIfDue(w, o); err != nil {
+		if err := f.completeIfDue(w, o); err != nil {
 			return "", 0, err
 		}
 	}
 	if w.file == nil {
-		if err := a.open(w, o); err != nil {
+		if err := f.open(w, o); err != nil {
 			return "", 0, err
 		}
 	}
@@ -91,16 +145,16 @@ func (a *Archive) append(w *writer, write func(out io.Writer, compress bool) err
 		return "", 0, err
 	}
 	if w.size = out.at; w.size >= o.fileLimit() {
-		a.wake()
+		f.wake()
 	}
 	return w.name, before, nil
 }
 
 // completeIfDue completes the file if another one has to be begun. The caller holds w.mu.
-func (a *Archive) completeIfDue(w *writer, o *Options) error {
+func (f *files) completeIfDue(w *writer, o *Options) error {
 	gone := w.isGone()
 	if gone {
-		if err := a.index.remove(w.name); err != nil { // no revisit refers to what somebody has removed
+		if err := f.forget(w.name); err != nil { // no revisit refers to what somebody has removed
 			return err
 		}
 	}
@@ -110,7 +164,7 @@ func (a *Archive) completeIfDue(w *writer, o *Options) error {
 	if err := w.complete(o.Sync); err != nil {
 		return err
 	}
-	a.wake()
+	f.wake()
 	return nil
 }
 
@@ -127,26 +181,25 @@ func (w *offsetWriter) Write(b []byte) (int, error) {
 }
 
 // open begins a file with its warcinfo record.
-func (a *Archive) open(w *writer, o *Options) error {
+func (f *files) open(w *writer, o *Options) error {
 	now := time.Now().UTC()
 	ext := ".warc"
 	if o.Compress {
 		ext += ".gz"
 	}
-	name := fmt.Sprintf("%s-%s%03d-%05d%s", o.Prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, a.serial.Add(1), ext)
-	f, err := osfile.OpenFile(filepath.Join(a.dir, name+openExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	name := fmt.Sprintf("%s-%s%03d-%05d%s", o.Prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, f.serial.Add(1), ext)
+	file, err := osfile.OpenFile(filepath.Join(f.dir, name+openExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	out := &offsetWriter{file: f}
+	out := &offsetWriter{file: file}
 	e := newEncoder(out, o.Compress)
 	defer e.free()
-	if err := e.write(warcinfo(name, now, a.software, o)); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	if err := e.write(warcinfo(name, now, f.software, o)); err != nil {
+		return errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
-	a.counts.records.Add(1)
 	w.syncing.Lock()
-	w.file, w.named = f, false
+	w.file, w.named = file, false
 	w.syncing.Unlock()
 	w.name, w.form, w.size, w.began = name, o.form(), out.at, now
 	return nil
@@ -220,6 +273,28 @@ func (w *writer) sync() error {
 	return nil
 }
 
+// recover completes the files that a crash has left, and removes the bodies that were not complete.
+func (f *files) recover() error {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(f.dir, e.Name())
+		switch {
+		case !e.Type().IsRegular(): // it belongs to somebody else
+		case strings.HasPrefix(e.Name(), spoolPrefix):
+			err = errors.Join(err, os.Remove(path))
+		case strings.HasSuffix(e.Name(), openExt) && isFileName(e.Name()):
+			torn, failed := complete(path)
+			if err = errors.Join(err, failed); torn != "" {
+				f.options.Load().Log.Warn("archive incomplete at start", "file", path, "detail", "the incomplete record at the end was moved to another file", "set_aside", torn)
+			}
+		}
+	}
+	return err
+}
+
 // complete renames a file that a crash has left. It moves an incomplete record at the end to another file,
 // whose name it returns.
 func complete(path string) (torn string, err error) {
@@ -279,4 +354,40 @@ func moveTail(f *os.File, from, size int64, name string) error {
 		return errors.Join(err, os.Remove(name))
 	}
 	return f.Truncate(from)
+}
+
+// turns lets one exchange of a client at a time write a large body, so that one client cannot take all
+// writers.
+type turns struct {
+	mu      sync.Mutex
+	clients map[string]*turn
+}
+
+type turn struct {
+	mu    sync.Mutex
+	users int
+}
+
+// take waits for the turn of a client, and returns a function that ends it.
+func (t *turns) take(client string) (end func()) {
+	t.mu.Lock()
+	if t.clients == nil {
+		t.clients = make(map[string]*turn)
+	}
+	of := t.clients[client]
+	if of == nil {
+		of = new(turn)
+		t.clients[client] = of
+	}
+	of.users++
+	t.mu.Unlock()
+	of.mu.Lock()
+	return func() {
+		of.mu.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if of.users--; of.users == 0 {
+			delete(t.clients, client)
+		}
+	}
 }

@@ -16,11 +16,11 @@ func TestSyncWaitsForNoExchange(t *testing.T) {
 	t.Parallel()
 	a, err := Open(Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, MaxAge: time.Hour, Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
-	w := <-a.large
+	w := <-a.files.large
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _, err := a.append(w, func(io.Writer, bool) error {
+		_, _, err := a.files.append(w, func(io.Writer, bool) error {
 			close(begun)
 			<-end
 			return nil
@@ -64,15 +64,15 @@ func TestTurns(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	end := a.turns.take("greedy") // as if one of its bodies was being written
+	end := a.files.turns.take("greedy") // as if one of its bodies was being written
 	var greedy sync.WaitGroup
 	for range 2 * maxLarge {
 		greedy.Go(func() { send("greedy") })
 	}
 	testkit.Eventually(t, "all bodies of the client wait", func() bool {
-		a.turns.mu.Lock()
-		defer a.turns.mu.Unlock()
-		return a.turns.clients["greedy"].users == 1+2*maxLarge
+		a.files.turns.mu.Lock()
+		defer a.files.turns.mu.Unlock()
+		return a.files.turns.clients["greedy"].users == 1+2*maxLarge
 	})
 	other := make(chan struct{})
 	go func() {
@@ -80,13 +80,13 @@ func TestTurns(t *testing.T) {
 		send("other")
 	}()
 	testkit.Within(t, "the body of another client is written", other)
-	if n := len(a.large); n != maxLarge {
+	if n := len(a.files.large); n != maxLarge {
 		t.Errorf("%d files are free, want %d", n, maxLarge)
 	}
 	end()
 	greedy.Wait()
-	if len(a.turns.clients) > 0 {
-		t.Errorf("turns are left: %v", a.turns.clients)
+	if len(a.files.turns.clients) > 0 {
+		t.Errorf("turns are left: %v", a.files.turns.clients)
 	}
 	testkit.Must(t, a.Close())
 }

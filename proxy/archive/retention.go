@@ -94,56 +94,38 @@ func onDisk(dir string) (files []completeFile, s Space, err error) {
 	return files, s, nil
 }
 
-// clean removes the files that are too old or take too much space, and measures the space. settled is the
-// time from which ages count; zero: not known yet.
-func (a *Archive) clean(settled time.Time) {
-	o := a.options.Load()
-	if err := a.completeDue(o); err != nil {
-		a.setFailure(err)
-	}
-	files, space, err := onDisk(a.dir)
-	for i := 0; err == nil && i < len(files); i++ {
-		f := files[i]
-		old := o.MaxAge > 0 && settled.Sub(f.lastWrite) > o.MaxAge
-		if !old && (o.MaxTotal <= 0 || space.Bytes <= o.MaxTotal) {
+// clean removes the files that are too old or take too much space, and measures the space. settled is the time
+// from which ages count; zero: not known yet.
+func (f *files) clean(settled time.Time) (Space, error) {
+	o := f.options.Load()
+	all, space, err := onDisk(f.dir)
+	space.MaxFile = o.MaxFile
+	for _, oldest := range all {
+		old := o.MaxAge > 0 && settled.Sub(oldest.lastWrite) > o.MaxAge
+		if err != nil || !old && (o.MaxTotal <= 0 || space.Bytes <= o.MaxTotal) {
 			break
 		}
-		if err = a.remove(f.name); err != nil {
-			break
+		if err = f.forget(oldest.name); err == nil {
+			err = os.Remove(filepath.Join(f.dir, oldest.name))
 		}
 		space.Files--
-		space.Bytes -= f.size
-		if !old {
-			o.Log.Warn("archived records deleted before archive.max_age", "file", f.name, "option", "archive.max_total_size")
+		space.Bytes -= oldest.size
+		if err == nil && !old {
+			o.Log.Warn("archived records deleted before archive.max_age", "file", oldest.name, "option", "archive.max_total_size")
 		}
 	}
-	space.MaxFile = o.MaxFile
-	before := a.space.Swap(&space)
-	if warning := space.Warning(); warning != "" && (before == nil || before.Warning() == "") {
-		o.Log.Warn("little space left for the archive", "dir", a.dir, "detail", warning)
-	}
-	if err != nil {
-		o.Log.Warn("archive files not removed", "dir", a.dir, "error", err)
-	}
-}
-
-// remove removes a file, after the index has forgotten its payloads.
-func (a *Archive) remove(name string) error {
-	if err := a.index.remove(name); err != nil {
-		return err
-	}
-	return os.Remove(filepath.Join(a.dir, name))
+	return space, err
 }
 
 // completeDue completes the files that are full, and those that were begun too long ago, so that their records are
 // not kept much longer than Options.MaxAge.
-func (a *Archive) completeDue(o *Options) (err error) {
-	for _, w := range a.all {
+func (f *files) completeDue() (err error) {
+	for _, w := range f.all {
 		if !w.mu.TryLock() {
 			continue // an exchange is written, and the next one looks too
 		}
 		if w.file != nil {
-			err = errors.Join(err, a.completeIfDue(w, o))
+			err = errors.Join(err, f.completeIfDue(w, f.options.Load()))
 		}
 		w.mu.Unlock()
 	}

@@ -8,12 +8,18 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/memory"
+	"robotsproxy/policy/osfile"
 )
 
 const (
+	// spoolBodies is how many bodies of Options.MaxBody the files of bodies that are not complete may take. They
+	// may take leastSpool bytes if that is more, but not more than half of what the disk has left.
+	spoolBodies = 8
+	leastSpool  = 256 << 20
 	// maxInMemory is how many bytes of a body are kept in memory; the bytes of a larger one are in a file.
 	maxInMemory = 256 << 10
 	// freeInMemory is how many of them count as part of a request, and need no share of the memory budget.
@@ -24,9 +30,55 @@ const (
 
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+// spools are the files of bodies that are not complete, and the space that they take.
+type spools struct {
+	dir     string
+	maxBody atomic.Int64   // Options.MaxBody
+	space   *memory.Budget // bytes of files, not of memory
+}
+
+func newSpools(dir string) *spools {
+	return &spools{dir: dir, space: memory.New(memory.Options{InUse: func() int64 { return 0 }})}
+}
+
+// setMaxBody changes maxBody, and with it the space.
+func (s *spools) setMaxBody(bytes int64) {
+	s.maxBody.Store(bytes)
+	s.limit()
+}
+
+// limit bounds the space.
+func (s *spools) limit() {
+	limit := max(spoolBodies*s.maxBody.Load(), leastSpool)
+	if free, err := osfile.Free(s.dir); err == nil {
+		limit = min(limit, (free+s.space.Stats().Held)/2)
+	}
+	s.space.SetLimit(max(1, limit))
+}
+
+// create creates a file for a body of client.
+func (s *spools) create(client string) (file *os.File, space memory.Work, err error) {
+	s.limit()
+	if space, err = s.space.Begin(client, time.Now()); err != nil {
+		return nil, space, errNoSpool
+	}
+	file, err = os.CreateTemp(s.dir, spoolPrefix+"*")
+	return file, space, err
+}
+
+// probe returns why a file cannot be written; nil: it can.
+func (s *spools) probe() error {
+	f, err := os.CreateTemp(s.dir, spoolPrefix+"*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, maxInMemory))
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
 // A spool keeps a body until its record is written. One goroutine uses it at a time.
 type spool struct {
-	archive   *Archive
+	files     *spools
 	client    string           // whose share of the space the file counts against
 	spare     func(int64) bool // takes bytes of the memory budget, if it has them; nil: the body is small
 	max       int64            // bytes; the rest is left out
@@ -106,15 +158,8 @@ func (s *spool) inMemory(n int64) bool {
 
 // toFile moves the body to a file.
 func (s *spool) toFile() (err error) {
-	s.archive.limitSpools()
-	if s.space, err = s.archive.spools.Begin(s.client, time.Now()); err != nil {
-		return errNoSpool
-	}
-	if s.file, err = os.CreateTemp(s.archive.dir, spoolPrefix+"*"); err != nil {
+	if s.file, s.space, err = s.files.create(s.client); err != nil || s.memory == nil {
 		return err
-	}
-	if s.memory == nil {
-		return nil
 	}
 	if err := s.space.Hold(int64(s.memory.Len())); err != nil {
 		return errNoSpool

@@ -48,7 +48,7 @@ func newArchiveCollector(stats func() archive.Stats) prometheus.Collector {
 	c := &statsCollector[archive.Stats]{stats: stats}
 	c.gauge("archive_healthy", "1 if the archive can be written, or nothing is archived, otherwise 0.",
 		func(s archive.Stats) float64 { return boolValue(s.Err == nil) })
-	c.counter("archive_records_total", "WARC records written.", func(s archive.Stats) uint64 { return s.Records })
+	c.counter("archive_records_total", "WARC records of exchanges written.", func(s archive.Stats) uint64 { return s.Records })
 	c.counter("archive_revisits_total", "WARC records of responses whose payload the archive had already.", func(s archive.Stats) uint64 { return s.Revisits })
 	c.counter("archive_truncated_total", "WARC records without the end of their body.", func(s archive.Stats) uint64 { return s.Truncated })
 	c.counter("archive_errors_total", "Failed writes and syncs of the archive, including retries.", func(s archive.Stats) uint64 { return s.Failures })
