@@ -27,16 +27,17 @@ const (
 	usualRatio = 0.2
 )
 
-// A Space says how much of the disk a trail uses, and how long the rest lasts. The zero Space is
-// that of a trail that is not a file, or has no line.
+// A Space says how much of the disk a trail or an archive uses, and how long the rest lasts. The zero Space is
+// that of one that is not a file, or is empty.
 type Space struct {
-	Oldest  time.Time // when the oldest line was written
-	Bytes   int64     // of all segments, as they are on the disk
+	Of      string    // the part of the configuration that it is of: "audit" or "archive"
+	Oldest  time.Time // when the oldest record was written
+	Bytes   int64     // of all files, as they are on the disk
 	Free    int64     // bytes that the disk has left
-	PerDay  int64     // bytes that the trail grows by in a day, once compressed; 0: not known yet
+	PerDay  int64     // bytes by which the files grow in a day, once compressed; 0: not known yet
 	UsedUp  time.Time // when the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown
 	Limit   string    // what uses the space up: the disk, or the option that removes lines then
-	Segment int64     // bytes that the active segment may reach
+	Segment int64     // bytes that the file which is written may reach
 }
 
 // isLow reports whether the disk has less left than a full segment and the next one: compression needs
@@ -48,19 +49,22 @@ func (s Space) Warning() string {
 	left := time.Until(s.UsedUp)
 	if s.UsedUp.IsZero() || left > lowSpace || s.PerDay == 0 {
 		if s.isLow() {
-			return fmt.Sprintf("%s free on the disk of the audit, but a file of the audit may reach %s", humanize.Bytes(s.Free), humanize.Bytes(s.Segment))
+			return fmt.Sprintf("%s free on the disk of the %s, but a file of it may reach %s", humanize.Bytes(s.Free), s.Of, humanize.Bytes(s.Segment))
 		}
 		return ""
 	}
-	what := s.Limit + " deletes records that are younger than audit.max_age"
+	what := s.Limit + " deletes records that are younger than " + s.key("max_age")
 	if s.Limit == theDisk {
 		what = "the disk is full"
 	}
 	if left <= 0 {
 		return fmt.Sprintf("no space left for more records: %s", what)
 	}
-	return fmt.Sprintf("at the present rate of %s a day, the space for the audit lasts for %s, then %s", humanize.Bytes(s.PerDay), humanize.Duration(left), what)
+	return fmt.Sprintf("at the present rate of %s a day, the space for the %s lasts for %s, then %s", humanize.Bytes(s.PerDay), s.Of, humanize.Duration(left), what)
 }
+
+// key returns the name of a key of the configuration.
+func (s Space) key(name string) string { return s.Of + "." + name }
 
 // theDisk is the Limit that no option sets.
 const theDisk = "the disk"
@@ -112,14 +116,25 @@ func MeasureSpace(path string, o Options, now time.Time) (s Space, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.Free, s.Segment = free, o.MaxSize
+	s.Of, s.Free, s.Segment = "audit", free, o.MaxSize
 	if len(files) > 0 {
 		s.measure(files, o, now)
 	}
-	if s.PerDay == 0 && s.isLow() {
-		s.UsedUp, s.Limit = now, theDisk // it may be at any time
-	}
+	s.finish(now)
 	return s, nil
+}
+
+// finish sets UsedUp for a disk that may be full at any time, because no rate is known.
+func (s *Space) finish(now time.Time) {
+	if s.PerDay == 0 && s.isLow() {
+		s.UsedUp, s.Limit = now, theDisk
+	}
+}
+
+// Forecast sets what follows from the growth of the files: grown bytes since began. o has the limits.
+func (s *Space) Forecast(grown int64, began time.Time, o Options, now time.Time) {
+	s.estimate(float64(grown), began, o, 0, 1, now)
+	s.finish(now)
 }
 
 // measure sets what the segments tell.
@@ -144,22 +159,22 @@ func (s *Space) measure(files []segmentFile, o Options, now time.Time) {
 		}
 	}
 	s.Oldest, _ = trail.Began(files[0].Segment)
+	s.estimate(grown, began, o, len(files), ratio, now)
+}
+
+// estimate sets PerDay, UsedUp and Limit.
+func (s *Space) estimate(grown float64, began time.Time, o Options, segments int, ratio float64, now time.Time) {
 	if span := now.Sub(began); span >= rateSpan {
 		s.PerDay = int64(grown * float64(day) / float64(span))
 	}
-	s.estimate(o, len(files), ratio, now)
-}
-
-// estimate sets UsedUp and Limit.
-func (s *Space) estimate(o Options, segments int, ratio float64, now time.Time) {
 	left := s.Free
 	s.Limit = theDisk
 	if o.MaxTotal > 0 && o.MaxTotal-s.Bytes < left {
-		left, s.Limit = o.MaxTotal-s.Bytes, removalCauses[byTotal]
+		left, s.Limit = o.MaxTotal-s.Bytes, s.key("max_total_size")
 	}
 	if o.MaxFiles > 0 {
 		if files := float64(o.MaxFiles-segments+1) * float64(o.MaxSize) * ratio; files < float64(left) {
-			left, s.Limit = int64(files), removalCauses[byFiles]
+			left, s.Limit = int64(files), s.key("max_files")
 		}
 	}
 	rate := float64(s.PerDay) / float64(day)

@@ -26,7 +26,7 @@ func TestMeasureSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s, err := MeasureSpace(path, Options{}, now); err != nil || s != (Space{Free: s.Free}) || s.Free <= 0 {
+	if s, err := MeasureSpace(path, Options{}, now); err != nil || s != (Space{Of: "audit", Free: s.Free}) || s.Free <= 0 {
 		t.Fatalf("no trail: %+v, %v", s, err)
 	}
 	const mib, huge = 1 << 20, 1 << 60 // the latter is more than any disk has
@@ -81,18 +81,18 @@ func TestSpaceWarning(t *testing.T) {
 		s    Space
 		want string
 	}{
-		{"nothing is known", Space{}, ""},
-		{"it lasts", Space{UsedUp: time.Now().Add(lowSpace + time.Hour), Limit: theDisk}, ""},
-		{"the disk", Space{UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20},
+		{"nothing is known", Space{Of: "audit"}, ""},
+		{"it lasts", Space{Of: "audit", UsedUp: time.Now().Add(lowSpace + time.Hour), Limit: theDisk}, ""},
+		{"the disk", Space{Of: "audit", UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20},
 			"at the present rate of 3.0 MiB a day, the space for the audit lasts for 3 d, then the disk is full"},
-		{"the disk, at once", Space{UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20, Free: 19, Segment: 10},
+		{"the disk, at once", Space{Of: "audit", UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20, Free: 19, Segment: 10},
 			"at the present rate of 3.0 MiB a day, the space for the audit lasts for 3 d, then the disk is full"},
-		{"nearly full, no rate is known", Space{UsedUp: time.Now(), Limit: theDisk, Free: 19, Segment: 10},
-			"19 B free on the disk of the audit, but a file of the audit may reach 10 B"},
-		{"nearly full, and it lasts", Space{UsedUp: time.Now().Add(lowSpace + time.Hour), PerDay: 1, Limit: theDisk, Free: 19, Segment: 10},
-			"19 B free on the disk of the audit, but a file of the audit may reach 10 B"},
-		{"room for two files", Space{Free: 20, Segment: 10}, ""},
-		{"a ceiling", Space{UsedUp: time.Now().Add(-time.Minute), Limit: "audit.max_files", PerDay: 1},
+		{"nearly full, no rate is known", Space{Of: "audit", UsedUp: time.Now(), Limit: theDisk, Free: 19, Segment: 10},
+			"19 B free on the disk of the audit, but a file of it may reach 10 B"},
+		{"nearly full, and it lasts", Space{Of: "audit", UsedUp: time.Now().Add(lowSpace + time.Hour), PerDay: 1, Limit: theDisk, Free: 19, Segment: 10},
+			"19 B free on the disk of the audit, but a file of it may reach 10 B"},
+		{"room for two files", Space{Of: "audit", Free: 20, Segment: 10}, ""},
+		{"a ceiling", Space{Of: "audit", UsedUp: time.Now().Add(-time.Minute), Limit: "audit.max_files", PerDay: 1},
 			"no space left for more records: audit.max_files deletes records that are younger than audit.max_age"},
 	} {
 		if got := tc.s.Warning(); got != tc.want {

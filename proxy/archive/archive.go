@@ -45,7 +45,7 @@ type Archive struct {
 	spools  *spools
 	failure atomic.Pointer[error]
 	counts  counts
-	space   atomic.Pointer[Space]
+	space   atomic.Pointer[audit.Space]
 }
 
 type counts struct {
@@ -181,14 +181,14 @@ func (a *Archive) Close() error {
 
 // Stats is the state of an Archive.
 type Stats struct {
-	Err       error  // why nothing can be written at present; nil: it can
-	Records   uint64 // records of exchanges written so far
-	Revisits  uint64 // of the records, those of payloads that an earlier record has
-	Truncated uint64 // of the records, those without the end of their body
-	Failures  uint64 // failed writes so far
-	Left      uint64 // exchanges so far that could not be archived
-	Spooled   int64  // bytes in the files of bodies that are not complete
-	Space     Space  // as last measured
+	Err       error       // why nothing can be written at present; nil: it can
+	Records   uint64      // records of exchanges written so far
+	Revisits  uint64      // of the records, those of payloads that an earlier record has
+	Truncated uint64      // of the records, those without the end of their body
+	Failures  uint64      // failed writes so far
+	Left      uint64      // exchanges so far that could not be archived
+	Spooled   int64       // bytes in the files of bodies that are not complete
+	Space     audit.Space // as last measured
 }
 
 // Stats returns the present Stats. It waits for no disk.

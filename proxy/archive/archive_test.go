@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -384,5 +385,30 @@ func TestFieldsCannotBeForged(t *testing.T) {
 	got := string(warc.AppendField(nil, "id", "1\r\nrule: none\x00"))
 	if want := "id: 1  rule: none \r\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The space is measured as that of the audit: by the growth of the last day, and the limit that is reached first.
+func TestMeasure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(ago time.Duration, size int64) {
+		t.Helper()
+		name := filepath.Join(dir, "x-"+strings.Replace(time.Now().Add(-ago).UTC().Format("20060102150405.000"), ".", "", 1)+"-00001.warc")
+		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(72*time.Hour, 1<<20)
+	write(12*time.Hour, 6<<20)
+	s, err := archive.Measure(dir, archive.Options{MaxFile: 1, MaxTotal: 20 << 20, MaxAge: 8760 * time.Hour})
+	if err != nil || s.Bytes != 7<<20 || s.PerDay < 2<<20 || s.PerDay > 13<<20 || s.Limit != "archive.max_total_size" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if got := s.Warning(); !strings.Contains(got, "the space for the archive lasts for") || !strings.Contains(got, "archive.max_total_size deletes records that are younger than archive.max_age") {
+		t.Errorf("warning: %q", got)
+	}
+	if s, err := archive.Measure(dir, archive.Options{MaxFile: 1 << 60}); err != nil || !strings.Contains(s.Warning(), "free on the disk of the archive") {
+		t.Errorf("a disk that is nearly full: %+v, %v", s, err)
 	}
 }

@@ -96,9 +96,9 @@ func TestForeignFiles(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	space, err := archive.Measure(dir, 0)
-	if err != nil || space.Files != 0 {
-		t.Errorf("%d files count as those of the archive, %v", space.Files, err)
+	space, err := archive.Measure(dir, archive.Options{})
+	if err != nil || space.Bytes != 0 {
+		t.Errorf("%d bytes count as those of the archive, %v", space.Bytes, err)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestRetention(t *testing.T) {
 		send(30 + i)
 	}
 	testkit.Eventually(t, "the files take no more than they may", func() bool {
-		space, err := archive.Measure(dir, 0)
+		space, err := archive.Measure(dir, archive.Options{})
 		return err == nil && space.Bytes <= total+2*size // of the file that is written
 	})
 	before := a.Stats().Revisits

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,65 +10,71 @@ import (
 	"strings"
 	"time"
 
-	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/osfile"
 )
 
 // fileName matches the names of complete files, whatever their prefix, with the time in them.
-var fileName = regexp.MustCompile(`-([0-9]{17})-[0-9]{5,}\.warc(\.gz)?$`)
+var fileName = regexp.MustCompile(`-([0-9]{14})([0-9]{3})-[0-9]{5,}\.warc(\.gz)?$`)
 
 // isFileName reports whether a file is one of an archive, complete or not.
 func isFileName(name string) bool { return fileName.MatchString(strings.TrimSuffix(name, openExt)) }
 
-// A Space says how much of the disk an archive uses. The zero Space is not measured yet.
-type Space struct {
-	Files   int
-	Bytes   int64 // of all files
-	Free    int64 // bytes that the disk has left
-	MaxFile int64 // bytes that a file may reach
-}
-
-// Warning returns what to tell the operator if there is little space left, else "".
-func (s Space) Warning() string {
-	if s.MaxFile == 0 || s.Free >= s.MaxFile {
-		return ""
-	}
-	return fmt.Sprintf("%s free on the disk of the archive, but a file of the archive may reach %s", humanize.Bytes(s.Free), humanize.Bytes(s.MaxFile))
-}
-
 // AutoTotal returns the value of archive.max_total_size: auto for a directory: half of the bytes that its disk
 // has left or that its files take already.
 func AutoTotal(dir string) (int64, error) {
-	_, space, err := onDisk(dir)
+	_, taken, err := onDisk(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, space, err = onDisk(filepath.Dir(dir))
+		dir, err = filepath.Dir(dir), nil
 	}
-	return (space.Bytes + space.Free) / 2, err
+	free, failed := osfile.Free(dir)
+	return (taken + free) / 2, errors.Join(err, failed)
 }
 
-// Measure returns the Space of the archive in a directory whose files may reach maxFile bytes.
-func Measure(dir string, maxFile int64) (Space, error) {
-	_, space, err := onDisk(dir)
-	space.MaxFile = maxFile
-	return space, err
+// Measure returns the Space of the archive in a directory under the options MaxFile, MaxAge and MaxTotal.
+func Measure(dir string, o Options) (audit.Space, error) {
+	files, taken, err := onDisk(dir)
+	if err != nil {
+		return audit.Space{}, err
+	}
+	return measure(dir, files, taken, &o, time.Now())
 }
 
-// A completeFile is a file that is not written any more.
-type completeFile struct {
+// measure is Measure of files that take taken bytes together.
+func measure(dir string, files []writtenFile, taken int64, o *Options, now time.Time) (s audit.Space, err error) {
+	s = audit.Space{Of: "archive", Bytes: taken, Segment: o.fileLimit()}
+	if s.Free, err = osfile.Free(dir); err != nil {
+		return s, err
+	}
+	began, grown := now, int64(0) // the growth of the last day
+	for _, f := range slices.Backward(files) {
+		if now.Sub(began) > 24*time.Hour {
+			break
+		}
+		began = f.began
+		grown += f.size
+	}
+	if len(files) > 0 {
+		s.Oldest = files[0].began
+	}
+	s.Forecast(grown, began, audit.Options{MaxAge: o.MaxAge, MaxTotal: o.MaxTotal}, now)
+	return s, nil
+}
+
+// A writtenFile is a file of an archive.
+type writtenFile struct {
 	name      string
-	began     string // as its name has it
+	began     time.Time // as its name has it
 	size      int64
 	lastWrite time.Time
+	complete  bool // it is not written any more
 }
 
-// onDisk returns the complete files in a directory, the oldest first.
-func onDisk(dir string) (files []completeFile, s Space, err error) {
-	if s.Free, err = osfile.Free(dir); err != nil {
-		return nil, s, err
-	}
+// onDisk returns the files in a directory, the oldest first, and how many bytes they take.
+func onDisk(dir string) (files []writtenFile, taken int64, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, s, err
+		return nil, 0, err
 	}
 	for _, e := range entries {
 		name := e.Name()
@@ -82,39 +87,38 @@ func onDisk(dir string) (files []completeFile, s Space, err error) {
 			continue // it was renamed meanwhile
 		}
 		if err != nil {
-			return nil, s, err
+			return nil, 0, err
 		}
-		s.Files++
-		s.Bytes += info.Size()
-		if !strings.HasSuffix(name, openExt) {
-			files = append(files, completeFile{name, at[1], info.Size(), info.ModTime()})
-		}
+		began, _ := time.Parse("20060102150405.000", at[1]+"."+at[2]) // zero: an impossible time, which somebody else has written
+		files = append(files, writtenFile{name, began, info.Size(), info.ModTime(), !strings.HasSuffix(name, openExt)})
+		taken += info.Size()
 	}
-	slices.SortFunc(files, func(a, b completeFile) int { return strings.Compare(a.began, b.began) })
-	return files, s, nil
+	slices.SortFunc(files, func(a, b writtenFile) int { return a.began.Compare(b.began) })
+	return files, taken, nil
 }
 
 // clean removes the files that are too old or take too much space, and measures the space. settled is the time
 // from which ages count; zero: not known yet.
-func (f *files) clean(settled time.Time) (Space, error) {
+func (f *files) clean(settled time.Time) (audit.Space, error) {
 	o := f.options.Load()
-	all, space, err := onDisk(f.dir)
-	space.MaxFile = o.MaxFile
-	for _, oldest := range all {
-		old := o.MaxAge > 0 && settled.Sub(oldest.lastWrite) > o.MaxAge
-		if err != nil || !old && (o.MaxTotal <= 0 || space.Bytes <= o.MaxTotal) {
-			break
+	all, taken, err := onDisk(f.dir)
+	left := all[:0]
+	for _, file := range all {
+		old := o.MaxAge > 0 && settled.Sub(file.lastWrite) > o.MaxAge
+		if err != nil || !file.complete || !old && (o.MaxTotal <= 0 || taken <= o.MaxTotal) {
+			left = append(left, file)
+			continue
 		}
-		if err = f.forget(oldest.name); err == nil {
-			err = os.Remove(filepath.Join(f.dir, oldest.name))
+		if err = f.forget(file.name); err == nil {
+			err = os.Remove(filepath.Join(f.dir, file.name))
 		}
-		space.Files--
-		space.Bytes -= oldest.size
+		taken -= file.size
 		if err == nil && !old {
-			o.Log.Warn("archived records deleted before archive.max_age", "file", oldest.name, "option", "archive.max_total_size")
+			o.Log.Warn("archived records deleted before archive.max_age", "file", file.name, "option", "archive.max_total_size")
 		}
 	}
-	return space, err
+	space, failed := measure(f.dir, left, taken, o, time.Now())
+	return space, errors.Join(err, failed)
 }
 
 // completeDue completes the files that are full, and those that were begun too long ago, so that their records are

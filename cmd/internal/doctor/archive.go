@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 )
 
@@ -24,7 +26,7 @@ func checkArchive(_ context.Context, d *doctor) cli.Diagnosis {
 	if err := checkWritable(dir); err != nil {
 		return cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
 	}
-	space, err := archive.Measure(dir, int64(d.cfg.Archive.MaxFile))
+	space, err := archiveSpace(d.cfg.Archive)
 	if err != nil {
 		return cli.Warn("check the disk", "the free space is unknown: %v", err)
 	}
@@ -35,5 +37,17 @@ func checkArchive(_ context.Context, d *doctor) cli.Diagnosis {
 	case warning != "":
 		return cli.Warn(hint, "%s: %s", dir, warning)
 	}
-	return cli.OK("%s, %d files, %s, %s free", dir, space.Files, formatSize(space.Bytes), formatSize(space.Free))
+	return cli.OK("%s, %s, %s free", dir, formatSize(space.Bytes), formatSize(space.Free))
+}
+
+// archiveSpace returns the Space of the archive as a proxy that starts now would calculate it.
+func archiveSpace(cfg config.Archive) (audit.Space, error) {
+	o := archive.Options{MaxFile: int64(cfg.MaxFile), MaxAge: cfg.MaxAge, MaxTotal: int64(cfg.MaxTotalSize)}
+	if cfg.MaxTotalSize == config.Auto {
+		var err error
+		if o.MaxTotal, err = archive.AutoTotal(cfg.Dir); err != nil {
+			return audit.Space{}, err
+		}
+	}
+	return archive.Measure(cfg.Dir, o)
 }

@@ -164,7 +164,7 @@ func numbered() Options {
 		return cache.Stats{Entries: 23, Bytes: 24, Hits: 25, Misses: 26, Fetching: 27, Fetches: map[cache.FetchOutcome]uint64{cache.FetchedOwnFailure: 28}}
 	}
 	o.Archive = func() archive.Stats {
-		return archive.Stats{Err: errors.New("full"), Records: 201, Revisits: 202, Truncated: 203, Failures: 204, Left: 205, Spooled: 206, Space: archive.Space{Bytes: 207}}
+		return archive.Stats{Err: errors.New("full"), Records: 201, Revisits: 202, Truncated: 203, Failures: 204, Left: 205, Spooled: 206, Space: audit.Space{Bytes: 207}}
 	}
 	o.Audit = func() audit.Stats {
 		return audit.Stats{
