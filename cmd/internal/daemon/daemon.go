@@ -169,11 +169,12 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
 		return nil
 	})
+	tdmrep := d.Active.Load().tdmrep                          // before a reload can replace it: a reload runs its own
 	sharing, part := context.WithCancel(context.Background()) // ends after the caches have saved their state
 	defer part()
 	g.Go(func() error {
 		defer part()
-		return d.runCaches(background)
+		return d.runCaches(background, tdmrep)
 	})
 	g.Go(func() error { return d.evidence.Run(background) })
 	g.Go(func() error { return d.snapshots.Run(background) })
@@ -228,12 +229,12 @@ func (d *Daemon) shutdownAdmin() (err error) {
 	return err
 }
 
-// runCaches runs the caches that New has made until ctx ends.
-func (d *Daemon) runCaches(ctx context.Context) error {
+// runCaches runs the caches that New has made until ctx ends; tdmrep is nil if tdmrep.json files are not read.
+func (d *Daemon) runCaches(ctx context.Context, tdmrep *tdmrepCache) error {
 	var g errgroup.Group
 	g.Go(func() error { return d.robotsCache.Run(ctx) })
-	if c := d.Active.Load().tdmrep; c != nil {
-		g.Go(func() error { return c.run(ctx) })
+	if tdmrep != nil {
+		g.Go(func() error { return tdmrep.run(ctx) })
 	}
 	return g.Wait()
 }
