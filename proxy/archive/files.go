@@ -187,7 +187,7 @@ func (f *files) open(w *writer, o *Options) error {
 	if o.Compress {
 		ext += ".gz"
 	}
-	name := fmt.Sprintf("%s-%s%03d-%05d%s", o.Prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, f.serial.Add(1), ext)
+	name := f.newName(o.Prefix, ext, now)
 	file, err := osfile.OpenFile(filepath.Join(f.dir, name+openExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -203,6 +203,17 @@ func (f *files) open(w *writer, o *Options) error {
 	w.syncing.Unlock()
 	w.name, w.form, w.size, w.began = name, o.form(), out.at, now
 	return nil
+}
+
+// newName returns a name that no file has. Only one Archive writes to the directory, but one may have been closed
+// in the same millisecond.
+func (f *files) newName(prefix, ext string, now time.Time) string {
+	for {
+		name := fmt.Sprintf("%s-%s%03d-%05d%s", prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, f.serial.Add(1), ext)
+		if _, err := os.Lstat(filepath.Join(f.dir, name)); err != nil { // another error is that of opening the file
+			return name
+		}
+	}
 }
 
 // isGone reports whether the file was removed or renamed by somebody else. It looks only now and then.

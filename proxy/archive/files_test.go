@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -89,4 +91,16 @@ func TestTurns(t *testing.T) {
 		t.Errorf("turns are left: %v", a.files.turns.clients)
 	}
 	testkit.Must(t, a.Close())
+}
+
+// A file that an earlier Archive has completed in the same millisecond is not replaced.
+func TestNamesAreNew(t *testing.T) {
+	t.Parallel()
+	f, now := newFiles(t.TempDir(), "test", nil), time.Now()
+	first := f.newName("x", ".warc", now)
+	testkit.Must(t, os.WriteFile(filepath.Join(f.dir, first), nil, 0o600))
+	f.serial.Store(0) // as after a restart
+	if second := f.newName("x", ".warc", now); second == first {
+		t.Errorf("both files are %s", first)
+	}
 }
