@@ -92,9 +92,9 @@ func (c *Client) Send(ctx context.Context, r *http.Request, g Gate) (*http.Respo
 // Send sends one request to its origin when g permits it. A nil g always permits it. ctx
 // replaces the context of r and must end when the response is no longer needed. Of the
 // httptrace of ctx, only GetConn and GotConn are certain to be called. The Request of the
-// response is r as it was sent, with the signature. Send fails with the
-// error of g or of the Signer, with the errors that the package comment names, or with the cause of ctx. For
-// an ftp URL that FTP cannot request, it fails with ftp.ErrPath or ftp.ErrMethod.
+// response is r as it was sent, with the signature. Send fails with the error of g or of the
+// Signer, with the errors that the package comment names, or with the cause of ctx. For an
+// ftp URL that FTP cannot request, it fails with ftp.ErrPath or ftp.ErrMethod.
 func (p Pinned) Send(ctx context.Context, r *http.Request, g Gate) (*http.Response, error) {
 	s := &sending{gate: g, ctx: ctx, signer: p.signer, request: r}
 	if p.signer != nil {
