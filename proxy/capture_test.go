@@ -64,6 +64,7 @@ func archived(t *testing.T, a *archive.Archive, dir string) map[string]string {
 			testkit.Must(t, err)
 			block, err := io.ReadAll(rec.Block)
 			testkit.Must(t, err)
+			all["protocol "+rec.Type()+" "+rec.TargetURI()] = strings.Join(rec.All("WARC-Protocol"), " ")
 			all[strings.TrimSpace(rec.Type()+" "+rec.TargetURI()+" "+rec.Get("WARC-Truncated"))] = string(block)
 		}
 	}
@@ -84,13 +85,16 @@ func TestArchive(t *testing.T) {
 				})
 				a, dir := openArchive(t, nil)
 				r := start(t, setup{front: over.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Archive = a }})
+				_, _, err := get(over.client(r), origin.URL+"/other") // without a body, egress sends it directly
+				testkit.Must(t, err)
+				r.records.last(t, 1)
 				resp, err := over.client(r).Post(origin.URL+"/page", "text/plain", strings.NewReader("upload"))
 				testkit.Must(t, err)
 				got, err := io.ReadAll(resp.Body)
 				if err != nil || string(got) != page {
 					t.Errorf("the client got %d bytes, %v", len(got), err)
 				}
-				rec := r.records.last(t, 1)
+				rec := r.records.last(t, 2)
 				all := archived(t, a, dir)
 				if request := all["request "+origin.URL+"/page"]; !strings.HasPrefix(request, "POST /page HTTP/1.1\r\nHost: "+origin.host()+"\r\n") || !strings.HasSuffix(request, "\r\n\r\nupload") {
 					t.Errorf("request %q", request)
@@ -101,6 +105,18 @@ func TestArchive(t *testing.T) {
 				}
 				if about := all["metadata "+origin.URL+"/page"]; !strings.Contains(about, "id: "+rec.ID+"\r\n") || !strings.Contains(about, "decision: allow\r\n") {
 					t.Errorf("metadata %q", about)
+				}
+				wantProtocol := "http/1.1"
+				if over.h2origin {
+					wantProtocol = "h2"
+				}
+				if over.tls {
+					wantProtocol += " tls/1.3"
+				}
+				for _, path := range []string{"/page", "/other"} {
+					if got := all["protocol response "+origin.URL+path] + all["protocol revisit "+origin.URL+path]; got != wantProtocol {
+						t.Errorf("WARC-Protocol of %s %q, want %q", path, got, wantProtocol)
+					}
 				}
 				if rec.Archived.ID == "" || rec.Archived.Offset == 0 || !strings.HasSuffix(rec.Archived.File, ".warc") {
 					t.Errorf("the record has %+v", rec.Archived)

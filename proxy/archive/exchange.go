@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -32,6 +33,7 @@ type Exchange struct {
 	source  Source
 	began   time.Time
 	address atomic.Pointer[netip.Addr] // of the origin; nil: unknown
+	tls     atomic.Uint32              // version of TLS on the connection; 0: none
 
 	target   string // WARC-Target-URI
 	protocol []string
@@ -65,16 +67,19 @@ func (a *Archive) Begin(from Source) *Exchange {
 	return x
 }
 
-// Trace returns a context for the sending of the request, which tells x the address of the origin.
+// Trace returns a context for the sending of the request, which tells x about the connection.
 func (x *Exchange) Trace(ctx context.Context) context.Context {
-	if x == nil || !x.source.Direct {
+	if x == nil {
 		return ctx
 	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		if got.Conn == nil {
 			return
 		}
-		if tcp, ok := got.Conn.RemoteAddr().(*net.TCPAddr); ok {
+		if secure, ok := got.Conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
+			x.tls.Store(uint32(secure.ConnectionState().Version))
+		}
+		if tcp, ok := got.Conn.RemoteAddr().(*net.TCPAddr); ok && x.source.Direct {
 			x.address.Store(new(tcp.AddrPort().Addr().Unmap()))
 		}
 	}})
@@ -121,7 +126,7 @@ func (x *Exchange) Respond(sent *http.Request, resp *http.Response) *Exchange {
 		return nil
 	}
 	x.target, x.ftp = targetURI(sent, x.options), sent.URL.Scheme == "ftp"
-	x.protocol = protocols(resp)
+	x.protocol = protocols(sent, resp, uint16(x.tls.Load()))
 	x.request.head = requestHead(sent, x.options)
 	x.response.head = responseHead(resp, x.options)
 	if resp.Body == nil || resp.Body == http.NoBody {

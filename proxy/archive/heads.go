@@ -144,20 +144,21 @@ func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...str
 	b.WriteString("\r\n")
 }
 
-// protocols returns the values of WARC-Protocol for the connection of a response.
-func protocols(resp *http.Response) (all []string) {
+// protocols returns the values of WARC-Protocol for the connection of a response. version is that of TLS on
+// the connection, which may be one to an upstream proxy; 0: none.
+func protocols(sent *http.Request, resp *http.Response, version uint16) (all []string) {
 	switch {
-	case resp.Request != nil && resp.Request.URL.Scheme == "ftp":
+	case sent.URL.Scheme == "ftp":
 		return []string{"ftp"}
 	case resp.ProtoMajor == 2:
 		all = append(all, "h2")
 	default:
 		all = append(all, fmt.Sprintf("http/1.%d", resp.ProtoMinor))
 	}
-	if resp.TLS == nil {
+	if sent.URL.Scheme != "https" {
 		return all
 	}
-	switch resp.TLS.Version {
+	switch version {
 	case tls.VersionTLS12:
 		all = append(all, "tls/1.2")
 	case tls.VersionTLS13:
