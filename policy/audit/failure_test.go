@@ -11,9 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // stop has all writing to l's file fail, until it is undone.
@@ -251,5 +254,34 @@ func TestDirectoryTakenAwayRefusesUntilItIsBack(t *testing.T) {
 	}
 	if _, err := Open(Options{File: l.opened.File, Log: l.opened.Log}); !errors.Is(err, ErrInUse) {
 		t.Errorf("the lock was not taken anew: %v", err)
+	}
+}
+
+// TestProbeThatEndsLate: a probe that waits for the disk does not hide a failure that comes meanwhile.
+func TestProbeThatEndsLate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	testkit.Must(t, os.Mkdir(dir, 0o700))
+	l := open(t, Options{File: filepath.Join(dir, "audit.jsonl")})
+	testkit.Must(t, l.Write(allowed()))
+	l.probe(true)
+	testkit.Must(t, l.Write(allowed()))
+	idle := func() bool {
+		free := l.io.TryLock()
+		if free {
+			l.io.Unlock()
+		}
+		return free
+	}
+	var both sync.WaitGroup
+	l.segment.mu.Lock() // the disk is slow
+	both.Go(func() { l.probe(true) })
+	testkit.Eventually(t, "the line is written", func() bool { return l.written.Load() == 2 && idle() })
+	testkit.Must(t, os.RemoveAll(dir))
+	both.Go(func() { l.Write(refused()) })
+	testkit.Eventually(t, "the refusal is being written", func() bool { return !idle() })
+	l.segment.mu.Unlock()
+	both.Wait()
+	if err := l.Err(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -527,6 +527,7 @@ func (l *Log) probe(due bool) {
 	written := trail.Link{Seq: l.written.Load(), Hash: l.writtenHash}
 	how := l.options.Load().Sync
 	sync := (how == SyncAlways || how == SyncInterval && due) && l.synced.Load() < written.Seq
+	failures := l.counts.failures.Load()
 	l.io.Unlock()
 	if due || sync {
 		l.unsaved.retry(l.opened.Snapshots) // first, since the lines rest on the snapshots
@@ -542,7 +543,7 @@ func (l *Log) probe(due bool) {
 	if sync && err == nil {
 		l.setSynced(written)
 	}
-	if err != nil || len(l.writing) == 0 { // else another write has failed meanwhile
+	if err != nil || l.counts.failures.Load() == failures { // else another write has failed meanwhile
 		l.setFailure(err)
 	}
 }
