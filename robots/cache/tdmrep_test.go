@@ -20,6 +20,7 @@ const reserved = `[{"location":"/private","tdm-reservation":1}]`
 // TestTDMRepAnswers fetches a tdmrep.json from a real server, once for many callers. The clauses are
 // those of RFC 9309 for a robots.txt, and the report on the TDM Reservation Protocol.
 func TestTDMRepAnswers(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		handler http.HandlerFunc

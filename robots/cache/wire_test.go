@@ -119,6 +119,7 @@ var answers = []struct {
 
 // TestAnswers fetches from a real server, once, for clients of all dialects at once.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	for _, tc := range answers {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,7 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/tdmrep"
+	"robotsproxy/robots/testkit"
 )
 
 var reservations = map[string]tdmrep.Reservation{"unset": tdmrep.Unset, "not reserved": tdmrep.NotReserved, "reserved": tdmrep.Reserved}
@@ -171,7 +172,7 @@ func TestOracle(t *testing.T) {
 		}
 		return s
 	}
-	for range 5000 {
+	for range testkit.Rounds(5000) {
 		var rules []string
 		for range rnd.IntN(300) % (1 + rnd.IntN(300)) { // often few, sometimes more than a byte can count
 			location, _ := json.Marshal(pick("/", "/", "/", "*", "", "x") + some(5, "a", "a", "b", "/", "*", "*", "$", "%", "%2A", "%24", "%61", "%2f", "é", "?", " ") + pick("", "", "$", "*"))

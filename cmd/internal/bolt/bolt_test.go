@@ -307,11 +307,14 @@ func TestGapsWithoutEnd(t *testing.T) {
 func TestInUse(t *testing.T) {
 	file := stateFile(t)
 	s := open(t, file, t.Output())
+	defer s.Close()
 	fill(t, s, 1)
-	_, err := Open(Options{File: file, Log: slog.New(slog.DiscardHandler)})
-	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), file) {
-		t.Errorf("err = %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, err := Open(Options{File: file, Log: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), file) {
+			t.Errorf("err = %v", err)
+		}
+	})
 	want(t, s, 0, text(0))
 	s.Close()
 	open(t, file, t.Output()).Close()

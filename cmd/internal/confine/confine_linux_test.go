@@ -185,7 +185,7 @@ func TestNamesInside(t *testing.T) {
 // Each of many open connections leads where its client wants, though all end at one address and port.
 func TestManyConnections(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		expect(t, c, drivenRun{}, expectation{name: "many", args: []string{"4000"}})
+		expect(t, c, drivenRun{}, expectation{name: "many", args: []string{strconv.Itoa(testkit.Rounds(4000))}})
 	})
 }
 

@@ -82,7 +82,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "robotsproxy")
-	build := exec.Command("go", "build", "-o", path, "robotsproxy/cmd/robotsproxy")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "robotsproxy/cmd/robotsproxy")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err != nil {

@@ -48,6 +48,14 @@ func SizedPage(body []byte) http.HandlerFunc {
 	}
 }
 
+// Zeros is an endless body.
+type Zeros struct{}
+
+func (Zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
 // RepeatedPage sends block n times with a Content-Length, without a copy of the whole body.
 func RepeatedPage(block []byte, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -24,23 +22,8 @@ func (p *Proxy) Usage(t testing.TB) (u Usage) {
 	if runtime.GOOS != "linux" {
 		t.Skip("other kernels are not asked what a process uses")
 	}
-	dir := filepath.Join("/proc", strconv.Itoa(p.Cmd.Process.Pid))
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]*int64{"VmHWM": &u.Peak, "VmRSS": &u.Resident} {
-		m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
-		if m == nil {
-			t.Fatalf("no %s in %s", name, status)
-		}
-		n, err := strconv.ParseInt(string(m[1]), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		*value = n << 10
-	}
-	open, err := os.ReadDir(filepath.Join(dir, "fd"))
+	u.Peak, u.Resident = p.Memory(t, "VmHWM"), p.Memory(t, "VmRSS")
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,4 +118,14 @@ func (p *Proxy) Memory(t testing.TB, name string) int64 {
 	}
 	t.Fatalf("no %s", name)
 	return 0
+}
+
+// WantPeak checks how much memory the process has taken, and reports it.
+func (p *Proxy) WantPeak(b *testing.B, most int64) {
+	b.Helper()
+	peak := p.Memory(b, "VmHWM")
+	b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
+	if peak > most {
+		b.Errorf("at its peak the process took %d MiB, want at most %d", peak>>20, most>>20)
+	}
 }

@@ -57,15 +57,14 @@ func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // asItIs runs a test in real time.
-func asItIs(t *testing.T, test func(*testing.T)) { test(t) }
+func asItIs(t *testing.T, test func(*testing.T)) {
+	testkit.Long(t, "waits for the real clock")
+	test(t)
+}
 
 // TestRobots: the server, real or not, implements the SharedStore of robots/cache.
 func TestRobots(t *testing.T) {
 	t.Parallel()
-	failures := 2
-	if testing.Short() {
-		failures = 1
-	}
 	for name, server := range map[string]struct {
 		url      func(*testing.T) string
 		replicas int
@@ -78,7 +77,7 @@ func TestRobots(t *testing.T) {
 			cachetest.Run(t, func(t *testing.T) cache.Store { return joining(t, server.url(t), (*Fleet).Robots)(t) })
 			cachetest.Shared(t, cachetest.Fleet{
 				Open: func(t *testing.T) func(*testing.T) cache.Store { return joining(t, server.url(t), (*Fleet).Robots) },
-				In:   asItIs, Replicas: server.replicas, Failures: failures,
+				In:   asItIs, Replicas: server.replicas, Failures: 2,
 			})
 		})
 	}

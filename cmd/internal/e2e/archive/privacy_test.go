@@ -98,7 +98,7 @@ func TestClientLeaves(t *testing.T) {
 	p, dir := startProxy(t, nil)
 	for n := 0; n <= size+step; n += step {
 		w := p.Dial(t)
-		w.Send(t, "GET "+o.URL("http", "/page")+" HTTP/1.1", "Host: "+o.Hostport("http"))
+		w.Send(t, "GET "+o.URL("http", "/page")+" HTTP/1.1", "Host: "+o.Hostport("http"), "Connection: close")
 		w.SetReadDeadline(time.Now().Add(testkit.Patience))
 		io.CopyN(io.Discard, w, int64(n))
 		w.Close()

@@ -11,8 +11,9 @@ import (
 )
 
 // startProxy starts a proxy with an archive, and returns the directory of the archive.
-func startProxy(t *testing.T, own e2e.Settings) (p *e2e.Proxy, dir string) {
+func startProxy(t testing.TB, own e2e.Settings) (p *e2e.Proxy, dir string) {
 	t.Helper()
+	e2e.NeedWarcio(t)
 	dir = t.TempDir()
 	return e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive.dir": dir, "pace.adaptive": false}).With(own)), dir
 }
@@ -21,7 +22,7 @@ func startProxy(t *testing.T, own e2e.Settings) (p *e2e.Proxy, dir string) {
 var forms = []string{"gzip", "none"}
 
 // completeFiles returns the files of an archive. No file may be left that is not complete, except .torn ones.
-func completeFiles(t *testing.T, dir string) (files []string) {
+func completeFiles(t testing.TB, dir string) (files []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
 	testkit.Must(t, err)
@@ -42,7 +43,7 @@ func completeFiles(t *testing.T, dir string) (files []string) {
 
 // readArchive reads a complete archive with warcio, checks the digests of all payloads and that
 // archive verify finds no fault, and returns the records by their IDs.
-func readArchive(t *testing.T, dir string) map[string]e2e.WARCRecord {
+func readArchive(t testing.TB, dir string) map[string]e2e.WARCRecord {
 	t.Helper()
 	records := map[string]e2e.WARCRecord{}
 	for _, r := range e2e.ReadWARC(t, completeFiles(t, dir)...) {

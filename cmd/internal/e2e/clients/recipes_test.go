@@ -74,6 +74,7 @@ func needR(library string) func(testing.TB) []string {
 func optional(names ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
+		testkit.Long(t, "real peers")
 		for _, name := range names {
 			_, err := exec.LookPath(name)
 			if filepath.IsAbs(name) {

@@ -239,12 +239,9 @@ func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int
 // Three replicas together are as polite as one. BenchmarkFleetPace sends more requests
 // and measures how late they are.
 func TestFleetKeepsOnePace(t *testing.T) {
+	testkit.Long(t, "waits for the real clock")
 	t.Parallel()
-	requests := 18
-	if testing.Short() {
-		requests = 6
-	}
-	onePace(t, requests, 200*time.Millisecond)
+	onePace(t, 18, 200*time.Millisecond)
 }
 
 // onePace makes many clients request pages of a host with a Crawl-delay from a fleet, and returns the

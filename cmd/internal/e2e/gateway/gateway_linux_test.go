@@ -52,6 +52,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/for
 
 // TestRouter checks that crawlers behind a router reach an origin only through the proxy on it.
 func TestRouter(t *testing.T) {
+	t.Parallel()
 	if !inside(t) {
 		return
 	}
@@ -61,6 +62,7 @@ func TestRouter(t *testing.T) {
 
 // TestHost checks that one user of a machine reaches an origin only through the proxy on it.
 func TestHost(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("two users need root")
 	}
