@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -91,6 +92,17 @@ type stageError struct {
 func (e *stageError) Error() string { return e.text }
 
 func (e *stageError) Unwrap() error { return e.errno }
+
+// sendMessage sends a message. Nothing follows it, not even a line end, which json.Decoder might leave unread: the other
+// end would get ECONNRESET in place of the end of the stream.
+func sendMessage(w io.Writer, message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
 
 // A syscallConn has a descriptor.
 type syscallConn interface {

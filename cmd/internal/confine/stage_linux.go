@@ -42,7 +42,7 @@ func runStage() error {
 	if !ok {
 		return errors.New("only robotsproxy run may start this")
 	}
-	in, out := json.NewDecoder(control), json.NewEncoder(control)
+	in := json.NewDecoder(control)
 	var s setup
 	if err := in.Decode(&s); err != nil {
 		return nil // the other end has gone
@@ -56,14 +56,14 @@ func runStage() error {
 	}
 	notes, err := o.prepare()
 	if err != nil {
-		return out.Encode(started{Failure: failureOf(err)})
+		return sendMessage(control, started{Failure: failureOf(err)})
 	}
-	if err := out.Encode(started{Notes: notes}); err != nil {
+	if err := sendMessage(control, started{Notes: notes}); err != nil {
 		return err
 	}
 	err = syscall.Exec(o.Path, o.Argv, o.Env)
 	errno, _ := errors.AsType[syscall.Errno](err)
-	return out.Encode(started{Failure: &failure{Text: o.Path, Errno: errno, Exec: true}})
+	return sendMessage(control, started{Failure: &failure{Text: o.Path, Errno: errno, Exec: true}})
 }
 
 // prepare sets up the network.

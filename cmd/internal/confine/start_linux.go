@@ -153,7 +153,7 @@ func (c *Confinement) receiveSockets() error {
 		return err
 	}
 	c.control.SetDeadline(time.Now().Add(stageTimeout)) // fails only on a closed connection
-	if err := json.NewEncoder(c.control).Encode(setup{NetNS: here, AllowLocal: c.o.AllowLocal}); err != nil {
+	if err := sendMessage(c.control, setup{NetNS: here, AllowLocal: c.o.AllowLocal}); err != nil {
 		return fmt.Errorf("start in the new namespaces: %w", err)
 	}
 	r, files, err := receiveReady(c.control)
@@ -232,7 +232,7 @@ func (c *Confinement) Run(dir string, t Trust, env []string) (notes []string, er
 	}
 	o.Files, o.Over = dir, over
 	c.control.SetDeadline(time.Now().Add(stageTimeout))
-	if err := json.NewEncoder(c.control).Encode(o); err != nil {
+	if err := sendMessage(c.control, o); err != nil {
 		return nil, fmt.Errorf("confinement: %w", err)
 	}
 	in := json.NewDecoder(c.control)
