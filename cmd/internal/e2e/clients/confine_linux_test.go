@@ -141,6 +141,9 @@ for u; do timeout 60 "$0" --headless --profile "$HOME" --screenshot "$HOME/page.
 			t.Run(c.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				argv := c.argv(t)
+				if c.name == "firefox" && os.Getenv("REQUIRE_PEERS") != "1" {
+					t.Skip("takes as long as all others together: only with REQUIRE_PEERS=1, as in CI")
+				}
 				o := e2e.NewOrigin(t, "confined", e2e.SlowRobots)
 				o.Handle("/a", e2e.TextPage("text/html", "<b>a</b>"))
 				if c.name == "git" {
