@@ -175,27 +175,6 @@ func (e Explanation) ForClient() Explanation {
 	return e
 }
 
-// A Fact is one line of an explanation. Its Value is printable and not longer than people read.
-type Fact struct {
-	Name, Value string
-	Quoted      bool // Value is from a request, a robots.txt or the configuration
-}
-
-// facts collects those that have a value.
-type facts []Fact
-
-func (f *facts) add(name, value string) {
-	if value != "" {
-		*f = append(*f, Fact{Name: name, Value: value})
-	}
-}
-
-func (f *facts) quote(name, value string) {
-	if value != "" {
-		*f = append(*f, Fact{name, humanize.Brief(value), true})
-	}
-}
-
 // Sentence says in one sentence why the request was decided so. It is printable.
 func (e *Explanation) Sentence() string {
 	said := reasons[e.Reason].text
@@ -226,7 +205,7 @@ func (e *Explanation) Sentence() string {
 			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched (RFC 9309 2.3.1.4)"
 		}
 	case policy.ReasonUsage:
-		said = e.forbiddenUse()
+		said = forbiddenUse(e.Usage)
 	case policy.ReasonIdentity:
 		switch e.Error {
 		case policy.ErrNoToken.Error():
@@ -312,7 +291,7 @@ func (e *Explanation) Decided() []Fact {
 	f.add("reason", humanize.Brief(string(e.Reason)))
 	f.quote("entry", e.Entry)
 	f.add("entry reason", humanize.Prose(e.EntryReason))
-	f = append(f, e.uses()...)
+	f = append(f, uses(e.Usage)...)
 	f.add("error", humanize.Prose(e.Error))
 	f.quote("group", e.Group)
 	f.quote("agent", e.Agent)
@@ -410,7 +389,7 @@ func (e *Explanation) outcome() string {
 func (e *Explanation) Excerpt(text string) *Excerpt {
 	line := e.Line
 	if e.Reason == policy.ReasonUsage {
-		u, _ := e.forbids()
+		u, _ := forbids(e.Usage)
 		line = u.Line
 	}
 	dialect, err := robots.DialectByName(e.Dialect)

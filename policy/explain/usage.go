@@ -28,9 +28,9 @@ func usageOf(d *policy.Decision) (all map[string]trail.Usage) {
 
 // forbids returns the statement that disallows the first of the client's purposes that is disallowed, and
 // that purpose; the zero values: none is.
-func (e *Explanation) forbids() (u trail.Usage, purpose string) {
+func forbids(stated map[string]trail.Usage) (u trail.Usage, purpose string) {
 	for c := range usage.Everything.All {
-		if u := e.Usage[c.String()]; u.Outcome == usage.Disallowed.String() {
+		if u := stated[c.String()]; u.Outcome == usage.Disallowed.String() {
 			return u, c.String()
 		}
 	}
@@ -38,12 +38,12 @@ func (e *Explanation) forbids() (u trail.Usage, purpose string) {
 }
 
 // forbiddenUse says which purpose the site does not permit, and where it says so.
-func (e *Explanation) forbiddenUse() string {
-	if u, purpose := e.forbids(); purpose != "" {
+func forbiddenUse(stated map[string]trail.Usage) string {
+	if u, purpose := forbids(stated); purpose != "" {
 		return fmt.Sprintf("%s does not permit the use of this content for %s (%s)", whereStated(u), purpose, humanize.Brief(u.Statement))
 	}
 	for c := range usage.Everything.All {
-		if e.Usage[c.String()].Outcome == usage.Unknown.String() {
+		if stated[c.String()].Outcome == usage.Unknown.String() {
 			return fmt.Sprintf("The site does not say whether this content may be used for %s, and the operator requires that it does (usage.on_unknown: refuse)", c)
 		}
 	}
@@ -86,10 +86,10 @@ func whereStated(u trail.Usage) string {
 }
 
 // uses gives a fact for each purpose of the client.
-func (e *Explanation) uses() []Fact {
+func uses(stated map[string]trail.Usage) []Fact {
 	var f facts
 	for c := range usage.Everything.All {
-		u := e.Usage[c.String()]
+		u := stated[c.String()]
 		text, where := u.Outcome, source(u)
 		if strings.HasPrefix(u.Source, "header ") { // the statement says which
 			where = "response header"

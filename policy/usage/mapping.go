@@ -1,13 +1,5 @@
 package usage
 
-// The fields that state preferences.
-const (
-	usageField  = "Content-Usage"
-	signalField = "Content-Signal"
-	tdmField    = "tdm-reservation"
-	tagField    = "X-Robots-Tag"
-)
-
 // A Mapping says what a term of a vocabulary means for one Category.
 type Mapping struct {
 	Field      string

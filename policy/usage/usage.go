@@ -15,6 +15,14 @@ import (
 	"strings"
 )
 
+// The fields that state preferences.
+const (
+	usageField  = "Content-Usage"
+	signalField = "Content-Signal"
+	tdmField    = "tdm-reservation"
+	tagField    = "X-Robots-Tag"
+)
+
 // A Category is a class of uses of content.
 type Category uint8
 

@@ -72,24 +72,6 @@ func (d *Daemon) archiveTotal(c config.Archive) int64 {
 	return d.autoArchive
 }
 
-// refusal returns why requests must be refused because they cannot be recorded or archived.
-func (d *Daemon) refusal() error {
-	err := d.evidence.Refusal()
-	if d.archive != nil {
-		err = cmp.Or(err, d.archive.Refusal())
-	}
-	return err
-}
-
-// healthy returns why requests cannot be recorded or archived, whether or not they are refused for that.
-func (d *Daemon) healthy() error {
-	err := d.evidence.Err()
-	if d.archive != nil {
-		err = cmp.Or(err, d.archive.Err())
-	}
-	return err
-}
-
 // archiveStats returns the state of the archive; zero while nothing is archived.
 func (d *Daemon) archiveStats() archive.Stats {
 	if d.archive == nil {

@@ -157,3 +157,12 @@ func gcPercent(live uint64) int {
 	}
 	return int(min(max(gcSpare*100/live, gcLeast), gcMost))
 }
+
+// boundMemory sets the memory budget of the process, in bytes. It also sets the garbage collector's limit a little above
+// the budget, unless the environment has GOMEMLIMIT.
+func (d *Daemon) boundMemory(budget int64) {
+	d.memory.SetLimit(budget)
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(budget + budget/memoryAbove)
+	}
+}

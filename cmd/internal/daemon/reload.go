@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -10,23 +9,13 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
-	"robotsproxy/policy"
-	"robotsproxy/policy/audit"
-	"robotsproxy/policy/audit/snapshot"
-	"robotsproxy/policy/audit/trail"
-	"robotsproxy/proxy"
-	"robotsproxy/robots"
-	"robotsproxy/robots/cache"
-	"robotsproxy/robots/fetch"
 )
 
 const (
@@ -379,185 +368,4 @@ func await(over context.Context, all ...<-chan struct{}) {
 			return
 		}
 	}
-}
-
-// snapshotOptions returns how the texts of robots.txt files are stored.
-func (d *Daemon) snapshotOptions(cfg config.Config) snapshot.Options {
-	return snapshot.Options{
-		Dir:     filepath.Join(d.auditDir, cli.SnapshotsName),
-		NoSync:  cfg.Audit.Sync == "none",
-		MaxAge:  cfg.Audit.SnapshotMaxAge,
-		MaxSize: int64(cfg.Audit.SnapshotMaxSize),
-		Log:     d.log,
-	}
-}
-
-// auditOptions returns how the audit is written, without its Snapshots.
-func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
-	client, err := clientNaming(cfg.Audit.Clients, d.auditDir)
-	file := cmp.Or(cfg.Audit.File, filepath.Join(d.auditDir, cli.AuditName))
-	total := int64(cfg.Audit.MaxTotalSize)
-	if cfg.Audit.MaxTotalSize == config.Auto {
-		if d.autoTotal == 0 {
-			d.autoTotal, _ = audit.AutoTotal(file) // audit.Open describes the error
-		}
-		total = d.autoTotal
-	}
-	return audit.Options{
-		File:        file,
-		MaxSize:     int64(cfg.Audit.MaxSize),
-		MaxAge:      cfg.Audit.MaxAge,
-		MaxTotal:    total,
-		MaxFiles:    cfg.Audit.MaxFiles,
-		Sync:        map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[cfg.Audit.Sync],
-		BlockedOnly: cfg.Audit.Include == "blocked",
-		DropQuery:   cfg.Audit.QueryStrings == "drop",
-		Replica:     replicaName(cfg.Store, os.Hostname),
-		Client:      client,
-		Continue:    cfg.Audit.OnError == "continue",
-		Tap:         d.tap(),
-		Log:         d.log,
-	}, err
-}
-
-// newGeneration creates what cfg requires, and activates nothing yet. It reuses what cfg does not
-// change, with its state: the egress client and its connections, the authority and its certificates. It
-// creates the robots.txt cache if the daemon has none.
-func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *generation, err error) {
-	f := &generation{Cfg: cfg, snapshots: d.snapshotOptions(cfg), memory: memoryLimit(cfg)}
-	defer func() {
-		if err != nil {
-			f.close(before)
-		}
-	}()
-	if f.audit, err = d.auditOptions(cfg); err != nil {
-		return nil, err
-	}
-	f.archive = d.archiveOptions(cfg, &f.audit)
-	if f.egress, err = egressOptions(cfg, d.listenAddrs()...); err != nil {
-		return nil, err
-	}
-	f.rules = proxy.Rules{
-		UserAgent:         cfg.Identity.UserAgent,
-		From:              cfg.Identity.From,
-		Monitor:           cfg.Mode == "monitor" || isLeftOut("pace"),
-		RecordFirst:       cfg.Audit.Sync == "always",
-		BackOff:           cfg.Pace.BackOff,
-		PerAddress:        perAddress(cfg),
-		MaxURL:            int(cfg.Limits.URL),
-		MaxConns:          cfg.Limits.Connections,
-		MaxConnsPerClient: cfg.Limits.ConnectionsPerClient,
-	}
-	if err := d.loadCertificates(f, before); err != nil {
-		return nil, err
-	}
-	if f.rules.OwnPage, err = guidePage(cfg, f.rules.Authority, d.ready); err != nil {
-		return nil, err
-	}
-	if f.rules.PassThrough, err = Passthrough(cfg); err != nil {
-		return nil, err
-	}
-	if f.dialect, err = robots.DialectByName(cfg.Robots.Dialect); err != nil {
-		return nil, err
-	}
-	if before != nil && sameEgress(f.egress, before.egress) {
-		f.rules.Egress = before.rules.Egress
-	} else if f.rules.Egress, err = newEgress(f.egress, before); err != nil {
-		return nil, err
-	}
-	if f.cache, err = d.cacheOptions(f, trail.KindRobots, fetch.File{}); err != nil {
-		return nil, err
-	}
-	f.cache.Fetcher, f.cache.Store = d.fetchTimer.Time(f.cache.Fetcher), d.robotsStore
-	if err := d.setTDMRep(f, before); err != nil {
-		return nil, err
-	}
-	if d.robotsCache == nil {
-		f.cache.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart)
-		f.cache.MaxFetches = fetchesWithin(f.memory, 1)
-		if d.robotsCache, err = cache.New(f.cache); err != nil {
-			return nil, err
-		}
-	}
-	f.rules.Engine, err = d.newEngine(f, before)
-	return f, err
-}
-
-// cacheOptions returns how the file of each origin is fetched and, in lines of a kind, recorded.
-func (d *Daemon) cacheOptions(f *generation, kind string, file fetch.File) (cache.Options, error) {
-	o := fetch.Options{
-		File:   file,
-		Sender: &proxy.Fetches{Pacer: d.Pacer, Archive: d.archive, Rules: &f.rules},
-		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(kind, r) },
-	}
-	return CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
-}
-
-// loadCertificates loads the CA for intercepted tunnels, the certificate of the proxy's own port, and the keys that
-// sign requests.
-func (d *Daemon) loadCertificates(f, before *generation) error {
-	state, err := cli.StateDir(f.Cfg)
-	if err != nil {
-		return err
-	}
-	if f.rules.Authority, err = castore.Authority(f.Cfg, state); err != nil {
-		return err
-	}
-	if f.rules.TLS, err = listenTLS(f.Cfg); err != nil {
-		return err
-	}
-	if f.rules.Signers, f.agents, err = Signers(f.Cfg); err != nil {
-		return err
-	}
-	if before != nil && bytes.Equal(f.rules.Authority.CertPEM(), before.rules.Authority.CertPEM()) {
-		f.rules.Authority = before.rules.Authority
-	}
-	return nil
-}
-
-func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
-	o, err := engineOptions(f.Cfg, d.robotsCache, f.policyCache())
-	if err != nil {
-		return nil, err
-	}
-	if before == nil {
-		return policy.New(o)
-	}
-	return before.rules.Engine.Renew(o)
-}
-
-// activate replaces before with f. It can fail only while the daemon shuts down; then nothing has changed.
-// When the first channel of last is closed, no request uses before. When all are closed, the egress client
-// of before has sent its last request.
-func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
-	answered, err := d.handler.Use(f.rules) // first, since only this can fail
-	if err != nil {
-		f.close(before)
-		return nil, err
-	}
-	fetched, err := d.robotsCache.Reconfigure(f.cache)
-	if err != nil {
-		return nil, err
-	}
-	if last, err = f.activateTDMRep(before); err != nil {
-		return nil, err
-	}
-	last = append([]<-chan struct{}{answered, fetched}, last...)
-	d.evidence.SetOptions(f.audit)
-	if d.archive != nil {
-		d.archive.SetOptions(f.archive)
-	}
-	if err := d.snapshots.SetOptions(f.snapshots); err != nil {
-		return nil, err
-	}
-	d.Active.Store(f)
-	d.boundMemory(f)
-	if f.rules.Egress != before.rules.Egress {
-		d.robotsCache.RetryUnconnected()
-		if f.tdmrep != nil {
-			f.tdmrep.RetryUnconnected()
-		}
-		before.rules.Egress.CloseIdle()
-	}
-	return last, nil
 }

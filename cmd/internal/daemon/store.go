@@ -140,3 +140,6 @@ func auditName(file, state string) string {
 	}
 	return file
 }
+
+// auditDiffers begins a warning about the end of the audit.
+const auditDiffers = "the audit differs from what the proxy wrote: "

@@ -1,0 +1,117 @@
+package archivecmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/proxy/archive/warc"
+)
+
+// flags are those of each subcommand.
+type flags struct {
+	cli.ConfigFlags
+	dir string
+}
+
+func (f *flags) add(cmd *cobra.Command) {
+	f.Add(cmd)
+	cmd.Flags().StringVar(&f.dir, "dir", "", "`DIR` with the WARC files, in place of archive.dir in the configuration")
+	cli.OfferDirs(cmd, "dir")
+}
+
+// openExt ends the name of a file that is being written.
+const openExt = ".open"
+
+// A file is one WARC file of the archive.
+type file struct {
+	path string
+	open bool // it is, or was, being written
+}
+
+// name returns the name that the file has when it is complete.
+func (f file) name() string { return strings.TrimSuffix(filepath.Base(f.path), openExt) }
+
+// files returns the files of the archive in the order of their names. There is at least one.
+func (f *flags) files() (files []file, err error) {
+	dir, err := f.directory()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	for _, e := range entries {
+		name, open := strings.CutSuffix(e.Name(), openExt)
+		if strings.HasSuffix(name, ".warc") || strings.HasSuffix(name, ".warc.gz") {
+			files = append(files, file{filepath.Join(dir, e.Name()), open})
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no WARC files in %s", dir)
+	}
+	return files, nil
+}
+
+// directory returns the directory of the archive.
+func (f *flags) directory() (string, error) {
+	cfg, err := f.Load()
+	if dir := cmp.Or(f.dir, cfg.Archive.Dir); err != nil || dir != "" {
+		return dir, err
+	}
+	return "", errors.New("no archive is configured: set archive.dir in the configuration, and name its file with -c, or name the directory with --dir")
+}
+
+// openFile opens the file for reading. The proxy may have renamed it.
+func (f file) openFile() (*os.File, error) {
+	in, err := os.Open(f.path)
+	if f.open && errors.Is(err, fs.ErrNotExist) {
+		return os.Open(strings.TrimSuffix(f.path, openExt))
+	}
+	return in, err
+}
+
+// records yields the records of the file that begin at offset or later. An error, which names the
+// file, ends it. A file that the proxy has removed has no records, and that a file is torn is no
+// error while it is written.
+func (f file) records(offset int64) iter.Seq2[*warc.Record, error] {
+	return func(yield func(*warc.Record, error) bool) {
+		in, err := f.openFile()
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		defer in.Close() // nil is an error, which does not matter
+		var r *warc.Reader
+		if err == nil {
+			_, err = in.Seek(offset, io.SeekStart)
+		}
+		if err == nil {
+			r, err = warc.NewReader(in)
+		}
+		for err == nil {
+			var rec *warc.Record
+			if rec, err = r.Next(); err == nil {
+				rec.Offset += offset
+				if !yield(rec, nil) {
+					return
+				}
+			}
+		}
+		if err != io.EOF && !(f.open && errors.Is(err, warc.ErrTorn)) {
+			yield(nil, f.wrap(err))
+		}
+	}
+}
+
+// wrap adds the name of the file to an error.
+func (f file) wrap(err error) error { return fmt.Errorf("%s: %w", f.path, err) }

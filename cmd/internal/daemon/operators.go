@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"time"
+
+	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/admin"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+)
+
+// openAdmin makes the servers for operators. It comes last, since they show the rest.
+func (d *Daemon) openAdmin() (err error) {
+	if d.metrics == nil {
+		return nil
+	}
+	version, commit := buildInfo()
+	started := time.Now()
+	o := admin.Options{
+		Healthy: d.healthy, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
+		Token:   d.token,
+		Live:    d.feed,
+		Cache:   operatorCache{d.robotsCache, func() *tdmrepCache { return d.Active.Load().tdmrep }},
+		Pacer:   d.Pacer,
+		Dialect: func() robots.Dialect { return d.Active.Load().dialect },
+		PaceKey: d.paceKey,
+		Explain: d.handler.Explain,
+		Query:   func(r policy.Request) cache.Query { return d.Active.Load().rules.Engine.Query(r) },
+		Engine:  func() *policy.Engine { return d.Active.Load().rules.Engine },
+		Clients: d.clientNames,
+		Monitor: d.monitors,
+		Reload:  d.Reload,
+		Reloads: d.Reloads,
+		Store:   d.adminStore(),
+		About: func() admin.About {
+			about := admin.About{Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile, Archive: d.archiveFacts()}
+			for _, a := range d.Active.Load().agents {
+				about.Signing = append(about.Signing, admin.Signing{Client: a.Client, Agent: a.URL, KeyID: a.Key.ID()})
+			}
+			if d.reloader != nil {
+				about.Config = AbsolutePath(d.reloader.settings.file)
+			}
+			return about
+		},
+		Warnings: d.warnings,
+		Space:    func() audit.Space { return d.evidence.Stats().Space },
+		Evidence: d.evidenceForAdmin(),
+		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
+		CAPEM:    d.CAPEM,
+		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
+		Version: version,
+	}
+	if d.monitorListener != nil {
+		d.monitor = admin.NewMonitor(o)
+	}
+	if d.adminListener != nil {
+		d.admin, err = admin.New(o)
+	}
+	return err
+}
+
+// newMetrics makes the metrics. The handler, which also counts for them, is made later.
+func (d *Daemon) newMetrics() (*prom.Metrics, error) {
+	version, commit := buildInfo()
+	o := prom.Options{
+		Version:   version,
+		Revision:  commit,
+		Ready:     d.ready,
+		Monitor:   d.monitors,
+		Handler:   func() proxy.Stats { return d.handler.Stats() },
+		Authority: func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
+		Egress:    func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
+		Cache:     d.robotsCache.Stats,
+		TDMRep:    d.tdmrepStats,
+		Pace:      d.Pacer.Stats,
+		Audit:     d.evidence.Stats,
+		Archive:   d.archiveStats,
+		Snapshots: d.snapshots.Stats,
+		Reloads:   d.Reloads,
+		Fetches:   d.fetchTimer,
+		Store:     d.storeStats(),
+	}
+	if d.store != nil {
+		o.State = d.store.Stats
+	}
+	if d.Active.Load().rules.TLS != nil { // a reload changes the certificate, but not whether there is one
+		o.ListenTLS = func() time.Time { return d.Active.Load().rules.TLS.Certificates[0].Leaf.NotAfter }
+	}
+	return prom.New(o)
+}
+
+// adminStore returns the state of this replica for the admin listener; nil: there are no others.
+func (d *Daemon) adminStore() func() admin.Store {
+	if d.fleet == nil {
+		return nil
+	}
+	cfg := d.Active.Load().Cfg.Store // a reload does not change it
+	name := d.Active.Load().audit.Replica
+	return func() admin.Store {
+		s := d.fleet.Stats()
+		return admin.Store{
+			Replica: name, Alone: s.Alone, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
+			Times: s.Times, Members: s.Replicas, Expected: cfg.Replicas,
+		}
+	}
+}
+
+// storeStats returns the state of this replica for the metrics; nil: there are no others.
+func (d *Daemon) storeStats() func() prom.StoreStats {
+	if d.fleet == nil {
+		return nil
+	}
+	expected := d.Active.Load().Cfg.Store.Replicas
+	return func() prom.StoreStats {
+		return prom.StoreStats{Stats: d.fleet.Stats(), Robots: d.fleet.RobotsStats(), Expected: expected}
+	}
+}
+
+// warnings returns what the operator should see to before it stops requests.
+func (d *Daemon) warnings() (all []string) {
+	if found := d.evidence.Tampered(); found != "" {
+		all = append(all, auditDiffers+found)
+	}
+	for _, w := range []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning()} {
+		if w != "" {
+			all = append(all, w)
+		}
+	}
+	return all
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"robotsproxy/cmd/internal/redis"
+)
+
+// Run serves until ctx ends, waits for the requests in flight until they or urged end, and closes
+// everything. It is called once.
+func (d *Daemon) Run(ctx, urged context.Context) (err error) {
+	defer func() { err = errors.Join(err, d.close()) }()
+	background, stop := context.WithCancel(context.Background())
+	defer stop()
+	g, failed := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.handler.Serve(d.listener) })
+	if d.transparent != nil {
+		g.Go(func() error { return d.handler.ServeTransparent(d.transparent, d.nameOf) })
+	}
+	g.Go(func() error {
+		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
+		return nil
+	})
+	tdmrep := d.Active.Load().tdmrep                          // before a reload can replace it: a reload runs its own
+	sharing, part := context.WithCancel(context.Background()) // ends after the caches have saved their state
+	defer part()
+	g.Go(func() error {
+		defer part()
+		return d.runCaches(background, tdmrep)
+	})
+	g.Go(func() error { return d.evidence.Run(background) })
+	g.Go(func() error { return d.snapshots.Run(background) })
+	if d.archive != nil {
+		g.Go(func() error { return d.archive.Run(background) })
+	}
+	g.Go(func() error { return d.runAnchors(background) })
+	if d.store != nil {
+		g.Go(func() error { return d.store.Run(background) })
+		g.Go(func() error { return d.saveState(background) })
+	}
+	if d.fleet != nil {
+		g.Go(func() error { return d.runFleet(sharing) })
+	}
+	if d.admin != nil {
+		g.Go(func() error { return d.feed.Run(background) })
+		g.Go(func() error { return d.admin.Serve(d.adminListener) })
+	}
+	if d.monitor != nil {
+		g.Go(func() error { return d.monitor.Serve(d.monitorListener) })
+	}
+	if d.reloader != nil {
+		g.Go(func() error { return d.reloader.run(failed, background) })
+		g.Go(func() error { return d.reloader.notifier.watchdog(background) })
+	}
+	g.Go(func() error {
+		<-failed.Done() // ctx has ended, or one of the goroutines above has failed
+		d.draining.Store(true)
+		if d.reloader != nil {
+			d.reloader.notifier.stopping()
+		}
+		defer stop()
+		if ctx.Err() != nil {
+			d.drain(urged)
+		}
+		d.log.Info("shutting down, waiting up to 20 s for requests in flight")
+		return errors.Join(d.handler.Shutdown(urged), d.shutdownAdmin())
+	})
+	return g.Wait()
+}
+
+// shutdownAdmin shuts the listeners for operators down.
+func (d *Daemon) shutdownAdmin() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if d.admin != nil {
+		err = d.admin.Shutdown(ctx)
+	}
+	if d.monitor != nil {
+		err = errors.Join(err, d.monitor.Shutdown(ctx))
+	}
+	return err
+}
+
+// runCaches runs the caches that New has made until ctx ends; tdmrep is nil if tdmrep.json files are not read.
+func (d *Daemon) runCaches(ctx context.Context, tdmrep *tdmrepCache) error {
+	var g errgroup.Group
+	g.Go(func() error { return d.robotsCache.Run(ctx) })
+	if tdmrep != nil {
+		g.Go(func() error { return tdmrep.run(ctx) })
+	}
+	return g.Wait()
+}
+
+// close closes what New has made. The store is last, since it remembers the end of the audit.
+func (d *Daemon) close() (err error) {
+	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener, d.monitorListener} {
+		if l != nil {
+			l.Close() // returns an error if Run has closed it
+		}
+	}
+	if now := d.Active.Load(); now != nil {
+		now.rules.Egress.Close()
+	}
+	if d.fleet != nil {
+		d.fleet.Close() // nobody can be told of an error
+	}
+	if d.evidence != nil {
+		err = d.evidence.Close()
+	}
+	err = errors.Join(err, d.closeArchive())
+	if d.store != nil {
+		if d.evidence != nil {
+			d.saveAuditEnd()
+		}
+		d.store.Close()
+	}
+	return err
+}
+
+const (
+	// drainQuiet is how long no request arrives before a drain ends: a balancer that checks every
+	// few seconds has noticed by then.
+	drainQuiet = 5 * time.Second
+
+	drainLook = 100 * time.Millisecond // how often drain checks
+)
+
+// drain continues to serve, as not ready, until the configured time, until urged ends, or until no
+// requests arrive. Each response closes its connection.
+func (d *Daemon) drain(urged context.Context) {
+	most := d.Active.Load().Cfg.Drain
+	if most <= 0 {
+		return
+	}
+	d.log.Info("draining, serving until no request arrives or the next signal", "at_most", most)
+	d.handler.Drain()
+	ctx, cancel := context.WithTimeout(urged, most)
+	defer cancel()
+	look := time.NewTicker(drainLook)
+	defer look.Stop()
+	requests := d.handler.Stats().Requests
+	for quiet := time.Now(); time.Since(quiet) < drainQuiet; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if now := d.handler.Stats().Requests; now.Open > 0 || now.Total != requests.Total {
+			requests, quiet = now, time.Now()
+		}
+	}
+}
+
+// runFleet exchanges state with the other replicas until ctx ends, when no request is sent any more.
+func (d *Daemon) runFleet(ctx context.Context) error {
+	return d.fleet.Run(ctx, redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff})
+}

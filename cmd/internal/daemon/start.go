@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/memory"
+	"robotsproxy/proxy"
+)
+
+// New listens and creates all packages. others also receive the records. After an error New closes
+// what it has created.
+func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
+	d := &Daemon{log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf, elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
+	defer func() {
+		if err != nil {
+			d.close() // the first error is returned
+		}
+	}()
+	state, err := checkStart(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if d.fleet, err = openFleet(cfg, log); err != nil {
+		return nil, err
+	}
+	d.Pacer = newPacer(d.store, d.fleet)
+	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.fleet)
+	d.auditDir = cmp.Or(own.Dir, state)
+	if err := d.listen(cfg); err != nil { // first, since the egress client must not connect to these ports
+		return nil, err
+	}
+	if err := d.openFeed(); err != nil {
+		return nil, err
+	}
+	if err := d.openArchive(cfg); err != nil {
+		return nil, fmt.Errorf("archive.dir: %w", err)
+	}
+	first, err := d.newGeneration(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	d.Active.Store(first)
+	d.boundMemory(first.memory)
+	if err := d.openAudit(first); err != nil {
+		return nil, err
+	}
+	sinks, err := d.sinks(others)
+	if err != nil {
+		return nil, err
+	}
+	d.handler, err = proxy.New(proxy.Options{
+		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Ready: d.refusal, Log: log, Archive: d.archive, Memory: d.memory,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, d.openAdmin()
+}
+
+// checkStart logs settings that have no effect, and returns the state directory.
+func checkStart(cfg config.Config, log *slog.Logger) (state string, err error) {
+	if err := checkIdentity(cfg); err != nil {
+		return "", err
+	}
+	warnExpired(cfg, log)
+	warnBare(log)
+	return cli.StateDir(cfg)
+}
+
+// openAudit opens the snapshots and the audit.
+func (d *Daemon) openAudit(f *generation) (err error) {
+	if d.snapshots, err = snapshot.Open(f.snapshots); err != nil {
+		return err
+	}
+	o := f.audit
+	o.Snapshots = d.snapshots
+	d.auditFile = o.File
+	o.Known = d.knownEnd(o.File)
+	d.evidence, err = audit.Open(o)
+	return err
+}
+
+// openFeed makes the live feed of requests, if there is an admin listener.
+func (d *Daemon) openFeed() (err error) {
+	if d.adminListener == nil {
+		return nil
+	}
+	d.feed, err = live.New(live.Options{Waiting: func() int { return d.Pacer.Stats().Waiting }})
+	return err
+}
+
+// sinks returns the receivers of each record: the audit first, then others, then metrics and feed.
+func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
+	if !isLeftOut("audit") {
+		all = append(all, d.evidence)
+	}
+	all = append(all, others...)
+	if d.adminListener == nil && d.monitorListener == nil {
+		return all, nil
+	}
+	if d.metrics, err = d.newMetrics(); err != nil || isLeftOut("metrics") {
+		return all, err
+	}
+	all = append(all, d.metrics)
+	if d.feed != nil {
+		all = append(all, d.feed)
+	}
+	return all, nil
+}
+
+// keepFunc returns the function that stores the robots.txt files that decisions are based on.
+func (d *Daemon) keepFunc() func(*audit.Record) error {
+	if isLeftOut("audit") {
+		return func(*audit.Record) error { return nil }
+	}
+	return d.evidence.SaveSnapshot
+}
