@@ -96,8 +96,8 @@ var attemptable = map[string]func(args []string) (string, error){
 		}}
 		return first(r.LookupHost(context.Background(), args[2]))
 	},
-	// crowd has as many connections to the resolver as it takes, and one more.
-	"crowd": func(args []string) (string, error) {
+	// resolver-connections opens as many connections to the resolver as it takes, and one more.
+	"resolver-connections": func(args []string) (string, error) {
 		query := new(dns.Msg).SetQuestion("a.example.", dns.TypeA)
 		var all []*dns.Conn
 		for range maxResolverConns + 1 {

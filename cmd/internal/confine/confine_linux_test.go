@@ -177,7 +177,7 @@ func TestNamesInside(t *testing.T) {
 			expectation{name: "ask", args: []string{"tcp", "192.0.2.53:53", "b.example"}, text: "198.18.1.1"},
 			expectation{name: "ask", args: []string{"udp", "[2001:db8::35]:53", "a.example"}, text: "198.18.1.0"},
 			expectation{name: "reverse", args: []string{"198.18.1.1"}, text: "b.example."},
-			expectation{name: "crowd", args: []string{"192.0.2.53:53"}},
+			expectation{name: "resolver-connections", args: []string{"192.0.2.53:53"}},
 		)
 	})
 }

@@ -170,16 +170,16 @@ func readFields(br *bufio.Reader) (length int, err error) {
 	}
 }
 
-// A Lane is a client's connection to the proxy.
-type Lane struct {
+// A Connection is a client's connection to the proxy.
+type Connection struct {
 	net.Conn
 	br *bufio.Reader
 }
 
-// Lanes opens n connections from several addresses and closes them when the test ends.
-func (p *Proxy) Lanes(t testing.TB, n int) []Lane {
+// Connections opens n connections from several addresses and closes them when the test ends.
+func (p *Proxy) Connections(t testing.TB, n int) []Connection {
 	t.Helper()
-	all := make([]Lane, n)
+	all := make([]Connection, n)
 	for i := range all {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(1+i%8))}}
 		c, err := d.Dial("tcp", p.Listen)
@@ -187,43 +187,43 @@ func (p *Proxy) Lanes(t testing.TB, n int) []Lane {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		all[i] = Lane{c, bufio.NewReaderSize(c, 1<<10)}
+		all[i] = Connection{c, bufio.NewReaderSize(c, 1<<10)}
 	}
 	return all
 }
 
 // answer reads a response, which must be a site's page.
-func (l Lane) answer() error {
-	line, err := l.br.ReadSlice('\n')
+func (c Connection) answer() error {
+	line, err := c.br.ReadSlice('\n')
 	if err != nil {
 		return err
 	}
 	status := string(line)
-	length, err := readFields(l.br)
+	length, err := readFields(c.br)
 	switch {
 	case err != nil:
 		return err
 	case !strings.HasPrefix(status, "HTTP/1.1 200 "):
-		why, _ := io.ReadAll(io.LimitReader(l.br, int64(max(length, 0))))
+		why, _ := io.ReadAll(io.LimitReader(c.br, int64(max(length, 0))))
 		return fmt.Errorf("%s: %s", status, why)
 	case length != 1024:
 		return fmt.Errorf("a page of %d bytes", length)
 	}
-	_, err = l.br.Discard(length)
+	_, err = c.br.Discard(length)
 	return err
 }
 
 // maxLoaders limits the goroutines that send requests.
 const maxLoaders = 64
 
-// AskAll sends `each` requests on every lane. A goroutine that owns several lanes writes to all
+// AskAll sends `each` requests on every connection. A goroutine that owns several writes to all
 // of them before it reads the responses.
-func AskAll(t testing.TB, lanes []Lane, each int, next func() []byte) {
+func AskAll(t testing.TB, conns []Connection, each int, next func() []byte) {
 	t.Helper()
 	var all sync.WaitGroup
-	loaders := min(len(lanes), maxLoaders)
+	loaders := min(len(conns), maxLoaders)
 	for k := range loaders {
-		own := lanes[k*len(lanes)/loaders : (k+1)*len(lanes)/loaders]
+		own := conns[k*len(conns)/loaders : (k+1)*len(conns)/loaders]
 		all.Go(func() {
 			for range each {
 				if err := AskOnce(own, next); err != nil {
@@ -239,17 +239,17 @@ func AskAll(t testing.TB, lanes []Lane, each int, next func() []byte) {
 	}
 }
 
-// AskOnce requests one page on each lane, then reads the responses.
-func AskOnce(lanes []Lane, next func() []byte) error {
+// AskOnce requests one page on each connection, then reads the responses.
+func AskOnce(conns []Connection, next func() []byte) error {
 	deadline := time.Now().Add(testkit.Patience)
-	for _, l := range lanes {
-		l.SetDeadline(deadline)
-		if _, err := l.Write(next()); err != nil {
+	for _, c := range conns {
+		c.SetDeadline(deadline)
+		if _, err := c.Write(next()); err != nil {
 			return err
 		}
 	}
-	for _, l := range lanes {
-		if err := l.answer(); err != nil {
+	for _, c := range conns {
+		if err := c.answer(); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = fmt.Errorf("the proxy closed a connection: %w", err)
 			}

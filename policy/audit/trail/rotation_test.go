@@ -13,10 +13,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A pen writes a trail as the proxy does, one step at a time: lines, whole or in two
+// A trailWriter writes a trail as the proxy does, one step at a time: lines, whole or in two
 // parts, a file set aside, a new one, its compression in three steps, the removal of
 // the oldest.
-type pen struct {
+type trailWriter struct {
 	t     testing.TB
 	path  string
 	rnd   *rand.Rand
@@ -33,20 +33,20 @@ type pen struct {
 	keep   int      // of the files; 0: all
 }
 
-func newPen(t testing.TB, seed uint64) *pen {
-	p := &pen{t: t, path: filepath.Join(t.TempDir(), "audit.jsonl"), rnd: rand.New(rand.NewPCG(seed, 1)), first: 1}
+func newTrailWriter(t testing.TB, seed uint64) *trailWriter {
+	p := &trailWriter{t: t, path: filepath.Join(t.TempDir(), "audit.jsonl"), rnd: rand.New(rand.NewPCG(seed, 1)), first: 1}
 	p.create()
 	p.write()
 	return p
 }
 
-func (p *pen) must(err error) {
+func (p *trailWriter) must(err error) {
 	if err != nil {
 		p.t.Error(err)
 	}
 }
 
-func (p *pen) create() {
+func (p *trailWriter) create() {
 	var err error
 	p.file, err = os.OpenFile(p.path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
 	p.must(err)
@@ -54,7 +54,7 @@ func (p *pen) create() {
 }
 
 // write writes a line, or the first part of one, or the second.
-func (p *pen) write() {
+func (p *trailWriter) write() {
 	line := p.half
 	if p.half = nil; line == nil {
 		p.seq++
@@ -69,7 +69,7 @@ func (p *pen) write() {
 }
 
 // step does one thing that a proxy might do next.
-func (p *pen) step() {
+func (p *trailWriter) step() {
 	switch what := p.rnd.IntN(12); {
 	case p.file == nil:
 		p.create()
@@ -159,7 +159,7 @@ func readWhileFilesChange(t *testing.T, seeds uint64) {
 }
 
 func readOneWhileFilesChange(t *testing.T, keep int, seed uint64) {
-	p := newPen(t, seed)
+	p := newTrailWriter(t, seed)
 	p.keep = keep
 	r, err := Open(p.path)
 	if err != nil {
@@ -192,7 +192,7 @@ func TestReaderBesideWriter(t *testing.T) {
 		rounds = 3
 	}
 	for seed := range rounds {
-		p := newPen(t, seed)
+		p := newTrailWriter(t, seed)
 		p.keep = int(seed % 3)
 		r, err := Open(p.path)
 		if err != nil {

@@ -281,11 +281,11 @@ func TestBroken(t *testing.T) {
 	}
 	for _, c := range []brokenTest{
 		{"fewer bytes than announced", &ftptest.Server{Transfer: half("226 done")}, "/a.txt", "01234", errTransfer},
-		{"fewer octets, and the server says so", &ftptest.Server{Transfer: half("426 " + word)}, "/a.txt", "01234", errTransfer},
-		{"fewer octets, size unknown", &ftptest.Server{Transfer: half("426 " + word), Reply: instead(noSize)}, "/a.txt", "01234", errTransfer},
+		{"fewer bytes, and the server says so", &ftptest.Server{Transfer: half("426 " + word)}, "/a.txt", "01234", errTransfer},
+		{"fewer bytes, size unknown", &ftptest.Server{Transfer: half("426 " + word), Reply: instead(noSize)}, "/a.txt", "01234", errTransfer},
 		{"the server hangs up, size unknown", &ftptest.Server{Transfer: half(ftptest.Hangup), Reply: instead(noSize)}, "/a.txt", "01234", errTransfer},
-		{"all octets, and 451 at the end", &ftptest.Server{Transfer: then("451 " + word)}, "/a.txt", "012345678", errTransfer},
-		{"all octets, and no word at the end", &ftptest.Server{Transfer: then(ftptest.Hangup)}, "/a.txt", "012345678", errTransfer},
+		{"all bytes, and 451 at the end", &ftptest.Server{Transfer: then("451 " + word)}, "/a.txt", "012345678", errTransfer},
+		{"all bytes, and no word at the end", &ftptest.Server{Transfer: then(ftptest.Hangup)}, "/a.txt", "012345678", errTransfer},
 		{"one octet, and 451", &ftptest.Server{Transfer: then("451 " + word)}, "/one", "", errTransfer},
 		{"no octet, and 451", &ftptest.Server{Transfer: then("451 " + word)}, "/empty", "", errTransfer},
 		{"the only byte is missing", &ftptest.Server{Transfer: half("226 done")}, "/one", "", errTransfer},

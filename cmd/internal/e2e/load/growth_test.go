@@ -27,15 +27,15 @@ func BenchmarkConnections(b *testing.B) {
 			s := e2e.NewSites(b, hosts, func(int) int { return 500 })
 			p := growing(b)
 			first := s.InTurn()
-			e2e.AskAll(b, p.Lanes(b, hosts), 20, first) // all sites are known, and the program is warm
+			e2e.AskAll(b, p.Connections(b, hosts), 20, first) // all sites are known, and the program is warm
 			before := p.Memory(b, "VmRSS")
-			lanes := p.Lanes(b, n)
-			e2e.AskAll(b, lanes, 1, s.InTurn())
+			conns := p.Connections(b, n)
+			e2e.AskAll(b, conns, 1, s.InTurn())
 			open := p.Memory(b, "VmRSS") - before
 			each := max(1, 4096/n)
 			asked, since := 0, p.Cost(b)
 			for b.Loop() {
-				e2e.AskAll(b, lanes, each, s.InTurn())
+				e2e.AskAll(b, conns, each, s.InTurn())
 				asked += each * n
 			}
 			p.Report(b, since, asked)
@@ -81,13 +81,13 @@ func BenchmarkOrigins(b *testing.B) {
 			e2e.NeedFiles(b, 5000)
 			s := e2e.NewSites(b, c.origins, c.robots)
 			p := growing(b)
-			lanes := p.Lanes(b, 64)
+			conns := p.Connections(b, 64)
 			cold := p.Cost(b)
-			e2e.AskAll(b, lanes, (c.origins+63)/64, s.InTurn())
+			e2e.AskAll(b, conns, (c.origins+63)/64, s.InTurn())
 			s.WantEach(b, 1)
 			asked, since := 0, p.Cost(b)
 			for b.Loop() {
-				e2e.AskAll(b, lanes, 64, s.AnyOf())
+				e2e.AskAll(b, conns, 64, s.AnyOf())
 				asked += 64 * 64
 			}
 			p.Report(b, since, asked)

@@ -20,7 +20,7 @@ func TestManyLargeRobots(t *testing.T) {
 	const hosts, connections = 512, 8
 	s := e2e.NewSites(t, hosts, func(int) int { return 500 << 10 })
 	p := growing(t)
-	e2e.AskAll(t, p.Lanes(t, connections), hosts/connections, s.InTurn())
+	e2e.AskAll(t, p.Connections(t, connections), hosts/connections, s.InTurn())
 	s.WantEach(t, 1)
 	peak := p.Usage(t).Peak
 	t.Logf("the process took %d MiB", peak>>20)

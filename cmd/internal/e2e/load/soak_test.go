@@ -37,7 +37,7 @@ func (l *latencies) quantile(q float64) float64 {
 
 // A drip sends requests at a rate, whatever happens to earlier ones.
 type drip struct {
-	lanes []e2e.Lane
+	conns []e2e.Connection
 	rate  int
 	begin time.Time
 	next  func() []byte
@@ -47,15 +47,15 @@ type drip struct {
 // second sends the requests of the nth second.
 func (d *drip) second(t testing.TB, n int) {
 	var all sync.WaitGroup
-	for k := range d.lanes {
+	for k := range d.conns {
 		all.Go(func() {
 			wait := time.NewTimer(0)
 			defer wait.Stop()
-			for i := n*d.rate + k; i < (n+1)*d.rate; i += len(d.lanes) {
+			for i := n*d.rate + k; i < (n+1)*d.rate; i += len(d.conns) {
 				due := d.begin.Add(time.Duration(i) * time.Second / time.Duration(d.rate))
 				wait.Reset(time.Until(due))
 				<-wait.C
-				if err := e2e.AskOnce(d.lanes[k:k+1], d.next); err != nil {
+				if err := e2e.AskOnce(d.conns[k:k+1], d.next); err != nil {
 					t.Error(err)
 					return
 				}
@@ -83,12 +83,12 @@ func soak(b *testing.B, rate int) {
 	e2e.NeedFiles(b, 5000)
 	s := e2e.NewSites(b, hosts, mixed)
 	p := growing(b)
-	lanes := p.Lanes(b, clients)
-	e2e.AskAll(b, lanes, hosts/clients, s.InTurn())
+	conns := p.Connections(b, clients)
+	e2e.AskAll(b, conns, hosts/clients, s.InTurn())
 	s.WantEach(b, 1)
 	pages := s.Pages.Load()
 	var rss []float64 // MiB, after each second
-	d := &drip{lanes: lanes, rate: rate, next: s.InTurn(), took: new(latencies)}
+	d := &drip{conns: conns, rate: rate, next: s.InTurn(), took: new(latencies)}
 	since := p.Cost(b)
 	d.begin = since.At
 	for b.Loop() {
