@@ -15,7 +15,6 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/explain/humanize"
-	"robotsproxy/proxy/archive/warc"
 	"robotsproxy/robots/testkit"
 )
 
@@ -23,7 +22,7 @@ import (
 func record(kind, id, clock, block string, fields ...string) string {
 	digest := func(name, of string) string {
 		sum := sha256.Sum256([]byte(of))
-		return name + ": " + warc.SHA256Digest(sum[:])
+		return fmt.Sprintf("%s: sha256:%x", name, sum)
 	}
 	head := append([]string{"WARC/1.1", "WARC-Type: " + kind, "WARC-Record-ID: <urn:uuid:" + id + ">", "WARC-Date: 2026-11-25T" + clock + "Z", digest("WARC-Block-Digest", block)}, fields...)
 	if _, payload, ok := strings.Cut(block, "\r\n\r\n"); ok && kind == "response" {

@@ -15,7 +15,7 @@ import (
 // digestOf returns a field with the digest of content.
 func digestOf(field, content string) string {
 	sum := sha256.Sum256([]byte(content))
-	return field + ": " + SHA256Digest(sum[:])
+	return fmt.Sprintf("%s: sha256:%x", field, sum)
 }
 
 const (

@@ -13,10 +13,6 @@ import (
 	"strings"
 )
 
-// SHA256Digest returns the value of a field WARC-Block-Digest or WARC-Payload-Digest for a
-// SHA-256.
-func SHA256Digest(sum []byte) string { return "sha256:" + hex.EncodeToString(sum) }
-
 // A digest computes the hash that a field has, and compares it. The zero value computes nothing.
 type digest struct {
 	hash.Hash
