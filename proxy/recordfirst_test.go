@@ -36,11 +36,9 @@ func (s *slowSink) Write(rec *audit.Record) error {
 	return nil
 }
 
-// TestRecordFirst: with Rules.RecordFirst, a client has read the end of a response only when its
-// record is written, and notices if it could not be.
-func TestRecordFirst(t *testing.T) {
-	testkit.Long(t, "real time")
-	t.Parallel()
+// sizedBodies serves bodies of some sizes, with a Content-Length below /sized/ and without below /stream/, and a
+// response without a body.
+func sizedBodies() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", http.NotFound)
 	for _, n := range []int{0, 1, 100, 100_000} {
@@ -55,6 +53,15 @@ func TestRecordFirst(t *testing.T) {
 		})
 	}
 	mux.HandleFunc("/204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	return mux
+}
+
+// TestRecordFirst: with Rules.RecordFirst, a client has read the end of a response only when its
+// record is written, and notices if it could not be.
+func TestRecordFirst(t *testing.T) {
+	testkit.Long(t, "real time")
+	t.Parallel()
+	mux := sizedBodies()
 	plain, secure := httptest.NewServer(mux), httptest.NewUnstartedServer(mux)
 	secure.EnableHTTP2 = true
 	secure.StartTLS()

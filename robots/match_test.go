@@ -19,19 +19,23 @@ func group(t testing.TB, rules ...string) robots.Group {
 	return robots.Parse([]byte("User-agent: *\n"+strings.Join(rules, "\n")+"\n"), robots.Standard()).For("FooBot")
 }
 
-func TestMatch(t *testing.T) {
+// A matchCase is a path, and what it matches.
+type matchCase struct {
+	name  string
+	rules []string
+	path  string
+	want  robots.Verdict
+}
+
+// matchCases returns the cases of TestMatch, named after the clauses.
+func matchCases() []matchCase {
 	long := strings.Repeat("a", 300)
 	var stars []string
 	for i := range 20 {
 		stars = append(stars, "Disallow: /"+long[:i]+"*y")
 	}
 	stars[16] = "Disallow: /aaaaaaaaaaaaaaaa*z"
-	for _, c := range []struct {
-		name  string
-		rules []string
-		path  string
-		want  robots.Verdict
-	}{
+	return []matchCase{
 		{"RFC 9309 2.2.2: no rule matches", []string{"Disallow: /a"}, "/b", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.2: the longest rule", []string{"Disallow: /a", "Allow: /a/b"}, "/a/b", robots.Verdict{Allow: true, Rule: "/a/b", Line: 3}},
 		{"RFC 9309 2.2.2: equal: Allow", []string{"Disallow: /a", "Allow: /a"}, "/a", robots.Verdict{Allow: true, Rule: "/a", Line: 3}},
@@ -77,7 +81,11 @@ func TestMatch(t *testing.T) {
 		{"RFC 9110 4.2.3: no path is /", []string{"Disallow: /$"}, "", robots.Verdict{Rule: "/$", Line: 2}},
 		{"a path without its slash", []string{"Disallow: /?a"}, "?a", robots.Verdict{Rule: "/?a", Line: 2}},
 		{"RFC 9309 2.2.2: many bytes to escape", []string{"Disallow: /" + strings.Repeat("\u00fc", 1000)}, "/" + strings.Repeat("%c3%bc", 1000), robots.Verdict{Rule: "/" + strings.Repeat("\u00fc", 1000), Line: 2}},
-	} {
+	}
+}
+
+func TestMatch(t *testing.T) {
+	for _, c := range matchCases() {
 		if got := group(t, c.rules...).Match(c.path); got != c.want {
 			t.Errorf("%s: %q for %q: got %+v, want %+v", c.name, c.rules, c.path, got, c.want)
 		}

@@ -32,46 +32,51 @@ func rewrite(t *testing.T, file string, change func([][]byte) [][]byte) {
 	}
 }
 
+// edit returns a function that changes line i of a file.
+func edit(i int) func(*testing.T, string) {
+	return func(t *testing.T, file string) {
+		rewrite(t, file, func(lines [][]byte) [][]byte {
+			lines[i] = bytes.Replace(lines[i], []byte(`"block"`), []byte(`"bl0ck"`), 1)
+			return lines
+		})
+	}
+}
+
+// endCases are changes of a trail while the proxy does not run, and what the next start finds.
+var endCases = []struct {
+	name   string
+	change func(t *testing.T, file string)
+	unsure bool   // the disk had only the first three lines for certain
+	event  string // "": none is expected
+	detail string // of the event
+	seq    uint64 // of the first line after the start
+	fault  string // of verification; "": there is none
+}{
+	{"unchanged", func(*testing.T, string) {}, false, "", "", 7, ""},
+	{"lines were written after the last fsync", func(*testing.T, string) {}, true, "", "", 7, ""},
+	{"a power loss took what was written after the last fsync", cutLines(3), true, "", "", 4, ""},
+	{"lines cut off", cutLines(2), false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
+	{"a part of a line cut off too", func(t *testing.T, file string) {
+		rewrite(t, file, func(lines [][]byte) [][]byte { return append(lines[:4], lines[4][:20]) })
+	}, false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
+	{"the file deleted", func(t *testing.T, file string) { os.Remove(file) }, false, trail.EventCut, "the lines seq 1 to 6 are missing", 7, "missing: seq 1 to 6"},
+	{"the file empty", func(t *testing.T, file string) { os.Truncate(file, 0) }, false, trail.EventCut, "the lines seq 1 to 6 are missing", 7, "missing: seq 1 to 6"},
+	{"the last line edited", edit(5), false, trail.EventChanged, "the line seq 6 does not match its hash", 7, "seq 6: changed: the hash does not match"},
+	{"the last certain line edited", edit(2), true, trail.EventChanged, "the line seq 3 is not the line that was on the disk", 7, "seq 3: changed: the hash does not match"},
+	{"written anew", func(t *testing.T, file string) {
+		os.Remove(file)
+		l := open(t, Options{File: file})
+		for range 6 {
+			l.Write(allowed())
+		}
+		close(t, l)
+	}, false, trail.EventChanged, "the line seq 6 is not the line that was on the disk", 7, "seq 7: changed: the proxy noticed when it started that seq 6 had been changed"},
+}
+
 // TestOpenComparesTheEnd: a trail whose end is not as its previous writer left it gets an event, and
 // verification fails. The previous writer left six lines.
 func TestOpenComparesTheEnd(t *testing.T) {
-	edit := func(i int) func(*testing.T, string) {
-		return func(t *testing.T, file string) {
-			rewrite(t, file, func(lines [][]byte) [][]byte {
-				lines[i] = bytes.Replace(lines[i], []byte(`"block"`), []byte(`"bl0ck"`), 1)
-				return lines
-			})
-		}
-	}
-	for _, c := range []struct {
-		name   string
-		change func(t *testing.T, file string)
-		unsure bool   // the disk had only the first three lines for certain
-		event  string // "": none is expected
-		detail string // of the event
-		seq    uint64 // of the first line after the start
-		fault  string // of verification; "": there is none
-	}{
-		{"unchanged", func(*testing.T, string) {}, false, "", "", 7, ""},
-		{"lines were written after the last fsync", func(*testing.T, string) {}, true, "", "", 7, ""},
-		{"a power loss took what was written after the last fsync", cutLines(3), true, "", "", 4, ""},
-		{"lines cut off", cutLines(2), false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
-		{"a part of a line cut off too", func(t *testing.T, file string) {
-			rewrite(t, file, func(lines [][]byte) [][]byte { return append(lines[:4], lines[4][:20]) })
-		}, false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
-		{"the file deleted", func(t *testing.T, file string) { os.Remove(file) }, false, trail.EventCut, "the lines seq 1 to 6 are missing", 7, "missing: seq 1 to 6"},
-		{"the file empty", func(t *testing.T, file string) { os.Truncate(file, 0) }, false, trail.EventCut, "the lines seq 1 to 6 are missing", 7, "missing: seq 1 to 6"},
-		{"the last line edited", edit(5), false, trail.EventChanged, "the line seq 6 does not match its hash", 7, "seq 6: changed: the hash does not match"},
-		{"the last certain line edited", edit(2), true, trail.EventChanged, "the line seq 3 is not the line that was on the disk", 7, "seq 3: changed: the hash does not match"},
-		{"written anew", func(t *testing.T, file string) {
-			os.Remove(file)
-			l := open(t, Options{File: file})
-			for range 6 {
-				l.Write(allowed())
-			}
-			close(t, l)
-		}, false, trail.EventChanged, "the line seq 6 is not the line that was on the disk", 7, "seq 7: changed: the proxy noticed when it started that seq 6 had been changed"},
-	} {
+	for _, c := range endCases {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "audit.jsonl")
 			l := open(t, Options{File: file})

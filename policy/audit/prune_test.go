@@ -161,29 +161,34 @@ func writeAged(t *testing.T, l *Log, lines time.Duration, ages []time.Duration) 
 	l.SetOptions(o)
 }
 
+// old is the age of what a retention of half of it removes.
+const old = 48 * time.Hour
+
+// retentionCases are segments of some ages, and how many of them which option removes.
+var retentionCases = []struct {
+	name    string
+	options func(size int64) Options // size is that of a segment
+	ages    []time.Duration          // of the segments, the oldest first
+	lines   time.Duration            // age of all lines; 0: as old as the segment before them
+	removed int
+	option  string
+}{
+	{"no limit", func(int64) Options { return Options{} }, []time.Duration{old, old, 0}, 0, 0, ""},
+	{"all are young", func(int64) Options { return Options{MaxAge: old} }, []time.Duration{0, 0, 0}, 0, 0, ""},
+	{"two are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, 0}, 0, 2, "audit.max_age"},
+	{"all are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, 0, 3, "audit.max_age"},
+	{"old behind a young one", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, old, old}, 0, 0, ""},
+	{"only the files are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, old / 4, 0, ""},
+	{"only the lines are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, 0, 0}, old, 0, ""},
+	{"too many", func(int64) Options { return Options{MaxAge: old, MaxFiles: 2} }, []time.Duration{0, 0, 0}, 0, 1, "audit.max_files"},
+	{"too large", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 3 * size} }, []time.Duration{0, 0, 0}, 0, 1, "audit.max_total_size"},
+	{"as large as permitted", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 5 * size} }, []time.Duration{0, 0, 0}, 0, 0, ""},
+}
+
 // TestRetentionCauses: audit.max_age decides, and the ceilings remove lines before it. The event names
 // the option, and a ceiling is logged and counted.
 func TestRetentionCauses(t *testing.T) {
-	const old = 48 * time.Hour
-	for _, tc := range []struct {
-		name    string
-		options func(size int64) Options // size is that of a segment
-		ages    []time.Duration          // of the segments, the oldest first
-		lines   time.Duration            // age of all lines; 0: as old as the segment before them
-		removed int
-		option  string
-	}{
-		{"no limit", func(int64) Options { return Options{} }, []time.Duration{old, old, 0}, 0, 0, ""},
-		{"all are young", func(int64) Options { return Options{MaxAge: old} }, []time.Duration{0, 0, 0}, 0, 0, ""},
-		{"two are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, 0}, 0, 2, "audit.max_age"},
-		{"all are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, 0, 3, "audit.max_age"},
-		{"old behind a young one", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, old, old}, 0, 0, ""},
-		{"only the files are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, old / 4, 0, ""},
-		{"only the lines are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, 0, 0}, old, 0, ""},
-		{"too many", func(int64) Options { return Options{MaxAge: old, MaxFiles: 2} }, []time.Duration{0, 0, 0}, 0, 1, "audit.max_files"},
-		{"too large", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 3 * size} }, []time.Duration{0, 0, 0}, 0, 1, "audit.max_total_size"},
-		{"as large as permitted", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 5 * size} }, []time.Duration{0, 0, 0}, 0, 0, ""},
-	} {
+	for _, tc := range retentionCases {
 		t.Run(tc.name, func(t *testing.T) {
 			var told bytes.Buffer
 			l := open(t, Options{Log: slog.New(slog.NewTextHandler(&told, nil))})

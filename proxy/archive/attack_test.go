@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/robots/testkit"
 )
@@ -192,6 +193,36 @@ func TestHostileHeads(t *testing.T) {
 	}
 }
 
+// archiveOne archives a request with a body, which may still be sent when the response arrives, and its response; some
+// requests have none. i says which.
+func archiveOne(a *archive.Archive, client string, i int) (at audit.Archived, err error) {
+	size := 1 + (i%4)*100_000
+	body, out := io.Pipe()
+	go func() {
+		out.Write(make([]byte, size))
+		out.Close()
+	}()
+	r := get("http://a.example/")
+	e := a.Begin(archive.Source{Client: client})
+	r.Body, r.ContentLength = e.Upload(body), -1
+	uploaded := make(chan struct{})
+	go func() {
+		defer close(uploaded)
+		io.Copy(io.Discard, r.Body)
+	}()
+	defer func() { <-uploaded }()
+	if i%3 == 0 {
+		<-uploaded
+	}
+	if i%7 == 0 {
+		e.Discard()
+		return at, nil
+	}
+	e = e.Respond(r, &http.Response{StatusCode: 200, Status: "200 OK", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(nil)})
+	e.Read(bytes.Repeat([]byte{byte(i)}, size), io.EOF)
+	return e.End([]byte("id: 1\r\n"))
+}
+
 // Exchanges end, are discarded and change their options at any time, while their bodies are still read and the archive
 // runs and is closed. What End has reported is in the archive, whole.
 func TestConcurrency(t *testing.T) {
@@ -212,31 +243,7 @@ func TestConcurrency(t *testing.T) {
 	for worker := range 8 {
 		all.Go(func() {
 			for i := range 40 {
-				size := 1 + (i%4)*100_000
-				body, out := io.Pipe()
-				go func() {
-					out.Write(make([]byte, size))
-					out.Close()
-				}()
-				r := get("http://a.example/")
-				e := a.Begin(archive.Source{Client: strconv.Itoa(worker % 3)})
-				r.Body, r.ContentLength = e.Upload(body), -1
-				uploaded := make(chan struct{})
-				go func() {
-					defer close(uploaded)
-					io.Copy(io.Discard, r.Body)
-				}()
-				if i%3 == 0 {
-					<-uploaded
-				}
-				if i%7 == 0 {
-					e.Discard()
-					<-uploaded
-					continue
-				}
-				e = e.Respond(r, &http.Response{StatusCode: 200, Status: "200 OK", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(nil)})
-				e.Read(bytes.Repeat([]byte{byte(i)}, size), io.EOF)
-				at, err := e.End([]byte("id: 1\r\n"))
+				at, err := archiveOne(a, strconv.Itoa(worker%3), i)
 				if err != nil {
 					t.Error(err)
 				}
@@ -245,7 +252,6 @@ func TestConcurrency(t *testing.T) {
 					places[at.ID] = at.File
 					mu.Unlock()
 				}
-				<-uploaded
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"robotsproxy/proxy/socket"
+	"robotsproxy/robots/testkit"
 )
 
 func dialOnce(t *testing.T, d *Client, host string, port uint16) error {
@@ -75,11 +76,7 @@ func isNotFound(err error) bool {
 func TestDialName(t *testing.T) {
 	allowed, l := listen(t, "http", "127.0.0.1")
 	go l.Accept()
-	forbidden, err := net.Listen("tcp", net.JoinHostPort("127.0.0.2", itoa(allowed.Port)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { forbidden.Close() })
+	wantNobody(t, net.JoinHostPort("127.0.0.2", itoa(allowed.Port)))
 	n := newNames(t, map[string][][]string{
 		"mixed.test.":   {{"127.0.0.2", "10.1.2.3", "127.0.0.1", "fd00::1"}},
 		"private.test.": {{"127.0.0.2", "10.1.2.3", "fd00::1"}},
@@ -132,11 +129,20 @@ func TestDialName(t *testing.T) {
 			t.Errorf("Dial = %v", err)
 		}
 	})
-	if tcp := forbidden.(*net.TCPListener); tcp.SetDeadline(time.Unix(1, 0)) == nil {
-		if _, err := tcp.Accept(); err == nil {
+}
+
+// wantNobody listens on an address, where no connection may arrive until the test ends.
+func wantNobody(t *testing.T, addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	testkit.Must(t, err)
+	t.Cleanup(func() {
+		defer l.Close()
+		testkit.Must(t, l.(*net.TCPListener).SetDeadline(time.Unix(1, 0)))
+		if _, err := l.Accept(); err == nil {
 			t.Error("a connection arrived at the forbidden address")
 		}
-	}
+	})
 }
 
 // DNS rebinding: only the address that is dialled counts, whatever the name meant before.

@@ -17,39 +17,42 @@ import (
 
 const reserved = `[{"location":"/private","tdm-reservation":1}]`
 
+// tdmrepAnswers are answers for tdmrep.json, named after the clauses of RFC 9309 for robots.txt.
+var tdmrepAnswers = []struct {
+	name    string
+	handler http.HandlerFunc
+	asked   int32
+	want    Outcome
+	err     string
+}{
+	{"2.3.1.1: 200", says(200, reserved), 1, rules, ""},
+	{"2.3.1.1: 206", says(206, reserved), 1, rules, ""},
+	{"2.3.1.2: redirects lead to the file", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == tdmrep.Path {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+			return
+		}
+		io.WriteString(w, reserved)
+	}, 2, rules, ""},
+	{"2.3.1.2: six redirects", redirects(6), 6, none, ""},
+	{"2.3.1.3: 404", says(404, reserved), 1, none, ""},
+	{"2.3.1.3: 401", says(401, reserved), 1, none, ""},
+	{"a busy server: 429", says(429, reserved), 1, refused, "status 429"},
+	{"2.3.1.4: 503", says(503, reserved), 1, refused, "status 503"},
+	{"2.3.1.4: reset after the request", breaks(""), 1, refused, "reset by peer"},
+	{"2.3.1.4: timeout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 1, refused, "timed out after 1 s"},
+	{"broken JSON", says(200, reserved[1:]), 1, refused, "parse tdmrep.json: invalid character"},
+	{"no array", says(200, reserved[1:len(reserved)-1]), 1, refused, "parse tdmrep.json: it must be an array of rules"},
+	{"no JSON", says(200, ""), 1, refused, "parse tdmrep.json: unexpected end of JSON input"},
+	{"an HTML page", says(200, page), 1, refused, "parse tdmrep.json: it is an HTML page"},
+	{"a cut file", says(200, reserved+strings.Repeat(" ", robots.MaxBytes)), 1, refused, "parse tdmrep.json: it has 512000 bytes or more"},
+}
+
 // TestTDMRepAnswers fetches a tdmrep.json from a real server, once for many callers. The clauses are
 // those of RFC 9309 for a robots.txt, and the report on the TDM Reservation Protocol.
 func TestTDMRepAnswers(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name    string
-		handler http.HandlerFunc
-		asked   int32
-		want    Outcome
-		err     string
-	}{
-		{"2.3.1.1: 200", says(200, reserved), 1, rules, ""},
-		{"2.3.1.1: 206", says(206, reserved), 1, rules, ""},
-		{"2.3.1.2: redirects lead to the file", func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == tdmrep.Path {
-				http.Redirect(w, r, "/elsewhere", http.StatusFound)
-				return
-			}
-			io.WriteString(w, reserved)
-		}, 2, rules, ""},
-		{"2.3.1.2: six redirects", redirects(6), 6, none, ""},
-		{"2.3.1.3: 404", says(404, reserved), 1, none, ""},
-		{"2.3.1.3: 401", says(401, reserved), 1, none, ""},
-		{"a busy server: 429", says(429, reserved), 1, refused, "status 429"},
-		{"2.3.1.4: 503", says(503, reserved), 1, refused, "status 503"},
-		{"2.3.1.4: reset after the request", breaks(""), 1, refused, "reset by peer"},
-		{"2.3.1.4: timeout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 1, refused, "timed out after 1 s"},
-		{"broken JSON", says(200, reserved[1:]), 1, refused, "parse tdmrep.json: invalid character"},
-		{"no array", says(200, reserved[1:len(reserved)-1]), 1, refused, "parse tdmrep.json: it must be an array of rules"},
-		{"no JSON", says(200, ""), 1, refused, "parse tdmrep.json: unexpected end of JSON input"},
-		{"an HTML page", says(200, page), 1, refused, "parse tdmrep.json: it is an HTML page"},
-		{"a cut file", says(200, reserved+strings.Repeat(" ", robots.MaxBytes)), 1, refused, "parse tdmrep.json: it has 512000 bytes or more"},
-	} {
+	for _, tc := range tdmrepAnswers {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			asked := new(atomic.Int32)

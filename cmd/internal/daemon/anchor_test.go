@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // TestAnchorWhenItIsDue: an anchor is written once a period, if there are new lines, and again some
@@ -22,13 +23,10 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 		d := &Daemon{log: slog.New(slog.DiscardHandler)}
 		addLine := func() {
 			var err error
-			if d.evidence, err = audit.Open(audit.Options{File: file, Log: d.log}); err != nil {
-				t.Fatal(err)
-			}
+			d.evidence, err = audit.Open(audit.Options{File: file, Log: d.log})
+			testkit.Must(t, err)
 			err = d.evidence.WriteFetch(trail.KindRobots, fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Fetched: time.Now()}})
-			if err = errors.Join(err, d.evidence.Close()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, errors.Join(err, d.evidence.Close()))
 		}
 		anchors := filepath.Join(t.TempDir(), "anchors")
 		var w anchorWriter
@@ -65,12 +63,8 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 		want("some time after a failure", written("a"), 3)
 
 		addLine()
-		if err := os.WriteFile(anchors, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(anchors, time.Now(), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(anchors, nil, 0o600))
+		testkit.Must(t, os.Chtimes(anchors, time.Now(), time.Now()))
 		w = anchorWriter{}
 		want("after a restart", written("a"), 0)
 		time.Sleep(time.Hour)

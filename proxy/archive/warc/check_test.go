@@ -34,18 +34,21 @@ func revisit(id, of, payload string) string {
 		"WARC-Refers-To: <urn:uuid:"+of+">", digestOf("WARC-Block-Digest", okHead), digestOf("WARC-Payload-Digest", payload))
 }
 
-func TestCheck(t *testing.T) {
-	t.Parallel()
+// A checkCase is a number of files, and what Check finds in them.
+type checkCase struct {
+	name   string
+	files  []string // a name that ends in ".open" if it begins with "open:"
+	want   CheckResult
+	faults []string
+}
+
+// checkCases returns the cases of TestCheck, with the clauses of ISO 28500:2017.
+func checkCases() []checkCase {
 	info := text(TypeWarcinfo, "info", "software: x\r\n", digestOf("WARC-Block-Digest", "software: x\r\n"))
 	page := response("page", okHead+"body", "body")
 	const chunks = "4\r\nbody\r\n0\r\n\r\n"
 	chunked := strings.Replace(okHead, "Content-Type", "Transfer-Encoding: chunked\r\nContent-Type", 1) + chunks
-	for _, c := range []struct {
-		name   string
-		files  []string // a name that ends in ".open" if it begins with "open:"
-		want   CheckResult
-		faults []string
-	}{
+	return []checkCase{
 		{"an exchange and its revisit in another file", []string{
 			zip(info) + zip(page) + zip(text(TypeRequest, "request", "GET / HTTP/1.1\r\n\r\n", uri, "Content-Type: application/http", "WARC-Concurrent-To: <urn:uuid:page>")) +
 				zip(text(TypeMetadata, "meta", "id: 1\r\n", "WARC-Concurrent-To: <urn:uuid:page>", "WARC-Concurrent-To: <urn:uuid:request>")),
@@ -84,7 +87,12 @@ func TestCheck(t *testing.T) {
 		{"a fraction in WARC 1.0 (5.4)", []string{strings.Replace(text("x", "1", ""), "WARC/1.1", "WARC/1.0", 1)}, CheckResult{Files: 1, Records: 1}, []string{"WARC 1.0 has whole seconds"}},
 		{"a field twice", []string{text("x", "1", "", "WARC-Filename: a", "WARC-Filename: b")}, CheckResult{Files: 1, Records: 1}, []string{"more than one WARC-Filename"}},
 		{"many faults", []string{strings.Repeat("WARC/1.1\r\nContent-Length: 0\r\n\r\n\r\n\r\n", 10)}, CheckResult{Files: 1, Records: 10, More: 10}, slices.Repeat([]string{"no WARC-"}, maxFaults)},
-	} {
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for _, c := range checkCases() {
 		check := NewCheck()
 		for i, file := range c.files {
 			file, open := strings.CutPrefix(file, "open:")

@@ -1,8 +1,8 @@
 package archive
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +11,34 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 	"robotsproxy/robots/testkit"
 )
+
+// originOfSizes starts an origin with the pages of complete.
+func originOfSizes(t *testing.T, name string) *e2e.Origin {
+	t.Helper()
+	o, large := e2e.NewOrigin(t, name, ""), e2e.RandomBytes(1_000_000)
+	o.Handle("/small", e2e.SizedPage(large[:10_000]))
+	o.Handle("/large", e2e.SizedPage(large))
+	o.Handle("/chunked", e2e.ChunkedPage(large, 100_000))
+	o.Handle("/none", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	return o
+}
+
+// complete are the pages of originOfSizes, as statusAndSize returns them.
+var complete = map[string]string{"/small": "200 10000", "/large": "200 1000000", "/chunked": "200 1000000", "/none": "204 0"}
+
+// statusAndSize fetches a page; "broken": it got no whole response.
+func statusAndSize(c *http.Client, url string) string {
+	resp, err := c.Get(url)
+	if err != nil {
+		return "broken"
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil {
+		return "broken"
+	}
+	return fmt.Sprintf("%d %d", resp.StatusCode, n)
+}
 
 // TestFullDisk: on a disk without space, on_error: refuse breaks responses off and sends no further requests, and
 // on_error: continue passes everything on. Nothing incomplete stays in the files, and with space everything is as
@@ -21,33 +49,14 @@ func TestFullDisk(t *testing.T) {
 		for _, goOn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s continue=%t", form, goOn), func(t *testing.T) {
 				t.Parallel()
-				o, fresh := e2e.NewOrigin(t, "full", ""), e2e.NewOrigin(t, "fresh", "")
-				large := e2e.RandomBytes(1_000_000)
-				for _, of := range []*e2e.Origin{o, fresh} {
-					of.Handle("/small", e2e.SizedPage(large[:10_000]))
-					of.Handle("/large", e2e.SizedPage(large))
-					of.Handle("/chunked", e2e.ChunkedPage(large, 100_000))
-					of.Handle("/none", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-				}
+				o, fresh := originOfSizes(t, "full"), originOfSizes(t, "fresh")
 				disk := e2e.SmallDisk(t, "32m")
 				dir := filepath.Join(disk, "archive")
 				onError := map[bool]string{false: "refuse", true: "continue"}[goOn]
 				p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive.dir": dir, "archive.compress": form, "archive.dedup": false, "archive.max_total_size": 0, "archive.on_error": onError}))
 				c := p.Client(t, false)
 				archived := map[string]int{} // complete answers while there was space, by path
-				ask := func(of *e2e.Origin, path string) string {
-					resp, err := c.Get(of.URL("http", path))
-					if err != nil {
-						return "broken"
-					}
-					defer resp.Body.Close()
-					var body bytes.Buffer
-					if _, err := body.ReadFrom(resp.Body); err != nil {
-						return "broken"
-					}
-					return fmt.Sprintf("%d %d", resp.StatusCode, body.Len())
-				}
-				complete := map[string]string{"/small": "200 10000", "/large": "200 1000000", "/chunked": "200 1000000", "/none": "204 0"}
+				ask := func(of *e2e.Origin, path string) string { return statusAndSize(c, of.URL("http", path)) }
 				all := func(of *e2e.Origin) {
 					t.Helper()
 					for path, want := range complete {

@@ -149,11 +149,7 @@ for u; do timeout 60 "$0" --headless --profile "$HOME" --screenshot "$HOME/page.
 				if c.name == "git" {
 					serveRepository(t, o, e2e.NeedPeer(t, "git"), "/a")
 				}
-				for _, path := range []string{"/a", "/private/x"} {
-					for _, scheme := range e2e.Schemes {
-						argv = append(argv, o.URL(scheme, path))
-					}
-				}
+				argv = append(argv, o.URL("http", "/a"), o.URL("https", "/a"), o.URL("http", "/private/x"), o.URL("https", "/private/x"))
 				line := confined(t, e2e.NewSetup(t, e2e.Settings{}), bare, argv)
 				out := e2e.RunPeer(t, line, e2e.CleanEnv("HOME="+t.TempDir())).Want(t, 0)
 				lines := strings.Split(strings.TrimSpace(out.Stdout), "\n")

@@ -2,6 +2,7 @@ package robotstxt
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,13 +11,13 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// With on_disallowed: refuse, content that a site does not permit for a purpose of the client does not reach
-// the client: by robots.txt without a request, by the head of the response without its body.
-func TestUsageIsEnforced(t *testing.T) {
-	t.Parallel()
+// newUsageOrigin starts an origin that states its preferences in its robots.txt and in header fields. It returns the
+// text of its pages, too.
+func newUsageOrigin(t *testing.T) (o *e2e.Origin, text string) {
+	t.Helper()
 	const robots = "License: https://site.test/license.xml\nUser-agent: *\nContent-Usage: /blog/ train-ai=n\nContent-Usage: /blog/ train-ai=y\n"
-	o := e2e.NewOrigin(t, "usage", robots)
-	text := strings.Repeat("content ", 1<<16)
+	o = e2e.NewOrigin(t, "usage", robots)
+	text = strings.Repeat("content ", 1<<16)
 	for path, header := range map[string]http.Header{
 		"/blog/1": nil, "/free": nil,
 		"/tagged":   {"X-Robots-Tag": {"noai"}},
@@ -34,6 +35,14 @@ func TestUsageIsEnforced(t *testing.T) {
 		w.Header().Set("Crawler-Price", "USD 0.01")
 		w.WriteHeader(http.StatusPaymentRequired)
 	})
+	return o, text
+}
+
+// With on_disallowed: refuse, content that a site does not permit for a purpose of the client does not reach
+// the client: by robots.txt without a request, by the head of the response without its body.
+func TestUsageIsEnforced(t *testing.T) {
+	t.Parallel()
+	o, text := newUsageOrigin(t)
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"usage.purposes": []string{"train-ai"}, "usage.on_disallowed": "refuse"}))
 	for _, scheme := range e2e.Schemes {
 		for _, c := range []struct {
@@ -78,14 +87,9 @@ func TestUsageIsEnforced(t *testing.T) {
 				if r.License != license || (r.Price == "USD 0.01") != (c.path == "/paid") {
 					t.Errorf("%s: license %q, price %q", url, r.License, r.Price)
 				}
-				arrived := 0
-				for _, hit := range o.Pages(scheme) {
-					if strings.HasPrefix(url, o.URL(scheme, hit.Path)) {
-						arrived++
-					}
-				}
-				if (arrived > 0) != c.asked {
-					t.Errorf("%s arrived %d times", url, arrived)
+				arrived := slices.ContainsFunc(o.Pages(scheme), func(hit e2e.Hit) bool { return strings.HasPrefix(url, o.URL(scheme, hit.Path)) })
+				if arrived != c.asked {
+					t.Errorf("%s has arrived: %t", url, arrived)
 				}
 			}
 		}
