@@ -161,7 +161,7 @@ func writeAged(t *testing.T, l *Log, lines time.Duration, ages []time.Duration) 
 	l.SetOptions(o)
 }
 
-// old is the age of what a retention of half of it removes.
+// old is the age of segments that MaxAge: old / 2 removes.
 const old = 48 * time.Hour
 
 // retentionCases are segments of some ages, and how many of them which option removes.

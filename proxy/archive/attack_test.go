@@ -193,8 +193,8 @@ func TestHostileHeads(t *testing.T) {
 	}
 }
 
-// archiveOne archives a request with a body, which may still be sent when the response arrives, and its response; some
-// requests have none. i says which.
+// archiveOne archives an exchange whose request has a body, which the origin may still be reading when it responds.
+// i sets the sizes; every seventh exchange is discarded.
 func archiveOne(a *archive.Archive, client string, i int) (at audit.Archived, err error) {
 	size := 1 + (i%4)*100_000
 	body, out := io.Pipe()
