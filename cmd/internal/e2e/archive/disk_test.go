@@ -45,6 +45,7 @@ func statusAndSize(c *http.Client, url string) string {
 // before, also for an origin whose robots.txt could not be archived.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
+	e2e.NeedWarcio(t)
 	for _, form := range forms {
 		for _, goOn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s continue=%t", form, goOn), func(t *testing.T) {

@@ -95,6 +95,7 @@ func hostileAnswers() map[string]string {
 // is wrong, and no credential is in them.
 func TestHostileParties(t *testing.T) {
 	t.Parallel()
+	e2e.NeedWarcio(t)
 	for _, form := range forms {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()

@@ -32,6 +32,7 @@ func inside(t *testing.T) bool {
 	if os.Getenv(insideVariable) != "" {
 		return true
 	}
+	testkit.Long(t, "real peers")
 	for _, peer := range []string{"ip", "nft"} {
 		if _, err := exec.LookPath(peer); err != nil {
 			testkit.Missing(t, peer)
