@@ -105,7 +105,7 @@ func configExampleCommand() *cobra.Command {
 		Use:     "example",
 		Short:   "Print a configuration file in which every key has its default",
 		Example: `  robotsproxy config example > robotsproxy.yaml`,
-	}, config.Default().Marshal)
+	}, func() []byte { return config.Default().Marshal() }) // not before it runs: each command makes this one
 }
 
 func configSchemaCommand() *cobra.Command {
