@@ -255,6 +255,7 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	s.says(503, "")
 	const retry = 25 * short // long enough for all lookups in real time on a busy machine
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, Retry: retry})
+	failed := time.Now() // the last failure is not earlier
 	all.ask(t, cache.Unreachable, "")
 	s.fetches(t, 1, "cold")
 	all.ask(t, cache.Unreachable, "")
@@ -262,12 +263,13 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	wait := retry // doubles with each failure
 	for n := 2; n <= failures; n++ {
 		<-time.After(wait + short)
+		failed = time.Now()
 		all.ask(t, cache.Unreachable, "")
 		s.fetches(t, n, "at the retry")
 		wait *= 2
 	}
-	if r := look(t, newCacheFleet(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < wait*3/4 {
-		t.Errorf("a new replica retries in %v", time.Until(r.Retry))
+	if r := look(t, newCacheFleet(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); r.Retry.Before(failed.Add(wait * 3 / 4)) {
+		t.Errorf("a new replica retries %v after the last failure", r.Retry.Sub(failed))
 	}
 	s.says(200, first)
 	<-time.After(wait)
