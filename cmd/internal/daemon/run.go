@@ -12,6 +12,10 @@ import (
 	"robotsproxy/cmd/internal/redis"
 )
 
+// freeDelay is the time from the start until memory of the start is returned to the system: a collection takes as much
+// processor time as a fifth of the start, which a short run need not spend.
+const freeDelay = time.Second
+
 // Run serves until ctx ends, waits for the requests in flight until they or urged end, and closes
 // everything. It is called once.
 func (d *Daemon) Run(ctx, urged context.Context) (err error) {
@@ -24,7 +28,11 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		g.Go(func() error { return d.handler.ServeTransparent(d.transparent, d.nameOf) })
 	}
 	g.Go(func() error {
-		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
+		select {
+		case <-time.After(freeDelay):
+			debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
+		case <-background.Done():
+		}
 		return nil
 	})
 	tdmrep := d.Active.Load().tdmrep                          // before a reload can replace it: a reload runs its own

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,10 +64,12 @@ var TreeRoot = sync.OnceValue(func() string {
 	panic("e2e: no go.mod above the working directory")
 })
 
-// built builds robotsproxy on first use, without cgo, as releases are built. All test processes
-// of a user share the file: go build keeps it if it is up to date, and a lock serialises builds.
+// built builds robotsproxy on first use, without cgo, as releases are built. All test processes of a
+// user that the same version of Go has built share the file, unless a source is newer, and a lock
+// serialises builds.
 var built = sync.OnceValues(func() (string, error) {
-	if err := lookAtSources(TreeRoot()); err != nil {
+	changed, err := newestSource(TreeRoot())
+	if err != nil {
 		return "", err
 	}
 	dir, err := buildDir()
@@ -81,12 +84,17 @@ var built = sync.OnceValues(func() (string, error) {
 	if err := osfile.Lock(lock); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "robotsproxy")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "robotsproxy/cmd/robotsproxy")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build robotsproxy: %w\n%s", err, out)
+	path := filepath.Join(dir, "robotsproxy-"+runtime.Version())
+	if file, err := os.Stat(path); err != nil || !file.ModTime().After(changed) {
+		began := time.Now()
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "robotsproxy/cmd/robotsproxy")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build robotsproxy: %w\n%s", err, out)
+		}
+		if err := os.Chtimes(path, began, began); err != nil { // a source may have changed since
+			return "", err
+		}
 	}
 	// The link keeps this binary when another run replaces the shared file.
 	own := filepath.Join(scratch, "robotsproxy")
@@ -117,15 +125,24 @@ func sweep(dir string) {
 	}
 }
 
-// lookAtSources opens every directory of the module, so that go test does not reuse a cached
-// result for a new binary, which this package does not import.
-func lookAtSources(root string) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+// newestSource returns when a file or directory of the module has changed last. It opens every
+// directory, so that go test does not reuse a cached result for a new binary, which this package does
+// not import.
+func newestSource(root string) (newest time.Time, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
 			return fs.SkipDir
+		}
+		info, err := d.Info()
+		if err == nil && info.ModTime().After(newest) {
+			newest = info.ModTime()
 		}
 		return err
 	})
+	return newest, err
 }
 
 // Binary returns the path of the built robotsproxy.

@@ -167,8 +167,15 @@ func files(root string) iter.Seq2[file, error] {
 				return
 			}
 		}
-		for first := range 256 {
-			dir := fmt.Sprintf("%02x", first)
+		dirs, err := os.ReadDir(root)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !yield(file{}, err) {
+			return
+		}
+		for _, d := range dirs {
+			dir := d.Name()
+			if len(dir) != 2 || !isHex(dir) {
+				continue
+			}
 			entries, err := os.ReadDir(filepath.Join(root, dir))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !yield(file{}, err) {
 				return
