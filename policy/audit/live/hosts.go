@@ -87,7 +87,9 @@ func (t *hostTable) count(r *audit.Record, c Class) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	h := sh.host(name)
-	h.Last = r.Time
+	if r.Time.After(h.Last) { // records come when their requests end
+		h.Last = r.Time
+	}
 	h.Waited += r.Waited
 	h.Counts[c]++
 	h.cause(r, c, t.maxRules)
@@ -139,8 +141,11 @@ func (h *host) cause(r *audit.Record, class Class, most int) {
 			h.causes[i] = c
 		}
 	}
-	h.causes[i].Count++
-	h.causes[i].Last = r.Time
+	by := &h.causes[i]
+	by.Count++
+	if r.Time.After(by.Last) {
+		by.Last = r.Time
+	}
 }
 
 // leastFrequent returns the index of the least frequent cause, and of several the one whose last

@@ -253,6 +253,21 @@ func TestHostsAndCauses(t *testing.T) {
 	}
 }
 
+// TestLongRequestsComeLate: a request that arrived earlier than another, and ended later, is not the last one.
+func TestLongRequestsComeLate(t *testing.T) {
+	f := newFeed(t, Options{})
+	first, last := record("a.test", policy.Refuse, "/x", 2), record("a.test", policy.Refuse, "/x", 2)
+	last.Time = first.Time.Add(time.Hour)
+	f.Write(last)
+	f.Write(first)
+	if h, _ := f.Host("a.test"); !h.Last.Equal(last.Time) {
+		t.Errorf("the last request to the host arrived at %v", h.Last)
+	}
+	if causes := f.Causes("a.test"); !causes[0].Last.Equal(last.Time) {
+		t.Errorf("the last request under the rule arrived at %v", causes[0].Last)
+	}
+}
+
 func TestHostsAreBounded(t *testing.T) {
 	f := newFeed(t, Options{MaxHosts: 320})
 	for i := range 5000 {
