@@ -48,6 +48,7 @@ func (u *unsavedSnapshots) retry(s SnapshotStore) {
 	u.mu.Lock()
 	answers := maps.Clone(u.answers)
 	u.mu.Unlock()
+	failure := u.failure.Load()
 	for a, client := range answers {
 		if err := s.Save(a, client); err != nil && !errors.Is(err, ErrNoSpace) { // ErrNoSpace is not retried
 			u.setFailure(err)
@@ -63,7 +64,7 @@ func (u *unsavedSnapshots) retry(s SnapshotStore) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.answers) == 0 { // else another was added meanwhile
-		u.failure.Store(nil)
+		u.failure.CompareAndSwap(failure, nil) // a flush that has failed meanwhile remains
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"robotsproxy/robots/fetch"
 )
@@ -171,4 +172,42 @@ func TestSaveSnapshotNamesTheClient(t *testing.T) {
 	if l.probe(true); k.client != r.Request.Client {
 		t.Errorf("again: %q", k.client)
 	}
+}
+
+// slowDisk is a SnapshotStore. The first wait for its disk succeeds, but ends late: after the second one has failed.
+type slowDisk struct{ first, second chan struct{} }
+
+func (d *slowDisk) Save(*fetch.Result, string) error { return nil }
+
+func (d *slowDisk) Flush() error {
+	select {
+	case d.first <- struct{}{}:
+		<-d.second
+		return nil
+	default:
+		return syscall.EIO
+	}
+}
+
+// TestRetryThatEndsLate: a retry that waits for the disk does not hide a failure that comes meanwhile.
+func TestRetryThatEndsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &slowDisk{make(chan struct{}, 1), make(chan struct{}, 1)}
+		var u unsavedSnapshots
+		go u.retry(d)
+		synctest.Wait()
+		if err := u.flush(d); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("got %v", err)
+		}
+		d.second <- struct{}{}
+		synctest.Wait()
+		if err := u.err(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("the failure is hidden: %v", err)
+		}
+		<-d.first
+		d.second <- struct{}{}
+		if u.retry(d); u.err() != nil {
+			t.Errorf("the next retry does not end it: %v", u.err())
+		}
+	})
 }
