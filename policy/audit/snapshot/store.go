@@ -94,9 +94,10 @@ type resource struct {
 
 // An operation saves an answer or removes a file.
 type operation struct {
-	id   answerID
-	done chan struct{} // closed when err is set
-	err  error
+	id        answerID
+	done      chan struct{} // closed when err is set
+	err       error
+	forgotten bool // what was saved is forgotten since it began; guarded by Store.mu
 }
 
 // Open returns a Store. It creates its directory, and counts the files in it. It starts nothing;
@@ -277,7 +278,7 @@ func (s *Store) end(at resource, op *operation, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.operations, at)
-	if op.err == nil {
+	if op.err == nil && !op.forgotten {
 		s.startDay(now)
 		if len(s.saved) >= maxSaved {
 			clear(s.saved)
@@ -295,11 +296,14 @@ func (s *Store) startDay(now time.Time) {
 	}
 }
 
-// forget forgets what was saved, so that everything is saved again.
+// forget forgets what was saved, so that everything is saved again, also what is being saved now.
 func (s *Store) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.saved)
+	for _, op := range s.operations {
+		op.forgotten = true
+	}
 }
 
 // Flush waits until the disk has all that was saved before. It also checks that the directory is

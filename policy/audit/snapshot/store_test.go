@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -429,5 +430,22 @@ func BenchmarkSaveNew(b *testing.B) {
 	s := open(b, Options{})
 	for n := 0; b.Loop(); n++ {
 		keep(b, s, answer("some.host.test", fmt.Sprint(text, "#", n), n))
+	}
+}
+
+// TestDirectoryTakenAwayDuringASave: what a Save has written into a directory that was removed since is kept again.
+func TestDirectoryTakenAwayDuringASave(t *testing.T) {
+	s := open(t, Options{NoSync: true})
+	a := answer("a.test", text, 1)
+	id := answerID{maphash.String(s.seed, a.URL), a.Fetched.UnixNano()}
+	at := resource{sha: a.SHA256}
+	op, _ := s.begin(at, id)
+	testkit.Must(t, s.write(a, "someone", time.Now()))
+	testkit.Must(t, os.RemoveAll(s.o.Dir))
+	testkit.Must(t, s.Flush())
+	s.end(at, op, time.Now())
+	keep(t, s, a)
+	if _, err := Read(s.o.Dir, a.SHA256); err != nil {
+		t.Error(err)
 	}
 }
