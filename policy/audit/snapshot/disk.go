@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -41,8 +42,9 @@ type disk struct {
 
 	flushing sync.Mutex // held while flush waits for the disk, so that each flush waits for the previous one
 
-	mu      sync.Mutex // guards pending
-	pending map[string]struct{}
+	mu       sync.Mutex // guards what follows
+	pending  map[string]struct{}
+	awaiting int // paths for which flush waits now; those that fail become pending again
 }
 
 // newGzipWriters returns a channel for disk.gzipWriters.
@@ -186,7 +188,7 @@ func (d *disk) syncLater(file, dir string) error {
 func (d *disk) addPending(paths ...string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.pending)+len(paths) > maxPending {
+	if len(d.pending)+d.awaiting+len(paths) > maxPending {
 		return false
 	}
 	if d.pending == nil {
@@ -206,16 +208,23 @@ func (d *disk) flush() error {
 	defer d.flushing.Unlock()
 	d.mu.Lock()
 	pending := d.pending
-	d.pending = nil
+	d.pending, d.awaiting = nil, len(pending)
 	d.mu.Unlock()
 	var first error
 	for path := range pending {
 		err := syncPath(path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+			delete(pending, path)
 			continue
 		}
-		d.addPending(path)
 		first = cmp.Or(first, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.awaiting = 0
+	if len(pending) > 0 {
+		maps.Copy(pending, d.pending)
+		d.pending = pending
 	}
 	return first
 }
