@@ -89,7 +89,7 @@ func (q *quota) shareKey(client string) string {
 // startDay forgets what was added earlier than yesterday. The caller holds q.mu.
 func (q *quota) startDay(now time.Time) {
 	today := dayOf(now)
-	if today == q.day {
+	if today == q.day || q.day == dayOf(now.Add(day)) { // the latter: an operation that began before midnight
 		return
 	}
 	q.yesterday = nil

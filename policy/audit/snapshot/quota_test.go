@@ -17,6 +17,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // incompressible is a robots.txt of n bytes that no compression makes smaller.
@@ -321,5 +322,17 @@ func TestSharesAreBounded(t *testing.T) {
 	l.startDay(now.Add(2 * day))
 	if l.startDay(now.Add(4 * day)); len(l.yesterday) != 0 {
 		t.Errorf("after a quiet day: %d", len(l.yesterday))
+	}
+}
+
+// TestShareOutlivesMidnight: what began before midnight and is counted after it does not forget what clients have added.
+func TestShareOutlivesMidnight(t *testing.T) {
+	q := quota{max: 1 << 40}
+	midnight := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	for _, now := range []time.Time{midnight.Add(-time.Hour), midnight, midnight.Add(-1), midnight.Add(1)} {
+		testkit.Must(t, q.reserve("someone", 1, fileWeight, now))
+	}
+	if q.today["someone"] != 3 || q.yesterday["someone"] != 1 {
+		t.Errorf("today %v, yesterday %v", q.today, q.yesterday)
 	}
 }
