@@ -3,6 +3,7 @@ package archive
 import (
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -102,5 +103,43 @@ func TestNamesAreNew(t *testing.T) {
 	f.serial.Store(0) // as after a restart
 	if second := f.newName("x", ".warc", now); second == first {
 		t.Errorf("both files are %s", first)
+	}
+}
+
+// mapIndex is an Index in memory, for one goroutine.
+type mapIndex map[Digest]Original
+
+func (m mapIndex) Find(d Digest) (Original, bool) {
+	of, ok := m[d]
+	return of, ok
+}
+
+func (m mapIndex) Add(all map[Digest]Original) error {
+	maps.Copy(m, all)
+	return nil
+}
+
+func (m mapIndex) Remove(file string) error {
+	maps.DeleteFunc(m, func(_ Digest, of Original) bool { return of.File == file })
+	return nil
+}
+
+// TestRemovedBeforeItIsStored: no payload of a file that somebody has removed is found, also if the disk was waited for
+// meanwhile. Else later payloads like it would be archived nowhere.
+func TestRemovedBeforeItIsStored(t *testing.T) {
+	p := payloads{stored: mapIndex{}}
+	gone, there := Digest{1}, Digest{2}
+	p.add(gone, Original{File: "gone.warc"})
+	p.add(there, Original{File: "there.warc"})
+	taken := p.take()
+	testkit.Must(t, p.remove("gone.warc"))
+	for _, when := range []string{"before", "after"} {
+		if _, ok := p.find(gone); ok {
+			t.Errorf("%s the commit: the payload of the removed file is found", when)
+		}
+		if _, ok := p.find(there); !ok {
+			t.Errorf("%s the commit: the payload of the other file is not found", when)
+		}
+		testkit.Must(t, p.store(taken))
 	}
 }

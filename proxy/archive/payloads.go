@@ -2,6 +2,7 @@ package archive
 
 import (
 	"crypto/sha256"
+	"maps"
 	"sync"
 )
 
@@ -30,9 +31,10 @@ const maxPendingPayloads = 1 << 16
 // payloads are the payloads of an Archive: those of the Index, and those that are not written to it yet.
 type payloads struct {
 	stored  Index
-	mu      sync.Mutex
+	commit  sync.Mutex          // held while stored changes; taken before mu
+	mu      sync.Mutex          // guards what follows
 	pending map[Digest]Original // since the last take
-	storing map[Digest]Original // that store is writing
+	storing map[Digest]Original // that store writes; its entries change only with commit locked too
 }
 
 func (p *payloads) find(d Digest) (Original, bool) {
@@ -69,6 +71,8 @@ func (p *payloads) take() map[Digest]Original {
 
 // store writes entries to the Index.
 func (p *payloads) store(all map[Digest]Original) error {
+	p.commit.Lock()
+	defer p.commit.Unlock()
 	defer func() {
 		p.mu.Lock()
 		p.storing = nil
@@ -82,12 +86,12 @@ func (p *payloads) store(all map[Digest]Original) error {
 
 // remove removes the entries of a file.
 func (p *payloads) remove(file string) error {
+	p.commit.Lock() // else store might add them afterwards
+	defer p.commit.Unlock()
+	ofFile := func(_ Digest, of Original) bool { return of.File == file }
 	p.mu.Lock()
-	for d, of := range p.pending {
-		if of.File == file {
-			delete(p.pending, d)
-		}
-	}
+	maps.DeleteFunc(p.pending, ofFile)
+	maps.DeleteFunc(p.storing, ofFile)
 	p.mu.Unlock()
 	return p.stored.Remove(file)
 }
