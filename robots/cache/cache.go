@@ -126,7 +126,7 @@ type flight struct {
 	loaded bool          // entry is from the Store: it may be too old for some callers
 	gen    *generation   // the generation in which it began
 
-	// guarded by Cache.mu
+	// guarded by Cache.mu; constant once done is closed
 	purged  bool // the origin was purged: earlier state must not be used
 	reload  bool // the Store has changed during the load
 	refetch bool // a caller needs a new fetch, whatever is in memory

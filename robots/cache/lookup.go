@@ -105,6 +105,10 @@ func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialec
 		if !f.loaded {
 			return f.entry, nil
 		}
+		if f.purged { // perhaps after the load; else memory has what was loaded again
+			known = nil
+			continue
+		}
 		if e := c.usableFor(f.entry, d); e != nil {
 			return e, nil
 		}

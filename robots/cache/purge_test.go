@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -193,5 +194,34 @@ func TestStatsAreCounted(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
+	})
+}
+
+// TestPurgeAfterALoad: after a purge nobody uses what was loaded before, also while the load has callers that wait.
+func TestPurgeAfterALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := file(-1)
+		large.Body = bytes.Repeat([]byte("#\n"), largeText)
+		s, store := &script{answers: []fetch.Result{large, elsewhere()}}, newMemStore()
+		o := Options{Fetcher: s, Store: store}
+		lookup(t, newCache(t, o))
+		defer func(before chan struct{}) { compiling = before }(compiling)
+		compiling = make(chan struct{}, 1)
+		compiling <- struct{}{}
+		c := newCache(t, o)
+		var wg sync.WaitGroup
+		wg.Go(func() { lookup(t, c) })
+		synctest.Wait() // it was loaded, and waits to be compiled
+		if !c.Purge(site) {
+			t.Error("nothing was loaded")
+		}
+		wg.Go(func() {
+			if r := lookup(t, c); r.Result.SHA256 != "cd" {
+				t.Error("a later lookup is answered with what was loaded before the purge")
+			}
+		})
+		synctest.Wait()
+		<-compiling
+		wg.Wait()
 	})
 }
