@@ -395,3 +395,22 @@ func TestEvictedWhilePostponed(t *testing.T) {
 		}
 	})
 }
+
+// TestUsedWhilePostponed: the refresh of an entry that is used again is not postponed.
+func TestUsedWhilePostponed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{file(time.Hour)}}})
+		ruleBy(t, c, named("coccoc"))
+		wait(55 * time.Minute) // it was due after 54
+		e, _ := c.schedule.take(time.Now())
+		wanted, next := e.refreshWanted(time.Now())
+		if wanted || next.IsZero() {
+			t.Fatalf("unused, its refresh is wanted: %v, next %v", wanted, next)
+		}
+		ruleBy(t, c, named("standard")) // before refresh has postponed it
+		c.postpone(e, next)
+		if due, in := c.schedule.take(time.Now()); due != e {
+			t.Errorf("in use, it is due in %v", in)
+		}
+	})
+}

@@ -14,12 +14,13 @@ type schedule struct {
 	wake    chan struct{} // contains a value if the first entry has changed
 }
 
-// add adds e, or changes its time to due.
+// add adds e. If the schedule has e already, the earlier time counts: a use may have added e while a
+// refresh postpones it.
 func (s *schedule) add(e *Entry, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.scheduleIndex > 0 {
-		s.entries[e.scheduleIndex-1].due = due
+		s.entries[e.scheduleIndex-1].due = earlier(due, s.entries[e.scheduleIndex-1].due)
 		heap.Fix(&s.entries, e.scheduleIndex-1)
 	} else {
 		heap.Push(&s.entries, scheduled{due: due, entry: e})
