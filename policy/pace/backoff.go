@@ -14,7 +14,7 @@ const (
 
 // backOff is the back-off of one host. The zero value means that there was none.
 type backOff struct {
-	begun  time.Time     // when this process last saw it begin or become longer; zero: never
+	begun  time.Time     // when this process last saw it begin, or its end or length change; zero: never
 	until  time.Time     // end of the last back-off; zero: there was none
 	length time.Duration // length of the last back-off that the proxy chose, without jitter; zero: forgiven
 }
@@ -50,7 +50,9 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 	if b.forgiven(now) {
 		b.length = 0
 	}
-	b.length = max(b.length, min(o.Length, maxBackOff))
+	if length := min(o.Length, maxBackOff); length > b.length {
+		b.begun, b.length = now, length
+	}
 	if !o.Until.After(b.until) {
 		return false
 	}
@@ -93,20 +95,18 @@ func (h *hostBackOff) get() backOff {
 
 func (h *hostBackOff) left(now time.Time) time.Duration { return h.get().left(now) }
 
-// change applies f to the back-off and stores the result if f returns true. It returns
-// what f returned.
+// change applies f to the back-off, stores the result, and returns what f returned.
 func (h *hostBackOff) change(f func(*backOff) bool) bool {
 	for {
 		before := h.held.Load()
-		var b backOff
+		var was backOff
 		if before != nil {
-			b = *before
+			was = *before
 		}
-		if !f(&b) {
-			return false
-		}
-		if h.held.CompareAndSwap(before, &b) {
-			return true
+		b := was
+		changed := f(&b)
+		if b == was || h.held.CompareAndSwap(before, &b) {
+			return changed
 		}
 	}
 }

@@ -210,3 +210,24 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 		}
 	})
 }
+
+// TestMergedLengthCounts: of two back-offs, the greater length counts, also if it is that of the one that ends sooner.
+func TestMergedLengthCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := newExact(), rule(10, 5, 0)
+		goesAfter(t, p, l, 0)
+		beginBackOff(p, l.Key, 20*time.Minute)
+		<-time.After(time.Second)
+		since := time.Now()
+		p.MergeBackOff(l.Key, BackOff{since.Add(10 * time.Minute), 8 * time.Minute})
+		if all := p.Clocks(time.Now(), since); len(all) != 1 || all[0].BackOffLength != 8*time.Minute {
+			t.Errorf("not stored: %+v", all)
+		}
+		goesAfter(t, p, l, 20*time.Minute-time.Second)
+		<-time.After(time.Second) // a request that is sent before the end is no further incident
+		goesAfter(t, p, l, 0)
+		if got := beginBackOff(p, l.Key, 0); got != 16*time.Minute {
+			t.Errorf("the next back-off lasts %v", got)
+		}
+	})
+}
