@@ -48,6 +48,7 @@ type reloader struct {
 	// Only run uses these.
 	watch    *watcher                     // nil: files cannot be watched
 	files    map[string][sha256.Size]byte // checksums of the files that the active configuration, or a refused one, was read from
+	unseen   bool                         // files may have changed before their directories were watched
 	fileGone bool                         // a missing configuration file was logged
 	closing  sync.WaitGroup               // counts what reloads have begun: earlier egress clients that are not closed yet, and caches that run
 
@@ -116,6 +117,10 @@ func (r *reloader) run(ctx, over context.Context) error {
 		}
 	}
 	for {
+		if r.unseen {
+			r.unseen = false
+			soon()
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -146,6 +151,7 @@ func (r *reloader) start() {
 	}
 	r.noteFiles(r.settings.files, r.settings.sum)
 	r.watchFiles()
+	r.unseen = false // run checks them at once
 }
 
 // noteFiles stores the checksums of the files that a configuration names, and of its own file, from before
@@ -170,13 +176,16 @@ func fileSums(cfg config.Config) map[string][sha256.Size]byte {
 	return files
 }
 
+// watchFiles watches the files. If their directories were not watched while they were read, run checks them again.
 func (r *reloader) watchFiles() {
 	var names []string
 	for file := range r.files {
 		names = append(names, file)
 	}
 	slices.Sort(names)
-	if err := r.watch.watch(names); err != nil {
+	more, err := r.watch.watch(names)
+	r.unseen = r.unseen || more
+	if err != nil {
 		r.d.log.Warn("file not watched, send SIGHUP after a change", "error", err)
 	}
 }

@@ -56,26 +56,28 @@ func (w *watcher) relevant(e fsnotify.Event) bool {
 }
 
 // watch watches these files and no others. It is called again after each change, since links may lead
-// elsewhere.
-func (w *watcher) watch(files []string) error {
+// elsewhere. more reports whether it watches a directory in which changes were not noticed before.
+func (w *watcher) watch(files []string) (more bool, err error) {
 	if w == nil {
-		return nil
+		return false, nil
 	}
 	const most = 3 // tries, if the names change meanwhile
-	var err error
 	for range most {
 		dirs, names := map[string]bool{}, map[string]bool{}
 		for _, file := range files {
 			traceLinks(file, dirs, names)
 		}
 		w.names = names
-		if missing := w.setDirs(dirs); len(missing) == 0 {
-			return nil
-		} else if err = w.add(missing); err != nil {
-			return err
+		missing := w.setDirs(dirs)
+		if len(missing) == 0 {
+			return more, nil
 		}
+		if err = w.add(missing); err != nil {
+			return more, err
+		}
+		more = true
 	}
-	return err
+	return more, nil
 }
 
 // setDirs stops watching directories that are not in dirs, and returns those that are not watched yet.

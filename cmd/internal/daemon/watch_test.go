@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,39 @@ func TestAChangedFileIsReloaded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAChangeWhileItIsRead: a file to which a link leads only since this change, and that is changed again while it is
+// read, is read again, although its directory was not watched then.
+func TestAChangeWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	l := &laid{t: t, dir: t.TempDir()}
+	var again atomic.Pointer[string]
+	s := standBy(t, nil, func(from *settings) {
+		l.settle(from, func(l *laid, text string) string {
+			l.write("0/c.yaml", text)
+			l.must(os.Symlink("0/c.yaml", l.at("c.yaml")))
+			return l.at("c.yaml")
+		})
+		load := from.load
+		from.load = func() (config.Config, error) {
+			cfg, err := load()
+			if text := again.Swap(nil); text != nil {
+				l.write("1/c.yaml", *text)
+			}
+			return cfg, err
+		}
+	})
+	text := func(burst int) string {
+		s.base.with(keys{"pace.burst": burst}).file(t, l.at("text"))
+		text, err := os.ReadFile(l.at("text"))
+		l.must(err)
+		return string(text)
+	}
+	l.write("1/c.yaml", text(7))
+	again.Store(new(text(8)))
+	l.turn("c.yaml", "1/c.yaml")
+	testkit.Eventually(t, "the second change is read", func() bool { return s.daemon.Active.Load().Cfg.Pace.Burst == 8 })
 }
 
 // TestAFileThatIsGone: what was in it stays in force, and it is said once; so it is with
