@@ -154,16 +154,22 @@ func fileKey(file string, d archive.Digest) []byte {
 	return append(append([]byte(file), separator...), d[:]...)
 }
 
-// removeFile removes the payloads of a file.
+// removeFile removes the payloads of a file, except those that another file has had since.
 func removeFile(originals, files *bbolt.Bucket, file []byte) error {
-	prefix := append(file, separator...)
+	prefix := append(bytes.Clone(file), separator...)
 	var all [][]byte
 	c := files.Cursor()
 	for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
 		all = append(all, bytes.Clone(key)) // a cursor does not bear deletions
 	}
 	for _, key := range all {
-		if err := errors.Join(originals.Delete(key[len(prefix):]), files.Delete(key)); err != nil {
+		var of archive.Original
+		payload := key[len(prefix):]
+		err := json.Unmarshal(originals.Get(payload), &of)
+		if err != nil || of.File == string(file) {
+			err = originals.Delete(payload)
+		}
+		if err := errors.Join(err, files.Delete(key)); err != nil {
 			return err
 		}
 	}

@@ -63,6 +63,33 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
+// What several files have remains the payload of the file that was added last.
+func TestPayloadOfTwoFiles(t *testing.T) {
+	t.Parallel()
+	p, err := OpenPayloads(filepath.Join(t.TempDir(), "payloads.db"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	payload := archive.Digest{1}
+	for _, file := range []string{"a-1.warc", "a-2.warc"} {
+		if err := p.Add(map[archive.Digest]archive.Original{payload: {File: file}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		removed string
+		left    bool
+	}{{"a-1.warc", true}, {"a-2.warc", false}} {
+		if err := p.Remove(c.removed); err != nil {
+			t.Fatal(err)
+		}
+		if of, ok := p.Find(payload); ok != c.left || ok && of.File != "a-2.warc" {
+			t.Errorf("after the removal of %s: %+v, %t", c.removed, of, ok)
+		}
+	}
+}
+
 // The file never grows beyond its limit: the payloads of the oldest files go first.
 func TestPayloadsFull(t *testing.T) {
 	t.Parallel()
