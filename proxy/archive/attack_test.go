@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,6 +158,38 @@ func TestRemovedWhileWritten(t *testing.T) {
 	if len(of(all, "response")) != 1 {
 		t.Errorf("%d responses, %d revisits", len(of(all, "response")), len(of(all, "revisit")))
 	}
+}
+
+// Nothing is written to a file that somebody has removed after a failure to forget the file, however soon the failure has
+// ended.
+func TestRemovedAndNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, broken := t.TempDir(), &index{err: errors.New("no index")}
+		a := open(t, dir, func(o *archive.Options) { o.Index = broken })
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		synctest.Wait()
+		send := func() error {
+			_, err := exchange{request: get("http://a.example/"), body: "body"}.run(a)
+			return err
+		}
+		testkit.Must(t, send())
+		testkit.Must(t, os.Remove(filepath.Join(dir, names(t, dir, "*.open")[0])))
+		time.Sleep(980 * time.Millisecond) // Run looks each second whether a failure has ended
+		if err := send(); !errors.Is(err, archive.ErrUnwritable) {
+			t.Fatalf("got %v", err)
+		}
+		broken.err = nil
+		time.Sleep(40 * time.Millisecond)
+		testkit.Must(t, send())
+		stop()
+		testkit.Must(t, <-done)
+		testkit.Must(t, a.Close())
+		if n := len(of(entries(t, dir), "response")); n != 1 {
+			t.Errorf("%d responses", n)
+		}
+	})
 }
 
 // Heads that a hostile party has made can be read, and add no line.

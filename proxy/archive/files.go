@@ -108,7 +108,7 @@ type writer struct {
 	form   form       // of its records
 	size   int64
 	began  time.Time
-	looked time.Time // when isGone last looked
+	looked time.Time // when isGone last found it
 
 	syncing  sync.Mutex // held while file is synced, opened or closed; taken under mu, but not the reverse
 	unsynced atomic.Bool
@@ -216,19 +216,23 @@ func (f *files) newName(prefix, ext string, now time.Time) string {
 	}
 }
 
-// isGone reports whether the file was removed or renamed by somebody else. It looks only now and then.
+// isGone reports whether the file was removed or renamed by somebody else. While it is there, isGone looks only now and
+// then.
 func (w *writer) isGone() bool {
 	now := time.Now()
 	if now.Sub(w.looked) < lookInterval {
 		return false
 	}
-	w.looked = now
 	there, err := os.Stat(w.file.Name())
 	if err != nil {
 		return true
 	}
 	ours, err := w.file.Stat()
-	return err != nil || !os.SameFile(there, ours)
+	if err != nil || !os.SameFile(there, ours) {
+		return true
+	}
+	w.looked = now
+	return false
 }
 
 // complete renames the file, if there is one. The caller holds w.mu.
