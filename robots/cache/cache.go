@@ -130,6 +130,7 @@ type flight struct {
 	purged  bool // the origin was purged: earlier state must not be used
 	reload  bool // the Store has changed during the load
 	refetch bool // a caller needs a new fetch, whatever is in memory
+	retry   bool // RetryUnconnected was called: without a connection, the fetch is retried at the next lookup
 }
 
 // A generation is the Options of one call of New or Reconfigure, and the number of flights that
@@ -330,18 +331,17 @@ func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
 	return before.drained, nil
 }
 
-// RetryUnconnected ends the wait for the next retry of all origins without a connection.
-// Call it after a Reconfigure whose Fetcher connects in another way.
+// RetryUnconnected ends the wait for the next retry of all origins without a connection, also of those
+// to which a fetch with earlier Options finds none afterwards. Call it after a Reconfigure whose Fetcher
+// connects in another way.
 func (c *Cache) RetryUnconnected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, clock := time.Now(), c.gen.Load().timing
-	c.replaceAll(func(e *Entry) *Entry {
-		if e.last.kind != noConnection || !now.Before(e.retryAt()) {
-			return e
-		}
-		return newFailing(e.key, e.last, e.stale, e.failures, now, clock)
-	})
+	now, gen := time.Now(), c.gen.Load()
+	c.replaceAll(func(e *Entry) *Entry { return e.retriedAt(now, gen.timing) })
+	for _, f := range c.flights {
+		f.retry = f.gen != gen
+	}
 }
 
 // replaceAll replaces the entries in memory. The caller holds c.mu, so no other goroutine

@@ -254,6 +254,14 @@ func (e *Entry) withTiming(before, t timing) *Entry {
 	return newFailing(e.key, last, e.stale.withTiming(t), failures, retry, t)
 }
 
+// retriedAt returns e with a retry at now, if e has no connection and would be retried later.
+func (e *Entry) retriedAt(now time.Time, t timing) *Entry {
+	if e.last.kind != noConnection || !now.Before(e.retryAt()) {
+		return e
+	}
+	return newFailing(e.key, e.last, e.stale, e.failures, now, t)
+}
+
 // compileLike compiles e under each dialect under which before was compiled, so that no request waits
 // for that. before may be nil.
 func (e *Entry) compileLike(before *Entry) {

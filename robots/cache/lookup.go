@@ -290,6 +290,9 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 			before = now.Value // also changed to the times of t
 		}
 	}
+	if f.retry {
+		e = e.retriedAt(time.Now(), t.timing)
+	}
 	e.reweigh = c.reweigh
 	if a.OwnFailure {
 		// Only the waiting callers get this entry. The one in memory stays, and the next lookup

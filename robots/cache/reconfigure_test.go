@@ -208,6 +208,28 @@ func TestRetryUnconnected(t *testing.T) {
 	}
 }
 
+// TestRetryUnconnectedDuringAFetch: a fetch that began in the earlier way, and ends without a connection after the
+// change, does not delay the next one. One that began after the change does.
+func TestRetryUnconnectedDuringAFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		earlier := &script{answers: []fetch.Result{unconnected()}, takes: 10 * time.Second}
+		c := newCache(t, Options{Fetcher: earlier})
+		var asked sync.WaitGroup
+		asked.Go(func() { rule(t, c) })
+		synctest.Wait()
+		f := &script{answers: []fetch.Result{unconnected(), file(-1)}}
+		reconfigure(t, c, Options{Fetcher: f})
+		c.RetryUnconnected()
+		asked.Wait()
+		for range 2 {
+			rule(t, c)
+			if f.count() != 1 {
+				t.Errorf("%d fetches in the new way, want 1", f.count())
+			}
+		}
+	})
+}
+
 // TestReconfigureRejectsBadOptions: after an error nothing has changed.
 func TestReconfigureRejectsBadOptions(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
