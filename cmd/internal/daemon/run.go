@@ -105,7 +105,7 @@ func (d *Daemon) runCaches(ctx context.Context, tdmrep *tdmrepCache) error {
 	return g.Wait()
 }
 
-// close closes what New has made. The store is last, since it remembers the end of the audit.
+// close closes what New has made. The store is last, since it remembers the last requests and the end of the audit.
 func (d *Daemon) close() (err error) {
 	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener, d.monitorListener} {
 		if l != nil {
@@ -123,6 +123,9 @@ func (d *Daemon) close() (err error) {
 	}
 	err = errors.Join(err, d.closeArchive())
 	if d.store != nil {
+		if d.Pacer != nil {
+			d.store.SaveClocks(d.Pacer.Clocks(time.Now(), time.Time{}))
+		}
 		if d.evidence != nil {
 			d.saveAuditEnd()
 		}

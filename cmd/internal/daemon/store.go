@@ -68,8 +68,8 @@ func newFileStores(store *bolt.Store, f fleet) (robotsTxt, tdmrep cache.Store) {
 	return f.Robots(robotsTxt), f.TDMRep(tdmrep)
 }
 
-// saveState saves the pacer's state that has changed, and the end of the audit, until ctx ends, when no
-// request is sent any more, and then all of the pacer's state.
+// saveState saves the pacer's state that has changed, and the end of the audit, until ctx ends. Fetches may
+// still be sent then: close saves all of the state.
 func (d *Daemon) saveState(ctx context.Context) error {
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
@@ -82,7 +82,6 @@ func (d *Daemon) saveState(ctx context.Context) error {
 			since = now
 			d.saveAuditEnd()
 		case <-ctx.Done():
-			d.store.SaveClocks(d.Pacer.Clocks(time.Now(), time.Time{}))
 			return nil
 		}
 	}
