@@ -51,8 +51,8 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-full:
-		case <-s.optionsChanged:
-			s.countedDay = "" // search for expired files again
+		case <-s.recount:
+			s.countedDay = "" // search for expired files again, and count the others
 		case <-ctx.Done():
 			timer.Stop()
 			return nil

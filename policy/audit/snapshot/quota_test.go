@@ -228,6 +228,25 @@ func TestFullFolderIsTold(t *testing.T) {
 	})
 }
 
+// TestFullDirectoryTakenAway: the space of a directory that was removed is free at once, not after a day.
+func TestFullDirectoryTakenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Options{MaxSize: 1 << 20, NoSync: true})
+		wait := serve(t, s)
+		kept := fill(t, s, "someone")
+		wait()
+		testkit.Must(t, os.RemoveAll(s.o.Dir))
+		testkit.Must(t, s.Flush())
+		wait()
+		if used := s.Stats().Bytes; used != 0 {
+			t.Errorf("%d bytes count, though all were removed", used)
+		}
+		if n := fill(t, s, "another"); n < kept {
+			t.Errorf("%d files are kept anew, %d were before", n, kept)
+		}
+	})
+}
+
 // serve runs Run until the test ends. It returns a function that waits until Run is idle.
 func serve(t *testing.T, s *Store) (wait func()) {
 	ended := make(chan error)

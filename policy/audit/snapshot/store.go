@@ -64,9 +64,9 @@ type Store struct {
 	quota  quota
 	counts counts
 
-	maxAge         atomic.Int64  // Options.MaxAge now
-	optionsChanged chan struct{} // holds one token: Options have changed
-	full           chan struct{} // holds one token: too little is free
+	maxAge  atomic.Int64  // Options.MaxAge now
+	recount chan struct{} // holds one token: Options have changed, or the directory was removed
+	full    chan struct{} // holds one token: too little is free
 
 	mu         sync.RWMutex // guards what follows
 	saved      map[answerID]struct{}
@@ -115,7 +115,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("snapshots: %w", err)
 	}
 	s := &Store{
-		o: o, seed: maphash.MakeSeed(), optionsChanged: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		o: o, seed: maphash.MakeSeed(), recount: make(chan struct{}, 1), full: make(chan struct{}, 1),
 		saved: make(map[answerID]struct{}), operations: make(map[resource]*operation),
 		disk: disk{dir: o.Dir, gzipWriters: newGzipWriters()},
 	}
@@ -136,7 +136,7 @@ func (s *Store) SetOptions(o Options) error {
 		return errOption
 	}
 	s.setOptions(o)
-	notify(s.optionsChanged)
+	notify(s.recount)
 	return nil
 }
 
@@ -317,6 +317,7 @@ func (s *Store) Flush() error {
 			s.counts.syncFailed.Add(1)
 			return fmt.Errorf("snapshots: %w", err)
 		}
+		notify(s.recount)
 	}
 	if err := s.disk.flush(); err != nil {
 		s.counts.syncFailed.Add(1)
