@@ -65,12 +65,12 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 // that was sent before the last back-off ended. Otherwise it doubles the length and adds
 // the part chance (0 to 1) of maxJitter.
 func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64) bool {
+	if b.forgiven(now) {
+		b.length = 0
+	}
 	if asked <= 0 {
 		if !b.until.IsZero() && !sent.After(b.until) {
 			return false
-		}
-		if b.forgiven(now) {
-			b.length = 0
 		}
 		b.length = min(max(2*b.length, firstBackOff), maxBackOff)
 		asked = b.length + time.Duration(float64(b.length)*maxJitter*chance)

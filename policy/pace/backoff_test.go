@@ -211,6 +211,23 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 	})
 }
 
+// TestForgivenStaysForgiven: a Retry-After does not bring back the length of a back-off that is forgiven.
+func TestForgivenStaysForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := newExact(), rule(10, 5, 0)
+		goesAfter(t, p, l, 0)
+		beginBackOff(p, l.Key, 0)
+		<-time.After(time.Minute + backOffMemory)
+		goesAfter(t, p, l, 0)
+		beginBackOff(p, l.Key, time.Second)
+		<-time.After(2 * time.Second)
+		goesAfter(t, p, l, 0)
+		if got := beginBackOff(p, l.Key, 0); got != time.Minute {
+			t.Errorf("the next back-off lasts %v", got)
+		}
+	})
+}
+
 // TestMergedLengthCounts: of two back-offs, the greater length counts, also if it is that of the one that ends sooner.
 func TestMergedLengthCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
