@@ -134,7 +134,10 @@ func (a *Archive) Run(ctx context.Context) error {
 		if err := a.sync(); err != nil {
 			a.setFailure(err)
 		} else if a.Err() != nil {
-			a.setFailure(a.spools.probe())
+			failures := a.counts.failures.Load()
+			if err := a.spools.probe(); err != nil || a.counts.failures.Load() == failures { // else another write has failed meanwhile
+				a.setFailure(err)
+			}
 		}
 		if now := time.Now(); full || now.Sub(cleaned) >= retentionInterval {
 			cleaned = now
