@@ -264,10 +264,11 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 	o.Host = strings.Clone(o.Host) // the host may be part of a long URL, and is kept
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	began := time.Now()
 	addrs, err := c.resolve(ctx, o.Host)
 	if err != nil {
 		c.counter.dial(err) // counts in place of the dial that it prevents
-		return netip.Addr{}, c.remember(o, newDialError(o.Host, o.Port, err))
+		return netip.Addr{}, c.remember(o, began, newDialError(o.Host, o.Port, err))
 	}
 	return c.bindings.bind(o.Host, addrs), nil
 }
@@ -315,6 +316,7 @@ func (c *Client) tryReach(at endpoint) error {
 	if c.parent.forwards(at.Scheme) || c.history.wasReached(at.Origin) { // wasReached: another attempt may have succeeded just before this one began
 		return nil
 	}
+	began := time.Now()
 	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
 	switch {
 	case err == nil:
@@ -327,7 +329,7 @@ func (c *Client) tryReach(at endpoint) error {
 	case needsName(at.Origin, err, c.tls.RootCAs):
 		c.history.setReached(at.Origin)
 	default:
-		return c.remember(at.Origin, err)
+		return c.remember(at.Origin, began, err)
 	}
 	return nil
 }

@@ -130,21 +130,22 @@ func (c *connector) unusedConn(ctx context.Context, to endpoint, offered protoco
 	if err := c.history.failure(to.Origin); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	conn, err := c.connect(ctx, to, offered)
 	if _, ok := errors.AsType[*dialFailure](err); ok && ctx.Err() == nil { // otherwise there was no time left
-		return nil, c.remember(to.Origin, err)
+		return nil, c.remember(to.Origin, began, err)
 	}
 	return conn, err
 }
 
-// remember stores why o could not be reached, so that o is not tried again for a while.
-// It does not store a forbidden destination, a local failure, a cancelled attempt, or the
-// failure of one address if o has another.
-func (c *connector) remember(o robots.Origin, err error) error {
+// remember stores why an attempt could not reach o, so that o is not tried again for a while.
+// It does not store a forbidden destination, a local failure, a cancelled attempt, the
+// failure of one address if o has another, or that of an attempt that began before o was reached.
+func (c *connector) remember(o robots.Origin, began time.Time, err error) error {
 	if LocalError(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
 		return err
 	}
-	return c.history.fail(o, err)
+	return c.history.fail(o, began, err)
 }
 
 // errNotDirect means that a Transport must send the request. Nothing of it was sent.

@@ -53,11 +53,15 @@ func (h *history) setReached(o robots.Origin) {
 	delete(h.failures, o)
 }
 
-// fail stores why o could not be reached. It returns the error to return until the next
-// attempt.
-func (h *history) fail(o robots.Origin, err error) error {
+// fail stores why an attempt that began at some time could not reach o. It returns the error to
+// return until the next attempt. If o was reached after that time, it stores nothing and returns
+// err.
+func (h *history) fail(o robots.Origin, began time.Time, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.reached.added[o].After(began) {
+		return err
+	}
 	if len(h.failures) >= maxHistory {
 		clear(h.failures) // each costs one more attempt
 	}

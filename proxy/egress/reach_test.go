@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"syscall"
@@ -378,5 +379,39 @@ func TestRoundTripLeavesTheUnreachableAlone(t *testing.T) {
 	}
 	if n := resolver.Asked("site.test."); n != 1 {
 		t.Errorf("tried %d times, want once", n)
+	}
+}
+
+// TestOldFailure checks that an attempt to connect does not count against the origin if a later one has succeeded
+// meanwhile.
+func TestOldFailure(t *testing.T) {
+	o := serve(t, hello)
+	d := newClient(t, Options{AllowPrivate: loopback})
+	began, fail := make(chan struct{}), make(chan struct{})
+	attempts := 0 // one after the other
+	d.tunnel = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+		if attempts++; attempts == 1 {
+			close(began)
+			<-fail
+			return nil, errors.New("no reply")
+		}
+		return d.dialTCP(ctx, host, port, netip.Addr{})
+	}
+	old := make(chan error)
+	go func() {
+		_, _, err := get(t, d, o.String())
+		old <- err
+	}()
+	<-began
+	if _, _, err := get(t, d, o.String()); err != nil {
+		t.Fatal(err)
+	}
+	close(fail)
+	if err := <-old; err == nil {
+		t.Fatal("the first attempt succeeded")
+	}
+	d.CloseIdle() // so that the next request needs a connection
+	if _, _, err := get(t, d, o.String()); err != nil {
+		t.Errorf("after a connection and an older failure: %v", err)
 	}
 }
