@@ -71,8 +71,18 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	if err := resp.Write(&whole); err != nil {
 		return err
 	}
-	_, err = to.Write(whole.Bytes())
+	if _, err = to.Write(whole.Bytes()); err == nil {
+		drain(to)
+	}
 	return err
+}
+
+// drain prepares the end of a connection whose client may still be sending, for at most lastWait. If net/http closed it with
+// unread bytes, the system would reset it, and the client could lose the response.
+func drain(c net.Conn) {
+	if closeWriteOrClose(c) == nil && c.SetReadDeadline(time.Now().Add(lastWait)) == nil {
+		io.CopyN(io.Discard, c, maxLateUpload)
+	}
 }
 
 // unreadHeadAnswer returns the answer to a head that a headMeter has stopped reading.
