@@ -157,23 +157,22 @@ type clientConn struct {
 // assign counts the connection for client, whose name is now known. It returns false if
 // client already has its maximum.
 func (c *clientConn) assign(client string) bool {
-	before := c.client.Load()
-	if *before == client {
+	if *c.client.Load() == client {
 		return true
 	}
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.closed { // requests of HTTP/2 may outlive the connection
+	before := *c.client.Load()
+	if before == client || c.closed { // another request of the connection has done it; or, with HTTP/2, outlives it
 		return true
 	}
 	if l.open[client] >= l.maxPerClient() {
 		return false
 	}
-	if c.client.CompareAndSwap(before, &client) { // otherwise another request of the connection has done it
-		l.add(*before, -1)
-		l.add(client, 1)
-	}
+	c.client.Store(&client)
+	l.add(before, -1)
+	l.add(client, 1)
 	return true
 }
 
