@@ -15,9 +15,9 @@ import (
 )
 
 // relay copies between a client and an origin until both directions have ended, and closes both
-// connections. If half is false, the end of one direction ends both. It also ends if no data moves
-// in either direction for longer than silence. relay returns the number of bytes that were copied
-// in both directions.
+// connections. If half is false, the end of the client's direction ends both, and the end of the
+// origin's ends both after lastWait. It also ends if no data moves in either direction for longer
+// than silence. relay returns the number of bytes that were copied in both directions.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
 	both := relayedConns{client, origin}
@@ -32,7 +32,7 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 		return 0, err
 	}
 	up, down := &pump{dst: origin, src: client, watch: &w}, &pump{dst: client, src: origin, watch: &w}
-	run := func(p *pump) {
+	run := func(p *pump, half bool) {
 		p.run()
 		if p.err != nil || !half || !closeWrite(p.dst) {
 			both.abandon()
@@ -41,13 +41,19 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		run(up)
+		run(up, half)
 	}()
-	run(down)
+	run(down, true) // if the client's connection were closed with unread bytes, the system would reset it
+	if !half {
+		defer time.AfterFunc(lastWait, both.abandon).Stop()
+	}
 	<-done
 	total := int64(len(ahead)) + up.total + down.total
 	if w.ended.Load() {
 		return total, errSilent
+	}
+	if !half && down.err == nil {
+		return total, nil // the origin has ended it, and may not accept more
 	}
 	for _, p := range []*pump{up, down} {
 		if p.err != nil && !errors.Is(p.err, net.ErrClosed) && !errors.Is(p.err, io.ErrClosedPipe) {

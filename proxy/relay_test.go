@@ -1,13 +1,17 @@
 package proxy_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"testing"
+	"time"
 
+	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
 )
 
@@ -63,4 +67,35 @@ func TestResetAfterTheLastBytes(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, c.Close())
 	<-ended
+}
+
+// TestLastMessageOfAnUpgrade checks that the end of an upgraded connection reaches the client without a reset if the origin
+// closes as RFC 6455 7.1.1 says, the sending half first, while the client is still sending.
+func TestLastMessageOfAnUpgrade(t *testing.T) {
+	t.Parallel()
+	last := bytes.Repeat([]byte("last"), 1<<20)
+	sending := make(chan struct{})
+	origin := accepting(t, func(c *net.TCPConn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil || r.URL.Path != "/ws" {
+			return // the fetch of robots.txt
+		}
+		io.WriteString(c, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		<-sending
+		c.Write(last)
+		c.CloseWrite()
+		io.Copy(io.Discard, c)
+	})
+	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
+	c, br := r.dial()
+	fmt.Fprintf(c, "GET http://%s/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	testkit.Must(t, c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	c.Write(make([]byte, 64<<20)) // until all buffers are full
+	close(sending)
+	if got, err := io.ReadAll(br); err != nil || !bytes.Equal(got, last) {
+		t.Errorf("%d bytes of %d arrived, %v", len(got), len(last), err)
+	}
 }
