@@ -120,7 +120,11 @@ func join(ctx context.Context, inside *net.TCPConn, port uint16) {
 		io.Copy(outside, inside)
 		outside.(*net.TCPConn).CloseWrite()
 	})
-	io.Copy(inside, outside)
-	inside.CloseWrite()
+	if _, err := io.Copy(inside, outside); err != nil {
+		inside.SetLinger(0) // the client sees a reset too, and does not take what it got for complete
+		inside.Close()
+	} else {
+		inside.CloseWrite()
+	}
 	up.Wait()
 }
