@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -35,5 +36,62 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 	f.robots.sendAll(t.Context())
 	if entry, err := store.Load(t.Context(), o); string(entry) != "fetched" || err != nil {
 		t.Errorf("%q is loaded, %v; want what was saved", entry, err)
+	}
+}
+
+// A slowStore is a local store whose Load waits.
+type slowStore struct {
+	cache.Store
+	saved           map[robots.Origin][]byte
+	loading, resume chan struct{}
+}
+
+func (s *slowStore) Load(_ context.Context, o robots.Origin) ([]byte, error) {
+	s.loading <- struct{}{}
+	<-s.resume
+	return s.saved[o], nil
+}
+
+func (s *slowStore) Save(o robots.Origin, entry []byte, _ time.Time, _ string) { s.saved[o] = entry }
+
+// TestPurgeDuringALoad checks that the local store does not keep a file that was loaded before its purge, and stored after
+// it.
+func TestPurgeDuringALoad(t *testing.T) {
+	t.Parallel()
+	f, err := patient(Options{URL: mini(t), Replicas: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
+	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
+	f.Robots(nil).Save(o, []byte("purged"), time.Now().Add(time.Hour), "")
+	f.robots.sendAll(t.Context())
+	for _, tt := range []struct {
+		by    string
+		purge func(*fileStore)
+	}{
+		{"another replica", func(b *fileStore) {
+			news := map[string]any{"what": "purged", "scheme": o.Scheme, "at": o.Addr(), "from": "another", "mark": "x"}
+			b.handleNews(news, func(robots.Origin, cache.Change) {})
+		}},
+		{"this replica", func(b *fileStore) { b.Announce(o, cache.Purged) }},
+	} {
+		local := &slowStore{saved: map[robots.Origin][]byte{}, loading: make(chan struct{}), resume: make(chan struct{})}
+		store := f.Robots(local).(*fileStore)
+		loaded := make(chan error)
+		go func() {
+			_, err := store.Load(t.Context(), o)
+			loaded <- err
+		}()
+		<-local.loading
+		tt.purge(store)
+		close(local.resume)
+		if err := <-loaded; err != nil {
+			t.Fatal(err)
+		}
+		if got := local.saved[o]; string(got) == "purged" {
+			t.Errorf("purged by %s: the local store has %q", tt.by, got)
+		}
 	}
 }

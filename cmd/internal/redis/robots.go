@@ -47,6 +47,7 @@ type fileStore struct {
 	shared      *sharedFiles
 	local       cache.Store // may be nil
 	fetchLeases fetchLeases
+	purges      atomic.Uint64 // of the local store
 }
 
 func (s *sharedFiles) store(local cache.Store) cache.Store {
@@ -101,6 +102,7 @@ func (b *fileStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	case waits:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
 	}
+	purges := b.purges.Load()
 	value, err := s.get(ctx, o)
 	if err != nil || !value.valid() {
 		return b.loadLocal(ctx, o) // the error is counted; continue as without a server
@@ -113,6 +115,9 @@ func (b *fileStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	entry := value.entry(time.Now())
 	if entry != nil {
 		b.saveLocal(ctx, o, entry, value.until())
+		if b.purges.Load() != purges { // perhaps of this entry, and before it was saved
+			b.forgetLocal(o)
+		}
 	}
 	return entry, nil
 }
@@ -229,6 +234,7 @@ func (b *fileStore) Announce(o robots.Origin, what cache.Change) {
 }
 
 func (b *fileStore) forgetLocal(o robots.Origin) {
+	b.purges.Add(1)
 	if b.local != nil {
 		b.local.Save(o, []byte{0}, time.Now(), "") // not a valid entry, and already expired
 	}
