@@ -59,7 +59,7 @@ func (h *Handler) finish(s *requestState, err error) {
 		h.refusals.wait(s.request.Context(), wait)
 		h.refuse(s, a, err)
 	}
-	s.drainUpload()
+	s.drainUpload(err != nil)
 }
 
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer

@@ -227,15 +227,19 @@ func (s *requestState) abort() {
 }
 
 // drainUpload reads the rest of the client's body after the response, for at most lastWait.
-// net/http would read it without a time limit.
-func (s *requestState) drainUpload() {
+// net/http would read it without a time limit. After a refusal it reads on if the body is broken.
+func (s *requestState) drainUpload(refused bool) {
 	if s.upload.complete.Load() || s.request.ProtoMajor != 1 {
 		return
 	}
 	client := http.NewResponseController(s.client)
 	client.Flush() // the response does not wait for the body
-	client.SetReadDeadline(time.Now().Add(lastWait))
-	io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
+	until := time.Now().Add(lastWait)
+	client.SetReadDeadline(until)
+	_, err := io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
+	if c := connInfoFrom(s.request).http; refused && err != nil && err != io.EOF && c != nil {
+		drain(c.Conn, until)
+	}
 }
 
 // Write sends a part of the body to the client.

@@ -72,15 +72,15 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 		return err
 	}
 	if _, err = to.Write(whole.Bytes()); err == nil {
-		drain(to)
+		drain(to, time.Now().Add(lastWait))
 	}
 	return err
 }
 
-// drain prepares the end of a connection whose client may still be sending, for at most lastWait. If net/http closed it with
+// drain prepares the end of a connection, after the response, whose client may still be sending. If net/http closed it with
 // unread bytes, the system would reset it, and the client could lose the response.
-func drain(c net.Conn) {
-	if closeWriteOrClose(c) == nil && c.SetReadDeadline(time.Now().Add(lastWait)) == nil {
+func drain(c net.Conn, until time.Time) {
+	if closeWriteOrClose(c) == nil && c.SetReadDeadline(until) == nil {
 		io.CopyN(io.Discard, c, maxLateUpload)
 	}
 }

@@ -1,7 +1,9 @@
 package proxy_test
 
 import (
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,5 +37,22 @@ func TestUnreadableIsNotReset(t *testing.T) {
 			}
 			c.Close()
 		}
+	}
+}
+
+// TestBrokenUploadIsNotReset checks the same for a body that cannot be read to its end.
+func TestBrokenUploadIsNotReset(t *testing.T) {
+	t.Parallel()
+	origin := serve(t, false, "", func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	r := start(t, setup{})
+	c, br := r.dial()
+	_, err := io.WriteString(c, "POST "+origin.URL+"/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n"+strings.Repeat("b", 100<<10))
+	testkit.Must(t, err)
+	resp, err := http.ReadResponse(br, nil)
+	testkit.Must(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	testkit.Must(t, errors.Join(err, c.(*net.TCPConn).CloseWrite()))
+	if _, err := br.ReadByte(); resp.StatusCode != http.StatusBadRequest || err != io.EOF {
+		t.Errorf("%s, then %v", resp.Status, err)
 	}
 }
