@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
 )
 
@@ -54,5 +55,25 @@ func TestBrokenUploadIsNotReset(t *testing.T) {
 	testkit.Must(t, errors.Join(err, c.(*net.TCPConn).CloseWrite()))
 	if _, err := br.ReadByte(); resp.StatusCode != http.StatusBadRequest || err != io.EOF {
 		t.Errorf("%s, then %v", resp.Status, err)
+	}
+}
+
+// TestLastResponseIsNotReset checks the same for a client that has sent more requests than the connection will serve.
+func TestLastResponseIsNotReset(t *testing.T) {
+	t.Parallel()
+	for name, front := range map[string]front{"in the clear": inTheClear, "over TLS": overTLS} {
+		r := start(t, setup{front: front, change: func(o *proxy.Options) { o.MaxConnsPerClient = 1 }})
+		r.send("GET http://proxy.test:1/ HTTP/1.1\r\nHost: x\r\n\r\n")
+		c, br := r.dial()
+		_, err := io.WriteString(c, strings.Repeat("GET http://proxy.test:1/ HTTP/1.1\r\nHost: x\r\n\r\n", 2000))
+		testkit.Must(t, err)
+		resp, err := http.ReadResponse(br, nil)
+		testkit.Must(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		testkit.Must(t, err)
+		if _, err := br.ReadByte(); resp.StatusCode != http.StatusTooManyRequests || err != io.EOF {
+			t.Errorf("%s: %s, then %v", name, resp.Status, err)
+		}
+		c.Close()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,8 @@ const (
 	readBuffer   = 4 << 10               // bytes; a request with a longer head goes to the http.Server
 	hijackBuffer = 64                    // bytes of a hijacked connection's Writer: handlers write to the connection itself
 	watchAfter   = 20 * time.Millisecond // a request that takes longer is cancelled when its client disconnects
+	drainTime    = 5 * time.Second       // as for connections with other requests
+	maxDrained   = 256 << 10             // bytes
 )
 
 // bufReaders holds readers that are not in use.
@@ -185,6 +188,18 @@ func (c *conn) remove() bool {
 func (c *conn) log(format string, v ...any) {
 	if l := c.server.ErrorLog; l != nil {
 		l.Printf(format, v...)
+	}
+}
+
+// drain prepares the end of a connection, after its last response, whose client has already sent another request. If it
+// were closed with unread bytes, the system would reset it, and the client could lose the response.
+func (c *conn) drain() {
+	half, ok := c.rw.(interface{ CloseWrite() error })
+	if !ok || c.br == nil || c.br.Buffered()+len(c.readAhead) == 0 || half.CloseWrite() != nil {
+		return
+	}
+	if c.rw.SetReadDeadline(time.Now().Add(drainTime)) == nil {
+		io.CopyN(io.Discard, c.rw, maxDrained)
 	}
 }
 

@@ -141,6 +141,7 @@ func serve(ctx context.Context, c *conn) {
 		}
 		c.setState(http.StateActive)
 		if !answer(c, r) || c.set.shuttingDown.Load() { // or nobody would close it
+			c.drain()
 			return
 		}
 		c.setState(http.StateIdle)
