@@ -74,10 +74,12 @@ func TestAnchors(t *testing.T) {
 	url, ca, _ := startTSA(t)
 	o := e2e.NewOrigin(t, "anchors", e2e.Forbidding)
 	anchors := filepath.Join(t.TempDir(), "anchors")
-	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.anchor": map[string]string{"file": anchors, "tsa": url}}))
-	for range 3 {
-		e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
-	}
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
+	p.End(t) // since the first anchor must not be that of the first line
+	p.Rewrite(t, e2e.Unpaced.With(e2e.Settings{"audit.anchor": map[string]string{"file": anchors, "tsa": url}}))
+	p = p.Again(t)
+	e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
 	stamps := filepath.Join(p.State, "timestamps")
 	testkit.Eventually(t, "an anchor and a time-stamp", func() bool {
 		all, _ := filepath.Glob(filepath.Join(stamps, "*.tsr"))
