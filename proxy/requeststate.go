@@ -74,7 +74,8 @@ type attempt struct {
 // body.
 type uploadState struct {
 	err      atomic.Pointer[error] // why the body ended early
-	complete atomic.Bool           // the body was read to its end
+	complete atomic.Bool           // the body was read to its end, and abandon has not ended its reads
+	decided  atomic.Bool           // the end of the body or abandon came first, and complete no longer changes
 	reading  atomic.Bool           // a read is in progress
 }
 
@@ -427,7 +428,7 @@ func (s *requestState) abandon() {
 	if s.upload.reading.Load() {
 		s.upload.err.Store(new(s.brokenBody(errSilent))) // the origin waits for the body too
 	}
-	if !s.upload.complete.Load() { // otherwise the deadline would end net/http's background read and the connection
+	if !s.upload.complete.Load() && s.upload.decided.CompareAndSwap(false, true) { // otherwise the deadline would end net/http's background read and the connection
 		http.NewResponseController(s.client).SetReadDeadline(longAgo) // an error means that nothing waits
 	}
 	if s.response.writing.Load() {
@@ -513,7 +514,9 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	b.state.watch.moved()
 	switch {
 	case err == io.EOF:
-		b.state.upload.complete.Store(true)
+		if b.state.upload.decided.CompareAndSwap(false, true) {
+			b.state.upload.complete.Store(true)
+		}
 		for name := range b.trailer {
 			b.trailer[name] = b.state.request.Trailer[name]
 		}

@@ -2,6 +2,11 @@ package proxy
 
 import (
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,4 +55,32 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 			t.Errorf("Ready: %v, sent is %v", err, state.sent.Load())
 		}
 	})
+}
+
+// A deadlineWriter is a response whose deadlines call functions.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	onRead, onWrite func()
+}
+
+func (w *deadlineWriter) SetReadDeadline(time.Time) error  { w.onRead(); return nil }
+func (w *deadlineWriter) SetWriteDeadline(time.Time) error { w.onWrite(); return nil }
+func (w *deadlineWriter) EnableFullDuplex() error          { return nil }
+
+// TestBodyEndsWhileItIsAbandoned checks that no further request arrives on a connection whose reads
+// were ended although the body was read to its end meanwhile.
+func TestBodyEndsWhileItIsAbandoned(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "http://site.test/", strings.NewReader("x"))
+	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+	s := &requestState{client: w, request: r, draining: new(atomic.Bool)}
+	body := &clientBody{r.Body, s, nil}
+	w.onRead = func() {
+		if _, err := io.ReadAll(body); err != nil {
+			t.Error(err)
+		}
+	}
+	s.abandon()
+	if s.setConnectionClose(); w.Header().Get("Connection") != "close" {
+		t.Error("the connection is kept")
+	}
 }
