@@ -384,8 +384,10 @@ func (s *requestState) sendEarly() {
 			h[name] = values
 		}
 		stripHop(h)
-		s.beginWrite()
-		s.client.WriteHeader(r.status)
+		s.response.writing.Store(true)
+		if !s.watch.ended.Load() { // otherwise a refusal follows, whose writes beginWrite would make fail
+			s.client.WriteHeader(r.status)
+		}
 		s.response.writing.Store(false)
 		if s.request.Context().Err() != nil {
 			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header

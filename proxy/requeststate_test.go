@@ -84,3 +84,17 @@ func TestBodyEndsWhileItIsAbandoned(t *testing.T) {
 		t.Error("the connection is kept")
 	}
 }
+
+// TestLateInformational checks that a 1xx response that arrives when the watch has ended the transfer
+// does not prevent a refusal.
+func TestLateInformational(t *testing.T) {
+	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), onWrite: func() { t.Error("the writes of the refusal fail") }}
+	s := &requestState{client: w, request: httptest.NewRequest(http.MethodGet, "http://site.test/", nil)}
+	s.watch.ended.Store(true)
+	if err := s.Informational(http.StatusEarlyHints, map[string][]string{"Link": {"</a>"}}); err != nil {
+		t.Error(err)
+	}
+	if s.early.end(); len(w.Header()) > 0 {
+		t.Errorf("the refusal has the header %v", w.Header())
+	}
+}
