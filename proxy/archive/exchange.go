@@ -219,12 +219,18 @@ func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
 		return at, err
 	}
 	a := x.archive
+	written := func(file string) {
+		if original != nil {
+			original.File = file
+			a.index.add(x.response.body.digest(), *original)
+		}
+	}
 	small := x.request.body.file == nil && x.response.body.file == nil
 	var before int64 // bytes of the records before that of the response
 	if small {
-		at.File, at.Offset, before, err = x.writeSmall(records)
+		at.File, at.Offset, before, err = x.writeSmall(records, written)
 	} else {
-		at.File, at.Offset, before, err = x.writeLarge(records)
+		at.File, at.Offset, before, err = x.writeLarge(records, written)
 	}
 	if err != nil {
 		return audit.Archived{}, err
@@ -240,10 +246,6 @@ func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
 			a.counts.truncated.Add(1)
 		}
 	}
-	if original != nil {
-		original.File = at.File
-		a.index.add(x.response.body.digest(), *original)
-	}
 	return at, nil
 }
 
@@ -253,7 +255,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 const maxBuffer = 4 * maxInMemory
 
 // writeSmall writes records whose bodies are in memory. It encodes them before it takes the lock of the file.
-func (x *Exchange) writeSmall(records *records) (file string, offset, before int64, err error) {
+func (x *Exchange) writeSmall(records *records, written func(file string)) (file string, offset, before int64, err error) {
 	b := buffers.Get().(*bytes.Buffer)
 	defer func() {
 		if b.Reset(); b.Cap() <= maxBuffer {
@@ -271,16 +273,16 @@ func (x *Exchange) writeSmall(records *records) (file string, offset, before int
 			before, err = records.encode(out, compress)
 		}
 		return err
-	})
+	}, written)
 	return file, offset, before, err
 }
 
 // writeLarge writes records with a body that is in a file.
-func (x *Exchange) writeLarge(records *records) (file string, offset, before int64, err error) {
+func (x *Exchange) writeLarge(records *records, written func(file string)) (file string, offset, before int64, err error) {
 	file, offset, err = x.archive.files.appendLarge(x.source.Client, func(out io.Writer, compress bool) (err error) {
 		before, err = records.encode(out, compress)
 		return err
-	})
+	}, written)
 	return file, offset, before, err
 }
 

@@ -70,16 +70,16 @@ func (f *files) wake() {
 }
 
 // appendSmall is append to the file of small exchanges.
-func (f *files) appendSmall(write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
-	return f.append(&f.small, write)
+func (f *files) appendSmall(write func(out io.Writer, compress bool) error, written func(name string)) (name string, offset int64, err error) {
+	return f.append(&f.small, write, written)
 }
 
 // appendLarge is append to a file of large exchanges, in the client's turn.
-func (f *files) appendLarge(client string, write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
+func (f *files) appendLarge(client string, write func(out io.Writer, compress bool) error, written func(name string)) (name string, offset int64, err error) {
 	defer f.turns.take(client)()
 	w := <-f.large
 	defer func() { f.large <- w }()
-	return f.append(w, write)
+	return f.append(w, write, written)
 }
 
 // sync waits until the disk has what was written.
@@ -116,8 +116,9 @@ type writer struct {
 }
 
 // append writes the records of one exchange, which write writes, behind the others. It returns the name of
-// the file, and the offset of the records in it. After an error the file is as before.
-func (f *files) append(w *writer, write func(out io.Writer, compress bool) error) (name string, offset int64, err error) {
+// the file, and the offset of the records in it. After an error the file is as before. Without an error, append
+// calls written before the file can be forgotten.
+func (f *files) append(w *writer, write func(out io.Writer, compress bool) error, written func(name string)) (name string, offset int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := f.options.Load()
@@ -147,6 +148,7 @@ func (f *files) append(w *writer, write func(out io.Writer, compress bool) error
 	if w.size = out.at; w.size >= o.fileLimit() {
 		f.wake()
 	}
+	written(w.name)
 	return w.name, before, nil
 }
 

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -27,7 +28,7 @@ func TestSyncWaitsForNoExchange(t *testing.T) {
 			close(begun)
 			<-end
 			return nil
-		})
+		}, func(string) {})
 		if err != nil {
 			t.Error(err)
 		}
@@ -142,4 +143,29 @@ func TestRemovedBeforeItIsStored(t *testing.T) {
 		}
 		testkit.Must(t, p.store(taken))
 	}
+}
+
+// TestPayloadIsKnownBeforeItsFileCanBeGone: until the payload of an exchange is in the index, no other exchange finds
+// that somebody has removed the file. Else the index would refer to the removed file for good.
+func TestPayloadIsKnownBeforeItsFileCanBeGone(t *testing.T) {
+	t.Parallel()
+	a, err := Open(Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)})
+	testkit.Must(t, err)
+	var told string
+	name, _, err := a.files.appendSmall(func(io.Writer, bool) error { return nil }, func(name string) {
+		if told = name; a.files.small.mu.TryLock() {
+			t.Error("another exchange can look for the file")
+			a.files.small.mu.Unlock()
+		}
+	})
+	testkit.Must(t, err)
+	if told != name {
+		t.Errorf("the payload is in %q, want %q", told, name)
+	}
+	failed := errors.New("full")
+	_, _, err = a.files.appendSmall(func(io.Writer, bool) error { return failed }, func(string) { t.Error("a payload that was not written is known") })
+	if !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	testkit.Must(t, a.Close())
 }
