@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,7 +15,7 @@ const (
 
 // backOff is the back-off of one host. The zero value means that there was none.
 type backOff struct {
-	begun  time.Time     // when this process last saw it begin, or its end or length change; zero: never
+	begun  time.Time     // when this process last stored a change of it; zero: never
 	until  time.Time     // end of the last back-off; zero: there was none
 	length time.Duration // length of the last back-off that the proxy chose, without jitter; zero: forgiven
 }
@@ -50,13 +51,11 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 	if b.forgiven(now) {
 		b.length = 0
 	}
-	if length := min(o.Length, maxBackOff); length > b.length {
-		b.begun, b.length = now, length
-	}
+	b.length = max(b.length, min(o.Length, maxBackOff))
 	if !o.Until.After(b.until) {
 		return false
 	}
-	b.begun, b.until = now, o.Until
+	b.until = o.Until
 	return true
 }
 
@@ -79,12 +78,15 @@ func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64
 	if !until.After(b.until) {
 		return false
 	}
-	b.begun, b.until = now, until
+	b.until = until
 	return true
 }
 
 // A hostBackOff holds the back-off of a host. Any goroutine may read and change it.
-type hostBackOff struct{ held atomic.Pointer[backOff] }
+type hostBackOff struct {
+	mu   sync.Mutex // held during a change; no other lock is taken under it
+	held atomic.Pointer[backOff]
+}
 
 func (h *hostBackOff) get() backOff {
 	if b := h.held.Load(); b != nil {
@@ -97,18 +99,24 @@ func (h *hostBackOff) left(now time.Time) time.Duration { return h.get().left(no
 
 // change applies f to the back-off, stores the result, and returns what f returned.
 func (h *hostBackOff) change(f func(*backOff) bool) bool {
-	for {
-		before := h.held.Load()
-		var was backOff
-		if before != nil {
-			was = *before
-		}
-		b := was
-		changed := f(&b)
-		if b == was || h.held.CompareAndSwap(before, &b) {
-			return changed
-		}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.get()
+	b := was
+	changed := f(&b)
+	if b != was {
+		b.begun = time.Now() // under the lock: see changedSince
+		h.held.Store(&b)
 	}
+	return changed
+}
+
+// changedSince reports whether the back-off has changed at since or later. A change that it does
+// not see yet gets a time after the call.
+func (h *hostBackOff) changedSince(since time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.get().begun.Before(since)
 }
 
 // merge calls backOff.merge.

@@ -59,7 +59,7 @@ func (p *Pacer) Clocks(now, since time.Time) []Clock {
 // changedSince reports whether a request was sent or answered, or a back-off began, at since
 // or later.
 func (h *host) changedSince(since time.Time) bool {
-	changed := !h.latency.at.Before(since) || !h.backOff.get().begun.Before(since)
+	changed := !h.latency.at.Before(since) || h.backOff.changedSince(since)
 	h.queues(func(q *queue) { changed = changed || !q.limiter.last.Before(since) })
 	return changed
 }

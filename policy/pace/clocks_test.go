@@ -349,3 +349,26 @@ func BenchmarkClocks(b *testing.B) {
 		}
 	})
 }
+
+// TestBackOffBegunWhileClocksAreRead: a back-off under a BackOffKey is among the next Clocks if the
+// last ones were read between the response that began it and its beginning.
+func TestBackOffBegunWhileClocksAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := newExact(), rule(1, 5, 0)
+		l.BackOffKey = "shared"
+		s := mustWait(t, p, "", l)
+		defer s.Release()
+		s.Sent()
+		var read time.Time
+		p.chance = func() float64 {
+			pass(time.Second)
+			read = time.Now()
+			pass(time.Second)
+			return 0
+		}
+		s.BackOff(0)
+		if !slices.ContainsFunc(p.Clocks(time.Now(), read), func(c Clock) bool { return c.Key == l.BackOffKey }) {
+			t.Error("the back-off is not among the clocks that have changed")
+		}
+	})
+}
