@@ -286,9 +286,9 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	}
 	if t != f.gen {
 		e = e.withTiming(f.gen.timing, t.timing)
-		if now, ok := c.entries.GetEntryQuietly(k); ok {
-			before = now.Value // also changed to the times of t
-		}
+	}
+	if now, ok := c.entries.GetEntryQuietly(k); ok {
+		before = now.Value // Reconfigure or RetryUnconnected may have replaced it
 	}
 	if f.retry {
 		e = e.retriedAt(time.Now(), t.timing)

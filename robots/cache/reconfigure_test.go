@@ -230,6 +230,36 @@ func TestRetryUnconnectedDuringAFetch(t *testing.T) {
 	})
 }
 
+// TestRetryUnconnectedBeforeAnOwnFailure: an entry that is replaced during a fetch is refreshed in the background
+// after an own failure of that fetch.
+func TestRetryUnconnectedBeforeAnOwnFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
+		f := &script{answers: []fetch.Result{file(0), unconnected(), ours, file(-1)}, takes: time.Second}
+		c, stop := start(t, Options{Fetcher: f})
+		defer stop()
+		rule(t, c)
+		rule(t, c) // in use
+		wait(time.Minute + 2*time.Second)
+		if r, _ := rule(t, c); !r.Stale || f.count() != 2 {
+			t.Fatalf("%d fetches, %+v", f.count(), r)
+		}
+		var asked sync.WaitGroup
+		asked.Go(func() { c.Refetch(t.Context(), Query{Origin: site}) })
+		synctest.Wait()
+		c.RetryUnconnected()
+		asked.Wait()
+		wait(30*time.Second - 1)
+		if f.count() != 3 {
+			t.Fatalf("%d fetches", f.count())
+		}
+		wait(1)
+		if f.count() != 4 {
+			t.Errorf("%d fetches in the background, want 4", f.count())
+		}
+	})
+}
+
 // TestReconfigureRejectsBadOptions: after an error nothing has changed.
 func TestReconfigureRejectsBadOptions(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
