@@ -124,6 +124,7 @@ type flight struct {
 	done   chan struct{} // closed when entry and loaded are set
 	entry  *Entry        // nil: the cache was stopped first
 	loaded bool          // entry is from the Store: it may be too old for some callers
+	saved  bool          // entry was fetched, and saved for other processes
 	gen    *generation   // the generation in which it began
 
 	// guarded by Cache.mu; constant once done is closed

@@ -225,6 +225,9 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 		delete(c.flights, k) // after the entry was put: a caller that finds no flight finds the entry
 		c.removeUnused(k)
 		f.gen.release()
+		if f.refetch && f.saved { // here, because a Refetch may join until now
+			c.sharedStore.Announce(k.origin, Replaced)
+		}
 		c.mu.Unlock()
 		close(f.done)
 		release()
@@ -305,9 +308,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	}
 	c.put(e, before)
 	c.save(e, client)
-	if f.refetch && k.inStore() && c.sharedStore != nil {
-		c.sharedStore.Announce(k.origin, Replaced)
-	}
+	f.saved = k.inStore() && c.sharedStore != nil
 	return e
 }
 

@@ -242,3 +242,52 @@ func TestUsefulUntil(t *testing.T) {
 		})
 	}
 }
+
+// A compilingStore is a SharedStore that holds up the compilation of what is saved.
+type compilingStore struct {
+	*memStore
+	cache     *Cache
+	saved     chan *response // its mutex is locked
+	announced chan Change
+}
+
+func (s *compilingStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+	s.memStore.Save(o, entry, until, client)
+	r := s.cache.Peek(o).last
+	r.mu.Lock()
+	s.saved <- r
+}
+
+func (s *compilingStore) Lease(context.Context, robots.Origin, time.Duration) (Lease, error) {
+	return Lease{Release: func() {}}, nil
+}
+
+func (s *compilingStore) Announce(_ robots.Origin, change Change) { s.announced <- change }
+
+func (s *compilingStore) Watch(ctx context.Context, _ func(robots.Origin, Change)) { <-ctx.Done() }
+
+// TestRefetchDuringCompilation: the other processes learn of the entry that a Refetch returns also if
+// the Refetch has joined a fetch whose file is being compiled.
+func TestRefetchDuringCompilation(t *testing.T) {
+	s := &compilingStore{memStore: newMemStore(), saved: make(chan *response, 1), announced: make(chan Change, 1)}
+	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}, Store: s})
+	s.cache = c
+	var asked sync.WaitGroup
+	asked.Go(func() { c.Lookup(t.Context(), Query{Origin: site}, robots.Standard()) })
+	r := <-s.saved
+	f, _, err := c.join(t.Context(), key{origin: site}, "", nil, nil)
+	r.mu.Unlock()
+	if f == nil || err != nil {
+		t.Fatalf("no fetch is in progress: %v", err)
+	}
+	<-f.done
+	asked.Wait()
+	select {
+	case change := <-s.announced:
+		if change != Replaced {
+			t.Errorf("announced %d, want Replaced", change)
+		}
+	default:
+		t.Error("not announced")
+	}
+}
