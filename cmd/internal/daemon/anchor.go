@@ -86,11 +86,16 @@ func appendAnchor(file string, a trail.Anchor) error {
 func (d *Daemon) stamp(ctx context.Context, url string, a trail.Anchor) error {
 	ctx, cancel := context.WithTimeout(ctx, tsaTimeout)
 	defer cancel()
-	response, err := tsa.Request(ctx, d.Active.Load().rules.Egress, url, a)
-	if err != nil {
-		return err
+	for {
+		client := d.Active.Load().rules.Egress
+		response, err := tsa.Request(ctx, client, url, a)
+		switch {
+		case err == nil:
+			return tsa.Save(filepath.Join(d.auditDir, cli.StampsName), a, response)
+		case d.Active.Load().rules.Egress == client: // otherwise a reload may have closed it
+			return err
+		}
 	}
-	return tsa.Save(filepath.Join(d.auditDir, cli.StampsName), a, response)
 }
 
 // newestStamp returns the path of the newest time-stamp.

@@ -3,14 +3,20 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots/fetch"
 	"robotsproxy/robots/testkit"
 )
@@ -71,4 +77,31 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 		want("an hour after the newest anchor", written("a"), 4)
 		want("at another place", written("b"), 4)
 	})
+}
+
+// TestStampDuringAReload: if a reload closes the egress client before the time-stamp authority has
+// responded, the request is sent again with the new one.
+func TestStampDuringAReload(t *testing.T) {
+	var clients [2]*egress.Client
+	for i := range clients {
+		var err error
+		clients[i], err = egress.New(egress.Options{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+		testkit.Must(t, err)
+		defer clients[i].Close()
+	}
+	d := new(Daemon)
+	d.Active.Store(&generation{rules: proxy.Rules{Egress: clients[0]}})
+	requests := 0
+	authority := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests == 1 {
+			d.Active.Store(&generation{rules: proxy.Rules{Egress: clients[1]}})
+			panic(http.ErrAbortHandler)
+		}
+		http.Error(w, "", http.StatusTeapot)
+	}))
+	defer authority.Close()
+	err := d.stamp(t.Context(), authority.URL, trail.Anchor{Seq: 1})
+	if err == nil || !strings.Contains(err.Error(), "418") || requests != 2 {
+		t.Errorf("%d requests, want 2; %v", requests, err)
+	}
 }
