@@ -92,6 +92,30 @@ func TestPruningIsSaid(t *testing.T) {
 	}
 }
 
+// TestPruningSaysNothingOfOthers: the events do not name the lines of a file that somebody else
+// has removed.
+func TestPruningSaysNothingOfOthers(t *testing.T) {
+	for keep, want := range map[int][][2]uint64{3: {{1, 1}}, 2: {{1, 1}, {3, 3}}} {
+		l := open(t, Options{MaxFiles: 5})
+		setAsideFiles(t, l, 5)
+		if _, err := l.retention.prune(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(trail.SegmentPath(l.opened.File, 2)); err != nil {
+			t.Fatal(err)
+		}
+		o := *l.options.Load()
+		o.MaxFiles = keep
+		l.SetOptions(o)
+		if _, err := l.retention.prune(); err != nil {
+			t.Fatal(err)
+		}
+		if got := prunings(t, l); !slices.Equal(got, want) {
+			t.Errorf("%d files are kept: %v, want %v", keep, got, want)
+		}
+	}
+}
+
 // TestNothingIsRemovedUnsaid: not while the line that says so cannot be written.
 func TestNothingIsRemovedUnsaid(t *testing.T) {
 	l := open(t, Options{MaxFiles: 1})

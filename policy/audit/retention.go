@@ -43,7 +43,8 @@ const (
 // A retention compresses the full segments of a Log, and removes the oldest ones.
 type retention struct {
 	log       *Log
-	prunedSeq uint64 // last line that a pruned event has named
+	prunedSeq uint64            // last line that a pruned event has named
+	lastSeqs  map[uint64]uint64 // the last line of each full segment that was listed last, by its first line
 	clock     SettledClock
 	settled   time.Time // by the clock, from which ages count
 }
@@ -129,6 +130,12 @@ func (r *retention) prune() (plain []string, err error) {
 		if n == 0 {
 			break
 		}
+		for i := range n - 1 {
+			if segments[i].lastSeq+1 < segments[i+1].FirstSeq {
+				n = i + 1 // the event must not name lines that somebody else has removed
+				break
+			}
+		}
 		err = errors.Join(err, r.remove(segments[:n], cause))
 		segments = segments[n:]
 	}
@@ -146,17 +153,27 @@ func (r *retention) segments() (full []fullSegment, active int64, err error) {
 	next := r.log.segment.firstSeq // before the list is made, so that a segment that is rotated meanwhile is left out
 	r.log.io.Unlock()
 	all, _, err := onDisk(r.log.segment.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	lastSeqs := make(map[uint64]uint64, len(all))
 	for _, f := range slices.Backward(all) {
 		switch {
 		case f.FirstSeq == 0:
 			active = f.size
 		case f.FirstSeq < next:
-			full = append(full, fullSegment{f, next - 1})
+			last := next - 1
+			if known := r.lastSeqs[f.FirstSeq]; known > 0 {
+				last = min(last, known) // somebody may have removed the segment behind it
+			}
+			lastSeqs[f.FirstSeq] = last
+			full = append(full, fullSegment{f, last})
 			next = f.FirstSeq
 		}
 	}
+	r.lastSeqs = lastSeqs
 	slices.Reverse(full)
-	return full, active, err
+	return full, active, nil
 }
 
 // excess returns how many of the oldest segments are to be removed, and the index of the cause.
