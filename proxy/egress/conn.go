@@ -58,6 +58,7 @@ type trackedConn struct {
 // idlePool guards it.
 type transportIdle struct {
 	endpoint endpoint
+	user     *sending // uses the connection; nil: none, or not one of the Transport
 	is       bool
 	closed   bool // the connection is closed
 }

@@ -199,16 +199,21 @@ func (p *idlePool) close() {
 	p.watches.Wait()
 }
 
-// setTransportIdle notes whether a connection is idle in the Transport.
-func (p *idlePool) setTransportIdle(c *trackedConn, at endpoint, is bool) {
+// setTransportIdle notes whether a connection is idle in the Transport, or in use by user. net/http
+// may report that the connection is idle after another user has taken it, which is ignored.
+func (p *idlePool) setTransportIdle(c *trackedConn, at endpoint, user *sending, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if is && !c.idle.is && !c.idle.closed {
-		c.idle.endpoint, c.idle.is = at, true
-		p.transport[at]++
-	}
-	if !is {
+	switch {
+	case !is:
+		c.idle.user = user
 		p.endTransportIdle(c)
+	case c.idle.user == user:
+		c.idle.user = nil // it keeps no request in memory
+		if !c.idle.closed {
+			c.idle.endpoint, c.idle.is = at, true
+			p.transport[at]++
+		}
 	}
 }
 

@@ -148,19 +148,32 @@ var poolTests = []struct {
 		}
 	}},
 	{"at rest with the Transport", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		s := new(sending)
+		p.setTransportIdle(k.tracked, k.endpoint, s, false)
 		for range 2 {
-			p.setTransportIdle(k.tracked, k.endpoint, true)
+			p.setTransportIdle(k.tracked, k.endpoint, s, true)
 		}
 		if !p.transportHasIdle(k.endpoint) || p.transportHasIdle(anyAddr("b.test")) {
 			t.Error("not known, or of another")
 		}
-		p.setTransportIdle(k.tracked, k.endpoint, false)
+		p.setTransportIdle(k.tracked, k.endpoint, s, false)
 		if p.transportHasIdle(k.endpoint) {
 			t.Error("still there")
 		}
 		p.connClosed(k.tracked)
-		if p.setTransportIdle(k.tracked, k.endpoint, true); len(p.transport) != 0 {
+		if p.setTransportIdle(k.tracked, k.endpoint, s, true); len(p.transport) != 0 {
 			t.Error("it is closed")
+		}
+	}},
+	{"taken from the Transport before it is said to be at rest", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		one, next := new(sending), new(sending)
+		p.setTransportIdle(k.tracked, k.endpoint, one, false)
+		p.setTransportIdle(k.tracked, k.endpoint, next, false)
+		if p.setTransportIdle(k.tracked, k.endpoint, one, true); p.transportHasIdle(k.endpoint) {
+			t.Error("at rest although it is in use")
+		}
+		if p.setTransportIdle(k.tracked, k.endpoint, next, true); p.transport[k.endpoint] != 1 {
+			t.Errorf("%d at rest, want 1", p.transport[k.endpoint])
 		}
 	}},
 }

@@ -272,7 +272,7 @@ func (c *Client) sendByTransport(t *http.Transport, r *http.Request, to endpoint
 	s.onIdle = nil
 	if t == c.transport && http1 {
 		at := to.clone()
-		s.onIdle = func(conn *trackedConn, is bool) { c.idle.setTransportIdle(conn, at, is) }
+		s.onIdle = func(conn *trackedConn, is bool) { c.idle.setTransportIdle(conn, at, s, is) }
 	}
 	sent := s.traced(r)
 	sent.Close = sent.Close || t == c.transport && !http1 && headSize(r) > maxReusedHead
