@@ -10,8 +10,8 @@ import (
 // lastWait is how long the proxy waits for requests whose connections it has closed or will close.
 const lastWait = 5 * time.Second
 
-// A connLimit counts the open connections to the proxy's own port. One goroutine at a time
-// waits for a free slot.
+// A connLimit counts the open connections to the proxy's own port. One goroutine of each
+// listener waits for a free slot.
 type connLimit struct {
 	mu    sync.Mutex // guards taken
 	taken int

@@ -46,9 +46,12 @@ func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsP
 
 // waitForPlace waits until a connection may be accepted. It returns false if the listener is closed.
 func (l *listener) waitForPlace() bool {
-	for {
+	for waited := false; ; waited = true {
 		most := l.h.rules.active.Load().MaxConns
 		if l.h.connLimit.take(most) {
+			if waited {
+				l.h.connLimit.notify() // another listener may wait too, and there may be more slots
+			}
 			return true
 		}
 		if l.fullLog.allow() {
