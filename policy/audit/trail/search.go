@@ -17,12 +17,15 @@ var ErrNoRecord = errors.New("no such record")
 // Find returns the record of the request with this ID, and its line, from the trail
 // that is written to path. It reads the newest segment first. If it cannot read a part of
 // the trail, it goes on with the rest, and joins that error to ErrNoRecord.
-func Find(path, id string) (Line, Entry, error) {
+func Find(path, id string) (Line, Entry, error) { return find(path, id, Segments) }
+
+// find is Find with the function that lists the segments.
+func find(path, id string, list func(string) ([]Segment, error)) (Line, Entry, error) {
 	const tries = 3 // a segment may be rotated or compressed during the search
 	var err error
 	for range tries {
 		var segments []Segment
-		if segments, err = Segments(path); err != nil {
+		if segments, err = list(path); err != nil {
 			return Line{}, Entry{}, err
 		}
 		if len(segments) == 0 {
@@ -39,6 +42,9 @@ func Find(path, id string) (Line, Entry, error) {
 				missed = true
 			case ferr != ErrNoRecord:
 				err = errors.Join(err, ferr)
+			case segment.FirstSeq == 0: // it may have been rotated before it was opened, so that the one after it was searched
+				now, failed := list(path)
+				missed = failed == nil && newestFull(now) != newestFull(segments)
 			}
 		}
 		if !missed {
@@ -46,6 +52,14 @@ func Find(path, id string) (Line, Entry, error) {
 		}
 	}
 	return Line{}, Entry{}, err
+}
+
+// newestFull returns the FirstSeq of the newest segment that is full; 0: there is none.
+func newestFull(segments []Segment) (first uint64) {
+	for _, s := range segments {
+		first = max(first, s.FirstSeq)
+	}
+	return first
 }
 
 // findIn is Find in one segment.

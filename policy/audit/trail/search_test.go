@@ -75,3 +75,31 @@ func testFind(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFindDuringRotation checks that a record is found although its segment is rotated after the segments were listed.
+func TestFindDuringRotation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	write := func(name, id string, seq uint64) {
+		line, _ := AppendLink([]byte(`{"id":"`+id+`","url":"x"`), 0, seq, Hash{})
+		if err := os.WriteFile(name, line, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(SegmentPath(path, 1), "a-1", 1)
+	write(path, "a-2", 2)
+	rotated := false
+	line, _, err := find(path, "a-2", func(path string) ([]Segment, error) {
+		all, err := Segments(path)
+		if !rotated {
+			rotated = true
+			if err := os.Rename(path, SegmentPath(path, 2)); err != nil {
+				t.Fatal(err)
+			}
+			write(path, "a-3", 3)
+		}
+		return all, err
+	})
+	if err != nil || line.File != SegmentPath(path, 2) {
+		t.Errorf("%s: %v", line.File, err)
+	}
+}
