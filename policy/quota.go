@@ -62,7 +62,7 @@ func (q *quota) take(now time.Time, perDay int) (Ticket, error) {
 
 // exhausted returns the error of one more request, of at most perDay. q.mu is held.
 func (q *quota) exhausted(now time.Time, perDay int) error {
-	if day := now.Unix() / daySeconds; q.day != day {
+	if day := now.Unix() / daySeconds; day != q.day && day != q.day-1 { // of two requests at midnight, the earlier may be counted last
 		q.day, q.used = day, 0
 	}
 	if q.used < perDay {

@@ -170,3 +170,25 @@ func TestReadmit(t *testing.T) {
 		})
 	}
 }
+
+// TestQuotaAtMidnight: a request that has read the clock just before midnight, and is counted after one of the new day,
+// does not make the quota of that day begin again.
+func TestQuotaAtMidnight(t *testing.T) {
+	midnight := time.Unix(20_000*daySeconds, 0)
+	q := new(quota)
+	if _, err := q.take(midnight.Add(-time.Second), 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.take(midnight, 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.take(midnight.Add(-1), 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.take(midnight, 2); !errors.Is(err, ErrQuota) {
+		t.Errorf("the third of two: %v", err)
+	}
+	if _, err := q.take(midnight.Add(-48*time.Hour), 2); err != nil {
+		t.Errorf("after the clock was set back: %v", err)
+	}
+}
