@@ -138,8 +138,9 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 	}
 	s.watch.ended.Store(false) // the refusal has its own time limit
 	s.beginWrite()
-	s.watch.begin(s)
-	defer s.watch.stop()
+	w := s.lastWatch()
+	w.begin(s)
+	defer w.stop()
 	s.client.WriteHeader(a.status)
 	if s.request.Method != http.MethodHead && len(body) > 0 {
 		s.client.Write(body) // the record is written, so an error does not matter

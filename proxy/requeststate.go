@@ -297,8 +297,9 @@ func (s *requestState) sendHeld() {
 	if s.response.held = nil; last == nil {
 		return
 	}
-	s.watch.begin(s)
-	defer s.watch.stop()
+	w := s.lastWatch()
+	w.begin(s)
+	defer w.stop()
 	s.response.sending.Store(true)
 	s.client.Write(last) // the record is written, so an error does not matter
 	s.response.sending.Store(false)
@@ -454,6 +455,9 @@ func (s *requestState) Progress() (bytes int64, waits pace.Party) {
 
 // End implements [pace.Transfer].
 func (s *requestState) End() { s.watch.endSlow() }
+
+// lastWatch returns the watch of what is sent after the slot was released, which End does not end.
+func (s *requestState) lastWatch() *watch { return &watch{limit: s.watch.limit, pool: s.watch.pool} }
 
 // brokenBody returns the error for a client's body that cannot be read because of err.
 func (s *requestState) brokenBody(err error) error {

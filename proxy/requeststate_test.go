@@ -98,3 +98,48 @@ func TestLateInformational(t *testing.T) {
 		t.Errorf("the refusal has the header %v", w.Header())
 	}
 }
+
+// A lateClient is a client to which the Pacer's End of a transfer comes while something is sent to it.
+type lateClient struct {
+	*httptest.ResponseRecorder
+	late   func()
+	failed bool // the rest of the writes was made to fail
+}
+
+func (c *lateClient) Write(b []byte) (int, error) {
+	c.late()
+	return c.ResponseRecorder.Write(b)
+}
+
+func (c *lateClient) SetWriteDeadline(t time.Time) error {
+	c.failed = c.failed || t.Equal(longAgo)
+	return nil
+}
+
+// TestLateEndOfATransfer checks that the end of a slow transfer does nothing after its slot was released, as [pace.Transfer]
+// demands: neither to the last byte, which waits for the record, nor to a refusal.
+func TestLateEndOfATransfer(t *testing.T) {
+	for name, send := range map[string]func(*requestState){
+		"the last byte": func(s *requestState) {
+			s.response.held = []byte("x")
+			s.sendHeld()
+		},
+		"a refusal": func(s *requestState) { new(Handler).refuse(s, answerTo(errInternal), errInternal) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &lateClient{ResponseRecorder: httptest.NewRecorder()}
+			s := &requestState{client: c, request: httptest.NewRequest(http.MethodGet, "http://a.test/", nil), rules: &generation{}, draining: new(atomic.Bool)}
+			c.late = s.End
+			s.watch.limit = time.Hour
+			s.upload.complete.Store(true)
+			s.watch.begin(s)
+			s.beginWrite()
+			s.watch.stop()
+			s.releaseSlot()
+			send(s)
+			if c.failed || c.Body.Len() == 0 {
+				t.Error("it was broken off")
+			}
+		})
+	}
+}
