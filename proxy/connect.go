@@ -214,6 +214,9 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	}
 	defer h.hijacked.remove(t.Conn)
 	defer t.Close()
+	if s.tunnel.conn != nil { // the end of a stream looks like that of its data, after which the origin may still send
+		defer context.AfterFunc(s.request.Context(), func() { origin.Close() })()
+	}
 	s.record.Status = http.StatusOK
 	s.record.Bytes, err = relay(rawConn(t.Conn), t.buffered, origin, true, h.o.Silence)
 	return err

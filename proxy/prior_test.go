@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -201,6 +202,43 @@ func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- r.handler.Shutdown(context.Background()) }()
 			testkit.Must(t, testkit.Within(t, "the shutdown ends", ended))
+		})
+	}
+}
+
+// TestTunnelEndsWithItsStream checks that a tunnel that is passed through ends when its stream does, although the origin is
+// silent.
+func TestTunnelEndsWithItsStream(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(f *h2Client, stream uint32) error{
+		"reset": func(f *h2Client, stream uint32) error { return f.WriteRSTStream(stream, http2.ErrCodeCancel) },
+		"reset after its last bytes": func(f *h2Client, stream uint32) error {
+			return errors.Join(f.WriteData(stream, true, nil), f.WriteRSTStream(stream, http2.ErrCodeCancel))
+		},
+		"connection closed": func(f *h2Client, _ uint32) error { return f.conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun := make(chan struct{})
+			silent := accepting(t, func(c *net.TCPConn) {
+				first := make([]byte, 1)
+				if c.Read(first); string(first) != "x" {
+					return // the fetch of robots.txt
+				}
+				close(begun)
+				<-t.Context().Done()
+			})
+			r := passThroughRig(t)
+			f := r.http2ByPriorKnowledge(t)
+			const stream = 1
+			testkit.Must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: f.pairs(":method", "CONNECT", ":authority", silent), EndHeaders: true}))
+			if got := f.outcome(stream); got != "200" {
+				t.Fatal(got)
+			}
+			testkit.Must(t, f.WriteData(stream, false, []byte("x")))
+			<-begun
+			testkit.Must(t, leave(f, stream))
+			r.records.last(t, 1)
 		})
 	}
 }
