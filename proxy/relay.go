@@ -15,9 +15,10 @@ import (
 )
 
 // relay copies between a client and an origin until both directions have ended, and closes both
-// connections. If half is false, the end of the client's direction ends both, and the end of the
-// origin's ends both after lastWait. It also ends if no data moves in either direction for longer
-// than silence. relay returns the number of bytes that were copied in both directions.
+// connections. If half is false, the end of the client's direction ends both. The end of the
+// origin's ends both after lastWait, if half is false or the origin accepts nothing more. It also
+// ends if no data moves in either direction for longer than silence. relay returns the number of
+// bytes that were copied in both directions.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
 	both := relayedConns{client, origin}
@@ -32,19 +33,30 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 		return 0, err
 	}
 	up, down := &pump{dst: origin, src: client, watch: &w}, &pump{dst: client, src: origin, watch: &w}
-	run := func(p *pump, half bool) {
-		p.run()
-		if p.err != nil || !half || !closeWrite(p.dst) {
-			both.abandon()
-		}
-	}
-	done := make(chan struct{})
+	done, refused := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		run(up, half)
+		if up.run(); up.err != nil { // the origin may have closed its connection after its last bytes, which down still copies
+			close(refused)
+			client.SetReadDeadline(time.Time{})
+			io.Copy(io.Discard, client)
+		}
+		if up.err != nil || !half || !closeWrite(origin) {
+			both.abandon()
+		}
 	}()
-	run(down, true) // if the client's connection were closed with unread bytes, the system would reset it
-	if !half {
+	if down.run(); down.err != nil || !closeWrite(client) { // if the client's connection were closed with unread bytes, the system would reset it
+		both.abandon()
+	}
+	limited := !half
+	if half {
+		select {
+		case <-done:
+		case <-refused:
+			limited = true
+		}
+	}
+	if limited {
 		defer time.AfterFunc(lastWait, both.abandon).Stop()
 	}
 	<-done
