@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -114,6 +115,15 @@ func Missing(t testing.TB, peer string) {
 		t.Fatalf("%s is not on this machine, and REQUIRE_PEERS=1 asks for it", peer)
 	}
 	t.Skipf("%s is not on this machine", peer)
+}
+
+// WriteProgram writes an executable file. No process that is started meanwhile inherits the open
+// file: until it executed its own program, nobody could execute this one (text file busy,
+// golang.org/issue/22315).
+func WriteProgram(name string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, text, 0o755)
 }
 
 // TakesSignal skips a test whose child traps sig if the tests themselves were started with sig

@@ -44,7 +44,7 @@ func newFakeSystem(t *testing.T) *fakeSystem {
 		}
 	}
 	script := fmt.Sprintf("#!/bin/sh\necho called >> '%s'\ncat '%s'/*.crt > '%s' || :\n", s.calls, s.dir, s.bundle)
-	if err := os.WriteFile(filepath.Join(bin, "update-roots"), []byte(script), 0o700); err != nil {
+	if err := testkit.WriteProgram(filepath.Join(bin, "update-roots"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)
@@ -247,7 +247,7 @@ func TestInstallInFirefox(t *testing.T) {
 	if err == nil || !strings.Contains(out, "FAIL  firefox  certutil not found on PATH: install libnss3-tools") {
 		t.Errorf("without certutil: %v\n%s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "certutil"), []byte(certutil), 0o700); err != nil {
+	if err := testkit.WriteProgram(filepath.Join(os.Getenv("PATH"), "certutil"), []byte(certutil)); err != nil {
 		t.Fatal(err)
 	}
 	if home, err := os.UserHomeDir(); err == nil {

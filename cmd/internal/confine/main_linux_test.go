@@ -137,7 +137,7 @@ var ownBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "confine.test")
-	return file, os.WriteFile(file, self, 0o755)
+	return file, testkit.WriteProgram(file, self)
 })
 
 // driver returns the process that does a drivenRun.

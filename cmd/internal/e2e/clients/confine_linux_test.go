@@ -182,7 +182,7 @@ func TestConfinedForUser(t *testing.T) {
 				testkit.Must(t, os.Rename(buildGet(t)[0], get))
 				ca, binary := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "robotsproxy")
 				e2e.WriteFile(t, ca, e2e.ReadText(t, e2e.TrustedFile(t)))
-				testkit.Must(t, os.WriteFile(binary, []byte(e2e.ReadText(t, e2e.Binary(t))), 0o755))
+				testkit.Must(t, testkit.WriteProgram(binary, []byte(e2e.ReadText(t, e2e.Binary(t)))))
 				h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"egress.extra_ca": ca, "state_dir": filepath.Join(dir, "state")}))
 				config := filepath.Join(dir, "config.yaml")
 				testkit.Must(t, os.Rename(h.Config, config))

@@ -246,9 +246,7 @@ func recipeDir(t testing.TB, p *e2e.Proxy, argv []string, as string) (dir string
 // wrap writes a command under another name.
 func wrap(t testing.TB, file, command string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte("#!/bin/sh\nexec "+command+" \"$@\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, testkit.WriteProgram(file, []byte("#!/bin/sh\nexec "+command+" \"$@\"\n")))
 }
 
 // newRecipeSite starts a site with an allowed and a disallowed page.
