@@ -93,8 +93,8 @@ func (e *stageError) Error() string { return e.text }
 
 func (e *stageError) Unwrap() error { return e.errno }
 
-// sendMessage sends a message. Nothing follows it, not even a line end, which json.Decoder might leave unread: the other
-// end would get ECONNRESET in place of the end of the stream.
+// sendMessage sends a message without a line end. json.Decoder may leave a line end unread, and if the receiver
+// then closes its socket, the sender gets ECONNRESET in place of the end of the stream.
 func sendMessage(w io.Writer, message any) error {
 	text, err := json.Marshal(message)
 	if err != nil {

@@ -242,8 +242,8 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 }
 
 // activate replaces before with f. It can fail only while the daemon shuts down; then nothing has changed.
-// When the first channel of last is closed, no request uses before. When all are closed, the egress client
-// of before has sent its last request.
+// When the first channel of last is closed, no request uses before. When all channels of last are closed,
+// the egress client of before sends no more requests.
 func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
 	answered, err := d.handler.Use(f.rules) // first, since only this can fail
 	if err != nil {

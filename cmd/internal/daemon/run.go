@@ -12,8 +12,8 @@ import (
 	"robotsproxy/cmd/internal/redis"
 )
 
-// freeDelay is the time from the start until memory of the start is returned to the system: a collection takes as much
-// processor time as a fifth of the start, which a short run need not spend.
+// freeDelay is the time from the start until the memory that only the start needed is returned to the system. That takes
+// a fifth of the processor time of a start, which a process saves if it ends earlier.
 const freeDelay = time.Second
 
 // Run serves until ctx ends, waits for the requests in flight until they or urged end, and closes
