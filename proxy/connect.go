@@ -63,7 +63,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	t, err := h.acceptTunnel(s, o, &h.counts.intercepted)
+	t, err := h.acceptTunnel(s, o, &h.counts.intercepted, closeReadOrClose) // at shutdown, the alert of a client that has ended is read
 	if err != nil {
 		held.End()
 		return err
@@ -99,9 +99,9 @@ func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) er
 }
 
 // acceptTunnel answers a CONNECT and turns its connection into a tunnel, which kind
-// counts. The caller must remove the tunnel from h.hijacked when it passes it on or closes
-// it.
-func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCounter) (*tunnelConn, error) {
+// counts. A shutdown ends it with end. The caller must remove the tunnel from h.hijacked when
+// it passes it on or closes it.
+func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCounter, end func(net.Conn)) (*tunnelConn, error) {
 	accept := s.acceptStream
 	if s.request.ProtoMajor == 1 {
 		accept = s.acceptHTTP1
@@ -110,7 +110,7 @@ func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCount
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if !h.hijacked.add(conn) {
+	if !h.hijacked.add(conn, end) {
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
@@ -208,7 +208,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	if err := s.detachSlot(); err != nil {
 		return err
 	}
-	t, err := h.acceptTunnel(s, o, &h.counts.passedThrough)
+	t, err := h.acceptTunnel(s, o, &h.counts.passedThrough, closeConn)
 	if err != nil {
 		return err
 	}

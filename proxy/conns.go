@@ -53,6 +53,19 @@ func closeWriteOrClose(c net.Conn) error {
 	return c.Close()
 }
 
+// closeReadOrClose ends the receiving half of c, or all of c if that is not possible. With Linux, what
+// has arrived can still be read.
+func closeReadOrClose(c net.Conn) {
+	if r, ok := rawConn(underlying(c)).(interface{ CloseRead() error }); ok {
+		r.CloseRead() // fails if the peer has reset the connection, and what it sent before can be read
+		return
+	}
+	c.Close()
+}
+
+// closeConn closes all of c.
+func closeConn(c net.Conn) { c.Close() }
+
 // unusedConns are the connections that have not carried a request yet. Browsers open them in
 // advance, and net/http would wait for them at a shutdown.
 type unusedConns struct {
@@ -134,21 +147,21 @@ func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 // hijackedConns are the connections that were taken over from net/http: tunnels and upgraded connections.
 type hijackedConns struct {
 	mu    sync.Mutex
-	open  map[net.Conn]struct{}
+	open  map[net.Conn]func(net.Conn) // how close ends it
 	ended bool
 	all   sync.WaitGroup
 }
 
-func newHijackedConns() *hijackedConns { return &hijackedConns{open: map[net.Conn]struct{}{}} }
+func newHijackedConns() *hijackedConns { return &hijackedConns{open: map[net.Conn]func(net.Conn){}} }
 
-// add adds a connection. It returns false after close.
-func (c *hijackedConns) add(conn net.Conn) bool {
+// add adds a connection, which close ends with end. It returns false after close.
+func (c *hijackedConns) add(conn net.Conn, end func(net.Conn)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
 		return false
 	}
-	c.open[conn] = struct{}{}
+	c.open[conn] = end
 	c.all.Add(1)
 	return true
 }
@@ -161,13 +174,13 @@ func (c *hijackedConns) remove(conn net.Conn) {
 	c.all.Done()
 }
 
-// close closes all connections and refuses further ones. It waits until their owners have removed
+// close ends all connections and refuses further ones. It waits until their owners have removed
 // them.
 func (c *hijackedConns) close() {
 	c.mu.Lock()
 	c.ended = true
-	for conn := range c.open {
-		conn.Close()
+	for conn, end := range c.open {
+		end(conn)
 	}
 	c.mu.Unlock()
 	c.all.Wait()

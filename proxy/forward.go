@@ -238,7 +238,7 @@ func (h *Handler) upgrade(s *requestState) error {
 		return fmt.Errorf("upgrade: %w", err)
 	}
 	defer conn.Close()
-	if !h.hijacked.add(conn) {
+	if !h.hijacked.add(conn, closeConn) {
 		return http.ErrServerClosed
 	}
 	defer h.hijacked.remove(conn)

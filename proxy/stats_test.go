@@ -9,7 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"robotsproxy/proxy"
@@ -163,6 +166,74 @@ func TestDistrustIsCounted(t *testing.T) {
 	if n := authority.Stats().Failed[mitm.FaultUntrusted]; n != 1 {
 		t.Errorf("%d handshakes failed for distrust, want 1", n)
 	}
+}
+
+// TestDistrustIsCountedAtShutdown: the proxy stops before it reads the alert, as run does when the client has ended.
+func TestDistrustIsCountedAtShutdown(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux keeps what has arrived")
+	}
+	origin := serve(t, true, "", hello)
+	authority, err := mitm.LoadOrCreate(t.TempDir())
+	testkit.Must(t, err)
+	r := start(t, setup{
+		origins: []*httptest.Server{origin.Server},
+		change:  func(o *proxy.Options) { o.Authority = authority },
+		listen:  func(l net.Listener) net.Listener { return readsAtEnd{l} },
+	})
+	c, _ := r.plainTunnel(origin.host())
+	if err := tls.Client(c, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}).Handshake(); err == nil {
+		t.Fatal("an unknown CA is trusted")
+	}
+	c.Close()
+	testkit.Must(t, r.handler.Shutdown(t.Context()))
+	if got := authority.FaultHosts(mitm.FaultUntrusted); !slices.Equal(got, []string{origin.host()}) {
+		t.Errorf("not trusted for %q, want %q; failed handshakes: %v", got, origin.host(), authority.Stats().Failed)
+	}
+}
+
+// readsAtEnd is a listener whose connections are not read between a TLS handshake's first record and
+// the end of the connection or of its reading direction.
+type readsAtEnd struct{ net.Listener }
+
+func (l readsAtEnd) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &readAtEnd{TCPConn: c.(*net.TCPConn), ended: make(chan struct{})}, nil
+}
+
+type readAtEnd struct {
+	*net.TCPConn
+	handshake atomic.Bool
+	once      sync.Once
+	ended     chan struct{}
+}
+
+func (c *readAtEnd) Read(b []byte) (int, error) {
+	if c.handshake.Load() {
+		<-c.ended
+	}
+	return c.TCPConn.Read(b)
+}
+
+func (c *readAtEnd) Write(b []byte) (int, error) {
+	if b[0] == 22 { // a handshake record
+		c.handshake.Store(true)
+	}
+	return c.TCPConn.Write(b)
+}
+
+func (c *readAtEnd) CloseRead() error {
+	defer c.once.Do(func() { close(c.ended) })
+	return c.TCPConn.CloseRead()
+}
+
+func (c *readAtEnd) Close() error {
+	defer c.once.Do(func() { close(c.ended) })
+	return c.TCPConn.Close()
 }
 
 func TestDistrustOfTheProxyCertificateIsCounted(t *testing.T) {

@@ -108,7 +108,7 @@ func (c *clientConn) findDestination(nameOf NameOf) error {
 // serveRedirected passes a redirected connection to the inner server, or resets it. err says why its
 // destination is not known.
 func (h *Handler) serveRedirected(c *clientConn, err error) {
-	if !h.hijacked.add(c) {
+	if !h.hijacked.add(c, closeConn) {
 		c.Close()
 		return
 	}

@@ -53,6 +53,9 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 // CloseWrite closes the sending direction and leaves the other one open.
 func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
 
+// CloseRead closes the receiving direction and leaves the other one open.
+func (c *Conn) CloseRead() error { return c.tcp.CloseRead() }
+
 // Close closes the connection.
 func (c *Conn) Close() error {
 	err := c.tcp.Close()
