@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -168,11 +167,11 @@ func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
 
 // readFirstSeq returns the seq of the first line in the file, or otherwise if that line has none.
 func (s *activeSegment) readFirstSeq(otherwise uint64) uint64 {
-	line, err := bufio.NewReaderSize(io.NewSectionReader(s.file, 0, s.size), trail.MaxLine+1).ReadSlice('\n')
+	line, err := trail.FirstLine(io.NewSectionReader(s.file, 0, s.size))
 	if err != nil {
 		return otherwise
 	}
-	l, err := trail.ReadLink(line[:len(line)-1])
+	l, err := trail.ReadLink(line)
 	if err != nil {
 		return otherwise
 	}

@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// BenchmarkVerify: a million lines of 700 bytes have to take less than 10 s.
-func BenchmarkVerify(b *testing.B) {
-	const lines, size = 50_000, 700
-	path := filepath.Join(b.TempDir(), "audit.jsonl")
-	members := `"user_agent":"` + strings.Repeat("x", size-230) + `"`
+// longTrail writes a trail of lines of 700 bytes.
+func longTrail(b *testing.B, lines uint64) (path string, size int64) {
+	path = filepath.Join(b.TempDir(), "audit.jsonl")
+	members := `"user_agent":"` + strings.Repeat("x", 700-230) + `"`
 	var text bytes.Buffer
 	var prev Hash
 	for seq := uint64(1); seq <= lines; seq++ {
@@ -23,7 +22,25 @@ func BenchmarkVerify(b *testing.B) {
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	b.SetBytes(int64(text.Len()))
+	return path, int64(text.Len())
+}
+
+// BenchmarkBegan: what has to be read and allocated does not depend on the size of the segment.
+func BenchmarkBegan(b *testing.B) {
+	path, _ := longTrail(b, 5_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Began(Segment{Path: path}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkVerify: a million lines of 700 bytes have to take less than 10 s.
+func BenchmarkVerify(b *testing.B) {
+	const lines = 50_000
+	path, size := longTrail(b, lines)
+	b.SetBytes(size)
 	b.ReportAllocs()
 	for b.Loop() {
 		if res, err := verify(b, path, Anchor{}); err != nil || res.Lines != lines {

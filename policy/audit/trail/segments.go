@@ -1,9 +1,11 @@
 package trail
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,17 +37,30 @@ func GzipPath(segment string) string { return segment + gzipExt }
 
 // Began returns when the first line of a segment was written; the zero Time if there is none.
 func Began(s Segment) (time.Time, error) {
-	for line, err := range wholeLines(s) {
-		if err != nil {
-			return time.Time{}, err
-		}
-		e, err := Read(line.Text)
-		if err != nil {
-			return time.Time{}, nil
-		}
-		return e.End(), nil
+	src, err := openSource(s, bufio.NewReader(nil))
+	if err != nil {
+		return time.Time{}, err
 	}
-	return time.Time{}, nil
+	defer src.closer.Close()
+	line, err := FirstLine(src.in)
+	if err != nil && err != io.EOF {
+		return time.Time{}, src.readError(err)
+	}
+	e, err := Read(line)
+	if err != nil {
+		return time.Time{}, nil
+	}
+	return e.End(), nil
+}
+
+// FirstLine returns the first line of in without its line feed, and reads little more. The error is
+// io.EOF if the line has no end, or is longer than MaxLine.
+func FirstLine(in io.Reader) ([]byte, error) {
+	line, err := bufio.NewReader(io.LimitReader(in, MaxLine+1)).ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	return line[:len(line)-1], nil
 }
 
 // maxScans bounds how often Segments reads a directory to get the same result twice.
