@@ -243,7 +243,7 @@ func TestWhoBeganAndLeftHoldsUpNobody(t *testing.T) {
 // A hash is accepted with its password alone. A password that cannot be right has no hash.
 func TestHashPassword(t *testing.T) {
 	t.Parallel() // a hash takes long
-	for _, password := range []string{"secret", " a b:c ", "Đặng", strings.Repeat("x", maxPassword)} {
+	for _, password := range []string{" a b:Đặng ", strings.Repeat("x", maxPassword)} {
 		hash, err := HashPassword(password)
 		if err != nil {
 			t.Fatal(err)

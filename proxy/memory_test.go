@@ -228,15 +228,20 @@ func TestLongHeadsAreCounted(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) {
 		o.Memory = memory.New(memory.Options{Limit: 192 << 10, InUse: func() int64 { return 0 }})
 	}})
-	resp := r.send("GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10))
+	conn, br := r.dial()
+	_, err := io.WriteString(conn, "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 20<<10))
+	testkit.Must(t, err)
+	resp, err := http.ReadResponse(br, nil)
+	testkit.Must(t, err)
+	conn.Close() // the proxy reads on until then
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%s, %v", resp.Status, resp.Header)
 	}
 	if rec := r.records.of(t, policy.ReasonLimit); rec.Status != http.StatusServiceUnavailable {
 		t.Errorf("record %+v", rec)
 	}
-	conn, _ := r.dial()
-	_, err := io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	conn, _ = r.dial()
+	_, err = io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	testkit.Must(t, err)
 	frame := "\x00\x40\x00\x09\x00\x00\x00\x00\x01" + strings.Repeat("x", 16<<10)
 	for _, part := range []string{"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82", frame, frame} {

@@ -68,6 +68,7 @@ func (s Settings) YAML(t testing.TB) string {
 // A Setup is a state directory and a configuration file for the tests' origins, without a process.
 type Setup struct {
 	Dir, State, Config string
+	CA                 string // path of the CA file
 	Listen, Admin      string
 }
 
@@ -85,6 +86,11 @@ func NewSetup(t testing.TB, own Settings) *Setup {
 		"egress.resolver":      Names.addr(),
 		"egress.extra_ca":      TrustedFile(t),
 	}.With(own)
+	h.State = all["state_dir"].(string)
+	h.CA = filepath.Join(h.State, "ca.pem")
+	if file, given := all["tls.ca_cert"].(string); given {
+		h.CA = file
+	}
 	WriteFile(t, h.Config, all.YAML(t))
 	return h
 }
@@ -101,7 +107,6 @@ func WriteFile(t testing.TB, file, text string) {
 type Proxy struct {
 	*Setup
 	Audit    string // path of the audit file
-	CA       string // path of the CA file, from `robotsproxy ca path`
 	Cmd      *exec.Cmd
 	Stderr   *SyncBuffer
 	Exited   chan struct{} // closed after Code is set
@@ -126,7 +131,6 @@ func StartSetup(t testing.TB, h *Setup, by ...string) *Proxy {
 	t.Helper()
 	p := Launch(t, h, by...)
 	p.AwaitReady(t)
-	p.CA = strings.TrimSuffix(Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
 	t.Cleanup(func() { p.End(t) })
 	return p
 }

@@ -35,7 +35,6 @@ func TestKillLosesNoRefusal(t *testing.T) {
 			for life := range 3 {
 				p := e2e.Launch(t, h)
 				p.AwaitReady(t)
-				p.CA = strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
 				seen := underLoad(t, p, o, 60)
 				p.Cmd.Process.Kill()
 				<-p.Exited

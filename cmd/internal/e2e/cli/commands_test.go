@@ -50,6 +50,9 @@ func TestHealth(t *testing.T) {
 func TestCAOnFirstRun(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{})
+	if got := strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n"); got != p.CA {
+		t.Errorf("ca path: %q, want %q", got, p.CA)
+	}
 	text, err := os.ReadFile(p.CA)
 	if err != nil {
 		t.Fatal(err)

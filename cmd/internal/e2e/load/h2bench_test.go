@@ -84,7 +84,7 @@ func (l *leaves) Fetch(host string, gen func() (*tls.Certificate, error)) (*tls.
 // startGoproxy runs TestGoproxyProcess with the CA of p until the benchmark ends.
 func startGoproxy(b *testing.B, p *e2e.Proxy) *e2e.Proxy {
 	b.Helper()
-	g := &e2e.Proxy{Setup: &e2e.Setup{Listen: fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(b))}, CA: p.CA, Stderr: &e2e.SyncBuffer{}}
+	g := &e2e.Proxy{Setup: &e2e.Setup{Listen: fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(b)), CA: p.CA}, Stderr: &e2e.SyncBuffer{}}
 	g.Cmd = exec.Command(os.Args[0], "-test.run", "^TestGoproxyProcess$")
 	g.Cmd.Env = e2e.CleanEnv("E2E_GOPROXY="+p.State, "E2E_GOPROXY_LISTEN="+g.Listen, "E2E_GOPROXY_ROOTS="+e2e.TrustedFile(b))
 	g.Cmd.Stdout, g.Cmd.Stderr = g.Stderr, g.Stderr

@@ -173,7 +173,6 @@ func TestReloadOfAConfigMap(t *testing.T) {
 	h.Config = filepath.Join(dir, "config.yaml")
 	p := e2e.Launch(t, h)
 	p.AwaitReady(t)
-	p.CA = strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
 	t.Cleanup(func() { p.End(t) })
 	client := p.Client(t, false)
 	if got := e2e.Get(t, client, o.URL("https", "/private")); got.Status != http.StatusForbidden {
@@ -194,7 +193,6 @@ func TestReloadWithFlags(t *testing.T) {
 	o := e2e.NewOrigin(t, "flags", "")
 	o.Handle("/page", e2e.TextPage("text/plain", "a page"))
 	h := e2e.NewSetup(t, e2e.Unpaced)
-	file := h.Config
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +207,6 @@ func TestReloadWithFlags(t *testing.T) {
 	p := e2e.Launch(t, h, "env", "NOTIFY_SOCKET="+manager.LocalAddr().String(), "sh", "-c", `exec "$@" --listen `+listen, "sh")
 	p.AwaitReady(t)
 	t.Cleanup(func() { p.End(t) })
-	p.CA = strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", file).Want(t, 0).Stdout, "\n")
 	h.Listen = "127.0.0.1:2"
 	h.Rewrite(t, e2e.Unpaced.With(e2e.Settings{"identity.from": "after@foo.example"}))
 	h.Listen = listen

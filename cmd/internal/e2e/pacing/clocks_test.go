@@ -155,7 +155,6 @@ func TestARestartOnAFullDisk(t *testing.T) {
 	o.Handle("/busy", busyPage("3600"))
 	file := filepath.Join(t.TempDir(), "audit.jsonl") // otherwise no request would be sent
 	p := e2e.StartProxy(t, e2e.Settings{"state_dir": state, "audit.file": file})
-	p.State = state
 	e2e.Get(t, p.Client(t, false), o.URL("http", "/busy"))
 	p.End(t)
 	ballast := e2e.Fill(t, disk)
