@@ -3,6 +3,7 @@
 //   - metrics, dashboard, admin API and the page at the proxy's own address
 //   - listening with TLS
 //   - the image, the unit and the files of docs/deploy
+//   - with the rules of docs/deploy/nftables, traffic leaves a network or a user only through the proxy
 package operations
 
 import (
