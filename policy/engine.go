@@ -34,7 +34,7 @@ type Options struct {
 	Require       Require        // how clients must identify themselves; zero: not at all
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
-	Pace          pace.Limits    // of every host; the Engine sets Key, CrawlDelay, Client, AssetBurst and Unshared for each request
+	Pace          pace.Limits    // of every host; the Engine sets Key, BackOffKey, CrawlDelay, Client, AssetBurst and Unshared for each request
 	Usage         usage.Policy   // for what purposes clients fetch, and whether a site that disallows that refuses
 	PerDomain     bool           // the hosts of one registered domain share a pace; false: each has its own
 }
@@ -332,7 +332,9 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
 	d.Token = firstOrNone(c.tokens)
 	d.Pace = e.o.Pace
-	d.Pace.Key = e.PaceKey(r.Origin.Host)
+	if d.Pace.Key = e.PaceKey(r.Origin.Host); d.Pace.Key != r.Origin.Host {
+		d.Pace.BackOffKey = r.Origin.Host
+	}
 	if c.host != nil {
 		d.Entry, d.EntryReason = c.host.Match, c.host.Reason
 	}

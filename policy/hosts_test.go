@@ -174,7 +174,7 @@ func TestEntriesThatAreNone(t *testing.T) {
 }
 
 // TestHostPace: from the entry to what the request is paced by, with and without
-// a Crawl-delay, and the hosts of a domain as one.
+// a Crawl-delay, and the hosts of a domain as one, but for their back-offs.
 func TestHostPace(t *testing.T) {
 	e := engine(t, file("User-agent: *\nCrawl-delay: 5"), policy.Options{PerDomain: true, Hosts: []policy.Host{
 		{Match: "*.site.test", Pace: pace.Limits{PerSecond: 3, MaxQueue: 7}},
@@ -182,11 +182,11 @@ func TestHostPace(t *testing.T) {
 	}})
 	r := ask("FooBot", "/")
 	r.Origin.Host = "www.site.test"
-	if p := e.Decide(t.Context(), r).Pace; p.Key != "site.test" || p.PerSecond != 3 || p.MaxQueue != 7 || p.MaxConcurrent != 2 || p.CrawlDelay != 5*time.Second {
+	if p := e.Decide(t.Context(), r).Pace; p.Key != "site.test" || p.BackOffKey != "www.site.test" || p.PerSecond != 3 || p.MaxQueue != 7 || p.MaxConcurrent != 2 || p.CrawlDelay != 5*time.Second {
 		t.Errorf("%+v", p)
 	}
 	r.Origin.Host = "192.0.2.1"
-	if p := e.Decide(t.Context(), r).Pace; p.Key != "192.0.2.1" || p.PerSecond != 1 || p.MaxQueue != 500 {
+	if p := e.Decide(t.Context(), r).Pace; p.Key != "192.0.2.1" || p.BackOffKey != "" || p.PerSecond != 1 || p.MaxQueue != 500 {
 		t.Errorf("%+v", p)
 	}
 }

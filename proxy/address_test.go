@@ -165,26 +165,31 @@ func TestPerAddressOfFTP(t *testing.T) {
 	}
 }
 
-// TestPerAddressBacksOff checks that hosts at one address share its rate but not its back-off.
-func TestPerAddressBacksOff(t *testing.T) {
+// TestSharedPaceBacksOff checks that the hosts at one address, or of one domain, share its rate but not its back-off.
+func TestSharedPaceBacksOff(t *testing.T) {
 	t.Parallel()
-	route := routes[0]
-	s := route.twoAddresses(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "100")
-		w.WriteHeader(http.StatusServiceUnavailable)
-	})
-	busy := s.setup(route, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9})
-	busy.change = func(o *proxy.Options) { o.BackOff = true }
-	c := route.client(start(t, busy))
-	for _, visit := range []struct{ host, want string }{
-		{"one.example.com", "503"}, {"two.example.com", "503"}, {"one.example.com", "429"}, {"two.example.com", "429"}, {"three.example.com", "503"},
-		{"far.example.com", "503"},
-	} {
-		if got := s.get(t, c, visit.host, "/page"); !strings.HasPrefix(got, visit.want) {
-			t.Errorf("%s: %s, want %s", visit.host, got, visit.want)
-		}
+	for _, per := range []string{"address", "domain"} {
+		t.Run(per, func(t *testing.T) {
+			route := routes[0]
+			s := route.twoAddresses(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "100")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			})
+			busy := s.setup(route, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9})
+			busy.policyOptions = func(o *policy.Options) { o.PerDomain = per == "domain" }
+			busy.change = func(o *proxy.Options) { o.BackOff, o.PerAddress = true, per == "address" }
+			c := route.client(start(t, busy))
+			for _, visit := range []struct{ host, want string }{
+				{"one.example.com", "503"}, {"two.example.com", "503"}, {"one.example.com", "429"}, {"two.example.com", "429"}, {"three.example.com", "503"},
+				{"far.example.com", "503"},
+			} {
+				if got := s.get(t, c, visit.host, "/page"); !strings.HasPrefix(got, visit.want) {
+					t.Errorf("%s: %s, want %s", visit.host, got, visit.want)
+				}
+			}
+			wantPages(t, s.near, "one/page", "two/page", "three/page")
+		})
 	}
-	wantPages(t, s.near, "one/page", "two/page", "three/page")
 }
 
 // TestPerAddressWhenDNSChanges checks that no connection to the previous address is reused.

@@ -98,7 +98,7 @@ var answers = []struct {
 		"Look for a proxy setting that points back to this proxy."}},
 	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress, "", ""}},
 	{isBusy(pace.BackedOff), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
-		"This host, or one that shares its pace, answered 429 or 503. Its back-off is longer than a request may wait.",
+		"This host answered 429 or 503. Its back-off is longer than a request may wait.",
 		"Try again after the back-off, and send the host fewer requests."}},
 	{isBusy(pace.QueueFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"The queue for this host is full.",
@@ -245,7 +245,7 @@ func busyDetail(busy *pace.BusyError, l *pace.Limits) string {
 	case l.PerSecond <= 0:
 		return ""
 	case busy.Reason == pace.BackedOff:
-		return fmt.Sprintf("This host, or one that shares its pace, answered 429 or 503 and is in a back-off for another %s, which is longer than a request may wait.", humanize.Duration(busy.BackOff))
+		return fmt.Sprintf("This host answered 429 or 503 and is in a back-off for another %s, which is longer than a request may wait.", humanize.Duration(busy.BackOff))
 	case busy.Reason == pace.QueueFull:
 		return fmt.Sprintf("%d requests wait for this host, which is the maximum (pace.max_queue).", l.MaxQueue)
 	case busy.Reason == pace.ConcurrencyFull:

@@ -183,7 +183,7 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 	} else if errors.Is(err, audit.ErrNoSpace) {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
-		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.BackOffUntil.After(retry) {
+		if host, _ := h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
 			retry = host.BackOffUntil // the fetch gets no slot before that time
 		}
 		return seconds(time.Until(retry))
