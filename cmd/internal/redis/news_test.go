@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -93,5 +94,38 @@ func TestPurgeDuringALoad(t *testing.T) {
 		if got := local.saved[o]; string(got) == "purged" {
 			t.Errorf("purged by %s: the local store has %q", tt.by, got)
 		}
+	}
+}
+
+// A mapStore is a local store in memory.
+type mapStore struct {
+	cache.Store
+	saved map[robots.Origin][]byte
+}
+
+func (s mapStore) Load(_ context.Context, o robots.Origin) ([]byte, error) { return s.saved[o], nil }
+
+func (s mapStore) Save(o robots.Origin, entry []byte, _ time.Time, _ string) { s.saved[o] = entry }
+
+// TestPurgeThatALoadFinds checks that the local store does not keep a file after a Load has found that another replica
+// has purged it, so that it is not used once the server is unavailable.
+func TestPurgeThatALoadFinds(t *testing.T) {
+	t.Parallel()
+	f, err := patient(Options{URL: mini(t), Replicas: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
+	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
+	f.Robots(nil).(*fileStore).Announce(o, cache.Purged)
+	f.robots.sendAll(t.Context())
+	store := f.Robots(mapStore{saved: map[robots.Origin][]byte{o: []byte("purged")}}).(*fileStore)
+	if entry, err := store.Load(t.Context(), o); entry != nil || !errors.Is(err, cache.ErrPurged) {
+		t.Fatalf("%q is loaded, %v; want %v", entry, err, cache.ErrPurged)
+	}
+	f.view.Store(alone(1, Starting, time.Now()))
+	if entry, err := store.Load(t.Context(), o); string(entry) == "purged" || err != nil {
+		t.Errorf("without the server %q is loaded, %v", entry, err)
 	}
 }

@@ -110,6 +110,7 @@ func (b *fileStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	s.counts.loads.Add(1)
 	if value.purge() {
 		b.fetchLeases.purged(o, value.mark())
+		b.forgetLocal(o) // Watch may not have learnt of the purge yet, or the stream may have lost it
 		return nil, cache.ErrPurged
 	}
 	entry := value.entry(time.Now())
