@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"maps"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -24,6 +25,9 @@ const (
 	// clockSlack is the divisor for the number of clocks that the file may have beyond Options.MaxClocks:
 	// a quarter, so that not every commit has to read all clocks.
 	clockSlack = 4
+
+	// deletionBytes is the maximum length in bytes of a value that only hides an older one, as a purge saves it.
+	deletionBytes = sealBytes + 1
 
 	// itemOverhead is the memory in bytes that a pending entry takes besides its own bytes.
 	itemOverhead = 200
@@ -120,12 +124,27 @@ func (b *batch) addOlder(old *batch) bool {
 	return room
 }
 
-// shrink removes the oldest entries until at most most bytes are left, and returns how many it
-// removed.
-func (b *batch) shrink(most int) (lost int) {
+// shrink drops the oldest entries until at most most bytes are left, and returns how many it dropped. If older reports
+// that an older entry of the key would be found instead, a deletion takes the place of the entry. Deletions are dropped
+// only if nothing else is left.
+func (b *batch) shrink(most int, older func(key string) bool) (lost int) {
+	for e := b.order.Front(); e != nil && b.bytes > most; {
+		i, next := e.Value.(item), e.Next()
+		if len(i.value) > deletionBytes {
+			lost++
+			b.bytes -= i.size()
+			if i.value = seal(i.key, nil, time.Time{}); older(i.key) {
+				e.Value = i
+				b.bytes += i.size()
+			} else {
+				b.order.Remove(e)
+				delete(b.entries, i.key)
+			}
+		}
+		e = next
+	}
 	for b.bytes > most {
 		b.remove(b.order.Front())
-		lost++
 	}
 	return lost
 }

@@ -367,15 +367,15 @@ func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
 // have been replaced meanwhile.
 func (s *Store) finishCommit(err error) {
 	s.mu.Lock()
-	if err != nil {
-		s.lostClocks = !s.pending.addOlder(s.writing) || s.lostClocks
+	b := s.writing
+	if s.writing = newBatch(); err != nil {
+		s.lostClocks = !s.pending.addOlder(b) || s.lostClocks
 		s.dropExcess()
 	} else {
-		for key, e := range s.writing.entries {
+		for key, e := range b.entries {
 			s.filed.add([]byte(key), e.Value.(item).owner)
 		}
 	}
-	s.writing = newBatch()
 	lost, recovered := s.lost, err == nil && s.failing
 	if recovered {
 		s.failing, s.lost = false, 0
@@ -389,9 +389,13 @@ func (s *Store) finishCommit(err error) {
 	}
 }
 
-// dropExcess drops the oldest entries beyond the memory limit. The caller holds s.mu.
+// dropExcess drops the oldest entries beyond the memory limit. An older entry in the file does not take the place of a
+// dropped one. The caller holds s.mu.
 func (s *Store) dropExcess() {
-	n := s.pending.shrink(maxPending)
+	n := s.pending.shrink(maxPending, func(key string) bool {
+		_, written := s.writing.get(key)
+		return written || !s.filed.lacks(key)
+	})
 	s.lost += n
 	s.counts.lost.Add(uint64(n))
 }

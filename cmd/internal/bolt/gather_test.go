@@ -147,6 +147,37 @@ func TestGathers(t *testing.T) {
 	})
 }
 
+// TestNothingOlderComesBack: a purge, or a newer entry, that was dropped while the disk took nothing leaves nothing older
+// in force.
+func TestNothingOlderComesBack(t *testing.T) {
+	t.Parallel()
+	const purged, replaced, written, other = 0, 1, 2, 3
+	s := open(t, stateFile(t), t.Output())
+	defer s.Close()
+	until := time.Now().Add(time.Hour)
+	fill(t, s, written)
+	s.Save(site(written), text(written), until, "someone")
+	s.writing, s.pending = s.pending, newBatch() // a commit is under way, and fails in the end
+	s.Save(site(purged), []byte{0}, time.Now(), "")
+	for i := range maxPending>>20 + 10 {
+		s.Save(site(replaced+i), make([]byte, 1<<20), until, "someone")
+	}
+	check := func() {
+		t.Helper()
+		for _, i := range []int{purged, replaced, written, other} {
+			want(t, s, i, nil)
+		}
+	}
+	check()
+	s.finishCommit(io.ErrShortWrite)
+	check()
+	mustDo(t, s.commit(t.Context(), false))
+	check()
+	if n := s.Stats().Lost; n < 10 || n > 12 {
+		t.Errorf("%d entries are lost", n)
+	}
+}
+
 // TestNewerCounts: a change whose write failed does not replace a later change.
 func TestNewerCounts(t *testing.T) {
 	s := open(t, stateFile(t), t.Output())
