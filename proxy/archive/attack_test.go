@@ -64,6 +64,42 @@ func TestOptionsChange(t *testing.T) {
 	}
 }
 
+// The records of an exchange that began before a change of options are in a file whose warcinfo is true of them.
+func TestOptionsChangeDuringAnExchange(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 512 << 10} { // the latter is in a file
+		dir := t.TempDir()
+		o := archive.Options{Prefix: "a", MaxFile: 1 << 30, MaxBody: 1 << 30, KeepSecrets: true, Compress: true, Log: slog.New(slog.DiscardHandler)}
+		a := open(t, dir, nil)
+		a.SetOptions(o)
+		r := get("http://a.example/?secret")
+		r.Header.Set("Cookie", "secret")
+		x := exchange{request: r, body: strings.Repeat("x", size), change: func(*http.Response) {
+			o.KeepSecrets, o.DropQuery, o.Compress = false, true, false
+			a.SetOptions(o)
+		}}
+		for range 2 {
+			if _, err := x.run(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.Close()
+		info := map[string]string{}
+		for _, e := range entries(t, dir) {
+			switch without := strings.Contains(info[e.file], "are left out"); {
+			case e.Type() == "warcinfo":
+				_, description, _ := strings.Cut(e.block, "HTTP/1.1")
+				info[e.file] = description
+			case e.Type() == "request" && without == strings.Contains(e.block, "secret"):
+				t.Errorf("%d bytes: the file says %q, and has the request %q", size, info[e.file], e.block)
+			}
+		}
+		if len(info) != 2 {
+			t.Errorf("%d bytes: %d files, want 2", size, len(info))
+		}
+	}
+}
+
 // What a crash has left cannot keep the archive from opening, and what belongs to others stays as it is.
 func TestForeignFiles(t *testing.T) {
 	t.Parallel()

@@ -262,16 +262,11 @@ func (x *Exchange) writeSmall(records *records, written func(file string)) (file
 			buffers.Put(b)
 		}
 	}()
-	expected := x.archive.options().Compress
-	if before, err = records.encode(b, expected); err != nil {
+	if before, err = records.encode(b, x.options.Compress); err != nil {
 		return "", 0, 0, err
 	}
-	file, offset, err = x.archive.files.appendSmall(func(out io.Writer, compress bool) (err error) {
-		if compress == expected {
-			_, err = out.Write(b.Bytes())
-		} else { // the options have changed since
-			before, err = records.encode(out, compress)
-		}
+	file, offset, err = x.archive.files.appendSmall(x.options, func(out io.Writer) error {
+		_, err := out.Write(b.Bytes())
 		return err
 	}, written)
 	return file, offset, before, err
@@ -279,8 +274,8 @@ func (x *Exchange) writeSmall(records *records, written func(file string)) (file
 
 // writeLarge writes records with a body that is in a file.
 func (x *Exchange) writeLarge(records *records, written func(file string)) (file string, offset, before int64, err error) {
-	file, offset, err = x.archive.files.appendLarge(x.source.Client, func(out io.Writer, compress bool) (err error) {
-		before, err = records.encode(out, compress)
+	file, offset, err = x.archive.files.appendLarge(x.source.Client, x.options, func(out io.Writer) (err error) {
+		before, err = records.encode(out, x.options.Compress)
 		return err
 	}, written)
 	return file, offset, before, err

@@ -70,16 +70,16 @@ func (f *files) wake() {
 }
 
 // appendSmall is append to the file of small exchanges.
-func (f *files) appendSmall(write func(out io.Writer, compress bool) error, written func(name string)) (name string, offset int64, err error) {
-	return f.append(&f.small, write, written)
+func (f *files) appendSmall(o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
+	return f.append(&f.small, o, write, written)
 }
 
 // appendLarge is append to a file of large exchanges, in the client's turn.
-func (f *files) appendLarge(client string, write func(out io.Writer, compress bool) error, written func(name string)) (name string, offset int64, err error) {
+func (f *files) appendLarge(client string, o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
 	defer f.turns.take(client)()
 	w := <-f.large
 	defer func() { f.large <- w }()
-	return f.append(w, write, written)
+	return f.append(w, o, write, written)
 }
 
 // sync waits until the disk has what was written.
@@ -115,13 +115,13 @@ type writer struct {
 	named    bool // the disk has the name of file; guarded by syncing
 }
 
-// append writes the records of one exchange, which write writes, behind the others. It returns the name of
+// append writes the records of one exchange, which write writes, behind the others. o are the options under which
+// the exchange began: what the first record of the file says must be true of its records. append returns the name of
 // the file, and the offset of the records in it. After an error the file is as before. Without an error, append
 // calls written before the file can be forgotten.
-func (f *files) append(w *writer, write func(out io.Writer, compress bool) error, written func(name string)) (name string, offset int64, err error) {
+func (f *files) append(w *writer, o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := f.options.Load()
 	if w.file != nil {
 		if err := f.completeIfDue(w, o); err != nil {
 			return "", 0, err
@@ -134,7 +134,7 @@ func (f *files) append(w *writer, write func(out io.Writer, compress bool) error
 	}
 	before := w.size
 	out := &offsetWriter{file: w.file, at: before}
-	err = write(out, w.form.compress)
+	err = write(out)
 	w.unsynced.Store(true)
 	if err == nil && o.Sync == audit.SyncAlways {
 		err = w.sync()

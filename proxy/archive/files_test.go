@@ -24,7 +24,7 @@ func TestSyncWaitsForNoExchange(t *testing.T) {
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _, err := a.files.append(w, func(io.Writer, bool) error {
+		_, _, err := a.files.append(w, a.options(), func(io.Writer) error {
 			close(begun)
 			<-end
 			return nil
@@ -152,7 +152,7 @@ func TestPayloadIsKnownBeforeItsFileCanBeGone(t *testing.T) {
 	a, err := Open(Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
 	var told string
-	name, _, err := a.files.appendSmall(func(io.Writer, bool) error { return nil }, func(name string) {
+	name, _, err := a.files.appendSmall(a.options(), func(io.Writer) error { return nil }, func(name string) {
 		if told = name; a.files.small.mu.TryLock() {
 			t.Error("another exchange can look for the file")
 			a.files.small.mu.Unlock()
@@ -163,7 +163,7 @@ func TestPayloadIsKnownBeforeItsFileCanBeGone(t *testing.T) {
 		t.Errorf("the payload is in %q, want %q", told, name)
 	}
 	failed := errors.New("full")
-	_, _, err = a.files.appendSmall(func(io.Writer, bool) error { return failed }, func(string) { t.Error("a payload that was not written is known") })
+	_, _, err = a.files.appendSmall(a.options(), func(io.Writer) error { return failed }, func(string) { t.Error("a payload that was not written is known") })
 	if !errors.Is(err, failed) {
 		t.Error(err)
 	}
