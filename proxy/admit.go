@@ -123,7 +123,7 @@ func (h *Handler) authenticate(s *requestState) error {
 		if err == nil {
 			q.Client = name
 		}
-		return err
+		return by.admissionError(err)
 	}
 	if by.client != nil && by.client.tooMany {
 		return errTooManyConns
@@ -133,17 +133,22 @@ func (h *Handler) authenticate(s *requestState) error {
 		offered = policy.Login{}
 	}
 	name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, offered)
-	if by.redirect() != nil && errors.Is(err, policy.ErrLogin) {
-		err = policy.ErrStranger
-	}
 	if err != nil {
-		return err
+		return by.admissionError(err)
 	}
 	q.Client = name
 	if by.client != nil && !by.client.assign(name) {
 		return errTooManyConns
 	}
 	return nil
+}
+
+// admissionError returns the error for a client that is not admitted: a redirected one is not asked for a login.
+func (c connInfo) admissionError(err error) error {
+	if c.redirect() != nil && errors.Is(err, policy.ErrLogin) {
+		return policy.ErrStranger
+	}
+	return err
 }
 
 // login parses Proxy-Authorization. If the field is repeated, malformed or not Basic, it

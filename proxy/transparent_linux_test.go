@@ -357,6 +357,30 @@ func TestTransparentClients(t *testing.T) {
 	}
 }
 
+// TestTransparentClientsAfterAReload checks that a redirected client that is no longer admitted is not asked for a login,
+// which it could not send, on an open connection either.
+func TestTransparentClientsAfterAReload(t *testing.T) {
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	for _, over := range []route{{name: "HTTP"}, {name: "TLS", tls: true}, {name: "TLS with HTTP/2", tls: true, h2: true}} {
+		t.Run(over.name, func(t *testing.T) {
+			s, with, port := exampleSite(t, over)
+			with.clients = []policy.Client{{Name: "lab", Networks: loopback}}
+			r := startRuled(t, with)
+			c := r.directClient(r.redirect(port, nil), over.h2)
+			for _, want := range []int{http.StatusOK, http.StatusForbidden} {
+				resp, _, err := get(c, strings.Replace(s.URL, "127.0.0.1", "example.com", 1)+"/page")
+				testkit.Must(t, err)
+				if resp.StatusCode != want || resp.Header.Get("Proxy-Authenticate") != "" {
+					t.Errorf("%s with Proxy-Authenticate %q, want %d without", resp.Status, resp.Header.Get("Proxy-Authenticate"), want)
+				}
+				r.use(func(_ *proxy.Rules, o *policy.Options) {
+					o.Clients = []policy.Client{{Name: "lab", PasswordHash: hashOf(t, secret)}}
+				})
+			}
+		})
+	}
+}
+
 // BenchmarkRedirected is BenchmarkRequest on redirected connections.
 func BenchmarkRedirected(b *testing.B) {
 	for _, route := range routes[:2] {
