@@ -35,16 +35,20 @@ type admission struct {
 }
 
 // owner returns the client to which the tunnel belongs under g. It returns an error of the
-// policy if the client would not be admitted in the same way any more.
+// policy if the client would not be admitted in the same way any more. A later generation may
+// have admitted the client under another name, which g does not know.
 func (c *tunnelConn) owner(g *generation) (client string, err error) {
 	let := c.admitted.Load()
-	if let.generation >= g.number {
+	if let.generation == g.number {
 		return let.client, nil
 	}
-	if client, err = g.Engine.Readmit(c.pass); err == nil {
-		c.admitted.Store(&admission{client, g.number})
+	if client, err = g.Engine.Readmit(c.pass); err != nil {
+		return "", err
 	}
-	return client, err
+	for let.generation < g.number && !c.admitted.CompareAndSwap(let, &admission{client, g.number}) {
+		let = c.admitted.Load()
+	}
+	return client, nil
 }
 
 // Read returns the bytes that were read ahead, then reads from the connection.
