@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -97,6 +98,37 @@ func TestOptionsChangeDuringAnExchange(t *testing.T) {
 		if len(info) != 2 {
 			t.Errorf("%d bytes: %d files, want 2", size, len(info))
 		}
+	}
+}
+
+// After queries are dropped, no revisit repeats the URL of a record that has one. The payload is archived once more, and
+// later records refer to that.
+func TestQueriesDroppedAfterARecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := archive.Options{Prefix: "a", MaxFile: 1 << 30, MaxBody: 1 << 30, Dedup: true, Log: slog.New(slog.DiscardHandler)}
+	a := open(t, dir, nil)
+	for _, o.DropQuery = range []bool{false, true, true} {
+		a.SetOptions(o)
+		if _, err := (exchange{request: get("http://a.example/?secret"), body: "same"}).run(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Close()
+	dropped := false
+	var kinds []string
+	for _, e := range entries(t, dir) {
+		if e.Type() == "warcinfo" {
+			dropped = strings.Contains(e.block, "the queries of URLs are left out")
+		} else if dropped && strings.Contains(fmt.Sprint(e.Header, e.block), "secret") {
+			t.Errorf("queries are left out, and a record has %v %q", e.Header, e.block)
+		}
+		if e.Type() == "response" || e.Type() == "revisit" {
+			kinds = append(kinds, e.Type())
+		}
+	}
+	if want := []string{"response", "response", "revisit"}; !slices.Equal(kinds, want) {
+		t.Errorf("records %v, want %v", kinds, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -385,7 +386,7 @@ func (x *Exchange) responseRecord(id, requestID string) (rec record, original *O
 	m := &x.response
 	payload := m.body.digest()
 	if x.options.Dedup && m.body.size > 0 && m.body.truncated == "" && !x.ftp {
-		if of, ok := x.archive.index.find(payload); ok {
+		if of, ok := x.archive.index.find(payload); ok && !(x.options.DropQuery && strings.Contains(of.URI, "?")) { // a revisit repeats the URL
 			return x.revisitRecord(id, requestID, of), nil, nil
 		}
 		original = &Original{ID: id, URI: x.target, Date: warc.FormatTime(x.began)}
