@@ -316,6 +316,9 @@ func (c *Client) tryReach(at endpoint) error {
 	if c.parent.forwards(at.Scheme) || c.history.wasReached(at.Origin) { // wasReached: another attempt may have succeeded just before this one began
 		return nil
 	}
+	if err := c.history.failure(at.Origin); err != nil { // of a peer without TLS, whose failures are those of its http origin
+		return err
+	}
 	began := time.Now()
 	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
 	switch {

@@ -248,6 +248,22 @@ func TestReachOfKnownNoTLS(t *testing.T) {
 	}
 }
 
+// A peer that did not speak TLS, and can no longer be reached, is not dialled again before the next attempt is due.
+func TestReachOfKnownNoTLSRefused(t *testing.T) {
+	o, l := listen(t, "https", "127.0.0.1")
+	l.Close()
+	d := newClient(t, Options{AllowPrivate: loopback})
+	d.history.setPlaintext(o.Origin, true)
+	for range 3 {
+		if err := d.Reach(t.Context(), o.Origin); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatal(err)
+		}
+	}
+	if n := d.Stats().Origins.Dialed[OutcomeRefused]; n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
+}
+
 func TestReachRefused(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	l.Close()
