@@ -102,7 +102,7 @@ func (f *Fetches) exchange(r *http.Request, at netip.Addr, g *fetchGate) (*http.
 // slot waits for the slot of a GET. at is the address of the GET, if it is known.
 func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
 	limits := f.Rules.Engine.FetchLimits(hop.Origin)
-	limits.First, limits.Shared = hop.SameOrigin, hop.SameOrigin && hop.Client != ""
+	limits.First, limits.Shared, limits.Redirected = hop.SameOrigin, hop.SameOrigin && hop.Client != "", !hop.SameOrigin
 	if at, err = f.Rules.chooseAddress(ctx, hop.Origin, &limits); err != nil {
 		return nil, at, err
 	}

@@ -161,3 +161,25 @@ func TestFetchThatMayNotBeRepeated(t *testing.T) {
 		t.Errorf("recorded %q, want %q", hops, want)
 	}
 }
+
+// TestRedirectedFetchKeepsTheCrawlDelay checks that a site cannot have the proxy request another host's robots.txt sooner
+// than the Crawl-delay of that host permits.
+func TestRedirectedFetchKeepsTheCrawlDelay(t *testing.T) {
+	t.Parallel()
+	_, l := testkit.ListenTwice(t, "127.0.0.1", "127.0.0.2")
+	slow := route{}.serveOn(t, l, "User-agent: *\nCrawl-delay: 10\n", hello)
+	from := httptest.NewServer(http.RedirectHandler(slow.URL+"/robots.txt", http.StatusFound))
+	t.Cleanup(from.Close)
+	c := start(t, setup{limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}}).client(false)
+	for _, visit := range []struct {
+		url  string
+		want int
+	}{{slow.URL, http.StatusOK}, {from.URL, http.StatusForbidden}} {
+		if resp, body, err := get(c, visit.url+"/page"); err != nil || resp.StatusCode != visit.want {
+			t.Errorf("%v, %s, %v; want %d", resp, body, err, visit.want)
+		}
+	}
+	if got := slow.paths(); !slices.Equal(got, []string{"/robots.txt", "/page"}) {
+		t.Errorf("the slow host saw %q", got)
+	}
+}

@@ -94,6 +94,10 @@ type Limits struct {
 	// A request with Unshared keeps its gap to a fetch, because it requests the same file
 	// again.
 	First, Shared, Unshared bool
+
+	// Redirected marks the fetch of another host's robots.txt that was redirected to this
+	// host. The fetch uses the CrawlDelay of the last request if that is longer.
+	Redirected bool
 }
 
 // A Rate is a number of requests per second, with a burst after a quiet time. The zero
