@@ -66,7 +66,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	r.deadline = now.Add(l.MaxWait)
 	r.queue, r.own = h.queueFor(l), h.clientLimiter(r.client, l)
 	if l.First || l.Redirected {
-		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.delay)
+		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.asked)
 	}
 	r.apply(now) // sets the terms, without which a limiter cannot count the request
 	fair := &h.connects

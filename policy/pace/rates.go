@@ -23,13 +23,14 @@ type terms struct {
 	perSecond float64
 	burst     int
 	delay     time.Duration // minimum time between two requests; zero: none
+	asked     time.Duration // Limits.CrawlDelay, from which delay is computed
 	alone     *outage       // an outage of the Store, in which other processes send too; nil: none
 }
 
 // terms returns the terms of the host's limiter. spacing is the minimum time between two
 // requests because of slow responses; zero means that they are not slow.
 func (l *Limits) terms(spacing time.Duration) terms {
-	t := terms{perSecond: min(l.PerSecond, maxPerSecond), burst: l.Burst, delay: l.CrawlDelay}
+	t := terms{perSecond: min(l.PerSecond, maxPerSecond), burst: l.Burst, delay: l.CrawlDelay, asked: l.CrawlDelay}
 	if l.asset() {
 		t.burst = l.AssetBurst
 		if l.Client.PerSecond > 0 {

@@ -89,6 +89,38 @@ func TestFirstKeepsTheCrawlDelay(t *testing.T) {
 	})
 }
 
+// An absentStore is unavailable, and was shared with three other processes.
+type absentStore struct {
+	Store
+	since time.Time
+}
+
+func (s absentStore) Standing() Standing { return Standing{Alone: true, Slowdown: 4, Since: s.since} }
+
+// TestFetchKeepsItsShareOfTheCrawlDelay: while the Store is unavailable, each fetch keeps this process's share of the
+// Crawl-delay, however many fetches there are.
+func TestFetchKeepsItsShareOfTheCrawlDelay(t *testing.T) {
+	redirected := rule(1, 1, 0)
+	redirected.Redirected = true
+	for name, fetch := range map[string]Limits{"of the host": fetchLimits(rule(1, 1, 0), false), "redirected to the host": redirected} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := New(Options{Store: absentStore{since: time.Now()}})
+				pass(time.Hour)
+				go1(t, p, "a", rule(1, 1, 10*time.Second), func() {})
+				for range 3 {
+					start := time.Now()
+					go1(t, p, "a", fetch, func() {
+						if waited := time.Since(start).Round(time.Millisecond); waited != 40*time.Second {
+							t.Errorf("the fetch goes after %v, want 40s", waited)
+						}
+					})
+				}
+			})
+		})
+	}
+}
+
 // TestSharedSlot: the one request after a fetch may share its slot. All other requests
 // and fetches keep the gap.
 func TestSharedSlot(t *testing.T) {
