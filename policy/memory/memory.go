@@ -51,6 +51,8 @@ const (
 
 	// collectEvery is the least time between two of these runs, each of which takes some 100 ms of a processor.
 	collectEvery = 5 * time.Second
+	// clockSlack is how old the time of a caller may be: a request may wait before it asks for memory.
+	clockSlack = time.Minute
 )
 
 // Options make a Budget.
@@ -63,6 +65,7 @@ type Options struct {
 type Budget struct {
 	limit     atomic.Int64
 	inUse     func() int64
+	sampling  sync.Mutex   // held while inUse is called, so that no result is replaced by an earlier one
 	sampled   atomic.Int64 // last result of inUse
 	sampleAt  atomic.Int64 // when inUse is called next, in nanoseconds since 1970
 	collectAt atomic.Int64 // earliest time of the next garbage collection, likewise
@@ -120,18 +123,36 @@ func liveBytes() int64 {
 	return int64(n)
 }
 
-// currentUse returns the bytes in use, at most sampleEvery old.
+// currentUse returns the bytes in use. They are at most sampleEvery old, unless another goroutine is about to find them.
 func (b *Budget) currentUse(now time.Time) int64 {
 	at := now.UnixNano()
-	if due := b.sampleAt.Load(); at >= due && b.sampleAt.CompareAndSwap(due, at+int64(sampleEvery)) {
-		n, limit := b.inUse(), b.limit.Load()
-		if due := b.collectAt.Load(); n > limit-limit/shortDivisor && at >= due && b.collectAt.CompareAndSwap(due, at+int64(collectEvery)) {
-			runtime.GC()
-			n = b.inUse()
-		}
-		b.sampled.Store(n)
+	if isDue(at, b.sampleAt.Load(), sampleEvery) && b.sampling.TryLock() {
+		defer b.sampling.Unlock()
+		b.sample(at)
 	}
 	return b.sampled.Load()
+}
+
+// sample calls inUse if that is due at a time. If little is free, it runs the garbage collector and calls inUse again. The
+// caller holds b.sampling.
+func (b *Budget) sample(at int64) {
+	if !isDue(at, b.sampleAt.Load(), sampleEvery) {
+		return // another goroutine has just done it
+	}
+	b.sampleAt.Store(at + int64(sampleEvery))
+	n, limit := b.inUse(), b.limit.Load()
+	b.sampled.Store(n)
+	if n > limit-limit/shortDivisor && isDue(at, b.collectAt.Load(), collectEvery) {
+		b.collectAt.Store(at + int64(collectEvery))
+		runtime.GC()
+		b.sampled.Store(b.inUse())
+	}
+}
+
+// isDue reports whether a task that runs once in every is due at a time, if its next run is planned for due. It is due too
+// if that is further away than clockSlack allows: then the clock was set back.
+func isDue(at, due int64, every time.Duration) bool {
+	return at >= due || due-at > int64(every+clockSlack)
 }
 
 // Work is one open connection, or one request in flight. The zero Work holds nothing, and is

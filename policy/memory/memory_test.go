@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -211,5 +213,42 @@ func TestSpare(t *testing.T) {
 	w.End()
 	if w.Spare(1) || b.Stats().Held != 5*requestBytes {
 		t.Errorf("%d bytes are held in the end, want those of 5 requests", b.Stats().Held)
+	}
+}
+
+// TestClockSetBack: a clock that was set back does not stop the samples.
+func TestClockSetBack(t *testing.T) {
+	b := fixed(100, 0)
+	now := time.Now()
+	w, err := b.Begin("a", now.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.End()
+	b.inUse = func() int64 { return 100 * requestBytes }
+	if _, err := b.Begin("a", now); !errors.Is(err, ErrShort) {
+		t.Errorf("with all in use after the clock was set back: %v", err)
+	}
+}
+
+// TestEarlierSample: a sample that took long does not replace a later one.
+func TestEarlierSample(t *testing.T) {
+	b, now := fixed(100, 0), time.Now()
+	began, end := make(chan bool), make(chan bool)
+	inUse := [...]func() int64{
+		func() int64 { close(began); <-end; return 0 },
+		func() int64 { return 100 * requestBytes },
+	}
+	var calls atomic.Int32
+	b.inUse = func() int64 { return inUse[min(int(calls.Add(1)), len(inUse))-1]() }
+	var slow sync.WaitGroup
+	slow.Go(func() { b.currentUse(now) })
+	<-began
+	now = now.Add(sampleEvery)
+	b.currentUse(now)
+	close(end)
+	slow.Wait()
+	if got := b.currentUse(now); got != 100*requestBytes {
+		t.Errorf("%d bytes are in use, want those of the later sample", got)
 	}
 }
