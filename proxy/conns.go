@@ -45,6 +45,44 @@ func (r *connLimit) notify() {
 	}
 }
 
+// clientConns counts the open connections of each client to the proxy's own ports. Its zero value has
+// counted none.
+type clientConns struct {
+	overMemory atomic.Int64 // open connections that the memory budget has no space for
+
+	mu   sync.Mutex     // guards open, and the client and closed of each clientConn
+	open map[string]int // connections, by client
+}
+
+// count adds n to a client's open connections and returns their number.
+func (all *clientConns) count(client string, n int) int {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.add(client, n)
+}
+
+// forget removes a closed connection from the counts.
+func (all *clientConns) forget(c *clientConn) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	c.closed = true
+	all.add(*c.client.Load(), -1)
+}
+
+// add does what count does, for a caller that holds all.mu.
+func (all *clientConns) add(client string, n int) int {
+	now := all.open[client] + n
+	switch {
+	case now == 0:
+		delete(all.open, client)
+	case all.open == nil:
+		all.open = map[string]int{client: now}
+	default:
+		all.open[client] = now
+	}
+	return now
+}
+
 // closeWriteOrClose closes the sending half of c, or all of c if that is not possible.
 func closeWriteOrClose(c net.Conn) error {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {

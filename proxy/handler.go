@@ -69,23 +69,24 @@ func (l Limits) withDefaults() Limits {
 
 // A Handler answers the clients of a proxy. Create it with New and end it with Shutdown.
 type Handler struct {
-	o         Options  // without the Rules
-	via       []string // the value that is added to Via headers
-	pipeline  *goproxy.ProxyHttpServer
-	outer     *h1.Server
-	inner     *h1.Server // serves the connections inside intercepted tunnels
-	hijacked  *hijackedConns
-	unused    unusedConns
-	handoff   *handoff
-	connLimit *connLimit      // for connections to the proxy's own port
-	draining  atomic.Bool     // see Drain
-	aborting  atomic.Bool     // Shutdown breaks off the requests in flight
-	parentLog logThrottle     // for warnings about the upstream proxy
-	refusals  *refusalLimiter // limits the rate of refusals
-	alarms    sync.Pool       // stopped alarms for later transfers: see watch.pool
-	ids       *audit.IDs
-	counts    counts
-	rules     generations
+	o           Options  // without the Rules
+	via         []string // the value that is added to Via headers
+	pipeline    *goproxy.ProxyHttpServer
+	outer       *h1.Server
+	inner       *h1.Server // serves the connections inside intercepted tunnels
+	hijacked    *hijackedConns
+	unused      unusedConns
+	handoff     *handoff
+	connLimit   *connLimit      // for connections to the proxy's own ports
+	clientConns clientConns     // likewise, of each client
+	draining    atomic.Bool     // see Drain
+	aborting    atomic.Bool     // Shutdown breaks off the requests in flight
+	parentLog   logThrottle     // for warnings about the upstream proxy
+	refusals    *refusalLimiter // limits the rate of refusals
+	alarms      sync.Pool       // stopped alarms for later transfers: see watch.pool
+	ids         *audit.IDs
+	counts      counts
+	rules       generations
 }
 
 // addressOf returns the host of a host:port. If remote has another form, it returns

@@ -19,26 +19,22 @@ const maxRefusedConns = 16
 
 // A listener accepts connections up to a limit for all clients together and a limit for each
 // client. At the first limit, further connections wait in the system's queue. Over the
-// second limit, requests are refused. The limit of a client counts connections by address
-// until the client's name is known. The memory budget always counts by address. A connection
-// that it has no space for is closed, except for a few whose requests are refused.
+// second limit, requests are refused. Both limits hold for all listeners of a Handler
+// together. The limit of a client counts connections by address until the client's name is
+// known. The memory budget always counts by address. A connection that it has no space for
+// is closed, except for a few whose requests are refused.
 type listener struct {
 	net.Listener
 	h        *Handler
 	fullLog  logThrottle
 	errorLog logThrottle
 
-	overMemory atomic.Int64 // open connections that the memory budget has no space for
-
 	ended chan struct{}
 	end   sync.Once
-
-	mu   sync.Mutex
-	open map[string]int // connections, by client
 }
 
 func (h *Handler) newListener(l net.Listener) *listener {
-	return &listener{Listener: l, h: h, ended: make(chan struct{}), open: make(map[string]int)}
+	return &listener{Listener: l, h: h, ended: make(chan struct{})}
 }
 
 // maxPerClient returns how many connections one client may have.
@@ -85,14 +81,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
 		if c.memory, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
-			if c.unbudgeted = l.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // otherwise its requests are refused
-				l.overMemory.Add(-1)
-				l.count(client, 1)
+			if c.unbudgeted = l.h.clientConns.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // otherwise its requests are refused
+				l.h.clientConns.overMemory.Add(-1)
+				l.h.clientConns.count(client, 1)
 				c.Close()
 				continue
 			}
 		}
-		switch over := l.count(client, 1) - l.maxPerClient(); {
+		switch over := l.h.clientConns.count(client, 1) - l.maxPerClient(); {
 		case over > maxRefusedConns:
 			l.h.counts.closed.Add(1)
 			c.Close()
@@ -118,40 +114,14 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// count adds n to a client's open connections and returns their number.
-func (l *listener) count(client string, n int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.add(client, n)
-}
-
-// forget removes a closed connection from the counts.
-func (l *listener) forget(c *clientConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.closed = true
-	l.add(*c.client.Load(), -1)
-}
-
-// add does what count does, for a caller that holds l.mu.
-func (l *listener) add(client string, n int) int {
-	now := l.open[client] + n
-	if now == 0 {
-		delete(l.open, client)
-	} else {
-		l.open[client] = now
-	}
-	return now
-}
-
 // A clientConn is a client's connection to the proxy's own port.
 type clientConn struct {
 	net.Conn
 	listener   *listener
 	redirect   *redirect              // original destination of the connection; nil: the client connected to the proxy
-	client     atomic.Pointer[string] // the client; changed under listener.mu
+	client     atomic.Pointer[string] // the client; changed under the lock of clientConns
 	tooMany    bool                   // the connection is over its client's limit
-	closed     bool                   // the connection is not counted any more; guarded by listener.mu
+	closed     bool                   // the connection is not counted any more; guarded by the lock of clientConns
 	memory     memory.Work            // the connection in the memory budget, for the client's address, until Close
 	unbudgeted bool                   // memory is zero, because the budget had no space
 	once       sync.Once
@@ -163,19 +133,19 @@ func (c *clientConn) assign(client string) bool {
 	if *c.client.Load() == client {
 		return true
 	}
-	l := c.listener
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	all := &c.listener.h.clientConns
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	before := *c.client.Load()
 	if before == client || c.closed { // another request of the connection has done it; or, with HTTP/2, outlives it
 		return true
 	}
-	if l.open[client] >= l.maxPerClient() {
+	if all.open[client] >= c.listener.maxPerClient() {
 		return false
 	}
 	c.client.Store(&client)
-	l.add(before, -1)
-	l.add(client, 1)
+	all.add(before, -1)
+	all.add(client, 1)
 	return true
 }
 
@@ -188,9 +158,9 @@ func (c *clientConn) Close() error {
 			c.redirect.release()
 		}
 		if c.unbudgeted {
-			c.listener.overMemory.Add(-1)
+			c.listener.h.clientConns.overMemory.Add(-1)
 		}
-		c.listener.forget(c)
+		c.listener.h.clientConns.forget(c)
 		c.listener.h.counts.conns.end()
 		c.listener.h.connLimit.release()
 	})

@@ -70,6 +70,24 @@ func exampleSite(t *testing.T, over route) (*site, setup, string) {
 	return s, setup{origins: []*httptest.Server{s.Server}, names: names}, port
 }
 
+// TestConnectionsToBothListeners checks that the limit of a client holds for its connections to the proxy's port and its
+// redirected connections together.
+func TestConnectionsToBothListeners(t *testing.T) {
+	s, with, port := exampleSite(t, route{name: "HTTP"})
+	with.change = func(o *proxy.Options) { o.MaxConnsPerClient = 1 }
+	r := start(t, with)
+	base := strings.Replace(s.URL, "127.0.0.1", "example.com", 1)
+	if _, resp := r.connectAndGet(base + "/a"); resp == nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("the first connection: %v", resp)
+	}
+	resp, err := r.directClient(r.redirect(port, nil), false).Get(base + "/a")
+	testkit.Must(t, err)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("a redirected connection beside it: %s, want %d", resp.Status, http.StatusTooManyRequests)
+	}
+}
+
 // TestTransparent checks that requests of clients that know of no proxy are judged like all others.
 func TestTransparent(t *testing.T) {
 	for _, over := range []route{{name: "HTTP"}, {name: "TLS", tls: true}, {name: "TLS with HTTP/2", tls: true, h2: true}} {
