@@ -44,7 +44,7 @@ func hostName(name string) (string, error) {
 // name sign one certificate.
 type leafCache struct {
 	max    int
-	signed atomic.Uint64 // leaves, so far
+	signed *atomic.Uint64 // leaves, so far; see Authority.Follow
 
 	mu    sync.Mutex
 	byUse *list.List // of *cachedLeaf; the most recently used in front
@@ -61,7 +61,7 @@ type cachedLeaf struct {
 }
 
 func newLeafCache(most int) *leafCache {
-	return &leafCache{max: most, byUse: list.New(), names: make(map[string]*list.Element)}
+	return &leafCache{max: most, signed: new(atomic.Uint64), byUse: list.New(), names: make(map[string]*list.Element)}
 }
 
 func (c *leafCache) get(name string, now time.Time, sign func(string, time.Time) (*tls.Certificate, error)) (*tls.Certificate, error) {

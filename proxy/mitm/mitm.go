@@ -47,7 +47,7 @@ type Authority struct {
 	signer  crypto.Signer     // the issuer's key
 	leafKey *ecdsa.PrivateKey // shared by all leaves; new in each Authority
 	leaves  *leafCache
-	faults  Faults
+	faults  *Faults
 
 	config *tls.Config // offers h2 and http/1.1
 	noALPN *tls.Config // for clients whose ALPN list has neither
@@ -95,6 +95,7 @@ func newAuthority(p keyPair) (*Authority, error) {
 		signer:  p.key,
 		leafKey: leafKey,
 		leaves:  newLeafCache(maxNames),
+		faults:  new(Faults),
 		protos:  []string{"h2", "http/1.1"},
 	}
 	for _, c := range p.certs {
@@ -237,6 +238,12 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 		PrivateKey:  a.leafKey,
 		Leaf:        leaf,
 	}, nil
+}
+
+// Follow makes a, which replaces before, count together with it: Stats and FaultHosts of a begin with what
+// before has counted, and contain what before goes on to count. It must be called before a is used.
+func (a *Authority) Follow(before *Authority) {
+	a.faults, a.leaves.signed = before.faults, before.leaves.signed
 }
 
 // Stats is the state of an Authority.

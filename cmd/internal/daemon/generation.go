@@ -224,8 +224,12 @@ func (d *Daemon) loadCertificates(f, before *generation) error {
 	if f.rules.Signers, f.agents, err = Signers(f.Cfg); err != nil {
 		return err
 	}
-	if before != nil && bytes.Equal(f.rules.Authority.CertPEM(), before.rules.Authority.CertPEM()) {
+	switch {
+	case before == nil:
+	case bytes.Equal(f.rules.Authority.CertPEM(), before.rules.Authority.CertPEM()):
 		f.rules.Authority = before.rules.Authority
+	default:
+		f.rules.Authority.Follow(before.rules.Authority)
 	}
 	return nil
 }

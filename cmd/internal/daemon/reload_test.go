@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots/testkit"
 )
 
@@ -123,7 +125,8 @@ func TestReloadKeepsWhatItCan(t *testing.T) {
 func TestReloadTheStatesOwnCA(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)
-	before := s.daemon.CAPEM()
+	before, old := s.daemon.CAPEM(), s.daemon.Active.Load().rules.Authority
+	failHandshake(t, old)
 	state := s.base["state_dir"].(string)
 	for _, name := range []string{"ca.pem", "ca.key"} {
 		if err := os.Remove(filepath.Join(state, name)); err != nil {
@@ -135,6 +138,21 @@ func TestReloadTheStatesOwnCA(t *testing.T) {
 	}
 	if after := s.daemon.CAPEM(); bytes.Equal(before, after) || !strings.Contains(s.said.String(), "ca_sha256") {
 		t.Errorf("the CA of before is in force; said:\n%s", s.said)
+	}
+	failHandshake(t, old) // of a tunnel that was opened before the reload
+	if n := s.daemon.Active.Load().rules.Authority.Stats().Failed[mitm.FaultClosed]; n != 2 {
+		t.Errorf("%d failed handshakes are counted, want those with both CAs, 2", n)
+	}
+}
+
+// failHandshake lets a client disconnect before its handshake with a.
+func failHandshake(t *testing.T, a *mitm.Authority) {
+	t.Helper()
+	client, conn := net.Pipe()
+	client.Close()
+	defer conn.Close()
+	if _, err := a.Handshake(t.Context(), conn, "site.test", 443); err == nil {
+		t.Fatal("the handshake did not fail")
 	}
 }
 
