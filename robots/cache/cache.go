@@ -80,7 +80,7 @@ type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Result
 }
 
-// Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxBytes, MaxFetches and
+// Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxFetches and
 // Store.
 type Options struct {
 	Fetcher      Fetcher       // required
@@ -310,8 +310,8 @@ func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
 	}
 }
 
-// Reconfigure replaces the Options, except MaxBytes, MaxFetches and Store, which do not change.
-// Entries stay, and their lifetimes and retries follow the new times. The cache fetches only
+// Reconfigure replaces the Options, except MaxFetches and Store, which do not change.
+// Entries stay as far as MaxBytes permits, and their lifetimes and retries follow the new times. The cache fetches only
 // what is due under these. Fetches in progress continue with their old Options. drained is
 // closed when the last of them has ended, including those of earlier Options; their Fetchers
 // are not used after that. After an error nothing has changed.
@@ -328,6 +328,9 @@ func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
 	before.replaceWith(t)
 	if before.timing != t.timing {
 		c.replaceAll(func(e *Entry) *Entry { return e.withTiming(before.timing, t.timing) })
+	}
+	if most := uint64(o.MaxBytes); most != c.entries.GetMaximum() {
+		c.entries.SetMaximum(most)
 	}
 	return before.drained, nil
 }

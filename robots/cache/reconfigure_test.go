@@ -260,6 +260,23 @@ func TestRetryUnconnectedBeforeAnOwnFailure(t *testing.T) {
 	})
 }
 
+// TestReconfigureShrinks: entries that the new maximum has no room for are dropped at once.
+func TestReconfigureShrinks(t *testing.T) {
+	f := &script{answers: []fetch.Result{file(-1)}}
+	c := newCache(t, Options{Fetcher: f})
+	for i := range 100 {
+		o := robots.Origin{Scheme: "https", Host: fmt.Sprintf("h%d.example", i), Port: 443}
+		if _, err := c.Lookup(t.Context(), Query{Origin: o}, robots.Standard()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := c.Stats()
+	reconfigure(t, c, Options{Fetcher: f, MaxBytes: before.Bytes / 2})
+	if after := c.Stats(); after.Bytes > before.Bytes/2 || after.Entries == 0 {
+		t.Errorf("%d bytes in %d entries, want at most %d bytes", after.Bytes, after.Entries, before.Bytes/2)
+	}
+}
+
 // TestReconfigureRejectsBadOptions: after an error nothing has changed.
 func TestReconfigureRejectsBadOptions(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}

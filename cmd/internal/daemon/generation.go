@@ -184,11 +184,11 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 		return nil, err
 	}
 	f.cache.Fetcher, f.cache.Store = d.fetchTimer.Time(f.cache.Fetcher), d.robotsStore
+	f.cache.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart)
 	if err := d.setTDMRep(f, before); err != nil {
 		return nil, err
 	}
 	if d.robotsCache == nil {
-		f.cache.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart)
 		f.cache.MaxFetches = fetchesWithin(f.memory, 1)
 		if d.robotsCache, err = cache.New(f.cache); err != nil {
 			return nil, err

@@ -76,6 +76,12 @@ func inForce(part func(*generation) any) func(*standing) string {
 	return func(s *standing) string { return fmt.Sprint(part(s.daemon.Active.Load())) }
 }
 
+// memoryBounds are the memory budget and the parts of the two caches of files.
+func memoryBounds(s *standing) string {
+	f := s.daemon.Active.Load()
+	return fmt.Sprintf("%d MiB, caches %d and %d", s.daemon.memory.Stats().Limit>>20, f.cache.MaxBytes>>20, f.tdmrepOptions.MaxBytes>>20)
+}
+
 // freshFor is how long the origin's robots.txt is used.
 func freshFor(s *standing) string {
 	ruling := s.decide(policy.Request{}).Ruling
@@ -131,7 +137,7 @@ var reloadable = map[string]reloadCase{
 	"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConns }), "10", "20"),
 	"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
 	"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConnsPerClient }), "10", "20"),
-	"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.daemon.memory.Stats().Limit >> 20) }, "1024", "256"),
+	"limits.memory":                 {keys{"limits.memory": "1GiB", "usage.tdmrep": true}, keys{"limits.memory": "128MiB"}, memoryBounds, [2]string{"1024 MiB, caches 64 and 16", "128 MiB, caches 32 and 8"}},
 	"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *generation) any { return f.Cfg.Drain }), "0s", "30s"),
 	"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 

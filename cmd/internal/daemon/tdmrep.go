@@ -45,12 +45,12 @@ func (d *Daemon) setTDMRep(f, before *generation) (err error) {
 		return err
 	}
 	f.tdmrepOptions.Store = d.tdmrepStore
+	f.tdmrepOptions.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart) / tdmrepPart
 	if before != nil && before.tdmrep != nil {
 		f.tdmrep = before.tdmrep
 		return nil
 	}
 	o := f.tdmrepOptions
-	o.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart) / tdmrepPart
 	o.MaxFetches = fetchesWithin(f.memory, tdmrepPart)
 	f.tdmrep, err = newTDMRepCache(o)
 	return err
