@@ -152,6 +152,9 @@ func (f *installFlags) sudoFlags() string {
 	if f.java {
 		flags += " --java"
 	}
+	if f.noSystem {
+		flags += " --no-system"
+	}
 	if f.previous {
 		flags += " --previous"
 	}
