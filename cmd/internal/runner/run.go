@@ -218,11 +218,12 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 }
 
 // prepare makes the run's directory and sets in cfg what a run does not share with others:
-// listener, access, admin, audit.
+// listener, access, admin, audit and the file of its anchors.
 func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.ListenTransparent, cfg.Admin.MetricsListen = "", ""
+	cfg.Audit.Anchor.File = "" // it has the anchors of the configured audit, not of this one
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
 		cfg.Identity.UserAgent = f.userAgent

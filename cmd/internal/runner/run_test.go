@@ -5,7 +5,21 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"robotsproxy/cmd/internal/config"
 )
+
+// TestAnchorsOfARun: a run writes no anchor of its own audit into the file with those of serve.
+func TestAnchorsOfARun(t *testing.T) {
+	cfg := config.Default()
+	cfg.StateDir, cfg.Audit.Anchor.File = t.TempDir(), "/elsewhere/anchors"
+	if _, err := new(runFlags).prepare(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	if file := cfg.Audit.Anchor.File; file != "" {
+		t.Errorf("the run writes its anchors to %s", file)
+	}
+}
 
 // TestWaitForDaemonKnowsTheChildsSignal: a ^C that has ended the child, and that this process
 // receives only then, does not cut the proxy short. The next one does.
