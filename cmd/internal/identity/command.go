@@ -157,8 +157,8 @@ func directoryCommand() *cobra.Command {
 		Short: "Write the key directory for your web server",
 		Long: `Write the key directory, a JWK Set with the keys of identity.sign.key and key_next, for
 the web server of identity.sign.agent. The file is put below the directory of -o at
-the path of that URL. Without -o it is printed. Keys of clients with the same agent
-are in the same file.`,
+the path of that URL. Without -o it is printed. Keys of clients with the same key
+directory are in the same file.`,
 		Example: `  robotsproxy identity directory -c robotsproxy.yaml -o /var/www/bot.example
   robotsproxy identity directory -c robotsproxy.yaml > jwks.json`,
 		Args: cli.NoArgs,
@@ -167,11 +167,9 @@ are in the same file.`,
 			if err != nil {
 				return err
 			}
-			var keys []signature.PublicKey
-			for _, a := range all {
-				if a.URL == agent.URL {
-					keys = append(keys, a.Keys()...)
-				}
+			keys, err := keysOf(agent.URL, all)
+			if err != nil {
+				return err
 			}
 			text := signature.Directory(keys...)
 			if !cmd.Flags().Changed("output") {
@@ -190,6 +188,21 @@ are in the same file.`,
 	f.add(cmd)
 	cmd.Flags().StringVarP(&dir, "output", "o", "", "root `DIR` of the web server's files (default: standard output)")
 	return cmd
+}
+
+// keysOf returns the keys of all agents whose key directory is that of the URL of an agent. Two URLs may name the same
+// directory: the origin alone, and the well-known path there.
+func keysOf(agent string, all []daemon.Agent) (keys []signature.PublicKey, err error) {
+	of, err := signature.DirectoryURL(agent)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if own, err := signature.DirectoryURL(a.URL); err == nil && *own == *of {
+			keys = append(keys, a.Keys()...)
+		}
+	}
+	return keys, nil
 }
 
 // writeDirectory writes a key directory below dir, at the path that its URL has on the web server.

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,5 +131,36 @@ func TestVerifyRequest(t *testing.T) {
 				t.Errorf("%v, %q, want %q", err, out.String(), c.want)
 			}
 		})
+	}
+}
+
+// TestDirectoryOfAllKeys: the directory of an agent has the keys of all agents whose directory it is.
+func TestDirectoryOfAllKeys(t *testing.T) {
+	dir, keys := t.TempDir(), map[string]*signature.Key{}
+	for _, name := range []string{"all", "lab", "other"} {
+		keys[name] = signature.NewKey()
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, name+".pem"), keys[name].PEM(), 0o600))
+	}
+	file := filepath.Join(dir, "robotsproxy.yaml")
+	testkit.Must(t, os.WriteFile(file, []byte(`
+identity: {sign: {key: all.pem, agent: "https://bot.example"}}
+clients:
+  - {name: lab, networks: [192.0.2.0/24], identity: {sign: {key: lab.pem, agent: "https://bot.example/.well-known/http-message-signatures-directory"}}}
+  - {name: other, networks: [198.51.100.0/24], identity: {sign: {key: other.pem, agent: "https://other.example"}}}
+`), 0o600))
+	for of, want := range map[string][]string{"": {"all", "lab"}, "lab": {"all", "lab"}, "other": {"other"}} {
+		args := []string{"directory", "-c", file}
+		if of != "" {
+			args = append(args, "--client", of)
+		}
+		var out, errOut bytes.Buffer
+		if status := cli.Execute(t.Context(), Command(), args, nil, &out, &errOut); status != 0 {
+			t.Fatalf("status %d: %s", status, errOut.String())
+		}
+		for name, key := range keys {
+			if has := strings.Contains(out.String(), key.ID()); has != slices.Contains(want, name) {
+				t.Errorf("the directory of client %q has the key of %s: %v", of, name, has)
+			}
+		}
 	}
 }
