@@ -271,3 +271,18 @@ func TestFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyDirectory: --dir with an empty value does not mean archive.dir.
+func TestEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "a.warc"), []byte(testFiles()["a-2.warc"]), 0o600))
+	file := filepath.Join(dir, "robotsproxy.yaml")
+	testkit.Must(t, os.WriteFile(file, []byte("archive: {dir: .}\n"), 0o600))
+	for _, command := range [][]string{{"list"}, {"get", "http://a.test/page"}, {"verify"}, {"index"}} {
+		var out, errOut bytes.Buffer
+		status := cli.Execute(t.Context(), Command(), append(command, "-c", file, "--dir", ""), nil, &out, &errOut)
+		if status != cli.ExitUsage || out.Len() > 0 || !strings.Contains(errOut.String(), "--dir: empty directory name") {
+			t.Errorf("%s: status %d, %q, %q", command, status, out.String(), errOut.String())
+		}
+	}
+}

@@ -65,6 +65,9 @@ func (f *flags) files() (files []file, err error) {
 
 // directory returns the directory of the archive.
 func (f *flags) directory() (string, error) {
+	if f.dir == "" && f.Flags.Changed("dir") { // an unset variable of a script must not select the configured directory
+		return "", cli.UsageErrorf("--dir: empty directory name")
+	}
 	cfg, err := f.Load()
 	if dir := cmp.Or(f.dir, cfg.Archive.Dir); err != nil || dir != "" {
 		return dir, err

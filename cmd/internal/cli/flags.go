@@ -45,7 +45,7 @@ func ShellQuote(s string) string {
 // ConfigFlags are the flags of every command that reads configuration or state.
 type ConfigFlags struct {
 	File, State string
-	Flags       *pflag.FlagSet // distinguishes an empty -c from none
+	Flags       *pflag.FlagSet // distinguishes an empty value from none
 }
 
 // Add defines the flags of cmd.
@@ -66,6 +66,9 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 	} else if f.Flags != nil && f.Flags.Changed("config") {
 		// An unset variable of a script must not select the defaults.
 		return config.Config{}, UsageErrorf("-c: empty file name")
+	}
+	if f.State == "" && f.Flags != nil && f.Flags.Changed("state") {
+		return config.Config{}, UsageErrorf("--state: empty directory name")
 	}
 	if f.State != "" {
 		state, err := filepath.Abs(f.State) // as the paths in a file

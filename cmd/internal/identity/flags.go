@@ -37,6 +37,9 @@ func (f *flags) load() (cfg config.Config, sign config.ClientSign, err error) {
 	if cfg, err = f.Load(); err != nil {
 		return cfg, sign, err
 	}
+	if f.client == "" && f.Flags.Changed("client") { // an unset variable of a script must not select another key
+		return cfg, sign, cli.UsageErrorf("--client: empty name")
+	}
 	if f.client == "" {
 		s := cfg.Identity.Sign
 		sign = config.ClientSign{Key: s.Key, KeyNext: s.KeyNext, Agent: s.Agent}

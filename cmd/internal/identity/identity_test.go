@@ -164,3 +164,21 @@ clients:
 		}
 	}
 }
+
+// TestFlagsWithoutEffect: no flag is ignored.
+func TestFlagsWithoutEffect(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"verify", "--at", "2026-11-25T10:00:00Z"}, "FILE, which is missing"},
+		{[]string{"verify", "--http"}, "FILE, which is missing"},
+		{[]string{"show", "--state", ""}, "--state: empty directory name"},
+		{[]string{"key", "--client", ""}, "--client: empty name"},
+	} {
+		var out, errOut bytes.Buffer
+		if status := cli.Execute(t.Context(), Command(), c.args, nil, &out, &errOut); status != cli.ExitUsage || !strings.Contains(errOut.String(), c.want) {
+			t.Errorf("%q: status %d, %q, want %q", c.args, status, errOut.String(), c.want)
+		}
+	}
+}

@@ -55,6 +55,9 @@ The exit status is 1 if the check has failed.`,
   robotsproxy identity verify -c robotsproxy.yaml --at 2026-11-25T10:00:00Z head.txt`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && (at != "" || plain) {
+				return cli.UsageErrorf("--at and --http are about the request in a FILE, which is missing")
+			}
 			cfg, agent, all, err := f.agent()
 			if err != nil {
 				return err

@@ -257,7 +257,7 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	return dir, os.Symlink(cfg.Audit.File, here) // audit --run finds it by this link
 }
 
-// checkReporting checks the flags for status and report.
+// checkReporting checks the flags for status and report, and that no flag for a file is empty.
 func (f *runFlags) checkReporting() (*runReport, error) {
 	if !slices.Contains(statuses, f.status) {
 		return nil, cli.UsageErrorf("--status: must be %[2]s, got %[1]s", humanize.Printable(f.status), cli.OneOf(statuses))
@@ -265,7 +265,7 @@ func (f *runFlags) checkReporting() (*runReport, error) {
 	if f.quiet {
 		f.status = statusNever
 	}
-	if err := auditcmd.NotEmpty(f.Flags, "report"); err != nil {
+	if err := auditcmd.NotEmpty(f.Flags, "audit", "warc", "report"); err != nil {
 		return nil, err
 	}
 	return newRunReport(f.report)

@@ -1,13 +1,28 @@
 package runner
 
 import (
+	"bytes"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 
+	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 )
+
+// TestEmptyFileNames: a flag whose value is empty, as that of an unset variable, is not as good as none.
+func TestEmptyFileNames(t *testing.T) {
+	for _, name := range []string{"--audit", "--warc", "--report", "--state"} {
+		var out, errOut bytes.Buffer
+		t.Setenv("XDG_STATE_HOME", t.TempDir())
+		status := cli.Execute(t.Context(), Command(), []string{name, "", "--", "true"}, nil, &out, &errOut)
+		if status != cli.ExitUsage || !strings.Contains(errOut.String(), name) {
+			t.Errorf("%s: status %d, %q", name, status, errOut.String())
+		}
+	}
+}
 
 // TestAnchorsOfARun: a run writes no anchor of its own audit into the file with those of serve.
 func TestAnchorsOfARun(t *testing.T) {
