@@ -27,6 +27,7 @@ const maxOthers = 3
 // A checker judges URLs and explains the decisions.
 type checker struct {
 	engine      *policy.Engine
+	out         *egress.Client         // how the files are fetched; nil: they are not
 	userAgent   string                 // the User-Agent header of the requests
 	from        string                 // their From header
 	file        *File                  // the robots.txt of every origin; nil: each origin has its own
@@ -38,8 +39,16 @@ type checker struct {
 // of each if there is one. done releases it.
 func newChecker(cfg config.Config, file *File) (c *checker, done func(), err error) {
 	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file, maxURL: int(cfg.Limits.URL)}
-	robotsCache, tdmrepCache, done, err := newCaches(cfg, file, func() *policy.Engine { return c.engine })
+	done = func() {}
+	if file == nil {
+		if c.out, err = daemon.NewEgress(cfg); err != nil {
+			return nil, nil, err
+		}
+		done = c.out.Close
+	}
+	robotsCache, tdmrepCache, err := newCaches(cfg, file, c.out, func() *policy.Engine { return c.engine })
 	if err != nil {
+		done()
 		return nil, nil, err
 	}
 	if c.engine, err = daemon.NewEngine(cfg, robotsCache, tdmrepCache); err == nil {
@@ -54,29 +63,22 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 
 // newCaches creates the cache of each origin's robots.txt, or of one file for all, and that of
 // each origin's tdmrep.json. The second is nil with a file, or if the configuration does not want
-// it. It calls engine for the Engine that judges redirects.
-func newCaches(cfg config.Config, file *File, engine func() *policy.Engine) (robotsCache, tdmrepCache policy.Cache, done func(), err error) {
+// it. out fetches the files. It calls engine for the Engine that judges redirects.
+func newCaches(cfg config.Config, file *File, out *egress.Client, engine func() *policy.Engine) (robotsCache, tdmrepCache policy.Cache, err error) {
 	if file != nil {
 		robotsCache, err = cache.New(cache.Options{Fetcher: file})
-		return robotsCache, nil, func() {}, err
-	}
-	d, err := daemon.NewEgress(cfg)
-	if err != nil {
-		return nil, nil, nil, err
+		return robotsCache, nil, err
 	}
 	signers, _, err := daemon.Signers(cfg)
-	if err == nil {
-		sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: d, Signers: signers, Monitor: true}} // no pace
-		robotsCache, err = newCache(cfg, fetch.Options{Sender: sender}, engine)
-		if err == nil && cfg.Usage.TDMRep {
-			tdmrepCache, err = newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()}, engine)
-		}
-	}
 	if err != nil {
-		d.Close()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	return robotsCache, tdmrepCache, d.Close, nil
+	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: out, Signers: signers, Monitor: true}} // no pace
+	robotsCache, err = newCache(cfg, fetch.Options{Sender: sender}, engine)
+	if err == nil && cfg.Usage.TDMRep {
+		tdmrepCache, err = newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()}, engine)
+	}
+	return robotsCache, tdmrepCache, err
 }
 
 func newCache(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (policy.Cache, error) {
@@ -115,12 +117,7 @@ func (c *checker) check(ctx context.Context, address string) finding {
 		f.Error = humanize.Error(err)
 		return f
 	}
-	judge := c.engine.Decide
-	if r.Origin.Scheme == "https" && c.passthrough(r.Origin.Host) {
-		judge = c.engine.DecideTunnel // as the proxy does: it sees the host alone
-		r.From = ""                   // it stays in the tunnel
-	}
-	d := judge(ctx, r)
+	d := c.decide(ctx, &r)
 	f := finding{URL: address, Allowed: d.Verdict == policy.Allow, Explanation: explain.Of(&d), header: r.UserAgent}
 	switch {
 	case errors.Is(d.Err, egress.ErrForbiddenAddr):
@@ -137,6 +134,20 @@ func (c *checker) check(ctx context.Context, address string) finding {
 	}
 	f.addReading(d, c.engine.Reading(r, d))
 	return f
+}
+
+// decide decides about a request as the proxy does. It refuses what the proxy would not connect to, whatever robots.txt says.
+func (c *checker) decide(ctx context.Context, r *policy.Request) policy.Decision {
+	if c.out != nil {
+		if err := c.out.Check(r.Origin.Host, r.Origin.Port); err != nil {
+			return policy.Decision{Err: err}
+		}
+	}
+	if r.Origin.Scheme == "https" && c.passthrough(r.Origin.Host) {
+		r.From = ""                           // it stays in the tunnel
+		return c.engine.DecideTunnel(ctx, *r) // the proxy sees the host alone
+	}
+	return c.engine.Decide(ctx, *r)
 }
 
 // request reads a URL as the proxy does.

@@ -317,3 +317,31 @@ func TestExplanationOfSealedHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestForbiddenDestinations: what the proxy refuses to connect to is not allowed, also where no robots.txt is fetched.
+func TestForbiddenDestinations(t *testing.T) {
+	cfg := config.Default()
+	cfg.Hosts = []config.Host{{Match: "*", Robots: "ignore", Reason: "ticket 7"}}
+	c, done, err := newChecker(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	for address, want := range map[string]policy.Reason{
+		"http://a.test:22/":                  policy.ReasonPort,
+		"https://a.test:22/robots.txt":       policy.ReasonPort,
+		"http://127.0.0.1/robots.txt":        policy.ReasonAddress,
+		"http://169.254.169.254/latest":      policy.ReasonAddress,
+		"http://a.test/":                     policy.ReasonOverride,
+		"http://93.184.216.34:8080/page?x=y": policy.ReasonOverride,
+	} {
+		f := c.check(t.Context(), address)
+		status := exitUnknown
+		if want == policy.ReasonOverride {
+			status = 0
+		}
+		if f.Reason != want || f.exitStatus() != status {
+			t.Errorf("%s: %s, status %d, want %s, status %d", address, f.Reason, f.exitStatus(), want, status)
+		}
+	}
+}
