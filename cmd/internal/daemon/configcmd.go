@@ -83,8 +83,9 @@ func configShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the active configuration with every key",
-		Long: `Print the active configuration with every key, as a file that the proxy can read.
-Passwords and password hashes are hidden; no password matches a hidden hash.`,
+		Long: `Print the active configuration with every key, in the form of a configuration file.
+Passwords, password hashes and admin.token are hidden. No password matches a hidden
+hash, and the proxy does not start with a hidden token.`,
 		Example: `  robotsproxy config show -c robotsproxy.yaml`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -77,7 +77,7 @@ func newSignatures() signatures {
 	s := signatures{
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "robotsproxy_signatures_total",
-			Help: "Requests that were sent while identity.sign has a key: signed by the proxy, with fields of a signature of the client, or why they are unsigned (plain-http, tunnel, ftp).",
+			Help: "Requests that were sent: signed by the proxy, with fields of a signature of the client (also if identity.sign has no key), or why they are unsigned although identity.sign has a key (plain-http, tunnel, ftp).",
 		}, []string{"signature"}),
 		unsigned: map[policy.Unsigned]prometheus.Counter{},
 	}
