@@ -15,7 +15,7 @@ type Config struct {
 	Limits            Limits        `key:"limits" doc:"What clients may use of the proxy's resources."`
 	Drain             time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. The proxy stops earlier if no request arrives for 5s."`
 	StateDir          string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set, or %LOCALAPPDATA%\\robotsproxy on Windows" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
-	Mode              string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor decides and records each request, but refuses and delays none."`
+	Mode              string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor records each decision, but delays no request, and sends also what robots.txt disallows. It still refuses unknown clients, malformed requests, and forbidden addresses and ports."`
 	Robots            Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
 	Usage             Usage         `key:"usage" doc:"What the content is fetched for, and what happens where a site does not permit that."`
 	Identity          Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`

@@ -109,7 +109,7 @@ func newReadyCollector(ready func() error) prometheus.Collector {
 // newModeCollector exports whether decisions are enforced.
 func newModeCollector(monitor func() bool) prometheus.Collector {
 	c := &statsCollector[bool]{stats: monitor}
-	c.gauge("monitor_mode", "1 in monitor mode, in which no request is refused or delayed; 0 if decisions are enforced.", boolValue)
+	c.gauge("monitor_mode", "1 in monitor mode, in which decisions are only recorded; 0 if they are enforced.", boolValue)
 	return c
 }
 

@@ -47,6 +47,7 @@ type summary struct {
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
 	StoreAway   int64          // requests that were paced without the shared store
+	NotEnforced int64          // requests that were not allowed, and sent nevertheless (mode: monitor)
 	Hosts       []hostSummary  // by name
 	Causes      []causeSummary // by Count, the highest first
 }
@@ -86,6 +87,9 @@ func (c *counter) Write(r *audit.Record) error {
 	h.HTTPS = h.HTTPS || r.Request.Origin.Scheme == "https" && r.Request.Method != http.MethodConnect
 	if r.StoreAway {
 		c.total.StoreAway++
+	}
+	if r.Monitor && r.Blocked() {
+		c.total.NotEnforced++
 	}
 	outcome := r.Outcome()
 	h.Outcomes[outcome]++

@@ -27,6 +27,22 @@ func refused() *audit.Record {
 	return r
 }
 
+// TestCounterInMonitorMode: some requests are refused in monitor mode too, such as those to forbidden addresses.
+func TestCounterInMonitorMode(t *testing.T) {
+	var tally counter
+	sent, address, fine := refused(), refused(), allowed()
+	sent.Monitor, fine.Monitor = true, true
+	address.Decision.Reason = policy.ReasonAddress
+	for _, r := range []*audit.Record{sent, address, fine} {
+		if err := tally.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := tally.summary().NotEnforced; n != 1 {
+		t.Errorf("%d requests were not allowed and sent nevertheless, want 1", n)
+	}
+}
+
 func TestCounterCountsByHostAndCause(t *testing.T) {
 	var tally counter
 	other := refused()

@@ -290,7 +290,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 			hint.print(w)
 		}
 		if h.Active.Load().Cfg.Mode == "monitor" {
-			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent the requests counted as disallowed")
+			fmt.Fprintf(w, "robotsproxy: mode: monitor: the proxy sent %d of the requests that are not counted as allowed\n", s.NotEnforced)
 		}
 		printUntrusted(w, argv, untrusted)
 	case printUntrusted(w, argv, untrusted):

@@ -235,7 +235,8 @@ func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
 		{"connection refused", []string{"http://" + closed.Addr().String() + "/"},
 			[]string{"1 request: 0 allowed, 0 disallowed, 1 failed,", "failed  1 at 127.0.0.1: connection refused"}, nil},
 		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}, nil},
-		{"a rule in monitor mode", []string{o.URL("http", "/private/2")}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy refused no request"}, "monitor"},
+		{"a rule in monitor mode", []string{o.URL("http", "/private/2")}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy sent 1 of the requests"}, "monitor"},
+		{"a forbidden port in monitor mode", []string{"http://" + o.Name + ":22/"}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy sent 0 of the requests"}, "monitor"},
 		{"a full queue", []string{o.URL("http", "/page?[1-20]")},
 			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; send at most 3 at once to avoid this"}, nil},
 	} {
