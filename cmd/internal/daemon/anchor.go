@@ -50,13 +50,13 @@ func (d *Daemon) writeAnchor(w *anchorWriter, end trail.Link, place string, ever
 	if place == "" {
 		return
 	}
+	now := time.Now()
 	if place != w.place {
 		*w = anchorWriter{place: place}
-		if info, err := os.Stat(newest()); err == nil {
+		if info, err := os.Stat(newest()); err == nil && !info.ModTime().After(now) { // a clock that was wrong, or anybody, may have set a later time
 			w.last = info.ModTime()
 		}
 	}
-	now := time.Now()
 	if end.Seq == w.lastSeq || now.Before(w.last.Add(every)) || now.Before(w.retry) {
 		return
 	}

@@ -76,6 +76,10 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 		time.Sleep(time.Hour)
 		want("an hour after the newest anchor", written("a"), 4)
 		want("at another place", written("b"), 4)
+
+		testkit.Must(t, os.Chtimes(anchors, time.Now(), time.Now().AddDate(10, 0, 0)))
+		w = anchorWriter{}
+		want("after a restart, with a newest anchor of a time to come", written("a"), 4)
 	})
 }
 
