@@ -67,6 +67,7 @@ type originState struct {
 	Retry   time.Time `json:"retry,omitzero"` // when a failing origin is tried next
 
 	origin robots.Origin
+	token  string // product token whose requests the file decides; "": those without a file of their own
 	ruling cache.Ruling
 }
 
@@ -174,7 +175,7 @@ func newOriginState(e *cache.Entry, d robots.Dialect) originState {
 	r := e.Under(d)
 	s := originState{
 		Origin: e.Origin().String(), Outcome: r.Outcome.String(), Rules: r.File.Rules(),
-		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, origin: e.Origin(), ruling: r,
+		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, origin: e.Origin(), token: e.Token(), ruling: r,
 	}
 	if a := r.Result; a != nil {
 		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent

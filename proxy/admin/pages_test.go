@@ -18,6 +18,7 @@ import (
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
 
@@ -363,6 +364,30 @@ func TestLongFileIsPaginated(t *testing.T) {
 	doc = w.get(t, "/hosts/long.example?from=3001", http.StatusOK)
 	if got := textOf(findOne(t, doc, "id", "L3002")); !strings.Contains(got, "disallowed 1") {
 		t.Errorf("line 3002: %q", got)
+	}
+}
+
+// TestRefetchFormOfAToken: with fetch_as: client, the button beside the file of a product token fetches that file.
+func TestRefetchFormOfAToken(t *testing.T) {
+	w := newTestProxy(t, map[string]string{"a.example": "User-agent: *\nDisallow: /old\n"})
+	o, err := robots.ParseOrigin("https", "a.example")
+	check(t, err)
+	q := cache.Query{Origin: o, Token: "FooBot"}
+	_, err = w.cache.Lookup(t.Context(), q, robots.Standard())
+	check(t, err)
+	w.origins.set("a.example", "User-agent: *\nDisallow: /new\n")
+	form := url.Values{"do": {"refetch"}}
+	for _, name := range []string{"origin", "token"} {
+		form.Set(name, attr(findOne(t, w.get(t, "/hosts/a.example", http.StatusOK), "name", name), "value"))
+	}
+	w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)
+	e, err := w.cache.Lookup(t.Context(), q, robots.Standard())
+	check(t, err)
+	if v := e.Under(robots.Standard()).File.For("FooBot").Match("/new"); v.Allow {
+		t.Error("the file of the token is still the old one")
+	}
+	if w.cache.Peek(o) != nil {
+		t.Error("the proxy's own file was fetched, which no client uses")
 	}
 }
 

@@ -38,6 +38,7 @@ type hostView struct {
 type originView struct {
 	ID         string
 	Origin     string
+	Token      string // product token of the file, as the cache has it
 	Badge      badge
 	Facts      []fact
 	NoFileText string // why no lines are shown
@@ -129,7 +130,7 @@ func orUnknown(s string) string {
 // newOriginView shows the i-th origin of a host. The listing of its file begins at line from.
 func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
 	x := explain.OfRuling(&o.ruling, s.opts.Dialect().Name)
-	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Badge: fileBadge(o), NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now)}
+	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Token: o.token, Badge: fileBadge(o), NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now)}
 	if o.ruling.Outcome != cache.Rules || i >= maxOriginTexts {
 		return v
 	}
@@ -235,7 +236,7 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	done := ""
 	switch r.PostForm.Get("do") {
 	case "refetch":
-		done = s.refetchAndWait(w, r, o)
+		done = s.refetchAndWait(w, r, cache.Query{Origin: o, Token: r.PostForm.Get("token")})
 	case "purge":
 		if done = "nothing"; s.opts.Cache.Purge(o) {
 			done = "purge"
@@ -247,10 +248,10 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, hostHref(o.Host)+"?done="+done, http.StatusSeeOther)
 }
 
-func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, o robots.Origin) string {
+func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, q cache.Query) string {
 	done := "refetch"
 	switch s.waitForOrigin(w, r, func(ctx context.Context) {
-		if e, err := s.opts.Cache.Refetch(ctx, cache.Query{Origin: o}); err != nil || e.Under(s.opts.Dialect()).Err != nil {
+		if e, err := s.opts.Cache.Refetch(ctx, q); err != nil || e.Under(s.opts.Dialect()).Err != nil {
 			done = "failed"
 		}
 	}) {
