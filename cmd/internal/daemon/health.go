@@ -35,6 +35,9 @@ if the proxy is healthy, else 1.`,
   robotsproxy health --admin 127.0.0.1:8081`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if admin == "" && cmd.Flags().Changed("admin") { // an unset variable of a script must not select another proxy
+				return cli.UsageErrorf("--admin: empty address")
+			}
 			if admin == "" {
 				cfg, err := f.Load()
 				if err != nil {

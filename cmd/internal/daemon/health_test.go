@@ -1,13 +1,17 @@
 package daemon
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/robots/testkit"
 )
 
 func TestHealth(t *testing.T) {
@@ -38,5 +42,18 @@ func TestHealth(t *testing.T) {
 		if exit := cli.Execute(t.Context(), HealthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut); exit != 1 || !strings.Contains(errOut.String(), "nothing listens at "+server.Listener.Addr().String()+": start robotsproxy serve") {
 			t.Errorf("%s: %d from a server that is gone: %s", c.name, exit, errOut.String())
 		}
+	}
+}
+
+// TestHealthOfNoAddress: --admin with an empty value does not mean the configured address.
+func TestHealthOfNoAddress(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "robotsproxy.yaml")
+	testkit.Must(t, os.WriteFile(file, []byte("admin: {listen: \""+server.Listener.Addr().String()+"\"}\n"), 0o600))
+	var out, errOut bytes.Buffer
+	exit := cli.Execute(t.Context(), HealthCommand(), []string{"-c", file, "--admin", ""}, nil, &out, &errOut)
+	if exit != cli.ExitUsage || !strings.Contains(errOut.String(), "--admin: empty address") {
+		t.Errorf("status %d, %q, %q", exit, out.String(), errOut.String())
 	}
 }
