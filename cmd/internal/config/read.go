@@ -102,8 +102,7 @@ func (r *reader) syntax(err error, file []byte) {
 		text = m[2]
 	}
 	if m := unknownAnchor.FindStringSubmatch(text); m != nil { // as in tunnel: [*.example.com]; yaml names no line
-		before, _, _ := bytes.Cut(file, []byte("*"+m[1]))
-		r.problem(1+bytes.Count(before, []byte("\n")), "", "put a value that begins with * in quotes: "+quoted("*"+m[1]))
+		r.problem(aliasLine(file, m[1]), "", "put a value that begins with * in quotes: "+quoted("*"+m[1]))
 		return
 	}
 	if hint, ok := syntaxHints[text]; ok {
@@ -111,6 +110,25 @@ func (r *reader) syntax(err error, file []byte) {
 	}
 	r.problem(line, "", "not YAML: "+printable(text))
 }
+
+// aliasLine returns the line of the first alias of a name, *name, that is in no comment and in no quotes; 0: there is none.
+func aliasLine(file []byte, name string) int {
+	alias := regexp.MustCompile(`(?:^|[\s\[{,:-])\*` + regexp.QuoteMeta(name) + `(?:$|[\s\]},:])`)
+	n := 0
+	for line := range bytes.Lines(file) {
+		n++
+		if at := comment.FindIndex(line); at != nil {
+			line = line[:at[0]]
+		}
+		if alias.Match(line) {
+			return n
+		}
+	}
+	return 0
+}
+
+// comment matches the beginning of a comment.
+var comment = regexp.MustCompile(`(?:^|\s)#`)
 
 // section reads the mapping n into the struct section.
 func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
