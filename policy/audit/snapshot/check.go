@@ -40,10 +40,16 @@ type recordedFile struct {
 // A fetchLine is what a line of kind [trail.KindRobots] or [trail.KindTDMRep] says about a fetch.
 type fetchLine struct {
 	seq       uint64
-	result    uint64 // hash of the status, the redirects, the SHA-256, the number of bytes and the outcome
-	url       uint64 // hash of the URL without its query
-	userAgent uint64 // hash
-	indexed   bool   // the index says the same
+	result    uint64     // hash of the status, the redirects, the SHA-256, the number of bytes and the outcome
+	url       hashedText // without its query
+	userAgent hashedText
+	indexed   bool // the index says the same
+}
+
+// A hashedText is the hash of a string or, if the line has only the beginning of the string, of that.
+type hashedText struct {
+	hash uint64
+	most int // bytes of the beginning; 0: the line has the whole string
 }
 
 // NewCheck returns a Check.
@@ -89,12 +95,34 @@ func (c *Check) addFile(digits []byte, f recordedFile) {
 }
 
 func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {
-	sum := func(s string) uint64 { return maphash.String(c.seed, s) }
 	if outcome != cache.FetchedRules && outcome != cache.FetchedNoFile {
 		outcome, sha, size = cache.FetchedUnreachable, "", 0 // the index does not tell failures from one another, and has no bytes that were rejected
 	}
-	url, _, _ = strings.Cut(url, "?") // lines of the trail may lack the query
-	return fetchLine{seq: seq, result: sum(fmt.Sprint(status, redirects, sha, size, outcome)), url: sum(url), userAgent: sum(userAgent)}
+	return fetchLine{seq: seq, result: c.hash(fmt.Sprint(status, redirects, sha, size, outcome)), url: c.hashText(withoutQuery(url)), userAgent: c.hashText(userAgent)}
+}
+
+func (c *Check) hash(s string) uint64 { return maphash.String(c.seed, s) }
+
+// withoutQuery returns a URL without its query, which lines of the trail may lack.
+func withoutQuery(url string) string {
+	url, _, _ = strings.Cut(url, "?")
+	return url
+}
+
+// hashText hashes a string of the trail, which may be cut.
+func (c *Check) hashText(s string) hashedText {
+	if head, _, cut := trail.CutText(s); cut {
+		return hashedText{c.hash(head), len(head)}
+	}
+	return hashedText{c.hash(s), 0}
+}
+
+// isSame reports whether a string of the index may be the one that was hashed.
+func (c *Check) isSame(h hashedText, s string) bool {
+	if h.most > 0 {
+		s = s[:min(len(s), h.most)]
+	}
+	return h.hash == c.hash(s)
 }
 
 // A CheckResult says what Check.Compare has found.
@@ -170,7 +198,7 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 	}
 	got := c.fetchLine(0, f.Status, f.Redirects, f.SHA256, int64(f.Bytes), outcome, f.URL, f.UserAgent)
 	for i, line := range lines {
-		if line.result == got.result && (line.url == got.url || !isPlain(f.URL)) && (line.userAgent == got.userAgent || !isPlain(f.UserAgent)) {
+		if line.result == got.result && (c.isSame(line.url, withoutQuery(f.URL)) || !isPlain(f.URL)) && (c.isSame(line.userAgent, f.UserAgent) || !isPlain(f.UserAgent)) {
 			r.Fetches++
 			lines[i].indexed = true
 			return
@@ -179,8 +207,8 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 	r.fault("%s: changed: the fetch that ended at %s differs from the record seq %d", indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
 }
 
-// isPlain reports whether a string is in a line of a trail unchanged, neither escaped nor
-// truncated.
+// isPlain reports whether a string is in a line of a trail unchanged, not escaped, and truncated only
+// if the line is long.
 func isPlain(s string) bool {
 	return len(s) < trail.MaxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }

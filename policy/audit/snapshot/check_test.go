@@ -19,21 +19,6 @@ import (
 // TestCheck: a file or an index line that somebody has edited is a fault, and a removed file is
 // counted.
 func TestCheck(t *testing.T) {
-	edit := func(old, new string) func(*testing.T, string) {
-		return func(t *testing.T, dir string) {
-			path := indexPath(dir, time.Now())
-			text, err := os.ReadFile(path)
-			if err == nil && !bytes.Contains(text, []byte(old)) {
-				err = fmt.Errorf("no %s in %s", old, text)
-			}
-			if err == nil {
-				err = os.WriteFile(path, bytes.Replace(text, []byte(old), []byte(new), 1), 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	const anotherFetch = "changed: the fetch that ended at 2026-11-21T10:00:"
 	for _, c := range []checkCase{
 		{"unchanged", func(*testing.T, string) {}, CheckResult{Robots: FileCounts{Unchanged: 1}, Fetches: 4}, ""},
@@ -73,6 +58,23 @@ func TestCheck(t *testing.T) {
 				}
 				c.compare(t, s.o.Dir, file)
 			})
+		}
+	}
+}
+
+// edit returns a function that changes the first old text in the index of today.
+func edit(old, new string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		path := indexPath(dir, time.Now())
+		text, err := os.ReadFile(path)
+		if err == nil && !bytes.Contains(text, []byte(old)) {
+			err = fmt.Errorf("no %s in %s", old, text)
+		}
+		if err == nil {
+			err = os.WriteFile(path, bytes.Replace(text, []byte(old), []byte(new), 1), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -137,5 +139,33 @@ func appendLine(t *testing.T, file, text string) {
 	line, _ := trail.AppendLink(append([]byte(text), trail.VersionMember...), 0, last.Seq+1, last.Hash)
 	if err := os.WriteFile(file, append(was, line...), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCheckLongLine: a line of the audit about a fetch with long redirects has only the beginnings of
+// its strings, which are compared.
+func TestCheckLongLine(t *testing.T) {
+	const fault = "differs from the record seq 1"
+	whole, none := CheckResult{Fetches: 1}, CheckResult{Unindexed: 1}
+	for _, c := range []checkCase{
+		{"unchanged", func(*testing.T, string) {}, whole, ""},
+		{"an edited URL", edit("a.test/x", "b.test/x"), none, fault},
+		{"a shortened URL", edit(strings.Repeat("x", 500), "x"), none, fault},
+		{"an edited User-Agent", edit("FooBot", "BarBot"), none, fault},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t, Options{})
+			moved := answer("a.test", text, 1)
+			moved.URL, moved.UserAgent, moved.Redirects = "http://a.test/"+strings.Repeat("x", 900), "FooBot/1.0 "+strings.Repeat("y", 600), 5
+			hops := []string{"http://a.test/robots.txt"}
+			for range moved.Redirects {
+				hops = append(hops, moved.URL)
+			}
+			keep(t, s, moved)
+			file := filepath.Join(t.TempDir(), "audit.jsonl")
+			record(t, file, trail.KindRobots, fetch.Report{Hops: hops, Result: moved})
+			c.change(t, s.o.Dir)
+			c.compare(t, s.o.Dir, file)
+		})
 	}
 }
