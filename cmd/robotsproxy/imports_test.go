@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"policy":                       {"robots", "robots/fetch", "robots/cache", "robots/tdmrep", "policy/pace", "policy/usage"},
 	"policy/osfile":                {},
 	"policy/audit/trail":           {"policy/osfile"},
-	"policy/audit/tsa":             {"policy/audit/trail"},
+	"policy/audit/tsa":             {"policy/audit/trail", "policy/osfile"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail", "policy/explain/humanize", "policy/osfile"},
 	"policy/audit/report":          {"policy", "policy/audit/trail", "policy/explain", "policy/explain/humanize"},
 	"policy/audit":                 {"policy", "policy/usage", "policy/audit/trail", "policy/explain/humanize", "policy/osfile", "robots/fetch", "robots/cache"},

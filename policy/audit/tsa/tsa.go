@@ -34,6 +34,7 @@ import (
 	"github.com/digitorus/timestamp"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 )
 
 const (
@@ -134,13 +135,25 @@ type Response struct {
 	Path   string
 }
 
-// Save writes a response to dir, which it makes if there is none.
+// Save writes a response to dir, which it makes if there is none. A file in dir has its name only once
+// the disk has all of it.
 func Save(dir string, a trail.Anchor, response []byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, strings.Replace(a.String(), ":", "-", 1)+responseExt)
-	return errors.Join(os.WriteFile(path+".new", response, 0o600), os.Rename(path+".new", path))
+	temp := path + ".new"
+	err := os.WriteFile(temp, response, 0o600)
+	if err == nil {
+		err = osfile.Sync(temp)
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp) // best effort: err matters more
+	}
+	return err
 }
 
 // List returns the responses in dir, in the order of their lines; none if there is no such directory.

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -207,5 +208,26 @@ func TestSaveAndList(t *testing.T) {
 	all, err := List(dir)
 	if err != nil || len(all) != 2 || all[0].Anchor != first || all[1].Anchor != anchor || filepath.Base(all[1].Path) != "9002-"+anchor.Hash+".tsr" {
 		t.Errorf("List = %v, %v", all, err)
+	}
+}
+
+// TestSaveOnFullDisk: what could not be written is not a response, which verification would reject.
+func TestSaveOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	temp := filepath.Join(dir, "9002-"+anchor.Hash+".tsr.new")
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	if err := os.Symlink("/dev/full", temp); err != nil {
+		t.Fatal(err)
+	}
+	if err := Save(dir, anchor, []byte("x")); err == nil {
+		t.Error("no error")
+	}
+	if all, err := List(dir); err != nil || len(all) > 0 {
+		t.Errorf("List = %v, %v", all, err)
+	}
+	if err := Save(dir, anchor, []byte("x")); err != nil {
+		t.Errorf("after the failure: %v", err)
 	}
 }
