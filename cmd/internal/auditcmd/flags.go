@@ -1,6 +1,7 @@
 package auditcmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,11 +28,9 @@ const stdinName = "<stdin>"
 // maxAudits is how many may be read at once: a line of each is held, and a MiB to read it.
 const maxAudits = 100
 
-// auditFiles are the file of an audit and the directory of the snapshots that belong to it.
-type auditFiles struct{ file, snapshots string }
-
-// stamps returns the directory of the time-stamps that belong to the audit.
-func (a auditFiles) stamps() string { return filepath.Join(filepath.Dir(a.snapshots), cli.StampsName) }
+// auditFiles are the file of an audit, and the directories of the snapshots and of the time-stamps that
+// belong to it.
+type auditFiles struct{ file, snapshots, stamps string }
 
 // auditFlags say which audits are meant.
 type auditFlags struct {
@@ -102,12 +101,12 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	}
 	home, err := cfg.State(os.Getenv)
 	if len(f.paths) > 0 {
-		return auditsAt(f.paths, home), nil
+		return auditsAt(f.paths, home, cmp.Or(cfg.Audit.File, filepath.Join(home, cli.AuditName))), nil
 	}
 	if err == nil && f.run != "" {
 		home, err = runDir(home, f.run)
 	}
-	at := auditFiles{filepath.Join(home, cli.AuditName), filepath.Join(home, cli.SnapshotsName)}
+	at := auditFiles{filepath.Join(home, cli.AuditName), filepath.Join(home, cli.SnapshotsName), filepath.Join(home, cli.StampsName)}
 	switch {
 	case err != nil:
 		return nil, err
@@ -116,7 +115,7 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 			at.file = elsewhere // run --audit
 		}
 	case cfg.Audit.File == "-":
-		return []auditFiles{{"", at.snapshots}}, errStdout
+		return []auditFiles{{"", at.snapshots, at.stamps}}, errStdout
 	case cfg.Audit.File != "":
 		at.file = cfg.Audit.File
 	}
@@ -125,8 +124,9 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 
 // auditsAt returns the audits with these names, each once. It leaves out a closed file of one of
 // them, because it belongs to that audit. The snapshots are beside an audit or, if they are not
-// there and home is not "", in home.
-func auditsAt(paths []string, home string) (all []auditFiles) {
+// there and home is not "", in home. The time-stamps in home are those of the configured audit; of
+// another audit they are beside it.
+func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 	aside := map[string]bool{}
 	for _, path := range paths {
 		files, err := trail.Segments(path)
@@ -144,13 +144,26 @@ func auditsAt(paths []string, home string) (all []auditFiles) {
 			continue
 		}
 		seen[clean] = true
-		at := auditFiles{path, filepath.Join(filepath.Dir(path), cli.SnapshotsName)}
+		at := auditFiles{path, filepath.Join(filepath.Dir(path), cli.SnapshotsName), filepath.Join(filepath.Dir(path), cli.StampsName)}
 		if home != "" && !IsDir(at.snapshots) { // the audit is a run's, or was moved with its snapshots, or is the configured one
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
+		}
+		if home != "" && isSameFile(path, configured) {
+			at.stamps = filepath.Join(home, cli.StampsName)
 		}
 		all = append(all, at)
 	}
 	return all
+}
+
+// isSameFile reports whether two paths name one file, which need not exist.
+func isSameFile(a, b string) bool {
+	if daemon.AbsolutePath(a) == daemon.AbsolutePath(b) {
+		return true
+	}
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 func openAudit(path string) (*trail.Reader, error) {

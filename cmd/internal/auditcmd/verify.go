@@ -137,7 +137,7 @@ func (v verification) verify(r *trail.Reader, at auditFiles, name string) error 
 	defer r.Close()
 	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots}, error(nil)
 	if at != (auditFiles{}) && !v.anchor {
-		err = stamps.read(at.stamps())
+		err = stamps.read(at.stamps)
 	}
 	if err != nil {
 		return err

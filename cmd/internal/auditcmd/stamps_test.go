@@ -1,0 +1,59 @@
+package auditcmd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/audit/tsa"
+)
+
+// TestStampsBelongToOneAudit: verify compares the time-stamps in the state directory with the configured
+// audit, and with no other. Time-stamps beside an audit belong to that audit.
+func TestStampsBelongToOneAudit(t *testing.T) {
+	state, elsewhere := t.TempDir(), t.TempDir()
+	configured, other, linked := filepath.Join(elsewhere, "configured.jsonl"), filepath.Join(elsewhere, "other.jsonl"), filepath.Join(state, "link.jsonl")
+	for _, path := range []string{configured, other} {
+		writeAudit(t, path)
+	}
+	config := filepath.Join(state, "config.yaml")
+	err := os.WriteFile(config, []byte("state_dir: "+state+"\naudit:\n  file: "+configured+"\n"), 0o600)
+	if err == nil {
+		err = os.Symlink(configured, linked)
+	}
+	if err == nil {
+		err = tsa.Save(filepath.Join(state, cli.StampsName), trail.Anchor{Seq: 9, Hash: strings.Repeat("0", 32)}, []byte("x"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(want int, args ...string) {
+		t.Helper()
+		var out, errOut strings.Builder
+		status := cli.Execute(t.Context(), Command(), append([]string{"verify", "-c", config}, args...), nil, &out, &errOut)
+		if status != want || want > 0 && !strings.Contains(errOut.String(), "9-000") {
+			t.Errorf("%s: status %d, want %d: %s", args, status, want, errOut.String())
+		}
+	}
+	verify(1)
+	verify(1, "--file", configured)
+	verify(1, "--file", linked)
+	verify(0, "--file", other)
+	if err := os.Rename(filepath.Join(state, cli.StampsName), filepath.Join(elsewhere, cli.StampsName)); err != nil {
+		t.Fatal(err)
+	}
+	verify(0)
+	verify(1, "--file", other)
+}
+
+// writeAudit writes an audit of one line.
+func writeAudit(t *testing.T, path string) {
+	t.Helper()
+	line, _ := trail.AppendLink([]byte(`{"time":"2026-11-21T10:00:00Z","id":"a-1"`), 0, 1, trail.Hash{})
+	if err := os.WriteFile(path, line, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
