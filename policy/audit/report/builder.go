@@ -35,6 +35,7 @@ type Builder struct {
 	sources      []*source // one for each trail
 	totals       counts
 	monitored    counts
+	withheld     int64
 	timeline     timelineBuilder
 	reasons      groups[string, counts]
 	clients      groups[string, counts]
@@ -145,6 +146,7 @@ func (s *Builder) request(e *trail.Entry) {
 	if !e.Enforced {
 		s.monitored.add(e)
 	}
+	s.withheld += oneIf(e.Withheld && e.Blocked() && e.Enforced)
 	s.timeline.add(e)
 	count(&s.reasons, e.Reason, e)
 	count(&s.clients, e.Client, e).addWait(e)
@@ -229,7 +231,7 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 		Events:      list[event]{Rows: slices.Clone(s.events.Rows), Most: maxEvents, Others: s.events.Others},
 	}
 	r.Totals.setMedian()
-	r.monitored = s.monitored
+	r.monitored, r.withheld = s.monitored, s.withheld
 	r.Reasons = tableOf(&s.reasons, func(k string, c *counts) reason { return reason{k, *c} }, func(r *reason) string { return r.Reason })
 	r.Clients = tableOf(&s.clients, func(k string, c *counts) client { return client{k, *c} }, func(c *client) string { return c.Client })
 	r.Replicas = tableOf(&s.replicas, func(k string, c *counts) replica { return replica{k, *c} }, func(r *replica) string { return r.Replica })

@@ -123,7 +123,7 @@ func (c *counts) add(e *trail.Entry) {
 	c.outcomes.add(e)
 	c.WaitMean = c.mean()
 	c.Bytes = addCapped(c.Bytes, e.Bytes)
-	c.Clamped += oneIf(e.CrawlAsked > e.CrawlDelay && !(e.Blocked() && e.Enforced))
+	c.Clamped += oneIf(e.CrawlAsked > e.CrawlDelay && (e.Withheld || !(e.Blocked() && e.Enforced)))
 	c.Reserved += oneIf(e.UsageSource != "" && !(e.Blocked() && e.Enforced))
 	c.Stale += oneIf(e.RobotsStale)
 	c.BackedOff += oneIf(e.BackOff > 0)

@@ -293,6 +293,17 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 	}
 }
 
+// A disallowed request was sent if only the response disallows the use of the content.
+func TestWithheldIsSaid(t *testing.T) {
+	withheld := with(blocked, record{"reason": "usage", "withheld": true, "crawl_delay_asked_s": 30, "crawl_delay_s": 1})
+	r := sum(t, Options{}, rec(1, nil), rec(2, blocked), rec(3, withheld), rec(4, with(withheld, record{"withheld": false})))
+	const want = "and therefore not sent to the site (except 1 request: the site disallows the use of the content only in its response, which the proxy did not pass on): 3 (75 %)."
+	text := strings.Join(r.sentences(), "\n")
+	if !strings.Contains(text, want) || !strings.Contains(text, "1 request was sent after a shorter Crawl-delay") {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
+}
+
 func TestRulesOfOneHostFold(t *testing.T) {
 	var records []record
 	for i := range minGrouped {

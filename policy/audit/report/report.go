@@ -42,6 +42,7 @@ type Report struct {
 	Events       list[event]        `json:"events"`
 	combined     table[combination] // for the CSV
 	monitored    counts             // of the requests under mode: monitor
+	withheld     int64              // disallowed requests that were sent; the response was not passed on
 }
 
 // formatVersion is the value of Report.Format.

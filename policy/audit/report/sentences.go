@@ -18,8 +18,8 @@ func (r *Report) sentences() []string {
 	}
 	said := []string{
 		fmt.Sprintf("Clients sent %s (%s).", humanize.Count(t.Requests, "request"), r.period()),
-		fmt.Sprintf("Allowed: %s. Disallowed by robots.txt or by the operator, and therefore not sent to the site: %s. Deferred, so that the client may send them later: %s. Failed, because of the site, the network, the client or the proxy: %s.",
-			numberAndShare(t.Allowed, t), numberAndShare(t.Disallowed, t), numberAndShare(t.Deferred, t), numberAndShare(t.Failed, t)),
+		fmt.Sprintf("Allowed: %s. Disallowed by robots.txt or by the operator, and therefore not sent to the site%s: %s. Deferred, so that the client may send them later: %s. Failed, because of the site, the network, the client or the proxy: %s.",
+			numberAndShare(t.Allowed, t), r.orWithheld(), numberAndShare(t.Disallowed, t), numberAndShare(t.Deferred, t), numberAndShare(t.Failed, t)),
 	}
 	if t.NotEnforced > 0 {
 		said = append(said, fmt.Sprintf("Sent, although the proxy decided against it (mode: monitor): %s.", numberAndShare(t.NotEnforced, t)))
@@ -43,6 +43,14 @@ func (r *Report) sentences() []string {
 		}
 	}
 	return said
+}
+
+// orWithheld completes what is said of the disallowed requests, if some were sent.
+func (r *Report) orWithheld() string {
+	if r.withheld == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (except %s: the site disallows the use of the content only in its response, which the proxy did not pass on)", humanize.Count(r.withheld, "request"))
 }
 
 func numberAndShare(n int64, of *counts) string {

@@ -17,7 +17,7 @@ const (
 // waitOf returns how long a request waited before the proxy sent it; 0 if it was not sent, or not
 // made to wait. A request that was refused at once has not waited.
 func waitOf(e *trail.Entry) time.Duration {
-	if e.Blocked() && e.Enforced || !(e.WaitMS/1000 >= minWait.Seconds()) {
+	if e.Blocked() && e.Enforced && !e.Withheld || !(e.WaitMS/1000 >= minWait.Seconds()) {
 		return 0
 	}
 	return time.Duration(min(e.WaitMS/1000, maxWait.Seconds()) * float64(time.Second)).Round(time.Microsecond)

@@ -24,6 +24,7 @@ func TestWaited(t *testing.T) {
 		{"refused at once", record{"wait_ms": 0.3, "decision": "block", "reason": "pace"}, 0},
 		{"refused while it waited", record{"wait_ms": 60_000, "decision": "block", "reason": "shutdown"}, 0},
 		{"the client left while it waited", record{"wait_ms": 1500, "decision": "block", "reason": "client"}, 0},
+		{"sent, and its response withheld", record{"wait_ms": 1500, "decision": "block", "reason": "usage", "withheld": true}, 1},
 		{"no number", record{"wait_ms": -1}, 0},
 	} {
 		if got := sum(t, Options{}, rec(0, c.differs)).Totals; got.Waited != c.want || (got.Wait > 0) != (c.want > 0) || (got.WaitMax > 0) != (c.want > 0) {
