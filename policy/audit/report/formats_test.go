@@ -393,6 +393,15 @@ func TestTunnelsAreSaid(t *testing.T) {
 	}
 }
 
+// The report says of refusals without a record only what holds for each of their reasons.
+func TestCountedIsSaid(t *testing.T) {
+	r := sum(t, Options{}, rec(0, nil), record{"time": at(1), "kind": "event", "event": "counted", "count": 12, "clients": 1, "reasons": record{"denied-host": 12}})
+	const want = "12 further refusals were only counted, and the numbers of this report do not include them: a client caused more than 100 refusals in one second for reasons that do not depend on the site, such as"
+	if text := strings.Join(r.sentences(), "\n"); !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
+}
+
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{share(0, 0), "0 %"}, {share(1, 3), "33.3 %"}, {share(1, 10000), "less than 0.1 %"}, {share(9999, 10000), "more than 99.9 %"}, {share(5, 5), "100 %"},

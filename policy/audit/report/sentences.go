@@ -36,7 +36,7 @@ func (r *Report) sentences() []string {
 		{t.Stale, were(t.Stale, "request") + " decided by an older copy of robots.txt, because the site did not return a new one."},
 		{t.Away, were(t.Away, "request") + " paced while the store that the replicas share was unavailable. Each replica then kept to its own share of the rate."},
 		{r.Source.Lost, were(r.Source.Lost, "record") + " lost, because the audit could not be written. This report does not count their requests."},
-		{r.Source.Counted, were(r.Source.Counted, "further refusal") + " only counted, and the numbers of this report do not include them: a client sent more than 100 requests in one second that were malformed, without a valid login or over a limit."},
+		{r.Source.Counted, were(r.Source.Counted, "further refusal") + " only counted, and the numbers of this report do not include them: a client caused more than 100 refusals in one second for reasons that do not depend on the site, such as a malformed request, an invalid login, a limit or a denied host."},
 	} {
 		if s.of > 0 {
 			said = append(said, s.text)
