@@ -172,6 +172,7 @@ func TestUnreachable(t *testing.T) {
 			rec(1, silent), rec(2, record{"reason": "override"}), rec(3, record{"reason": "robots-txt"}),
 			rec(4, record{"reason": "origin", "decision": "block"}), rec(5, silent),
 		}, "1-5 2 false"},
+		{"an older copy, which another replica has, does not end it", []record{rec(1, silent), rec(2, record{"robots_stale": true}), rec(5, silent)}, "1-5 2 false"},
 		{"an allowed request from before is written when it ends", []record{rec(3, silent), rec(1, nil), rec(4, silent)}, "3-4 2 false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

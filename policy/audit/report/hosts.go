@@ -39,8 +39,9 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 		}
 	case "rule", "no-rule", "no-file", "crawl-delay", "too-complex", "tunnel":
 		// Other reasons do not tell what became of robots.txt; and a record that
-		// is written late tells of before.
-		if h.outage.Requests > 0 && e.Time.After(h.outage.Last) {
+		// is written late tells of before. An older copy, which another replica or another
+		// client may have, is used because the site still gives none.
+		if !e.RobotsStale && h.outage.Requests > 0 && e.Time.After(h.outage.Last) {
 			ended, h.outage = h.outage, outage{}
 			ended.Ended = true
 		}
