@@ -70,13 +70,16 @@ func csvCounts(c *counts) []string {
 	return cells
 }
 
+var afterSemicolon = strings.NewReplacer(";=", ";'=", ";+", ";'+", ";-", ";'-", ";@", ";'@")
+
 // csvSafe returns a string as a cell. It escapes what is not printable, and puts an apostrophe
-// before what a spreadsheet would take for a formula (OWASP, CSV Injection).
+// before what a spreadsheet would take for a formula (OWASP, CSV Injection). In many languages, a
+// spreadsheet that opens a CSV file begins a new cell at each semicolon, also within quotes.
 func csvSafe(s string) string {
 	if s == "" {
 		return ""
 	}
-	text := shown(s)
+	text := afterSemicolon.Replace(shown(s))
 	if strings.ContainsRune("=+-@\t\r\n", rune(s[0])) || strings.ContainsRune("=+-@", rune(text[0])) {
 		return "'" + text
 	}

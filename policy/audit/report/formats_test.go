@@ -407,6 +407,7 @@ func TestWords(t *testing.T) {
 		{share(0, 0), "0 %"}, {share(1, 3), "33.3 %"}, {share(1, 10000), "less than 0.1 %"}, {share(9999, 10000), "more than 99.9 %"}, {share(5, 5), "100 %"},
 		{shown(""), "(none)"}, {shown("a b"), "a b"}, {shown("a\nb"), `"a\nb"`},
 		{csvSafe("=1"), "'=1"}, {csvSafe("\t1"), `'"\t1"`}, {csvSafe(""), ""}, {csvSafe("1=1"), "1=1"},
+		{csvSafe("/a;=1"), "/a;'=1"}, {csvSafe("/;@SUM(A1);-1"), "/;'@SUM(A1);'-1"}, {csvSafe("/a;b=1"), "/a;b=1"}, {csvSafe(`/;"=1`), `"/;\"=1"`},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)
