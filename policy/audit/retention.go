@@ -277,7 +277,6 @@ func compress(name string, pause func(n int) error) (err error) {
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
-	zip.Name = filepath.Base(name)
 	_, err = io.CopyBuffer(zip, &pacedReader{in, pause}, make([]byte, compressChunk))
 	if err = errors.Join(err, zip.Close()); err == nil {
 		err = out.Sync()

@@ -143,3 +143,17 @@ func TestAgeWaitsForTheClock(t *testing.T) {
 		}
 	})
 }
+
+// TestCompressAnyName: a gzip header holds Latin-1 only (RFC 1952 2.3.1), but a file may have any name.
+func TestCompressAnyName(t *testing.T) {
+	segment := trail.SegmentPath(filepath.Join(t.TempDir(), "журнал.jsonl"), 1)
+	if err := os.WriteFile(segment, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := compress(segment, func(int) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(trail.GzipPath(segment)); err != nil {
+		t.Error(err)
+	}
+}
