@@ -72,14 +72,36 @@ func (d *Daemon) writeAnchor(w *anchorWriter, end trail.Link, place string, ever
 	}
 }
 
-// appendAnchor appends an anchor to a file, a line each.
+// appendAnchor appends an anchor to a file, a line each. If the file ends within a line, as after a full
+// disk, the anchor still has a line of its own.
 func appendAnchor(file string, a trail.Anchor) error {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(a.String() + "\n")
+	line := a.String() + "\n"
+	if endsWithinLine(file) {
+		line = "\n" + line
+	}
+	_, err = f.WriteString(line)
 	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// endsWithinLine reports whether a regular file ends without a line feed. It is false for a file that
+// cannot be read.
+func endsWithinLine(file string) bool {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var last [1]byte
+	_, err = f.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
 }
 
 // stamp gets a time-stamp over an anchor, and keeps it in the state directory.

@@ -83,6 +83,20 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 	})
 }
 
+// TestAnchorAfterATornLine: what a full disk has left of an anchor does not spoil the next one.
+func TestAnchorAfterATornLine(t *testing.T) {
+	a := trail.Anchor{Seq: 9, Hash: strings.Repeat("0", 32)}
+	for before, want := range map[string]string{"": "", "8:00": "8:00\n", "8:00\n": "8:00\n"} {
+		file := filepath.Join(t.TempDir(), "anchors")
+		testkit.Must(t, os.WriteFile(file, []byte(before), 0o600))
+		testkit.Must(t, appendAnchor(file, a))
+		got, err := os.ReadFile(file)
+		if testkit.Must(t, err); string(got) != want+a.String()+"\n" {
+			t.Errorf("after %q the file has %q", before, got)
+		}
+	}
+}
+
 // TestStampDuringAReload: if a reload closes the egress client before the time-stamp authority has
 // responded, the request is sent again with the new one.
 func TestStampDuringAReload(t *testing.T) {
