@@ -36,6 +36,9 @@ func (r *Report) bars() []barChart {
 		barsOf(r, "Reasons", "Reasons of the decisions.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
 		barsOf(r, "Sites", "Sites with the most requests.", &r.Hosts, func(h *host) (label, note string) { return shown(h.Host), "" }),
 		barsOf(r, "Rules", "Rules that disallowed the most requests come first.", &r.Rules, func(u *rule) (label, note string) {
+			if u.Line == 0 { // the further rules of a host
+				return shown(u.Rule), shown(u.Host)
+			}
 			return shown(u.Rule), fmt.Sprintf("%s, line %d", shown(u.Host), u.Line)
 		}),
 	}

@@ -47,6 +47,7 @@ type Builder struct {
 	signed       groups[signedKey, counts]
 	reservations groups[reservationKey, counts]
 	licenses     groups[licenseKey, counts]
+	rulesOf      map[string]int         // rows of rules by host
 	statements   map[reservationKey]int // rows of reservations that differ only in their Statement, which is ""
 	licensesOf   map[string]int         // rows of licenses by host
 	outages      list[outage]
@@ -69,6 +70,7 @@ func New(o Options) *Builder {
 		signed:       newGroups[signedKey, counts](maxSigned),
 		reservations: newGroups[reservationKey, counts](maxReservations),
 		licenses:     newGroups[licenseKey, counts](maxLicenses),
+		rulesOf:      map[string]int{},
 		statements:   map[reservationKey]int{},
 		licensesOf:   map[string]int{},
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
@@ -157,10 +159,15 @@ func (s *Builder) request(e *trail.Entry) {
 	h.addWait(e)
 	if ended := h.add(e); own && ended.Requests > 0 {
 		ended.Host = e.Host
-		s.outages.add(ended)
+		if h.outages++; h.outages <= maxHostOutages {
+			s.outages.add(ended)
+		} else { // leave space for those of other hosts
+			s.outages.Others++
+		}
 	}
 	r := ruleKey{e.Host, e.Group, e.Rule, e.Line, e.RobotsSHA256}
 	if e.Rule != "" {
+		r = bounded(&s.rules, s.rulesOf, r, e.Host, ruleKey{Host: e.Host, Rule: others}, maxHostRules)
 		count(&s.rules, r, e)
 	}
 	if e.Reason == "override" || e.Reason == "denied-host" {
@@ -189,20 +196,20 @@ func (s *Builder) request(e *trail.Entry) {
 func (s *Builder) reservation(e *trail.Entry, k reservationKey) {
 	same, rest := k, k
 	same.Statement, rest.Statement = "", others
-	count(&s.reservations, bounded(&s.reservations, s.statements, k, same, rest), e)
+	count(&s.reservations, bounded(&s.reservations, s.statements, k, same, rest, maxStatements), e)
 }
 
 // license counts a record for the license of its host.
 func (s *Builder) license(e *trail.Entry) {
 	k := licenseKey{e.Host, humanize.Clip(e.License, maxText)}
-	count(&s.licenses, bounded(&s.licenses, s.licensesOf, k, e.Host, licenseKey{e.Host, others}), e)
+	count(&s.licenses, bounded(&s.licenses, s.licensesOf, k, e.Host, licenseKey{e.Host, others}, maxStatements), e)
 }
 
-// bounded returns the key to count k by. An owner has at most maxStatements rows, which rows counts, and rest for
+// bounded returns the key to count k by. An owner has at most most rows, which rows counts, and rest for
 // all further keys: a host that states something else in each response leaves space for those of other hosts.
-func bounded[K, O comparable](s *groups[K, counts], rows map[O]int, k K, owner O, rest K) K {
+func bounded[K, O comparable](s *groups[K, counts], rows map[O]int, k K, owner O, rest K, most int) K {
 	if s.rows[k] == nil && len(s.rows) < s.most {
-		if rows[owner] >= maxStatements {
+		if rows[owner] >= most {
 			k = rest
 		}
 		rows[owner]++

@@ -334,3 +334,32 @@ func TestStatementsOfOneHostAreBounded(t *testing.T) {
 		t.Errorf("%v, %d others", requests, r.Reservations.Others.Requests)
 	}
 }
+
+// A host that has other rules in each robots.txt, and fails in between, leaves space for the rules and the
+// outages of other hosts, also in the CSV.
+func TestRulesAndOutagesOfOneHostAreBounded(t *testing.T) {
+	var records []record
+	for i := range maxRules {
+		records = append(records, rec(2*i, silent), rec(2*i+1, with(blocked, record{"rule": fmt.Sprintf("/%d", i)})))
+	}
+	other := record{"host": "other.test"}
+	r := sum(t, Options{}, append(records, rec(0, with(silent, other)), rec(1, with(blocked, other)))...)
+	rows, in := map[string]int{}, map[string]int64{}
+	for _, row := range r.Rules.Rows {
+		rows[row.Host]++
+		in[row.Host+" "+row.Rule] += row.Requests
+	}
+	if rows["site.test"] != maxHostRules+1 || rows["other.test"] != 1 || in["site.test "+others] != maxRules-maxHostRules || r.Rules.Others.Requests != 0 {
+		t.Errorf("rows of rules: %v, %d and %d others", rows, in["site.test "+others], r.Rules.Others.Requests)
+	}
+	outages := map[string]int{}
+	for _, o := range r.Unreachable.Rows {
+		outages[o.Host]++
+	}
+	if outages["site.test"] != maxHostOutages || outages["other.test"] != 1 || r.Unreachable.Others != maxRules-maxHostOutages {
+		t.Errorf("outages: %v, %d others", outages, r.Unreachable.Others)
+	}
+	if len(r.combined.Rows) > maxHostRules+10 {
+		t.Errorf("%d rows of the CSV", len(r.combined.Rows))
+	}
+}

@@ -72,8 +72,9 @@ func TestCeilings(t *testing.T) {
 func TestOutagesAndEventsHaveCeilings(t *testing.T) {
 	s, p := New(Options{}), tape{}
 	for i := range maxOutages + 5 {
-		s.add(p.line(t, rec(3*i, silent)), nil)
-		s.add(p.line(t, rec(3*i+1, nil)), nil)
+		host := record{"host": fmt.Sprintf("%d.test", i%20)}
+		s.add(p.line(t, rec(3*i, with(silent, host))), nil)
+		s.add(p.line(t, rec(3*i+1, host)), nil)
 		s.add(p.line(t, record{"time": at(3*i + 2), "event": "lost", "count": 2}), nil)
 	}
 	r := s.Report(start, "")

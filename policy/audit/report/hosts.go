@@ -17,6 +17,7 @@ type host struct {
 
 	robotsAt time.Time // time of the last request that it decided
 	outage   outage    // the current outage, if it has requests
+	outages  int       // number of outages that ended
 }
 
 // add counts a record, and returns the outage that it ended, if any.

@@ -84,7 +84,9 @@ const (
 	maxSigned       = 1_000
 	maxReservations = 1_000
 	maxLicenses     = 1_000
-	maxStatements   = 20 // rows for one host: of reservations with one purpose, outcome and source, and of licenses
+	maxStatements   = 20    // rows for one host: of reservations with one purpose, outcome and source, and of licenses
+	maxHostRules    = 1_000 // rows for one host, which may state other rules in each robots.txt
+	maxHostOutages  = 100   // rows for one host, of outages that ended
 	maxEvents       = 1_000
 	maxFiles        = 1_000
 	maxCombined     = 50_000 // rows of the CSV
