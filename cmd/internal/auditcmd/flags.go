@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,10 @@ const maxAudits = 100
 
 // auditFiles are the file of an audit, and the directories of the snapshots and of the time-stamps that
 // belong to it.
-type auditFiles struct{ file, snapshots, stamps string }
+type auditFiles struct {
+	file, snapshots, stamps string
+	part                    bool // file is one of the closed files of an audit
+}
 
 // auditFlags say which audits are meant.
 type auditFlags struct {
@@ -106,7 +110,7 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	if err == nil && f.run != "" {
 		home, err = runDir(home, f.run)
 	}
-	at := auditFiles{filepath.Join(home, cli.AuditName), filepath.Join(home, cli.SnapshotsName), filepath.Join(home, cli.StampsName)}
+	at := auditFiles{file: filepath.Join(home, cli.AuditName), snapshots: filepath.Join(home, cli.SnapshotsName), stamps: filepath.Join(home, cli.StampsName)}
 	switch {
 	case err != nil:
 		return nil, err
@@ -115,7 +119,8 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 			at.file = elsewhere // run --audit
 		}
 	case cfg.Audit.File == "-":
-		return []auditFiles{{"", at.snapshots, at.stamps}}, errStdout
+		at.file = ""
+		return []auditFiles{at}, errStdout
 	case cfg.Audit.File != "":
 		at.file = cfg.Audit.File
 	}
@@ -144,16 +149,30 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 			continue
 		}
 		seen[clean] = true
-		at := auditFiles{path, filepath.Join(filepath.Dir(path), cli.SnapshotsName), filepath.Join(filepath.Dir(path), cli.StampsName)}
+		at := auditFiles{file: path, snapshots: filepath.Join(filepath.Dir(path), cli.SnapshotsName), stamps: filepath.Join(filepath.Dir(path), cli.StampsName)}
 		if home != "" && !IsDir(at.snapshots) { // the audit is a run's, or was moved with its snapshots, or is the configured one
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
 		}
 		if home != "" && isSameFile(path, configured) {
 			at.stamps = filepath.Join(home, cli.StampsName)
+		} else {
+			at.part = isClosed(path)
 		}
 		all = append(all, at)
 	}
 	return all
+}
+
+// isClosed reports whether a path is that of a closed file of an audit.
+func isClosed(path string) bool {
+	name := strings.TrimSuffix(path, trail.GzipPath(""))
+	ext := filepath.Ext(name)
+	active, number := strings.TrimSuffix(name, ext), ""
+	if i := strings.LastIndexByte(active, '-'); i >= 0 {
+		active, number = active[:i], active[i+1:]
+	}
+	first, err := strconv.ParseUint(number, 10, 64)
+	return err == nil && first > 0 && trail.SegmentPath(active+ext, first) == name
 }
 
 // isSameFile reports whether two paths name one file, which need not exist.

@@ -49,6 +49,22 @@ func TestStampsBelongToOneAudit(t *testing.T) {
 	verify(1, "--file", other)
 }
 
+// TestStampsOfOneFile: a closed file of an audit lacks the lines of later time-stamps.
+func TestStampsOfOneFile(t *testing.T) {
+	dir := t.TempDir()
+	active := filepath.Join(dir, "audit.jsonl")
+	if err := tsa.Save(filepath.Join(dir, cli.StampsName), trail.Anchor{Seq: 9, Hash: strings.Repeat("0", 32)}, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{active: 1, trail.SegmentPath(active, 1): 0, filepath.Join(dir, "audit-1.jsonl"): 1} {
+		writeAudit(t, path)
+		var out strings.Builder
+		if status := cli.Execute(t.Context(), Command(), []string{"verify", "--state", t.TempDir(), "--file", path}, nil, &out, &out); status != want {
+			t.Errorf("%s: status %d, want %d: %s", path, status, want, &out)
+		}
+	}
+}
+
 // writeAudit writes an audit of one line.
 func writeAudit(t *testing.T, path string) {
 	t.Helper()

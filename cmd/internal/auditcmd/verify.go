@@ -135,7 +135,7 @@ func (f *auditFlags) verify(v verification, stdin io.Reader) error {
 // contains the directories of the audit; the zero value means that there are none.
 func (v verification) verify(r *trail.Reader, at auditFiles, name string) error {
 	defer r.Close()
-	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots}, error(nil)
+	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots, part: at.part}, error(nil)
 	if at != (auditFiles{}) && !v.anchor {
 		err = stamps.read(at.stamps)
 	}
