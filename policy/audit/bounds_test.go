@@ -202,6 +202,24 @@ func TestLongStringsShortenNoShortOnes(t *testing.T) {
 	}
 }
 
+// TestHostIsWhole: whatever the origin sends, reports and filters find its records by the host.
+func TestHostIsWhole(t *testing.T) {
+	r := greedy(strings.Repeat("x", 60<<10))
+	fetched := fetchLine{trail.KindRobots, fetch.Report{
+		Request: fetch.Request{Origin: r.Request.Origin, Token: "x"}, Result: &fetch.Result{UserAgent: "x"},
+		Hops: append([]string{"https://site.test/robots.txt"}, slices.Repeat([]string{"http://" + strings.Repeat("x", 60<<10)}, 20)...),
+	}}
+	for _, what := range []line{r, &fetched} {
+		var got trail.Entry
+		if err := json.Unmarshal(append(appendLine(nil, what, &Options{Replica: "proxy-1"}), '}'), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Host != r.Request.Origin.Host {
+			t.Errorf("the host is %q", got.Host)
+		}
+	}
+}
+
 // FuzzText: a string is whole, or cut between characters with its length behind.
 func FuzzText(f *testing.F) {
 	for _, s := range strangers(300) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strconv"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -26,7 +27,7 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 			start := len(b)
 			b = appendString(append(b, `,"url":`...), hop)
 			url = len(b) - start
-			b = appendOptional(b, `,"host":"`, f.Request.Origin.Host, limit)
+			b = appendOptional(b, `,"host":"`, f.Request.Origin.Host, trail.MaxText)
 			continue
 		case i == 1:
 			b = append(b, `,"hops":[`...)

@@ -139,7 +139,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	}
 	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
 	b, url = appendURL(b, r, o.DropQuery, limit)
-	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, limit)
+	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, trail.MaxText) // whole, for filters and reports
 	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
 	b = appendOptional(b, `,"agent":"`, d.Token, limit)
 	b = append(append(b, `,"decision":"`...), d.Verdict.String()...)
