@@ -218,13 +218,14 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 		return nil, nil
 	}
 	end := e.Time.Add(time.Duration(e.DurationMS * float64(time.Millisecond)))
-	for f, err := range snapshot.Index(dir, e.RobotsURL) {
+	known, _, _ := trail.CutText(e.RobotsURL) // a long line has only the beginning
+	for f, err := range snapshot.Index(dir, known) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, nil
 		case err != nil:
 			return nil, err
-		case f.URL != e.RobotsURL || f.SHA256 != e.RobotsSHA256:
+		case !isRecorded(e.RobotsURL, f.URL) || f.SHA256 != e.RobotsSHA256:
 		case f.Fetched.Equal(e.RobotsFetched):
 			found = &f // only the first line of a fetch has its headers
 		case e.RobotsFetched.IsZero() && !f.Fetched.After(end):
