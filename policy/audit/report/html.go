@@ -171,5 +171,5 @@ func (r *Report) figures() []figure {
 	if t.Waited > 0 {
 		waited.Note = fmt.Sprintf("median %s, longest %s", humanize.Duration(t.WaitMedian), humanize.Duration(t.WaitMax))
 	}
-	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data", humanize.Bytes(t.Bytes), "sent to clients"})
+	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data", humanize.Bytes(t.Bytes), "in responses and tunnels"})
 }

@@ -29,7 +29,7 @@ func (r *Report) facts() []fact {
 	if text := r.exceptions(); text != "" {
 		facts = append(facts, fact{"exceptions", text})
 	}
-	facts = append(facts, fact{"data", humanize.Bytes(t.Bytes) + " sent to clients"})
+	facts = append(facts, fact{"data", humanize.Bytes(t.Bytes) + " in responses and tunnels"})
 	if text := r.signedText(); text != "" {
 		facts = append(facts, fact{"signed", text})
 	}
