@@ -156,6 +156,9 @@ func TestVerifyOfSeveralAudits(t *testing.T) {
 			t.Errorf("%s: status %d, %s", line, status, errOut)
 		}
 	}
+	if status, _, errOut := a.do("verify", "--since-anchor", "1:"+strings.Repeat("0", 32), "--from", "3", a.files[0]); status != 2 || !strings.Contains(errOut, "needs the lines from seq 2") {
+		t.Errorf("lines after the anchor that --from leaves out: status %d, %s", status, errOut)
+	}
 	a.spoil(1)
 	status, out, errOut := a.do(append([]string{"verify"}, a.files...)...)
 	if status != 1 || strings.Count(out, "No line was changed or moved") != 2 || strings.Contains(out, a.files[1]) || !strings.HasPrefix(errOut, "robotsproxy: "+a.files[1]+":1: seq 5: changed: ") {

@@ -103,6 +103,9 @@ type verification struct {
 // verify verifies the audits that are meant, one after the other, or standard input. The error is
 // of all that are not whole.
 func (f *auditFlags) verify(v verification, stdin io.Reader) error {
+	if v.Since.Seq > 0 && v.From > v.Since.Seq+1 {
+		return cli.UsageErrorf("--since-anchor %s needs the lines from seq %d: --from must not be greater", v.Since, v.Since.Seq+1)
+	}
 	if slices.Contains(f.paths, "-") {
 		return v.verify(trail.NewReader(stdinName, stdin), auditFiles{}, "")
 	}
