@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 const (
@@ -78,7 +78,8 @@ func (c *refusalCounter) add(key string, reason policy.Reason) bool {
 // take ends the interval, and returns the event about the refusals that were counted in it.
 func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool) {
 	c.start = now
-	if clear(c.byClient); c.clientsOver == 0 {
+	if c.clientsOver == 0 {
+		clear(c.byClient)
 		return event{}, false
 	}
 	e = event{name: trail.EventCounted, reasons: map[string]int64{}, clients: c.clientsOver}
@@ -89,10 +90,14 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 		e.reasons[string(reason)] = n
 		each = append(each, fmt.Sprintf("%d %s", n, reason))
 	}
-	clients := strconv.Itoa(c.clientsOver) + " clients"
-	if c.clientsOver == 1 {
-		clients, e.client = "1 client", o.clientName(c.client)
+	clients := humanize.Count(c.clientsOver, "client")
+	switch {
+	case c.byClient[others] > maxCheap:
+		clients = "at least " + clients // others are several, and no client has that name
+	case c.clientsOver == 1:
+		e.client = o.clientName(c.client)
 	}
+	clear(c.byClient)
 	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each, which have no records: %s", clients, maxCheap, strings.Join(each, ", "))
 	clear(c.reasons)
 	c.clientsOver, c.client = 0, ""

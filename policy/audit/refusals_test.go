@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,6 +204,11 @@ func TestCountedClients(t *testing.T) {
 		}
 		if n := len(l.cheap.byClient); n != maxCheapClients+1 {
 			t.Errorf("%d clients are told apart", n)
+		}
+		<-time.After(cheapInterval + 2*batchDelay)
+		_, events := recorded(t, l)
+		if len(events) != 1 || events[0].Count != maxCheap || events[0].Client != "" || !strings.HasPrefix(events[0].Detail, "refusals of at least 1 client beyond") {
+			t.Errorf("of clients that are not told apart: %+v", events)
 		}
 	})
 }
