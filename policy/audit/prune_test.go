@@ -116,6 +116,35 @@ func TestPruningSaysNothingOfOthers(t *testing.T) {
 	}
 }
 
+// TestPruningSaysNothingOfCutLines: the events do not name lines that were cut off while the proxy did not
+// run, so that verification still reports them.
+func TestPruningSaysNothingOfCutLines(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     Options
+		aside int // files that are set aside after the cut
+	}{"the event is in the active file": {Options{MaxTotal: 1}, 0}, "the event is in a closed file": {Options{MaxFiles: 1}, 1}} {
+		l := open(t, Options{})
+		setAsideFiles(t, l, 3)
+		l.Write(refused())
+		close(t, l)
+		c.o.File, c.o.Known = l.opened.File, l.OnDisk()
+		if err := os.Remove(l.opened.File); err != nil {
+			t.Fatal(err)
+		}
+		l = open(t, c.o)
+		setAsideFiles(t, l, c.aside)
+		if _, err := l.retention.prune(); err != nil {
+			t.Fatal(err)
+		}
+		if got := prunings(t, l); c.o.Known.Seq != 5 || !slices.Equal(got, [][2]uint64{{1, 3}}) {
+			t.Errorf("%s: %v are named, and the last line was seq %d", name, got, c.o.Known.Seq)
+		}
+		if _, err := verified(t, l); err == nil || !strings.Contains(err.Error(), "missing: seq 1 to 5") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestNothingIsRemovedUnsaid: not while the line that says so cannot be written.
 func TestNothingIsRemovedUnsaid(t *testing.T) {
 	l := open(t, Options{MaxFiles: 1})

@@ -130,6 +130,7 @@ func (r *retention) prune() (plain []string, err error) {
 		if n == 0 {
 			break
 		}
+		r.leaveOutCut(segments, n)
 		for i := range n - 1 {
 			if segments[i].lastSeq+1 < segments[i+1].FirstSeq {
 				n = i + 1 // the event must not name lines that somebody else has removed
@@ -174,6 +175,21 @@ func (r *retention) segments() (full []fullSegment, active int64, err error) {
 	r.lastSeqs = lastSeqs
 	slices.Reverse(full)
 	return full, active, nil
+}
+
+// leaveOutCut sets the last lines of the first n segments, behind which lines may have been cut off when
+// the proxy started: the event about the cut is the next line.
+func (r *retention) leaveOutCut(segments []fullSegment, n int) {
+	for i := range n {
+		next := trail.Segment{Path: r.log.segment.path}
+		if i+1 < len(segments) {
+			next = segments[i+1].Segment
+		}
+		e, err := trail.First(next)
+		if err == nil && e.Event == trail.EventCut && e.FirstSeq > segments[i].FirstSeq && e.Seq > e.FirstSeq {
+			segments[i].lastSeq = min(segments[i].lastSeq, e.FirstSeq-1)
+		}
+	}
 }
 
 // excess returns how many of the oldest segments are to be removed, and the index of the cause.

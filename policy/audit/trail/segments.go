@@ -37,20 +37,26 @@ func GzipPath(segment string) string { return segment + gzipExt }
 
 // Began returns when the first line of a segment was written; the zero Time if there is none.
 func Began(s Segment) (time.Time, error) {
+	e, err := First(s)
+	return e.End(), err
+}
+
+// First returns the content of the first line of a segment; the zero Entry if there is none.
+func First(s Segment) (Entry, error) {
 	src, err := openSource(s, bufio.NewReader(nil))
 	if err != nil {
-		return time.Time{}, err
+		return Entry{}, err
 	}
 	defer src.closer.Close()
 	line, err := FirstLine(src.in)
 	if err != nil && err != io.EOF {
-		return time.Time{}, src.readError(err)
+		return Entry{}, src.readError(err)
 	}
 	e, err := Read(line)
 	if err != nil {
-		return time.Time{}, nil
+		return Entry{}, nil
 	}
-	return e.End(), nil
+	return e, nil
 }
 
 // FirstLine returns the first line of in without its line feed, and reads little more. The error is
