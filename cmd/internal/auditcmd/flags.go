@@ -139,16 +139,17 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 			continue // opening it returns the error
 		}
 		for _, file := range files {
-			aside[file.Path] = aside[file.Path] || file.FirstSeq > 0
+			name := daemon.AbsolutePath(file.Path)
+			aside[name] = aside[name] || file.FirstSeq > 0
 		}
 	}
 	seen := map[string]bool{}
 	for _, path := range paths {
-		clean := filepath.Join(filepath.Dir(path), filepath.Base(path)) // as trail.Segments has them
-		if seen[clean] || len(paths) > 1 && aside[clean] {
+		name := daemon.AbsolutePath(path)
+		if seen[name] || len(paths) > 1 && aside[name] {
 			continue
 		}
-		seen[clean] = true
+		seen[name] = true
 		at := auditFiles{file: path, snapshots: filepath.Join(filepath.Dir(path), cli.SnapshotsName), stamps: filepath.Join(filepath.Dir(path), cli.StampsName)}
 		if home != "" && !IsDir(at.snapshots) { // the audit is a run's, or was moved with its snapshots, or is the configured one
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)

@@ -109,6 +109,10 @@ func TestReportOfSeveralAudits(t *testing.T) {
 	if _, same, _ := a.do(append([]string{"report"}, append(all, a.files[1])...)...); belowHead(same) != belowHead(out) {
 		t.Errorf("by all files it is another:\n%s", same)
 	}
+	t.Chdir(filepath.Dir(a.files[0]))
+	if _, same, _ := a.do(append([]string{"report", "audit.jsonl", "audit-000000000003.jsonl"}, a.files...)...); belowHead(same) != belowHead(out) {
+		t.Errorf("with relative paths of some it is another:\n%s", same)
+	}
 	a.spoil(1)
 	status, out, errOut = a.do(append([]string{"report"}, a.files...)...)
 	if status != 1 || !strings.HasPrefix(errOut, "robotsproxy: the chain of the audit is broken: proxy-1/audit.jsonl:1: seq 5: changed: ") {
