@@ -202,9 +202,11 @@ func TestLongStringsShortenNoShortOnes(t *testing.T) {
 	}
 }
 
-// TestHostIsWhole: whatever the origin sends, reports and filters find its records by the host.
-func TestHostIsWhole(t *testing.T) {
+// TestHostAndClientAreWhole: whatever the origin sends, reports and filters find its records by the host,
+// and those of a client by its name.
+func TestHostAndClientAreWhole(t *testing.T) {
 	r := greedy(strings.Repeat("x", 60<<10))
+	r.Request.Client = strings.Repeat("c", 100)
 	fetched := fetchLine{trail.KindRobots, fetch.Report{
 		Request: fetch.Request{Origin: r.Request.Origin, Token: "x"}, Result: &fetch.Result{UserAgent: "x"},
 		Hops: append([]string{"https://site.test/robots.txt"}, slices.Repeat([]string{"http://" + strings.Repeat("x", 60<<10)}, 20)...),
@@ -216,6 +218,9 @@ func TestHostIsWhole(t *testing.T) {
 		}
 		if got.Host != r.Request.Origin.Host {
 			t.Errorf("the host is %q", got.Host)
+		}
+		if got.IsRequest() && got.Client != r.Request.Client {
+			t.Errorf("the client is %q", got.Client)
 		}
 	}
 }

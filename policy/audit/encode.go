@@ -27,6 +27,9 @@ const (
 	maxRest = 4<<10 - trail.MaxLink - len(trail.VersionMember)
 	// minText is the lowest limit for strings, in bytes, in a line that would exceed maxRest.
 	minText = 64
+	// minClient is the lowest limit for the name of a client, in bytes: filters and reports need the whole
+	// name, which has at most 100 characters.
+	minClient = 128
 )
 
 // appendLine appends a line. While the line without its URL is longer than maxRest, it halves

@@ -133,7 +133,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendTime(append(b, `{"time":"`...), r.Time)
 	b = appendString(append(b, `","id":`...), r.ID)
 	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
-	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), limit)
+	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), max(limit, minClient))
 	if r.Transparent {
 		b = append(b, `,"via":"transparent"`...)
 	}
