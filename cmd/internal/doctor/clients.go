@@ -134,7 +134,6 @@ func fileContains(file, line string) bool {
 }
 
 const (
-	// clientTimeout limits one run of a client. A JVM that compiles takes long on a busy machine.
 	clientTimeout = 30 * time.Second // for one run of a client; a JVM that compiles takes a while on a busy machine
 	exitNoLibrary = 77               // exit status of a script whose library is not installed
 	maxStderr     = 64 << 10         // bytes kept of a client's standard error

@@ -119,7 +119,7 @@ func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Autho
 		return cli.Skip("could not be tested: %v", err)
 	case got.notInstalled:
 		return notInstalled(d, "%s is not installed", c.name)
-	case !got.connected:
+	case !got.connected, got.late && !got.gotRequest:
 		return cli.Fail("run it by hand without proxy variables, as doctor did", "could not be tested: %s", got.stderr)
 	case !got.gotRequest:
 		return cli.Fail(trustHint(d, c), "does not trust the CA: %s", got.stderr)
@@ -158,6 +158,7 @@ type clientRun struct {
 	connected    bool   // it connected to the server
 	gotRequest   bool   // it sent a request, so it accepted the certificate
 	notInstalled bool   // its library is not installed
+	late         bool   // it did not end in time
 	stderr       string // one line of its standard error
 }
 
@@ -190,7 +191,7 @@ func runClient(ctx context.Context, d *doctor, c client, a *mitm.Authority) (cli
 	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() == exitNoLibrary && !v.connected {
 		v.notInstalled = true
 	}
-	if ctx.Err() != nil {
+	if v.late = ctx.Err() != nil; v.late {
 		v.stderr = fmt.Sprintf("did not end within %s", clientTimeout)
 	} else if v.stderr == "" && err != nil {
 		v.stderr = err.Error()

@@ -1,15 +1,19 @@
 package doctor
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/robots/testkit"
 )
 
 // Go as a client, by the trap that all clients are sent to: one certificate that it is
@@ -81,6 +85,26 @@ func TestDoctorTries(t *testing.T) {
 	d.flags.clients = []string{"fake"}
 	if found := checkClient(t.Context(), d, shell("exit 77"), untrusted); found.Status != cli.StatusFail {
 		t.Errorf("missing, and asked for: %+v", found)
+	}
+}
+
+// TestDoctorClientThatHangs: a client that connects and does not go on has not rejected the certificate.
+func TestDoctorClientThatHangs(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t, "waits for a client to hang")
+	if _, err := exec.LookPath("bash"); err != nil {
+		testkit.Missing(t, "bash")
+	}
+	untrusted, forget, err := newUntrustedCA()
+	testkit.Must(t, err)
+	defer forget()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	hangs := client{name: "fake", command: "bash", args: func(url, _ string) []string {
+		return []string{"-c", "exec 3<>/dev/tcp/127.0.0.1/$1; exec sleep 60", "bash", strings.Trim(url[strings.LastIndexByte(url, ':'):], ":/")}
+	}}
+	if found := checkClient(ctx, doctorFor(t, "http://127.0.0.1:1"), hangs, untrusted); found.Status != cli.StatusFail || found.Detail != "could not be tested: did not end within 30s" {
+		t.Errorf("%+v", found)
 	}
 }
 
