@@ -202,7 +202,10 @@ func TestCountedClients(t *testing.T) {
 				t.Fatalf("client %d: %v", i, over)
 			}
 		}
-		if n := len(l.cheap.byClient); n != maxCheapClients+1 {
+		l.mu.Lock()
+		n := len(l.cheap.byClient)
+		l.mu.Unlock()
+		if n != maxCheapClients+1 {
 			t.Errorf("%d clients are told apart", n)
 		}
 		<-time.After(cheapInterval + 2*batchDelay)
