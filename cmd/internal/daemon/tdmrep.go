@@ -36,7 +36,7 @@ func (c *tdmrepCache) run(ctx context.Context) error {
 	return c.Run(ctx)
 }
 
-// setTDMRep sets f.tdmrep, and its options, if the configuration wants tdmrep.json files to be read.
+// setTDMRep sets f.tdmrep, and its options, if the configuration wants tdmrep.json files to be read. f.cache must have its size.
 func (d *Daemon) setTDMRep(f, before *generation) (err error) {
 	if !f.Cfg.Usage.TDMRep {
 		return nil
@@ -45,7 +45,7 @@ func (d *Daemon) setTDMRep(f, before *generation) (err error) {
 		return err
 	}
 	f.tdmrepOptions.Store = d.tdmrepStore
-	f.tdmrepOptions.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart) / tdmrepPart
+	f.tdmrepOptions.MaxBytes = f.cache.MaxBytes / tdmrepPart
 	if before != nil && before.tdmrep != nil {
 		f.tdmrep = before.tdmrep
 		return nil
