@@ -39,9 +39,8 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 			h.outage.Last = e.Time
 		}
 	case "rule", "no-rule", "no-file", "crawl-delay", "too-complex", "tunnel":
-		// Other reasons do not tell what became of robots.txt; and a record that
-		// is written late tells of before. An older copy, which another replica or another
-		// client may have, is used because the site still gives none.
+		// Other reasons do not say whether the site gave a robots.txt, and a record with an earlier time does
+		// not end the outage. Nor does a stale copy: the proxy uses it because the site still gives no new one.
 		if !e.RobotsStale && h.outage.Requests > 0 && e.Time.After(h.outage.Last) {
 			ended, h.outage = h.outage, outage{}
 			ended.Ended = true
