@@ -28,7 +28,7 @@ type goAwayOrigin struct {
 // newGoAwayOrigin starts an origin that serves only its first connections.
 func newGoAwayOrigin(t *testing.T, served int64) *goAwayOrigin {
 	t.Helper()
-	o := &goAwayOrigin{Server: httptest.NewTLSServer(nil)}
+	o := &goAwayOrigin{Server: testkit.NewTLSServer(t, nil)}
 	o.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -129,7 +129,7 @@ func TestHintsBlockNoOtherClient(t *testing.T) {
 		}
 	})
 	s.EnableHTTP2 = true
-	s.StartTLS()
+	testkit.StartTLS(t, s.Server)
 	t.Cleanup(s.Close)
 	r := start(t, setup{origins: []*httptest.Server{s.Server}, change: func(o *proxy.Options) { o.Linger = 100 * time.Millisecond }})
 	f := r.http2InTunnel(t, s.host())

@@ -165,7 +165,7 @@ func start(t testing.TB, s setup) *rig {
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {
 		r.url.Scheme = "https"
-		own := httptest.NewTLSServer(nil) // its certificate is used
+		own := testkit.NewTLSServer(t, nil) // its certificate is used
 		own.Close()
 		r.roots.AddCert(own.Certificate())
 		o.TLS = &tls.Config{Certificates: own.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}

@@ -243,7 +243,7 @@ func TestUnreachableOriginBacksOff(t *testing.T) {
 			conns.Add(1)
 		}
 	}
-	origin.StartTLS() // with a certificate the proxy does not trust
+	testkit.StartTLS(t, origin) // with a certificate the proxy does not trust
 	defer origin.Close()
 	r := start(t, setup{})
 	target := origin.Listener.Addr().String()

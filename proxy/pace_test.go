@@ -148,7 +148,7 @@ func heldSecond(t *testing.T, hold func(*tls.Conn)) (s *httptest.Server, arrived
 		}
 		return ctx
 	}
-	s.StartTLS()
+	testkit.StartTLS(t, s)
 	t.Cleanup(s.Close)
 	return s, func() []string {
 		mu.Lock()

@@ -38,7 +38,7 @@ func watched(t *testing.T, route route) (*site, *atomic.Int64) {
 	}
 	s.EnableHTTP2 = route.h2origin
 	if route.tls {
-		s.StartTLS()
+		testkit.StartTLS(t, s.Server)
 	} else {
 		s.Start()
 	}

@@ -64,7 +64,7 @@ func TestRecordFirst(t *testing.T) {
 	mux := sizedBodies()
 	plain, secure := httptest.NewServer(mux), httptest.NewUnstartedServer(mux)
 	secure.EnableHTTP2 = true
-	secure.StartTLS()
+	testkit.StartTLS(t, secure)
 	defer plain.Close()
 	defer secure.Close()
 	sink := &slowSink{}

@@ -63,7 +63,7 @@ func (w route) serveOn(t testing.TB, l net.Listener, robotsTxt string, pages htt
 	s.Listener = l
 	s.EnableHTTP2 = w.h2origin
 	if w.tls {
-		s.StartTLS()
+		testkit.StartTLS(t, s.Server)
 	} else {
 		s.Start()
 	}

@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
 			e.Setenv("HOME", e.WorkDir+"/home")
-			for _, name := range []string{"http_proxy", "https_proxy", "SSL_CERT_DIR", "WGETRC"} {
+			for _, name := range []string{"http_proxy", "https_proxy", "WGETRC"} {
 				e.Setenv(name, "")
 			}
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command of a -race run takes a second to end
@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 			}
 			roots := e.WorkDir + "/roots.pem" // none: the machine's many take their time
 			e.Setenv("SSL_CERT_FILE", roots)
+			e.Setenv("SSL_CERT_DIR", roots+".d")
 			return os.WriteFile(roots, nil, 0o600)
 		},
 	})

@@ -212,7 +212,7 @@ func TestServeOrigins(t *testing.T) {
 	if scheme == "http" {
 		s.Start()
 	} else {
-		s.StartTLS()
+		testkit.StartTLS(t, s)
 	}
 	defer s.Close()
 	serve := func(l net.Listener) { s.Config.Serve(l) }
@@ -234,7 +234,7 @@ func TestServeOrigins(t *testing.T) {
 	if c := s.Certificate(); c != nil {
 		cert = c.Raw
 	} else {
-		other := httptest.NewTLSServer(nil)
+		other := testkit.NewTLSServer(t, nil)
 		defer other.Close()
 		cert = other.Certificate().Raw
 	}

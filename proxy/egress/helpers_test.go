@@ -183,7 +183,7 @@ func serveOn(t testing.TB, o *origin, l net.Listener, h http.HandlerFunc, secure
 	}
 	if s.TLS = secure; secure != nil {
 		s.EnableHTTP2 = slices.Contains(secure.NextProtos, "h2")
-		s.StartTLS()
+		testkit.StartTLS(t, s)
 	} else {
 		s.Start()
 	}

@@ -4,12 +4,17 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -18,18 +23,10 @@ import (
 // and its key as PEM.
 func NewCA(t testing.TB, until time.Time) (cert, key []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	own := selfSigned(t, until, x509.Certificate{Subject: pkix.Name{CommonName: "test CA"}, KeyUsage: x509.KeyUsageCertSign})
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
 	Must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{Organization: []string{"robotsproxy"}, CommonName: "test CA"},
-		NotBefore: until.AddDate(-1, 0, 0), NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	Must(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	Must(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 // WriteCA writes a NewCA into a state directory.
@@ -38,4 +35,49 @@ func WriteCA(t testing.TB, dir string, until time.Time) {
 	cert, key := NewCA(t, until)
 	Must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), cert, 0o600))
 	Must(t, os.WriteFile(filepath.Join(dir, "ca.key"), key, 0o600))
+}
+
+// NewTLSServer is [httptest.NewTLSServer] with the certificate of [StartTLS].
+func NewTLSServer(t testing.TB, h http.Handler) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	StartTLS(t, s)
+	return s
+}
+
+// StartTLS starts s with the certificate of all these servers, unless s has one. It is for loopback
+// and example.com, as that of httptest, but its key is ECDSA: signing with an RSA key takes most of
+// the time of a handshake.
+func StartTLS(t testing.TB, s *httptest.Server) {
+	t.Helper()
+	serverCert.once.Do(func() {
+		serverCert.Certificate = selfSigned(t, time.Now().AddDate(0, 6, 0), x509.Certificate{
+			DNSNames: []string{"example.com", "*.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		})
+	})
+	if s.TLS == nil {
+		s.TLS = &tls.Config{}
+	}
+	if s.TLS.Certificates == nil {
+		s.TLS.Certificates = []tls.Certificate{serverCert.Certificate}
+	}
+	s.StartTLS()
+}
+
+var serverCert struct {
+	once sync.Once
+	tls.Certificate
+}
+
+// selfSigned makes a certificate that is valid for a year, until a time, and is its own authority.
+func selfSigned(t testing.TB, until time.Time, c x509.Certificate) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Must(t, err)
+	c.SerialNumber, c.Subject.Organization = big.NewInt(1), []string{"robotsproxy"}
+	c.NotBefore, c.NotAfter = until.AddDate(-1, 0, 0), until
+	c.IsCA, c.BasicConstraintsValid = true, true
+	der, err := x509.CreateCertificate(rand.Reader, &c, &c, key.Public(), key)
+	Must(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }

@@ -153,7 +153,11 @@ func setDefaults(section reflect.Value) { setTo("default", section) }
 
 // setTo fills a section with the values of a tag. A key without the tag gets its default.
 func setTo(tag string, section reflect.Value) {
-	for _, k := range leaves(section, "") {
+	keys := leaves(section, "")
+	// The values are one text, because most of the time would be taken by setting up a parser for
+	// each: every command begins with this.
+	var list []byte
+	for _, k := range keys {
 		text, ok := k.tag.Lookup(tag)
 		if !ok {
 			text = k.tag.Get("default")
@@ -161,11 +165,14 @@ func setTo(tag string, section reflect.Value) {
 		if text == "" {
 			text = `""`
 		}
-		var doc yaml.Node
-		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-			panic("config: " + tag + " of " + k.path + ": " + err.Error())
-		}
-		k.set(doc.Content[0], func(_ *yaml.Node, why string) {
+		list = fmt.Appendf(list, "- %s\n", text)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(list, &doc); err != nil {
+		panic("config: " + tag + ": " + err.Error())
+	}
+	for i, k := range keys {
+		k.set(doc.Content[0].Content[i], func(_ *yaml.Node, why string) {
 			panic("config: " + tag + " of " + k.path + ": " + why)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -98,7 +99,7 @@ var kinds = map[string]kind{
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
 	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText, pattern: "^$|" + token.String()},
 	"purpose":         {what: "one of train-ai, ai-input, search, tdm", example: "train-ai", text: true, read: textThat(isPurpose), write: asText, pattern: `^(train-ai|ai-input|search|tdm)$`},
-	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText, pattern: "^$|" + name.String()},
+	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText, pattern: "^$|" + namePattern},
 	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as robotsproxy password prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText, pattern: "^$|" + bcryptHash.String()},
 	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "the output of openssl rand -hex 24", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText, pattern: "^$|" + secret.String()},
 	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText, pattern: oneLine},
@@ -314,12 +315,18 @@ func isDirectory(s string) bool {
 	return strings.HasPrefix(s, "https://") && isWebURL(s) && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
+// onUse returns a regular expression that is compiled on first use. Classes of Unicode take too long
+// for the start of every command.
+func onUse(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // hostName matches names in any script. The resolver decides which exist.
-var hostName = regexp.MustCompile(`^[\pL\pM\pN_-]+(\.[\pL\pM\pN_-]+)*\.?$`)
+var hostName = onUse(`^[\pL\pM\pN_-]+(\.[\pL\pM\pN_-]+)*\.?$`)
 
 func isHost(s string) bool {
 	_, err := netip.ParseAddr(s)
-	return err == nil || len(s) <= 253 && hostName.MatchString(s)
+	return err == nil || len(s) <= 253 && hostName().MatchString(s)
 }
 
 // isPattern reports whether s is "*", a host, or "*." and a domain.
@@ -376,13 +383,16 @@ func isPurpose(text string) bool {
 func isToken(s string) bool { return len(s) <= maxToken && token.MatchString(s) }
 
 // name matches the name of a client. An IP address is not one: unnamed clients are known by it.
-var name = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{M}\p{N} ._@-]*$`)
+var name = onUse(namePattern)
 
-const maxName = 100 // characters
+const (
+	namePattern = `^[\p{L}\p{N}][\p{L}\p{M}\p{N} ._@-]*$`
+	maxName     = 100 // characters
+)
 
 func isName(s string) bool {
 	_, err := netip.ParseAddr(s)
-	return err != nil && utf8.RuneCountInString(s) <= maxName && name.MatchString(s) && s == strings.TrimSpace(s)
+	return err != nil && utf8.RuneCountInString(s) <= maxName && name().MatchString(s) && s == strings.TrimSpace(s)
 }
 
 // bcryptHash matches a bcrypt hash. $2x$ marks hashes of an implementation with a bug.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"robotsproxy/robots/testkit"
 
@@ -47,7 +48,10 @@ type APIHost struct {
 		Origin, Outcome, SHA256, Text string
 		Rules                         int
 	}
-	Pace   *struct{ Queue int }
+	Pace *struct {
+		Queue       int
+		PausedUntil time.Time `json:"paused_until"`
+	}
 	Causes []struct{ Reason string }
 }
 

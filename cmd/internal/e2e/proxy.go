@@ -141,7 +141,7 @@ func Launch(t testing.TB, h *Setup, by ...string) *Proxy {
 	p := &Proxy{Setup: h, Audit: filepath.Join(h.State, "audit.jsonl"), Stderr: &SyncBuffer{}, Exited: make(chan struct{})}
 	argv := append(by, Binary(t), "serve", "-c", h.Config)
 	p.Cmd = exec.Command(argv[0], argv[1:]...)
-	p.Cmd.Env = CleanEnv("XDG_STATE_HOME="+filepath.Join(h.Dir, "xdg"), "HOME="+h.Dir)
+	p.Cmd.Env = ownEnv(h.Dir)
 	p.Cmd.Dir = h.Dir
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Stderr, p.Stderr
 	if err := p.Cmd.Start(); err != nil {
@@ -233,8 +233,14 @@ func Prepare(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	home := t.TempDir()
 	cmd := exec.Command(Binary(t), args...)
-	cmd.Env = CleanEnv("XDG_STATE_HOME="+filepath.Join(home, "xdg"), "HOME="+home)
+	cmd.Env = ownEnv(home)
 	return cmd
+}
+
+// ownEnv returns the environment of a robotsproxy command: without the user's own state, and
+// without the system's roots, whose parsing would take most of the time of a start.
+func ownEnv(home string) []string {
+	return CleanEnv("XDG_STATE_HOME="+filepath.Join(home, "xdg"), "HOME="+home, "SSL_CERT_FILE="+noRoots(), "SSL_CERT_DIR="+noRoots()+".d")
 }
 
 // Finish runs a command to completion. Some peers need many seconds to start on a busy machine.
