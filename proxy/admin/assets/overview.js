@@ -197,10 +197,10 @@
 	const flush = () => {
 		due = false;
 		if (page.paused || !fresh.length) return;
-		const all = document.createDocumentFragment();
+		const all = document.createDocumentFragment(), few = fresh.length <= 20; // to animate hundreds of rows takes a second
 		for (const [number, r] of fresh.reverse()) {
 			const tr = build(number, r);
-			tr.classList.add('fresh');
+			tr.classList.toggle('fresh', few);
 			all.append(tr);
 		}
 		fresh = [];
