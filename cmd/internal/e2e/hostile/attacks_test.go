@@ -35,14 +35,18 @@ type attack struct {
 	long string // why -short skips it; empty: it does not
 }
 
-// TestHostile runs each attack beside an honest client, each on a separate proxy.
+// TestHostile runs each attack beside an honest client, each on a separate proxy. A few run at once:
+// more keep each other from the processors for longer than a proxy waits for the name server.
 func TestHostile(t *testing.T) {
+	places := make(chan struct{}, 3)
 	for _, c := range attacks {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long != "" {
 				testkit.Long(t, c.long)
 			}
 			t.Parallel()
+			places <- struct{}{}
+			defer func() { <-places }()
 			a := newArena(t, c.settings, 1)
 			c.run(t, a)
 			a.honest.answered(t, a.asked)
