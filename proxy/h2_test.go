@@ -216,14 +216,16 @@ func TestHTTP2Requests(t *testing.T) {
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
 	for _, c := range http2Requests {
+		text := strings.NewReplacer("o.test", origin.host(), "nul", "\x00", "cr", "\r", "lf", "\n", "_", " ")
+		fields := strings.Split(c.fields, " ")
+		for i, field := range fields {
+			if len(field) < 1000 { // the long ones have nothing to replace
+				fields[i] = text.Replace(field)
+			}
+		}
 		run := func(t *testing.T, f *h2Client) {
 			defer f.conn.Close()
 			arrives := c.arrives
-			text := strings.NewReplacer("o.test", origin.host(), "nul", "\x00", "cr", "\r", "lf", "\n", "_", " ")
-			fields := strings.Split(c.fields, " ")
-			for i := range fields {
-				fields[i] = text.Replace(fields[i])
-			}
 			if got := f.outcome(f.open(text.Replace(c.body), fields...)); !slices.Contains(strings.Split(c.want, " or "), got) {
 				t.Errorf("ended with %s, want %s", got, c.want)
 			}
