@@ -197,10 +197,11 @@
 	const flush = () => {
 		due = false;
 		if (page.paused || !fresh.length) return;
-		const all = document.createDocumentFragment(), few = fresh.length <= 20; // to animate hundreds of rows takes a second
+		const all = document.createDocumentFragment();
+		const few = fresh.length <= 20; // animating hundreds of rows freezes the page for a second
 		for (const [number, r] of fresh.reverse()) {
 			const tr = build(number, r);
-			tr.classList.toggle('fresh', few);
+			if (few) tr.classList.add('fresh');
 			all.append(tr);
 		}
 		fresh = [];
