@@ -290,7 +290,9 @@ func untilReset(addr, sent string) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		return "", err
 	}
-	io.WriteString(conn, sent)
+	if _, err := io.WriteString(conn, sent); err != nil {
+		return "", err // reported once: a read after it would find the end
+	}
 	b, err := io.ReadAll(conn)
 	return string(b), err
 }
