@@ -13,6 +13,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // TestExplainMatchesTheRequest compares the explanation with the record. Explain fetches only robots.txt.
@@ -73,8 +74,8 @@ func TestExplainPassThroughHost(t *testing.T) {
 	t.Parallel()
 	whole := newSite("User-agent: *\nDisallow: /\n", hello)
 	part := newSite(rules, hello)
-	testkit.StartTLS(t, whole.Server)
-	testkit.StartTLS(t, part.Server)
+	testca.StartTLS(t, whole.Server)
+	testca.StartTLS(t, part.Server)
 	t.Cleanup(whole.Close)
 	t.Cleanup(part.Close)
 	r := start(t, setup{origins: []*httptest.Server{whole.Server, part.Server}, change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})

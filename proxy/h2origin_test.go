@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // goAwayOrigin is an HTTP/2 origin that, after some connections, accepts no more requests on any
@@ -28,7 +29,7 @@ type goAwayOrigin struct {
 // newGoAwayOrigin starts an origin that serves only its first connections.
 func newGoAwayOrigin(t *testing.T, served int64) *goAwayOrigin {
 	t.Helper()
-	o := &goAwayOrigin{Server: testkit.NewTLSServer(t, nil)}
+	o := &goAwayOrigin{Server: testca.NewTLSServer(t, nil)}
 	o.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -129,7 +130,7 @@ func TestHintsBlockNoOtherClient(t *testing.T) {
 		}
 	})
 	s.EnableHTTP2 = true
-	testkit.StartTLS(t, s.Server)
+	testca.StartTLS(t, s.Server)
 	t.Cleanup(s.Close)
 	r := start(t, setup{origins: []*httptest.Server{s.Server}, change: func(o *proxy.Options) { o.Linger = 100 * time.Millisecond }})
 	f := r.http2InTunnel(t, s.host())

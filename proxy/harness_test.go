@@ -29,6 +29,7 @@ import (
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // records is a Sink that keeps all records.
@@ -165,7 +166,7 @@ func start(t testing.TB, s setup) *rig {
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {
 		r.url.Scheme = "https"
-		own := testkit.NewTLSServer(t, nil) // its certificate is used
+		own := testca.NewTLSServer(t, nil) // its certificate is used
 		own.Close()
 		r.roots.AddCert(own.Certificate())
 		o.TLS = &tls.Config{Certificates: own.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}

@@ -20,6 +20,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // raw starts an origin without robots.txt whose other requests are answered by f on the bare connection.
@@ -243,7 +244,7 @@ func TestUnreachableOriginBacksOff(t *testing.T) {
 			conns.Add(1)
 		}
 	}
-	testkit.StartTLS(t, origin) // with a certificate the proxy does not trust
+	testca.StartTLS(t, origin) // with a certificate the proxy does not trust
 	defer origin.Close()
 	r := start(t, setup{})
 	target := origin.Listener.Addr().String()

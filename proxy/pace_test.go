@@ -19,6 +19,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // noPacing imposes no waits except back-off.
@@ -148,7 +149,7 @@ func heldSecond(t *testing.T, hold func(*tls.Conn)) (s *httptest.Server, arrived
 		}
 		return ctx
 	}
-	testkit.StartTLS(t, s)
+	testca.StartTLS(t, s)
 	t.Cleanup(s.Close)
 	return s, func() []string {
 		mu.Lock()

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // entries configures an engine with hosts entries.
@@ -38,7 +39,7 @@ func watched(t *testing.T, route route) (*site, *atomic.Int64) {
 	}
 	s.EnableHTTP2 = route.h2origin
 	if route.tls {
-		testkit.StartTLS(t, s.Server)
+		testca.StartTLS(t, s.Server)
 	} else {
 		s.Start()
 	}

@@ -13,6 +13,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // A slowSink writes a record of an allowed request only after a while, or fails to.
@@ -64,7 +65,7 @@ func TestRecordFirst(t *testing.T) {
 	mux := sizedBodies()
 	plain, secure := httptest.NewServer(mux), httptest.NewUnstartedServer(mux)
 	secure.EnableHTTP2 = true
-	testkit.StartTLS(t, secure)
+	testca.StartTLS(t, secure)
 	defer plain.Close()
 	defer secure.Close()
 	sink := &slowSink{}

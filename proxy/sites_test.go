@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // front is a protocol that clients speak to the proxy itself.
@@ -63,7 +64,7 @@ func (w route) serveOn(t testing.TB, l net.Listener, robotsTxt string, pages htt
 	s.Listener = l
 	s.EnableHTTP2 = w.h2origin
 	if w.tls {
-		testkit.StartTLS(t, s.Server)
+		testca.StartTLS(t, s.Server)
 	} else {
 		s.Start()
 	}

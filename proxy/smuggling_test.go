@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 
 	"io"
 	"net"
@@ -39,7 +40,7 @@ func listenRaw(t testing.TB, overTLS bool) *rawOrigin {
 	w.l, err = net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
 	if overTLS {
-		w.trusted = testkit.NewTLSServer(t, nil)
+		w.trusted = testca.NewTLSServer(t, nil)
 		w.trusted.Close()
 		w.l = tls.NewListener(w.l, &tls.Config{Certificates: w.trusted.TLS.Certificates})
 	}

@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"proxy/egress":                 {"robots", "proxy/h1", "proxy/socket", "proxy/egress/ftp"},
 	"proxy/egress/ftp":             {"robots"},
 	"robots/testkit":               {},
+	"robots/testkit/testca":        {"robots/testkit"},
 	"proxy/egress/dnstest":         {},
 	"proxy/egress/ftptest":         {},
 	"proxy/egress/parenttest":      {},

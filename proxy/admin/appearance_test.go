@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -105,7 +105,7 @@ func testAboutAppearance(t *testing.T, b *browser) {
 // withAllStatus sets everything that the page about the proxy can show. The last reload fails
 // with *refused.
 func withAllStatus(t *testing.T, refused *error) func(*Options) {
-	ca, _ := testkit.NewCA(t, time.Now().Add(1000*time.Hour))
+	ca, _ := testca.New(t, time.Now().Add(1000*time.Hour))
 	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
 		e := newFakeEvidence()

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 
 	"golang.org/x/net/html"
 
@@ -22,7 +22,7 @@ import (
 func TestStatus(t *testing.T) {
 	started, reloaded := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
 	until := time.Now().Add(48 * time.Hour).Truncate(time.Second)
-	text, _ := testkit.NewCA(t, until)
+	text, _ := testca.New(t, until)
 	block, _ := pem.Decode(text)
 	der := block.Bytes
 	var lastErr, readyErr error

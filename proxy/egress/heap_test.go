@@ -21,6 +21,7 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // Limits for the memory of an idle connection to an origin, in bytes, including stacks. For each
@@ -212,7 +213,7 @@ func TestServeOrigins(t *testing.T) {
 	if scheme == "http" {
 		s.Start()
 	} else {
-		testkit.StartTLS(t, s)
+		testca.StartTLS(t, s)
 	}
 	defer s.Close()
 	serve := func(l net.Listener) { s.Config.Serve(l) }
@@ -234,7 +235,7 @@ func TestServeOrigins(t *testing.T) {
 	if c := s.Certificate(); c != nil {
 		cert = c.Raw
 	} else {
-		other := testkit.NewTLSServer(t, nil)
+		other := testca.NewTLSServer(t, nil)
 		defer other.Close()
 		cert = other.Certificate().Raw
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 
 	"go.uber.org/goleak"
 
@@ -183,7 +184,7 @@ func serveOn(t testing.TB, o *origin, l net.Listener, h http.HandlerFunc, secure
 	}
 	if s.TLS = secure; secure != nil {
 		s.EnableHTTP2 = slices.Contains(secure.NextProtos, "h2")
-		testkit.StartTLS(t, s)
+		testca.StartTLS(t, s)
 	} else {
 		s.Start()
 	}

@@ -16,11 +16,12 @@ import (
 	"time"
 
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 func newPage(t *testing.T, change func(*Options)) (*Page, []byte) {
 	t.Helper()
-	ca, _ := testkit.NewCA(t, time.Now().AddDate(1, 0, 0))
+	ca, _ := testca.New(t, time.Now().AddDate(1, 0, 0))
 	o := Options{CAPEM: func() []byte { return ca }, Ready: func() error { return nil }, Version: "v1.2.3"}
 	if change != nil {
 		change(&o)
@@ -170,7 +171,7 @@ func TestPageHasTheFingerprint(t *testing.T) {
 			t.Error("said to have expired")
 		}
 	}
-	old, _ := testkit.NewCA(t, time.Now().Add(-time.Hour))
+	old, _ := testca.New(t, time.Now().Add(-time.Hour))
 	p, _ = newPage(t, func(o *Options) { o.CAPEM = func() []byte { return old } })
 	if got := ask(p, "/", "p.example:8080", browser).Body.String(); !strings.Contains(got, "not valid now") {
 		t.Error("not said to have expired")

@@ -14,9 +14,13 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.SetParallel()
+	goleak.VerifyTestMain(m)
+}
 
 var site = robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
 

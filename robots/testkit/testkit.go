@@ -1,6 +1,6 @@
 // Package testkit has what the tests of all packages share: waiting, skipping tests without
-// their peers, certificate authorities and listeners. Only tests import it. It needs only the
-// standard library.
+// their peers, and listeners. Only tests import it. It needs only the standard library, without
+// net/http: linking that takes longer than many of the tests.
 package testkit
 
 import (

@@ -17,6 +17,7 @@ import (
 	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // A fakeSystem is a trust store of a test's own, in place of the machine's: a
@@ -192,7 +193,7 @@ func TestInstallRefuses(t *testing.T) {
 	t.Setenv("SUDO_USER", "")
 	// An expired CA is refused, and can be uninstalled.
 	dir := t.TempDir()
-	testkit.WriteCA(t, dir, time.Now().Add(-time.Hour))
+	testca.Write(t, dir, time.Now().Add(-time.Hour))
 	f.State = dir
 	if _, err := change(true, true, f); err == nil || !strings.Contains(err.Error(), "expired on ") {
 		t.Errorf("expired: %v", err)
@@ -324,7 +325,7 @@ func TestInstallInJava(t *testing.T) {
 	if err := os.Symlink(keytool, filepath.Join(home, "bin/keytool")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WriteCA(t, home, time.Now().Add(time.Hour))
+	testca.Write(t, home, time.Now().Add(time.Hour))
 	other, err := ReadRoots(filepath.Join(home, "ca.pem"))
 	if err != nil {
 		t.Fatal(err)

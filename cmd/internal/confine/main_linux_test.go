@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	Stage()
 	switch os.Getenv(partVariable) {
 	case "":
+		testkit.SetParallel()
 		status := m.Run()
 		if file, err := ownBinary(); err == nil {
 			os.RemoveAll(filepath.Dir(file))
@@ -119,7 +120,10 @@ func callers(t *testing.T) []caller {
 // forEachCaller runs a test as each of callers.
 func forEachCaller(t *testing.T, test func(t *testing.T, c caller)) {
 	for _, c := range callers(t) {
-		t.Run(c.name, func(t *testing.T) { test(t, c) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, c)
+		})
 	}
 }
 
@@ -164,10 +168,14 @@ func driver(t *testing.T, c caller, r drivenRun) *exec.Cmd {
 	return cmd
 }
 
+// confinable has, by the name of a caller, a func() (output []byte, err error) that confines a command once.
+var confinable sync.Map
+
 // needNamespaces skips a test where a command cannot be confined.
 func needNamespaces(t *testing.T, c caller) {
 	t.Helper()
-	out, err := driver(t, c, drivenRun{Argv: []string{"/bin/true"}}).CombinedOutput()
+	try, _ := confinable.LoadOrStore(c.name, sync.OnceValues(driver(t, c, drivenRun{Argv: []string{"/bin/true"}}).CombinedOutput))
+	out, err := try.(func() ([]byte, error))()
 	if strings.Contains(string(out), "confinement is not possible here") {
 		t.Skipf("%s", out)
 	}

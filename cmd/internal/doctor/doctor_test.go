@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 func TestDoctorCADates(t *testing.T) {
@@ -25,7 +26,7 @@ func TestDoctorCADates(t *testing.T) {
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.ca, d.authority, d.cfg.StateDir = nil, nil, t.TempDir()
-		testkit.WriteCA(t, d.cfg.StateDir, time.Now().Add(c.end))
+		testca.Write(t, d.cfg.StateDir, time.Now().Add(c.end))
 		found := checkCA(t.Context(), d)
 		if found.Status != c.want || !strings.Contains(found.Detail, c.says) {
 			t.Errorf("%s: %+v", c.name, found)

@@ -1,4 +1,5 @@
-package testkit
+// Package testca has certificate authorities and TLS servers for tests. Only tests import it.
+package testca
 
 import (
 	"crypto/ecdsa"
@@ -17,24 +18,26 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
-// NewCA makes a certificate authority that is valid until a time, and returns its certificate
+// New makes a certificate authority that is valid until a time, and returns its certificate
 // and its key as PEM.
-func NewCA(t testing.TB, until time.Time) (cert, key []byte) {
+func New(t testing.TB, until time.Time) (cert, key []byte) {
 	t.Helper()
 	own := selfSigned(t, until, x509.Certificate{Subject: pkix.Name{CommonName: "test CA"}, KeyUsage: x509.KeyUsageCertSign})
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
-	Must(t, err)
+	testkit.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// WriteCA writes a NewCA into a state directory.
-func WriteCA(t testing.TB, dir string, until time.Time) {
+// Write writes the files of a [New] authority into a state directory.
+func Write(t testing.TB, dir string, until time.Time) {
 	t.Helper()
-	cert, key := NewCA(t, until)
-	Must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), cert, 0o600))
-	Must(t, os.WriteFile(filepath.Join(dir, "ca.key"), key, 0o600))
+	cert, key := New(t, until)
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), cert, 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "ca.key"), key, 0o600))
 }
 
 // NewTLSServer is [httptest.NewTLSServer] with the certificate of [StartTLS].
@@ -73,11 +76,11 @@ var serverCert struct {
 func selfSigned(t testing.TB, until time.Time, c x509.Certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Must(t, err)
+	testkit.Must(t, err)
 	c.SerialNumber, c.Subject.Organization = big.NewInt(1), []string{"robotsproxy"}
 	c.NotBefore, c.NotAfter = until.AddDate(-1, 0, 0), until
 	c.IsCA, c.BasicConstraintsValid = true, true
 	der, err := x509.CreateCertificate(rand.Reader, &c, &c, key.Public(), key)
-	Must(t, err)
+	testkit.Must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
