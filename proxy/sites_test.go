@@ -97,11 +97,13 @@ func (w route) client(r *rig) *http.Client {
 func (r *rig) http2Transport() *http.Transport {
 	var spoken http.Protocols
 	spoken.SetUnencryptedHTTP2(true)
-	tr := &http.Transport{Protocols: &spoken, DisableCompression: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, r.url.Host)
+	return &http.Transport{Protocols: &spoken, DisableCompression: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, r.url.Host)
+		if err == nil {
+			r.t.Cleanup(func() { c.Close() }) // also with open streams, which would hold up Shutdown for a second
+		}
+		return c, err
 	}}
-	r.t.Cleanup(tr.CloseIdleConnections)
-	return tr
 }
 
 // streamTo opens a tunnel in an HTTP/2 stream (RFC 9113 8.5).
@@ -114,6 +116,7 @@ func (r *rig) streamTo(proxy http.RoundTripper, addr string) (net.Conn, error) {
 	}
 	if resp.StatusCode != http.StatusOK {
 		far.Close()
+		resp.Body.Close()
 		return nil, fmt.Errorf("CONNECT: %s, %s", resp.Status, resp.Header.Get("Proxy-Status"))
 	}
 	go func() {
