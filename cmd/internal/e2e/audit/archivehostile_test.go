@@ -1,4 +1,4 @@
-package archive
+package audit
 
 import (
 	"bufio"
@@ -91,9 +91,9 @@ func hostileAnswers() map[string]string {
 	}
 }
 
-// TestHostileParties: whatever an origin answers and a client sends, warcio reads the files to their end, no digest
+// TestArchiveHostileParties: whatever an origin answers and a client sends, warcio reads the files to their end, no digest
 // is wrong, and no credential is in them.
-func TestHostileParties(t *testing.T) {
+func TestArchiveHostileParties(t *testing.T) {
 	t.Parallel()
 	e2e.NeedWarcio(t)
 	for _, form := range forms {

@@ -1,4 +1,4 @@
-package archive
+package audit
 
 import (
 	"io"
@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestPrivacy: what the audit leaves out, the archive leaves out as well.
-func TestPrivacy(t *testing.T) {
+// TestArchivePrivacy: what the audit leaves out, the archive leaves out as well.
+func TestArchivePrivacy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		own    e2e.Settings
@@ -66,8 +66,8 @@ func TestPrivacy(t *testing.T) {
 	}
 }
 
-// TestOneWriterAtATime: a second proxy does not use the directory, and does not disturb the first one.
-func TestOneWriterAtATime(t *testing.T) {
+// TestOneArchiveWriterAtATime: a second proxy does not use the directory, and does not disturb the first one.
+func TestOneArchiveWriterAtATime(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "one", "")
 	o.Handle("/page", e2e.TextPage("text/plain", "page"))
@@ -89,8 +89,8 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 }
 
-// TestClientLeaves: a client that leaves at any time cuts its record, and no other one.
-func TestClientLeaves(t *testing.T) {
+// TestArchiveClientLeaves: a client that leaves at any time cuts its record, and no other one.
+func TestArchiveClientLeaves(t *testing.T) {
 	t.Parallel()
 	const size, step = 800_000, 40_000
 	o := e2e.NewOrigin(t, "leaves", "")

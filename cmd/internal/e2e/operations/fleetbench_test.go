@@ -1,6 +1,6 @@
 //go:build linux && !race
 
-package fleet
+package operations
 
 import (
 	"slices"

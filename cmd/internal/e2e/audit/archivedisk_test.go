@@ -1,4 +1,4 @@
-package archive
+package audit
 
 import (
 	"fmt"
@@ -40,10 +40,10 @@ func statusAndSize(c *http.Client, url string) string {
 	return fmt.Sprintf("%d %d", resp.StatusCode, n)
 }
 
-// TestFullDisk: on a disk without space, on_error: refuse breaks responses off and sends no further requests, and
+// TestArchiveOnAFullDisk: on a disk without space, on_error: refuse breaks responses off and sends no further requests, and
 // on_error: continue passes everything on. Nothing incomplete stays in the files, and with space everything is as
 // before, also for an origin whose robots.txt could not be archived.
-func TestFullDisk(t *testing.T) {
+func TestArchiveOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	e2e.NeedWarcio(t)
 	for _, form := range forms {

@@ -1,4 +1,4 @@
-package archive
+package audit
 
 import (
 	"encoding/base64"

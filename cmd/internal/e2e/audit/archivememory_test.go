@@ -1,6 +1,6 @@
 //go:build linux && !race
 
-package archive
+package audit
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 //go:build linux && !race
 
-package load
+package operations
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package archive
+package audit
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestKilled: after SIGKILL in the middle of a crawl over HTTP/1.1 and HTTP/2, the archive has each
+// TestArchiveKilled: after SIGKILL in the middle of a crawl over HTTP/1.1 and HTTP/2, the archive has each
 // response that the client has received to its end, and the next process completes its files.
-func TestKilled(t *testing.T) {
+func TestArchiveKilled(t *testing.T) {
 	t.Parallel()
 	for _, form := range forms {
 		t.Run(form, func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestReloads: reloads and a shutdown during a crawl leave whole files with all that the client has received.
-func TestReloads(t *testing.T) {
+// TestArchiveReloads: reloads and a shutdown during a crawl leave whole files with all that the client has received.
+func TestArchiveReloads(t *testing.T) {
 	t.Parallel()
 	e2e.NeedWarcio(t)
 	const pages, changes = 500, 40
