@@ -15,7 +15,7 @@ import (
 
 // runElsewhere are the pages whose blocks other packages run.
 var runElsewhere = []string{
-	"docs/clients.md", "docs/clients-js.md", // cmd/internal/e2e/clients, with an origin that each recipe can reach
+	"docs/clients.md", "docs/clients-js.md", // TestRecipes, with an origin that each recipe can reach
 	"docs/deploy/README.md", // cmd/internal/e2e/operations, as a packager
 }
 

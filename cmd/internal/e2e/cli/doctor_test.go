@@ -104,7 +104,7 @@ func pythonFor(client string) string {
 func TestDoctorFindsWhoVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	e2e.NeedPeer(t, "git")
-	p := e2e.StartProxy(t, e2e.Settings{})
+	p := e2e.StartProxy(t, e2e.Unpaced)
 	all := doctor(t, []string{"GIT_SSL_NO_VERIFY=1"}, "-c", p.Config, "--client", "git")
 	wantFound(t, all, "warn", "git")
 }
@@ -116,7 +116,7 @@ func TestDoctorJava(t *testing.T) {
 		t.Skip("java is not on this machine")
 	}
 	const quick = "JDK_JAVA_OPTIONS=" + e2e.QuickJava
-	p := e2e.StartProxy(t, e2e.Settings{})
+	p := e2e.StartProxy(t, e2e.Unpaced)
 	all := doctor(t, []string{quick}, "-c", p.Config, "--client", "java")
 	if strings.Contains(all["java"].Detail, "no compiler") {
 		t.Skip(all["java"].Detail)
@@ -165,7 +165,7 @@ func TestDoctorWithinARun(t *testing.T) {
 // After a rotation the running proxy still has the old CA, and doctor reports it.
 func TestDoctorAfterARotation(t *testing.T) {
 	t.Parallel()
-	p := e2e.StartProxy(t, e2e.Settings{})
+	p := e2e.StartProxy(t, e2e.Unpaced)
 	wantFound(t, doctor(t, nil, "-c", p.Config, "--client", "none"), "ok", "CA", "HTTPS")
 	e2e.Command(t, "ca", "rotate", "-c", p.Config).Want(t, 0)
 	all := doctor(t, nil, "-c", p.Config, "--client", "none")

@@ -1,4 +1,7 @@
-// Package cli tests the commands other than serve and run, and the documentation, end to end:
+// Package cli tests the commands other than serve, the clients that people use, and the documentation, end to end:
+//   - run and serve make curl, wget, Python, Node.js, Scrapy and HTTrack polite, unmodified
+//   - logins, environment, exit statuses and signals of run
+//   - every recipe of docs/clients.md and docs/clients-js.md
 //   - wrong configurations and missing files end with one clear line
 //   - check agrees with the vectors of robots/testdata
 //   - doctor finds what prevents a client from using the proxy

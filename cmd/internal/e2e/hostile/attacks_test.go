@@ -82,8 +82,11 @@ type arena struct {
 func newArena(t testing.TB, own e2e.Settings, scale int) *arena {
 	t.Helper()
 	a := &arena{scale: scale, asked: honestRate / 2}
-	if scale > 1 {
+	switch {
+	case scale > 1:
 		a.asked = 2 * honestRate
+	case testing.Short():
+		a.asked = honestRate / 4
 	}
 	a.site = a.origin(t, "honest", privateRules)
 	a.site.Handle("/page", e2e.TextPage("text/plain", "page"))

@@ -1,4 +1,4 @@
-package clients
+package cli
 
 import (
 	"os/exec"
