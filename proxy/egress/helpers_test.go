@@ -20,13 +20,12 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/robots/testkit"
-	"robotsproxy/robots/testkit/testca"
-
 	"go.uber.org/goleak"
 
 	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // newClient creates a Client for one test. When it is closed, it must leave no goroutine.
