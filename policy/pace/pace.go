@@ -35,7 +35,8 @@
 // back-off applies to all processes. The concurrency slots of WaitConnect, streams, queues and
 // response times are known to each process alone. If the Store fails, no request waits for it:
 // each process divides its rate by the number of processes, counted from its own last request. All
-// processes together then send no more than is permitted on average.
+// processes together then send no more than is permitted on average. When the Store fails, and when
+// it works again, a request of each process may be early.
 //
 // Any number of goroutines may share a Pacer and a Slot. The package starts no goroutine: a host
 // with waiters has one timer, other hosts have none. Close refuses all waiters. [Pacer.Clocks]
