@@ -195,3 +195,19 @@ func TestHarnessPeers(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { Main(m) }
+
+// The garbage collector closes a listener that nobody refers to. Two test processes would then
+// take ports of one block.
+func TestHarnessKeepsItsPortBlock(t *testing.T) {
+	first := FreePort(t) / blockPorts * blockPorts
+	for range 2 {
+		finalized := make(chan struct{})
+		runtime.SetFinalizer(&struct{ kept [64]byte }{}, func(any) { close(finalized) })
+		runtime.GC()
+		testkit.Within(t, "the finalizers run", finalized)
+	}
+	if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
+		l.Close()
+		t.Error("the first port of the block is free")
+	}
+}

@@ -164,16 +164,16 @@ func Binary(t testing.TB) string {
 // a port before the child binds it, and above the ports of redistest.
 const firstPort, portBlocks, blockPorts = 22_000, 50, 200
 
-// portBlock returns the first port of a block that no other test process uses. The process
-// listens on that port until it exits.
-var portBlock = sync.OnceValues(func() (int, error) {
+// portBlock listens on the first port of a block until the process exits, so that no other test
+// process uses the block. Kept here, the listener is not closed by the garbage collector.
+var portBlock = sync.OnceValues(func() (net.Listener, error) {
 	for i := range portBlocks {
 		first := firstPort + (os.Getpid()+i)%portBlocks*blockPorts
-		if _, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first))); err == nil {
-			return first, nil
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first))); err == nil {
+			return l, nil
 		}
 	}
-	return 0, fmt.Errorf("%d test processes have all ports from %d on", portBlocks, firstPort)
+	return nil, fmt.Errorf("%d test processes have all ports from %d on", portBlocks, firstPort)
 })
 
 var nextPort atomic.Uint32
@@ -182,10 +182,11 @@ var nextPort atomic.Uint32
 // only after it has used its whole block.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	first, err := portBlock()
+	l, err := portBlock()
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := l.Addr().(*net.TCPAddr).Port
 	for range blockPorts {
 		port := first + 1 + int(nextPort.Add(1))%(blockPorts-1)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
