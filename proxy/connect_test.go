@@ -19,9 +19,6 @@ import (
 
 func TestConnectIsRefused(t *testing.T) {
 	t.Parallel()
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	dead.Close()
 	untrusted := serve(t, true, "", hello)
 	r := start(t, setup{})
 	for _, c := range []struct {
@@ -30,7 +27,7 @@ func TestConnectIsRefused(t *testing.T) {
 		token        string
 		reason       policy.Reason
 	}{
-		{"dead origin", dead.Addr().String(), 502, "destination_unavailable", policy.ReasonOrigin},
+		{"dead origin", testkit.DeadEnd(t, "127.0.0.1"), 502, "destination_unavailable", policy.ReasonOrigin},
 		{"no such name", "nowhere.invalid:443", 502, "dns_error", policy.ReasonOrigin},
 		{"untrusted certificate", untrusted.host(), 502, "tls_certificate_error", policy.ReasonOrigin},
 		{"forbidden port", "127.0.0.1:25", 403, "destination_ip_prohibited", policy.ReasonPort},

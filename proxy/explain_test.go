@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"net"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -19,9 +18,6 @@ import (
 // TestExplainMatchesTheRequest compares the explanation with the record. Explain fetches only robots.txt.
 func TestExplainMatchesTheRequest(t *testing.T) {
 	t.Parallel()
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	dead.Close()
 	for _, c := range []struct {
 		name, address string // "": the site
 		path, agent   string
@@ -39,7 +35,7 @@ func TestExplainMatchesTheRequest(t *testing.T) {
 		{name: "a denied host", path: "/page", policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed}), want: policy.ReasonDenied},
 		{name: "a forbidden port", address: "http://127.0.0.1:22", path: "/page", want: policy.ReasonPort},
 		{name: "a forbidden address", address: "http://10.0.0.1:8000", path: "/page", want: policy.ReasonAddress},
-		{name: "an origin that is not there", address: "http://" + dead.Addr().String(), path: "/page", want: policy.ReasonOrigin},
+		{name: "an origin that is not there", address: "http://" + testkit.DeadEnd(t, "127.0.0.1"), path: "/page", want: policy.ReasonOrigin},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			origin := newSite(rules, hello)

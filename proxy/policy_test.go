@@ -289,9 +289,6 @@ func TestQuota(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight()
 	origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	dead.Close()
 	r := start(t, setup{
 		origins:       []*httptest.Server{tunnelled.Server},
 		clients:       []policy.Client{{Name: "lab-a", Networks: here, PerDay: 3}},
@@ -307,8 +304,8 @@ func TestQuota(t *testing.T) {
 		{"the first", "GET " + slow + "/page", 200},
 		{"a rule refuses", "GET " + origin.URL + "/private", 403},
 		{"the pace refuses", "GET " + slow + "/page", 429},
-		{"unreachable origin", "GET http://" + dead.Addr().String() + "/page", 502},
-		{"tunnel to an unreachable origin", "CONNECT " + dead.Addr().String(), 502},
+		{"unreachable origin", "GET http://" + testkit.DeadEnd(t, "127.0.0.1") + "/page", 502},
+		{"tunnel to an unreachable origin", "CONNECT " + testkit.DeadEnd(t, "127.0.0.1"), 502},
 		{"the second, a tunnel", "CONNECT " + tunnelled.host(), 200},
 		{"the third", "POST " + origin.URL + "/page", 200},
 		{"over the quota", "GET " + origin.URL + "/page", 429},

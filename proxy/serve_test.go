@@ -179,9 +179,7 @@ func TestMonitorBlocksNothing(t *testing.T) {
 func TestMonitorRecordsFailuresAsEnforced(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
-	gone := serve(t, false, rules, hello)
-	gone.Close()
-	if resp, _, err := get(r.client(false), gone.URL+"/page"); err != nil || resp.StatusCode != 502 {
+	if resp, _, err := get(r.client(false), "http://"+testkit.DeadEnd(t, "127.0.0.1")+"/page"); err != nil || resp.StatusCode != 502 {
 		t.Fatalf("%v %v", resp, err)
 	}
 	if rec := r.records.last(t, 1); !rec.Blocked() || rec.Monitor || rec.Decision.Reason != policy.ReasonOrigin {

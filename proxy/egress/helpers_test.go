@@ -138,6 +138,13 @@ func listen(t testing.TB, scheme, ip string) (*origin, net.Listener) {
 	return originAt(t, scheme, l)
 }
 
+// deadEnd returns an origin that refuses connections.
+func deadEnd(t testing.TB, scheme string) robots.Origin {
+	t.Helper()
+	at := netip.MustParseAddrPort(testkit.DeadEnd(t, "127.0.0.1"))
+	return robots.Origin{Scheme: scheme, Host: at.Addr().String(), Port: at.Port()}
+}
+
 // originAt returns an origin that listens on l.
 func originAt(t testing.TB, scheme string, l net.Listener) (*origin, net.Listener) {
 	t.Helper()

@@ -250,12 +250,11 @@ func TestReachOfKnownNoTLS(t *testing.T) {
 
 // A peer that did not speak TLS, and can no longer be reached, is not dialled again before the next attempt is due.
 func TestReachOfKnownNoTLSRefused(t *testing.T) {
-	o, l := listen(t, "https", "127.0.0.1")
-	l.Close()
+	o := deadEnd(t, "https")
 	d := newClient(t, Options{AllowPrivate: loopback})
-	d.history.setPlaintext(o.Origin, true)
+	d.history.setPlaintext(o, true)
 	for range 3 {
-		if err := d.Reach(t.Context(), o.Origin); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err := d.Reach(t.Context(), o); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatal(err)
 		}
 	}
@@ -265,12 +264,10 @@ func TestReachOfKnownNoTLSRefused(t *testing.T) {
 }
 
 func TestReachRefused(t *testing.T) {
-	o, l := listen(t, "http", "127.0.0.1")
-	l.Close()
 	d := newClient(t, Options{AllowPrivate: loopback})
 	for _, scheme := range []string{"http", "https"} {
-		o.Scheme = scheme
-		err := d.Reach(t.Context(), o.Origin)
+		o := deadEnd(t, scheme)
+		err := d.Reach(t.Context(), o)
 		var op *net.OpError
 		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" {
 			t.Errorf("%s: Reach = %v", scheme, err)
@@ -383,12 +380,12 @@ func (l *firstTaken) Accept() (net.Conn, error) {
 
 // Requests without a tunnel are not sent either to an origin that could not be reached.
 func TestRoundTripLeavesTheUnreachableAlone(t *testing.T) {
-	o, l := listen(t, "http", "127.0.0.1")
-	l.Close()
+	o := deadEnd(t, "http")
+	o.Host = "site.test"
 	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})
 	d := newClient(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
 	for i := range 3 {
-		_, _, err := get(t, d, o.as("site.test").String())
+		_, _, err := get(t, d, o.String())
 		if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 {
 			t.Errorf("try %d: %v", i, err)
 		}

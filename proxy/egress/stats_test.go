@@ -32,8 +32,7 @@ func TestDialsAreCounted(t *testing.T) {
 	plain := serve(t, hello)
 	secure := serve(t, hello, ca.leaf(t, "127.0.0.1", later()))
 	stranger := serve(t, hello, newAuthority(t).leaf(t, "127.0.0.1", later()))
-	closed, l := listen(t, "http", "127.0.0.1")
-	l.Close()
+	closed := deadEnd(t, "http")
 	names := newNames(t, map[string][][]string{"inside.test.": {{"10.0.0.1"}}})
 	fetch := func(url string) func(*Client) error {
 		return func(d *Client) error {
@@ -84,8 +83,7 @@ func TestDialsAreCounted(t *testing.T) {
 }
 
 func TestRememberedFailureIsNoDial(t *testing.T) {
-	closed, l := listen(t, "http", "127.0.0.1")
-	l.Close()
+	closed := deadEnd(t, "http")
 	d := newClient(t, Options{AllowPrivate: loopback})
 	for range 3 {
 		if _, _, err := get(t, d, closed.String()+"/"); !errors.Is(err, syscall.ECONNREFUSED) {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -201,8 +202,6 @@ func TestRedirectTargets(t *testing.T) {
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
 	t.Cleanup(secure.Close)
 	plain := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
-	closed := httptest.NewServer(nil)
-	closed.Close()
 	answered := outline{Status: 200, Redirects: 1, Body: text, Connected: true, MaxAge: -1}
 	nowhere := outline{Status: 302, Lost: true, Connected: true, MaxAge: -1}
 	for _, tc := range []struct {
@@ -218,7 +217,7 @@ func TestRedirectTargets(t *testing.T) {
 		{"no URL", "http://[::1", nowhere},
 		{"no HTTP", "ftp://example.test/robots.txt", nowhere},
 		{"a script", "javascript:alert(1)", nowhere},
-		{"refused there", closed.URL + "/robots.txt", outline{Redirects: 1, Connected: true, Fail: true, MaxAge: -1}},
+		{"refused there", "http://" + testkit.DeadEnd(t, "127.0.0.1") + "/robots.txt", outline{Redirects: 1, Connected: true, Fail: true, MaxAge: -1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {

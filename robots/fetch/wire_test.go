@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // raw writes the same bytes to each connection and closes it; with reset it closes it with RST.
@@ -118,15 +119,13 @@ func TestWire(t *testing.T) {
 }
 
 func TestNoConnection(t *testing.T) {
-	closed := httptest.NewServer(nil)
-	closed.Close()
 	unknownCA := httptest.NewUnstartedServer(nil)
 	unknownCA.Config.ErrorLog = quiet
 	unknownCA.StartTLS()
 	t.Cleanup(unknownCA.Close)
 	plain := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for name, address := range map[string]string{
-		"refused":              closed.URL,
+		"refused":              "http://" + testkit.DeadEnd(t, "127.0.0.1"),
 		"unknown authority":    unknownCA.URL,
 		"TLS spoken to no TLS": strings.Replace(plain.URL, "http:", "https:", 1),
 	} {

@@ -159,6 +159,20 @@ func ComplexFile() string {
 	return b.String()
 }
 
+// DeadEnd returns an address and port of this machine that refuse connections until the test ends:
+// the port belongs to an open connection, so that nobody else can listen on it.
+func DeadEnd(t testing.TB, ip string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+	Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	c, err := d.Dial("tcp", l.Addr().String())
+	Must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c.LocalAddr().String()
+}
+
 // ListenTwice listens on the same port of two addresses. A port that is free on one address may
 // be taken on the other.
 func ListenTwice(t testing.TB, one, other string) (first, second net.Listener) {

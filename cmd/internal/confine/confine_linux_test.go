@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -244,15 +245,12 @@ func TestAllowLocal(t *testing.T) {
 		_, text, _ := net.SplitHostPort(o.tcp)
 		port, err := strconv.ParseUint(text, 10, 16)
 		testkit.Must(t, err)
-		closed, err := net.Listen("tcp", "127.0.0.1:0")
-		testkit.Must(t, err)
-		gone := closed.Addr().(*net.TCPAddr).Port
-		closed.Close()
-		expect(t, c, drivenRun{AllowLocal: []uint16{uint16(port), uint16(gone)}},
+		gone := testkit.DeadEnd(t, "127.0.0.1")
+		expect(t, c, drivenRun{AllowLocal: []uint16{uint16(port), netip.MustParseAddrPort(gone).Port()}},
 			expectation{name: "tcp", args: []string{"127.0.0.1:" + text}, text: "outside"},
 			expectation{name: "tcp", args: []string{"localhost:" + text}, text: "outside"},
 			expectation{name: "tcp", args: []string{"[::1]:" + text}, text: "outside"},
-			expectation{name: "tcp", args: []string{fmt.Sprintf("127.0.0.1:%d", gone)}, err: "reset"},
+			expectation{name: "tcp", args: []string{gone}, err: "reset"},
 		)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots/testkit"
 )
 
 // doctorFor is one that looks at a proxy, and knows a CA.
@@ -152,8 +153,6 @@ func TestDoctorFindsTheCredentials(t *testing.T) {
 }
 
 func TestDoctorProxy(t *testing.T) {
-	gone := httptest.NewServer(nil)
-	gone.Close()
 	page := httptest.NewServer(refusing(200, "Server", "robotsproxy"))
 	defer page.Close()
 	refusal := httptest.NewServer(refusing(400, proxyStatus, "robotsproxy; error=http_request_error"))
@@ -171,7 +170,7 @@ func TestDoctorProxy(t *testing.T) {
 		{"another server", other.URL, cli.StatusFail, "is not robotsproxy"},
 		{"no HTTP", "http://" + mute, cli.StatusFail, "does not answer as a proxy"},
 		{"TLS where there is none", strings.Replace(page.URL, "http:", "https:", 1), cli.StatusFail, "does not answer as a proxy"},
-		{"nothing", gone.URL, cli.StatusFail, "nothing listens"},
+		{"nothing", "http://" + testkit.DeadEnd(t, "127.0.0.1"), cli.StatusFail, "nothing listens"},
 		{"any port", "http://127.0.0.1:0", cli.StatusFail, "port 0"},
 	} {
 		d := doctorFor(t, c.proxy)

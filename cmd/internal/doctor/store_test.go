@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"net"
 	"strings"
 	"testing"
 
@@ -14,11 +13,6 @@ import (
 func TestDoctorStore(t *testing.T) {
 	testkit.Long(t, "real peers")
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	good := redistest.Start(t)
 	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
 	locked := redistest.Start(t, "--requirepass", "s3cret")
@@ -32,7 +26,7 @@ func TestDoctorStore(t *testing.T) {
 		{"good", config.Store{Redis: good.URL(), Replicas: 3}, cli.StatusOK, " answers in "},
 		{"one replica", config.Store{Redis: good.URL(), Replicas: 1}, cli.StatusWarn, "store.replicas is 1"},
 		{"it forgets", config.Store{Redis: evicting.URL(), Replicas: 3}, cli.StatusWarn, "its maxmemory-policy is volatile-ttl"},
-		{"away", config.Store{Redis: "redis://" + closed.Addr().String(), Replicas: 3}, cli.StatusFail, "is unavailable: the server cannot be reached"},
+		{"away", config.Store{Redis: "redis://" + testkit.DeadEnd(t, "127.0.0.1"), Replicas: 3}, cli.StatusFail, "is unavailable: the server cannot be reached"},
 		{"wrong password", config.Store{Redis: "redis://:s3cretly@" + locked.Addr, Replicas: 3}, cli.StatusFail, "the password is wrong or missing"},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
@@ -43,7 +37,7 @@ func TestDoctorStore(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, url, hint string }{
-		{"away", "redis://" + closed.Addr().String(), "start the server, or set its host and port in store.redis"},
+		{"away", "redis://" + testkit.DeadEnd(t, "127.0.0.1"), "start the server, or set its host and port in store.redis"},
 		{"wrong password", "redis://:s3cretly@" + locked.Addr, "set its password in store.redis"},
 		{"TLS to one in the clear", "rediss://" + good.Addr, "use rediss:// if it speaks TLS"},
 		{"no such database", good.URL() + "/99", "name one of its databases"},

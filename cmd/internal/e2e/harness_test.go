@@ -211,3 +211,16 @@ func TestHarnessKeepsItsPortBlock(t *testing.T) {
 		t.Error("the first port of the block is free")
 	}
 }
+
+func TestHarnessDeadEnd(t *testing.T) {
+	t.Parallel()
+	at := testkit.DeadEnd(t, "127.0.0.1")
+	if c, err := net.Dial("tcp", at); err == nil {
+		c.Close()
+		t.Errorf("%s takes a connection", at)
+	}
+	if l, err := net.Listen("tcp", at); err == nil {
+		l.Close()
+		t.Errorf("%s is free for another program", at)
+	}
+}

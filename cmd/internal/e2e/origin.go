@@ -292,16 +292,12 @@ func WantGaps(t testing.TB, pages []Hit, delay time.Duration) {
 	}
 }
 
-// DeadEnd returns a name and a port on which nothing listens.
+// DeadEnd returns a name and port that refuse connections until the test ends.
 func DeadEnd(t testing.TB) string {
 	t.Helper()
 	name, addr := NewName("dead")
-	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return net.JoinHostPort(name, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	_, port, _ := net.SplitHostPort(testkit.DeadEnd(t, addr.String()))
+	return net.JoinHostPort(name, port)
 }
 
 // An Entry is an entry of hosts in the configuration.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"robotsproxy/proxy/egress/ftptest"
+	"robotsproxy/robots/testkit"
 )
 
 // Options.Sent is called once: when RETR is sent, or at the end if there is no RETR.
@@ -58,15 +59,10 @@ func TestSent(t *testing.T) {
 			}
 		})
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
 	o := options()
 	o.Ready = func(context.Context) error { t.Error("Ready without a connection"); return nil }
 	o.Sent = func() { t.Error("Sent without a connection") }
-	if _, _, err := visitBy(t, o, http.MethodGet, "ftp://"+l.Addr().String(), nil); err == nil {
+	if _, _, err := visitBy(t, o, http.MethodGet, "ftp://"+testkit.DeadEnd(t, "127.0.0.1"), nil); err == nil {
 		t.Error("nobody listens there")
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -221,18 +220,13 @@ func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
 	curl := e2e.NeedPeer(t, "curl")
 	o := e2e.NewOrigin(t, "whynot", "User-agent: *\nDisallow: /private/\n")
 	o.Handle("/page", e2e.TextPage("text/plain", "a"))
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	for _, c := range []struct {
 		name string
 		urls []string
 		want []string
 		mode any
 	}{
-		{"connection refused", []string{"http://" + closed.Addr().String() + "/"},
+		{"connection refused", []string{"http://" + testkit.DeadEnd(t, "127.0.0.1") + "/"},
 			[]string{"1 request: 0 allowed, 0 disallowed, 1 failed,", "failed  1 at 127.0.0.1: connection refused"}, nil},
 		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}, nil},
 		{"a rule in monitor mode", []string{o.URL("http", "/private/2")}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy sent 1 of the requests"}, "monitor"},
