@@ -32,8 +32,8 @@ const (
 	maxOldest = 16 << 10
 )
 
-// Run prunes at once, at each full hour, and when too little is free, until ctx ends. It
-// logs what fails, and tries it again. It returns nil. Run it once.
+// Run prunes at once, at each full hour, and when too little is free or a file is refused, until ctx
+// ends. It logs refusals and what fails, and tries it again. It returns nil. Run it once.
 func (s *Store) Run(ctx context.Context) error {
 	var clock audit.SettledClock
 	for {
@@ -43,14 +43,18 @@ func (s *Store) Run(ctx context.Context) error {
 			s.o.Log.Error("old snapshots not removed", "error", err)
 		}
 		next := now.Truncate(time.Hour).Add(time.Hour).Sub(now) // so that the end of a day is noticed
-		full := s.full
-		if s.logRefusals() || s.quota.nearlyFull() {
+		full, refused := s.full, s.refused
+		if s.quota.nearlyFull() {
 			next, full = min(next, fullRetry), nil
+		}
+		if s.logRefusals() {
+			next, full, refused = min(next, fullRetry), nil, nil
 		}
 		timer := time.NewTimer(next)
 		select {
 		case <-timer.C:
 		case <-full:
+		case <-refused: // the first for some time, which is logged at once
 		case <-s.recount:
 			s.countedDay = "" // search for expired files again, and count the others
 		case <-ctx.Done():

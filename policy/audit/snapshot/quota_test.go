@@ -204,13 +204,18 @@ func (l *told) String() string {
 	return l.text.String()
 }
 
-// TestFullFolderIsTold: the log reports it at once, and later how many were refused since.
+// TestFullFolderIsTold: the log reports it at once, also after a search for files to remove found too
+// little, and later how many were refused since.
 func TestFullFolderIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := new(told)
 		s := open(t, Options{MaxSize: 1 << 20, NoSync: true})
 		s.o.Log = slog.New(slog.NewTextHandler(said, nil))
 		wait := serve(t, s)
+		for n := 0; !s.quota.nearlyFull(); n++ {
+			testkit.Must(t, s.Save(answer("some.test", incompressible(100_000, n), n), fmt.Sprint("client", n)))
+		}
+		wait()
 		fill(t, s, "someone")
 		wait()
 		for range 5 {

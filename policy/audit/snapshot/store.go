@@ -67,6 +67,7 @@ type Store struct {
 	maxAge  atomic.Int64  // Options.MaxAge now
 	recount chan struct{} // holds one token: Options have changed, or the directory was removed
 	full    chan struct{} // holds one token: too little is free
+	refused chan struct{} // holds one token: a file was refused
 
 	mu         sync.RWMutex // guards what follows
 	saved      map[answerID]struct{}
@@ -115,7 +116,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("snapshots: %w", err)
 	}
 	s := &Store{
-		o: o, seed: maphash.MakeSeed(), recount: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		o: o, seed: maphash.MakeSeed(), recount: make(chan struct{}, 1), full: make(chan struct{}, 1), refused: make(chan struct{}, 1),
 		saved: make(map[answerID]struct{}), operations: make(map[resource]*operation),
 		disk: disk{dir: o.Dir, gzipWriters: newGzipWriters()},
 	}
@@ -206,13 +207,14 @@ func (s *Store) run(at resource, op *operation, a *fetch.Result, client string) 
 		s.counts.saved.Add(1)
 	case errors.Is(err, audit.ErrNoSpace):
 		s.counts.refused.Add(1)
+		notify(s.refused)
 	default:
 		s.counts.saveFailed.Add(1)
 	}
 	if op.err = err; err != nil {
 		op.err = fmt.Errorf("keep a snapshot: %w", err)
 	}
-	if errors.Is(err, audit.ErrNoSpace) || s.quota.nearlyFull() {
+	if s.quota.nearlyFull() {
 		notify(s.full)
 	}
 }
