@@ -78,16 +78,23 @@ func (f *fleet) askForOldAndNew(t *testing.T, o *e2e.Origin) {
 	all.Wait()
 }
 
-// wantLeftAlone requests a page that asks for a back-off from one replica, then, when all have
-// heard of it, other pages from each.
+// wantLeftAlone requests a page that asks for a back-off from one replica, until all hear of it
+// before it is over, then other pages from each.
 func (f *fleet) wantLeftAlone(t *testing.T, o *e2e.Origin, pause time.Duration) {
 	t.Helper()
-	e2e.Get(t, f.replicas[0].Client(t, false), o.URL("http", "/busy"))
-	for i, p := range f.replicas {
-		testkit.Eventually(t, fmt.Sprintf("r%d has heard of the back-off", i), func() bool {
-			return !e2e.API[e2e.APIHost](t, p, "GET", "hosts/"+o.Name, "", 200).Pace.PausedUntil.IsZero()
-		})
-	}
+	client := f.replicas[0].Client(t, false)
+	testkit.Eventually(t, "all replicas have heard of the back-off", func() bool {
+		e2e.Get(t, client, o.URL("http", "/busy"))
+		over := time.Now().Add(pause)
+		for _, p := range f.replicas {
+			for e2e.API[e2e.APIHost](t, p, "GET", "hosts/"+o.Name, "", 200).Pace.PausedUntil.IsZero() {
+				if time.Now().After(over) {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	var all sync.WaitGroup
 	for i, p := range f.replicas {
 		client := p.Client(t, false)
