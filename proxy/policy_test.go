@@ -289,6 +289,7 @@ func TestQuota(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight()
 	origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
+	dead := testkit.DeadEnd(t, "127.0.0.1")
 	r := start(t, setup{
 		origins:       []*httptest.Server{tunnelled.Server},
 		clients:       []policy.Client{{Name: "lab-a", Networks: here, PerDay: 3}},
@@ -304,8 +305,8 @@ func TestQuota(t *testing.T) {
 		{"the first", "GET " + slow + "/page", 200},
 		{"a rule refuses", "GET " + origin.URL + "/private", 403},
 		{"the pace refuses", "GET " + slow + "/page", 429},
-		{"unreachable origin", "GET http://" + testkit.DeadEnd(t, "127.0.0.1") + "/page", 502},
-		{"tunnel to an unreachable origin", "CONNECT " + testkit.DeadEnd(t, "127.0.0.1"), 502},
+		{"unreachable origin", "GET http://" + dead + "/page", 502},
+		{"tunnel to an unreachable origin", "CONNECT " + dead, 502},
 		{"the second, a tunnel", "CONNECT " + tunnelled.host(), 200},
 		{"the third", "POST " + origin.URL + "/page", 200},
 		{"over the quota", "GET " + origin.URL + "/page", 429},

@@ -264,9 +264,10 @@ func TestReachOfKnownNoTLSRefused(t *testing.T) {
 }
 
 func TestReachRefused(t *testing.T) {
+	o := deadEnd(t, "http")
 	d := newClient(t, Options{AllowPrivate: loopback})
 	for _, scheme := range []string{"http", "https"} {
-		o := deadEnd(t, scheme)
+		o.Scheme = scheme
 		err := d.Reach(t.Context(), o)
 		var op *net.OpError
 		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" {
