@@ -259,7 +259,7 @@ func TestAllowLocal(t *testing.T) {
 func TestFilesInside(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		dir := t.TempDir()
-		testkit.Must(t, os.Chmod(filepath.Dir(dir), 0o777))
+		testkit.Must(t, os.Chmod(filepath.Dir(dir), 0o777)) // the test's own as well
 		testkit.Must(t, os.Chmod(dir, 0o777))
 		written := filepath.Join(dir, "written")
 		policy := `{"CACertificates":["Y2E="]}`

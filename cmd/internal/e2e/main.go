@@ -165,7 +165,7 @@ func Binary(t testing.TB) string {
 const firstPort, portBlocks, blockPorts = 22_000, 50, 200
 
 // portBlock listens on the first port of a block until the process exits, so that no other test
-// process uses the block. Kept here, the listener is not closed by the garbage collector.
+// process uses the block. It keeps the listener, which the garbage collector would close otherwise.
 var portBlock = sync.OnceValues(func() (net.Listener, error) {
 	for i := range portBlocks {
 		first := firstPort + (os.Getpid()+i)%portBlocks*blockPorts
@@ -182,11 +182,11 @@ var nextPort atomic.Uint32
 // only after it has used its whole block.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := portBlock()
+	block, err := portBlock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := l.Addr().(*net.TCPAddr).Port
+	first := block.Addr().(*net.TCPAddr).Port
 	for range blockPorts {
 		port := first + 1 + int(nextPort.Add(1))%(blockPorts-1)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -54,7 +54,7 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-full:
-		case <-refused: // the first for some time, which is logged at once
+		case <-refused: // logged at once, later ones after fullRetry
 		case <-s.recount:
 			s.countedDay = "" // search for expired files again, and count the others
 		case <-ctx.Done():

@@ -78,8 +78,8 @@ func (f *fleet) askForOldAndNew(t *testing.T, o *e2e.Origin) {
 	all.Wait()
 }
 
-// wantLeftAlone requests a page that asks for a back-off from one replica, until all hear of it
-// before it is over, then other pages from each.
+// wantLeftAlone asks one replica for a page that demands a back-off, and again if the back-off ends
+// before all have heard of it. Then it asks each replica for another page.
 func (f *fleet) wantLeftAlone(t *testing.T, o *e2e.Origin, pause time.Duration) {
 	t.Helper()
 	client := f.replicas[0].Client(t, false)
