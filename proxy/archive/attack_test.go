@@ -343,7 +343,7 @@ func TestConcurrency(t *testing.T) {
 	places := map[string]string{} // file by ID
 	for worker := range 8 {
 		all.Go(func() {
-			for i := range 40 {
+			for i := range testkit.Rounds(40) {
 				at, err := archiveOne(a, strconv.Itoa(worker%3), i)
 				if err != nil {
 					t.Error(err)

@@ -118,6 +118,7 @@ func TestCheck(t *testing.T) {
 
 // TestCheckHeap: references to records that are not there use no memory beyond a bound.
 func TestCheckHeap(t *testing.T) {
+	testkit.Long(t, "volume")
 	head := text(TypeMetadata, "m", "", slices.Repeat([]string{"WARC-Concurrent-To: <urn:uuid:none>"}, 500)...)
 	const records = 2 * maxWaiting / 500
 	check := NewCheck()
