@@ -75,7 +75,6 @@ type Handler struct {
 	outer       *h1.Server
 	inner       *h1.Server // serves the connections inside intercepted tunnels
 	hijacked    *hijackedConns
-	unused      unusedConns
 	handoff     *handoff
 	connLimit   *connLimit      // for connections to the proxy's own ports
 	clientConns clientConns     // likewise, of each client

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -376,4 +377,64 @@ func TestShutdownLetsRequestsFinish(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestShutdownServesNoClosedConnection: when Shutdown closes a connection whose first request was just read, that
+// request does not reach the origin, since its client would get no response.
+func TestShutdownServesNoClosedConnection(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{})
+	origin := serve(t, false, "", func(http.ResponseWriter, *http.Request) { close(arrived) })
+	l := readsUntilClosed{read: make(chan struct{}), arrived: arrived}
+	r := start(t, setup{listen: func(under net.Listener) net.Listener { l.Listener = under; return l }})
+	conn, _ := r.dial()
+	fmt.Fprintf(conn, "GET %s/ HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+	<-l.read
+	testkit.Must(t, r.handler.Shutdown(t.Context()))
+	select {
+	case <-arrived:
+		t.Error("the request has reached the origin")
+	default:
+	}
+}
+
+// readsUntilClosed is a listener for one connection. A read of it returns only when Close is called. Close then waits up
+// to 100 ms for the request to reach the origin.
+type readsUntilClosed struct {
+	net.Listener
+	read    chan struct{} // closed when a request was read
+	arrived chan struct{}
+}
+
+func (l readsUntilClosed) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &readUntilClosed{Conn: c, of: l, closing: make(chan struct{})}, nil
+}
+
+type readUntilClosed struct {
+	net.Conn
+	of           readsUntilClosed
+	reads, close sync.Once
+	closing      chan struct{}
+}
+
+func (c *readUntilClosed) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.reads.Do(func() { close(c.of.read) })
+	<-c.closing
+	return n, err
+}
+
+func (c *readUntilClosed) Close() error {
+	c.close.Do(func() {
+		close(c.closing)
+		select {
+		case <-c.of.arrived:
+		case <-time.After(100 * time.Millisecond):
+		}
+	})
+	return c.Conn.Close()
 }

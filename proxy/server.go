@@ -24,6 +24,7 @@ func (h *Handler) newServer() *http.Server {
 	spoken.SetHTTP1(true)
 	spoken.SetHTTP2(true)
 	spoken.SetUnencryptedHTTP2(true)
+	unused := new(unusedConns)
 	s := &http.Server{
 		Handler:           h,
 		Protocols:         &spoken,
@@ -31,12 +32,13 @@ func (h *Handler) newServer() *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHead - slopHTTP1,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: h.o.Silence},
-		ConnState:         h.connState,
+		ConnState:         func(c net.Conn, state http.ConnState) { h.connState(unused, c, state) },
 		ConnContext:       withConnInfo,
 		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like other requests
 	}
+	s.RegisterOnShutdown(unused.close) // when it runs, neither h1 nor net/http begins another HTTP/1 request
 	setUpHTTP2(s)
 	return s
 }
@@ -67,7 +69,6 @@ func (h *Handler) Drain() { h.draining.Store(true) }
 func (h *Handler) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.o.Linger)
 	defer cancel()
-	h.unused.close()
 	h.handoff.Close()
 	h.o.Pacer.Close()
 	h.refusals.close()
@@ -94,9 +95,9 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// connState is the ConnState of the servers. They call it for every request. It does
-// almost nothing except at the first one of a connection.
-func (h *Handler) connState(c net.Conn, state http.ConnState) {
+// connState is the ConnState of a server. unused holds the unused connections of that server. The
+// server calls it for every request. It does almost nothing except at the first one of a connection.
+func (h *Handler) connState(unused *unusedConns, c net.Conn, state http.ConnState) {
 	if p, ok := c.(*h2Conn); ok {
 		c = p.Conn
 	}
@@ -107,9 +108,9 @@ func (h *Handler) connState(c net.Conn, state http.ConnState) {
 			c.serving.Store(false)
 		}
 	case http.StateNew:
-		h.unused.add(c)
+		unused.add(c)
 	case http.StateActive, http.StateHijacked, http.StateClosed:
-		if h.unused.remove(c) && state == http.StateClosed {
+		if unused.remove(c) && state == http.StateClosed {
 			h.countUnused(connInfoOf(c).tunnel)
 		}
 	}

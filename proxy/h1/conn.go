@@ -154,6 +154,11 @@ func (c *conn) handOver(read []byte) {
 	if c.rw.SetReadDeadline(time.Time{}) != nil || !c.remove() {
 		return
 	}
+	if c.set.shuttingDown.Load() { // Shutdown may have closed it
+		c.close()
+		c.setState(http.StateClosed)
+		return
+	}
 	c.full.HandOver(slices.Concat(read, c.readAhead))
 	c.setState(http.StateActive) // the http.Server sets it to new again
 	c.handoff.give(c.full, nil)
@@ -161,10 +166,10 @@ func (c *conn) handOver(read []byte) {
 
 // hijack hands the connection to the handler.
 func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c.stopWatching()
-	if !c.remove() {
+	if !c.remove() { // first: Shutdown closes a connection that is not busy
 		return nil, nil, net.ErrClosed
 	}
+	c.stopWatching()
 	c.setState(http.StateHijacked)
 	c.rw.SetDeadline(time.Time{}) // as net/http's server does; the next read or write returns the error
 	if len(c.readAhead) > 0 {
@@ -212,9 +217,10 @@ func (c *conn) setState(state http.ConnState) {
 
 // end closes the connection, unless it was handed over or hijacked.
 func (c *conn) end() {
-	if c.remove() {
+	if c.gone.CompareAndSwap(false, true) {
 		c.close()
 		c.setState(http.StateClosed)
+		c.set.remove(c) // last: Shutdown waits for it
 	}
 }
 

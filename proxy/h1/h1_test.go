@@ -284,6 +284,30 @@ func TestShutdownDuringAResponse(t *testing.T) {
 	})
 }
 
+// TestShutdownBeforeTheHandler: a connection that Shutdown closes when its request was read, and the hook has heard
+// of it, does not pass the request on to the handler.
+func TestShutdownBeforeTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f *front
+		ended := make(chan error, 1)
+		f = start(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }, func(s *http.Server) {
+			s.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateActive {
+					go func() { ended <- f.Shutdown(t.Context()) }()
+					synctest.Wait()
+				}
+			}
+		})
+		c := f.dial()
+		io.WriteString(c, get)
+		io.Copy(io.Discard, c)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		<-f.served
+	})
+}
+
 // TestCloseEndsRequests checks that Close ends a request, with or without a pipelined one.
 func TestCloseEndsRequests(t *testing.T) {
 	for _, requests := range []string{get, get + get} {

@@ -136,10 +136,10 @@ func serve(ctx context.Context, c *conn) {
 			return
 		}
 		c.br.Discard(size)
+		c.setState(http.StateActive) // before begin: a connection that is new when Shutdown begins gets no request
 		if !c.begin() {
 			return
 		}
-		c.setState(http.StateActive)
 		if !answer(c, r) || c.set.shuttingDown.Load() { // or nobody would close it
 			c.drain()
 			return
