@@ -159,26 +159,27 @@ func (c *crawl) round(t *testing.T, p *e2e.Proxy) {
 	}
 }
 
-// wantArchived checks that the archive has what was answered, which must be at least n pages.
+// wantArchived checks that the archive has what was answered, which must be at least n pages. Each record has the whole
+// page, or says that it was cut off.
 func (c *crawl) wantArchived(t *testing.T, dir string, n int) {
 	t.Helper()
-	all := readArchive(t, dir)
-	found := map[string]string{}
+	all, answered := readArchive(t, dir), c.answered()
+	found := map[string]bool{}
 	for _, r := range all {
-		switch r.Type {
-		case "response":
-			found[r.URL] = r.Digest
-		case "revisit":
-			found[r.URL] = r.Digest
-			if all[r.Refers].Digest != r.Digest {
-				t.Errorf("revisit of %s refers to %+v", r.URL, all[r.Refers])
-			}
+		if r.Type != "response" && r.Type != "revisit" || r.Truncated != "" {
+			continue
+		}
+		found[r.URL] = true
+		if want, ok := answered[r.URL]; ok && r.Digest != "sha256:"+want {
+			t.Errorf("%s %s: the archive has %q, want %s", r.Type, r.URL, r.Digest, want)
+		}
+		if r.Type == "revisit" && all[r.Refers].Digest != r.Digest {
+			t.Errorf("revisit of %s refers to %+v", r.URL, all[r.Refers])
 		}
 	}
-	answered := c.answered()
-	for url, want := range answered {
-		if found[url] != "sha256:"+want {
-			t.Errorf("%s: the archive has %q, want %s", url, found[url], want)
+	for url := range answered {
+		if !found[url] {
+			t.Errorf("%s: the archive has no record of the whole page", url)
 		}
 	}
 	if len(answered) < n {
