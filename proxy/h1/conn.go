@@ -166,7 +166,7 @@ func (c *conn) handOver(read []byte) {
 
 // hijack hands the connection to the handler.
 func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if !c.remove() { // first: Shutdown closes a connection that is not busy
+	if !c.remove() { // before stopWatching, after which Shutdown would close it as idle
 		return nil, nil, net.ErrClosed
 	}
 	c.stopWatching()
