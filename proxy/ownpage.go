@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/policy/explain"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
@@ -46,7 +47,7 @@ func isForProxy(s *requestState) bool {
 // localAddr returns the local address of the connection on which a request arrived.
 func localAddr(r *http.Request) (netip.AddrPort, bool) {
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	local := addrPort(addr)
+	local := socket.AddrPort(addr)
 	return local, local.IsValid()
 }
 

@@ -97,7 +97,7 @@ func (c *clientConn) findDestination(nameOf NameOf) error {
 	if err != nil {
 		return err
 	}
-	if addr == addrPort(c.LocalAddr()) && addr.Port() == addrPort(c.listener.Addr()).Port() {
+	if addr == socket.AddrPort(c.LocalAddr()) && addr.Port() == socket.AddrPort(c.listener.Addr()).Port() {
 		return errNotRedirected
 	}
 	c.redirect = &redirect{addr: addr}
@@ -150,7 +150,7 @@ func (h *Handler) identify(c *clientConn) (*httpConn, error) {
 		return nil, err
 	}
 	// The local address of a connection is known only after it is made.
-	if out.Made(addrPort(c.RemoteAddr())) {
+	if out.Made(socket.AddrPort(c.RemoteAddr()), c.redirect.addr) {
 		return nil, errLoop
 	}
 	inner := h.newHTTPConn(c)
@@ -245,16 +245,6 @@ func connectFor(r *redirect, serverName string) (string, error) {
 	}
 	o.Port = r.addr.Port()
 	return fmt.Sprintf("CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", o.Addr()), nil
-}
-
-// addrPort returns an address of a TCP connection or listener.
-func addrPort(a net.Addr) netip.AddrPort {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := tcp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().WithZone("").Unmap(), ap.Port())
 }
 
 // bracketed returns an address in the form of a URL host.

@@ -8,14 +8,18 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// madeConns are the local addresses of the open connections that a Client and its predecessors have
-// made. A firewall may redirect such a connection back to the proxy.
+// madeConns are the open connections that a Client and its predecessors have made. A firewall may
+// redirect such a connection back to the proxy.
 type madeConns struct {
 	mu   sync.Mutex
-	open map[netip.AddrPort]int // number of connections; two of them may differ only in their remote addresses
+	open map[addrPair]int // number of connections: one can be made before the end of another is noticed
 }
 
-func newMadeConns() *madeConns { return &madeConns{open: map[netip.AddrPort]int{}} }
+// An addrPair is the local and the remote address of a connection. Connections to different remote addresses
+// can have the same local address.
+type addrPair struct{ local, remote netip.AddrPort }
+
+func newMadeConns() *madeConns { return &madeConns{open: map[addrPair]int{}} }
 
 // add registers a connection until it is closed, and returns it.
 func (m *madeConns) add(conn net.Conn) net.Conn {
@@ -23,25 +27,25 @@ func (m *madeConns) add(conn net.Conn) net.Conn {
 	if !ok {
 		return conn
 	}
-	local := c.LocalAddr().(*net.TCPAddr).AddrPort()
-	local = netip.AddrPortFrom(local.Addr().Unmap().WithZone(""), local.Port())
-	m.count(local, 1)
-	c.OnClose = func() { m.count(local, -1) }
+	pair := addrPair{socket.AddrPort(c.LocalAddr()), socket.AddrPort(c.RemoteAddr())}
+	m.count(pair, 1)
+	c.OnClose = func() { m.count(pair, -1) }
 	return c
 }
 
-func (m *madeConns) count(local netip.AddrPort, n int) {
+func (m *madeConns) count(pair addrPair, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.open[local] += n; m.open[local] == 0 {
-		delete(m.open, local)
+	if m.open[pair] += n; m.open[pair] == 0 {
+		delete(m.open, pair)
 	}
 }
 
-// Made reports whether a connection from remote was made by c, or by a Client that c has
-// replaced.
-func (c *Client) Made(remote netip.AddrPort) bool {
+// Made reports whether c, or a Client that c has replaced, made the connection from local to remote. A connection of
+// a client can come from the same local address, if it goes to another remote address or belongs to another network
+// namespace.
+func (c *Client) Made(local, remote netip.AddrPort) bool {
 	c.made.mu.Lock()
 	defer c.made.mu.Unlock()
-	return c.made.open[remote] > 0
+	return c.made.open[addrPair{local, remote}] > 0
 }

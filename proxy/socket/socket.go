@@ -15,6 +15,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -55,6 +56,16 @@ func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
 
 // CloseRead closes the receiving direction and leaves the other one open.
 func (c *Conn) CloseRead() error { return c.tcp.CloseRead() }
+
+// AddrPort returns the address of a TCP connection or listener, without a zone; of anything else, the zero value.
+func AddrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().WithZone("").Unmap(), at.Port())
+}
 
 // Close closes the connection.
 func (c *Conn) Close() error {
