@@ -374,8 +374,8 @@ func (c *Client) begin() (end func(), err error) {
 	return c.running.Done, nil
 }
 
-// CloseIdle closes the idle connections, and later those that become idle. Call it when
-// another Client has replaced this one.
+// CloseIdle closes the idle connections, and later those that become idle; with HTTP/2, these
+// only after the idle timeout. Call it when another Client has replaced this one.
 func (c *Client) CloseIdle() {
 	if c.transport == nil {
 		return
