@@ -109,7 +109,8 @@ func (r *rig) http2Transport() *http.Transport {
 // streamTo opens a tunnel in an HTTP/2 stream (RFC 9113 8.5).
 func (r *rig) streamTo(proxy http.RoundTripper, addr string) (net.Conn, error) {
 	near, far := net.Pipe()
-	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Scheme: r.url.Scheme, Host: addr}, Host: addr, Header: http.Header{}, Body: far}
+	r.t.Cleanup(func() { near.Close() }) // the client's HTTP/2 may keep it, if it still counts a stream
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Scheme: r.url.Scheme, Host: addr}, Host: addr, Header: http.Header{}, Body: io.NopCloser(far)}
 	resp, err := proxy.RoundTrip(req)
 	if err != nil {
 		return nil, err
