@@ -43,8 +43,9 @@ func (m *madeConns) count(pair addrPair, n int) {
 
 // Made reports whether c, or a Client that c has replaced, made the connection from local to remote. A connection of
 // a client can come from the same local address, if it goes to another remote address or belongs to another network
-// namespace.
+// namespace. A zone of remote does not count.
 func (c *Client) Made(local, remote netip.AddrPort) bool {
+	remote = netip.AddrPortFrom(remote.Addr().WithZone(""), remote.Port())
 	c.made.mu.Lock()
 	defer c.made.mu.Unlock()
 	return c.made.open[addrPair{local, remote}] > 0

@@ -48,15 +48,6 @@ func New(c net.Conn) net.Conn {
 	return &Conn{Conn: tcp, tcp: tcp, raw: raw}
 }
 
-// SyscallConn returns the socket, for Read and Write.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
-
-// CloseWrite closes the sending direction and leaves the other one open.
-func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
-
-// CloseRead closes the receiving direction and leaves the other one open.
-func (c *Conn) CloseRead() error { return c.tcp.CloseRead() }
-
 // AddrPort returns the address of a TCP connection or listener, without a zone; of anything else, the zero value.
 func AddrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
@@ -66,6 +57,15 @@ func AddrPort(a net.Addr) netip.AddrPort {
 	at := tcp.AddrPort()
 	return netip.AddrPortFrom(at.Addr().WithZone("").Unmap(), at.Port())
 }
+
+// SyscallConn returns the socket, for Read and Write.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
+
+// CloseWrite closes the sending direction and leaves the other one open.
+func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
+
+// CloseRead closes the receiving direction and leaves the other one open.
+func (c *Conn) CloseRead() error { return c.tcp.CloseRead() }
 
 // Close closes the connection.
 func (c *Conn) Close() error {
