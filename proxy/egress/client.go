@@ -374,8 +374,8 @@ func (c *Client) begin() (end func(), err error) {
 	return c.running.Done, nil
 }
 
-// CloseIdle closes the idle connections, and later those that become idle; with HTTP/2, these
-// only after the idle timeout. Call it when another Client has replaced this one.
+// CloseIdle closes the idle connections, and later those that become idle. A connection of HTTP/2 that
+// becomes idle later is closed only after the idle timeout. Call it when another Client has replaced this one.
 func (c *Client) CloseIdle() {
 	if c.transport == nil {
 		return
@@ -389,7 +389,7 @@ func (c *Client) CloseIdle() {
 	}
 }
 
-// Close ends the attempts of Reach and closes the idle connections. Requests in flight
+// Close ends the attempts of Reach and closes the idle connections, as CloseIdle does. Requests in flight
 // continue. A new request that needs a connection fails.
 func (c *Client) Close() {
 	if c.transport == nil {

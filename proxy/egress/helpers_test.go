@@ -41,14 +41,14 @@ func newClient(t testing.TB, o Options) *Client {
 	}
 	t.Cleanup(func() {
 		var left error
-		for range 20 { // goleak itself waits 0.4 s
+		for range 20 { // each Find waits up to 0.4 s
 			if left = goleak.Find(before, goleak.IgnoreAnyFunction("robotsproxy/proxy/egress.(*idlePool).startWatch.func1")); left == nil {
 				return
 			}
 			if !strings.Contains(left.Error(), "http2ClientConn") {
 				break
 			}
-			d.CloseIdle() // net/http may have counted a stream of HTTP/2 as in flight for a moment after its answer
+			d.Close() // again: net/http counts a stream of HTTP/2 as in flight for a moment after its answer
 		}
 		t.Error(left)
 	})

@@ -12,11 +12,10 @@ import (
 // redirect such a connection back to the proxy.
 type madeConns struct {
 	mu   sync.Mutex
-	open map[addrPair]int // number of connections: one can be made before the end of another is noticed
+	open map[addrPair]int // number of connections; the next one can be added before OnClose of the previous one is called
 }
 
-// An addrPair is the local and the remote address of a connection. Connections to different remote addresses
-// can have the same local address.
+// An addrPair is the local and the remote address of a connection.
 type addrPair struct{ local, remote netip.AddrPort }
 
 func newMadeConns() *madeConns { return &madeConns{open: map[addrPair]int{}} }
@@ -41,9 +40,9 @@ func (m *madeConns) count(pair addrPair, n int) {
 	}
 }
 
-// Made reports whether c, or a Client that c has replaced, made the connection from local to remote. A connection of
-// a client can come from the same local address, if it goes to another remote address or belongs to another network
-// namespace. A zone of remote does not count.
+// Made reports whether c, or a Client that c has replaced, made the connection from local to remote. The local
+// address is not enough: a crawler's connection can have the same one, if it goes to another remote address or comes
+// from another network namespace. Made ignores the zone of remote; local must have none.
 func (c *Client) Made(local, remote netip.AddrPort) bool {
 	remote = netip.AddrPortFrom(remote.Addr().WithZone(""), remote.Port())
 	c.made.mu.Lock()

@@ -8,8 +8,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestMade: a connection is known by both of its addresses. A client may have the same local address, in another
-// network namespace or to another remote address.
+// TestMade checks that both addresses of a connection are compared.
 func TestMade(t *testing.T) {
 	from := make(chan string, 1)
 	o := serve(t, func(_ http.ResponseWriter, r *http.Request) { from <- r.RemoteAddr })
@@ -23,9 +22,9 @@ func TestMade(t *testing.T) {
 	t.Cleanup(successor.Close)
 	check := func(local, remote netip.AddrPort, want bool) {
 		t.Helper()
-		for name, c := range map[string]*Client{"it": d, "its successor": successor} {
+		for name, c := range map[string]*Client{"the client": d, "its successor": successor} {
 			if got := c.Made(local, remote); got != want {
-				t.Errorf("%s made a connection from %s to %s: %t, want %t", name, local, remote, got, want)
+				t.Errorf("%s: Made(%s, %s) = %t, want %t", name, local, remote, got, want)
 			}
 		}
 	}

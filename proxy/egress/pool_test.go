@@ -283,12 +283,17 @@ func TestChoiceOfProtocol(t *testing.T) {
 	if n := o.accepted.Load(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
+	closeIdle := func() {
+		t.Helper()
+		testkit.Eventually(t, "the connection is closed", func() bool { d.CloseIdle(); return len(o.hung) > 0 })
+		<-o.hung
+	}
 	mu.Lock()
 	offered = []string{"http/1.1"}
 	mu.Unlock()
-	d.CloseIdle()
+	closeIdle()
 	visit("HTTP/1.1", false) // the Transport notices the change
-	d.CloseIdle()
+	closeIdle()
 	visit("HTTP/1.1", true)
 	mu.Lock()
 	offered = []string{"h2"}
