@@ -254,7 +254,7 @@ func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 // causes them. They have no Crawl-delay, since the file is not known yet.
 func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 	var d Decision
-	e.start(&d, &Request{Origin: o}, &requestConfig{host: e.hosts.find(o.Host)})
+	e.start(&d, &Request{Target: robots.Target{Origin: o}}, &requestConfig{host: e.hosts.find(o.Host)})
 	return d.Pace
 }
 

@@ -49,7 +49,7 @@ func engine(t testing.TB, f cache.Fetcher, o policy.Options) *policy.Engine {
 var site = robots.Origin{Scheme: "https", Host: "site.test", Port: 443}
 
 func ask(userAgent, pathQuery string) policy.Request {
-	return policy.Request{Client: "127.0.0.1", Method: "GET", Origin: site, PathQuery: pathQuery, UserAgent: userAgent}
+	return policy.Request{Client: "127.0.0.1", Method: "GET", Target: robots.Target{Origin: site, PathQuery: pathQuery}, UserAgent: userAgent}
 }
 
 const rules = `User-agent: *
@@ -123,7 +123,7 @@ func TestDecideFTP(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := engine(t, file("User-agent: *\nDisallow: /*.zip$\nDisallow: /private/\nDisallow: /b;type=\nDisallow: /a+b/\nDisallow: /c%2Bd/"), policy.Options{})
-			d := e.Decide(t.Context(), policy.Request{Origin: robots.Origin{Scheme: c.scheme, Host: "site.test", Port: 21}, PathQuery: c.path})
+			d := e.Decide(t.Context(), policy.Request{Target: robots.Target{Origin: robots.Origin{Scheme: c.scheme, Host: "site.test", Port: 21}, PathQuery: c.path}})
 			if d.Rule != c.rule || (d.Verdict == policy.Allow) != (c.rule == "") {
 				t.Errorf("%v by %q", d.Verdict, d.Rule)
 			}

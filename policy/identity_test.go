@@ -45,7 +45,7 @@ func TestRequire(t *testing.T) {
 			})
 			for _, host := range []string{"site.test", "denied.test", "ours.test"} {
 				for _, path := range []string{"/page", "/private", "/robots.txt"} {
-					r := policy.Request{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}, PathQuery: path, UserAgent: c.userAgent, From: c.from}
+					r := policy.Request{Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}, PathQuery: path}, UserAgent: c.userAgent, From: c.from}
 					for _, d := range []policy.Decision{e.Decide(t.Context(), r), e.DecideTunnel(t.Context(), r)} {
 						if c.err == nil && d.Reason != policy.ReasonIdentity {
 							continue
@@ -70,7 +70,7 @@ func TestContacts(t *testing.T) {
 		"FooBot (shttp://foo.example)": true, "FooBot (+https://a b)": true, "FooBot (+https://%00)": false,
 	} {
 		e := engine(t, file(""), policy.Options{Require: policy.RequireContact})
-		d := e.Decide(t.Context(), policy.Request{Origin: site, PathQuery: "/", UserAgent: "FooBot/1.0", From: value})
+		d := e.Decide(t.Context(), policy.Request{Target: robots.Target{Origin: site, PathQuery: "/"}, UserAgent: "FooBot/1.0", From: value})
 		if got := d.Verdict == policy.Allow; got != want {
 			t.Errorf("%q: %v", value, got)
 		}

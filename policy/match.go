@@ -15,8 +15,8 @@ type matchResult struct {
 // allowed, the result is that of the path without dot segments, which all origins remove.
 // With literal that is the only other form.
 func matchForms(g robots.Group, r *Request, literal bool) (j matchResult) {
-	j.path = r.PathQuery
-	j.Verdict = g.MatchWithin(r.PathQuery, &j.spent)
+	j.path = r.MatchPath()
+	j.Verdict = g.MatchWithin(j.path, &j.spent)
 	if found := r.changes(literal); found != 0 && j.Allow {
 		return matchOtherForms(g, r, found, j)
 	}
@@ -26,7 +26,7 @@ func matchForms(g robots.Group, r *Request, literal bool) (j matchResult) {
 // matchOtherForms returns the result for all forms; j is that for the path as it was sent. It is a
 // function of its own because its loop takes variables to the heap.
 func matchOtherForms(g robots.Group, r *Request, found Form, j matchResult) matchResult {
-	for path, form := range forms(r.PathQuery, found, &j.spent) {
+	for path, form := range forms(r.MatchPath(), found, &j.spent) {
 		v := g.MatchWithin(path, &j.spent)
 		if !v.Allow || form == DotsRemoved || form == AsFTP {
 			j.Verdict, j.path, j.form = v, path, form
@@ -43,7 +43,7 @@ func (r *Request) changes(literal bool) Form {
 	if r.Origin.Scheme == "ftp" {
 		return AsFTP
 	}
-	found := changesOf(r.PathQuery)
+	found := changesOf(r.MatchPath())
 	if literal {
 		found &= DotsRemoved
 	}

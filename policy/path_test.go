@@ -215,7 +215,7 @@ func naiveDots(path string) string {
 // than one scan.
 func TestJudgementAllocatesNothing(t *testing.T) {
 	g := robots.Parse([]byte("User-agent: *\nDisallow: /private\n"), robots.Standard()).For("FooBot")
-	r := Request{Origin: robots.Origin{Scheme: "https"}, PathQuery: "/a/b.c/d%20e/f..?g=//h;i/../j"}
+	r := Request{Target: robots.Target{Origin: robots.Origin{Scheme: "https"}, PathQuery: "/a/b.c/d%20e/f..?g=//h;i/../j"}}
 	if n := testing.AllocsPerRun(100, func() { matchForms(g, &r, false) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -233,7 +233,7 @@ func BenchmarkJudgement(b *testing.B) {
 		"long query,64KiB": "/a//b%2Fc;d?" + strings.Repeat("%20query", 64<<10/8),
 	} {
 		b.Run(name, func(b *testing.B) {
-			r := Request{Origin: robots.Origin{Scheme: "https"}, PathQuery: path}
+			r := Request{Target: robots.Target{Origin: robots.Origin{Scheme: "https"}, PathQuery: path}}
 			b.ReportAllocs()
 			var j matchResult
 			for b.Loop() {

@@ -139,15 +139,14 @@ const (
 	UnsignedFTP    Unsigned = "ftp"        // FTP has no signatures
 )
 
-// A Request is what an Engine decides about: a normalised target and the client's identity.
+// A Request is what an Engine decides about: the target and the client's identity.
 type Request struct {
-	Client    string        // the client's name or address, as Engine.Admit returns it
-	Method    string        // the decision does not depend on it
-	Origin    robots.Origin // whose robots.txt applies
-	PathQuery string        // path and query as they will be sent
-	UserAgent string        // the header as it will be sent; "" for none
-	From      string        // likewise
-	Dest      string        // the header Sec-Fetch-Dest; "" for none
+	Client string // the client's name or address, as Engine.Admit returns it
+	Method string // the decision does not depend on it
+	robots.Target
+	UserAgent string // the header as it will be sent; "" for none
+	From      string // likewise
+	Dest      string // the header Sec-Fetch-Dest; "" for none
 }
 
 // A Decision is the result for one Request. The zero Decision refuses.

@@ -35,7 +35,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 		return
 	}
 	if path == "" {
-		path = pathWithoutDots(r.PathQuery)
+		path = pathWithoutDots(r.MatchPath())
 	}
 	if e.o.TDMRep != nil && d.Verdict == Allow && r.Origin.Scheme != "ftp" && d.Usage.Purposes&usage.SetOf(usage.TDM, usage.TrainAI) != 0 {
 		e.lookUpTDMRep(ctx, d, r, c)
@@ -138,7 +138,7 @@ func (p *preferences) of(path string) (f formPreferences) {
 // the form that was looked at first. When it has taken too many steps, it looks at one more form, which
 // then stands for all.
 func (p preferences) ofOtherForms(r *Request, found Form, strictest formPreferences) formPreferences {
-	for path, form := range forms(r.PathQuery, found, &p.spent) {
+	for path, form := range forms(r.MatchPath(), found, &p.spent) {
 		over := p.spent > robots.MaxEffort
 		if f := p.of(path); f.refusal > strictest.refusal {
 			strictest = f

@@ -18,7 +18,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	if robots.IsRobotsTxt(pathQuery) { // RFC 9309 2.2.2
 		return nil
 	}
-	r := Request{Client: f.Client, Origin: to, PathQuery: pathQuery}
+	r := Request{Client: f.Client, Target: robots.Target{Origin: to, PathQuery: pathQuery}}
 	c := requestConfig{host: e.hosts.find(to.Host), tokens: e.redirectTokens(f)}
 	if c.treatment() == Ignore {
 		return nil

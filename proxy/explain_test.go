@@ -46,7 +46,7 @@ func TestExplainMatchesTheRequest(t *testing.T) {
 				c.address = origin.URL
 			}
 			at, _ := robots.ParseOrigin("http", c.address[len("http://"):])
-			d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: c.path, UserAgent: c.agent})
+			d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Target: robots.Target{Origin: at, PathQuery: c.path}, UserAgent: c.agent})
 			if seen := origin.paths(); len(seen) > 1 || len(seen) == 1 && !slices.Equal(seen, []string{"/robots.txt"}) || len(r.records.all) > 0 {
 				t.Errorf("sent: %v, recorded: %v", seen, r.records.all)
 			}
@@ -77,7 +77,7 @@ func TestExplainPassThroughHost(t *testing.T) {
 	r := start(t, setup{origins: []*httptest.Server{whole.Server, part.Server}, change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
 	for s, want := range map[*site]policy.Verdict{whole: policy.Refuse, part: policy.Allow} {
 		port, _ := strconv.ParseUint(s.Listener.Addr().String()[len("127.0.0.1:"):], 10, 16)
-		q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "127.0.0.1", Port: uint16(port)}, PathQuery: "/private"}
+		q := policy.Request{Method: "GET", Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "127.0.0.1", Port: uint16(port)}, PathQuery: "/private"}}
 		if d, _ := r.handler.Explain(t.Context(), q); d.Verdict != want || d.Reason != policy.ReasonTunnel {
 			t.Errorf("%+v", d)
 		}
@@ -88,7 +88,7 @@ func TestExplainPassThroughHost(t *testing.T) {
 func TestExplainAnFTPPath(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
-	q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "ftp", Host: "127.0.0.1", Port: 2121}, PathQuery: "/%2Fetc/passwd"}
+	q := policy.Request{Method: "GET", Target: robots.Target{Origin: robots.Origin{Scheme: "ftp", Host: "127.0.0.1", Port: 2121}, PathQuery: "/%2Fetc/passwd"}}
 	if d, _ := r.handler.Explain(t.Context(), q); d.Verdict != policy.Refuse || d.Reason != policy.ReasonMalformed || d.Err == nil {
 		t.Errorf("%+v", d)
 	}
@@ -103,7 +103,7 @@ func TestExplainPerAddress(t *testing.T) {
 	explain := func(host, path string) policy.Decision {
 		o, err := robots.ParseOrigin("http", s.hostport(host))
 		testkit.Must(t, err)
-		d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: o, PathQuery: path, UserAgent: "FooBot/1"})
+		d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Target: robots.Target{Origin: o, PathQuery: path}, UserAgent: "FooBot/1"})
 		return d
 	}
 	for host, key := range map[string]string{"one.example.com": "127.0.0.1", "two.example.com": "127.0.0.1", "far.example.com": "127.0.0.2"} {
@@ -129,7 +129,7 @@ func TestExplainInMonitorMode(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
 	at, err := robots.ParseOrigin("http", origin.Listener.Addr().String())
 	testkit.Must(t, err)
-	d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: "/page", UserAgent: "FooBot/1"})
+	d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Target: robots.Target{Origin: at, PathQuery: "/page"}, UserAgent: "FooBot/1"})
 	if d.Verdict != policy.Allow || d.Pace.Key != "" {
 		t.Errorf("%+v", d)
 	}
@@ -165,7 +165,7 @@ func TestExplainAdmission(t *testing.T) {
 			explain := func(want policy.Reason) {
 				t.Helper()
 				for range 2 {
-					d, _ := r.handler.Explain(t.Context(), policy.Request{Client: c.client, Method: "GET", Origin: at, PathQuery: "/page"})
+					d, _ := r.handler.Explain(t.Context(), policy.Request{Client: c.client, Method: "GET", Target: robots.Target{Origin: at, PathQuery: "/page"}})
 					if allowed := want == policy.ReasonNoRule; d.Reason != want || allowed != (d.Verdict == policy.Allow) || !allowed && d.Err == nil {
 						t.Errorf("%v %s %v, want %s", d.Verdict, d.Reason, d.Err, want)
 					}

@@ -119,7 +119,7 @@ func TestPathQuery(t *testing.T) {
 		"http://a.example;b":             "/;b",
 		"http://a.example#b/c":           "/",
 		"http://a.example/b;c#d#e":       "/b;c",
-		"http://a.example/%c3%bc/\u00fc": "/%c3%bc/%C3%BC",
+		"http://a.example/%c3%bc/\u00fc": "/%c3%bc/\u00fc",
 		"http://a.example/b://c":         "/b://c",
 		"//a.example/b":                  "/b",
 		"a.example/b":                    "/b",

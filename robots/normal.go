@@ -1,7 +1,5 @@
 package robots
 
-import "strings"
-
 // RFC 9309 2.2.2 compares paths and patterns in a normalised form: escapes are in upper case,
 // unreserved characters (RFC 3986 2.3) are not escaped, bytes that no URI may contain are, and
 // reserved characters are left as they are. Two reserved characters have a meaning in patterns, and
@@ -136,18 +134,14 @@ func isUnreserved(c byte) bool {
 	return isLetter(c) || isDigit(c) || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// escapeNonASCII percent-encodes the bytes over 0x7F.
-func escapeNonASCII(s string) string {
-	if isASCII(s) {
-		return s
-	}
-	var b strings.Builder
+// appendNonASCII appends a path with the bytes over 0x7F percent-encoded.
+func appendNonASCII(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x80 {
-			b.WriteByte(c)
+			dst = append(dst, c)
 		} else {
-			b.Write([]byte{'%', upperHex[c>>4], upperHex[c&15]})
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
 		}
 	}
-	return b.String()
+	return dst
 }

@@ -224,6 +224,15 @@ func (o *oracle) of(is func(*oracleAgent) bool) (found bool, rules []oracleRule,
 func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
 	if o.google() {
 		path, _, _ = strings.Cut(path, "\x00")
+		var escaped strings.Builder
+		for _, c := range []byte(path) {
+			if c < 0x80 {
+				escaped.WriteByte(c)
+			} else {
+				fmt.Fprintf(&escaped, "%%%02X", c)
+			}
+		}
+		path = escaped.String()
 	}
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path

@@ -4,8 +4,8 @@ import "strings"
 
 // PathQuery returns the part of a URL that rules match: path, parameters and query, without
 // scheme, authority and fragment; "/" if it is empty. PathQuery does not validate the URL: it
-// reads anything as Google's open-source parser does. It escapes bytes over 0x7F, which no URL
-// has (RFC 3987 3.1), and changes nothing else.
+// reads anything as Google's open-source parser does, and changes nothing. The targets of requests
+// are read by [NewTarget] and [ParseTarget].
 func PathQuery(url string) string {
 	url = strings.TrimPrefix(url, "//")
 	fragment := strings.IndexByte(url, '#')
@@ -28,7 +28,7 @@ func PathQuery(url string) string {
 	if path[0] != '/' {
 		path = "/" + path
 	}
-	return escapeNonASCII(path)
+	return path
 }
 
 // IsRobotsTxt reports whether a path, with or without a query, is "/robots.txt". That path may

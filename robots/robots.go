@@ -213,9 +213,9 @@ func (f *File) normal(pathAndQuery string) string {
 	}
 	pathAndQuery, _, _ = strings.Cut(pathAndQuery, "\x00")
 	if !strings.HasPrefix(pathAndQuery, "/") {
-		return "/" + pathAndQuery
+		pathAndQuery = "/" + pathAndQuery
 	}
-	return pathAndQuery
+	return string(appendNonASCII(nil, pathAndQuery))
 }
 
 // Size returns the number of bytes of memory that f takes, without the text it was parsed from.
@@ -322,16 +322,22 @@ func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
 }
 
 // matchAsWritten matches a path under a dialect that does not normalise paths. Such a dialect
-// reads a path as a C string, which ends at NUL.
+// reads a path as a C string, which ends at NUL. It expects bytes over 0x7F to be escaped, which
+// they are in all patterns. The escaped form counts as in matchNormalised.
 func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
 	if i := strings.IndexByte(path, 0); i >= 0 {
 		path = path[:i]
 	}
-	if path != "" && path[0] == '/' {
+	if path != "" && path[0] == '/' && isASCII(path) {
 		return g.match(path, spent)
 	}
 	var buf [1 << 10]byte
-	return g.matchBytes(append(append(buf[:0], '/'), path...), spent)
+	escaped := buf[:0]
+	if path == "" || path[0] != '/' {
+		escaped = append(escaped, '/')
+	}
+	escaped = appendNonASCII(escaped, path)
+	return g.matchBytes(escaped, spent+Effort(len(escaped)/normalisePerStep))
 }
 
 // matchBytes passes path without a copy: match does not keep it.

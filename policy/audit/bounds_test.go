@@ -20,6 +20,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // asRead returns a string as JSON decoding returns it.
@@ -30,8 +31,8 @@ func greedy(s string) *Record {
 	r := &Record{
 		Time: time.Unix(0, math.MaxInt64), ID: NewIDs().Next(), Target: s, Remote: "[2001:db8::1]:65535",
 		Request: policy.Request{
-			Client: s, Method: "X" + s, Origin: robots.Origin{Scheme: "https", Host: strings.Repeat("h", 253), Port: 65535},
-			PathQuery: "/?" + s, UserAgent: s,
+			Client: s, Method: "X" + s, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: strings.Repeat("h", 253), Port: 65535},
+				PathQuery: "/?" + s}, UserAgent: s,
 		},
 		Decision: policy.Decision{
 			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s, TDMPolicy: s,
@@ -71,8 +72,9 @@ func strangers(n int) map[string]string {
 	return all
 }
 
-// ofOthers are the members that no record of a request has.
-var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched"}
+// ofOthers are the members that no record of a request with long strings has.
+var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched",
+	"url_base64"} // of short URLs only
 
 // held checks the limits of a sealed line and returns its members.
 func held(t *testing.T, b []byte) map[string]json.RawMessage {
@@ -82,11 +84,11 @@ func held(t *testing.T, b []byte) map[string]json.RawMessage {
 	if err := json.Unmarshal(line, &members); err != nil {
 		t.Fatalf("%v: %q", err, line)
 	}
-	if rest := len(line) - len(members["url"]); rest > 4<<10 {
+	if rest := len(line) - len(members["url"]) - len(members["url_base64"]); rest > 4<<10 {
 		t.Errorf("%d bytes beside the URL", rest)
 	}
 	for name, value := range members {
-		if len(value) > trail.MaxText+len(`""`) && value[0] == '"' && name != "url" {
+		if len(value) > trail.MaxText+len(`""`) && value[0] == '"' && name != "url" && name != "url_base64" {
 			t.Errorf("%s has %d bytes", name, len(value))
 		}
 	}
@@ -136,38 +138,42 @@ func TestURLIsWhole(t *testing.T) {
 		r := allowed()
 		for _, n := range []int{trail.MaxURL, trail.MaxURL + 1} {
 			r.Request.PathQuery = s[:n]
-			var line struct{ URL string }
-			if err := json.Unmarshal([]byte(encoded(r, Options{})+"}"), &line); err != nil {
-				t.Fatal(err)
-			}
-			path := strings.TrimPrefix(line.URL, "https://site.test")
-			head, whole, cut := trail.CutText(path)
-			if n == trail.MaxURL && path != percentEncoded(s[:n]) {
+			line, err := trail.Read([]byte(encoded(r, Options{}) + "}"))
+			testkit.Must(t, err)
+			url, whole := line.RequestURL()
+			head := strings.TrimPrefix(url, "https://site.test")
+			if n == trail.MaxURL && (head != s[:n] || whole != 0) {
 				t.Errorf("%s: a URL of %d bytes is not whole", name, n)
 			}
-			if n > trail.MaxURL && (!cut || whole != n || !strings.HasPrefix(percentEncoded(s), head) || len(head) < trail.MaxURL-utf8.UTFMax) {
+			if n > trail.MaxURL && (whole != n || !strings.HasPrefix(s, head) && !strings.Contains(head, "%") || len(head) < trail.MaxURL-utf8.UTFMax) {
 				t.Errorf("%s: a URL of %d bytes is cut to %d, as one of %d", name, n, len(head), whole)
 			}
 		}
 	}
 }
 
-// TestURLIsPercentEncoded: in a record's URL the bytes that are not printable can be told
-// from one another, and take at most three bytes each.
+// TestURLIsPercentEncoded: in the URL of a fetch, and in a target that is no URL, the bytes that are
+// not printable are percent-encoded. In the URL of a request, those that are not UTF-8 are, and the
+// line has the URL byte for byte too. The URL takes at most five times its bytes.
 func TestURLIsPercentEncoded(t *testing.T) {
-	for sent, want := range map[string]string{
-		"/?a=\xff\xfe&b=%FF":   "/?a=%FF%FE&b=%FF",
-		"/?\xe2\x82":           "/?%E2%82",
-		"/?é\u20ac😀":           "/?é\u20ac😀",
-		"/?\u202e\ufffd\x00":   "/?%E2%80%AE%EF%BF%BD%00",
-		"/?\U000E0001\u0085\"": "/?%F3%A0%80%81%C2%85\"",
+	for sent, want := range map[string]struct{ request, other string }{
+		"/?a=\xff\xfe&b=%FF":   {"/?a=%FF%FE&b=%FF", "/?a=%FF%FE&b=%FF"},
+		"/?\xe2\x82":           {"/?%E2%82", "/?%E2%82"},
+		"/?é\u20ac😀":           {"/?é\u20ac😀", "/?é\u20ac😀"},
+		"/?\u202e\ufffd\x00":   {"/?\u202e\ufffd%00", "/?%E2%80%AE%EF%BF%BD%00"},
+		"/?\U000E0001\u0085\"": {"/?\U000E0001\u0085\"", "/?%F3%A0%80%81%C2%85\""},
 	} {
 		r := allowed()
 		r.Request.PathQuery = sent
+		line, err := trail.Read(append(appendLine(nil, r, &Options{}), '}'))
+		testkit.Must(t, err)
+		if exact, whole := line.RequestURL(); line.URL != "https://site.test"+want.request || exact != "https://site.test"+sent || whole != 0 {
+			t.Errorf("%q is recorded as %q, and read as %q", sent, line.URL, exact)
+		}
 		hops := fetchLine{trail.KindRobots, fetch.Report{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Result: &fetch.Result{}}}
 		malformed := allowed()
 		malformed.Request.Origin, malformed.Target = robots.Origin{}, "https://site.test"+sent
-		for _, b := range [][]byte{appendLine(nil, r, &Options{}), appendLine(nil, malformed, &Options{}), appendLine(nil, &hops, &Options{})} {
+		for _, b := range [][]byte{appendLine(nil, malformed, &Options{}), appendLine(nil, &hops, &Options{})} {
 			var line struct {
 				URL  string
 				Hops []string
@@ -175,7 +181,7 @@ func TestURLIsPercentEncoded(t *testing.T) {
 			if err := json.Unmarshal(append(b, '}'), &line); err != nil {
 				t.Fatal(err)
 			}
-			if got := append([]string{line.URL}, line.Hops...); !strings.HasSuffix(got[len(got)-1], "://site.test"+want) {
+			if got := append([]string{line.URL}, line.Hops...); !strings.HasSuffix(got[len(got)-1], "://site.test"+want.other) {
 				t.Errorf("%q is recorded as %q", sent, got)
 			}
 		}
@@ -183,7 +189,7 @@ func TestURLIsPercentEncoded(t *testing.T) {
 	for name, s := range strangers(8 << 10) {
 		r := allowed()
 		r.Request.PathQuery = "/?" + s
-		if b, n := appendURL(nil, r, false, trail.MaxText); n > len("https://site.test")+3*len(r.Request.PathQuery) {
+		if b, n := appendURL(nil, r, false, trail.MaxText); n > len(`https://site.test","url_base64":"`)+5*len(r.Request.PathQuery) {
 			t.Errorf("%s: a URL of %d bytes takes %d: %.100q", name, len(r.Request.PathQuery), n, b)
 		}
 	}
@@ -267,11 +273,13 @@ func FuzzRecord(f *testing.F) {
 		r.Decision.Rule, r.Decision.Group, r.Decision.Token = rule, rule, token
 		r.Preferences.RobotsTag = Preference{wish[:min(len(wish), maxPreference)], len(wish)}
 		members := held(t, appendLine(nil, r, &Options{}))
-		var url string
-		if err := json.Unmarshal(members["url"], &url); err != nil {
-			t.Fatal(err)
+		var entry trail.Entry
+		for name, to := range map[string]any{"url": &entry.URL, "url_base64": &entry.URLBytes} {
+			if value := members[name]; value != nil {
+				testkit.Must(t, json.Unmarshal(value, to))
+			}
 		}
-		if method != "CONNECT" && len(path) <= trail.MaxURL && !strings.HasSuffix(url, percentEncoded(path)) {
+		if url, _ := entry.RequestURL(); method != "CONNECT" && path != "*" && len(path) <= trail.MaxURL && url != r.Request.Target.String() {
 			t.Errorf("the URL of %q is %q", path, url)
 		}
 	})

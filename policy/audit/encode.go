@@ -50,22 +50,28 @@ func appendKind(b []byte, at time.Time, kind string, o *Options, limit int) []by
 	return appendOptional(b, `,"replica":"`, o.Replica, limit)
 }
 
-// appendURLText is appendText for a URL, which it percent-encodes.
+// appendURLText is appendText for the URL of a fetch, or for text that is no URL. It percent-encodes
+// what is not printable.
 func appendURLText(b []byte, url string, limit int) []byte {
 	return appendText(b, percentEncoded(url[:min(len(url), limit+1)]), limit, len(url))
 }
 
 // percentEncoded returns a URL in which each byte that is not part of a printable character
-// is percent-encoded. So the record has the exact bytes, rules match as before, and a URL
-// takes at most three times its length in a line.
+// is percent-encoded. It takes at most three times its length in a line.
 func percentEncoded(url string) string {
+	return percentEncode(url, func(r rune, size int) bool { return r != utf8.RuneError && unicode.IsPrint(r) })
+}
+
+// percentEncode returns a URL in which the bytes that are not part of a character to keep are
+// percent-encoded. A byte that is not UTF-8 is utf8.RuneError of size 1.
+func percentEncode(url string, keep func(r rune, size int) bool) string {
 	if plainPrefix(url) == len(url) {
 		return url // the usual case
 	}
 	b := make([]byte, 0, len(url))
 	for url != "" {
 		r, n := utf8.DecodeRuneInString(url)
-		if r != utf8.RuneError && unicode.IsPrint(r) {
+		if keep(r, n) {
 			b = append(b, url[:n]...)
 		} else {
 			for _, c := range []byte(url[:n]) {

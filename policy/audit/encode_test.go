@@ -21,8 +21,8 @@ func allowed() *Record {
 	return &Record{
 		Time: time.Date(2026, 11, 21, 10, 0, 0, 5, time.FixedZone("", 3600)), ID: "a-1",
 		Request: policy.Request{
-			Client: "127.0.0.1", Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443},
-			PathQuery: "/page?q=1", UserAgent: "FooBot/1.0",
+			Client: "127.0.0.1", Method: "GET", Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443},
+				PathQuery: "/page?q=1"}, UserAgent: "FooBot/1.0",
 		},
 		Decision: policy.Decision{
 			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
@@ -172,10 +172,12 @@ func TestEntryHasEveryMember(t *testing.T) {
 	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
+	r.Request.PathQuery = "/\xff"
+	bytes, _ := trail.AppendLink(appendLine(nil, r, &Options{}), 0, 4, trail.Hash{})
 	away := fetchLine{trail.KindRobots, fetch.Report{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}}
 	asked, _ := trail.AppendLink(appendLine(nil, &away, &Options{}), 0, 3, trail.Hash{})
 	seen := map[string]bool{"v": true, "prev": true, "hash": true}
-	for _, line := range [][]byte{line, about, asked} {
+	for _, line := range [][]byte{line, about, asked, bytes} {
 		var members map[string]json.RawMessage
 		if err := json.Unmarshal(line, &members); err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@
 // why.
 //
 // Long strings cannot fill the segments either: a line without its URL has at most 4 KiB,
-// whatever clients and origins send, and a URL takes at most three times the bytes that it was
-// sent with.
+// whatever clients and origins send, and a URL takes at most five times the bytes that it was sent
+// with.
 //
 // A Log may be unable to write: the disk is full, or the file was removed or may only be read.
 // Then [Log.Err] returns an error until a probe succeeds, and the proxy refuses requests
@@ -30,12 +30,14 @@ package audit
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
@@ -258,32 +260,41 @@ func appendUsage(b []byte, d *policy.Decision, limit int) []byte {
 
 // appendURL appends the URL of the request, and returns its length in the line. For a request
 // without a valid URL it appends the target that the client sent, cut as other strings are,
-// and returns 0. It percent-encodes what is not printable.
+// and returns 0.
+//
+// A reader of the line gets the bytes that the client sent: [trail.Entry.RequestURL]. JSON has only
+// UTF-8, so other bytes are percent-encoded in the member url, and url_base64 has the whole URL.
 func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url int) {
-	q := r.Request
-	target := q.PathQuery
-	if q.Origin.Host == "" {
-		target = r.Target
-	}
-	if dropQuery {
-		target, _, _ = strings.Cut(target, "?")
+	q := &r.Request
+	part := func(pathQuery string) string {
+		if dropQuery {
+			pathQuery, _, _ = strings.Cut(pathQuery, "?")
+		}
+		return pathQuery
 	}
 	b = append(b, `,"url":"`...)
 	start := len(b)
 	switch {
 	case q.Origin.Host == "":
-		return append(appendURLText(b, target, limit), '"'), 0
+		return append(appendURLText(b, part(r.Target), limit), '"'), 0
 	case q.Method == http.MethodConnect:
 		b = appendEscaped(b, q.Origin.Addr())
-	default:
-		b = appendEscaped(b, q.Origin.String())
-		whole := target[:cutAt(target, trail.MaxURL)]
-		plain := plainPrefix(whole)
-		b = append(b, whole[:plain]...)
-		b = appendEscaped(b, percentEncoded(whole[plain:]))
-		if len(target) > trail.MaxURL {
-			b = trail.AppendCut(b, len(target))
-		}
+		return append(b, '"'), len(b) - start
+	}
+	b = appendEscaped(b, q.Origin.String())
+	if q.IsWhole() {
+		return append(b, '"'), len(b) - start
+	}
+	target := part(q.PathQuery)
+	sent := target[:cutAt(target, trail.MaxURL)]
+	text := percentEncode(sent, func(r rune, size int) bool { return r >= ' ' && r != 0x7f && (r != utf8.RuneError || size > 1) })
+	b = appendEscaped(b, text)
+	switch {
+	case len(target) > len(sent):
+		b = trail.AppendCut(b, len(target))
+	case len(text) > len(sent):
+		b = append(b, `","url_base64":"`...)
+		b = base64.StdEncoding.AppendEncode(b, []byte(q.Origin.String()+sent))
 	}
 	return append(b, '"'), len(b) - start
 }

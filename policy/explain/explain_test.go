@@ -217,14 +217,14 @@ func TestExcerpt(t *testing.T) {
 }
 
 func TestParseURL(t *testing.T) {
-	o, path, err := ParseURL("HTTPS://A.test:443/x?y#z")
-	if err != nil || o.String() != "https://a.test" || path != "/x?y" {
-		t.Errorf("%v %s %v", o, path, err)
+	target, err := ParseURL("GET", "HTTPS://A.test:443/x%?y#z")
+	if err != nil || target.String() != "https://a.test/x%?y" {
+		t.Errorf("%s %v", target, err)
 	}
 	for address, want := range map[string]string{
 		"": "no scheme", "a.test:80": "no scheme", "gopher://a.test": "scheme", "http://u@a.test": "credentials", "http://a.test/\x1b": "control", "http:///": "host",
 	} {
-		if _, _, err := ParseURL(address); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseURL("GET", address); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}

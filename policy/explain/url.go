@@ -1,25 +1,14 @@
 package explain
 
 import (
-	"errors"
-	"net/url"
 	"strings"
 
 	"robotsproxy/robots"
 )
 
-// ParseURL reads the URL of a request as the proxy does, or says why the proxy would not take it.
-func ParseURL(address string) (o robots.Origin, pathQuery string, err error) {
-	if !strings.Contains(address, "://") { // url.Parse would take "site.test:8000" for a scheme
-		return o, "", errors.New("no scheme: a URL begins with http://, https:// or ftp://")
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return o, "", errors.Unwrap(err) // without the URL, which the caller knows
-	}
-	if u.User != nil {
-		return o, "", errors.New("credentials in the URL, which the proxy refuses")
-	}
-	o, err = robots.ParseOrigin(u.Scheme, u.Host)
-	return o, u.RequestURI(), err
+// ParseURL returns the target of a request for a URL as the proxy reads it, or says why the proxy
+// would not take it. A fragment does not count: clients do not send it (RFC 9110 7.1).
+func ParseURL(method, address string) (robots.Target, error) {
+	address, _, _ = strings.Cut(address, "#")
+	return robots.ParseTarget(method, address)
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,17 +39,12 @@ func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.opts.Clients(), q.Client) {
 		return policy.Request{}, errors.New("client: must be the name of a configured client or an IP address")
 	}
-	origin, pathQuery, err := explain.ParseURL(q.URL)
+	method := cmp.Or(q.Method, http.MethodGet)
+	target, err := explain.ParseURL(method, q.URL)
 	if err != nil {
 		return policy.Request{}, fmt.Errorf("url: %w", err)
 	}
-	r := policy.Request{
-		Client: q.Client, Method: q.Method, Origin: origin, PathQuery: pathQuery,
-		UserAgent: q.UserAgent, From: q.From, Dest: q.Dest,
-	}
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
+	r := policy.Request{Client: q.Client, Method: method, Target: target, UserAgent: q.UserAgent, From: q.From, Dest: q.Dest}
 	switch {
 	case !httpguts.ValidHeaderFieldName(r.Method): // a method is a token, as a field name is
 		return r, errors.New("method: invalid method")
@@ -148,7 +144,7 @@ func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(co
 func (s *Server) newExplainResponse(r *policy.Request, d *policy.Decision, wait time.Duration) *explainResponse {
 	x := explain.Of(d)
 	f := &explainResponse{
-		URL: r.Origin.String() + r.PathQuery, Decision: d.Verdict.String(), Explanation: x, Signal: x.ContentSignal, Usage: x.ContentUsage,
+		URL: r.Target.String(), Decision: d.Verdict.String(), Explanation: x, Signal: x.ContentSignal, Usage: x.ContentUsage,
 	}
 	if a := d.Ruling.Result; a != nil {
 		f.Excerpt = newExcerpt(x.Excerpt(string(a.Body)))

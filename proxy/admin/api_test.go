@@ -184,7 +184,7 @@ func TestExplainUsesEngine(t *testing.T) {
 	}
 	body := `{"url":"HTTPS://A.test:8443/private?x=<y>#z","user_agent":"FooBot/1.0","method":"HEAD","client":"lab","from":"a@b.test","dest":"image"}`
 	got := decode[explainResponse](t, f.do("POST", "/api/v1/explain", body), 200)
-	want := policy.Request{Client: "lab", Method: "HEAD", Origin: o, PathQuery: "/private?x=<y>", UserAgent: "FooBot/1.0", From: "a@b.test", Dest: "image"}
+	want := policy.Request{Client: "lab", Method: "HEAD", Target: robots.Target{Origin: o, PathQuery: "/private?x=<y>"}, UserAgent: "FooBot/1.0", From: "a@b.test", Dest: "image"}
 	if decided != want {
 		t.Errorf("decided %+v", decided)
 	}

@@ -224,7 +224,7 @@ func testInjection(t *testing.T, b *browser) {
 	for _, text := range injections { // by the stream too
 		w.record(t, &audit.Record{
 			Time: time.Now(), ID: text, Decision: policy.Decision{Reason: policy.ReasonRule, Rule: text, Token: text, Line: 1},
-			Request: policy.Request{Client: text, Method: text, Origin: robots.Origin{Scheme: "https", Host: text, Port: 443}, PathQuery: text, UserAgent: text},
+			Request: policy.Request{Client: text, Method: text, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: text, Port: 443}, PathQuery: text}, UserAgent: text},
 			Err:     errors.New(text),
 		})
 	}

@@ -135,7 +135,7 @@ func (f *fixture) record(host, decision, reason, address, agent string) string {
 	})
 	line = audit.EscapeJSON(line) // as the audit trail does
 	f.feed.Tap(f.lines, append(line, '\n'))
-	r := &audit.Record{Time: time.Now(), Request: policy.Request{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}}}
+	r := &audit.Record{Time: time.Now(), Request: policy.Request{Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}}}}
 	r.Decision.Reason = policy.Reason(reason)
 	if decision == "allow" {
 		r.Decision.Verdict = policy.Allow

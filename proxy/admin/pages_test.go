@@ -72,7 +72,7 @@ func newHostileProxy(t testing.TB) *testProxy {
 	for name, text := range injections {
 		r := &audit.Record{
 			Time: time.Now(), ID: text, Target: text,
-			Request: policy.Request{Client: text, Method: text, Origin: robots.Origin{Scheme: "https", Host: text, Port: 443}, PathQuery: text, UserAgent: text},
+			Request: policy.Request{Client: text, Method: text, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: text, Port: 443}, PathQuery: text}, UserAgent: text},
 			Decision: policy.Decision{
 				Reason: policy.ReasonRule, Rule: text, Line: 3, Group: text, Token: text, Entry: text, EntryReason: text, Dialect: text, ContentUsage: text,
 				Err: errors.New(text),

@@ -152,7 +152,7 @@ func (w *testProxy) visit(t testing.TB, v visit) {
 	check(t, err)
 	o, err := robots.ParseOrigin(u.Scheme, u.Host)
 	check(t, err)
-	q := policy.Request{Client: v.client, Method: cmp.Or(v.method, http.MethodGet), Origin: o, PathQuery: u.RequestURI(), UserAgent: v.agent}
+	q := policy.Request{Client: v.client, Method: cmp.Or(v.method, http.MethodGet), Target: robots.Target{Origin: o, PathQuery: u.RequestURI()}, UserAgent: v.agent}
 	d := w.engine.Decide(t.Context(), q)
 	r := &audit.Record{
 		Time: time.Now(), ID: w.ids.Next(), Request: q, Decision: d, Waited: v.waited, Status: v.status, Bytes: 5120,
@@ -170,7 +170,7 @@ func (w *testProxy) refuseUse(t testing.TB) {
 	stated := usage.FromRobots([]robots.UsageLine{{Number: 3, Text: "ai-train=no"}}, nil)
 	w.record(t, &audit.Record{
 		Time: time.Now(), ID: w.ids.Next(), Status: http.StatusForbidden,
-		Request: policy.Request{Client: "lab-a", Method: http.MethodGet, Origin: robots.Origin{Scheme: "https", Host: "news.example.org", Port: 443}, PathQuery: "/reserved"},
+		Request: policy.Request{Client: "lab-a", Method: http.MethodGet, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "news.example.org", Port: 443}, PathQuery: "/reserved"}},
 		Signed:  "key-1",
 		Decision: policy.Decision{
 			Reason: policy.ReasonUsage, Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.TDM)}, Licenses: "https://news.example.org/license.xml",

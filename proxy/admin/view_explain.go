@@ -84,7 +84,7 @@ func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) newResultView(r policy.Request, d policy.Decision, wait time.Duration) *resultView {
 	x := explain.Of(&d)
-	v := &resultView{Request: r.Method + " " + clipPrintable(r.Origin.String()+r.PathQuery, maxCell)}
+	v := &resultView{Request: r.Method + " " + clipPrintable(r.Target.String(), maxCell)}
 	v.Badge = classBadge(live.ClassOf(policy.OutcomeOf(d.Verdict, d.Reason), !s.opts.Monitor()))
 	v.Facts = append(v.Facts, fact{Name: "Why", Value: x.Sentence()}, fact{Name: "Host", Value: printable(r.Origin.Host), Href: hostHref(r.Origin.Host)})
 	for _, f := range newFacts(x.Decided()) {

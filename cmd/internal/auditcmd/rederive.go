@@ -3,7 +3,6 @@ package auditcmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -85,17 +84,8 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 		r.Origin, err = robots.ParseOrigin("https", e.URL)
 		return r, (*policy.Engine).DecideTunnel, err
 	}
-	address, _ := urlOf(e)
-	scheme, rest, found := strings.Cut(address, "://")
-	if !found {
-		return r, nil, errors.New("no scheme")
-	}
-	end := strings.IndexByte(rest, '/')
-	if end < 0 {
-		return r, nil, errors.New("no path")
-	}
-	r.PathQuery = rest[end:]
-	r.Origin, err = robots.ParseOrigin(scheme, rest[:end])
+	address, _ := e.RequestURL()
+	r.Target, err = robots.ParseTarget(e.Method, address)
 	return r, (*policy.Engine).Decide, err
 }
 
@@ -196,15 +186,6 @@ func isRecorded(record, s string) bool {
 	return cut && whole == len(s) && strings.HasPrefix(text, head)
 }
 
-// urlOf returns the URL of a record, and its whole length if the record truncated it,
-// otherwise 0.
-func urlOf(e *trail.Entry) (head string, whole int) {
-	if head, whole, cut := trail.CutText(e.URL); cut && whole > trail.MaxURL {
-		return head, whole
-	}
-	return e.URL, 0
-}
-
 // userAgentOf returns the User-Agent header of a record, which may be truncated.
 func userAgentOf(e *trail.Entry) string {
 	head, _, _ := trail.CutText(e.UserAgent)
@@ -232,16 +213,13 @@ func missing(e *trail.Entry) (all []string) {
 		return nil
 	}
 	const cut = "the record has only the beginning of the %s of %d bytes, so the decision cannot be re-derived exactly"
-	if _, whole := urlOf(e); whole > 0 {
+	if _, whole := e.RequestURL(); whole > 0 {
 		all = append(all, fmt.Sprintf(cut, "URL", whole))
 	}
 	if _, whole, ok := trail.CutText(e.UserAgent); ok {
 		all = append(all, fmt.Sprintf(cut, "User-Agent", whole))
 	}
-	if d, err := robots.DialectByName(e.Dialect); err == nil && d.AsWritten && strings.Contains(e.URL, "%") {
-		all = append(all, "the record percent-encodes bytes of the URL that are not printable, and the dialect "+d.Name+" tells the two forms apart, so the decision cannot be re-derived exactly")
-	}
-	if strings.ContainsRune(e.URL, utf8.RuneError) { // in records of earlier versions
+	if e.Version < 2 && strings.ContainsRune(e.URL, utf8.RuneError) { // the writers of such lines had no other form for these bytes
 		all = append(all, "the record lacks bytes of the URL that were not UTF-8, so the decision cannot be re-derived exactly")
 	}
 	if !strings.Contains(e.URL, "?") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"robotsproxy/cmd/internal/cli"
@@ -152,14 +153,14 @@ func (c *checker) decide(ctx context.Context, r *policy.Request) policy.Decision
 
 // request reads a URL as the proxy does.
 func (c *checker) request(address string) (policy.Request, error) {
-	origin, pathQuery, err := explain.ParseURL(address)
-	if err == nil && len(origin.String())+len(pathQuery) > c.maxURL {
+	target, err := explain.ParseURL(http.MethodGet, address)
+	if err == nil && len(target.String()) > c.maxURL {
 		err = fmt.Errorf("the URL has more than %d bytes (limits.url)", c.maxURL)
 	}
-	if err == nil && origin.Scheme == "ftp" {
-		err = ftp.CheckPath(pathQuery)
+	if err == nil && target.Origin.Scheme == "ftp" {
+		err = ftp.CheckPath(target.PathQuery)
 	}
-	return policy.Request{Method: "GET", Origin: origin, PathQuery: pathQuery, UserAgent: c.userAgent, From: c.from}, err
+	return policy.Request{Method: http.MethodGet, Target: target, UserAgent: c.userAgent, From: c.from}, err
 }
 
 // addReading adds what the client was taken for, and what the file says besides the rule.

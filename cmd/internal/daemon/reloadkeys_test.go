@@ -122,7 +122,7 @@ func twice(s *standing) string {
 var (
 	www, _     = robots.ParseOrigin("http", "www.example.com")
 	wwwPace    = keys{"hosts": []any{item{"match": "*.example.com", "robots": "ignore", "reason": "ours"}}}
-	pacedAs    = decided(policy.Request{Origin: www}, func(d policy.Decision) any { return d.Pace.Key })
+	pacedAs    = decided(policy.Request{Target: robots.Target{Origin: www}}, func(d policy.Decision) any { return d.Pace.Key })
 	foo        = policy.Request{UserAgent: "FooBot/1.0"}
 	lab        = policy.Request{Client: "lab-a", UserAgent: "FooBot/1.0", Dest: "image"}
 	loopback   = []string{"127.0.0.0/8"}
@@ -367,7 +367,7 @@ func anotherRoot(t *testing.T) reloadCase {
 	testkit.Must(t, os.WriteFile(file, text, 0o600))
 	verified := func(s *standing) string {
 		at, _ := robots.ParseOrigin("https", strings.TrimPrefix(secure.URL, "https://"))
-		return string(s.decide(policy.Request{Origin: at}).Reason)
+		return string(s.decide(policy.Request{Target: robots.Target{Origin: at}}).Reason)
 	}
 	return keyAlone("egress.extra_ca", "", file, verified, "origin", "no-rule")
 }

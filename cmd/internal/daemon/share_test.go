@@ -61,7 +61,7 @@ func newShare(t testing.TB) *share {
 	s := &share{
 		t: t, daemon: h, ids: audit.NewIDs(),
 		sinks: map[string]audit.Sink{"audit": h.evidence, "metrics": h.metrics, "live": h.feed},
-		ask:   policy.Request{Client: "127.0.0.1", Method: http.MethodGet, PathQuery: "/some/page/of/the/site?q=1", UserAgent: "Mozilla/5.0 (compatible; OtherBot/2.1; +https://other.example)"},
+		ask:   policy.Request{Client: "127.0.0.1", Method: http.MethodGet, Target: robots.Target{PathQuery: "/some/page/of/the/site?q=1"}, UserAgent: "Mozilla/5.0 (compatible; OtherBot/2.1; +https://other.example)"},
 		head:  http.Header{"Content-Type": {"text/html"}, "Content-Length": {"1024"}, "Date": {"Sun, 22 Nov 2026 10:39:33 GMT"}, "Server": {"origin"}},
 	}
 	if s.ask.Origin, err = robots.ParseOrigin("http", strings.TrimPrefix(site.URL, "http://")); err != nil {

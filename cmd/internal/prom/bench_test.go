@@ -34,7 +34,7 @@ func (p testProxy) fill(t testing.TB, hosts int) {
 		}
 		p.metrics.Write(&audit.Record{
 			Target: "http://" + name + "/\"}\n", Remote: fmt.Sprintf("127.0.0.1:%d", i), Slot: true,
-			Request:  policy.Request{Origin: o, PathQuery: fmt.Sprintf("/%d?\"}", i), Client: agent, UserAgent: agent, Method: agent},
+			Request:  policy.Request{Target: robots.Target{Origin: o, PathQuery: fmt.Sprintf("/%d?\"}", i)}, Client: agent, UserAgent: agent, Method: agent},
 			Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile},
 		})
 	}

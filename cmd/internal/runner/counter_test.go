@@ -15,7 +15,7 @@ import (
 
 func allowed() *audit.Record {
 	return &audit.Record{
-		Request:  policy.Request{Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443}},
+		Request:  policy.Request{Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443}}},
 		Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3},
 		Waited:   1500 * time.Microsecond,
 	}

@@ -58,7 +58,7 @@ func TestUntrusted(t *testing.T) {
 	for _, r := range []struct{ method, scheme, host string }{
 		{"GET", "https", "used.test"}, {"GET", "https", "::1"}, {"GET", "http", "plain.test"}, {"CONNECT", "https", "failed.test"},
 	} {
-		c.Write(&audit.Record{Request: policy.Request{Method: r.method, Origin: robots.Origin{Scheme: r.scheme, Host: r.host}}})
+		c.Write(&audit.Record{Request: policy.Request{Method: r.method, Target: robots.Target{Origin: robots.Origin{Scheme: r.scheme, Host: r.host}}}})
 	}
 	s := c.summary()
 	got := s.untrusted([]string{"used.test", "used.test:8443", "::1", "plain.test", "failed.test", "other.test:8443"})

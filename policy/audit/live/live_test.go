@@ -37,7 +37,7 @@ func newFeed(t testing.TB, o Options) *Feed {
 }
 
 func record(host string, v policy.Verdict, rule string, line int) *audit.Record {
-	r := &audit.Record{Time: time.Now(), Request: policy.Request{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}}}
+	r := &audit.Record{Time: time.Now(), Request: policy.Request{Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}}}}
 	r.Decision = policy.Decision{Verdict: v, Reason: policy.ReasonNoRule}
 	if line > 0 {
 		r.Decision.Reason, r.Decision.Rule, r.Decision.Line = policy.ReasonRule, rule, line

@@ -33,7 +33,8 @@ type Entry struct {
 	Client        string    `json:"client"`
 	Via           string    `json:"via"` // transparent: the client's connection was redirected to the proxy
 	Method        string    `json:"method"`
-	URL           string    `json:"url"` // unprintable bytes are percent-encoded; earlier versions wrote U+FFFD for bytes that are not UTF-8
+	URL           string    `json:"url"`        // bytes that are not UTF-8 are percent-encoded: see RequestURL
+	URLBytes      []byte    `json:"url_base64"` // the URL byte for byte, if it is not UTF-8
 	Host          string    `json:"host"`
 	UserAgent     string    `json:"user_agent"`
 	Agent         string    `json:"agent"`
@@ -126,6 +127,18 @@ type Usage struct {
 func Read(line []byte) (e Entry, err error) {
 	err = json.Unmarshal(line, &e)
 	return e, err
+}
+
+// RequestURL returns the URL of a request byte for byte, as its client has sent it, up to its first
+// MaxURL bytes. whole is the length of path and query if they were longer, otherwise 0.
+func (e *Entry) RequestURL() (url string, whole int) {
+	if e.URLBytes != nil {
+		return string(e.URLBytes), 0
+	}
+	if head, whole, cut := CutText(e.URL); cut && whole > MaxURL {
+		return head, whole
+	}
+	return e.URL, 0
 }
 
 // IsRequest reports whether the line is the record of a request.

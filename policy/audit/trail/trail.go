@@ -36,8 +36,8 @@ const (
 	// escapes. Most User-Agents and rules have less than 200 bytes. Longer strings would fill
 	// the segments, and older segments would be removed sooner.
 	MaxText = 1 << 10
-	// MaxURL bounds the path and query of a URL, in bytes before they are percent-encoded,
-	// which makes them at most three times as long.
+	// MaxURL bounds the path and query of a URL, in bytes as they were sent. In a line they are at
+	// most five times as long, with url_base64.
 	MaxURL = 64 << 10
 	// MaxCut bounds what [AppendCut] appends, in bytes.
 	MaxCut = len(cutBegins) + len("9223372036854775807") + len(cutEnds)
