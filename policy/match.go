@@ -10,6 +10,12 @@ type matchResult struct {
 	spent robots.Effort // for all forms together
 }
 
+// MatchLiteral matches a group's rules with a path and query as [LiteralReadings] does: as it was
+// sent, and without dot segments.
+func MatchLiteral(g robots.Group, pathQuery string) robots.Verdict {
+	return matchForms(g, &Request{Target: robots.Target{PathQuery: pathQuery}}, true).Verdict
+}
+
 // matchForms matches a group's rules with a request's path: as it was sent and, as long as
 // each form is allowed, in the other forms in which its origin may read it. If all forms are
 // allowed, the result is that of the path without dot segments, which all origins remove.

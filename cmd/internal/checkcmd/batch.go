@@ -38,7 +38,7 @@ func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer
 	return b.run(in, out)
 }
 
-// A batch judges cases by the rules alone. It matches path and query as they are given.
+// A batch judges cases by the rules alone, under robots.readings: literal.
 type batch struct {
 	dialect robots.Dialect
 	most    time.Duration // the longest Crawl-delay that is kept
@@ -216,7 +216,7 @@ func (b *batch) judge(c batchCase) batchAnswer {
 	case robots.IsRobotsTxt(path) && !b.dialect.MatchRobotsTxt:
 		a.Allow = true
 	case ok:
-		v := group.Match(path)
+		v := policy.MatchLiteral(group, path)
 		a.Allow, a.Rule, a.Line, a.gaveUp = v.Allow, v.Rule, v.Line, v.GaveUp
 	}
 	return a

@@ -217,11 +217,14 @@ func TestExplanationOfNoAddress(t *testing.T) {
 		"ftp://a.test//x":     "path not allowed for FTP",
 		"http:///x":           "the host is empty",
 		"http://u:p@a.test/":  "credentials in the URL",
-		"http://a.test/%zz":   "invalid URL escape",
+		"http://a.test/a b":   "the path contains a blank",
+		"http://a.test/a?\t":  "the query contains the control byte 0x09",
+		"http://a.test/\x7f":  "the path contains the control byte 0x7F",
+		"http://[::1/":        "the port must be a number",
 		"http://a.test:99999": "the port must be a number",
 		"":                    "no scheme",
 		"a.test:8000/":        "no scheme",
-		"\x1b[2J://a.test/":   "invalid control character in URL",
+		"\x1b[2J://a.test/":   "the scheme must be",
 	} {
 		f := explained(t, fileOf(""), nil, address)
 		if !strings.Contains(f.Error, want) || f.exitStatus() != exitUnknown || f.Allow {

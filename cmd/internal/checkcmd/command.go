@@ -44,9 +44,11 @@ and prints the decisions in the same order on standard output. It uses no networ
 
 For a case with user_agent, the decision has "agent": the product token that the
 proxy takes from the header. A line that is not such a case gives {"error": TEXT}; a
-blank line gives nothing. Only the path and the query of a URL matter, exactly as they
-are written. Disallowed URLs and invalid lines do not change the exit status: it is 0
-if each line was answered, and 2 if reading the cases or writing the answers failed.`,
+blank line gives nothing. Only the path and the query of a URL matter, as they are
+written and without dot segments. So the decision is the one that the proxy makes under
+robots.readings: literal. Disallowed URLs and invalid lines do not change the exit
+status: it is 0 if each line was answered, and 2 if reading the cases or writing the
+answers failed.`,
 		Example: `  robotsproxy check -A 'FooBot/1.0' https://example.com/page https://example.com/private
   robotsproxy check --robots robots.txt --json https://example.com/
   curl -s https://example.com/robots.txt | robotsproxy check --robots - https://example.com/
