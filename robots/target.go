@@ -115,6 +115,30 @@ func (t Target) String() string {
 	return t.Origin.String() + t.PathQuery
 }
 
+// URL returns t in a form in which net/http sends PathQuery as it is, also in HTTP/2. HTTP/1.1 is an
+// exception: net/http sends a PathQuery that begins with "//" in absolute form.
+func (t Target) URL() *url.URL {
+	authority := t.Origin.String()[len(t.Origin.Scheme)+len("://"):]
+	u := &url.URL{Scheme: t.Origin.Scheme, Host: authority, Opaque: t.PathQuery}
+	if strings.HasPrefix(t.PathQuery, "//") { // net/http would take what follows for an authority
+		u.Opaque = "//" + authority + t.PathQuery
+	}
+	return u
+}
+
+// PathQueryOf returns the PathQuery of a URL that [Target.URL] has made, and the path and query that
+// net/http sends for any other URL.
+func PathQueryOf(u *url.URL) string {
+	rest, absolute := strings.CutPrefix(u.Opaque, "//")
+	switch {
+	case u.Opaque == "":
+		return u.RequestURI()
+	case absolute && strings.HasPrefix(rest, u.Host):
+		return rest[len(u.Host):]
+	}
+	return u.Opaque
+}
+
 // IsWhole reports whether t is an origin as a whole.
 func (t Target) IsWhole() bool { return t.PathQuery == wholeOrigin }
 

@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"robotsproxy/proxy/archive/warc"
+	"robotsproxy/robots"
 )
 
 // isSecret reports whether a field, by its canonical name, is left out unless Options.KeepSecrets is set.
@@ -44,47 +46,32 @@ func withoutSecrets(url string, o *Options) string {
 // lineEnds replaces what some readers take for the end of a line.
 var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
 
-// targetURI returns the URL of a request, without user and password, as a URI of RFC 3986.
-func targetURI(r *http.Request, o *Options) string {
-	u := url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}
-	if u.Path == "" {
-		u.Path = "/"
+// pathQuery returns the path and query of a request as it was sent, or the path alone.
+func pathQuery(r *http.Request, o *Options) string {
+	target := robots.PathQueryOf(r.URL)
+	if o.DropQuery {
+		target, _, _ = strings.Cut(target, "?")
 	}
-	if !o.DropQuery {
-		u.RawQuery, u.ForceQuery = escapeQuery(r.URL.RawQuery), r.URL.ForceQuery
-	}
-	return u.String()
+	return target
 }
 
-// escapeQuery escapes the bytes that browsers escape in a query (URL Standard, query percent-encode set).
-func escapeQuery(query string) string {
-	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"#<>`, c) }
-	if !strings.ContainsFunc(query, escaped) {
-		return query
+// targetURI returns the URL of a request, without user and password, as WARC-Target-URI has it.
+func targetURI(r *http.Request, o *Options) string {
+	target := pathQuery(r, o)
+	if target == "*" { // RFC 9112 3.2.4: the whole origin
+		target = ""
 	}
-	var b strings.Builder
-	for i := range len(query) {
-		if c := query[i]; escaped(rune(c)) {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
+	return r.URL.Scheme + "://" + r.URL.Host + warc.EscapeURL(target)
 }
 
 // requestHead returns the head of a request as HTTP/1.1 has it.
 func requestHead(r *http.Request, o *Options) []byte {
-	target := r.URL.RequestURI()
-	if o.DropQuery {
-		target, _, _ = strings.Cut(target, "?")
-	}
 	host := r.Host
 	if host == "" {
 		host = r.URL.Host
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, target, host)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, pathQuery(r, o), host)
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 	case r.ContentLength >= 0:

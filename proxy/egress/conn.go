@@ -1,12 +1,14 @@
 package egress
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,6 +67,9 @@ type transportIdle struct {
 
 // tracked returns the trackedConn below a connection of a Transport, or nil.
 func tracked(conn net.Conn) *trackedConn {
+	if c, ok := conn.(*originFormConn); ok {
+		conn = c.Conn
+	}
 	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
 		conn = secure.NetConn()
 	}
@@ -149,6 +154,44 @@ func closeWrite(conn net.Conn) error {
 		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
+}
+
+// An originFormConn is a connection of a Transport that speaks HTTP/1.1 only. For a target in origin
+// form (RFC 9112 3.2.1) that begins with two slashes, a Transport can write only the absolute form,
+// since net/url has no other for one that it cannot parse. An originFormConn removes what is too much.
+type originFormConn struct {
+	net.Conn
+	extra string // what to remove from the next write; "": nothing
+}
+
+var errRequestLine = errors.New("the request line is too long")
+
+// Write writes b, without extra.
+func (c *originFormConn) Write(b []byte) (int, error) {
+	if c.extra == "" {
+		return c.Conn.Write(b)
+	}
+	method, rest, found := bytes.Cut(b, []byte(c.extra))
+	if !found {
+		return 0, errRequestLine
+	}
+	c.extra = ""
+	if _, err := c.Conn.Write(slices.Concat(method, rest)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// CloseWrite closes the sending half of the connection.
+func (c *originFormConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// ConnectionState returns the state of TLS on the connection, for a caller's httptrace. It is zero
+// without TLS.
+func (c *originFormConn) ConnectionState() (state tls.ConnectionState) {
+	if secure, ok := c.Conn.(*tls.Conn); ok {
+		state = secure.ConnectionState()
+	}
+	return state
 }
 
 // An aheadConn is a connection of which some bytes were already read.

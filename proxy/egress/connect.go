@@ -173,7 +173,8 @@ func (c *connector) newPersistConn(ctx context.Context, to endpoint) (*persistCo
 }
 
 // dialPlain and dialTLS return the dial functions of a Transport. reuse says whether they
-// may return a connection of the idle pool, which may be dead.
+// may return a connection of the idle pool, which may be dead. The Transport without reuse speaks
+// HTTP/1.1 only; its connections are originFormConns.
 func (c *connector) dialPlain(reuse bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		return c.transportConn(ctx, "http", addr, nil, reuse)
@@ -200,8 +201,13 @@ func (c *connector) transportConn(ctx context.Context, scheme, addr string, offe
 		if conn := c.idleConn(endpoint{o, at}); conn != nil {
 			return conn, nil
 		}
+		return c.unusedConn(ctx, endpoint{o, at}, offered)
 	}
-	return c.unusedConn(ctx, endpoint{o, at}, offered)
+	conn, err := c.unusedConn(ctx, endpoint{o, at}, offered)
+	if err != nil {
+		return nil, err
+	}
+	return &originFormConn{Conn: conn}, nil
 }
 
 // idleConn removes a connection from the idle pool and returns it. It returns nil if

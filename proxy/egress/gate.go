@@ -83,7 +83,8 @@ type sending struct {
 	cancel   context.CancelCauseFunc  // ends traceCtx
 	onIdle   func(*trackedConn, bool) // called when a connection becomes idle in the Transport, or is no longer; nil: not called
 
-	tried    bool // a try had a connection
+	extra    string // what an originFormConn removes from the request
+	tried    bool   // a try had a connection
 	newConns int
 	conn     *trackedConn
 
@@ -122,6 +123,9 @@ func (s *sending) connected(conn net.Conn, reused bool) error {
 	}
 	s.tried = true
 	s.conn = tracked(conn)
+	if c, ok := conn.(*originFormConn); ok {
+		c.extra = s.extra // the Transport has not given the request to the goroutine that writes yet
+	}
 	if s.conn != nil && s.onIdle != nil {
 		s.onIdle(s.conn, false)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
+	"robotsproxy/robots"
 )
 
 const (
@@ -361,7 +362,7 @@ var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-
 // writeRequest writes a simple request with the same bytes as http.Request.Write. It
 // leaves other requests to http.Request.Write.
 func writeRequest(to *bufio.Writer, r *http.Request) error {
-	host, target := cmp.Or(r.Host, r.URL.Host), r.URL.RequestURI()
+	host, target := cmp.Or(r.Host, r.URL.Host), robots.PathQueryOf(r.URL)
 	agent, named := r.Header["User-Agent"] // if it is missing, http.Request.Write sends that of Go
 	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) {
 		return r.Write(to)

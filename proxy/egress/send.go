@@ -247,7 +247,7 @@ func (c *Client) sendDirect(r *http.Request, to endpoint, s *sending) (*http.Res
 // simple reports whether r can be sent directly: it has no body and may be sent again
 // (RFC 9110 9.2.2). It is false for requests that the Transport refuses.
 func simple(r *http.Request) bool {
-	if !idempotent(r.Method) || hasBody(r) || r.Header == nil || r.URL.Opaque != "" {
+	if !idempotent(r.Method) || hasBody(r) || r.Header == nil {
 		return false
 	}
 	if len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || len(r.Header["Expect"]) > 0 {
@@ -266,8 +266,12 @@ func simple(r *http.Request) bool {
 	return true
 }
 
-// sendByTransport sends r over a connection of t.
+// sendByTransport sends r over a connection of t. A target that begins with two slashes goes over one
+// of HTTP/1.1: see originFormConn.
 func (c *Client) sendByTransport(t *http.Transport, r *http.Request, to endpoint, s *sending) (*http.Response, error) {
+	if s.extra = ""; strings.HasPrefix(r.URL.Opaque, "//") {
+		t, s.extra = c.http1, r.URL.Scheme+"://"+r.URL.Host
+	}
 	http1 := to.Scheme == "http" || !c.history.isHTTP2(to.Origin)
 	s.onIdle = nil
 	if t == c.transport && http1 {
@@ -293,7 +297,7 @@ const maxReusedHead = 4 << 10
 
 // headSize returns the approximate size of the head of r, in bytes.
 func headSize(r *http.Request) int {
-	n := len(r.URL.Host) + len(r.URL.RawPath) + len(r.URL.Path) + len(r.URL.RawQuery)
+	n := len(r.URL.Host) + len(robots.PathQueryOf(r.URL))
 	for name, values := range r.Header {
 		for _, v := range values {
 			n += len(name) + len(v)

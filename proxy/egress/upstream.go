@@ -107,7 +107,7 @@ func (p *parent) forwards(scheme string) bool {
 	return p != nil && !p.socks && scheme == "http"
 }
 
-// forward sends a request that the upstream proxy forwards. A response by the upstream
+// forward sends a request that the upstream proxy forwards, and changes its URL. A response by the upstream
 // proxy itself cannot be told from the origin's, except 407, which is about the proxy's
 // credentials (RFC 9110 15.5.8).
 func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
@@ -117,12 +117,23 @@ func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	r.URL = absoluteForm(r.URL)
 	resp, err := p.transport.RoundTrip(r)
 	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired {
 		resp.Body.Close()
 		return nil, p.fault(errCredentials)
 	}
 	return resp, err
+}
+
+// absoluteForm returns u in the form that net/http sends in absolute form (RFC 9112 3.2.2), byte for
+// byte. Without a path it means the whole origin (RFC 9112 3.2.4).
+func absoluteForm(u *url.URL) *url.URL {
+	pathQuery := robots.PathQueryOf(u)
+	if pathQuery == "*" {
+		pathQuery = ""
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Opaque: "//" + u.Host + pathQuery}
 }
 
 var errCredentials = errors.New("credentials missing or rejected (status 407)")
@@ -133,7 +144,7 @@ func forwardable(r *http.Request, d *dialer) error {
 		return errClosed
 	}
 	// The Host field of a request becomes part of its absolute form.
-	if r.URL.Opaque != "" || r.Host != "" && r.Host != r.URL.Host {
+	if r.Host != "" && r.Host != r.URL.Host {
 		return errors.New("the request names another host than its destination")
 	}
 	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"robotsproxy/robots"
 )
 
 // The errors of Verify. Others are of signatures that are malformed, or not of Web Bot Auth.
@@ -202,10 +204,11 @@ func component(r *http.Request, c httpsfv.Item) (string, error) {
 
 // derived returns the value of a component that is no field.
 func derived(r *http.Request, name string, params []string) (string, error) {
-	path := r.URL.EscapedPath()
-	if path == "" {
-		path = "/"
+	target := robots.PathQueryOf(r.URL)
+	if strings.HasPrefix(r.RequestURI, "/") { // a server's request
+		target = r.RequestURI
 	}
+	path, query, _ := strings.Cut(target, "?")
 	switch {
 	case len(params) > 0:
 		return "", errors.New("unsupported parameter")
@@ -218,11 +221,11 @@ func derived(r *http.Request, name string, params []string) (string, error) {
 	case name == "@path":
 		return path, nil
 	case name == "@query":
-		return "?" + r.URL.RawQuery, nil
+		return "?" + query, nil
 	case name == "@request-target":
-		return r.URL.RequestURI(), nil
+		return target, nil
 	case name == "@target-uri":
-		return schemeOf(r) + "://" + authorityOf(r) + r.URL.RequestURI(), nil
+		return schemeOf(r) + "://" + authorityOf(r) + target, nil
 	}
 	return "", errors.New("unsupported component")
 }

@@ -55,6 +55,7 @@ func (a archive) byURL(url string, until time.Time) (newest place, err error) {
 			url += "?" + query
 		}
 	}
+	url = warc.EscapeURL(url)
 	var newestDate time.Time
 	err = a.each(func(rec *warc.Record, at place) {
 		if !rec.IsCapture() || rec.TargetURI() != url {

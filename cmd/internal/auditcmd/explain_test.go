@@ -246,7 +246,9 @@ var rederivations = []rederivation{
 		request: policy.Request{Target: robots.Target{Origin: plain, PathQuery: "/x"}}, want: `  >     2 \| Disallow:\n`},
 	{name: "bytes that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Target: robots.Target{Origin: plain, PathQuery: "/%FF%FEx"}}, want: `disallowed`},
 	{name: "bytes of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Target: robots.Target{Origin: plain, PathQuery: "/?%61=\xff\xfe"}},
-		change: func(e *trail.Entry) { e.URL, e.URLBytes = "http://site.test/?%61=%FF%FE", []byte("http://site.test/?%61=\xff\xfe") }, want: `disallowed`},
+		change: func(e *trail.Entry) {
+			e.URL, e.URLBytes = "http://site.test/?%61=%FF%FE", []byte("http://site.test/?%61=\xff\xfe")
+		}, want: `disallowed`},
 	{name: "a broken escape, and bytes that no URI has", file: "User-agent: *\nDisallow: /100%/ü|\n", request: policy.Request{Target: robots.Target{Origin: plain, PathQuery: "/100%/ü|"}}, want: `disallowed`},
 	{name: "RFC 9112 3.2.4: OPTIONS *", file: "User-agent: *\nDisallow: /$\n", request: policy.Request{Method: "OPTIONS", Target: robots.Target{Origin: plain, PathQuery: "*"}}, want: `disallowed`},
 	{name: "bytes of the URL that are not UTF-8, to a dialect that takes them as they are", dialect: "google",

@@ -2,6 +2,7 @@ package warc
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +31,24 @@ func SURT(url string) string {
 		key += "?" + query
 	}
 	return key
+}
+
+// EscapeURL returns a URL as the records have it: the bytes that browsers escape everywhere in a URL are
+// percent-encoded (URL Standard, query percent-encode set), and nothing else changes.
+func EscapeURL(url string) string {
+	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"#<>`, c) }
+	if !strings.ContainsFunc(url, escaped) {
+		return url
+	}
+	var b strings.Builder
+	for i := range len(url) {
+		if c := url[i]; escaped(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 var (

@@ -57,7 +57,7 @@ func RoundTrip(r *http.Request, o Options) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()
 	}
-	where, err := parsePath(r.URL.RequestURI())
+	where, err := parsePath(robots.PathQueryOf(r.URL))
 	if err != nil {
 		return nil, fmt.Errorf("ftp: %w", err)
 	}
@@ -297,7 +297,7 @@ func (s *session) refusalCode(err error) int {
 func (s *session) refusal(code int) (*http.Response, error) {
 	status := http.StatusBadGateway
 	switch {
-	case !s.requested && (code == codeNotLoggedIn || code == codeNoFile) && robots.IsRobotsTxt(s.r.URL.RequestURI()):
+	case !s.requested && (code == codeNotLoggedIn || code == codeNoFile) && robots.IsRobotsTxt(robots.PathQueryOf(s.r.URL)):
 		return nil, errLogin
 	case code == codeNoFile:
 		status = http.StatusNotFound
