@@ -20,12 +20,12 @@ func (h *Handler) admit(s *requestState) error {
 	}
 	q := &s.record.Request
 	if s.request.Method == http.MethodConnect {
-		if q.Origin, s.noURL = connectTarget(s.request); q.Origin.Host != "" {
+		if q.Origin, s.noTarget = connectTarget(s.request); q.Origin.Host != "" {
 			q.PathQuery = "/"
 		}
 	}
-	if s.noURL != nil {
-		return s.noURL
+	if s.noTarget != nil {
+		return s.noTarget
 	}
 	return s.rules.admit(q, s.request.Header)
 }

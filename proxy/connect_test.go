@@ -68,7 +68,7 @@ func TestInsideTheTunnel(t *testing.T) {
 		{"foreign Host", "GET /a HTTP/1.1\r\nHost: " + other.host() + "\r\n\r\n", 421},
 		{"foreign absolute form", "GET https://" + other.host() + "/a HTTP/1.1\r\nHost: " + origin.host() + "\r\n\r\n", 421},
 		{"a tunnel in a tunnel", "CONNECT " + other.host() + " HTTP/1.1\r\nHost: " + other.host() + "\r\n\r\n", 400},
-		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: " + origin.host() + "\r\n\r\n", 400},
+		{"OPTIONS * (RFC 9112 3.2.4)", "OPTIONS * HTTP/1.1\r\nHost: " + origin.host() + "\r\n\r\n", 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := r.tunnel(origin.host())

@@ -19,7 +19,7 @@ import (
 func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decision, wait time.Duration) {
 	rules := h.rules.acquire()
 	defer rules.release()
-	err := rules.checkURLLength(len(q.Target.String()))
+	err := rules.checkURLLength(q.Target)
 	if err == nil && q.Origin.Scheme == "ftp" {
 		err = ftp.CheckPath(q.PathQuery)
 	}

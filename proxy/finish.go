@@ -157,7 +157,7 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 		p.Advice += " " + seeGuide
 	}
 	if q.Origin.Host != "" && q.Method != http.MethodConnect {
-		p.URL = q.Origin.String() + q.PathQuery
+		p.URL = q.Target.String()
 	} else if q.Origin.Host != "" {
 		p.URL = q.Origin.Addr()
 	}

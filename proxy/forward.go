@@ -51,7 +51,8 @@ func (h *Handler) forward(s *requestState) error {
 	defer cancel(nil)
 	s.cancel = cancel
 	r := s.request.WithContext(ctx)
-	r.URL, r.Host, r.RequestURI = s.url, s.url.Host, ""
+	r.URL, r.RequestURI = s.record.Request.URL(), ""
+	r.Host = r.URL.Host
 	h.prepareRequest(s, r)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &clientBody{r.Body, s, r.Trailer}

@@ -186,7 +186,7 @@ var http2Requests = []struct {
 	{"host is not :authority", valid + " host victim.test", "", "400", nil, false},
 	{"a second host is not :authority", valid + " host o.test host victim.test", "", "400", nil, false},
 	{":path *", ":method GET :scheme https :authority o.test :path *", "", "400", nil, false},
-	{":path * of OPTIONS", ":method OPTIONS :scheme https :authority o.test :path *", "", "400", nil, false},
+	{":path * of OPTIONS", ":method OPTIONS :scheme https :authority o.test :path *", "", "200", []string{"OPTIONS * HTTP/1.1\r\nHost: o.test\r\n\r\n"}, false},
 	{"an absolute :path is judged by its path", ":method GET :scheme https :authority o.test :path https://o.test/private", "", "403", nil, false},
 	{"an absolute :path elsewhere", ":method GET :scheme https :authority o.test :path https://victim.test/", "", "421", nil, true},
 	{"a :path without a slash", ":method GET :scheme https :authority o.test :path a", "", "PROTOCOL_ERROR", nil, false},

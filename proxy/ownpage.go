@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"robotsproxy/policy/explain"
@@ -24,7 +25,7 @@ func isForProxy(s *requestState) bool {
 	r := s.request
 	by := connInfoFrom(r)
 	switch {
-	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(r.URL.Path): // as nearly always
+	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(s.ownPath()): // as nearly always
 		return false
 	case by.client == nil || by.client.redirect != nil:
 		return false
@@ -37,11 +38,21 @@ func isForProxy(s *requestState) bool {
 	if !ok {
 		return false
 	}
-	if errors.Is(s.noURL, errNoSite) {
+	if errors.Is(s.noTarget, errNoSite) {
 		return mayBeProxyName(r.Host, local)
 	}
 	o := s.record.Request.Origin
-	return s.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && s.rules.TLS != nil) && isAt(o, local)
+	return s.noTarget == nil && (o.Scheme == "http" || o.Scheme == "https" && s.rules.TLS != nil) && isAt(o, local)
+}
+
+// ownPath returns the path of a request that may be for the proxy itself.
+func (s *requestState) ownPath() string {
+	path := s.record.Request.PathQuery
+	if path == "" { // for example in origin form
+		path = s.record.Target
+	}
+	path, _, _ = strings.Cut(path, "?")
+	return path
 }
 
 // localAddr returns the local address of the connection on which a request arrived.
@@ -97,7 +108,9 @@ func (h *Handler) serveOwnPage(s *requestState) {
 	s.beginWrite()
 	s.watch.begin(s)
 	defer s.watch.stop()
-	s.rules.OwnPage.ServeHTTP(s.client, s.request)
+	r := *s.request
+	r.URL = &url.URL{Path: s.ownPath()}
+	s.rules.OwnPage.ServeHTTP(s.client, &r)
 	http.NewResponseController(s.client).Flush() // under the watch
 }
 

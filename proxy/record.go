@@ -15,11 +15,11 @@ func (h *Handler) newRecord(rec *audit.Record, remote string) {
 	rec.Time, rec.ID, rec.Remote = time.Now(), h.ids.Next(), remote
 }
 
-// recordRequest records the request as the client sent it, except its origin and path.
-func (s *requestState) recordRequest() {
+// recordRequest records the request as the client sent it, except its Target.
+func (s *requestState) recordRequest(sent string) {
 	r, rec := s.request, &s.record
 	rec.Monitor = s.rules.Monitor
-	rec.Target = requestTarget(r)
+	rec.Target = recordedTarget(r, sent)
 	rec.Transparent = connInfoFrom(r).redirect() != nil
 	q := &rec.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,8 +44,7 @@ type requestState struct {
 	request       *http.Request // as the client has sent it
 	rules         *generation   // the generation under which the request began
 	rulesReleased bool          // rules was released
-	url           *url.URL      // the normalised target; nil: none, or a CONNECT
-	noURL         error         // why there is no target
+	noTarget      error         // why record.Request has no Target; nil: it has one
 	record        audit.Record
 	recorded      bool          // the record was written
 	quota         policy.Ticket // for the client's quota
@@ -415,12 +413,14 @@ func (s *requestState) shareKey() string { return policy.ShareKey(s.record.Reque
 // recorded and repeated in the refusal.
 const keptOfLongURL = 1 << 10
 
-// recordURL puts the path and query into the record, and sets noURL for a URL longer than
-// limits.url.
-func (s *requestState) recordURL() {
-	u, q := s.url, &s.record.Request
-	q.PathQuery = u.RequestURI()
-	if s.noURL = s.rules.checkURLLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); s.noURL != nil {
+// target puts the Target of a request into its record, or sets noTarget. Later steps rely on it. sent is
+// the request target that the client has sent. The Target of a URL that is longer than limits.url is cut.
+func (s *requestState) target(sent string) {
+	q := &s.record.Request
+	if q.Target, s.noTarget = target(s.request, sent); s.noTarget != nil {
+		return
+	}
+	if s.noTarget = s.rules.checkURLLength(q.Target); s.noTarget != nil {
 		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
 	}
 }

@@ -195,9 +195,10 @@ func (r *Rules) chooseAddress(ctx context.Context, o robots.Origin, l *pace.Limi
 }
 
 // checkURLLength returns an error for a URL of more bytes than limits.url.
-func (r *Rules) checkURLLength(url int) error {
-	if url <= r.MaxURL {
+func (r *Rules) checkURLLength(t robots.Target) error {
+	n := len(t.Origin.String()) + len(t.PathQuery)
+	if n <= r.MaxURL {
 		return nil
 	}
-	return fmt.Errorf("%w: %d bytes, limits.url is %d", errLongURL, url, r.MaxURL)
+	return fmt.Errorf("%w: %d bytes, limits.url is %d", errLongURL, n, r.MaxURL)
 }

@@ -24,14 +24,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.watch.limit, s.watch.pool = h.o.Silence, &h.alarms
 	s.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
 	h.newRecord(&s.record, r.RemoteAddr)
-	s.recordRequest()
+	sent := r.RequestURI
+	s.recordRequest(sent)
 	defer h.recoverPanic(s)
 	q := &s.record.Request
 	if r.Method != http.MethodConnect { // for CONNECT see admit
-		s.url, q.Origin, s.noURL = target(r) // later steps rely on it
-	}
-	if s.url != nil {
-		s.recordURL()
+		s.target(sent)
 	}
 	if isForProxy(s) {
 		h.serveOwnPage(s)

@@ -2,9 +2,9 @@ package proxy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -14,52 +14,62 @@ import (
 	"robotsproxy/robots"
 )
 
-// target returns the normalised URL and the origin of a request other than CONNECT. It is the only
-// place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's own port,
-// origin form on a redirected connection and inside a tunnel, where the host must be that of the
-// tunnel.
-func target(r *http.Request) (*url.URL, robots.Origin, error) {
+// target returns the Target of a request other than CONNECT that was sent for the given request target.
+// It is the only place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's
+// own port, origin form or "*" on a redirected connection and inside a tunnel, where the host must be
+// that of the tunnel.
+func target(r *http.Request, sent string) (robots.Target, error) {
 	if err := checkForm(r); err != nil {
-		return nil, robots.Origin{}, err
+		return robots.Target{}, err
 	}
-	u := *r.URL
-	t := tunnelOf(r)
-	switch {
-	case u.User != nil:
-		return nil, robots.Origin{}, fmt.Errorf("%w: credentials in the URL", errMalformed)
-	case u.Path == "*" || u.Opaque != "":
-		return nil, robots.Origin{}, fmt.Errorf("%w: no URL to forward it to", errMalformed)
-	case t != nil:
-		return t.target(r, &u)
-	case u.Host == "" && connInfoFrom(r).redirect() != nil:
-		return connInfoFrom(r).redirect().target(r, &u)
-	case u.Host == "" && r.ProtoMajor == 2:
-		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see setUpHTTP2.
-		u.Scheme, u.Host = "http", r.Host
-		if r.TLS != nil {
-			u.Scheme = "https"
+	var t robots.Target
+	var err error
+	if strings.HasPrefix(sent, "/") || sent == "*" || sent == "" {
+		if t, err = robots.NewTarget(r.Method, robots.Origin{}, sent); err == nil {
+			t.Origin, err = originOf(r)
 		}
-	case u.Host == "":
-		return nil, robots.Origin{}, errNoSite
+		if err == errNoSite && !strings.HasPrefix(sent, "/") {
+			err = errors.New("the request names no site")
+		}
+	} else {
+		t, err = robots.ParseTarget(r.Method, sent)
+		if tunnel := tunnelOf(r); tunnel != nil && err == nil {
+			scheme, authority, _, _ := robots.SplitURL(sent)
+			if t.Origin, err = tunnel.admits(t.Origin, hasPort(authority)); !strings.EqualFold(scheme, tunnel.scheme(r)) {
+				err = errMisdirected
+			}
+		}
 	}
-	o, err := robots.ParseOrigin(strings.ToLower(u.Scheme), u.Host)
-	if err == nil && o.Scheme == "ftp" {
-		err = ftp.CheckPath(u.RequestURI())
+	if err == nil && t.Origin.Scheme == "ftp" {
+		err = ftp.CheckPath(t.PathQuery)
 	}
-	if err != nil {
-		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
+	if err != nil && !errors.Is(err, errMisdirected) && !errors.Is(err, errMalformed) {
+		err = fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	return normalise(&u, o), o, nil
+	return t, err
 }
 
-// checkForm refuses what net/http accepts although it may mean one thing to the proxy and another to
-// the origin, which gets HTTP/1.1. A space ends a target there, and so does "#" at some origins; a
-// proxy must not correct them (RFC 9112 3.2). The other checks apply only to HTTP/2 (RFC 9113 8.1.1,
-// 8.3.1).
-func checkForm(r *http.Request) error {
-	if strings.ContainsAny(r.RequestURI, " #") {
-		return fmt.Errorf("%w: a space or a fragment in the URL", errMalformed)
+// originOf returns the origin of a request whose target does not name one: that of its tunnel or
+// redirected connection, or the one in the pseudo-headers of HTTP/2, which are an absolute address
+// (RFC 9113 8.3.1; see setUpHTTP2).
+func originOf(r *http.Request) (robots.Origin, error) {
+	by := connInfoFrom(r)
+	switch {
+	case by.tunnel != nil:
+		return by.tunnel.originOf(r)
+	case by.redirect() != nil:
+		return by.redirect().originOf(r)
+	case r.ProtoMajor == 2 && r.TLS != nil:
+		return robots.ParseOrigin("https", r.Host)
+	case r.ProtoMajor == 2:
+		return robots.ParseOrigin("http", r.Host)
 	}
+	return robots.Origin{}, errNoSite
+}
+
+// checkForm refuses what net/http accepts in HTTP/2 although it may mean one thing to the proxy and
+// another to the origin, which may get HTTP/1.1 (RFC 9113 8.1.1, 8.3.1).
+func checkForm(r *http.Request) error {
 	if r.ProtoMajor < 2 {
 		return nil
 	}
@@ -79,54 +89,54 @@ func checkForm(r *http.Request) error {
 	return nil
 }
 
-// target returns the URL u and the origin of a request inside the tunnel. The host must be the one
-// that the CONNECT named, or the server name of the TLS handshake (RFC 9110 15.5.20).
-func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin, error) {
-	scheme, host := "http", r.Host
+// scheme returns the scheme of a request inside the tunnel.
+func (t *tunnelConn) scheme(r *http.Request) string {
 	if t.secure || r.TLS != nil {
-		scheme = "https"
+		return "https"
 	}
-	if u.Host == "" && host != "" && host == t.authority && scheme == t.origin.Scheme {
-		u.Scheme, u.Host = scheme, host
-		return u, t.origin, nil // the usual case
-	}
-	if u.Host != "" { // absolute form overrides Host (RFC 9112 3.2.2)
-		host = u.Host
-		if !strings.EqualFold(u.Scheme, scheme) {
-			return nil, robots.Origin{}, errMisdirected
-		}
+	return "http"
+}
+
+// originOf returns the origin of a request inside the tunnel by its Host.
+func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
+	scheme, host := t.scheme(r), r.Host
+	if host == t.authority && scheme == t.origin.Scheme && host != "" {
+		return t.origin, nil // the usual case
 	}
 	if host == "" && !r.ProtoAtLeast(1, 1) {
 		host = t.origin.Addr() // HTTP/1.0 need not name a host
 	}
 	o, err := robots.ParseOrigin(scheme, host)
 	if err != nil {
-		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
+		return robots.Origin{}, err
 	}
-	if !hasPort(host) {
+	return t.admits(o, hasPort(host))
+}
+
+// admits returns the origin o of a request inside the tunnel. The host must be the one that the CONNECT
+// named, or the server name of the TLS handshake (RFC 9110 15.5.20).
+func (t *tunnelConn) admits(o robots.Origin, hasPort bool) (robots.Origin, error) {
+	if !hasPort {
 		o.Port = t.origin.Port // many clients leave out even an unusual port
 	}
 	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
-		return nil, robots.Origin{}, errMisdirected
+		return robots.Origin{}, errMisdirected
 	}
-	return normalise(u, o), o, nil
+	return o, nil
 }
 
-// target returns the URL u and the origin of a redirected request without TLS. The host, and the port
-// if there is one, are those that the request names.
-func (d *redirect) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin, error) {
+// originOf returns the origin of a redirected request without TLS. The host, and the port if there is
+// one, are those that the request names.
+func (d *redirect) originOf(r *http.Request) (robots.Origin, error) {
 	host := r.Host
 	if host == "" { // HTTP/1.0
 		host = cmp.Or(d.name, bracketed(d.addr.Addr()))
 	}
 	o, err := robots.ParseOrigin("http", host)
-	if err != nil {
-		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
-	}
-	if !hasPort(host) {
+	if err == nil && !hasPort(host) {
 		o.Port = d.addr.Port()
 	}
-	return normalise(u, o), o, nil
+	return o, err
 }
 
 // ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
@@ -160,20 +170,12 @@ func connectTarget(r *http.Request) (robots.Origin, error) {
 	return o, nil
 }
 
-// normalise sets the origin of u to o and removes the fragment.
-func normalise(u *url.URL, o robots.Origin) *url.URL {
-	u.Scheme, u.Host = o.Scheme, authority(o)
-	u.Fragment, u.RawFragment = "", ""
-	return u
-}
-
-// requestTarget returns a request's target as the client has written it, without
-// userinfo.
-func requestTarget(r *http.Request) string {
-	if r.ProtoMajor == 2 && strings.HasPrefix(r.RequestURI, "/") {
-		return withoutUserinfo(r.Host) + r.RequestURI
+// recordedTarget returns the request target of a request for the record, without userinfo.
+func recordedTarget(r *http.Request, sent string) string {
+	if r.ProtoMajor == 2 && strings.HasPrefix(sent, "/") {
+		return withoutUserinfo(r.Host) + sent
 	}
-	return withoutUserinfo(r.RequestURI)
+	return withoutUserinfo(sent)
 }
 
 // withoutUserinfo removes a possible password from a target, so that the record of a

@@ -39,6 +39,12 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 		{"empty path", "GET http://site.test HTTP/1.1\nHost: x", "http://site.test", "/"},
 		{"empty query kept", "GET http://site.test/? HTTP/1.1\nHost: x", "http://site.test", "/?"},
 		{"escapes as they were sent", "GET http://site.test/%2e%2E/%7Ea HTTP/1.1\nHost: x", "http://site.test", "/%2e%2E/%7Ea"},
+		{"OPTIONS without a path (RFC 9112 3.2.4)", "OPTIONS http://site.test HTTP/1.1\nHost: x", "http://site.test", "*"},
+		{"OPTIONS with a path", "OPTIONS http://site.test/ HTTP/1.1\nHost: x", "http://site.test", "/"},
+		{"OPTIONS with a query alone", "OPTIONS http://site.test?a HTTP/1.1\nHost: x", "http://site.test", "/?a"},
+		{"reserved characters and what no URI has (RFC 9110 7.7)", "GET http://site.test/AC%2FDC|\u00fc^\" HTTP/1.1\nHost: x", "http://site.test", "/AC%2FDC|\u00fc^\""},
+		{"an escaped host (RFC 3986 3.2.2)", "GET http://s%C3%BC.test/ HTTP/1.1\nHost: x", "http://xn--s-eha.test", "/"},
+		{"a fragment", "GET http://site.test/a#b HTTP/1.1\nHost: x", "", ""},
 		{"a path that begins with two slashes", "GET http://site.test//other.test/ HTTP/1.1\nHost: x", "http://site.test", "//other.test/"},
 		{"ftp (RFC 1738 3.2)", "GET ftp://SITE.test:21/a%20b/c;type=i HTTP/1.1\nHost: x", "ftp://site.test", "/a%20b/c;type=i"},
 		{"ftp, another port", "GET ftp://site.test:2121 HTTP/1.1\nHost: x", "ftp://site.test:2121", "/"},
@@ -53,18 +59,19 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 		{"no host", "GET http:///a HTTP/1.1\nHost: x", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			u, o, err := target(read(t, c.head))
+			r := read(t, c.head)
+			got, err := target(r, r.RequestURI)
 			if c.origin == "" {
 				if !errors.Is(err, errMalformed) {
-					t.Errorf("got %v: %v", u, err)
+					t.Errorf("got %v: %v", got, err)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if o.String() != c.origin || u.RequestURI() != c.pathQuery || u.Scheme+"://"+u.Host != c.origin {
-				t.Errorf("origin %s, request %s %s; want %s %s", o, u, u.RequestURI(), c.origin, c.pathQuery)
+			if got.Origin.String() != c.origin || got.PathQuery != c.pathQuery {
+				t.Errorf("got %s %s, want %s %s", got.Origin, got.PathQuery, c.origin, c.pathQuery)
 			}
 		})
 	}
@@ -84,6 +91,8 @@ func TestTargetInsideATunnel(t *testing.T) {
 		{"the CONNECT host with another SNI", "site.test:443", "front.test", "GET / HTTP/1.1\nHost: site.test", "https://site.test", nil},
 		{"absolute form of the same host", "site.test:443", "site.test", "GET https://site.test/x HTTP/1.1\nHost: site.test", "https://site.test", nil},
 		{"HTTP/1.0 without Host", "site.test:443", "site.test", "GET / HTTP/1.0", "https://site.test", nil},
+		{"the whole origin", "site.test:443", "site.test", "OPTIONS * HTTP/1.1\nHost: site.test", "https://site.test", nil},
+		{"the whole origin with another method", "site.test:443", "site.test", "GET * HTTP/1.1\nHost: site.test", "", errMalformed},
 		{"in the clear", "site.test:80", "", "GET / HTTP/1.1\nHost: site.test", "http://site.test", nil},
 		{"in the clear on another port", "site.test:8080", "", "GET / HTTP/1.1\nHost: site.test:8080", "http://site.test:8080", nil},
 		{"foreign Host", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: other.test", "", errMisdirected},
@@ -103,18 +112,18 @@ func TestTargetInsideATunnel(t *testing.T) {
 			}
 			by := connInfo{tunnel: &tunnelConn{origin: o, secure: c.sni != "", serverName: c.sni}}
 			r = r.WithContext(context.WithValue(t.Context(), connInfoKey{}, by))
-			u, got, err := target(r)
+			got, err := target(r, r.RequestURI)
 			if c.err != nil {
 				if !errors.Is(err, c.err) {
-					t.Errorf("got %v: %v; want %v", u, err, c.err)
+					t.Errorf("got %v: %v; want %v", got, err, c.err)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.String() != c.origin || u.Scheme+"://"+u.Host != c.origin {
-				t.Errorf("%s (%s), want %s", got, u, c.origin)
+			if got.Origin.String() != c.origin {
+				t.Errorf("%s, want %s", got.Origin, c.origin)
 			}
 		})
 	}

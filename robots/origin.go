@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -157,9 +158,15 @@ func parseIPv6(s string) (string, error) {
 var idnaProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 func parseName(s string) (string, error) {
-	// Too long for DNS in any spelling, of at most 4 bytes a character.
+	// Too long for DNS in any usual spelling, of at most 4 bytes a character.
 	if len(s) > 4*maxHost {
 		return "", errors.New("the host is longer than 253 bytes")
+	}
+	if strings.IndexByte(s, '%') >= 0 { // RFC 3986 3.2.2; browsers and curl decode it
+		var err error
+		if s, err = url.PathUnescape(s); err != nil {
+			return "", errors.New("the host has a broken escape")
+		}
 	}
 	host := s
 	if isASCII(s) {

@@ -34,8 +34,6 @@ func NewTarget(method string, o Origin, pathQuery string) (Target, error) {
 		pathQuery = "/" + pathQuery // RFC 9110 4.2.3
 	case pathQuery == wholeOrigin:
 		return Target{}, errors.New("the target * is for OPTIONS only")
-	case pathQuery[0] != '/':
-		return Target{}, errors.New("the path does not begin with a slash")
 	}
 	if fault := faultOf(pathQuery); fault >= 0 {
 		part := "path"
@@ -43,6 +41,9 @@ func NewTarget(method string, o Origin, pathQuery string) (Target, error) {
 			part = "query"
 		}
 		return Target{}, fmt.Errorf("the %s contains %s", part, nameOf(pathQuery[fault]))
+	}
+	if pathQuery[0] != '/' {
+		return Target{}, errors.New("the path does not begin with a slash")
 	}
 	return Target{o, pathQuery}, nil
 }
@@ -79,13 +80,6 @@ func ParseTarget(method, address string) (Target, error) {
 	}
 	if strings.IndexByte(authority, '@') >= 0 {
 		return Target{}, errors.New("credentials in the URL")
-	}
-	if strings.IndexByte(authority, '%') >= 0 { // browsers and curl decode it
-		u, err := url.Parse("//" + authority)
-		if err != nil {
-			return Target{}, errors.Unwrap(err) // without the URL, which the caller knows
-		}
-		authority = u.Host
 	}
 	o, err := ParseOrigin(scheme, authority)
 	if err != nil {

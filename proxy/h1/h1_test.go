@@ -112,13 +112,13 @@ func TestClientStays(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			slow := make(chan struct{})
 			f := start(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/slow" {
+				if pathOf(r) == "/slow" {
 					<-slow
 				}
 				if err := r.Context().Err(); err != nil {
 					t.Error(err)
 				}
-				io.WriteString(w, r.URL.Path)
+				io.WriteString(w, pathOf(r))
 			})
 			c := f.dial()
 			defer c.Close()
@@ -191,7 +191,7 @@ func TestWriteDeadline(t *testing.T) {
 		var failed error
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			ctl := http.NewResponseController(w)
-			if r.URL.Path == "/late" {
+			if pathOf(r) == "/late" {
 				ctl.SetWriteDeadline(time.Unix(1, 0))
 				failed = ctl.Flush()
 				return
@@ -221,7 +221,7 @@ func TestShutdown(t *testing.T) {
 				taken, _, _ = http.NewResponseController(w).Hijack()
 				return
 			}
-			if r.URL.Path == "/slow" {
+			if pathOf(r) == "/slow" {
 				<-end
 			}
 		})
@@ -421,7 +421,7 @@ func TestStates(t *testing.T) {
 func TestPanicIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/abort" {
+			if pathOf(r) == "/abort" {
 				panic(http.ErrAbortHandler)
 			}
 			panic("a fault of the handler's")

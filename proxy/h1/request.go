@@ -5,13 +5,14 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 )
 
 // parseRequest reads the request that b begins with, as http.ReadRequest does, into a copy of
-// template. It reads only simple requests: GET, HEAD or CONNECT of HTTP/1.1 with one Host, without
+// template. Its URL has no path and no query: they are in RequestURI, as they were sent. It reads only simple requests: GET, HEAD or CONNECT of HTTP/1.1 with one Host, without
 // a body and without fields that change the protocol, whose head is complete and well-formed (RFC
 // 9112). It returns the length of the head in bytes, and nil and 0 for any other request.
 //
@@ -34,7 +35,7 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 		fields["Cache-Control"] = []string{"no-cache"} // RFC 9111 5.4
 	}
 	method, target, _ := strings.Cut(line, " ")
-	u := parseTarget(method, target)
+	u := parseTarget(method, target, template.URL)
 	if u == nil {
 		return nil, 0
 	}
@@ -48,24 +49,55 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 	return r, size
 }
 
-// parseTarget parses a request target (RFC 9112 3.2). It returns nil for an invalid one.
-func parseTarget(method, target string) (u *url.URL) {
-	for _, c := range []byte(target) {
-		if c <= ' ' || c >= 0x7f {
+// parseTarget returns the scheme and the authority of a request target (RFC 9112 3.2), which are empty
+// in originForm, and nothing else: net/url cannot parse every path that clients send, and changes some.
+// It returns nil for a target that net/http refuses, and for one with a "#".
+func parseTarget(method, target string, originForm *url.URL) (u *url.URL) {
+	if target == "" {
+		return nil
+	}
+	for i := range len(target) {
+		switch c := target[i]; {
+		case c <= ' ' || c == 0x7f || c == '#':
+			return nil
+		case c == '%' && !isEscape(target[i:]) && strings.IndexByte(target[:i], '?') < 0: // net/http does not read the query
 			return nil
 		}
 	}
 	switch {
-	case target == "":
-		return nil
-	case method == http.MethodGet, method == http.MethodHead:
-		u, _ = url.ParseRequestURI(target)
-	case method == http.MethodConnect:
-		if u, _ = url.ParseRequestURI("http://" + target); u != nil {
+	case method == http.MethodConnect && strings.IndexByte(target, '/') < 0 && strings.IndexByte(target, '?') < 0:
+		if u, _ = url.Parse("http://" + target); u != nil {
 			u.Scheme = ""
+		}
+	case method != http.MethodGet && method != http.MethodHead:
+	case strings.HasPrefix(target, "/"):
+		return originForm
+	default:
+		if u, _ = url.Parse(target[:authorityEnd(target)]); u != nil && u.Scheme == "" {
+			return nil
 		}
 	}
 	return u
+}
+
+// authorityEnd returns where the authority of an absolute URL ends, or 0 for other text.
+func authorityEnd(target string) int {
+	scheme, rest, ok := strings.Cut(target, "://")
+	if !ok {
+		return 0
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	authority, _, _ = strings.Cut(authority, "?")
+	return len(scheme) + len("://") + len(authority)
+}
+
+// isEscape reports whether s begins with a complete escape (RFC 3986 2.1).
+func isEscape(s string) bool {
+	if len(s) < len("%00") {
+		return false
+	}
+	_, err := strconv.ParseUint(s[1:3], 16, 8)
+	return err == nil
 }
 
 // unsuitable reports whether a request with these fields is not a simple one: it has a body, expects an

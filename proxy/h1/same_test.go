@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,15 @@ func page(name string) string {
 	return fmt.Sprintf("GET http://a.test/%s HTTP/1.1\r\nHost: a.test\r\n\r\n", name)
 }
 
+// pathOf returns the path of a request, which has it only in its RequestURI.
+func pathOf(r *http.Request) string {
+	u, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil {
+		return "" // of a CONNECT
+	}
+	return u.Path
+}
+
 // same lists input of a client.
 var same = []struct {
 	name, in string
@@ -29,6 +39,7 @@ var same = []struct {
 }{
 	{"RFC 9112 3.2.2 absolute form", page(""), true},
 	{"RFC 9112 3.2.1 origin form", "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
+	{"RFC 9112 3.2 what no URI has", "GET /|\xc3\xbc?%zz HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
 	{"RFC 9110 9.3.2 HEAD", "HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
 	{"HEAD of what has a length", "HEAD /length HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
 	{"HEAD of a stream", "HEAD /stream HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
@@ -63,6 +74,8 @@ var same = []struct {
 	{"RFC 9110 5.5 bytes beyond ASCII", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \xff\xfe\r\n\r\n", true},
 	{"RFC 9110 9.3.6 CONNECT", "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\nmore", true},
 
+	{"RFC 3986 2.1 a broken escape", "GET /100%/x HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
+	{"RFC 9112 3.2 a fragment", "GET /a#b HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
 	{"RFC 9112 3.2 no Host", "GET / HTTP/1.1\r\n\r\n", false},
 	{"no Host in absolute form", "GET http://a.test/ HTTP/1.1\r\n\r\n", false},
 	{"RFC 9112 3.2 two Hosts", "GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n", false},
@@ -159,7 +172,7 @@ func talk(t *testing.T, front bool, in string) (out, by string) {
 // pages serves all kinds of responses.
 func pages(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Date"] = nil
-	switch name := strings.TrimPrefix(r.URL.Path, "/"); {
+	switch name := strings.TrimPrefix(pathOf(r), "/"); {
 	case r.Method == http.MethodConnect:
 		tunnel(w)
 	case !bodies(w, name) && !heads(w, name):
@@ -281,7 +294,7 @@ func heads(w http.ResponseWriter, name string) bool {
 // echo responds with the request it received.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s %s %s %s %q %v %v %v\n", r.Method, r.URL, r.RequestURI, r.Host, body, err, r.Close, r.RemoteAddr)
+	fmt.Fprintf(w, "%s %s %s %q %v %v %v\n", r.Method, r.RequestURI, r.Host, body, err, r.Close, r.RemoteAddr)
 	for _, name := range slices.Sorted(func(yield func(string) bool) {
 		for name := range r.Header {
 			if !yield(name) {

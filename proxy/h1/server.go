@@ -8,7 +8,10 @@
 // of another kind, or not well-formed, the Server hands the connection over to the
 // http.Server, with all that was read and not answered, for good. So net/http alone
 // decides what is HTTP: a fuzz target checks that this package reads a request as
-// http.ReadRequest does, or not at all.
+// http.ReadRequest does, or not at all. The exception is Request.URL: it has the
+// scheme and the authority of an absolute target, and nothing else. A handler finds the
+// target in Request.RequestURI as it was sent, and must not change the URL, which
+// requests share.
 //
 // [ParseHead] reads the head of a well-formed message. Package egress reads responses
 // with it.
@@ -20,6 +23,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"sync"
 )
@@ -153,7 +157,7 @@ func newTemplate(ctx context.Context, c *conn) *http.Request {
 	if hook := c.server.ConnContext; hook != nil {
 		ctx = hook(ctx, c.full)
 	}
-	r := http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: c.remote}
+	r := http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, URL: new(url.URL), Body: http.NoBody, RemoteAddr: c.remote}
 	return r.WithContext(context.WithValue(ctx, http.LocalAddrContextKey, c.full.LocalAddr()))
 }
 
