@@ -10,10 +10,10 @@ type matchResult struct {
 	spent robots.Effort // for all forms together
 }
 
-// MatchLiteral matches a group's rules with a path and query as [LiteralReadings] does: as it was
-// sent, and without dot segments.
-func MatchLiteral(g robots.Group, pathQuery string) robots.Verdict {
-	return matchForms(g, &Request{Target: robots.Target{PathQuery: pathQuery}}, true).Verdict
+// MatchLiteral matches a group's rules with a target as [LiteralReadings] does: as it was sent, and
+// without dot segments. Of the origin, only the scheme matters.
+func MatchLiteral(g robots.Group, t robots.Target) robots.Verdict {
+	return matchForms(g, &Request{Target: t}, true).Verdict
 }
 
 // matchForms matches a group's rules with a request's path: as it was sent and, as long as

@@ -313,8 +313,7 @@ func (g Group) matchPath(pathAndQuery string, spent Effort) (Verdict, Effort) {
 }
 
 // matchNormalised normalises the path and matches it. The bytes of the normalised form count as
-// steps, so that a byte costs as much as its percent-encoding: the audit records the latter, and
-// the verdict on it must be the same.
+// steps, so that a byte costs as much as its percent-encoding, and gets the same verdict.
 func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
 	var buf [1 << 10]byte
 	normal := appendPath(buf[:0], path)

@@ -48,7 +48,7 @@ var reasons = map[policy.Reason]words{
 		"The operator can allow a port with egress.ports."},
 	policy.ReasonAuth: {"The client is not in clients, or sent no valid name and password", ""},
 	policy.ReasonMalformed: {"The request is not one that a proxy can forward",
-		"Send an absolute http://, https:// or ftp:// URL, or CONNECT host:port, without credentials in it."},
+		"Send an absolute http://, https:// or ftp:// URL without credentials, blanks and control characters, or CONNECT host:port."},
 	policy.ReasonLoop: {"The request has already passed this proxy", "Look for a proxy setting that points back to this proxy."},
 	policy.ReasonAudit: {"The record of the request, or the robots.txt that the decision is based on, could not be stored (audit.on_error, audit.snapshot_max_size), or the archive cannot be written (archive.on_error)",
 		"The operator can see the cause in the log and in the proxy's health."},

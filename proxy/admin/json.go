@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/robots"
@@ -161,9 +162,16 @@ func decodeBody(w http.ResponseWriter, r *http.Request, dst any) bool {
 
 // decodeObject decodes exactly one JSON object. It answers 4xx and returns false on errors.
 func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
-	dec := json.NewDecoder(src)
+	body, err := io.ReadAll(src)
+	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
-	err := dec.Decode(dst)
+	switch {
+	case err != nil:
+	case !utf8.Valid(body): // encoding/json would replace these bytes, and judge another URL
+		err = errors.New("must be UTF-8: percent-encode other bytes of a URL")
+	default:
+		err = dec.Decode(dst)
+	}
 	if err == nil {
 		if _, err = dec.Token(); errors.Is(err, io.EOF) {
 			return true

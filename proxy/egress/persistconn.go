@@ -17,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -364,7 +363,7 @@ var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-
 func writeRequest(to *bufio.Writer, r *http.Request) error {
 	host, target := cmp.Or(r.Host, r.URL.Host), robots.PathQueryOf(r.URL)
 	agent, named := r.Header["User-Agent"] // if it is missing, http.Request.Write sends that of Go
-	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) {
+	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return r.Write(to)
 	}
 	add := func(parts ...string) {

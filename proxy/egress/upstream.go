@@ -107,7 +107,7 @@ func (p *parent) forwards(scheme string) bool {
 	return p != nil && !p.socks && scheme == "http"
 }
 
-// forward sends a request that the upstream proxy forwards, and changes its URL. A response by the upstream
+// forward sends a request that the upstream proxy forwards. It replaces r.URL. A response by the upstream
 // proxy itself cannot be told from the origin's, except 407, which is about the proxy's
 // credentials (RFC 9110 15.5.8).
 func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
@@ -143,7 +143,7 @@ func forwardable(r *http.Request, d *dialer) error {
 	if d.ctx.Err() != nil {
 		return errClosed
 	}
-	// The Host field of a request becomes part of its absolute form.
+	// The request line must not name another host than the Host field.
 	if r.Host != "" && r.Host != r.URL.Host {
 		return errors.New("the request names another host than its destination")
 	}

@@ -12,9 +12,10 @@ import (
 )
 
 // parseRequest reads the request that b begins with, as http.ReadRequest does, into a copy of
-// template. Its URL has no path and no query: they are in RequestURI, as they were sent. It reads only simple requests: GET, HEAD or CONNECT of HTTP/1.1 with one Host, without
-// a body and without fields that change the protocol, whose head is complete and well-formed (RFC
-// 9112). It returns the length of the head in bytes, and nil and 0 for any other request.
+// template. Its URL has no path and no query: they are in RequestURI, as they were sent. It reads only
+// simple requests: GET, HEAD or CONNECT of HTTP/1.1 with one Host, without a body and without fields that
+// change the protocol, whose head is complete and well-formed (RFC 9112). It returns the length of the
+// head in bytes, and nil and 0 for any other request.
 //
 // noinline: its stack frame would otherwise stay live for the whole request, and double that
 // goroutine's stack.

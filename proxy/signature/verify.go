@@ -208,7 +208,11 @@ func derived(r *http.Request, name string, params []string) (string, error) {
 	if strings.HasPrefix(r.RequestURI, "/") { // a server's request
 		target = r.RequestURI
 	}
+	whole := target
 	path, query, _ := strings.Cut(target, "?")
+	if target == "*" { // RFC 9112 3.2.4: the whole origin
+		whole, path = "", "/"
+	}
 	switch {
 	case len(params) > 0:
 		return "", errors.New("unsupported parameter")
@@ -225,7 +229,7 @@ func derived(r *http.Request, name string, params []string) (string, error) {
 	case name == "@request-target":
 		return target, nil
 	case name == "@target-uri":
-		return schemeOf(r) + "://" + authorityOf(r) + target, nil
+		return schemeOf(r) + "://" + authorityOf(r) + whole, nil
 	}
 	return "", errors.New("unsupported component")
 }

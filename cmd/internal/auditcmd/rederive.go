@@ -85,7 +85,9 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 		return r, (*policy.Engine).DecideTunnel, err
 	}
 	address, _ := e.RequestURL()
-	r.Target, err = robots.ParseTarget(e.Method, address)
+	scheme, authority, pathQuery, _ := robots.SplitURL(address)
+	r.PathQuery = cmp.Or(pathQuery, "*") // RFC 9112 3.2.4: only OPTIONS has no path
+	r.Origin, err = robots.ParseOrigin(scheme, authority)
 	return r, (*policy.Engine).Decide, err
 }
 

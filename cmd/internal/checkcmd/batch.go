@@ -216,7 +216,8 @@ func (b *batch) judge(c batchCase) batchAnswer {
 	case robots.IsRobotsTxt(path) && !b.dialect.MatchRobotsTxt:
 		a.Allow = true
 	case ok:
-		v := policy.MatchLiteral(group, path)
+		scheme, _, _, _ := robots.SplitURL(*c.URL)
+		v := policy.MatchLiteral(group, robots.Target{Origin: robots.Origin{Scheme: strings.ToLower(scheme)}, PathQuery: path})
 		a.Allow, a.Rule, a.Line, a.gaveUp = v.Allow, v.Rule, v.Line, v.GaveUp
 	}
 	return a

@@ -27,6 +27,7 @@ type Record struct {
 	Via           string         `json:"via"`
 	Method        string         `json:"method"`
 	URL           string         `json:"url"`
+	URLBytes      []byte         `json:"url_base64"`
 	Host          string         `json:"host"`
 	UserAgent     string         `json:"user_agent"`
 	Agent         string         `json:"agent"`
@@ -98,7 +99,7 @@ type Use struct {
 }
 
 // members is the closed set of member names that a request's line may have.
-var members = strings.Fields(`time id replica client via method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
+var members = strings.Fields(`time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned cached store_away

@@ -105,7 +105,7 @@ var disguises = []struct {
 	{"256.256.256.256", 400, malformed},
 	{"[127.0.0.1]", 400, malformed},
 	{"[::1%25lo]", 400, malformed},
-	{"%31%32%37.0.0.1", 400, malformed},
+	{"%31%32%37.0.0.1", 403, prohibited},
 	{"127.0.0.1%00", 400, malformed},
 	{"127.0.0.1\\", 400, malformed},
 	{"example.com@127.0.0.1", 400, malformed},
