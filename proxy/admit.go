@@ -20,7 +20,7 @@ func (h *Handler) admit(s *requestState) error {
 	}
 	q := &s.record.Request
 	if s.request.Method == http.MethodConnect {
-		if q.Origin, s.noTarget = connectTarget(s.request); q.Origin.Host != "" {
+		if q.Origin, s.noTarget = connectTarget(s.request, sentHeadOf(s.request).target); q.Origin.Host != "" {
 			q.PathQuery = "/"
 		}
 	}
@@ -113,10 +113,15 @@ const maxCredentials = 1 << 10
 // clients admits, or that has too many connections open. A request inside a tunnel belongs to
 // the client of the tunnel, because clients send credentials only with CONNECT. If the Rules
 // were replaced since then, the new Rules must admit that client as well. The record of a
-// refused client has its address, not the name that it claims.
-func (h *Handler) authenticate(s *requestState) error {
+// refused client has its address, not the name that it claims. A malformed request is refused for that,
+// whoever sends it.
+func (h *Handler) authenticate(s *requestState, head sentHead) error {
 	q := &s.record.Request
 	by := connInfoFrom(s.request)
+	if head.fault != nil {
+		q.Client = by.clientName()
+		return head.fault
+	}
 	q.Client = addressOf(s.request.RemoteAddr)
 	if by.tunnel != nil {
 		name, err := by.tunnel.owner(s.rules)

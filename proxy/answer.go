@@ -27,7 +27,7 @@ var (
 	errLoop        = errors.New("the request has already passed this proxy")
 	errLongURL     = errors.New("the URL is too long")
 
-	errNoSite = fmt.Errorf("%w: this is a proxy, which needs an absolute URL, as in GET http://example.com/", errMalformed)
+	errNoSite = malformed("this is a proxy, which needs an absolute URL, as in GET http://example.com/")
 )
 
 var (
@@ -229,9 +229,13 @@ func isTimeout(err error) bool {
 
 // answerTo returns the answer to an error.
 func answerTo(err error) answer {
-	for _, a := range answers {
-		if a.match(err) {
-			return a.answer
+	for _, row := range answers {
+		if row.match(err) {
+			a := row.answer
+			if malformed, ok := errors.AsType[*malformedError](err); ok {
+				a.status, a.detail, a.advice = malformed.status, malformed.sentence(), malformed.advice
+			}
+			return a
 		}
 	}
 	return originBrokeOff

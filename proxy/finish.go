@@ -156,10 +156,13 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	if mayMeanProxy(s, err) {
 		p.Advice += " " + seeGuide
 	}
-	if q.Origin.Host != "" && q.Method != http.MethodConnect {
-		p.URL = q.Target.String()
-	} else if q.Origin.Host != "" {
+	switch {
+	case q.Origin.Host == "":
+		p.URL = beginningOf(s.record.Target)
+	case q.Method == http.MethodConnect:
 		p.URL = q.Origin.Addr()
+	default:
+		p.URL = q.Target.String()
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		p.BackOff, p.Slowed = busy.BackOff.Round(time.Millisecond).Seconds(), busy.Slowed.Round(time.Millisecond).Seconds()

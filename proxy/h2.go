@@ -39,14 +39,13 @@ func setUpHTTP2(s *http.Server) {
 	}
 }
 
-// newHTTP2Base returns the server whose options net/http uses for the HTTP/2 connections of s. It
-// has the limit of request heads that HTTP/2 needs.
+// newHTTP2Base returns the server whose options net/http uses for the HTTP/2 connections of s.
 func newHTTP2Base(s *http.Server) *http.Server {
 	base := &http.Server{
 		HTTP2:          s.HTTP2,
 		ConnState:      s.ConnState,
 		ErrorLog:       s.ErrorLog,
-		MaxHeaderBytes: maxHead - slopHTTP2,
+		MaxHeaderBytes: maxStandIn,
 	}
 	s.RegisterOnShutdown(func() { base.SetKeepAlivesEnabled(false) }) // also for connections that have just begun
 	return base

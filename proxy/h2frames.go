@@ -1,12 +1,11 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http2/hpack"
 
 	"robotsproxy/policy/memory"
 )
@@ -15,12 +14,15 @@ import (
 // net/http accepts fields of up to maxHead bytes, and clients encode them in fewer bytes.
 const maxBlock = 2 * maxHead
 
-var errLongBlock = errors.New("the header of a request is too long")
+var (
+	errLongBlock = errors.New("the header of a request is too long")
+	errPadding   = errors.New("a HEADERS frame has more padding than bytes") // RFC 9113 6.2: a connection error
+)
 
-// A headReader reads the frames of an HTTP/2 client. A head with a connection-specific field is
-// malformed (RFC 9113 8.2.2). net/http answers it with a 400 that does not identify the proxy. A
-// headReader puts an invalid field into such a head, so that net/http resets the stream with
-// PROTOCOL_ERROR (RFC 9113 8.1.1).
+// A headReader reads the frames of an HTTP/2 client. It puts a stand-in in the place of a head that
+// net/http would not pass to the handler. So net/http's decoder no longer gets what the client's encoder has put
+// into the dynamic table (RFC 7541 2.3.2), and from then on the headReader encodes all heads of the
+// connection anew.
 //
 // A headReader belongs to one goroutine.
 type headReader struct {
@@ -31,7 +33,8 @@ type headReader struct {
 	buffer *[maxHeld]byte // nil: it is not in use
 	unread []byte         // bytes that were read and not returned yet; in buffer unless there are too many
 	left   int            // bytes of the last frame's payload that were not read yet
-	fields fieldTable
+	last   uint32         // the last stream that the client has opened
+	heads  http2Heads
 }
 
 // Read returns the client's frames to net/http.
@@ -85,13 +88,13 @@ func (r *headReader) advance() error {
 		return err
 	}
 	if _, ok := fieldBlock(r.unread); !ok {
-		return nil
+		return errPadding
 	}
 	for r.frame.head[4]&flagEndHeaders == 0 {
 		if err := r.readFrameHead(); err != nil {
 			return err
 		}
-		if r.frame.head[3] != typeContinuation {
+		if r.frame.head[3] != typeContinuation || streamOf(r.frame.head[:]) != streamOf(r.unread) {
 			r.left = r.frame.size()
 			return nil
 		}
@@ -99,10 +102,36 @@ func (r *headReader) advance() error {
 			return err
 		}
 	}
-	if block := wholeBlock(r.unread); r.fields.forbidden(block) {
-		r.unread = invalidate(r.unread, block)
+	return r.rewrite()
+}
+
+// rewrite rewrites a whole head if net/http would not pass it to the handler, or if the heads of the connection are
+// encoded anew. A block on a stream that was opened before is a trailer (RFC 9113 8.1).
+func (r *headReader) rewrite() error {
+	stream := streamOf(r.unread)
+	trailer := stream <= r.last
+	r.last = max(r.last, stream)
+	if dependsOnItself(r.unread) { // net/http resets such a stream, although priorities mean nothing any more (RFC 9113 5.3.2)
+		r.heads.encodeAnew()
 	}
-	return nil
+	block, changed, err := r.heads.rewrite(wholeBlock(r.unread), trailer)
+	if err == nil && changed {
+		r.unread = recode(r.unread, block)
+	}
+	return err
+}
+
+// streamOf returns the stream of a frame, without the reserved bit (RFC 9113 4.1).
+func streamOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[5:frameHead]) & (1<<31 - 1) }
+
+// dependsOnItself reports whether a HEADERS frame has a priority that depends on its own stream
+// (RFC 7540 5.3.1).
+func dependsOnItself(frame []byte) bool {
+	at := frameHead
+	if frame[4]&flagPadded != 0 {
+		at++
+	}
+	return frame[4]&flagPriority != 0 && binary.BigEndian.Uint32(frame[at:])&(1<<31-1) == streamOf(frame)
 }
 
 // readFrameHead reads the head of a frame.
@@ -184,177 +213,20 @@ func fieldBlock(frame []byte) (block []byte, ok bool) {
 	return frame[begin:end], true
 }
 
-// invalidField is a literal without indexing (RFC 7541 6.2.2) for a pseudo-header that no
-// request may have, since extended CONNECT is not offered (RFC 8441 3). When net/http finds this
-// field, it knows the stream, which it would not with an invalid name. Therefore a body that
-// follows does not end the connection.
-const invalidField = "\x00\x09:protocol\x01-"
-
-// invalidate returns a HEADERS frame like frame, with an invalid field before the first field of
-// block. net/http still decodes the whole block, because later blocks refer to it.
-func invalidate(frame, block []byte) []byte {
-	size := len(block) + len(invalidField)
-	out := append(make([]byte, 0, frameHead+size), byte(size>>16), byte(size>>8), byte(size))
-	out = append(out, frame[3], frame[4]&^(flagPadded|flagPriority)|flagEndHeaders)
-	out = append(out, frame[5:frameHead]...)
-	fields := fieldReader{block}
-	fields.sizeUpdates() // these are allowed only at the beginning (RFC 7541 4.2)
-	out = append(out, block[:len(block)-len(fields.rest)]...)
-	out = append(out, invalidField...)
-	return append(out, fields.rest...)
-}
-
-// A fieldKind says whether an HTTP/2 request may have a field.
-type fieldKind uint8
-
-const (
-	ordinary      fieldKind = iota
-	teTrailers              // TE with the value that HTTP/2 allows, or an empty value, which net/http accepts
-	teOther                 // TE with another value
-	hopByHopField           // another connection-specific field
-)
-
-// Encodings of the strings to look for, plain and Huffman-coded (RFC 7541 5.2).
-var (
-	literalNames = func() map[string]fieldKind {
-		kinds := map[string]fieldKind{}
-		for _, name := range [...]string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"} {
-			plain, huffman := encodings(name)
-			kinds[plain], kinds[huffman] = hopByHopField, hopByHopField
+// recode returns frames like the HEADERS frame that frames begins with, with other fields. If the block is
+// long, CONTINUATION frames follow.
+func recode(frames, block []byte) (out []byte) {
+	kind, flags := frames[3], frames[4]&^(flagPadded|flagPriority|flagEndHeaders)
+	for first := true; first || len(block) > 0; first = false {
+		size := min(len(block), maxFrame)
+		if size == len(block) {
+			flags |= flagEndHeaders
 		}
-		plain, huffman := encodings("te")
-		kinds[plain], kinds[huffman] = teOther, teOther
-		return kinds
-	}()
-	plainTrailers, huffmanTrailers = encodings("trailers")
-)
-
-// encodings returns both encodings of a string shorter than 127 bytes.
-func encodings(s string) (plain, huffman string) {
-	coded := hpack.AppendHuffmanString(nil, s)
-	return string(rune(len(s))) + s, string([]byte{0x80 | byte(len(coded))}) + string(coded)
-}
-
-// maxEntries is the maximum number of fields in the dynamic table: net/http offers 4,096
-// bytes, and each field takes more than 32 of them (RFC 7541 4.1).
-const maxEntries = 4096 / 32
-
-// A fieldTable contains the kinds of the fields in the dynamic table of a connection's decoder
-// (RFC 7541 2.3.2). It evicts nothing: a block that refers to an evicted field cannot be decoded,
-// and net/http ends the connection.
-type fieldTable struct {
-	kinds    [maxEntries]fieldKind
-	inserted uint
-}
-
-// add adds a field.
-func (t *fieldTable) add(k fieldKind) {
-	t.kinds[t.inserted%maxEntries] = k
-	t.inserted++
-}
-
-// at returns the kind of the field with an index (RFC 7541 2.3.3).
-func (t *fieldTable) at(index uint) fieldKind {
-	const static, transferEncoding = 61, 57
-	switch {
-	case index == transferEncoding:
-		return hopByHopField
-	case index <= static:
-		return ordinary
+		out = append(out, byte(size>>16), byte(size>>8), byte(size), kind, flags)
+		out = append(append(out, frames[5:frameHead]...), block[:size]...)
+		kind, flags, block = typeContinuation, 0, block[size:]
 	}
-	return t.kinds[(t.inserted-(index-static))%maxEntries]
-}
-
-// forbidden adds the fields of a block to the table. It reports whether an HTTP/2 request must
-// not have one of them. It stops at the first field that cannot be decoded.
-func (t *fieldTable) forbidden(block []byte) (found bool) {
-	r := fieldReader{block}
-	r.sizeUpdates()
-	seenTE := false
-	for len(r.rest) > 0 {
-		first := r.rest[0]
-		var kind fieldKind
-		switch {
-		case first&0x80 != 0: // RFC 7541 6.1: an indexed field
-			kind = t.at(r.integer(7))
-		case first&0xc0 == 0x40: // 6.2.1: a literal that is added to the table
-			kind = t.literal(&r, 6)
-			t.add(kind)
-		case first&0xe0 == 0x20: // 6.3
-			r.integer(5)
-		default: // 6.2.2, 6.2.3: another literal
-			kind = t.literal(&r, 4)
-		}
-		te := kind == teTrailers
-		found = found || kind > teTrailers || te && seenTE
-		seenTE = seenTE || te
-	}
-	return found
-}
-
-// literal reads a literal field. Its name index has a prefix of the given number of bits.
-func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
-	var kind fieldKind
-	if index := r.integer(prefix); index > 0 {
-		kind = t.at(index)
-	} else {
-		kind = literalNames[string(r.stringLiteral())]
-	}
-	value := r.stringLiteral()
-	if kind != teTrailers && kind != teOther {
-		return kind
-	}
-	if s := string(value); s == plainTrailers || s == huffmanTrailers || len(s) == 1 {
-		return teTrailers
-	}
-	return teOther
-}
-
-// A fieldReader parses a field block (RFC 7541 5, 6). After an error, nothing of the block is
-// left.
-type fieldReader struct{ rest []byte }
-
-// sizeUpdates reads the updates of the table's size at the beginning of a block.
-func (r *fieldReader) sizeUpdates() {
-	for len(r.rest) > 0 && r.rest[0]&0xe0 == 0x20 {
-		r.integer(5)
-	}
-}
-
-// integer reads an integer with a prefix of the given number of bits (RFC 7541 5.1).
-func (r *fieldReader) integer(prefix int) uint {
-	if len(r.rest) == 0 {
-		return 0
-	}
-	most := uint(1)<<prefix - 1
-	n := uint(r.rest[0]) & most
-	r.rest = r.rest[1:]
-	if n < most {
-		return n
-	}
-	for shift := 0; shift < 28 && len(r.rest) > 0; shift += 7 {
-		b := r.rest[0]
-		r.rest = r.rest[1:]
-		n += uint(b&0x7f) << shift
-		if b&0x80 == 0 {
-			return n
-		}
-	}
-	r.rest = nil
-	return 0
-}
-
-// stringLiteral reads a string (RFC 7541 5.2) and returns its encoding, including the
-// length.
-func (r *fieldReader) stringLiteral() []byte {
-	whole := r.rest
-	n := r.integer(7)
-	if n > uint(len(r.rest)) {
-		r.rest = nil
-		return nil
-	}
-	r.rest = r.rest[n:]
-	return whole[:len(whole)-len(r.rest)]
+	return out
 }
 
 const (

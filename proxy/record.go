@@ -16,13 +16,13 @@ func (h *Handler) newRecord(rec *audit.Record, remote string) {
 }
 
 // recordRequest records the request as the client sent it, except its Target.
-func (s *requestState) recordRequest(sent string) {
+func (s *requestState) recordRequest(head sentHead) {
 	r, rec := s.request, &s.record
 	rec.Monitor = s.rules.Monitor
-	rec.Target = recordedTarget(r, sent)
+	rec.Target = recordedTarget(r, head.target)
 	rec.Transparent = connInfoFrom(r).redirect() != nil
 	q := &rec.Request
-	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
+	q.Method, q.UserAgent, q.From, q.Dest = head.method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }
 
 // recordPace records how long a request that ended with err waited for a slot, or why it got none.

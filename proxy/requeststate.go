@@ -44,7 +44,7 @@ type requestState struct {
 	request       *http.Request // as the client has sent it
 	rules         *generation   // the generation under which the request began
 	rulesReleased bool          // rules was released
-	noTarget      error         // why record.Request has no Target; nil: it has one
+	noTarget      error         // why the request is refused for its target; nil: it is not
 	record        audit.Record
 	recorded      bool          // the record was written
 	quota         policy.Ticket // for the client's quota
@@ -234,9 +234,14 @@ func (s *requestState) drainUpload(refused bool) {
 	client := http.NewResponseController(s.client)
 	client.Flush() // the response does not wait for the body
 	until := time.Now().Add(lastWait)
+	c := connInfoFrom(s.request).http
+	if sentHeadOf(s.request).fault != nil && c != nil { // its body is all that follows
+		drain(c.Conn, until)
+		return
+	}
 	client.SetReadDeadline(until)
 	_, err := io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
-	if c := connInfoFrom(s.request).http; refused && err != nil && err != io.EOF && c != nil {
+	if refused && err != nil && err != io.EOF && c != nil {
 		drain(c.Conn, until)
 	}
 }
@@ -342,6 +347,9 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 		conn.Close()
 		return nil, nil, err
 	}
+	if c, ok := conn.(*httpConn); ok {
+		return conn, c.requests.withAhead(rw.Reader), nil
+	}
 	return conn, rw.Reader, nil
 }
 
@@ -409,19 +417,22 @@ func (s *requestState) detachSlot() error {
 // shareKey returns the key of the client whose share the request counts against.
 func (s *requestState) shareKey() string { return policy.ShareKey(s.record.Request.Client) }
 
-// keptOfLongURL is how many bytes of the path and query of a URL that is too long are
-// recorded and repeated in the refusal.
+// keptOfLongURL is how many bytes of a target that is malformed, or of the path and query of a URL that
+// is too long, are repeated in the refusal. Of the latter, the record has as many.
 const keptOfLongURL = 1 << 10
 
-// target puts the Target of a request into its record, or sets noTarget. Later steps rely on it. sent is
+// beginningOf returns the first bytes of a target, at most keptOfLongURL.
+func beginningOf(target string) string { return target[:min(len(target), keptOfLongURL)] }
+
+// setTarget puts the Target of a request into its record, or sets noTarget. Later steps rely on it. sent is
 // the request target that the client has sent. The Target of a URL that is longer than limits.url is cut.
-func (s *requestState) target(sent string) {
+func (s *requestState) setTarget(sent string) {
 	q := &s.record.Request
 	if q.Target, s.noTarget = target(s.request, sent); s.noTarget != nil {
 		return
 	}
 	if s.noTarget = s.rules.checkURLLength(q.Target); s.noTarget != nil {
-		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
+		q.PathQuery = strings.Clone(beginningOf(q.PathQuery))
 	}
 }
 

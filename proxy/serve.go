@@ -24,12 +24,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.watch.limit, s.watch.pool = h.o.Silence, &h.alarms
 	s.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
 	h.newRecord(&s.record, r.RemoteAddr)
-	sent := r.RequestURI
-	s.recordRequest(sent)
+	head := sentHeadOf(r)
+	s.recordRequest(head)
 	defer h.recoverPanic(s)
 	q := &s.record.Request
-	if r.Method != http.MethodConnect { // for CONNECT see admit
-		s.target(sent)
+	switch {
+	case head.fault != nil:
+		s.noTarget = head.fault
+	case r.Method != http.MethodConnect: // for CONNECT see admit
+		s.setTarget(head.target)
 	}
 	if isForProxy(s) {
 		h.serveOwnPage(s)
@@ -37,7 +40,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.counts.requests.begin()
 	defer h.counts.requests.end()
-	err := h.authenticate(s)
+	err := h.authenticate(s, head)
 	if err == nil {
 		s.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), s.record.Time)
 	}

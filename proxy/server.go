@@ -30,7 +30,7 @@ func (h *Handler) newServer() *http.Server {
 		Protocols:         &spoken,
 		ReadHeaderTimeout: h.o.HeadTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHead - slopHTTP1,
+		MaxHeaderBytes:    maxStandIn,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: h.o.Silence},
 		ConnState:         func(c net.Conn, state http.ConnState) { h.connState(unused, c, state) },
 		ConnContext:       withConnInfo,
@@ -104,7 +104,7 @@ func (h *Handler) connState(unused *unusedConns, c net.Conn, state http.ConnStat
 	switch state {
 	case http.StateIdle: // the response was sent
 		if c, ok := c.(*httpConn); ok {
-			c.head.reset()
+			c.requests.reset()
 			c.serving.Store(false)
 		}
 	case http.StateNew:

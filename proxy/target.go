@@ -24,27 +24,27 @@ func target(r *http.Request, sent string) (robots.Target, error) {
 	}
 	var t robots.Target
 	var err error
-	if strings.HasPrefix(sent, "/") || sent == "*" || sent == "" {
+	if strings.HasPrefix(sent, "/") || sent == "*" {
 		if t, err = robots.NewTarget(r.Method, robots.Origin{}, sent); err == nil {
 			t.Origin, err = originOf(r)
 		}
-		if err == errNoSite && !strings.HasPrefix(sent, "/") {
-			err = errors.New("the request names no site")
+		if errors.Is(err, errNoSite) && !strings.HasPrefix(sent, "/") {
+			err = malformed("the request names no site")
 		}
 	} else {
 		t, err = robots.ParseTarget(r.Method, sent)
 		if tunnel := tunnelOf(r); tunnel != nil && err == nil {
-			scheme, authority, _, _ := robots.SplitURL(sent)
-			if t.Origin, err = tunnel.admits(t.Origin, hasPort(authority)); !strings.EqualFold(scheme, tunnel.scheme(r)) {
-				err = errMisdirected
-			}
+			_, authority, _, _ := robots.SplitURL(sent)
+			t.Origin, err = tunnel.admits(t.Origin, tunnel.scheme(r), hasPort(authority))
 		}
 	}
-	if err == nil && t.Origin.Scheme == "ftp" {
-		err = ftp.CheckPath(t.PathQuery)
-	}
-	if err != nil && !errors.Is(err, errMisdirected) && !errors.Is(err, errMalformed) {
-		err = fmt.Errorf("%w: %w", errMalformed, err)
+	switch {
+	case err == nil && t.Origin.Scheme == "ftp":
+		if err = ftp.CheckPath(t.PathQuery); err != nil {
+			err = fmt.Errorf("%w: %w", errMalformed, err)
+		}
+	case err != nil && !errors.Is(err, errMisdirected) && !errors.Is(err, errMalformed):
+		err = malformed(err.Error())
 	}
 	return t, err
 }
@@ -74,16 +74,16 @@ func checkForm(r *http.Request) error {
 		return nil
 	}
 	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as a method is
-		return fmt.Errorf("%w: invalid method", errMalformed)
+		return malformed("the method is not a token")
 	}
 	for _, host := range r.Header["Host"] {
 		if host != r.Host {
-			return fmt.Errorf("%w: Host differs from :authority", errMalformed)
+			return malformed("the field host differs from :authority")
 		}
 	}
 	for i, length := range r.Header["Content-Length"] {
 		if n, err := strconv.ParseUint(length, 10, 63); err != nil || i > 0 || int64(n) != r.ContentLength {
-			return fmt.Errorf("%w: Content-Length differs from the length of the body", errMalformed)
+			return malformed("the field content-length differs from the length of the body")
 		}
 	}
 	return nil
@@ -110,16 +110,16 @@ func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
 	if err != nil {
 		return robots.Origin{}, err
 	}
-	return t.admits(o, hasPort(host))
+	return t.admits(o, scheme, hasPort(host))
 }
 
-// admits returns the origin o of a request inside the tunnel. The host must be the one that the CONNECT
+// admits returns the origin o of a request inside the tunnel, which has a scheme. The host must be the one that the CONNECT
 // named, or the server name of the TLS handshake (RFC 9110 15.5.20).
-func (t *tunnelConn) admits(o robots.Origin, hasPort bool) (robots.Origin, error) {
+func (t *tunnelConn) admits(o robots.Origin, scheme string, hasPort bool) (robots.Origin, error) {
 	if !hasPort {
 		o.Port = t.origin.Port // many clients leave out even an unusual port
 	}
-	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
+	if o.Scheme != scheme || o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
 		return robots.Origin{}, errMisdirected
 	}
 	return o, nil
@@ -142,24 +142,25 @@ func (d *redirect) originOf(r *http.Request) (robots.Origin, error) {
 // ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
 const ftpPort = 21
 
-// connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port). Its scheme is guessed
-// from the port. An error that is returned with an origin is about that origin.
-func connectTarget(r *http.Request) (robots.Origin, error) {
+// connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port), which was sent for the
+// given request target. Its scheme is guessed from the port. An error that is returned with an origin is about that
+// origin.
+func connectTarget(r *http.Request, sent string) (robots.Origin, error) {
 	if tunnelOf(r) != nil {
-		return robots.Origin{}, fmt.Errorf("%w: a tunnel inside a tunnel", errMalformed)
+		return robots.Origin{}, malformed("a tunnel inside a tunnel")
 	}
-	if strings.Contains(r.Host, "@") {
-		return robots.Origin{}, fmt.Errorf("%w: credentials in the URL", errMalformed)
+	if strings.Contains(sent, "@") {
+		return robots.Origin{}, malformed("credentials in the URL")
 	}
-	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
-		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port and nothing else", errMalformed)
+	if !hasPort(sent) || strings.HasSuffix(sent, ":") {
+		return robots.Origin{}, malformed("CONNECT needs host:port and nothing else")
 	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; otherwise what follows could be read as a body or as the tunnel's content
-		return robots.Origin{}, fmt.Errorf("%w: CONNECT must not have a body", errMalformed)
+		return robots.Origin{}, malformed("CONNECT must not have a body")
 	}
-	o, err := robots.ParseOrigin("https", r.Host)
+	o, err := robots.ParseOrigin("https", sent)
 	if err != nil {
-		return robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
+		return robots.Origin{}, malformed(err.Error())
 	}
 	if o.Port == 80 {
 		o.Scheme = "http"

@@ -21,28 +21,27 @@ import (
 // the proxy's URL in its settings begins with https:// in place of http://.
 var ErrTLSInTheClear = errors.New("the client speaks TLS to the proxy's own port, which expects plain HTTP (use an http:// URL for the proxy)")
 
-// An unreadable is the beginning of a request that net/http cannot read.
+// An unreadable is a request that net/http answers itself, or bytes that are not HTTP.
 type unreadable struct {
 	conn     net.Conn
 	client   string
+	head     sentHead
 	tls      bool   // it is the beginning of a TLS handshake, on the proxy's own port without TLS
 	tlsFault error  // why the TLS handshake failed; nil: it succeeded
-	headErr  error  // why the headMeter stopped reading; nil: it did not
+	headErr  error  // why the requestReader stopped reading; nil: it did not
 	answer   []byte // the response of net/http
 }
 
-// answerUnreadable records a request that net/http cannot read, and replaces the response
-// of net/http.
+// answerUnreadable records a request that net/http answers itself, and replaces the response.
 func (h *Handler) answerUnreadable(c unreadable) error {
-	line, _, _ := strings.Cut(string(c.answer), "\r\n") // this line depends only on the kind of error
-	a, to := unreadableAnswer(line), c.conn
-	err := errors.New("unreadable request: " + line)
-	if c.tls {
+	fault := faultOf(c.answer)
+	a, err, to := answerTo(fault), error(fault), c.conn
+	switch {
+	case c.tls:
 		err = ErrTLSInTheClear
 		a.detail, a.advice = "This port expects plain HTTP.", "Use an http:// URL for the proxy."
-	}
-	if c.headErr != nil {
-		a, err = unreadHeadAnswer(c.headErr), c.headErr
+	case errors.Is(c.headErr, memory.ErrShort):
+		a, err = answerTo(c.headErr), c.headErr
 	}
 	if c.tlsFault != nil {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
@@ -55,11 +54,13 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	}
 	rec := new(audit.Record)
 	h.newRecord(rec, c.conn.RemoteAddr().String())
-	rec.Request.Client, rec.Status, rec.Decision.Reason = c.client, a.status, a.reason
+	rec.Request.Client, rec.Request.Method, rec.Target = c.client, c.head.method, withoutUserinfo(c.head.target)
+	rec.Status, rec.Decision.Reason = a.status, a.reason
 	if err := h.writeRecord(rec, err); err != nil {
 		a = answerTo(err)
 	}
 	p := newProblem(a, explain.Explanation{}, false, rec.ID)
+	p.URL = beginningOf(rec.Target)
 	if a.status == http.StatusServiceUnavailable {
 		p.RetryAfter = 1
 	}
@@ -85,33 +86,24 @@ func drain(c net.Conn, until time.Time) {
 	}
 }
 
-// unreadHeadAnswer returns the answer to a head that a headMeter has stopped reading.
-func unreadHeadAnswer(err error) answer {
-	if errors.Is(err, memory.ErrShort) {
-		return answerTo(err)
+// faultOf returns the error that net/http has answered with a response. Its status line depends on the
+// kind of error only.
+func faultOf(response []byte) *malformedError {
+	line, _, _ := strings.Cut(string(response), "\r\n")
+	_, text, _ := strings.Cut(line, " ")
+	number, _, _ := strings.Cut(text, " ")
+	_, cause, known := strings.Cut(text, ": ") // net/http gives some causes
+	switch status, _ := strconv.Atoi(number); {
+	case status == http.StatusRequestHeaderFieldsTooLarge:
+		return errLongHead
+	case status == http.StatusNotImplemented:
+		return &malformedError{status, "its transfer coding is not supported", "Send the body with Content-Length, or chunked."}
+	case status == http.StatusExpectationFailed:
+		return &malformedError{status, "its expectation is not supported", "Omit Expect, or send 100-continue."}
+	case status == http.StatusHTTPVersionNotSupported:
+		return &malformedError{status, "its HTTP version is not supported", "Use HTTP/1.1 or HTTP/2."}
+	case status == http.StatusBadRequest && known:
+		return malformed(cause)
 	}
-	return unreadableAnswer("HTTP/1.1 431")
-}
-
-// unreadableAnswer returns the answer that replaces a response of net/http with this status
-// line.
-func unreadableAnswer(line string) answer {
-	a := answerTo(errMalformed)
-	a.detail, a.advice = "The request is not valid HTTP.", "Check its header, for example for a missing or second Host, a wrong length, or a space before a colon."
-	if fields := strings.Fields(line); len(fields) > 1 {
-		if n, err := strconv.Atoi(fields[1]); err == nil && n >= 400 && n <= 599 {
-			a.status = n
-		}
-	}
-	switch a.status {
-	case http.StatusRequestHeaderFieldsTooLarge:
-		a.detail, a.advice = "The header of the request is longer than 64 KiB or has more than 1,024 lines.", "Send a shorter URL or fewer header fields."
-	case http.StatusNotImplemented:
-		a.detail, a.advice = "The request has a transfer coding that the proxy does not support.", "Send the body with Content-Length, or chunked."
-	case http.StatusExpectationFailed:
-		a.detail, a.advice = "The request has an expectation that the proxy does not support.", "Omit Expect, or send 100-continue."
-	case http.StatusHTTPVersionNotSupported:
-		a.detail, a.advice = "The request has an HTTP version that the proxy does not support.", "Use HTTP/1.1 or HTTP/2."
-	}
-	return a
+	return malformed("its header is incomplete, has a line that is not NAME: VALUE, or a wrong Content-Length")
 }
