@@ -51,7 +51,7 @@ func TestNobodyFlushesTheAudit(t *testing.T) {
 	}
 	e2e.Command(t, "audit", "explain", "-c", p.Config, last).Want(t, 0)
 	for line := range bytes.Lines(unzipped(t, p.Audit)) {
-		if len(line) > 3*longest+4<<10 {
+		if len(line) > 5*longest+4<<10 {
 			t.Errorf("a line has %d bytes: %.200s", len(line), line)
 		}
 	}
