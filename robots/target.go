@@ -125,9 +125,9 @@ func (t Target) URL() *url.URL {
 func PathQueryOf(u *url.URL) string {
 	rest, absolute := strings.CutPrefix(u.Opaque, "//")
 	switch {
-	case u.Opaque == "":
+	case !absolute:
 		return u.RequestURI()
-	case absolute && strings.HasPrefix(rest, u.Host):
+	case strings.HasPrefix(rest, u.Host):
 		return rest[len(u.Host):]
 	}
 	return u.Opaque

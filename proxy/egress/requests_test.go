@@ -154,6 +154,7 @@ func FuzzWrite(f *testing.F) {
 		f.Add([]byte(in), "", "ExampleBot/1.0")
 		f.Add([]byte(in), "\x7f", " ")
 	}
+	f.Add([]byte("GET p:t HTTP/1.1\r\nUser-Agent: a\r\n\r\n"), "\x1c", "a") // net/url has no path of it
 	f.Fuzz(func(t *testing.T, in []byte, query, agent string) {
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(in)))
 		if err != nil {
