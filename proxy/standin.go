@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"robotsproxy/proxy/h1"
 )
 
 // net/http's servers answer some requests themselves, or reset their streams: those with a path that
@@ -82,27 +84,7 @@ func needsStandIn(target string) bool {
 		_, err := url.ParseRequestURI(target)
 		return err != nil || strings.ContainsAny(target, " #")
 	}
-	path := true
-	for i := range len(target) {
-		switch c := target[i]; {
-		case c <= ' ' || c == 0x7f || c == '#':
-			return true
-		case c == '?':
-			path = false
-		case c == '%' && path && !isEscape(target[i:]):
-			return true
-		}
-	}
-	return false
-}
-
-// isEscape reports whether s begins with a complete escape (RFC 3986 2.1).
-func isEscape(s string) bool {
-	if len(s) < len("%00") {
-		return false
-	}
-	_, err := strconv.ParseUint(s[1:3], 16, 8)
-	return err == nil
+	return !h1.Passes(target)
 }
 
 // sentHeadOf returns what the client of a request has sent.

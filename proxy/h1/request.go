@@ -54,16 +54,8 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 // in originForm, and nothing else: net/url cannot parse every path that clients send, and changes some.
 // It returns nil for a target that net/http refuses, and for one with a "#".
 func parseTarget(method, target string, originForm *url.URL) (u *url.URL) {
-	if target == "" {
+	if target == "" || !Passes(target) {
 		return nil
-	}
-	for i := range len(target) {
-		switch c := target[i]; {
-		case c <= ' ' || c == 0x7f || c == '#':
-			return nil
-		case c == '%' && !isEscape(target[i:]) && strings.IndexByte(target[:i], '?') < 0: // net/http does not read the query
-			return nil
-		}
 	}
 	switch {
 	case method == http.MethodConnect && strings.IndexByte(target, '/') < 0 && strings.IndexByte(target, '?') < 0:
@@ -90,6 +82,24 @@ func authorityEnd(target string) int {
 	authority, _, _ := strings.Cut(rest, "/")
 	authority, _, _ = strings.Cut(authority, "?")
 	return len(scheme) + len("://") + len(authority)
+}
+
+// Passes reports whether net/http's server can parse the path and the query of a request target, so that
+// it passes the request to its handler. It is false for a target with a "#" too, which is invalid (RFC
+// 9112 3.2).
+func Passes(target string) bool {
+	query := false
+	for i := range len(target) {
+		switch c := target[i]; {
+		case c <= ' ' || c == 0x7f || c == '#':
+			return false
+		case c == '?':
+			query = true
+		case c == '%' && !query && !isEscape(target[i:]): // net/http does not read the query
+			return false
+		}
+	}
+	return true
 }
 
 // isEscape reports whether s begins with a complete escape (RFC 3986 2.1).
