@@ -14,10 +14,13 @@ import (
 // ready to use.
 type http2Heads struct {
 	decoder *hpack.Decoder
-	fields  []hpack.HeaderField // of the last block; no more than maxHead bytes
-	size    int                 // of the block as RFC 9113 6.5.2 counts it, in bytes
+	// fields are those of the last block, up to maxHead bytes. size is the size of the block in bytes, as
+	// RFC 9113 6.5.2 counts it.
+	fields []hpack.HeaderField
+	size   int
 
-	encoder *hpack.Encoder // nil: net/http gets the blocks as the client has sent them
+	// encoder encodes heads anew into encoded; nil: net/http gets the blocks as the client has sent them.
+	encoder *hpack.Encoder
 	encoded bytes.Buffer
 }
 
@@ -103,7 +106,8 @@ func (h *http2Heads) encodeAnew() {
 // pseudoFields are the pseudo-headers of a request (RFC 9113 8.3.1).
 type pseudoFields struct {
 	method, scheme, authority, path string
-	host                            string // the field host, which stands for a missing :authority
+	// host is the field host, which stands for a missing :authority.
+	host string
 }
 
 // of returns the pseudo-header with a name, or nil.

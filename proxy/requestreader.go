@@ -44,22 +44,32 @@ var errLongHead = &malformedError{http.StatusRequestHeaderFieldsTooLarge, "the h
 //
 // It belongs to one goroutine at a time, as reads of a connection do.
 type requestReader struct {
-	from   func([]byte) (int, error) // reads from the connection
-	memory *memory.Work              // the connection in the memory budget
-	limit  func() error              // limits the time for the rest of a head
-	active bool                      // net/http serves the connection; until then bytes pass
+	// from reads from the connection, and limit limits the time for the rest of a head.
+	from  func([]byte) (int, error)
+	limit func() error
 
-	protocol  wireProtocol
-	delivered bool     // there was a head
-	sent      sentHead // the head that is read, or was read last
-	afterPOST bool     // the head before is that of a POST
-	long      bool     // longHeadBytes are counted for a head
-	err       error    // why no more is read
+	// memory is the connection in the memory budget, in which longHeadBytes are counted if long is set.
+	memory *memory.Work
+	long   bool
 
-	ready []byte // what net/http gets before anything else
+	// active is set when net/http serves the connection. Until then bytes pass.
+	active   bool
+	protocol wireProtocol
+
+	// sent is the head that is read, or was read last. delivered says that there was one.
+	sent      sentHead
+	delivered bool
+	// afterPOST says that the head before is that of a POST.
+	afterPOST bool
+
+	// ready is what net/http gets before anything else. ahead follows next on the connection.
+	ready []byte
 	next  nextHead
-	ahead []byte // bytes of the connection that follow next
+	ahead []byte
 	rest  afterHead
+
+	// err says why no more is read; nil: more is.
+	err error
 }
 
 // A wireProtocol is what a connection carries, as far as its first bytes tell.
@@ -74,17 +84,19 @@ const (
 
 // A nextHead is a head that is being read.
 type nextHead struct {
-	text  []byte
-	lines int  // complete lines in text
-	line  int  // where in text the current line begins
-	timed bool // its time is limited
+	text []byte
+	// lines is the number of complete lines in text, and line is where the current one begins.
+	lines, line int
+	// timed says that its time is limited.
+	timed bool
 }
 
 // An afterHead says how many of the bytes behind a head are no head.
 type afterHead struct {
-	left   int64 // how many net/http has not read; math.MaxInt64: unknown
-	passed int64 // how many it has read, if that is unknown
-	least  int64 // how many there are in any case, if that is unknown
+	// left is how many of them net/http has not read; math.MaxInt64: unknown.
+	left int64
+	// If left is unknown, passed is how many net/http has read, and least how many there are in any case.
+	passed, least int64
 }
 
 // http2Preface is the first line of an HTTP/2 connection (RFC 9113 3.4). tlsHandshake is the first byte

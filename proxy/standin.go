@@ -23,15 +23,20 @@ var standInMark = "/#" + rand.Text() + "#"
 // A sentHead is what a client has sent.
 type sentHead struct {
 	method string
-	target string          // the request target
-	fault  *malformedError // why it has no other answer; nil: only net/url cannot parse the target
+	// target is the request target (RFC 9112 3.2).
+	target string
+	// fault says what is wrong with the head; nil: nothing, but net/url may be unable to parse the target.
+	fault *malformedError
 }
 
 // A malformedError says why a request cannot be read or forwarded. It is errMalformed.
 type malformedError struct {
-	status int    // of the answer
-	cause  string // for people
-	advice string // what the client can do; "": that of policy.ReasonMalformed
+	// status is that of the answer.
+	status int
+	// cause completes the sentence "The request is malformed: ...".
+	cause string
+	// advice says what the client can do; "": that of policy.ReasonMalformed.
+	advice string
 }
 
 func (e *malformedError) Error() string { return fmt.Sprintf("%v: %s", errMalformed, e.cause) }
