@@ -323,7 +323,10 @@ func TestVerdictsAreEqual(t *testing.T) {
 			t.Run(dialect.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				o := listenTargets(t, variedRules)
-				r := start(t, setup{policyOptions: func(p *policy.Options) { p.Dialect, p.Readings = dialect, readings }, change: func(o *proxy.Options) { o.MaxURL = 64 << 10 }})
+				r := start(t, setup{
+					policyOptions: func(p *policy.Options) { p.Dialect, p.Readings = dialect, readings },
+					change:        func(o *proxy.Options) { o.MaxURL = 64 << 10 },
+				})
 				group := robots.Parse([]byte(variedRules), dialect).For()
 				send := http1("http://"+o.host(), "x", r.dial)
 				for _, target := range testkit.Targets() {

@@ -113,8 +113,8 @@ func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
 	return t.admits(o, scheme, hasPort(host))
 }
 
-// admits returns the origin o of a request inside the tunnel, which has a scheme. The host must be the one that the CONNECT
-// named, or the server name of the TLS handshake (RFC 9110 15.5.20).
+// admits returns the origin o of a request inside the tunnel, whose requests have a scheme. The host must
+// be the one that the CONNECT named, or the server name of the TLS handshake (RFC 9110 15.5.20).
 func (t *tunnelConn) admits(o robots.Origin, scheme string, hasPort bool) (robots.Origin, error) {
 	if !hasPort {
 		o.Port = t.origin.Port // many clients leave out even an unusual port
