@@ -37,6 +37,9 @@ type targetOrigin struct {
 	rules   string
 	serving sync.WaitGroup
 
+	// fail may end a request over HTTP/2 without a response, and then returns true; nil: it does not.
+	fail func(f *http2.Framer, c net.Conn, stream uint32, method string) bool
+
 	mu      sync.Mutex // guards arrived
 	arrived []string   // method, target and protocol
 }
@@ -145,6 +148,9 @@ func (o *targetOrigin) serveHTTP2(c net.Conn) {
 			f.WritePing(true, frame.Data)
 		}
 		if id := frame.Header().StreamID; ended {
+			if o.fail != nil && o.fail(f, c, id, heads[id].PseudoValue("method")) {
+				continue
+			}
 			body := o.body(heads[id].PseudoValue("method"), heads[id].PseudoValue("path"), "HTTP/2")
 			block.Reset()
 			pack.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})

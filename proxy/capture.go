@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -11,17 +10,21 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/archive/warc"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots/fetch"
 )
 
-// beginCapture begins to archive a request, if there is an archive. It returns the context for sending r.
-func (h *Handler) beginCapture(s *requestState, r *http.Request) context.Context {
-	if h.o.Archive == nil {
-		return r.Context()
+// beginCapture begins to archive a request, if there is an archive.
+func (h *Handler) beginCapture(s *requestState) {
+	if h.o.Archive != nil {
+		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct()})
+		s.peer = captured(s.capture)
 	}
-	s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct()})
-	r.Body = s.capture.Upload(r.Body)
-	return s.capture.Trace(r.Context())
+}
+
+// captured returns what tells an Exchange about the connection of its request.
+func captured(x *archive.Exchange) func(egress.Peer) {
+	return func(p egress.Peer) { x.Connected(p.Addr, p.TLS) }
 }
 
 // endCapture archives a request that has ended. The error breaks the response off.
@@ -64,13 +67,12 @@ func captureFields(rec *audit.Record, client string) (b []byte) {
 	return b
 }
 
-// beginCapture begins to archive a GET, if there is an archive, and returns the context for sending it.
-func (f *Fetches) beginCapture(r *http.Request, client string) (*archive.Exchange, context.Context) {
+// beginCapture begins to archive a GET, if there is an archive.
+func (f *Fetches) beginCapture(client string) *archive.Exchange {
 	if f.Archive == nil {
-		return nil, r.Context()
+		return nil
 	}
-	x := f.Archive.Begin(archive.Source{Client: policy.ShareKey(client), Direct: f.Rules.Egress.Direct()})
-	return x, x.Trace(r.Context())
+	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(client), Direct: f.Rules.Egress.Direct()})
 }
 
 // captureFetch returns the body of a response, which is archived when it was read.

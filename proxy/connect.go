@@ -198,10 +198,10 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
-	if err := s.Ready(s.request.Context()); err != nil {
+	if err := s.ready(s.request); err != nil {
 		return err
 	}
-	s.Sent()
+	s.begun()
 	if s.rules.Signers.of(s.record.Request.Client) != nil {
 		s.recordSignature(nil, policy.UnsignedTunnel)
 	}

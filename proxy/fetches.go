@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"net/textproto"
 	"time"
 
 	"robotsproxy/policy/pace"
@@ -43,7 +42,7 @@ func FetchFailedHere(err error) bool {
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	if f.Rules.Monitor {
-		return f.exchange(r, netip.Addr{}, &fetchGate{hop: hop})
+		return f.exchange(r, hop, &sending{})
 	}
 	resp, err := f.send(r, hop)
 	for range maxRedials { // as for CONNECT
@@ -60,14 +59,19 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &fetchGate{slotGate{slot: slot}, hop}
-	resp, err := f.exchange(r, at, g)
+	s := &sending{slot: slot, addr: at}
+	var refused error // why the slot gave no permit
+	s.wait = func(ready func() error) error {
+		refused = hop.Wait(ready) // the time limit of the fetch does not run meanwhile
+		return refused
+	}
+	resp, err := f.exchange(r, hop, s)
 	if err != nil {
 		slot.Release()
 		switch {
-		case !g.refused.Load():
+		case refused == nil:
 			return nil, err
-		case g.sent.Load(): // sent on an earlier connection
+		case s.wasSent: // in an earlier try
 			return nil, noSlot(err, hop)
 		}
 		return nil, unsent(err, hop)
@@ -80,21 +84,23 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	return resp, nil
 }
 
-// exchange sends a GET when g permits, and signs it if that is configured for the client that caused it.
-func (f *Fetches) exchange(r *http.Request, at netip.Addr, g *fetchGate) (*http.Response, error) {
-	by, _ := f.Rules.Signers.choose(g.hop.Client, r.URL.Scheme, r.Header)
-	capture, ctx := f.beginCapture(r, g.hop.Client)
-	resp, err := signed(f.Rules.Egress.At(at), by).Send(ctx, r, g)
+// exchange sends a GET, and signs it if that is configured for the client that caused it.
+func (f *Fetches) exchange(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
+	by, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
+	capture := f.beginCapture(hop.Client)
+	s.peer = captured(capture)
+	resp, err := s.exchange(f.Rules.Egress, r, by)
+	hop.SetConnected(s.state > connecting)
 	if err == nil {
-		resp.Body = captureFetch(capture, resp, g.hop)
+		resp.Body = captureFetch(capture, resp, hop)
 	} else {
 		capture.Discard()
 	}
 	switch {
 	case errors.Is(err, signature.ErrSign):
 		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
-	case by != nil && g.sent.Load():
-		g.hop.SetSigned(by.KeyID())
+	case by != nil && s.wasSent:
+		hop.SetSigned(by.KeyID())
 	}
 	return resp, err
 }
@@ -129,25 +135,6 @@ func noSlot(err error, hop fetch.Hop) error {
 	}
 	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)
 }
-
-// A fetchGate is the [egress.Gate] of one GET.
-type fetchGate struct {
-	slotGate
-	hop fetch.Hop
-}
-
-// Ready waits for the permit to send. The time limit of the fetch does not run meanwhile.
-func (g *fetchGate) Ready(ctx context.Context) error {
-	if g.slot == nil { // monitor mode
-		return nil
-	}
-	return g.ready(func() error {
-		return g.hop.Wait(func() error { return g.slot.Ready(ctx) })
-	})
-}
-
-// Informational does nothing: a fetch does not use 1xx responses.
-func (g *fetchGate) Informational(int, textproto.MIMEHeader) error { return nil }
 
 // A fetchBody is the body of a response. Closing it releases the slot.
 type fetchBody struct {

@@ -39,7 +39,7 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, egress.ErrParent) && h.parentLog.allow() {
 		h.o.Log.Warn("upstream proxy failed", "error", err)
 	}
-	if !s.sent.Load() {
+	if !s.wasSent {
 		s.quota.GiveBack()
 	}
 	rec.Took = time.Since(rec.Time)
@@ -68,7 +68,7 @@ func (h *Handler) finish(s *requestState, err error) {
 func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.Duration, _ error) {
 	rec := &s.record
 	a = answerTo(err)
-	if !s.sent.Load() {
+	if !s.wasSent {
 		a.override(&rec.Decision)
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow a request that is refused here
 		if isRateLimited(rec) {
@@ -109,7 +109,7 @@ const noRoomRetry = 10 * time.Minute
 func (h *Handler) refuse(s *requestState, a answer, err error) {
 	p := h.describe(s, a, err)
 	s.response.headSent = true
-	if a.status == statusClientLeft || s.early.clientLeft {
+	if a.status == statusClientLeft || s.clientLeft {
 		panic(http.ErrAbortHandler)
 	}
 	header := s.client.Header()

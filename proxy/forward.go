@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,12 +51,14 @@ func (h *Handler) forward(s *requestState) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.request.Context(), stateKey{}, s))
 	defer cancel(nil)
 	s.cancel = cancel
+	s.owner, s.wait, s.interim = connInfoFrom(s.request).logins(), s.waitPaused, s.passInterim
+	h.beginCapture(s)
 	r := s.request.WithContext(ctx)
 	r.URL, r.RequestURI = s.record.Request.URL(), ""
 	r.Host = r.URL.Host
 	h.prepareRequest(s, r)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &clientBody{r.Body, s, r.Trailer}
+		h.setUpload(s, r)
 		// An origin may respond before it has read the whole body. Without full duplex,
 		// net/http would then discard part of the body.
 		http.NewResponseController(s.client).EnableFullDuplex() // HTTP/2 needs none
@@ -79,25 +82,41 @@ func (h *Handler) forward(s *requestState) error {
 	return s.response.failure
 }
 
+// setUpload sets the body of the request to the origin. One that is in memory can be sent again.
+func (h *Handler) setUpload(s *requestState, r *http.Request) {
+	body := r.Body
+	upload := func() (io.ReadCloser, error) {
+		if s.ahead != nil {
+			body = io.NopCloser(bytes.NewReader(s.ahead))
+		}
+		return s.capture.Upload(&clientBody{body, s, r.Trailer}), nil
+	}
+	r.Body, _ = upload() // there is no error
+	if s.ahead != nil {
+		r.GetBody = upload
+	}
+}
+
 // roundTrip sends a request of the pipeline. It keeps an error in the requestState and mutes the
 // pipeline, which would otherwise write its own response.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	s := r.Context().Value(stateKey{}).(*requestState)
-	s.connecting.Store(true)
 	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
-	resp, err := signed(s.rules.Egress.At(s.addr), by).Send(h.beginCapture(s, r), r, s)
+	if by != nil {
+		r.Header = maps.Clone(r.Header) // it is also that of the client's request
+	}
+	resp, err := s.exchange(s.rules.Egress, r, by)
 	s.recordSignature(by, unsigned)
-	s.early.end()
 	if err == nil {
 		err = checkResponse(r, resp)
 	}
-	if err == nil && s.early.clientLeft {
+	if err == nil && s.clientLeft {
 		resp.Body.Close()
 		err = context.Cause(s.request.Context())
 	}
 	h.adaptPace(s, resp, err)
 	if err != nil {
-		if upload := s.upload.err.Load(); upload != nil && !s.refused.Load() {
+		if upload := s.upload.err.Load(); upload != nil {
 			err = *upload // the origin is not at fault
 		}
 		return nil, s.mute(err)

@@ -100,6 +100,7 @@ type rig struct {
 	roots   *x509.CertPool // trusted by clients of the proxy
 	records *records
 	pacer   *pace.Pacer
+	egress  *egress.Client
 	served  chan error
 }
 
@@ -155,7 +156,7 @@ func start(t testing.TB, s setup) *rig {
 	testkit.Must(t, err)
 	authority, err := authority()
 	testkit.Must(t, err)
-	r := &rig{t: t, records: &records{}, roots: x509.NewCertPool(), served: make(chan error, 2)}
+	r := &rig{t: t, egress: out, records: &records{}, roots: x509.NewCertPool(), served: make(chan error, 2)}
 	r.roots.AddCert(authority.Certificate())
 	o := proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Egress: out, Authority: authority, PerAddress: s.names != nil},

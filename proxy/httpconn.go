@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
 )
@@ -208,4 +209,15 @@ func (c connInfo) memory() *memory.Work {
 		return &c.tunnel.memory
 	}
 	return new(memory.Work)
+}
+
+// logins returns the owner of the connections to origins that carry the client's login.
+func (c connInfo) logins() *egress.Owner {
+	switch {
+	case c.client != nil:
+		return &c.client.logins
+	case c.tunnel != nil:
+		return &c.tunnel.logins
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/socket"
 )
 
@@ -124,6 +125,7 @@ type clientConn struct {
 	closed     bool                   // the connection is not counted any more; guarded by the lock of clientConns
 	memory     memory.Work            // the connection in the memory budget, for the client's address, until Close
 	unbudgeted bool                   // memory is zero, because the budget had no space
+	logins     egress.Owner           // of the connections to origins that carry the client's login, until Close
 	once       sync.Once
 }
 
@@ -153,6 +155,7 @@ func (c *clientConn) assign(client string) bool {
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
+		c.logins.End()
 		c.memory.End()
 		if c.redirect != nil && c.redirect.release != nil {
 			c.redirect.release()

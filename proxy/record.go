@@ -34,8 +34,8 @@ func (s *requestState) recordPace(err error) {
 	if s.slot == nil {
 		return
 	}
-	if s.connecting.Load() && errors.Is(err, context.Canceled) {
-		s.slot.Sent() // the client has left, but net/http may still connect
+	if s.state == connecting && errors.Is(err, context.Canceled) {
+		s.slot.Sent() // otherwise clients that come and leave would open one connection after another
 	}
 	held := s.slot.Held()
 	rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)

@@ -52,7 +52,7 @@ func (r *refusingHandler) finishWith(ctx context.Context, client string, d polic
 	}
 	s.watch.limit = time.Hour
 	s.upload.complete.Store(true)
-	s.sent.Store(sent)
+	s.wasSent = sent
 	s.record.Request.Client, s.record.Decision = client, d
 	r.finish(s, err)
 	return w.Code

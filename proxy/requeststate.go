@@ -2,14 +2,13 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -37,8 +36,8 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // A requestState is the state of one request of a client, until its record and its response are
 // complete. It is the pipeline's ResponseWriter and streams: it does not hold back what the origin has
-// sent. It is also the [egress.Gate] of the request and the [pace.Transfer] of its slot. It belongs to
-// the goroutine that serves the request, except the fields that say otherwise.
+// sent. It is also the [pace.Transfer] of its slot. It belongs to the goroutine that serves the request,
+// except the fields that say otherwise.
 type requestState struct {
 	client        http.ResponseWriter
 	request       *http.Request // as the client has sent it
@@ -49,23 +48,17 @@ type requestState struct {
 	recorded      bool          // the record was written
 	quota         policy.Ticket // for the client's quota
 	work          memory.Work   // the request in the memory budget
+	ahead         []byte        // the client's body, if readAhead has read it
+	clientLeft    bool          // the client has left, and its header must not be used
 	draining      *atomic.Bool  // that of the handler
 	watch         watch
 	passed        atomic.Int64 // bytes of both bodies so far
-	attempt
+	sending
+	cancel   context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
 	upload   uploadState
-	early    earlyResponses
 	response responseState
 	tunnel   streamTunnel
 	capture  *archive.Exchange // nil: the request is not archived
-}
-
-// An attempt is the sending of a request to the origin, with its slot. slot is nil while there is none.
-type attempt struct {
-	slotGate
-	addr       netip.Addr              // the address that the slot and the request are for; zero: any address of the host
-	connecting atomic.Bool             // egress is making a connection for the request; goroutines of egress set it
-	cancel     context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
 }
 
 // An uploadState says how far the client's body was read. Goroutines of egress read the
@@ -116,7 +109,7 @@ func (s *requestState) readAhead() error {
 	if _, err := body.Read(make([]byte, 1)); err != io.EOF {
 		return fmt.Errorf("%w: body is longer than Content-Length", errMalformed)
 	}
-	r.Body = io.NopCloser(bytes.NewReader(b))
+	s.ahead = b
 	return nil
 }
 
@@ -142,30 +135,18 @@ func (s *requestState) fail(err error) {
 // releaseSlot releases the slot, if there is one.
 func (s *requestState) releaseSlot() { s.slot.Release() }
 
-// Ready implements [egress.Gate].
-func (s *requestState) Ready(ctx context.Context) error {
-	s.connecting.Store(false)
-	if s.slot == nil {
-		return nil
-	}
-	return s.ready(func() error {
-		s.watch.paused.Store(true)
-		defer s.watch.paused.Store(false)
-		defer s.watch.moved()
-		return s.slot.Ready(ctx)
-	})
-}
-
-// Retry implements [egress.Gate].
-func (s *requestState) Retry() {
-	s.slotGate.Retry()
-	s.connecting.Store(true)
+// waitPaused calls ready while the watch is paused.
+func (s *requestState) waitPaused(ready func() error) error {
+	s.watch.paused.Store(true)
+	defer s.watch.paused.Store(false)
+	defer s.watch.moved()
+	return ready()
 }
 
 // Header returns the header of the response. After the client has left, it returns a
 // header that is not used.
 func (s *requestState) Header() http.Header {
-	if s.early.clientLeft {
+	if s.clientLeft {
 		return http.Header{}
 	}
 	return s.client.Header()
@@ -353,55 +334,21 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 	return conn, rw.Reader, nil
 }
 
-// Informational implements [egress.Gate]: it passes on a 1xx response (RFC 9110 15.2).
-// net/http handles 100 with each side itself, and 101 is a final response.
-func (s *requestState) Informational(status int, header textproto.MIMEHeader) error {
-	e := &s.early
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.count++; e.count > maxEarly {
-		return fmt.Errorf("the origin sent more than %d interim responses", maxEarly)
+// passInterim sends a 1xx response to the client (RFC 9110 15.2). net/http sends 100 itself.
+func (s *requestState) passInterim(resp *http.Response) {
+	if resp.StatusCode == http.StatusContinue || !s.request.ProtoAtLeast(1, 1) || s.clientLeft ||
+		len(s.request.Header["Expect"]) > 0 { // net/http may be about to send 100 on another goroutine
+		return
 	}
-	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !s.request.ProtoAtLeast(1, 1) || e.ended {
-		return nil
+	h := s.client.Header()
+	maps.Copy(h, resp.Header)
+	stripHop(h)
+	s.response.writing.Store(true)
+	if !s.watch.ended.Load() { // otherwise a refusal follows, whose writes beginWrite would make fail
+		s.client.WriteHeader(resp.StatusCode)
 	}
-	if len(s.request.Header["Expect"]) > 0 {
-		return nil // net/http may be about to send 100 Continue on another goroutine
-	}
-	if e.queue == nil {
-		e.queue = make(chan earlyResponse, maxEarlyWait)
-		e.sent.Go(s.sendEarly)
-	}
-	select {
-	case e.queue <- earlyResponse{status, header}:
-	default:
-	}
-	return nil
-}
-
-// sendEarly sends the queue to the client. Nothing else writes to the client meanwhile: the
-// goroutine that serves the request waits for Send, and then for sendEarly.
-func (s *requestState) sendEarly() {
-	for r := range s.early.queue {
-		if s.early.clientLeft {
-			continue
-		}
-		h := s.client.Header()
-		for name, values := range r.header {
-			h[name] = values
-		}
-		stripHop(h)
-		s.response.writing.Store(true)
-		if !s.watch.ended.Load() { // otherwise a refusal follows, whose writes beginWrite would make fail
-			s.client.WriteHeader(r.status)
-		}
-		s.response.writing.Store(false)
-		if s.request.Context().Err() != nil {
-			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header
-			// has been read.
-			s.early.clientLeft = true
-			continue
-		}
+	s.response.writing.Store(false)
+	if s.clientLeft = s.request.Context().Err() != nil; !s.clientLeft { // over HTTP/2, WriteHeader has not waited until the header was read
 		clear(h)
 	}
 }

@@ -32,17 +32,17 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 			}
 			return s
 		}
-		state := &requestState{attempt: attempt{slotGate: slotGate{slot: ready(one)}}}
+		state := &sending{slot: ready(one), state: permitted}
 		defer state.slot.Release()
-		state.permitted.Store(true)
-		if began := time.Now(); state.Ready(t.Context()) != nil || !time.Now().Equal(began) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/", nil)
+		if began := time.Now(); state.ready(r) != nil || !time.Now().Equal(began) {
 			t.Error("the request waited in its own slot")
 		}
 		<-time.After(time.Second)
 		s, began := ready(other), time.Now()
 		s.Sent()
 		s.Release()
-		if err := state.Ready(t.Context()); err != nil || time.Since(began) < 10*time.Second {
+		if err := state.ready(r); err != nil || time.Since(began) < 10*time.Second {
 			t.Errorf("Ready: %v, after %v", err, time.Since(began))
 		}
 		<-time.After(time.Second)
@@ -50,9 +50,8 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 		defer s.Release()
 		s.Sent()
 		s.BackOff(time.Minute)
-		err := state.Ready(t.Context())
-		if !errors.Is(err, pace.ErrTooBusy) || state.sent.Load() || !state.refused.Load() {
-			t.Errorf("Ready: %v, sent is %v", err, state.sent.Load())
+		if err := state.ready(r); !errors.Is(err, pace.ErrTooBusy) || state.state == permitted {
+			t.Errorf("ready: %v, state %v", err, state.state)
 		}
 	})
 }
@@ -91,10 +90,8 @@ func TestLateInformational(t *testing.T) {
 	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), onWrite: func() { t.Error("the writes of the refusal fail") }}
 	s := &requestState{client: w, request: httptest.NewRequest(http.MethodGet, "http://site.test/", nil)}
 	s.watch.ended.Store(true)
-	if err := s.Informational(http.StatusEarlyHints, map[string][]string{"Link": {"</a>"}}); err != nil {
-		t.Error(err)
-	}
-	if s.early.end(); len(w.Header()) > 0 {
+	s.passInterim(&http.Response{StatusCode: http.StatusEarlyHints, Header: http.Header{"Link": {"</a>"}}})
+	if len(w.Header()) > 0 {
 		t.Errorf("the refusal has the header %v", w.Header())
 	}
 }

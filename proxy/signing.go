@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"robotsproxy/policy"
-	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/signature"
 )
 
@@ -40,17 +39,9 @@ func (s *Signers) choose(client, scheme string, header http.Header) (by *signatu
 	return by, ""
 }
 
-// signed returns to with a Signer, if there is one.
-func signed(to egress.Pinned, by *signature.Signer) egress.Pinned {
-	if by == nil {
-		return to
-	}
-	return to.Signed(by)
-}
-
 // recordSignature records the signature of a request, or why it has none, once it was sent.
 func (s *requestState) recordSignature(by *signature.Signer, why policy.Unsigned) {
-	if !s.sent.Load() {
+	if !s.wasSent {
 		return
 	}
 	if s.record.Unsigned = why; by != nil {

@@ -8,6 +8,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 )
 
@@ -25,6 +26,7 @@ type tunnelConn struct {
 	serverName string        // the server name of the TLS handshake; "": none
 	counter    *flowCounter  // counts the tunnel
 	memory     memory.Work   // an intercepted tunnel in the memory budget, until Close
+	logins     egress.Owner  // of the connections to origins that carry the client's login, until Close
 	once       sync.Once
 }
 
@@ -65,6 +67,7 @@ func (c *tunnelConn) Read(b []byte) (int, error) {
 // Close closes the connection.
 func (c *tunnelConn) Close() error {
 	c.once.Do(func() {
+		c.logins.End()
 		c.memory.End()
 		c.counter.end()
 	})

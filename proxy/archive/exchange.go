@@ -2,17 +2,12 @@ package archive
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/audit"
@@ -33,8 +28,8 @@ type Exchange struct {
 	options *Options
 	source  Source
 	began   time.Time
-	address atomic.Pointer[netip.Addr] // of the origin; nil: unknown
-	tls     atomic.Uint32              // version of TLS on the connection; 0: none
+	address netip.Addr // of the origin; zero: unknown
+	tls     uint16     // version of TLS on the connection; 0: none
 
 	target   string // WARC-Target-URI
 	protocol []string
@@ -62,37 +57,38 @@ func (a *Archive) Begin(from Source) *Exchange {
 		return nil
 	}
 	x := &Exchange{archive: a, options: o, source: from, began: time.Now()}
-	for _, m := range []*message{&x.request, &x.response} {
-		m.body = spool{files: a.spools, client: from.Client, spare: from.Spare, max: o.MaxBody}
-	}
+	x.request.body, x.response.body = x.spool(), x.spool()
 	return x
 }
 
-// Trace returns a context for the sending of the request, which tells x about the connection.
-func (x *Exchange) Trace(ctx context.Context) context.Context {
+// Connected says over which connection the request is sent: the address of its other end, and its version
+// of TLS; 0: none. The last call counts.
+func (x *Exchange) Connected(to netip.Addr, version uint16) {
 	if x == nil {
-		return ctx
+		return
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		if got.Conn == nil {
-			return
-		}
-		if secure, ok := got.Conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
-			x.tls.Store(uint32(secure.ConnectionState().Version))
-		}
-		if tcp, ok := got.Conn.RemoteAddr().(*net.TCPAddr); ok && x.source.Direct {
-			x.address.Store(new(tcp.AddrPort().Addr().Unmap()))
-		}
-	}})
+	if x.tls = version; x.source.Direct {
+		x.address = to
+	}
 }
 
-// Upload returns the body of the request, which x copies while it is read.
+// Upload returns the body of the request, which x copies while it is read. A later call is for another try
+// of the request, and the body is copied anew.
 func (x *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
 	if x == nil || body == nil || body == http.NoBody {
 		return body
 	}
+	x.uploading.Lock()
+	defer x.uploading.Unlock()
+	x.request.body.close() // an error of its file does not matter any more
+	x.request.body = x.spool()
 	x.request.body.truncated = "unspecified" // until it was read to its end
 	return &upload{body, x}
+}
+
+// spool returns an empty spool.
+func (x *Exchange) spool() spool {
+	return spool{files: x.archive.spools, client: x.source.Client, spare: x.source.Spare, max: x.options.MaxBody}
 }
 
 // An upload is the body of a request.
@@ -127,7 +123,7 @@ func (x *Exchange) Respond(sent *http.Request, resp *http.Response) *Exchange {
 		return nil
 	}
 	x.target, x.ftp = targetURI(sent, x.options), sent.URL.Scheme == "ftp"
-	x.protocol = protocols(sent, resp, uint16(x.tls.Load()))
+	x.protocol = protocols(sent, resp, x.tls)
 	x.request.head = requestHead(sent, x.options)
 	x.response.head = responseHead(resp, x.options)
 	if resp.Body == nil || resp.Body == http.NoBody {
@@ -347,8 +343,8 @@ func (x *Exchange) head(kind, id string) []byte {
 
 // fetched appends what a record of a request or response says of the connection.
 func (x *Exchange) fetched(h []byte) []byte {
-	if at := x.address.Load(); at != nil {
-		h = warc.AppendField(h, "WARC-IP-Address", at.WithZone("").String())
+	if x.address.IsValid() {
+		h = warc.AppendField(h, "WARC-IP-Address", x.address.WithZone("").String())
 	}
 	for _, p := range x.protocol {
 		h = warc.AppendField(h, "WARC-Protocol", p)

@@ -45,7 +45,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -57,16 +56,7 @@ import (
 	"robotsproxy/robots"
 )
 
-const (
-	maxTLSSessions  = 1024 // origins whose TLS session is kept for resumption
-	continueTimeout = time.Second
-
-	// maxStreamAhead bounds, in bytes, what an HTTP/2 origin may send on a stream ahead of a
-	// client that reads slowly. All streams of a connection together have no such bound:
-	// the slow ones would use it up.
-	maxStreamAhead = 256 << 10
-	pingAfter      = 30 * time.Second // after this time without data, the client pings an HTTP/2 connection
-)
+const maxTLSSessions = 1024 // origins whose TLS session is kept for resumption
 
 // Options configure a Client. The zero Options connect to the public Internet alone, to
 // the default ports, and use the system's resolver and roots.
@@ -90,22 +80,13 @@ type Options struct {
 
 // A Client connects to origins, keeps connections and sends requests. The zero Client
 // refuses every address and port; create a Client with New.
-//
-// It sends a GET, HEAD, OPTIONS or TRACE without a body to an HTTP/1.1 origin on the
-// caller's goroutine, which costs little. It sends all other requests with an
-// http.Transport. Both ways reuse each other's idle connections, except for requests that
-// ask for a change of protocols.
 type Client struct {
 	connector
-	transport *http.Transport
-	http1     *http.Transport // HTTP/1.1 only
-	parent    *parent         // nil: none
-	toParent  *Client         // connects only to parent; nil: none
+	parent    *parent // nil: none
+	toParent  *Client // connects only to parent; nil: none
 	pseudonym string
 	counters  *counters
-
-	headerTimeout time.Duration
-	reaching      singleflight.Group // of Reach, by endpoint
+	reaching  singleflight.Group // of Reach, by endpoint
 
 	cancel  context.CancelFunc // of connector.ctx; called under mu
 	mu      sync.Mutex
@@ -137,14 +118,14 @@ func New(o Options) (*Client, error) {
 				MinVersion:         tls.VersionTLS12,
 				ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions),
 			},
-			tlsTimeout: cmp.Or(o.TLSTimeout, 10*time.Second),
-			history:    newHistory(cmp.Or(o.Retry, 30*time.Second)),
-			unused:     newUnusedPool(),
-			idle:       newIdlePool(o.IdleTimeout),
+			tlsTimeout:    cmp.Or(o.TLSTimeout, 10*time.Second),
+			headerTimeout: o.HeaderTimeout,
+			history:       newHistory(cmp.Or(o.Retry, 30*time.Second)),
+			pool:          newPool(o.IdleTimeout),
+			http2:         newHTTP2Transport(o),
 		},
-		pseudonym:     newPseudonym(),
-		counters:      new(counters),
-		headerTimeout: o.HeaderTimeout,
+		pseudonym: newPseudonym(),
+		counters:  new(counters),
 	}
 	if o.Previous != nil {
 		c.pseudonym, c.counters, c.made = o.Previous.pseudonym, o.Previous.counters, o.Previous.made
@@ -158,7 +139,6 @@ func New(o Options) (*Client, error) {
 		c.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.transport, c.http1 = c.newTransport(o, protocols{http2, http11}), c.newTransport(o, protocols{http11})
 	return c, nil
 }
 
@@ -177,38 +157,12 @@ func (c *Client) setParent(o Options) error {
 		return err
 	}
 	c.toParent.counter, c.toParent.made = &c.counters.parent, c.made
-	p.use(&c.toParent.connector, c.toParent.http1)
+	p.connector, c.toParent.forwarder, c.toParent.pool.perHost = &c.toParent.connector, p, maxIdle
 	c.parent = p
 	c.tunnel = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		return p.dial(ctx, host, port, &c.dialer)
 	}
 	return nil
-}
-
-func (c *Client) newTransport(o Options, offered protocols) *http.Transport {
-	var spoken http.Protocols
-	spoken.SetHTTP1(true)
-	both := offered[0] == http2
-	spoken.SetHTTP2(both)
-	return &http.Transport{
-		Proxy:                  nil,               // HTTP_PROXY and similar variables are for clients
-		DialContext:            c.dialPlain(both), // a change of protocols is requested only once, so it needs a new connection: an idle one may be dead
-		DialTLSContext:         c.dialTLS(offered, both),
-		Protocols:              &spoken,
-		DisableCompression:     true, // bodies pass unchanged
-		MaxIdleConns:           maxIdle,
-		MaxIdleConnsPerHost:    maxIdlePerHost,
-		IdleConnTimeout:        o.IdleTimeout,
-		ResponseHeaderTimeout:  o.HeaderTimeout,
-		ExpectContinueTimeout:  continueTimeout,
-		MaxResponseHeaderBytes: maxHeadBytes,
-		ReadBufferSize:         bufferSize,
-		WriteBufferSize:        bufferSize,
-		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: maxStreamAhead,
-			SendPingTimeout:           pingAfter,
-		},
-	}
 }
 
 // Pseudonym returns the proxy's name in a Via field (RFC 9110 7.6.3). The name is unique, so
@@ -323,7 +277,11 @@ func (c *Client) tryReach(at endpoint) error {
 	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
 	switch {
 	case err == nil:
-		c.unused.put(c.endpointOf(at.Origin, conn), conn)
+		kept, err := c.adopt(c.ctx, conn, c.endpointOf(at.Origin, conn))
+		if err != nil {
+			return err
+		}
+		kept.Release()
 	case LocalError(err): // first, because TLS with the upstream proxy may have failed, or its name may be unknown
 		return err
 	case errors.Is(err, errNotTLS):
@@ -374,16 +332,13 @@ func (c *Client) begin() (end func(), err error) {
 	return c.running.Done, nil
 }
 
-// CloseIdle closes the idle connections, and later those that become idle. A connection of HTTP/2 that
-// becomes idle later is closed only after the idle timeout. Call it when another Client has replaced this one.
+// CloseIdle closes the idle connections, and later those that become idle. Call it when another Client has
+// replaced this one.
 func (c *Client) CloseIdle() {
-	if c.transport == nil {
+	if c.pool == nil {
 		return
 	}
-	c.unused.closeAll()
-	c.idle.closeIdle()
-	c.transport.CloseIdleConnections()
-	c.http1.CloseIdleConnections()
+	c.pool.closeIdle()
 	if c.toParent != nil {
 		c.toParent.CloseIdle()
 	}
@@ -392,17 +347,14 @@ func (c *Client) CloseIdle() {
 // Close ends the attempts of Reach and closes the idle connections, as CloseIdle does. Requests in flight
 // continue. A new request that needs a connection fails.
 func (c *Client) Close() {
-	if c.transport == nil {
+	if c.pool == nil {
 		return
 	}
 	c.mu.Lock()
 	c.cancel()
 	c.mu.Unlock()
 	c.running.Wait()
-	c.unused.close()
-	c.idle.close()
-	c.transport.CloseIdleConnections()
-	c.http1.CloseIdleConnections()
+	c.pool.close()
 	if c.toParent != nil {
 		c.toParent.Close()
 	}

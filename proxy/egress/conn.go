@@ -1,14 +1,11 @@
 package egress
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,95 +37,35 @@ func (e endpoint) clone() endpoint {
 	return e
 }
 
-// A trackedConn is a connection to an origin, below TLS. It reports when it is closed,
-// and knows whether everything that arrived has been read.
+// A trackedConn is a connection to an origin, below TLS. It reports when it is closed.
 type trackedConn struct {
 	net.Conn
 	once    sync.Once
-	onClose func()    // nil: the connection is not counted yet
-	ahead   []byte    // data that was read while the connection was unused, and is returned first
-	reader  readState // not used with HTTP/2, and while pooled
-	writes  writeHook
-	http2   bool           // was negotiated
-	pooled  bool           // belongs to a persistConn, not to a Transport; only its owner sets it
+	onClose func()         // nil: the connection is not counted yet
 	peek    *socket.Conn   // Read reads from it without waiting; nil: Read reads as usual
 	records *recordTracker // TLS records of what was read; nil: no TLS
-	idle    transportIdle
 }
 
-// A transportIdle says whether a connection is idle in a Transport. The mutex of the
-// idlePool guards it.
-type transportIdle struct {
-	endpoint endpoint
-	user     *sending // uses the connection; nil: none, or not one of the Transport
-	is       bool
-	closed   bool // the connection is closed
-}
-
-// tracked returns the trackedConn below a connection of a Transport, or nil.
+// tracked returns the trackedConn below TLS.
 func tracked(conn net.Conn) *trackedConn {
-	if c, ok := conn.(*originFormConn); ok {
-		conn = c.Conn
-	}
-	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	c, _ := conn.(*trackedConn)
-	return c
+	return conn.(*trackedConn)
 }
 
-func newTrackedConn(raw net.Conn) *trackedConn {
-	c := &trackedConn{Conn: raw}
-	c.reader.change.L = &c.reader.mu
-	return c
-}
-
-// Read returns what was read ahead, then reads from the connection. Only HTTP/2
-// connections are read ahead, and crypto/tls calls no other method to read from them.
-func (c *trackedConn) Read(b []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(b, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
-	}
+// Read reads from the connection.
+func (c *trackedConn) Read(b []byte) (n int, err error) {
 	if c.records != nil {
 		b = b[:min(len(b), c.records.maxRead())]
 	}
-	n, err := c.read(b)
+	if c.peek != nil {
+		n, err = c.peek.TryRead(b)
+	} else {
+		n, err = c.Conn.Read(b)
+	}
 	if c.records != nil {
 		c.records.advance(b[:n])
-	}
-	return n, err
-}
-
-func (c *trackedConn) read(b []byte) (int, error) {
-	switch {
-	case c.peek != nil:
-		return c.peek.TryRead(b)
-	case c.pooled || c.http2:
-		return c.Conn.Read(b)
-	}
-	c.reader.set(true)
-	n, err := c.Conn.Read(b)
-	c.reader.set(false)
-	return n, err
-}
-
-// Write calls the hook of the next write, and writes to the connection if the hook
-// permits it.
-func (c *trackedConn) Write(b []byte) (int, error) {
-	w := c.writes.get(false)
-	if w == nil || c.peek != nil { // during a peek, TLS itself may write
-		return c.Conn.Write(b)
-	}
-	if err := w.beforeWrite(); err != nil {
-		return 0, err
-	}
-	n, err := c.Conn.Write(b)
-	if n > 0 {
-		if w = c.writes.get(true); w != nil {
-			w.afterWrite()
-		}
 	}
 	return n, err
 }
@@ -143,7 +80,6 @@ func (c *trackedConn) Close() error {
 			c.onClose()
 		}
 	})
-	c.reader.close()
 	return c.Conn.Close()
 }
 
@@ -154,44 +90,6 @@ func closeWrite(conn net.Conn) error {
 		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
-}
-
-// An originFormConn is a connection of a Transport that speaks HTTP/1.1 only. For a target in origin
-// form (RFC 9112 3.2.1) that begins with two slashes, a Transport can write only the absolute form,
-// since net/url has no other for one that it cannot parse. An originFormConn removes what is too much.
-type originFormConn struct {
-	net.Conn
-	extra string // what to remove from the next write; "": nothing
-}
-
-var errRequestLine = errors.New("the request line is too long")
-
-// Write writes b, without extra.
-func (c *originFormConn) Write(b []byte) (int, error) {
-	if c.extra == "" {
-		return c.Conn.Write(b)
-	}
-	method, rest, found := bytes.Cut(b, []byte(c.extra))
-	if !found {
-		return 0, errRequestLine
-	}
-	c.extra = ""
-	if _, err := c.Conn.Write(slices.Concat(method, rest)); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-// CloseWrite closes the sending half of the connection.
-func (c *originFormConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-// ConnectionState returns the state of TLS on the connection, for a caller's httptrace. It is zero
-// without TLS.
-func (c *originFormConn) ConnectionState() (state tls.ConnectionState) {
-	if secure, ok := c.Conn.(*tls.Conn); ok {
-		state = secure.ConnectionState()
-	}
-	return state
 }
 
 // An aheadConn is a connection of which some bytes were already read.
@@ -220,77 +118,6 @@ func socketUnder(conn net.Conn) *socket.Conn {
 	}
 	s, _ := conn.(*socket.Conn)
 	return s
-}
-
-// A writer is notified of the next write to a connection.
-type writer interface {
-	beforeWrite() error // if it returns an error, nothing is written and the write returns that error
-	afterWrite()        // called right after the write
-}
-
-// A writeHook holds the writer of the next write, or nil.
-type writeHook struct {
-	mu     sync.Mutex // guards writer
-	writer writer
-}
-
-func (h *writeHook) set(w writer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.writer = w
-}
-
-// get returns the writer, and removes it after the write.
-func (h *writeHook) get(written bool) writer {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w := h.writer
-	if written {
-		h.writer = nil
-	}
-	return w
-}
-
-// A readState knows whether a goroutine waits for the next bytes of the peer. If so, that
-// goroutine has used all earlier bytes.
-type readState struct {
-	mu      sync.Mutex
-	change  sync.Cond // of the fields below; its L is mu
-	waiting bool
-	closed  bool
-}
-
-func (r *readState) set(waiting bool) {
-	r.mu.Lock()
-	r.waiting = waiting
-	r.mu.Unlock()
-	if waiting {
-		r.change.Broadcast()
-	}
-}
-
-// close ends all calls of await.
-func (r *readState) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.change.Broadcast()
-}
-
-// drained reports whether a goroutine waits, or will never wait.
-func (r *readState) drained() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waiting || r.closed
-}
-
-// await waits until drained.
-func (r *readState) await() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for !r.waiting && !r.closed {
-		r.change.Wait()
-	}
 }
 
 // A recordTracker follows the boundaries of TLS records (RFC 8446 5.1) in the bytes that
@@ -342,46 +169,27 @@ func (t *recordTracker) advance(b []byte) {
 // atBoundary reports whether the last record is complete.
 func (t *recordTracker) atBoundary() bool { return t.have == 0 && t.left == 0 }
 
-// maxAhead is the maximum number of bytes that an HTTP/2 peer may send before the first
-// request. Its settings take about 100 bytes.
-const maxAhead = 16 << 10
-
-// An idleWatch reads from an idle connection. It reads what TLS sends after the handshake
-// (session tickets) and, with HTTP/2, the peer's settings. It also notices when the peer
-// closes the connection. Its owner calls run on a separate goroutine.
+// An idleWatch reads from an idle connection of HTTP/1.1. It reads what TLS sends after the handshake
+// (session tickets), and notices when the peer closes the connection. Its owner calls run on a
+// separate goroutine.
 type idleWatch struct {
 	conn  net.Conn
-	http2 *trackedConn  // below TLS, if HTTP/2 was negotiated; else nil
 	done  chan struct{} // closed when run returns
 	alive bool          // the peer neither sent data nor closed the connection; set before done is closed
 }
 
 // newIdleWatch creates the watch of conn. The watch ends at deadline.
-func newIdleWatch(conn net.Conn, deadline time.Time) (*idleWatch, error) {
-	w := &idleWatch{conn: conn, done: make(chan struct{})}
-	if c := tracked(conn); c != nil && c.http2 {
-		w.http2 = c
-	}
-	return w, conn.SetReadDeadline(deadline)
+func newIdleWatch(conn net.Conn, deadline time.Time) *idleWatch {
+	conn.SetReadDeadline(deadline) // fails only if the connection is closed, which the read then finds
+	return &idleWatch{conn: conn, done: make(chan struct{})}
 }
 
+// run reads until the deadline, or until stop.
 func (w *idleWatch) run() {
-	w.alive = w.read()
+	var b [1]byte
+	n, err := w.conn.Read(b[:])
+	w.alive = n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
 	close(w.done)
-}
-
-// read reads until the deadline and reports whether the connection can take a request. If
-// an HTTP/1.1 peer sends data before a request, it cannot. An HTTP/2 peer begins with its
-// settings (RFC 9113 3.4), which are kept for the Transport.
-func (w *idleWatch) read() bool {
-	if w.http2 == nil {
-		var b [1]byte
-		n, err := w.conn.Read(b[:])
-		return n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
-	}
-	ahead, err := io.ReadAll(io.LimitReader(w.http2, maxAhead))
-	w.http2.ahead = ahead
-	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // stop ends the watch and reports whether the connection can take a request.

@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"robotsproxy/proxy/socket"
@@ -23,10 +22,13 @@ type connector struct {
 	tls        *tls.Config                                                           // without a ServerName; cloned for each handshake
 	tlsTimeout time.Duration
 
-	history *history
-	counter *counter // nil: nothing is counted
-	unused  *unusedPool
-	idle    *idlePool
+	history   *history
+	counter   *counter // nil: nothing is counted
+	pool      *pool    // nil: a zero Client
+	http2     *http.Transport
+	forwarder *parent // forwards the requests of the connections; nil: they lead to origins
+
+	headerTimeout time.Duration
 }
 
 // dial connects without TLS. pinned is the address to dial. If it is zero, the dialer
@@ -59,7 +61,7 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 		c.counter.dial(err)
 		return nil, &dialFailure{err}
 	}
-	conn := newTrackedConn(raw)
+	conn := &trackedConn{Conn: raw}
 	if o.Scheme == "http" {
 		c.counter.dial(nil)
 		c.track(o, conn)
@@ -72,12 +74,8 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 		conn.Close()
 		return nil, err
 	}
-	conn.http2 = secure.ConnectionState().NegotiatedProtocol == http2
 	c.track(o, conn)
 	c.history.setPlaintext(o, false)
-	if slices.Contains(offered, http2) {
-		c.history.setHTTP2(o, conn.http2)
-	}
 	return secure, nil
 }
 
@@ -85,7 +83,6 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 // certificate was verified, because o then counts as reached.
 func (c *connector) track(o robots.Origin, conn *trackedConn) {
 	conn.onClose = func() {
-		c.idle.connClosed(conn)
 		c.history.closed(o)
 		c.counter.open.Add(-1)
 	}
@@ -122,22 +119,6 @@ func notTLS(err error) bool {
 		errors.Is(err, socket.ECONNRESET) || errors.Is(err, socket.EPIPE)
 }
 
-// unusedConn returns a connection that no request has used yet.
-func (c *connector) unusedConn(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
-	if conn := c.unused.take(to, offered); conn != nil {
-		return conn, nil
-	}
-	if err := c.history.failure(to.Origin); err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	conn, err := c.connect(ctx, to, offered)
-	if _, ok := errors.AsType[*dialFailure](err); ok && ctx.Err() == nil { // otherwise there was no time left
-		return nil, c.remember(to.Origin, began, err)
-	}
-	return conn, err
-}
-
 // remember stores why an attempt could not reach o, so that o is not tried again for a while.
 // It does not store a forbidden destination, a local failure, a cancelled attempt, the
 // failure of one address if o has another, or that of an attempt that began before o was reached.
@@ -146,102 +127,4 @@ func (c *connector) remember(o robots.Origin, began time.Time, err error) error 
 		return err
 	}
 	return c.history.fail(o, began, err)
-}
-
-// errNotDirect means that a Transport must send the request. Nothing of it was sent.
-var errNotDirect = errors.New("the request is not sent directly")
-
-// newPersistConn creates a persistConn that no request has used yet. It returns an error
-// if the connection must be left to the Transport: because it speaks HTTP/2 or cannot be
-// peeked at.
-func (c *connector) newPersistConn(ctx context.Context, to endpoint) (*persistConn, error) {
-	to = to.clone()
-	conn, err := c.unusedConn(ctx, to, protocols{http2, http11})
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, err
-	}
-	if !tracked(conn).http2 {
-		if p := newPersistConn(conn, to, c.idle.put); p != nil {
-			return p, nil
-		}
-	}
-	c.unused.put(to, conn)
-	return nil, errNotDirect
-}
-
-// dialPlain and dialTLS return the dial functions of a Transport. reuse says whether they
-// may return a connection of the idle pool, which may be dead. The Transport without reuse speaks
-// HTTP/1.1 only; its connections are originFormConns.
-func (c *connector) dialPlain(reuse bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		return c.transportConn(ctx, "http", addr, nil, reuse)
-	}
-}
-
-func (c *connector) dialTLS(offered protocols, reuse bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		return c.transportConn(ctx, "https", addr, offered, reuse)
-	}
-}
-
-// transportConn returns a connection for a Transport: an idle one, else an unused one.
-func (c *connector) transportConn(ctx context.Context, scheme, addr string, offered protocols, reuse bool) (net.Conn, error) {
-	addr, at, err := c.unpin(addr)
-	if err != nil {
-		return nil, err
-	}
-	o, err := robots.ParseOrigin(scheme, addr) // Reach uses the same spelling
-	if err != nil {
-		return nil, err
-	}
-	if reuse {
-		if conn := c.idleConn(endpoint{o, at}); conn != nil {
-			return conn, nil
-		}
-		return c.unusedConn(ctx, endpoint{o, at}, offered)
-	}
-	conn, err := c.unusedConn(ctx, endpoint{o, at}, offered)
-	if err != nil {
-		return nil, err
-	}
-	return &originFormConn{Conn: conn}, nil
-}
-
-// idleConn removes a connection from the idle pool and returns it. It returns nil if
-// there is none.
-func (c *connector) idleConn(at endpoint) net.Conn {
-	for {
-		p := c.idle.take(at)
-		if p == nil {
-			return nil
-		}
-		if p.checkIdle() == nil && p.conn.SetReadDeadline(time.Time{}) == nil {
-			p.tracked.pooled = false
-			return p.conn
-		}
-		p.conn.Close()
-	}
-}
-
-// pin returns the host and port under which a Transport knows an endpoint with one address:
-// host@address. The Transport then never uses a connection to another address. No host of a
-// request contains an "@".
-func pin(e endpoint) string { return hostPort(e.Host+"@"+e.addr.String(), e.Port) }
-
-// unpin is the inverse of pin for a connector with bindings. It returns the zero Addr if
-// the dialer chooses the address.
-func (c *connector) unpin(addr string) (string, netip.Addr, error) {
-	if c.bindings == nil {
-		return addr, netip.Addr{}, nil
-	}
-	both, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", netip.Addr{}, err
-	}
-	host, text, _ := strings.Cut(both, "@")
-	at, err := netip.ParseAddr(text)
-	return net.JoinHostPort(host, port), at, err
 }

@@ -3,13 +3,9 @@ package egress
 import (
 	"bufio"
 	"crypto/tls"
-	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 	"sync"
 	"testing"
 
@@ -19,8 +15,6 @@ import (
 // RFC 9110 9.3.2: a response to HEAD has no body. If an origin sends one, no request may
 // get it as its response, however many requests share the connections.
 func TestMoreThanWasAskedForIsNobodysAnswer(t *testing.T) {
-	log.SetOutput(io.Discard) // the Transport logs unexpected data there
-	defer log.SetOutput(os.Stderr)
 	ca := newAuthority(t)
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -85,46 +79,5 @@ func askSettled(t *testing.T, d *Client, method, url string) {
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err != nil || method == http.MethodGet && string(body) != "good" {
 		t.Errorf("%s: %q, %v", method, body, err)
-	}
-}
-
-// A hook is a writer that permits no write while it is shut.
-type hook struct {
-	shut  error
-	calls []string
-}
-
-func (h *hook) beforeWrite() error { h.calls = append(h.calls, "before"); return h.shut }
-func (h *hook) afterWrite()        { h.calls = append(h.calls, "after") }
-
-// TestNothingIsWrittenBeforeItsTurn: the writer of the next write is called right before
-// it and right after it, and not again.
-func TestNothingIsWrittenBeforeItsTurn(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	c := newTrackedConn(ours)
-	defer c.Close()
-	shut := errors.New("not yet")
-	g := &hook{shut: shut}
-	c.writes.set(g)
-	if n, err := c.Write([]byte("early")); n != 0 || !errors.Is(err, shut) {
-		t.Fatalf("Write = %d, %v", n, err)
-	}
-	g.shut = nil
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		b := make([]byte, 9)
-		if _, err := io.ReadFull(theirs, b); err != nil || string(b) != "head body" {
-			t.Errorf("arrived: %q, %v", b, err)
-		}
-	})
-	for _, part := range []string{"head ", "body"} {
-		if _, err := io.WriteString(c, part); err != nil {
-			t.Error(err)
-		}
-	}
-	reading.Wait()
-	if want := []string{"before", "before", "after"}; !slices.Equal(g.calls, want) {
-		t.Errorf("told %q, want %q", g.calls, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 const (
 	recentFor    = 30 * time.Second // a connection made within this time shows that an origin can be reached
 	plaintextFor = 5 * time.Minute  // how long a peer without TLS is not tried with TLS again
-	http2For     = 24 * time.Hour   // how long a peer that chose HTTP/2 is expected to choose it again
+	http1For     = 24 * time.Hour   // how long a peer that required HTTP/1.1 is not offered HTTP/2 again
 	maxHistory   = 10_000           // origins; about 100 bytes each
 )
 
@@ -21,7 +21,7 @@ type history struct {
 	open      map[robots.Origin]int // open connections
 	reached   expiringSet
 	plaintext expiringSet // peers that did not speak TLS
-	http2     expiringSet // peers that chose HTTP/2 in their last handshake
+	http1     expiringSet // peers that required HTTP/1.1
 
 	retry    time.Duration // how long a failure is returned again
 	failures map[robots.Origin]*RetryError
@@ -34,7 +34,7 @@ func newHistory(retry time.Duration) *history {
 		open:      make(map[robots.Origin]int),
 		reached:   newExpiringSet(recentFor, maxHistory),
 		plaintext: newExpiringSet(plaintextFor, maxHistory),
-		http2:     newExpiringSet(http2For, maxHistory),
+		http1:     newExpiringSet(http1For, maxHistory),
 	}
 }
 
@@ -117,18 +117,18 @@ func (h *history) setPlaintext(o robots.Origin, is bool) {
 	h.plaintext.set(o, is)
 }
 
-// isHTTP2 reports whether o chose HTTP/2.
-func (h *history) isHTTP2(o robots.Origin) bool {
+// isHTTP1 reports whether o required HTTP/1.1.
+func (h *history) isHTTP1(o robots.Origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.http2.has(o)
+	return h.http1.has(o)
 }
 
-// setHTTP2 notes whether o has chosen HTTP/2.
-func (h *history) setHTTP2(o robots.Origin, is bool) {
+// setHTTP1 notes that o required HTTP/1.1.
+func (h *history) setHTTP1(o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.http2.set(o, is)
+	h.http1.add(o)
 }
 
 // An expiringSet holds up to limit origins, each for the time keep.

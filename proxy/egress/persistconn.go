@@ -2,27 +2,19 @@ package egress
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/textproto"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
 	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
-	"robotsproxy/robots"
 )
 
 const (
@@ -36,48 +28,60 @@ const (
 // of a deadline of its own: see docs/performance.md.
 const quickResponse = 200 * time.Millisecond
 
-// A persistConn is an HTTP/1.1 connection. It sends one request after the other, each on
-// its caller's goroutine. Between them it is in an idlePool.
+// A persistConn is a [Conn] of HTTP/1.1. It sends one request after the other; a pool keeps it between
+// them. It belongs to the goroutine of its request.
 type persistConn struct {
-	conn     net.Conn     // TLS, if the origin speaks it
-	tracked  *trackedConn // below TLS
-	socket   *socket.Conn // below all
-	endpoint endpoint
-	keep     func(*persistConn) // returns the connection to its pool
-	cut      func()             // closes the socket
+	key
+	conn    net.Conn     // TLS, if the origin speaks it
+	tracked *trackedConn // below TLS
+	socket  *socket.Conn // below all; nil: it cannot be peeked at
+	pool    *pool
+	timeout time.Duration // for the head of a response
+	parent  *parent       // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
+	made    time.Time
+	cut     func() // closes the socket
 
 	idle idleState
+	used bool   // a response has arrived over the connection
+	by   *Owner // that of the request
 
-	used  bool            // a response has arrived over the connection
-	wrote bool            // at least one byte of the request was written
-	head  int             // number of bytes that the head of the response may still have; -1: the head is complete
-	lines int             // number of lines read of the head, and possibly of what follows
-	until time.Time       // the read deadline that was set for a quick response; zero: another one, or none
-	timed bool            // the read deadline is the one of a slow response
-	from  *bufio.Reader   // reads the response; nil: no request is in flight
-	ctx   context.Context // of the request
-	stop  func() bool     // keeps the end of ctx from closing the connection; nil: ctx does not close it
-	peek  [1]byte
+	request *http.Request   // in flight; nil: none
+	ctx     context.Context // of the request
+	stop    func() bool     // keeps the end of ctx from closing the connection; nil: ctx does not close it
+	wrote   bool            // at least one byte of the request was written
+	upload  *upload         // sends the body; nil: there is none, or it was sent with the head
+	from    *bufio.Reader   // reads the response
+	head    int             // number of bytes that the head of the response may still have; -1: the head is complete
+	interim int             // number of 1xx responses
+	dropped int             // number of fields that were left out of the response
+	until   time.Time       // the read deadline that was set for a quick response; zero: another one, or none
+	timed   bool            // the read deadline is the one of a slow response
+	peek    [1]byte
 }
 
-// An idleState is the state of a connection in an idlePool.
+// An idleState is the state of a connection in a pool.
 type idleState struct {
 	watch        *idleWatch   // nil: none; guarded by the pool's mutex
 	round        uint64       // the pool's round when the connection became idle
 	older, newer *persistConn // neighbours in the order in which connections became idle
 }
 
-// newPersistConn returns nil for a connection that cannot be peeked at.
-func newPersistConn(conn net.Conn, at endpoint, keep func(*persistConn)) *persistConn {
-	t := tracked(conn)
-	s := socketUnder(t.Conn)
-	if s == nil || !socket.Direct {
-		return nil
+// newPersistConn returns a connection that no request has used yet.
+func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
+	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, made: time.Now()}
+	p.cut = func() { p.tracked.Close() }
+	if socket.Direct {
+		p.socket = socketUnder(p.tracked.Conn)
 	}
-	t.pooled = true
-	p := &persistConn{conn: conn, tracked: t, socket: s, endpoint: at, keep: keep, cut: func() { t.Close() }}
-	s.OnBlocked = p.closeWithContext
+	p.onBlocked(p.closeWithContext)
 	return p
+}
+
+// onBlocked sets what is called when a write has to wait.
+func (p *persistConn) onBlocked(f func()) {
+	if p.socket != nil {
+		p.socket.OnBlocked = f
+	}
 }
 
 var (
@@ -88,11 +92,6 @@ var (
 	errHeadSize    = fmt.Errorf("the response header exceeds %d bytes", maxHeadBytes)
 	errFieldCount  = fmt.Errorf("the response header exceeds %d fields", maxFields)
 )
-
-// A noResponseError says why a connection ended before the first byte of a response.
-type noResponseError struct{ error }
-
-func (e noResponseError) Unwrap() error { return e.error }
 
 // A headTimeoutError is the error of a response whose head has not arrived in time.
 type headTimeoutError struct{ limit time.Duration }
@@ -105,8 +104,11 @@ func (headTimeoutError) Temporary() bool      { return true }
 func (headTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // checkIdle returns an error if a connection without a request has data to read, or has
-// ended.
+// ended. It returns nil if the connection cannot be peeked at.
 func (p *persistConn) checkIdle() error {
+	if p.socket == nil {
+		return nil
+	}
 	p.tracked.peek = p.socket
 	n, err := p.conn.Read(p.peek[:])
 	p.tracked.peek = nil
@@ -117,6 +119,87 @@ func (p *persistConn) checkIdle() error {
 		return nil
 	}
 	return err
+}
+
+// Peer implements [Conn].
+func (p *persistConn) Peer() Peer { return peerOf(p.conn) }
+
+// Release implements [Conn].
+func (p *persistConn) Release() { p.pool.put(p) }
+
+// Send implements [Conn].
+func (p *persistConn) Send(r *http.Request) (sent bool, err error) {
+	p.request, p.ctx, p.wrote, p.upload = r, r.Context(), false, nil
+	p.from = readers.Get().(*bufio.Reader)
+	p.from.Reset(p)
+	p.head, p.interim, p.dropped, p.timed = maxHeadBytes, 0, 0, false
+	if err := p.send(); err != nil {
+		return p.wrote, p.fail(err)
+	}
+	return true, nil
+}
+
+func (p *persistConn) send() error {
+	r := p.request
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	if err := p.checkIdle(); err != nil {
+		return p.unsent(err)
+	}
+	if p.socket == nil || hasBody(r) {
+		p.closeWithContext()
+	}
+	to := writers.Get().(*bufio.Writer)
+	defer writers.Put(to)
+	defer to.Reset(nil)
+	to.Reset(p)
+	if err := writeHead(to, r, p.parent); err != nil {
+		return err
+	}
+	expects := len(r.Header["Expect"]) > 0
+	switch {
+	case !hasBody(r):
+	case r.GetBody != nil && !expects && 0 < r.ContentLength && r.ContentLength <= int64(to.Available()): // it is in memory
+		if err := writeBody(to, r); err != nil {
+			return err
+		}
+	default:
+		p.upload = newUpload(expects)
+	}
+	err := to.Flush()
+	switch {
+	case err == nil && p.upload != nil:
+		p.onBlocked(nil) // it would be called on another goroutine
+		p.until = time.Time{}
+		if err := p.conn.SetReadDeadline(p.until); err != nil {
+			return err
+		}
+		go p.upload.run(p.conn, r, p.timeout)
+	case err != nil && !p.wrote:
+		return p.unsent(err)
+	case err != nil:
+		return p.lost(err)
+	}
+	return err
+}
+
+// unsent returns the error of a connection that ended before anything was sent. If it is a new one
+// that ended at once, another would probably end in the same way.
+func (p *persistConn) unsent(err error) error {
+	if !p.used && time.Since(p.made) < minHeld {
+		return err
+	}
+	return &unsentError{err}
+}
+
+// lost returns the error of a connection that ended after something was sent and before the response
+// began. If it is a new one, another would probably end in the same way.
+func (p *persistConn) lost(err error) error {
+	if !p.used {
+		return err
+	}
+	return &lostError{err}
 }
 
 // Write writes to the connection.
@@ -131,12 +214,9 @@ func (p *persistConn) Read(b []byte) (int, error) {
 	switch {
 	case p.head == 0:
 		return 0, errHeadSize
-	case p.head > 0 && p.lines > maxFields: // everything so far is part of the head
-		return 0, errFieldCount
-	}
-	if p.head > 0 {
+	case p.head > 0:
 		b = b[:min(len(b), p.head)]
-	} else if p.timed {
+	case p.timed:
 		p.timed = false
 		if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 			return 0, err
@@ -145,120 +225,86 @@ func (p *persistConn) Read(b []byte) (int, error) {
 	n, err := p.conn.Read(b)
 	if p.head > 0 {
 		p.head -= n
-		p.lines += bytes.Count(b[:n], []byte("\n"))
 	}
 	return n, err
 }
 
-// roundTrip sends r. The head of the response must arrive within timeout. After an error
-// the connection is closed.
-func (p *persistConn) roundTrip(ctx context.Context, r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
-	if err := s.connected(p.conn, p.used); err != nil {
-		p.conn.Close()
-		return nil, err
+// Receive implements [Conn].
+func (p *persistConn) Receive() (*http.Response, error) {
+	resp, err := p.receive()
+	switch {
+	case err == nil && IsInterim(resp):
+		return resp, nil
+	case err == nil:
+		p.deliver(resp)
+		return resp, nil
 	}
-	p.from, p.ctx, p.stop, p.wrote = readers.Get().(*bufio.Reader), ctx, nil, false
-	p.from.Reset(p)
-	resp, err := p.exchange(r, s, timeout)
-	if err != nil {
-		p.finish(false)
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, err
+	if p.upload != nil {
+		err = p.upload.cause(err)
 	}
-	reusable := !r.Close && !resp.Close && resp.StatusCode >= http.StatusOK
-	if resp.Body == http.NoBody {
-		p.finish(reusable)
-	} else {
-		resp.Body = &body{inner: resp.Body, conn: p, ctx: ctx, reusable: reusable}
-	}
-	return resp, nil
+	return nil, p.fail(err)
 }
 
-func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
-	if err := p.ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := p.checkIdle(); err != nil {
-		return nil, noResponseError{err}
-	}
-	if err := p.writeRequest(r, s); err != nil {
-		return nil, err
-	}
-	err := p.awaitResponse(timeout)
+func (p *persistConn) receive() (*http.Response, error) {
+	err := p.await()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, headTimeoutError{timeout}
+		return nil, headTimeoutError{p.timeout}
 	}
 	if err != nil {
-		return nil, noResponseError{fmt.Errorf("no response from the origin: %w", err)}
+		return nil, p.lost(fmt.Errorf("no response from the origin: %w", err))
 	}
-	resp, err := p.readResponse(r, s, timeout)
-	if err != nil && p.lines > maxFields {
-		err = errFieldCount // not the error of the line that was cut
-	}
-	p.head = -1
-	if err == nil && resp.Body != http.NoBody && (resp.ContentLength < 0 || resp.ContentLength > int64(p.from.Buffered())) {
-		p.closeWithContext()
-		p.timed, p.until = true, time.Time{} // the first read of the body ends the deadline
-	}
+	resp, err := p.readResponse()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, headTimeoutError{timeout}
+		return nil, headTimeoutError{p.timeout}
 	case err != nil:
 		return nil, fmt.Errorf("read the response: %w", err)
+	case p.parent != nil && resp.StatusCode == http.StatusProxyAuthRequired:
+		return nil, p.parent.fault(errCredentials)
+	case !IsInterim(resp):
+		return resp, nil
+	}
+	if p.interim++; p.interim > maxInterim {
+		return nil, errInterim
+	}
+	if resp.StatusCode == http.StatusContinue && p.upload != nil {
+		p.upload.begin(true)
 	}
 	return resp, nil
 }
 
-// writeRequest writes the request.
-func (p *persistConn) writeRequest(r *http.Request, s *sending) error {
-	to := writers.Get().(*bufio.Writer)
-	to.Reset(p)
-	err := writeRequest(to, r)
-	if err == nil {
-		s.wroteHead()
-		err = to.Flush()
-	}
-	to.Reset(nil)
-	writers.Put(to)
-	if err != nil && !p.wrote {
-		err = noResponseError{err}
-	}
-	return err
-}
-
-// awaitResponse waits for the first byte of the response.
-func (p *persistConn) awaitResponse(timeout time.Duration) error {
-	p.head, p.lines, p.timed = maxHeadBytes, 0, false
-	limit := min(quickResponse, timeout)
-	if now := time.Now(); p.until.Sub(now) < limit/2 { // otherwise the deadline of an earlier request is good enough
-		p.until = now.Add(limit)
-		if err := p.conn.SetReadDeadline(p.until); err != nil {
+// await waits for the first byte of the response.
+func (p *persistConn) await() error {
+	if p.upload == nil && !p.timed && p.from.Buffered() == 0 {
+		limit := min(quickResponse, p.timeout)
+		if now := time.Now(); p.until.Sub(now) < limit/2 { // otherwise the deadline of an earlier request is good enough
+			p.until = now.Add(limit)
+			if err := p.conn.SetReadDeadline(p.until); err != nil {
+				return err
+			}
+		}
+		_, err := p.from.Peek(1)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if err := p.awaitSlow(); err != nil {
 			return err
 		}
 	}
 	_, err := p.from.Peek(1)
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	if err := p.awaitSlow(timeout); err != nil {
-		return err
-	}
-	_, err = p.from.Peek(1)
 	return err
 }
 
 // awaitSlow prepares for a response that is late or whose head is incomplete. From now on
 // the end of the request's context closes the connection, and the rest of the head must
-// arrive within timeout.
-func (p *persistConn) awaitSlow(timeout time.Duration) error {
-	if p.timed {
+// arrive in time.
+func (p *persistConn) awaitSlow() error {
+	if p.timed || p.upload != nil { // an upload sets the deadline at its end
 		return nil
 	}
 	p.closeWithContext()
 	p.timed, p.until = true, time.Time{}
-	return p.conn.SetReadDeadline(time.Now().Add(timeout))
+	return p.conn.SetReadDeadline(time.Now().Add(p.timeout))
 }
 
 // closeWithContext makes the end of the request's context close the connection.
@@ -268,53 +314,98 @@ func (p *persistConn) closeWithContext() {
 	}
 }
 
-// readResponse reads the head of the response, and the 1xx responses before it (RFC 9110
-// 15.2).
-func (p *persistConn) readResponse(r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
-	for {
-		if resp := readSimpleResponse(p.from, r); resp != nil {
-			return resp, nil
-		}
-		if err := p.awaitSlow(timeout); err != nil {
+// readResponse reads the head of a response, which may be a 1xx (RFC 9110 15.2).
+func (p *persistConn) readResponse() (*http.Response, error) {
+	buffered, _ := p.from.Peek(p.from.Buffered()) // cannot fail
+	start, fields, size := h1.ParseHead(buffered)
+	if size > 0 {
+		p.from.Discard(size) // cannot fail
+	} else {
+		if err := p.awaitSlow(); err != nil {
 			return nil, err
 		}
-		resp, err := http.ReadResponse(p.from, r)
-		if err != nil {
-			return nil, err
-		}
-		status := resp.StatusCode
-		if status < http.StatusContinue || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-			return resp, nil
-		}
-		if err := s.informational(status, textproto.MIMEHeader(resp.Header)); err != nil {
+		var err error
+		if start, fields, p.dropped, err = readHead(p.from); err != nil {
 			return nil, err
 		}
 	}
+	return newResponse(start, fields, p.request, p.from)
+}
+
+// deliver prepares the final response for its reader.
+func (p *persistConn) deliver(resp *http.Response) {
+	if resp.StatusCode == http.StatusUnauthorized && hasLogin(resp.Header["Www-Authenticate"]) {
+		p.bind()
+	}
+	if p.upload != nil {
+		p.upload.begin(false)
+		p.upload.answered()
+	}
+	switched := resp.StatusCode == http.StatusSwitchingProtocols
+	if switched && len(p.request.Header["Upgrade"]) > 0 {
+		p.endDeadline()
+		resp.Body = &upgradedConn{p}
+		if p.stop != nil {
+			p.stop()
+		}
+		return
+	}
+	reusable := !p.request.Close && !resp.Close && !switched
+	if resp.Body == http.NoBody {
+		p.finish(reusable)
+		return
+	}
+	if resp.ContentLength < 0 || resp.ContentLength > int64(p.from.Buffered()) {
+		p.closeWithContext()
+		p.endDeadline()
+	}
+	p.head = -1
+	resp.Body = &body{inner: resp.Body, conn: p, ctx: p.ctx, reusable: reusable}
+}
+
+// endDeadline ends the deadline of the head when the next bytes are read.
+func (p *persistConn) endDeadline() {
+	p.head, p.timed, p.until = -1, true, time.Time{}
+}
+
+// fail ends the request with an error, and returns the error for the caller.
+func (p *persistConn) fail(err error) error {
+	ctx := p.ctx
+	p.finish(false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // finish ends the request. If its response ended well, the connection returns to the pool,
-// unless more data than the response has arrived or the end of the context has closed it.
+// unless more data than the response has arrived, the request is not complete, or the end of the
+// context has closed the connection.
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
-	p.ctx, p.stop = nil, nil // they keep the whole request in memory
-	reusable := well && uncut && p.from.Buffered() == 0
+	sent := p.upload == nil || p.upload.ended()
+	reusable := well && uncut && sent && p.from.Buffered() == 0
+	p.request, p.ctx, p.stop, p.upload = nil, nil, nil, nil // they keep much in memory
 	p.from.Reset(nil)
 	readers.Put(p.from)
 	p.from = nil
-	if !reusable {
-		p.tracked.writes.set(nil) // TLS sends a close alert, which is not part of the request
+	if !reusable || p.owner.isEnded() {
 		p.conn.Close()
 		return
 	}
 	p.used = true
-	p.keep(p)
+	p.onBlocked(p.closeWithContext)
+	p.pool.put(p)
 }
+
+// Dropped implements [Conn].
+func (p *persistConn) Dropped() int { return p.dropped }
 
 // A body is the body of a response. When all of it was read, its connection is free for
 // another request. If it is closed earlier, it is not read further.
 type body struct {
-	inner    io.ReadCloser // its Close may read on
-	conn     *persistConn  // until done
+	inner    io.Reader
+	conn     *persistConn // until done
 	ctx      context.Context
 	reusable bool        // the connection may be reused
 	done     atomic.Bool // read to its end, or closed
@@ -343,6 +434,14 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Buffered returns how many bytes can be read without waiting.
+func (b *body) Buffered() int {
+	if b.done.Load() {
+		return 0
+	}
+	return b.conn.from.Buffered()
+}
+
 // Close may be called while another goroutine reads. That Read then fails.
 func (b *body) Close() error {
 	if b.done.CompareAndSwap(false, true) {
@@ -354,90 +453,17 @@ func (b *body) Close() error {
 	return nil
 }
 
-// excludedFields are fields that another function writes, or that a request without a
-// body does not have.
-var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
+// An upgradedConn is a connection that has changed its protocol (RFC 9110 7.8).
+type upgradedConn struct{ conn *persistConn }
 
-// writeRequest writes a simple request with the same bytes as http.Request.Write. It
-// leaves other requests to http.Request.Write.
-func writeRequest(to *bufio.Writer, r *http.Request) error {
-	host, target := cmp.Or(r.Host, r.URL.Host), robots.PathQueryOf(r.URL)
-	agent, named := r.Header["User-Agent"] // if it is missing, http.Request.Write sends that of Go
-	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		return r.Write(to)
-	}
-	add := func(parts ...string) {
-		for _, s := range parts {
-			to.WriteString(s) // the last write returns the error
-		}
-	}
-	add(cmp.Or(r.Method, http.MethodGet), " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n")
-	if len(agent) > 0 && agent[0] != "" {
-		add("User-Agent: ", textproto.TrimString(agent[0]), "\r\n")
-	}
-	r.Header.WriteSubset(to, excludedFields)
-	_, err := to.WriteString("\r\n")
-	return err
-}
+// Read reads from the connection.
+func (u *upgradedConn) Read(b []byte) (int, error) { return u.conn.from.Read(b) }
 
-// readSimpleResponse reads the head of r's response from the buffer, as http.ReadResponse
-// does. The head must be complete and final, and must give the length of a body after
-// which the connection stays open. Otherwise it returns nil and reads nothing.
-func readSimpleResponse(from *bufio.Reader, r *http.Request) *http.Response {
-	buffered, _ := from.Peek(from.Buffered()) // cannot fail
-	start, fields, size := h1.ParseHead(buffered)
-	status, ok := strings.CutPrefix(start, "HTTP/1.1 ")
-	lengths := fields["Content-Length"]
-	if !ok || len(lengths) != 1 || r.Method == http.MethodHead || httpguts.HeaderValuesContainsToken(fields["Connection"], "close") {
-		return nil
-	}
-	for _, name := range [...]string{"Transfer-Encoding", "Trailer", "Pragma"} { // net/http treats them specially
-		if fields[name] != nil {
-			return nil
-		}
-	}
-	word, _, _ := strings.Cut(status, " ")
-	code, err := strconv.ParseUint(word, 10, 0)
-	if len(word) != 3 || err != nil || code < 200 || code == http.StatusNoContent || code == http.StatusNotModified {
-		return nil
-	}
-	length, err := strconv.ParseUint(lengths[0], 10, 63)
-	if err != nil {
-		return nil
-	}
-	from.Discard(size) // cannot fail
-	resp := &http.Response{
-		Status: status, StatusCode: int(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: fields, ContentLength: int64(length), Body: http.NoBody, Request: r,
-	}
-	if length > 0 {
-		resp.Body = &sizedBody{from, int64(length)}
-	}
-	return resp
-}
+// Write writes to the connection.
+func (u *upgradedConn) Write(b []byte) (int, error) { return u.conn.conn.Write(b) }
 
-// A sizedBody is a body of known length (RFC 9112 6.3).
-type sizedBody struct {
-	from *bufio.Reader
-	left int64
-}
+// CloseWrite closes the sending half of the connection.
+func (u *upgradedConn) CloseWrite() error { return closeWrite(u.conn.conn) }
 
-// Read reads from the body. io.ErrUnexpectedEOF means that the connection ended before the
-// body did.
-func (b *sizedBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	switch {
-	case err == nil && b.left == 0:
-		err = io.EOF
-	case err == io.EOF && b.left > 0:
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// Close does nothing: the owner of the connection closes it.
-func (*sizedBody) Close() error { return nil }
+// Close closes the connection.
+func (u *upgradedConn) Close() error { return u.conn.conn.Close() }

@@ -1,14 +1,12 @@
 package egress
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +22,15 @@ func TestCancelled(t *testing.T) {
 	s := newScript(t, "http", early)
 	d := s.client(t, Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if _, err := s.askAt(t, ctx, d, "/head", &gate{early: func() { cancel(cause) }}); err != cause {
+	r := s.request(t, "GET", "/head").WithContext(ctx)
+	conn, err := d.At(netip.Addr{}).Acquire(ctx, r, nil)
+	testkit.Must(t, err)
+	_, err = conn.Send(r)
+	testkit.Must(t, err)
+	_, err = conn.Receive()
+	testkit.Must(t, err)
+	cancel(cause)
+	if _, err := conn.Receive(); err != cause {
 		t.Errorf("for the head: %v", err)
 	}
 	<-s.hung
@@ -32,8 +38,7 @@ func TestCancelled(t *testing.T) {
 	s = newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ngood")
 	d = s.client(t, Options{})
 	ctx, cancel = context.WithCancelCause(t.Context())
-	r, _ := http.NewRequestWithContext(ctx, "GET", s.String(), nil)
-	resp, err := d.RoundTrip(r)
+	resp, err := d.RoundTrip(s.request(t, "GET", "/").WithContext(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +51,6 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("for the body: %v", err)
 	}
 	<-s.hung
-
-	if _, err := s.askAt(t, t.Context(), d, "/dropped", &gate{ready: func() error { return cause }}); err != cause {
-		t.Errorf("dropped: %v", err)
-	}
 	s.want(t, "1: GET /")
 }
 
@@ -116,171 +117,127 @@ func TestHeadInTime(t *testing.T) {
 		}
 	}
 	ask(t.Context(), "/") // on a kept connection
-	got := make(chan bool)
-	var held sync.WaitGroup
-	held.Go(func() {
-		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { got <- c.Reused; <-time.After(longer) }}
-		ask(httptrace.WithClientTrace(t.Context(), trace), "/held")
-	})
-	if !<-got {
-		t.Error("the connection is not used again")
-	}
+	held := make(chan struct{})
+	s := &script{origin: o}
+	go func() {
+		defer close(held)
+		if heard, _, err := s.converse(t, d, "/held", func() { <-time.After(longer) }); !slices.Equal(heard, []string{"200good"}) || err != nil {
+			t.Errorf("%q, %v", heard, err)
+		}
+	}()
 	ask(t.Context(), "/late")
-	held.Wait()
+	<-held
 }
 
-// A gate is a Gate that records its calls.
-type gate struct {
-	ready func() error // nil: always ready
-	early func()       // nil: nothing
-	told  []string
-}
-
-func (g *gate) Ready(context.Context) error {
-	g.told = append(g.told, "ready")
-	if g.ready != nil {
-		return g.ready()
-	}
-	return nil
-}
-
-func (g *gate) Sent()  { g.told = append(g.told, "sent") }
-func (g *gate) Retry() { g.told = append(g.told, "retry") }
-
-func (g *gate) Informational(status int, h textproto.MIMEHeader) error {
-	g.told = append(g.told, fmt.Sprint(status, h))
-	if g.early != nil {
-		g.early()
-	}
-	return nil
-}
-
-// askAt sends a GET through a Gate.
-func (s *script) askAt(t *testing.T, ctx context.Context, d *Client, path string, g *gate) (string, error) {
+// converse sends a GET by way of its Conn. It returns the responses, each as its status and its header
+// or body, and whether something was sent.
+func (s *script) converse(t *testing.T, d *Client, path string, wait func()) (heard []string, sent bool, err error) {
 	t.Helper()
-	r, err := http.NewRequest(http.MethodGet, s.String()+path, nil)
+	r := s.request(t, "GET", path)
+	conn, err := d.At(netip.Addr{}).Acquire(t.Context(), r, nil)
 	if err != nil {
-		t.Fatal(err)
+		return nil, false, err
 	}
-	resp, err := d.Send(ctx, r, g)
-	if err != nil {
-		return "", err
+	if wait != nil {
+		wait()
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return string(b), err
+	sent, err = conn.Send(r)
+	for err == nil {
+		var resp *http.Response
+		if resp, err = conn.Receive(); err == nil && !IsInterim(resp) {
+			defer resp.Body.Close()
+			b, err := io.ReadAll(resp.Body)
+			return append(heard, fmt.Sprint(resp.StatusCode, string(b))), sent, err
+		} else if err == nil {
+			heard = append(heard, fmt.Sprint(resp.StatusCode, resp.Header))
+		}
+	}
+	return heard, sent, err
 }
 
-// TestGate: for each request, a Gate is called when there is a connection, right before
-// the write, and after the head. The caller's httptrace gets the connection.
-func TestGate(t *testing.T) {
+// TestReceive: each response to a request is returned, on a new and on a kept connection.
+func TestReceive(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
-			s := newScript(t, scheme, early+fine)
+			s := newScript(t, scheme, early+early+fine)
 			d := s.client(t, Options{})
-			g := &gate{}
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-				GetConn: func(string) { g.told = append(g.told, "get") },
-				GotConn: func(got httptrace.GotConnInfo) { g.told = append(g.told, fmt.Sprint("got ", got.Reused)) },
-			})
 			for range 2 {
-				if body, err := s.askAt(t, ctx, d, "/", g); body != "good" || err != nil {
-					t.Fatalf("%q, %v", body, err)
+				heard, sent, err := s.converse(t, d, "/", nil)
+				if want := []string{"103 map[Link:[</a>]]", "103 map[Link:[</a>]]", "200good"}; !slices.Equal(heard, want) || !sent || err != nil {
+					t.Errorf("%q, sent %t, %v", heard, sent, err)
 				}
 			}
-			of := func(used bool) []string {
-				return []string{"get", fmt.Sprint("got ", used), "ready", "ready", "sent", "103 map[Link:[</a>]]"}
-			}
-			if want := slices.Concat(of(false), of(true)); !slices.Equal(g.told, want) {
-				t.Errorf("told %q, want %q", g.told, want)
-			}
+			s.want(t, "1: GET /", "1: GET /")
 		})
 	}
 }
 
-// TestGateOfADeadConnection: another try begins with Retry, and is written when it is ready.
-// The write to the dead connection counts as sent.
-func TestGateOfADeadConnection(t *testing.T) {
-	s := newScript(t, "http", fine, "", fine)
+// TestRelease: a connection that has sent nothing carries the next request.
+func TestRelease(t *testing.T) {
+	s := newScript(t, "http", fine)
 	d := s.client(t, Options{})
-	if _, err := s.askAt(t, t.Context(), d, "/", &gate{}); err != nil {
-		t.Fatal(err)
-	}
-	g := &gate{}
-	if body, err := s.askAt(t, t.Context(), d, "/again", g); body != "good" || err != nil {
+	conn, err := d.At(netip.Addr{}).Acquire(t.Context(), s.request(t, "GET", "/"), nil)
+	testkit.Must(t, err)
+	conn.Release()
+	if body, err := s.ask(t, d, "GET", "/"); body != "good" || err != nil {
 		t.Errorf("%q, %v", body, err)
 	}
-	if want := []string{"ready", "ready", "sent", "retry", "ready", "ready", "sent"}; !slices.Equal(g.told, want) {
-		t.Errorf("told %q, want %q", g.told, want)
+	s.want(t, "1: GET /")
+}
+
+// TestRepeat: which failures of which requests permit another try.
+func TestRepeat(t *testing.T) {
+	some := errors.New("some")
+	inMemory := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("body")), nil }
+	for _, c := range []struct {
+		name    string
+		err     error
+		method  string
+		body    io.ReadCloser
+		getBody func() (io.ReadCloser, error)
+		want    bool
+	}{
+		{"another error", some, "GET", nil, nil, false},
+		{"nothing was sent", &unsentError{some}, "POST", io.NopCloser(nil), nil, true},
+		{"not processed (RFC 9113 8.7)", &unprocessedError{some}, "POST", nil, nil, true},
+		{"not processed, with a body in memory", &unprocessedError{some}, "POST", io.NopCloser(nil), inMemory, true},
+		{"not processed, with a body that was read", &unprocessedError{some}, "PUT", io.NopCloser(nil), nil, false},
+		{"lost (RFC 9110 9.2.2)", &lostError{some}, "GET", nil, nil, true},
+		{"lost, wrapped", fmt.Errorf("read: %w", &lostError{some}), "HEAD", nil, nil, true},
+		{"lost, not idempotent", &lostError{some}, "POST", nil, nil, false},
+		{"lost, with a body", &lostError{some}, "GET", io.NopCloser(nil), inMemory, false},
+	} {
+		if got := Repeat(&http.Request{Method: c.method, Body: c.body, GetBody: c.getBody}, c.err); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
 	}
 }
 
-// TestNotReady: if Ready refuses, before or right at the write, nothing is written and
-// there is no other try.
-func TestNotReady(t *testing.T) {
-	for calls := 1; calls <= 2; calls++ {
-		s := newScript(t, "http", fine)
-		d := s.client(t, Options{})
-		notReady := errors.New("not yet")
-		g := &gate{}
-		g.ready = func() error {
-			if len(g.told) == calls {
-				return notReady
-			}
-			return nil
-		}
-		if _, err := s.askAt(t, t.Context(), d, "/", g); err != notReady {
-			t.Errorf("%v", err)
-		}
-		<-s.hung
-		s.want(t)
-		if want := slices.Repeat([]string{"ready"}, calls); !slices.Equal(g.told, want) {
-			t.Errorf("told %q, want %q", g.told, want)
-		}
-	}
-}
-
-// TestHeldUp: if the origin has closed a new connection while Ready delayed the request,
-// the request is sent on another one.
+// TestHeldUp: if the origin has closed a new connection while the request waited, the request may be sent
+// on another one.
 func TestHeldUp(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
-	hangUp := make(chan struct{})
 	var origin sync.WaitGroup
+	hangUp := make(chan struct{})
 	origin.Go(func() {
-		for n := 1; n <= 2; n++ {
-			conn, err := l.Accept()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if n == 1 {
-				<-hangUp
-			} else {
-				http.ReadRequest(bufio.NewReader(conn))
-				io.WriteString(conn, fine)
-			}
-			conn.Close()
-			if n == 1 {
-				hangUp <- struct{}{}
-			}
+		conn, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+			return
 		}
+		<-hangUp
+		conn.Close()
+		hangUp <- struct{}{}
 	})
-	g := &gate{}
-	g.ready = func() error {
-		if len(g.told) == 1 {
-			<-time.After(2 * minHeld)
-			hangUp <- struct{}{}
-			<-hangUp
-		}
-		return nil
-	}
 	d := newClient(t, Options{AllowPrivate: loopback})
 	s := &script{origin: o}
-	if body, err := s.askAt(t, t.Context(), d, "/", g); body != "good" || err != nil {
-		t.Errorf("%q, %v", body, err)
-	}
-	if want := []string{"ready", "retry", "ready", "ready", "sent"}; !slices.Equal(g.told, want) {
-		t.Errorf("told %q, want %q", g.told, want)
+	_, sent, err := s.converse(t, d, "/", func() {
+		<-time.After(2 * minHeld)
+		hangUp <- struct{}{}
+		<-hangUp
+	})
+	if sent || !Repeat(s.request(t, "GET", "/"), err) {
+		t.Errorf("sent %t, %v", sent, err)
 	}
 	l.Close()
 	origin.Wait()

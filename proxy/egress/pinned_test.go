@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -71,12 +70,8 @@ func (w *twins) client(t *testing.T, o Options) *Client {
 	return newClient(t, o)
 }
 
-type sender interface {
-	Send(context.Context, *http.Request, Gate) (*http.Response, error)
-}
-
 // ask sends a request to the site by a Client or a Pinned, and checks where it arrived.
-func (w *twins) ask(t *testing.T, by sender, body string) (where string, err error) {
+func (w *twins) ask(t *testing.T, by http.RoundTripper, body string) (where string, err error) {
 	t.Helper()
 	method, sent := http.MethodGet, io.Reader(http.NoBody)
 	if body != "" {
@@ -86,7 +81,7 @@ func (w *twins) ask(t *testing.T, by sender, body string) (where string, err err
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := by.Send(r.Context(), r, nil)
+	resp, err := by.RoundTrip(r)
 	if err != nil {
 		return "", err
 	}
@@ -305,7 +300,7 @@ func TestWayOfAnUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(r.Header, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}})
-	resp, err := d.At(second).Send(r.Context(), r, nil)
+	resp, err := d.At(second).RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,12 +345,12 @@ func TestWayOfFTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := func(by sender, path string) (string, error) {
+	page := func(by http.RoundTripper, path string) (string, error) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site.String()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := by.Send(r.Context(), r, nil)
+		resp, err := by.RoundTrip(r)
 		if err != nil {
 			return "", err
 		}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,17 +19,21 @@ import (
 const restFor = 10 * time.Second
 
 // putIdle adds a connection of the test to the pool.
-func putIdle(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
+func putIdle(p *pool, at key) (k *persistConn, peer net.Conn) { return putConn(p, at, true) }
+
+// putUnused adds a connection that no request has used.
+func putUnused(p *pool, at key) (k *persistConn, peer net.Conn) { return putConn(p, at, false) }
+
+func putConn(p *pool, at key, used bool) (k *persistConn, peer net.Conn) {
 	near, far := net.Pipe()
-	c := newTrackedConn(near)
-	c.pooled = true
-	k = &persistConn{conn: c, tracked: c, endpoint: at}
+	k = newPersistConn(&trackedConn{Conn: near}, at.endpoint, p, time.Minute)
+	k.key, k.used = at, used
 	p.put(k)
 	return k, far
 }
 
 // idleConns returns the number of idle connections.
-func idleConns(p *idlePool) int {
+func idleConns(p *pool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
@@ -38,20 +41,20 @@ func idleConns(p *idlePool) int {
 
 var poolTests = []struct {
 	name string
-	do   func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn)
+	do   func(t *testing.T, p *pool, k *persistConn, peer net.Conn)
 }{
-	{"taken once", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
-		if p.take(k.endpoint) != k || p.take(k.endpoint) != nil {
+	{"taken once", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		if p.take(k.key, false) != k || p.take(k.key, false) != nil {
 			t.Error("not taken, or twice")
 		}
 		if closedAtPeer(peer) {
 			t.Error("closed")
 		}
 	}},
-	{"taken when it is watched", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"taken when it is watched", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if k.idle.watch == nil || p.take(k.endpoint) != k {
+		if k.idle.watch == nil || p.take(k.key, false) != k {
 			t.Fatal("not watched, or not taken")
 		}
 		go io.WriteString(peer, "x")
@@ -60,29 +63,29 @@ var poolTests = []struct {
 			t.Errorf("read %q, %v", b, err)
 		}
 	}},
-	{"another's is not taken", func(t *testing.T, p *idlePool, k *persistConn, _ net.Conn) {
-		if p.take(anyAddr("b.test")) != nil || p.take(endpoint{k.endpoint.Origin, first}) != nil {
+	{"another's is not taken", func(t *testing.T, p *pool, k *persistConn, _ net.Conn) {
+		if p.take(anyAddr("b.test"), false) != nil || p.take(key{endpoint: endpoint{k.endpoint.Origin, first}}, false) != nil {
 			t.Error("taken")
 		}
 	}},
-	{"the one that rested last is taken first", func(t *testing.T, p *idlePool, k *persistConn, _ net.Conn) {
-		second, _ := putIdle(p, k.endpoint)
-		if p.take(k.endpoint) != second || p.take(k.endpoint) != k {
+	{"the one that rested last is taken first", func(t *testing.T, p *pool, k *persistConn, _ net.Conn) {
+		second, _ := putIdle(p, k.key)
+		if p.take(k.key, false) != second || p.take(k.key, false) != k {
 			t.Error("another")
 		}
 	}},
-	{"the peer hangs up on it", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"the peer hangs up on it", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		peer.Close()
 		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if idleConns(p) != 0 || p.take(k.endpoint) != nil {
+		if idleConns(p) != 0 || p.take(k.key, false) != nil {
 			t.Error("still kept")
 		}
 	}},
-	{"the peer speaks out of turn", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"the peer speaks out of turn", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		<-time.After(2*watchAfter + time.Millisecond)
 		io.WriteString(peer, "x")
-		if p.take(k.endpoint) != nil {
+		if p.take(k.key, false) != nil {
 			t.Error("taken")
 		}
 		synctest.Wait()
@@ -90,27 +93,27 @@ var poolTests = []struct {
 			t.Error("left open")
 		}
 	}},
-	{"closed when its time is over", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
-		<-time.After(restFor)
+	{"closed when its time is over", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		<-time.After(restFor - time.Millisecond)
 		synctest.Wait()
 		if idleConns(p) != 1 {
 			t.Fatal("closed too soon")
 		}
 		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if !closedAtPeer(peer) || p.take(k.endpoint) != nil {
+		if !closedAtPeer(peer) || p.take(k.key, false) != nil {
 			t.Error("still kept")
 		}
 	}},
-	{"the oldest of a endpoint makes room", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"the oldest of a endpoint makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		for range maxIdlePerHost {
-			putIdle(p, k.endpoint)
+			putIdle(p, k.key)
 		}
 		if idleConns(p) != maxIdlePerHost || !closedAtPeer(peer) {
 			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
-	{"the oldest of all makes room", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"the oldest of all makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		for i := range maxIdle {
 			putIdle(p, anyAddr(strconv.Itoa(i)))
 		}
@@ -118,62 +121,87 @@ var poolTests = []struct {
 			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
-	{"dropped, and what comes to rest then", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"dropped, and what comes to rest then", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		p.closeIdle()
-		_, late := putIdle(p, k.endpoint)
+		_, late := putIdle(p, k.key)
 		if !closedAtPeer(peer) || !closedAtPeer(late) {
 			t.Error("left open")
 		}
-		if p.take(k.endpoint) != nil { // another goroutine uses the connection
+		if p.take(k.key, false) != nil { // another goroutine uses the connection
 			t.Error("taken")
 		}
-		if putIdle(p, k.endpoint); p.take(k.endpoint) == nil {
+		if putIdle(p, k.key); p.take(k.key, false) == nil {
 			t.Error("closed although somebody goes on")
 		}
 	}},
-	{"closed with the pool", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+	{"closed with the pool", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		<-time.After(2*watchAfter + time.Millisecond)
 		p.close()
-		_, late := putIdle(p, k.endpoint)
-		if !closedAtPeer(peer) || !closedAtPeer(late) || p.take(k.endpoint) != nil {
+		_, late := putIdle(p, k.key)
+		if !closedAtPeer(peer) || !closedAtPeer(late) || p.take(k.key, false) != nil {
 			t.Error("still kept")
 		}
 	}},
-	{"nothing is left of what is gone", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
-		p.take(k.endpoint)
+	{"nothing is left of what is gone", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		p.take(k.key, false)
 		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if len(p.conns) != 0 || p.timer != nil {
-			t.Errorf("%d lists, timer %v", len(p.conns), p.timer)
+		if len(p.idle) != 0 || p.timer != nil {
+			t.Errorf("%d lists, timer %v", len(p.idle), p.timer)
 		}
 	}},
-	{"at rest with the Transport", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
-		s := new(sending)
-		p.setTransportIdle(k.tracked, k.endpoint, s, false)
-		for range 2 {
-			p.setTransportIdle(k.tracked, k.endpoint, s, true)
-		}
-		if !p.transportHasIdle(k.endpoint) || p.transportHasIdle(anyAddr("b.test")) {
-			t.Error("not known, or of another")
-		}
-		p.setTransportIdle(k.tracked, k.endpoint, s, false)
-		if p.transportHasIdle(k.endpoint) {
-			t.Error("still there")
-		}
-		p.connClosed(k.tracked)
-		if p.setTransportIdle(k.tracked, k.endpoint, s, true); len(p.transport) != 0 {
-			t.Error("it is closed")
+	{"one that no request has used waits shorter", func(t *testing.T, p *pool, _ *persistConn, _ net.Conn) {
+		_, peer := putUnused(p, anyAddr("a.test"))
+		<-time.After(unusedFor)
+		synctest.Wait()
+		if !closedAtPeer(peer) {
+			t.Error("still kept")
 		}
 	}},
-	{"taken from the Transport before it is said to be at rest", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
-		one, next := new(sending), new(sending)
-		p.setTransportIdle(k.tracked, k.endpoint, one, false)
-		p.setTransportIdle(k.tracked, k.endpoint, next, false)
-		if p.setTransportIdle(k.tracked, k.endpoint, one, true); p.transportHasIdle(k.endpoint) {
-			t.Error("at rest although it is in use")
+	{"the oldest that no request has used makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		_, oldest := putUnused(p, anyAddr("a.test"))
+		for i := range maxUnused {
+			putUnused(p, anyAddr(strconv.Itoa(i)))
 		}
-		if p.setTransportIdle(k.tracked, k.endpoint, next, true); p.transport[k.endpoint] != 1 {
-			t.Errorf("%d at rest, want 1", p.transport[k.endpoint])
+		if p.unused != maxUnused || !closedAtPeer(oldest) || closedAtPeer(peer) {
+			t.Errorf("%d kept", p.unused)
+		}
+	}},
+	{"a fresh one", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		if p.take(k.key, true) != nil {
+			t.Error("taken although it was used")
+		}
+		unused, _ := putUnused(p, k.key)
+		putIdle(p, k.key)
+		if p.take(k.key, true) != unused {
+			t.Error("another, or none")
+		}
+	}},
+	{"an owner's", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		p.take(k.key, false)
+		o := new(Owner)
+		k.by = o
+		k.bind()
+		p.put(k)
+		if p.take(anyAddr("a.test"), false) != nil || p.take(key{k.endpoint, new(Owner)}, false) != nil {
+			t.Error("another took it")
+		}
+		if p.take(key{k.endpoint, o}, false) != k {
+			t.Error("not the owner's")
+		}
+		p.put(k)
+		if o.End(); !closedAtPeer(peer) {
+			t.Error("left open when the owner had ended")
+		}
+	}},
+	{"the oldest of an owner makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+		o := new(Owner)
+		_, oldest := putIdle(p, key{k.endpoint, o})
+		for i := range maxOwned {
+			putIdle(p, key{anyAddr(strconv.Itoa(i)).endpoint, o})
+		}
+		if idleConns(p) != maxOwned+1 || !closedAtPeer(oldest) || closedAtPeer(peer) {
+			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
 }
@@ -182,7 +210,7 @@ func TestPool(t *testing.T) {
 	for _, tt := range poolTests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // fails if a watch does not end
-				p := newIdlePool(restFor)
+				p := newPool(restFor)
 				defer p.close()
 				k, peer := putIdle(p, anyAddr("a.test"))
 				tt.do(t, p, k, peer)
@@ -197,7 +225,7 @@ func TestHangUpIsNoticed(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			s := newScript(t, scheme, fine)
 			d := s.client(t, Options{})
-			if _, err := s.ask(t, d, "GET", "/", nil); err != nil {
+			if _, err := s.ask(t, d, "GET", "/"); err != nil {
 				t.Fatal(err)
 			}
 			s.unasked <- "x" // equivalent to closing the connection
@@ -261,48 +289,25 @@ func TestChoiceOfProtocol(t *testing.T) {
 		},
 	})
 	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
-	visit := func(proto string, direct bool) {
+	visit := func(proto string, conns int64) {
 		t.Helper()
-		kept := false
-		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { kept = tracked(got.Conn).pooled }}
-		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", o.String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := d.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Proto != proto || kept != direct {
-			t.Errorf("%s, directly %t (%v), want %s, %t", resp.Proto, kept, err, proto, direct)
+		resp, _, err := get(t, d, o.String())
+		if err != nil || resp.Proto != proto || o.accepted.Load() != conns {
+			t.Errorf("%v, %v, by %d connections, want %s by %d", resp, err, o.accepted.Load(), proto, conns)
 		}
 	}
-	visit("HTTP/2.0", false)
-	visit("HTTP/2.0", false)
-	if n := o.accepted.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
-	closeIdle := func() {
-		t.Helper()
-		testkit.Eventually(t, "the connection is closed", func() bool { d.CloseIdle(); return len(o.hung) > 0 })
-		<-o.hung
-	}
+	visit("HTTP/2.0", 1)
+	visit("HTTP/2.0", 1)
 	mu.Lock()
 	offered = []string{"http/1.1"}
 	mu.Unlock()
-	closeIdle()
-	visit("HTTP/1.1", false) // the Transport notices the change
-	closeIdle()
-	visit("HTTP/1.1", true)
+	d.CloseIdle()
+	visit("HTTP/1.1", 2)
 	mu.Lock()
 	offered = []string{"h2"}
 	mu.Unlock()
 	d.CloseIdle()
-	visit("HTTP/2.0", false)
-	if n := o.accepted.Load(); n != 4 {
-		t.Errorf("%d connections, want 4", n)
-	}
+	visit("HTTP/2.0", 3)
 }
 
 // TestManyAtOnce: many requests share the connections, and each gets its own response.
@@ -342,6 +347,34 @@ func TestManyAtOnce(t *testing.T) {
 			if n := o.accepted.Load(); n > 32 {
 				t.Errorf("%d connections", n)
 			}
+		})
+	}
+}
+
+// TestClosedHTTP2ConnectionIsForgotten: a connection of HTTP/2 leaves the pool when it is closed, by either end.
+func TestClosedHTTP2ConnectionIsForgotten(t *testing.T) {
+	ca := newAuthority(t)
+	for name, end := range map[string]func(d *Client, conn net.Conn){
+		"by the origin": func(_ *Client, conn net.Conn) { conn.Close() },
+		"by the Client": func(d *Client, _ net.Conn) { d.CloseIdle() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conns := make(chan net.Conn, 2)
+			o, l := listen(t, "https", "127.0.0.1")
+			serveOn(t, o, l, hello, &tls.Config{
+				Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: []string{"h2"},
+				GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { conns <- hello.Conn; return nil, nil },
+			})
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			if _, _, err := get(t, d, o.String()); err != nil {
+				t.Fatal(err)
+			}
+			end(d, <-conns)
+			testkit.Eventually(t, "the connection is forgotten", func() bool {
+				d.pool.mu.Lock()
+				defer d.pool.mu.Unlock()
+				return d.pool.sharing == 0 && len(d.pool.shared) == 0 && d.Stats().Origins.Open == 0
+			})
 		})
 	}
 }

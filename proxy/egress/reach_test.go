@@ -334,14 +334,14 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 			if err := d.Reach(t.Context(), o.Origin); err != nil {
 				t.Fatal(err)
 			}
-			d.unused.mu.Lock()
-			w := d.unused.conns[endpoint{Origin: o.Origin}]
-			d.unused.mu.Unlock()
-			if w == nil {
+			d.pool.mu.Lock()
+			kept := d.pool.idle[key{endpoint: endpoint{Origin: o.Origin}}]
+			d.pool.mu.Unlock()
+			if len(kept) != 1 {
 				t.Fatal("no connection is kept")
 			}
 			(<-first).Close()
-			<-w.watch.done
+			<-kept[0].idle.watch.done
 			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
 				t.Fatalf("%q, %v", body, err)
 			}

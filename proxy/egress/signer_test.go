@@ -34,6 +34,27 @@ func (s *countingSigner) Sign(r *http.Request) error {
 	return nil
 }
 
+// sendSigned sends a request as a caller does that signs each try.
+func sendSigned(p Pinned, r *http.Request, s *countingSigner) (*http.Response, error) {
+	for try := 1; ; try++ {
+		conn, err := p.Acquire(r.Context(), r, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Sign(r); err != nil {
+			conn.Release()
+			return nil, err
+		}
+		var resp *http.Response
+		if _, err = conn.Send(r); err == nil {
+			resp, err = conn.Receive()
+		}
+		if err == nil || try == MaxTries || !Repeat(r, err) {
+			return resp, err
+		}
+	}
+}
+
 // A signatureLog is what an origin has received.
 type signatureLog struct {
 	mu  sync.Mutex
@@ -87,12 +108,9 @@ func TestEachRequestIsSigned(t *testing.T) {
 				d, s := newClient(t, o), &countingSigner{}
 				for range 3 {
 					r := newRequest(t, c.method, at, c.header)
-					resp, err := d.At(d.KnownAddress(at.Host)).Signed(s).Send(t.Context(), r, nil)
+					resp, err := sendSigned(d.At(d.KnownAddress(at.Host)), r, s)
 					testkit.Must(t, err)
 					resp.Body.Close()
-					if len(r.Header["Signature"]) > 0 {
-						t.Error("the caller's request was changed")
-					}
 				}
 				log.want(t, c.proto, "1", "2", "3")
 			})
@@ -108,7 +126,7 @@ func TestForwardedRequestIsSigned(t *testing.T) {
 		r := newRequest(t, http.MethodGet, at, http.Header{})
 		r.URL.Host = at.as("origin.test").Addr()
 		r.Host = r.URL.Host
-		resp, err := behind(t, p, ca).At(netip.Addr{}).Signed(s).Send(t.Context(), r, nil)
+		resp, err := sendSigned(behind(t, p, ca).At(netip.Addr{}), r, s)
 		testkit.Must(t, err)
 		resp.Body.Close()
 		log.want(t, "HTTP/1.1", "1")
@@ -123,11 +141,11 @@ func TestUnsignedRequestIsNotSent(t *testing.T) {
 			at := serveSigned(t, c.protocols, ca, func(_ http.ResponseWriter, r *http.Request) { log.add(r) })
 			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 			failed := errors.New("no key")
-			_, err := d.At(netip.Addr{}).Signed(&countingSigner{err: failed}).Send(t.Context(), newRequest(t, c.method, at, c.header), nil)
+			_, err := sendSigned(d.At(netip.Addr{}), newRequest(t, c.method, at, c.header), &countingSigner{err: failed})
 			if !errors.Is(err, failed) {
 				t.Errorf("%v, want the error of the Signer", err)
 			}
-			resp, err := d.Send(t.Context(), newRequest(t, c.method, at, c.header), nil) // the client is still usable
+			resp, err := d.RoundTrip(newRequest(t, c.method, at, c.header)) // the client is still usable
 			testkit.Must(t, err)
 			resp.Body.Close()
 			log.want(t, c.proto, "")
@@ -150,7 +168,7 @@ func TestEachTryIsSigned(t *testing.T) {
 			})
 			d, s := newClient(t, Options{AllowPrivate: loopback}), &countingSigner{}
 			for range 2 {
-				resp, err := d.At(netip.Addr{}).Signed(s).Send(t.Context(), newRequest(t, http.MethodGet, at, header), nil)
+				resp, err := sendSigned(d.At(netip.Addr{}), newRequest(t, http.MethodGet, at, header), s)
 				testkit.Must(t, err)
 				resp.Body.Close()
 			}
@@ -187,7 +205,7 @@ func TestEachTryOverHTTP2IsSigned(t *testing.T) {
 				for range 2 {
 					r := newRequest(t, method, at, http.Header{})
 					r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("body")), nil }
-					resp, err := d.At(netip.Addr{}).Signed(s).Send(t.Context(), r, nil)
+					resp, err := sendSigned(d.At(netip.Addr{}), r, s)
 					testkit.Must(t, err)
 					resp.Body.Close()
 				}

@@ -164,44 +164,36 @@ func TestUpgradeIsAskedOnANewConnection(t *testing.T) {
 	}
 }
 
-// BenchmarkRoundTrip measures requests for pages, sent directly and by the Transport, to
-// an origin that does almost nothing.
+// BenchmarkRoundTrip measures requests for pages to an origin that does almost nothing.
 func BenchmarkRoundTrip(b *testing.B) {
 	ca := newAuthority(b)
 	for _, scheme := range []string{"http", "https"} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			o := parrot(b, scheme, ca, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size)))
 			d := newClient(b, Options{AllowPrivate: loopback, Roots: ca.pool})
-			for name, send := range map[string]func(*http.Request) (*http.Response, error){
-				"direct": d.RoundTrip,
-				"transport": func(r *http.Request) (*http.Response, error) {
-					return d.sendByTransport(d.transport, r, endpoint{Origin: o.Origin}, &sending{ctx: r.Context()})
-				},
-			} {
-				b.Run(fmt.Sprintf("%s/%dKiB/%s", scheme, size>>10, name), func(b *testing.B) {
-					b.SetBytes(int64(size))
-					b.ReportAllocs()
-					b.SetParallelism(16)
-					b.RunParallel(func(pb *testing.PB) {
-						buffer := make([]byte, 32<<10)
-						for pb.Next() {
-							r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, o.String(), nil)
-							if err != nil {
-								b.Error(err)
-								return
-							}
-							resp, err := send(r)
-							if err != nil {
-								b.Error(err)
-								return
-							}
-							io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, buffer)
-							resp.Body.Close()
+			b.Run(fmt.Sprintf("%s/%dKiB", scheme, size>>10), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				b.SetParallelism(16)
+				b.RunParallel(func(pb *testing.PB) {
+					buffer := make([]byte, 32<<10)
+					for pb.Next() {
+						r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, o.String(), nil)
+						if err != nil {
+							b.Error(err)
+							return
 						}
-					})
+						resp, err := d.RoundTrip(r)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, buffer)
+						resp.Body.Close()
+					}
 				})
-				d.CloseIdle()
-			}
+			})
+			d.CloseIdle()
 		}
 	}
 }

@@ -29,14 +29,13 @@ type parent struct {
 	origin robots.Origin // origin of the upstream proxy itself; https if the connection to it uses TLS
 	socks  bool          // SOCKS5; otherwise HTTP
 	user   *url.Userinfo // nil: none
+	login  string        // Proxy-Authorization field of a request to an HTTP proxy; "": none
 	via    string        // Via field of CONNECT
 
-	connector *connector      // connects only to the upstream proxy
-	transport *http.Transport // sends requests to the upstream proxy in absolute form
+	connector *connector // connects only to the upstream proxy; setParent sets it
 }
 
-// newParent creates a parent from its URL. use completes it. No error contains the
-// credentials.
+// newParent creates a parent from its URL. No error contains the credentials.
 func newParent(u *url.URL, pseudonym string) (*parent, error) {
 	p := &parent{user: u.User, via: "1.1 " + pseudonym}
 	scheme, hostport := u.Scheme, u.Host
@@ -58,6 +57,10 @@ func newParent(u *url.URL, pseudonym string) (*parent, error) {
 		return nil, errors.New("the URL must end after the host and the port")
 	}
 	p.name = u.Scheme + "://" + p.origin.Addr()
+	if p.user != nil {
+		password, _ := p.user.Password()
+		p.login = "Basic " + base64.StdEncoding.EncodeToString([]byte(p.user.Username()+":"+password))
+	}
 	return p, p.checkUser()
 }
 
@@ -77,25 +80,6 @@ func (p *parent) checkUser() error {
 	return nil
 }
 
-// use sets how p connects. t is an HTTP/1.1 Transport of the same connector. From now on t
-// sends everything to the upstream proxy in absolute form, and shares its connections among
-// all origins.
-func (p *parent) use(c *connector, t *http.Transport) {
-	p.connector, p.transport = c, t
-	t.MaxIdleConnsPerHost = maxIdle
-	t.Proxy = http.ProxyURL(&url.URL{Scheme: p.origin.Scheme, Host: p.origin.Addr(), User: p.user})
-	marked := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-		return func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			if err != nil {
-				return nil, p.fault(err)
-			}
-			return conn, nil
-		}
-	}
-	t.DialContext, t.DialTLSContext = marked(t.DialContext), marked(t.DialTLSContext)
-}
-
 // fault marks err as an error of the upstream proxy itself.
 func (p *parent) fault(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrParent, p.name, err)
@@ -107,38 +91,11 @@ func (p *parent) forwards(scheme string) bool {
 	return p != nil && !p.socks && scheme == "http"
 }
 
-// forward sends a request that the upstream proxy forwards. It replaces r.URL. A response by the upstream
-// proxy itself cannot be told from the origin's, except 407, which is about the proxy's
-// credentials (RFC 9110 15.5.8).
-func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
-	if err := forwardable(r, d); err != nil {
-		if r.Body != nil {
-			r.Body.Close() // an http.RoundTripper must close it
-		}
-		return nil, err
-	}
-	r.URL = absoluteForm(r.URL)
-	resp, err := p.transport.RoundTrip(r)
-	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired {
-		resp.Body.Close()
-		return nil, p.fault(errCredentials)
-	}
-	return resp, err
-}
-
-// absoluteForm returns u in the form that net/http sends in absolute form (RFC 9112 3.2.2), byte for
-// byte. Without a path it means the whole origin (RFC 9112 3.2.4).
-func absoluteForm(u *url.URL) *url.URL {
-	pathQuery := robots.PathQueryOf(u)
-	if pathQuery == "*" {
-		pathQuery = ""
-	}
-	return &url.URL{Scheme: u.Scheme, Host: u.Host, Opaque: "//" + u.Host + pathQuery}
-}
-
 var errCredentials = errors.New("credentials missing or rejected (status 407)")
 
-// forwardable checks the destination of a request that the upstream proxy forwards.
+// forwardable checks the destination of a request that the upstream proxy forwards. A response by the upstream
+// proxy itself cannot be told from the origin's, except 407, which is about the proxy's credentials (RFC 9110
+// 15.5.8).
 func forwardable(r *http.Request, d *dialer) error {
 	if d.ctx.Err() != nil {
 		return errClosed
@@ -230,9 +187,8 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err 
 		"Via":        {p.via},
 		"User-Agent": {""}, // none: only the origin learns the client's User-Agent
 	}}
-	if p.user != nil {
-		password, _ := p.user.Password()
-		r.Header["Proxy-Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(p.user.Username()+":"+password))}
+	if p.login != "" {
+		r.Header["Proxy-Authorization"] = []string{p.login}
 	}
 	if err := r.Write(conn); err != nil {
 		return nil, p.fault(err)

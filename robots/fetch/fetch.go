@@ -133,7 +133,16 @@ func Unpaced(rt http.RoundTripper) Sender { return unpaced{rt} }
 
 type unpaced struct{ http.RoundTripper }
 
-func (u unpaced) Send(r *http.Request, _ Hop) (*http.Response, error) { return u.RoundTrip(r) }
+func (u unpaced) Send(r *http.Request, h Hop) (*http.Response, error) {
+	var connected atomic.Bool // goroutines of a Transport set it
+	resp, err := u.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		// A Transport may replace an idle connection that proves dead by a new one that fails: the last one counts.
+		GetConn: func(string) { connected.Store(false) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})))
+	h.SetConnected(connected.Load() || err == nil)
+	return resp, err
+}
 
 // A Hop is what a Sender needs to know about one GET.
 type Hop struct {
@@ -142,7 +151,11 @@ type Hop struct {
 	Client     string        // see Request
 	limit      *timeLimit
 	signed     *string // of the fetching
+	connected  *bool   // of the fetching
 }
+
+// SetConnected notes whether there was a connection for the GET.
+func (h Hop) SetConnected(is bool) { *h.connected = is }
 
 // SetSigned notes the ID of the key that the GET was signed with.
 func (h Hop) SetSigned(keyID string) { *h.signed = keyID }
@@ -253,16 +266,6 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 // 2.3.1.2).
 func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response, error) {
 	o, a := &f.client.o, f.result
-	var connected atomic.Bool
-	first := len(f.hops) == 0
-	if first {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			// The transport may replace an idle connection that proves dead by a new one that
-			// fails: the last attempt counts.
-			GetConn: func(string) { connected.Store(false) },
-			GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
-		})
-	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.next, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -274,10 +277,10 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		return nil, err
 	}
 	req.Header = header.Clone()
-	signed := ""
-	res, err := o.Sender.Send(req, Hop{Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client, limit: f.limit, signed: &signed})
-	if first {
-		a.Connected = connected.Load() || err == nil
+	signed, connected := "", false
+	res, err := o.Sender.Send(req, Hop{Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client, limit: f.limit, signed: &signed, connected: &connected})
+	if len(f.hops) == 0 {
+		a.Connected = connected || err == nil
 	}
 	if !errors.Is(err, ErrUnsent) {
 		f.hops, f.signed = append(f.hops, f.next), signed

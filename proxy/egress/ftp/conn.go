@@ -25,12 +25,12 @@ var (
 
 // Options are what RoundTrip needs in addition to the request.
 type Options struct {
-	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the control and the data connections; required
+	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the connections; required
+	Control net.Conn                                                              // the control connection, which RoundTrip closes; nil: Dial makes it
 	ByName  bool                                                                  // dial data connections at the host of the URL, not at the address of the control connection
 	Timeout time.Duration                                                         // from the control connection to the head of the response, and for the end of a transfer; required
 
-	Ready func(ctx context.Context) error // called when the control connection is made, before anything is sent; an error ends the request; nil: not called
-	Sent  func()                          // called once, when the transfer was requested or the request ended without one; nil: not called
+	Sent func() // called once, when the transfer was requested or the request ended without one; nil: not called
 }
 
 // A dialError is an error of Options.Dial.
@@ -59,11 +59,14 @@ type controlConn struct {
 	closed bool
 }
 
-// dialControl makes the control connection and calls Options.Ready.
+// dialControl makes the control connection, if there is none.
 func dialControl(ctx context.Context, at robots.Origin, o Options) (*controlConn, error) {
-	conn, err := o.Dial(ctx, at.Host, at.Port)
-	if err != nil {
-		return nil, err
+	conn := o.Control
+	if conn == nil {
+		var err error
+		if conn, err = o.Dial(ctx, at.Host, at.Port); err != nil {
+			return nil, err
+		}
 	}
 	c := &controlConn{Conn: conn, o: o, ctx: ctx, peer: at.Host, sent: func() {}, left: maxReplies}
 	if o.Sent != nil {
@@ -76,7 +79,7 @@ func dialControl(ctx context.Context, at robots.Origin, o Options) (*controlConn
 	return c, nil
 }
 
-// prepare finds the address of the peer, calls Options.Ready, and then sets the deadline.
+// prepare finds the address of the peer, and sets the deadline.
 func (c *controlConn) prepare() error {
 	if !c.o.ByName {
 		remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -84,11 +87,6 @@ func (c *controlConn) prepare() error {
 			return err
 		}
 		c.peer = remote.Addr().String()
-	}
-	if c.o.Ready != nil {
-		if err := c.o.Ready(c.ctx); err != nil {
-			return err
-		}
 	}
 	c.deadline = time.Now().Add(c.o.Timeout)
 	return c.SetDeadline(c.deadline)

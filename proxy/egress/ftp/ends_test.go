@@ -29,7 +29,7 @@ func TestSent(t *testing.T) {
 		{"no data port", "/a.txt", map[string]string{"EPSV": "229 (|||25|)"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got, wrote atomic.Int32
+			var wrote atomic.Int32
 			handed := make(chan struct{})
 			s := start(t, &ftptest.Server{Reply: func(verb, _ string) string {
 				if verb == c.at {
@@ -40,7 +40,6 @@ func TestSent(t *testing.T) {
 				return c.reply[verb]
 			}})
 			o := options()
-			o.Ready = func(context.Context) error { got.Add(1); return nil }
 			o.Sent = func() {
 				if wrote.Add(1) == 1 {
 					close(handed)
@@ -54,31 +53,15 @@ func TestSent(t *testing.T) {
 			} else if c.at != "" {
 				t.Error(err)
 			}
-			if got.Load() != 1 || wrote.Load() != 1 {
-				t.Errorf("Ready %d times, Sent %d times", got.Load(), wrote.Load())
+			if n := wrote.Load(); n != 1 {
+				t.Errorf("Sent %d times", n)
 			}
 		})
 	}
 	o := options()
-	o.Ready = func(context.Context) error { t.Error("Ready without a connection"); return nil }
 	o.Sent = func() { t.Error("Sent without a connection") }
 	if _, _, err := visitBy(t, o, http.MethodGet, "ftp://"+testkit.DeadEnd(t, "127.0.0.1"), nil); err == nil {
 		t.Error("nobody listens there")
-	}
-}
-
-// An error of Ready ends the request before a command is sent.
-func TestNotReady(t *testing.T) {
-	s := start(t, &ftptest.Server{})
-	o, later := options(), errors.New("later")
-	o.Ready = func(context.Context) error { return later }
-	o.Sent = func() { t.Error("Sent") }
-	if _, _, err := visitBy(t, o, http.MethodGet, "ftp://"+s.Addr()+"/a.txt", nil); !errors.Is(err, later) {
-		t.Error(err)
-	}
-	s.Wait()
-	if lines := s.Lines(); len(lines) > 0 {
-		t.Errorf("arrived: %q", lines)
 	}
 }
 

@@ -50,6 +50,24 @@ var (
 	errTransfer = errors.New("incomplete FTP transfer")
 )
 
+// Check returns the error of a request that FTP cannot make: ErrMethod or ErrPath.
+func Check(r *http.Request) error {
+	_, err := pathOf(r)
+	return err
+}
+
+// pathOf returns the path that r requests.
+func pathOf(r *http.Request) (remotePath, error) {
+	where, err := parsePath(robots.PathQueryOf(r.URL))
+	if err == nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		err = ErrMethod
+	}
+	if err != nil {
+		return where, fmt.Errorf("ftp: %w", err)
+	}
+	return where, nil
+}
+
 // RoundTrip sends one request. It ignores credentials in the request. If the server
 // refuses something, the response has the status with the same meaning, without the
 // server's text.
@@ -57,12 +75,9 @@ func RoundTrip(r *http.Request, o Options) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()
 	}
-	where, err := parsePath(robots.PathQueryOf(r.URL))
+	where, err := pathOf(r)
 	if err != nil {
-		return nil, fmt.Errorf("ftp: %w", err)
-	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return nil, fmt.Errorf("ftp: %w", ErrMethod)
+		return nil, err
 	}
 	origin, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
 	if err != nil {

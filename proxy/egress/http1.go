@@ -1,0 +1,334 @@
+package egress
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/robots"
+)
+
+// excludedFields are the fields that writeHead writes itself.
+var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
+
+// writeHead writes the head of a request, in absolute form and with credentials to an upstream proxy
+// (RFC 9112 3.2.2), otherwise in origin form. It sends no field that the request does not have, except
+// those of message framing.
+func writeHead(to *bufio.Writer, r *http.Request, by *parent) error {
+	host, target := cmp.Or(r.Host, r.URL.Host), robots.PathQueryOf(r.URL)
+	switch {
+	case !httpguts.ValidHostHeader(host) || strings.Contains(host, "%"):
+		return errors.New("the host cannot be sent")
+	case strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return errors.New("the target cannot be sent")
+	}
+	if err := checkHead(r); err != nil {
+		return err
+	}
+	add := func(parts ...string) {
+		for _, s := range parts {
+			to.WriteString(s) // the last write returns the error
+		}
+	}
+	add(cmp.Or(r.Method, http.MethodGet), " ")
+	if by != nil {
+		add(r.URL.Scheme, "://", r.URL.Host)
+		if target == "*" { // without a path it means the whole origin (RFC 9112 3.2.4)
+			target = ""
+		}
+	}
+	add(target, " HTTP/1.1\r\nHost: ", host, "\r\n")
+	if agent := r.Header["User-Agent"]; len(agent) > 0 && agent[0] != "" {
+		add("User-Agent: ", textproto.TrimString(agent[0]), "\r\n")
+	}
+	switch {
+	case isChunked(r):
+		add("Transfer-Encoding: chunked\r\n")
+		if names := slices.Sorted(maps.Keys(r.Trailer)); len(names) > 0 {
+			add("Trailer: ", strings.Join(names, ","), "\r\n")
+		}
+	case hasBody(r):
+		add("Content-Length: ", strconv.FormatInt(r.ContentLength, 10), "\r\n")
+	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
+		add("Content-Length: 0\r\n")
+	}
+	if r.Close && r.Header["Connection"] == nil {
+		add("Connection: close\r\n")
+	}
+	if by != nil && by.login != "" {
+		add("Proxy-Authorization: ", by.login, "\r\n")
+	}
+	r.Header.WriteSubset(to, excludedFields)
+	_, err := to.WriteString("\r\n")
+	return err
+}
+
+// readHead reads the head of a response line by line. A field that cannot be passed on is left out, as
+// browsers and curl do: one without a colon, with a name that is no token, or with a control character
+// in its value. dropped is the number of those. Lines may end with LF alone (RFC 9112 2.2).
+func readHead(from *bufio.Reader) (start string, fields http.Header, dropped int, err error) {
+	left := maxHeadBytes
+	if start, err = readLine(from, &left); err == nil {
+		fields, dropped, err = readFields(from, &left)
+	}
+	return start, fields, dropped, err
+}
+
+// readLine reads a line and returns it without its end. The line must not be longer than left, which
+// it decreases.
+func readLine(from *bufio.Reader, left *int) (string, error) {
+	var line []byte
+	for {
+		part, err := from.ReadSlice('\n')
+		if *left -= len(part); *left < 0 {
+			return "", errHeadSize
+		}
+		switch line = append(line, part...); err {
+		case nil:
+			return strings.TrimSuffix(string(line[:len(line)-1]), "\r"), nil
+		case bufio.ErrBufferFull:
+		case io.EOF:
+			return "", io.ErrUnexpectedEOF
+		default:
+			return "", err
+		}
+	}
+}
+
+// readFields reads fields until the empty line.
+func readFields(from *bufio.Reader, left *int) (fields http.Header, dropped int, err error) {
+	fields = make(http.Header)
+	var name, value string // of the field that may continue on the next line; name is "" without one
+	for n := 0; ; n++ {
+		line, err := readLine(from, left)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case n > maxFields:
+			return nil, 0, errFieldCount
+		case line != "" && (line[0] == ' ' || line[0] == '\t'): // RFC 9112 5.2
+			value = strings.TrimLeft(value+" "+textproto.TrimString(line), " ")
+			continue
+		}
+		if n > 0 {
+			switch bare, err := fieldName(name, value); {
+			case err != nil:
+				return nil, 0, err
+			case bare == "":
+				dropped++
+			default:
+				fields[bare] = append(fields[bare], value)
+			}
+		}
+		if line == "" {
+			return fields, dropped, nil
+		}
+		var colon bool
+		if name, value, colon = strings.Cut(line, ":"); !colon {
+			name = ""
+		}
+		name, value = http.CanonicalHeaderKey(name), textproto.TrimString(value)
+	}
+}
+
+// fieldName returns the name of a field, without white space before the colon (RFC 9112 5.1), or "" if
+// the field cannot be passed on. The error is that of a field that concerns message framing.
+func fieldName(name, value string) (string, error) {
+	bare := http.CanonicalHeaderKey(strings.TrimRight(name, " \t"))
+	valid := httpguts.ValidHeaderFieldName(bare) && httpguts.ValidHeaderFieldValue(value)
+	switch bare {
+	case "Content-Length", "Transfer-Encoding":
+		if !valid || bare != name {
+			return "", fmt.Errorf("the response has a malformed %s", bare)
+		}
+	}
+	if !valid {
+		return "", nil
+	}
+	return bare, nil
+}
+
+// newResponse makes the response of a head (RFC 9112 4 and 6.3). Its body is read from the reader that
+// the head was read from.
+func newResponse(start string, fields http.Header, r *http.Request, from *bufio.Reader) (*http.Response, error) {
+	proto, status, ok := strings.Cut(start, " ")
+	resp := &http.Response{Proto: proto, Status: strings.TrimLeft(status, " "), Header: fields, Body: http.NoBody, Request: r}
+	major, minor, version := http.ParseHTTPVersion(proto)
+	code, _, _ := strings.Cut(resp.Status, " ")
+	number, err := strconv.ParseUint(code, 10, 16)
+	if !ok || !version || err != nil || len(code) != 3 {
+		return nil, fmt.Errorf("malformed status line %q", start[:min(len(start), 100)])
+	}
+	resp.ProtoMajor, resp.ProtoMinor, resp.StatusCode = major, minor, int(number)
+	if countFields(fields) > maxFields {
+		return nil, errFieldCount
+	}
+	modern := resp.ProtoAtLeast(1, 1)
+	listed := func(token string) bool { return httpguts.HeaderValuesContainsToken(fields["Connection"], token) }
+	resp.Close = major < 1 || listed("close") || !modern && !listed("keep-alive")
+	chunked, err := isChunkedResponse(fields["Transfer-Encoding"])
+	delete(fields, "Transfer-Encoding")
+	if !modern {
+		chunked, err = false, nil // HTTP/1.0 has no transfer codings
+	}
+	length := int64(-1)
+	if err == nil {
+		length, err = contentLength(fields)
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp.ContentLength = length
+	if chunked {
+		resp.TransferEncoding, resp.Trailer = []string{"chunked"}, announced(fields)
+	}
+	switch {
+	case r.Method == http.MethodHead:
+	case number/100 == 1 || number == http.StatusNoContent || number == http.StatusNotModified:
+		resp.ContentLength = 0
+	case chunked:
+		delete(fields, "Content-Length")
+		resp.ContentLength = -1
+		resp.Body = io.NopCloser(&chunkedBody{httputil.NewChunkedReader(from), from, resp})
+	case length > 0:
+		resp.Body = io.NopCloser(&sizedBody{from, length})
+	case length < 0:
+		resp.Close = true // the end of the connection is the end of the body
+		resp.Body = io.NopCloser(from)
+	}
+	return resp, nil
+}
+
+// countFields returns the number of field lines.
+func countFields(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
+}
+
+// isChunkedResponse reads Transfer-Encoding as browsers do: chunked may be repeated, and identity says
+// nothing (RFC 9112 6.1, 6.3).
+func isChunkedResponse(lists []string) (chunked bool, err error) {
+	for _, list := range lists {
+		for coding := range strings.SplitSeq(list, ",") {
+			switch coding = strings.ToLower(textproto.TrimString(coding)); coding {
+			case "chunked":
+				chunked = true
+			case "", "identity":
+			default:
+				return false, fmt.Errorf("unsupported transfer coding %q", coding)
+			}
+		}
+	}
+	return chunked, nil
+}
+
+// contentLength returns the length that the fields give, or -1. A length that is repeated counts once (RFC
+// 9110 8.6).
+func contentLength(fields http.Header) (int64, error) {
+	values := fields["Content-Length"]
+	if len(values) == 0 {
+		return -1, nil
+	}
+	first, _, _ := strings.Cut(values[0], ",")
+	first = textproto.TrimString(first)
+	for _, list := range values {
+		for v := range strings.SplitSeq(list, ",") {
+			if textproto.TrimString(v) != first {
+				return 0, fmt.Errorf("the response has more than one Content-Length: %q", values)
+			}
+		}
+	}
+	n, err := strconv.ParseUint(first, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("malformed Content-Length %q", first)
+	}
+	fields["Content-Length"] = []string{first}
+	return int64(n), nil
+}
+
+// announced returns the fields that Trailer announces, without values, or nil. It removes Trailer.
+func announced(fields http.Header) (trailer http.Header) {
+	for _, list := range fields["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				if trailer == nil {
+					trailer = make(http.Header)
+				}
+				trailer[http.CanonicalHeaderKey(name)] = nil
+			}
+		}
+	}
+	delete(fields, "Trailer")
+	return trailer
+}
+
+// A chunkedBody is a body of unknown length (RFC 9112 7.1).
+type chunkedBody struct {
+	chunks   io.Reader
+	from     *bufio.Reader
+	response *http.Response // gets the trailer at the end
+}
+
+// Read reads from the body. Its end is that of the trailer.
+func (b *chunkedBody) Read(p []byte) (int, error) {
+	n, err := b.chunks.Read(p)
+	if err != io.EOF {
+		return n, err
+	}
+	if err := b.readTrailer(); err != nil {
+		return n, err
+	}
+	return n, io.EOF
+}
+
+// maxTrailer bounds a trailer, in bytes, as clients of net/http do.
+const maxTrailer = 4 << 10
+
+func (b *chunkedBody) readTrailer() error {
+	left := maxTrailer
+	fields, _, err := readFields(b.from, &left)
+	if err != nil || len(fields) == 0 {
+		return err
+	}
+	if b.response.Trailer == nil {
+		b.response.Trailer = make(http.Header, len(fields))
+	}
+	maps.Copy(b.response.Trailer, fields)
+	return nil
+}
+
+// A sizedBody is a body of known length (RFC 9112 6.3).
+type sizedBody struct {
+	from *bufio.Reader
+	left int64
+}
+
+// Read reads from the body. io.ErrUnexpectedEOF means that the connection ended before the
+// body did.
+func (b *sizedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	switch {
+	case err == nil && b.left == 0:
+		err = io.EOF
+	case err == io.EOF && b.left > 0:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}

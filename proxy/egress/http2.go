@@ -1,0 +1,190 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+const (
+	// maxStreamAhead bounds, in bytes, what an HTTP/2 origin may send on a stream ahead of a
+	// client that reads slowly. All streams of a connection together have no such bound:
+	// the slow ones would use it up.
+	maxStreamAhead = 256 << 10
+	pingAfter      = 30 * time.Second // after this time without data, the client pings an HTTP/2 connection
+
+	// maxReusedHead is the maximum length of a request head, in bytes, after which its HTTP/2
+	// connection is reused. net/http keeps buffers of three times the longest head as long as
+	// the connection lives. Few heads are longer than 2 KiB.
+	maxReusedHead = 4 << 10
+)
+
+// connKey is the key of the connection that newHTTP2Transport uses, in a context.
+type connKey struct{}
+
+// newHTTP2Transport returns a Transport that makes an http.ClientConn of a connection. It connects to
+// nothing itself.
+func newHTTP2Transport(o Options) *http.Transport {
+	var spoken http.Protocols
+	spoken.SetHTTP2(true)
+	return &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return ctx.Value(connKey{}).(*tls.Conn), nil
+		},
+		Protocols:              &spoken,
+		DisableCompression:     true, // bodies pass unchanged
+		IdleConnTimeout:        o.IdleTimeout,
+		ResponseHeaderTimeout:  o.HeaderTimeout,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxHeadBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: maxStreamAhead,
+			SendPingTimeout:           pingAfter,
+		},
+	}
+}
+
+// An http2Conn is a connection of HTTP/2. Many requests share it.
+type http2Conn struct {
+	endpoint endpoint
+	conn     *tls.Conn
+	client   *http.ClientConn
+	since    time.Time
+	used     atomic.Bool // a response has arrived
+}
+
+// newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
+func (c *connector) newHTTP2Conn(ctx context.Context, conn *tls.Conn, at endpoint) (*http2Conn, error) {
+	h := &http2Conn{endpoint: at, conn: conn, since: time.Now()}
+	below := tracked(conn)
+	counted := below.onClose
+	below.onClose = func() {
+		counted()
+		c.pool.unshare(h)
+	}
+	var err error
+	if h.client, err = c.http2.NewClientConn(context.WithValue(ctx, connKey{}, conn), "https", at.Addr()); err == nil {
+		err = h.client.Reserve()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// closeWhenIdle closes the connection when no request uses it.
+func (c *http2Conn) closeWhenIdle() {
+	end := func(client *http.ClientConn) {
+		if client.InFlight() == 0 {
+			client.Close()
+		}
+	}
+	c.client.SetStateHook(end)
+	end(c.client)
+}
+
+// A streamConn is a [Conn] for one stream of HTTP/2.
+type streamConn struct {
+	*http2Conn
+	history *history
+	pending
+}
+
+// Peer implements [Conn].
+func (s *streamConn) Peer() Peer { return peerOf(s.conn) }
+
+// Release implements [Conn].
+func (s *streamConn) Release() { s.client.Release() }
+
+// Dropped implements [Conn].
+func (s *streamConn) Dropped() int { return 0 }
+
+// Send implements [Conn].
+func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
+	if err := checkHead(r); err != nil {
+		s.Release()
+		return false, err
+	}
+	sent, err = s.send(r, func(written func()) (*http.Response, error) {
+		// net/http reports the end of the head and 1xx responses in no other way.
+		own := r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			WroteHeaders: written,
+			Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
+				return s.gotInterim(&http.Response{StatusCode: status, Header: http.Header(header)})
+			},
+		}))
+		own.Close = r.Close || headSize(r) > maxReusedHead
+		resp, err := s.client.RoundTrip(own)
+		if err != nil {
+			return nil, s.failure(err)
+		}
+		s.used.Store(true)
+		if countFields(resp.Header) > maxFields {
+			resp.Body.Close()
+			return nil, errFieldCount
+		}
+		resp.Request = r
+		return resp, nil
+	})
+	if err != nil && !sent && (s.used.Load() || time.Since(s.since) > minHeld) { // otherwise another new connection would probably end in the same way
+		err = &unprocessedError{err}
+	}
+	return sent, err
+}
+
+// A streamError has the form of net/http's error for a reset stream, which errors.As converts to it.
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (streamError) Error() string { return "the stream was reset" }
+
+// Codes of RST_STREAM (RFC 9113 7).
+const (
+	codeProtocolError  = 0x1
+	codeRefusedStream  = 0x7
+	codeHTTP11Required = 0xd
+)
+
+// goAwayText is the error for a stream above the last one of GOAWAY, which net/http does not export.
+const goAwayText = "http2: Transport received Server's graceful shutdown GOAWAY"
+
+// failure returns the error of a request, by what may have become of it.
+func (s *streamConn) failure(err error) error {
+	var reset streamError
+	isReset := errors.As(err, &reset)
+	switch {
+	case isReset && reset.Code == codeHTTP11Required:
+		s.history.setHTTP1(s.endpoint.Origin)
+		return &unprocessedError{errors.New("the origin requires HTTP/1.1")}
+	case isReset && reset.Code == codeRefusedStream, err.Error() == goAwayText:
+		return &unprocessedError{err}
+	case isReset && reset.Code == codeProtocolError: // the origin may permit fewer streams now (RFC 9113 5.1.2)
+		return &lostError{err}
+	case !isReset && s.client.Err() != nil && s.used.Load():
+		return &lostError{err}
+	}
+	return err
+}
+
+// headSize returns the approximate size of the head of r, in bytes.
+func headSize(r *http.Request) int {
+	n := len(r.URL.Host) + len(robots.PathQueryOf(r.URL))
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}

@@ -1,0 +1,71 @@
+package egress
+
+import (
+	"context"
+	"net/http"
+)
+
+// maxInterimAhead is the maximum number of 1xx responses that wait for the goroutine of the request.
+// Further ones are dropped: with HTTP/2, all streams of the connection would wait for it.
+const maxInterimAhead = 8
+
+// A pending request is sent by a library that returns only with the response. It runs on a goroutine of
+// its own, so that its sender learns when the request was sent. The goroutine ends with the response, or
+// with the request's context.
+type pending struct {
+	ctx      context.Context
+	events   chan event
+	next     event // was received already
+	received int   // number of 1xx responses
+}
+
+// An event is what became of a request. The zero event says that its head was written.
+type event struct {
+	resp *http.Response
+	err  error
+}
+
+// send calls roundTrip, which must call written when the request was sent. The error of a request that
+// ended before is returned here.
+func (p *pending) send(r *http.Request, roundTrip func(written func()) (*http.Response, error)) (sent bool, err error) {
+	p.ctx, p.events = r.Context(), make(chan event, maxInterimAhead+2)
+	go func() {
+		resp, err := roundTrip(func() { p.events <- event{} })
+		p.events <- event{resp, err}
+	}()
+	p.next = <-p.events
+	if p.next.err == nil {
+		return true, nil
+	}
+	if p.ctx.Err() != nil {
+		return true, context.Cause(p.ctx) // it may be about to be written
+	}
+	return false, p.next.err
+}
+
+// gotInterim passes on a 1xx response. An error ends the request.
+func (p *pending) gotInterim(resp *http.Response) error {
+	if p.received++; p.received > maxInterim {
+		return errInterim
+	}
+	if len(p.events) < maxInterimAhead {
+		p.events <- event{resp: resp}
+	}
+	return nil
+}
+
+// Receive implements [Conn].
+func (p *pending) Receive() (*http.Response, error) {
+	for {
+		e := p.next
+		if p.next = (event{}); e == p.next {
+			e = <-p.events
+		}
+		switch {
+		case e.err != nil && p.ctx.Err() != nil:
+			return nil, context.Cause(p.ctx)
+		case e != event{}:
+			return e.resp, e.err
+		}
+	}
+}
