@@ -217,7 +217,11 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
 		upgrade = upgradeTo(r.Header)
 	}
+	trailers := hasToken(r.Header["Te"], "trailers")
 	stripRequest(r.Header)
+	if trailers {
+		r.Header["Te"] = []string{"trailers"} // gRPC insists on it, and the proxy passes trailers on (RFC 9110 10.1.4)
+	}
 	if upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}

@@ -290,9 +290,12 @@ func (s *requestState) sendHeld() {
 	s.flushLast()
 }
 
-// ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, so that
-// the client has everything while the origin is silent.
+// ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, or nothing
+// behind the head, so that the client has everything while the origin is silent.
 func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
+	if s.response.length > 0 && !s.response.body.hasBegun() {
+		s.Flush()
+	}
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
 	for {
@@ -445,6 +448,12 @@ type originBody struct {
 	state      *requestState
 	response   *http.Response // its trailer is complete when the body was read
 	connection []string       // its Connection header
+}
+
+// hasBegun reports whether a part of the body is known to have arrived with the head.
+func (b *originBody) hasBegun() bool {
+	with, ok := b.ReadCloser.(interface{ Buffered() int })
+	return ok && with.Buffered() > 0
 }
 
 // Read reads from the origin.

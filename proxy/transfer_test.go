@@ -368,3 +368,28 @@ func TestWebSocket(t *testing.T) {
 		})
 	}
 }
+
+// TestHeadIsPassedOnAtOnce checks that the head of a response does not wait for the body, whose length it
+// gives.
+func TestHeadIsPassedOnAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			release := make(chan struct{})
+			origin := route.serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "4")
+				w.(http.Flusher).Flush()
+				<-release
+				io.WriteString(w, "late")
+			})
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			resp, err := route.client(r).Get(origin.URL + "/")
+			close(release)
+			testkit.Must(t, err)
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); string(body) != "late" || err != nil {
+				t.Errorf("%q, %v", body, err)
+			}
+		})
+	}
+}

@@ -66,6 +66,9 @@ func writeHead(to *bufio.Writer, r *http.Request, by *parent) error {
 	if r.Close && r.Header["Connection"] == nil {
 		add("Connection: close\r\n")
 	}
+	if r.Header["Te"] != nil {
+		add("Connection: TE\r\n") // RFC 9110 10.1.4
+	}
 	if by != nil && by.login != "" {
 		add("Proxy-Authorization: ", by.login, "\r\n")
 	}

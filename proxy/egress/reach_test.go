@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -335,13 +336,14 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.pool.mu.Lock()
-			kept := d.pool.idle[key{endpoint: endpoint{Origin: o.Origin}}]
+			kept := slices.Clone(d.pool.idle[key{endpoint: endpoint{Origin: o.Origin}}])
 			d.pool.mu.Unlock()
 			if len(kept) != 1 {
 				t.Fatal("no connection is kept")
 			}
+			watch := kept[0].idle.watch
 			(<-first).Close()
-			<-kept[0].idle.watch.done
+			<-watch.done
 			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
 				t.Fatalf("%q, %v", body, err)
 			}

@@ -72,6 +72,20 @@ func (a *authority) Leaf(t testing.TB, name string, notAfter time.Time) tls.Cert
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
+// WriteLeaf writes a certificate and its key to PEM files, for a peer that is not of this process.
+func WriteLeaf(t testing.TB, c tls.Certificate) (cert, key string) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	WriteFile(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})))
+	WriteFile(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
+	return cert, key
+}
+
 // originCA is the CA that every proxy under test trusts through egress.extra_ca.
 var originCA = sync.OnceValues(func() (*authority, error) { return NewAuthority("e2e origins") })
 
