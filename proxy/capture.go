@@ -10,7 +10,6 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/archive/warc"
-	"robotsproxy/proxy/egress"
 	"robotsproxy/robots/fetch"
 )
 
@@ -18,13 +17,7 @@ import (
 func (h *Handler) beginCapture(s *requestState) {
 	if h.o.Archive != nil {
 		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct()})
-		s.peer = captured(s.capture)
 	}
-}
-
-// captured returns what tells an Exchange about the connection of its request.
-func captured(x *archive.Exchange) func(egress.Peer) {
-	return func(p egress.Peer) { x.Connected(p.Addr, p.TLS) }
 }
 
 // endCapture archives a request that has ended. The error breaks the response off.
@@ -76,8 +69,8 @@ func (f *Fetches) beginCapture(client string) *archive.Exchange {
 }
 
 // captureFetch returns the body of a response, which is archived when it was read.
-func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop) io.ReadCloser {
-	if x = x.Respond(resp.Request, resp); x == nil {
+func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop, s *sending) io.ReadCloser {
+	if x = x.Respond(resp.Request, resp, s.peer.Addr, s.peer.TLS); x == nil {
 		return resp.Body
 	}
 	return &capturedFetch{resp.Body, x, warc.AppendField(nil, "rules_of", hop.Origin.String())}

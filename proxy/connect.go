@@ -82,7 +82,8 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 // maxRedials is how many more addresses of a host are dialled for one CONNECT.
 const maxRedials = 3
 
-// reach makes sure that the origin can be connected to, within the concurrency limit.
+// reach makes sure that the origin can be connected to, within the concurrency limit. On another port than 443
+// the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin.
 func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) error {
 	ctx := s.request.Context()
 	if !s.rules.Monitor {
@@ -95,6 +96,9 @@ func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) er
 		}
 	}
 	defer s.releaseSlot()
+	if o.Scheme == "https" && o.Port != 443 {
+		return s.rules.Egress.At(s.addr).ReachTCP(ctx, o)
+	}
 	return s.rules.Egress.At(s.addr).Reach(ctx, o)
 }
 

@@ -19,7 +19,6 @@ import (
 
 func TestConnectIsRefused(t *testing.T) {
 	t.Parallel()
-	untrusted := serve(t, true, "", hello)
 	r := start(t, setup{})
 	for _, c := range []struct {
 		name, target string
@@ -29,7 +28,6 @@ func TestConnectIsRefused(t *testing.T) {
 	}{
 		{"dead origin", testkit.DeadEnd(t, "127.0.0.1"), 502, "destination_unavailable", policy.ReasonOrigin},
 		{"no such name", "nowhere.invalid:443", 502, "dns_error", policy.ReasonOrigin},
-		{"untrusted certificate", untrusted.host(), 502, "tls_certificate_error", policy.ReasonOrigin},
 		{"forbidden port", "127.0.0.1:25", 403, "destination_ip_prohibited", policy.ReasonPort},
 		{"forbidden address", "169.254.169.254:80", 403, "destination_ip_prohibited", policy.ReasonAddress},
 		{"no port", "site.test", 400, "http_request_error", policy.ReasonMalformed},
@@ -47,6 +45,39 @@ func TestConnectIsRefused(t *testing.T) {
 				t.Errorf("record: %+v", rec)
 			}
 		})
+	}
+}
+
+// TestConnectWithoutTLS checks that a tunnel may carry HTTP without TLS, whatever its port: nothing is sent
+// to the origin before the client has said what it speaks.
+func TestConnectWithoutTLS(t *testing.T) {
+	t.Parallel()
+	origin := listenRaw(t, false)
+	r := start(t, setup{})
+	conn, br := r.plainTunnel(origin.host())
+	defer conn.Close()
+	if got := origin.take(); len(got) > 0 {
+		t.Errorf("the origin got %q", got)
+	}
+	io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: close\r\n\r\n")
+	resp, err := http.ReadResponse(br, nil)
+	testkit.Must(t, err)
+	if got := origin.take(); resp.StatusCode != http.StatusOK || len(got) != 1 || !strings.HasPrefix(got[0], "GET /a ") {
+		t.Errorf("%s, the origin got %q", resp.Status, got)
+	}
+}
+
+// TestUntrustedOrigin checks that an origin whose certificate is not trusted gets no request.
+func TestUntrustedOrigin(t *testing.T) {
+	t.Parallel()
+	untrusted := serve(t, true, "", hello)
+	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
+	conn := r.tunnel(untrusted.host())
+	io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: "+untrusted.host()+"\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	testkit.Must(t, err)
+	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(resp.Header.Get("Proxy-Status"), "tls_certificate_error") {
+		t.Errorf("%s %v", resp.Status, resp.Header)
 	}
 	if got := untrusted.paths(); got != nil {
 		t.Errorf("the untrusted origin saw %q", got)

@@ -40,7 +40,9 @@ func FetchFailedHere(err error) bool {
 // Send sends a GET when it has its slot. The Via field of the GET names the proxy, so that
 // the proxy detects a GET that returns to it.
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
-	r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
+	if !f.Rules.NoVia {
+		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
+	}
 	if f.Rules.Monitor {
 		return f.exchange(r, hop, &sending{})
 	}
@@ -88,11 +90,10 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 func (f *Fetches) exchange(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
 	by, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
 	capture := f.beginCapture(hop.Client)
-	s.peer = captured(capture)
 	resp, err := s.exchange(f.Rules.Egress, r, by)
 	hop.SetConnected(s.state > connecting)
 	if err == nil {
-		resp.Body = captureFetch(capture, resp, hop)
+		resp.Body = captureFetch(capture, resp, hop, s)
 	} else {
 		capture.Discard()
 	}

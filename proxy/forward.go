@@ -107,6 +107,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	}
 	resp, err := s.exchange(s.rules.Egress, r, by)
 	s.recordSignature(by, unsigned)
+	s.record.LegacyTLS, s.record.Dropped = s.wasSent && s.peer.Legacy, s.dropped
 	if err == nil {
 		err = checkResponse(r, resp)
 	}
@@ -128,7 +129,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		s.capture.Discard()
 		return nil, s.mute(errRefused)
 	}
-	s.capture = s.capture.Respond(resp.Request, resp)
+	s.capture = s.capture.Respond(resp.Request, resp, s.peer.Addr, s.peer.TLS)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		s.response.muted, s.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
@@ -238,7 +239,9 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 	case from != "" && r.Header["From"] == nil: // Connection names From, but the decision used it
 		r.Header["From"] = []string{from}
 	}
-	addVia(r.Header, h.via)
+	if !s.rules.NoVia {
+		addVia(r.Header, h.via)
+	}
 	r.Close = false // it concerned the client's connection
 }
 

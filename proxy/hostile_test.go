@@ -249,7 +249,10 @@ func TestUnreachableOriginBacksOff(t *testing.T) {
 	r := start(t, setup{})
 	target := origin.Listener.Addr().String()
 	for range 5 {
-		resp := r.send("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n")
+		conn := r.tunnel(target)
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		testkit.Must(t, err)
 		if after, _ := strconv.Atoi(resp.Header.Get("Retry-After")); resp.StatusCode != 502 || after < 25 || after > 30 {
 			t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
 		}

@@ -293,7 +293,7 @@ func (s *requestState) sendHeld() {
 // ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, or nothing
 // behind the head, so that the client has everything while the origin is silent.
 func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
-	if s.response.length > 0 && !s.response.body.hasBegun() {
+	if s.response.length > 0 && s.request.Method != http.MethodHead && !s.response.body.hasBegun() {
 		s.Flush()
 	}
 	buf := copyBuffers.Get().(*[copySize]byte)

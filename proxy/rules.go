@@ -28,6 +28,7 @@ type Rules struct {
 	UserAgent         string            // sent instead of the client's; "": the client's own
 	From              string            // sent instead of the client's From; "": the client's own
 	Signers           Signers           // sign the requests that are sent; zero: none are signed
+	NoVia             bool              // requests to origins have no Via field of the proxy
 	Monitor           bool              // only decide and record; refuse and delay no request
 	PassThrough       func(string) bool // reports whether the tunnels of a host are passed through; nil: none
 	RecordFirst       bool              // end a response only after its record is written, and break it off if that fails

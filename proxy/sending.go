@@ -32,11 +32,11 @@ type sending struct {
 	owner   *egress.Owner                  // of connections that carry the client's login; nil: none
 	wait    func(ready func() error) error // calls ready, which waits for the permit; nil: ready is called directly
 	interim func(resp *http.Response)      // gets each 1xx response; nil: they are dropped
-	peer    func(egress.Peer)              // gets the other end of each connection; nil: nothing does
 
 	state   sendState
-	wasSent bool // the state was sent, perhaps in an earlier try
-	dropped int  // fields that were left out of the response
+	wasSent bool        // the state was sent, perhaps in an earlier try
+	peer    egress.Peer // of the last connection
+	dropped int         // fields that were left out of the response
 }
 
 // exchange sends r when its slot permits that, and returns the final response, whose Request is r as it was
@@ -59,9 +59,7 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 		return nil, err
 	}
 	s.state = connected
-	if s.peer != nil {
-		s.peer(conn.Peer())
-	}
+	s.peer = conn.Peer()
 	err = s.ready(r)
 	if err == nil && by != nil {
 		err = by.Sign(r)

@@ -41,7 +41,7 @@ func greedy(s string) *Record {
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
 		Withheld: true, Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
-		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient,
+		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient, LegacyTLS: true, Dropped: math.MaxInt,
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
 	r.Archived = Archived{File: strings.Repeat("f", 255), Offset: math.MaxInt64, ID: "urn:uuid:" + strings.Repeat("0", 36)}

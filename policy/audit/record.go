@@ -63,6 +63,8 @@ type Record struct {
 	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
 	Signed      string          // ID of the key with which the proxy signed the request; "": it did not
 	Unsigned    policy.Unsigned // why the request was sent without a signature of the proxy; "": it has one, or none is configured
+	LegacyTLS   bool            // the connection to the origin had a version of TLS before 1.2, or a weak cipher suite
+	Dropped     int             // fields of the response that were left out, because they cannot be passed on
 	Cached      bool            // the request for robots.txt was answered from the cache
 	Withheld    bool            // the origin was requested, and its response not passed on: a usage preference in it forbids the use
 	Archived    Archived        // where the archive has the response; zero: it does not
@@ -168,6 +170,10 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
 	b = appendOptional(b, `,"signed":"`, r.Signed, limit)
 	b = appendOptional(b, `,"unsigned":"`, string(r.Unsigned), limit)
+	if r.LegacyTLS {
+		b = append(b, `,"tls":"legacy"`...)
+	}
+	b = appendNumber(b, `,"dropped_fields":`, r.Dropped)
 	b = appendTrue(b, `,"cached":`, r.Cached)
 	b = appendTrue(b, `,"store_away":`, r.StoreAway)
 	b = appendTrue(b, `,"withheld":`, r.Withheld)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -232,7 +233,7 @@ func TestSpoolShare(t *testing.T) {
 		e := a.Begin(archive.Source{Client: client})
 		t.Cleanup(e.Discard)
 		r := get("http://a.example/")
-		return e.Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(strings.NewReader(""))})
+		return e.Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(strings.NewReader(""))}, netip.Addr{}, 0)
 	}
 	kept, body := 0, make([]byte, size)
 	for begin("greedy").Read(body, nil) == nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,7 +180,7 @@ func TestBodyCutOff(t *testing.T) {
 		dir := t.TempDir()
 		a := open(t, dir, func(o *archive.Options) { o.Compress = compress })
 		r := get("http://a.example/")
-		e := a.Begin(archive.Source{}).Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(nil)})
+		e := a.Begin(archive.Source{}).Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(nil)}, netip.Addr{}, 0)
 		if err := e.Read(bytes.Repeat([]byte("x"), 1<<20), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +320,7 @@ func archiveOne(a *archive.Archive, client string, i int) (at audit.Archived, er
 		e.Discard()
 		return at, nil
 	}
-	e = e.Respond(r, &http.Response{StatusCode: 200, Status: "200 OK", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(nil)})
+	e = e.Respond(r, &http.Response{StatusCode: 200, Status: "200 OK", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(nil)}, netip.Addr{}, 0)
 	e.Read(bytes.Repeat([]byte{byte(i)}, size), io.EOF)
 	return e.End([]byte("id: 1\r\n"))
 }

@@ -29,7 +29,6 @@ type Exchange struct {
 	source  Source
 	began   time.Time
 	address netip.Addr // of the origin; zero: unknown
-	tls     uint16     // version of TLS on the connection; 0: none
 
 	target   string // WARC-Target-URI
 	protocol []string
@@ -59,17 +58,6 @@ func (a *Archive) Begin(from Source) *Exchange {
 	x := &Exchange{archive: a, options: o, source: from, began: time.Now()}
 	x.request.body, x.response.body = x.spool(), x.spool()
 	return x
-}
-
-// Connected says over which connection the request is sent: the address of its other end, and its version
-// of TLS; 0: none. The last call counts.
-func (x *Exchange) Connected(to netip.Addr, version uint16) {
-	if x == nil {
-		return
-	}
-	if x.tls = version; x.source.Direct {
-		x.address = to
-	}
 }
 
 // Upload returns the body of the request, which x copies while it is read. A later call is for another try
@@ -113,8 +101,9 @@ func (u *upload) Read(b []byte) (int, error) {
 }
 
 // Respond hands over the response, before its header is changed and its body is read. sent is the request as
-// it was sent. Respond returns nil if the response is not archived.
-func (x *Exchange) Respond(sent *http.Request, resp *http.Response) *Exchange {
+// it was sent, from the address of the connection's other end, and version its version of TLS; 0: none. Respond
+// returns nil if the response is not archived.
+func (x *Exchange) Respond(sent *http.Request, resp *http.Response, from netip.Addr, version uint16) *Exchange {
 	if x == nil {
 		return nil
 	}
@@ -123,7 +112,10 @@ func (x *Exchange) Respond(sent *http.Request, resp *http.Response) *Exchange {
 		return nil
 	}
 	x.target, x.ftp = targetURI(sent, x.options), sent.URL.Scheme == "ftp"
-	x.protocol = protocols(sent, resp, x.tls)
+	if x.source.Direct {
+		x.address = from
+	}
+	x.protocol = protocols(sent, resp, version)
 	x.request.head = requestHead(sent, x.options)
 	x.response.head = responseHead(resp, x.options)
 	if resp.Body == nil || resp.Body == http.NoBody {

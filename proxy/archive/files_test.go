@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -62,7 +63,7 @@ func TestTurns(t *testing.T) {
 	send := func(client string) {
 		r, err := http.NewRequest(http.MethodGet, "http://a.example/", nil)
 		testkit.Must(t, err)
-		x := a.Begin(Source{Client: client}).Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(nil)})
+		x := a.Begin(Source{Client: client}).Respond(r, &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(nil)}, netip.Addr{}, 0)
 		x.Read(make([]byte, 2*maxInMemory), io.EOF)
 		if _, err := x.End(nil); err != nil {
 			t.Error(err)

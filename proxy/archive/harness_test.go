@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,7 +104,7 @@ func (x exchange) run(a *archive.Archive) (archived struct{ File, ID string }, e
 	if x.change != nil {
 		x.change(resp)
 	}
-	if e = e.Respond(r, resp); e == nil {
+	if e = e.Respond(r, resp, netip.Addr{}, 0); e == nil {
 		return archived, nil
 	}
 	buf := make([]byte, 32<<10)

@@ -49,11 +49,16 @@ type Conn interface {
 type Peer struct {
 	Addr netip.Addr // of the origin or of the upstream proxy; zero: unknown
 	TLS  uint16     // version of TLS, as in crypto/tls; 0: none
+
+	// Legacy says that the version of TLS is older than 1.2, or that the cipher suite is one that crypto/tls
+	// does not use by default.
+	Legacy bool
 }
 
 func peerOf(conn net.Conn) (p Peer) {
 	if secure, ok := conn.(*tls.Conn); ok {
-		p.TLS = secure.ConnectionState().Version
+		state := secure.ConnectionState()
+		p.TLS, p.Legacy = state.Version, isLegacy(state)
 	}
 	p.Addr = addrOf(conn)
 	return p
@@ -228,13 +233,13 @@ func (c *connector) open(ctx context.Context, to endpoint, http1 bool) (Conn, er
 	}
 	began := time.Now()
 	conn, err := c.connect(ctx, to, offered)
-	if _, ok := errors.AsType[*dialFailure](err); ok && ctx.Err() == nil { // otherwise there was no time left
-		return nil, c.remember(to.Origin, began, err)
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return c.adopt(ctx, conn, to)
+	case ctx.Err() != nil: // there was no time left
 		return nil, err
 	}
-	return c.adopt(ctx, conn, to)
+	return nil, c.remember(to.Origin, began, err)
 }
 
 // adopt makes a Conn of a new connection. A connection of HTTP/2 is shared from now on; if there is
@@ -336,12 +341,19 @@ func (f *ftpConn) Dropped() int { return 0 }
 // a peer whose certificate has another name or that needs a name in the SNI (the client
 // may send one).
 func (c *Client) Reach(ctx context.Context, o robots.Origin) error {
-	return c.reach(ctx, endpoint{Origin: o})
+	return c.reach(ctx, endpoint{Origin: o}, false)
 }
 
 // Reach is [Client.Reach].
 func (p Pinned) Reach(ctx context.Context, o robots.Origin) error {
-	return p.client.reach(ctx, endpoint{o, p.addr})
+	return p.client.reach(ctx, endpoint{o, p.addr}, false)
+}
+
+// ReachTCP is Reach without TLS, for a client that has not said whether it will speak TLS. Nothing is sent to
+// o. With an upstream proxy it makes a tunnel.
+func (p Pinned) ReachTCP(ctx context.Context, o robots.Origin) error {
+	o.Scheme = "http"
+	return p.client.reach(ctx, endpoint{o, p.addr}, true)
 }
 
 // Dial connects to host (a name, or an IP address without brackets) and port for a tunnel

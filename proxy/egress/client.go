@@ -67,6 +67,7 @@ type Options struct {
 	Resolver     string           // host:port of a DNS server, which the guard does not check; "": the system's
 	Roots        *x509.CertPool   // verify origins and an https parent; nil: the system's
 	Parent       *url.URL         // proxy that all requests go through: http, https or socks5, with or without user and password; nil: none
+	TLSMin       uint16           // oldest version of TLS with origins, as in crypto/tls; zero: TLS 1.2
 	OneAddress   bool             // each host is dialled at one address at a time, which Address returns; ignored with a Parent
 	Previous     *Client          // the Client that the new one replaces: the new one takes over its pseudonym and its counts; nil: none
 
@@ -115,7 +116,7 @@ func New(o Options) (*Client, error) {
 			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: newMadeConns()},
 			tls: &tls.Config{
 				RootCAs:            o.Roots,
-				MinVersion:         tls.VersionTLS12,
+				MinVersion:         cmp.Or(o.TLSMin, tls.VersionTLS12),
 				ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions),
 			},
 			tlsTimeout:    cmp.Or(o.TLSTimeout, 10*time.Second),
@@ -227,8 +228,9 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 	return c.bindings.bind(o.Host, addrs), nil
 }
 
-// reach is Reach for the endpoint at.
-func (c *Client) reach(ctx context.Context, at endpoint) error {
+// reach is Reach for the endpoint at. If tunnel is set, it also makes a connection if the upstream proxy forwards
+// requests to it.
+func (c *Client) reach(ctx context.Context, at endpoint, tunnel bool) error {
 	o := at.Origin
 	if o.Scheme != "http" && o.Scheme != "https" {
 		return fmt.Errorf("reach %s: the scheme must be http or https", o)
@@ -236,7 +238,7 @@ func (c *Client) reach(ctx context.Context, at endpoint) error {
 	if err := c.guard.check(o.Host, o.Port); err != nil {
 		return fmt.Errorf("reach %s: %w", o, err)
 	}
-	if c.parent.forwards(o.Scheme) || c.history.wasReached(o) {
+	if !tunnel && c.parent.forwards(o.Scheme) || c.history.wasReached(o) {
 		return nil
 	}
 	if err := c.history.failure(o); err != nil {
@@ -264,14 +266,8 @@ func (c *Client) tryReach(at endpoint) error {
 	}
 	defer end()
 	at = at.clone()
-	if at.Scheme == "https" && c.history.isPlaintext(at.Origin) {
-		at.Scheme = "http"
-	}
-	if c.parent.forwards(at.Scheme) || c.history.wasReached(at.Origin) { // wasReached: another attempt may have succeeded just before this one began
+	if c.history.wasReached(at.Origin) { // another attempt may have succeeded just before this one began
 		return nil
-	}
-	if err := c.history.failure(at.Origin); err != nil { // of a peer without TLS, whose failures are those of its http origin
-		return err
 	}
 	began := time.Now()
 	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
@@ -284,10 +280,7 @@ func (c *Client) tryReach(at endpoint) error {
 		kept.Release()
 	case LocalError(err): // first, because TLS with the upstream proxy may have failed, or its name may be unknown
 		return err
-	case errors.Is(err, errNotTLS):
-		c.history.setReached(at.Origin)
-		c.history.setPlaintext(at.Origin, true)
-	case needsName(at.Origin, err, c.tls.RootCAs):
+	case errors.Is(err, errNotTLS), needsName(at.Origin, err, c.tls.RootCAs):
 		c.history.setReached(at.Origin)
 	default:
 		return c.remember(at.Origin, began, err)

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"robotsproxy/proxy/socket"
@@ -47,36 +49,58 @@ func (c *connector) dialCounted(ctx context.Context, host string, port uint16, p
 	return conn, err
 }
 
-// A dialFailure is the error of a connection that was not made.
-type dialFailure struct{ error }
-
-func (e *dialFailure) Unwrap() error { return e.error }
-
 // connect makes a new connection to an endpoint. For https it also completes the
 // handshake and verifies the certificate.
 func (c *connector) connect(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
 	o := to.Origin
-	raw, err := c.dial(ctx, o.Host, o.Port, to.addr)
-	if err != nil {
-		c.counter.dial(err)
-		return nil, &dialFailure{err}
+	raw := c.untouched(to)
+	dialled := raw == nil
+	if dialled {
+		var err error
+		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
+			c.counter.dial(err)
+			return nil, err
+		}
 	}
-	conn := &trackedConn{Conn: raw}
 	if o.Scheme == "http" {
+		conn := &trackedConn{Conn: raw}
 		c.counter.dial(nil)
 		c.track(o, conn)
 		return conn, nil
 	}
-	conn.records = new(recordTracker)
-	secure, err := c.handshake(ctx, o, conn, offered)
-	c.counter.handshake(err)
+	secure, err := c.secure(ctx, o, raw, offered, c.history.isLegacy(o))
+	if isRefusal(err) && !c.history.isLegacy(o) {
+		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
+			c.counter.dial(err)
+			return nil, err
+		}
+		if secure, err = c.secure(ctx, o, raw, offered, true); err == nil {
+			c.history.setLegacy(o)
+		}
+	}
+	if dialled || err != nil {
+		c.counter.handshake(err)
+	}
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
-	c.track(o, conn)
-	c.history.setPlaintext(o, false)
 	return secure, nil
+}
+
+// untouched returns a connection over which nothing was sent, for a TLS handshake, or nil. Reach has
+// made it without TLS.
+func (c *connector) untouched(to endpoint) net.Conn {
+	if to.Scheme != "https" {
+		return nil
+	}
+	to.Scheme = "http"
+	p := c.pool.take(key{endpoint: to}, true)
+	if p == nil {
+		return nil
+	}
+	p.onBlocked(nil)
+	p.tracked.once.Do(p.tracked.onClose)
+	return p.tracked.Conn
 }
 
 // track counts a connection as open until it is closed. It is called after the
@@ -94,17 +118,49 @@ func (c *connector) track(o robots.Origin, conn *trackedConn) {
 // TLS.
 var errNotTLS = errors.New("the server does not seem to speak TLS")
 
-func (c *connector) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
+// legacySuites are the cipher suites that are offered to an origin that accepts none of the usual ones:
+// also those with an exchange of RSA keys, and CBC with SHA-256. RC4 and 3DES are left out, as browsers do.
+var legacySuites = func() (all []uint16) {
+	for _, s := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+		if !strings.Contains(s.Name, "RC4") && !strings.Contains(s.Name, "3DES") {
+			all = append(all, s.ID)
+		}
+	}
+	return all
+}()
+
+// isLegacy reports whether a connection has a version of TLS or a cipher suite that crypto/tls does not
+// use by default.
+func isLegacy(s tls.ConnectionState) bool {
+	insecure := func(suite *tls.CipherSuite) bool { return suite.ID == s.CipherSuite }
+	return s.Version < tls.VersionTLS12 || slices.ContainsFunc(tls.InsecureCipherSuites(), insecure)
+}
+
+// isRefusal reports whether the peer has refused the versions and cipher suites of a handshake.
+func isRefusal(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error" && (strings.HasSuffix(op.Err.Error(), "tls: handshake failure") || // crypto/tls does not export its alerts
+		strings.HasSuffix(op.Err.Error(), "tls: insufficient security level"))
+}
+
+// secure makes a TLS handshake over raw, and verifies the certificate. It closes raw if that fails.
+func (c *connector) secure(ctx context.Context, o robots.Origin, raw net.Conn, offered protocols, legacy bool) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.tlsTimeout)
 	defer cancel()
 	config := c.tls.Clone()
 	config.ServerName, config.NextProtos = o.Host, offered
+	if legacy {
+		config.CipherSuites = legacySuites
+	}
+	conn := &trackedConn{Conn: raw, records: new(recordTracker)}
 	secure := tls.Client(conn, config)
 	err := secure.HandshakeContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
+		c.track(o, conn)
 		return secure, nil
-	case notTLS(err):
+	}
+	conn.Close()
+	if notTLS(err) {
 		return nil, fmt.Errorf("tls handshake with %s: %w: %w", o.Addr(), errNotTLS, err)
 	}
 	return nil, fmt.Errorf("tls handshake with %s: %w", o.Addr(), err)

@@ -9,19 +9,18 @@ import (
 )
 
 const (
-	recentFor    = 30 * time.Second // a connection made within this time shows that an origin can be reached
-	plaintextFor = 5 * time.Minute  // how long a peer without TLS is not tried with TLS again
-	http1For     = 24 * time.Hour   // how long a peer that required HTTP/1.1 is not offered HTTP/2 again
-	maxHistory   = 10_000           // origins; about 100 bytes each
+	recentFor   = 30 * time.Second // a connection made within this time shows that an origin can be reached
+	peculiarFor = 24 * time.Hour   // how long it is remembered that a peer requires HTTP/1.1, or legacy cipher suites
+	maxHistory  = 10_000           // origins; about 100 bytes each
 )
 
 // A history remembers what the last connections to each origin showed.
 type history struct {
-	mu        sync.Mutex
-	open      map[robots.Origin]int // open connections
-	reached   expiringSet
-	plaintext expiringSet // peers that did not speak TLS
-	http1     expiringSet // peers that required HTTP/1.1
+	mu      sync.Mutex
+	open    map[robots.Origin]int // open connections; without the scheme, as reached
+	reached expiringSet
+	http1   expiringSet // peers that required HTTP/1.1
+	legacy  expiringSet // peers that accepted none but legacy cipher suites
 
 	retry    time.Duration // how long a failure is returned again
 	failures map[robots.Origin]*RetryError
@@ -29,12 +28,12 @@ type history struct {
 
 func newHistory(retry time.Duration) *history {
 	return &history{
-		retry:     retry,
-		failures:  make(map[robots.Origin]*RetryError),
-		open:      make(map[robots.Origin]int),
-		reached:   newExpiringSet(recentFor, maxHistory),
-		plaintext: newExpiringSet(plaintextFor, maxHistory),
-		http1:     newExpiringSet(http1For, maxHistory),
+		retry:    retry,
+		failures: make(map[robots.Origin]*RetryError),
+		open:     make(map[robots.Origin]int),
+		reached:  newExpiringSet(recentFor, maxHistory),
+		http1:    newExpiringSet(peculiarFor, maxHistory),
+		legacy:   newExpiringSet(peculiarFor, maxHistory),
 	}
 }
 
@@ -42,6 +41,7 @@ func newHistory(retry time.Duration) *history {
 func (h *history) wasReached(o robots.Origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	o.Scheme = ""
 	return h.reached.has(o) || h.open[o] > 0
 }
 
@@ -49,8 +49,9 @@ func (h *history) wasReached(o robots.Origin) bool {
 func (h *history) setReached(o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reached.add(o)
 	delete(h.failures, o)
+	o.Scheme = ""
+	h.reached.add(o)
 }
 
 // fail stores why an attempt that began at some time could not reach o. It returns the error to
@@ -59,7 +60,9 @@ func (h *history) setReached(o robots.Origin) {
 func (h *history) fail(o robots.Origin, began time.Time, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reached.added[o].After(began) {
+	at := o
+	at.Scheme = ""
+	if h.reached.added[at].After(began) {
 		return err
 	}
 	if len(h.failures) >= maxHistory {
@@ -89,32 +92,20 @@ func (h *history) failure(o robots.Origin) error {
 func (h *history) opened(o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	delete(h.failures, o)
+	o.Scheme = ""
 	h.open[o]++
 	h.reached.add(o)
-	delete(h.failures, o)
 }
 
 // closed ends the count of a connection to o.
 func (h *history) closed(o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	o.Scheme = ""
 	if h.open[o]--; h.open[o] <= 0 {
 		delete(h.open, o)
 	}
-}
-
-// isPlaintext reports whether o did not speak TLS.
-func (h *history) isPlaintext(o robots.Origin) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.plaintext.has(o)
-}
-
-// setPlaintext notes whether o speaks no TLS.
-func (h *history) setPlaintext(o robots.Origin, is bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.plaintext.set(o, is)
 }
 
 // isHTTP1 reports whether o required HTTP/1.1.
@@ -129,6 +120,20 @@ func (h *history) setHTTP1(o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.http1.add(o)
+}
+
+// isLegacy reports whether o accepted none but legacy cipher suites.
+func (h *history) isLegacy(o robots.Origin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.legacy.has(o)
+}
+
+// setLegacy notes that o accepted none but legacy cipher suites.
+func (h *history) setLegacy(o robots.Origin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.legacy.add(o)
 }
 
 // An expiringSet holds up to limit origins, each for the time keep.

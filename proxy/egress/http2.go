@@ -56,6 +56,7 @@ func newHTTP2Transport(o Options) *http.Transport {
 type http2Conn struct {
 	endpoint endpoint
 	conn     *tls.Conn
+	peer     Peer
 	client   *http.ClientConn
 	since    time.Time
 	used     atomic.Bool // a response has arrived
@@ -63,7 +64,7 @@ type http2Conn struct {
 
 // newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
 func (c *connector) newHTTP2Conn(ctx context.Context, conn *tls.Conn, at endpoint) (*http2Conn, error) {
-	h := &http2Conn{endpoint: at, conn: conn, since: time.Now()}
+	h := &http2Conn{endpoint: at, conn: conn, peer: peerOf(conn), since: time.Now()}
 	below := tracked(conn)
 	counted := below.onClose
 	below.onClose = func() {
@@ -100,7 +101,7 @@ type streamConn struct {
 }
 
 // Peer implements [Conn].
-func (s *streamConn) Peer() Peer { return peerOf(s.conn) }
+func (s *streamConn) Peer() Peer { return s.peer }
 
 // Release implements [Conn].
 func (s *streamConn) Release() { s.client.Release() }

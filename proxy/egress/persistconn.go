@@ -37,7 +37,8 @@ type persistConn struct {
 	socket  *socket.Conn // below all; nil: it cannot be peeked at
 	pool    *pool
 	timeout time.Duration // for the head of a response
-	parent  *parent       // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
+	peer    Peer
+	parent  *parent // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
 	made    time.Time
 	cut     func() // closes the socket
 
@@ -56,7 +57,7 @@ type persistConn struct {
 	dropped int             // number of fields that were left out of the response
 	until   time.Time       // the read deadline that was set for a quick response; zero: another one, or none
 	timed   bool            // the read deadline is the one of a slow response
-	peek    [1]byte
+	peeked  [1]byte
 }
 
 // An idleState is the state of a connection in a pool.
@@ -68,7 +69,7 @@ type idleState struct {
 
 // newPersistConn returns a connection that no request has used yet.
 func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
-	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, made: time.Now()}
+	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, peer: peerOf(conn), made: time.Now()}
 	p.cut = func() { p.tracked.Close() }
 	if socket.Direct {
 		p.socket = socketUnder(p.tracked.Conn)
@@ -110,7 +111,7 @@ func (p *persistConn) checkIdle() error {
 		return nil
 	}
 	p.tracked.peek = p.socket
-	n, err := p.conn.Read(p.peek[:])
+	n, err := p.conn.Read(p.peeked[:])
 	p.tracked.peek = nil
 	switch {
 	case n > 0 || p.tracked.records != nil && !p.tracked.records.atBoundary():
@@ -122,7 +123,7 @@ func (p *persistConn) checkIdle() error {
 }
 
 // Peer implements [Conn].
-func (p *persistConn) Peer() Peer { return peerOf(p.conn) }
+func (p *persistConn) Peer() Peer { return p.peer }
 
 // Release implements [Conn].
 func (p *persistConn) Release() { p.pool.put(p) }

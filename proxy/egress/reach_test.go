@@ -200,9 +200,6 @@ func TestReachOfNoTLS(t *testing.T) {
 			if n := o.accepted.Load(); n != 1 {
 				t.Errorf("%d connections, want 1", n)
 			}
-			if !d.history.isPlaintext(o.Origin) {
-				t.Error("not remembered")
-			}
 			if _, _, err := get(t, d, o.String()); err == nil {
 				t.Error("an https request went through")
 			}
@@ -231,36 +228,27 @@ func answering(t *testing.T, o *origin, l net.Listener, f func(net.Conn)) *origi
 	return o
 }
 
-// A peer that did not speak TLS is reached with TCP alone from then on. The connection is
-// kept for the client's plain request.
-func TestReachOfKnownNoTLS(t *testing.T) {
-	o := serve(t, hello)
-	d := newClient(t, Options{AllowPrivate: loopback})
-	secure := robots.Origin{Scheme: "https", Host: o.Host, Port: o.Port}
-	d.history.setPlaintext(secure, true)
-	if err := d.Reach(t.Context(), secure); err != nil {
-		t.Fatal(err)
-	}
-	if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
-		t.Fatalf("%q, %v", body, err)
-	}
-	if n := o.accepted.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
-}
-
-// A peer that did not speak TLS, and can no longer be reached, is not dialled again before the next attempt is due.
-func TestReachOfKnownNoTLSRefused(t *testing.T) {
-	o := deadEnd(t, "https")
-	d := newClient(t, Options{AllowPrivate: loopback})
-	d.history.setPlaintext(o, true)
-	for range 3 {
-		if err := d.Reach(t.Context(), o); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Fatal(err)
+// Reach without TLS sends nothing, so that its connection can be used with TLS and without.
+func TestConnectionOfReachIsUsed(t *testing.T) {
+	ca := newAuthority(t)
+	for name, o := range map[string]*origin{
+		"with TLS": serve(t, hello, ca.leaf(t, "127.0.0.1", later())), "without TLS": serve(t, hello),
+	} {
+		d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+		for range 2 {
+			if err := d.Reach(t.Context(), robots.Origin{Scheme: "http", Host: o.Host, Port: o.Port}); err != nil {
+				t.Fatal(err)
+			}
+			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
+				t.Fatalf("%s: %q, %v", name, body, err)
+			}
 		}
-	}
-	if n := d.Stats().Origins.Dialed[OutcomeRefused]; n != 1 {
-		t.Errorf("%d attempts, want 1", n)
+		if n := o.accepted.Load(); n != 1 {
+			t.Errorf("%s: %d connections, want 1", name, n)
+		}
+		if got := d.Stats().Origins; got.Open != 1 || got.Dialed[OutcomeOK] != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

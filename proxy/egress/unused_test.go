@@ -49,20 +49,6 @@ func TestHistory(t *testing.T) {
 		if len(c.open) != 0 {
 			t.Error("a count of zero is kept")
 		}
-
-		c.setPlaintext(o, true)
-		if !c.isPlaintext(o) {
-			t.Error("plain is forgotten")
-		}
-		c.setPlaintext(o, false)
-		if c.isPlaintext(o) {
-			t.Error("plain although it spoke TLS")
-		}
-		c.setPlaintext(o, true)
-		<-time.After(plaintextFor)
-		if c.isPlaintext(o) {
-			t.Error("plain for ever")
-		}
 	})
 }
 

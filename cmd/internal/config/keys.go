@@ -228,8 +228,14 @@ func (k key) defaultText() string {
 // set stores the value of n, or reports what is wrong with it.
 func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
 	if !k.list() {
+		names, ok := k.tag.Lookup("oneof")
+		if ok && n.Kind == yaml.ScalarNode && slices.Contains(strings.Fields(names), n.Value) {
+			text := *n // without quotes, a version is a number for YAML
+			text.Tag = "!!str"
+			n = &text
+		}
 		v, why := k.kind().scalar(n)
-		if names, ok := k.tag.Lookup("oneof"); ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
+		if ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
 			why = notOneOf(cut(printable(n.Value)), names) // quotes would not make it valid
 		}
 		if why == "" {

@@ -156,6 +156,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 		UserAgent:         cfg.Identity.UserAgent,
 		From:              cfg.Identity.From,
 		Monitor:           cfg.Mode == "monitor" || isLeftOut("pace"),
+		NoVia:             !cfg.Egress.Via,
 		RecordFirst:       cfg.Audit.Sync == "always",
 		BackOff:           cfg.Pace.BackOff,
 		PerAddress:        perAddress(cfg),

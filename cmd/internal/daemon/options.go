@@ -292,6 +292,9 @@ func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Client, error)
 func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
 	o.OneAddress = perAddress(cfg)
+	if cfg.Egress.TLSMin == "1.0" {
+		o.TLSMin = tls.VersionTLS10
+	}
 	for _, p := range cfg.Egress.Ports {
 		o.Ports = append(o.Ports, egress.PortRange(p))
 	}

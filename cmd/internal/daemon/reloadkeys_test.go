@@ -222,6 +222,8 @@ var reloadable = map[string]reloadCase{
 	"archive.dedup":          keyAlone("archive.dedup", true, false, inForce(func(f *generation) any { return f.archive.Dedup }), "true", "false"),
 	"archive.max_age":        keyAlone("archive.max_age", "1h", "2h", inForce(func(f *generation) any { return f.archive.MaxAge }), "1h0m0s", "2h0m0s"),
 	"archive.max_total_size": keyAlone("archive.max_total_size", "0", "1GiB", inForce(func(f *generation) any { return f.archive.MaxTotal }), "0", "1073741824"),
+	"egress.tls_min":         keyAlone("egress.tls_min", "1.2", "1.0", inForce(func(f *generation) any { return f.egress.TLSMin }), "0", "769"),
+	"egress.via":             keyAlone("egress.via", true, false, inForce(func(f *generation) any { return f.rules.NoVia }), "false", "true"),
 	"archive.on_error":       keyAlone("archive.on_error", "refuse", "continue", inForce(func(f *generation) any { return f.archive.Continue }), "false", "true"),
 	"archive.secrets":        keyAlone("archive.secrets", "drop", "keep", inForce(func(f *generation) any { return f.archive.KeepSecrets }), "false", "true"),
 

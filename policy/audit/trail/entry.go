@@ -63,10 +63,12 @@ type Entry struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
-	Signed        string    `json:"signed"`     // ID of the key with which the proxy signed the request, or the last GET of a fetch
-	Unsigned      string    `json:"unsigned"`   // why the proxy sent the request without a signature of its own
-	Cached        bool      `json:"cached"`     // a request for robots.txt was answered from the cache
-	StoreAway     bool      `json:"store_away"` // the request was paced without the shared store
+	Signed        string    `json:"signed"`         // ID of the key with which the proxy signed the request, or the last GET of a fetch
+	Unsigned      string    `json:"unsigned"`       // why the proxy sent the request without a signature of its own
+	TLS           string    `json:"tls"`            // legacy: the origin speaks only TLS before 1.2, or weak cipher suites
+	Dropped       int       `json:"dropped_fields"` // fields of the response that were left out
+	Cached        bool      `json:"cached"`         // a request for robots.txt was answered from the cache
+	StoreAway     bool      `json:"store_away"`     // the request was paced without the shared store
 
 	RobotsContentSignal string `json:"robots_content_signal"`
 	RobotsContentUsage  string `json:"robots_content_usage"`

@@ -29,9 +29,6 @@ func TestConnectFailsBeforeTheTunnel(t *testing.T) {
 	for _, c := range []struct{ name, authority, token string }{
 		{"nobody listens", e2e.DeadEnd(t), "destination_unavailable"},
 		{"no such name", "nowhere.test:4443", "dns_error"},
-		{"untrusted certificate", unknown.Hostport("https"), "tls_certificate_error"},
-		{"expired certificate", expired.Hostport("https"), "tls_certificate_error"},
-		{"another name's certificate", misnamed.Hostport("https"), "tls_certificate_error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := p.Dial(t)
@@ -39,7 +36,10 @@ func TestConnectFailsBeforeTheTunnel(t *testing.T) {
 			e2e.WantOwn(t, w.Receive(t, http.MethodConnect), http.StatusBadGateway, c.token)
 		})
 	}
+	// On another port than 443 the client may not speak TLS, so the origin's certificate is seen later.
 	for _, o := range []*e2e.Origin{unknown, expired, misnamed} {
+		got := e2e.Get(t, p.Client(t, false), o.URL("https", "/"))
+		e2e.WantOwn(t, got, http.StatusBadGateway, "tls_certificate_error")
 		if n := len(o.Arrivals("https")); n != 0 {
 			t.Errorf("%s: %d requests arrived", o.Name, n)
 		}
@@ -50,8 +50,8 @@ func TestConnectFailsBeforeTheTunnel(t *testing.T) {
 			blocked++
 		}
 	}
-	if blocked != 5 {
-		t.Errorf("%d records of refused CONNECTs, want 5", blocked)
+	if blocked != 2 {
+		t.Errorf("%d records of refused CONNECTs, want 2", blocked)
 	}
 }
 
