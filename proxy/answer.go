@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
@@ -154,6 +155,9 @@ var answers = []struct {
 	{isCertificate, answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
 		"The origin's certificate could not be verified.",
 		"Tell the owner of the site."}},
+	{isOldTLS, answer{http.StatusBadGateway, "tls_protocol_error", policy.ReasonOrigin,
+		"The origin speaks only TLS 1.0 or 1.1, which the proxy does not.",
+		"The operator can permit them with egress.tls_min."}},
 	{isAlert, answer{http.StatusBadGateway, "tls_alert_received", policy.ReasonOrigin,
 		"The origin refused the TLS handshake.",
 		"It may require a client certificate, or have no site with this name."}},
@@ -204,7 +208,15 @@ func isExpired(err error) bool {
 }
 
 func isCertificate(err error) bool {
-	return as[*tls.CertificateVerificationError](err) || as[x509.CertificateInvalidError](err)
+	return as[*tls.CertificateVerificationError](err) || as[x509.CertificateInvalidError](err) ||
+		err != nil && strings.Contains(err.Error(), "tls: failed to parse certificate from server") // crypto/tls has no type for it
+}
+
+// isOldTLS reports whether an origin speaks no version of TLS that the proxy does. crypto/tls exports no
+// error for that.
+func isOldTLS(err error) bool {
+	return err != nil && (isAlert(err) && strings.Contains(err.Error(), "tls: protocol version not supported") ||
+		strings.Contains(err.Error(), "tls: server selected unsupported protocol version"))
 }
 
 // isAlert reports whether the other side ended a TLS handshake. crypto/tls marks the alerts that

@@ -118,13 +118,16 @@ func TestFailureKindsAreDescribed(t *testing.T) {
 	for err, want := range map[error]string{
 		&net.DNSError{IsNotFound: true}: "does not exist",
 		&net.DNSError{IsTimeout: true}:  "the name server failed",
-		x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}: "expired",
-		x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}:               "for another name",
-		x509.UnknownAuthorityError{}:                                                  "does not trust",
-		&net.OpError{Op: "remote error", Err: errors.New("x")}:                        "refused the TLS handshake",
-		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}:                           "refuses connections",
-		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}:                         "does not respond",
-		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:                             "closed the connection early",
+		x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}:            "expired",
+		x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}:                          "for another name",
+		x509.UnknownAuthorityError{}:                                                             "does not trust",
+		&net.OpError{Op: "remote error", Err: errors.New("x")}:                                   "refused the TLS handshake",
+		&net.OpError{Op: "remote error", Err: errors.New("tls: protocol version not supported")}: "only TLS 1.0 or 1.1",
+		errors.New("tls: server selected unsupported protocol version 301"):                      "only TLS 1.0 or 1.1",
+		errors.New("tls: failed to parse certificate from server: x509: negative serial number"): "could not be verified",
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}:                                      "refuses connections",
+		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}:                                    "does not respond",
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:                                        "closed the connection early",
 	} {
 		if a := answerTo(fmt.Errorf("send: %w", err)); !strings.Contains(a.detail, want) || a.advice == "" {
 			t.Errorf("%v: %q, %q; want %q", err, a.detail, a.advice, want)

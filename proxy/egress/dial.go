@@ -24,6 +24,9 @@ const (
 	// fallbackDelay is the head start of the preferred address family (RFC 8305 5). The
 	// value is that of net.Dialer.
 	fallbackDelay = 300 * time.Millisecond
+	// resolutionDelay is how long a name server may take for the addresses of both families before those of
+	// IPv4 are requested alone.
+	resolutionDelay = 500 * time.Millisecond
 	// minAttempt is the minimum time for each address, whatever their number.
 	minAttempt = 2 * time.Second
 	// maxBindings is the maximum number of hosts that are bound to an address. Each takes
@@ -161,7 +164,7 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}, nil // guard.check has checked it, and guard.control checks it again
 	}
-	all, err := d.resolver.LookupNetIP(ctx, "ip", host)
+	all, err := d.lookup(ctx, host)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && d.server != "" {
 		named := *dns
 		named.Server = d.server // otherwise it is the first of the system's servers
@@ -183,6 +186,43 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 		return nil, fmt.Errorf("%w %s", ErrForbiddenAddr, all[0].Unmap())
 	}
 	return allowed, nil
+}
+
+// lookup returns the addresses of a name, in the order of RFC 6724. Some name servers never answer for
+// IPv6. Their IPv4 addresses alone are enough after a while (RFC 8305 3).
+func (d *dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	type result struct {
+		addrs []netip.Addr
+		err   error
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	begin := func(network string) <-chan result {
+		c := make(chan result, 1)
+		running.Go(func() {
+			addrs, err := d.resolver.LookupNetIP(ctx, network, host)
+			c <- result{addrs, err}
+		})
+		return c
+	}
+	both := begin("ip")
+	timer := time.NewTimer(resolutionDelay)
+	defer timer.Stop()
+	var four <-chan result
+	for {
+		select {
+		case r := <-both:
+			return r.addrs, r.err
+		case <-timer.C:
+			four = begin("ip4")
+		case r := <-four:
+			if four = nil; r.err == nil {
+				return r.addrs, nil
+			}
+		}
+	}
 }
 
 // race dials the addresses of the preferred family (that of the first address). It dials
@@ -292,7 +332,11 @@ func newResolver(server string) (*net.Resolver, error) {
 		PreferGo: true,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, network, server)
+			conn, err := d.DialContext(ctx, network, server)
+			if err == nil {
+				context.AfterFunc(ctx, func() { conn.Close() }) // package net would wait for the reply
+			}
+			return conn, err
 		},
 	}, nil
 }

@@ -269,3 +269,18 @@ func TestDialAfterClose(t *testing.T) {
 		t.Errorf("RoundTrip = %v", err)
 	}
 }
+
+// TestNameServerIgnoresIPv6: the IPv4 addresses of a name are used if its name server never answers for
+// IPv6 (RFC 8305 3).
+func TestNameServerIgnoresIPv6(t *testing.T) {
+	n := newNames(t, map[string][][]string{"half.test.": {{"127.0.0.1"}}})
+	n.WithholdIPv6("half.test.")
+	o := serve(t, hello)
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: loopback})
+	if _, body, err := get(t, d, o.as("half.test").String()); body != "hello" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if n := n.Asked("half.test."); n != 2 {
+		t.Errorf("A was requested %d times, want 2", n)
+	}
+}

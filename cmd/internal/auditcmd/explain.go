@@ -280,6 +280,12 @@ func (r *recordExplanation) text(colours bool) string {
 	}
 	s.Row("signed", humanize.Brief(e.Signed))
 	s.Row("unsigned", humanize.Brief(e.Unsigned))
+	if e.TLS != "" {
+		s.Row("tls", humanize.Brief(e.TLS)+": a version or a cipher suite of the origin that is weak")
+	}
+	if e.Dropped > 0 {
+		s.Row("left out", humanize.Count(int64(e.Dropped), "malformed field")+" of the response")
+	}
 	if e.StoreAway {
 		s.Row("store", "unavailable: the request was paced without the other replicas")
 	}

@@ -392,6 +392,8 @@ func TestExplainWithoutFile(t *testing.T) {
 		{"override", trail.Entry{Decision: "allow", Reason: "override", Entry: "*.test", EntryReason: "asked Ada"}, []string{"robots: ignore", "asked Ada", "not needed for this decision"}},
 		{"signed", trail.Entry{Decision: "allow", Reason: "override", Signed: "key-1"}, []string{"  signed:         key-1\n"}},
 		{"unsigned", trail.Entry{Decision: "allow", Reason: "override", Unsigned: "plain-http"}, []string{"  unsigned:       plain-http\n"}},
+		{"weak TLS", trail.Entry{Decision: "allow", Reason: "override", TLS: "legacy"}, []string{"  tls:            legacy: "}},
+		{"dropped fields", trail.Entry{Decision: "allow", Reason: "override", Dropped: 2}, []string{"  left out:       2 malformed fields of the response\n"}},
 		{"address", trail.Entry{Decision: "block", Reason: "address"}, []string{"private, local or reserved"}},
 		{"malformed", trail.Entry{Decision: "block", Reason: "malformed", URL: "/x\x1b"}, []string{"not one that a proxy can forward", `"/x\x1b"`}},
 		{"no file", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://none.test/robots.txt", RobotsFetched: at}, []string{

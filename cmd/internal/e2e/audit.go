@@ -56,6 +56,8 @@ type Record struct {
 	Slowed        float64        `json:"slowed_s"`
 	Signed        string         `json:"signed"`
 	Unsigned      string         `json:"unsigned"`
+	TLS           string         `json:"tls"`
+	Dropped       int            `json:"dropped_fields"`
 	StoreAway     bool           `json:"store_away"`
 	RobotsTag     string         `json:"x_robots_tag"`
 	ContentSignal string         `json:"content_signal"`
@@ -102,7 +104,7 @@ type Use struct {
 var members = strings.Fields(`time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned cached store_away
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned tls dropped_fields cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about the proxy's own fetches.

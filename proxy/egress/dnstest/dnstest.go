@@ -19,6 +19,7 @@ type Server struct {
 	mu      sync.Mutex // guards the fields below
 	answers map[string][][]string
 	asked   map[string]int // for A
+	mute    map[string]bool
 }
 
 // Start listens on a free port of 127.0.0.1. Each name (with its final dot) has a list of
@@ -29,7 +30,7 @@ func Start(answers map[string][][]string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{answers: map[string][][]string{}, asked: map[string]int{}, done: make(chan struct{})}
+	s := &Server{answers: map[string][][]string{}, asked: map[string]int{}, mute: map[string]bool{}, done: make(chan struct{})}
 	maps.Copy(s.answers, answers)
 	ready := make(chan struct{})
 	s.server = &dns.Server{PacketConn: socket, Handler: s, NotifyStartedFunc: func() { close(ready) }}
@@ -57,6 +58,13 @@ func (s *Server) Point(name string, addrs ...string) {
 	s.answers[name] = [][]string{addrs}
 }
 
+// WithholdIPv6 makes the server answer no query for the AAAA records of name, with its final dot.
+func (s *Server) WithholdIPv6(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mute[name] = true
+}
+
 // Asked returns how often the A records of name were requested.
 func (s *Server) Asked(name string) int {
 	s.mu.Lock()
@@ -69,7 +77,10 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	question := q.Question[0]
 	reply := new(dns.Msg)
 	reply.SetReply(q)
-	addrs, known := s.answer(question)
+	addrs, known, silent := s.answer(question)
+	if silent {
+		return
+	}
 	if !known {
 		reply.Rcode = dns.RcodeNameError
 	}
@@ -86,7 +97,7 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 }
 
 // answer returns the next answer to a query.
-func (s *Server) answer(q dns.Question) (addrs []string, known bool) {
+func (s *Server) answer(q dns.Question) (addrs []string, known, silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	turn := s.asked[q.Name]
@@ -95,7 +106,7 @@ func (s *Server) answer(q dns.Question) (addrs []string, known bool) {
 	}
 	answers, known := s.answers[q.Name]
 	if !known {
-		return nil, false
+		return nil, false, false
 	}
-	return answers[min(turn, len(answers)-1)], true
+	return answers[min(turn, len(answers)-1)], true, s.mute[q.Name] && q.Qtype == dns.TypeAAAA
 }
