@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"robotsproxy/proxy/egress/ftp"
+	"robotsproxy/proxy/h1"
 	"robotsproxy/robots"
 )
 
@@ -105,14 +106,14 @@ func Repeat(r *http.Request, err error) bool {
 	case errors.As(err, &unprocessed): // RFC 9113 8.7 and 6.8, and for HTTP_1_1_REQUIRED 7
 		return rewind(r)
 	case errors.As(err, &lost): // RFC 9112 9.3.1, RFC 9113 8.7
-		return idempotent(r.Method) && !hasBody(r)
+		return idempotent(r.Method) && !h1.HasBody(r)
 	}
 	return false
 }
 
 // rewind makes the body of r ready to be sent again. It returns false if it cannot.
 func rewind(r *http.Request) bool {
-	if !hasBody(r) {
+	if !h1.HasBody(r) {
 		return true
 	}
 	if r.GetBody == nil {
@@ -202,7 +203,7 @@ func (c *connector) acquire(ctx context.Context, to endpoint, want wanted) (Conn
 	if want.owner.owns(c.pool) {
 		kept = c.pool.take(key{to, want.owner}, want.fresh)
 	}
-	want.http1 = want.http1 || to.Scheme == "http" || c.history.isHTTP1(to.Origin)
+	want.http1 = want.http1 || to.Scheme == "http" || c.history.knows(&c.history.http1, to.Origin)
 	if kept == nil && !want.http1 {
 		if s := c.pool.stream(to); s != nil {
 			return &streamConn{http2Conn: s, history: c.history}, nil

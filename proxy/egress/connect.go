@@ -68,14 +68,14 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 		c.track(o, conn)
 		return conn, nil
 	}
-	secure, err := c.secure(ctx, o, raw, offered, c.history.isLegacy(o))
-	if isRefusal(err) && !c.history.isLegacy(o) {
+	secure, err := c.secure(ctx, o, raw, offered, c.history.knows(&c.history.legacy, o))
+	if isRefusal(err) && !c.history.knows(&c.history.legacy, o) {
 		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
 			c.counter.dial(err)
 			return nil, err
 		}
 		if secure, err = c.secure(ctx, o, raw, offered, true); err == nil {
-			c.history.setLegacy(o)
+			c.history.note(&c.history.legacy, o)
 		}
 	}
 	if dialled || err != nil {

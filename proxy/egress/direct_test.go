@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"robotsproxy/proxy/h1"
 	"robotsproxy/robots/testkit"
 )
 
@@ -180,14 +181,14 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 
 // TestAnswerIsNone: an invalid response is not passed on, and the connection is closed.
 func TestAnswerIsNone(t *testing.T) {
-	long := strings.Repeat("x", maxHeadBytes/4)
+	long := strings.Repeat("x", h1.MaxHead/4)
 	for _, c := range []struct{ name, answer, says string }{
 		{"no HTTP", "hello\r\n\r\n", "malformed"},
 		{"half a head", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nEOF", "unexpected EOF"},
 		{"two lengths (RFC 9112 6.3)", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\ngood", "Content-Length"},
 		{"a head without an end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat(long, 5), "exceeds"},
-		{"a head of many fields", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + strings.Repeat("a:\r\n", maxFields) + "\r\ngood", "exceeds"},
-		{"a head of very many fields without an end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 3*maxFields), "exceeds"},
+		{"a head of many fields", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + strings.Repeat("a:\r\n", h1.MaxFields) + "\r\ngood", "exceeds"},
+		{"a head of very many fields without an end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 3*h1.MaxFields), "exceeds"},
 		{"answers before the answer without an end", strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+long+"\r\n\r\n", 5), "exceeds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

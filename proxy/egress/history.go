@@ -108,32 +108,18 @@ func (h *history) closed(o robots.Origin) {
 	}
 }
 
-// isHTTP1 reports whether o required HTTP/1.1.
-func (h *history) isHTTP1(o robots.Origin) bool {
+// knows reports whether a set has o.
+func (h *history) knows(set *expiringSet, o robots.Origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.http1.has(o)
+	return set.has(o)
 }
 
-// setHTTP1 notes that o required HTTP/1.1.
-func (h *history) setHTTP1(o robots.Origin) {
+// note adds o to a set.
+func (h *history) note(set *expiringSet, o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.http1.add(o)
-}
-
-// isLegacy reports whether o accepted none but legacy cipher suites.
-func (h *history) isLegacy(o robots.Origin) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.legacy.has(o)
-}
-
-// setLegacy notes that o accepted none but legacy cipher suites.
-func (h *history) setLegacy(o robots.Origin) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.legacy.add(o)
+	set.add(o)
 }
 
 // An expiringSet holds up to limit origins, each for the time keep.
@@ -150,14 +136,6 @@ func newExpiringSet(keep time.Duration, limit int) expiringSet {
 func (s expiringSet) has(o robots.Origin) bool {
 	added, ok := s.added[o]
 	return ok && time.Since(added) < s.keep
-}
-
-func (s expiringSet) set(o robots.Origin, in bool) {
-	if in {
-		s.add(o)
-	} else {
-		delete(s.added, o)
-	}
 }
 
 func (s expiringSet) add(o robots.Origin) {

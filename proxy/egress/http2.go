@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/proxy/h1"
 	"robotsproxy/robots"
 )
 
@@ -44,7 +45,7 @@ func newHTTP2Transport(o Options) *http.Transport {
 		IdleConnTimeout:        o.IdleTimeout,
 		ResponseHeaderTimeout:  o.HeaderTimeout,
 		ExpectContinueTimeout:  continueTimeout,
-		MaxResponseHeaderBytes: maxHeadBytes,
+		MaxResponseHeaderBytes: h1.MaxHead,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: maxStreamAhead,
 			SendPingTimeout:           pingAfter,
@@ -111,7 +112,7 @@ func (s *streamConn) Dropped() int { return 0 }
 
 // Send implements [Conn].
 func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
-	if err := checkHead(r); err != nil {
+	if err := h1.CheckRequest(r); err != nil {
 		s.Release()
 		return false, err
 	}
@@ -129,9 +130,9 @@ func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
 			return nil, s.failure(err)
 		}
 		s.used.Store(true)
-		if countFields(resp.Header) > maxFields {
+		if h1.CountFields(resp.Header) > h1.MaxFields {
 			resp.Body.Close()
-			return nil, errFieldCount
+			return nil, h1.ErrFieldCount
 		}
 		resp.Request = r
 		return resp, nil
@@ -167,7 +168,7 @@ func (s *streamConn) failure(err error) error {
 	isReset := errors.As(err, &reset)
 	switch {
 	case isReset && reset.Code == codeHTTP11Required:
-		s.history.setHTTP1(s.endpoint.Origin)
+		s.history.note(&s.history.http1, s.endpoint.Origin)
 		return &unprocessedError{errors.New("the origin requires HTTP/1.1")}
 	case isReset && reset.Code == codeRefusedStream, err.Error() == goAwayText:
 		return &unprocessedError{err}

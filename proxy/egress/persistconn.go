@@ -17,11 +17,7 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-const (
-	maxHeadBytes = 256 << 10 // maximum head of a response, in bytes, including 1xx
-	maxFields    = 512       // maximum lines in the head of a response; each takes about 100 bytes of memory, however short it is
-	bufferSize   = 4 << 10   // size of a connection's read buffer and of its write buffer, in bytes; larger buffers up to 32 KiB were not faster
-)
+const bufferSize = 4 << 10 // size of a connection's read buffer and of its write buffer, in bytes; larger buffers up to 32 KiB were not faster
 
 // quickResponse is how long a request may be in flight before the end of its context
 // closes the connection. A request with a faster response avoids that cost, and the cost
@@ -52,7 +48,7 @@ type persistConn struct {
 	wrote   bool            // at least one byte of the request was written
 	upload  *upload         // sends the body; nil: there is none, or it was sent with the head
 	from    *bufio.Reader   // reads the response
-	head    int             // number of bytes that the head of the response may still have; -1: the head is complete
+	head    int             // number of bytes that the heads of the responses, 1xx included, may still have; -1: the head is complete
 	interim int             // number of 1xx responses
 	dropped int             // number of fields that were left out of the response
 	until   time.Time       // the read deadline that was set for a quick response; zero: another one, or none
@@ -90,8 +86,6 @@ var (
 	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
 
 	errUnsolicited = errors.New("the origin sent data without a request")
-	errHeadSize    = fmt.Errorf("the response header exceeds %d bytes", maxHeadBytes)
-	errFieldCount  = fmt.Errorf("the response header exceeds %d fields", maxFields)
 )
 
 // A headTimeoutError is the error of a response whose head has not arrived in time.
@@ -133,7 +127,7 @@ func (p *persistConn) Send(r *http.Request) (sent bool, err error) {
 	p.request, p.ctx, p.wrote, p.upload = r, r.Context(), false, nil
 	p.from = readers.Get().(*bufio.Reader)
 	p.from.Reset(p)
-	p.head, p.interim, p.dropped, p.timed = maxHeadBytes, 0, 0, false
+	p.head, p.interim, p.dropped, p.timed = h1.MaxHead, 0, 0, false
 	if err := p.send(); err != nil {
 		return p.wrote, p.fail(err)
 	}
@@ -148,21 +142,22 @@ func (p *persistConn) send() error {
 	if err := p.checkIdle(); err != nil {
 		return p.unsent(err)
 	}
-	if p.socket == nil || hasBody(r) {
+	if p.socket == nil || h1.HasBody(r) {
 		p.closeWithContext()
 	}
 	to := writers.Get().(*bufio.Writer)
 	defer writers.Put(to)
 	defer to.Reset(nil)
 	to.Reset(p)
-	if err := writeHead(to, r, p.parent); err != nil {
+	target, login := p.parent.forwarding(r)
+	if err := h1.WriteHead(to, r, target, login); err != nil {
 		return err
 	}
 	expects := len(r.Header["Expect"]) > 0
 	switch {
-	case !hasBody(r):
+	case !h1.HasBody(r):
 	case r.GetBody != nil && !expects && 0 < r.ContentLength && r.ContentLength <= int64(to.Available()): // it is in memory
-		if err := writeBody(to, r); err != nil {
+		if err := h1.WriteBody(to, r); err != nil {
 			return err
 		}
 	default:
@@ -214,7 +209,7 @@ func (p *persistConn) Write(b []byte) (int, error) {
 func (p *persistConn) Read(b []byte) (int, error) {
 	switch {
 	case p.head == 0:
-		return 0, errHeadSize
+		return 0, h1.ErrHeadSize
 	case p.head > 0:
 		b = b[:min(len(b), p.head)]
 	case p.timed:
@@ -254,7 +249,8 @@ func (p *persistConn) receive() (*http.Response, error) {
 	if err != nil {
 		return nil, p.lost(fmt.Errorf("no response from the origin: %w", err))
 	}
-	resp, err := p.readResponse()
+	resp, dropped, err := h1.ReadResponse(p.from, p.request, p.awaitSlow)
+	p.dropped = dropped
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, headTimeoutError{p.timeout}
@@ -313,24 +309,6 @@ func (p *persistConn) closeWithContext() {
 	if p.ctx != nil && p.stop == nil {
 		p.stop = context.AfterFunc(p.ctx, p.cut)
 	}
-}
-
-// readResponse reads the head of a response, which may be a 1xx (RFC 9110 15.2).
-func (p *persistConn) readResponse() (*http.Response, error) {
-	buffered, _ := p.from.Peek(p.from.Buffered()) // cannot fail
-	start, fields, size := h1.ParseHead(buffered)
-	if size > 0 {
-		p.from.Discard(size) // cannot fail
-	} else {
-		if err := p.awaitSlow(); err != nil {
-			return nil, err
-		}
-		var err error
-		if start, fields, p.dropped, err = readHead(p.from); err != nil {
-			return nil, err
-		}
-	}
-	return newResponse(start, fields, p.request, p.from)
 }
 
 // deliver prepares the final response for its reader.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"robotsproxy/proxy/h1"
 )
 
 // Bodies and heads pass unchanged, and the environment has no effect.
@@ -54,13 +56,13 @@ func TestRoundTripLimits(t *testing.T) {
 			w.Header()["Field"] = make([]string, fields)
 			return
 		}
-		w.Header().Set("Long", strings.Repeat("x", maxHeadBytes))
+		w.Header().Set("Long", strings.Repeat("x", h1.MaxHead))
 	})
 	patient := newClient(t, Options{AllowPrivate: loopback})
 	if _, _, err := get(t, patient, o.String()); err == nil || !strings.Contains(err.Error(), "exceeds") {
-		t.Errorf("a head of %d bytes: %v", maxHeadBytes, err)
+		t.Errorf("a head of %d bytes: %v", h1.MaxHead, err)
 	}
-	for fields, fit := range map[int]bool{maxFields - 10: true, maxFields + 1: false, 3 * maxFields: false} {
+	for fields, fit := range map[int]bool{h1.MaxFields - 10: true, h1.MaxFields + 1: false, 3 * h1.MaxFields: false} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} { // sent directly, and by the Transport
 			r, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprint(o.String(), "/fields?", fields), nil)
 			if err != nil {

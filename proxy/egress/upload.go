@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"sync"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
+	"robotsproxy/proxy/h1"
 )
 
 const (
@@ -25,15 +22,9 @@ const (
 	// uploadEnd is how long the end of an upload may take after the end of the response, for the
 	// connection to be reused.
 	uploadEnd = 50 * time.Millisecond
-
-	uploadBuffer = 32 << 10 // bytes
 )
 
-var (
-	uploadBuffers = sync.Pool{New: func() any { return new([uploadBuffer]byte) }}
-
-	errNotWanted = errors.New("the origin responded without asking for the request body")
-)
+var errNotWanted = errors.New("the origin responded without asking for the request body")
 
 // An upload sends the body of a request over HTTP/1.1 on a goroutine of its own, while the goroutine
 // of the request waits for the response.
@@ -71,7 +62,7 @@ func (u *upload) run(conn net.Conn, r *http.Request, timeout time.Duration) {
 	err := u.await(r.Context())
 	if err == nil {
 		to := bufio.NewWriterSize(conn, 64) // for the sizes of chunks
-		if err = writeBody(to, r); err == nil {
+		if err = h1.WriteBody(to, r); err == nil {
 			err = to.Flush()
 		}
 	}
@@ -81,7 +72,7 @@ func (u *upload) run(conn net.Conn, r *http.Request, timeout time.Duration) {
 	if u.err = err; !u.waiting {
 		return
 	}
-	switch _, broken := errors.AsType[*bodyError](err); {
+	switch _, broken := errors.AsType[*h1.BodyError](err); {
 	case err == nil:
 		conn.SetReadDeadline(time.Now().Add(timeout))
 	case broken:
@@ -137,83 +128,4 @@ func (u *upload) ended() bool {
 	case <-timer.C:
 		return false
 	}
-}
-
-// A bodyError is the error of a request's body, which could not be read.
-type bodyError struct{ error }
-
-func (e *bodyError) Unwrap() error { return e.error }
-
-// hasBody reports whether r has a body.
-func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
-
-// isChunked reports whether the length of r's body is unknown. As for http.Transport, the length 0 of a
-// body that is not nil is unknown.
-func isChunked(r *http.Request) bool { return hasBody(r) && r.ContentLength <= 0 }
-
-// writeBody writes the body of r, with its trailer. What the body's Read returns is written at once. The
-// last bytes may still be in the buffer. The error of the body is a *bodyError.
-func writeBody(to *bufio.Writer, r *http.Request) error {
-	buf := uploadBuffers.Get().(*[uploadBuffer]byte)
-	defer uploadBuffers.Put(buf)
-	chunked := isChunked(r)
-	var out io.Writer = to
-	if chunked {
-		out = httputil.NewChunkedWriter(to)
-	}
-	for left := r.ContentLength; ; {
-		n, err := r.Body.Read(buf[:])
-		if left -= int64(n); !chunked && left < 0 {
-			return &bodyError{errors.New("the body is longer than its Content-Length")}
-		}
-		if n > 0 {
-			if _, err := out.Write(buf[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == io.EOF && !chunked && left > 0:
-			return &bodyError{fmt.Errorf("the body ends %d bytes early: %w", left, io.ErrUnexpectedEOF)}
-		case err == io.EOF && chunked:
-			return writeTrailer(to, r.Trailer)
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return &bodyError{err}
-		case left == 0 && !chunked && r.GetBody != nil:
-			// The last byte was read from memory: the end follows at once.
-		default:
-			if err := to.Flush(); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// writeTrailer writes the last chunk and the trailer (RFC 9112 7.1.2).
-func writeTrailer(to *bufio.Writer, trailer http.Header) error {
-	io.WriteString(to, "0\r\n")
-	if err := trailer.Write(to); err != nil {
-		return err
-	}
-	_, err := io.WriteString(to, "\r\n")
-	return err
-}
-
-// checkHead returns an error for a request that cannot be sent as it is.
-func checkHead(r *http.Request) error {
-	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) { // also a token (RFC 9110 9.1)
-		return errors.New("the method is not valid")
-	}
-	for name, values := range r.Header {
-		if !httpguts.ValidHeaderFieldName(name) {
-			return fmt.Errorf("the field name %q is not valid", name)
-		}
-		for _, v := range values {
-			if !httpguts.ValidHeaderFieldValue(v) {
-				return fmt.Errorf("the value of the field %s is not valid", name)
-			}
-		}
-	}
-	return nil
 }

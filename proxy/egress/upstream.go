@@ -91,6 +91,22 @@ func (p *parent) forwards(scheme string) bool {
 	return p != nil && !p.socks && scheme == "http"
 }
 
+// forwarding returns the target of a request in the form in which it is sent, and the line of the
+// credentials: in absolute form and with them if p forwards it (RFC 9112 3.2.2). p may be nil.
+func (p *parent) forwarding(r *http.Request) (target, login string) {
+	target = robots.PathQueryOf(r.URL)
+	if p == nil {
+		return target, ""
+	}
+	if target == "*" { // the whole origin (RFC 9112 3.2.4)
+		target = ""
+	}
+	if p.login != "" {
+		login = "Proxy-Authorization: " + p.login + "\r\n"
+	}
+	return r.URL.Scheme + "://" + r.URL.Host + target, login
+}
+
 var errCredentials = errors.New("credentials missing or rejected (status 407)")
 
 // forwardable checks the destination of a request that the upstream proxy forwards. A response by the upstream

@@ -13,8 +13,9 @@
 // target in Request.RequestURI as it was sent, and must not change the URL, which
 // requests share.
 //
-// [ParseHead] reads the head of a well-formed message. Package egress reads responses
-// with it.
+// For the other side, requests to origins, [WriteHead] and [WriteBody] write a request,
+// and [ReadResponse] reads a response: as net/http does, but also what browsers and curl
+// read and net/http refuses.
 package h1
 
 import (

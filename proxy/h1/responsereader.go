@@ -1,87 +1,35 @@
-package egress
+package h1
 
 import (
 	"bufio"
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
-
-	"robotsproxy/robots"
 )
 
-// excludedFields are the fields that writeHead writes itself.
-var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
+const (
+	MaxHead   = 256 << 10 // maximum head of a response, in bytes
+	MaxFields = 512       // maximum lines in it; each takes about 100 bytes of memory, however short it is
+)
 
-// writeHead writes the head of a request, in absolute form and with credentials to an upstream proxy
-// (RFC 9112 3.2.2), otherwise in origin form. It sends no field that the request does not have, except
-// those of message framing.
-func writeHead(to *bufio.Writer, r *http.Request, by *parent) error {
-	host, target := cmp.Or(r.Host, r.URL.Host), robots.PathQueryOf(r.URL)
-	switch {
-	case !httpguts.ValidHostHeader(host) || strings.Contains(host, "%"):
-		return errors.New("the host cannot be sent")
-	case strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-		return errors.New("the target cannot be sent")
-	}
-	if err := checkHead(r); err != nil {
-		return err
-	}
-	add := func(parts ...string) {
-		for _, s := range parts {
-			to.WriteString(s) // the last write returns the error
-		}
-	}
-	add(cmp.Or(r.Method, http.MethodGet), " ")
-	if by != nil {
-		add(r.URL.Scheme, "://", r.URL.Host)
-		if target == "*" { // without a path it means the whole origin (RFC 9112 3.2.4)
-			target = ""
-		}
-	}
-	add(target, " HTTP/1.1\r\nHost: ", host, "\r\n")
-	if agent := r.Header["User-Agent"]; len(agent) > 0 && agent[0] != "" {
-		add("User-Agent: ", textproto.TrimString(agent[0]), "\r\n")
-	}
-	switch {
-	case isChunked(r):
-		add("Transfer-Encoding: chunked\r\n")
-		if names := slices.Sorted(maps.Keys(r.Trailer)); len(names) > 0 {
-			add("Trailer: ", strings.Join(names, ","), "\r\n")
-		}
-	case hasBody(r):
-		add("Content-Length: ", strconv.FormatInt(r.ContentLength, 10), "\r\n")
-	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
-		add("Content-Length: 0\r\n")
-	}
-	if r.Close && r.Header["Connection"] == nil {
-		add("Connection: close\r\n")
-	}
-	if r.Header["Te"] != nil {
-		add("Connection: TE\r\n") // RFC 9110 10.1.4
-	}
-	if by != nil && by.login != "" {
-		add("Proxy-Authorization: ", by.login, "\r\n")
-	}
-	r.Header.WriteSubset(to, excludedFields)
-	_, err := to.WriteString("\r\n")
-	return err
-}
+// Errors of a head that is too long.
+var (
+	ErrHeadSize   = fmt.Errorf("the response header exceeds %d bytes", MaxHead)
+	ErrFieldCount = fmt.Errorf("the response header exceeds %d fields", MaxFields)
+)
 
 // readHead reads the head of a response line by line. A field that cannot be passed on is left out, as
 // browsers and curl do: one without a colon, with a name that is no token, or with a control character
 // in its value. dropped is the number of those. Lines may end with LF alone (RFC 9112 2.2).
 func readHead(from *bufio.Reader) (start string, fields http.Header, dropped int, err error) {
-	left := maxHeadBytes
+	left := MaxHead
 	if start, err = readLine(from, &left); err == nil {
 		fields, dropped, err = readFields(from, &left)
 	}
@@ -95,7 +43,7 @@ func readLine(from *bufio.Reader, left *int) (string, error) {
 	for {
 		part, err := from.ReadSlice('\n')
 		if *left -= len(part); *left < 0 {
-			return "", errHeadSize
+			return "", ErrHeadSize
 		}
 		switch line = append(line, part...); err {
 		case nil:
@@ -118,8 +66,8 @@ func readFields(from *bufio.Reader, left *int) (fields http.Header, dropped int,
 		switch {
 		case err != nil:
 			return nil, 0, err
-		case n > maxFields:
-			return nil, 0, errFieldCount
+		case n > MaxFields:
+			return nil, 0, ErrFieldCount
 		case line != "" && (line[0] == ' ' || line[0] == '\t'): // RFC 9112 5.2
 			value = strings.TrimLeft(value+" "+textproto.TrimString(line), " ")
 			continue
@@ -162,9 +110,28 @@ func fieldName(name, value string) (string, error) {
 	return bare, nil
 }
 
-// newResponse makes the response of a head (RFC 9112 4 and 6.3). Its body is read from the reader that
+// ReadResponse reads the head of the response to r, which may be a 1xx. from then has the rest, and the
+// response's Body reads from it. slow is called before the reader waits for more of the head. The head is at
+// most MaxHead bytes long. dropped is the number of fields that were left out, because they cannot be
+// passed on. The connection must not be reused if the response's Close is set.
+func ReadResponse(from *bufio.Reader, r *http.Request, slow func() error) (resp *http.Response, dropped int, err error) {
+	buffered, _ := from.Peek(from.Buffered()) // cannot fail
+	start, fields, size := ParseHead(buffered)
+	if from.Discard(size); size == 0 { // cannot fail
+		if err := slow(); err != nil {
+			return nil, 0, err
+		}
+		if start, fields, dropped, err = readHead(from); err != nil {
+			return nil, 0, err
+		}
+	}
+	resp, err = parseResponse(start, fields, r, from)
+	return resp, dropped, err
+}
+
+// parseResponse makes the response of a head (RFC 9112 4 and 6.3). Its body is read from the reader that
 // the head was read from.
-func newResponse(start string, fields http.Header, r *http.Request, from *bufio.Reader) (*http.Response, error) {
+func parseResponse(start string, fields http.Header, r *http.Request, from *bufio.Reader) (*http.Response, error) {
 	proto, status, ok := strings.Cut(start, " ")
 	resp := &http.Response{Proto: proto, Status: strings.TrimLeft(status, " "), Header: fields, Body: http.NoBody, Request: r}
 	major, minor, version := http.ParseHTTPVersion(proto)
@@ -174,8 +141,8 @@ func newResponse(start string, fields http.Header, r *http.Request, from *bufio.
 		return nil, fmt.Errorf("malformed status line %q", start[:min(len(start), 100)])
 	}
 	resp.ProtoMajor, resp.ProtoMinor, resp.StatusCode = major, minor, int(number)
-	if countFields(fields) > maxFields {
-		return nil, errFieldCount
+	if CountFields(fields) > MaxFields {
+		return nil, ErrFieldCount
 	}
 	modern := resp.ProtoAtLeast(1, 1)
 	listed := func(token string) bool { return httpguts.HeaderValuesContainsToken(fields["Connection"], token) }
@@ -213,8 +180,8 @@ func newResponse(start string, fields http.Header, r *http.Request, from *bufio.
 	return resp, nil
 }
 
-// countFields returns the number of field lines.
-func countFields(h http.Header) (n int) {
+// CountFields returns the number of field lines.
+func CountFields(h http.Header) (n int) {
 	for _, values := range h {
 		n += len(values)
 	}

@@ -1,4 +1,4 @@
-package egress
+package h1
 
 import (
 	"bufio"
@@ -10,22 +10,20 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"robotsproxy/proxy/h1"
+	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
 )
 
-// parseResponse reads a response as a persistConn does.
-func parseResponse(from *bufio.Reader, r *http.Request) (resp *http.Response, dropped int, err error) {
+const (
+	fine    = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
+	chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n4\r\ngood\r\n0\r\nSum: 1\r\n\r\n"
+	early   = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+)
+
+// read reads a response of which the first bytes have arrived.
+func read(from *bufio.Reader, r *http.Request) (*http.Response, int, error) {
 	from.Peek(1)
-	buffered, _ := from.Peek(from.Buffered())
-	start, fields, size := h1.ParseHead(buffered)
-	if from.Discard(size); size == 0 {
-		if start, fields, dropped, err = readHead(from); err != nil {
-			return nil, 0, err
-		}
-	}
-	resp, err = newResponse(start, fields, r, from)
-	return resp, dropped, err
+	return ReadResponse(from, r, func() error { return nil })
 }
 
 // FuzzResponse compares the response that is read here with that of net/http. What net/http reads is
@@ -52,13 +50,13 @@ func FuzzResponse(f *testing.F) {
 			r.Method = http.MethodHead
 		}
 		from, by := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1), bufio.NewReaderSize(bytes.NewReader(in), len(in)+1)
-		got, _, err := parseResponse(from, r)
+		got, _, err := read(from, r)
 		want, wantErr := http.ReadResponse(by, r)
 		if wantErr != nil || strings.HasPrefix(want.Status, "+") {
 			return
 		}
 		if err != nil {
-			if countFields(want.Header) < maxFields {
+			if CountFields(want.Header) < MaxFields {
 				t.Errorf("%q: %v", in, err)
 			}
 			return
@@ -116,7 +114,7 @@ func TestResponse(t *testing.T) {
 		{"RFC 9110 5.5 a value that is not ASCII", ok + "A: \xe9\r\n\r\ngood", "good", http.Header{"A": {"\xe9"}}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			resp, dropped, err := parseResponse(bufio.NewReader(strings.NewReader(tt.in)), &http.Request{Method: http.MethodGet})
+			resp, dropped, err := read(bufio.NewReader(strings.NewReader(tt.in)), &http.Request{Method: http.MethodGet})
 			testkit.Must(t, err)
 			body, err := io.ReadAll(resp.Body)
 			if string(body) != tt.body || err != nil || dropped != tt.dropped || !reflect.DeepEqual(resp.Header, tt.header) {
@@ -135,7 +133,7 @@ func TestResponse(t *testing.T) {
 		"a control byte in Transfer-Encoding": "Transfer-Encoding: chunked\x0b\r\n",
 		"white space before the colon":        "Transfer-Encoding : chunked\r\n",
 	} {
-		if resp, _, err := parseResponse(bufio.NewReader(strings.NewReader(ok+head+"\r\ngood")), &http.Request{Method: http.MethodGet}); err == nil {
+		if resp, _, err := read(bufio.NewReader(strings.NewReader(ok+head+"\r\ngood")), &http.Request{Method: http.MethodGet}); err == nil {
 			t.Errorf("%s (RFC 9112 6.3): read as %+v", name, resp)
 		}
 	}
@@ -160,15 +158,15 @@ func TestBodyOfALength(t *testing.T) {
 	}
 }
 
-// TestWriteIsOurs: usual requests are written without net/http, which allocates more.
-func TestWriteIsOurs(t *testing.T) {
+// TestWriteAllocatesNothing, for a usual request.
+func TestWriteAllocatesNothing(t *testing.T) {
 	r, err := http.NewRequest(http.MethodGet, "http://a.test/page", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header = http.Header{"User-Agent": {"ExampleBot/1.0"}, "Accept": {"*/*"}, "Via": {"1.1 a"}}
 	to := bufio.NewWriter(io.Discard)
-	if n := testing.AllocsPerRun(100, func() { writeHead(to, r, nil) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { WriteHead(to, r, robots.PathQueryOf(r.URL), "") }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -199,11 +197,11 @@ func FuzzWrite(f *testing.F) {
 		r.URL.RawQuery += query
 		var got, want strings.Builder
 		to, by := bufio.NewWriter(&got), bufio.NewWriter(&want)
-		if writeHead(to, r, nil) != nil {
+		if WriteHead(to, r, robots.PathQueryOf(r.URL), "") != nil {
 			return
 		}
-		if hasBody(r) {
-			testkit.Must(t, writeBody(to, r))
+		if HasBody(r) {
+			testkit.Must(t, WriteBody(to, r))
 			if r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(in))); err != nil {
 				t.Fatal(err)
 			}
