@@ -136,7 +136,7 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil { // clients send a login only with CONNECT
 		header.Set("Connection", "close")
 	}
-	s.watch.ended.Store(false) // the refusal has its own time limit
+	s.watch.forgive() // the refusal has its own time limit
 	s.beginWrite()
 	w := s.lastWatch()
 	w.begin(s)

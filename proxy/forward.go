@@ -117,8 +117,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	}
 	h.adaptPace(s, resp, err)
 	if err != nil {
-		if upload := s.upload.err.Load(); upload != nil {
-			err = *upload // the origin is not at fault
+		if upload := s.flow.uploadFailure(); upload != nil {
+			err = upload // the origin is not at fault
 		}
 		return nil, s.mute(err)
 	}

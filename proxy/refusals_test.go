@@ -51,7 +51,7 @@ func (r *refusingHandler) finishWith(ctx context.Context, client string, d polic
 		rules: &generation{}, record: audit.Record{Time: time.Now()}, draining: new(atomic.Bool),
 	}
 	s.watch.limit = time.Hour
-	s.upload.complete.Store(true)
+	s.flow.endUpload(uploadComplete)
 	s.wasSent = sent
 	s.record.Request.Client, s.record.Decision = client, d
 	r.finish(s, err)

@@ -61,7 +61,7 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	}
 	<-done
 	total := int64(len(ahead)) + up.total + down.total
-	if w.ended.Load() {
+	if w.hasEnded() {
 		return total, errSilent
 	}
 	if !half && down.err == nil {

@@ -52,22 +52,12 @@ type requestState struct {
 	clientLeft    bool          // the client has left, and its header must not be used
 	draining      *atomic.Bool  // that of the handler
 	watch         watch
-	passed        atomic.Int64 // bytes of both bodies so far
+	flow          flow
 	sending
 	cancel   context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
-	upload   uploadState
 	response responseState
 	tunnel   streamTunnel
 	capture  *archive.Exchange // nil: the request is not archived
-}
-
-// An uploadState says how far the client's body was read. Goroutines of egress read the
-// body.
-type uploadState struct {
-	err      atomic.Pointer[error] // why the body ended early
-	complete atomic.Bool           // the body was read to its end, and abandon has not ended its reads
-	decided  atomic.Bool           // the end of the body or abandon came first, and complete no longer changes
-	reading  atomic.Bool           // a read is in progress
 }
 
 // A responseState says how far the response was sent to the client.
@@ -77,10 +67,8 @@ type responseState struct {
 	upgraded *http.Response // the origin's response that changes protocols (101); nil: none
 	length   int64          // length of the body that the origin announced; -1: unknown
 	body     originBody
-	failure  error       // why the origin gave no response, or ended it early
-	held     []byte      // last byte of the body, which waits for the record; see endsLast
-	writing  atomic.Bool // the response is being sent
-	sending  atomic.Bool // a write to the client is in progress
+	failure  error  // why the origin gave no response, or ended it early
+	held     []byte // last byte of the body, which waits for the record; see endsLast
 }
 
 // A streamTunnel is the tunnel of a CONNECT that arrived as a stream of HTTP/2.
@@ -126,7 +114,7 @@ func (s *requestState) fail(err error) {
 	if s.response.failure != nil || err == nil {
 		return
 	}
-	if s.watch.ended.Load() && s.upload.err.Load() == nil {
+	if s.watch.hasEnded() && s.flow.uploadFailure() == nil {
 		err = s.watch.cause() // the watch has caused the error
 	}
 	s.response.failure = err
@@ -137,9 +125,8 @@ func (s *requestState) releaseSlot() { s.slot.Release() }
 
 // waitPaused calls ready while the watch is paused.
 func (s *requestState) waitPaused(ready func() error) error {
-	s.watch.paused.Store(true)
-	defer s.watch.paused.Store(false)
-	defer s.watch.moved()
+	s.watch.pause(true)
+	defer s.watch.pause(false)
 	return ready()
 }
 
@@ -184,7 +171,7 @@ func (s *requestState) setConnectionClose() {
 	if s.request.ProtoMajor != 1 {
 		return
 	}
-	whole := s.upload.complete.Load()
+	whole := s.flow.uploaded()
 	if whole && s.request.ProtoAtLeast(1, 1) && len(s.request.TransferEncoding) == 0 {
 		return
 	}
@@ -209,7 +196,7 @@ func (s *requestState) abort() {
 // drainUpload reads the rest of the client's body after the response, for at most lastWait.
 // net/http would read it without a time limit. After a refusal it reads on if the body is broken.
 func (s *requestState) drainUpload(refused bool) {
-	if s.upload.complete.Load() || s.request.ProtoMajor != 1 {
+	if s.flow.uploaded() || s.request.ProtoMajor != 1 {
 		return
 	}
 	client := http.NewResponseController(s.client)
@@ -236,13 +223,12 @@ func (s *requestState) Write(b []byte) (int, error) {
 		s.response.held = []byte{b[n-1]}
 		b = b[:n-1]
 	}
-	s.response.sending.Store(true)
+	s.flow.beginSend()
 	n, err := s.client.Write(b)
-	s.response.sending.Store(false)
 	if err == nil {
 		n += len(s.response.held)
 	}
-	s.passed.Add(int64(n))
+	s.flow.endSend(n)
 	s.watch.moved()
 	s.record.Bytes += int64(n)
 	s.fail(err)
@@ -255,9 +241,9 @@ func (s *requestState) endsLast() bool { return s.rules.RecordFirst || s.capture
 // Flush sends what is buffered to the client.
 func (s *requestState) Flush() {
 	if !s.response.muted {
-		s.response.sending.Store(true)
+		s.flow.beginSend()
 		http.NewResponseController(s.client).Flush() // the next Write returns an error
-		s.response.sending.Store(false)
+		s.flow.endSend(0)
 	}
 }
 
@@ -284,9 +270,9 @@ func (s *requestState) sendHeld() {
 	w := s.lastWatch()
 	w.begin(s)
 	defer w.stop()
-	s.response.sending.Store(true)
+	s.flow.beginSend()
 	s.client.Write(last) // the record is written, so an error does not matter
-	s.response.sending.Store(false)
+	s.flow.endSend(0)
 	s.flushLast()
 }
 
@@ -326,7 +312,7 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 		return nil, nil, err
 	}
 	s.response.headSent = true
-	s.upload.complete.Store(true) // the server no longer reads the body
+	s.flow.endUpload(uploadComplete) // the server no longer reads the body
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -346,11 +332,11 @@ func (s *requestState) passInterim(resp *http.Response) {
 	h := s.client.Header()
 	maps.Copy(h, resp.Header)
 	stripHop(h)
-	s.response.writing.Store(true)
-	if !s.watch.ended.Load() { // otherwise a refusal follows, whose writes beginWrite would make fail
+	s.flow.setWriting(true)
+	if !s.watch.hasEnded() { // otherwise a refusal follows, whose writes beginWrite would make fail
 		s.client.WriteHeader(resp.StatusCode)
 	}
-	s.response.writing.Store(false)
+	s.flow.setWriting(false)
 	if s.clientLeft = s.request.Context().Err() != nil; !s.clientLeft { // over HTTP/2, WriteHeader has not waited until the header was read
 		clear(h)
 	}
@@ -389,13 +375,11 @@ func (s *requestState) setTarget(sent string) {
 // abandon implements transfer: it makes all reads and writes fail that wait for the client or the
 // origin. If the response has not begun, the client can still get one.
 func (s *requestState) abandon() {
-	if s.upload.reading.Load() {
-		s.upload.err.Store(new(s.brokenBody(errSilent))) // the origin waits for the body too
-	}
-	if !s.upload.complete.Load() && s.upload.decided.CompareAndSwap(false, true) { // otherwise the deadline would end net/http's background read and the connection
+	s.flow.failUpload(s.brokenBody(errSilent), true) // the origin waits for the body too
+	if s.flow.endUpload(uploadAbandoned) {           // otherwise the deadline would end net/http's background read and the connection
 		http.NewResponseController(s.client).SetReadDeadline(longAgo) // an error means that nothing waits
 	}
-	if s.response.writing.Load() {
+	if s.flow.isWriting() {
 		s.failWrites()
 	}
 	if s.cancel != nil {
@@ -404,15 +388,7 @@ func (s *requestState) abandon() {
 }
 
 // Progress implements [pace.Transfer].
-func (s *requestState) Progress() (bytes int64, waits pace.Party) {
-	switch {
-	case s.response.sending.Load():
-		waits = pace.Reader
-	case s.upload.reading.Load():
-		waits = pace.Uploader
-	}
-	return s.passed.Load(), waits
-}
+func (s *requestState) Progress() (bytes int64, waits pace.Party) { return s.flow.progress() }
 
 // End implements [pace.Transfer].
 func (s *requestState) End() { s.watch.endSlow() }
@@ -422,7 +398,7 @@ func (s *requestState) lastWatch() *watch { return &watch{limit: s.watch.limit, 
 
 // brokenBody returns the error for a client's body that cannot be read because of err.
 func (s *requestState) brokenBody(err error) error {
-	if s.watch.slow.Load() {
+	if s.watch.cause() == errTooSlow {
 		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
 	}
 	return fmt.Errorf("%w: body: %w", errMalformed, err)
@@ -435,8 +411,8 @@ func (s *requestState) failWrites() { http.NewResponseController(s.client).SetWr
 // beginWrite marks the response as being written. If the watch has just ended the
 // transfer, the writes fail.
 func (s *requestState) beginWrite() {
-	s.response.writing.Store(true)
-	if s.watch.ended.Load() {
+	s.flow.setWriting(true)
+	if s.watch.hasEnded() {
 		s.failWrites()
 	}
 }
@@ -480,21 +456,18 @@ type clientBody struct {
 
 // Read reads from the client.
 func (b *clientBody) Read(p []byte) (int, error) {
-	b.state.upload.reading.Store(true)
+	b.state.flow.beginRead()
 	n, err := b.ReadCloser.Read(p)
-	b.state.upload.reading.Store(false)
-	b.state.passed.Add(int64(n))
+	b.state.flow.endRead(n)
 	b.state.watch.moved()
 	switch {
 	case err == io.EOF:
-		if b.state.upload.decided.CompareAndSwap(false, true) {
-			b.state.upload.complete.Store(true)
-		}
+		b.state.flow.endUpload(uploadComplete)
 		for name := range b.trailer {
 			b.trailer[name] = b.state.request.Trailer[name]
 		}
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
-		b.state.upload.err.Store(new(b.state.brokenBody(err)))
+		b.state.flow.failUpload(b.state.brokenBody(err), false)
 	}
 	return n, err
 }

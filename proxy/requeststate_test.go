@@ -89,7 +89,7 @@ func TestBodyEndsWhileItIsAbandoned(t *testing.T) {
 func TestLateInformational(t *testing.T) {
 	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), onWrite: func() { t.Error("the writes of the refusal fail") }}
 	s := &requestState{client: w, request: httptest.NewRequest(http.MethodGet, "http://site.test/", nil)}
-	s.watch.ended.Store(true)
+	s.watch.ended = true
 	s.passInterim(&http.Response{StatusCode: http.StatusEarlyHints, Header: http.Header{"Link": {"</a>"}}})
 	if len(w.Header()) > 0 {
 		t.Errorf("the refusal has the header %v", w.Header())
@@ -128,7 +128,7 @@ func TestLateEndOfATransfer(t *testing.T) {
 			s := &requestState{client: c, request: httptest.NewRequest(http.MethodGet, "http://a.test/", nil), rules: &generation{}, draining: new(atomic.Bool)}
 			c.late = s.End
 			s.watch.limit = time.Hour
-			s.upload.complete.Store(true)
+			s.flow.endUpload(uploadComplete)
 			s.watch.begin(s)
 			s.beginWrite()
 			s.watch.stop()

@@ -22,7 +22,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
 	defer s.releaseRules()
 	s.watch.limit, s.watch.pool = h.o.Silence, &h.alarms
-	s.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
+	if r.Body == nil || r.Body == http.NoBody {
+		s.flow.endUpload(uploadComplete)
+	}
 	h.newRecord(&s.record, r.RemoteAddr)
 	head := sentHeadOf(r)
 	s.recordRequest(head)

@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,16 +15,17 @@ var (
 )
 
 // A watch ends a transfer without progress for longer than its limit, after at most twice
-// that time. Each read and write increases moves, which is cheap. The alarm checks
-// whether moves has changed.
+// that time.
 type watch struct {
-	limit  time.Duration
-	pool   *sync.Pool // of stopped alarms; nil: none
-	moves  atomic.Uint64
-	ended  atomic.Bool // the watch has ended the transfer
-	slow   atomic.Bool // the transfer was too slow; false: nothing moved
-	paused atomic.Bool // the transfer waits for its turn, so nothing moves
-	alarm  atomic.Pointer[alarm]
+	limit time.Duration
+	pool  *sync.Pool // of stopped alarms; nil: none
+
+	mu     sync.Mutex // guards the fields below; it may be locked while an alarm's is
+	moves  uint64     // reads and writes so far
+	ended  bool       // the watch has ended the transfer
+	slow   bool       // the transfer was too slow; false: nothing moved
+	paused bool       // the transfer waits for its turn, so nothing moves
+	alarm  *alarm     // nil: the transfer is not watched
 }
 
 // An alarm is the timer of a watch. It is a separate struct because the runtime may keep a
@@ -52,10 +52,13 @@ func (w *watch) begin(what transfer) {
 	if a == nil {
 		a = new(alarm)
 	}
-	w.alarm.Store(a)
+	w.mu.Lock()
+	w.alarm = a
+	moves := w.moves
+	w.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watch, a.what, a.seen = w, what, w.moves.Load()
+	a.watch, a.what, a.seen = w, what, moves
 	if a.timer == nil {
 		a.timer = time.AfterFunc(w.limit, a.check)
 	} else {
@@ -69,39 +72,61 @@ func (a *alarm) check() {
 	if a.watch == nil {
 		return
 	}
-	now := a.watch.moves.Load()
-	if now != a.seen || a.watch.paused.Load() {
+	a.watch.mu.Lock()
+	now, paused := a.watch.moves, a.watch.paused
+	a.watch.mu.Unlock()
+	if now != a.seen || paused {
 		a.seen = now
 		a.timer.Reset(a.watch.limit)
 		return
 	}
-	a.end()
+	a.end(false)
 }
 
 // endSlow ends the transfer because it is too slow, unless it is no longer watched.
 func (w *watch) endSlow() {
-	a := w.alarm.Load()
+	w.mu.Lock()
+	a := w.alarm
+	w.mu.Unlock()
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.watch == w {
-		w.slow.Store(true)
-		a.end()
+		a.end(true)
 	}
 }
 
 // end ends the transfer. The caller holds a.mu.
-func (a *alarm) end() {
-	a.watch.ended.Store(true)
+func (a *alarm) end(slow bool) {
+	w := a.watch
+	w.mu.Lock()
+	w.ended, w.slow = true, slow
+	w.mu.Unlock()
 	a.what.abandon()
 	a.watch, a.what = nil, nil
 }
 
+// hasEnded reports whether the watch has ended the transfer.
+func (w *watch) hasEnded() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
+}
+
+// forgive makes hasEnded false.
+func (w *watch) forgive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = false
+}
+
 // cause returns why the watch has ended the transfer.
 func (w *watch) cause() error {
-	if w.slow.Load() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.slow {
 		return errTooSlow
 	}
 	return errSilent
@@ -109,7 +134,10 @@ func (w *watch) cause() error {
 
 // stop ends the watch. The transfer is not abandoned after that.
 func (w *watch) stop() {
-	a := w.alarm.Swap(nil)
+	w.mu.Lock()
+	a := w.alarm
+	w.alarm = nil
+	w.mu.Unlock()
 	if a == nil {
 		return // stopped already
 	}
@@ -122,4 +150,16 @@ func (w *watch) stop() {
 }
 
 // moved records progress.
-func (w *watch) moved() { w.moves.Add(1) }
+func (w *watch) moved() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.moves++
+}
+
+// pause says whether the transfer waits for its turn. The end of a pause counts as progress.
+func (w *watch) pause(is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = is
+	w.moves++
+}

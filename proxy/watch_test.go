@@ -28,7 +28,7 @@ func TestWatchEndsStalledTransfers(t *testing.T) {
 		last := time.Since(began)
 		<-time.After(3 * maxSilence)
 		synctest.Wait()
-		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || !w.ended.Load() {
+		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || !w.hasEnded() {
 			t.Errorf("ended %v after the last transfer", after)
 		}
 		w.stop()
@@ -52,15 +52,15 @@ func TestWatchesShareAlarms(t *testing.T) {
 		var spare sync.Pool
 		first, second := watch{limit: maxSilence, pool: &spare}, watch{limit: maxSilence, pool: &spare}
 		first.begin(ending(func() { t.Error("the first watch has ended") }))
-		former := first.alarm.Load()
+		former := first.alarm
 		<-time.After(maxSilence / 2)
 		first.stop()
 		began := time.Now()
 		var ended atomic.Int64 // when the second watch ended
 		second.begin(ending(func() { ended.Store(int64(time.Since(began))) }))
-		first.alarm.Store(former) // as when the alarm of the first watch is about to end a transfer
+		first.alarm = former // as when the alarm of the first watch is about to end a transfer
 		first.endSlow()
-		if ended.Load() != 0 || first.slow.Load() || second.slow.Load() {
+		if ended.Load() != 0 || first.slow || second.slow {
 			t.Fatal("the first watch ended the second")
 		}
 		<-time.After(3 * maxSilence)

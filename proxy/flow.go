@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"sync"
+
+	"robotsproxy/policy/pace"
+)
+
+// A flow says how far the two bodies of a request are. The goroutine that serves the request, the one
+// that sends its body, the watch and the Pacer meet here; mu guards all fields.
+type flow struct {
+	mu      sync.Mutex
+	passed  int64 // bytes of both bodies
+	reading bool  // a read of the client's body is in progress
+	writing bool  // the response is being sent
+	sending bool  // a write of it to the client is in progress
+	upload  uploadEnd
+	failure error // why the client's body ended early; nil: it did not
+}
+
+// An uploadEnd says how the client's body ended. What comes first stays.
+type uploadEnd uint8
+
+const (
+	uploadOpen uploadEnd = iota
+	uploadComplete
+	uploadAbandoned // its reads were ended
+)
+
+// beginRead and endRead enclose a read of the client's body, which returned n bytes.
+func (f *flow) beginRead()    { f.step(&f.reading, true, 0) }
+func (f *flow) endRead(n int) { f.step(&f.reading, false, n) }
+
+// beginSend and endSend enclose a write to the client, which took n bytes.
+func (f *flow) beginSend()    { f.step(&f.sending, true, 0) }
+func (f *flow) endSend(n int) { f.step(&f.sending, false, n) }
+
+func (f *flow) step(what *bool, is bool, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*what = is
+	f.passed += int64(n)
+}
+
+// setWriting notes whether the response is being sent.
+func (f *flow) setWriting(is bool) { f.step(&f.writing, is, 0) }
+
+// isWriting reports whether the response is being sent.
+func (f *flow) isWriting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writing
+}
+
+// progress returns the number of bytes so far, and whom the bodies wait for.
+func (f *flow) progress() (bytes int64, waits pace.Party) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.sending:
+		waits = pace.Reader
+	case f.reading:
+		waits = pace.Uploader
+	}
+	return f.passed, waits
+}
+
+// endUpload notes how the client's body ended, and reports whether it had not ended before.
+func (f *flow) endUpload(how uploadEnd) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.upload != uploadOpen {
+		return false
+	}
+	f.upload = how
+	return true
+}
+
+// uploaded reports whether the client's body was read to its end.
+func (f *flow) uploaded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.upload == uploadComplete
+}
+
+// failUpload notes why the client's body ended early. If onlyRead is set, it does so only while a read of the
+// body is in progress.
+func (f *flow) failUpload(err error, onlyRead bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reading || !onlyRead {
+		f.failure = err
+	}
+}
+
+// uploadFailure returns why the client's body ended early, or nil.
+func (f *flow) uploadFailure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failure
+}
