@@ -210,3 +210,18 @@ func TestUnsolicitedResponseClosesTheConnection(t *testing.T) {
 		}
 	}
 }
+
+// TestDroppedFieldsAreRecorded checks that the record has the number of malformed fields of the response.
+func TestDroppedFieldsAreRecorded(t *testing.T) {
+	t.Parallel()
+	origin := listenRaw(t, false)
+	origin.answers = map[string]string{"/x": "HTTP/1.1 200 OK\r\nX: a\x00b\r\nno colon\r\nY: kept\r\n" + whole}
+	r := start(t, setup{})
+	resp, body, err := get(r.client(false), "http://"+origin.host()+"/x")
+	if err != nil || body != "ok" || resp.Header.Get("Y") != "kept" {
+		t.Errorf("%q %v, %v", body, resp, err)
+	}
+	if rec := r.records.last(t, 1); rec.Dropped != 2 {
+		t.Errorf("the record has %d", rec.Dropped)
+	}
+}

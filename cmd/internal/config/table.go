@@ -210,7 +210,7 @@ type Egress struct {
 	Resolver     string         `key:"resolver" default:"" kind:"server" zero:"means the system's resolver" doc:"The host:port of the DNS server that resolves the names of origins."`
 	Parent       string         `key:"parent" default:"" kind:"parent" zero:"means none" doc:"The URL of the upstream proxy that all requests go through: http://, https:// or socks5://, with user:password@ if it needs a login."`
 	TLSMin       string         `key:"tls_min" default:"\"1.2\"" oneof:"1.2 1.0" doc:"The oldest version of TLS that the proxy speaks with origins. 1.0 also permits 1.1. Both are broken, and browsers refuse them."`
-	Via          bool           `key:"via" default:"true" zero:"means that origins do not see that a proxy sent the request" doc:"Whether requests to origins have a Via field (RFC 9110 7.6.3). Some servers do not compress their responses to requests with Via, which costs them and you bandwidth."`
+	Via          bool           `key:"via" default:"true" zero:"means that origins do not see the proxy, and that the proxy does not recognise a request that comes back to it through another one" doc:"Whether requests to origins have a Via field (RFC 9110 7.6.3). Some servers do not compress their responses to requests with Via, which costs them and you bandwidth."`
 	ExtraCA      string         `key:"extra_ca" default:"" kind:"path" zero:"means that the system's CA certificates alone count" doc:"The file of further CA certificates, in PEM, that the proxy trusts when it verifies origins."`
 }
 
