@@ -10,6 +10,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/archive/warc"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots/fetch"
 )
 
@@ -69,8 +70,8 @@ func (f *Fetches) beginCapture(client string) *archive.Exchange {
 }
 
 // captureFetch returns the body of a response, which is archived when it was read.
-func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop, s *sending) io.ReadCloser {
-	if x = x.Respond(resp.Request, resp, s.peer.Addr, s.peer.TLS); x == nil {
+func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop, from egress.Info) io.ReadCloser {
+	if x = x.Respond(resp.Request, resp, from.Addr, from.TLS); x == nil {
 		return resp.Body
 	}
 	return &capturedFetch{resp.Body, x, warc.AppendField(nil, "rules_of", hop.Origin.String())}

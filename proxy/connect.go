@@ -12,7 +12,6 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
-	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 )
 
@@ -49,13 +48,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		}
 		limits = d.Pace
 	}
-	err := h.reach(s, o, limits)
-	for range maxRedials { // another address of the host may work
-		if !errors.Is(err, egress.ErrElsewhere) {
-			break
-		}
-		err = h.reach(s, o, limits)
-	}
+	err := tryAddresses(func() error { return h.reach(s, o, limits) })
 	if err != nil && !isBusy(pace.BackedOff)(err) { // during a back-off the requests inside get their own responses, for example those of robots.txt
 		return err
 	}
@@ -78,9 +71,6 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	}
 	return nil
 }
-
-// maxRedials is how many more addresses of a host are dialled for one CONNECT.
-const maxRedials = 3
 
 // reach makes sure that the origin can be connected to, within the concurrency limit. On another port than 443
 // the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin.
@@ -202,7 +192,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
-	if err := s.ready(s.request); err != nil {
+	if err := s.ready(s.request.Context()); err != nil {
 		return err
 	}
 	s.begun()

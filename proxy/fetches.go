@@ -28,7 +28,7 @@ import (
 type Fetches struct {
 	Pacer   *pace.Pacer
 	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
-	Rules   *Rules           // used: Engine, Egress, Signers, Monitor, BackOff and PerAddress
+	Rules   *Rules           // used: Engine, Egress, Signers, Monitor, BackOff, PerAddress and NoVia
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
@@ -44,15 +44,13 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
 	if f.Rules.Monitor {
-		return f.exchange(r, hop, &sending{})
+		return f.roundTrip(r, hop, &sending{})
 	}
-	resp, err := f.send(r, hop)
-	for range maxRedials { // as for CONNECT
-		if !errors.Is(err, egress.ErrElsewhere) {
-			break
-		}
+	var resp *http.Response
+	err := tryAddresses(func() (err error) {
 		resp, err = f.send(r, hop)
-	}
+		return err
+	})
 	return resp, err
 }
 
@@ -67,7 +65,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		refused = hop.Wait(ready) // the time limit of the fetch does not run meanwhile
 		return refused
 	}
-	resp, err := f.exchange(r, hop, s)
+	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		slot.Release()
 		switch {
@@ -86,14 +84,14 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	return resp, nil
 }
 
-// exchange sends a GET, and signs it if that is configured for the client that caused it.
-func (f *Fetches) exchange(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
+// roundTrip sends a GET, and signs it if that is configured for the client that caused it.
+func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
 	by, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
 	capture := f.beginCapture(hop.Client)
-	resp, err := s.exchange(f.Rules.Egress, r, by)
+	resp, err := s.roundTrip(f.Rules.Egress, r, by)
 	hop.SetConnected(s.state > connecting)
 	if err == nil {
-		resp.Body = captureFetch(capture, resp, hop, s)
+		resp.Body = captureFetch(capture, resp, hop, s.conn)
 	} else {
 		capture.Discard()
 	}

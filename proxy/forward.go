@@ -105,9 +105,9 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	if by != nil {
 		r.Header = maps.Clone(r.Header) // it is also that of the client's request
 	}
-	resp, err := s.exchange(s.rules.Egress, r, by)
+	resp, err := s.roundTrip(s.rules.Egress, r, by)
 	s.recordSignature(by, unsigned)
-	s.record.LegacyTLS, s.record.Dropped = s.wasSent && s.peer.Legacy, s.dropped
+	s.record.LegacyTLS, s.record.Dropped = s.wasSent && s.conn.Legacy, s.conn.Dropped
 	if err == nil {
 		err = checkResponse(r, resp)
 	}
@@ -129,7 +129,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		s.capture.Discard()
 		return nil, s.mute(errRefused)
 	}
-	s.capture = s.capture.Respond(resp.Request, resp, s.peer.Addr, s.peer.TLS)
+	s.capture = s.capture.Respond(resp.Request, resp, s.conn.Addr, s.conn.TLS)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		s.response.muted, s.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
@@ -231,7 +231,7 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 			r.Header["User-Agent"] = []string{ua}
 		}
 	} else {
-		r.Header["User-Agent"] = nil // otherwise net/http would add its own
+		r.Header["User-Agent"] = nil // otherwise net/http would add its own over HTTP/2
 	}
 	switch from := s.record.Request.From; {
 	case s.rules.from != nil:

@@ -120,7 +120,7 @@ func (s *requestState) fail(err error) {
 	s.response.failure = err
 }
 
-// releaseSlot releases the slot, if there is one.
+// releaseSlot releases the slot, if there is one. Unlike s.slot.Release, it can be deferred before there is a slot.
 func (s *requestState) releaseSlot() { s.slot.Release() }
 
 // waitPaused calls ready while the watch is paused.
@@ -208,7 +208,7 @@ func (s *requestState) drainUpload(refused bool) {
 		return
 	}
 	client.SetReadDeadline(until)
-	_, err := io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
+	_, err := io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for egress, which may still read the body
 	if refused && err != nil && err != io.EOF && c != nil {
 		drain(c.Conn, until)
 	}

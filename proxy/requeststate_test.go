@@ -34,15 +34,14 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 		}
 		state := &sending{slot: ready(one), state: permitted}
 		defer state.slot.Release()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/", nil)
-		if began := time.Now(); state.ready(r) != nil || !time.Now().Equal(began) {
+		if began := time.Now(); state.ready(t.Context()) != nil || !time.Now().Equal(began) {
 			t.Error("the request waited in its own slot")
 		}
 		<-time.After(time.Second)
 		s, began := ready(other), time.Now()
 		s.Sent()
 		s.Release()
-		if err := state.ready(r); err != nil || time.Since(began) < 10*time.Second {
+		if err := state.ready(t.Context()); err != nil || time.Since(began) < 10*time.Second {
 			t.Errorf("Ready: %v, after %v", err, time.Since(began))
 		}
 		<-time.After(time.Second)
@@ -50,7 +49,7 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 		defer s.Release()
 		s.Sent()
 		s.BackOff(time.Minute)
-		if err := state.ready(r); !errors.Is(err, pace.ErrTooBusy) || state.state == permitted {
+		if err := state.ready(t.Context()); !errors.Is(err, pace.ErrTooBusy) || state.state == permitted {
 			t.Errorf("ready: %v, state %v", err, state.state)
 		}
 	})

@@ -41,6 +41,22 @@ type Rules struct {
 	MaxConnsPerClient int               // maximum open connections of one client; zero: 10,000
 }
 
+// maxRedials is how many more addresses of a host are dialled for one CONNECT or one fetch.
+const maxRedials = 3
+
+// tryAddresses calls f again while it fails with egress.ErrElsewhere, because another address of the host may work: at
+// most maxRedials times.
+func tryAddresses(f func() error) error {
+	err := f()
+	for range maxRedials {
+		if !errors.Is(err, egress.ErrElsewhere) {
+			break
+		}
+		err = f()
+	}
+	return err
+}
+
 // withDefaults returns r with defaults in its zero fields, or an error.
 func (r Rules) withDefaults() (Rules, error) {
 	for name, missing := range map[string]bool{

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 
@@ -9,20 +10,20 @@ import (
 	"robotsproxy/proxy/signature"
 )
 
-// A sendState says how far the sending of a request is. An error leaves it where it is; if another try
-// follows, it goes back to connecting:
+// A sendState says how far the sending of a request has come. After an error the state stays; another try begins at
+// connecting. A tunnel that is passed through goes from idle to connected.
 //
-//	idle → connecting → connected → permitted → sent → answered
+//	idle → connecting → connected → permitted → sent → responded
 //	           ↑────────────┴───────────┴─────────┘
 type sendState uint8
 
 const (
 	idle       sendState = iota // nothing has happened
-	connecting                  // egress looks for a connection, or makes one
-	connected                   // there is one, and the slot has not given its permit yet
-	permitted                   // the slot has given it, and nothing was sent
+	connecting                  // egress looks for a kept connection, or makes one
+	connected                   // there is a connection; the slot has not given its permit
+	permitted                   // the permit was given; nothing was sent
 	sent                        // a part of the request may have been sent
-	answered                    // the final response has begun
+	responded                   // the final response has begun
 )
 
 // A sending is the sending of one request to its origin, with its slot. It belongs to one goroutine.
@@ -34,14 +35,13 @@ type sending struct {
 	interim func(resp *http.Response)      // gets each 1xx response; nil: they are dropped
 
 	state   sendState
-	wasSent bool        // the state was sent, perhaps in an earlier try
-	peer    egress.Peer // of the last connection
-	dropped int         // fields that were left out of the response
+	wasSent bool        // sent was reached, in this try or an earlier one
+	conn    egress.Info // of the last connection
 }
 
-// exchange sends r when its slot permits that, and returns the final response, whose Request is r as it was
-// sent. by signs each try; nil: it is sent as it is. exchange changes r's body, and with a signer its header.
-func (s *sending) exchange(out *egress.Client, r *http.Request, by *signature.Signer) (*http.Response, error) {
+// roundTrip sends r when its slot permits that, and returns the final response, whose Request is r as it was
+// sent. by signs each try; nil: it is sent as it is. roundTrip changes r's body, and with a signer its header.
+func (s *sending) roundTrip(out *egress.Client, r *http.Request, by *signature.Signer) (*http.Response, error) {
 	for try := 1; ; try++ {
 		resp, err := s.try(out, r, by)
 		if err == nil || try == egress.MaxTries || !egress.Repeat(r, err) {
@@ -51,7 +51,7 @@ func (s *sending) exchange(out *egress.Client, r *http.Request, by *signature.Si
 	}
 }
 
-// try makes one try of exchange.
+// try makes one try of roundTrip.
 func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer) (*http.Response, error) {
 	s.state = connecting
 	conn, err := out.At(s.addr).Acquire(r.Context(), r, s.owner)
@@ -59,13 +59,13 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 		return nil, err
 	}
 	s.state = connected
-	s.peer = conn.Peer()
-	err = s.ready(r)
+	s.conn = conn.Info()
+	err = s.ready(r.Context())
 	if err == nil && by != nil {
 		err = by.Sign(r)
 	}
 	if err == nil {
-		err = s.ready(r) // the permit of a fleet is for a moment, which may be over
+		err = s.ready(r.Context()) // signing takes time, and a permit that replicas share is valid only for a moment
 	}
 	if err != nil {
 		conn.Release()
@@ -80,7 +80,7 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 		switch resp, err = conn.Receive(); {
 		case err != nil:
 		case !egress.IsInterim(resp):
-			s.state, s.dropped = answered, conn.Dropped()
+			s.state, s.conn = responded, conn.Info()
 			return resp, nil
 		case s.interim != nil:
 			s.interim(resp)
@@ -90,12 +90,12 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 }
 
 // ready waits for the permit of the slot, unless there is one that is still valid.
-func (s *sending) ready(r *http.Request) error {
+func (s *sending) ready(ctx context.Context) error {
 	if s.slot == nil || s.state == permitted && s.slot.Timely() {
 		return nil
 	}
 	s.state = connected
-	ready := func() error { return s.slot.Ready(r.Context()) }
+	ready := func() error { return s.slot.Ready(ctx) }
 	var err error
 	if s.wait != nil {
 		err = s.wait(ready)

@@ -202,7 +202,7 @@ func TestAddressNotFound(t *testing.T) {
 	if n := gone.Asked("gone.test."); n != 1 {
 		t.Errorf("asked for %d times", n)
 	}
-	if err := d.Reach(t.Context(), o); !isNotFound(err) {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o); !isNotFound(err) {
 		t.Errorf("Reach = %v", err)
 	}
 }

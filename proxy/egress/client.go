@@ -31,8 +31,18 @@
 // If an address cannot be dialled, the requests that wait for it fail, and later requests
 // use another address of the name.
 //
-// A [Client] may be shared by any number of goroutines. It starts goroutines that watch
-// idle connections; Close ends them.
+// A request takes this way:
+//
+//	Pinned.Acquire   pool.take (idle HTTP/1.1), or pool.stream (HTTP/2), or
+//	                 connector.connect: the dialer (resolve, guard, dial) or a tunnel through the parent, then TLS
+//	                 connector.adopt: a persistConn or an http2Conn
+//	Conn.Send        persistConn: h1.WriteHead, and an upload on its own goroutine
+//	                 streamConn, ftpConn: a pending goroutine around net/http or package ftp
+//	Conn.Receive     the end of the body: pool.put
+//
+// A [Client] may be shared by any number of goroutines. It starts goroutines for idle
+// connections, request bodies, HTTP/2 and FTP. Close ends those of idle connections; the
+// others end with their requests.
 package egress
 
 import (
@@ -113,7 +123,7 @@ func New(o Options) (*Client, error) {
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
 	c := &Client{
 		connector: connector{
-			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: newMadeConns()},
+			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: &madeConns{open: map[addrPair]int{}}},
 			tls: &tls.Config{
 				RootCAs:            o.Roots,
 				MinVersion:         cmp.Or(o.TLSMin, tls.VersionTLS12),
@@ -226,92 +236,6 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 		return netip.Addr{}, c.remember(o, began, newDialError(o.Host, o.Port, err))
 	}
 	return c.bindings.bind(o.Host, addrs), nil
-}
-
-// reach is Reach for the endpoint at. If tunnel is set, it also makes a connection if the upstream proxy forwards
-// requests to it.
-func (c *Client) reach(ctx context.Context, at endpoint, tunnel bool) error {
-	o := at.Origin
-	if o.Scheme != "http" && o.Scheme != "https" {
-		return fmt.Errorf("reach %s: the scheme must be http or https", o)
-	}
-	if err := c.guard.check(o.Host, o.Port); err != nil {
-		return fmt.Errorf("reach %s: %w", o, err)
-	}
-	if !tunnel && c.parent.forwards(o.Scheme) || c.history.wasReached(o) {
-		return nil
-	}
-	if err := c.history.failure(o); err != nil {
-		return err
-	}
-	key := o.String()
-	if at.addr.IsValid() {
-		key += "@" + at.addr.String()
-	}
-	result := c.reaching.DoChan(key, func() (any, error) { return nil, c.tryReach(at) })
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))
-	case r := <-result:
-		return r.Err // the error names the origin
-	}
-}
-
-// tryReach runs once for all concurrent callers of Reach. It ends when the Client is
-// closed, not when a caller leaves. The time limits of a dial and a handshake apply.
-func (c *Client) tryReach(at endpoint) error {
-	end, err := c.begin()
-	if err != nil {
-		return err
-	}
-	defer end()
-	at = at.clone()
-	if c.history.wasReached(at.Origin) { // another attempt may have succeeded just before this one began
-		return nil
-	}
-	began := time.Now()
-	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
-	switch {
-	case err == nil:
-		kept, err := c.adopt(c.ctx, conn, c.endpointOf(at.Origin, conn))
-		if err != nil {
-			return err
-		}
-		kept.Release()
-	case LocalError(err): // first, because TLS with the upstream proxy may have failed, or its name may be unknown
-		return err
-	case errors.Is(err, errNotTLS), needsName(at.Origin, err, c.tls.RootCAs):
-		c.history.setReached(at.Origin)
-	default:
-		return c.remember(at.Origin, began, err)
-	}
-	return nil
-}
-
-// needsName reports whether a handshake with an IP address failed only because it had no
-// name: the certificate verifies except for the name, or the peer sent an alert, as many
-// servers do if the ClientHello has no SNI.
-func needsName(o robots.Origin, err error, roots *x509.CertPool) bool {
-	if _, notIP := netip.ParseAddr(o.Host); notIP != nil {
-		return false
-	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "remote error" { // crypto/tls marks a received alert in this way
-		return true
-	}
-	var name x509.HostnameError
-	var unverified *tls.CertificateVerificationError
-	if !errors.As(err, &name) || !errors.As(err, &unverified) || len(unverified.UnverifiedCertificates) == 0 {
-		return false
-	}
-	// x509 checks the name before the chain, so the chain is not verified yet.
-	certs := unverified.UnverifiedCertificates
-	chain := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-	for _, c := range certs[1:] {
-		chain.Intermediates.AddCert(c)
-	}
-	_, err = certs[0].Verify(chain)
-	return err == nil
 }
 
 // begin counts an attempt that Close waits for.

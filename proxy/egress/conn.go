@@ -16,14 +16,6 @@ import (
 
 var longAgo = time.Unix(1, 0)
 
-// protocols are offered in TLS handshakes (RFC 7301), in order of preference.
-type protocols []string
-
-const (
-	http11 = "http/1.1"
-	http2  = "h2"
-)
-
 // An endpoint is an origin at one address. If addr is zero, it is the origin at any of
 // its addresses.
 type endpoint struct {
@@ -70,6 +62,12 @@ func (c *trackedConn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
+// detach ends the count of the connection and returns the connection below, which stays open.
+func (c *trackedConn) detach() net.Conn {
+	c.once.Do(c.onClose)
+	return c.Conn
+}
+
 // CloseWrite closes the sending half of the connection.
 func (c *trackedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
@@ -83,7 +81,7 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// closeWrite calls conn's CloseWrite. All connections to a parent have one.
+// closeWrite closes the sending half of conn. All connections that this package makes have a CloseWrite.
 func closeWrite(conn net.Conn) error {
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok {

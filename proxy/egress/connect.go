@@ -49,13 +49,13 @@ func (c *connector) dialCounted(ctx context.Context, host string, port uint16, p
 	return conn, err
 }
 
-// connect makes a new connection to an endpoint. For https it also completes the
-// handshake and verifies the certificate.
-func (c *connector) connect(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
+// connect makes a new connection to an endpoint. For https it also completes the handshake, in which it offers
+// HTTP/2 unless http1 is set, and verifies the certificate.
+func (c *connector) connect(ctx context.Context, to endpoint, http1 bool) (net.Conn, error) {
 	o := to.Origin
-	raw := c.untouched(to)
-	dialled := raw == nil
-	if dialled {
+	raw := c.takeUnused(to)
+	counted := raw != nil // by ReachTCP
+	if !counted {
 		var err error
 		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
 			c.counter.dial(err)
@@ -68,17 +68,18 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 		c.track(o, conn)
 		return conn, nil
 	}
-	secure, err := c.secure(ctx, o, raw, offered, c.history.knows(&c.history.legacy, o))
-	if isRefusal(err) && !c.history.knows(&c.history.legacy, o) {
+	legacy := c.history.has(needsLegacyTLS, o)
+	secure, err := c.secure(ctx, o, raw, http1, legacy)
+	if !legacy && isRefusal(err) { // legacy suites are offered only to origins that accept no other
 		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
 			c.counter.dial(err)
 			return nil, err
 		}
-		if secure, err = c.secure(ctx, o, raw, offered, true); err == nil {
-			c.history.note(&c.history.legacy, o)
+		if secure, err = c.secure(ctx, o, raw, http1, true); err == nil {
+			c.history.note(needsLegacyTLS, o)
 		}
 	}
-	if dialled || err != nil {
+	if !counted || err != nil {
 		c.counter.handshake(err)
 	}
 	if err != nil {
@@ -87,9 +88,8 @@ func (c *connector) connect(ctx context.Context, to endpoint, offered protocols)
 	return secure, nil
 }
 
-// untouched returns a connection over which nothing was sent, for a TLS handshake, or nil. Reach has
-// made it without TLS.
-func (c *connector) untouched(to endpoint) net.Conn {
+// takeUnused returns a kept connection on which nothing was sent, for a TLS handshake, or nil. ReachTCP made it.
+func (c *connector) takeUnused(to endpoint) net.Conn {
 	if to.Scheme != "https" {
 		return nil
 	}
@@ -99,8 +99,7 @@ func (c *connector) untouched(to endpoint) net.Conn {
 		return nil
 	}
 	p.onBlocked(nil)
-	p.tracked.once.Do(p.tracked.onClose)
-	return p.tracked.Conn
+	return p.tracked.detach()
 }
 
 // track counts a connection as open until it is closed. It is called after the
@@ -110,7 +109,7 @@ func (c *connector) track(o robots.Origin, conn *trackedConn) {
 		c.history.closed(o)
 		c.counter.open.Add(-1)
 	}
-	c.history.opened(o)
+	c.history.reach(o, 1)
 	c.counter.open.Add(1)
 }
 
@@ -138,17 +137,28 @@ func isLegacy(s tls.ConnectionState) bool {
 
 // isRefusal reports whether the peer has refused the versions and cipher suites of a handshake.
 func isRefusal(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "remote error" && (strings.HasSuffix(op.Err.Error(), "tls: handshake failure") || // crypto/tls does not export its alerts
-		strings.HasSuffix(op.Err.Error(), "tls: insufficient security level"))
+	alert := receivedAlert(err)
+	return alert != nil && (alert.Error() == "tls: handshake failure" || alert.Error() == "tls: insufficient security level")
+}
+
+// receivedAlert returns the alert with which the peer ended a handshake, or nil. crypto/tls marks an alert only by the
+// operation of its error, and does not export the alerts.
+func receivedAlert(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+		return op.Err
+	}
+	return nil
 }
 
 // secure makes a TLS handshake over raw, and verifies the certificate. It closes raw if that fails.
-func (c *connector) secure(ctx context.Context, o robots.Origin, raw net.Conn, offered protocols, legacy bool) (*tls.Conn, error) {
+func (c *connector) secure(ctx context.Context, o robots.Origin, raw net.Conn, http1, legacy bool) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.tlsTimeout)
 	defer cancel()
 	config := c.tls.Clone()
-	config.ServerName, config.NextProtos = o.Host, offered
+	config.ServerName, config.NextProtos = o.Host, []string{"h2", "http/1.1"}
+	if http1 {
+		config.NextProtos = config.NextProtos[1:]
+	}
 	if legacy {
 		config.CipherSuites = legacySuites
 	}

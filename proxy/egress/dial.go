@@ -191,36 +191,31 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 // lookup returns the addresses of a name, in the order of RFC 6724. Some name servers never answer for
 // IPv6. Their IPv4 addresses alone are enough after a while (RFC 8305 3).
 func (d *dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	ctx, cancel := context.WithCancel(ctx)
 	type result struct {
-		addrs []netip.Addr
-		err   error
+		network string
+		addrs   []netip.Addr
+		err     error
 	}
+	results := make(chan result, 2)
 	var running sync.WaitGroup
 	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	begin := func(network string) <-chan result {
-		c := make(chan result, 1)
-		running.Go(func() {
-			addrs, err := d.resolver.LookupNetIP(ctx, network, host)
-			c <- result{addrs, err}
-		})
-		return c
+	look := func(network string) {
+		addrs, err := d.resolver.LookupNetIP(ctx, network, host)
+		results <- result{network, addrs, err}
 	}
-	both := begin("ip")
-	timer := time.NewTimer(resolutionDelay)
-	defer timer.Stop()
-	var four <-chan result
-	for {
+	running.Go(func() { look("ip") })
+	running.Go(func() {
 		select {
-		case r := <-both:
+		case <-time.After(resolutionDelay):
+			look("ip4")
+		case <-ctx.Done():
+		}
+	})
+	for {
+		if r := <-results; r.err == nil || r.network == "ip" {
 			return r.addrs, r.err
-		case <-timer.C:
-			four = begin("ip4")
-		case r := <-four:
-			if four = nil; r.err == nil {
-				return r.addrs, nil
-			}
 		}
 	}
 }

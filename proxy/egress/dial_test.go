@@ -18,7 +18,7 @@ import (
 
 func dialOnce(t *testing.T, d *Client, host string, port uint16) error {
 	t.Helper()
-	conn, err := d.Dial(t.Context(), host, port)
+	conn, err := d.At(netip.Addr{}).Dial(t.Context(), host, port)
 	if err == nil {
 		conn.Close()
 	}
@@ -47,7 +47,7 @@ func TestForbiddenSpellings(t *testing.T) {
 			if err := dialOnce(t, ours, s, o.Port); !errors.Is(err, ErrForbiddenAddr) && !isNotFound(err) {
 				t.Errorf("Dial = %v", err)
 			}
-			if err := ours.Reach(t.Context(), o.as(s)); err == nil {
+			if err := ours.At(netip.Addr{}).Reach(t.Context(), o.as(s)); err == nil {
 				t.Error("Reach went there")
 			}
 			if strings.HasSuffix(s, ".test") {
@@ -86,7 +86,7 @@ func TestDialName(t *testing.T) {
 	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32", "127.0.0.3/32")})
 
 	t.Run("public and private: the public one", func(t *testing.T) {
-		conn, err := d.Dial(t.Context(), "mixed.test", allowed.Port)
+		conn, err := d.At(netip.Addr{}).Dial(t.Context(), "mixed.test", allowed.Port)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestDialRebound(t *testing.T) {
 	o := serve(t, hello)
 	n := newNames(t, map[string][][]string{"rebound.test.": {{"127.0.0.1"}, {"127.0.0.2"}}})
 	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32")})
-	if err := d.Reach(t.Context(), o.as("rebound.test")); err != nil {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o.as("rebound.test")); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := get(t, d, o.as("rebound.test").String()); err != nil {
@@ -210,7 +210,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		silent.ReadFrom(b[:]) // the query has arrived
 		cancel(nil)
 	}()
-	if conn, err := d.Dial(ctx, "slow.test", 80); err == nil || conn != nil {
+	if conn, err := d.At(netip.Addr{}).Dial(ctx, "slow.test", 80); err == nil || conn != nil {
 		t.Errorf("Dial = %v, %v", conn, err)
 	}
 	short, err := New(Options{Resolver: silent.LocalAddr().String(), DialTimeout: 20 * time.Millisecond})
@@ -218,13 +218,13 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer short.Close()
-	_, err = short.Dial(t.Context(), "slow.test", 80)
+	_, err = short.At(netip.Addr{}).Dial(t.Context(), "slow.test", 80)
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("Dial = %v, want a timeout", err)
 	}
 	silent.Close()
-	if _, err := d.Dial(t.Context(), "refused.test", 80); err == nil || !strings.Contains(err.Error(), "lookup refused.test on "+silent.LocalAddr().String()) {
+	if _, err := d.At(netip.Addr{}).Dial(t.Context(), "refused.test", 80); err == nil || !strings.Contains(err.Error(), "lookup refused.test on "+silent.LocalAddr().String()) {
 		t.Errorf("Dial = %v, which does not name the resolver that was asked", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestDialAfterClose(t *testing.T) {
 	if err := dialOnce(t, d, o.Host, o.Port); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Dial = %v", err)
 	}
-	if err := d.Reach(t.Context(), o.Origin); !errors.Is(err, net.ErrClosed) {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Reach = %v", err)
 	}
 	if _, _, err := get(t, d, o.String()); !errors.Is(err, net.ErrClosed) {

@@ -23,7 +23,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(answer, false)
 		f.Add(answer, true)
 	}
-	log.SetOutput(io.Discard) // the Transport logs unexpected data there
+	log.SetOutput(io.Discard) // net/http's client logs unexpected data there
 	f.Cleanup(func() { log.SetOutput(os.Stderr) })
 	var answer atomic.Pointer[string]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func FuzzAnswer(f *testing.F) {
 	to := robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
 	f.Fuzz(func(t *testing.T, data string, head bool) {
 		answer.Store(&data)
-		d.CloseIdle() // the origin has closed its connections, which the Transport may not know yet
+		d.CloseIdle() // the origin has closed its connections, which the pool may not know yet
 		method := http.MethodGet
 		if head {
 			method = http.MethodHead
@@ -83,7 +83,7 @@ func answerBy(t *testing.T, method, url string, send func(*http.Request) (*http.
 		return outcome{broken: true}
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusSwitchingProtocols { // the Transport would give the connection away
+	if resp.StatusCode == http.StatusSwitchingProtocols { // net/http's client would give the connection away
 		return outcome{status: resp.StatusCode}
 	}
 	body, err := io.ReadAll(resp.Body)

@@ -4,6 +4,7 @@ package egress
 
 import (
 	"errors"
+	"net/netip"
 	"syscall"
 	"testing"
 )
@@ -38,17 +39,17 @@ func TestOutOfFiles(t *testing.T) {
 	d := newClient(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
 	enough := noMoreFiles(t)
 	for _, host := range []string{"127.0.0.1", "site.test"} {
-		if _, err := d.Dial(t.Context(), host, o.Port); !errors.Is(err, ErrExhausted) || !LocalError(err) {
+		if _, err := d.At(netip.Addr{}).Dial(t.Context(), host, o.Port); !errors.Is(err, ErrExhausted) || !LocalError(err) {
 			t.Errorf("dial %s: %v", host, err)
 		}
-		err := d.Reach(t.Context(), o.as(host))
+		err := d.At(netip.Addr{}).Reach(t.Context(), o.as(host))
 		if _, held := errors.AsType[*RetryError](err); !errors.Is(err, ErrExhausted) || held {
 			t.Errorf("reach %s: %v", host, err)
 		}
 	}
 	enough()
 	for _, host := range []string{"127.0.0.1", "site.test"} {
-		if err := d.Reach(t.Context(), o.as(host)); err != nil {
+		if err := d.At(netip.Addr{}).Reach(t.Context(), o.as(host)); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	}

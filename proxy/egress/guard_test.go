@@ -156,7 +156,7 @@ func TestCheckPorts(t *testing.T) {
 			if tt.want {
 				return
 			}
-			if _, err := tt.client.Dial(t.Context(), "192.0.2.1", tt.port); !errors.Is(err, ErrForbiddenPort) {
+			if _, err := tt.client.At(netip.Addr{}).Dial(t.Context(), "192.0.2.1", tt.port); !errors.Is(err, ErrForbiddenPort) {
 				t.Errorf("Dial = %v, want ErrForbiddenPort", err)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -58,7 +59,7 @@ func TestIdleConnections(t *testing.T) {
 			d := newClient(t, Options{AllowPrivate: loopback, Roots: roots})
 			held := inUse()
 			for _, o := range origins {
-				if err := d.Reach(t.Context(), o); err != nil {
+				if err := d.At(netip.Addr{}).Reach(t.Context(), o); err != nil {
 					t.Fatal(err)
 				}
 				askMuch(t, d, c.method, o, c.head)
@@ -81,7 +82,7 @@ func TestIdleConnections(t *testing.T) {
 func TestLongHeadEndsConnection(t *testing.T) {
 	origins, roots := startOrigins(t, 1, "https", true)
 	d := newClient(t, Options{AllowPrivate: loopback, Roots: roots})
-	if err := d.Reach(t.Context(), origins[0]); err != nil {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), origins[0]); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ head, open int }{{maxReusedHead, 1}, {maxReusedHead + 1000, 0}} {

@@ -42,7 +42,7 @@ func newClient(t testing.TB, o Options) *Client {
 	t.Cleanup(func() {
 		var left error
 		for range 20 { // each Find waits up to 0.4 s
-			if left = goleak.Find(before, goleak.IgnoreAnyFunction("robotsproxy/proxy/egress.(*idlePool).startWatch.func1")); left == nil {
+			if left = goleak.Find(before, goleak.IgnoreAnyFunction("robotsproxy/proxy/egress.(*pool).startWatch.func1")); left == nil {
 				return
 			}
 			if !strings.Contains(left.Error(), "http2ClientConn") {

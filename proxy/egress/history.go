@@ -9,9 +9,17 @@ import (
 )
 
 const (
-	recentFor   = 30 * time.Second // a connection made within this time shows that an origin can be reached
-	peculiarFor = 24 * time.Hour   // how long it is remembered that a peer requires HTTP/1.1, or legacy cipher suites
-	maxHistory  = 10_000           // origins; about 100 bytes each
+	recentFor  = 30 * time.Second // a connection made within this time shows that an origin can be reached
+	traitFor   = 24 * time.Hour   // how long it is remembered that a peer requires HTTP/1.1, or legacy cipher suites
+	maxHistory = 10_000           // origins; about 100 bytes each
+)
+
+// A trait is what an origin was seen to need.
+type trait uint8
+
+const (
+	needsHTTP1     trait = iota
+	needsLegacyTLS       // it accepts only legacy cipher suites
 )
 
 // A history remembers what the last connections to each origin showed.
@@ -19,8 +27,7 @@ type history struct {
 	mu      sync.Mutex
 	open    map[robots.Origin]int // open connections; without the scheme, as reached
 	reached expiringSet
-	http1   expiringSet // peers that required HTTP/1.1
-	legacy  expiringSet // peers that accepted none but legacy cipher suites
+	traits  [2]expiringSet
 
 	retry    time.Duration // how long a failure is returned again
 	failures map[robots.Origin]*RetryError
@@ -32,8 +39,7 @@ func newHistory(retry time.Duration) *history {
 		failures: make(map[robots.Origin]*RetryError),
 		open:     make(map[robots.Origin]int),
 		reached:  newExpiringSet(recentFor, maxHistory),
-		http1:    newExpiringSet(peculiarFor, maxHistory),
-		legacy:   newExpiringSet(peculiarFor, maxHistory),
+		traits:   [2]expiringSet{newExpiringSet(traitFor, maxHistory), newExpiringSet(traitFor, maxHistory)},
 	}
 }
 
@@ -45,13 +51,16 @@ func (h *history) wasReached(o robots.Origin) bool {
 	return h.reached.has(o) || h.open[o] > 0
 }
 
-// setReached notes that o has just been reached.
-func (h *history) setReached(o robots.Origin) {
+// reach notes that o has just been reached, TLS included, and counts more open connections to it.
+func (h *history) reach(o robots.Origin, more int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.failures, o)
 	o.Scheme = ""
 	h.reached.add(o)
+	if more > 0 {
+		h.open[o] += more
+	}
 }
 
 // fail stores why an attempt that began at some time could not reach o. It returns the error to
@@ -88,16 +97,6 @@ func (h *history) failure(o robots.Origin) error {
 	return e
 }
 
-// opened counts a connection to o, TLS included.
-func (h *history) opened(o robots.Origin) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.failures, o)
-	o.Scheme = ""
-	h.open[o]++
-	h.reached.add(o)
-}
-
 // closed ends the count of a connection to o.
 func (h *history) closed(o robots.Origin) {
 	h.mu.Lock()
@@ -108,18 +107,18 @@ func (h *history) closed(o robots.Origin) {
 	}
 }
 
-// knows reports whether a set has o.
-func (h *history) knows(set *expiringSet, o robots.Origin) bool {
+// has reports whether o was seen to have a trait.
+func (h *history) has(t trait, o robots.Origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return set.has(o)
+	return h.traits[t].has(o)
 }
 
-// note adds o to a set.
-func (h *history) note(set *expiringSet, o robots.Origin) {
+// note notes that o has a trait.
+func (h *history) note(t trait, o robots.Origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	set.add(o)
+	h.traits[t].add(o)
 }
 
 // An expiringSet holds up to limit origins, each for the time keep.

@@ -28,7 +28,8 @@ const (
 	maxReusedHead = 4 << 10
 )
 
-// connKey is the key of the connection that newHTTP2Transport uses, in a context.
+// connKey is the key under which the context of NewClientConn holds the connection to use: NewClientConn takes
+// none, it calls DialTLSContext.
 type connKey struct{}
 
 // newHTTP2Transport returns a Transport that makes an http.ClientConn of a connection. It connects to
@@ -57,15 +58,15 @@ func newHTTP2Transport(o Options) *http.Transport {
 type http2Conn struct {
 	endpoint endpoint
 	conn     *tls.Conn
-	peer     Peer
+	info     Info
 	client   *http.ClientConn
-	since    time.Time
+	made     time.Time
 	used     atomic.Bool // a response has arrived
 }
 
 // newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
 func (c *connector) newHTTP2Conn(ctx context.Context, conn *tls.Conn, at endpoint) (*http2Conn, error) {
-	h := &http2Conn{endpoint: at, conn: conn, peer: peerOf(conn), since: time.Now()}
+	h := &http2Conn{endpoint: at, conn: conn, info: infoOf(conn), made: time.Now()}
 	below := tracked(conn)
 	counted := below.onClose
 	below.onClose = func() {
@@ -101,14 +102,11 @@ type streamConn struct {
 	pending
 }
 
-// Peer implements [Conn].
-func (s *streamConn) Peer() Peer { return s.peer }
+// Info implements [Conn].
+func (s *streamConn) Info() Info { return s.info }
 
 // Release implements [Conn].
 func (s *streamConn) Release() { s.client.Release() }
-
-// Dropped implements [Conn].
-func (s *streamConn) Dropped() int { return 0 }
 
 // Send implements [Conn].
 func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
@@ -127,7 +125,7 @@ func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
 		own.Close = r.Close || headSize(r) > maxReusedHead
 		resp, err := s.client.RoundTrip(own)
 		if err != nil {
-			return nil, s.failure(err)
+			return nil, s.classify(err)
 		}
 		s.used.Store(true)
 		if h1.CountFields(resp.Header) > h1.MaxFields {
@@ -137,7 +135,7 @@ func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
 		resp.Request = r
 		return resp, nil
 	})
-	if err != nil && !sent && (s.used.Load() || time.Since(s.since) > minHeld) { // otherwise another new connection would probably end in the same way
+	if err != nil && !sent && !failedAtOnce(s.used.Load(), s.made) {
 		err = &unprocessedError{err}
 	}
 	return sent, err
@@ -159,16 +157,17 @@ const (
 	codeHTTP11Required = 0xd
 )
 
-// goAwayText is the error for a stream above the last one of GOAWAY, which net/http does not export.
+// goAwayText is the text of net/http's errClientConnGotGoAway (Go 1.26), the error for a stream above the last one of
+// GOAWAY. TestRepeatsOverHTTP2 fails if it changes.
 const goAwayText = "http2: Transport received Server's graceful shutdown GOAWAY"
 
-// failure returns the error of a request, by what may have become of it.
-func (s *streamConn) failure(err error) error {
+// classify wraps the error of a request so that Repeat knows what may have become of the request.
+func (s *streamConn) classify(err error) error {
 	var reset streamError
 	isReset := errors.As(err, &reset)
 	switch {
 	case isReset && reset.Code == codeHTTP11Required:
-		s.history.note(&s.history.http1, s.endpoint.Origin)
+		s.history.note(needsHTTP1, s.endpoint.Origin)
 		return &unprocessedError{errors.New("the origin requires HTTP/1.1")}
 	case isReset && reset.Code == codeRefusedStream, err.Error() == goAwayText:
 		return &unprocessedError{err}

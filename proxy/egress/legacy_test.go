@@ -13,8 +13,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestLegacyTLS: an origin that accepts none of the usual cipher suites is offered others, with a second
-// connection the first time. TLS before 1.2 is spoken only if that is permitted.
+// TestLegacyTLS checks that an origin that accepts none of the usual cipher suites is offered legacy ones on a second
+// connection, which is remembered, and that TLS before 1.2 is used only if Options.TLSMin permits it.
 func TestLegacyTLS(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -53,8 +53,8 @@ func TestLegacyTLS(t *testing.T) {
 				d.pool.mu.Lock()
 				for _, list := range d.pool.idle {
 					for _, p := range list {
-						if p.peer.Legacy != c.legacy {
-							t.Errorf("%+v", p.peer)
+						if p.info.Legacy != c.legacy {
+							t.Errorf("%+v", p.info)
 						}
 					}
 				}

@@ -18,8 +18,6 @@ type madeConns struct {
 // An addrPair is the local and the remote address of a connection.
 type addrPair struct{ local, remote netip.AddrPort }
 
-func newMadeConns() *madeConns { return &madeConns{open: map[addrPair]int{}} }
-
 // add registers a connection until it is closed, and returns it.
 func (m *madeConns) add(conn net.Conn) net.Conn {
 	c, ok := conn.(*socket.Conn)

@@ -2,20 +2,22 @@ package egress
 
 import (
 	"slices"
+	"strings"
 	"sync"
 )
 
 // maxOwned is the maximum number of idle connections of one Owner in a pool.
 const maxOwned = 8
 
-// An Owner stands for a connection of a client. NTLM and Negotiate log a connection to an origin in, not a
-// request (RFC 4559 6): what such a connection carries counts as sent by whoever logged in. So it belongs
-// to the Owner whose request logged in, or was asked to, and carries requests of no other. Any number of goroutines may
-// share an Owner.
+// An Owner represents one connection of a client. NTLM and Negotiate log in a connection to an origin, not a
+// request (RFC 4559 6), so everything sent on that connection counts as sent by the user who logged in. Such a
+// connection belongs to the Owner whose request logged in, or was asked to log in, and carries no other Owner's
+// requests. The zero Owner is ready for use. Call End when the client's connection is closed. Any number of
+// goroutines may share an Owner.
 type Owner struct {
 	mu    sync.Mutex
 	ended bool
-	pools []*pool // have, or had, connections of the Owner
+	pools []*pool // those that have had connections of the Owner
 }
 
 // noOwner owns the connections that are not kept.
@@ -52,26 +54,16 @@ func (o *Owner) owns(p *pool) bool {
 	return slices.Contains(o.pools, p)
 }
 
-// claim prepares a connection for a request.
-func (p *persistConn) claim(want wanted) {
-	if p.by = want.owner; want.login {
-		p.bind()
+// hasLogin reports whether one of the values, of Authorization or WWW-Authenticate, has a scheme that
+// logs a connection in, not a request (RFC 4559 6).
+func hasLogin(values []string) bool {
+	for _, list := range values {
+		for part := range strings.SplitSeq(list, ",") {
+			scheme, _, _ := strings.Cut(strings.TrimLeft(part, " \t"), " ")
+			if strings.EqualFold(scheme, "NTLM") || strings.EqualFold(scheme, "Negotiate") {
+				return true
+			}
+		}
 	}
-}
-
-// bind makes a connection belong to the Owner of its request, if it has none yet.
-func (p *persistConn) bind() {
-	if p.owner != nil {
-		return
-	}
-	o := p.by
-	if p.owner = o; o == nil {
-		p.owner = noOwner
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !slices.Contains(o.pools, p.pool) {
-		o.pools = append(o.pools, p.pool)
-	}
+	return false
 }

@@ -76,7 +76,7 @@ func TestOwnListenerIsNeverDialled(t *testing.T) {
 		if err := dialOnce(t, d, host, o.Port); !errors.Is(err, ErrOwnListener) {
 			t.Errorf("Dial %s = %v", host, err)
 		}
-		if err := d.Reach(t.Context(), o.as(host)); !errors.Is(err, ErrOwnListener) {
+		if err := d.At(netip.Addr{}).Reach(t.Context(), o.as(host)); !errors.Is(err, ErrOwnListener) {
 			t.Errorf("Reach %s = %v", host, err)
 		}
 		if _, _, err := get(t, d, o.as(host).String()); !errors.Is(err, ErrOwnListener) {

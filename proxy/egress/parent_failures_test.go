@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -35,7 +36,7 @@ func TestParentCallerLeaves(t *testing.T) {
 			<-asked
 			leave(gone)
 		}()
-		if _, err := d.Dial(ctx, "origin.test", 443); !errors.Is(err, gone) {
+		if _, err := d.At(netip.Addr{}).Dial(ctx, "origin.test", 443); !errors.Is(err, gone) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -94,7 +95,7 @@ func TestParentFailures(t *testing.T) {
 			d := newClient(t, Options{Parent: saying(t, c.scheme, c.says)})
 			o := robots.Origin{Scheme: "https", Host: "origin.test", Port: 443}
 			_, _, page := get(t, d, o.String())
-			for name, err := range map[string]error{"Dial": dialOnce(t, d, o.Host, o.Port), "Reach": d.Reach(t.Context(), o), "RoundTrip": page} {
+			for name, err := range map[string]error{"Dial": dialOnce(t, d, o.Host, o.Port), "Reach": d.At(netip.Addr{}).Reach(t.Context(), o), "RoundTrip": page} {
 				if err == nil || c.want != errAny && !errors.Is(err, c.want) || c.want != ErrParent && errors.Is(err, ErrParent) {
 					t.Fatalf("%s = %v", name, err)
 				}
@@ -149,7 +150,7 @@ func TestParentAway(t *testing.T) {
 				}
 				noSecret(t, fmt.Sprint(err))
 			}
-			if err := d.Reach(t.Context(), secure); !errors.Is(err, ErrParent) {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), secure); !errors.Is(err, ErrParent) {
 				t.Errorf("Reach = %v", err)
 			}
 			back, err := net.Listen("tcp", away.Addr())
@@ -167,7 +168,7 @@ func TestParentAway(t *testing.T) {
 				go s.Serve(back)
 				t.Cleanup(func() { s.Close() })
 			}
-			if err := d.Reach(t.Context(), secure); err != nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), secure); err != nil {
 				t.Errorf("it is back: %v", err)
 			}
 			d.Close() // before the upstream proxy ends, which waits for its connections
@@ -193,7 +194,7 @@ func TestParentUntrusted(t *testing.T) {
 	other := startParent(t, "https", ca, true)
 	other.origin = serve(t, other.ServeHTTP, ca.leaf(t, "other.test", later()))
 	d = behind(t, other, ca)
-	if err := d.Reach(t.Context(), robots.Origin{Scheme: "https", Host: "8.8.8.8", Port: 443}); !errors.Is(err, ErrParent) {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), robots.Origin{Scheme: "https", Host: "8.8.8.8", Port: 443}); !errors.Is(err, ErrParent) {
 		t.Errorf("Reach = %v", err)
 	}
 	if got := append(p.Requests(), other.Requests()...); len(got) != 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -72,7 +73,7 @@ func TestParentGuard(t *testing.T) {
 				t.Errorf("Check(%q) = %v", host, err)
 			}
 			for _, scheme := range []string{"http", "https"} {
-				if err := d.Reach(t.Context(), robots.Origin{Scheme: scheme, Host: host, Port: 443}); !errors.Is(err, ErrForbiddenAddr) {
+				if err := d.At(netip.Addr{}).Reach(t.Context(), robots.Origin{Scheme: scheme, Host: host, Port: 443}); !errors.Is(err, ErrForbiddenAddr) {
 					t.Errorf("Reach(%s %q) = %v", scheme, host, err)
 				}
 				if host == "" || strings.Contains(host, "%") {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -125,7 +126,7 @@ func TestParentReachThenRoundTripIsOneConnection(t *testing.T) {
 		for _, o := range []*origin{serve(t, hello), serve(t, hello, ca.leaf(t, "origin.test", later()))} {
 			conns := p.accepted.Load()
 			for range 3 {
-				if err := d.Reach(t.Context(), o.as("origin.test")); err != nil {
+				if err := d.At(netip.Addr{}).Reach(t.Context(), o.as("origin.test")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -154,7 +155,7 @@ func TestParentDial(t *testing.T) {
 			fmt.Fprintf(c, "you said %s", said)
 		})
 		d := behind(t, p, ca)
-		conn, err := d.Dial(t.Context(), "origin.test", o.Port)
+		conn, err := d.At(netip.Addr{}).Dial(t.Context(), "origin.test", o.Port)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +247,7 @@ func TestParentSpeaksAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := saying(t, "http", first)
 			d := newClient(t, Options{Parent: p})
-			conn, err := d.Dial(t.Context(), "origin.test", 443)
+			conn, err := d.At(netip.Addr{}).Dial(t.Context(), "origin.test", 443)
 			if err != nil {
 				t.Fatal(err)
 			}

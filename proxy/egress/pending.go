@@ -25,8 +25,8 @@ type event struct {
 	err  error
 }
 
-// send calls roundTrip, which must call written when the request was sent. The error of a request that
-// ended before is returned here.
+// send calls roundTrip on a goroutine. roundTrip must call written when the head was sent. If the request ends
+// before that, send returns its error.
 func (p *pending) send(r *http.Request, roundTrip func(written func()) (*http.Response, error)) (sent bool, err error) {
 	p.ctx, p.events = r.Context(), make(chan event, maxInterimAhead+2)
 	go func() {
@@ -38,7 +38,7 @@ func (p *pending) send(r *http.Request, roundTrip func(written func()) (*http.Re
 		return true, nil
 	}
 	if p.ctx.Err() != nil {
-		return true, context.Cause(p.ctx) // it may be about to be written
+		return true, context.Cause(p.ctx) // the head may still be written after this
 	}
 	return false, p.next.err
 }
@@ -56,16 +56,13 @@ func (p *pending) gotInterim(resp *http.Response) error {
 
 // Receive implements [Conn].
 func (p *pending) Receive() (*http.Response, error) {
-	for {
-		e := p.next
-		if p.next = (event{}); e == p.next {
-			e = <-p.events
-		}
-		switch {
-		case e.err != nil && p.ctx.Err() != nil:
-			return nil, context.Cause(p.ctx)
-		case e != event{}:
-			return e.resp, e.err
-		}
+	e := p.next
+	p.next = event{}
+	for e == (event{}) { // only the head was written so far
+		e = <-p.events
 	}
+	if e.err != nil && p.ctx.Err() != nil {
+		return nil, context.Cause(p.ctx)
+	}
+	return e.resp, e.err
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ const bufferSize = 4 << 10 // size of a connection's read buffer and of its writ
 
 // quickResponse is how long a request may be in flight before the end of its context
 // closes the connection. A request with a faster response avoids that cost, and the cost
-// of a deadline of its own: see docs/performance.md.
+// of a deadline of its own.
 const quickResponse = 200 * time.Millisecond
 
 // A persistConn is a [Conn] of HTTP/1.1. It sends one request after the other; a pool keeps it between
@@ -33,27 +34,26 @@ type persistConn struct {
 	socket  *socket.Conn // below all; nil: it cannot be peeked at
 	pool    *pool
 	timeout time.Duration // for the head of a response
-	peer    Peer
+	info    Info
 	parent  *parent // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
 	made    time.Time
-	cut     func() // closes the socket
+	cut     func() // closes the socket below TLS, whose Close could wait for a write; made once, so that AfterFunc allocates less
 
 	idle idleState
-	used bool   // a response has arrived over the connection
-	by   *Owner // that of the request
+	used bool // a response has arrived over the connection
 
-	request *http.Request   // in flight; nil: none
-	ctx     context.Context // of the request
-	stop    func() bool     // keeps the end of ctx from closing the connection; nil: ctx does not close it
-	wrote   bool            // at least one byte of the request was written
-	upload  *upload         // sends the body; nil: there is none, or it was sent with the head
-	from    *bufio.Reader   // reads the response
-	head    int             // number of bytes that the heads of the responses, 1xx included, may still have; -1: the head is complete
-	interim int             // number of 1xx responses
-	dropped int             // number of fields that were left out of the response
-	until   time.Time       // the read deadline that was set for a quick response; zero: another one, or none
-	timed   bool            // the read deadline is the one of a slow response
-	peeked  [1]byte
+	requester *Owner          // that of the request in flight
+	request   *http.Request   // in flight; nil: none
+	ctx       context.Context // of the request
+	stop      func() bool     // keeps the end of ctx from closing the connection; nil: ctx does not close it
+	wrote     bool            // at least one byte of the request was written
+	upload    *upload         // sends the body; nil: there is none, or it was sent with the head
+	from      *bufio.Reader   // reads the response
+	head      int             // number of bytes that the heads of the responses, 1xx included, may still have; -1: the head is complete
+	interim   int             // number of 1xx responses
+	until     time.Time       // the read deadline that was set for a quick response; zero: another one, or none
+	timed     bool            // there is a read deadline that is not until: that of a slow head or, if head is -1, one that the next Read removes
+	peeked    [1]byte
 }
 
 // An idleState is the state of a connection in a pool.
@@ -65,7 +65,7 @@ type idleState struct {
 
 // newPersistConn returns a connection that no request has used yet.
 func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
-	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, peer: peerOf(conn), made: time.Now()}
+	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, info: infoOf(conn), made: time.Now()}
 	p.cut = func() { p.tracked.Close() }
 	if socket.Direct {
 		p.socket = socketUnder(p.tracked.Conn)
@@ -116,8 +116,32 @@ func (p *persistConn) checkIdle() error {
 	return err
 }
 
-// Peer implements [Conn].
-func (p *persistConn) Peer() Peer { return p.peer }
+// claim makes a connection ready for a request with these requirements.
+func (p *persistConn) claim(want requirements) {
+	if p.requester = want.owner; want.login {
+		p.bind()
+	}
+}
+
+// bind makes a connection belong to the Owner of its request, if it has none yet.
+func (p *persistConn) bind() {
+	if p.owner != nil {
+		return
+	}
+	o := p.requester
+	if p.owner = o; o == nil {
+		p.owner = noOwner
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !slices.Contains(o.pools, p.pool) {
+		o.pools = append(o.pools, p.pool)
+	}
+}
+
+// Info implements [Conn].
+func (p *persistConn) Info() Info { return p.info }
 
 // Release implements [Conn].
 func (p *persistConn) Release() { p.pool.put(p) }
@@ -127,7 +151,7 @@ func (p *persistConn) Send(r *http.Request) (sent bool, err error) {
 	p.request, p.ctx, p.wrote, p.upload = r, r.Context(), false, nil
 	p.from = readers.Get().(*bufio.Reader)
 	p.from.Reset(p)
-	p.head, p.interim, p.dropped, p.timed = h1.MaxHead, 0, 0, false
+	p.head, p.interim, p.timed = h1.MaxHead, 0, false
 	if err := p.send(); err != nil {
 		return p.wrote, p.fail(err)
 	}
@@ -160,30 +184,30 @@ func (p *persistConn) send() error {
 		if err := h1.WriteBody(to, r); err != nil {
 			return err
 		}
+		r.Body.Close()
 	default:
 		p.upload = newUpload(expects)
 	}
-	err := to.Flush()
-	switch {
-	case err == nil && p.upload != nil:
-		p.onBlocked(nil) // it would be called on another goroutine
-		p.until = time.Time{}
-		if err := p.conn.SetReadDeadline(p.until); err != nil {
-			return err
-		}
-		go p.upload.run(p.conn, r, p.timeout)
+	switch err := to.Flush(); {
 	case err != nil && !p.wrote:
 		return p.unsent(err)
 	case err != nil:
 		return p.lost(err)
+	case p.upload == nil:
+		return nil
 	}
-	return err
+	p.onBlocked(nil) // it would be called on the upload's goroutine
+	p.until = time.Time{}
+	if err := p.conn.SetReadDeadline(p.until); err != nil {
+		return err
+	}
+	go p.upload.run(p.conn, r, p.timeout)
+	return nil
 }
 
-// unsent returns the error of a connection that ended before anything was sent. If it is a new one
-// that ended at once, another would probably end in the same way.
+// unsent returns the error of a connection that ended before anything was sent.
 func (p *persistConn) unsent(err error) error {
-	if !p.used && time.Since(p.made) < minHeld {
+	if failedAtOnce(p.used, p.made) {
 		return err
 	}
 	return &unsentError{err}
@@ -242,15 +266,14 @@ func (p *persistConn) Receive() (*http.Response, error) {
 }
 
 func (p *persistConn) receive() (*http.Response, error) {
+	var resp *http.Response
 	err := p.await()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, headTimeoutError{p.timeout}
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, p.lost(fmt.Errorf("no response from the origin: %w", err))
 	}
-	resp, dropped, err := h1.ReadResponse(p.from, p.request, p.awaitSlow)
-	p.dropped = dropped
+	if err == nil {
+		resp, p.info.Dropped, err = h1.ReadResponse(p.from, p.request, p.awaitSlow)
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, headTimeoutError{p.timeout}
@@ -265,7 +288,7 @@ func (p *persistConn) receive() (*http.Response, error) {
 		return nil, errInterim
 	}
 	if resp.StatusCode == http.StatusContinue && p.upload != nil {
-		p.upload.begin(true)
+		p.upload.decide(true)
 	}
 	return resp, nil
 }
@@ -313,12 +336,13 @@ func (p *persistConn) closeWithContext() {
 
 // deliver prepares the final response for its reader.
 func (p *persistConn) deliver(resp *http.Response) {
+	p.head = -1 // it is complete
 	if resp.StatusCode == http.StatusUnauthorized && hasLogin(resp.Header["Www-Authenticate"]) {
 		p.bind()
 	}
 	if p.upload != nil {
-		p.upload.begin(false)
-		p.upload.answered()
+		p.upload.decide(false)
+		p.upload.responseBegan()
 	}
 	switched := resp.StatusCode == http.StatusSwitchingProtocols
 	if switched && len(p.request.Header["Upgrade"]) > 0 {
@@ -338,14 +362,11 @@ func (p *persistConn) deliver(resp *http.Response) {
 		p.closeWithContext()
 		p.endDeadline()
 	}
-	p.head = -1
 	resp.Body = &body{inner: resp.Body, conn: p, ctx: p.ctx, reusable: reusable}
 }
 
-// endDeadline ends the deadline of the head when the next bytes are read.
-func (p *persistConn) endDeadline() {
-	p.head, p.timed, p.until = -1, true, time.Time{}
-}
+// endDeadline makes the next Read remove the read deadline.
+func (p *persistConn) endDeadline() { p.timed, p.until = true, time.Time{} }
 
 // fail ends the request with an error, and returns the error for the caller.
 func (p *persistConn) fail(err error) error {
@@ -362,13 +383,12 @@ func (p *persistConn) fail(err error) error {
 // context has closed the connection.
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
-	sent := p.upload == nil || p.upload.ended()
-	reusable := well && uncut && sent && p.from.Buffered() == 0
+	reusable := well && uncut && p.from.Buffered() == 0 && (p.upload == nil || p.upload.waitSent())
 	p.request, p.ctx, p.stop, p.upload = nil, nil, nil, nil // they keep much in memory
 	p.from.Reset(nil)
 	readers.Put(p.from)
 	p.from = nil
-	if !reusable || p.owner.isEnded() {
+	if !reusable {
 		p.conn.Close()
 		return
 	}
@@ -376,9 +396,6 @@ func (p *persistConn) finish(well bool) {
 	p.onBlocked(p.closeWithContext)
 	p.pool.put(p)
 }
-
-// Dropped implements [Conn].
-func (p *persistConn) Dropped() int { return p.dropped }
 
 // A body is the body of a response. When all of it was read, its connection is free for
 // another request. If it is closed earlier, it is not read further.
@@ -421,7 +438,8 @@ func (b *body) Buffered() int {
 	return b.conn.from.Buffered()
 }
 
-// Close may be called while another goroutine reads. That Read then fails.
+// Close may be called while another goroutine reads. That Read then fails. Close does not call finish, because
+// that Read may be using the reader.
 func (b *body) Close() error {
 	if b.done.CompareAndSwap(false, true) {
 		if b.conn.stop != nil {

@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestCancelled: the error is the context's cause, whatever the request waited for.
+// TestCancelled checks that the error is the context's cause, whatever the request waits for.
 func TestCancelled(t *testing.T) {
 	cause := errors.New("enough")
 	s := newScript(t, "http", early)
@@ -199,6 +199,7 @@ func TestRepeat(t *testing.T) {
 	}{
 		{"another error", some, "GET", nil, nil, false},
 		{"nothing was sent", &unsentError{some}, "POST", io.NopCloser(nil), nil, true},
+		{"nothing was sent, with a body in memory", &unsentError{some}, "POST", io.NopCloser(nil), inMemory, true},
 		{"not processed (RFC 9113 8.7)", &unprocessedError{some}, "POST", nil, nil, true},
 		{"not processed, with a body in memory", &unprocessedError{some}, "POST", io.NopCloser(nil), inMemory, true},
 		{"not processed, with a body that was read", &unprocessedError{some}, "PUT", io.NopCloser(nil), nil, false},
@@ -207,14 +208,19 @@ func TestRepeat(t *testing.T) {
 		{"lost, not idempotent", &lostError{some}, "POST", nil, nil, false},
 		{"lost, with a body", &lostError{some}, "GET", io.NopCloser(nil), inMemory, false},
 	} {
-		if got := Repeat(&http.Request{Method: c.method, Body: c.body, GetBody: c.getBody}, c.err); got != c.want {
+		r := &http.Request{Method: c.method, Body: c.body, GetBody: c.getBody}
+		if got := Repeat(r, c.err); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
+		}
+		if c.want && c.getBody != nil {
+			if body, err := io.ReadAll(r.Body); string(body) != "body" || err != nil {
+				t.Errorf("%s: the body of the next try is %q, %v", c.name, body, err)
+			}
 		}
 	}
 }
 
-// TestHeldUp: if the origin has closed a new connection while the request waited, the request may be sent
-// on another one.
+// TestHeldUp checks that a request may be sent again if the origin closed its new connection while it waited.
 func TestHeldUp(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	var origin sync.WaitGroup

@@ -147,7 +147,7 @@ func TestWayTakesNoWarmConnectionOfAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newTwins(t, offered)
 			d := w.client(t, Options{})
-			if err := d.Reach(t.Context(), w.site()); err != nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), w.site()); err != nil {
 				t.Fatal(err)
 			}
 			if where, err := w.ask(t, d.At(second), ""); where != "second" {

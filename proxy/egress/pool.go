@@ -8,7 +8,9 @@ import (
 )
 
 const (
-	maxIdle        = 1024 // maximum number of idle connections to all origins, of HTTP/1.1 and of HTTP/2 each
+	// maxIdle is the maximum number of idle connections of HTTP/1.1 to all origins. If there are as many of
+	// HTTP/2, in use or not, a new one replaces one that no request uses.
+	maxIdle        = 1024
 	maxIdlePerHost = 256
 	maxUnused      = 256 // maximum number of idle connections of HTTP/1.1 that no request has used yet
 
@@ -52,12 +54,12 @@ func newPool(keep time.Duration) *pool {
 	return p
 }
 
-// put adds an idle connection of HTTP/1.1. If the pool is full, it closes the connection that has been
-// idle longest: one with the same key if possible, otherwise any.
+// put adds an idle connection of HTTP/1.1, or closes it if the pool or its Owner has ended. If the pool is full, put
+// closes the connection that has been idle longest: one with the same key if possible, otherwise any.
 func (p *pool) put(c *persistConn) {
 	evicted := c
 	p.mu.Lock()
-	if !p.closed && !p.draining {
+	if !p.closed && !p.draining && !c.owner.isEnded() {
 		evicted = p.evictFor(c)
 		c.idle.round = p.round
 		c.idle.older, c.idle.newer = p.order.idle.older, &p.order
@@ -71,7 +73,7 @@ func (p *pool) put(c *persistConn) {
 			p.startWatch(c, p.keep) // it cannot be checked without a watch
 		}
 		if p.timer == nil {
-			p.timer = time.AfterFunc(p.interval(), p.sweep)
+			p.timer = time.AfterFunc(min(watchAfter, p.keep), p.sweep)
 		}
 	}
 	p.mu.Unlock()
@@ -197,12 +199,9 @@ func (p *pool) sweep() {
 		}
 	}
 	if p.round++; again {
-		p.timer = time.AfterFunc(p.interval(), p.sweep)
+		p.timer = time.AfterFunc(min(watchAfter, p.keep), p.sweep)
 	}
 }
-
-// interval is the time between two sweeps.
-func (p *pool) interval() time.Duration { return min(watchAfter, p.keep) }
 
 // startWatch starts a watch of c, which closes c after some time. The caller holds p.mu.
 func (p *pool) startWatch(c *persistConn, keep time.Duration) {
@@ -226,7 +225,7 @@ func (p *pool) share(c *http2Conn) {
 	drop := p.closed || p.draining
 	if !drop {
 		if p.sharing >= maxIdle {
-			evicted = p.oldestUnshared()
+			evicted = p.oldestIdleHTTP2()
 		}
 		p.shared[c.endpoint] = append(p.shared[c.endpoint], c)
 		p.sharing++
@@ -243,12 +242,12 @@ func (p *pool) share(c *http2Conn) {
 	}
 }
 
-// oldestUnshared returns the oldest connection of HTTP/2 that no request uses, or nil. The caller holds
+// oldestIdleHTTP2 returns the oldest connection of HTTP/2 that no request uses, or nil. The caller holds
 // p.mu.
-func (p *pool) oldestUnshared() (oldest *http2Conn) {
+func (p *pool) oldestIdleHTTP2() (oldest *http2Conn) {
 	for _, list := range p.shared {
 		for _, c := range list {
-			if c.client.InFlight() == 0 && (oldest == nil || c.since.Before(oldest.since)) {
+			if c.client.InFlight() == 0 && (oldest == nil || c.made.Before(oldest.made)) {
 				oldest = c
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-const restFor = 10 * time.Second
+const keepFor = 10 * time.Second
 
 // putIdle adds a connection of the test to the pool.
 func putIdle(p *pool, at key) (k *persistConn, peer net.Conn) { return putConn(p, at, true) }
@@ -68,7 +68,7 @@ var poolTests = []struct {
 			t.Error("taken")
 		}
 	}},
-	{"the one that rested last is taken first", func(t *testing.T, p *pool, k *persistConn, _ net.Conn) {
+	{"the last one is taken first", func(t *testing.T, p *pool, k *persistConn, _ net.Conn) {
 		second, _ := putIdle(p, k.key)
 		if p.take(k.key, false) != second || p.take(k.key, false) != k {
 			t.Error("another")
@@ -82,7 +82,7 @@ var poolTests = []struct {
 			t.Error("still kept")
 		}
 	}},
-	{"the peer speaks out of turn", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"the peer sends without a request", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		<-time.After(2*watchAfter + time.Millisecond)
 		io.WriteString(peer, "x")
 		if p.take(k.key, false) != nil {
@@ -94,7 +94,7 @@ var poolTests = []struct {
 		}
 	}},
 	{"closed when its time is over", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
-		<-time.After(restFor - time.Millisecond)
+		<-time.After(keepFor - time.Millisecond)
 		synctest.Wait()
 		if idleConns(p) != 1 {
 			t.Fatal("closed too soon")
@@ -105,7 +105,7 @@ var poolTests = []struct {
 			t.Error("still kept")
 		}
 	}},
-	{"the oldest of a endpoint makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"the oldest of an endpoint is evicted", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		for range maxIdlePerHost {
 			putIdle(p, k.key)
 		}
@@ -113,7 +113,7 @@ var poolTests = []struct {
 			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
-	{"the oldest of all makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"the oldest of all is evicted", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		for i := range maxIdle {
 			putIdle(p, anyAddr(strconv.Itoa(i)))
 		}
@@ -121,7 +121,7 @@ var poolTests = []struct {
 			t.Errorf("%d kept", idleConns(p))
 		}
 	}},
-	{"dropped, and what comes to rest then", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"closeIdle, and a connection that becomes idle after it", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		p.closeIdle()
 		_, late := putIdle(p, k.key)
 		if !closedAtPeer(peer) || !closedAtPeer(late) {
@@ -131,7 +131,7 @@ var poolTests = []struct {
 			t.Error("taken")
 		}
 		if putIdle(p, k.key); p.take(k.key, false) == nil {
-			t.Error("closed although somebody goes on")
+			t.Error("closed although take was called since")
 		}
 	}},
 	{"closed with the pool", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
@@ -142,7 +142,7 @@ var poolTests = []struct {
 			t.Error("still kept")
 		}
 	}},
-	{"nothing is left of what is gone", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"empty lists and the timer are removed", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		p.take(k.key, false)
 		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
@@ -158,7 +158,7 @@ var poolTests = []struct {
 			t.Error("still kept")
 		}
 	}},
-	{"the oldest that no request has used makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"the oldest that no request has used is evicted", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		_, oldest := putUnused(p, anyAddr("a.test"))
 		for i := range maxUnused {
 			putUnused(p, anyAddr(strconv.Itoa(i)))
@@ -180,7 +180,7 @@ var poolTests = []struct {
 	{"an owner's", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		p.take(k.key, false)
 		o := new(Owner)
-		k.by = o
+		k.requester = o
 		k.bind()
 		p.put(k)
 		if p.take(anyAddr("a.test"), false) != nil || p.take(key{k.endpoint, new(Owner)}, false) != nil {
@@ -193,8 +193,11 @@ var poolTests = []struct {
 		if o.End(); !closedAtPeer(peer) {
 			t.Error("left open when the owner had ended")
 		}
+		if _, late := putIdle(p, key{k.endpoint, o}); !closedAtPeer(late) {
+			t.Error("kept after the owner has ended")
+		}
 	}},
-	{"the oldest of an owner makes room", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
+	{"the oldest of an owner is evicted", func(t *testing.T, p *pool, k *persistConn, peer net.Conn) {
 		o := new(Owner)
 		_, oldest := putIdle(p, key{k.endpoint, o})
 		for i := range maxOwned {
@@ -210,7 +213,7 @@ func TestPool(t *testing.T) {
 	for _, tt := range poolTests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // fails if a watch does not end
-				p := newPool(restFor)
+				p := newPool(keepFor)
 				defer p.close()
 				k, peer := putIdle(p, anyAddr("a.test"))
 				tt.do(t, p, k, peer)
@@ -236,8 +239,8 @@ func TestHangUpIsNoticed(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreShared: the Transport, which sends requests with a body, shares the
-// connections. An origin never has more connections than there are requests at once.
+// TestConnectionsAreShared checks that requests with and without a body use the same connections: an origin never
+// has more of them than there are requests at once.
 func TestConnectionsAreShared(t *testing.T) {
 	ca := newAuthority(t)
 	for name, offered := range spoken {

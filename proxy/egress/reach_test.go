@@ -35,7 +35,7 @@ func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for range 3 { // the second and third call find that it was reached
-				if err := d.Reach(t.Context(), tt.o.Origin); err != nil {
+				if err := d.At(netip.Addr{}).Reach(t.Context(), tt.o.Origin); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -48,7 +48,7 @@ func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 					t.Errorf("spoke %s, want %s", resp.Proto, tt.speak)
 				}
 			}
-			if err := d.Reach(t.Context(), tt.o.Origin); err != nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), tt.o.Origin); err != nil {
 				t.Fatal(err)
 			}
 			if n := tt.o.accepted.Load(); n != 1 {
@@ -64,7 +64,7 @@ func TestRoundTripCountsAsReached(t *testing.T) {
 	if _, _, err := get(t, d, o.String()); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Reach(t.Context(), o.Origin); err != nil {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 		t.Fatal(err)
 	}
 	if n := o.accepted.Load(); n != 1 {
@@ -79,7 +79,7 @@ func TestReachIsShared(t *testing.T) {
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			if err := d.Reach(t.Context(), o.Origin); err != nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 				t.Error(err)
 			}
 		})
@@ -118,7 +118,7 @@ func TestReachVerifies(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := serve(t, hello, tt.leaf)
-			err := d.Reach(t.Context(), o.as(tt.host))
+			err := d.At(netip.Addr{}).Reach(t.Context(), o.as(tt.host))
 			if (tt.want == nil) != (err == nil) || err != nil && !tt.want(err) {
 				t.Fatalf("Reach = %v", err)
 			}
@@ -130,7 +130,7 @@ func TestReachVerifies(t *testing.T) {
 				return
 			}
 			// A failure is not remembered in this case, and a request fails as well.
-			if err := d.Reach(t.Context(), o.as(tt.host)); err == nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), o.as(tt.host)); err == nil {
 				t.Error("reached at the second try")
 			}
 			if _, _, err := get(t, d, o.as(tt.host).String()); !tt.want(err) {
@@ -145,13 +145,13 @@ func TestReachDuringAHandshake(t *testing.T) {
 	o, l := listen(t, "https", "127.0.0.1")
 	d := newClient(t, Options{AllowPrivate: loopback, TLSTimeout: 200 * time.Millisecond})
 	first := make(chan error, 1)
-	go func() { first <- d.Reach(t.Context(), o.Origin) }()
+	go func() { first <- d.At(netip.Addr{}).Reach(t.Context(), o.Origin) }()
 	conn, err := l.Accept() // and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, err := range []error{d.Reach(t.Context(), o.Origin), <-first} {
+	for _, err := range []error{d.At(netip.Addr{}).Reach(t.Context(), o.Origin), <-first} {
 		var timeout net.Error
 		if !errors.As(err, &timeout) || !timeout.Timeout() || errors.Is(err, errNotTLS) {
 			t.Errorf("Reach = %v, want a timeout", err)
@@ -165,11 +165,11 @@ func TestReachAlert(t *testing.T) {
 	o, l := listen(t, "https", "127.0.0.1")
 	noName := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("whose?") }}
 	answering(t, o, l, func(c net.Conn) { tls.Server(c, noName).HandshakeContext(t.Context()) }) // it sends an alert
-	if err := d.Reach(t.Context(), o.Origin); err != nil {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 		t.Errorf("an address, and no name to send: %v", err)
 	}
 	var op *net.OpError
-	if err := d.Reach(t.Context(), o.as("origin.test")); !errors.As(err, &op) || op.Op != "remote error" {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o.as("origin.test")); !errors.As(err, &op) || op.Op != "remote error" {
 		t.Errorf("a name: %v", err)
 	}
 }
@@ -193,7 +193,7 @@ func TestReachOfNoTLS(t *testing.T) {
 			o := start(t)
 			d := newClient(t, Options{AllowPrivate: loopback})
 			for range 3 {
-				if err := d.Reach(t.Context(), o.Origin); err != nil {
+				if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -236,7 +236,7 @@ func TestConnectionOfReachIsUsed(t *testing.T) {
 	} {
 		d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 		for range 2 {
-			if err := d.Reach(t.Context(), robots.Origin{Scheme: "http", Host: o.Host, Port: o.Port}); err != nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), robots.Origin{Scheme: "http", Host: o.Host, Port: o.Port}); err != nil {
 				t.Fatal(err)
 			}
 			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
@@ -257,7 +257,7 @@ func TestReachRefused(t *testing.T) {
 	d := newClient(t, Options{AllowPrivate: loopback})
 	for _, scheme := range []string{"http", "https"} {
 		o.Scheme = scheme
-		err := d.Reach(t.Context(), o)
+		err := d.At(netip.Addr{}).Reach(t.Context(), o)
 		var op *net.OpError
 		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" {
 			t.Errorf("%s: Reach = %v", scheme, err)
@@ -266,10 +266,10 @@ func TestReachRefused(t *testing.T) {
 			t.Errorf("%s: wrapped more than once: %v", scheme, err)
 		}
 	}
-	if err := d.Reach(t.Context(), robots.Origin{}); err == nil {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), robots.Origin{}); err == nil {
 		t.Error("the zero Origin was reached")
 	}
-	if err := d.Reach(t.Context(), robots.Origin{Scheme: "https", Host: "10.0.0.1", Port: 443}); !errors.Is(err, ErrForbiddenAddr) {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), robots.Origin{Scheme: "https", Host: "10.0.0.1", Port: 443}); !errors.Is(err, ErrForbiddenAddr) {
 		t.Errorf("a forbidden address: %v", err)
 	}
 }
@@ -282,12 +282,12 @@ func TestReachCallerLeaves(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, leave := context.WithCancelCause(t.Context())
 	left, stays := make(chan error, 1), make(chan error, 1)
-	go func() { left <- d.Reach(ctx, o.Origin) }()
+	go func() { left <- d.At(netip.Addr{}).Reach(ctx, o.Origin) }()
 	raw, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { stays <- d.Reach(t.Context(), o.Origin) }()
+	go func() { stays <- d.At(netip.Addr{}).Reach(t.Context(), o.Origin) }()
 	leave(gone)
 	if err := <-left; !errors.Is(err, gone) {
 		t.Errorf("the caller that left got %v", err)
@@ -320,7 +320,7 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 			go s.Serve(ln)
 			t.Cleanup(func() { s.Close() })
 			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
-			if err := d.Reach(t.Context(), o.Origin); err != nil {
+			if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 				t.Fatal(err)
 			}
 			d.pool.mu.Lock()

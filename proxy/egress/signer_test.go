@@ -88,10 +88,10 @@ var signedRequests = []struct {
 	header               http.Header
 	proto                string
 }{
-	{"plain, directly", "http", "GET", nil, http.Header{}, "HTTP/1.1"},
-	{"plain, by a Transport", "http", "POST", nil, http.Header{}, "HTTP/1.1"},
-	{"TLS, directly", "https", "GET", []string{"http/1.1"}, http.Header{}, "HTTP/1.1"},
-	{"TLS, by a Transport", "https", "POST", []string{"http/1.1"}, http.Header{}, "HTTP/1.1"},
+	{"plain", "http", "GET", nil, http.Header{}, "HTTP/1.1"},
+	{"plain, with a body", "http", "POST", nil, http.Header{}, "HTTP/1.1"},
+	{"TLS", "https", "GET", []string{"http/1.1"}, http.Header{}, "HTTP/1.1"},
+	{"TLS, with a body", "https", "POST", []string{"http/1.1"}, http.Header{}, "HTTP/1.1"},
 	{"HTTP/2", "https", "GET", []string{"h2"}, http.Header{}, "HTTP/2.0"},
 	{"HTTP/2, another method", "https", "DELETE", []string{"h2"}, http.Header{}, "HTTP/2.0"},
 	{"WebSocket", "https", "GET", []string{"h2", "http/1.1"}, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, "HTTP/1.1"},
@@ -156,8 +156,8 @@ func TestUnsignedRequestIsNotSent(t *testing.T) {
 // TestEachTryIsSigned: an idle connection proves dead, and the request goes to another one.
 func TestEachTryIsSigned(t *testing.T) {
 	for name, header := range map[string]http.Header{
-		"directly":       {},
-		"by a Transport": {"Expect": {"100-continue"}},
+		"plain":       {},
+		"with Expect": {"Expect": {"100-continue"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log signatureLog

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -48,10 +49,10 @@ func TestDialsAreCounted(t *testing.T) {
 		{"http", fetch(plain.String() + "/"), OutcomeOK},
 		{"https", fetch(secure.String() + "/"), OutcomeOK},
 		{"reached ahead, and then used", func(d *Client) error {
-			return errors.Join(d.Reach(t.Context(), secure.Origin), fetch(secure.String()+"/")(d))
+			return errors.Join(d.At(netip.Addr{}).Reach(t.Context(), secure.Origin), fetch(secure.String()+"/")(d))
 		}, OutcomeOK},
 		{"a tunnel", func(d *Client) error {
-			c, err := d.Dial(t.Context(), plain.Host, plain.Port)
+			c, err := d.At(netip.Addr{}).Dial(t.Context(), plain.Host, plain.Port)
 			if err == nil {
 				c.Close()
 			}
@@ -66,7 +67,7 @@ func TestDialsAreCounted(t *testing.T) {
 		{"the caller has left", func(d *Client) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			_, err := d.Dial(ctx, plain.Host, plain.Port)
+			_, err := d.At(netip.Addr{}).Dial(ctx, plain.Host, plain.Port)
 			return err
 		}, OutcomeCanceled},
 	} {

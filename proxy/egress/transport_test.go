@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,7 +64,7 @@ func TestRoundTripLimits(t *testing.T) {
 		t.Errorf("a head of %d bytes: %v", h1.MaxHead, err)
 	}
 	for fields, fit := range map[int]bool{h1.MaxFields - 10: true, h1.MaxFields + 1: false, 3 * h1.MaxFields: false} {
-		for _, method := range []string{http.MethodGet, http.MethodPost} { // sent directly, and by the Transport
+		for _, method := range []string{http.MethodGet, http.MethodPost} { // without a body, and with an empty one
 			r, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprint(o.String(), "/fields?", fields), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +114,7 @@ func TestUpgradeIsAskedByHTTP1(t *testing.T) {
 	spoken := make(chan string, 2)
 	o := serve(t, func(_ http.ResponseWriter, r *http.Request) { spoken <- r.Proto }, ca.leaf(t, "127.0.0.1", later()))
 	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
-	if err := d.Reach(t.Context(), o.Origin); err != nil {
+	if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 		t.Fatal(err)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.String(), nil)
@@ -235,7 +236,7 @@ func TestReachKnownAllocatesNothing(t *testing.T) {
 	o := serve(t, hello)
 	d := newClient(t, Options{AllowPrivate: loopback})
 	n := testing.AllocsPerRun(100, func() {
-		if err := d.Reach(t.Context(), o.Origin); err != nil {
+		if err := d.At(netip.Addr{}).Reach(t.Context(), o.Origin); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -249,7 +250,7 @@ func BenchmarkReachKnown(b *testing.B) {
 	d := newClient(b, Options{AllowPrivate: loopback})
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := d.Reach(b.Context(), o.Origin); err != nil {
+		if err := d.At(netip.Addr{}).Reach(b.Context(), o.Origin); err != nil {
 			b.Fatal(err)
 		}
 	}

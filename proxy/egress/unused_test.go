@@ -34,12 +34,12 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		check("never seen", false)
-		c.setReached(o)
+		c.reach(o, 0)
 		check("just reached", true)
 		<-time.After(recentFor)
 		check("a while ago", false)
-		c.opened(o)
-		c.opened(o)
+		c.reach(o, 1)
+		c.reach(o, 1)
 		<-time.After(recentFor)
 		check("two connections stand", true)
 		c.closed(o)

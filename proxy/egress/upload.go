@@ -15,9 +15,9 @@ import (
 const (
 	continueTimeout = time.Second // how long a body with Expect waits for 100 Continue (RFC 9110 10.1.1)
 
-	// lateAnswer is how long an origin that accepts no more of a body may take to respond. It may have
+	// lateResponse is how long an origin that accepts no more of a body may take to respond. It may have
 	// responded and closed its connection.
-	lateAnswer = time.Second
+	lateResponse = time.Second
 
 	// uploadEnd is how long the end of an upload may take after the end of the response, for the
 	// connection to be reused.
@@ -37,7 +37,7 @@ type upload struct {
 	err     error
 }
 
-// newUpload returns an upload. If expects is set, it waits for begin.
+// newUpload returns an upload. If expects is set, it waits for decide.
 func newUpload(expects bool) *upload {
 	u := &upload{done: make(chan struct{}), waiting: true}
 	if expects {
@@ -46,8 +46,8 @@ func newUpload(expects bool) *upload {
 	return u
 }
 
-// begin says whether the origin wants the body. Only the first call counts.
-func (u *upload) begin(wanted bool) {
+// decide says whether the origin wants the body. Only the first call counts.
+func (u *upload) decide(wanted bool) {
 	if u.wanted != nil {
 		select {
 		case u.wanted <- wanted:
@@ -61,7 +61,8 @@ func (u *upload) run(conn net.Conn, r *http.Request, timeout time.Duration) {
 	defer close(u.done)
 	err := u.await(r.Context())
 	if err == nil {
-		to := bufio.NewWriterSize(conn, 64) // for the sizes of chunks
+		// The buffer is for the sizes of chunks: the data is longer and bypasses it.
+		to := bufio.NewWriterSize(conn, 64)
 		if err = h1.WriteBody(to, r); err == nil {
 			err = to.Flush()
 		}
@@ -78,7 +79,7 @@ func (u *upload) run(conn net.Conn, r *http.Request, timeout time.Duration) {
 	case broken:
 		conn.Close() // the request cannot be completed
 	default:
-		conn.SetReadDeadline(time.Now().Add(min(timeout, lateAnswer)))
+		conn.SetReadDeadline(time.Now().Add(min(timeout, lateResponse)))
 	}
 }
 
@@ -101,8 +102,8 @@ func (u *upload) await(ctx context.Context) error {
 	return nil
 }
 
-// answered says that the response has begun. The upload no longer sets the deadline.
-func (u *upload) answered() {
+// responseBegan says that the response has begun. The upload no longer sets the deadline.
+func (u *upload) responseBegan() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.waiting = false
@@ -118,13 +119,13 @@ func (u *upload) cause(err error) error {
 	return err
 }
 
-// ended reports whether the whole body was sent. It waits a moment for its end.
-func (u *upload) ended() bool {
+// waitSent reports whether the whole body was sent. It waits at most uploadEnd.
+func (u *upload) waitSent() bool {
 	timer := time.NewTimer(uploadEnd)
 	defer timer.Stop()
 	select {
 	case <-u.done:
-		return u.cause(nil) == nil
+		return u.err == nil // run has ended
 	case <-timer.C:
 		return false
 	}

@@ -191,7 +191,7 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 // connect connects to the upstream proxy itself.
 func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 	if p.origin.Scheme == "https" {
-		return p.connector.connect(ctx, endpoint{Origin: p.origin}, protocols{http11})
+		return p.connector.connect(ctx, endpoint{Origin: p.origin}, true)
 	}
 	return p.connector.dialCounted(ctx, p.origin.Host, p.origin.Port, netip.Addr{})
 }

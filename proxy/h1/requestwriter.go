@@ -18,16 +18,17 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-const bodyBuffer = 32 << 10 // bytes
+const bodyBufferSize = 32 << 10 // bytes
 
-var bodyBuffers = sync.Pool{New: func() any { return new([bodyBuffer]byte) }}
+var bodyBuffers = sync.Pool{New: func() any { return new([bodyBufferSize]byte) }}
 
 // excludedFields are the fields that WriteHead writes itself.
 var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
 
-// WriteHead writes the head of a request with its target in the form in which it is sent (RFC 9112 3.2).
-// extra are further lines; "": none. It sends no field that the request does not have, except
-// those of message framing. The error is that of CheckRequest, or of to.
+// WriteHead writes the head of a request, with target in the form in which it is sent (RFC 9112 3.2). extra is further
+// field lines, each with its CR LF, or "". WriteHead adds no field except Host and those of message framing and of the
+// connection, and of several User-Agent fields it sends the first. It fails if the host, the target, the method or a
+// field cannot be sent; then to has nothing of it. Other errors are those of to.
 func WriteHead(to *bufio.Writer, r *http.Request, target, extra string) error {
 	host := cmp.Or(r.Host, r.URL.Host)
 	switch {
@@ -85,9 +86,9 @@ func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBo
 func isChunked(r *http.Request) bool { return HasBody(r) && r.ContentLength <= 0 }
 
 // WriteBody writes the body of r, with its trailer. What the body's Read returns is written at once. The
-// last bytes may still be in the buffer. The error of the body is a *BodyError.
+// last bytes may still be in the buffer. WriteBody does not close the body, whose error is a *BodyError.
 func WriteBody(to *bufio.Writer, r *http.Request) error {
-	buf := bodyBuffers.Get().(*[bodyBuffer]byte)
+	buf := bodyBuffers.Get().(*[bodyBufferSize]byte)
 	defer bodyBuffers.Put(buf)
 	chunked := isChunked(r)
 	var out io.Writer = to

@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	MaxHead   = 256 << 10 // maximum head of a response, in bytes
-	MaxFields = 512       // maximum lines in it; each takes about 100 bytes of memory, however short it is
+	// MaxHead is the maximum length of the head of one response, in bytes.
+	MaxHead = 256 << 10
+	// MaxFields is the maximum number of its lines. Each takes about 100 bytes of memory, however short it is.
+	MaxFields = 512
 )
 
 // Errors of a head that is too long.
@@ -110,10 +112,11 @@ func fieldName(name, value string) (string, error) {
 	return bare, nil
 }
 
-// ReadResponse reads the head of the response to r, which may be a 1xx. from then has the rest, and the
-// response's Body reads from it. slow is called before the reader waits for more of the head. The head is at
-// most MaxHead bytes long. dropped is the number of fields that were left out, because they cannot be
-// passed on. The connection must not be reused if the response's Close is set.
+// ReadResponse reads the head of one response to r, which may be a 1xx. At least one byte of it must have arrived.
+// The response's Body reads the rest from from, which must not be used otherwise until then. If the buffered bytes
+// are not a complete, well-formed head, ReadResponse calls slow and then reads line by line. dropped is the number of
+// fields that were left out because they cannot be passed on. It fails with ErrHeadSize, ErrFieldCount, the error of
+// slow or of from, or an error that says what is malformed. Do not reuse the connection if the response's Close is set.
 func ReadResponse(from *bufio.Reader, r *http.Request, slow func() error) (resp *http.Response, dropped int, err error) {
 	buffered, _ := from.Peek(from.Buffered()) // cannot fail
 	start, fields, size := ParseHead(buffered)
@@ -252,7 +255,7 @@ type chunkedBody struct {
 	response *http.Response // gets the trailer at the end
 }
 
-// Read reads from the body. Its end is that of the trailer.
+// Read returns io.EOF after it has read the trailer into the response.
 func (b *chunkedBody) Read(p []byte) (int, error) {
 	n, err := b.chunks.Read(p)
 	if err != io.EOF {

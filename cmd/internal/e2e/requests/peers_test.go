@@ -17,7 +17,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// nginx does not compress responses to requests with Via, unless egress.via is false.
+// TestViaCostsCompression checks that nginx does not compress responses to requests with Via, unless egress.via is
+// false.
 func TestViaCostsCompression(t *testing.T) {
 	t.Parallel()
 	nginx := e2e.NeedPeer(t, "nginx")
@@ -67,7 +68,7 @@ http {
 	}
 }
 
-// curl -p makes a tunnel also for http, to any port.
+// TestTunnelWithoutTLS checks that curl -p, which makes a tunnel also for http, works with any port.
 func TestTunnelWithoutTLS(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
@@ -87,22 +88,23 @@ func TestTunnelWithoutTLS(t *testing.T) {
 	}
 }
 
-// curl logs a connection in by NTLM, and another client does not get its pages.
+// TestNTLM checks that curl can log in by NTLM, and that another client does not get its pages.
 func TestNTLM(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
 	o, other := e2e.NewOrigin(t, "intranet", ""), e2e.NewOrigin(t, "elsewhere", "")
 	var mu sync.Mutex
-	users := map[string]bool{} // by connection
+	users := map[string]bool{}           // by connection
+	const negotiate, authenticate = 1, 3 // types of messages ([MS-NLMP] 2.2.1)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	o.Handle("/page", func(w http.ResponseWriter, r *http.Request) {
 		login, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(r.Header.Get("Authorization"), "NTLM "))
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case len(login) > 8 && login[8] == 3:
+		case len(login) > 8 && login[8] == authenticate:
 			users[r.RemoteAddr] = true
-		case len(login) > 8 && login[8] == 1:
+		case len(login) > 8 && login[8] == negotiate:
 			w.Header().Set("WWW-Authenticate", "NTLM "+base64.StdEncoding.EncodeToString(ntlmChallenge))
 			w.WriteHeader(http.StatusUnauthorized)
 			return

@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A gRPC client and its server talk through the proxy, with TE: trailers and with trailers that no field
-// announces.
+// TestGRPC checks that a gRPC client and its server talk through the proxy, with TE: trailers and with trailers that no
+// field announces.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	python := e2e.NeedPython("grpc")(t)[0]
@@ -28,7 +28,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// An origin that requires HTTP/1.1 gets requests over it.
+// TestHTTP11Required checks that an origin that requires HTTP/1.1 gets requests over it.
 func TestHTTP11Required(t *testing.T) {
 	t.Parallel()
 	name, port := startPython(t, "one", "h2_server.py", e2e.NeedPython("h2")(t)[0])
@@ -44,7 +44,7 @@ func TestHTTP11Required(t *testing.T) {
 }
 
 // startPython starts a script of testdata that is a server with TLS, with arguments for its address, certificate
-// and key. It prints its port.
+// and key. The script prints its port.
 func startPython(t *testing.T, label, script, python string) (name, port string) {
 	t.Helper()
 	name, addr := e2e.NewName(label)

@@ -13,7 +13,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// What old servers speak: a record says when the cipher suites are weak, and a failure names its cause.
+// TestOldServers checks that a record says when TLS is legacy, and that a refusal names the cause of a failed
+// handshake.
 func TestOldServers(t *testing.T) {
 	t.Parallel()
 	openssl := e2e.NeedPeer(t, "openssl")

@@ -17,7 +17,7 @@ context.load_cert_chain(cert, key)
 context.set_alpn_protocols(["h2", "http/1.1"])
 
 
-def serve2(conn):
+def serve_http2(conn):
     state = h2.connection.H2Connection(h2.connection.H2Configuration(client_side=False))
     state.initiate_connection()
     conn.sendall(state.data_to_send())
@@ -28,7 +28,7 @@ def serve2(conn):
         conn.sendall(state.data_to_send())
 
 
-def serve1(conn):
+def serve_http1(conn):
     reader = conn.makefile("rb")
     while line := reader.readline():
         length = 0
@@ -43,7 +43,7 @@ def serve1(conn):
 def serve(raw):
     try:
         with context.wrap_socket(raw, server_side=True) as conn:
-            (serve2 if conn.selected_alpn_protocol() == "h2" else serve1)(conn)
+            (serve_http2 if conn.selected_alpn_protocol() == "h2" else serve_http1)(conn)
     except (OSError, ssl.SSLError):
         pass
 

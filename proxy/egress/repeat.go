@@ -1,0 +1,102 @@
+package egress
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"robotsproxy/proxy/h1"
+)
+
+// The errors after which a request may be sent again.
+type (
+	unsentError      struct{ error } // nothing of the request was sent; only a body that is in memory may have been read
+	unprocessedError struct{ error } // the origin has not processed the request
+	lostError        struct{ error } // a connection that had worked ended before the response
+)
+
+func (e *unsentError) Unwrap() error      { return e.error }
+func (e *unprocessedError) Unwrap() error { return e.error }
+func (e *lostError) Unwrap() error        { return e.error }
+
+// Repeat reports whether r may be sent again after an error of a Conn. If so, it gives r a new body where that is
+// needed.
+func Repeat(r *http.Request, err error) bool {
+	var unsent *unsentError
+	var unprocessed *unprocessedError
+	var lost *lostError
+	switch {
+	case errors.As(err, &unsent):
+		return r.GetBody == nil || rewind(r) // Send may have read a body that is in memory
+	case errors.As(err, &unprocessed): // RFC 9113 8.7 and 6.8, and for HTTP_1_1_REQUIRED 7
+		return rewind(r)
+	case errors.As(err, &lost): // RFC 9112 9.3.1, RFC 9113 8.7
+		return idempotent(r.Method) && !h1.HasBody(r)
+	}
+	return false
+}
+
+// failedAtOnce reports whether a connection ended right after it was made, before a response. Another one would
+// probably end in the same way.
+func failedAtOnce(used bool, made time.Time) bool { return !used && time.Since(made) < minHeld }
+
+// rewind makes the body of r ready to be sent again. It returns false if it cannot.
+func rewind(r *http.Request) bool {
+	if !h1.HasBody(r) {
+		return true
+	}
+	if r.GetBody == nil {
+		return false
+	}
+	body, err := r.GetBody()
+	r.Body = body
+	return err == nil
+}
+
+// idempotent reports whether a request with the method may be sent again although it may have been
+// processed (RFC 9110 9.2.2). Clients repeat PUT and DELETE themselves.
+func idempotent(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// RoundTrip sends a request to any address of its host. It makes a Client an http.RoundTripper.
+func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
+	return c.At(netip.Addr{}).RoundTrip(r)
+}
+
+// RoundTrip acquires a connection for r, sends r, and returns the final response. It repeats this if
+// [Repeat] permits. It makes a Pinned an http.RoundTripper.
+func (p Pinned) RoundTrip(r *http.Request) (*http.Response, error) {
+	own := *r // Repeat may change its body
+	for try := 1; ; try++ {
+		resp, err := p.try(&own)
+		if err == nil {
+			resp.Request = r
+			return resp, nil
+		}
+		if try == MaxTries || !Repeat(&own, err) {
+			if own.Body != nil {
+				own.Body.Close()
+			}
+			return nil, err
+		}
+	}
+}
+
+func (p Pinned) try(r *http.Request) (resp *http.Response, err error) {
+	conn, err := p.Acquire(r.Context(), r, nil)
+	if err == nil {
+		_, err = conn.Send(r)
+	}
+	for err == nil {
+		if resp, err = conn.Receive(); err == nil && !IsInterim(resp) {
+			return resp, nil
+		}
+	}
+	return nil, err
+}
