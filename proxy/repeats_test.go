@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
+	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
 )
 
@@ -90,5 +93,37 @@ func TestRepeatsOverHTTP2(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestHTTP2Statuses checks that the proxy survives an origin that sends a status over HTTP/2 that HTTP/2 does not
+// have, also for robots.txt, and that the client gets an answer.
+func TestHTTP2Statuses(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"101", "1000", "0", "-1", "099"} {
+		t.Run(status, func(t *testing.T) {
+			origin := listenTargets(t, "", "h2")
+			origin.fail = func(f *http2.Framer, _ net.Conn, stream uint32, _ string) bool {
+				head := func(status string, end bool) {
+					var block bytes.Buffer
+					testkit.Must(t, hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: status}))
+					f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end})
+				}
+				head(status, status != "101")
+				if status == "101" {
+					head("200", true)
+				}
+				return true
+			}
+			r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: func(o *proxy.Options) { o.Monitor = true }})
+			for _, h2 := range []bool{false, true} {
+				resp, err := r.client(h2).Get("https://" + origin.host() + "/x")
+				testkit.Must(t, err)
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusBadGateway {
+					t.Errorf("the client gets %s", resp.Status)
+				}
+			}
+		})
 	}
 }

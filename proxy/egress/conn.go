@@ -111,7 +111,7 @@ func (c *aheadConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // socketUnder returns the socket below conn, or nil.
 func socketUnder(conn net.Conn) *socket.Conn {
-	if tunnel, ok := conn.(*aheadConn); ok {
+	if tunnel, ok := conn.(*aheadConn); ok && len(tunnel.ahead) == 0 {
 		conn = tunnel.Conn // the TLS handshake has consumed the bytes that were read ahead
 	}
 	s, _ := conn.(*socket.Conn)

@@ -52,40 +52,41 @@ func (c *connector) dialCounted(ctx context.Context, host string, port uint16, p
 // connect makes a new connection to an endpoint. For https it also completes the handshake, in which it offers
 // HTTP/2 unless http1 is set, and verifies the certificate.
 func (c *connector) connect(ctx context.Context, to endpoint, http1 bool) (net.Conn, error) {
-	o := to.Origin
-	raw := c.takeUnused(to)
-	counted := raw != nil // by ReachTCP
-	if !counted {
-		var err error
-		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
-			c.counter.dial(err)
+	o, raw, legacy := to.Origin, c.takeUnused(to), c.history.has(needsLegacyTLS, to.Origin)
+	kept := raw != nil
+	for {
+		if raw == nil {
+			var err error
+			if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
+				c.counter.dial(err)
+				return nil, err
+			}
+		}
+		if o.Scheme == "http" {
+			conn := &trackedConn{Conn: raw}
+			c.counter.dial(nil)
+			c.track(o, conn)
+			return conn, nil
+		}
+		secure, err := c.secure(ctx, o, raw, http1, legacy)
+		switch raw = nil; {
+		case kept && notTLS(err): // it may have died while it was kept
+			kept = false
+		case !legacy && isRefusal(err): // legacy suites are offered only to origins that accept no other
+			legacy = true
+		case err != nil:
+			c.counter.handshake(err)
 			return nil, err
+		default:
+			if !kept { // otherwise ReachTCP has counted it
+				c.counter.handshake(nil)
+			}
+			if legacy {
+				c.history.note(needsLegacyTLS, o)
+			}
+			return secure, nil
 		}
 	}
-	if o.Scheme == "http" {
-		conn := &trackedConn{Conn: raw}
-		c.counter.dial(nil)
-		c.track(o, conn)
-		return conn, nil
-	}
-	legacy := c.history.has(needsLegacyTLS, o)
-	secure, err := c.secure(ctx, o, raw, http1, legacy)
-	if !legacy && isRefusal(err) { // legacy suites are offered only to origins that accept no other
-		if raw, err = c.dial(ctx, o.Host, o.Port, to.addr); err != nil {
-			c.counter.dial(err)
-			return nil, err
-		}
-		if secure, err = c.secure(ctx, o, raw, http1, true); err == nil {
-			c.history.note(needsLegacyTLS, o)
-		}
-	}
-	if !counted || err != nil {
-		c.counter.handshake(err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return secure, nil
 }
 
 // takeUnused returns a kept connection on which nothing was sent, for a TLS handshake, or nil. ReachTCP made it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -43,7 +44,7 @@ func newHTTP2Transport(o Options) *http.Transport {
 		},
 		Protocols:              &spoken,
 		DisableCompression:     true, // bodies pass unchanged
-		IdleConnTimeout:        o.IdleTimeout,
+		IdleConnTimeout:        0,    // the pool closes idle connections: net/http's timer stops for good while a stream is reserved
 		ResponseHeaderTimeout:  o.HeaderTimeout,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: h1.MaxHead,
@@ -62,6 +63,8 @@ type http2Conn struct {
 	client   *http.ClientConn
 	made     time.Time
 	used     atomic.Bool // a response has arrived
+	last     time.Time   // when a stream was last reserved; guarded by the pool's mutex, as timer
+	timer    *time.Timer // calls pool.expire; nil: the connection is not shared
 }
 
 // newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
@@ -119,7 +122,7 @@ func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
 		own := r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 			WroteHeaders: written,
 			Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
-				return s.gotInterim(&http.Response{StatusCode: status, Header: http.Header(header)})
+				return s.gotInterim(&http.Response{StatusCode: status, Header: http.Header(header), Body: http.NoBody})
 			},
 		}))
 		own.Close = r.Close || headSize(r) > maxReusedHead
@@ -128,12 +131,17 @@ func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
 			return nil, s.classify(err)
 		}
 		s.used.Store(true)
-		if h1.CountFields(resp.Header) > h1.MaxFields {
-			resp.Body.Close()
-			return nil, h1.ErrFieldCount
+		switch {
+		case resp.StatusCode < 100 || resp.StatusCode > 999: // net/http reads any number
+			err = fmt.Errorf("malformed status %d", resp.StatusCode)
+		case h1.CountFields(resp.Header) > h1.MaxFields:
+			err = h1.ErrFieldCount
+		default:
+			resp.Request = r
+			return resp, nil
 		}
-		resp.Request = r
-		return resp, nil
+		resp.Body.Close()
+		return nil, err
 	})
 	if err != nil && !sent && !failedAtOnce(s.used.Load(), s.made) {
 		err = &unprocessedError{err}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"sync"
 	"testing"
 
 	"robotsproxy/robots/testkit"
@@ -69,6 +70,25 @@ func TestLegacyTLS(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLegacyTLSAtOnce checks that the first requests to an origin with legacy cipher suites all succeed, although only
+// one of them is the first to find out.
+func TestLegacyTLSAtOnce(t *testing.T) {
+	cert, roots := rsaCertificate(t)
+	o := serveOver(t, hello, &tls.Config{
+		Certificates: []tls.Certificate{cert}, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}, MaxVersion: tls.VersionTLS12,
+	})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: roots})
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			if _, body, err := get(t, d, o.String()); body != "hello" || err != nil {
+				t.Errorf("%q, %v", body, err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // rsaCertificate returns a certificate for 127.0.0.1 with an RSA key, and the roots that verify it.

@@ -59,7 +59,7 @@ func (o *Owner) owns(p *pool) bool {
 func hasLogin(values []string) bool {
 	for _, list := range values {
 		for part := range strings.SplitSeq(list, ",") {
-			scheme, _, _ := strings.Cut(strings.TrimLeft(part, " \t"), " ")
+			scheme, _, _ := strings.Cut(strings.ReplaceAll(strings.TrimLeft(part, " \t"), "\t", " "), " ")
 			if strings.EqualFold(scheme, "NTLM") || strings.EqualFold(scheme, "Negotiate") {
 				return true
 			}

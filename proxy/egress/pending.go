@@ -2,7 +2,10 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"net/http"
+
+	"robotsproxy/proxy/h1"
 )
 
 // maxInterimAhead is the maximum number of 1xx responses that wait for the goroutine of the request.
@@ -45,8 +48,14 @@ func (p *pending) send(r *http.Request, roundTrip func(written func()) (*http.Re
 
 // gotInterim passes on a 1xx response. An error ends the request.
 func (p *pending) gotInterim(resp *http.Response) error {
-	if p.received++; p.received > maxInterim {
+	p.received++
+	switch {
+	case p.received > maxInterim:
 		return errInterim
+	case !IsInterim(resp): // RFC 9113 8.6
+		return errors.New("the origin switched protocols over HTTP/2")
+	case h1.CountFields(resp.Header) > h1.MaxFields:
+		return h1.ErrFieldCount
 	}
 	if len(p.events) < maxInterimAhead {
 		p.events <- event{resp: resp}

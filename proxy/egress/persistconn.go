@@ -39,8 +39,9 @@ type persistConn struct {
 	made    time.Time
 	cut     func() // closes the socket below TLS, whose Close could wait for a write; made once, so that AfterFunc allocates less
 
-	idle idleState
-	used bool // a response has arrived over the connection
+	idle  idleState
+	waits *idleWatch // while a request waits; nil: there is none
+	used  bool       // a response has arrived over the connection
 
 	requester *Owner          // that of the request in flight
 	request   *http.Request   // in flight; nil: none
@@ -121,6 +122,10 @@ func (p *persistConn) claim(want requirements) {
 	if p.requester = want.owner; want.login {
 		p.bind()
 	}
+	if p.socket == nil { // it cannot be checked otherwise when the request is sent
+		p.waits = newIdleWatch(p.conn, time.Now().Add(p.pool.keep))
+		go p.waits.run() // stopWatch ends it
+	}
 }
 
 // bind makes a connection belong to the Owner of its request, if it has none yet.
@@ -144,7 +149,20 @@ func (p *persistConn) bind() {
 func (p *persistConn) Info() Info { return p.info }
 
 // Release implements [Conn].
-func (p *persistConn) Release() { p.pool.put(p) }
+func (p *persistConn) Release() {
+	if !p.stopWatch() {
+		p.conn.Close()
+		return
+	}
+	p.pool.put(p)
+}
+
+// stopWatch ends the watch of a connection that cannot be peeked at, and reports whether it can take a request.
+func (p *persistConn) stopWatch() bool {
+	w := p.waits
+	p.waits = nil
+	return w == nil || w.stop()
+}
 
 // Send implements [Conn].
 func (p *persistConn) Send(r *http.Request) (sent bool, err error) {
@@ -166,6 +184,9 @@ func (p *persistConn) send() error {
 	if err := p.checkIdle(); err != nil {
 		return p.unsent(err)
 	}
+	if !p.stopWatch() {
+		return p.unsent(net.ErrClosed)
+	}
 	if p.socket == nil || h1.HasBody(r) {
 		p.closeWithContext()
 	}
@@ -174,8 +195,8 @@ func (p *persistConn) send() error {
 	defer to.Reset(nil)
 	to.Reset(p)
 	target, login := p.parent.forwarding(r)
-	if err := h1.WriteHead(to, r, target, login); err != nil {
-		return err
+	if err := h1.WriteHead(to, r, target, login); err != nil && to.Flush() == nil {
+		return err // of the request: the connection has no error
 	}
 	expects := len(r.Header["Expect"]) > 0
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -247,4 +248,41 @@ func TestHeldUp(t *testing.T) {
 	}
 	l.Close()
 	origin.Wait()
+}
+
+// TestUnsentHead checks that a request may be repeated if its connection is dead before anything of it was sent,
+// however long its head is, and that a failed upload does not wait.
+func TestUnsentHead(t *testing.T) {
+	for _, size := range []int{1, 2 * bufferSize} {
+		for name, body := range map[string]io.Reader{"no body": nil, "in memory": strings.NewReader("body"), "streamed": io.NopCloser(strings.NewReader("body"))} {
+			near, far := net.Pipe()
+			far.Close()
+			p := newPersistConn(&trackedConn{Conn: near}, anyAddr("a.test").endpoint, newPool(time.Minute), time.Minute)
+			p.used = true
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.test/", body)
+			testkit.Must(t, err)
+			r.Header.Set("Long", strings.Repeat("x", size))
+			sent, err := p.Send(r)
+			if sent || !Repeat(r, err) {
+				t.Errorf("%d bytes, %s: sent %t, %v", size, name, sent, err)
+				continue
+			}
+			if body != nil {
+				if b, err := io.ReadAll(r.Body); string(b) != "body" || err != nil {
+					t.Errorf("%d bytes, %s: the body of the next try is %q, %v", size, name, b, err)
+				}
+			}
+		}
+	}
+}
+
+// TestLogin checks which credentials log in a connection (RFC 4559 6).
+func TestLogin(t *testing.T) {
+	for value, want := range map[string]bool{
+		"NTLM TlRM": true, "negotiate\tYII": true, "Basic x, Negotiate": true, "Basic NTLM": false, "Bearer x": false, "": false,
+	} {
+		if got := hasLogin([]string{value}); got != want {
+			t.Errorf("%q: %t", value, got)
+		}
+	}
 }

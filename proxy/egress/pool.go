@@ -220,26 +220,46 @@ func (p *pool) startWatch(c *persistConn, keep time.Duration) {
 
 // share adds a connection of HTTP/2. If the pool is full, it closes one that no request uses.
 func (p *pool) share(c *http2Conn) {
-	var evicted *http2Conn
+	evicted := c
 	p.mu.Lock()
-	drop := p.closed || p.draining
-	if !drop {
-		if p.sharing >= maxIdle {
-			evicted = p.oldestIdleHTTP2()
+	if !p.closed && !p.draining {
+		if evicted = nil; p.sharing >= maxIdle {
+			if evicted = p.oldestIdleHTTP2(); evicted != nil {
+				p.drop(evicted)
+			}
 		}
 		p.shared[c.endpoint] = append(p.shared[c.endpoint], c)
 		p.sharing++
+		c.last, c.timer = time.Now(), time.AfterFunc(min(p.keep, unusedFor), func() { p.expire(c) })
 	}
 	p.mu.Unlock()
 	if evicted != nil {
 		evicted.closeWhenIdle()
 	}
-	if drop {
-		c.closeWhenIdle()
-	}
 	if c.client.Err() != nil {
 		p.unshare(c) // it may have been closed before it was added
 	}
+}
+
+// expire closes a connection of HTTP/2 that no request has used for some time.
+func (p *pool) expire(c *http2Conn) {
+	p.mu.Lock()
+	keep := p.keep
+	if !c.used.Load() {
+		keep = min(keep, unusedFor)
+	}
+	now := time.Now()
+	if c.client.InFlight() > 0 {
+		c.last = now
+	}
+	if left := keep - now.Sub(c.last); left > 0 {
+		c.timer.Reset(left)
+		p.mu.Unlock()
+		return
+	}
+	p.drop(c)
+	p.mu.Unlock()
+	c.client.Close()
 }
 
 // oldestIdleHTTP2 returns the oldest connection of HTTP/2 that no request uses, or nil. The caller holds
@@ -262,6 +282,7 @@ func (p *pool) stream(at endpoint) *http2Conn {
 	p.draining = false
 	for _, c := range p.shared[at] {
 		if c.client.Reserve() == nil {
+			c.last = time.Now()
 			return c
 		}
 	}
@@ -272,11 +293,17 @@ func (p *pool) stream(at endpoint) *http2Conn {
 func (p *pool) unshare(c *http2Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.drop(c)
+}
+
+// drop is unshare for a caller that holds p.mu.
+func (p *pool) drop(c *http2Conn) {
 	list := p.shared[c.endpoint]
 	i := slices.Index(list, c)
 	if i < 0 {
 		return
 	}
+	c.timer.Stop()
 	p.sharing--
 	if list = slices.Delete(list, i, i+1); len(list) == 0 {
 		delete(p.shared, c.endpoint)
@@ -300,6 +327,7 @@ func (p *pool) closeIdle() {
 	}
 	for _, list := range shared {
 		for _, c := range list {
+			c.timer.Stop()
 			c.closeWhenIdle()
 		}
 	}

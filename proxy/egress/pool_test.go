@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -379,5 +380,34 @@ func TestClosedHTTP2ConnectionIsForgotten(t *testing.T) {
 				return d.pool.sharing == 0 && len(d.pool.shared) == 0 && d.Stats().Origins.Open == 0
 			})
 		})
+	}
+}
+
+// TestHTTP2ConnectionIsIdleAfterItsRequests checks that a stream that waits for its request keeps the connection
+// usable, however long it waits, and that the connection is closed some time after the last request.
+func TestHTTP2ConnectionIsIdleAfterItsRequests(t *testing.T) {
+	ca := newAuthority(t)
+	const keep = 50 * time.Millisecond
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }, ca.leaf(t, "127.0.0.1", later()))
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool, IdleTimeout: keep})
+	for _, released := range []bool{false, true} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.String(), io.NopCloser(strings.NewReader("body")))
+		testkit.Must(t, err)
+		conn, err := d.At(netip.Addr{}).Acquire(t.Context(), r, nil)
+		testkit.Must(t, err)
+		<-time.After(4 * keep)
+		if n := d.Stats().Origins.Open; n != 1 {
+			t.Errorf("%d connections are open", n)
+		}
+		if released {
+			conn.Release()
+		} else {
+			_, err = conn.Send(r)
+			testkit.Must(t, err)
+			resp, err := conn.Receive()
+			testkit.Must(t, err)
+			resp.Body.Close()
+		}
+		testkit.Eventually(t, "the connection is closed", func() bool { return d.Stats().Origins.Open == 0 })
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 func TestReachThenRoundTripIsOneConnection(t *testing.T) {
@@ -417,5 +418,24 @@ func TestOldFailure(t *testing.T) {
 	d.CloseIdle() // so that the next request needs a connection
 	if _, _, err := get(t, d, o.String()); err != nil {
 		t.Errorf("after a connection and an older failure: %v", err)
+	}
+}
+
+// TestStaleConnectionOfReach checks that a request gets another connection if the one that ReachTCP made is dead.
+func TestStaleConnectionOfReach(t *testing.T) {
+	ca := newAuthority(t)
+	o, l := listen(t, "https", "127.0.0.1")
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	testkit.Must(t, d.At(netip.Addr{}).ReachTCP(t.Context(), o.Origin))
+	first, err := l.Accept()
+	testkit.Must(t, err)
+	go func() { // resets the connection when something arrives
+		first.Read(make([]byte, 1))
+		first.(*net.TCPConn).SetLinger(0)
+		first.Close()
+	}()
+	serveOn(t, o, l, hello, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
+	if _, body, err := get(t, d, o.String()); body != "hello" || err != nil {
+		t.Errorf("%q, %v", body, err)
 	}
 }

@@ -144,6 +144,9 @@ func parseResponse(start string, fields http.Header, r *http.Request, from *bufi
 		return nil, fmt.Errorf("malformed status line %q", start[:min(len(start), 100)])
 	}
 	resp.ProtoMajor, resp.ProtoMinor, resp.StatusCode = major, minor, int(number)
+	if !httpguts.ValidHeaderFieldValue(resp.Status) {
+		resp.Status = code // without a reason that cannot be passed on
+	}
 	if CountFields(fields) > MaxFields {
 		return nil, ErrFieldCount
 	}
