@@ -233,8 +233,7 @@ func (c *Client) destination(ctx context.Context, r *http.Request, addr netip.Ad
 
 // Dial connects to host (a name, or an IP address without brackets) and port for a tunnel
 // that is passed through. The connection is a *socket.Conn, so that copying between two
-// of them needs no buffer. The exceptions are an upstream proxy with TLS, and one that
-// has sent bytes behind its response.
+// of them needs no buffer, except through an upstream proxy with TLS.
 func (p Pinned) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return p.client.dialCounted(ctx, host, port, p.addr)
 }

@@ -63,6 +63,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
@@ -123,7 +124,7 @@ func New(o Options) (*Client, error) {
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
 	c := &Client{
 		connector: connector{
-			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: &madeConns{open: map[addrPair]int{}}},
+			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: new(socket.Set)},
 			tls: &tls.Config{
 				RootCAs:            o.Roots,
 				MinVersion:         cmp.Or(o.TLSMin, tls.VersionTLS12),
@@ -185,6 +186,12 @@ func newPseudonym() string {
 	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
 	return "robotsproxy-" + hex.EncodeToString(b[:])
 }
+
+// Made reports whether c, or a Client that c has replaced, made the open connection from local to remote, which a firewall
+// may have redirected back to the proxy. The local address is not enough: a crawler's connection can have the same one, if
+// it goes to another remote address or comes from another network namespace. Made ignores the zone of remote; local must
+// have none.
+func (c *Client) Made(local, remote netip.AddrPort) bool { return c.made.Has(local, remote) }
 
 // Stats returns the counts, including those of Options.Previous. It does not wait for a
 // connection. Both Dialed maps contain every outcome.

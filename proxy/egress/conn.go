@@ -90,34 +90,6 @@ func closeWrite(conn net.Conn) error {
 	return half.CloseWrite()
 }
 
-// An aheadConn is a connection of which some bytes were already read.
-type aheadConn struct {
-	net.Conn
-	ahead []byte
-}
-
-// Read returns the bytes that were already read, then reads from the connection.
-func (c *aheadConn) Read(b []byte) (int, error) {
-	if len(c.ahead) == 0 {
-		return c.Conn.Read(b)
-	}
-	n := copy(b, c.ahead)
-	c.ahead = c.ahead[n:]
-	return n, nil
-}
-
-// CloseWrite closes the sending half of the connection.
-func (c *aheadConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-// socketUnder returns the socket below conn, or nil.
-func socketUnder(conn net.Conn) *socket.Conn {
-	if tunnel, ok := conn.(*aheadConn); ok && len(tunnel.ahead) == 0 {
-		conn = tunnel.Conn // the TLS handshake has consumed the bytes that were read ahead
-	}
-	s, _ := conn.(*socket.Conn)
-	return s
-}
-
 // A recordTracker follows the boundaries of TLS records (RFC 8446 5.1) in the bytes that
 // were read. It is needed because crypto/tls does not report that it holds part of a
 // record.

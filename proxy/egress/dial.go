@@ -43,7 +43,7 @@ type dialer struct {
 	server   string        // Options.Resolver
 	timeout  time.Duration // total time for name resolution and TCP connection
 	bindings *bindings     // nil: any address of a host may be dialled
-	made     *madeConns    // nil: a zero Client
+	made     *socket.Set   // of the connections that a Client and its predecessors have made; nil: a zero Client
 }
 
 // dialTCP connects to host and port. It dials the address that addrFor returns. If there
@@ -299,7 +299,7 @@ func (d *dialer) dialSerial(ctx context.Context, addrs []netip.Addr, port uint16
 		conn, err := guarded.DialContext(attempt, "tcp", netip.AddrPortFrom(addr, port).String())
 		cancel()
 		if err == nil {
-			return d.made.add(socket.New(conn)), nil
+			return d.made.Add(socket.New(conn)), nil
 		}
 		first = cmp.Or(first, err)
 		if ctx.Err() != nil {

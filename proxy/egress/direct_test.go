@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"robotsproxy/proxy/h1"
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots/testkit"
 )
 
@@ -302,7 +303,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 // awaitReadable waits until the socket under conn has something to read.
 func awaitReadable(t *testing.T, conn net.Conn) {
 	t.Helper()
-	raw, err := socketUnder(tracked(conn).Conn).SyscallConn()
+	raw, err := tracked(conn).Conn.(*socket.Conn).SyscallConn()
 	if err == nil {
 		err = raw.Read(func(fd uintptr) bool { return peeked(fd) })
 	}

@@ -69,7 +69,7 @@ func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration)
 	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, info: infoOf(conn), made: time.Now()}
 	p.cut = func() { p.tracked.Close() }
 	if socket.Direct {
-		p.socket = socketUnder(p.tracked.Conn)
+		p.socket, _ = p.tracked.Conn.(*socket.Conn)
 	}
 	p.onBlocked(p.closeWithContext)
 	return p

@@ -132,32 +132,25 @@ func forwardable(r *http.Request, d *dialer) error {
 
 // dial connects to an origin by a tunnel through the upstream proxy, which resolves the
 // name. d checks the destination.
-func (p *parent) dial(ctx context.Context, host string, port uint16, d *dialer) (net.Conn, error) {
-	conn, err := p.checkedTunnel(ctx, host, port, d)
+func (p *parent) dial(ctx context.Context, host string, port uint16, d *dialer) (conn net.Conn, err error) {
+	// Send only a name or an address, never "127.1" or a line end, and check it in the
+	// form that is sent.
+	var o robots.Origin
+	if err = d.check(host, port); err == nil {
+		if o, err = robots.ParseOrigin("https", hostPort(host, port)); err == nil {
+			err = d.guard.check(o.Host, o.Port)
+		}
+	}
+	if err == nil {
+		conn, err = p.tunnel(ctx, o)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("dial %s through the upstream proxy: %w", hostPort(host, port), err)
 	}
 	return conn, nil
 }
 
-func (p *parent) checkedTunnel(ctx context.Context, host string, port uint16, d *dialer) (net.Conn, error) {
-	if err := d.check(host, port); err != nil {
-		return nil, err
-	}
-	// Send only a name or an address, never "127.1" or a line end, and check it in the
-	// form that is sent.
-	o, err := robots.ParseOrigin("https", hostPort(host, port))
-	if err == nil {
-		err = d.guard.check(o.Host, o.Port)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p.tunnel(ctx, o)
-}
-
-// tunnel makes a tunnel to o. Without TLS to the upstream proxy it returns the
-// *socket.Conn itself, unless the upstream proxy sent bytes right behind its response.
+// tunnel makes a tunnel to o. Without TLS to the upstream proxy it returns the *socket.Conn itself.
 func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) {
 	conn, err := p.connect(ctx)
 	if err != nil {
@@ -166,11 +159,10 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	limited, cancel := context.WithTimeout(ctx, p.connector.timeout)
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) }) // ends reads and writes
-	var ahead []byte
 	if p.socks {
 		err = p.connectSocks(conn, o)
 	} else {
-		ahead, err = p.connectHTTP(conn, o)
+		err = p.connectHTTP(conn, o)
 	}
 	if !stop() && err == nil {
 		err = os.ErrDeadlineExceeded
@@ -178,15 +170,17 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		conn.Close()
 		return nil, err
-	case len(ahead) > 0:
-		return &aheadConn{conn, ahead}, nil
 	}
 	return conn, nil
 }
+
+// A byteReader reads one byte at a time, so that a reader with a buffer reads no byte that it does not need.
+type byteReader struct{ io.Reader }
+
+func (r byteReader) Read(b []byte) (int, error) { return r.Reader.Read(b[:min(len(b), 1)]) }
 
 // connect connects to the upstream proxy itself.
 func (p *parent) connect(ctx context.Context) (net.Conn, error) {
@@ -196,9 +190,9 @@ func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 	return p.connector.dialCounted(ctx, p.origin.Host, p.origin.Port, netip.Addr{})
 }
 
-// connectHTTP turns conn into a tunnel to o by CONNECT (RFC 9110 9.3.6). It returns the
-// bytes that the upstream proxy sent behind its response.
-func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err error) {
+// connectHTTP turns conn into a tunnel to o by CONNECT (RFC 9110 9.3.6). It reads no byte beyond the response,
+// because the origin's bytes follow.
+func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) error {
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: o.Addr()}, Host: o.Addr(), Header: http.Header{
 		"Via":        {p.via},
 		"User-Agent": {""}, // none: only the origin learns the client's User-Agent
@@ -207,29 +201,29 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err 
 		r.Header["Proxy-Authorization"] = []string{p.login}
 	}
 	if err := r.Write(conn); err != nil {
-		return nil, p.fault(err)
+		return p.fault(err)
 	}
-	from := bufio.NewReader(io.LimitReader(conn, maxConnectHead))
+	from := bufio.NewReader(io.LimitReader(byteReader{conn}, maxConnectHead))
 	resp, err := http.ReadResponse(from, r)
 	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp, err = http.ReadResponse(from, r) // RFC 9110 15.2: the final response follows
 	}
 	if err != nil {
-		return nil, p.noReply(err)
+		return p.noReply(err)
 	}
 	switch status := resp.StatusCode; status {
 	case http.StatusProxyAuthRequired:
-		return nil, p.fault(errCredentials)
+		return p.fault(errCredentials)
 	case http.StatusBadGateway, http.StatusServiceUnavailable:
-		return nil, fmt.Errorf("%w: %s: status %d", ErrBeyondParent, p.name, status)
+		return fmt.Errorf("%w: %s: status %d", ErrBeyondParent, p.name, status)
 	case http.StatusGatewayTimeout:
-		return nil, fmt.Errorf("%w: %s: status %d: %w", ErrBeyondParent, p.name, status, os.ErrDeadlineExceeded)
+		return fmt.Errorf("%w: %s: status %d: %w", ErrBeyondParent, p.name, status, os.ErrDeadlineExceeded)
 	default:
 		if status < 200 || status > 299 {
-			return nil, p.fault(fmt.Errorf("unexpected status %d in response to CONNECT", status))
+			return p.fault(fmt.Errorf("unexpected status %d in response to CONNECT", status))
 		}
 	}
-	return from.Peek(from.Buffered())
+	return nil
 }
 
 // noReply distinguishes an upstream proxy that does not reply in time, probably because
