@@ -52,15 +52,17 @@ func TestWatchesShareAlarms(t *testing.T) {
 		var spare sync.Pool
 		first, second := watch{limit: maxSilence, pool: &spare}, watch{limit: maxSilence, pool: &spare}
 		first.begin(ending(func() { t.Error("the first watch has ended") }))
-		former := first.alarm
+		former := first.alarm // no other goroutine changes it
 		<-time.After(maxSilence / 2)
 		first.stop()
 		began := time.Now()
 		var ended atomic.Int64 // when the second watch ended
 		second.begin(ending(func() { ended.Store(int64(time.Since(began))) }))
+		first.mu.Lock()
 		first.alarm = former // as when the alarm of the first watch is about to end a transfer
+		first.mu.Unlock()
 		first.endSlow()
-		if ended.Load() != 0 || first.slow || second.slow {
+		if ended.Load() != 0 || first.cause() != errSilent || second.cause() != errSilent {
 			t.Fatal("the first watch ended the second")
 		}
 		<-time.After(3 * maxSilence)
