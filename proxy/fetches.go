@@ -44,7 +44,7 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
 	if f.Rules.Monitor {
-		return f.roundTrip(r, hop, &sending{})
+		return f.roundTrip(r, hop, &sending{asked: &fetchSender{hop: hop}})
 	}
 	var resp *http.Response
 	err := tryAddresses(func() (err error) {
@@ -59,17 +59,13 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{slot: slot, addr: at}
-	var refused error // why the slot gave no permit
-	s.wait = func(ready func() error) error {
-		refused = hop.Wait(ready) // the time limit of the fetch does not run meanwhile
-		return refused
-	}
+	by := &fetchSender{hop: hop}
+	s := &sending{slot: slot, addr: at, asked: by}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		slot.Release()
 		switch {
-		case refused == nil:
+		case by.refused == nil:
 			return nil, err
 		case s.wasSent: // in an earlier try
 			return nil, noSlot(err, hop)
@@ -134,6 +130,20 @@ func noSlot(err error, hop fetch.Hop) error {
 	}
 	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)
 }
+
+// A fetchSender is the [sender] of a GET.
+type fetchSender struct {
+	hop     fetch.Hop
+	refused error // why the slot gave no permit; nil: it gave one, or was not asked
+}
+
+func (s *fetchSender) await(ctx context.Context, slot *pace.Slot) error {
+	s.refused = s.hop.Wait(func() error { return slot.Ready(ctx) })
+	return s.refused
+}
+
+// passInterim does nothing: a fetch does not use 1xx responses.
+func (*fetchSender) passInterim(*http.Response) {}
 
 // A fetchBody is the body of a response. Closing it releases the slot.
 type fetchBody struct {

@@ -123,11 +123,11 @@ func (s *requestState) fail(err error) {
 // releaseSlot releases the slot, if there is one. Unlike s.slot.Release, it can be deferred before there is a slot.
 func (s *requestState) releaseSlot() { s.slot.Release() }
 
-// waitPaused calls ready while the watch is paused.
-func (s *requestState) waitPaused(ready func() error) error {
+// await implements [sender].
+func (s *requestState) await(ctx context.Context, slot *pace.Slot) error {
 	s.watch.pause(true)
 	defer s.watch.pause(false)
-	return ready()
+	return slot.Ready(ctx)
 }
 
 // Header returns the header of the response. After the client has left, it returns a
@@ -323,7 +323,7 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 	return conn, rw.Reader, nil
 }
 
-// passInterim sends a 1xx response to the client (RFC 9110 15.2). net/http sends 100 itself.
+// passInterim implements [sender]: it sends a 1xx response to the client (RFC 9110 15.2). net/http sends 100 itself.
 func (s *requestState) passInterim(resp *http.Response) {
 	if resp.StatusCode == http.StatusContinue || !s.request.ProtoAtLeast(1, 1) || s.clientLeft ||
 		len(s.request.Header["Expect"]) > 0 { // net/http may be about to send 100 on another goroutine

@@ -28,15 +28,22 @@ const (
 
 // A sending is the sending of one request to its origin, with its slot. It belongs to one goroutine.
 type sending struct {
-	slot    *pace.Slot                     // nil: the request is sent without a permit
-	addr    netip.Addr                     // the address that the slot and the request are for; zero: any address of the host
-	owner   *egress.Owner                  // of connections that carry the client's login; nil: none
-	wait    func(ready func() error) error // calls ready, which waits for the permit; nil: ready is called directly
-	interim func(resp *http.Response)      // gets each 1xx response; nil: they are dropped
+	slot  *pace.Slot    // nil: the request is sent without a permit
+	addr  netip.Addr    // the address that the slot and the request are for; zero: any address of the host
+	owner *egress.Owner // of connections that carry the client's login; nil: none
+	asked sender        // whose request it is
 
 	state   sendState
 	wasSent bool        // sent was reached, in this try or an earlier one
 	conn    egress.Info // of the last connection
+}
+
+// A sender is who waits for the response to a sending.
+type sender interface {
+	// await calls slot.Ready. No time limit of the sender runs meanwhile.
+	await(ctx context.Context, slot *pace.Slot) error
+	// passInterim passes a 1xx response on.
+	passInterim(resp *http.Response)
 }
 
 // roundTrip sends r when its slot permits that, and returns the final response, whose Request is r as it was
@@ -82,8 +89,8 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 		case !egress.IsInterim(resp):
 			s.state, s.conn = responded, conn.Info()
 			return resp, nil
-		case s.interim != nil:
-			s.interim(resp)
+		default:
+			s.asked.passInterim(resp)
 		}
 	}
 	return nil, err
@@ -95,14 +102,7 @@ func (s *sending) ready(ctx context.Context) error {
 		return nil
 	}
 	s.state = connected
-	ready := func() error { return s.slot.Ready(ctx) }
-	var err error
-	if s.wait != nil {
-		err = s.wait(ready)
-	} else {
-		err = ready()
-	}
-	if err != nil {
+	if err := s.asked.await(ctx, s.slot); err != nil {
 		return err
 	}
 	s.state = permitted

@@ -37,7 +37,8 @@ type persistConn struct {
 	info    Info
 	parent  *parent // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
 	made    time.Time
-	cut     func() // closes the socket below TLS, whose Close could wait for a write; made once, so that AfterFunc allocates less
+	slow    func() error // awaitSlow
+	cut     func()       // closes the socket below TLS, whose Close could wait for a write; made once, as slow, so that a request allocates less
 
 	idle  idleState
 	waits *idleWatch // while a request waits; nil: there is none
@@ -67,7 +68,7 @@ type idleState struct {
 // newPersistConn returns a connection that no request has used yet.
 func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
 	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, info: infoOf(conn), made: time.Now()}
-	p.cut = func() { p.tracked.Close() }
+	p.cut, p.slow = func() { p.tracked.Close() }, p.awaitSlow
 	if socket.Direct {
 		p.socket, _ = p.tracked.Conn.(*socket.Conn)
 	}
@@ -182,6 +183,7 @@ func (p *persistConn) send() error {
 		return err
 	}
 	if err := p.checkIdle(); err != nil {
+		p.pool.closeAll(p.key)
 		return p.unsent(err)
 	}
 	if !p.stopWatch() {
@@ -293,7 +295,7 @@ func (p *persistConn) receive() (*http.Response, error) {
 		return nil, p.lost(fmt.Errorf("no response from the origin: %w", err))
 	}
 	if err == nil {
-		resp, p.info.Dropped, err = h1.ReadResponse(p.from, p.request, p.awaitSlow)
+		resp, p.info.Dropped, err = h1.ReadResponse(p.from, p.request, p.slow)
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -414,7 +416,9 @@ func (p *persistConn) finish(well bool) {
 		return
 	}
 	p.used = true
-	p.onBlocked(p.closeWithContext)
+	if p.socket != nil && p.socket.OnBlocked == nil { // after an upload
+		p.onBlocked(p.closeWithContext)
+	}
 	p.pool.put(p)
 }
 

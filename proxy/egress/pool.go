@@ -138,19 +138,28 @@ func (p *pool) unlink(c *persistConn) {
 }
 
 // take removes and returns the connection that has been idle for the shortest time, or nil. If fresh
-// is set, no request has used it. It was alive a moment ago.
+// is set, no request has used it. The caller must check that it is alive.
 func (p *pool) take(at key, fresh bool) *persistConn {
 	for {
 		c, w := p.pop(at, fresh)
-		switch {
-		case c == nil:
-			return nil
-		case w == nil && c.checkIdle() == nil:
+		if c == nil || w == nil {
 			return c
-		case w != nil && w.stop():
+		}
+		if w.stop() {
 			c.until = time.Time{} // the watch leaves no deadline
 			return c
 		}
+		c.conn.Close()
+	}
+}
+
+// closeAll closes the idle connections with a key that have no watch yet. It is called when one of them proves dead:
+// an origin may have closed all.
+func (p *pool) closeAll(at key) {
+	p.mu.Lock()
+	all := slices.DeleteFunc(slices.Clone(p.idle[at]), func(c *persistConn) bool { return c.idle.watch != nil || p.remove(c) == nil })
+	p.mu.Unlock()
+	for _, c := range all {
 		c.conn.Close()
 	}
 }

@@ -411,3 +411,54 @@ func TestHTTP2ConnectionIsIdleAfterItsRequests(t *testing.T) {
 		testkit.Eventually(t, "the connection is closed", func() bool { return d.Stats().Origins.Open == 0 })
 	}
 }
+
+// TestAllConnectionsDie checks that a request succeeds after the origin has closed all kept connections at once.
+func TestAllConnectionsDie(t *testing.T) {
+	const n = 2 * MaxTries
+	var together sync.WaitGroup
+	together.Add(n)
+	var mu sync.Mutex
+	var conns []net.Conn
+	o, l := listen(t, "http", "127.0.0.1")
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/together" {
+				together.Done()
+				together.Wait()
+			}
+		}),
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateIdle {
+				mu.Lock()
+				defer mu.Unlock()
+				conns = append(conns, c)
+			}
+		},
+	}
+	served := make(chan error)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); <-served })
+	d := newClient(t, Options{AllowPrivate: loopback})
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if _, _, err := get(t, d, o.String()+"/together"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	testkit.Eventually(t, "all connections are idle", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(conns) == n
+	})
+	for _, c := range conns {
+		c.Close()
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.String(), io.NopCloser(strings.NewReader("body")))
+	testkit.Must(t, err)
+	resp, err := d.RoundTrip(r)
+	testkit.Must(t, err)
+	resp.Body.Close()
+}

@@ -52,11 +52,7 @@ func (c *Client) reach(ctx context.Context, at endpoint, tunnel bool) error {
 	if err := c.history.failure(o); err != nil {
 		return err
 	}
-	key := o.String()
-	if at.addr.IsValid() {
-		key += "@" + at.addr.String()
-	}
-	result := c.reaching.DoChan(key, func() (any, error) { return nil, c.tryReach(at) })
+	result := c.reaching.DoChan(fmt.Sprint(o, at.addr), func() (any, error) { return nil, c.tryReach(at) })
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))

@@ -176,9 +176,9 @@ func parseResponse(start string, fields http.Header, r *http.Request, from *bufi
 	case chunked:
 		delete(fields, "Content-Length")
 		resp.ContentLength = -1
-		resp.Body = io.NopCloser(&chunkedBody{httputil.NewChunkedReader(from), from, resp})
+		resp.Body = &chunkedBody{httputil.NewChunkedReader(from), from, resp}
 	case length > 0:
-		resp.Body = io.NopCloser(&sizedBody{from, length})
+		resp.Body = &sizedBody{from, length}
 	case length < 0:
 		resp.Close = true // the end of the connection is the end of the body
 		resp.Body = io.NopCloser(from)
@@ -231,7 +231,9 @@ func contentLength(fields http.Header) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("malformed Content-Length %q", first)
 	}
-	fields["Content-Length"] = []string{first}
+	if len(values) > 1 || values[0] != first {
+		fields["Content-Length"] = []string{first}
+	}
 	return int64(n), nil
 }
 
@@ -269,6 +271,9 @@ func (b *chunkedBody) Read(p []byte) (int, error) {
 	}
 	return n, io.EOF
 }
+
+// Close does nothing: the owner of the connection closes it.
+func (*chunkedBody) Close() error { return nil }
 
 // maxTrailer bounds a trailer, in bytes, as clients of net/http do.
 const maxTrailer = 4 << 10
@@ -308,3 +313,6 @@ func (b *sizedBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Close does nothing: the owner of the connection closes it.
+func (*sizedBody) Close() error { return nil }
