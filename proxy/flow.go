@@ -37,9 +37,9 @@ func (f *flow) endSend(n int) { f.step(&f.sending, false, n) }
 
 func (f *flow) step(what *bool, is bool, n int) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	*what = is
 	f.passed += int64(n)
+	f.mu.Unlock()
 }
 
 // setWriting notes whether the response is being sent.

@@ -152,8 +152,8 @@ func (w *watch) stop() {
 // moved records progress.
 func (w *watch) moved() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.moves++
+	w.mu.Unlock()
 }
 
 // pause says whether the transfer waits for its turn. The end of a pause counts as progress.
