@@ -113,10 +113,6 @@ func (s *streamConn) Release() { s.client.Release() }
 
 // Send implements [Conn].
 func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
-	if err := h1.CheckRequest(r); err != nil {
-		s.Release()
-		return false, err
-	}
 	sent, err = s.send(r, func(written func()) (*http.Response, error) {
 		// net/http reports the end of the head and 1xx responses in no other way.
 		own := r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{

@@ -37,7 +37,7 @@ func WriteHead(to *bufio.Writer, r *http.Request, target, extra string) error {
 	case strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c == 0x7f }):
 		return errors.New("the target cannot be sent")
 	}
-	if err := CheckRequest(r); err != nil {
+	if err := checkRequest(r); err != nil {
 		return err
 	}
 	add := func(parts ...string) {
@@ -90,7 +90,7 @@ func isChunked(r *http.Request) bool { return HasBody(r) && r.ContentLength <= 0
 func WriteBody(to *bufio.Writer, r *http.Request) error {
 	buf := bodyBuffers.Get().(*[bodyBufferSize]byte)
 	defer bodyBuffers.Put(buf)
-	chunked := isChunked(r)
+	chunked, trailer := isChunked(r), r.Trailer // reading the body may replace r.Trailer by what was not announced
 	var out io.Writer = to
 	if chunked {
 		out = httputil.NewChunkedWriter(to)
@@ -109,7 +109,7 @@ func WriteBody(to *bufio.Writer, r *http.Request) error {
 		case err == io.EOF && !chunked && left > 0:
 			return &BodyError{fmt.Errorf("the body ends %d bytes early: %w", left, io.ErrUnexpectedEOF)}
 		case err == io.EOF && chunked:
-			return writeTrailer(to, r.Trailer)
+			return writeTrailer(to, trailer)
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -134,8 +134,8 @@ func writeTrailer(to *bufio.Writer, trailer http.Header) error {
 	return err
 }
 
-// CheckRequest returns an error for a request whose method or fields cannot be sent as they are.
-func CheckRequest(r *http.Request) error {
+// checkRequest returns an error for a request whose method or fields cannot be sent as they are.
+func checkRequest(r *http.Request) error {
 	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) { // also a token (RFC 9110 9.1)
 		return errors.New("the method is not valid")
 	}
