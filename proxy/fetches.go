@@ -44,7 +44,7 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
 	if f.Rules.Monitor {
-		return f.roundTrip(r, hop, &sending{asked: &fetchSender{hop: hop}})
+		return f.roundTrip(r, hop, &sending{from: &fetchSender{hop: hop}})
 	}
 	var resp *http.Response
 	err := tryAddresses(func() (err error) {
@@ -60,7 +60,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		return nil, err
 	}
 	by := &fetchSender{hop: hop}
-	s := &sending{slot: slot, addr: at, asked: by}
+	s := &sending{slot: slot, addr: at, from: by}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		slot.Release()

@@ -32,7 +32,7 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 			}
 			return s
 		}
-		state := &sending{slot: ready(one), state: permitted, asked: new(requestState)}
+		state := &sending{slot: ready(one), state: permitted, from: new(requestState)}
 		defer state.slot.Release()
 		if began := time.Now(); state.ready(t.Context()) != nil || !time.Now().Equal(began) {
 			t.Error("the request waited in its own slot")

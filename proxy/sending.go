@@ -31,14 +31,14 @@ type sending struct {
 	slot  *pace.Slot    // nil: the request is sent without a permit
 	addr  netip.Addr    // the address that the slot and the request are for; zero: any address of the host
 	owner *egress.Owner // of connections that carry the client's login; nil: none
-	asked sender        // whose request it is
+	from  sender        // whose request it is
 
 	state   sendState
 	wasSent bool        // sent was reached, in this try or an earlier one
 	conn    egress.Info // of the last connection
 }
 
-// A sender is who waits for the response to a sending.
+// A sender has a request sent and waits for the response: a client's request, or a fetch.
 type sender interface {
 	// await calls slot.Ready. No time limit of the sender runs meanwhile.
 	await(ctx context.Context, slot *pace.Slot) error
@@ -90,7 +90,7 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 			s.state, s.conn = responded, conn.Info()
 			return resp, nil
 		default:
-			s.asked.passInterim(resp)
+			s.from.passInterim(resp)
 		}
 	}
 	return nil, err
@@ -102,7 +102,7 @@ func (s *sending) ready(ctx context.Context) error {
 		return nil
 	}
 	s.state = connected
-	if err := s.asked.await(ctx, s.slot); err != nil {
+	if err := s.from.await(ctx, s.slot); err != nil {
 		return err
 	}
 	s.state = permitted
