@@ -95,7 +95,7 @@ type Pinned struct {
 // host of the requests. With the zero Addr it returns the Client itself.
 func (c *Client) At(addr netip.Addr) Pinned { return Pinned{client: c, addr: addr} }
 
-// Acquire returns a connection for a request: a kept one that is alive, otherwise a new one. owner is the
+// Acquire returns a connection for a request: a kept one, which Send checks, otherwise a new one. owner is the
 // owner of the connections that carry its client's login; nil: they are closed after the request. Acquire
 // sends nothing. It fails with the errors that the package comment names, or with the cause of ctx. For
 // an ftp URL that FTP cannot request, it fails with ftp.ErrPath or ftp.ErrMethod.

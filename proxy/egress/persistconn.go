@@ -18,7 +18,9 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-const bufferSize = 4 << 10 // size of a connection's read buffer and of its write buffer, in bytes; larger buffers up to 32 KiB were not faster
+// bufferSize is the size of a connection's read buffer and of its write buffer, in bytes. Larger
+// buffers, up to 32 KiB, were not faster.
+const bufferSize = 4 << 10
 
 // quickResponse is how long a request may be in flight before the end of its context
 // closes the connection. A request with a faster response avoids that cost, and the cost
@@ -37,8 +39,11 @@ type persistConn struct {
 	info    Info
 	parent  *parent // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
 	made    time.Time
-	slow    func() error // awaitSlow
-	cut     func()       // closes the socket below TLS, whose Close could wait for a write; made once, as slow, so that a request allocates less
+
+	// slow is awaitSlow. cut closes the socket below TLS, whose Close could wait for a write. Both are made
+	// once, so that a request allocates less.
+	slow func() error
+	cut  func()
 
 	idle  idleState
 	waits *idleWatch // while a request waits; nil: there is none
@@ -51,11 +56,17 @@ type persistConn struct {
 	wrote     bool            // at least one byte of the request was written
 	upload    *upload         // sends the body; nil: there is none, or it was sent with the head
 	from      *bufio.Reader   // reads the response
-	head      int             // number of bytes that the heads of the responses, 1xx included, may still have; -1: the head is complete
 	interim   int             // number of 1xx responses
-	until     time.Time       // the read deadline that was set for a quick response; zero: another one, or none
-	timed     bool            // there is a read deadline that is not until: that of a slow head or, if head is -1, one that the next Read removes
 	peeked    [1]byte
+
+	// head is the number of bytes that the heads of the responses, 1xx included, may still have; -1: the
+	// head is complete.
+	head int
+
+	// until is the read deadline that was set for a quick response; zero: another one, or none. timed says
+	// that there is another one: that of a slow head or, if head is -1, one that the next Read removes.
+	until time.Time
+	timed bool
 }
 
 // An idleState is the state of a connection in a pool.

@@ -41,11 +41,14 @@ type pool struct {
 	idle     map[key][]*persistConn // the connection that has been idle longest comes first; a list may be empty until the next sweep
 	count    int                    // number of all idle
 	unused   int                    // number of those that no request has used
-	order    persistConn            // all idle, in a ring linked by idle.older and idle.newer, so that put does not allocate; order.idle.newer is the oldest
 	round    uint64                 // number of sweeps
 	timer    *time.Timer            // timer of the next sweep; nil: none is due
 	shared   map[endpoint][]*http2Conn
 	sharing  int // number of all shared
+
+	// order has all idle connections in a ring linked by idle.older and idle.newer, so that put does not
+	// allocate. order.idle.newer is the oldest.
+	order persistConn
 }
 
 func newPool(keep time.Duration) *pool {

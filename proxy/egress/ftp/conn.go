@@ -25,12 +25,17 @@ var (
 
 // Options are what RoundTrip needs in addition to the request.
 type Options struct {
-	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the connections; required
-	Control net.Conn                                                              // the control connection, which RoundTrip closes; nil: Dial makes it
-	ByName  bool                                                                  // dial data connections at the host of the URL, not at the address of the control connection
-	Timeout time.Duration                                                         // from the control connection to the head of the response, and for the end of a transfer; required
-
-	Sent func() // called once, when the transfer was requested or the request ended without one; nil: not called
+	// Dial makes the connections. It is required.
+	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
+	// Control is the control connection, which RoundTrip closes; nil: Dial makes it.
+	Control net.Conn
+	// ByName says to dial data connections at the host of the URL, not at the address of the control connection.
+	ByName bool
+	// Timeout is the time from the control connection to the head of the response, and for the end of a
+	// transfer. It is required.
+	Timeout time.Duration
+	// Sent is called once, when the transfer was requested or the request ended without one; nil: not called.
+	Sent func()
 }
 
 // A dialError is an error of Options.Dial.
