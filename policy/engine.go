@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -26,6 +27,7 @@ type Options struct {
 	TDMRep        Cache          // of tdmrep.json; nil: none is read
 	Dialect       robots.Dialect // zero: the standard dialect
 	Readings      Readings       // zero: those of the dialect
+	Forbidden     OnForbidden    // what status 401 or 403 for robots.txt means; zero: AllowForbidden
 	Hosts         []Host         // settings for some hosts; the first entry that matches and has not expired applies
 	Clients       []Client       // who may use the proxy; empty: everybody, known by address
 	Open          bool           // with Clients: others may use the proxy too
@@ -67,6 +69,9 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	}
 	if o.Readings > LiteralReadings {
 		return nil, errors.New("policy: unknown readings")
+	}
+	if o.Forbidden > RefuseForbidden {
+		return nil, errors.New("policy: unknown value of Options.Forbidden")
 	}
 	if o.MaxCrawlDelay < 0 {
 		return nil, fmt.Errorf("policy: maximum Crawl-delay %v is negative", o.MaxCrawlDelay)
@@ -153,8 +158,9 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		e.applyPreferences(ctx, &d, &r, &c, g, "")
 		return d
 	}
-	j := matchForms(g, &r, e.literal(&c, e.dialect(c.client)))
+	j := matchForms(g, &r, e.countedChanges(&c, e.dialect(c.client)))
 	d.Rule, d.Line = j.Rule, j.Line
+	d.JoinedLine = g.JoinedAgent(j.Line)
 	if j.form != 0 && (j.Rule != "" || j.GaveUp) { // else no form decided
 		d.Form, d.Read = j.form, j.path
 	}
@@ -174,17 +180,42 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	return d
 }
 
-// literal reports whether a path is matched only as it was sent and without dot segments. The
-// entry for the host decides, otherwise the options, otherwise the dialect.
-func (e *Engine) literal(c *requestConfig, d robots.Dialect) bool {
+// countedChanges returns the changes of a path that count. The entry for the host decides, otherwise the
+// options, otherwise the dialect.
+func (e *Engine) countedChanges(c *requestConfig, d robots.Dialect) Form {
 	r := e.o.Readings
 	if c.host != nil && c.host.Readings != ReadingsOfDialect {
 		r = c.host.Readings
 	}
-	if r == ReadingsOfDialect {
-		return d.Literal
+	switch {
+	case r == LiteralReadings, r == ReadingsOfDialect && d.Literal:
+		return literalChanges
+	case d.ReservedAsWritten:
+		return allChanges
 	}
-	return r == LiteralReadings
+	return allChanges &^ PunctuationDecoded // package robots compares escaped punctuation and unescaped punctuation alike
+}
+
+// RulingOf returns what the robots.txt of an origin means under a dialect and the configuration of its host.
+func (e *Engine) RulingOf(entry *cache.Entry, d robots.Dialect) cache.Ruling {
+	return e.ruling(entry, d, e.hosts.find(entry.Origin().Host))
+}
+
+// ruling is RulingOf with the entry of Options.Hosts for the host; nil: none applies.
+func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.Ruling {
+	f := e.o.Forbidden
+	if host != nil && host.Forbidden != ForbiddenOfOptions {
+		f = host.Forbidden
+	}
+	r := entry.Under(d)
+	if f == RefuseForbidden && r.Outcome == cache.NoFile && r.Err == nil {
+		switch status := r.Result.Status; status {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			r.Outcome, r.Retry = cache.Unreachable, entry.Expires()
+			r.Err = fmt.Errorf("fetch %s: status %d, which robots.forbidden treats as unreachable", r.Result.URL, status)
+		}
+	}
+	return r
 }
 
 // DecideTunnel decides about a tunnel that is passed through. It is allowed unless
@@ -208,7 +239,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 	d.Reason = ReasonTunnel
 	if d.Ruling.Outcome == cache.Rules && g.DisallowsAll() {
 		v := g.Match("/")
-		d.Verdict, d.Rule, d.Line = Refuse, v.Rule, v.Line
+		d.Verdict, d.Rule, d.Line, d.JoinedLine = Refuse, v.Rule, v.Line, g.JoinedAgent(v.Line)
 	}
 	e.applyPreferences(ctx, &d, &r, &c, g, "/")
 	return d
@@ -302,7 +333,7 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 		}
 		return robots.Group{}
 	}
-	d.Ruling = entry.Under(dialect)
+	d.Ruling = e.ruling(entry, dialect, c.host)
 	d.Err = d.Ruling.Err
 	switch d.Ruling.Outcome {
 	case cache.NoConnection:
@@ -318,7 +349,8 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 	}
 	g := d.Ruling.File.For(c.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
-	d.Asked, d.Signals, d.Licenses = g.CrawlDelay(), g.ContentSignals(), joinLicenses(d.Ruling.File.Licenses())
+	d.Asked, d.DelayLine, d.Decoded = g.CrawlDelay(), g.DelayLine(), d.Ruling.File.Coding()
+	d.Signals, d.Licenses = g.ContentSignals(), joinLicenses(d.Ruling.File.Licenses())
 	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
 	setCrawlDelay(&d.Pace, given)
 	if !ok {
@@ -467,7 +499,7 @@ func (e *Engine) Reading(r Request, d Decision) Reading {
 	if d.Ruling.Outcome == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
 		if d.Reason != ReasonTunnel { // decided by its host
-			x.PathQuery = matchForms(x.Group, &r, e.literal(&c, x.Dialect)).path
+			x.PathQuery = matchForms(x.Group, &r, e.countedChanges(&c, x.Dialect)).path
 		}
 	}
 	return x

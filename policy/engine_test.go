@@ -88,7 +88,7 @@ func TestDecide(t *testing.T) {
 		{"nor is an escaped one", file(rules), "FooBot", "/a/%2e%2E/./private?x", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
 		{"refused as sent stays refused", file(rules), "FooBot", "/private/../a", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
 		{"RFC 9309 2.2.2: /robots.txt is allowed", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt", policy.Allow, policy.ReasonRobotsTxt, "", 0, "", "FooBot"},
-		{"whatever its query", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt?x", policy.Allow, policy.ReasonRobotsTxt, "", 0, "", "FooBot"},
+		{"but not with a query", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt?x", policy.Refuse, policy.ReasonRule, "/", 2, "*", "FooBot"},
 		{"but not what begins so", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt.bak", policy.Refuse, policy.ReasonRule, "/", 2, "*", "FooBot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestDecideFTP(t *testing.T) {
 		{"what is escaped here and not in the rule", "ftp", "/a%2Bb/x", "/a+b/"},
 		{"what is escaped in the rule and not here", "ftp", "/c+d/x", "/c%2Bd/"},
 		{"a percent sign is one", "ftp", "/a%252Bb/x", ""},
-		{"http keeps them apart (RFC 9309 2.2.2)", "http", "/c+d/x", ""},
+		{"http takes them for the same (RFC 9309 2.2.2)", "http", "/c+d/x", "/c%2Bd/"},
 		{"http has none", "http", "/private;type=d", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -29,6 +29,7 @@ type Host struct {
 	Reason      string      // who permitted it, or why it is denied, in one line of printable text; required with Ignore, Deny and IgnoreUsage
 	Until       time.Time   // when the entry expires; zero: never
 	IgnoreUsage bool        // usage preferences are only recorded
+	Forbidden   OnForbidden // what status 401 or 403 for robots.txt means; zero: Options.Forbidden
 	Readings    Readings    // the forms in which paths are matched; zero: Options.Readings
 	Pace        pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace
 }
@@ -37,6 +38,8 @@ func (h *Host) check() error {
 	switch {
 	case h.Robots > Deny:
 		return fmt.Errorf("the entry for %s has an unknown treatment of robots.txt", h.Match)
+	case h.Forbidden > RefuseForbidden:
+		return fmt.Errorf("the entry for %s has an unknown value of Forbidden", h.Match)
 	case h.Readings > LiteralReadings:
 		return fmt.Errorf("the entry for %s has unknown readings", h.Match)
 	case (h.Robots != Enforce || h.IgnoreUsage) && h.Reason == "":
@@ -163,4 +166,14 @@ const (
 	ReadingsOfDialect Readings = iota // those of the dialect, see robots.Dialect.Literal
 	AllReadings                       // as it was sent, and in the forms that servers may treat as the same: see Form
 	LiteralReadings                   // as it was sent, and without dot segments
+)
+
+// OnForbidden says what it means that a site answers 401 or 403 for its robots.txt.
+type OnForbidden uint8
+
+// The meanings.
+const (
+	ForbiddenOfOptions OnForbidden = iota // that of Options.Forbidden, which is AllowForbidden by default
+	AllowForbidden                        // there is no file: everything is allowed (RFC 9309 2.3.1.3)
+	RefuseForbidden                       // nothing is allowed
 )

@@ -13,17 +13,17 @@ type matchResult struct {
 // MatchLiteral matches a group's rules with a target as [LiteralReadings] does: as it was sent, and
 // without dot segments. Of the origin, only the scheme matters.
 func MatchLiteral(g robots.Group, t robots.Target) robots.Verdict {
-	return matchForms(g, &Request{Target: t}, true).Verdict
+	return matchForms(g, &Request{Target: t}, literalChanges).Verdict
 }
 
 // matchForms matches a group's rules with a request's path: as it was sent and, as long as
 // each form is allowed, in the other forms in which its origin may read it. If all forms are
 // allowed, the result is that of the path without dot segments, which all origins remove.
-// With literal that is the only other form.
-func matchForms(g robots.Group, r *Request, literal bool) (j matchResult) {
+// counted are the changes that count.
+func matchForms(g robots.Group, r *Request, counted Form) (j matchResult) {
 	j.path = r.MatchPath()
 	j.Verdict = g.MatchWithin(j.path, &j.spent)
-	if found := r.changes(literal); found != 0 && j.Allow {
+	if found := r.changes(counted); found != 0 && j.Allow {
 		return matchOtherForms(g, r, found, j)
 	}
 	return j
@@ -44,14 +44,10 @@ func matchOtherForms(g robots.Group, r *Request, found Form, j matchResult) matc
 	return j
 }
 
-// changes returns the changes that the origin may make to the path.
-func (r *Request) changes(literal bool) Form {
+// changes returns which of the counted changes the origin may make to the path.
+func (r *Request) changes(counted Form) Form {
 	if r.Origin.Scheme == "ftp" {
 		return AsFTP
 	}
-	found := changesOf(r.MatchPath())
-	if literal {
-		found &= DotsRemoved
-	}
-	return found
+	return changesOf(r.MatchPath()) & counted
 }

@@ -32,6 +32,12 @@ const (
 	backslashes       // there is a "%5C" or a backslash
 )
 
+// These are what changesOf finds that counts under all readings of a path, and under literal ones.
+const (
+	allChanges     = ^AsFTP
+	literalChanges = DotsRemoved
+)
+
 // String returns the name of the form, which is `reading` in the audit: the names of the
 // changes, joined by "+", or "" for the path as it was sent.
 func (f Form) String() string {

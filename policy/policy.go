@@ -157,12 +157,15 @@ type Decision struct {
 	EntryReason  string            // the reason in that entry
 	Rule         string            // the pattern of the rule that decided, as written; "" for none
 	Line         int               // the line of the rule in the file, from 1
+	JoinedLine   int               // the User-agent line by which the rule applies, see robots.Group.JoinedAgent; 0: its list is not joined
 	Form         Form              // the form of the path that decided; zero: as it was sent, or none decided
 	Read         string            // path and query in that form; "": as they were sent
 	Group        string            // the group that applies: "foobot", "*"; "" for none
 	Token        string            // the product token by which the group was chosen; "" for none
 	Dialect      string            // the name of the dialect that robots.txt was read in; "" if it was not read
+	Decoded      string            // how robots.txt was encoded, see robots.Decode; "": it is plain text
 	Asked        time.Duration     // the Crawl-delay in the group
+	DelayLine    int               // the line that sets Asked, from 1
 	Signals      robots.Signals    // the Content-Signal lines of the group, combined
 	ContentUsage string            // the Content-Usage lines for this path, as written; "" for none
 	TDMPolicy    string            // URL of the terms that the rule in tdmrep.json names; "" for none

@@ -42,7 +42,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 	}
 	p := preferences{policy: d.Usage, group: g, tdmrep: d.TDMRep.TDMRep}
 	s := p.of(path)
-	if found := r.changes(e.literal(c, e.dialect(c.client))); found != 0 && p.dependOnPath() {
+	if found := r.changes(e.countedChanges(c, e.dialect(c.client))); found != 0 && p.dependOnPath() {
 		if other := p.ofOtherForms(r, found, s); other.refusal > s.refusal {
 			s, d.Form, d.Read = other, other.form, other.path
 		}
@@ -51,7 +51,12 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 	if s.refusal == unknowable && d.Usage.Refuse && d.Verdict == Allow {
 		d.Verdict, d.Reason = Refuse, ReasonTooComplex
 	}
-	d.refuseUse()
+	if by := d.Forbidding(); d.refuseUse() {
+		d.JoinedLine = 0
+		if by.Source == usage.RobotsTxt {
+			d.JoinedLine = g.JoinedAgent(by.Line)
+		}
+	}
 }
 
 // lookUpTDMRep sets in d the origin's tdmrep.json. It fetches the file if it is not cached. A file that

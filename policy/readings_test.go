@@ -8,6 +8,7 @@ import (
 	"robotsproxy/robots/testkit"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -39,7 +40,7 @@ func TestDecideReadings(t *testing.T) {
 		{"a backslash", private, "/%5cprivate/x", policy.Refuse, "slashes-decoded+slashes-merged", "/private/x"},
 		{"a backslash that is none beside a slash that is decoded", privateDir, "/a%5Cb%2F..%2Fprivate/x", policy.Refuse, "slashes-decoded+dots-removed", "/private/x"},
 		{"a slash that is not decoded beside a backslash that is one", privateDir, "/a%2fb\\..\\private/x", policy.Refuse, "slashes-decoded+dots-removed", "/private/x"},
-		{"escaped punctuation", "User-agent: *\nDisallow: /special:\n", "/special%3Ax", policy.Refuse, "punctuation-decoded", "/special:x"},
+		{"escaped punctuation", "User-agent: *\nDisallow: /special:\n", "/special%3Ax", policy.Refuse, "", ""},
 		{"parameters of dots", private, "/a/..;/private/x", policy.Refuse, "parameters-stripped+dots-removed", "/private/x"},
 		{"dots, then merged slashes", privateDir, "//private//../x", policy.Refuse, "slashes-merged+dots-removed", "/private/x"},
 		{"more of them", privateDir, "///private///../../x", policy.Refuse, "slashes-merged+dots-removed", "/private/x"},
@@ -107,6 +108,82 @@ func TestWhichReadings(t *testing.T) {
 	}
 	if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Hosts: []policy.Host{{Match: "*", Readings: 3}}}); err == nil {
 		t.Error("readings that there are not are taken of an entry")
+	}
+}
+
+// TestPunctuationDecoded: a dialect whose rules keep escaped punctuation apart needs a reading in which it is
+// the same.
+func TestPunctuationDecoded(t *testing.T) {
+	for _, d := range robots.Dialects() {
+		want := "punctuation-decoded"
+		if !d.ReservedAsWritten {
+			want = "" // the rule matches the path as it was sent
+		}
+		e := engine(t, file("User-agent: *\nDisallow: /special:\n"), policy.Options{Dialect: d, Readings: policy.AllReadings})
+		if got := e.Decide(t.Context(), ask("FooBot", "/special%3Ax")); got.Verdict != policy.Refuse || got.Form.String() != want {
+			t.Errorf("%s: %v, form %q", d.Name, got.Verdict, got.Form)
+		}
+	}
+}
+
+// TestForbidden: the operator may take status 401 or 403 for robots.txt as a refusal.
+func TestForbidden(t *testing.T) {
+	const inherit, allow, refuse = policy.ForbiddenOfOptions, policy.AllowForbidden, policy.RefuseForbidden
+	for _, c := range []struct {
+		options, host policy.OnForbidden
+		refused       bool
+	}{
+		{inherit, inherit, false}, {allow, inherit, false}, {refuse, inherit, true}, {refuse, allow, false}, {inherit, refuse, true},
+	} {
+		for status, refused := range map[int]bool{401: c.refused, 403: c.refused, 404: false, 451: false} {
+			e := engine(t, answers{fetch.Result{Status: status, MaxAge: -1, Connected: true}}, policy.Options{Forbidden: c.options, Hosts: []policy.Host{{Match: "*", Forbidden: c.host}}})
+			want, reason := policy.Allow, policy.ReasonNoFile
+			if refused {
+				want, reason = policy.Refuse, policy.ReasonUnreachable
+			}
+			if d := e.Decide(t.Context(), ask("FooBot", "/")); d.Verdict != want || d.Reason != reason || (d.Err != nil) != refused {
+				t.Errorf("%+v: status %d: %v %q %v", c, status, d.Verdict, d.Reason, d.Err)
+			}
+			if d := e.Decide(t.Context(), ask("FooBot", "/robots.txt")); d.Verdict != policy.Allow {
+				t.Errorf("%+v: status %d: robots.txt itself: %v", c, status, d.Verdict)
+			}
+			if d := e.DecideTunnel(t.Context(), ask("FooBot", "")); d.Verdict != want {
+				t.Errorf("%+v: status %d: a tunnel: %v", c, status, d.Verdict)
+			}
+			if err := e.AllowsRedirect(t.Context(), fetch.Request{UserAgent: "FooBot"}, ask("FooBot", "/").Origin, "/x"); (err != nil) != refused || errors.Is(err, fetch.ErrDisallowed) {
+				t.Errorf("%+v: status %d: a redirect: %v", c, status, err)
+			}
+		}
+	}
+	for _, o := range []policy.Options{{Forbidden: 3}, {Hosts: []policy.Host{{Match: "*", Forbidden: 3}}}} {
+		o.Cache = &cache.Cache{}
+		if _, err := policy.New(o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
+// TestWhatDecidesIsNamed: a decision names the line of the delay, the User-agent line of a joined list, and what
+// was decoded.
+func TestWhatDecidesIsNamed(t *testing.T) {
+	const text = "User-agent: *\nCrawl-delay: 5\nUser-agent: BadBot\nDisallow: /\n"
+	d := engine(t, file(text), policy.Options{}).Decide(t.Context(), ask("FooBot", "/"))
+	if d.Line != 4 || d.JoinedLine != 1 || d.DelayLine != 2 || d.Decoded != "" {
+		t.Errorf("%+v", d)
+	}
+	d = engine(t, file("\xFE\xFF"+text), policy.Options{}).DecideTunnel(t.Context(), ask("FooBot", ""))
+	if d.Verdict != policy.Refuse || d.Line != 4 || d.JoinedLine != 1 || d.Decoded != "utf-16-mark" {
+		t.Errorf("a tunnel: %+v", d)
+	}
+	const signal = "User-agent: *\nCrawl-delay: 5\nUser-agent: BadBot\nContent-Signal: ai-train=no\n"
+	refuse := policy.Options{Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI), Refuse: true}}
+	for agent, joined := range map[string]int{"FooBot": 1, "BadBot": 0} {
+		if d := engine(t, file(signal), refuse).Decide(t.Context(), ask(agent, "/")); d.Reason != policy.ReasonUsage || d.JoinedLine != joined {
+			t.Errorf("a preference, %s: %+v", agent, d)
+		}
+	}
+	if d := engine(t, file(text), policy.Options{}).Decide(t.Context(), ask("BadBot", "/")); d.JoinedLine != 0 || d.DelayLine != 0 {
+		t.Errorf("not joined: %+v", d)
 	}
 }
 

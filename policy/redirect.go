@@ -27,11 +27,11 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	if err != nil {
 		return err
 	}
-	switch ruling := entry.Under(e.o.Dialect); ruling.Outcome {
+	switch ruling := e.ruling(entry, e.o.Dialect, c.host); ruling.Outcome {
 	case cache.NoFile:
 		return nil
 	case cache.Rules:
-		switch j := matchForms(ruling.File.For(c.tokens...), &r, e.literal(&c, e.o.Dialect)); {
+		switch j := matchForms(ruling.File.For(c.tokens...), &r, e.countedChanges(&c, e.o.Dialect)); {
 		case j.GaveUp:
 			return fmt.Errorf("robots.txt of %s is too complex to judge the redirect", to)
 		case !j.Allow:

@@ -16,7 +16,7 @@ import (
 // isPlainRobotsTxt reports whether a request asks for robots.txt as crawlers do: a GET or HEAD of
 // exactly /robots.txt.
 func isPlainRobotsTxt(q *policy.Request) bool {
-	return q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
+	return robots.IsRobotsTxt(q.PathQuery) && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
 // usableCopy returns the cached response of the origin if it is complete and may be sent to
@@ -24,7 +24,7 @@ func isPlainRobotsTxt(q *policy.Request) bool {
 func usableCopy(r cache.Ruling) *fetch.Result {
 	a := r.Result
 	switch {
-	case a == nil || a.Err != nil || a.BadRedirect || a.RedirectDisallowed:
+	case a == nil || a.Err != nil || a.TooManyRedirects || a.RedirectDisallowed:
 		return nil
 	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes: // otherwise it may be truncated
 		return a

@@ -192,7 +192,7 @@ func TestRequestsSimilarToRobotsTxtArePaced(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
-	for _, head := range []string{"POST %s/robots.txt", "GET %s/robots.txt?2", "DELETE %s/robots.txt"} {
+	for _, head := range []string{"POST %s/robots.txt", "PUT %s/robots.txt", "DELETE %s/robots.txt"} {
 		resp := r.send(fmt.Sprintf(head, origin.URL) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
 		if resp.StatusCode != http.StatusTooManyRequests { // the fetch of robots.txt has taken the slot
 			t.Errorf("%s: %s", head, resp.Status)

@@ -3,33 +3,35 @@ package robots
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
-	"time"
 )
 
-// Parse compiles a robots.txt. It never fails: it ignores lines that it cannot read. It parses
-// at most [MaxBytes] bytes and drops a last line that this limit may have cut. It keeps no
-// reference to text. If d has no name, it returns nil.
+// Parse compiles a robots.txt. It ignores lines that it cannot read. It parses at most [MaxBytes]
+// bytes and drops a last line that this limit may have cut. It keeps no reference to text. It
+// returns nil if d has no name, and if [Decode] gives an error.
 func Parse(text []byte, d Dialect) *File {
-	return ParseString(string(text[:min(len(text), MaxBytes)]), d)
+	return ParseFor(Origin{}, string(text[:min(len(text), MaxBytes)]), d)
 }
 
-// ParseString is Parse for a text that the caller keeps anyway: the File refers to text, and so
-// keeps it in memory.
-func ParseString(text string, d Dialect) *File {
-	if d.Name == "" {
+// ParseFor is Parse for the file of an origin, which the zero Origin leaves open, and for a text that
+// the caller keeps anyway: the File refers to text, and so keeps it in memory.
+func ParseFor(origin Origin, text string, d Dialect) *File {
+	decoded, coding, err := Decode(text, d)
+	if d.Name == "" || err != nil {
 		return nil
 	}
-	return compile(parseText(text, d))
+	s := parseText(decoded, d, origin)
+	s.coding = coding
+	return compile(s)
 }
 
 // A nameKey is a name under which an agent finds a block.
 type nameKey struct {
 	text    string // lower case
+	agent   int32  // index in parsed.agents
 	partial bool   // text is the leading letters of the word in the file, which is longer
-	block   int
-	delay   time.Duration
 }
 
 // A compiler turns parsed lines into a File.
@@ -43,34 +45,43 @@ type compiler struct {
 }
 
 func compile(s *parsed) *File {
-	c := compiler{parsed: s, file: &File{dialect: sharedDialect(s.dialect)}}
-	keys := c.keys()
-	c.groupBlocks(keys)
-	c.addNames(keys)
-	c.file.source, c.file.nameText = c.source, string(c.nameText)
-	c.buildTries()
-	c.file.firstBytes = string(c.firstBytes)
-	c.addExtensions(keys)
+	c := compiler{parsed: s}
+	c.build()
 	return c.file
 }
 
+// build makes the File.
+func (c *compiler) build() {
+	c.file = &File{dialect: sharedDialect(&c.dialect), source: c.source}
+	keys := c.keys()
+	c.groupBlocks(keys)
+	c.addNames(keys)
+	c.file.nameText = string(c.nameText)
+	c.buildTries()
+	c.file.firstBytes = string(c.firstBytes)
+	c.addExtensions(keys)
+}
+
 // sharedDialect returns a pointer to the named dialect that d equals, or to a copy of d.
-func sharedDialect(d Dialect) *Dialect {
+func sharedDialect(d *Dialect) *Dialect {
 	for i := range dialects {
-		if dialects[i] == d {
+		if dialects[i] == *d {
 			return &dialects[i]
 		}
 	}
-	return &d
+	other := *d
+	return &other
 }
 
 // keys returns all names in order; of equal names the full ones come first.
 func (s *parsed) keys() []nameKey {
-	keys := make([]nameKey, 0, len(s.agentLines))
-	for _, a := range s.agentLines {
-		r := s.agentRuns[a.run]
+	if s.names != nil {
+		return s.names
+	}
+	keys := make([]nameKey, 0, len(s.agents))
+	for i, a := range s.agents {
 		if isStar(a.value) {
-			keys = append(keys, nameKey{"*", false, r.block, r.delay})
+			keys = append(keys, nameKey{"*", int32(i), false})
 			continue
 		}
 		full := lower(leadingName(a.value))
@@ -81,9 +92,9 @@ func (s *parsed) keys() []nameKey {
 		if full == "" {
 			continue
 		}
-		keys = append(keys, nameKey{full, false, r.block, r.delay})
+		keys = append(keys, nameKey{full, int32(i), false})
 		if run != "" && len(run) < len(full) {
-			keys = append(keys, nameKey{run, true, r.block, r.delay})
+			keys = append(keys, nameKey{run, int32(i), true})
 		}
 	}
 	slices.SortFunc(keys, func(a, b nameKey) int {
@@ -96,10 +107,14 @@ func (s *parsed) keys() []nameKey {
 			}
 			return 1
 		}
-		return cmp.Compare(a.block, b.block)
+		return cmp.Compare(a.agent, b.agent)
 	})
+	s.names = keys
 	return keys
 }
+
+// agentOf returns the agent that has the name k.
+func (s *parsed) agentOf(k nameKey) *agentLine { return &s.agents[k.agent] }
 
 // isStar reports whether a User-agent line names all clients.
 func isStar(value string) bool {
@@ -114,7 +129,7 @@ func (c *compiler) groupBlocks(keys []nameKey) {
 		if k.partial {
 			continue
 		}
-		m := member{k.block, i}
+		m := member{int(c.agentOf(k).block), i}
 		if n := len(members); n > 0 && keys[members[n-1].name].text == k.text {
 			m.name = members[n-1].name // all keys of a name have the index of its first key
 		}
@@ -155,10 +170,14 @@ func (c *compiler) addNames(keys []nameKey) {
 		}
 		c.nameText = append(c.nameText, first.text...)
 		for ; len(keys) > 0 && keys[0].text == first.text; keys = keys[1:] {
-			if keys[0].partial == first.partial {
-				n.delay = max(n.delay, keys[0].delay)
-				c.file.setRefs = append(c.file.setRefs, uint32(c.setOf[keys[0].block]))
+			if keys[0].partial != first.partial {
+				continue
 			}
+			a := c.agentOf(keys[0])
+			if a.delay > 0 && c.delays[a.delay-1].asked > n.delay {
+				n.delay, n.delayLine = c.delays[a.delay-1].asked, c.delays[a.delay-1].line
+			}
+			c.file.setRefs = append(c.file.setRefs, uint32(c.setOf[a.block]))
 		}
 		own := c.file.setRefs[n.firstRef:]
 		slices.Sort(own)
@@ -293,11 +312,11 @@ func commonLabel(a, b string, root bool) int {
 	return n
 }
 
-// addNodeRule adds a rule that ends at the current node, whose rules begin at from. Only the
-// first anchored rule and the first other rule can decide.
+// addNodeRule adds a rule that ends at the current node, whose rules begin at from, unless one of
+// those always decides rather than r.
 func (c *compiler) addNodeRule(from uint32, r rule) {
-	for _, prev := range c.file.rules[from:] {
-		if prev.is(flagAnchored) == r.is(flagAnchored) {
+	for i := range c.file.rules[from:] {
+		if c.file.rules[int(from)+i].covers(&r) {
 			return
 		}
 	}
@@ -338,58 +357,125 @@ func longestSize(items []parsedRule) uint8 {
 	return uint8(min(size, longestUnknown))
 }
 
-// addExtensions compiles the extension lines, if there are any.
+// addExtensions compiles what a file has beside groups and rules, if there is anything.
 func (c *compiler) addExtensions(keys []nameKey) {
-	if c.ext.links.lines+c.ext.preferences.lines == 0 {
+	joins := c.joins(keys)
+	if c.ext.links.lines+c.ext.preferences.lines+len(joins) == 0 && c.coding == "" && !c.ownURLs {
 		return
 	}
-	e := &extensions{sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}
+	e := &extensions{coding: c.coding, joins: joins, sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}
+	if c.ownURLs {
+		e.origin = c.origin
+	}
 	c.file.ext = e
 	if len(c.ext.signals) > 0 {
-		e.signals = c.nameSignals(keys)
-		for _, s := range c.ext.signals {
-			e.signalLines = append(e.signalLines, usage{setLine{s.UsageLine, int32(c.setOf[s.block])}, c.normalisePattern(s.pattern), 0})
-		}
+		c.addSignals(e)
 	}
 	if len(c.ext.usages) > 0 {
 		c.addUsages(e)
 	}
 }
 
-// addUsages compiles the patterns of Content-Usage lines as a File of its own with the same
-// names.
-func (c *compiler) addUsages(e *extensions) {
-	var patterns strings.Builder
-	for _, u := range c.ext.usages {
-		patterns.WriteString(u.pattern)
+// joins returns the names that a block lists only before a line that divides its list.
+func (c *compiler) joins(keys []nameKey) (all []join) {
+	if !c.joined {
+		return nil
 	}
-	s := &parsed{dialect: c.dialect, source: patterns.String(), agentLines: c.agentLines, agentRuns: c.agentRuns}
-	rest := s.source
-	for _, u := range c.ext.usages {
-		pattern := rest[:len(u.pattern)]
-		rest = rest[len(u.pattern):]
-		s.blocks = u.block + 1
-		s.addRule(pattern, u.Number, false)
-		e.usages = append(e.usages, usage{setLine{u.UsageLine, int32(c.setOf[u.block])}, s.normalisePattern(pattern), s.rules[len(s.rules)-1].size})
+	lastPart, nextBlock := make([]int32, c.blocks), make([]uint32, c.blocks) // of each block; the line after it
+	nextPart := make([]uint32, c.parts+1)                                    // the line after each part
+	for i, a := range c.agents {
+		lastPart[a.block], nextBlock[a.block] = a.part, math.MaxUint32
+		if i+1 == len(c.agents) {
+			break
+		}
+		switch next := c.agents[i+1]; {
+		case next.block != a.block:
+			nextBlock[a.block] = next.line
+		case next.part != a.part:
+			nextPart[a.part] = next.line
+		}
 	}
-	s.blocks = c.blocks
-	e.usageRules = compile(s)
-	e.usageRules.names, e.usageRules.setRefs, e.usageRules.nameText = c.file.names, c.file.setRefs, c.file.nameText // equal, so shared
+	for len(keys) > 0 {
+		first, last := keys[0], keys[0]
+		agent := c.agentOf(first)
+		for len(keys) > 0 && keys[0].text == first.text && keys[0].partial == first.partial && c.agentOf(keys[0]).block == agent.block {
+			last, keys = keys[0], keys[1:]
+		}
+		at, part := c.file.nameIndex(first.text), c.agentOf(last).part
+		if part != lastPart[agent.block] && c.file.names[at].partial == first.partial {
+			all = append(all, join{uint32(at), agent.line, nextPart[part], nextBlock[agent.block]})
+		}
+	}
+	return all
 }
 
-// nameSignals returns the signals of each name for all paths.
-func (c *compiler) nameSignals(keys []nameKey) []Signals {
-	blocks := make([]Signals, c.blocks)
-	for _, s := range c.ext.signals {
-		if s.pattern == "" {
-			blocks[s.block].merge(s.Signals)
+// perRun returns a copy of the agents of c with one block for each run, and a last block for the agents
+// of no run.
+func (c *compiler) perRun(runs []agentRun) *parsed {
+	s := &parsed{dialect: c.dialect, blocks: len(runs) + 1, agents: slices.Clone(c.agents), names: c.keys()}
+	for i := range s.agents {
+		s.agents[i].block, s.agents[i].delay = int32(len(runs)), 0
+	}
+	for block, run := range runs {
+		for i := run.from; i < run.to; i++ {
+			s.agents[i].block = int32(block)
 		}
 	}
-	names := make([]Signals, len(c.file.names))
-	for _, k := range keys {
+	return s
+}
+
+// addSignals compiles the Content-Signal lines. Their patterns are matched one by one.
+func (c *compiler) addSignals(e *extensions) {
+	groups := compiler{parsed: c.perRun(c.ext.signalRuns)}
+	groups.build()
+	groups.file.nameText = c.file.nameText // equal, so shared
+	e.signals.groups = groups.file
+	runs := make([]Signals, groups.blocks)
+	for _, l := range c.ext.signals {
+		set, said := int32(everySet), &e.signalsOfAll
+		if l.run != everyRun {
+			set, said = int32(groups.setOf[l.run]), &runs[l.run]
+		}
+		e.signals.lines = append(e.signals.lines, preference{UsageLine: l.UsageLine, set: set, pattern: c.formsOf(l.pattern)})
+		if l.pattern == "" {
+			said.merge(l.Signals)
+		}
+	}
+	e.signalsOf = make([]Signals, len(c.file.names))
+	for _, k := range c.keys() {
 		if at := c.file.nameIndex(k.text); c.file.names[at].partial == k.partial {
-			names[at].merge(blocks[k.block])
+			e.signalsOf[at].merge(runs[groups.agentOf(k).block])
 		}
 	}
-	return names
+	for i := range e.signalsOf {
+		e.signalsOf[i].fill(e.signalsOfAll)
+	}
+}
+
+// addUsages compiles the Content-Usage lines. Their patterns are rules.
+func (c *compiler) addUsages(e *extensions) {
+	s := c.perRun(c.ext.usageRuns)
+	blocks := s.blocks
+	var patterns strings.Builder
+	for _, l := range c.ext.usages {
+		patterns.WriteString(l.pattern)
+	}
+	s.source = patterns.String()
+	rest := s.source
+	for _, l := range c.ext.usages {
+		pattern := rest[:len(l.pattern)]
+		rest = rest[len(l.pattern):]
+		s.blocks = l.run + 1
+		s.addRule(pattern, pattern, l.Number, false)
+		size := s.rules[len(s.rules)-1].size
+		e.usages.lines = append(e.usages.lines, preference{UsageLine: l.UsageLine, set: int32(l.run), pattern: c.formsOf(pattern), size: size})
+	}
+	s.blocks = blocks
+	groups := compiler{parsed: s}
+	groups.build()
+	groups.file.nameText = c.file.nameText // equal, so shared
+	e.usages.groups = groups.file
+	for i := range e.usages.lines {
+		e.usages.lines[i].set = int32(groups.setOf[e.usages.lines[i].set])
+	}
 }

@@ -17,22 +17,33 @@ type Dialect struct {
 	// What a line means.
 	Misspellings bool  // known misspellings of field names count, and so do two words without a colon between them
 	Delay        Delay // the meaning of a Crawl-delay line
+	UsageRules   bool  // a Content-Usage line is a rule, which ends the list of agents before it (draft-ietf-aipref-attach)
+
+	// Careful: what the author of a file evidently meant counts, although RFC 9309 has no such line.
+	//   - The text may be UTF-16 with a byte order mark, or gzip; see [Decode].
+	//   - A delay may be written as "5s" or "1,5", or as a Request-rate.
+	//   - A User-agent line may have several names with commas between them.
+	//   - The pattern of a rule may be a URL of the file's own origin.
+	//   - A Content-Signal line before the first group applies to every agent whose own lines say nothing.
+	Careful bool
 
 	// Which group applies.
 	LettersOnly  bool // only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
 	NamePrefixes bool // "foobot" applies to "foobot-images" too, unless a group has the longer name
 
 	// Which rule decides.
-	AsWritten      bool // paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts for its length, a last "*" too
-	IndexPages     bool // an Allow of "/a/index.html" allows "/a/" too
-	MatchRobotsTxt bool // "/robots.txt" is matched like any other path; a crawler may still fetch it
-	Literal        bool // a path is matched only as it was sent and without dot segments, not in other forms that servers may treat as the same; for package policy
-	EmptyRules     bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
+	AsWritten         bool // paths are not normalised, and escapes in patterns not decoded; only with ReservedAsWritten
+	ReservedAsWritten bool // an escaped reserved character, such as "%3A", never matches the character itself
+	IndexPages        bool // an Allow of "/a/index.html" allows "/a/" too
+	MatchRobotsTxt    bool // "/robots.txt" is matched like any other path; a crawler may still fetch it
+	Literal           bool // a path is matched without dot segments, but in no other form that servers may read; for package policy
+	EmptyRules        bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
 	// What the response to the request for the file means; for robots/cache.
 	Only200                    bool          // only status 200 brings rules; any other status means no file
 	NoFileOn429                bool          // status 429 means no file, as any other 4xx does (RFC 9309 2.3.1.3)
 	NoFileOnDisallowedRedirect bool          // a redirect to a URL that the robots.txt of its origin disallows means no file
+	NoFileOnDeadRedirect       bool          // a 3xx that cannot be followed means no file
 	NoStale                    bool          // a cached file is not used while its origin fails
 	IgnoreCacheControl         bool          // Cache-Control does not shorten the time for which a file is used
 	NoFileAfter                time.Duration // an origin that has failed for so long, without a cached file, has no file; 0: never
@@ -53,17 +64,30 @@ const month = 30 * 24 * time.Hour
 
 // dialects are all named dialects, the default first.
 var dialects = [...]Dialect{
-	{Name: "standard", Misspellings: true, Delay: DelayOfAgents},
+	{Name: "standard", Misspellings: true, Delay: DelayOfAgents, UsageRules: true, Careful: true},
 	{Name: "rfc9309", NoFileOn429: true, Literal: true},
-	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, NoFileOnDisallowedRedirect: true, NoFileAfter: month},
-	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileOnDisallowedRedirect: true, NoFileAfter: month},
-	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileAfter: month},
-	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, NoStale: true, IgnoreCacheControl: true},
+	{
+		Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, ReservedAsWritten: true, Literal: true,
+		IndexPages: true, EmptyRules: true, MatchRobotsTxt: true,
+		NoFileOnDisallowedRedirect: true, NoFileOnDeadRedirect: true, NoFileAfter: month,
+	},
+	{
+		Name: "google-2022", LettersOnly: true, AsWritten: true, ReservedAsWritten: true, Literal: true,
+		NoFileOn429: true, NoFileOnDisallowedRedirect: true, NoFileOnDeadRedirect: true, NoFileAfter: month,
+	},
+	{
+		Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, ReservedAsWritten: true, Literal: true,
+		NoFileOn429: true, NoFileOnDeadRedirect: true, NoFileAfter: month,
+	},
+	{
+		Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, ReservedAsWritten: true,
+		Only200: true, NoStale: true, IgnoreCacheControl: true,
+	},
 }
 
 // Dialects returns the named dialects, the standard one first:
 //
-//	standard     RFC 9309, the misspellings that Google's open-source parser takes, and Crawl-delay
+//	standard     RFC 9309 and, where a file departs from it, what its author evidently meant
 //	rfc9309      RFC 9309 to the letter
 //	google       Google's documents of today; verdicts and lines of its open-source parser
 //	google-2022  Google's documents of 2022
@@ -71,8 +95,8 @@ var dialects = [...]Dialect{
 //	coccoc       Cốc Cốc's documents: name prefixes, whole seconds of Crawl-delay
 func Dialects() []Dialect { return slices.Clone(dialects[:]) }
 
-// Standard returns RFC 9309 with the misspellings that Google's open-source parser takes, and
-// Crawl-delay.
+// Standard returns RFC 9309 and, where a file departs from it, what its author evidently meant:
+// misspellings, Crawl-delay, and what [Dialect] calls Careful.
 func Standard() Dialect { return dialects[0] }
 
 // DialectByName returns the dialect of [Dialects] with that name. The error lists the names.

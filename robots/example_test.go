@@ -89,7 +89,7 @@ func ExampleFile_Sitemaps() {
 
 func ExampleLint() {
 	text := []byte("Disallow: /\nUser-agent: *\nNoindex: /a\nDisallow: /a\nAllow: /a\n")
-	for _, r := range robots.Lint(text, robots.Standard()) {
+	for _, r := range robots.Lint(text, robots.Standard(), robots.Origin{}) {
 		fmt.Printf("%d: %s: %s\n", r.Line, r.Fault, r.Text)
 	}
 	// Output:

@@ -63,6 +63,13 @@ func (s *Signals) field(key string) *Signal {
 	return nil
 }
 
+// fill sets the signals that s leaves open to those of t.
+func (s *Signals) fill(t Signals) {
+	s.Search = cmp.Or(s.Search, t.Search)
+	s.AIInput = cmp.Or(s.AIInput, t.AIInput)
+	s.AITrain = cmp.Or(s.AITrain, t.AITrain)
+}
+
 func (s *Signals) merge(t Signals) {
 	s.Search = max(s.Search, t.Search)
 	s.AIInput = max(s.AIInput, t.AIInput)
@@ -71,29 +78,34 @@ func (s *Signals) merge(t Signals) {
 
 // extensionLines are the extension lines of a file.
 type extensionLines struct {
-	links, preferences extensionCount
-	sitemaps, licenses []string
-	signals            []blockSignals
-	usages             []blockUsage
+	links, preferences    extensionCount
+	sitemaps, licenses    []string
+	signals               []runSignals
+	usages                []runUsage
+	signalRuns, usageRuns []agentRun
 }
 
-type blockSignals struct {
-	block   int
+// everyRun is the run of a line that applies to every agent.
+const everyRun = -1
+
+type runSignals struct {
+	run     int    // index in signalRuns, or everyRun
 	pattern string // "": all paths
 	UsageLine
 	Signals
 }
 
-type blockUsage struct {
-	block   int
+type runUsage struct {
+	run     int // index in usageRuns
 	pattern string
 	UsageLine
 }
 
 // A UsageLine is a line of a robots.txt that states usage preferences.
 type UsageLine struct {
-	Number int    // from 1
-	Text   string // the preferences as written: the value of the line, without the path pattern
+	Number       int    // from 1
+	Text         string // the preferences as written: the value of the line, without the path pattern
+	BeforeGroups bool   // the line is before the first group: it counts where the group's own lines say nothing
 }
 
 // An extensionCount counts the accepted lines of one kind.
@@ -118,17 +130,18 @@ func (e *extensionLines) addLink(links *[]string, value string) {
 
 // addSignals parses "search=yes, ai-train=no", which applies to every path, or "/pattern ai-train=no". It
 // ignores unknown signals.
-func (e *extensionLines) addSignals(value string, line, block int) {
+func (e *extensionLines) addSignals(value string, line, run int) {
 	if !e.preferences.accept(value) {
 		return
 	}
 	pattern, text := cutPattern(value)
 	signals, _ := ParseSignals(text)
-	e.signals = append(e.signals, blockSignals{block, pattern, UsageLine{line, text}, signals})
+	e.signals = append(e.signals, runSignals{run, pattern, UsageLine{line, text, run == everyRun}, signals})
 }
 
 // ParseSignals parses the value of a Content-Signal line or header, "search=yes, ai-train=no". It
-// ignores what it does not know; whole reports that it knows all of the value.
+// ignores what it does not know; whole reports that it knows all of the value. It accepts "use=" and
+// ignores its value.
 func ParseSignals(value string) (signals Signals, whole bool) {
 	whole = true
 	for part := range strings.SplitSeq(strings.ToLower(value), ",") {
@@ -139,6 +152,7 @@ func ParseSignals(value string) (signals Signals, whole bool) {
 			*s = max(*s, Yes)
 		case s != nil && said == "no":
 			*s = No
+		case trimSpace(key) == "use" && said != "":
 		default:
 			whole = false
 		}
@@ -148,7 +162,7 @@ func ParseSignals(value string) (signals Signals, whole bool) {
 
 // addUsage parses "train-ai=n", which applies to every path, or "/pattern train-ai=n". A value that does
 // not begin with "/" has no pattern (draft-ietf-aipref-attach, Processing Content-Usage Rules).
-func (e *extensionLines) addUsage(value string, line, block int) {
+func (e *extensionLines) addUsage(value string, line, run int) {
 	if !e.preferences.accept(value) {
 		return
 	}
@@ -156,7 +170,7 @@ func (e *extensionLines) addUsage(value string, line, block int) {
 	if pattern != "" && text == "" {
 		return // no preference
 	}
-	e.usages = append(e.usages, blockUsage{block, cmp.Or(pattern, "/"), UsageLine{line, text}})
+	e.usages = append(e.usages, runUsage{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}})
 }
 
 // cutPattern divides the value of a line into the path pattern at its beginning, "" if there is none, and

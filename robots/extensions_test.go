@@ -42,12 +42,18 @@ func TestContentSignals(t *testing.T) {
 		{"all", "user-agent: *\ncontent-signal: search=yes,ai-train=no , AI-Input = YES\n", "a", S{robots.Yes, robots.Yes, robots.No}},
 		{"some", "user-agent: *\ncontent-signal: ai-train=no", "a", S{AITrain: robots.No}},
 		{"what nobody knows", "user-agent: *\ncontent-signal: ai-train=maybe, use=all, =, ,search", "a", S{}},
-		{"no group yet", "content-signal: ai-train=no\nuser-agent: *\nallow: /", "a", S{}},
+		{"before the first group", "content-signal: ai-train=no, search=no\nuser-agent: *\ncontent-signal: ai-train=yes\nallow: /", "a", S{Search: robots.No, AITrain: robots.Yes}},
+		{"before the first group, for one that no group names", "content-signal: ai-train=no\nuser-agent: b\nallow: /", "a", S{AITrain: robots.No}},
+		{"no group at all, before the first", "content-signal: ai-train=no", "a", S{AITrain: robots.No}},
 		{"another's group", "user-agent: a\ncontent-signal: ai-train=no\ndisallow: /b\n\nuser-agent: *\ncontent-signal: search=no", "b", S{Search: robots.No}},
 		{"groups of one name", "user-agent: a\ncontent-signal: ai-train=no\ndisallow: /b\n\nuser-agent: A\ncontent-signal: search=yes", "a", S{Search: robots.Yes, AITrain: robots.No}},
 		{"no counts", "user-agent: a\ncontent-signal: search=no\ncontent-signal: search=yes", "a", S{Search: robots.No}},
 		{"no group at all", "user-agent: a\ncontent-signal: search=no", "b", S{}},
-		{"before its rules and in a list of agents", "user-agent: a\ncontent-signal: search=no\nuser-agent: b\ndisallow: /", "b", S{Search: robots.No}},
+		{"of the agent before", "user-agent: a\ncontent-signal: search=no\nuser-agent: b\ndisallow: /", "b", S{}},
+		{"a second line", "user-agent: a\ncontent-signal: search=no\ncontent-signal: ai-train=no\nuser-agent: b\ncontent-signal: search=yes\ndisallow: /", "a", S{Search: robots.No, AITrain: robots.No}},
+		{"over a delay", "user-agent: a\ncrawl-delay: 1\nuser-agent: b\ncontent-signal: search=no\ndisallow: /", "a", S{Search: robots.No}},
+		{"after the rules", "user-agent: a\ncontent-signal: search=no\nuser-agent: b\ndisallow: /\ncontent-signal: search=yes", "a", S{Search: robots.No}},
+		{"after a usage", "user-agent: a\ncontent-usage: search=n\nuser-agent: b\ncontent-signal: search=no\ndisallow: /", "a", S{}},
 		{"none", "user-agent: *\nsitemap: /s", "a", S{}},
 	} {
 		if got := robots.Parse([]byte(c.text), robots.Standard()).For(c.agent).ContentSignals(); got != c.want {
@@ -72,14 +78,14 @@ func texts(lines []robots.UsageLine) string {
 }
 
 func TestContentSignalLines(t *testing.T) {
-	const text = "user-agent: a\ncontent-signal: ai-train=yes\nuser-agent: b\nContent-Signal:  ai-train=no # but\ndisallow: /\n\n" +
+	const text = "content-signal: search=yes\nuser-agent: a\ncontent-signal: ai-train=yes\nuser-agent: b\nContent-Signal:  ai-train=no # but\ndisallow: /\n\n" +
 		"user-agent: c\ncontent-signal: search=no\nallow: /\n\nuser-agent: A\ncontent-signal: what=ever\n"
 	f := robots.Parse([]byte(text), robots.Standard())
 	for agent, want := range map[string][]robots.UsageLine{
-		"a": {{Number: 2, Text: "ai-train=yes"}, {Number: 4, Text: "ai-train=no"}, {Number: 12, Text: "what=ever"}},
-		"b": {{Number: 2, Text: "ai-train=yes"}, {Number: 4, Text: "ai-train=no"}},
-		"c": {{Number: 8, Text: "search=no"}},
-		"d": nil,
+		"a": {{Number: 1, Text: "search=yes", BeforeGroups: true}, {Number: 3, Text: "ai-train=yes"}, {Number: 13, Text: "what=ever"}},
+		"b": {{Number: 1, Text: "search=yes", BeforeGroups: true}, {Number: 5, Text: "ai-train=no"}},
+		"c": {{Number: 1, Text: "search=yes", BeforeGroups: true}, {Number: 9, Text: "search=no"}},
+		"d": {{Number: 1, Text: "search=yes", BeforeGroups: true}},
 	} {
 		if got := f.For(agent).ContentSignalLines("/", new(robots.Effort)); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", agent, got, want)
@@ -155,6 +161,23 @@ func TestContentUsage(t *testing.T) {
 	}
 }
 
+// TestContentUsageOfEachAgent: a line applies to the agents named since the last rule, which it is
+// itself under the standard dialect.
+func TestContentUsageOfEachAgent(t *testing.T) {
+	const text = "user-agent: a\ncontent-usage: 1\nuser-agent: b\ncontent-usage: 2\nuser-agent: c\ncrawl-delay: 1\nuser-agent: d\ncontent-usage: 3\ndisallow: /\n"
+	for _, d := range robots.Dialects() {
+		f := robots.Parse([]byte(text), d)
+		for agent, want := range map[string]string{"a": "1", "b": "2", "c": "3", "d": "3"} {
+			if d.Name == "coccoc" && agent == "c" {
+				want = "" // a Crawl-delay ends the list
+			}
+			if got := texts(f.For(agent).ContentUsage("/")); got != want {
+				t.Errorf("%s: %s: got %q, want %q", d.Name, agent, got, want)
+			}
+		}
+	}
+}
+
 // TestContentUsageOfEquallyLongPatterns: none of them is the longest, so all state a preference.
 func TestContentUsageOfEquallyLongPatterns(t *testing.T) {
 	const text = "user-agent: a\ncontent-usage: /blog/ 1\ncontent-usage: /*.pdf 2\ncontent-usage: /*.doc 3\ncontent-usage: /*.gi$ 4\ncontent-usage: / 5\nallow: /\n\n" +
@@ -192,6 +215,20 @@ func TestContentUsageGivesUp(t *testing.T) {
 	}
 }
 
+// TestContentUsageOfManyEquallyLong: the patterns that are as long as the one that matches are tried one by
+// one only as long as there are steps left.
+func TestContentUsageOfManyEquallyLong(t *testing.T) {
+	text := "user-agent: *\ncontent-usage: /" + strings.Repeat("a", 50) + " train-ai=y\n"
+	for n := range 850 {
+		text += fmt.Sprintf("content-usage: /*%sb%03d a=b\n", strings.Repeat("a", 45), n)
+	}
+	g := robots.Parse([]byte(text), robots.Standard()).For("a")
+	spent := robots.MaxEffort - 10_000
+	if got := g.ContentUsageWithin("/"+strings.Repeat("a", 60<<10), &spent); spent > robots.MaxEffort+10_000 || len(got) < 100 || got[0].Text != "train-ai=y" {
+		t.Errorf("%d steps, %d lines", spent, len(got))
+	}
+}
+
 // TestExtensionsAreBounded fills a file with extension lines.
 func TestExtensionsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 3<<10)
@@ -219,7 +256,7 @@ func TestLinksHideNoPreference(t *testing.T) {
 	}
 }
 
-// TestExtensionsDisturbNothing adds extension lines anywhere.
+// TestExtensionsDisturbNothing adds extension lines anywhere. A Content-Usage line may be a rule.
 func TestExtensionsDisturbNothing(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	pick := func(s ...string) string { return s[rnd.IntN(len(s))] }
@@ -232,6 +269,9 @@ func TestExtensionsDisturbNothing(t *testing.T) {
 			extended.WriteString(line)
 		}
 		for _, d := range robots.Dialects() {
+			if d.UsageRules && strings.Contains(extended.String(), "content-usage") {
+				continue
+			}
 			want := robots.Parse([]byte(plain.String()), d).For("a")
 			got := robots.Parse([]byte(extended.String()), d).For("a")
 			for _, path := range []string{"/", "/a", "/a/b"} {

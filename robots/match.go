@@ -26,6 +26,7 @@ const MaxEffort Effort = 160_000
 type matcher struct {
 	tries        *tries
 	best         *rule
+	ignored      uint32         // flags of the rules that cannot match this form of the path
 	stepsLeft    int            // steps that may still be taken
 	indexBelow   int            // the value of stepsLeft below which an indexedSearch takes over; 0: none does any more
 	indexed      *indexedSearch // nil: not needed so far
@@ -127,7 +128,7 @@ func (m *matcher) descend(at uint32, path string, from int) {
 func (m *matcher) considerRules(at uint32, atEnd bool) {
 	t := m.tries
 	for i := t.nodes[at].firstRule; i < t.nodes[at+1].firstRule; i++ {
-		if r := &t.rules[i]; (atEnd || !r.is(flagAnchored)) && r.outranks(m.best) {
+		if r := &t.rules[i]; (atEnd || !r.is(flagAnchored)) && !r.is(m.ignored) && r.outranks(m.best) {
 			m.best = r
 		}
 	}

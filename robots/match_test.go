@@ -3,6 +3,7 @@ package robots_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/internal/corpus"
+	"robotsproxy/robots/testkit"
 )
 
 // group parses the rules of one group.
@@ -61,7 +63,7 @@ func matchCases() []matchCase {
 		{"RFC 9309 2.2.2: a pattern begins with a slash or a star", []string{"Disallow: a", "Disallow: $"}, "/a", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.3: * is nothing", []string{"Disallow: /a*b"}, "/ab", robots.Verdict{Rule: "/a*b", Line: 2}},
 		{"RFC 9309 2.2.3: * is anything", []string{"Disallow: /a*b"}, "/a/?%20/b/", robots.Verdict{Rule: "/a*b", Line: 2}},
-		{"RFC 9309 2.2.3: a trailing * counts for nothing", []string{"Disallow: /ab**", "Allow: /ab"}, "/abc", robots.Verdict{Allow: true, Rule: "/ab", Line: 3}},
+		{"RFC 9309 2.2.2: a trailing * counts", []string{"Disallow: /ab**", "Allow: /ab*"}, "/abc", robots.Verdict{Rule: "/ab**", Line: 2}},
 		{"RFC 9309 2.2.3: $ is the end", []string{"Disallow: /a$"}, "/a?", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.3: $ counts", []string{"Disallow: /a$", "Allow: /a"}, "/a", robots.Verdict{Rule: "/a$", Line: 2}},
 		{"RFC 9309 2.2.3: $ elsewhere is itself", []string{"Disallow: /a$b"}, "/a$bc", robots.Verdict{Rule: "/a$b", Line: 2}},
@@ -79,6 +81,12 @@ func matchCases() []matchCase {
 		{"RFC 9309 2.2.2: the longest rule has a star, and more than 255 bytes", []string{"Disallow: /" + long, "Allow: /*" + long}, "/" + long, robots.Verdict{Allow: true, Rule: "/*" + long, Line: 3}},
 		{"RFC 9309 2.2.3: more stars on the way than are kept without allocating", stars, "/aaaaaaaaaaaaaaaaaaaaz", robots.Verdict{Rule: "/aaaaaaaaaaaaaaaa*z", Line: 18}},
 		{"RFC 9110 4.2.3: no path is /", []string{"Disallow: /$"}, "", robots.Verdict{Rule: "/$", Line: 2}},
+		{"RFC 9309 2.2.2: reserved characters in one form", []string{"Disallow: /%3A;%3d"}, "/:%3B=", robots.Verdict{Rule: "/%3A;%3d", Line: 2}},
+		{"RFC 9309 2.2.2: in one form, a rule counts as it is written", []string{"Disallow: /%3A", "Allow: /:x"}, "/:x", robots.Verdict{Rule: "/%3A", Line: 2}},
+		{"RFC 9309 2.2.2: in one form or as written", []string{"Disallow: /*%2Fx:"}, "/?%2Fx:", robots.Verdict{Rule: "/*%2Fx:", Line: 2}},
+		{"RFC 9309 2.2.2: never a mixture of both", []string{"Disallow: /%3A%3"}, "/:%3D", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.2: the path as it is sent, the rule not", []string{"Disallow: /?%3A/"}, "/?:/", robots.Verdict{Rule: "/?%3A/", Line: 2}},
+		{"RFC 9309 2.2.2: an anchored rule in one form", []string{"Disallow: /%3A$", "Allow: /%3A"}, "/:", robots.Verdict{Rule: "/%3A$", Line: 2}},
 		{"a path without its slash", []string{"Disallow: /?a"}, "?a", robots.Verdict{Rule: "/?a", Line: 2}},
 		{"RFC 9309 2.2.2: many bytes to escape", []string{"Disallow: /" + strings.Repeat("\u00fc", 1000)}, "/" + strings.Repeat("%c3%bc", 1000), robots.Verdict{Rule: "/" + strings.Repeat("\u00fc", 1000), Line: 2}},
 	}
@@ -127,8 +135,9 @@ func TestDisallowsAll(t *testing.T) {
 		{[]string{"Disallow: *"}, true},
 		{[]string{"Disallow: /*$"}, true},
 		{[]string{"Disallow: */"}, true},
-		{[]string{"Disallow: /", "Allow: *"}, true}, // shorter
-		{[]string{"Disallow: /", "Allow: a"}, true}, // matches nothing
+		{[]string{"Disallow: /", "Allow: *"}, false},
+		{[]string{"Disallow: /*", "Allow: *"}, true}, // shorter
+		{[]string{"Disallow: /", "Allow: a"}, true},  // matches nothing
 		{[]string{"Disallow: /", "Allow: /"}, false},
 		{[]string{"Disallow: /", "Allow: /public/"}, false},
 		{[]string{"Disallow: /$"}, false},
@@ -314,5 +323,40 @@ func TestSize(t *testing.T) {
 	other := robots.Parse([]byte("user-agent:*\nallow:/%61\n"), robots.Standard())
 	if want := once.Size() + len("/a"); other.Size() != want {
 		t.Errorf("a pattern with another form is held in %d bytes, want %d", other.Size(), want)
+	}
+}
+
+// TestFormsAfterIndexedSearch: the search in one form of a path leaves nothing behind for the other.
+func TestFormsAfterIndexedSearch(t *testing.T) {
+	var costly strings.Builder // many steps for a path with many "%3A"
+	costly.WriteString("User-agent: *\n")
+	for n := range 60 {
+		costly.WriteString("Disallow: /*3A" + strings.Repeat("%3A", n) + "y\n")
+	}
+	long := "/" + strings.Repeat("%3A", 200) + "bcdefghij" + "k%3Al:" + strings.Repeat("x", 1000)
+	for _, c := range []struct{ rules, path string }{
+		{"Disallow: /*j*Q\n", "/" + strings.Repeat("%3A", 300) + "j"},
+		{"Disallow: /*b*Q\nDisallow: /*c*Q\nDisallow: /*d*Q\nDisallow: /*e*Q\nDisallow: /*f*Q\nDisallow: /*g*Q\nDisallow: /*h*Q\nDisallow: /*i*Q\nDisallow: /*j*k:l%3A\n", long},
+		{"Disallow: /\nAllow: /*3A*k:l%3A\n", long},
+		{"Disallow: /*3A*k%3Al:x\n", long},
+	} {
+		agree(t, costly.String()+c.rules, "a", c.path)
+	}
+	rnd := rand.New(rand.NewPCG(9309, 50))
+	pick := func(s ...string) string { return s[rnd.IntN(len(s))] }
+	some := func(least, most int) string {
+		var b strings.Builder
+		for range least + rnd.IntN(most-least) {
+			b.WriteString(pick("%3A", "%3a", ":", "a", "b", "3A", "%2F", "/", "?", "%"))
+		}
+		return b.String()
+	}
+	for range testkit.Rounds(200) {
+		var text strings.Builder
+		text.WriteString("User-agent: *\n")
+		for range 40 + rnd.IntN(60) {
+			text.WriteString(pick("Disallow: ", "Allow: ") + pick("/*", "/", "*") + some(0, 4) + pick("*", "") + some(0, 4) + pick("*", "$", "") + "\n")
+		}
+		agreeUnder(t, robots.Standard(), text.String(), "a", "/"+some(100, 400))
 	}
 }

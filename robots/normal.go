@@ -6,6 +6,10 @@ package robots
 // are escaped where they are meant literally (RFC 9309 2.2.3): a literal "*" is normalised to "%2A",
 // a literal "$" to "%24". So an incomplete escape, such as that of "/%2", is compared with every
 // escape alike.
+//
+// A rule also matches if the unified forms of its pattern and of the path match, which have reserved
+// characters in one form too (RFC 9309 2.2.2, table, row 2): unescaped, except for "/" and "?"
+// before the query, where servers take the escape for another thing than the character.
 
 // normalisePerStep is how many bytes of a path are normalised in the time of one step.
 const normalisePerStep = 8
@@ -44,13 +48,40 @@ func isNormal(path string) bool {
 	return true
 }
 
-// mayChange says of each byte whether appendNormal may change it. It never changes.
+// mayChange says of each byte whether appendForm may change it. It never changes.
 var mayChange = func() (all [256]bool) {
 	for c := range all {
 		all[c] = c == '%' || c == '*' || c == '$' || notInURI(byte(c))
 	}
 	return all
 }()
+
+// escapes says of each byte what an escape of it becomes. It never changes.
+var escapes = func() (all [256]escape) {
+	for c := range all {
+		switch c := byte(c); c {
+		case ':', '@', '!', '\'', '(', ')', ',', ';', '=', '+', '&', '[', ']':
+			all[c] = unescapeUnified
+		case '/', '?':
+			all[c] = unescapeInQuery
+		default:
+			if isUnreserved(c) {
+				all[c] = unescape
+			}
+		}
+	}
+	return all
+}()
+
+// An escape is what an escaped byte becomes.
+type escape uint8
+
+const (
+	keepEscape      escape = iota
+	unescape               // the byte itself in both forms
+	unescapeUnified        // the byte itself in the unified form
+	unescapeInQuery        // the byte itself in the unified form, behind the first "?"
+)
 
 // notInURI reports whether no URI may contain a byte (RFC 3986 2), so that a client sends it
 // percent-encoded.
@@ -62,13 +93,13 @@ func notInURI(c byte) bool {
 	return c <= ' ' || c >= 0x7F
 }
 
-// appendPath appends a normalised path. It adds a missing "/" in front: "" is "/" (RFC 9110
-// 4.2.3), "?q" is "/?q".
-func appendPath(dst []byte, path string) []byte {
+// appendPath appends a path in a form. It adds a missing "/" in front: "" is "/" (RFC 9110
+// 4.2.3), "?q" is "/?q". differs reports whether the two forms differ.
+func appendPath(dst []byte, path string, f form) (_ []byte, differs bool) {
 	if path == "" || path[0] != '/' {
 		dst = append(dst, '/')
 	}
-	return appendNormal(dst, path, "%2A")
+	return appendForm(dst, path, "%2A", f)
 }
 
 // isNormalPattern reports whether a pattern without its anchor is normalised already.
@@ -89,28 +120,48 @@ const literalDollar = "%24"
 
 const upperHex = "0123456789ABCDEF"
 
-// appendNormal appends a normalised path or pattern, with star for each "*".
-func appendNormal(dst []byte, s, star string) []byte {
+// A form is one of the forms in which patterns and paths are compared.
+type form bool
+
+const (
+	formNormalised form = false
+	formUnified    form = true
+)
+
+// appendForm appends a path or pattern in a form, with star for each "*". differs reports whether the
+// two forms differ.
+func appendForm(dst []byte, s, star string, f form) (_ []byte, differs bool) {
+	query := false // what follows is behind the first "?"
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
-		case c == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
+		case !mayChange[c]:
+			query = query || c == '?'
+			dst = append(dst, c)
+		case c == '*':
+			dst = append(dst, star...)
+		case c != '%':
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
+		case i+2 >= len(s) || !isHex(s[i+1]) || !isHex(s[i+2]):
+			dst = append(dst, '%')
+		default:
 			c = unhex(s[i+1])<<4 | unhex(s[i+2])
-			if isUnreserved(c) {
+			i += 2
+			e := escapes[c]
+			if e == unescapeUnified || e == unescapeInQuery && query {
+				differs = true
+				if f == formUnified {
+					e = unescape
+				}
+			}
+			if e == unescape {
 				dst = append(dst, c)
 			} else {
 				dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
 			}
-			i += 2
-		case c == '$' || notInURI(c):
-			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
-		case c == '*':
-			dst = append(dst, star...)
-		default:
-			dst = append(dst, c)
 		}
 	}
-	return dst
+	return dst, differs
 }
 
 // appendEscaped appends a pattern as Google's open-source parser compares it: escapes in upper

@@ -1,6 +1,7 @@
 package robots_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -37,12 +38,22 @@ type oracleRule struct {
 
 func (o *oracle) google() bool { return strings.HasPrefix(o.dialect, "google") }
 
+func (o *oracle) unifies() bool { return o.dialect == "standard" || o.dialect == "rfc9309" }
+
+// oracleOrigin is the origin of every file.
+var oracleOrigin = robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
+
 var (
-	oracleLineEnd = regexp.MustCompile("\r\n|\r|\n")
-	oracleSeconds = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+)$`)
-	oracleFields  = map[string]string{
+	oracleLineEnd  = regexp.MustCompile("\r\n|\r|\n")
+	oracleSeconds  = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+)$`)
+	oracleUnit     = `([ \t\n\v\f\r]*(?i:(s)(?:ec|ecs|econd|econds)?|(m)(?:in|ins|inute|inutes)?|(h)(?:our|ours)?))?`
+	oracleDuration = regexp.MustCompile(`^["']*([0-9]+[.,]?[0-9]*|[.,][0-9]+)` + oracleUnit + `["',;. ]*$`)
+	oracleRate     = regexp.MustCompile(`(?s)^([0-9]+)[ \t\n\v\f\r]*/[ \t\n\v\f\r]*([0-9]+\.?[0-9]*|\.[0-9]+)` + oracleUnit + `([ \t\n\v\f\r.,;"'].*)?$`)
+	oracleURL      = regexp.MustCompile(`(?s)^([^/?#:]*)://([^/?#]*)(/.*)?$`)
+	oracleFields   = map[string]string{
 		"user-agent": "agent", "allow": "allow", "crawl-delay": "delay", "disallow": "disallow",
 	}
+	oracleCareful  = map[string]string{"crawl delay": "delay", "request-rate": "rate", "content-usage": "usage"}
 	oracleMisspelt = map[string]string{
 		"useragent": "agent", "user agent": "agent", "crawldelay": "delay",
 		"dissallow": "disallow", "dissalow": "disallow",
@@ -58,6 +69,9 @@ func newOracle(text, dialect string) *oracle {
 		}
 	}
 	o := &oracle{dialect: dialect}
+	if dialect == "standard" {
+		text = oracleUTF16(text)
+	}
 	var delayed []*oracleAgent
 	afterRule, afterDelay := true, true
 	for i, line := range oracleLineEnd.Split(text, -1) {
@@ -70,22 +84,30 @@ func newOracle(text, dialect string) *oracle {
 				delayed = nil
 			}
 			afterRule, afterDelay = false, false
-			agent := o.newAgent(value)
+			names := []string{value}
+			if list, _, _ := strings.Cut(value, "("); dialect == "standard" && strings.Contains(list, ",") {
+				names = strings.Split(list, ",")
+			}
 			b := o.blocks[len(o.blocks)-1]
-			b.agents = append(b.agents, agent)
-			delayed = append(delayed, agent)
+			for _, name := range names {
+				agent := o.newAgent(strings.Trim(name, " \t\n\v\f\r"))
+				b.agents = append(b.agents, agent)
+				delayed = append(delayed, agent)
+			}
 		}
 		if len(o.blocks) == 0 {
 			continue
 		}
 		switch b := o.blocks[len(o.blocks)-1]; kind {
-		case "delay":
+		case "usage":
+			afterRule = true
+		case "delay", "rate":
 			if dialect == "coccoc" {
 				afterRule = true
 			}
 			afterDelay = true
 			for _, agent := range delayed {
-				agent.delay = max(agent.delay, o.delay(value))
+				agent.delay = max(agent.delay, o.delay(kind, value))
 			}
 		case "allow", "disallow":
 			afterRule = true
@@ -116,6 +138,9 @@ func (o *oracle) line(line string) (kind, value string) {
 	fields := []map[string]string{oracleFields}
 	if tolerant {
 		fields = append(fields, oracleMisspelt)
+	}
+	if o.dialect == "standard" {
+		fields = append(fields, oracleCareful)
 	}
 	for _, f := range fields {
 		for name, kind := range f {
@@ -161,15 +186,39 @@ func oracleLower(s string) string {
 	return string(b)
 }
 
-func (o *oracle) delay(s string) time.Duration {
-	if o.dialect != "standard" && o.dialect != "coccoc" || !oracleSeconds.MatchString(s) {
+func (o *oracle) delay(kind, s string) time.Duration {
+	number, unit, pages := s, []string(nil), 1.0
+	switch {
+	case o.dialect == "coccoc" && oracleSeconds.MatchString(s):
+	case o.dialect != "standard":
+		return 0
+	case kind == "rate":
+		found := oracleRate.FindStringSubmatch(s)
+		if found == nil {
+			return 0
+		}
+		pages, _ = strconv.ParseFloat(found[1], 64)
+		number, unit = found[2], found[4:]
+	default:
+		found := oracleDuration.FindStringSubmatch(s)
+		if found == nil {
+			return 0
+		}
+		number, unit = found[1], found[3:]
+	}
+	if pages == 0 {
 		return 0
 	}
-	seconds, _ := strconv.ParseFloat(s, 64)
-	if o.dialect == "coccoc" {
+	seconds, _ := strconv.ParseFloat(strings.Replace(number, ",", ".", 1), 64)
+	switch {
+	case o.dialect == "coccoc":
 		seconds = math.Ceil(seconds)
+	case unit[1] != "":
+		seconds *= 60
+	case unit[2] != "":
+		seconds *= 3600
 	}
-	return time.Duration(min(seconds, 1e8) * float64(time.Second))
+	return time.Duration(min(seconds/pages, 1e8) * float64(time.Second))
 }
 
 // group returns the name of the group for one token, its rules and its delay.
@@ -220,30 +269,32 @@ func (o *oracle) of(is func(*oracleAgent) bool) (found bool, rules []oracleRule,
 	return found, rules, delay
 }
 
-// verdict returns the verdict of rules on a path.
-func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
+// forms returns a path in the form for comparison, and in the unified form.
+func (o *oracle) forms(path string) (normal, one string) {
 	if o.google() {
 		path, _, _ = strings.Cut(path, "\x00")
-		var escaped strings.Builder
-		for _, c := range []byte(path) {
-			if c < 0x80 {
-				escaped.WriteByte(c)
-			} else {
-				fmt.Fprintf(&escaped, "%%%02X", c)
-			}
-		}
-		path = escaped.String()
+		path = oracleHigh(path)
 	}
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	if !o.google() {
-		path = strings.ReplaceAll(oracleNormal(path), "*", "%2A")
+	if o.google() {
+		return path, path
 	}
+	normal = strings.ReplaceAll(oracleNormal(path), "*", "%2A")
+	if !o.unifies() {
+		return normal, normal
+	}
+	return normal, strings.ReplaceAll(oracleNormal(oracleUnified(path)), "*", "%2A")
+}
+
+// verdict returns the verdict of rules on a path.
+func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
+	path, one := o.forms(path)
 	var best *oracleRule
 	most := -1
 	for i, r := range rules {
-		if size := o.size(r, path); size > most || size >= 0 && size == most && r.allow && !best.allow {
+		if size := o.size(r, path, one); size > most || size >= 0 && size == most && r.allow && !best.allow {
 			best, most = &rules[i], size
 		}
 	}
@@ -253,13 +304,18 @@ func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
 	return robots.Verdict{Allow: best.allow || best.pattern == "", Rule: best.pattern, Line: best.line}
 }
 
-// size returns the rank of a rule that matches, and -1 for other rules.
-func (o *oracle) size(r oracleRule, path string) int {
+// size returns the rank of a rule that matches a path or its unified form, and -1 for other rules.
+func (o *oracle) size(r oracleRule, path, one string) int {
 	if r.pattern == "" {
 		if o.dialect == "google" {
 			return 0
 		}
 		return -1
+	}
+	if found := oracleURL.FindStringSubmatch(r.pattern); found != nil && o.dialect == "standard" {
+		if origin, err := robots.ParseOrigin(found[1], found[2]); err == nil && origin == oracleOrigin {
+			r.pattern = cmp.Or(found[3], "/")
+		}
 	}
 	if r.pattern[0] != '/' && r.pattern[0] != '*' {
 		return -1
@@ -272,12 +328,13 @@ func (o *oracle) size(r oracleRule, path string) int {
 	if o.google() {
 		pattern = oracleEscaped(r.pattern)
 	}
-	if oracleMatches(pattern, anchored, path) {
+	folded := oracleNormal(oracleUnified(start))
+	if anchored {
+		folded += "$"
+	}
+	if oracleMatches(pattern, anchored, path) || o.unifies() && oracleMatches(folded, anchored, one) {
 		if o.google() {
 			return len(pattern)
-		}
-		if !anchored {
-			pattern = strings.TrimRight(pattern, "*")
 		}
 		return len(strings.ReplaceAll(pattern, "%24", "$"))
 	}
@@ -332,4 +389,60 @@ func oracleHigh(s string) string {
 
 func oracleEscaped(s string) string {
 	return oracleHigh(oracleEscape.ReplaceAllStringFunc(s, strings.ToUpper))
+}
+
+// oracleUnified undoes the escapes of reserved characters.
+func oracleUnified(s string) string {
+	undo := func(s, reserved string) string {
+		return oracleEscape.ReplaceAllStringFunc(s, func(e string) string {
+			n, _ := strconv.ParseUint(e[1:], 16, 8)
+			if n < 0x80 && strings.ContainsRune(reserved, rune(n)) {
+				return string(rune(n))
+			}
+			return e
+		})
+	}
+	path, query, found := strings.Cut(s, "?")
+	if path = undo(path, ":@!'(),;=+&[]"); !found {
+		return path
+	}
+	return path + "?" + undo(query, ":@!'(),;=+&[]/?")
+}
+
+// oracleUTF16 decodes UTF-16 after a byte order mark.
+func oracleUTF16(s string) string {
+	for mark, little := range map[string]bool{"\xFF\xFE": true, "\xFE\xFF": false} {
+		rest, found := strings.CutPrefix(s, mark)
+		if !found {
+			continue
+		}
+		if !strings.Contains(rest[:min(len(rest), 100)], "\x00") {
+			return rest
+		}
+		var b strings.Builder
+		var high rune
+		for ; len(rest) > 1; rest = rest[2:] {
+			c := rune(rest[0])<<8 | rune(rest[1])
+			if little {
+				c = rune(rest[1])<<8 | rune(rest[0])
+			}
+			switch isLow := c >= 0xDC00 && c < 0xE000; {
+			case isLow && high != 0:
+				c, high = 0x10000+(high-0xD800)<<10+c-0xDC00, 0
+			case high != 0:
+				b.WriteRune('\uFFFD')
+				high = 0
+			}
+			if c >= 0xD800 && c < 0xDC00 {
+				high = c
+				continue
+			}
+			b.WriteRune(c) // U+FFFD for half a surrogate
+		}
+		if high != 0 {
+			b.WriteRune('\uFFFD')
+		}
+		return b.String()
+	}
+	return s
 }

@@ -11,13 +11,14 @@ const (
 	KindAgent                // User-agent
 	KindAllow                // Allow
 	KindDisallow             // Disallow
-	KindDelay                // Crawl-delay
+	KindDelay                // Crawl-delay, Request-rate
 	KindExtra                // Sitemap, License, Content-Signal, Content-Usage
 )
 
 // kinds are the kinds of fields.
 var kinds = [...]Kind{
-	fieldNone: KindOther, fieldUserAgent: KindAgent, fieldAllow: KindAllow, fieldDisallow: KindDisallow, fieldCrawlDelay: KindDelay,
+	fieldNone: KindOther, fieldUnknown: KindOther, fieldUserAgent: KindAgent, fieldAllow: KindAllow, fieldDisallow: KindDisallow,
+	fieldCrawlDelay: KindDelay, fieldRequestRate: KindDelay,
 	fieldSitemap: KindExtra, fieldLicense: KindExtra, fieldContentSignal: KindExtra, fieldContentUsage: KindExtra,
 }
 
@@ -29,15 +30,15 @@ type OutlineLine struct {
 	Group int    // the group that the line is in, from 1 in the order of the file; 0: none
 }
 
-// Outline yields the lines of a text as Parse reads them. It is for explanations.
+// Outline yields the lines of a text as Parse reads them; none if [Decode] gives an error. It is for
+// explanations.
 func Outline(text string, d Dialect) iter.Seq[OutlineLine] {
+	text, _, _ = Decode(text, d)
 	return func(yield func(OutlineLine) bool) {
 		s := parsed{dialect: d, source: text}
 		for number, content := range lines(text) {
-			f, value := splitLine(content, d.Misspellings)
-			if f != fieldNone {
-				s.addLine(f, value, number)
-			}
+			f, value := splitLine(content, &d)
+			s.addLine(f, value, number)
 			if !yield(OutlineLine{Line{number, content}, kinds[f], value, s.blocks}) {
 				return
 			}
@@ -55,6 +56,7 @@ type Line struct {
 // returns the User-agent lines of the group that the line is in; none if the line is in no
 // group. Excerpt is for explanations.
 func Excerpt(text string, d Dialect, line, around int) (near, agents []Line) {
+	text, _, _ = Decode(text, d)
 	s := parsed{dialect: d, source: text}
 	for number, content := range lines(text) {
 		if number > line+around {
@@ -63,8 +65,8 @@ func Excerpt(text string, d Dialect, line, around int) (near, agents []Line) {
 		if number >= line-around {
 			near = append(near, Line{number, content})
 		}
-		f, value := splitLine(content, d.Misspellings)
-		if number > line || f == fieldNone {
+		f, value := splitLine(content, &d)
+		if number > line {
 			continue
 		}
 		group := s.blocks

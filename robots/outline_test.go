@@ -31,7 +31,7 @@ func TestOutline(t *testing.T) {
 	for range Outline(text, Standard()) {
 		break // an early break ends the sequence
 	}
-	if n := ParseString(text, Standard()).Rules(); n != 2 {
+	if n := ParseFor(Origin{}, text, Standard()).Rules(); n != 2 {
 		t.Errorf("%d rules", n)
 	}
 	if n := (*File)(nil).Rules(); n != 0 {

@@ -2,7 +2,6 @@ package robots
 
 import (
 	"iter"
-	"math"
 	"strings"
 	"time"
 	"unsafe"
@@ -16,18 +15,19 @@ const MaxBytes = 500 << 10
 // has the same limit: eight times the longest URL of an old browser.
 const maxLine = 16663
 
-// parseText parses a text, at most MaxBytes of it.
-func parseText(text string, d Dialect) *parsed {
+// parseText parses a text that is decoded, at most MaxBytes of it. origin is that of the file; zero:
+// it is not known.
+func parseText(text string, d Dialect, origin Origin) *parsed {
 	text = text[:min(len(text), MaxBytes)]
 	s := &parsed{
 		dialect: d,
+		origin:  origin,
 		source:  text,
 		rules:   make([]parsedRule, 0, len(text)/24), // enough for most large files, so that append need not grow it
 	}
 	for number, line := range lines(text) {
-		if f, value := splitLine(line, d.Misspellings); f != fieldNone {
-			s.addLine(f, value, number)
-		}
+		f, value := splitLine(line, &s.dialect)
+		s.addLine(f, value, number)
 	}
 	return s
 }
@@ -75,11 +75,13 @@ func trimBOM(text string) string {
 type field uint8
 
 const (
-	fieldNone field = iota
+	fieldNone    field = iota // a line without content
+	fieldUnknown              // a line that is not parsed
 	fieldUserAgent
 	fieldAllow
 	fieldDisallow
 	fieldCrawlDelay
+	fieldRequestRate
 	fieldSitemap
 	fieldLicense
 	fieldContentSignal
@@ -90,44 +92,53 @@ const (
 var spellings = [...]struct {
 	text     string
 	field    field
-	misspelt bool
+	misspelt bool // only with Dialect.Misspellings
+	careful  bool // only with Dialect.Careful
 }{
-	{"disallow", fieldDisallow, false},
-	{"allow", fieldAllow, false},
-	{"user-agent", fieldUserAgent, false},
-	{"crawl-delay", fieldCrawlDelay, false},
-	{"sitemap", fieldSitemap, false},
-	{"license", fieldLicense, false},
-	{"content-signal", fieldContentSignal, false},
-	{"content-usage", fieldContentUsage, false},
-	{"crawldelay", fieldCrawlDelay, true},
-	{"useragent", fieldUserAgent, true},
-	{"user agent", fieldUserAgent, true},
-	{"dissallow", fieldDisallow, true},
-	{"dissalow", fieldDisallow, true},
-	{"disalow", fieldDisallow, true},
-	{"diasllow", fieldDisallow, true},
-	{"disallaw", fieldDisallow, true},
-	{"site-map", fieldSitemap, true},
+	{text: "disallow", field: fieldDisallow},
+	{text: "allow", field: fieldAllow},
+	{text: "user-agent", field: fieldUserAgent},
+	{text: "crawl-delay", field: fieldCrawlDelay},
+	{text: "sitemap", field: fieldSitemap},
+	{text: "license", field: fieldLicense},
+	{text: "content-signal", field: fieldContentSignal},
+	{text: "content-usage", field: fieldContentUsage},
+	{text: "request-rate", field: fieldRequestRate, careful: true},
+	{text: "crawldelay", field: fieldCrawlDelay, misspelt: true},
+	{text: "crawl delay", field: fieldCrawlDelay, misspelt: true, careful: true},
+	{text: "useragent", field: fieldUserAgent, misspelt: true},
+	{text: "user agent", field: fieldUserAgent, misspelt: true},
+	{text: "dissallow", field: fieldDisallow, misspelt: true},
+	{text: "dissalow", field: fieldDisallow, misspelt: true},
+	{text: "disalow", field: fieldDisallow, misspelt: true},
+	{text: "diasllow", field: fieldDisallow, misspelt: true},
+	{text: "disallaw", field: fieldDisallow, misspelt: true},
+	{text: "site-map", field: fieldSitemap, misspelt: true},
 }
 
+// maxListed is how many names that follow a comma are read in a file. Real files have a few.
+const maxListed = 1000
+
 // splitLine splits a line as Google's open-source parser does: a field, a colon and a value.
-// With misspellings, misspelt field names count, and so do two words without a colon between
+// With Dialect.Misspellings, misspelt field names count, and so do two words without a colon between
 // them.
-func splitLine(line string, misspellings bool) (field, string) {
+func splitLine(line string, d *Dialect) (field, string) {
 	line = lineContent(line)
-	if i := strings.IndexByte(line, ':'); i >= 0 {
-		return fieldOf(line[:i], misspellings), trimSpace(line[i+1:])
-	}
-	if !misspellings {
+	if line == "" {
 		return fieldNone, ""
+	}
+	if i := strings.IndexByte(line, ':'); i >= 0 {
+		return fieldOf(line[:i], d), trimSpace(line[i+1:])
+	}
+	if !d.Misspellings {
+		return fieldUnknown, ""
 	}
 	if i := strings.IndexAny(line, " \t"); i >= 0 {
 		if value := strings.TrimLeft(line[i:], " \t"); !strings.ContainsAny(value, " \t") {
-			return fieldOf(line[:i], true), trimSpace(value)
+			return fieldOf(line[:i], d), trimSpace(value)
 		}
 	}
-	return fieldNone, ""
+	return fieldUnknown, ""
 }
 
 // lineContent returns the part of a line that is parsed: up to NUL, without its comment.
@@ -142,166 +153,266 @@ func lineContent(line string) string {
 	return trimSpace(line)
 }
 
-// fieldOf returns the field that key begins with, or fieldNone.
-func fieldOf(key string, misspellings bool) field {
+// fieldOf returns the field that key begins with, or fieldUnknown.
+func fieldOf(key string, d *Dialect) field {
 	for i := range spellings {
-		if s := &spellings[i]; hasPrefixFold(key, s.text) && (misspellings || !s.misspelt) {
+		if s := &spellings[i]; hasPrefixFold(key, s.text) && (d.Misspellings || !s.misspelt) && (d.Careful || !s.careful) {
 			return s.field
 		}
 	}
-	return fieldNone
+	return fieldUnknown
 }
 
 // A parsed is the content of the lines of a file.
 type parsed struct {
 	dialect Dialect
+	origin  Origin
+	coding  string // see Decode
 	source  string // the text
 
-	agentLines []agentLine
-	agentRuns  []agentRun
+	agents     []agentLine
 	blocks     int
+	blockStart int // index in agents of the first agent of the current block
+	parts      int // of all blocks together; see agentLine
+	listed     int // names that follow a comma
+	names      []nameKey
 	rules      []parsedRule
-	normalised []byte // patterns whose normalised form differs from their text
+	formText   []byte // forms of patterns that differ from the text of the patterns
 
-	ext extensionLines
+	delays    []delay
+	delayRuns []agentRun // of delays
+	ext       extensionLines
 
-	hasRule  bool // the current block has an Allow or Disallow line: the next User-agent line begins another block
-	hasDelay bool // the current run has a Crawl-delay line: the next User-agent line begins another run
+	hasRule bool // the current block has a rule: the next User-agent line begins another block
+	parted  bool // the last line with content was no User-agent line: the next one begins another part
+	joined  bool // a block has several parts
+	ownURLs bool // a rule is a URL of origin
 }
 
-// An agentLine is a User-agent line.
+// An agentLine is one name in a User-agent line. A block is a list of agents and the rules that follow
+// it (RFC 9309 2.2, group). A part of the list is what stands between lines that do not end the list
+// (RFC 9309 2.2.4), such as Crawl-delay and Sitemap lines.
 type agentLine struct {
 	value string
-	run   int
+	line  uint32
+	block int32
+	part  int32
+	delay int32 // index in parsed.delays, from 1; 0: none
 }
 
-// An agentRun is a part of the agents of a block. A block is a list of agents and the rules that
-// follow it (RFC 9309 2.2, group). A Crawl-delay line divides the list into runs: it applies to
-// the agents since the last Allow, Disallow or Crawl-delay line, but does not end the list (RFC
-// 9309 2.2.4).
-type agentRun struct {
-	block int
-	delay time.Duration
+// An agentRun is the agents to which lines of one kind apply that do not end the list of agents:
+// those named since the last rule or the last line of the kind. from and to are indices of
+// parsed.agents. The runs of a kind follow one another.
+type agentRun struct{ from, to int }
+
+// A delay is what Crawl-delay and Request-rate lines say of a run. The slowest one counts.
+type delay struct {
+	asked time.Duration
+	line  uint32
 }
 
 // addLine adds a line with its field and value.
 func (s *parsed) addLine(f field, value string, line int) {
-	switch {
-	case f == fieldUserAgent:
-		if len(s.agentRuns) == 0 || s.hasRule {
-			s.blocks++
-		}
-		if len(s.agentRuns) == 0 || s.hasRule || s.hasDelay {
-			s.agentRuns = append(s.agentRuns, agentRun{block: s.blocks - 1})
-		}
-		s.hasRule, s.hasDelay = false, false
-		s.agentLines = append(s.agentLines, agentLine{value, len(s.agentRuns) - 1})
-	case f == fieldSitemap:
-		s.ext.addLink(&s.ext.sitemaps, value)
-	case f == fieldLicense:
-		s.ext.addLink(&s.ext.licenses, value)
-	case len(s.agentRuns) == 0: // no group yet: the line applies to nobody (RFC 9309 2.2.1)
-	case f == fieldContentSignal:
-		s.ext.addSignals(value, line, s.blocks-1)
-	case f == fieldContentUsage:
-		s.ext.addUsage(value, line, s.blocks-1)
-	case f == fieldCrawlDelay:
-		s.addDelay(value)
-	default:
-		s.hasRule = true
-		switch {
-		case len(value) == 0: // an empty pattern matches nothing
-			if s.dialect.EmptyRules {
-				s.addRule(value, line, f == fieldAllow)
-			}
-		case canMatch(value):
-			s.addRule(value, line, f == fieldAllow)
-		}
-	}
-}
-
-// addDelay adds a Crawl-delay line to the agents that it applies to.
-func (s *parsed) addDelay(value string) {
-	delay, fractional, _ := parseDelay(value)
-	switch s.dialect.Delay {
-	case DelayOfAgents:
-		s.hasDelay = true
-	case DelayOfGroup:
-		s.hasRule = true
-		if fractional {
-			delay = delay.Truncate(time.Second) + time.Second
-		}
-	default:
+	grouped := len(s.agents) > 0
+	switch f {
+	case fieldNone:
 		return
+	case fieldUserAgent:
+		s.addAgents(value, line)
+		return
+	case fieldAllow, fieldDisallow:
+		if grouped {
+			s.hasRule = true
+			s.addPattern(value, line, f == fieldAllow)
+		}
+	case fieldSitemap:
+		s.ext.addLink(&s.ext.sitemaps, value)
+	case fieldLicense:
+		s.ext.addLink(&s.ext.licenses, value)
+	case fieldContentSignal:
+		switch {
+		case grouped:
+			s.ext.signalRuns = s.extend(s.ext.signalRuns)
+			s.ext.addSignals(value, line, len(s.ext.signalRuns)-1)
+		case s.dialect.Careful:
+			s.ext.addSignals(value, line, everyRun)
+		}
+	case fieldContentUsage:
+		if grouped {
+			s.ext.usageRuns = s.extend(s.ext.usageRuns)
+			s.ext.addUsage(value, line, len(s.ext.usageRuns)-1)
+			s.hasRule = s.hasRule || s.dialect.UsageRules
+		}
+	case fieldCrawlDelay, fieldRequestRate:
+		if grouped && s.dialect.Delay != NoDelay {
+			s.addDelay(f, value, line)
+		}
 	}
-	last := &s.agentRuns[len(s.agentRuns)-1]
-	last.delay = max(last.delay, delay)
+	s.parted = true
 }
 
-// parseDelay parses decimal seconds: digits and at most one point. ok is false for anything
-// else. Delays over 26 years are cut to that. fractional reports whether the delay is not a
-// whole number of seconds.
-func parseDelay(s string) (delay time.Duration, fractional, ok bool) {
-	const limit = math.MaxInt64 / 11 // ten times the limit and one digit more still fit a Duration
-	whole, fraction, _ := strings.Cut(s, ".")
-	if len(whole)+len(fraction) == 0 {
-		return 0, false, false
+// addAgents adds the names of a User-agent line.
+func (s *parsed) addAgents(names string, line int) {
+	if len(s.agents) == 0 || s.hasRule {
+		s.blocks++
+		s.blockStart = len(s.agents)
+	} else if s.parted {
+		s.joined = true
 	}
-	for _, c := range []byte(whole) {
-		if !isDigit(c) {
-			return 0, false, false
+	if s.parted || len(s.agents) == 0 {
+		s.parts++
+	}
+	s.hasRule, s.parted = false, false
+	further := false
+	for name := range agentNames(names, &s.dialect) {
+		if further {
+			if s.listed == maxListed {
+				return
+			}
+			s.listed++
 		}
-		delay = min(delay*10+time.Duration(c-'0')*time.Second, limit)
+		further = true
+		s.agents = append(s.agents, agentLine{value: name, line: uint32(line), block: int32(s.blocks - 1), part: int32(s.parts)})
 	}
-	unit := time.Second
-	for _, c := range []byte(fraction) {
-		if !isDigit(c) {
-			return 0, false, false
-		}
-		unit /= 10
-		delay += time.Duration(c-'0') * unit
-		fractional = fractional || c != '0'
-	}
-	return delay, fractional, true
 }
 
-// A parsedRule is a rule before it is in a trie.
+// agentNames yields the names in a User-agent line. A comma in a comment, as whole headers have them,
+// divides no names.
+func agentNames(value string, d *Dialect) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		list, _, _ := strings.Cut(value, "(")
+		if !d.Careful || strings.IndexByte(list, ',') < 0 {
+			yield(value)
+			return
+		}
+		for name := range strings.SplitSeq(list, ",") {
+			if name = trimSpace(name); name != "" && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// extend returns runs with the run to which a line of their kind applies as its last one. A second
+// line of the kind, without a User-agent line in between, applies to the same agents.
+func (s *parsed) extend(runs []agentRun) []agentRun {
+	from := s.blockStart
+	if n := len(runs); n > 0 {
+		if runs[n-1].to == len(s.agents) {
+			return runs
+		}
+		from = max(from, runs[n-1].to)
+	}
+	return append(runs, agentRun{from, len(s.agents)})
+}
+
+// addDelay adds a Crawl-delay or Request-rate line to the agents that it applies to.
+func (s *parsed) addDelay(f field, value string, line int) {
+	asked, _ := parseDelay(value, &s.dialect)
+	if f == fieldRequestRate {
+		asked, _, _ = parseRate(value)
+	}
+	s.delayRuns = s.extend(s.delayRuns)
+	if len(s.delays) < len(s.delayRuns) {
+		s.delays = append(s.delays, delay{})
+		run := s.delayRuns[len(s.delays)-1]
+		for i := run.from; i < run.to; i++ {
+			s.agents[i].delay = int32(len(s.delays))
+		}
+	}
+	if s.dialect.Delay == DelayOfGroup {
+		s.hasRule = true
+		asked = (asked + time.Second - 1).Truncate(time.Second)
+	}
+	if last := &s.delays[len(s.delays)-1]; asked > last.asked {
+		*last = delay{asked, uint32(line)}
+	}
+}
+
+// A parsedRule is a rule before it is in a trie, for one form or for both.
 type parsedRule struct {
 	rule
-	start, end uint32 // what goes into the trie: the normalised pattern without its anchor and trailing "*"s; see finalText
+	start, end uint32 // what goes into the trie: the pattern in its form without its anchor and trailing "*"s; see finalText
 	block      uint32
 }
 
-// inNormalised is set in parsedRule.start if the offset is in parsed.normalised, not in source.
-const inNormalised uint32 = 1 << 31
+// inFormText is set in parsedRule.start if the offset is in parsed.formText, not in source.
+const inFormText uint32 = 1 << 31
 
-// addRule adds a rule to the current block. pattern is a substring of source.
-func (s *parsed) addRule(pattern string, line int, allow bool) {
-	at := offsetIn(s.source, pattern)
-	it := parsedRule{start: at, block: uint32(s.blocks - 1), rule: rule{
-		text: at, meta: uint32(line), written: uint16(len(pattern)),
+// addPattern adds a rule to the current block, if it can match anything. value is a substring of
+// source.
+func (s *parsed) addPattern(value string, line int, allow bool) {
+	switch {
+	case len(value) == 0: // an empty pattern matches nothing
+		if s.dialect.EmptyRules {
+			s.addRule(value, value, line, allow)
+		}
+	case canMatch(value):
+		s.addRule(value, value, line, allow)
+	case s.dialect.Careful:
+		if pattern, own := ownPath(value, s.origin); own {
+			s.ownURLs = true
+			s.addRule(value, pattern, line, allow)
+		}
+	}
+}
+
+// ownPath returns the path and query of a URL, as a substring of it, and whether the URL is one of
+// the origin.
+func ownPath(value string, origin Origin) (pattern string, own bool) {
+	scheme, authority, pattern, ok := SplitURL(value)
+	if !ok {
+		return "", false
+	}
+	if o, err := ParseOrigin(scheme, authority); err != nil || o != origin {
+		return "", false
+	}
+	if pattern == "" {
+		pattern = value[len(scheme)+len(":"):][:len("/")]
+	}
+	return pattern, pattern[0] == '/'
+}
+
+// addRule adds a rule to the current block, once for each form of its pattern. written, the value of
+// its line, and pattern are substrings of source.
+func (s *parsed) addRule(written, pattern string, line int, allow bool) {
+	it := parsedRule{block: uint32(s.blocks - 1), rule: rule{
+		text: offsetIn(s.source, written), meta: uint32(line), written: uint16(len(written)),
 	}}
 	if allow {
 		it.meta |= flagAllow
 	}
-	form := s.normalisePattern(pattern)
-	if form != pattern {
-		it.start = uint32(len(s.normalised)) | inNormalised
-		s.normalised = append(s.normalised, form...)
+	text, differs := s.patternIn(formNormalised, pattern)
+	it.size = uint16(len(text))
+	if strings.IndexByte(text, '%') >= 0 && !s.dialect.AsWritten { // a "$" counts alike with and without a meaning
+		it.size -= uint16(strings.Count(text, literalDollar) * (len(literalDollar) - len("$")))
 	}
-	path := strings.TrimRight(form, "*")
-	it.size = uint16(len(path) - strings.Count(path, literalDollar)*(len(literalDollar)-len("$"))) // a "$" counts alike with and without a meaning
-	if s.dialect.AsWritten {
-		it.size = uint16(len(form))
+	if differs {
+		it.meta |= flagNormalisedOnly
 	}
-	if len(path) > 0 && pattern[len(pattern)-1] == '$' {
-		it.meta |= flagAnchored
-		path = path[:len(path)-1]
+	for {
+		if text == pattern {
+			it.start = offsetIn(s.source, pattern)
+		} else {
+			it.start = uint32(len(s.formText)) | inFormText
+			s.formText = append(s.formText, text...)
+		}
+		path := strings.TrimRight(text, "*")
+		if len(path) > 0 && pattern[len(pattern)-1] == '$' {
+			it.meta |= flagAnchored
+			path = path[:len(path)-1]
+		}
+		it.end = it.start + uint32(len(path))
+		s.rules = append(s.rules, it)
+		if !differs {
+			break
+		}
+		text, _ = s.patternIn(formUnified, pattern)
+		differs = false
+		it.meta = it.meta&^flagNormalisedOnly | flagUnifiedOnly
 	}
-	it.end = it.start + uint32(len(path))
-	s.rules = append(s.rules, it)
 	if allow && s.dialect.IndexPages {
-		if slash := strings.LastIndexByte(form, '/'); slash >= 0 && strings.HasPrefix(form[slash:], "/index.htm") {
+		if slash := strings.LastIndexByte(text, '/'); slash >= 0 && strings.HasPrefix(text[slash:], "/index.htm") {
 			it.meta |= flagAnchored
 			it.size = uint16(slash + len("/$"))
 			it.end = it.start + uint32(slash+1)
@@ -310,29 +421,41 @@ func (s *parsed) addRule(pattern string, line int, allow bool) {
 	}
 }
 
-// normalisePattern returns a pattern in the form for comparison with paths, with its wildcards
-// as "*" and its anchor as "$".
-func (s *parsed) normalisePattern(pattern string) string {
+// patternIn returns a pattern in a form for comparison with paths, with its wildcards as "*" and
+// its anchor as "$". differs reports whether the two forms differ.
+func (s *parsed) patternIn(f form, pattern string) (_ string, differs bool) {
 	path, anchored := strings.CutSuffix(pattern, "$")
 	switch {
 	case s.dialect.AsWritten && isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
-		return pattern
+		return pattern, false
 	case s.dialect.AsWritten:
-		return string(appendEscaped(nil, pattern))
+		return string(appendEscaped(nil, pattern)), false
 	case isNormalPattern(path):
-		return pattern
+		return pattern, false
 	}
-	normal := appendNormal(nil, path, "*")
+	normal, differs := appendForm(nil, path, "*", f)
 	if anchored {
 		normal = append(normal, '$')
 	}
-	return string(normal)
+	return string(normal), differs && !s.dialect.ReservedAsWritten
+}
+
+// patternForms is a pattern in both forms.
+type patternForms struct{ normalised, unified string }
+
+func (s *parsed) formsOf(pattern string) patternForms {
+	normalised, differs := s.patternIn(formNormalised, pattern)
+	unified := normalised
+	if differs {
+		unified, _ = s.patternIn(formUnified, pattern)
+	}
+	return patternForms{normalised, unified}
 }
 
 // finalText returns the text that the offsets of all rules refer to from then on. It is the
 // source or, if a pattern differs from its normalised form, a copy of all that goes into tries.
 func (s *parsed) finalText() string {
-	if len(s.normalised) == 0 {
+	if len(s.formText) == 0 {
 		return s.source
 	}
 	var text []byte
@@ -340,15 +463,15 @@ func (s *parsed) finalText() string {
 		it := &s.rules[i]
 		at, size := it.start, it.end-it.start
 		it.start = uint32(len(text))
-		if at&inNormalised != 0 {
-			at &^= inNormalised
-			text = append(text, s.normalised[at:at+size]...)
+		if at&inFormText != 0 {
+			at &^= inFormText
+			text = append(text, s.formText[at:at+size]...)
 		} else {
 			text = append(text, s.source[at:at+size]...)
 		}
 		it.end = it.start + size
 	}
-	s.normalised = nil
+	s.formText = nil
 	return string(text)
 }
 

@@ -31,12 +31,9 @@ func PathQuery(url string) string {
 	return path
 }
 
-// IsRobotsTxt reports whether a path, with or without a query, is "/robots.txt". That path may
-// always be fetched, whatever the rules say (RFC 9309 2.2.2).
-func IsRobotsTxt(pathAndQuery string) bool {
-	rest, ok := strings.CutPrefix(pathAndQuery, "/robots.txt")
-	return ok && (rest == "" || rest[0] == '?')
-}
+// IsRobotsTxt reports whether a path and query is that of the robots.txt. It may always be fetched,
+// whatever the rules say (RFC 9309 2.2.2). With a query it is a page as any other.
+func IsRobotsTxt(pathAndQuery string) bool { return pathAndQuery == "/robots.txt" }
 
 // CutFTPType cuts the type code from the end of the path and query of an ftp URL (RFC 1738
 // 3.2.2): ";type=" and one of a, i and d. The type code is no part of a file's name. code is in

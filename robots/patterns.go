@@ -25,12 +25,15 @@ func NewPatterns(patterns []string) (*Patterns, error) {
 			return nil, fmt.Errorf("pattern %d is longer than %d bytes", i+1, maxLine)
 		}
 	}
-	s := &parsed{dialect: Standard(), source: strings.Join(patterns, ""), blocks: 1, agentLines: []agentLine{{value: "*"}}, agentRuns: []agentRun{{}}}
+	s := &parsed{dialect: Standard(), source: strings.Join(patterns, ""), blocks: 1, agents: []agentLine{{value: "*"}}}
 	rest := s.source
 	for i, p := range patterns {
 		if canMatch(p) {
-			s.addRule(rest[:len(p)], i+1, false)
-			s.rules[len(s.rules)-1].size = uint16(len(patterns) - i)
+			before := len(s.rules)
+			s.addRule(rest[:len(p)], rest[:len(p)], i+1, false)
+			for j := range s.rules[before:] {
+				s.rules[before+j].size = uint16(len(patterns) - i)
+			}
 		}
 		rest = rest[len(p):]
 	}

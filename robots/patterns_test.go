@@ -23,16 +23,17 @@ func TestPatterns(t *testing.T) {
 	for range 3000 {
 		patterns := make([]string, rnd.IntN(300)%(1+rnd.IntN(300))) // often few, sometimes more than a byte can count
 		for i := range patterns {
-			patterns[i] = pick("/", "/", "*", "", "x") + some(5, "a", "b", "/", "*", "$", "%2A", "%24", "%61", "é", "?", "\n", "\x00") + pick("", "$", "*")
+			patterns[i] = pick("/", "/", "*", "", "x") + some(5, "a", "b", "/", "*", "$", "%2A", "%24", "%61", "é", "?", "\n", "\x00", ":", "%3a") + pick("", "$", "*")
 		}
-		path := "/" + some(6, "a", "b", "/", "*", "$", "%2A", "%24", "%61", "%c3%a9", "é", "?", "%0A", "%00")
+		path := "/" + some(6, "a", "b", "/", "*", "$", "%2A", "%24", "%61", "%c3%a9", "é", "?", "%0A", "%00", ":", "%3A", "%2F")
 		p, err := robots.NewPatterns(patterns)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := -1
+		normal, one := o.forms(path)
 		for i, pattern := range patterns {
-			if o.size(oracleRule{pattern: pattern}, strings.ReplaceAll(oracleNormal(path), "*", "%2A")) >= 0 {
+			if o.size(oracleRule{pattern: pattern}, normal, one) >= 0 {
 				want = i
 				break
 			}

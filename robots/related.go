@@ -22,11 +22,11 @@ func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 	if g.file == nil || g.name < 0 {
 		return nil
 	}
-	s := parseText(g.file.source, *g.file.dialect)
+	s := parseText(g.file.source, *g.file.dialect, g.ext().origin)
 	text := s.finalText()
 	blocks := s.blocksOf(g)
 	winner := g.Match(pathAndQuery).Line
-	c := ruleRanking{path: g.file.normal(pathAndQuery)}
+	c := ruleRanking{path: g.file.forms(pathAndQuery)}
 	for i := range s.rules {
 		if it := &s.rules[i]; blocks[it.block] && int(it.meta&maskLine) != winner {
 			c.add(it, it.pattern(text), g.file.written(&it.rule))
@@ -40,15 +40,15 @@ func (s *parsed) blocksOf(g Group) map[uint32]bool {
 	blocks := make(map[uint32]bool)
 	for _, k := range s.keys() {
 		if k.text == g.Name() && k.partial == g.file.names[g.name].partial {
-			blocks[uint32(k.block)] = true
+			blocks[uint32(s.agentOf(k).block)] = true
 		}
 	}
 	return blocks
 }
 
-// A ruleRanking ranks the rules that did not decide about one normalised path.
+// A ruleRanking ranks the rules that did not decide about one path.
 type ruleRanking struct {
-	path  string
+	path  pathForms
 	rules []rankedRule
 }
 
@@ -61,17 +61,32 @@ type rankedRule struct {
 // add adds a rule if it matches, or begins as the path does. The "/" that all paths begin with
 // does not count.
 func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
-	e := rankedRule{rule: it.rule, RelatedRule: RelatedRule{
-		Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine),
-		Matches: it.written > 0 && matchesPattern(pattern, c.path, it.is(flagAnchored)),
-	}}
+	e := rankedRule{rule: it.rule, RelatedRule: RelatedRule{Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine)}}
 	literal, _, _ := strings.Cut(pattern, "*")
-	for e.shared < min(len(literal), len(c.path)) && literal[e.shared] == c.path[e.shared] {
-		e.shared++
+	for _, f := range [...]struct {
+		path  string
+		never uint32 // the flag of rules that this form never matches
+	}{{c.path.normalised, flagUnifiedOnly}, {c.path.unified, flagNormalisedOnly}} {
+		if it.is(f.never) {
+			continue
+		}
+		e.Matches = e.Matches || it.written > 0 && matchesPattern(pattern, f.path, it.is(flagAnchored))
+		shared := 0
+		for shared < min(len(literal), len(f.path)) && literal[shared] == f.path[shared] {
+			shared++
+		}
+		e.shared = max(e.shared, shared)
 	}
 	if e.Matches || e.shared > 1 && 2*e.shared >= len(literal) {
 		c.rules = append(c.rules, e)
 	}
+}
+
+// match reports whether a pattern matches a path in one of the forms.
+func (p patternForms) match(path pathForms) bool {
+	normalised, anchored := strings.CutSuffix(p.normalised, "$")
+	unified := strings.TrimSuffix(p.unified, "$")
+	return matchesPattern(normalised, path.normalised, anchored) || matchesPattern(unified, path.unified, anchored)
 }
 
 // matchesPattern reports whether one pattern matches a path, both normalised: each piece is at
@@ -101,11 +116,12 @@ func (c *ruleRanking) result(limit int) []RelatedRule {
 		}
 		return cmp.Or(cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
 	})
-	// An Allow of an index page has two rules.
-	c.rules = slices.CompactFunc(c.rules, func(a, b rankedRule) bool { return a.Line == b.Line })
 	var rivals []RelatedRule
-	for _, e := range c.rules[:min(len(c.rules), limit)] {
-		rivals = append(rivals, e.RelatedRule)
+	for _, e := range c.rules {
+		// A line has several rules if its forms differ, or if it allows an index page.
+		if len(rivals) < limit && !slices.ContainsFunc(rivals, func(r RelatedRule) bool { return r.Line == e.Line }) {
+			rivals = append(rivals, e.RelatedRule)
+		}
 	}
 	return rivals
 }

@@ -57,6 +57,7 @@ type agentName struct {
 	start, size        uint32 // in File.nameText, lower case
 	firstRef, refCount uint32 // the slice of File.setRefs
 	delay              time.Duration
+	delayLine          uint32
 	partial            bool // no group has this name in full: it is the leading letters of longer names
 }
 
@@ -70,48 +71,72 @@ type ruleSet struct {
 	longestAllow       int32  // size of the longest Allow; -1: none
 }
 
-// extensions are what a File keeps of its extension lines.
+// A join is a name that a block lists only before a line that divides its list of agents. The lines
+// between from and until apply to it nevertheless.
+type join struct {
+	name  uint32 // index in File.names
+	line  uint32 // of the first User-agent line of the block with the name
+	from  uint32 // line of the first agent after the last part with the name
+	until uint32 // line of the next block
+}
+
+// extensions are what a File has beside groups and rules. Most files have none of it.
 type extensions struct {
+	coding             string // see Decode
+	origin             Origin // if a rule is a URL of it
+	joins              []join // sorted by name and line
 	sitemaps, licenses []string
-	signals            []Signals // of each name in File.names, its lines without a pattern combined; nil: none
-	signalLines        []usage   // the Content-Signal lines, in their order
-	usageRules         *File     // a File with the same names whose rules are the patterns of Content-Usage; nil: none
-	usages             []usage   // in the order of their lines
+	signals, usages    preferences
+	signalsOf          []Signals // of each name in File.names, its lines without a pattern combined; nil: none
+	signalsOfAll       Signals   // of agents that no group names
 }
 
-// A setLine is a line of the blocks that make a rule set.
-type setLine struct {
+// preferences are the Content-Signal or the Content-Usage lines of a File.
+type preferences struct {
+	lines []preference // in the order of the file
+
+	// groups has the names of the File. Its rule sets tell which lines apply to a name, and have the
+	// patterns of Content-Usage as rules. nil: there are no lines.
+	groups *File
+}
+
+// A preference is a Content-Usage or Content-Signal line of a File.
+type preference struct {
 	UsageLine
-	set int32 // index in File.ruleSets; -1: the block names nobody
+	set     int32        // index in preferences.groups.ruleSets; -1: the line applies to nobody; or everySet
+	size    uint16       // see rule; of a Content-Usage line
+	pattern patternForms // "": the line applies to all paths
 }
 
-// A usage is a Content-Usage or Content-Signal line of a File.
-type usage struct {
-	setLine
-	form string // its normalised pattern; "": none, it applies to all paths
-	size uint16 // see rule; of a Content-Usage line
+// everySet is the set of a line that applies to every agent.
+const everySet = -2
+
+// applies reports whether one of the lines for g applies to a path.
+func (p *preference) applies(path pathForms) bool {
+	return p.pattern.normalised == "" || p.pattern.match(path)
 }
 
-// matches reports whether the line applies to a normalised path.
-func (u *usage) matches(path string) bool {
-	pattern, anchored := strings.CutSuffix(u.form, "$")
-	return u.form == "" || matchesPattern(pattern, path, anchored)
+func (p *preferences) size(nameText int) (n int) {
+	if p.groups != nil {
+		n = p.groups.Size() - nameText
+	}
+	for i := range p.lines {
+		pattern := &p.lines[i].pattern
+		n += int(unsafe.Sizeof(p.lines[i])) + len(pattern.normalised)
+		if pattern.unified != pattern.normalised {
+			n += len(pattern.unified)
+		}
+	}
+	return n
 }
 
-func (e *extensions) size() int {
+func (e *extensions) size(nameText int) int {
 	if e == nil {
 		return 0
 	}
-	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{}))
-	if e.usageRules != nil {
-		n += e.usageRules.Size() - e.usageRules.namesSize() // the names are those of the file
-	}
-	for _, lines := range [][]usage{e.usages, e.signalLines} {
-		for _, u := range lines {
-			n += len(u.form) + int(unsafe.Sizeof(u))
-		}
-	}
-	return n + (cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // their text is part of the source
+	return int(unsafe.Sizeof(*e)) + cap(e.joins)*int(unsafe.Sizeof(join{})) + len(e.signalsOf)*int(unsafe.Sizeof(Signals{})) +
+		e.signals.size(nameText) + e.usages.size(nameText) +
+		(cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // their text is part of the source
 }
 
 // For returns the group that applies to a client with these product tokens, the most significant
@@ -206,16 +231,41 @@ func (f *File) nameAt(at int) string {
 // written returns the pattern of a rule as the file contains it.
 func (f *File) written(r *rule) string { return f.source[r.text : r.text+uint32(r.written)] }
 
-// normal returns a path in the form for comparison with patterns.
-func (f *File) normal(pathAndQuery string) string {
+// pathForms is a path in both forms.
+type pathForms struct{ normalised, unified string }
+
+// forms returns the forms in which a path is compared with patterns.
+func (f *File) forms(pathAndQuery string) pathForms {
 	if !f.dialect.AsWritten {
-		return string(appendPath(nil, pathAndQuery))
+		normalised, differs := appendPath(nil, pathAndQuery, formNormalised)
+		unified := normalised
+		if differs && !f.dialect.ReservedAsWritten {
+			unified, _ = appendPath(nil, pathAndQuery, formUnified)
+		}
+		return pathForms{string(normalised), string(unified)}
 	}
 	pathAndQuery, _, _ = strings.Cut(pathAndQuery, "\x00")
 	if !strings.HasPrefix(pathAndQuery, "/") {
 		pathAndQuery = "/" + pathAndQuery
 	}
-	return string(appendNonASCII(nil, pathAndQuery))
+	escaped := string(appendNonASCII(nil, pathAndQuery))
+	return pathForms{escaped, escaped}
+}
+
+// Dialect returns the dialect in which f was parsed; the zero Dialect of a nil File.
+func (f *File) Dialect() Dialect {
+	if f == nil {
+		return Dialect{}
+	}
+	return *f.dialect
+}
+
+// Coding returns how the text was encoded; see [Decode].
+func (f *File) Coding() string {
+	if f == nil || f.ext == nil {
+		return ""
+	}
+	return f.ext.coding
 }
 
 // Size returns the number of bytes of memory that f takes, without the text it was parsed from.
@@ -223,18 +273,19 @@ func (f *File) Size() int {
 	if f == nil {
 		return 0
 	}
-	size := int(unsafe.Sizeof(*f)) + len(f.firstBytes) + f.namesSize() + f.ext.size() +
+	size := int(unsafe.Sizeof(*f)) + len(f.firstBytes) + f.ext.size(len(f.nameText)) + len(f.nameText) +
+		cap(f.names)*int(unsafe.Sizeof(agentName{})) +
+		cap(f.setRefs)*int(unsafe.Sizeof(uint32(0))) +
 		cap(f.ruleSets)*int(unsafe.Sizeof(ruleSet{})) +
 		cap(f.nodes)*int(unsafe.Sizeof(node{})) +
 		cap(f.rules)*int(unsafe.Sizeof(rule{}))
 	if unsafe.StringData(f.labels) != unsafe.StringData(f.source) {
 		size += len(f.labels)
 	}
+	if f.Coding() != "" {
+		size += len(f.source)
+	}
 	return size
-}
-
-func (f *File) namesSize() int {
-	return len(f.nameText) + cap(f.names)*int(unsafe.Sizeof(agentName{})) + cap(f.setRefs)*int(unsafe.Sizeof(uint32(0)))
 }
 
 // Rules returns how many rules f has, in all its groups together.
@@ -242,7 +293,13 @@ func (f *File) Rules() int {
 	if f == nil {
 		return 0
 	}
-	return len(f.rules)
+	n := 0
+	for i := range f.rules {
+		if !f.rules[i].is(flagUnifiedOnly) { // else it is a rule's other form
+			n++
+		}
+	}
+	return n
 }
 
 // Sitemaps returns the values of the Sitemap lines, as written (sitemaps.org). They are
@@ -307,17 +364,24 @@ func (g Group) matchPath(pathAndQuery string, spent Effort) (Verdict, Effort) {
 		return g.matchAsWritten(pathAndQuery, spent)
 	}
 	if isNormal(pathAndQuery) {
-		return g.match(pathAndQuery, spent)
+		return g.match(pathAndQuery, "", spent)
 	}
-	return g.matchNormalised(pathAndQuery, spent)
+	return g.matchBoth(pathAndQuery, spent)
 }
 
-// matchNormalised normalises the path and matches it. The bytes of the normalised form count as
-// steps, so that a byte costs as much as its percent-encoding, and gets the same verdict.
-func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
+// matchBoth matches the normalised form of a path and, if it differs, the unified form. The bytes
+// of the forms count as steps, so that a byte costs as much as its percent-encoding, and gets the
+// same verdict.
+func (g Group) matchBoth(path string, spent Effort) (Verdict, Effort) {
 	var buf [1 << 10]byte
-	normal := appendPath(buf[:0], path)
-	return g.matchBytes(normal, spent+Effort(len(normal)/normalisePerStep))
+	normalised, differs := appendPath(buf[:0], path, formNormalised)
+	spent += Effort(len(normalised) / normalisePerStep)
+	if !differs || g.file.dialect.ReservedAsWritten {
+		return g.matchBytes(normalised, nil, spent)
+	}
+	both, _ := appendPath(normalised, path, formUnified) // it may take another array, and keeps what is in normalised
+	normalised, unified := both[:len(normalised)], both[len(normalised):]
+	return g.matchBytes(normalised, unified, spent+Effort(len(unified)/normalisePerStep))
 }
 
 // matchAsWritten matches a path under a dialect that does not normalise paths. Such a dialect
@@ -328,7 +392,7 @@ func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
 		path = path[:i]
 	}
 	if path != "" && path[0] == '/' && isASCII(path) {
-		return g.match(path, spent)
+		return g.match(path, "", spent)
 	}
 	var buf [1 << 10]byte
 	escaped := buf[:0]
@@ -336,28 +400,40 @@ func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
 		escaped = append(escaped, '/')
 	}
 	escaped = appendNonASCII(escaped, path)
-	return g.matchBytes(escaped, spent+Effort(len(escaped)/normalisePerStep))
+	return g.matchBytes(escaped, nil, spent+Effort(len(escaped)/normalisePerStep))
 }
 
-// matchBytes passes path without a copy: match does not keep it.
-func (g Group) matchBytes(path []byte, spent Effort) (Verdict, Effort) {
-	return g.match(unsafe.String(unsafe.SliceData(path), len(path)), spent)
+// matchBytes passes the forms of a path without a copy: match does not keep them.
+func (g Group) matchBytes(normalised, unified []byte, spent Effort) (Verdict, Effort) {
+	return g.match(unsafe.String(unsafe.SliceData(normalised), len(normalised)), unsafe.String(unsafe.SliceData(unified), len(unified)), spent)
 }
 
-func (g Group) match(path string, spent Effort) (Verdict, Effort) {
+// match matches the normalised form of a path and then, unless it is "", the unified form. It keeps
+// neither.
+func (g Group) match(path, unified string, spent Effort) (Verdict, Effort) {
 	var m matcher
 	m.tries = &g.file.tries
-	m.setBudget(len(path), spent)
-	if g.root != severalSets {
-		m.matchTrie(g.root, path)
-	} else {
-		for _, set := range g.setRefs() {
-			if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
-				break
+	if unified != "" {
+		m.ignored = flagUnifiedOnly
+	}
+	for {
+		m.setBudget(len(path), spent)
+		if g.root != severalSets {
+			m.matchTrie(g.root, path)
+		} else {
+			for _, set := range g.setRefs() {
+				if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
+					break
+				}
 			}
 		}
+		spent = MaxEffort - Effort(m.stepsLeft)
+		if unified == "" || m.stepsLeft < 0 {
+			break
+		}
+		path, unified = unified, ""
+		m.ignored, m.indexed, m.morePending = flagNormalisedOnly, nil, nil
 	}
-	spent = MaxEffort - Effort(m.stepsLeft)
 	switch {
 	case m.stepsLeft < 0:
 		return Verdict{GaveUp: true}, spent
@@ -392,25 +468,58 @@ func (g Group) CrawlDelay() time.Duration {
 	return g.file.names[g.name].delay
 }
 
-// ContentSignals returns the signals of the group's Content-Signal lines for all paths, combined.
-func (g Group) ContentSignals() Signals {
-	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.signals == nil {
-		return Signals{}
+// DelayLine returns the line that sets CrawlDelay, from 1; 0 without a delay.
+func (g Group) DelayLine() int {
+	if g.file == nil || g.name < 0 {
+		return 0
 	}
-	return g.file.ext.signals[g.name]
+	return int(g.file.names[g.name].delayLine)
 }
 
-// ContentSignalLines returns the group's Content-Signal lines that apply to a path, in their order: those
-// for all paths, and those that begin with a pattern that matches. It adds the steps it takes to *spent. If
-// *spent exceeds [MaxEffort], it returns all lines of the group.
+// JoinedAgent returns the first User-agent line that names the group in the list of agents of a rule or
+// preference, if the list names the group only before a line that does not end it, such as Crawl-delay
+// (RFC 9309 2.2.4): the author may not have meant that. It returns 0 otherwise. line is that of the rule.
+func (g Group) JoinedAgent(line int) int {
+	joins := g.ext().joins
+	if g.name < 0 || len(joins) == 0 {
+		return 0
+	}
+	after, _ := slices.BinarySearchFunc(joins, join{name: uint32(g.name), line: uint32(line)}, func(a, b join) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.line, b.line))
+	})
+	if after == 0 {
+		return 0
+	}
+	if j := joins[after-1]; j.name == uint32(g.name) && j.from < uint32(line) && uint32(line) < j.until {
+		return int(j.line)
+	}
+	return 0
+}
+
+// ContentSignals returns the signals of the group's Content-Signal lines for all paths, combined, and
+// of what they say nothing those of the lines before the first group.
+func (g Group) ContentSignals() Signals {
+	e := g.ext()
+	if g.name < 0 || e.signalsOf == nil {
+		return e.signalsOfAll
+	}
+	return e.signalsOf[g.name]
+}
+
+// ContentSignalLines returns the Content-Signal lines for the group that apply to a path, in their order:
+// those for all paths, and those that begin with a pattern that matches. It adds the steps it takes to
+// *spent. If *spent exceeds [MaxEffort], it returns all lines for the group.
 func (g Group) ContentSignalLines(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	path := "" // normalised
-	for _, l := range g.signalLines() {
-		if l.form != "" {
-			path = cmp.Or(path, g.file.normal(pathAndQuery))
-			*spent += Effort(1 + len(path)/scanPerStep)
+	p, path := &g.ext().signals, pathForms{}
+	for i := range p.lines {
+		l := &p.lines[i]
+		if l.pattern.normalised != "" {
+			if path.normalised == "" {
+				path = g.file.forms(pathAndQuery)
+			}
+			*spent += Effort(1 + (len(path.normalised)+len(path.unified))/scanPerStep)
 		}
-		if g.hasSet(l.set) && (*spent > MaxEffort || l.matches(path)) {
+		if g.hasLine(p, l) && (*spent > MaxEffort || l.applies(path)) {
 			lines = append(lines, l.UsageLine)
 		}
 	}
@@ -419,19 +528,8 @@ func (g Group) ContentSignalLines(pathAndQuery string, spent *Effort) (lines []U
 
 // HasPathPreferences reports whether the file has preferences for some paths, of whatever groups.
 func (g Group) HasPathPreferences() bool {
-	return g.hasUsages() || len(g.signalLines()) > 0 && slices.ContainsFunc(g.signalLines(), func(l usage) bool { return l.form != "" })
-}
-
-func (g Group) hasUsages() bool {
-	return g.file != nil && g.name >= 0 && g.file.ext != nil && g.file.ext.usageRules != nil
-}
-
-// signalLines returns the Content-Signal lines of all groups.
-func (g Group) signalLines() []usage {
-	if g.file == nil || g.name < 0 || g.file.ext == nil {
-		return nil
-	}
-	return g.file.ext.signalLines
+	e := g.ext()
+	return len(e.usages.lines) > 0 || slices.ContainsFunc(e.signals.lines, func(l preference) bool { return l.pattern.normalised != "" })
 }
 
 // ContentUsage returns the Content-Usage lines that apply to a path: those with the longest matching
@@ -446,35 +544,51 @@ func (g Group) ContentUsage(pathAndQuery string) []UsageLine {
 // ContentUsageWithin is ContentUsage for one of several forms of a path. It adds the steps it takes to
 // *spent. If *spent exceeds [MaxEffort], it returns all lines of the group, any of which may apply.
 func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	if !g.hasUsages() {
+	p := &g.ext().usages
+	if len(p.lines) == 0 || g.name < 0 {
 		return nil
 	}
-	e := g.file.ext
-	u := e.usageRules.group(g.name, g.token)
-	v := u.MatchWithin(pathAndQuery, spent)
-	at, found := slices.BinarySearchFunc(e.usages, v.Line, func(u usage, number int) int { return cmp.Compare(u.Number, number) })
+	v := p.groups.group(g.name, g.token).MatchWithin(pathAndQuery, spent)
+	at, found := slices.BinarySearchFunc(p.lines, v.Line, func(l preference, number int) int { return cmp.Compare(l.Number, number) })
 	if !found && !v.GaveUp {
 		return nil
 	}
-	path := "" // normalised
-	for i := range e.usages {
-		other := &e.usages[i]
-		applies := v.GaveUp || other.form == e.usages[at].form
-		if !applies && other.size == e.usages[at].size {
-			path = cmp.Or(path, e.usageRules.normal(pathAndQuery))
-			*spent += Effort(len(path) / scanPerStep)
-			applies = other.matches(path)
+	var path pathForms
+	for i := range p.lines {
+		l := &p.lines[i]
+		applies := v.GaveUp || *spent > MaxEffort || l.pattern == p.lines[at].pattern
+		if !applies && l.size == p.lines[at].size {
+			if path.normalised == "" {
+				path = g.file.forms(pathAndQuery)
+			}
+			*spent += Effort((len(path.normalised) + len(path.unified)) / scanPerStep)
+			applies = l.applies(path)
 		}
-		if applies && u.hasSet(other.set) {
-			lines = append(lines, other.UsageLine)
+		if applies && g.hasLine(p, l) {
+			lines = append(lines, l.UsageLine)
 		}
 	}
 	return lines
 }
 
-// hasSet reports whether a rule set is one of the group's.
-func (g Group) hasSet(set int32) bool {
-	_, found := slices.BinarySearchFunc(g.setRefs(), set, func(ref uint32, set int32) int { return cmp.Compare(int32(ref), set) })
+// ext returns what the file has beside groups and rules.
+func (g Group) ext() *extensions {
+	if g.file == nil || g.file.ext == nil {
+		return &noExtensions
+	}
+	return g.file.ext
+}
+
+// noExtensions is what most files have beside groups and rules. It never changes.
+var noExtensions extensions
+
+// hasLine reports whether a line of p is for the group.
+func (g Group) hasLine(p *preferences, l *preference) bool {
+	if l.set == everySet {
+		return true
+	}
+	refs := p.groups.group(g.name, "").setRefs()
+	_, found := slices.BinarySearchFunc(refs, l.set, func(ref uint32, set int32) int { return cmp.Compare(int32(ref), set) })
 	return found
 }
 

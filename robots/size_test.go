@@ -35,7 +35,7 @@ func TestSizeIsWhatItTakes(t *testing.T) {
 			}
 			text := b.String()
 			before := testkit.Heap()
-			f := ParseString(text, Standard())
+			f := ParseFor(Origin{}, text, Standard())
 			taken := testkit.Heap() - before
 			const beside = 16 << 10 // bytes that the test takes
 			if size := f.Size(); taken > size+size/8+beside || taken < size-size/8-beside {

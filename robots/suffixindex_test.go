@@ -70,7 +70,7 @@ func countAll(s, part string) (n int) {
 func agreeIndexed(t *testing.T, d Dialect, patterns []string, path string) {
 	t.Helper()
 	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
-	path = f.normal(path)
+	path = f.forms(path).normalised
 	plain, indexed := matcher{tries: &f.tries, stepsLeft: 1 << 20}, matcher{tries: &f.tries, stepsLeft: 1 << 20, indexed: newIndexedSearch(path)}
 	for _, s := range f.ruleSets {
 		plain.matchTrie(s.root, path)

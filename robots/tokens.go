@@ -14,7 +14,7 @@ const (
 // ProductTokens returns the product tokens by which a User-Agent header may name its client, the
 // most significant first (RFC 9110 10.1.5), and nil for the header of a browser. It skips URLs,
 // e-mail addresses, versions, the words that the headers of all browsers have, and what a
-// browser says about its platform.
+// browser says about its platform. A number is a name only at the beginning of the header.
 func ProductTokens(userAgent string) []string {
 	if len(userAgent) > maxHeader {
 		// The limit may have cut the last word.
@@ -22,6 +22,9 @@ func ProductTokens(userAgent string) []string {
 		userAgent = userAgent[:strings.LastIndexByte(userAgent, ' ')+1]
 	}
 	var tokens []string
+	if number := leadingName(userAgent); isNumeral(number) {
+		tokens = append(tokens, number) // "008/0.83" is of a crawler that some files name
+	}
 	for userAgent != "" && len(tokens) < maxTokens {
 		var products, comment string
 		products, userAgent, _ = strings.Cut(userAgent, "(")
@@ -118,6 +121,9 @@ func productToken(raw string) string {
 
 // isNameLetter reports whether r makes a word a name rather than a number.
 func isNameLetter(r rune) bool { return r >= 0x80 || isLetter(byte(r)) }
+
+// isNumeral reports whether s is one or more digits.
+func isNumeral(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func startsVersion(s string) bool {
 	s = strings.TrimPrefix(s, "v")

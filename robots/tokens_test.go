@@ -29,6 +29,8 @@ func TestProductTokens(t *testing.T) {
 		{"a version glued to a name", "Nutch-1.19 foo_v2.0", []string{"Nutch", "foo"}},
 		{"a number that belongs to a name", "lab-bot-2 lab-bot-3/1.0", []string{"lab-bot-2", "lab-bot-3"}},
 		{"a name with a point and a version", "archive.org_bot/1.0", []string{"archive.org_bot"}},
+		{"a number at the beginning", "008/0.83 (+http://a.example) 2.0 7 FooBot", []string{"008", "FooBot"}},
+		{"a version at the beginning", "5.0 (Windows)", nil},
 		{"a full stop", "FooBot.", []string{"FooBot"}},
 		{"bytes over 0x7F", "B\u00f6t/1.0 \xff", []string{"B\u00f6t", "\xff"}},
 	} {

@@ -51,7 +51,8 @@ func (t *tries) firstMatchSuffices(at uint32) bool {
 
 const longestUnknown = 255
 
-// A rule takes 12 bytes. At most two rules end at one node: an anchored one and another.
+// A rule takes 12 bytes. A few rules end at one node: an anchored one and another, each at most three
+// times: for both forms of a path, for the normalised one only, for the unified one only.
 type rule struct {
 	text    uint32 // offset in File.source of the pattern as written
 	meta    uint32 // the line, and the flags below
@@ -60,10 +61,18 @@ type rule struct {
 }
 
 const (
-	flagAllow    uint32 = 1 << 31
-	flagAnchored uint32 = 1 << 30 // the path must end where the pattern does
-	maskLine     uint32 = 1<<30 - 1
+	flagAllow          uint32 = 1 << 31
+	flagAnchored       uint32 = 1 << 30 // the path must end where the pattern does
+	flagNormalisedOnly uint32 = 1 << 29 // only the normalised form of a path can match
+	flagUnifiedOnly    uint32 = 1 << 28 // only the unified form of a path can match
+	maskLine           uint32 = 1<<28 - 1
 )
+
+// covers reports whether r, which decides rather than s and whose pattern is the same, matches
+// whatever s does.
+func (r *rule) covers(s *rule) bool {
+	return r.is(flagAnchored) == s.is(flagAnchored) && r.meta&(flagNormalisedOnly|flagUnifiedOnly)&^s.meta == 0
+}
 
 func (r *rule) is(flag uint32) bool { return r.meta&flag != 0 }
 

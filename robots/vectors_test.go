@@ -61,6 +61,33 @@ func TestAccessVectors(t *testing.T) {
 	})
 }
 
+// TestCarefulVectors: what the web writes, of which each dialect makes something else.
+func TestCarefulVectors(t *testing.T) {
+	type vector struct {
+		Source, Name, Robots, Agent, URL string
+		Encoded                          []byte `json:"robots_b64"`
+		Allow                            bool
+		CrawlDelay                       *float64 `json:"crawl_delay"`
+		Dialects                         []string
+	}
+	eachVector(t, "careful.jsonl", func(v vector) []string { return v.Dialects }, func(d robots.Dialect, v vector) {
+		target, err := robots.ParseTarget("GET", v.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if robots.IsRobotsTxt(target.PathQuery) {
+			return // the caller exempts it, not this package
+		}
+		g := robots.ParseFor(target.Origin, v.Robots+string(v.Encoded), d).For(v.Agent)
+		if got := g.Match(target.PathQuery); got.Allow != v.Allow {
+			t.Errorf("%s: %s: %s: got %+v, want allow %t", d.Name, v.Source, v.Name, got, v.Allow)
+		}
+		if got := g.CrawlDelay().Seconds(); v.CrawlDelay != nil && got != *v.CrawlDelay {
+			t.Errorf("%s: %s: %s: got %v s, want %v s", d.Name, v.Source, v.Name, got, *v.CrawlDelay)
+		}
+	})
+}
+
 func TestCrawlDelayVectors(t *testing.T) {
 	const most = 10 * time.Second // the vectors have the delay after the limit that policy applies
 	type vector struct {

@@ -26,6 +26,9 @@ import (
 // asRead returns a string as JSON decoding returns it.
 func asRead(s string) string { return string([]rune(s)) }
 
+// lastLine is the number of the last line that a robots.txt can have.
+const lastLine = robots.MaxBytes
+
 // greedy is a record in which every member is there, and every string is the stranger's.
 func greedy(s string) *Record {
 	r := &Record{
@@ -35,13 +38,13 @@ func greedy(s string) *Record {
 				PathQuery: "/?" + s}, UserAgent: s,
 		},
 		Decision: policy.Decision{
-			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s, TDMPolicy: s,
-			Form: policy.Form(math.MaxUint8), Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
+			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: lastLine, JoinedLine: lastLine, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s, TDMPolicy: s,
+			Form: policy.Form(math.MaxUint8), Decoded: "gzip+utf-16-mark", Asked: math.MaxInt64, DelayLine: lastLine, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
 			Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.AIInput, usage.Search, usage.TDM)}, Statements: forbidding(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
 		Withheld: true, Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
-		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient, LegacyTLS: true, Dropped: math.MaxInt,
+		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient, LegacyTLS: true, Dropped: 256 << 10, // no head has more bytes
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
 	r.Archived = Archived{File: strings.Repeat("f", 255), Offset: math.MaxInt64, ID: "urn:uuid:" + strings.Repeat("0", 36)}
@@ -56,7 +59,7 @@ func greedy(s string) *Record {
 // forbidding returns a statement that forbids each purpose.
 func forbidding(text string) (all []usage.Statement) {
 	for c := range 4 {
-		u := usage.Statement{Source: "header X-Robots-Tag", Field: "X-Robots-Tag", Text: text, Line: math.MaxInt}
+		u := usage.Statement{Source: "header X-Robots-Tag", Field: "X-Robots-Tag", Text: text, Line: lastLine}
 		u.Says[c] = usage.Disallowed
 		all = append(all, u)
 	}

@@ -161,6 +161,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r := refused()
 	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
+	r.Decision.JoinedLine, r.Decision.Decoded, r.Decision.DelayLine = 1, "gzip", 2
 	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.Decision.TDMRep = r.Decision.Ruling
 	r.BackOff, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, time.Second, true, true, true

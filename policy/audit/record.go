@@ -153,9 +153,11 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason, limit)
 	b = appendOptional(b, `,"rule":"`, d.Rule, limit)
 	b = appendNumber(b, `,"line":`, d.Line)
+	b = appendNumber(b, `,"joined_line":`, d.JoinedLine)
 	b = appendOptional(b, `,"reading":"`, d.Form.String(), limit)
 	b = appendOptional(b, `,"group":"`, d.Group, limit)
 	b = appendRuling(b, &robotsMembers, &d.Ruling, d.Dialect, limit)
+	b = appendOptional(b, `,"robots_decoded":"`, d.Decoded, limit)
 	b = appendRuling(b, &tdmrepMembers, &d.TDMRep, "", limit)
 	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
 	b = appendOptional(b, `,"robots_content_usage":"`, d.ContentUsage, limit)
@@ -164,6 +166,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
 		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
+		b = appendNumber(b, `,"crawl_delay_line":`, d.DelayLine)
 	}
 	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
 	b = appendDelay(b, `,"back_off_s":`, r.BackOff)

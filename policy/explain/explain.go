@@ -29,8 +29,9 @@ type Explanation struct {
 	EntryReason   string                 `json:"entry_reason,omitempty"`
 	Rule          string                 `json:"rule,omitempty"`
 	Line          int                    `json:"line,omitempty"`
-	Form          string                 `json:"reading,omitempty"` // a policy.Form
-	Path          string                 `json:"read_as,omitempty"` // the path and query in that form; no record has it
+	JoinedLine    int                    `json:"joined_line,omitempty"` // the User-agent line by which the rule applies, if its list is joined
+	Form          string                 `json:"reading,omitempty"`     // a policy.Form
+	Path          string                 `json:"read_as,omitempty"`     // the path and query in that form; no record has it
 	Group         string                 `json:"group,omitempty"`
 	Agent         string                 `json:"agent,omitempty"`
 	Dialect       string                 `json:"dialect,omitempty"`
@@ -38,13 +39,15 @@ type Explanation struct {
 	Fetched       time.Time              `json:"robots_fetched,omitzero"`
 	RobotsAgent   string                 `json:"robots_agent,omitempty"`
 	SHA256        string                 `json:"robots_sha256,omitempty"`
-	Stale         bool                   `json:"robots_stale,omitempty"` // an older robots.txt was used, because the fetch failed
-	TDMRepURL     string                 `json:"tdmrep_url,omitempty"`   // these are as those of robots.txt
+	Stale         bool                   `json:"robots_stale,omitempty"`   // an older robots.txt was used, because the fetch failed
+	Decoded       string                 `json:"robots_decoded,omitempty"` // how its bytes were encoded
+	TDMRepURL     string                 `json:"tdmrep_url,omitempty"`     // these are as those of robots.txt
 	TDMRepFetched time.Time              `json:"tdmrep_fetched,omitzero"`
 	TDMRepSHA256  string                 `json:"tdmrep_sha256,omitempty"`
 	TDMRepStale   bool                   `json:"tdmrep_stale,omitempty"`
 	CrawlDelay    float64                `json:"crawl_delay_s,omitempty"`
 	CrawlAsked    float64                `json:"crawl_delay_asked_s,omitempty"`
+	CrawlLine     int                    `json:"crawl_delay_line,omitempty"`
 	BackOff       float64                `json:"back_off_s,omitempty"`
 	Slowed        float64                `json:"slowed_s,omitempty"`
 	Usage         map[string]trail.Usage `json:"usage,omitempty"`
@@ -53,6 +56,7 @@ type Explanation struct {
 	Error         string                 `json:"error,omitempty"` // what went wrong, for the operator alone
 
 	Allow         bool   `json:"-"`
+	CrawlText     string `json:"-"` // the line that sets CrawlAsked, as written; "": not known
 	ContentSignal string `json:"-"`
 	ContentUsage  string `json:"-"`
 	Fetch         *Fetch `json:"-"` // nil: robots.txt was not requested, or the result is unknown
@@ -60,33 +64,35 @@ type Explanation struct {
 
 // A Fetch is the result of a request for robots.txt.
 type Fetch struct {
-	Outcome   cache.Outcome
-	Status    int // 0: no complete response
-	Redirects int
-	Lost      bool // the redirects lead to no file
-	Barred    bool // a redirect leads to a URL that the robots.txt there disallows
-	HTML      bool // the file is an HTML page without a rule
-	Error     string
+	Outcome            cache.Outcome
+	Status             int // 0: no complete response
+	Redirects          int
+	TooManyRedirects   bool
+	DeadRedirect       bool // a redirect cannot be followed; Error says why
+	RedirectDisallowed bool // a redirect leads to a URL that the robots.txt there disallows
+	HTML               bool // the file is an HTML page without a rule
+	Error              string
 }
 
 // Of explains a decision.
 func Of(d *policy.Decision) Explanation {
 	e := Explanation{
 		Allow: d.Verdict == policy.Allow, Reason: d.Reason, Entry: d.Entry, EntryReason: d.EntryReason,
-		Rule: d.Rule, Line: d.Line, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
+		Rule: d.Rule, Line: d.Line, JoinedLine: d.JoinedLine, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
 		ContentSignal: d.Signals.String(), ContentUsage: d.ContentUsage, License: d.Licenses,
 	}
 	e.Usage, e.UsageSource = usageOf(d), d.Forbidding().Source
 	if d.Asked > 0 {
-		e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
+		e.CrawlDelay, e.CrawlAsked, e.CrawlLine = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds(), d.DelayLine
 	}
 	if d.Err != nil {
 		e.Error = humanize.Error(d.Err)
 	}
 	if a := d.Ruling.Result; a != nil {
 		e.Dialect, e.RobotsURL, e.RobotsAgent, e.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
-		e.Fetched, e.Stale = d.Ruling.Fetched().UTC(), d.Ruling.Stale
-		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed, HTML: IsHTML(&d.Ruling)}
+		e.Fetched, e.Stale, e.Decoded = d.Ruling.Fetched().UTC(), d.Ruling.Stale, d.Decoded
+		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, HTML: IsHTML(&d.Ruling)}
+		e.Fetch.TooManyRedirects, e.Fetch.DeadRedirect, e.Fetch.RedirectDisallowed = a.TooManyRedirects, a.DeadRedirect, a.RedirectDisallowed
 		if a.Err != nil {
 			e.Fetch.Error = humanize.Error(a.Err)
 		}
@@ -99,7 +105,7 @@ func Of(d *policy.Decision) Explanation {
 
 // IsHTML reports whether what the site has as its robots.txt is an HTML page, in which there is no rule.
 func IsHTML(r *cache.Ruling) bool {
-	return r.Outcome == cache.Rules && r.File.Rules() == 0 && r.Result != nil && robots.IsHTML(r.Result.Body)
+	return r.Outcome == cache.Rules && r.Result != nil && robots.IsHTML(r.Result.Body) && r.File.Rules() == 0
 }
 
 // OfRuling explains what the robots.txt of an origin, read in a dialect, means for requests that no
@@ -122,11 +128,13 @@ func OfRuling(r *cache.Ruling, dialect string) Explanation {
 func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 	e := Explanation{
 		Allow: !r.Blocked(), Reason: policy.Reason(r.Reason), Entry: r.Entry, EntryReason: r.EntryReason,
-		Rule: r.Rule, Line: r.Line, Form: r.Reading, Group: r.Group, Agent: r.Agent, Dialect: r.Dialect,
-		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256, Stale: r.RobotsStale,
+		Rule: r.Rule, Line: r.Line, JoinedLine: r.JoinedLine, Form: r.Reading, Group: r.Group, Agent: r.Agent, Dialect: r.Dialect,
+		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256,
+		Stale: r.RobotsStale, Decoded: r.RobotsDecoded,
 		TDMRepURL: r.TDMRepURL, TDMRepFetched: r.TDMRepFetched, TDMRepSHA256: r.TDMRepSHA256, TDMRepStale: r.TDMRepStale,
-		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, BackOff: r.BackOff, Slowed: r.Slowed,
-		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage, Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
+		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, CrawlLine: r.CrawlLine, BackOff: r.BackOff, Slowed: r.Slowed,
+		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage,
+		Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
 	}
 	if fetched == nil {
 		return e
@@ -160,7 +168,7 @@ func (e Explanation) ForClient() Explanation {
 	if !ByRobots(e.Reason) {
 		e.Rule, e.Line = "", 0
 		if e.Reason != policy.ReasonUsage {
-			e.Form, e.Path = "", ""
+			e.JoinedLine, e.Form, e.Path = 0, "", ""
 		}
 	}
 	if e.Reason != policy.ReasonDenied {
@@ -202,7 +210,10 @@ func (e *Explanation) Sentence() string {
 		said = e.noFile()
 	case policy.ReasonUnreachable:
 		if cause := e.Cause(); cause != "" {
-			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched (RFC 9309 2.3.1.4)"
+			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched"
+			if !strings.Contains(cause, "robots.forbidden") { // else the operator decides so
+				said += " (RFC 9309 2.3.1.4)"
+			}
 		}
 	case policy.ReasonUsage:
 		said = forbiddenUse(e.Usage)
@@ -226,11 +237,15 @@ func (e *Explanation) Cause() string {
 	if e.Reason != policy.ReasonUnreachable {
 		return ""
 	}
-	text := e.Error
-	if after, ok := strings.CutPrefix(text, "fetch "); ok { // the URL is known
+	return humanize.Prose(withoutURL(e.Error))
+}
+
+// withoutURL returns the text of a fetch's error without the URL, which is known.
+func withoutURL(text string) string {
+	if after, ok := strings.CutPrefix(text, "fetch "); ok {
 		_, text, _ = strings.Cut(after, ": ")
 	}
-	return humanize.Prose(text)
+	return text
 }
 
 // noFile says why there are no rules.
@@ -241,12 +256,14 @@ func (e *Explanation) noFile() string {
 		return "robots.txt has failed for so long that " + humanize.Brief(e.Dialect) + " assumes there is none: everything is allowed"
 	case f == nil:
 		return reasons[policy.ReasonNoFile].text
-	case f.Barred:
+	case f.RedirectDisallowed:
 		return "robots.txt redirects to a URL that the robots.txt there disallows. Under " + humanize.Brief(e.Dialect) + " this means that there are no rules: everything is allowed"
+	case f.DeadRedirect:
+		return fmt.Sprintf("robots.txt answers with %s. Under %s this means that there are no rules: everything is allowed", humanize.Prose(withoutURL(f.Error)), humanize.Brief(e.Dialect))
 	case f.Status == 429 || f.Status < 300 || f.Status >= 500:
 		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, humanize.Brief(e.Dialect))
 	case f.Status < 400:
-		return "The redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2)"
+		return "robots.txt has too many redirects: everything is allowed (RFC 9309 2.3.1.2)"
 	}
 	return fmt.Sprintf("Status %d means that there is no robots.txt: everything is allowed (RFC 9309 2.3.1.3)", f.Status)
 }
@@ -283,6 +300,10 @@ func (e *Explanation) Decided() []Fact {
 	if e.Rule != "" {
 		f = facts{{"rule", e.RuleText(), true}}
 	}
+	if e.JoinedLine > 0 {
+		f.add("joined", fmt.Sprintf("this group is in the list of agents since line %d: "+
+			"lines such as Crawl-delay between User-agent lines do not end a list (RFC 9309 2.2.4)", e.JoinedLine))
+	}
 	if e.Path != "" {
 		f.add("read as", fmt.Sprintf("%s (%s)", humanize.Brief(e.Path), humanize.Brief(e.Form)))
 	} else {
@@ -310,11 +331,19 @@ func (e *Explanation) Basis() []Fact {
 	f.add("fetched as", humanize.Brief(e.RobotsAgent))
 	f.add("outcome", e.outcome())
 	f.add("sha256", humanize.Brief(e.SHA256))
+	f.add("decoded", humanize.Brief(e.Decoded))
 	if e.Stale {
 		f.add("note", "an older copy, because robots.txt could not be fetched again")
 	}
 	if e.CrawlAsked > 0 {
-		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", e.CrawlDelay, e.CrawlAsked))
+		line := ""
+		if e.CrawlLine > 0 {
+			line = fmt.Sprintf(", line %d", e.CrawlLine)
+			if e.CrawlText != "" {
+				line += ": " + humanize.Brief(e.CrawlText)
+			}
+		}
+		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s%s)", e.CrawlDelay, e.CrawlAsked, line))
 	}
 	if e.BackOff > 0 {
 		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503", e.BackOff))
@@ -367,9 +396,9 @@ func (e *Explanation) outcome() string {
 	switch {
 	case f.HTML:
 		text += ": no rules, because the file is an HTML page"
-	case f.Lost:
-		text += ": the redirects lead to no file"
-	case f.Barred:
+	case f.TooManyRedirects:
+		text += ": too many redirects"
+	case f.RedirectDisallowed:
 		text += ": a redirect is disallowed by robots.txt"
 	case f.Outcome == cache.Unreachable && f.Status == 0:
 		text += ": no complete response"
@@ -380,7 +409,7 @@ func (e *Explanation) outcome() string {
 		text += fmt.Sprintf(", after %d redirects", f.Redirects)
 	}
 	if f.Error != "" && f.Error != e.Error {
-		text += ": " + humanize.Prose(f.Error)
+		text += ": " + humanize.Prose(withoutURL(f.Error))
 	}
 	return text
 }

@@ -147,8 +147,9 @@ func TestSentences(t *testing.T) {
 		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Dialect: "google", Error: "x"}, "for so long that google assumes"},
 		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 404}}, "Status 404 means that there is no robots.txt"},
 		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Dialect: "rfc9309", Fetch: &Fetch{Status: 429}}, "Status 429 means under rfc9309"},
-		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, Lost: true}}, "lead to no file"},
-		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, Barred: true}}, "redirects to a URL that"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, TooManyRedirects: true}}, "has too many redirects"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Dialect: "google", Fetch: &Fetch{Status: 304, DeadRedirect: true, Error: "fetch http://a.test/robots.txt: a redirect that cannot be followed: status 304 has no URL to follow"}}, "answers with a redirect that cannot be followed: status 304 has no URL to follow. Under google"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, RedirectDisallowed: true}}, "redirects to a URL that"},
 		{Explanation{Reason: policy.ReasonIdentity, Error: policy.ErrNoToken.Error()}, "requires a product token"},
 		{Explanation{Reason: policy.ReasonIdentity, Error: policy.ErrNoContact.Error()}, "requires a web or e-mail address"},
 		{Explanation{Reason: "\x1b[2J"}, `"\x1b[2J"`},
@@ -181,6 +182,7 @@ func TestFactsAreHarmless(t *testing.T) {
 			f.SetString(evil)
 		}
 	}
+	e.JoinedLine, e.CrawlLine = 1, 1
 	e.CrawlAsked, e.BackOff, e.Slowed, e.Stale, e.Fetched = 1, 1, 1, true, time.Now()
 	e.TDMRepStale, e.TDMRepFetched = true, time.Now()
 	e.Usage = map[string]trail.Usage{evil: {}, "tdm": {Outcome: evil, Statement: evil, Source: evil, Line: 1}}
@@ -191,7 +193,7 @@ func TestFactsAreHarmless(t *testing.T) {
 			t.Errorf("%s: %q", text.Name, text.Value)
 		}
 	}
-	if len(all) != 26 {
+	if len(all) != 28 {
 		t.Errorf("%d facts", len(all))
 	}
 }

@@ -14,15 +14,30 @@ import (
 // header may have 256 KiB, which a refusal would repeat for each purpose.
 const maxText = 2 << 10
 
-// FromRobots reads the Content-Signal lines of a group and the Content-Usage lines that apply to a path.
-// Each line is a statement of its own. Statements that say nothing are left out.
+// FromRobots reads the Content-Signal lines for a group and the Content-Usage lines that apply to a path.
+// Each line is a statement of its own. A line before the first group says something only of what the lines
+// of the group say nothing of. Statements that say nothing are left out.
 func FromRobots(signals, usages []robots.UsageLine) []Statement {
-	var all []Statement
+	var own, ofAll []Statement
 	for _, l := range signals {
-		all = keep(all, contentSignal(RobotsTxt, l.Number, l.Text))
+		s := contentSignal(RobotsTxt, l.Number, l.Text)
+		if l.BeforeGroups {
+			ofAll = append(ofAll, s)
+		} else {
+			own = keep(own, s)
+		}
 	}
 	for _, l := range usages {
-		all = keep(all, contentUsage(RobotsTxt, l.Number, l.Text))
+		own = keep(own, contentUsage(RobotsTxt, l.Number, l.Text))
+	}
+	all := own
+	for _, s := range ofAll {
+		for c := range s.Says {
+			if said, _ := Decide(Category(c), own); said != Unknown {
+				s.Says[c] = Unknown
+			}
+		}
+		all = keep(all, s)
 	}
 	return all
 }

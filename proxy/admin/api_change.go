@@ -55,7 +55,7 @@ func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		return newOriginJSON(newOriginState(e, s.opts.Dialect()), time.Now()), nil
+		return newOriginJSON(newOriginState(e, s.opts.rulings()(e)), time.Now()), nil
 	})
 }
 

@@ -156,9 +156,9 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 		all = all[:limit]
 		page.Next = all[limit-1].Host
 	}
-	now, dialect := time.Now(), s.opts.Dialect()
+	now, ruling := time.Now(), s.opts.rulings()
 	for _, h := range all {
-		h.loadOrigins(dialect)
+		h.loadOrigins(ruling)
 		page.Hosts = append(page.Hosts, newHostJSON(*h, now))
 	}
 	writeJSON(w, http.StatusOK, page)

@@ -115,7 +115,7 @@ func (o *Options) host(name string) (hostState, bool) {
 			h.entries, known = append(h.entries, e), true
 		}
 	}
-	h.loadOrigins(o.Dialect())
+	h.loadOrigins(o.rulings())
 	return h, known
 }
 
@@ -149,11 +149,17 @@ func (h *hostState) setCounts(l live.Host) {
 	h.hostOutcomes = hostOutcomes{l.Counts[live.Disallowed], l.Counts[live.Deferred], l.Counts[live.Failed], l.Counts[live.NotEnforced]}
 }
 
-// loadOrigins sets Origins from the cache entries, with files read in dialect d.
-func (h *hostState) loadOrigins(d robots.Dialect) {
+// rulings returns a function that says what an entry of the cache means now.
+func (o *Options) rulings() func(*cache.Entry) cache.Ruling {
+	engine, dialect := o.Engine(), o.Dialect()
+	return func(e *cache.Entry) cache.Ruling { return engine.RulingOf(e, dialect) }
+}
+
+// loadOrigins sets Origins from the cache entries, whose meaning ruling says.
+func (h *hostState) loadOrigins(ruling func(*cache.Entry) cache.Ruling) {
 	h.Origins = make([]originState, 0, len(h.entries))
 	for _, e := range h.entries {
-		h.Origins = append(h.Origins, newOriginState(e, d))
+		h.Origins = append(h.Origins, newOriginState(e, ruling(e)))
 	}
 	slices.SortFunc(h.Origins, func(a, b originState) int {
 		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Agent, b.Agent))
@@ -171,8 +177,7 @@ func newPaceState(p pace.HostState) *paceState {
 	return s
 }
 
-func newOriginState(e *cache.Entry, d robots.Dialect) originState {
-	r := e.Under(d)
+func newOriginState(e *cache.Entry, r cache.Ruling) originState {
 	s := originState{
 		Origin: e.Origin().String(), Outcome: r.Outcome.String(), Rules: r.File.Rules(),
 		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, origin: e.Origin(), token: e.Token(), ruling: r,

@@ -101,7 +101,8 @@ func treatmentBadge(t policy.Treatment) badge {
 	return badge{Kind: "block", Icon: "block", Word: "Host denied"}
 }
 
-// entrySettings describes the pace and the readings of an entry, and whether it ignores usage preferences.
+// entrySettings describes the pace of an entry, how it reads robots.txt and paths, and whether it ignores usage
+// preferences.
 func entrySettings(h *policy.Host) string {
 	all := limitTexts(h.Pace.PerSecond, h.Pace.Burst)
 	add := func(n int, text string) {
@@ -119,6 +120,12 @@ func entrySettings(h *policy.Host) string {
 		all = append(all, "all readings of a path")
 	case policy.LiteralReadings:
 		all = append(all, "paths as sent")
+	}
+	switch h.Forbidden {
+	case policy.AllowForbidden:
+		all = append(all, "all allowed after 401 or 403 for robots.txt")
+	case policy.RefuseForbidden:
+		all = append(all, "nothing allowed after 401 or 403 for robots.txt")
 	}
 	if h.IgnoreUsage {
 		all = append(all, "usage preferences ignored")

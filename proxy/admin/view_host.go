@@ -136,8 +136,8 @@ func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause,
 	}
 	text := string(o.ruling.Result.Body)
 	v.fileListing = newFileListing(text, s.opts.Dialect(), linePrefix(i), from, countByLine(causes, o.URL))
-	if len(text) <= maxLintBytes {
-		for _, remark := range robots.Lint([]byte(text), s.opts.Dialect()) {
+	if decoded, _, _ := robots.Decode(text, s.opts.Dialect()); len(decoded) <= maxLintBytes {
+		for _, remark := range robots.Lint([]byte(text), s.opts.Dialect(), o.origin) {
 			remark.Text = clipPrintable(remark.Text, maxCell)
 			v.Remarks = append(v.Remarks, remark)
 		}
@@ -251,7 +251,7 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, q cache.Query) string {
 	done := "refetch"
 	switch s.waitForOrigin(w, r, func(ctx context.Context) {
-		if e, err := s.opts.Cache.Refetch(ctx, q); err != nil || e.Under(s.opts.Dialect()).Err != nil {
+		if e, err := s.opts.Cache.Refetch(ctx, q); err != nil || s.opts.rulings()(e).Err != nil {
 			done = "failed"
 		}
 	}) {

@@ -71,7 +71,7 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 	from, _ := strconv.Atoi(query.Get("from"))
 	from = max(0, min(from, len(all)-1)/hostsPerPage*hostsPerPage)
 	v.paginate(from, len(all))
-	dialect := s.opts.Dialect()
+	ruling := s.opts.rulings()
 	var total live.Counts
 	for _, h := range all {
 		counts := h.counts()
@@ -79,7 +79,7 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 	}
 	classes := shownClasses(&total, s.opts.Monitor())
 	for _, h := range all[from:min(from+hostsPerPage, len(all))] {
-		h.loadOrigins(dialect)
+		h.loadOrigins(ruling)
 		v.Hosts = append(v.Hosts, newHostRow(h, classes, now))
 	}
 	v.Columns = v.columns(classes)

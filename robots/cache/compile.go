@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"runtime"
 	"unsafe"
 
@@ -9,12 +10,30 @@ import (
 	"robotsproxy/robots/tdmrep"
 )
 
-// compiled is a list of files, one for each dialect. A program uses few.
+// compiled is a list of files, one for each dialect. A program uses few. Exactly one of
+// file, tdmrep and broken is set.
 type compiled struct {
+	file   *robots.File
+	tdmrep *tdmrep.File
+	broken *brokenFile
+	next   *compiled
+}
+
+// A brokenFile is a file that cannot be read under a dialect.
+type brokenFile struct {
 	dialect robots.Dialect
-	file    *robots.File // nil: it is a tdmrep.json
-	tdmrep  *tdmrep.File // nil: it is a robots.txt, or cannot be read
-	next    *compiled
+	err     error
+}
+
+// dialect returns the dialect under which c is compiled.
+func (c *compiled) dialect() robots.Dialect {
+	switch {
+	case c.file != nil:
+		return c.file.Dialect()
+	case c.broken != nil:
+		return c.broken.dialect
+	}
+	return tdmrep.Dialect()
 }
 
 // size returns the bytes of memory that the file takes.
@@ -28,27 +47,36 @@ const largeText = 64 << 10
 // compiling limits the compilations of large texts.
 var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// compile compiles a text that nobody modifies: a robots.txt or, under [tdmrep.Dialect], a
-// tdmrep.json, which alone may give an error.
-func compile(text []byte, d robots.Dialect) (c *compiled, err error) {
-	if len(text) >= largeText {
+// compile compiles a text of an origin that nobody modifies: a robots.txt or, under [tdmrep.Dialect], a
+// tdmrep.json.
+func compile(text []byte, d robots.Dialect, origin robots.Origin) *compiled {
+	if len(text) >= largeText || bytes.HasPrefix(text, []byte("\x1F\x8B")) { // gzip, which may be short for a large text
 		compiling <- struct{}{}
 		defer func() { <-compiling }()
 	}
-	c = &compiled{dialect: d}
+	c := new(compiled)
+	var err error
 	if d == tdmrep.Dialect() {
 		c.tdmrep, err = tdmrep.Parse(text)
 	} else {
-		c.file = robots.ParseString(unsafe.String(unsafe.SliceData(text), len(text)), d) // without a copy
+		whole := unsafe.String(unsafe.SliceData(text), len(text)) // without a copy
+		if c.file = robots.ParseFor(origin, whole, d); c.file == nil {
+			_, _, err = robots.Decode(whole, d)
+		}
 	}
-	return c, err
+	if err != nil {
+		c.broken = &brokenFile{d, err}
+	}
+	return c
 }
 
 // TDMRep returns the tdmrep.json of an origin: the file that the Fetcher of a Cache must fetch if
 // its entries are read under [tdmrep.Dialect].
 func TDMRep() fetch.File {
 	return fetch.File{Path: tdmrep.Path, Accept: "application/json, */*;q=0.1", Check: func(body []byte) error {
-		_, err := compile(body, tdmrep.Dialect())
-		return err
+		if c := compile(body, tdmrep.Dialect(), robots.Origin{}); c.broken != nil {
+			return c.broken.err
+		}
+		return nil
 	}}
 }

@@ -130,7 +130,7 @@ func TestFailuresEnd(t *testing.T) {
 	}{
 		{"404", func(f *script, _ *Cache) { f.answers = []fetch.Result{status(404)} }, NoFile},
 		{"too many redirects", func(f *script, _ *Cache) {
-			f.answers = []fetch.Result{{Status: 301, BadRedirect: true, Connected: true, MaxAge: -1}}
+			f.answers = []fetch.Result{{Status: 301, TooManyRedirects: true, Connected: true, MaxAge: -1}}
 		}, NoFile},
 		{"eviction", func(_ *script, c *Cache) { c.entries.Invalidate(key{origin: site}) }, Unreachable},
 	} {
@@ -411,6 +411,39 @@ func TestUsedWhilePostponed(t *testing.T) {
 		c.postpone(e, next)
 		if due, in := c.schedule.take(time.Now()); due != e {
 			t.Errorf("in use, it is due in %v", in)
+		}
+	})
+}
+
+// TestGzipThatBreaksOff: such a text is a failed fetch for a dialect that decodes it. The copy from before
+// stays in force, and the file is fetched again soon. Other dialects read the bytes.
+func TestGzipThatBreaksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := fetch.Result{URL: "https://example.com/robots.txt", Status: 200, MaxAge: -1, Connected: true, Body: []byte("\x1F\x8B\x08\x00")}
+		f := &script{answers: []fetch.Result{broken}}
+		c := newCache(t, Options{Fetcher: f})
+		if r, _ := rule(t, c); r.Outcome != Unreachable || r.Err == nil || time.Until(r.Retry) > time.Hour {
+			t.Errorf("at first: %+v", r)
+		}
+		f.answers = []fetch.Result{file(-1)}
+		wait(time.Hour)
+		if r, _ := rule(t, c); r.Outcome != Rules || r.Stale {
+			t.Errorf("then: %+v", r)
+		}
+		f.answers = []fetch.Result{broken}
+		wait(25 * time.Hour)
+		if r, _ := rule(t, c); r.Outcome != Rules || !r.Stale || r.Err == nil || r.File.Rules() == 0 {
+			t.Errorf("after a good copy: %+v", r)
+		}
+		if r, _ := ruleBy(t, c, named("rfc9309")); r.Outcome != Rules || r.Stale || r.File.Rules() != 0 {
+			t.Errorf("under rfc9309: %+v", r)
+		}
+		f.answers = []fetch.Result{file(-1)}
+		wait(time.Hour)
+		rule(t, c)
+		wait(time.Hour)
+		if r, _ := rule(t, c); r.Outcome != Rules || r.Stale {
+			t.Errorf("at last: %+v", r)
 		}
 	})
 }

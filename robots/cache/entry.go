@@ -83,14 +83,14 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 		r := e.stale.ruling(outcome(e.stale.kind, d))
 		if r.Outcome == Rules { // otherwise it is itself fresh
 			r.Stale, r.Err = true, e.last.err
-			r.setFile(e.file(e.stale, d))
+			r.setFile(e.file(e.stale, d), e.retryAt())
 		}
 		return r
 	}
 	r := e.last.ruling(outcome(e.last.kind, d))
 	switch {
 	case r.Outcome == Rules:
-		r.setFile(e.file(e.last, d))
+		r.setFile(e.file(e.last, d), e.lifetimes[lifetimeOf(d)].expires)
 	case r.Outcome == Unreachable && e.givenUp(d):
 		r.Outcome, r.Err = NoFile, e.last.err
 	case r.Outcome.refuses():
@@ -130,7 +130,7 @@ func (e *Entry) usesStale(d robots.Dialect, at time.Time) bool {
 func (e *Entry) retryAt() time.Time { return e.lastFailure.Add(e.retryAfter) }
 
 func (e *Entry) file(r *response, d robots.Dialect) *compiled {
-	file, compiled := r.file(d)
+	file, compiled := r.file(d, e.origin)
 	if compiled && e.reweigh != nil {
 		e.reweigh(e.key, r)
 	}
@@ -273,8 +273,8 @@ func (e *Entry) compileLike(before *Entry) {
 			continue
 		}
 		for f := r.files.Load(); f != nil; f = f.next {
-			if outcome(e.last.kind, f.dialect) == Rules {
-				e.last.file(f.dialect)
+			if d := f.dialect(); outcome(e.last.kind, d) == Rules {
+				e.last.file(d, e.origin)
 			}
 		}
 	}
@@ -338,8 +338,8 @@ func (r *response) withTiming(c timing) *response {
 	return next
 }
 
-// file returns the file compiled under d. now reports whether this call compiled it.
-func (r *response) file(d robots.Dialect) (file *compiled, now bool) {
+// file returns the file of an origin compiled under d. now reports whether this call compiled it.
+func (r *response) file(d robots.Dialect, origin robots.Origin) (file *compiled, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
@@ -348,7 +348,7 @@ func (r *response) file(d robots.Dialect) (file *compiled, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
-	f, _ := compile(r.result.Body, d) // see setFile
+	f := compile(r.result.Body, d, origin)
 	f.next = r.files.Load()
 	r.files.Store(f)
 	r.size.Add(f.size())
@@ -357,7 +357,7 @@ func (r *response) file(d robots.Dialect) (file *compiled, now bool) {
 
 func (r *response) find(d robots.Dialect) *compiled {
 	for c := r.files.Load(); c != nil; c = c.next {
-		if c.dialect == d {
+		if c.dialect() == d {
 			return c
 		}
 	}

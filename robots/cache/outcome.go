@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"unsafe"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -35,13 +36,15 @@ type kind uint8
 
 const (
 	noConnection       kind = iota
-	broken                  // connected, then a reset, timeout, bad HTTP, unreadable body or dead redirect
-	oddStatus               // a status without a meaning for robots.txt: 300, 304, 600
+	broken                  // connected, then a reset, timeout, bad HTTP or unreadable body
+	oddStatus               // a status without a meaning for robots.txt, such as 600
 	serverError             // 5xx
 	tooManyRequests         // 429
 	clientError             // other 4xx
-	badRedirect             // too many redirects, or one without a usable target
+	tooManyRedirects        // more than fetch.MaxRedirects
+	deadRedirect            // a 3xx that cannot be followed
 	redirectDisallowed      // a redirect to a URL that the robots.txt of its origin disallows
+	brokenText              // 2xx with a text that breaks off, which only a dialect that decodes it knows
 	otherSuccess            // 2xx other than 200
 	success                 // 200
 )
@@ -52,12 +55,16 @@ func kindOf(a *fetch.Result) kind {
 		return noConnection
 	case a.RedirectDisallowed:
 		return redirectDisallowed
+	case a.DeadRedirect:
+		return deadRedirect
 	case a.Err != nil:
 		return broken
-	case a.BadRedirect:
-		return badRedirect
+	case a.TooManyRedirects:
+		return tooManyRedirects
 	case s == 0:
 		return noConnection
+	case s >= 200 && s <= 299 && textError(a) != nil:
+		return brokenText
 	case s == 200:
 		return success
 	case s >= 201 && s <= 299:
@@ -72,13 +79,19 @@ func kindOf(a *fetch.Result) kind {
 	return oddStatus
 }
 
+// textError returns why a careful dialect cannot decode the text of a result, or nil.
+func textError(a *fetch.Result) error {
+	_, _, err := robots.Decode(unsafe.String(unsafe.SliceData(a.Body), len(a.Body)), robots.Standard()) // without a copy
+	return err
+}
+
 // hasText reports whether the response has a text, which may be rules.
-func (k kind) hasText() bool { return k == success || k == otherSuccess }
+func (k kind) hasText() bool { return k == success || k == otherSuccess || k == brokenText }
 
 // settled reports whether the response is final, so that the cache keeps it for its ttl. Other
 // responses are retried soon, whatever they mean under a dialect.
 func (k kind) settled() bool {
-	return k.hasText() || k == clientError || k == badRedirect
+	return k == success || k == otherSuccess || k == clientError || k == tooManyRedirects
 }
 
 // outcome returns what a kind of result means under a dialect.
@@ -91,12 +104,16 @@ func outcome(k kind, d robots.Dialect) Outcome {
 		return NoConnection
 	case success: // RFC 9309 2.3.1.1
 		return Rules
+	case brokenText:
+		if !d.Careful {
+			return Rules
+		}
 	case otherSuccess:
 		if !d.Only200 {
 			return Rules
 		}
 		return NoFile
-	case clientError, badRedirect: // RFC 9309 2.3.1.3, 2.3.1.2
+	case clientError, tooManyRedirects: // RFC 9309 2.3.1.3, 2.3.1.2
 		return NoFile
 	case tooManyRequests: // a busy server, although the RFC's text includes it in all 4xx
 		if d.Only200 || d.NoFileOn429 {
@@ -104,6 +121,10 @@ func outcome(k kind, d robots.Dialect) Outcome {
 		}
 	case redirectDisallowed:
 		if d.NoFileOnDisallowedRedirect {
+			return NoFile
+		}
+	case deadRedirect:
+		if d.Only200 || d.NoFileOnDeadRedirect {
 			return NoFile
 		}
 	case serverError, oddStatus:
@@ -122,6 +143,8 @@ func Failure(a *fetch.Result) error {
 		return nil
 	case a.Err != nil:
 		return a.Err
+	case kindOf(a) == brokenText:
+		return fmt.Errorf("fetch %s: %w", a.URL, textError(a))
 	}
 	return fmt.Errorf("fetch %s: status %d", a.URL, a.Status)
 }

@@ -15,7 +15,7 @@ import (
 
 // TestRestart: fresh entries are not fetched again, and are the same byte for byte.
 func TestRestart(t *testing.T) {
-	lost := fetch.Result{Status: 301, BadRedirect: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
+	lost := fetch.Result{Status: 301, TooManyRedirects: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
 	text := file(-1)
 	text.URL, text.Redirects = "https://www.example.com/robots.txt", 2
 	empty := fetch.Result{Status: 200, Connected: true, MaxAge: -1}
@@ -32,7 +32,7 @@ func TestRestart(t *testing.T) {
 				}
 				a, b := *first.Result, *again.Result
 				if a.URL != b.URL || a.Status != b.Status || string(a.Body) != string(b.Body) || a.Redirects != b.Redirects ||
-					a.BadRedirect != b.BadRedirect || a.MaxAge != b.MaxAge || !b.Connected {
+					a.TooManyRedirects != b.TooManyRedirects || a.MaxAge != b.MaxAge || !b.Connected {
 					t.Errorf("answer %+v, before %+v", b, a)
 				}
 				want := ""

@@ -1,7 +1,7 @@
 package cache
 
 import (
-	"errors"
+	"fmt"
 	"time"
 	"weak"
 
@@ -23,14 +23,11 @@ type Ruling struct {
 	short *shortResult // Result without its body; nil: the body is small
 }
 
-// errUnreadable is the error of a tdmrep.json that the fetch let pass, as that of another version
-// may have before a restart.
-var errUnreadable = errors.New("the tdmrep.json cannot be read")
-
-// setFile sets the file of a Ruling with Rules.
-func (r *Ruling) setFile(c *compiled) {
-	if c.file == nil && c.tdmrep == nil {
-		r.Outcome, r.Stale, r.Err = Unreachable, false, errUnreadable
+// setFile sets the file of a Ruling with Rules. A file that cannot be read is no usable response; it is
+// fetched again at retry.
+func (r *Ruling) setFile(c *compiled, retry time.Time) {
+	if c.broken != nil {
+		r.Outcome, r.Stale, r.Err, r.Retry = Unreachable, false, fmt.Errorf("fetch %s: %w", r.Result.URL, c.broken.err), retry
 		return
 	}
 	r.File, r.TDMRep = c.file, c.tdmrep

@@ -38,15 +38,16 @@ import (
 //	body        a string
 //
 // decode rejects entries with any other format.
-const format = 2
+const format = 3
 
 // The flags of a result.
 const (
-	flagBadRedirect = 1 << iota
+	flagTooManyRedirects = 1 << iota
 	flagConnected
 	flagFailed
 	flagRedirectDisallowed
-	allFlags = flagBadRedirect | flagConnected | flagFailed | flagRedirectDisallowed
+	flagDeadRedirect
+	allFlags = flagTooManyRedirects | flagConnected | flagFailed | flagRedirectDisallowed | flagDeadRedirect
 )
 
 // maxSaved is the maximum size of a saved entry, in bytes: two files, and space for URLs and an
@@ -105,8 +106,11 @@ func appendResult(b []byte, a *fetch.Result) []byte {
 	b = appendNumber(b, int64(a.MaxAge))
 	b = appendTime(b, a.Fetched)
 	var flags byte
-	if a.BadRedirect {
-		flags |= flagBadRedirect
+	if a.TooManyRedirects {
+		flags |= flagTooManyRedirects
+	}
+	if a.DeadRedirect {
+		flags |= flagDeadRedirect
 	}
 	if a.Connected {
 		flags |= flagConnected
@@ -270,7 +274,8 @@ func (d *decoder) result() *fetch.Result {
 		Fetched:   d.time(),
 	}
 	flags := d.byte()
-	a.BadRedirect, a.Connected, a.RedirectDisallowed = flags&flagBadRedirect != 0, flags&flagConnected != 0, flags&flagRedirectDisallowed != 0
+	a.Connected, a.TooManyRedirects = flags&flagConnected != 0, flags&flagTooManyRedirects != 0
+	a.DeadRedirect, a.RedirectDisallowed = flags&flagDeadRedirect != 0, flags&flagRedirectDisallowed != 0
 	errText := d.string()
 	if flags&flagFailed != 0 {
 		a.Err = errors.New(errText)

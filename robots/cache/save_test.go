@@ -27,7 +27,7 @@ func saved() map[string]*Entry {
 		"file":           entry(text, nil),
 		"empty":          entry(fetch.Result{Status: 206, Connected: true}, nil),
 		"no file":        entry(status(404), nil),
-		"lost":           entry(fetch.Result{Status: 301, BadRedirect: true, Connected: true, MaxAge: -1}, nil),
+		"lost":           entry(fetch.Result{Status: 301, TooManyRedirects: true, Connected: true, MaxAge: -1}, nil),
 		"failed":         entry(reset, nil),
 		"no connection":  entry(unconnected(), nil),
 		"nothing":        entry(fetch.Result{}, nil),

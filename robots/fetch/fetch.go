@@ -83,7 +83,8 @@ type Result struct {
 	SHA256             string        // of Body, in hex; "" without one
 	Headers            *Headers      // of URL; nil: the response had none of them, or they were not stored
 	Redirects          int           // how many were followed
-	BadRedirect        bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
+	TooManyRedirects   bool          // a redirect after MaxRedirects hops was not followed
+	DeadRedirect       bool          // Err is why a redirect cannot be followed: it has no usable Location, or a status that names none
 	RedirectDisallowed bool          // Err is that the robots.txt of a redirect's target disallows it; the target was not requested
 	MaxAge             time.Duration // Cache-Control max-age less Age; -1: none; no-store and no-cache count as 0
 	Connected          bool          // there was a connection to the origin, TLS included
@@ -240,7 +241,7 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 		res, err := f.hop(ctx, header)
 		if err == nil {
 			a.Status = res.StatusCode
-			if !isRedirect(res.StatusCode) {
+			if a.Status/100 != 3 {
 				err = f.read(res)
 				a.OwnFailure = f.isOwn(err)
 			}
@@ -248,14 +249,17 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 		switch {
 		case err != nil && context.Cause(ctx) == context.DeadlineExceeded:
 			return timeoutError(o.Timeout)
-		case err != nil || !isRedirect(a.Status):
+		case err != nil || a.Status/100 != 3:
 			a.RedirectDisallowed = errors.Is(err, ErrDisallowed)
 			return err
 		}
 		drain(res.Body)
-		f.next = target(res)
-		if f.next == "" || len(f.next) > o.MaxURL || a.Redirects == MaxRedirects {
-			a.BadRedirect = true
+		if f.next, err = target(res, o.MaxURL); err != nil {
+			a.DeadRedirect = true
+			return fmt.Errorf("a redirect that cannot be followed: %w", err)
+		}
+		if a.Redirects == MaxRedirects {
+			a.TooManyRedirects = true
 			return nil
 		}
 	}
@@ -386,29 +390,30 @@ func (c *Client) requestHeader(userAgent string) http.Header {
 	return h
 }
 
-func isRedirect(status int) bool {
-	switch status {
+// target returns the URL that a response with a 3xx status leads to, or an error if it leads to none
+// that can be followed.
+func target(res *http.Response, maxURL int) (string, error) {
+	switch res.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
 		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return true
+	default:
+		return "", fmt.Errorf("status %d has no URL to follow", res.StatusCode)
 	}
-	return false
-}
-
-// target returns the URL that a redirect leads to, or "" if it has none of http or https.
-func target(res *http.Response) string {
 	location := res.Header.Get("Location")
 	if location == "" {
-		return ""
+		return "", fmt.Errorf("status %d has no Location", res.StatusCode)
 	}
 	u, err := res.Request.URL.Parse(location)
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	if !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https") {
-		return ""
+	switch {
+	case err == nil && !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
+		return "", fmt.Errorf("the Location has the scheme %.20q", u.Scheme)
+	case err != nil || u.Host == "":
+		return "", fmt.Errorf("the Location %.100q is no URL with a host", location)
 	}
 	u.User = nil // user information must be neither sent nor recorded
 	u.Fragment, u.RawFragment = "", ""
-	return u.String()
+	if to := u.String(); len(to) <= maxURL {
+		return to, nil
+	}
+	return "", fmt.Errorf("the Location has more than %d bytes", maxURL)
 }

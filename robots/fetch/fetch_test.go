@@ -71,6 +71,7 @@ type outline struct {
 	Body                  string
 	Lost, Connected, Fail bool
 	MaxAge                time.Duration
+	Dead                  bool
 }
 
 func outlineOf(t *testing.T, r *Result) outline {
@@ -88,7 +89,7 @@ func outlineOf(t *testing.T, r *Result) outline {
 	if r.SHA256 != want {
 		t.Errorf("SHA256 = %q, want %q", r.SHA256, want)
 	}
-	return outline{r.Status, r.Redirects, string(r.Body), r.BadRedirect, r.Connected, r.Err != nil, r.MaxAge}
+	return outline{r.Status, r.Redirects, string(r.Body), r.TooManyRedirects, r.Connected, r.Err != nil, r.MaxAge, r.DeadRedirect}
 }
 
 func TestStatus(t *testing.T) {
@@ -97,13 +98,13 @@ func TestStatus(t *testing.T) {
 		body   string
 	}{
 		{200, text}, {200, ""}, {201, text}, {204, ""}, {206, text},
-		{300, ""}, {304, ""}, {401, ""}, {403, ""}, {404, ""}, {410, ""}, {418, ""}, {429, ""},
+		{401, ""}, {403, ""}, {404, ""}, {410, ""}, {418, ""}, {429, ""},
 		{500, ""}, {502, ""}, {503, ""}, {599, ""},
 	} {
 		t.Run(fmt.Sprintf("%d with %d bytes", tc.status, len(tc.body)), func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(tc.status)
-				if tc.status >= 300 && tc.status != 304 {
+				if tc.status >= 300 {
 					_, _ = io.WriteString(w, "an error page nobody keeps")
 				}
 				_, _ = io.WriteString(w, tc.body)
@@ -203,34 +204,49 @@ func TestRedirectTargets(t *testing.T) {
 	t.Cleanup(secure.Close)
 	plain := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	answered := outline{Status: 200, Redirects: 1, Body: text, Connected: true, MaxAge: -1}
-	nowhere := outline{Status: 302, Lost: true, Connected: true, MaxAge: -1}
+	dead := func(status int) outline {
+		return outline{Status: status, Dead: true, Fail: true, Connected: true, MaxAge: -1}
+	}
 	for _, tc := range []struct {
 		name, location string
 		want           outline
+		says           string
 	}{
-		{"another host", plain.URL + "/x", answered},
-		{"another scheme", secure.URL + "/robots.txt", answered},
-		{"scheme-relative", strings.TrimPrefix(plain.URL, "http:") + "/x", answered},
-		{"with user and fragment", strings.Replace(plain.URL, "//", "//u:p@", 1) + "/x#y", answered},
-		{"to itself", "/robots.txt", outline{Status: 302, Redirects: 5, Lost: true, Connected: true, MaxAge: -1}},
-		{"without Location", "", nowhere},
-		{"no URL", "http://[::1", nowhere},
-		{"no HTTP", "ftp://example.test/robots.txt", nowhere},
-		{"a script", "javascript:alert(1)", nowhere},
-		{"refused there", "http://" + testkit.DeadEnd(t, "127.0.0.1") + "/robots.txt", outline{Redirects: 1, Connected: true, Fail: true, MaxAge: -1}},
+		{"another host", plain.URL + "/x", answered, ""},
+		{"another scheme", secure.URL + "/robots.txt", answered, ""},
+		{"scheme-relative", strings.TrimPrefix(plain.URL, "http:") + "/x", answered, ""},
+		{"with user and fragment", strings.Replace(plain.URL, "//", "//u:p@", 1) + "/x#y", answered, ""},
+		{"to itself", "/robots.txt", outline{Status: 302, Redirects: 5, Lost: true, Connected: true, MaxAge: -1}, ""},
+		{"without Location", "", dead(302), "status 302 has no Location"},
+		{"no URL", "http://[::1", dead(302), "the Location \"http://[::1\" is no URL with a host"},
+		{"no host", "http:///x", dead(302), "is no URL with a host"},
+		{"no HTTP", "ftp://example.test/robots.txt", dead(302), "the Location has the scheme \"ftp\""},
+		{"a file", "file:///robots.txt", dead(302), "the Location has the scheme \"file\""},
+		{"a script", "javascript:alert(1)", dead(302), "the Location has the scheme \"javascript\""},
+		{"a choice", "/300", dead(300), "status 300 has no URL to follow"},
+		{"not modified", "/304", dead(304), "status 304 has no URL to follow"},
+		{"a proxy", "/305", dead(305), "status 305 has no URL to follow"},
+		{"refused there", "http://" + testkit.DeadEnd(t, "127.0.0.1") + "/robots.txt", outline{Redirects: 1, Connected: true, Fail: true, MaxAge: -1}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			status := http.StatusFound
+			if tc.want.Dead {
+				status = tc.want.Status
+			}
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 				if tc.location != "" {
 					w.Header().Set("Location", tc.location)
 				}
-				w.WriteHeader(http.StatusFound)
+				w.WriteHeader(status)
 			})
 			client := &Client{Options{Sender: Unpaced(secure.Client().Transport), Timeout: time.Minute, MaxURL: 8 << 10}}
 			t.Cleanup(secure.Client().CloseIdleConnections)
 			a := client.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			if diff := cmp.Diff(tc.want, outlineOf(t, a)); diff != "" {
 				t.Errorf("answer (-want +got):\n%s%v", diff, a.Err)
+			}
+			if tc.says != "" && !strings.HasSuffix(a.Err.Error(), tc.says) {
+				t.Errorf("error %v, want %s", a.Err, tc.says)
 			}
 			if strings.ContainsAny(a.URL, "@#") {
 				t.Errorf("URL keeps what is not asked for: %s", a.URL)

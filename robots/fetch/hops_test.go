@@ -136,7 +136,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 
 var errAny = errors.New("any error")
 
-// TestRedirectToALongURL: a redirect to a URL over MaxURL means no file.
+// TestRedirectToALongURL: a redirect to a URL over MaxURL cannot be followed.
 func TestRedirectToALongURL(t *testing.T) {
 	for _, most := range []int{0, 1 << 10} {
 		long := func(size int) string {
@@ -149,11 +149,11 @@ func TestRedirectToALongURL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := c.Fetch(t.Context(), Request{Origin: originA}); a.BadRedirect || a.Status != 200 || a.Redirects != 1 {
-			t.Errorf("MaxURL %d: of just that length: %d redirects, status %d, lost: %t", most, a.Redirects, a.Status, a.BadRedirect)
+		if a := c.Fetch(t.Context(), Request{Origin: originA}); a.DeadRedirect || a.Status != 200 || a.Redirects != 1 {
+			t.Errorf("MaxURL %d: of just that length: %d redirects, status %d, %v", most, a.Redirects, a.Status, a.Err)
 		}
-		if a := c.Fetch(t.Context(), Request{Origin: originB}); !a.BadRedirect || a.Redirects != 0 || a.Err != nil {
-			t.Errorf("MaxURL %d: a longer one: %d redirects, status %d, lost: %t, %v", most, a.Redirects, a.Status, a.BadRedirect, a.Err)
+		if a := c.Fetch(t.Context(), Request{Origin: originB}); !a.DeadRedirect || a.Redirects != 0 || a.Err == nil {
+			t.Errorf("MaxURL %d: a longer one: %d redirects, status %d, %v", most, a.Redirects, a.Status, a.Err)
 		}
 	}
 }

@@ -182,11 +182,14 @@ func fetchText(f snapshot.Fetch) string {
 	if f.SHA256 != "" {
 		text += ", " + humanize.Count(f.Bytes, "byte")
 	}
+	if f.Coding != "" {
+		text += " of " + humanize.Brief(f.Coding)
+	}
 	if f.Redirects > 0 {
 		text += ", after " + humanize.Count(f.Redirects, "redirect")
 	}
-	if f.BadRedirect {
-		text += " that lead to no file"
+	if f.TooManyRedirects {
+		text += "; the next was not followed"
 	}
 	if f.Error != "" {
 		text += ": " + humanize.Prose(f.Error)

@@ -44,8 +44,10 @@ type batch struct {
 	most    time.Duration // the longest Crawl-delay that is kept
 	over    policy.OverMax
 
-	last batchCase    // the case before: consecutive cases often have the same file
-	file *robots.File // of last; nil: none yet
+	last    batchCase     // the case before: consecutive cases often have the same file
+	file    *robots.File  // of last; nil: none yet
+	hasURLs bool          // file may have a rule that is a URL, so that it depends on the origin
+	origin  robots.Origin // for which file was parsed; zero without hasURLs
 }
 
 // A batchCase is a line of input. A member that was not given is nil.
@@ -179,20 +181,38 @@ func escapedUnit(s []byte) rune {
 
 // compile parses the file of a case into b.file.
 func (b *batch) compile(c batchCase) error {
-	if b.file != nil && same(b.last.Robots, c.Robots) && same(b.last.Base64, c.Base64) {
+	if b.file != nil && same(b.last.Robots, c.Robots) && same(b.last.Base64, c.Base64) && (!b.hasURLs || b.origin == originOf(*c.URL)) {
 		return nil
 	}
-	var text []byte
+	text := ""
 	if c.Robots != nil {
-		text = []byte(*c.Robots)
+		text = *c.Robots
 	} else {
-		var err error
-		if text, err = base64.StdEncoding.DecodeString(*c.Base64); err != nil {
+		decoded, err := base64.StdEncoding.DecodeString(*c.Base64)
+		if err != nil {
 			return fmt.Errorf("robots_b64: %w", err)
 		}
+		text = string(decoded)
 	}
-	b.last, b.file = c, robots.Parse(text, b.dialect)
+	text = text[:min(len(text), robots.MaxBytes)]
+	decoded, _, err := robots.Decode(text, b.dialect)
+	if err != nil {
+		return err
+	}
+	b.last, b.origin = c, robots.Origin{}
+	if b.hasURLs = strings.Contains(decoded, "://"); b.hasURLs {
+		b.origin = originOf(*c.URL)
+	}
+	b.file = robots.ParseFor(b.origin, text, b.dialect)
 	return nil
+}
+
+// originOf returns the origin of a URL; the zero Origin if it has none.
+func originOf(address string) (o robots.Origin) {
+	if scheme, authority, _, ok := robots.SplitURL(address); ok {
+		o, _ = robots.ParseOrigin(scheme, authority) // zero with an error
+	}
+	return o
 }
 
 func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -175,6 +175,10 @@ func (f *finding) addReading(d policy.Decision, x policy.Reading) {
 	s := x.Group.ContentSignals()
 	f.Signals = signals{s.Search.String(), s.AIInput.String(), s.AITrain.String()}
 	f.Sitemaps, f.Licenses = d.Ruling.File.Sitemaps(), d.Ruling.File.Licenses()
+	if d.DelayLine > 0 {
+		near, _ := robots.Excerpt(string(d.Ruling.Result.Body), x.Dialect, d.DelayLine, 0)
+		f.CrawlText = near[0].Text
+	}
 	if x.PathQuery == "" {
 		return
 	}

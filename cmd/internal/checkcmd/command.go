@@ -127,7 +127,7 @@ func (f *checkFlags) run(cmd *cobra.Command, urls []string) error {
 		return err
 	}
 	if file != nil {
-		lintBriefly(cmd.ErrOrStderr(), file, dialect)
+		lintBriefly(cmd.ErrOrStderr(), file, dialect, originOf(urls[0]))
 	}
 	if status != 0 {
 		return cli.ExitError(status)

@@ -23,7 +23,7 @@ type fault struct {
 
 // lint prints what is likely wrong with a file. The exit status is 1 if anything is.
 func lint(out io.Writer, file *File, d robots.Dialect, asJSON bool) error {
-	remarks := robots.Lint(file.Text, d)
+	remarks := robots.Lint(file.Text, d, robots.Origin{})
 	if asJSON {
 		lines := cli.NewJSONLines(out)
 		for _, r := range remarks {
@@ -50,9 +50,10 @@ func lint(out io.Writer, file *File, d robots.Dialect, asJSON bool) error {
 	return nil
 }
 
-// lintBriefly prints the first remarks about a file, beside answers that do not depend on them.
-func lintBriefly(out io.Writer, file *File, d robots.Dialect) {
-	remarks := robots.Lint(file.Text, d)
+// lintBriefly prints the first remarks about the file of an origin, beside answers that do not depend on
+// them.
+func lintBriefly(out io.Writer, file *File, d robots.Dialect, origin robots.Origin) {
+	remarks := robots.Lint(file.Text, d, origin)
 	first := remarks[:min(len(remarks), maxBrief)]
 	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong { // the most important one: the rest of the file is not read
 		first = append(slices.Clone(first[1:]), remarks[n-1])

@@ -32,7 +32,7 @@ func parse(t *testing.T, text string) Config {
 func TestDefault(t *testing.T) {
 	want := Config{
 		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000, URL: 8 << 10, Memory: Auto},
-		Robots: Robots{Dialect: "standard", FetchAs: "auto", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
+		Robots: Robots{Forbidden: "allow", Dialect: "standard", FetchAs: "auto", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
 		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: AutoWait, MaxQueue: 500, BackOff: true, Adaptive: true},
 		Usage:    Usage{Purposes: []string{}, OnDisallowed: "record", OnUnknown: "allow"},
@@ -120,7 +120,7 @@ const hashed = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
 func everyKey() Config {
 	return Config{
 		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10, Memory: 1 << 30}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
-		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 30 * time.Second, FetchTimeout: 1500 * time.Millisecond,
+		Robots: Robots{Dialect: "google-2019", Readings: "all", Forbidden: "refuse", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 30 * time.Second, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Usage: Usage{Purposes: []string{"train-ai", "tdm"}, OnDisallowed: "refuse", OnUnknown: "refuse", TDMRep: true},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact",
@@ -128,7 +128,7 @@ func everyKey() Config {
 		Pace: Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: Wait(time.Minute + time.Second), MaxQueue: 1},
 		Hosts: []Host{
 			{Match: "*.Bücher.example", Robots: "ignore", Usage: "enforce", Reason: "permitted by Ms. Đặng: \"yes\", ticket #7", Until: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)},
-			{Match: "2001:db8::1", Robots: "deny", Usage: "ignore", Readings: "literal", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
+			{Match: "2001:db8::1", Robots: "deny", Usage: "ignore", Readings: "literal", Forbidden: "allow", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
 			{Match: "*", Robots: "enforce", Usage: "enforce", Pace: HostPace{RequestsPerSecond: 0.5, Burst: 2, MaxConcurrent: 1, MaxWait: 90 * time.Second, MaxQueue: 1 << 20}},
 		},
 		Clients: []Client{

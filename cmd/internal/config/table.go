@@ -48,8 +48,9 @@ type Limits struct {
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
-	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"The interpretation of robots.txt: RFC 9309 with Crawl-delay and common misspellings (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc)."`
+	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"The interpretation of robots.txt: RFC 9309 and, where a file departs from it, what its author evidently meant (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc)."`
 	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"The User-Agent header of robots.txt and tdmrep.json fetches. proxy sends robotsproxy/VERSION, or identity.user_agent, and caches one file for all clients. client sends the client's product token and caches one file for each token. auto means proxy under serve, and client under run and check."`
+	Forbidden        string        `key:"forbidden" default:"allow" oneof:"allow refuse" doc:"What status 401 or 403 for robots.txt means. allow: there is no robots.txt (RFC 9309 2.3.1.3). refuse: nothing may be fetched from the site."`
 	Readings         string        `key:"readings" default:"" oneof:"all literal" zero:"means all, but literal under the dialects rfc9309 and google*" doc:"Which forms of a path are judged. all also judges the forms that many servers read: slashes merged and decoded, ;parameters removed. literal judges the path as it was sent and without dot segments."`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"How long a cached robots.txt is used before the proxy fetches it again. A Cache-Control header of the site can shorten it, down to min_age."`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"positive" doc:"The minimum time between two fetches of the same robots.txt. A changed robots.txt takes effect at the earliest after this time, whatever max-age the site sends."`
@@ -100,13 +101,14 @@ type Pace struct {
 
 // Host is what is different for the hosts that fit a pattern.
 type Host struct {
-	Match    string    `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or * for every host."`
-	Robots   string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request."`
-	Readings string    `key:"readings" default:"" oneof:"all literal" zero:"means the value of robots.readings" doc:"Which forms of a path are judged: all or literal."`
-	Usage    string    `key:"usage" default:"enforce" oneof:"enforce ignore" doc:"enforce applies usage.on_disallowed and usage.on_unknown. ignore only records what the site says about purposes."`
-	Reason   string    `key:"reason" default:"" kind:"line" zero:"means no reason" doc:"Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and deny require it."`
-	Until    time.Time `key:"until" default:"" zero:"means never" doc:"When the entry expires: the last day, in UTC, or a time. After that the entry does not apply."`
-	Pace     HostPace  `key:"pace" doc:"The pace of each of these hosts."`
+	Match     string    `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or * for every host."`
+	Robots    string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request."`
+	Forbidden string    `key:"forbidden" default:"" oneof:"allow refuse" zero:"means the value of robots.forbidden" doc:"What status 401 or 403 for robots.txt means: allow or refuse."`
+	Readings  string    `key:"readings" default:"" oneof:"all literal" zero:"means the value of robots.readings" doc:"Which forms of a path are judged: all or literal."`
+	Usage     string    `key:"usage" default:"enforce" oneof:"enforce ignore" doc:"enforce applies usage.on_disallowed and usage.on_unknown. ignore only records what the site says about purposes."`
+	Reason    string    `key:"reason" default:"" kind:"line" zero:"means no reason" doc:"Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and deny require it."`
+	Until     time.Time `key:"until" default:"" zero:"means never" doc:"When the entry expires: the last day, in UTC, or a time. After that the entry does not apply."`
+	Pace      HostPace  `key:"pace" doc:"The pace of each of these hosts."`
 }
 
 // invalid returns what is wrong with the entry as a whole, and the keys that are part of it.

@@ -103,6 +103,7 @@ func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (po
 		TDMRep:        tdmrepCache,
 		Dialect:       dialect,
 		Readings:      readings(cfg.Robots.Readings),
+		Forbidden:     forbidden(cfg.Robots.Forbidden),
 		Hosts:         entries,
 		Clients:       clients,
 		Open:          cfg.Open,
@@ -149,6 +150,10 @@ func readings(word string) policy.Readings {
 	}[word]
 }
 
+func forbidden(word string) policy.OnForbidden {
+	return map[string]policy.OnForbidden{"allow": policy.AllowForbidden, "refuse": policy.RefuseForbidden}[word]
+}
+
 func requirement(cfg config.Config) policy.Require {
 	return map[string]policy.Require{
 		"none": policy.RequireNothing, "token": policy.RequireToken, "contact": policy.RequireContact,
@@ -176,7 +181,8 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	for _, h := range cfg.Hosts {
 		all = append(all, policy.Host{
-			Match: h.Match, Robots: treatments[h.Robots], IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Reason: h.Reason, Until: h.Until,
+			Match: h.Match, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
+			IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Forbidden: forbidden(h.Forbidden),
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
 				Burst:         h.Pace.Burst,

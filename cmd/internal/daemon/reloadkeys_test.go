@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"fmt"
@@ -26,6 +27,8 @@ import (
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/proxy/signature"
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 	"robotsproxy/robots/testkit"
 )
 
@@ -74,6 +77,25 @@ func decided(q policy.Request, part func(policy.Decision) any) func(*standing) s
 
 func inForce(part func(*generation) any) func(*standing) string {
 	return func(s *standing) string { return fmt.Sprint(part(s.daemon.Active.Load())) }
+}
+
+// ofForbidden is what status 403 for a robots.txt means.
+func ofForbidden(s *standing) string {
+	forbidding := fetcherOf(fetch.Result{Status: http.StatusForbidden, Connected: true, MaxAge: -1})
+	c, err := cache.New(cache.Options{Fetcher: forbidding})
+	testkit.Must(s.t, err)
+	e, err := c.Lookup(s.t.Context(), cache.Query{Origin: www}, robots.Standard())
+	testkit.Must(s.t, err)
+	return s.daemon.Active.Load().rules.Engine.RulingOf(e, robots.Standard()).Outcome.String()
+}
+
+// fetcherOf is a Fetcher of one result.
+type fetcherOf fetch.Result
+
+func (f fetcherOf) Fetch(context.Context, fetch.Request) *fetch.Result {
+	r := fetch.Result(f)
+	r.Fetched = time.Now()
+	return &r
 }
 
 // memoryBounds are the memory budget and the parts of the two caches of files.
@@ -142,6 +164,7 @@ var reloadable = map[string]reloadCase{
 	"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 
 	"robots.readings":          keyAlone("robots.readings", "all", "literal", statusFor("//private"), "403", "200"),
+	"robots.forbidden":         keyAlone("robots.forbidden", "allow", "refuse", ofForbidden, "no file", "unreachable"),
 	"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
 	"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *generation) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
 	"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
@@ -179,6 +202,7 @@ var reloadable = map[string]reloadCase{
 	"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
 	"hosts[].pace.max_wait":            inEntry("hosts", anyHost, "pace.max_wait", "1s", "2s", decided(foo, func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
 	"hosts[].readings":                 inEntry("hosts", anyHost, "readings", "", "literal", statusFor("//private"), "403", "200"),
+	"hosts[].forbidden":                inEntry("hosts", anyHost, "forbidden", "", "refuse", ofForbidden, "no file", "unreachable"),
 	"hosts[].usage":                    {keys{"usage.on_disallowed": "refuse", "hosts": []any{item{"match": "*"}}}, keys{"hosts": []any{item{"match": "*", "usage": "ignore", "reason": "contract"}}}, decided(foo, func(d policy.Decision) any { return d.Usage.Refuse }), [2]string{"true", "false"}},
 	"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
 

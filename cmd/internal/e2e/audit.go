@@ -38,6 +38,7 @@ type Record struct {
 	EntryReason   string         `json:"entry_reason"`
 	Rule          string         `json:"rule"`
 	Line          int            `json:"line"`
+	JoinedLine    int            `json:"joined_line"`
 	Reading       string         `json:"reading"`
 	Group         string         `json:"group"`
 	RobotsURL     string         `json:"robots_url"`
@@ -46,11 +47,13 @@ type Record struct {
 	RobotsSHA256  string         `json:"robots_sha256"`
 	Dialect       string         `json:"dialect"`
 	RobotsStale   bool           `json:"robots_stale"`
+	RobotsDecoded string         `json:"robots_decoded"`
 	TDMRepSHA256  string         `json:"tdmrep_sha256"`
 	RobotsSignal  string         `json:"robots_content_signal"`
 	RobotsUsage   string         `json:"robots_content_usage"`
 	CrawlDelay    float64        `json:"crawl_delay_s"`
 	CrawlAsked    float64        `json:"crawl_delay_asked_s"`
+	CrawlLine     int            `json:"crawl_delay_line"`
 	WaitMS        float64        `json:"wait_ms"`
 	BackOff       float64        `json:"back_off_s"`
 	Slowed        float64        `json:"slowed_s"`
@@ -101,10 +104,10 @@ type Use struct {
 }
 
 // members is the closed set of member names that a request's line may have.
-var members = strings.Fields(`time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule line reading group
-	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
+var members = strings.Fields(`time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule line joined_line reading group
+	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s signed unsigned tls dropped_fields cached store_away
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms back_off_s slowed_s signed unsigned tls dropped_fields cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about the proxy's own fetches.

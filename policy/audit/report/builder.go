@@ -165,7 +165,7 @@ func (s *Builder) request(e *trail.Entry) {
 			s.outages.Others++
 		}
 	}
-	r := ruleKey{e.Host, e.Group, e.Rule, e.Line, e.RobotsSHA256}
+	r := ruleKey{e.Host, e.Group, e.Rule, e.Line, e.JoinedLine, e.RobotsSHA256}
 	if e.Rule != "" {
 		r = bounded(&s.rules, s.rulesOf, r, e.Host, ruleKey{Host: e.Host, Rule: others}, maxHostRules)
 		count(&s.rules, r, e)

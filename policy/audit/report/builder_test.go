@@ -124,7 +124,7 @@ func TestRowsSayWhatWasCounted(t *testing.T) {
 	r := sum(t, Options{},
 		rec(1, record{"host": "b.test", "crawl_delay_s": 10, "crawl_delay_asked_s": 100, "robots_sha256": "old"}),
 		rec(3, record{"host": "b.test", "crawl_delay_s": 10, "crawl_delay_asked_s": 20, "robots_sha256": "new"}),
-		rec(2, record{"host": "b.test", "robots_sha256": "between", "reason": "rule", "rule": "/p", "line": 4}),
+		rec(2, record{"host": "b.test", "robots_sha256": "between", "reason": "rule", "rule": "/p", "line": 4, "joined_line": 2}),
 		rec(4, blocked), rec(5, blocked), rec(6, with(blocked, record{"robots_sha256": "bb"})),
 		rec(7, record{"reason": "override", "entry": "*.test", "entry_reason": "letter of 3 March"}),
 		rec(9, record{"reason": "override", "entry": "*.test", "entry_reason": "letter of 3 March"}),
@@ -143,7 +143,7 @@ func TestRowsSayWhatWasCounted(t *testing.T) {
 	for _, u := range r.Rules.Rows {
 		rules = append(rules, fmt.Sprint(u.ruleKey, u.Allowed, u.Blocked))
 	}
-	want := "{site.test * /private 3 aa} 0 2; {site.test * /private 3 bb} 0 1; {b.test  /p 4 between} 1 0"
+	want := "{site.test * /private 3 0 aa} 0 2; {site.test * /private 3 0 bb} 0 1; {b.test  /p 4 2 between} 1 0"
 	if got := strings.Join(rules, "; "); got != want {
 		t.Errorf("rules\n%s, want\n%s", got, want)
 	}

@@ -10,13 +10,13 @@ import (
 
 // csvAppended is how many columns were added later. They are at the end, because scripts may
 // refer to the others by position.
-const csvAppended = 3
+const csvAppended = 4
 
 // csvColumns are the names in the header row.
 var csvColumns = []string{
 	"client", "host", "decision", "enforced", "reason", "entry", "group", "rule", "line", "robots_sha256",
 	"requests", "waited", "wait_s", "wait_max_s", "bytes", "clamped", "stale", "back_offs", "slowed", "first", "last",
-	"replica", "store_away", "outcome",
+	"replica", "store_away", "outcome", "joined_line",
 }
 
 // CSV writes one table (RFC 4180): a row for each combination of replica, client, host, decision
@@ -34,14 +34,16 @@ func (r *Report) CSV(w io.Writer) error {
 			csvSafe(c.Client), csvSafe(c.Host), csvSafe(c.Decision), strconv.FormatBool(c.Enforced), csvSafe(c.Reason),
 			csvSafe(c.Entry), csvSafe(c.Group), csvSafe(c.Rule), strconv.Itoa(c.Line), csvSafe(c.SHA256),
 		}
-		if err := out.Write(append(append(names, csvCounts(&c.counts)...), csvSafe(c.Replica), strconv.FormatInt(c.Away, 10), c.outcome().String())); err != nil {
+		row := append(names, csvCounts(&c.counts)...)
+		row = append(row, csvSafe(c.Replica), strconv.FormatInt(c.Away, 10), c.outcome().String(), strconv.Itoa(c.Joined))
+		if err := out.Write(row); err != nil {
 			return err
 		}
 	}
 	if rest := &r.combined.Others; rest.Requests > 0 {
 		names := make([]string, len(csvColumns)-len(csvCounts(rest))-csvAppended)
 		names[0], names[1] = others, others
-		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.Away, 10), others)); err != nil {
+		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.Away, 10), others, "")); err != nil {
 			return err
 		}
 	}

@@ -215,9 +215,14 @@ func (b *tableBuilder) rules() displayTable {
 	g.moreColumns = columns(hash, "robots.txt")
 	return fillTable(displayTable{
 		ID: "rules", Title: "Rules",
-		About: "The rules of robots.txt that matched, with their line and group in the file, and the beginning of the SHA-256 of the file.",
+		About: "The rules of robots.txt that matched, with their line and group in the file, and the beginning of the SHA-256 of the file. " +
+			"A line after the group is that of its User-agent line in a joined list (RFC 9309 2.2.4).",
 	}, &b.report.Rules, b.maxRows, g, func(r *rule) (before, after []string) {
-		return []string{shown(r.Host), shown(r.Rule), strconv.Itoa(r.Line), shown(r.Group)}, []string{digest(r.SHA256)}
+		group := shown(r.Group)
+		if r.Joined > 0 {
+			group += fmt.Sprintf(" (joined, line %d)", r.Joined)
+		}
+		return []string{shown(r.Host), shown(r.Rule), strconv.Itoa(r.Line), group}, []string{digest(r.SHA256)}
 	})
 }
 

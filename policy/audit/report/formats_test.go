@@ -86,9 +86,9 @@ func TestCSVReadsBack(t *testing.T) {
 	}
 	want := [][]string{
 		csvColumns,
-		{"lab", "site.test", "allow", "true", "no-rule", "", "", "", "0", "", "2", "1", "1.5", "1.5", "20", "0", "0", "0", "0", "2026-11-21T09:00:01Z", "2026-11-21T09:00:02Z", "", "0", "allowed"},
-		{"lab", "site.test", "block", "false", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:04Z", "2026-11-21T09:00:04Z", "", "0", "disallowed"},
-		{"lab", "site.test", "block", "true", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:03Z", "2026-11-21T09:00:03Z", "", "0", "disallowed"},
+		{"lab", "site.test", "allow", "true", "no-rule", "", "", "", "0", "", "2", "1", "1.5", "1.5", "20", "0", "0", "0", "0", "2026-11-21T09:00:01Z", "2026-11-21T09:00:02Z", "", "0", "allowed", "0"},
+		{"lab", "site.test", "block", "false", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:04Z", "2026-11-21T09:00:04Z", "", "0", "disallowed", "0"},
+		{"lab", "site.test", "block", "true", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:03Z", "2026-11-21T09:00:03Z", "", "0", "disallowed", "0"},
 	}
 	if !slices.EqualFunc(rows, want, slices.Equal) {
 		t.Errorf("%q, want %q", rows, want)

@@ -20,7 +20,7 @@ func goldenReport(t testing.TB) *Report {
 		rec(0, record{"robots_sha256": "0123456789abcdef", "wait_ms": 0.2, "bytes": 52_000, "duration_ms": 80}),
 		rec(1, record{"wait_ms": 1000, "bytes": 48_000, "x_robots_tag": "noindex"}),
 		rec(1, record{"wait_ms": 2000, "client": "thesis", "crawl_delay_s": 1, "crawl_delay_asked_s": 30}),
-		rec(1, blocked), rec(2, blocked), rec(2, with(blocked, record{"client": "thesis", "rule": "/search", "line": 7})),
+		rec(1, blocked), rec(2, blocked), rec(2, with(blocked, record{"client": "thesis", "rule": "/search", "line": 7, "joined_line": 2})),
 		rec(2, record{"decision": "block", "reason": "pace", "wait_ms": 0.3}),
 		rec(3, with(silent, record{"host": "down.test"})), rec(4, record{"host": "down.test", "reason": "no-file"}),
 		rec(3, record{"host": "gone.test", "decision": "block", "reason": "origin"}),

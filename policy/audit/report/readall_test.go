@@ -177,7 +177,7 @@ func TestSeveralTrailsInEachFormat(t *testing.T) {
 		}
 	}
 	table := render(t, func(b *strings.Builder) error { return r.CSV(b) })
-	if want := "lab,site.test,block,true,rule,,*,/private,3,aa,1,0,0,0,10,0,0,0,0,2026-11-21T09:00:01Z,2026-11-21T09:00:01Z,b,0,disallowed\r\n"; !strings.Contains(table, want) {
+	if want := "lab,site.test,block,true,rule,,*,/private,3,aa,1,0,0,0,10,0,0,0,0,2026-11-21T09:00:01Z,2026-11-21T09:00:01Z,b,0,disallowed,0\r\n"; !strings.Contains(table, want) {
 		t.Errorf("the table lacks %q:\n%s", want, table)
 	}
 	document, err := json.Marshal(r)

@@ -156,6 +156,7 @@ type (
 		Group  string `json:"group"`
 		Rule   string `json:"rule"`
 		Line   int    `json:"line"`
+		Joined int    `json:"joined_line,omitempty"` // see trail.Entry.JoinedLine
 		SHA256 string `json:"robots_sha256"`
 	}
 	overrideKey struct {

@@ -194,7 +194,7 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 	}
 	outcome := cache.FetchedUnreachable
 	if f.Error == "" {
-		outcome = cache.FetchOutcomeOf(&fetch.Result{Status: f.Status, BadRedirect: f.BadRedirect, RedirectDisallowed: f.RedirectDisallowed})
+		outcome = cache.FetchOutcomeOf(&fetch.Result{Status: f.Status, TooManyRedirects: f.TooManyRedirects, RedirectDisallowed: f.RedirectDisallowed})
 	}
 	got := c.fetchLine(0, f.Status, f.Redirects, f.SHA256, int64(f.Bytes), outcome, f.URL, f.UserAgent)
 	for i, line := range lines {

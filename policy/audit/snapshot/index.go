@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/osfile"
+	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
 
@@ -36,9 +38,11 @@ type Fetch struct {
 	UserAgent          string        `json:"user_agent,omitempty"` // User-Agent of the fetch
 	Status             int           `json:"status,omitempty"`
 	SHA256             string        `json:"sha256,omitempty"` // hash of the bytes; "": there are none
+	Coding             string        `json:"coding,omitempty"` // of the bytes, under the standard dialect; see robots.Decode
 	Bytes              int           `json:"octets,omitempty"`
 	Redirects          int           `json:"redirects,omitempty"`
-	BadRedirect        bool          `json:"lost,omitempty"`   // the redirects lead to no file
+	TooManyRedirects   bool          `json:"lost,omitempty"`   // there are too many
+	DeadRedirect       bool          `json:"dead,omitempty"`   // a redirect cannot be followed; see Error
 	RedirectDisallowed bool          `json:"barred,omitempty"` // the robots.txt of the target disallows a redirect; see Error
 	Headers            fetch.Headers `json:"headers,omitzero"`
 	Error              string        `json:"error,omitempty"`
@@ -48,13 +52,16 @@ type Fetch struct {
 func fetchOf(a *fetch.Result, now time.Time) Fetch {
 	f := Fetch{
 		Saved: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
-		SHA256: a.SHA256, Bytes: len(a.Body), Redirects: a.Redirects, BadRedirect: a.BadRedirect, RedirectDisallowed: a.RedirectDisallowed,
+		SHA256: a.SHA256, Bytes: len(a.Body), Redirects: a.Redirects,
+		TooManyRedirects: a.TooManyRedirects, DeadRedirect: a.DeadRedirect, RedirectDisallowed: a.RedirectDisallowed,
 	}
+	_, coding, decodeErr := robots.Decode(string(a.Body), robots.Standard())
+	f.Coding = coding
 	if a.Headers != nil {
 		f.Headers = *a.Headers
 	}
-	if a.Err != nil {
-		f.Error = cut(humanize.Error(a.Err))
+	if err := cmp.Or(a.Err, decodeErr); err != nil {
+		f.Error = cut(humanize.Error(err))
 	}
 	return f
 }

@@ -115,7 +115,7 @@ func TestSave(t *testing.T) {
 		first.Headers = &fetch.Headers{ETag: `"x"`, ContentType: "text/plain"}
 		first.Redirects = 2
 		none := &fetch.Result{URL: "http://d.test/robots.txt", Status: 404, Fetched: first.Fetched}
-		lost := &fetch.Result{URL: "http://e.test/x", Status: 302, BadRedirect: true, Redirects: 5, Fetched: first.Fetched}
+		lost := &fetch.Result{URL: "http://e.test/x", Status: 302, TooManyRedirects: true, Redirects: 5, Fetched: first.Fetched}
 		broken := &fetch.Result{URL: "http://f.test/robots.txt", Fetched: first.Fetched, Err: errors.New("reset \x1b[2J\u009b by\xff peer")}
 		keep(t, s, first, again, empty, none, lost, broken, first, again, none, broken)
 
@@ -139,7 +139,7 @@ func TestSave(t *testing.T) {
 		line := func(a *fetch.Result, failure string) Fetch {
 			f := Fetch{
 				Saved: time.Now().UTC(), Fetched: a.Fetched, URL: a.URL, Status: a.Status, SHA256: a.SHA256,
-				Bytes: len(a.Body), Redirects: a.Redirects, BadRedirect: a.BadRedirect, Error: failure,
+				Bytes: len(a.Body), Redirects: a.Redirects, TooManyRedirects: a.TooManyRedirects, Error: failure,
 			}
 			if a.Headers != nil {
 				f.Headers = *a.Headers

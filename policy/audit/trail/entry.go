@@ -45,7 +45,8 @@ type Entry struct {
 	EntryReason   string    `json:"entry_reason"`
 	Rule          string    `json:"rule"`
 	Line          int       `json:"line"`
-	Reading       string    `json:"reading"` // the policy.Form of the path that decided; "": the path as sent
+	JoinedLine    int       `json:"joined_line"` // the User-agent line of a joined list; see robots.Group.JoinedAgent
+	Reading       string    `json:"reading"`     // the policy.Form of the path that decided; "": the path as sent
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
@@ -53,13 +54,15 @@ type Entry struct {
 	RobotsSHA256  string    `json:"robots_sha256"`
 	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`
-	TDMRepURL     string    `json:"tdmrep_url"` // these are as those of robots.txt
+	RobotsDecoded string    `json:"robots_decoded"` // how the bytes of robots.txt were encoded; see robots.Decode
+	TDMRepURL     string    `json:"tdmrep_url"`     // these are as those of robots.txt
 	TDMRepFetched time.Time `json:"tdmrep_fetched"`
 	TDMRepAgent   string    `json:"tdmrep_agent"`
 	TDMRepSHA256  string    `json:"tdmrep_sha256"`
 	TDMRepStale   bool      `json:"tdmrep_stale"`
 	CrawlDelay    float64   `json:"crawl_delay_s"`
 	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
+	CrawlLine     int       `json:"crawl_delay_line"`
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`

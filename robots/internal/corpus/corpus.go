@@ -134,6 +134,8 @@ func Hostile(path int) []Corpus {
 		make("long-in-groups", "/"+as[:path], func(i int) string {
 			return fmt.Sprintf("/*%sb\nUser-agent: *\nUser-agent: a%d", as[:70], i)
 		}),
+		make("two-forms", "/"+from("abcd", path-3)+"%3A", func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 5) + "*z" }),
+		make("two-forms-escaped", "/"+strings.Repeat("a%3A", path/4), func(i int) string { return fmt.Sprintf("/*%%3Aa%%3A%d*:a*b", i) }),
 		make("deep", "/"+as[:path], func(i int) string { return "/" + strings.Repeat("*a", 8000) + "*b" }),
 	}
 }
