@@ -223,7 +223,11 @@ func (s *parsed) addLine(f field, value string, line int) {
 	case fieldAllow, fieldDisallow:
 		if grouped {
 			s.hasRule = true
-			s.addPattern(value, line, f == fieldAllow)
+			if canMatch(value) {
+				s.addRule(value, value, line, f == fieldAllow)
+			} else {
+				s.addOddRule(value, line, f == fieldAllow)
+			}
 		}
 	case fieldSitemap:
 		s.ext.addLink(&s.ext.sitemaps, value)
@@ -339,15 +343,11 @@ type parsedRule struct {
 // inFormText is set in parsedRule.start if the offset is in parsed.formText, not in source.
 const inFormText uint32 = 1 << 31
 
-// addPattern adds a rule to the current block, if it can match anything. value is a substring of
-// source.
-func (s *parsed) addPattern(value string, line int, allow bool) {
+// addOddRule adds a rule whose value is no pattern, if the dialect reads it nevertheless: an empty
+// value, which matches nothing, or a URL.
+func (s *parsed) addOddRule(value string, line int, allow bool) {
 	switch {
-	case len(value) == 0: // an empty pattern matches nothing
-		if s.dialect.EmptyRules {
-			s.addRule(value, value, line, allow)
-		}
-	case canMatch(value):
+	case value == "" && s.dialect.EmptyRules:
 		s.addRule(value, value, line, allow)
 	case s.dialect.Careful:
 		if pattern, own := ownPath(value, s.origin); own {
