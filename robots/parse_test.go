@@ -2,6 +2,7 @@ package robots_test
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -183,5 +184,23 @@ func TestParseKeepsNoText(t *testing.T) {
 	clear(text)
 	if got, want := g.Match("/a"), (robots.Verdict{Rule: "/a", Line: 2}); got != want || g.Name() != "foobot" {
 		t.Errorf("got %q, %+v, want %+v", g.Name(), got, want)
+	}
+}
+
+// TestListedNamesAreBounded: a file may list many names with commas, in one line or in several; the first name of
+// each line always counts.
+func TestListedNamesAreBounded(t *testing.T) {
+	names := func(from, to int) string {
+		var b strings.Builder
+		for n := from; n < to; n++ {
+			fmt.Fprintf(&b, "bot%d,", n)
+		}
+		return b.String()
+	}
+	f := robots.Parse([]byte("user-agent: "+names(0, 600)+"\nuser-agent:"+names(600, 9000)+"\nuser-agent: last, more\ndisallow: /\n"), robots.Standard())
+	for agent, want := range map[string]bool{"bot0": true, "bot599": true, "bot1001": true, "bot1002": false, "bot8999": false, "last": true, "more": false} {
+		if got := f.For(agent).Name() == agent; got != want {
+			t.Errorf("%s: %t", agent, got)
+		}
 	}
 }
