@@ -53,6 +53,7 @@ func TestBatch(t *testing.T) {
 		{"RFC 9309 2.2.2: not with a query", `{"robots": "User-agent: *\nDisallow: /", "agent": "FooBot", "url": "http://a.test/robots.txt?x"}`, `{"allow":false,"rule":"/","line":2,"group":"*"}`},
 		{"a rule that is a URL of the origin", `{"robots": "User-agent: *\nDisallow: http://a.test/b", "agent": "FooBot", "url": "http://A.test:80/b"}`, `{"allow":false,"rule":"http://a.test/b","line":2,"group":"*"}`},
 		{"a rule that is a URL of another origin", `{"robots": "User-agent: *\nDisallow: http://a.test/b", "agent": "FooBot", "url": "http://b.test/b"}`, `{"allow":true,"group":"*"}`},
+		{"a rule that is a URL, in UTF-16", `{"robots_b64": "//5VAHMAZQByAC0AYQBnAGUAbgB0ADoAIAAqAAoARABpAHMAYQBsAGwAbwB3ADoAIABoAHQAdABwADoALwAvAGEALgB0AGUAcwB0AC8AYgAKAA==", "agent": "FooBot", "url": "http://a.test/b"}`, `{"allow":false,"rule":"http://a.test/b","line":2,"group":"*"}`},
 		{"broken gzip", `{"robots_b64": "H4sIAAA=", "agent": "FooBot", "url": "/"}`, `{"error":"the gzip data is incomplete"}`},
 		{"the path stays as it is", `{"robots": "User-agent: *\nDisallow: /b", "agent": "FooBot", "url": "http://a.test//b"}`, `{"allow":true,"group":"*"}`},
 		{"robots.readings: literal removes dot segments", `{"robots": "User-agent: *\nDisallow: /b", "agent": "FooBot", "url": "http://a.test/a/../b"}`, `{"allow":false,"rule":"/b","line":2,"group":"*"}`},
