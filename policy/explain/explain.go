@@ -140,12 +140,12 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 		return e
 	}
 	switch {
-	case r.RobotsSHA256 != "" && e.Reason != policy.ReasonNoFile:
-		fetched.Outcome = cache.Rules
 	case e.Reason == policy.ReasonOrigin:
 		fetched.Outcome = cache.NoConnection
 	case e.Reason == policy.ReasonUnreachable:
 		fetched.Outcome = cache.Unreachable
+	case r.RobotsSHA256 != "" && e.Reason != policy.ReasonNoFile:
+		fetched.Outcome = cache.Rules
 	default:
 		fetched.Outcome = cache.NoFile
 	}

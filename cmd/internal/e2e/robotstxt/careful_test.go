@@ -98,6 +98,9 @@ func TestUnusableRobotsTxt(t *testing.T) {
 		if n := len(o.Pages("http")); n != 0 {
 			t.Errorf("%s: %d pages arrived", c.name, n)
 		}
+		if got := e2e.Command(t, "audit", "explain", "--state", standard.State, r.ID).Want(t, 0).Stdout; !strings.Contains(got, ": unreachable") {
+			t.Errorf("%s: explained as\n%s", c.name, got)
+		}
 		if got := e2e.Get(t, google.Client(t, false), url); got.Status != http.StatusOK {
 			t.Errorf("%s: under google: %v", c.name, got)
 		}
