@@ -79,7 +79,7 @@ func Lint(text []byte, d Dialect, origin Origin) []Remark {
 }
 
 // decode returns the text as the dialect reads it, and remarks on its coding. read is false if the
-// dialect does not decode the text.
+// dialect reads no line of it.
 func (l *linter) decode(text string) (decoded string, read bool) {
 	_, coding, err := Decode(text, Dialect{Careful: true})
 	decoded, done, _ := Decode(text, l.dialect)
@@ -90,7 +90,7 @@ func (l *linter) decode(text string) (decoded string, read bool) {
 	case coding == "":
 	case done == "":
 		l.remark(1, NotRead, "the file is %s, which %s does not decode: send plain UTF-8", codingWords.Replace(coding), l.dialect.Name)
-		return "", false
+		return text, coding == codingMark
 	default:
 		l.remark(1, Misspelt, "the file is %s: %s decodes it, other crawlers may not", codingWords.Replace(coding), l.dialect.Name)
 	}

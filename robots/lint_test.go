@@ -55,6 +55,7 @@ var lintCases = []struct {
 	{"a full URL that is not read", "google", "User-agent: *\nDisallow: https://example.com/a\n", []string{"2 never-wins"}},
 	{"UTF-16", "standard", "\xff\xfeU\x00s\x00e\x00r\x00-\x00a\x00g\x00e\x00n\x00t\x00:\x00a\x00\n\x00X\x00", []string{"1 misspelt", "2 not-read"}},
 	{"UTF-16 that is not decoded", "rfc9309", "\xff\xfe#\x00", []string{"1 not-read"}},
+	{"a mark that is not removed", "rfc9309", "\xff\xfe# c\nUser-agent: *\nNoindex: /a\n", []string{"1 not-read", "1 not-read", "3 not-read"}},
 	{"broken gzip", "standard", "\x1f\x8bUser-agent: *\n", []string{"1 not-read"}},
 	{"a list joined over a delay", "standard", "User-agent: *\nCrawl-delay: 5\n\nUser-agent: BadBot\nDisallow: /\nDisallow: /a*\n", []string{"5 joined"}},
 	{"a list joined over a Sitemap, to an agent that is in both parts", "standard", "User-agent: b\nSitemap: /s\nUser-agent: B\nDisallow: /\n", nil},
