@@ -144,7 +144,10 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 	}
 	r.explanation = explain.OfRecord(&entry, nil)
 	if f := r.Fetch; f != nil {
-		r.explanation = explain.OfRecord(&entry, &explain.Fetch{Status: f.Status, Redirects: f.Redirects, TooManyRedirects: f.TooManyRedirects, DeadRedirect: f.DeadRedirect, RedirectDisallowed: f.RedirectDisallowed, Error: f.Error})
+		r.explanation = explain.OfRecord(&entry, &explain.Fetch{
+			Status: f.Status, Redirects: f.Redirects, Error: f.Error,
+			TooManyRedirects: f.TooManyRedirects, DeadRedirect: f.DeadRedirect, RedirectDisallowed: f.RedirectDisallowed,
+		})
 		r.explanation.Fetched, r.explanation.RobotsAgent = f.Fetched, cmp.Or(f.UserAgent, entry.RobotsAgent)
 	}
 	r.Why = r.explanation.Why()
