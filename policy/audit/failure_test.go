@@ -28,8 +28,8 @@ func stop(t *testing.T, l *Log) (undo func()) {
 	}
 	t.Cleanup(func() { reading.Close() })
 	swap := func(f *os.File) *os.File {
-		l.io.Lock()
-		defer l.io.Unlock()
+		testkit.Must(t, l.lock())
+		defer l.unlock()
 		was := l.segment.file
 		l.segment.file = f
 		return was

@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/fetch"
 )
 
@@ -40,6 +41,7 @@ type Log struct {
 	space      atomic.Pointer[Space]
 	tampered   string        // see Tampered
 	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
+	disk       osfile.Watch
 
 	mu       sync.Mutex // guards what follows; no file is read or written under it
 	buf      []byte     // complete lines that were not written yet
@@ -49,7 +51,8 @@ type Log struct {
 	lost     int64      // records that were lost since the last event about lost records
 	cheap    refusalCounter
 
-	io           sync.Mutex // guards what follows; mu may be locked under it, but not the reverse
+	io           osfile.Mutex      // guards what follows, see lock; mu may be locked under it, but not the reverse
+	writer       *osfile.Operation // of the goroutine that has locked io
 	segment      activeSegment
 	writing      []byte        // lines that are being written; buf before
 	writtenBytes int           // bytes of writing that are in the file
@@ -78,10 +81,10 @@ func Open(o Options) (*Log, error) {
 	if o.Log == nil {
 		return nil, errors.New("audit: no log")
 	}
-	l := &Log{opened: o, rotated: make(chan struct{}, 1)}
+	l := &Log{opened: o, rotated: make(chan struct{}, 1), io: make(osfile.Mutex, 1)}
 	l.retention.log = l
 	l.SetOptions(o)
-	last, events, err := l.segment.open(o.File)
+	last, events, err := l.segment.open(o.File, o.FIFO)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -272,6 +275,35 @@ func (l *Log) addEvent(e event) (seq uint64) {
 	return l.seq
 }
 
+// lock locks l.io for an operation on the file. While one that has locked it hangs, lock returns the error.
+func (l *Log) lock() error {
+	if err := l.io.Lock(&l.disk); err != nil {
+		return unwritable(err)
+	}
+	l.writer = l.disk.Begin(osfile.MaxWrite)
+	return nil
+}
+
+// tryLock is lock without waiting. It reports whether it has locked l.io.
+func (l *Log) tryLock() bool {
+	locked := l.io.TryLock()
+	if locked {
+		l.writer = l.disk.Begin(osfile.MaxWrite)
+	}
+	return locked
+}
+
+func (l *Log) unlock() {
+	l.writer.End()
+	l.io.Unlock()
+}
+
+// syncAside waits until the disk has the file. The caller does not hold l.io, so that a slow disk holds up no request.
+func (l *Log) syncAside() error {
+	defer l.disk.Begin(osfile.MaxSync).End()
+	return l.segment.sync()
+}
+
 // writeEvent writes an event and waits until it is on the disk.
 func (l *Log) writeEvent(e event) error {
 	if err := l.writeError(); err != nil {
@@ -280,7 +312,7 @@ func (l *Log) writeEvent(e event) error {
 	if err := l.commit(l.addEvent(e)); err != nil || l.options.Load().Sync == SyncNone {
 		return err
 	}
-	return l.segment.sync() // without l.io, so that a slow disk holds up no request
+	return l.syncAside()
 }
 
 // commit returns when the lines up to seq are in the file. Callers that come during a write
@@ -290,9 +322,11 @@ func (l *Log) commit(seq uint64) error {
 	if err := l.writeError(); err != nil {
 		return err // without l.io, which the probe may hold for long
 	}
-	l.io.Lock()
-	defer l.io.Unlock()
-	err := l.writeError()
+	if err := l.lock(); err != nil {
+		return err
+	}
+	defer l.unlock()
+	err := l.failed()
 	if err == nil && l.written.Load() < seq {
 		err = l.setFailure(l.flush())
 	}
@@ -306,11 +340,11 @@ func (l *Log) commit(seq uint64) error {
 
 // tryFlush writes all lines, unless another goroutine writes.
 func (l *Log) tryFlush() error {
-	if err := l.writeError(); err != nil || !l.io.TryLock() {
+	if err := l.writeError(); err != nil || !l.tryLock() {
 		return err
 	}
-	defer l.io.Unlock()
-	if err := l.writeError(); err != nil {
+	defer l.unlock()
+	if err := l.failed(); err != nil {
 		return err
 	}
 	return l.setFailure(l.flush())
@@ -400,9 +434,11 @@ func (l *Log) rotateAged(now time.Time) error {
 	if err != nil || began.IsZero() || now.Sub(began) < maxAge/perAge {
 		return err
 	}
-	l.io.Lock()
-	defer l.io.Unlock()
-	if l.writeError() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
+	if err := l.lock(); err != nil {
+		return err
+	}
+	defer l.unlock()
+	if l.failed() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
 		return nil // the next write comes first
 	}
 	return l.rotate()
@@ -446,17 +482,32 @@ func (l *Log) setFailure(err error) error {
 		l.failure.Store(nil)
 		return nil
 	}
-	err = fmt.Errorf("%w: %w", ErrUnwritable, err)
+	err = unwritable(err)
 	l.failure.Store(&err)
 	l.unreported.Store(&err)
 	l.counts.failures.Add(1)
 	return err
 }
 
-// writeError returns the error that setFailure has stored.
-func (l *Log) writeError() error {
+func unwritable(err error) error { return fmt.Errorf("%w: %w", ErrUnwritable, err) }
+
+// failed returns the error that setFailure has stored.
+func (l *Log) failed() error {
 	if p := l.failure.Load(); p != nil {
 		return *p
+	}
+	return nil
+}
+
+// writeError returns why the file cannot be written: the last write has failed, or one hangs.
+func (l *Log) writeError() error {
+	if err := l.failed(); err != nil {
+		return err
+	}
+	if err := l.disk.Err(); err != nil {
+		err = unwritable(err)
+		l.unreported.Store(&err)
+		return err
 	}
 	return nil
 }
@@ -478,6 +529,7 @@ func (l *Log) Refusal() error {
 func (l *Log) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.writeBatches(ctx) })
+	g.Go(func() error { return l.logStates(ctx) }) // apart, since writeBatches may hang
 	g.Go(func() error { return l.retention.run(ctx) })
 	return g.Wait()
 }
@@ -486,7 +538,6 @@ func (l *Log) writeBatches(ctx context.Context) error {
 	tick := time.NewTicker(batchDelay)
 	defer tick.Stop()
 	var probed, synced time.Time
-	failing := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -504,22 +555,38 @@ func (l *Log) writeBatches(ctx context.Context) error {
 				synced = now
 			}
 			l.probe(due)
-			err, past := l.Err(), l.unreported.Swap(nil)
-			if err == nil && past != nil && !failing {
-				failing = true // it has ended already
-				l.logState(*past)
-			}
-			if failing != (err != nil) {
-				failing = err != nil
-				l.logState(err)
-			}
+		}
+	}
+}
+
+// logStates logs when the audit cannot be written any more, and when it can again, until ctx ends.
+func (l *Log) logStates(ctx context.Context) error {
+	tick := time.NewTicker(batchDelay)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err, past := l.Err(), l.unreported.Swap(nil)
+		if err == nil && past != nil && !failing {
+			failing = true // it has ended already
+			l.logState(*past)
+		}
+		if failing != (err != nil) {
+			failing = err != nil
+			l.logState(err)
 		}
 	}
 }
 
 // probe writes all lines. If the time has come (due), it also waits for the disk.
 func (l *Log) probe(due bool) {
-	l.io.Lock()
+	if l.lock() != nil {
+		return
+	}
 	err := l.flush()
 	if err != nil {
 		l.setFailure(err)
@@ -528,7 +595,7 @@ func (l *Log) probe(due bool) {
 	how := l.options.Load().Sync
 	sync := (how == SyncAlways || how == SyncInterval && due) && l.synced.Load() < written.Seq
 	failures := l.counts.failures.Load()
-	l.io.Unlock()
+	l.unlock()
 	if due || sync {
 		l.unsaved.retry(l.opened.Snapshots) // first, since the lines rest on the snapshots
 	}
@@ -536,10 +603,12 @@ func (l *Log) probe(due bool) {
 		return
 	}
 	if sync {
-		err = l.segment.sync() // without l.io, so that a slow disk holds up no request
+		err = l.syncAside()
 	}
-	l.io.Lock()
-	defer l.io.Unlock()
+	if l.lock() != nil {
+		return
+	}
+	defer l.unlock()
 	if sync && err == nil {
 		l.setSynced(written)
 	}
@@ -607,10 +676,12 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Close writes all lines and closes the file.
+// Close writes all lines and closes the file. If the disk hangs, it leaves the file open and returns the error.
 func (l *Log) Close() error {
-	l.io.Lock()
-	defer l.io.Unlock()
+	if err := l.lock(); err != nil {
+		return err
+	}
+	defer l.unlock()
 	l.mu.Lock()
 	l.addCounted(0)
 	l.mu.Unlock()

@@ -94,7 +94,7 @@ func TestNoRefusalIsLostToASlowDisk(t *testing.T) {
 	r := refused()
 	r.Request.PathQuery = strings.Repeat("x", 8<<10)
 	const writers = maxPending/(8<<10) + 200
-	l.io.Lock() // as a goroutine that waits for the disk does
+	l.io.TryLock() // as a goroutine that waits for the disk does
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
@@ -134,7 +134,7 @@ func TestBatchesAreWrittenInTime(t *testing.T) {
 // waits for the next caller.
 func TestAllowedRequestsDoNotQueue(t *testing.T) {
 	l := open(t, Options{})
-	l.io.Lock() // another goroutine writes
+	l.io.TryLock() // another goroutine writes
 	for len(l.buf) < 2*batchBytes {
 		if err := l.Write(allowed()); err != nil {
 			t.Fatal(err)

@@ -36,7 +36,8 @@ type SnapshotStore interface {
 
 // Options make a Log. [Log.SetOptions] can change those from MaxSize to Continue.
 type Options struct {
-	File        string                        // path; "-" for standard output; required
+	File        string                        // path of a regular file; "-" for standard output; required
+	FIFO        bool                          // File is a FIFO, which another program reads
 	MaxSize     int64                         // bytes after which the active segment is rotated; zero: 100 MiB
 	MaxAge      time.Duration                 // full segments are removed when their last line is older; zero: never
 	MaxTotal    int64                         // bytes that the segments may take on the disk; beyond it the oldest are removed; zero: no limit

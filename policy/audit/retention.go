@@ -150,9 +150,11 @@ func (r *retention) prune() (plain []string, err error) {
 
 // segments returns the full segments, the oldest first, and the size of the active one.
 func (r *retention) segments() (full []fullSegment, active int64, err error) {
-	r.log.io.Lock()
+	if err := r.log.lock(); err != nil {
+		return nil, 0, err
+	}
 	next := r.log.segment.firstSeq // before the list is made, so that a segment that is rotated meanwhile is left out
-	r.log.io.Unlock()
+	r.log.unlock()
 	all, _, err := onDisk(r.log.segment.path)
 	if err != nil {
 		return nil, 0, err

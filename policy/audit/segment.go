@@ -20,6 +20,11 @@ import (
 // ErrInUse is the error of Open for a file that another process writes.
 var ErrInUse = errors.New("another process writes the file")
 
+var (
+	errNoFIFO    = errors.New("audit.fifo is set, and this is no FIFO")
+	errIrregular = errors.New("not a regular file: write records to a file, to standard output (-), or to a FIFO with audit.fifo")
+)
+
 // lockName ends the name of the lock file. It stays the same when segments are rotated. The
 // active segment is locked as well, because somebody may delete the lock file.
 const lockName = ".lock"
@@ -28,7 +33,7 @@ const lockName = ".lock"
 // be called at the same time as another method.
 type activeSegment struct {
 	path     string
-	regular  bool     // it is a regular file; a pipe or a device is neither locked nor rotated
+	regular  bool     // it is a regular file; standard output or a FIFO is neither locked nor rotated
 	lock     *os.File // nil: the lock has to be taken
 	firstSeq uint64   // seq of the first line
 	size     int64    // bytes
@@ -42,10 +47,10 @@ type activeSegment struct {
 	nameSynced bool       // the disk has the name of the file
 }
 
-// open opens the file at path and returns the last Link of its chain. It moves what is not a
+// open opens the file at path, or the FIFO if fifo is set, and returns the last Link of its chain. It moves what is not a
 // line of the chain to other files, and returns an event for each, and one if the last line was
 // changed.
-func (s *activeSegment) open(path string) (last trail.Link, events []event, err error) {
+func (s *activeSegment) open(path string, fifo bool) (last trail.Link, events []event, err error) {
 	if path == "-" {
 		s.file = os.Stdout
 		return last, nil, nil
@@ -55,9 +60,14 @@ func (s *activeSegment) open(path string) (last trail.Link, events []event, err 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return last, nil, err
 	}
-	if err == nil && !info.Mode().IsRegular() {
-		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0) // for a pipe without a reader it is an error
+	switch exists := err == nil; {
+	case fifo && (!exists || info.Mode().Type() != fs.ModeNamedPipe):
+		return last, nil, fmt.Errorf("%s: %w", path, errNoFIFO)
+	case fifo:
+		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0) // without a reader it is an error
 		return last, nil, err
+	case exists && !info.Mode().IsRegular():
+		return last, nil, fmt.Errorf("%s: %w", path, errIrregular)
 	}
 	s.regular = true
 	defer func() {

@@ -50,7 +50,8 @@ func TestUse(t *testing.T) {
 
 // TestSetOptionsContinue: a failure refuses, or not, as the Options in force say.
 func TestSetOptionsContinue(t *testing.T) {
-	l := open(t, Options{File: "/dev/full"})
+	l := open(t, Options{})
+	defer stop(t, l)()
 	if err := l.Write(refused()); err == nil || l.Refusal() == nil {
 		t.Fatalf("a full disk: %v, %v", err, l.Refusal())
 	}

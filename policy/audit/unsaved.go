@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/fetch"
 )
 
@@ -18,6 +19,7 @@ const maxUnsaved = 1024
 // saved.
 type unsavedSnapshots struct {
 	failure atomic.Pointer[error]
+	disk    osfile.Watch
 
 	mu      sync.Mutex               // guards answers
 	answers map[*fetch.Result]string // with the client whose request is based on each
@@ -38,10 +40,12 @@ func (u *unsavedSnapshots) add(a *fetch.Result, client string, err error) error 
 }
 
 func (u *unsavedSnapshots) setFailure(err error) error {
-	err = fmt.Errorf("%w: keep a robots.txt: %w", ErrUnwritable, err)
+	err = unkept(err)
 	u.failure.Store(&err)
 	return err
 }
+
+func unkept(err error) error { return unwritable(fmt.Errorf("keep a robots.txt: %w", err)) }
 
 // retry saves the answers again, and waits until the disk has all snapshots.
 func (u *unsavedSnapshots) retry(s SnapshotStore) {
@@ -73,16 +77,20 @@ func (u *unsavedSnapshots) flush(s SnapshotStore) error {
 	if s == nil {
 		return nil
 	}
+	defer u.disk.Begin(osfile.MaxSync).End()
 	if err := s.Flush(); err != nil {
 		return u.setFailure(err)
 	}
 	return nil
 }
 
-// err returns why an answer is not saved; nil: all are.
+// err returns why an answer is not saved; nil: all are, and the disk does not hang.
 func (u *unsavedSnapshots) err() error {
 	if p := u.failure.Load(); p != nil {
 		return *p
+	}
+	if err := u.disk.Err(); err != nil {
+		return unkept(err)
 	}
 	return nil
 }

@@ -1,10 +1,11 @@
 // Package osfile does with files what operating systems do differently: locks, permissions, the space on a
-// disk, and files that are renamed or removed while they are open. It needs no lock of its own: any number of
-// goroutines may use it.
+// disk, and files that are renamed or removed while they are open. A [Watch] notices operations on files that do
+// not return. Any number of goroutines may use the functions.
 package osfile
 
 import (
 	"errors"
+	"io"
 	"os"
 )
 
@@ -26,6 +27,13 @@ const (
 	exclusive = 1 << iota
 	wait
 )
+
+// EndsWithinLine reports whether a file of this size ends without a line feed, as after a crash or on a full disk.
+func EndsWithinLine(f io.ReaderAt, size int64) bool {
+	var last [1]byte
+	_, err := f.ReadAt(last[:], size-1)
+	return size > 0 && err == nil && last[0] != '\n'
+}
 
 // Open opens a file to read it. Unlike os.Open, it lets others rename and remove the file meanwhile, on every
 // system.

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/osfile"
 )
 
 const (
@@ -44,6 +45,7 @@ type Archive struct {
 	index   payloads
 	spools  *spools
 	failure atomic.Pointer[error]
+	disk    osfile.Watch
 	counts  counts
 	space   atomic.Pointer[audit.Space]
 }
@@ -57,8 +59,9 @@ func Open(o Options) (*Archive, error) {
 	if o.Dir == "" || o.Index == nil || o.Log == nil {
 		return nil, errors.New("archive: Options.Dir, Index and Log are required")
 	}
-	a := &Archive{index: payloads{stored: o.Index}, spools: newSpools(o.Dir)}
-	a.files = newFiles(o.Dir, o.Software, a.index.remove)
+	a := &Archive{index: payloads{stored: o.Index}}
+	a.spools = newSpools(o.Dir, &a.disk)
+	a.files = newFiles(o.Dir, o.Software, &a.disk, a.index.remove)
 	err := os.MkdirAll(o.Dir, 0o700)
 	a.SetOptions(o)
 	if err == nil {
@@ -82,6 +85,9 @@ func (a *Archive) options() *Options { return a.files.options.Load() }
 func (a *Archive) Err() error {
 	if err := a.failure.Load(); err != nil {
 		return *err
+	}
+	if err := a.disk.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnwritable, err)
 	}
 	return nil
 }

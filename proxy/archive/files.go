@@ -43,14 +43,16 @@ type files struct {
 	all      []*writer
 	turns    turns
 	serial   atomic.Uint64 // of the last file
+	disk     *osfile.Watch
 	full     chan struct{} // holds one token: a file was completed or is full, or the options have changed
 }
 
-func newFiles(dir, software string, forget func(name string) error) *files {
-	f := &files{dir: dir, software: software, forget: forget, large: make(chan *writer, maxLarge), full: make(chan struct{}, 1)}
+func newFiles(dir, software string, disk *osfile.Watch, forget func(name string) error) *files {
+	f := &files{dir: dir, software: software, disk: disk, forget: forget, large: make(chan *writer, maxLarge), full: make(chan struct{}, 1)}
+	f.small.disk = disk
 	f.all = []*writer{&f.small}
 	for range maxLarge {
-		w := new(writer)
+		w := &writer{disk: disk}
 		f.all = append(f.all, w)
 		f.large <- w
 	}
@@ -102,6 +104,7 @@ func (f *files) close() (err error) {
 
 // A writer writes one file after the other.
 type writer struct {
+	disk   *osfile.Watch
 	mu     sync.Mutex // guards what follows
 	file   *os.File   // nil: none is open; changes only with syncing locked too
 	name   string     // of the file once it is complete
@@ -122,18 +125,11 @@ type writer struct {
 func (f *files) append(w *writer, o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.file != nil {
-		if err := f.completeIfDue(w, o); err != nil {
-			return "", 0, err
-		}
-	}
-	if w.file == nil {
-		if err := f.open(w, o); err != nil {
-			return "", 0, err
-		}
+	if err := f.prepare(w, o); err != nil {
+		return "", 0, err
 	}
 	before := w.size
-	out := &offsetWriter{file: w.file, at: before}
+	out := &offsetWriter{file: w.file, disk: f.disk, at: before}
 	err = write(out)
 	w.unsynced.Store(true)
 	if err == nil && o.Sync == audit.SyncAlways {
@@ -150,6 +146,20 @@ func (f *files) append(w *writer, o *Options, write func(io.Writer) error, writt
 	}
 	written(w.name)
 	return w.name, before, nil
+}
+
+// prepare opens a file if there is none, or another one has to be begun. The caller holds w.mu.
+func (f *files) prepare(w *writer, o *Options) error {
+	defer f.disk.Begin(osfile.MaxWrite).End()
+	if w.file != nil {
+		if err := f.completeIfDue(w, o); err != nil {
+			return err
+		}
+	}
+	if w.file != nil {
+		return nil
+	}
+	return f.open(w, o)
 }
 
 // completeIfDue completes the file if another one has to be begun. The caller holds w.mu.
@@ -173,10 +183,12 @@ func (f *files) completeIfDue(w *writer, o *Options) error {
 // An offsetWriter writes to a file from an offset on.
 type offsetWriter struct {
 	file *os.File
+	disk *osfile.Watch
 	at   int64
 }
 
 func (w *offsetWriter) Write(b []byte) (int, error) {
+	defer w.disk.Begin(osfile.MaxWrite).End()
 	n, err := w.file.WriteAt(b, w.at)
 	w.at += int64(n)
 	return n, err
@@ -194,7 +206,7 @@ func (f *files) open(w *writer, o *Options) error {
 	if err != nil {
 		return err
 	}
-	out := &offsetWriter{file: file}
+	out := &offsetWriter{file: file, disk: f.disk}
 	e := newEncoder(out, o.Compress)
 	defer e.free()
 	if err := e.write(warcinfo(name, now, f.software, o)); err != nil {
@@ -278,6 +290,7 @@ func (w *writer) sync() error {
 	if w.file == nil || !w.unsynced.Swap(false) {
 		return nil
 	}
+	defer w.disk.Begin(osfile.MaxSync).End()
 	err := w.file.Sync()
 	if err == nil && !w.named {
 		err = osfile.Sync(filepath.Dir(w.file.Name()))

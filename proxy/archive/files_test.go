@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/testkit"
 )
 
@@ -99,7 +101,7 @@ func TestTurns(t *testing.T) {
 // A file that an earlier Archive has completed in the same millisecond is not replaced.
 func TestNamesAreNew(t *testing.T) {
 	t.Parallel()
-	f, now := newFiles(t.TempDir(), "test", nil), time.Now()
+	f, now := newFiles(t.TempDir(), "test", new(osfile.Watch), nil), time.Now()
 	first := f.newName("x", ".warc", now)
 	testkit.Must(t, os.WriteFile(filepath.Join(f.dir, first), nil, 0o600))
 	f.serial.Store(0) // as after a restart
@@ -169,4 +171,55 @@ func TestPayloadIsKnownBeforeItsFileCanBeGone(t *testing.T) {
 		t.Error(err)
 	}
 	testkit.Must(t, a.Close())
+}
+
+// TestArchiveThatHangs checks that a write that does not return counts as failed, until it returns.
+func TestArchiveThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)}
+		a, err := Open(o)
+		testkit.Must(t, err)
+		write := a.disk.Begin(osfile.MaxWrite)
+		time.Sleep(osfile.MaxWrite - time.Millisecond)
+		testkit.Must(t, a.Refusal())
+		time.Sleep(time.Millisecond)
+		if err := a.Refusal(); !errors.Is(err, ErrUnwritable) || !errors.Is(err, osfile.ErrHangs) {
+			t.Errorf("got %v", err)
+		}
+		o.Continue = true
+		a.SetOptions(o)
+		if a.Refusal() != nil || a.Err() == nil {
+			t.Errorf("on_error: continue: %v, health %v", a.Refusal(), a.Err())
+		}
+		write.End()
+		testkit.Must(t, a.Err())
+		testkit.Must(t, a.Close())
+	})
+}
+
+// TestWritesAreWatched checks that each operation that can hang is known while it runs.
+func TestWritesAreWatched(t *testing.T) {
+	a, err := Open(Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)})
+	testkit.Must(t, err)
+	defer a.Close()
+	reader, writer, err := os.Pipe()
+	testkit.Must(t, err)
+	defer reader.Close()
+	body := spool{files: a.spools, client: "c", max: 1 << 30}
+	body.file, body.space, err = a.spools.create("c")
+	testkit.Must(t, err)
+	temporary := body.file
+	body.file = writer // nobody reads
+	ended := make(chan error)
+	go func() {
+		_, err := body.Write(make([]byte, 1<<20))
+		ended <- err
+	}()
+	testkit.Eventually(t, "the write counts as failed", func() bool { return a.Err() != nil })
+	reader.Close()
+	<-ended
+	testkit.Must(t, a.Err())
+	testkit.Must(t, writer.Close())
+	body.file = temporary
+	testkit.Must(t, body.close())
 }

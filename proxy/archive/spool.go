@@ -33,12 +33,13 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // spools are the files of bodies that are not complete, and the space that they take.
 type spools struct {
 	dir     string
+	disk    *osfile.Watch
 	maxBody atomic.Int64   // Options.MaxBody
 	space   *memory.Budget // bytes of files, not of memory
 }
 
-func newSpools(dir string) *spools {
-	return &spools{dir: dir, space: memory.New(memory.Options{InUse: func() int64 { return 0 }})}
+func newSpools(dir string, disk *osfile.Watch) *spools {
+	return &spools{dir: dir, disk: disk, space: memory.New(memory.Options{InUse: func() int64 { return 0 }})}
 }
 
 // setMaxBody changes maxBody, and with it the space.
@@ -58,6 +59,7 @@ func (s *spools) limit() {
 
 // create creates a file for a body of client.
 func (s *spools) create(client string) (file *os.File, space memory.Work, err error) {
+	defer s.disk.Begin(osfile.MaxWrite).End()
 	s.limit()
 	if space, err = s.space.Begin(client, time.Now()); err != nil {
 		return nil, space, errNoSpool
@@ -137,6 +139,7 @@ func (s *spool) keep(b []byte) error {
 	if err := s.space.Hold(int64(len(b))); err != nil {
 		return errNoSpool
 	}
+	defer s.files.disk.Begin(osfile.MaxWrite).End()
 	_, err := s.file.Write(b)
 	return err
 }

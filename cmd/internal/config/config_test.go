@@ -140,7 +140,7 @@ func everyKey() Config {
 		TLS: TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
 		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", Parent: "https://we:p%20w@proxy.example:3128", ExtraCA: "/etc/ca.pem", TLSMin: "1.0"},
-		Audit: Audit{File: "a.jsonl", Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxAge: 2160 * time.Hour, MaxTotalSize: 1 << 40, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
+		Audit: Audit{File: "a.jsonl", FIFO: true, Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxAge: 2160 * time.Hour, MaxTotalSize: 1 << 40, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
 			Anchor: Anchor{Every: time.Hour, File: "/elsewhere/anchors", TSA: "https://tsa.example/tsr"}, SnapshotMaxAge: 0, SnapshotMaxSize: 3 << 40},
 		Archive: Archive{Dir: "warcs", MaxFile: 64 << 10, MaxBody: 1 << 20, Prefix: "a.b_c-1", Include: "2xx", Compress: "none", OnError: "continue", Secrets: "keep", MaxAge: time.Hour, MaxTotalSize: 1 << 40},
 		Store:   Store{Redis: "rediss://we:p%40w@redis.example:7000/2", Replicas: 10_000, Replica: "proxy#1:\"a\""},

@@ -219,6 +219,7 @@ type Egress struct {
 // Audit is where and what is recorded.
 type Audit struct {
 	File         string `key:"file" default:"" kind:"path-or-stdout" restart:"yes" zero:"means audit.jsonl in state_dir" doc:"The file that records are written to; - means standard output."`
+	FIFO         bool   `key:"fifo" default:"false" restart:"yes" zero:"means that the proxy does not start if file is neither a regular file nor standard output" doc:"Whether file is a FIFO (a named pipe), which another program reads."`
 	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"Which requests are recorded: all of them (all), or only those that the proxy did not let through (blocked)."`
 	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"Whether the URLs of records keep their query strings (keep) or lose them (drop)."`
 	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"The size at which the proxy closes the audit file, compresses it and begins a new one."`

@@ -417,7 +417,7 @@ func peerPEM(s *standing) string {
 
 // needRestart are the keys that only another process can go by, and other values of them.
 var needRestart = map[string]any{
-	"listen": "127.0.0.1:1", "listen_transparent": "127.0.0.1:2", "state_dir": "/elsewhere", "audit.file": "/elsewhere", "admin.listen": "127.0.0.1:1", "admin.metrics_listen": "127.0.0.1:3", "log.format": "json", "archive.dir": "/elsewhere",
+	"listen": "127.0.0.1:1", "listen_transparent": "127.0.0.1:2", "state_dir": "/elsewhere", "audit.file": "/elsewhere", "audit.fifo": true, "admin.listen": "127.0.0.1:1", "admin.metrics_listen": "127.0.0.1:3", "log.format": "json", "archive.dir": "/elsewhere",
 	"store.redis": "redis://:s3cret@127.0.0.1:1", "store.replicas": 2, "store.replica": "other",
 }
 

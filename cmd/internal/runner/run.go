@@ -246,7 +246,7 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	if dir, err = newRunDir(state, time.Now(), os.Getpid()); err != nil {
 		return "", err
 	}
-	cfg.Audit.File = filepath.Join(dir, cli.AuditName)
+	cfg.Audit.File, cfg.Audit.FIFO = filepath.Join(dir, cli.AuditName), false
 	if f.audit == "" {
 		return dir, nil
 	}

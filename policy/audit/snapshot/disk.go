@@ -142,7 +142,7 @@ func (d *disk) appendIndex(line []byte, now time.Time) (added int64, err error) 
 	}
 	info, err := file.Stat()
 	if err == nil {
-		if !endsInLine(file, info.Size()) {
+		if !osfile.EndsWithinLine(file, info.Size()) {
 			line = line[1:]
 		}
 		_, err = file.Write(line) // in one write, so that readers see all of it or a torn line
@@ -155,13 +155,6 @@ func (d *disk) appendIndex(line []byte, now time.Time) (added int64, err error) 
 		dir = filepath.Dir(path)
 	}
 	return int64(len(line)), d.syncLater(path, dir)
-}
-
-// endsInLine reports whether a file of this size ends within a line, as after a crash.
-func endsInLine(file *os.File, size int64) bool {
-	var last [1]byte
-	_, err := file.ReadAt(last[:], size-1)
-	return size > 0 && err == nil && last[0] != '\n'
 }
 
 // mkdir makes a directory, and d.dir above it if that was removed.

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/fetch"
 )
 
@@ -63,6 +64,7 @@ type Store struct {
 	seed   maphash.Seed
 	quota  quota
 	counts counts
+	saves  osfile.Watch
 
 	maxAge  atomic.Int64  // Options.MaxAge now
 	recount chan struct{} // holds one token: Options have changed, or the directory was removed
@@ -158,7 +160,7 @@ func (s *Store) setOptions(o Options) {
 // Save stores an answer: its bytes, if it has some, and a line of the index for each day. It is
 // fast if the answer was saved on the same day; Prune notices the end of a day. What has to be
 // written counts against the share of client. The error wraps audit.ErrNoSpace if there is no
-// space for it.
+// space for it, and osfile.ErrHangs if the disk hangs.
 func (s *Store) Save(a *fetch.Result, client string) error {
 	if a == nil {
 		return nil
@@ -170,7 +172,7 @@ func (s *Store) Save(a *fetch.Result, client string) error {
 	if saved {
 		return nil
 	}
-	return s.save(id, a, client)
+	return s.saves.Do(osfile.MaxWrite, func() error { return s.save(id, a, client) })
 }
 
 // save writes an answer, or waits for another goroutine that does.

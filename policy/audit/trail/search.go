@@ -2,6 +2,7 @@ package trail
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"iter"
 	"slices"
+	"time"
 )
 
 // ErrNoRecord is the error of Find for an ID that no record has.
@@ -131,9 +133,32 @@ func LastLink(f io.ReaderAt, size int64) (l Link, end int64, err error) {
 // FindLink returns the Link of the line seq in the trail that is written to path. The error is
 // ErrNoRecord if the segment has no line with this seq, or ErrChanged as in ReadLink.
 func FindLink(path string, seq uint64) (Link, error) {
-	segments, err := Segments(path)
+	line, err := findLine(path, seq)
 	if err != nil {
 		return Link{}, err
+	}
+	return ReadLink(line)
+}
+
+// TimeOf returns the time of the line that an anchor is of, in the trail that is written to path. The error is
+// ErrNoRecord if there is no such line.
+func TimeOf(path string, a Anchor) (time.Time, error) {
+	line, err := findLine(path, a.Seq)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if l, err := ReadLink(line); err != nil || !a.Matches(l.Hash) {
+		return time.Time{}, cmp.Or(err, ErrNoRecord)
+	}
+	e, err := Read(line)
+	return e.Time, err
+}
+
+// findLine returns the line seq of the trail that is written to path.
+func findLine(path string, seq uint64) ([]byte, error) {
+	segments, err := Segments(path)
+	if err != nil {
+		return nil, err
 	}
 	for _, segment := range slices.Backward(segments) {
 		if segment.FirstSeq > seq {
@@ -141,17 +166,17 @@ func FindLink(path string, seq uint64) (Link, error) {
 		}
 		for line, err := range wholeLines(segment) {
 			if err != nil {
-				return Link{}, err
+				return nil, err
 			}
 			if l, _, ok := splitLink(line.Text); ok && l.Seq == seq {
-				return ReadLink(line.Text)
+				return bytes.Clone(line.Text), nil
 			}
 		}
 		if segment.FirstSeq > 0 {
 			break
 		}
 	}
-	return Link{}, ErrNoRecord
+	return nil, ErrNoRecord
 }
 
 // LastSegmentLink returns the Link of the last line in the full segments of the trail that

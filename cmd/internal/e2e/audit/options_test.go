@@ -49,7 +49,7 @@ func TestAuditOnStandardOutput(t *testing.T) {
 }
 
 // If the audit cannot be written, every request is refused, or none if the configuration
-// says so. /dev/full accepts no byte.
+// says so. /dev/full accepts no byte; the shell connects standard output to it.
 func TestAuditCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -57,7 +57,10 @@ func TestAuditCannotBeWritten(t *testing.T) {
 	}
 	o := e2e.NewOrigin(t, "auditfull", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
-	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": "/dev/full"}))
+	full := func(s e2e.Settings) *e2e.Proxy {
+		return e2e.StartProxyBy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": "-"}).With(s), "sh", "-c", `exec "$0" "$@" > /dev/full`)
+	}
+	p := full(nil)
 	p.WantCode = 1 // records are lost
 	client := p.Client(t, false)
 	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/private")), http.StatusServiceUnavailable, "proxy_internal_error")
@@ -65,7 +68,7 @@ func TestAuditCannotBeWritten(t *testing.T) {
 	if n := len(o.Pages("http")); n != 0 {
 		t.Errorf("%d pages arrived after the audit had failed", n)
 	}
-	p = e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": "/dev/full", "audit.on_error": "continue"}))
+	p = full(e2e.Settings{"audit.on_error": "continue"})
 	p.WantCode = 1
 	client = p.Client(t, false)
 	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/private")), http.StatusForbidden, "http_request_denied")
