@@ -192,7 +192,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
-	s.from = s
+	s.from, s.check = s, h.o.Ready
 	if err := s.ready(s.request.Context()); err != nil {
 		return err
 	}

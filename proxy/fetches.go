@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
@@ -28,13 +29,20 @@ import (
 type Fetches struct {
 	Pacer   *pace.Pacer
 	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
+	Ready   func() error     // as in Options; nil: nothing is recorded
 	Rules   *Rules           // used: Engine, Egress, Signers, Monitor, BackOff, PerAddress and NoVia
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
-// proxy itself failed, could not sign the GET or archive the response, or a fetch of the host's own file got no slot.
+// proxy itself failed, could not sign the GET, record it or archive the response, or a fetch of the host's own file
+// got no slot.
 func FetchFailedHere(err error) bool {
-	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || errors.Is(err, archive.ErrUnwritable) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || isUnrecordable(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+}
+
+// isUnrecordable reports whether an error is that of an audit or an archive that cannot be written.
+func isUnrecordable(err error) bool {
+	return errors.Is(err, audit.ErrUnwritable) || errors.Is(err, archive.ErrUnwritable)
 }
 
 // Send sends a GET when it has its slot. The Via field of the GET names the proxy, so that
@@ -44,7 +52,7 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
 	if f.Rules.Monitor {
-		return f.roundTrip(r, hop, &sending{from: &fetchSender{hop: hop}})
+		return f.roundTrip(r, hop, &sending{from: &fetchSender{hop: hop}, check: f.Ready})
 	}
 	var resp *http.Response
 	err := tryAddresses(func() (err error) {
@@ -60,7 +68,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		return nil, err
 	}
 	by := &fetchSender{hop: hop}
-	s := &sending{slot: slot, addr: at, from: by}
+	s := &sending{slot: slot, addr: at, from: by, check: f.Ready}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		slot.Release()
@@ -92,7 +100,7 @@ func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.R
 		capture.Discard()
 	}
 	switch {
-	case errors.Is(err, signature.ErrSign):
+	case errors.Is(err, signature.ErrSign), isUnrecordable(err) && !s.wasSent:
 		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
 	case by != nil && s.wasSent:
 		hop.SetSigned(by.KeyID())

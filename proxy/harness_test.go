@@ -176,7 +176,7 @@ func start(t testing.TB, s setup) *rig {
 		s.change(&o)
 	}
 	r.pacer = o.Pacer
-	fetches.Pacer, fetches.Rules = o.Pacer, &o.Rules
+	fetches.Pacer, fetches.Ready, fetches.Rules = o.Pacer, o.Ready, &o.Rules
 	r.handler, err = proxy.New(o)
 	testkit.Must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

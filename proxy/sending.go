@@ -32,6 +32,7 @@ type sending struct {
 	addr  netip.Addr    // the address that the slot and the request are for; zero: any address of the host
 	owner *egress.Owner // of connections that carry the client's login; nil: none
 	from  sender        // whose request it is
+	check func() error  // returns why the request must not be sent, since it could not be recorded: Options.Ready; nil: it is not recorded
 
 	state   sendState
 	wasSent bool        // sent was reached, in this try or an earlier one
@@ -96,17 +97,20 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 	return nil, err
 }
 
-// ready waits for the permit of the slot, unless there is one that is still valid.
+// ready waits for the permit of the slot, unless there is one that is still valid. The wait may be long: ready also
+// checks whether what is sent can still be recorded.
 func (s *sending) ready(ctx context.Context) error {
-	if s.slot == nil || s.state == permitted && s.slot.Timely() {
+	if s.slot != nil && !(s.state == permitted && s.slot.Timely()) {
+		s.state = connected
+		if err := s.from.await(ctx, s.slot); err != nil {
+			return err
+		}
+		s.state = permitted
+	}
+	if s.check == nil {
 		return nil
 	}
-	s.state = connected
-	if err := s.from.await(ctx, s.slot); err != nil {
-		return err
-	}
-	s.state = permitted
-	return nil
+	return s.check()
 }
 
 // begun notes that the request is being sent: the gap to the next one begins.

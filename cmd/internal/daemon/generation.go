@@ -120,6 +120,7 @@ func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 	}
 	return audit.Options{
 		File:        file,
+		FIFO:        cfg.Audit.FIFO,
 		MaxSize:     int64(cfg.Audit.MaxSize),
 		MaxAge:      cfg.Audit.MaxAge,
 		MaxTotal:    total,
@@ -146,6 +147,9 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 		}
 	}()
 	if f.audit, err = d.auditOptions(cfg); err != nil {
+		return nil, err
+	}
+	if err := checkAnchorFile(cfg.Audit.Anchor.File); err != nil {
 		return nil, err
 	}
 	f.archive = d.archiveOptions(cfg, &f.audit)
@@ -203,7 +207,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 func (d *Daemon) cacheOptions(f *generation, kind string, file fetch.File) (cache.Options, error) {
 	o := fetch.Options{
 		File:   file,
-		Sender: &proxy.Fetches{Pacer: d.Pacer, Archive: d.archive, Rules: &f.rules},
+		Sender: &proxy.Fetches{Pacer: d.Pacer, Archive: d.archive, Ready: d.refusal, Rules: &f.rules},
 		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(kind, r) },
 	}
 	return CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })

@@ -64,6 +64,35 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestFullDiskStopsTheQueue: requests that were waiting for their turn when the disk became full are not sent.
+func TestFullDiskStopsTheQueue(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "queue", e2e.Forbidding)
+	o.Handle("/yes", e2e.TextPage("text/plain", "yes"))
+	disk := e2e.SmallDisk(t, "256k")
+	file := filepath.Join(disk, "audit.jsonl")
+	p := e2e.StartProxy(t, e2e.Settings{"audit.file": file, "pace.requests_per_second": 2, "pace.max_concurrent": 1})
+	p.WantCode = 1 // records are lost
+	c := p.Client(t, false)
+	const asked = 12
+	statuses := make(chan int, asked)
+	for range asked {
+		go func() { statuses <- e2e.Get(t, c, o.URL("http", "/yes")).Status }()
+	}
+	testkit.Eventually(t, "the queue is at work", func() bool { return len(o.Pages("http")) > 1 })
+	e2e.Fill(t, disk)
+	refused := 0
+	for range asked {
+		if <-statuses == http.StatusServiceUnavailable {
+			refused++
+		}
+	}
+	sent := len(o.Pages("http"))
+	if sent+refused != asked || refused < asked/2 { // the first one after that finds out that the disk is full
+		t.Errorf("%d were sent, %d refused, of %d", sent, refused, asked)
+	}
+}
+
 func TestFullDiskGoesOnWhereItMay(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "full", e2e.Forbidding)
