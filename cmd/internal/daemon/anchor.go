@@ -3,13 +3,19 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/audit/tsa"
+	"robotsproxy/policy/osfile"
 )
 
 const (
@@ -18,90 +24,184 @@ const (
 	tsaTimeout  = time.Minute      // for the response of the time-stamp authority
 )
 
-// An anchorWriter writes anchors of the audit to one place.
+// An anchorWriter writes anchors of the audit to one place: the file, or the time-stamp authority. One goroutine
+// writes, and any number may read the state.
 type anchorWriter struct {
-	place   string    // a file or a URL
-	last    time.Time // when the newest anchor was written there
+	placeIn func(config.Anchor) string   // the path or URL; "": no anchors are written
+	newest  func(place string) time.Time // when the newest anchor was written there, as far as it shows; zero: unknown
+	write   func(ctx context.Context, place string, a trail.Anchor) error
+	limit   time.Duration // for write
+	disk    osfile.Watch
+
 	retry   time.Time // before this time nothing is tried, since the last attempt failed; zero: it did not fail
 	lastSeq uint64    // of the line whose anchor was written last
+
+	mu    sync.Mutex // guards what follows
+	place string
+	last  time.Time // when the newest anchor was written
+	err   error     // why an anchor that is due was not written
 }
 
-// runAnchors writes anchors to audit.anchor.file, and gets time-stamps from audit.anchor.tsa, until
-// ctx ends.
-func (d *Daemon) runAnchors(ctx context.Context) error {
+// newAnchorWriters returns the writers for audit.anchor.file and audit.anchor.tsa.
+func (d *Daemon) newAnchorWriters() []*anchorWriter {
+	return []*anchorWriter{{
+		placeIn: func(o config.Anchor) string { return o.File },
+		newest:  d.newestInFile,
+		write:   func(_ context.Context, file string, a trail.Anchor) error { return appendAnchor(file, a) },
+		limit:   osfile.MaxSync,
+	}, {
+		placeIn: func(o config.Anchor) string { return o.TSA },
+		newest:  func(string) time.Time { return d.newestStamp() },
+		write:   d.stamp,
+		limit:   tsaTimeout + osfile.MaxSync,
+	}}
+}
+
+// run writes the anchors that are due until ctx ends.
+func (w *anchorWriter) run(ctx context.Context, d *Daemon) error {
 	tick := time.NewTicker(anchorLook)
 	defer tick.Stop()
-	var toFile, stamped anchorWriter
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case now := <-tick.C:
+			w.step(ctx, d, d.Active.Load().Cfg.Audit.Anchor, now)
 		}
-		o, end := d.Active.Load().Cfg.Audit.Anchor, d.evidence.OnDisk() // both places get the same anchor
-		d.writeAnchor(&toFile, end, o.File, o.Every, func() string { return o.File }, func(a trail.Anchor) error { return appendAnchor(o.File, a) })
-		d.writeAnchor(&stamped, end, o.TSA, o.Every, d.newestStamp, func(a trail.Anchor) error { return d.stamp(ctx, o.TSA, a) })
 	}
 }
 
-// writeAnchor writes the anchor of end, the last line that the disk has, to place, unless that is "",
-// if the newest one there is older than every. newest returns the path of a file that was written with it.
-func (d *Daemon) writeAnchor(w *anchorWriter, end trail.Link, place string, every time.Duration, newest func() string, write func(trail.Anchor) error) {
-	if place == "" {
+// step writes the anchor of the last line that the disk has, if one is due. While an earlier attempt hangs, it does nothing.
+func (w *anchorWriter) step(ctx context.Context, d *Daemon, o config.Anchor, now time.Time) {
+	place, end := w.placeIn(o), d.evidence.OnDisk()
+	if w.disk.Err() != nil {
 		return
 	}
-	now := time.Now()
 	if place != w.place {
-		*w = anchorWriter{place: place}
-		if info, err := os.Stat(newest()); err == nil && !info.ModTime().After(now) { // a clock that was wrong, or anybody, may have set a later time
-			w.last = info.ModTime()
-		}
+		w.begin(place, now)
 	}
-	if end.Seq == w.lastSeq || now.Before(w.last.Add(every)) || now.Before(w.retry) {
+	if place == "" || end.Seq == w.lastSeq || now.Before(w.last.Add(o.Every)) || now.Before(w.retry) {
 		return
 	}
-	switch err := write(end.Anchor()); {
+	err := w.disk.Do(w.limit, func() error { return w.write(ctx, place, end.Anchor()) })
+	switch {
 	case err == nil:
-		w.last, w.lastSeq, w.retry = now, end.Seq, time.Time{}
+		w.lastSeq, w.retry = end.Seq, time.Time{}
 		d.log.Info("audit anchor written", "to", place, "anchor", end.Anchor())
+		w.setState(place, now, nil)
+		return
 	case w.retry.IsZero():
 		d.log.Warn("audit anchor not written", "to", place, "error", err)
-		fallthrough
-	default:
-		w.retry = now.Add(anchorRetry)
 	}
+	w.retry = now.Add(anchorRetry)
+	w.setState(place, w.last, err)
+}
+
+// begin begins to write to another place.
+func (w *anchorWriter) begin(place string, now time.Time) {
+	var last time.Time
+	if place != "" {
+		w.disk.Do(osfile.MaxSync, func() error { last = w.newest(place); return nil })
+	}
+	if last.After(now) {
+		last = time.Time{} // a clock was wrong
+	}
+	w.lastSeq, w.retry = 0, time.Time{}
+	w.setState(place, last, nil)
+}
+
+func (w *anchorWriter) setState(place string, last time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.place, w.last, w.err = place, last, err
+}
+
+// state returns where anchors are written, when the newest one was, and why one that is due was not.
+func (w *anchorWriter) state() (place string, last time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.place, w.last, w.err
+}
+
+// warning returns what to tell the operator if an anchor is overdue, else "".
+func (w *anchorWriter) warning() string {
+	place, last, err := w.state()
+	if err == nil {
+		return ""
+	}
+	since := "no anchor was written there yet"
+	if !last.IsZero() {
+		since = "the newest one there is of " + last.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("an audit anchor is overdue at %s, %s: %v", place, since, err)
+}
+
+// checkAnchorFile returns an error if audit.anchor.file is not a regular file. It does not wait for a disk that hangs.
+func checkAnchorFile(file string) error {
+	if file == "" {
+		return nil
+	}
+	err := new(osfile.Watch).Do(osfile.MaxWrite, func() error {
+		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("audit.anchor.file: %s: not a regular file", file)
+		}
+		return nil
+	})
+	if errors.Is(err, osfile.ErrHangs) {
+		return nil // the anchors will be overdue
+	}
+	return err
 }
 
 // appendAnchor appends an anchor to a file, a line each. If the file ends within a line, as after a full
 // disk, the anchor still has a line of its own.
 func appendAnchor(file string, a trail.Anchor) error {
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err := checkAnchorFile(file); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	line := a.String() + "\n"
-	if endsWithinLine(file) {
+	if info, err := f.Stat(); err == nil && osfile.EndsWithinLine(f, info.Size()) {
 		line = "\n" + line
 	}
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// endsWithinLine reports whether a regular file ends without a line feed. It is false for a file that
-// cannot be read.
-func endsWithinLine(file string) bool {
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() {
-		return false
+// newestInFile returns the time of the line in the audit to which the last anchor in a file belongs. The time of the
+// file says nothing, since anybody can change it.
+func (d *Daemon) newestInFile(file string) time.Time {
+	if checkAnchorFile(file) != nil {
+		return time.Time{}
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return false
+		return time.Time{}
 	}
 	defer f.Close()
-	var last [1]byte
-	_, err = f.ReadAt(last[:], info.Size()-1)
-	return err == nil && last[0] != '\n'
+	const most = 1 << 10 // bytes of the end of the file; an anchor has at most 85
+	info, err := f.Stat()
+	if err != nil {
+		return time.Time{}
+	}
+	from := max(0, info.Size()-most)
+	end, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
+	if err != nil {
+		return time.Time{}
+	}
+	lines := strings.Fields(string(end))
+	if len(lines) == 0 {
+		return time.Time{}
+	}
+	a, err := trail.ParseAnchor(lines[len(lines)-1])
+	if err != nil {
+		return time.Time{}
+	}
+	at, _ := trail.TimeOf(d.auditFile, a) // zero after an error
+	return at
 }
 
 // stamp gets a time-stamp over an anchor, and keeps it in the state directory.
@@ -120,11 +220,17 @@ func (d *Daemon) stamp(ctx context.Context, url string, a trail.Anchor) error {
 	}
 }
 
-// newestStamp returns the path of the newest time-stamp.
-func (d *Daemon) newestStamp() string {
+// newestStamp returns the time that the newest time-stamp states.
+func (d *Daemon) newestStamp() time.Time {
 	all, err := tsa.List(filepath.Join(d.auditDir, cli.StampsName))
 	if err != nil || len(all) == 0 {
-		return ""
+		return time.Time{}
 	}
-	return all[len(all)-1].Path
+	newest := all[len(all)-1]
+	response, err := os.ReadFile(newest.Path)
+	if err != nil {
+		return time.Time{}
+	}
+	at, _ := tsa.Verify(response, newest.Anchor, nil) // which does not trust it
+	return at
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -9,12 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/osfile"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots/fetch"
@@ -34,14 +38,21 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 			err = d.evidence.WriteFetch(trail.KindRobots, fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Fetched: time.Now()}})
 			testkit.Must(t, errors.Join(err, d.evidence.Close()))
 		}
-		anchors := filepath.Join(t.TempDir(), "anchors")
-		var w anchorWriter
 		var fault error
-		written := func(place string) (seq uint64) {
-			d.writeAnchor(&w, d.evidence.OnDisk(), place, time.Hour, func() string { return anchors }, func(a trail.Anchor) error {
-				seq = a.Seq
-				return fault
-			})
+		var newest time.Time
+		var seq uint64
+		newWriter := func() *anchorWriter {
+			return &anchorWriter{
+				placeIn: func(o config.Anchor) string { return o.File },
+				newest:  func(string) time.Time { return newest },
+				write:   func(_ context.Context, _ string, a trail.Anchor) error { seq = a.Seq; return fault },
+				limit:   time.Minute,
+			}
+		}
+		w := newWriter()
+		written := func(place string) uint64 {
+			seq = 0
+			w.step(t.Context(), d, config.Anchor{File: place, Every: time.Hour}, time.Now())
 			return seq
 		}
 		want := func(when string, got, want uint64) {
@@ -65,22 +76,88 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 		want("after an hour", written("a"), 3)
 		fault = nil
 		want("right after a failure", written("a"), 0)
+		if got := w.warning(); !strings.HasPrefix(got, "an audit anchor is overdue at a, the newest one there is of 2000-01-01T02:00:00Z: away") {
+			t.Errorf("the warning is %q", got)
+		}
 		time.Sleep(anchorRetry)
 		want("some time after a failure", written("a"), 3)
+		if got := w.warning(); got != "" {
+			t.Errorf("the warning is %q", got)
+		}
 
 		addLine()
-		testkit.Must(t, os.WriteFile(anchors, nil, 0o600))
-		testkit.Must(t, os.Chtimes(anchors, time.Now(), time.Now()))
-		w = anchorWriter{}
+		newest, w = time.Now(), newWriter()
 		want("after a restart", written("a"), 0)
 		time.Sleep(time.Hour)
 		want("an hour after the newest anchor", written("a"), 4)
 		want("at another place", written("b"), 4)
 
-		testkit.Must(t, os.Chtimes(anchors, time.Now(), time.Now().AddDate(10, 0, 0)))
-		w = anchorWriter{}
+		newest, w = time.Now().AddDate(10, 0, 0), newWriter()
 		want("after a restart, with a newest anchor of a time to come", written("a"), 4)
 	})
+}
+
+// TestAnchorsThatHang: one attempt at a time hangs, a warning says so, and the next one follows when the disk responds.
+func TestAnchorsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Daemon{log: slog.New(slog.DiscardHandler)}
+		var err error
+		d.evidence, err = audit.Open(audit.Options{File: filepath.Join(t.TempDir(), "audit.jsonl"), Log: d.log})
+		testkit.Must(t, err)
+		testkit.Must(t, d.evidence.WriteFetch(trail.KindRobots, fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Fetched: time.Now()}}))
+		testkit.Must(t, d.evidence.Close())
+		var attempts atomic.Int32
+		responds := make(chan struct{})
+		w := &anchorWriter{
+			placeIn: func(config.Anchor) string { return "a" },
+			newest:  func(string) time.Time { return time.Time{} },
+			write:   func(context.Context, string, trail.Anchor) error { attempts.Add(1); <-responds; return nil },
+			limit:   osfile.MaxSync,
+		}
+		step := func() { w.step(t.Context(), d, config.Anchor{Every: time.Hour}, time.Now()) }
+		step()
+		if got := w.warning(); !strings.Contains(got, osfile.ErrHangs.Error()) {
+			t.Errorf("the warning is %q", got)
+		}
+		time.Sleep(2 * anchorRetry)
+		step()
+		if attempts.Load() != 1 {
+			t.Errorf("%d attempts hang", attempts.Load())
+		}
+		close(responds)
+		synctest.Wait()
+		step()
+		if got := w.warning(); attempts.Load() != 2 || got != "" {
+			t.Errorf("%d attempts, the warning is %q", attempts.Load(), got)
+		}
+	})
+}
+
+// TestNewestAnchorInFile: only an anchor of a line of this audit counts, at the time of the line.
+func TestNewestAnchorInFile(t *testing.T) {
+	dir := t.TempDir()
+	d := &Daemon{log: slog.New(slog.DiscardHandler), auditFile: filepath.Join(dir, "audit.jsonl")}
+	var err error
+	d.evidence, err = audit.Open(audit.Options{File: d.auditFile, Log: d.log})
+	testkit.Must(t, err)
+	fetched := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	testkit.Must(t, d.evidence.WriteFetch(trail.KindRobots, fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Began: fetched, Result: &fetch.Result{Fetched: fetched}}))
+	testkit.Must(t, d.evidence.Close())
+	a, other := d.evidence.OnDisk().Anchor(), trail.Anchor{Seq: 1, Hash: strings.Repeat("0", 32)}
+	for text, want := range map[string]time.Time{
+		"": {}, "x\n": {}, other.String() + "\n": {}, a.String() + "\nx": {}, other.String() + "\n" + a.String() + "\n": fetched,
+	} {
+		file := filepath.Join(dir, "anchors")
+		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
+		if got := d.newestInFile(file); !got.Equal(want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	pipe := filepath.Join(dir, "pipe")
+	testkit.Fifo(t, pipe)
+	if err := errors.Join(checkAnchorFile(pipe), appendAnchor(pipe, a)); err == nil || strings.Count(err.Error(), "not a regular file") != 2 || !d.newestInFile(pipe).IsZero() {
+		t.Errorf("a pipe: %v", err)
+	}
 }
 
 // TestAnchorAfterATornLine: what a full disk has left of an anchor does not spoil the next one.

@@ -69,7 +69,7 @@ func CheckFiles(cfg config.Config) error {
 	if err == nil {
 		d.Close()
 	}
-	faults = append(faults, err)
+	faults = append(faults, err, checkAnchorFile(cfg.Audit.Anchor.File))
 	if file := cfg.Audit.File; file != "" && file != "-" {
 		if _, err := os.Stat(filepath.Dir(file)); err != nil {
 			faults = append(faults, fmt.Errorf("audit.file: %w", err))

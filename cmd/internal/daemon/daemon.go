@@ -35,6 +35,7 @@ type Daemon struct {
 	Pacer           *pace.Pacer
 	evidence        *audit.Log
 	snapshots       *snapshot.Store
+	anchorWriters   []*anchorWriter
 	memory          *memory.Budget
 	auditDir        string // the audit, its snapshots and its key
 	auditFile       string

@@ -53,18 +53,14 @@ func (d *Daemon) reportAudit(ctx context.Context, w io.Writer) error {
 
 // anchors returns the places to which anchors are written, and when the newest one was.
 func (d *Daemon) anchors() (all []admin.Anchor) {
-	o := d.Active.Load().Cfg.Audit.Anchor
-	add := func(place, newest string) {
-		if place == "" {
-			return
+	for _, w := range d.anchorWriters {
+		a := admin.Anchor{Place: w.placeIn(d.Active.Load().Cfg.Audit.Anchor)}
+		if place, last, _ := w.state(); place == a.Place {
+			a.Last = last
 		}
-		a := admin.Anchor{Place: place}
-		if info, err := os.Stat(newest); err == nil {
-			a.Last = info.ModTime()
+		if a.Place != "" {
+			all = append(all, a)
 		}
-		all = append(all, a)
 	}
-	add(o.File, o.File)
-	add(o.TSA, d.newestStamp())
 	return all
 }

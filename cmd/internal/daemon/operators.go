@@ -126,6 +126,11 @@ func (d *Daemon) warnings() (all []string) {
 	if found := d.evidence.Tampered(); found != "" {
 		all = append(all, auditDiffers+found)
 	}
+	for _, w := range d.anchorWriters {
+		if warning := w.warning(); warning != "" {
+			all = append(all, warning)
+		}
+	}
 	for _, w := range []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning()} {
 		if w != "" {
 			all = append(all, w)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime/debug"
 	"time"
@@ -10,15 +11,39 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"robotsproxy/cmd/internal/redis"
+	"robotsproxy/policy/osfile"
 )
 
 // freeDelay is the time from the start until the memory that only the start needed is returned to the system. That takes
 // a fifth of the processor time of a start, which a process saves if it ends earlier.
 const freeDelay = time.Second
 
+// closeLimit is how long the daemon waits for its files at the end, when no request is in flight any more.
+const closeLimit = osfile.MaxSync
+
 // Run serves until ctx ends, waits for the requests in flight until they or urged end, and closes
-// everything. It is called once.
-func (d *Daemon) Run(ctx, urged context.Context) (err error) {
+// everything. If a disk hangs, it leaves open what it cannot close, and returns an error that wraps
+// osfile.ErrHangs. It is called once.
+func (d *Daemon) Run(ctx, urged context.Context) error {
+	idle, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- d.run(ctx, urged, idle) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-idle:
+	}
+	timer := time.NewTimer(closeLimit)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return errors.Join(fmt.Errorf("files left open: %w", osfile.ErrHangs), d.healthy())
+	}
+}
+
+// run is Run without a limit for files. It closes idle when no request is in flight any more.
+func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
 	background, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -47,7 +72,9 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	if d.archive != nil {
 		g.Go(func() error { return d.archive.Run(background) })
 	}
-	g.Go(func() error { return d.runAnchors(background) })
+	for _, w := range d.anchorWriters {
+		g.Go(func() error { return w.run(background, d) })
+	}
 	if d.store != nil {
 		g.Go(func() error { return d.store.Run(background) })
 		g.Go(func() error { return d.saveState(background) })
@@ -72,6 +99,7 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		if d.reloader != nil {
 			d.reloader.notifier.stopping()
 		}
+		defer close(idle)
 		defer stop()
 		if ctx.Err() != nil {
 			d.drain(urged)

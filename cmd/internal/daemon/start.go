@@ -84,6 +84,7 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	o.Snapshots = d.snapshots
 	d.auditFile = o.File
 	o.Known = d.knownEnd(o.File)
+	d.anchorWriters = d.newAnchorWriters()
 	d.evidence, err = audit.Open(o)
 	return err
 }

@@ -1,0 +1,108 @@
+//go:build unix
+
+package audit
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// A pausingReader reads a FIFO, except while it pauses. To the proxy, a FIFO that nobody reads is a disk that hangs.
+type pausingReader struct {
+	file  *os.File
+	pause sync.Mutex // held while it pauses
+}
+
+func (r *pausingReader) run() {
+	for b := make([]byte, 64<<10); ; {
+		r.pause.Lock()
+		r.pause.Unlock()
+		if _, err := r.file.Read(b); err != nil {
+			return
+		}
+	}
+}
+
+// TestDiskThatHangs: while a write of the audit does not return, nothing is sent, health says why, and the proxy can
+// be stopped.
+func TestDiskThatHangs(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "hangs", e2e.Forbidding)
+	o.Handle("/yes", e2e.TextPage("text/plain", "yes"))
+	file := filepath.Join(t.TempDir(), "audit")
+	testkit.Fifo(t, file)
+	reads, err := os.OpenFile(file, os.O_RDWR|syscall.O_NONBLOCK, 0) // so that it does not end before serve begins
+	testkit.Must(t, err)
+	defer reads.Close()
+	reader := &pausingReader{file: reads}
+	go reader.run()
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": file, "audit.fifo": true}))
+	p.WantCode = 1 // records are lost
+	c := p.Client(t, false)
+	hang := func() {
+		reader.pause.Lock()
+		testkit.Eventually(t, "requests are refused", func() bool {
+			return e2e.Get(t, c, o.URL("http", "/yes")).Status == http.StatusServiceUnavailable
+		})
+	}
+	if got := e2e.Get(t, c, o.URL("http", "/yes")); got.Status != http.StatusOK {
+		t.Fatalf("status %d while the disk responds", got.Status)
+	}
+	hang()
+	sent := len(o.Pages("http"))
+	for range 20 {
+		e2e.WantOwn(t, e2e.Get(t, c, o.URL("http", "/yes")), http.StatusServiceUnavailable, "proxy_internal_error")
+	}
+	if got := len(o.Pages("http")); got != sent {
+		t.Errorf("%d requests were sent that could not be recorded", got-sent)
+	}
+	resp, err := e2e.Operator(t).Get("http://" + p.Admin + "/healthz")
+	testkit.Must(t, err)
+	health, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(health), "the disk does not respond") {
+		t.Errorf("/healthz answers %d: %s", resp.StatusCode, health)
+	}
+	reader.pause.Unlock()
+	testkit.Eventually(t, "the proxy recovers", func() bool { return p.Healthy(t) })
+	if got := e2e.Get(t, c, o.URL("http", "/yes")); got.Status != http.StatusOK {
+		t.Errorf("status %d after the disk responds again", got.Status)
+	}
+	hang()
+	p.End(t)
+	for _, said := range []string{"audit write failed", "audit written again"} {
+		if !strings.Contains(p.Stderr.String(), said) {
+			t.Errorf("the log does not say %q", said)
+		}
+	}
+}
+
+// TestFilesThatKeepNothing: the proxy does not start with an audit or anchors in a file that keeps nothing.
+func TestFilesThatKeepNothing(t *testing.T) {
+	t.Parallel()
+	link := filepath.Join(t.TempDir(), "audit.jsonl")
+	testkit.Must(t, os.Symlink(os.DevNull, link))
+	for _, c := range []struct {
+		settings e2e.Settings
+		said     string
+	}{
+		{e2e.Settings{"audit.file": link}, link + ": not a regular file: write records to a file, to standard output (-), or to a FIFO with audit.fifo"},
+		{e2e.Settings{"audit.file": os.DevNull, "audit.fifo": true}, os.DevNull + ": audit.fifo is set, and this is no FIFO"},
+		{e2e.Settings{"audit.anchor": map[string]string{"file": link}}, "audit.anchor.file: " + link + ": not a regular file"},
+	} {
+		p := e2e.Launch(t, e2e.NewSetup(t, c.settings))
+		testkit.Within(t, "serve ends", p.Exited)
+		if said := p.Stderr.String(); p.Code != 1 || !strings.Contains(said, c.said) {
+			t.Errorf("%v: status %d: %s", c.settings, p.Code, said)
+		}
+	}
+}
