@@ -83,7 +83,6 @@ type Handler struct {
 	parentLog   logThrottle     // for warnings about the upstream proxy
 	refusals    *refusalLimiter // limits the rate of refusals
 	alarms      sync.Pool       // stopped alarms for later transfers: see watch.pool
-	ids         *audit.IDs
 	counts      counts
 	rules       generations
 }

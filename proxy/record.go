@@ -11,8 +11,8 @@ import (
 )
 
 // newRecord creates the record of a request from the address remote.
-func (h *Handler) newRecord(rec *audit.Record, remote string) {
-	rec.Time, rec.ID, rec.Remote = time.Now(), h.ids.Next(), remote
+func newRecord(rec *audit.Record, remote string) {
+	rec.Time, rec.ID, rec.Remote = time.Now(), audit.NewID(), remote
 }
 
 // recordRequest records the request as the client sent it, except its Target.

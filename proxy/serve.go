@@ -25,7 +25,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		s.flow.endUpload(uploadComplete)
 	}
-	h.newRecord(&s.record, r.RemoteAddr)
+	newRecord(&s.record, r.RemoteAddr)
 	head := sentHeadOf(r)
 	s.recordRequest(head)
 	defer h.recoverPanic(s)

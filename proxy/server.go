@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
 )
@@ -152,7 +151,6 @@ func New(o Options) (*Handler, error) {
 		hijacked:  newHijackedConns(),
 		handoff:   newHandoff(),
 		connLimit: &connLimit{free: make(chan struct{}, 1)},
-		ids:       audit.NewIDs(),
 
 		refusals: newRefusalLimiter(),
 	}

@@ -122,7 +122,7 @@ func (h *Handler) serveRedirected(c *clientConn, err error) {
 	}
 	if errors.Is(err, errConfined) || errors.Is(err, errLoop) || errors.Is(err, errMalformed) {
 		rec := new(audit.Record)
-		h.newRecord(rec, c.RemoteAddr().String())
+		newRecord(rec, c.RemoteAddr().String())
 		rec.Request.Client, rec.Transparent, rec.Decision.Reason = *c.client.Load(), true, answerTo(err).reason
 		if c.redirect != nil {
 			rec.Target = net.JoinHostPort(c.redirect.host(), strconv.Itoa(int(c.redirect.addr.Port())))

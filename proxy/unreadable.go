@@ -53,7 +53,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 		a.detail, a.advice = "This port requires TLS.", "Use an https:// URL for the proxy."
 	}
 	rec := new(audit.Record)
-	h.newRecord(rec, c.conn.RemoteAddr().String())
+	newRecord(rec, c.conn.RemoteAddr().String())
 	rec.Request.Client, rec.Request.Method, rec.Target = c.client, c.head.method, withoutUserinfo(c.head.target)
 	rec.Status, rec.Decision.Reason = a.status, a.reason
 	if err := h.writeRecord(rec, err); err != nil {

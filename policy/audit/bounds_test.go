@@ -32,7 +32,7 @@ const lastLine = robots.MaxBytes
 // greedy is a record in which every member is there, and every string is the stranger's.
 func greedy(s string) *Record {
 	r := &Record{
-		Time: time.Unix(0, math.MaxInt64), ID: NewIDs().Next(), Target: s, Remote: "[2001:db8::1]:65535",
+		Time: time.Unix(0, math.MaxInt64), ID: NewID(), Target: s, Remote: "[2001:db8::1]:65535",
 		Request: policy.Request{
 			Client: s, Method: "X" + s, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: strings.Repeat("h", 253), Port: 65535},
 				PathQuery: "/?" + s}, UserAgent: s,

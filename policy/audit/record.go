@@ -29,13 +29,11 @@ package audit
 
 import (
 	"cmp"
-	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -111,24 +109,9 @@ func (f fanout) Write(r *Record) error {
 	return first
 }
 
-// IDs generates the IDs of Records: a prefix of this process, and a count.
-type IDs struct {
-	prefix string
-	last   atomic.Uint64
-}
-
-// NewIDs returns IDs with a random prefix, so that no two processes generate the same ID.
-func NewIDs() *IDs {
-	var b [6]byte
-	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
-	return &IDs{prefix: hex.EncodeToString(b[:]) + "-"}
-}
-
-// Next returns the next ID.
-func (i *IDs) Next() string {
-	var b [40]byte
-	return string(strconv.AppendUint(append(b[:0], i.prefix...), i.last.Add(1), 36))
-}
+// NewID returns an ID for a Record: 64 random bits, in base 36. From the IDs of its own requests, a client learns
+// nothing about those of others.
+func NewID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // appendWithin appends the record of a request. It is written by hand because encoding/json
 // takes longer than all else that a record needs, and escapes less.

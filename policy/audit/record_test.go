@@ -2,6 +2,7 @@ package audit
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -23,15 +24,23 @@ func TestFanoutTellsTheFirstErrorAndLeavesNoneOut(t *testing.T) {
 	}
 }
 
-func TestIDsDiffer(t *testing.T) {
-	a, b := NewIDs(), NewIDs()
-	seen := map[string]bool{}
-	for range 100 {
-		for _, id := range []string{a.Next(), b.Next()} {
-			if seen[id] || strings.ContainsAny(id, " \"\\") {
-				t.Fatalf("%q", id)
-			}
-			seen[id] = true
+// TestIDs: no ID tells how many there were before it.
+func TestIDs(t *testing.T) {
+	seen, ascending := map[string]bool{}, 0
+	var last uint64
+	const all = 1000
+	for range all {
+		id := NewID()
+		if seen[id] || len(id) > 13 || strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+			t.Fatalf("%q", id)
 		}
+		number, _ := strconv.ParseUint(id, 36, 64)
+		if number > last {
+			ascending++
+		}
+		seen[id], last = true, number
+	}
+	if ascending < all/4 || ascending > 3*all/4 {
+		t.Errorf("%d of %d are greater than the one before", ascending, all)
 	}
 }

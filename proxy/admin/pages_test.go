@@ -497,7 +497,7 @@ func TestAssetCaching(t *testing.T) {
 // malformed records a request that could not be parsed.
 func (w *testProxy) malformed(t testing.TB) {
 	t.Helper()
-	w.record(t, &audit.Record{Time: time.Now(), ID: w.ids.Next(), Target: "http://:0/", Request: policy.Request{Client: "a", Method: "GET"}, Decision: policy.Decision{Reason: policy.ReasonMalformed}})
+	w.record(t, &audit.Record{Time: time.Now(), ID: audit.NewID(), Target: "http://:0/", Request: policy.Request{Client: "a", Method: "GET"}, Decision: policy.Decision{Reason: policy.ReasonMalformed}})
 }
 
 // The overview shows the same counts as the other pages.

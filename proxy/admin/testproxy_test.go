@@ -36,7 +36,6 @@ type testProxy struct {
 	cache   *cache.Cache
 	engine  *policy.Engine
 	origins *fakeOrigins
-	ids     *audit.IDs
 	url     string
 
 	reloads chan error // results of the next reloads
@@ -76,7 +75,7 @@ func (s *fakeOrigins) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options)) *testProxy {
 	t.Helper()
-	w := &testProxy{origins: &fakeOrigins{texts: maps.Clone(texts)}, ids: audit.NewIDs(), pacer: pace.New(pace.Options{}), reloads: make(chan error, 10), health: func() error { return nil }}
+	w := &testProxy{origins: &fakeOrigins{texts: maps.Clone(texts)}, pacer: pace.New(pace.Options{}), reloads: make(chan error, 10), health: func() error { return nil }}
 	t.Cleanup(w.pacer.Close)
 	var err error
 	client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(w.origins)})
@@ -155,7 +154,7 @@ func (w *testProxy) visit(t testing.TB, v visit) {
 	q := policy.Request{Client: v.client, Method: cmp.Or(v.method, http.MethodGet), Target: robots.Target{Origin: o, PathQuery: u.RequestURI()}, UserAgent: v.agent}
 	d := w.engine.Decide(t.Context(), q)
 	r := &audit.Record{
-		Time: time.Now(), ID: w.ids.Next(), Request: q, Decision: d, Waited: v.waited, Status: v.status, Bytes: 5120,
+		Time: time.Now(), ID: audit.NewID(), Request: q, Decision: d, Waited: v.waited, Status: v.status, Bytes: 5120,
 		Took: v.waited + 80*time.Millisecond, Monitor: v.monitor,
 	}
 	if r.Blocked() && !v.monitor {
@@ -169,7 +168,7 @@ func (w *testProxy) refuseUse(t testing.TB) {
 	t.Helper()
 	stated := usage.FromRobots([]robots.UsageLine{{Number: 3, Text: "ai-train=no"}}, nil)
 	w.record(t, &audit.Record{
-		Time: time.Now(), ID: w.ids.Next(), Status: http.StatusForbidden,
+		Time: time.Now(), ID: audit.NewID(), Status: http.StatusForbidden,
 		Request: policy.Request{Client: "lab-a", Method: http.MethodGet, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "news.example.org", Port: 443}, PathQuery: "/reserved"}},
 		Signed:  "key-1",
 		Decision: policy.Decision{

@@ -40,8 +40,8 @@ Use --file once for each replica of a fleet: the command searches all these file
 
 The exit status is 1 if the repeated decision differs, if the decision cannot be
 repeated, if the line of the record was changed, or if there is no such record.`,
-		Example: `  robotsproxy audit explain 0f3a9c1d2b4e-7
-  robotsproxy audit explain --json 0f3a9c1d2b4e-7`,
+		Example: `  robotsproxy audit explain 1q3k8vz0w9rtp
+  robotsproxy audit explain --json 1q3k8vz0w9rtp`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || strings.TrimSpace(args[0]) == "" {
 				return errors.New("expected exactly one record ID; put --file before the name of each file")

@@ -23,7 +23,6 @@ type share struct {
 	t      testing.TB
 	daemon *Daemon
 	sinks  map[string]audit.Sink
-	ids    *audit.IDs
 	ask    policy.Request
 	head   http.Header
 }
@@ -59,7 +58,7 @@ func newShare(t testing.TB) *share {
 		}
 	})
 	s := &share{
-		t: t, daemon: h, ids: audit.NewIDs(),
+		t: t, daemon: h,
 		sinks: map[string]audit.Sink{"audit": h.evidence, "metrics": h.metrics, "live": h.feed},
 		ask:   policy.Request{Client: "127.0.0.1", Method: http.MethodGet, Target: robots.Target{PathQuery: "/some/page/of/the/site?q=1"}, UserAgent: "Mozilla/5.0 (compatible; OtherBot/2.1; +https://other.example)"},
 		head:  http.Header{"Content-Type": {"text/html"}, "Content-Length": {"1024"}, "Date": {"Sun, 22 Nov 2026 10:39:33 GMT"}, "Server": {"origin"}},
@@ -128,7 +127,7 @@ func BenchmarkShare(b *testing.B) {
 			}
 		}
 	}
-	run("id", func() { r.ID = s.ids.Next() })
+	run("id", func() { r.ID = audit.NewID() })
 	run("decide", func() { s.decide() })
 	run("pace", func() { s.pace(r) })
 	run("preferences", func() { r.Preferences = audit.PreferencesOf(s.head) })
@@ -136,7 +135,7 @@ func BenchmarkShare(b *testing.B) {
 	run("metrics", sink("metrics"))
 	run("live", sink("live"))
 	run("all", func() {
-		r.ID, r.Decision = s.ids.Next(), s.decide()
+		r.ID, r.Decision = audit.NewID(), s.decide()
 		s.pace(r)
 		r.Preferences = audit.PreferencesOf(s.head)
 		for _, sink := range s.sinks {
