@@ -203,6 +203,9 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	if err := s.detachSlot(); err != nil {
 		return err
 	}
+	if err := h.underway.writeNow(&s.begunLine); err != nil {
+		return err
+	}
 	t, err := h.acceptTunnel(s, o, &h.counts.passedThrough, closeConn)
 	if err != nil {
 		return err

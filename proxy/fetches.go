@@ -150,6 +150,9 @@ func (s *fetchSender) await(ctx context.Context, slot *pace.Slot) error {
 	return s.refused
 }
 
+// sent does nothing: a fetch has a time limit, and leaves a line when it ends.
+func (*fetchSender) sent() {}
+
 // passInterim does nothing: a fetch does not use 1xx responses.
 func (*fetchSender) passInterim(*http.Response) {}
 

@@ -27,6 +27,7 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
 		err = errAborted // the client was not the cause
 	}
+	s.underway.end(&s.begunLine)
 	s.recordPace(err)
 	s.releaseSlot() // the origin has answered: a client that does not read must not delay other requests
 	unarchived := h.endCapture(s)

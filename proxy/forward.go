@@ -260,6 +260,9 @@ func (h *Handler) upgrade(s *requestState) error {
 	if err := s.detachSlot(); err != nil {
 		return err
 	}
+	if err := h.underway.writeNow(&s.begunLine); err != nil {
+		return err
+	}
 	conn, buffered, err := s.hijack()
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)

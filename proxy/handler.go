@@ -41,9 +41,10 @@ import (
 type Options struct {
 	Rules // the first Rules
 	Pacer *pace.Pacer
-	Audit audit.Sink                // writes each record
-	Keep  func(*audit.Record) error // stores the robots.txt that a decision is based on before the proxy acts on the decision: audit.Log.SaveSnapshot
-	Ready func() error              // returns why requests must be refused now: the audit or the archive cannot be written
+	Audit audit.Sink                  // writes each record
+	Keep  func(*audit.Record) error   // stores the robots.txt that a decision is based on before the proxy acts on the decision: audit.Log.SaveSnapshot
+	Begin func(...*audit.Begun) error // writes lines about requests that are under way: audit.Log.Begin
+	Ready func() error                // returns why requests must be refused now: the audit or the archive cannot be written
 	Log   *slog.Logger
 
 	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
@@ -85,6 +86,7 @@ type Handler struct {
 	alarms      sync.Pool       // stopped alarms for later transfers: see watch.pool
 	counts      counts
 	rules       generations
+	underway    underway
 }
 
 // addressOf returns the host of a host:port. If remote has another form, it returns

@@ -161,7 +161,7 @@ func start(t testing.TB, s setup) *rig {
 	o := proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Egress: out, Authority: authority, PerAddress: s.names != nil},
 		Pacer: pace.New(pace.Options{}), Audit: r.records, Log: slog.New(slog.DiscardHandler),
-		Keep: func(*audit.Record) error { return nil }, Ready: func() error { return nil },
+		Keep: func(*audit.Record) error { return nil }, Begin: func(...*audit.Begun) error { return nil }, Ready: func() error { return nil },
 		Limits: proxy.Limits{Linger: testkit.Patience},
 	}
 	r.url = &url.URL{Scheme: "http"}

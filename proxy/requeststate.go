@@ -50,7 +50,9 @@ type requestState struct {
 	work          memory.Work   // the request in the memory budget
 	ahead         []byte        // the client's body, if readAhead has read it
 	clientLeft    bool          // the client has left, and its header must not be used
-	draining      *atomic.Bool  // that of the handler
+	draining      *atomic.Bool  // that of the handler, like underway
+	underway      *underway
+	begunLine     sentRequest
 	watch         watch
 	flow          flow
 	sending
@@ -129,6 +131,9 @@ func (s *requestState) await(ctx context.Context, slot *pace.Slot) error {
 	defer s.watch.pause(false)
 	return slot.Ready(ctx)
 }
+
+// sent implements [sender].
+func (s *requestState) sent() { s.underway.add(&s.begunLine, &s.record, s.rules.RecordFirst) }
 
 // Header returns the header of the response. After the client has left, it returns a
 // header that is not used.
@@ -218,6 +223,10 @@ func (s *requestState) drainUpload(refused bool) {
 func (s *requestState) Write(b []byte) (int, error) {
 	if s.response.muted {
 		return len(b), nil
+	}
+	if err := s.begunLine.awaitLine(); err != nil {
+		s.fail(err)
+		return 0, err
 	}
 	if n := len(b); n > 0 && s.endsLast() && s.record.Bytes+int64(n) == s.response.length {
 		s.response.held = []byte{b[n-1]}

@@ -43,6 +43,8 @@ type sending struct {
 type sender interface {
 	// await calls slot.Ready. No time limit of the sender runs meanwhile.
 	await(ctx context.Context, slot *pace.Slot) error
+	// sent notes that a part of the request may have been sent.
+	sent()
 	// passInterim passes a 1xx response on.
 	passInterim(resp *http.Response)
 }
@@ -117,4 +119,5 @@ func (s *sending) ready(ctx context.Context) error {
 func (s *sending) begun() {
 	s.state, s.wasSent = sent, true
 	s.slot.Written()
+	s.from.sent()
 }

@@ -19,7 +19,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as with HTTP/1.1; otherwise the request could not be sent again on a new connection
 	}
-	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
+	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining, underway: &h.underway}
 	defer s.releaseRules()
 	s.watch.limit, s.watch.pool = h.o.Silence, &h.alarms
 	if r.Body == nil || r.Body == http.NoBody {

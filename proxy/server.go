@@ -129,7 +129,7 @@ func (h *Handler) countUnused(t *tunnelConn) {
 // New checks the options and creates a Handler.
 func New(o Options) (*Handler, error) {
 	for name, missing := range map[string]bool{
-		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
+		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil, "Begin": o.Begin == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
 	} {
 		if missing {
 			return nil, fmt.Errorf("proxy: option %s is missing", name)
@@ -154,6 +154,7 @@ func New(o Options) (*Handler, error) {
 
 		refusals: newRefusalLimiter(),
 	}
+	h.underway.write = o.Begin
 	h.via = []string{"1.1 " + rules.Egress.Pseudonym()}
 	h.rules.install(rules, 1)
 	h.pipeline = h.newPipeline()

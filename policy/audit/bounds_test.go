@@ -77,6 +77,7 @@ func strangers(n int) map[string]string {
 
 // ofOthers are the members that no record of a request with long strings has.
 var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched",
+	"ids", "keys", "config_sha256", "ca_sha256", "version",
 	"url_base64"} // of short URLs only
 
 // held checks the limits of a sealed line and returns its members.
@@ -132,8 +133,9 @@ func TestRecordsAreBounded(t *testing.T) {
 			Result:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}}
 		held(t, appendLine(nil, &fetched, &Options{Replica: s}))
+		ids := slices.Repeat([]string{strings.Repeat("z", len(strconv.FormatUint(math.MaxUint64, 36)))}, maxIDs)
+		held(t, appendLine(nil, event{name: trail.EventUnfinished, detail: s, count: math.MaxInt64, ids: ids}, &Options{Replica: s}))
 		held(t, appendLine(
-
 			nil, event{name: "replaced", detail: s, file: s, fileBytes: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
 				reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64, "loop": math.MaxInt64,
 					"port": math.MaxInt64, "address": math.MaxInt64, "denied-host": math.MaxInt64, "identity": math.MaxInt64}}, &Options{Replica: s}))
@@ -194,9 +196,9 @@ func TestURLIsPercentEncoded(t *testing.T) {
 		}
 	}
 	for name, s := range strangers(8 << 10) {
-		r := allowed()
+		r := allowed().Begun()
 		r.Request.PathQuery = "/?" + s
-		if b, n := appendURL(nil, r, false, trail.MaxText); n > len(`https://site.test","url_base64":"`)+5*len(r.Request.PathQuery) {
+		if b, n := appendURL(nil, &r, false, trail.MaxText); n > len(`https://site.test","url_base64":"`)+5*len(r.Request.PathQuery) {
 			t.Errorf("%s: a URL of %d bytes takes %d: %.100q", name, len(r.Request.PathQuery), n, b)
 		}
 	}

@@ -134,6 +134,20 @@ func appendOptional(b []byte, member, value string, limit int) []byte {
 	return append(appendText(append(b, member...), value, limit, len(value)), '"')
 }
 
+// appendStrings appends a member that is a list of strings, unless it is empty.
+func appendStrings(b []byte, member string, values []string, limit int) []byte {
+	for i, v := range values {
+		if b = append(b, ','); i == 0 {
+			b = append(b[:len(b)-1], member...)
+		}
+		b = append(appendText(append(b, '"'), v, limit, len(v)), '"')
+	}
+	if len(values) == 0 {
+		return b
+	}
+	return append(b, ']')
+}
+
 // appendNumber appends a number member, unless it is not positive.
 func appendNumber[N int | int64 | uint64](b []byte, member string, n N) []byte {
 	if n <= 0 {

@@ -170,7 +170,8 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")
 	r.Signed, r.Unsigned, r.LegacyTLS, r.Dropped = "key", policy.UnsignedClient, true, 1
 	r.Archived = Archived{File: "a.warc.gz", Offset: 1, ID: "urn:uuid:1"}
-	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
+	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2,
+		process: Process{"1.2", "c", "AB"}, keys: []string{"mode"}, ids: []string{"a", "b"}}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
 	r.Request.PathQuery = "/\xff"

@@ -79,3 +79,43 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 func changedEvent(seq uint64, what string) *event {
 	return &event{name: trail.EventChanged, first: seq, last: seq, detail: fmt.Sprintf("the line seq %d %s", seq, what)}
 }
+
+// setSynced stores that the disk has the lines up to last.
+func (l *Log) setSynced(last trail.Link) {
+	l.synced.Store(max(l.synced.Load(), last.Seq))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last.Seq > l.syncedLink.Seq {
+		l.syncedLink = last
+	}
+}
+
+// An End is what a process knows of the end of its trail.
+type End struct {
+	trail.Link        // of the last line that the disk has for certain
+	Open       uint64 // no request that began before the line with this seq is without a record on the disk; zero: unknown
+}
+
+// An openMark is the oldest line of a request that was under way at a line.
+type openMark struct{ at, oldest uint64 }
+
+// OnDisk returns what the disk has for certain, for Options.Known of the next process; the zero End while that is
+// nothing, as with SyncNone or if the trail is not a regular file.
+func (l *Log) OnDisk() End {
+	if !l.segment.regular {
+		return End{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.syncedLink.Seq >= l.marked.at { // the disk has the records that had ended requests then
+		l.known = l.marked.oldest
+		l.marked = openMark{at: l.seq, oldest: l.seq + 1}
+		for _, seq := range l.open {
+			l.marked.oldest = min(l.marked.oldest, seq)
+		}
+	}
+	if l.syncedLink.Seq == 0 {
+		return End{}
+	}
+	return End{l.syncedLink, l.known}
+}

@@ -80,7 +80,7 @@ func TestOpenComparesTheEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "audit.jsonl")
 			l := open(t, Options{File: file})
-			var known trail.Link
+			var known End
 			for i := range 6 {
 				l.Write(refused())
 				if i == 2 {
@@ -96,7 +96,7 @@ func TestOpenComparesTheEnd(t *testing.T) {
 				t.Fatalf("the disk has the lines up to seq %d, want %d", known.Seq, want)
 			}
 			c.change(t, file)
-			compared, err := CompareEnd(file, known)
+			compared, err := CompareEnd(file, known.Link)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestOnDiskNeedsAWaitForTheDisk(t *testing.T) {
 	l := open(t, Options{Sync: SyncNone})
 	l.Write(refused())
 	l.probe(true)
-	if got := l.OnDisk(); got != (trail.Link{}) {
+	if got := l.OnDisk(); got != (End{}) {
 		t.Errorf("with SyncNone the disk has %v", got)
 	}
 	l = open(t, Options{Sync: SyncAlways})

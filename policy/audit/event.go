@@ -22,6 +22,9 @@ type event struct {
 	client    string           // the client, if there is one; "": there are several, or it is not named
 	first     uint64           // seq of the first line that is removed; 0: none is
 	last      uint64           // seq of the last line that is removed
+	process   Process          // what has started, or was reloaded
+	keys      []string         // keys of the configuration that have changed
+	ids       []string         // requests that have no records
 }
 
 func (e event) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
@@ -41,6 +44,11 @@ func (e event) appendWithin(b []byte, o *Options, limit int) (line []byte, url i
 		b[len(b)-1] = '}'
 	}
 	b = appendNumber(b, `,"clients":`, e.clients)
+	b = appendStrings(b, `,"ids":[`, e.ids, limit)
+	b = appendStrings(b, `,"keys":[`, e.keys, limit)
+	b = appendOptional(b, `,"config_sha256":"`, e.process.Config, limit)
+	b = appendOptional(b, `,"ca_sha256":"`, e.process.CA, limit)
+	b = appendOptional(b, `,"version":"`, e.process.Version, limit)
 	b = appendNumber(b, `,"first_seq":`, e.first)
 	b = appendNumber(b, `,"last_seq":`, e.last)
 	return appendOptional(b, `,"client":"`, e.client, limit), 0

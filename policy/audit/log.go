@@ -40,6 +40,8 @@ type Log struct {
 	retention  retention
 	space      atomic.Pointer[Space]
 	tampered   string        // see Tampered
+	previous   trail.Entry   // the last line that Open found; zero: none
+	started    atomic.Bool   // Start was called
 	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
 	disk       osfile.Watch
 
@@ -50,6 +52,9 @@ type Log struct {
 	hash     trail.Hash // of the last line
 	lost     int64      // records that were lost since the last event about lost records
 	cheap    refusalCounter
+	open     map[string]uint64 // seqs of the lines of requests that are under way, by ID
+	marked   openMark          // the next openOnDisk
+	known    uint64            // see End.Open
 
 	io           osfile.Mutex      // guards what follows, see lock; mu may be locked under it, but not the reverse
 	writer       *osfile.Operation // of the goroutine that has locked io
@@ -63,12 +68,6 @@ type Log struct {
 	written      atomic.Uint64 // seq of the last line that is in the file
 	synced       atomic.Uint64 // seq of the last line that the disk has, or that Open found
 	syncedLink   trail.Link    // last line that the disk has for certain, without its Prev; guarded by mu
-}
-
-// counts are the counters in Stats.
-type counts struct {
-	lines, bytes, failures, lost, rotations, counted atomic.Uint64
-	removed                                          [len(removalCauses)]atomic.Uint64
 }
 
 // Open locks the file and continues the chain at its end. If the file does not end with a
@@ -90,14 +89,18 @@ func Open(o Options) (*Log, error) {
 	}
 	if l.segment.regular {
 		var e *event
-		if last, e = compareEnd(o.File, last, o.Known); e != nil {
+		if last, e = compareEnd(o.File, last, o.Known.Link); e != nil {
 			events = slices.Insert(events, 0, *e) // first, since it explains the gap before it
 		}
 		if l.segment.size == 0 {
 			l.segment.firstSeq = last.Seq + 1
 		}
 	}
+	if l.segment.regular {
+		l.previous, _ = trail.LastEntry(o.File) // unknown after an error
+	}
 	l.seq, l.hash = last.Seq, last.Hash
+	l.open, l.marked = map[string]uint64{}, openMark{at: l.seq, oldest: l.seq + 1}
 	l.writingSeq, l.writingHash, l.writtenHash = l.seq, l.hash, l.hash
 	l.written.Store(l.seq)
 	l.synced.Store(l.seq)
@@ -144,7 +147,7 @@ func (l *Log) wakeRetention() {
 // is only counted (IsCheap). An allowed request's record is in the file within batchDelay. With
 // SyncAlways, the disk has each record when Write returns without an error.
 func (l *Log) Write(r *Record) error {
-	if l.options.Load().BlockedOnly && !r.Blocked() || l.isOnlyCounted(r) {
+	if l.options.Load().BlockedOnly && !r.Blocked() && !l.hasBegun(r.ID) || l.isOnlyCounted(r) {
 		return nil
 	}
 	unsaved := l.SaveSnapshot(r)
@@ -243,6 +246,9 @@ func (l *Log) write(what line, now bool) error {
 func (l *Log) add(what line) (seq uint64, pending int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if r, ok := what.(*Record); ok {
+		delete(l.open, r.ID)
+	}
 	if len(l.buf) > maxPending {
 		if err := l.writeError(); err != nil {
 			l.lost++
@@ -261,6 +267,9 @@ func (l *Log) chain(what line) {
 		l.bufSince = time.Now()
 	}
 	l.seq++
+	if r, ok := what.(*Begun); ok {
+		l.open[r.ID] = l.seq
+	}
 	l.buf, l.hash = trail.AppendLink(append(appendLine(l.buf, what, l.options.Load()), trail.VersionMember...), start, l.seq, l.hash)
 	if l.opened.Tap != nil {
 		l.opened.Tap(l.seq, l.buf[start:])
@@ -273,35 +282,6 @@ func (l *Log) addEvent(e event) (seq uint64) {
 	defer l.mu.Unlock()
 	l.chain(e)
 	return l.seq
-}
-
-// lock locks l.io for an operation on the file. While one that has locked it hangs, lock returns the error.
-func (l *Log) lock() error {
-	if err := l.io.Lock(&l.disk); err != nil {
-		return unwritable(err)
-	}
-	l.writer = l.disk.Begin(osfile.MaxWrite)
-	return nil
-}
-
-// tryLock is lock without waiting. It reports whether it has locked l.io.
-func (l *Log) tryLock() bool {
-	locked := l.io.TryLock()
-	if locked {
-		l.writer = l.disk.Begin(osfile.MaxWrite)
-	}
-	return locked
-}
-
-func (l *Log) unlock() {
-	l.writer.End()
-	l.io.Unlock()
-}
-
-// syncAside waits until the disk has the file. The caller does not hold l.io, so that a slow disk holds up no request.
-func (l *Log) syncAside() error {
-	defer l.disk.Begin(osfile.MaxSync).End()
-	return l.segment.sync()
 }
 
 // writeEvent writes an event and waits until it is on the disk.
@@ -453,77 +433,6 @@ func (l *Log) sync() error {
 	return nil
 }
 
-// setSynced stores that the disk has the lines up to last.
-func (l *Log) setSynced(last trail.Link) {
-	l.synced.Store(max(l.synced.Load(), last.Seq))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if last.Seq > l.syncedLink.Seq {
-		l.syncedLink = last
-	}
-}
-
-// OnDisk returns the seq and the hash of the last line that the disk has for certain, for
-// Options.Known of the next process; the zero Link while there is none, as with SyncNone or if
-// the trail is not a regular file.
-func (l *Log) OnDisk() trail.Link {
-	if !l.segment.regular {
-		return trail.Link{}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.syncedLink
-}
-
-// setFailure stores whether the file could be written, and returns the error wrapped in
-// ErrUnwritable. The caller holds l.io.
-func (l *Log) setFailure(err error) error {
-	if err == nil {
-		l.failure.Store(nil)
-		return nil
-	}
-	err = unwritable(err)
-	l.failure.Store(&err)
-	l.unreported.Store(&err)
-	l.counts.failures.Add(1)
-	return err
-}
-
-func unwritable(err error) error { return fmt.Errorf("%w: %w", ErrUnwritable, err) }
-
-// failed returns the error that setFailure has stored.
-func (l *Log) failed() error {
-	if p := l.failure.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-// writeError returns why the file cannot be written: the last write has failed, or one hangs.
-func (l *Log) writeError() error {
-	if err := l.failed(); err != nil {
-		return err
-	}
-	if err := l.disk.Err(); err != nil {
-		err = unwritable(err)
-		l.unreported.Store(&err)
-		return err
-	}
-	return nil
-}
-
-// Err returns why the audit cannot be written at present; nil: it can. Health checks report
-// it, whatever Options.Continue says.
-func (l *Log) Err() error { return cmp.Or(l.writeError(), l.unsaved.err()) }
-
-// Refusal is Err, but nil with Options.Continue.
-func (l *Log) Refusal() error {
-	if l.options.Load().Continue {
-		return nil
-	}
-	return l.Err()
-}
-
 // Run writes batches, tries again after failures, waits for the disk when it is time, and
 // compresses and removes old segments, until ctx ends.
 func (l *Log) Run(ctx context.Context) error {
@@ -531,6 +440,7 @@ func (l *Log) Run(ctx context.Context) error {
 	g.Go(func() error { return l.writeBatches(ctx) })
 	g.Go(func() error { return l.logStates(ctx) }) // apart, since writeBatches may hang
 	g.Go(func() error { return l.retention.run(ctx) })
+	g.Go(func() error { return l.findUnfinished(ctx) })
 	return g.Wait()
 }
 
@@ -555,29 +465,6 @@ func (l *Log) writeBatches(ctx context.Context) error {
 				synced = now
 			}
 			l.probe(due)
-		}
-	}
-}
-
-// logStates logs when the audit cannot be written any more, and when it can again, until ctx ends.
-func (l *Log) logStates(ctx context.Context) error {
-	tick := time.NewTicker(batchDelay)
-	defer tick.Stop()
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		err, past := l.Err(), l.unreported.Swap(nil)
-		if err == nil && past != nil && !failing {
-			failing = true // it has ended already
-			l.logState(*past)
-		}
-		if failing != (err != nil) {
-			failing = err != nil
-			l.logState(err)
 		}
 	}
 }
@@ -617,65 +504,6 @@ func (l *Log) probe(due bool) {
 	}
 }
 
-// logState logs that the audit cannot be written, or, if err is nil, that it can again.
-func (l *Log) logState(err error) {
-	if err != nil {
-		l.opened.Log.Error("audit write failed", "file", l.opened.File, "error", err)
-		return
-	}
-	l.opened.Log.Info("audit written again", "file", l.opened.File)
-}
-
-// Stats is the state of a Log.
-type Stats struct {
-	Err       error         // why the audit cannot be written at present; nil: it can
-	Waiting   int           // lines that are not in the file yet
-	Lag       time.Duration // age of the oldest of them
-	Unsynced  int           // lines in the file that the disk may not have yet; 0 with SyncNone
-	Lines     uint64        // lines written so far
-	Bytes     uint64        // bytes written so far
-	Failures  uint64        // failed writes and waits for the disk so far, with those of retries
-	Lost      uint64        // records so far that could be neither written nor held in memory
-	Rotations uint64        // segments so far that were rotated because they were full
-	Counted   uint64        // refusals so far that were only counted, because too many came from one client
-
-	Removed map[string]uint64 // lines that retention has removed so far, by the name of the option that it followed
-	Space   Space             // as last measured
-}
-
-// Stats returns the present Stats. It waits for no disk.
-func (l *Log) Stats() Stats {
-	c := &l.counts
-	s := Stats{
-		Err: l.Err(), Lines: c.lines.Load(), Bytes: c.bytes.Load(), Failures: c.failures.Load(),
-		Lost: c.lost.Load(), Rotations: c.rotations.Load(), Counted: c.counted.Load(), Removed: map[string]uint64{},
-	}
-	for i, cause := range removalCauses {
-		s.Removed[cause] = c.removed[i].Load()
-	}
-	if space := l.space.Load(); space != nil {
-		s.Space = *space
-	}
-	// In this order, since synced <= written <= seq must hold in the result.
-	synced := l.synced.Load()
-	written := l.written.Load()
-	l.mu.Lock()
-	last, writingSeq, writingSince, bufSince := l.seq, l.writingSeq, l.writingSince, l.bufSince
-	empty := len(l.buf) == 0
-	l.mu.Unlock()
-	s.Waiting = int(last - written)
-	if l.options.Load().Sync != SyncNone {
-		s.Unsynced = int(written - synced)
-	}
-	switch {
-	case written < writingSeq:
-		s.Lag = time.Since(writingSince)
-	case !empty:
-		s.Lag = time.Since(bufSince)
-	}
-	return s
-}
-
 // Close writes all lines and closes the file. If the disk hangs, it leaves the file open and returns the error.
 func (l *Log) Close() error {
 	if err := l.lock(); err != nil {
@@ -684,6 +512,9 @@ func (l *Log) Close() error {
 	defer l.unlock()
 	l.mu.Lock()
 	l.addCounted(0)
+	if l.started.Load() {
+		l.chain(event{name: trail.EventStop, detail: "the proxy stops in order"})
+	}
 	l.mu.Unlock()
 	err := l.setFailure(l.flush())
 	l.unsaved.retry(l.opened.Snapshots)

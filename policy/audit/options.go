@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
 )
 
@@ -45,7 +44,7 @@ type Options struct {
 	Sync        Sync                          // when the Log waits for the disk
 	BlockedOnly bool                          // leave allowed requests out
 	DropQuery   bool                          // leave the query out of each URL
-	Known       trail.Link                    // last line that the disk had when the previous process ended, as OnDisk returned it; zero: unknown
+	Known       End                           // of the previous process, as OnDisk returned it; zero: unknown
 	Replica     string                        // name of this replica in each record; "": there is only one
 	Client      func(string) string           // replaces a client's name, such as its Pseudonym; nil: leave it
 	Continue    bool                          // a failed write is reported by Err, but refuses no request

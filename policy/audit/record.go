@@ -29,16 +29,11 @@ package audit
 
 import (
 	"cmp"
-	"encoding/base64"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"robotsproxy/policy"
-	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots/cache"
@@ -117,21 +112,8 @@ func NewID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 // takes longer than all else that a record needs, and escapes less.
 func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	d := &r.Decision
-	b = appendTime(append(b, `{"time":"`...), r.Time)
-	b = appendString(append(b, `","id":`...), r.ID)
-	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
-	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), max(limit, minClient))
-	if r.Transparent {
-		b = append(b, `,"via":"transparent"`...)
-	}
-	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
-	b, url = appendURL(b, r, o.DropQuery, limit)
-	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, trail.MaxText) // whole, for filters and reports
-	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
-	b = appendOptional(b, `,"agent":"`, d.Token, limit)
-	b = append(append(b, `,"decision":"`...), d.Verdict.String()...)
-	b = append(append(b, `","reason":"`...), d.Reason...)
-	b = strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor)
+	begun := r.Begun()
+	b, url = begun.append(b, "", o, limit)
 	b = appendOptional(b, `,"entry":"`, d.Entry, limit)
 	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason, limit)
 	b = appendOptional(b, `,"rule":"`, d.Rule, limit)
@@ -248,45 +230,4 @@ func appendUsage(b []byte, d *policy.Decision, limit int) []byte {
 		b = append(b, '}')
 	}
 	return appendOptional(append(b, '}'), `,"usage_source":"`, d.Forbidding().Source, limit)
-}
-
-// appendURL appends the URL of the request, and returns its length in the line. For a request
-// without a valid URL it appends the target that the client sent, cut as other strings are,
-// and returns 0.
-//
-// A reader of the line gets the bytes that the client sent: [trail.Entry.RequestURL]. JSON has only
-// UTF-8, so other bytes are percent-encoded in the member url, and url_base64 has the whole URL.
-func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url int) {
-	q := &r.Request
-	part := func(pathQuery string) string {
-		if dropQuery {
-			pathQuery, _, _ = strings.Cut(pathQuery, "?")
-		}
-		return pathQuery
-	}
-	b = append(b, `,"url":"`...)
-	start := len(b)
-	switch {
-	case q.Origin.Host == "":
-		return append(appendURLText(b, part(r.Target), limit), '"'), 0
-	case q.Method == http.MethodConnect:
-		b = appendEscaped(b, q.Origin.Addr())
-		return append(b, '"'), len(b) - start
-	}
-	b = appendEscaped(b, q.Origin.String())
-	if q.IsWhole() {
-		return append(b, '"'), len(b) - start
-	}
-	target := part(q.PathQuery)
-	sent := target[:cutAt(target, trail.MaxURL)]
-	text := percentEncode(sent, func(r rune, size int) bool { return r >= ' ' && r != 0x7f && (r != utf8.RuneError || size > 1) })
-	b = appendEscaped(b, text)
-	switch {
-	case len(target) > len(sent):
-		b = trail.AppendCut(b, len(target))
-	case len(text) > len(sent):
-		b = append(b, `","url_base64":"`...)
-		b = base64.StdEncoding.AppendEncode(b, []byte(q.Origin.String()+sent))
-	}
-	return append(b, '"'), len(b) - start
 }

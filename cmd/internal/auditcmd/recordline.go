@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"robotsproxy/cmd/internal/cli"
@@ -169,11 +170,14 @@ func asDuration(seconds float64) time.Duration {
 // eventText formats an event. It is printable.
 func eventText(e *trail.Entry) string {
 	text := humanize.Word(e.Event)
-	if e.Count > 0 && e.Event != trail.EventCounted { // its detail has the number
+	if e.Count > 0 && e.Event != trail.EventCounted && e.Event != trail.EventUnfinished { // their details have the number
 		text += " " + humanize.Count(e.Count, "record")
 	}
 	if e.Detail != "" {
 		text += ": " + humanize.Prose(e.Detail)
+	}
+	if len(e.Keys) > 0 {
+		text += ": " + humanize.Prose(strings.Join(e.Keys, ", "))
 	}
 	if e.Client != "" {
 		text += "  client " + humanize.Word(e.Client)

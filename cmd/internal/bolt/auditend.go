@@ -17,6 +17,7 @@ type AuditEnd struct {
 	File string // name of the audit
 	Seq  uint64
 	Hash trail.Hash
+	Open uint64 `json:",omitempty"` // as in audit.End
 }
 
 // ReadAuditEnd returns the AuditEnd in a file, and changes nothing; zero: there is none, or no file. It

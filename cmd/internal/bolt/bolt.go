@@ -287,6 +287,9 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
+// Commit writes what was saved before it. A failure is logged, and Run tries again.
+func (s *Store) Commit() { _ = s.commit(context.Background(), false) }
+
 // Close commits the remaining changes and closes the file. It must be called once, after Run has
 // returned and after the last Save. It logs failures.
 func (s *Store) Close() {

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"crypto/sha256"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -39,13 +40,14 @@ type Daemon struct {
 	memory          *memory.Budget
 	auditDir        string // the audit, its snapshots and its key
 	auditFile       string
-	savedEnd        uint64           // seq of the line that saveAuditEnd has saved last
-	autoTotal       int64            // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
-	feed            *live.Feed       // nil without admin
-	archive         *archive.Archive // nil: nothing is archived
-	payloads        *bolt.Payloads   // of archive
-	autoArchive     int64            // archive.max_total_size: auto; 0: not derived yet
-	metrics         *prom.Metrics    // nil without admin and monitor
+	configSum       [sha256.Size]byte // of the active configuration's file; zero: there is none
+	savedEnd        atomic.Uint64     // seq of the line that saveAuditEnd has saved last
+	autoTotal       int64             // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
+	feed            *live.Feed        // nil without admin
+	archive         *archive.Archive  // nil: nothing is archived
+	payloads        *bolt.Payloads    // of archive
+	autoArchive     int64             // archive.max_total_size: auto; 0: not derived yet
+	metrics         *prom.Metrics     // nil without admin and monitor
 	handler         *proxy.Handler
 	reloader        *reloader // nil: the configuration is not reloaded
 	listener        net.Listener
@@ -61,8 +63,9 @@ type Daemon struct {
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.
 type Resources struct {
-	Dir   string      // for the audit and what belongs to it; "": the state directory
-	store *bolt.Store // nil: no state outlives the process
+	Dir        string      // for the audit and what belongs to it; "": the state directory
+	ConfigFile string      // that the configuration was read from; "": none
+	store      *bolt.Store // nil: no state outlives the process
 
 	Listener    net.Listener // in another network namespace, in place of one on the configured addresses
 	Transparent net.Listener // of redirected connections there

@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/explain/humanize"
 )
 
 const (
@@ -342,6 +343,8 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 		return nil, nil, err
 	}
 	r.settings.level.Set(cli.LevelOf(cfg.Log))
+	r.d.configSum = r.files[r.settings.file]
+	r.d.recordReload(changes, next, before)
 	// The goroutines refer to these values alone, not to before, so that the rest of the old generation can be freed.
 	if out := before.rules.Egress; out != next.rules.Egress {
 		r.closing.Go(func() { await(over, last...); out.Close() })
@@ -355,6 +358,38 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 		}
 	}
 	return changes, told, nil
+}
+
+// recordedKeys are the parts of the configuration whose changes the audit records.
+var recordedKeys = []string{"mode", "audit", "archive", "clients", "hosts", "identity", "usage"}
+
+// recordReload records in the audit what a reload has changed that decisions or evidence depend on.
+func (d *Daemon) recordReload(changes []config.Change, f, before *generation) {
+	var keys []string
+	for _, c := range changes {
+		part, _, _ := strings.Cut(c.Key, ".")
+		part, _, _ = strings.Cut(part, " ")
+		if slices.Contains(recordedKeys, part) {
+			keys = append(keys, c.Key)
+		}
+	}
+	if more := len(keys) - maxLogged; more > 0 {
+		keys = append(keys[:maxLogged], humanize.Count(more, "further key"))
+	}
+	p := d.process(f)
+	var err error
+	if len(keys) > 0 {
+		err = d.evidence.Reloaded(keys, p)
+	}
+	if f.rules.Authority != before.rules.Authority {
+		err = errors.Join(err, d.evidence.Rotated("the CA for intercepted tunnels is another one", p))
+	}
+	if now := keyIDs(f.agents); now != keyIDs(before.agents) {
+		err = errors.Join(err, d.evidence.Rotated("the keys that sign requests are: "+cmp.Or(now, "none"), p))
+	}
+	if err != nil {
+		d.log.Warn("reload not recorded in the audit", "error", err)
+	}
 }
 
 // checkRestart returns an error that names the changes that need a restart.

@@ -77,7 +77,7 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	if err != nil {
 		return err
 	}
-	h, err := New(cfg, Resources{store: store}, log)
+	h, err := New(cfg, Resources{ConfigFile: from.file, store: store}, log)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 
@@ -13,12 +15,14 @@ import (
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/guide"
 )
 
 // New listens and creates all packages. others also receive the records. After an error New closes
 // what it has created.
 func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
 	d := &Daemon{log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf, elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
+	d.configSum, _ = fileSum(own.ConfigFile)
 	defer func() {
 		if err != nil {
 			d.close() // the first error is returned
@@ -57,7 +61,7 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 		return nil, err
 	}
 	d.handler, err = proxy.New(proxy.Options{
-		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Ready: d.refusal, Log: log, Archive: d.archive, Memory: d.memory,
+		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Begin: d.beginFunc(), Ready: d.refusal, Log: log, Archive: d.archive, Memory: d.memory,
 	})
 	if err != nil {
 		return nil, err
@@ -85,8 +89,25 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	d.auditFile = o.File
 	o.Known = d.knownEnd(o.File)
 	d.anchorWriters = d.newAnchorWriters()
-	d.evidence, err = audit.Open(o)
-	return err
+	if d.evidence, err = audit.Open(o); err != nil || isLeftOut("audit") {
+		return err
+	}
+	_ = d.evidence.Start(d.process(f)) // its Err has the error
+	d.saveAuditEnd()
+	if d.store != nil {
+		d.store.Commit() // before anything is answered
+	}
+	return nil
+}
+
+// process describes this process in events of the audit.
+func (d *Daemon) process(f *generation) audit.Process {
+	version, _ := buildInfo()
+	p := audit.Process{Version: version, CA: guide.Fingerprint(f.rules.Authority.Certificate().Raw)}
+	if d.configSum != ([sha256.Size]byte{}) {
+		p.Config = hex.EncodeToString(d.configSum[:])
+	}
+	return p
 }
 
 // openFeed makes the live feed of requests, if there is an admin listener.
@@ -123,4 +144,12 @@ func (d *Daemon) keepFunc() func(*audit.Record) error {
 		return func(*audit.Record) error { return nil }
 	}
 	return d.evidence.SaveSnapshot
+}
+
+// beginFunc returns the function that records requests that are under way.
+func (d *Daemon) beginFunc() func(...*audit.Begun) error {
+	if isLeftOut("audit") {
+		return func(...*audit.Begun) error { return nil }
+	}
+	return d.begin
 }

@@ -89,12 +89,21 @@ func (d *Daemon) saveState(ctx context.Context) error {
 
 // saveAuditEnd saves which line of the audit the disk has, if it is another one than before.
 func (d *Daemon) saveAuditEnd() {
-	end := d.evidence.OnDisk()
-	if end.Seq == d.savedEnd {
+	if d.store == nil {
 		return
 	}
-	d.savedEnd = end.Seq
-	d.store.SaveAuditEnd(bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: end.Seq, Hash: end.Hash})
+	end := d.evidence.OnDisk()
+	if d.savedEnd.Swap(end.Seq) != end.Seq {
+		d.store.SaveAuditEnd(bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: end.Seq, Hash: end.Hash, Open: end.Open})
+	}
+}
+
+// begin records that requests are under way, and saves the end of the audit, so that the lines cannot be cut off
+// unnoticed.
+func (d *Daemon) begin(all ...*audit.Begun) error {
+	err := d.evidence.Begin(all...)
+	d.saveAuditEnd()
+	return err
 }
 
 // CompareAuditEnd says how the end of the audit in a file differs from what a proxy that is stopped has written, as
@@ -112,17 +121,17 @@ func CompareAuditEnd(state, file string) (string, error) {
 	return found, err
 }
 
-// knownEnd returns the last line that the disk had when the previous process ended; the zero Link if that is
+// knownEnd returns the end of the audit when the previous process ended; the zero End if that is
 // unknown, or if that process wrote another audit.
-func (d *Daemon) knownEnd(file string) trail.Link {
+func (d *Daemon) knownEnd(file string) audit.End {
 	if d.store == nil {
-		return trail.Link{}
+		return audit.End{}
 	}
 	end := d.store.AuditEnd()
 	if !isAudit(end, file, d.auditDir) {
-		return trail.Link{}
+		return audit.End{}
 	}
-	return trail.Link{Seq: end.Seq, Hash: end.Hash}
+	return audit.End{Link: trail.Link{Seq: end.Seq, Hash: end.Hash}, Open: end.Open}
 }
 
 // isAudit reports whether end is that of the audit in a file.

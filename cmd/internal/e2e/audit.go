@@ -86,6 +86,12 @@ type Record struct {
 	Count         int            `json:"count"`
 	Clients       int            `json:"clients"`
 	File          string         `json:"file"`
+	Detail        string         `json:"detail"`
+	IDs           []string       `json:"ids"`
+	Keys          []string       `json:"keys"`
+	Config        string         `json:"config_sha256"`
+	CA            string         `json:"ca_sha256"`
+	Version       string         `json:"version"`
 }
 
 // A WARCPlace is where the archive has a response.
@@ -113,8 +119,11 @@ var members = strings.Fields(`time id replica client via method url url_base64 h
 // fetchMembers is the closed set for lines about the proxy's own fetches.
 var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev hash`)
 
-// eventMembers is the closed set for lines about the file.
-var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client first_seq last_seq v seq prev hash`)
+// begunMembers is the closed set for lines about requests that are under way.
+var begunMembers = strings.Fields(`time kind id replica client via method url url_base64 host user_agent agent decision reason enforced v seq prev hash`)
+
+// eventMembers is the closed set for lines about the file and the process.
+var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version first_seq last_seq v seq prev hash`)
 
 // ReadAudit parses the request records in the file and skips an incomplete last line.
 func ReadAudit(t testing.TB, file string) []Record {
@@ -152,7 +161,7 @@ func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Ch
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("audit line: %v\n%s", err, line)
 		}
-		known := map[string][]string{"": members, "event": eventMembers, "robots": fetchMembers, "tdmrep": fetchMembers}[r.Kind]
+		known := map[string][]string{"": members, "event": eventMembers, "begun": begunMembers, "robots": fetchMembers, "tdmrep": fetchMembers}[r.Kind]
 		for name := range named {
 			if !slices.Contains(known, name) {
 				t.Fatalf("audit line has an unknown member %q: %s", name, line)

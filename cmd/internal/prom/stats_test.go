@@ -82,7 +82,7 @@ func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	pacer := pace.New(pace.Options{})
 	handler, err := proxy.New(proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Egress: client, Authority: authority},
-		Pacer: pacer, Audit: evidence, Keep: evidence.SaveSnapshot, Ready: evidence.Refusal, Log: log,
+		Pacer: pacer, Audit: evidence, Keep: evidence.SaveSnapshot, Begin: evidence.Begin, Ready: evidence.Refusal, Log: log,
 	})
 	testkit.Must(t, err)
 	o.Handler, o.Authority, o.Egress, o.Cache, o.Pace = handler.Stats, authority.Stats, client.Stats, robotsCache.Stats, pacer.Stats

@@ -126,7 +126,9 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	defer logFile.Close()
 	var tally counter
 	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
-	h, err := daemon.New(cfg, inside.resources(dir, log), log, &tally) // no store: nothing would read it again
+	own := inside.resources(dir, log) // no store: nothing would read it again
+	own.ConfigFile = f.ReloadFile()
+	h, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
 		os.RemoveAll(dir) // it is empty, and the next run makes its own
 		return err

@@ -15,6 +15,18 @@ const (
 	KindTDMRep = "tdmrep" // of tdmrep.json
 )
 
+// KindBegun is the kind of lines about requests and tunnels that are under way. The record with the same ID ends them.
+const KindBegun = "begun"
+
+// These events are about the process that writes the trail.
+const (
+	EventStart      = "start"
+	EventStop       = "stop"       // the process ends in order: the trail has the records of all requests
+	EventReload     = "reload"     // the configuration has changed
+	EventRotated    = "rotated"    // the CA, or a key that signs requests, is another one
+	EventUnfinished = "unfinished" // requests of the previous process began, and have no records
+)
+
 // These events matter to verification and to counts.
 const (
 	EventCounted = "counted" // refusals were counted instead of recorded
@@ -27,7 +39,7 @@ const (
 // may have any characters that clients and origins sent.
 type Entry struct {
 	Time          time.Time `json:"time"`
-	Kind          string    `json:"kind"` // KindEvent, KindRobots or KindTDMRep; "": a request
+	Kind          string    `json:"kind"` // KindEvent, KindBegun, KindRobots or KindTDMRep; "": a request
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"` // the replica that wrote the record; "": there was only one
 	Client        string    `json:"client"`
@@ -108,6 +120,12 @@ type Entry struct {
 	Count     int64            `json:"count"`   // lost records, or counted refusals
 	Reasons   map[string]int64 `json:"reasons"` // number of counted refusals for each reason
 	Clients   int              `json:"clients"` // number of clients that were refused; if it is 1, Client names it
+
+	IDs     []string `json:"ids"`           // requests without records; a further event names those that did not fit
+	Keys    []string `json:"keys"`          // of the configuration, that have changed
+	Config  string   `json:"config_sha256"` // of the configuration file; "": there is none
+	CA      string   `json:"ca_sha256"`     // fingerprint of the CA's certificate
+	Program string   `json:"version"`       // version of the program
 
 	FirstSeq uint64 `json:"first_seq"` // first line that was removed, cut off or changed
 	LastSeq  uint64 `json:"last_seq"`  // last line that was removed, cut off or changed

@@ -3,21 +3,25 @@ package trail
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"maps"
 	"slices"
 	"time"
+
+	"robotsproxy/policy/osfile"
 )
 
 // ErrNoRecord is the error of Find for an ID that no record has.
 var ErrNoRecord = errors.New("no such record")
 
 // Find returns the record of the request with this ID, and its line, from the trail
-// that is written to path. It reads the newest segment first. If it cannot read a part of
+// that is written to path; without a record, the line of KindBegun with this ID. It reads the newest segment first. If it cannot read a part of
 // the trail, it goes on with the rest, and joins that error to ErrNoRecord.
 func Find(path, id string) (Line, Entry, error) { return find(path, id, Segments) }
 
@@ -71,6 +75,8 @@ func findIn(segment Segment, id string) (Line, Entry, error) {
 		return Line{}, Entry{}, err
 	}
 	member := append([]byte(`"id":`), value...)
+	var begun Line
+	var begunEntry Entry
 	for line, err := range wholeLines(segment) {
 		if err != nil {
 			return Line{}, Entry{}, err
@@ -83,6 +89,13 @@ func findIn(segment Segment, id string) (Line, Entry, error) {
 			line.Text = bytes.Clone(line.Text)
 			return line, entry, nil
 		}
+		if err == nil && entry.ID == id && entry.Kind == KindBegun {
+			begun, begunEntry = line, entry
+			begun.Text = bytes.Clone(line.Text)
+		}
+	}
+	if begun.Text != nil {
+		return begun, begunEntry, nil
 	}
 	return Line{}, Entry{}, ErrNoRecord
 }
@@ -205,6 +218,94 @@ func LastSegmentLink(path string) (last Link, err error) {
 		}
 	}
 	return Link{}, nil
+}
+
+// LastEntry returns the last line of the trail that is written to path; the zero Entry if there is none.
+func LastEntry(path string) (e Entry, err error) {
+	segments, err := Segments(path)
+	if err != nil {
+		return e, err
+	}
+	for _, segment := range slices.Backward(segments) {
+		last, err := lastLine(segment)
+		if err != nil {
+			return e, err
+		}
+		if e, err := Read(last); err == nil {
+			return e, nil
+		}
+	}
+	return e, nil
+}
+
+// lastLine returns the last whole line of a segment; nil: it has none.
+func lastLine(segment Segment) (last []byte, err error) {
+	if segment.Gzip {
+		for line, err := range wholeLines(segment) {
+			if err != nil {
+				return nil, err
+			}
+			last = append(last[:0], line.Text...)
+		}
+		return last, nil
+	}
+	f, err := osfile.Open(segment.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	for line, err := range Backward(f, info.Size(), MaxLine) {
+		return line.Text, err
+	}
+	return nil, nil
+}
+
+// Unfinished returns the IDs of the requests and tunnels that have a line of KindBegun with a seq of at least from
+// and at most to, and no record, in the trail that is written to path. It returns the cause if ctx ends.
+func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string, err error) {
+	segments, err := Segments(path)
+	if err != nil {
+		return nil, err
+	}
+	open := map[string]uint64{}
+	for i, segment := range segments {
+		if i+1 < len(segments) && segments[i+1].FirstSeq > 0 && segments[i+1].FirstSeq <= from || segment.FirstSeq > to {
+			continue
+		}
+		for line, err := range wholeLines(segment) {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				break // removed meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+			id, begun := lineID(line.Text)
+			if !begun {
+				delete(open, string(id))
+			} else if l, _, ok := splitLink(line.Text); ok && l.Seq >= from && l.Seq <= to {
+				open[string(id)] = l.Seq
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(open), func(a, b string) int { return cmp.Compare(open[a], open[b]) }), nil
+}
+
+// lineID returns the ID of a request's record, or of the line that says that it has begun. It returns "" for other lines.
+func lineID(line []byte) (id []byte, begun bool) {
+	const before = len(`{"time":"2006-01-02T15:04:05.000000000Z",`)
+	rest := line[min(before, len(line)):]
+	rest, begun = bytes.CutPrefix(rest, []byte(`"kind":"`+KindBegun+`",`))
+	if rest, found := bytes.CutPrefix(rest, []byte(`"id":"`)); found {
+		id, _, _ = bytes.Cut(rest, []byte(`"`))
+	}
+	return id, begun
 }
 
 // A BackwardLine is a line that Backward has read.

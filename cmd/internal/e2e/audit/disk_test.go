@@ -147,7 +147,7 @@ func TestDirectoryTakenAway(t *testing.T) {
 		t.Error(err)
 	}
 	lines := e2e.ReadLines(t, file)
-	if len(lines) < 2 || lines[0].Seq != 3 { // the fetch and the first refusal are gone
+	if len(lines) < 2 || lines[0].Seq != 4 { // the start, the fetch and the first refusal are gone
 		t.Fatalf("%d lines, the first %+v", len(lines), lines)
 	}
 	replaced := false

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // audit.include and audit.query_strings decide what is written.
@@ -58,10 +59,13 @@ func TestAuditCannotBeWritten(t *testing.T) {
 	o := e2e.NewOrigin(t, "auditfull", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	full := func(s e2e.Settings) *e2e.Proxy {
-		return e2e.StartProxyBy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": "-"}).With(s), "sh", "-c", `exec "$0" "$@" > /dev/full`)
+		p := e2e.Launch(t, e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"audit.file": "-"}).With(s)), "sh", "-c", `exec "$0" "$@" > /dev/full`)
+		testkit.Eventually(t, "it listens", func() bool { return strings.Contains(p.Stderr.String(), "proxy started") })
+		p.WantCode = 1 // records are lost
+		t.Cleanup(func() { p.End(t) })
+		return p
 	}
 	p := full(nil)
-	p.WantCode = 1 // records are lost
 	client := p.Client(t, false)
 	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/private")), http.StatusServiceUnavailable, "proxy_internal_error")
 	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/a")), http.StatusServiceUnavailable, "proxy_internal_error")
@@ -69,7 +73,6 @@ func TestAuditCannotBeWritten(t *testing.T) {
 		t.Errorf("%d pages arrived after the audit had failed", n)
 	}
 	p = full(e2e.Settings{"audit.on_error": "continue"})
-	p.WantCode = 1
 	client = p.Client(t, false)
 	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/private")), http.StatusForbidden, "http_request_denied")
 	if got := e2e.Get(t, client, o.URL("http", "/a")); got.Status != http.StatusOK {

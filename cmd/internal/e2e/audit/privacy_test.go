@@ -149,7 +149,7 @@ func TestHostileAgentStaysInItsLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), "\n"); n != 2 { // one of them is about the fetch
+	if n := strings.Count(string(text), "\n"); n != 4 { // others are about the fetch, the start and the stop
 		t.Errorf("%d lines", n)
 	}
 	for _, r := range strings.ReplaceAll(string(text), "\n", "") {

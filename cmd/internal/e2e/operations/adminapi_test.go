@@ -174,7 +174,7 @@ func TestAPIExplainsWhatARequestGets(t *testing.T) {
 		status := e2e.Read(t, resp).Status
 		var line string
 		testkit.Eventually(t, "its record", func() bool {
-			lines := slices.DeleteFunc(auditLines(t, p.Audit), func(line string) bool { return strings.Contains(line, `"kind":"robots"`) })
+			lines := slices.DeleteFunc(auditLines(t, p.Audit), func(line string) bool { return strings.Contains(line, `"kind":`) })
 			if len(lines) > i {
 				line = lines[i]
 			}
@@ -339,7 +339,7 @@ func TestAPIStream(t *testing.T) {
 		e2e.Get(t, visitor, o.URL("http", []string{"/page", "/private"}[i%2]))
 	}
 	got := testkit.Within(t, "all lines are told", told)
-	if want := auditLines(t, p.Audit); !slices.Equal(got, want) {
+	if want := auditLines(t, p.Audit)[1:]; !slices.Equal(got, want) {
 		t.Errorf("(-file +stream):\n%s", cmp.Diff(want, got))
 	}
 	p.Signal(t, syscall.SIGTERM)

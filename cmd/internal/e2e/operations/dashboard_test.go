@@ -39,14 +39,14 @@ func TestDashboardOfARunningProxy(t *testing.T) {
 		}
 		return got
 	}
-	testkit.Eventually(t, "the records of both requests and of the fetch are shown", func() bool {
-		return strings.Count(string(page("GET", "/", "", http.StatusOK).Body), "data-record=") == 3
+	testkit.Eventually(t, "the records of both requests, of the fetch and of the start are shown", func() bool {
+		return strings.Count(string(page("GET", "/", "", http.StatusOK).Body), "data-record=") == 4
 	})
 	page("GET", "/", "", http.StatusOK, o.Name, "/private", "Disallowed", "Allowed")
 	page("GET", "/hosts", "", http.StatusOK, "/hosts/"+o.Name)
 	host := "/hosts/" + o.Name
 	page("GET", host, "", http.StatusOK, "Disallow: /private", "disallowed 1", `id="L2" class="rule block"`)
-	page("GET", "/decisions/2", "", http.StatusOK, "robots_sha256")
+	page("GET", "/decisions/3", "", http.StatusOK, "robots_sha256")
 	ask := url.Values{"url": {o.URL("http", "/private/x")}, "agent": {"FooBot/1.0"}}
 	page("POST", "/explain", ask.Encode(), http.StatusOK, "Disallowed", "/private (line 2)")
 	page("GET", "/about", "", http.StatusOK, p.Listen, "/api/v1/decisions/stream")

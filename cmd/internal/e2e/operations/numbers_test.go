@@ -119,7 +119,7 @@ func TestOriginsAreCounted(t *testing.T) {
 		"robotsproxy_robots_cache_misses_total":             5,
 		"robotsproxy_robots_cache_entries":                  5,
 		"robotsproxy_snapshots_kept_total":                  5,
-		"robotsproxy_audit_lines_total":                     12, // five lines are about fetches
+		"robotsproxy_audit_lines_total":                     13, // five lines are about fetches, one about the start
 		"robotsproxy_state_errors_total":                    0,
 		"robotsproxy_snapshots_errors_total keep":           0,
 		"robotsproxy_client_connections_refused_total none": 0,

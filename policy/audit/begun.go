@@ -1,0 +1,128 @@
+package audit
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+)
+
+// A Begun is what a Record says of its request from the beginning. A line with it is written for a request that is
+// under way for long, so that a crash leaves a trace of the request.
+type Begun struct {
+	Time        time.Time
+	ID          string
+	Request     policy.Request
+	Target      string
+	Token       string // of the Decision, as what follows
+	Verdict     policy.Verdict
+	Reason      policy.Reason
+	Transparent bool
+	Monitor     bool
+}
+
+// Begun returns what r says from the beginning.
+func (r *Record) Begun() Begun {
+	d := &r.Decision
+	return Begun{r.Time, r.ID, r.Request, r.Target, d.Token, d.Verdict, d.Reason, r.Transparent, r.Monitor}
+}
+
+func (r *Begun) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
+	return r.append(b, trail.KindBegun, o, limit)
+}
+
+// append appends the first members of a line of a kind; "": a Record.
+func (r *Begun) append(b []byte, kind string, o *Options, limit int) (line []byte, url int) {
+	b = append(appendTime(append(b, `{"time":"`...), r.Time), '"')
+	b = appendOptional(b, `,"kind":"`, kind, limit)
+	b = appendString(append(b, `,"id":`...), r.ID)
+	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
+	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), max(limit, minClient))
+	if r.Transparent {
+		b = append(b, `,"via":"transparent"`...)
+	}
+	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
+	b, url = appendURL(b, r, o.DropQuery, limit)
+	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, trail.MaxText) // whole, for filters and reports
+	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
+	b = appendOptional(b, `,"agent":"`, r.Token, limit)
+	b = append(append(b, `,"decision":"`...), r.Verdict.String()...)
+	b = append(append(b, `","reason":"`...), r.Reason...)
+	return strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor), url
+}
+
+// Begin adds a line for each request or tunnel that is under way; the Record with the same ID ends it. The lines are in the
+// file when Begin returns without an error; with SyncAlways, the disk has them.
+func (l *Log) Begin(all ...*Begun) error {
+	var last uint64
+	var err error
+	for _, r := range all {
+		if l.options.Load().BlockedOnly && r.Verdict == policy.Allow {
+			continue
+		}
+		if last, _, err = l.add(r); err != nil {
+			break
+		}
+	}
+	if err == nil && last > 0 {
+		err = l.commit(last)
+	}
+	if l.options.Load().Continue {
+		return nil
+	}
+	return err
+}
+
+// hasBegun reports whether the request with an ID has a line that a Record must end, although records of its kind are left
+// out since then.
+func (l *Log) hasBegun(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[id] > 0
+}
+
+// appendURL appends the URL of the request, and returns its length in the line. For a request
+// without a valid URL it appends the target that the client sent, cut as other strings are,
+// and returns 0.
+//
+// A reader of the line gets the bytes that the client sent: [trail.Entry.RequestURL]. JSON has only
+// UTF-8, so other bytes are percent-encoded in the member url, and url_base64 has the whole URL.
+func appendURL(b []byte, r *Begun, dropQuery bool, limit int) (line []byte, url int) {
+	q := &r.Request
+	part := func(pathQuery string) string {
+		if dropQuery {
+			pathQuery, _, _ = strings.Cut(pathQuery, "?")
+		}
+		return pathQuery
+	}
+	b = append(b, `,"url":"`...)
+	start := len(b)
+	switch {
+	case q.Origin.Host == "":
+		return append(appendURLText(b, part(r.Target), limit), '"'), 0
+	case q.Method == http.MethodConnect:
+		b = appendEscaped(b, q.Origin.Addr())
+		return append(b, '"'), len(b) - start
+	}
+	b = appendEscaped(b, q.Origin.String())
+	if q.IsWhole() {
+		return append(b, '"'), len(b) - start
+	}
+	target := part(q.PathQuery)
+	sent := target[:cutAt(target, trail.MaxURL)]
+	text := percentEncode(sent, func(r rune, size int) bool { return r >= ' ' && r != 0x7f && (r != utf8.RuneError || size > 1) })
+	b = appendEscaped(b, text)
+	switch {
+	case len(target) > len(sent):
+		b = trail.AppendCut(b, len(target))
+	case len(text) > len(sent):
+		b = append(b, `","url_base64":"`...)
+		b = base64.StdEncoding.AppendEncode(b, []byte(q.Origin.String()+sent))
+	}
+	return append(b, '"'), len(b) - start
+}

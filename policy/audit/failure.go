@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"robotsproxy/policy/osfile"
+)
+
+// setFailure stores whether the file could be written, and returns the error wrapped in
+// ErrUnwritable. The caller holds l.io.
+func (l *Log) setFailure(err error) error {
+	if err == nil {
+		l.failure.Store(nil)
+		return nil
+	}
+	err = unwritable(err)
+	l.failure.Store(&err)
+	l.unreported.Store(&err)
+	l.counts.failures.Add(1)
+	return err
+}
+
+func unwritable(err error) error { return fmt.Errorf("%w: %w", ErrUnwritable, err) }
+
+// failed returns the error that setFailure has stored.
+func (l *Log) failed() error {
+	if p := l.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// writeError returns why the file cannot be written: the last write has failed, or one hangs.
+func (l *Log) writeError() error {
+	if err := l.failed(); err != nil {
+		return err
+	}
+	if err := l.disk.Err(); err != nil {
+		err = unwritable(err)
+		l.unreported.Store(&err)
+		return err
+	}
+	return nil
+}
+
+// Err returns why the audit cannot be written at present; nil: it can. Health checks report
+// it, whatever Options.Continue says.
+func (l *Log) Err() error { return cmp.Or(l.writeError(), l.unsaved.err()) }
+
+// Refusal is Err, but nil with Options.Continue.
+func (l *Log) Refusal() error {
+	if l.options.Load().Continue {
+		return nil
+	}
+	return l.Err()
+}
+
+// lock locks l.io for an operation on the file. While one that has locked it hangs, lock returns the error.
+func (l *Log) lock() error {
+	if err := l.io.Lock(&l.disk); err != nil {
+		return unwritable(err)
+	}
+	l.writer = l.disk.Begin(osfile.MaxWrite)
+	return nil
+}
+
+// tryLock is lock without waiting. It reports whether it has locked l.io.
+func (l *Log) tryLock() bool {
+	locked := l.io.TryLock()
+	if locked {
+		l.writer = l.disk.Begin(osfile.MaxWrite)
+	}
+	return locked
+}
+
+func (l *Log) unlock() {
+	l.writer.End()
+	l.io.Unlock()
+}
+
+// syncAside waits until the disk has the file. The caller does not hold l.io, so that a slow disk holds up no request.
+func (l *Log) syncAside() error {
+	defer l.disk.Begin(osfile.MaxSync).End()
+	return l.segment.sync()
+}
+
+// logStates logs when the audit cannot be written any more, and when it can again, until ctx ends.
+func (l *Log) logStates(ctx context.Context) error {
+	tick := time.NewTicker(batchDelay)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err, past := l.Err(), l.unreported.Swap(nil)
+		if err == nil && past != nil && !failing {
+			failing = true // it has ended already
+			l.logState(*past)
+		}
+		if failing != (err != nil) {
+			failing = err != nil
+			l.logState(err)
+		}
+	}
+}
+
+// logState logs that the audit cannot be written, or, if err is nil, that it can again.
+func (l *Log) logState(err error) {
+	if err != nil {
+		l.opened.Log.Error("audit write failed", "file", l.opened.File, "error", err)
+		return
+	}
+	l.opened.Log.Info("audit written again", "file", l.opened.File)
+}

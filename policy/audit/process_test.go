@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/testkit"
+)
+
+// begin writes the lines of some requests that are under way.
+func begin(t *testing.T, l *Log, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		r := allowed()
+		r.ID = id
+		b := r.Begun()
+		testkit.Must(t, l.Begin(&b))
+	}
+}
+
+// finish writes the record of a request.
+func finish(t *testing.T, l *Log, id string) {
+	t.Helper()
+	r := allowed()
+	r.ID = id
+	testkit.Must(t, l.Write(r))
+}
+
+// abandon ends a Log as kill -9 ends its process.
+func abandon(t *testing.T, l *Log) {
+	t.Helper()
+	testkit.Must(t, l.segment.close())
+}
+
+// TestStartNamesWhatTheProcessBeforeLeftUnfinished: with what the process before knew of its end, and without.
+func TestStartNamesWhatTheProcessBeforeLeftUnfinished(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		known   bool
+		rotated bool // the lines are in several segments
+	}{{"known end", true, false}, {"unknown end", false, false}, {"known end, rotated", true, true}, {"unknown end, rotated", false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := Options{File: filepath.Join(t.TempDir(), "audit.jsonl")}
+				if c.rotated {
+					o.MaxSize = 1
+				}
+				l := open(t, o)
+				testkit.Must(t, l.Start(Process{Version: "1"}))
+				begin(t, l, "first", "ended", "second")
+				finish(t, l, "ended")
+				l.probe(true)
+				l.OnDisk()
+				finish(t, l, "first") // not on the disk when the end was saved
+				l.probe(true)
+				known := l.OnDisk()
+				begin(t, l, "third")
+				l.probe(true)
+				abandon(t, l)
+
+				o.MaxSize = 0
+				if c.known {
+					o.Known = known
+				}
+				l = open(t, o)
+				testkit.Must(t, l.Start(Process{Version: "2", Config: "abc", CA: "AB:CD"}))
+				ctx, cancel := context.WithCancel(context.Background())
+				go l.Run(ctx)
+				time.Sleep(time.Second)
+				cancel()
+				synctest.Wait()
+				close(t, l)
+				all := entries(t, l)
+				start, found, stop := all[len(all)-3], all[len(all)-2], all[len(all)-1]
+				if start.Event != trail.EventStart || !strings.Contains(start.Detail, "did not stop in order") || start.Program != "2" || start.Config != "abc" || start.CA != "AB:CD" {
+					t.Errorf("%+v", start)
+				}
+				if found.Event != trail.EventUnfinished || !slices.Equal(found.IDs, []string{"second", "third"}) || found.Count != 2 {
+					t.Errorf("%+v", found)
+				}
+				if stop.Event != trail.EventStop {
+					t.Errorf("%+v", stop)
+				}
+
+				l = open(t, Options{File: o.File})
+				testkit.Must(t, l.Start(Process{}))
+				testkit.Must(t, l.findUnfinished(t.Context()))
+				close(t, l)
+				after := entries(t, l)
+				if start := after[len(after)-2]; start.Event != trail.EventStart || !strings.Contains(start.Detail, "stopped in order at 2000-01-01T") {
+					t.Errorf("after a stop: %+v", start)
+				}
+			})
+		})
+	}
+}
+
+// TestManyUnfinishedRequests: all of them are named.
+func TestManyUnfinishedRequests(t *testing.T) {
+	l := open(t, Options{})
+	testkit.Must(t, l.Start(Process{}))
+	var want []string
+	for i := range 2*maxIDs + 1 {
+		want = append(want, fmt.Sprintf("%013d", i))
+	}
+	begin(t, l, want...)
+	abandon(t, l)
+	file := l.opened.File
+	l = open(t, Options{File: file})
+	testkit.Must(t, l.Start(Process{}))
+	testkit.Must(t, l.findUnfinished(t.Context()))
+	close(t, l)
+	var got []string
+	for _, e := range entries(t, l) {
+		if e.Event == trail.EventUnfinished {
+			got = append(got, e.IDs...)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d are named, want %d", len(got), len(want))
+	}
+}
+
+// TestBegunRequestsAreEnded: a request that has begun gets its record, even if records of its kind are left out since
+// then. One that is left out has no line.
+func TestBegunRequestsAreEnded(t *testing.T) {
+	l := open(t, Options{})
+	begin(t, l, "a")
+	l.SetOptions(Options{BlockedOnly: true})
+	begin(t, l, "b")
+	finish(t, l, "a")
+	finish(t, l, "b")
+	close(t, l)
+	var got []string
+	for _, e := range entries(t, l) {
+		got = append(got, e.ID+" "+e.Kind)
+	}
+	if want := []string{"a begun", "a "}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,62 @@
+package audit
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats is the state of a Log.
+type Stats struct {
+	Err       error         // why the audit cannot be written at present; nil: it can
+	Waiting   int           // lines that are not in the file yet
+	Lag       time.Duration // age of the oldest of them
+	Unsynced  int           // lines in the file that the disk may not have yet; 0 with SyncNone
+	Lines     uint64        // lines written so far
+	Bytes     uint64        // bytes written so far
+	Failures  uint64        // failed writes and waits for the disk so far, with those of retries
+	Lost      uint64        // records so far that could be neither written nor held in memory
+	Rotations uint64        // segments so far that were rotated because they were full
+	Counted   uint64        // refusals so far that were only counted, because too many came from one client
+
+	Removed map[string]uint64 // lines that retention has removed so far, by the name of the option that it followed
+	Space   Space             // as last measured
+}
+
+// Stats returns the present Stats. It waits for no disk.
+func (l *Log) Stats() Stats {
+	c := &l.counts
+	s := Stats{
+		Err: l.Err(), Lines: c.lines.Load(), Bytes: c.bytes.Load(), Failures: c.failures.Load(),
+		Lost: c.lost.Load(), Rotations: c.rotations.Load(), Counted: c.counted.Load(), Removed: map[string]uint64{},
+	}
+	for i, cause := range removalCauses {
+		s.Removed[cause] = c.removed[i].Load()
+	}
+	if space := l.space.Load(); space != nil {
+		s.Space = *space
+	}
+	// In this order, since synced <= written <= seq must hold in the result.
+	synced := l.synced.Load()
+	written := l.written.Load()
+	l.mu.Lock()
+	last, writingSeq, writingSince, bufSince := l.seq, l.writingSeq, l.writingSince, l.bufSince
+	empty := len(l.buf) == 0
+	l.mu.Unlock()
+	s.Waiting = int(last - written)
+	if l.options.Load().Sync != SyncNone {
+		s.Unsynced = int(written - synced)
+	}
+	switch {
+	case written < writingSeq:
+		s.Lag = time.Since(writingSince)
+	case !empty:
+		s.Lag = time.Since(bufSince)
+	}
+	return s
+}
+
+// counts are the counters in Stats.
+type counts struct {
+	lines, bytes, failures, lost, rotations, counted atomic.Uint64
+	removed                                          [len(removalCauses)]atomic.Uint64
+}
