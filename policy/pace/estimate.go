@@ -66,16 +66,16 @@ func (h *host) forecastNew(r *request) (time.Duration, error) {
 // permitIn returns how long r would wait for the permit if it prepared its connection now.
 func (h *host) permitIn(r *request, now time.Time) time.Duration {
 	ahead, _ := r.queue.ahead(now, h.leadTime())
-	d := h.forecast(r, ahead, now)
+	d := h.forecast(r, ahead, now, r.backOff().get().until)
 	if r.own != nil {
 		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing, now, now))
 	}
 	return d
 }
 
-// forecast returns how long its limiter delays r if ahead requests of its queue go first.
-func (h *host) forecast(r *request, ahead int, now time.Time) time.Duration {
-	start := r.backOff().get().until
+// forecast returns how long its limiter delays r if ahead requests of its queue go first and no
+// request is sent before start.
+func (h *host) forecast(r *request, ahead int, now, start time.Time) time.Duration {
 	d := r.queue.limiter.forecast(r.terms(now), ahead, now, start)
 	if wait, ok := r.queue.follows(r, ahead, now); ok {
 		d = min(d, max(wait, start.Sub(now)))
@@ -84,16 +84,22 @@ func (h *host) forecast(r *request, ahead int, now time.Time) time.Duration {
 }
 
 // forecastBehind is forecast with two corrections: the requests ahead take more time (less if
-// negative) than the same number of requests like r, and slots of the Store take as much
-// longer as they recently did.
+// negative) than the same number of requests like r, and with a Store, no request is sent before
+// the slot that it has given, and those behind it wait for other processes too.
 func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
-	d := h.forecast(r, ahead, now)
+	shared := h.sharing != nil && !r.process.standing().Alone
+	lead := r.backOff().left(now)
+	if shared {
+		lead = max(lead, r.queue.slotIn(now))
+	}
+	start := now.Add(lead)
+	d := h.forecast(r, ahead, now, start)
 	if d > never-max(0, more) {
 		return never
 	}
-	d = max(d+more, h.forecast(r, 0, now))
-	if h.sharing != nil && !r.process.standing().Alone {
-		d = h.sharing.contention.stretch(d, r.backOff().left(now), now)
+	d = max(d+more, h.forecast(r, 0, now, start))
+	if shared && d > lead {
+		d = min(never-lead, r.queue.stretch(d-lead, &r.limits, now)) + lead
 	}
 	return d
 }

@@ -47,12 +47,13 @@ type host struct {
 // A queue is one limiter of a host with the requests that it applies to. A request waits
 // for its turn, prepares its connection, and then waits for the permit to send.
 type queue struct {
-	limiter   rateLimiter
-	waiting   fairQueue
-	preparing []*request // requests that prepare their connections, in the order of their turns
-	ready     []*waiter  // requests that have a connection; they go before all others
-	shared    bool       // the next request may follow the last one without a gap, see Limits.Shared
-	before    time.Time  // if shared: when the request before the last one was sent
+	limiter    rateLimiter
+	waiting    fairQueue
+	preparing  []*request  // requests that prepare their connections, in the order of their turns
+	ready      []*waiter   // requests that have a connection; they go before all others
+	shared     bool        // the next request may follow the last one without a gap, see Limits.Shared
+	before     time.Time   // if shared: when the request before the last one was sent
+	contention *contention // nil: the Store has given no slot
 }
 
 // A stage is how far a request has come.

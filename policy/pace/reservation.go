@@ -6,15 +6,13 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-const (
-	contentionWeight = 4           // one slot moves the average by a quarter of the difference
-	contentionFor    = time.Minute // after this time without a slot, no other process counts as active
-)
+// contentionFor is how long a slot of the Store tells about other processes. After this time, no
+// other process counts as active.
+const contentionFor = time.Minute
 
 // sharing is what a host knows of the Store. host.mu guards it.
 type sharing struct {
 	reservations map[*request]*reservation
-	contention   contention
 }
 
 // A reservation is what one request has reserved in the Store. host.mu guards it.
@@ -109,33 +107,34 @@ func (h *host) waiters() int {
 	return n
 }
 
-// contention is a moving average: how many times longer a slot of the Store takes than one
-// of this process's own limiters.
+// contention is what the last slot that the Store gave to a queue tells about other processes.
 type contention struct {
-	average float64
-	at      time.Time // time of the last slot; zero: there was none
+	terms  terms     // those of the request's Limits: under other ones, slots take another time
+	slot   time.Time // begin of the slot: a later request gets no earlier one
+	at     time.Time // when it was reserved
+	last   float64   // how many times longer the slot took than one of this process's own limiters
+	before float64   // last, of the slot before under the same terms; at least 1
 }
 
-func (c *contention) forgotten(now time.Time) bool {
-	return c.at.IsZero() || now.Sub(c.at) >= contentionFor
+// counts reports whether other processes may still be as active as at the slot, and terms are
+// those under which it was reserved.
+func (c *contention) counts(t terms, now time.Time) bool {
+	return c != nil && c.terms == t && now.Sub(c.at) < contentionFor
 }
 
-// note counts a slot for which a request waited for the given time, with own requests of
-// this process on their way.
-func (c *contention) note(interval, wait time.Duration, own int, now time.Time) {
-	n := 1 + float64(max(0, wait))/float64(interval)/float64(max(1, own))
-	if c.forgotten(now) {
-		c.average = n
+// slotIn returns the time until the queue's slot in the Store, if a request waits for it.
+func (q *queue) slotIn(now time.Time) time.Duration {
+	if q.contention == nil || q.limiter.unsent == 0 {
+		return 0
 	}
-	c.average += (n - c.average) / contentionWeight
-	c.at = now
+	return max(0, q.contention.slot.Sub(now))
 }
 
-// stretch converts a forecast by this process's own limiters into one that includes the
-// other processes. backedOff is the part of d that is a back-off.
-func (c *contention) stretch(d, backedOff time.Duration, now time.Time) time.Duration {
-	if c.forgotten(now) || d <= backedOff {
-		return d
+// stretch converts the part d of a forecast by this process's own limiters into one that includes
+// the other processes. One slot that took long is no contention: it takes two in a row.
+func (q *queue) stretch(d time.Duration, l *Limits, now time.Time) time.Duration {
+	if c := q.contention; c.counts(l.terms(0), now) {
+		return limiter.Nanoseconds(float64(d) * min(c.last, c.before))
 	}
-	return min(never-backedOff, limiter.Nanoseconds(float64(d-backedOff)*c.average)) + backedOff
+	return d
 }

@@ -187,7 +187,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 		return a.later(), false, nil
 	case !g.At.IsZero():
 		v.lease, v.unsent, v.at, v.until = g.Lease, true, g.At, g.Until
-		h.sharing.contention.note(a.interval(now), g.At.Sub(began)-a.backOff().left(began), a.queue.limiter.unsent, now)
+		a.noteContention(now)
 		return g.At.Sub(now), true, nil
 	case g.Wait > left, g.Full && left <= 0:
 		err := a.refuse(now, g.Wait, left)
@@ -200,6 +200,20 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	}
 	a.giveUp()
 	return max(g.Wait, minWake), false, nil
+}
+
+// noteContention notes what the slot that was just reserved tells about other processes.
+func (a *attempt) noteContention(now time.Time) {
+	q, t := a.queue, a.limits.terms(0)
+	wait := max(0, a.at.Sub(now)-a.backOff().left(now))
+	last, before := 1+float64(wait)/float64(a.interval(now))/float64(max(1, q.limiter.unsent)), 1.0
+	switch {
+	case q.contention.counts(t, now):
+		before = q.contention.last
+	case q.contention == nil:
+		q.contention = new(contention)
+	}
+	*q.contention = contention{terms: t, slot: a.at, at: now, last: last, before: before}
 }
 
 // later returns when to ask again if no notification comes.

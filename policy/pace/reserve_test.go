@@ -165,6 +165,46 @@ func TestContentionIsForecast(t *testing.T) {
 	})
 }
 
+// TestEstimateUsesTheTermsInForce: slots that the Store gave before the robots.txt was known say
+// nothing about how long a request waits under its Crawl-delay.
+func TestEstimateUsesTheTermsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 3), limits(100*time.Microsecond)
+		var wg sync.WaitGroup
+		for i := range 9 { // a slot lasts a millisecond, which is ten gaps
+			wg.Go(func() { f.must(i%3, "", l) })
+		}
+		wg.Wait()
+		l.CrawlDelay, l.MaxWait = time.Second, 1500*time.Millisecond
+		f.must(0, "", l)
+	})
+}
+
+// TestEstimateKnowsTheSlotOfTheStore: a request does not go before the slot that the Store has
+// given to the request before it. One slot that took long is no contention.
+func TestEstimateKnowsTheSlotOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 3), limits(10*time.Second)
+		f.must(0, "", l)
+		var wg sync.WaitGroup
+		for _, i := range []int{1, 2, 0} {
+			wg.Go(func() { f.must(i, "", l) })
+			pass(time.Second)
+		}
+		pass(10 * time.Second) // the request of replica 0 has asked the Store: its slot begins at 30 s
+		hasty := l
+		hasty.MaxWait = time.Second
+		for _, want := range []time.Duration{27 * time.Second, 7 * time.Second} {
+			busy, ok := errors.AsType[*pace.BusyError](f.try(0, "", hasty, 0))
+			if !ok || (busy.RetryAfter-want).Abs() > time.Second {
+				t.Errorf("%v, want %v", busy, want)
+			}
+			pass(20 * time.Second)
+		}
+		wg.Wait()
+	})
+}
+
 // TestReconnectIsNoticed: when the Store returns, a request that waited at the slower
 // rate is sent sooner.
 func TestReconnectIsNoticed(t *testing.T) {

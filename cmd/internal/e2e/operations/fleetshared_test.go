@@ -3,6 +3,7 @@ package operations
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -194,4 +195,31 @@ func TestFleetAuditsAreReadTogether(t *testing.T) {
 			t.Errorf("the report does not speak of %s:\n%s", name, report)
 		}
 	}
+}
+
+// The first requests to a site wait as its Crawl-delay says, whatever the pace was before its
+// robots.txt was known.
+func TestFleetEstimatesByTheCrawlDelay(t *testing.T) {
+	testkit.Long(t, "real clock")
+	t.Parallel()
+	const delay = time.Second
+	f := startFleet(t, storeURL(t), 3, e2e.Settings{"pace.requests_per_second": 100_000})
+	f.awaitStore(t, 1)
+	var all sync.WaitGroup
+	for range 3 { // sites
+		o := e2e.NewOrigin(t, "estimate", "User-agent: *\nCrawl-delay: 1\n")
+		o.Handle("/page", e2e.TextPage("text/plain", "a"))
+		t.Cleanup(func() { e2e.WantGaps(t, slices.Concat(o.Pages("http"), o.Pages("https")), delay) })
+		for i, p := range f.replicas {
+			for _, scheme := range e2e.Schemes {
+				client := p.Client(t, false)
+				all.Go(func() {
+					if got := e2e.Get(t, client, o.URL(scheme, "/page")); got.Status != http.StatusOK {
+						t.Errorf("r%d: %v\n%s", i, got, got.Body)
+					}
+				})
+			}
+		}
+	}
+	all.Wait()
 }
