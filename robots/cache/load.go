@@ -87,7 +87,7 @@ func (c *Cache) save(e *Entry, client string) {
 	if c.store == nil || !e.inStore() {
 		return
 	}
-	if saved := encode(e); len(saved) <= maxSaved {
+	if saved := encode(e); len(saved) <= MaxSaved {
 		c.store.Save(e.origin, saved, e.usefulUntil(), client)
 	}
 }

@@ -50,9 +50,9 @@ const (
 	allFlags = flagTooManyRedirects | flagConnected | flagFailed | flagRedirectDisallowed | flagDeadRedirect
 )
 
-// maxSaved is the maximum size of a saved entry, in bytes: two files, and space for URLs and an
+// MaxSaved is the maximum size of a saved entry, in bytes: two files, and space for URLs and an
 // error.
-const maxSaved = 2*robots.MaxBytes + 256<<10
+const MaxSaved = 2*robots.MaxBytes + 256<<10
 
 // maxAhead is how far in the future the time of a saved result may be, because the wall clock
 // may have been set back a little. An entry further in the future is not used, because it would
@@ -146,7 +146,7 @@ func appendTime(b []byte, t time.Time) []byte {
 // decode decodes what encode has returned. The result does not share memory with b.
 func decode(b []byte) (*savedEntry, error) {
 	body := len(b) - sha256.Size
-	if body < 0 || len(b) > maxSaved || sha256.Sum256(b[:body]) != [sha256.Size]byte(b[body:]) {
+	if body < 0 || len(b) > MaxSaved || sha256.Sum256(b[:body]) != [sha256.Size]byte(b[body:]) {
 		return nil, errDamaged
 	}
 	r := decoder{rest: b[:body]}

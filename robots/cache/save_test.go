@@ -44,7 +44,7 @@ func TestSavedForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			encoded := encode(e)
 			k, err := decode(encoded)
-			if err != nil || len(encoded) > maxSaved {
+			if err != nil || len(encoded) > MaxSaved {
 				t.Fatalf("%d bytes: %v", len(encoded), err)
 			}
 			if !bytes.Equal(k.append(nil), encoded) {
@@ -115,7 +115,7 @@ func TestInconsistent(t *testing.T) {
 		"a status beyond HTTP":       {last: &fetch.Result{Status: 1000}, failures: failed},
 		"an age below none":          {last: &fetch.Result{Status: 200, MaxAge: -2}},
 		"a file longer than is read": {last: &fetch.Result{Status: 200, Body: []byte(strings.Repeat("#", robots.MaxBytes+1))}},
-		"longer than anything":       {last: &text, origin: strings.Repeat("x", maxSaved)},
+		"longer than anything":       {last: &text, origin: strings.Repeat("x", MaxSaved)},
 	} {
 		if got, err := decode(k.append(nil)); err == nil {
 			t.Errorf("%s: %+v", name, got)

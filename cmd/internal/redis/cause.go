@@ -47,6 +47,7 @@ const (
 	NoDatabase                  // the server has no database with that number
 	Unknown                     // the server replies with any other error
 	NotRedis                    // the replies are not in the Redis protocol
+	TooMuch                     // a reply is longer than what was asked for
 	causeCount
 )
 
@@ -73,6 +74,7 @@ var causes = [causeCount]struct{ name, words string }{
 	Emptied:        {"emptied", "the server has lost its data"},
 	NoDatabase:     {"no-database", "the server has no database with that number"},
 	NotRedis:       {"strange", "the reply is not Redis protocol"},
+	TooMuch:        {"too-much", "a reply is longer than any that the proxy asks for"},
 	Unknown:        {"unclear", "the server replied with an error"},
 }
 
@@ -118,6 +120,8 @@ func causeOf(err error) Cause {
 		return OtherServer
 	case errors.Is(err, errEmptied):
 		return Emptied
+	case errors.Is(err, errTooMuch):
+		return TooMuch
 	}
 	for _, r := range refusals {
 		if redis.HasErrorPrefix(err, r.prefix) {

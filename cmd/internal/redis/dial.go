@@ -56,6 +56,7 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = callTime, callTime, callTime, callTime
 		o.PoolSize, o.ConnMaxIdleTime = poolSize, idleTime
+		o.Dialer = boundDialer(&redis.Options{DialTimeout: callTime, TLSConfig: o.TLSConfig})
 		return func() *redis.Client {
 			fresh := *o
 			fresh.OnConnect = new(server).checkSame
@@ -69,6 +70,7 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = callTime, callTime, callTime, callTime
 	o.PoolSize, o.ConnMaxIdleTime = poolSize, idleTime
+	o.Dialer = boundDialer(&redis.Options{DialTimeout: callTime, TLSConfig: o.TLSConfig})
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return func() *redis.Client {
 		fresh := *o

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
 )
 
 const (
@@ -169,8 +170,7 @@ const (
 	frameMark   = 1 + 8 // bytes; different for each frame
 	frameSize   = frameMark + 8
 
-	// maxEntry is the maximum length of an entry in bytes. robots/cache has none longer.
-	maxEntry = 2 << 20
+	maxEntry = cache.MaxSaved // length of an entry in bytes
 )
 
 func newFrame(entry []byte, until time.Time) frame {

@@ -145,12 +145,9 @@ func (s *sharedFiles) get(ctx context.Context, o robots.Origin) (value frame, er
 	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
 	err = s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		value, err = c.Get(ctx, s.keys.entry+o.String()).Bytes()
+		value, err = c.GetRange(ctx, s.keys.entry+o.String(), 0, frameSize+maxEntry).Bytes() // one byte more than a valid one
 		return err
 	})
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
 	return value, err
 }
 
@@ -358,7 +355,7 @@ const (
 
 	// newsWait is how long the server waits for new entries.
 	newsWait = time.Second
-	newsRead = 1000 // at once
+	newsRead = 250 // entries at once
 
 	// watchEvery is how often an unavailable server is tried again.
 	watchEvery = 250 * time.Millisecond
