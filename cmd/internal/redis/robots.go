@@ -189,15 +189,19 @@ func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Durati
 		return cache.Lease{}, errAway
 	}
 	name := rand.Text()
-	var given *redis.BoolCmd
-	var mark *redis.StringCmd
+	var taken int64
+	var mark string
 	err := s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			given = p.SetNX(ctx, s.keys.fetch+o.String(), name, term)
-			mark = p.GetRange(ctx, s.keys.entry+o.String(), 0, frameMark-1)
-			return nil
-		})
-		return err
+		reply, err := claimScript.Run(ctx, c, []string{s.keys.fetch + o.String(), s.keys.entry + o.String()}, name, max(term.Milliseconds(), 1), frameMark).Slice()
+		if err != nil {
+			return err
+		}
+		var ok, also bool
+		taken, ok = number(reply, 0)
+		if mark, also = text(reply, 1); !ok || !also {
+			return errReply
+		}
+		return nil
 	})
 	giveBack := func() {
 		b.fetchLeases.remove(o)
@@ -207,8 +211,8 @@ func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Durati
 		giveBack() // the server may have granted it
 		return cache.Lease{}, err
 	}
-	c := cache.Lease{Version: mark.Val()}
-	if given.Val() {
+	c := cache.Lease{Version: mark}
+	if taken == 1 {
 		s.counts.fetchLeases.Add(1)
 		b.fetchLeases.add(o)
 		c.Release = giveBack

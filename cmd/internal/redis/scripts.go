@@ -24,6 +24,8 @@ var (
 	leaveSource string
 	//go:embed scripts/save.lua
 	saveSource string
+	//go:embed scripts/claim.lua
+	claimSource string
 	//go:embed scripts/release.lua
 	releaseSource string
 
@@ -35,6 +37,7 @@ var (
 	beatScript    = redis.NewScript(beatSource)
 	leaveScript   = redis.NewScript(leaveSource)
 	saveScript    = redis.NewScript(saveSource)
+	claimScript   = redis.NewScript(claimSource)
 	releaseScript = redis.NewScript(releaseSource)
 )
 
