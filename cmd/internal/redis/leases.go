@@ -40,9 +40,15 @@ type lease struct {
 	after  [maxLimiters]string // each limiter after the slot; empty: there is none
 }
 
-func paceKey(key string) string { return keyPrefix + "pace:" + short(key) }
+// Beginnings of the keys of hosts.
+const (
+	pacePrefix   = keyPrefix + "pace:"
+	leasesPrefix = keyPrefix + "places:"
+)
 
-func leasesKey(key string) string { return keyPrefix + "places:" + short(key) }
+func paceKey(key string) string { return pacePrefix + short(key) }
+
+func leasesKey(key string) string { return leasesPrefix + short(key) }
 
 func limiterKey(key, name string) string {
 	key = short(key)

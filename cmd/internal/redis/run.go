@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -22,9 +24,15 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	if o.Replicas < 1 || o.Replicas > maxReplicas {
 		return nil, fmt.Errorf("store.replicas: %d is not between 1 and %d", o.Replicas, maxReplicas)
 	}
-	connect, err := newClientFunc(o.URL, callTime)
+	dial, err := newClientFunc(o.URL, callTime)
 	if err != nil {
 		return nil, fmt.Errorf("store.redis: %w", err)
+	}
+	var logged sync.Once
+	connect := func() *redis.Client {
+		c := dial()
+		c.AddHook(&mender{client: c, log: o.Log, logged: &logged})
+		return c
 	}
 	f := &Fleet{connection: connection{
 		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(), callTime: callTime,

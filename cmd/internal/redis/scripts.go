@@ -28,6 +28,8 @@ var (
 	claimSource string
 	//go:embed scripts/release.lua
 	releaseSource string
+	//go:embed scripts/mend.lua
+	mendSource string
 
 	reserveScript = redis.NewScript(reserveSource)
 	undoScript    = redis.NewScript(undoSource)
@@ -39,6 +41,7 @@ var (
 	saveScript    = redis.NewScript(saveSource)
 	claimScript   = redis.NewScript(claimSource)
 	releaseScript = redis.NewScript(releaseSource)
+	mendScript    = redis.NewScript(mendSource)
 )
 
 // Keys that do not belong to a host. Those of hosts begin with another word.
