@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"proxy":                        {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/explain", "policy/explain/humanize", "proxy/archive", "proxy/archive/warc", "proxy/egress", "proxy/egress/ftp", "proxy/guide", "proxy/h1", "proxy/mitm", "proxy/signature", "proxy/socket"},
 	"cmd/internal/config":          {"robots", "policy/usage"},
 	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/usage", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/archive", "proxy/egress", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/redis"},
-	"cmd/internal/bolt":            {"robots", "policy/osfile", "policy/pace", "policy/audit/trail", "proxy/archive"},
+	"cmd/internal/bolt":            {"robots/cache", "policy/osfile", "policy/pace", "policy/audit/trail", "proxy/archive"},
 	"cmd/internal/redis":           {"robots", "robots/cache", "policy/pace", "proxy/socket"},
 	"cmd/internal/redis/redistest": {"robots/testkit"},
 	"cmd/internal/e2e":             {"policy/osfile", "robots/testkit", "proxy/egress/ftptest"},

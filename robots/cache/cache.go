@@ -140,12 +140,16 @@ type generation struct {
 	fetcher   Fetcher
 	timing    timing
 	userAgent string
+	agent     string // of userAgent, see agentOf
 
 	// guarded by Cache.mu
 	flights int           // number of flights of this generation, plus one for the previous generation while that has any
 	next    *generation   // the next generation; nil: this is the current one
 	drained chan struct{} // closed when this generation is replaced and no flight uses it or an earlier one
 }
+
+// storeKey returns the key of the proxy's own file of o in a Store.
+func (g *generation) storeKey(o robots.Origin) StoreKey { return StoreKey{o, g.agent} }
 
 // release ends a flight. The caller holds Cache.mu.
 func (g *generation) release() {
@@ -274,6 +278,7 @@ func (o Options) generation() *generation {
 		fetcher:   o.Fetcher,
 		timing:    timing{minAge: o.MinAge, maxAge: o.MaxAge, retry: o.Retry, fetchTimeout: o.FetchTimeout},
 		userAgent: o.UserAgent,
+		agent:     agentOf(o.UserAgent),
 		drained:   make(chan struct{}),
 	}
 }
@@ -316,7 +321,8 @@ func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
 // closed when the last of them has ended, including those of earlier Options; their Fetchers
 // are not used after that. After an error nothing has changed.
 //
-// The cache sends a new User-Agent with the next fetch of each file.
+// The cache sends a new User-Agent with the next fetch of each file, and from now on uses the Store's
+// entries for its agent.
 func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
 	if o, err = o.checked(); err != nil {
 		return nil, err

@@ -38,21 +38,21 @@ func TestFleet(t *testing.T) {
 type fault struct {
 	*storetest.Replica
 	load  func(ctx context.Context) ([]byte, error)
-	claim func(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error)
+	claim func(ctx context.Context, o cache.StoreKey, term time.Duration) (cache.Lease, error)
 }
 
-func (f *fault) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (f *fault) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
 	if f.load == nil {
-		return f.Replica.Load(ctx, o)
+		return f.Replica.Load(ctx, k)
 	}
 	return f.load(ctx)
 }
 
-func (f *fault) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (f *fault) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
 	if f.claim == nil {
-		return f.Replica.Lease(ctx, o, term)
+		return f.Replica.Lease(ctx, k, term)
 	}
-	return f.claim(ctx, o, term)
+	return f.claim(ctx, k, term)
 }
 
 // A fetcher takes a second for a file.
@@ -78,28 +78,28 @@ func badStores() []badStore {
 	return []badStore{
 		{"no answer but errors", fault{
 			load: func(context.Context) ([]byte, error) { return nil, errAway },
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
+			claim: func(context.Context, cache.StoreKey, time.Duration) (cache.Lease, error) {
 				return cache.Lease{}, errAway
 			},
 		}, 0},
 		{"no answer at all", fault{
 			load: func(ctx context.Context) ([]byte, error) { return nil, hang(ctx) },
-			claim: func(ctx context.Context, _ robots.Origin, _ time.Duration) (cache.Lease, error) {
+			claim: func(ctx context.Context, _ cache.StoreKey, _ time.Duration) (cache.Lease, error) {
 				return cache.Lease{}, hang(ctx)
 			},
 		}, 2 * time.Second},
 		{"rubbish, and leases for all", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
+			claim: func(context.Context, cache.StoreKey, time.Duration) (cache.Lease, error) {
 				return cache.Lease{Release: func() {}}, nil
 			},
 		}, 0},
 		{"leases for nobody", fault{
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) { return cache.Lease{}, nil },
+			claim: func(context.Context, cache.StoreKey, time.Duration) (cache.Lease, error) { return cache.Lease{}, nil },
 		}, 43 * time.Second},
 		{"leases for nobody, new versions for all, and rubbish", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
+			claim: func(context.Context, cache.StoreKey, time.Duration) (cache.Lease, error) {
 				return cache.Lease{Version: fmt.Sprint(saves.Add(1))}, nil
 			},
 		}, 43 * time.Second},
@@ -232,7 +232,7 @@ func TestRefetchIsNotAnothers(t *testing.T) {
 func TestStopWhileAnotherFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}
-		if _, err := m.Join().Lease(t.Context(), site, time.Hour); err != nil {
+		if _, err := m.Join().Lease(t.Context(), cache.StoreKey{Origin: site, Agent: "robotsproxy"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		c, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()})

@@ -30,9 +30,9 @@ func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
 	ctx, cancel := context.WithTimeout(c.baseCtx, maxLoad)
 	defer cancel()
 	for ctx.Err() == nil {
-		saved, err := c.store.Load(ctx, o)
+		saved, err := c.store.Load(ctx, f.gen.storeKey(o))
 		if errors.Is(err, ErrPurged) {
-			c.onChange(o, Purged)
+			c.onChange(f.gen.storeKey(o), Purged)
 		}
 		if err != nil {
 			return nil
@@ -82,13 +82,13 @@ func (c *Cache) addLoaded(saved []byte, o robots.Origin, f *flight, before *Entr
 	return e, false
 }
 
-// save saves e in the Store.
-func (c *Cache) save(e *Entry, client string) {
+// save saves e, which was fetched in g, in the Store.
+func (c *Cache) save(e *Entry, g *generation, client string) {
 	if c.store == nil || !e.inStore() {
 		return
 	}
 	if saved := encode(e); len(saved) <= MaxSaved {
-		c.store.Save(e.origin, saved, e.usefulUntil(), client)
+		c.store.Save(g.storeKey(e.origin), saved, e.usefulUntil(), client)
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release
 	deadline := time.Now().Add(2 * term) // one term for a Cache that died with the right, and one for its successor
 	asked, version := false, ""
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
-		lease, err := c.requestLease(o, term)
+		lease, err := c.requestLease(f.gen.storeKey(o), term)
 		if err != nil {
 			return nil, nil, before
 		}
@@ -131,10 +131,10 @@ func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release
 }
 
 // requestLease asks the Store for a Lease, and waits at most maxLoad.
-func (c *Cache) requestLease(o robots.Origin, term time.Duration) (Lease, error) {
+func (c *Cache) requestLease(k StoreKey, term time.Duration) (Lease, error) {
 	ctx, cancel := context.WithTimeout(c.baseCtx, maxLoad)
 	defer cancel()
-	return c.sharedStore.Lease(ctx, o, term)
+	return c.sharedStore.Lease(ctx, k, term)
 }
 
 // sleep waits for d. It returns false if the cache was stopped.
@@ -151,10 +151,12 @@ func (c *Cache) sleep(d time.Duration) bool {
 
 // onChange handles a change that another process has announced: the memory is now older than
 // the Store.
-func (c *Cache) onChange(o robots.Origin, what Change) {
+func (c *Cache) onChange(k StoreKey, what Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forgetInMemory(o, what)
+	if k == c.gen.Load().storeKey(k.Origin) { // otherwise it is another agent's
+		c.forgetInMemory(k.Origin, what)
+	}
 }
 
 // Purge deletes the files of o, including stale ones, and their failures from memory and
@@ -163,12 +165,12 @@ func (c *Cache) onChange(o robots.Origin, what Change) {
 func (c *Cache) Purge(o robots.Origin) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	had := c.forgetInMemory(o, Purged)
+	had, k := c.forgetInMemory(o, Purged), c.gen.Load().storeKey(o)
 	switch {
 	case c.sharedStore != nil:
-		c.sharedStore.Announce(o, Purged)
+		c.sharedStore.Announce(k, Purged)
 	case c.store != nil:
-		c.store.Save(o, []byte{0}, time.Now(), "") // not an entry, and already expired
+		c.store.Save(k, []byte{0}, time.Now(), "") // not an entry, and already expired
 	}
 	return had
 }

@@ -226,7 +226,7 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 		c.removeUnused(k)
 		f.gen.release()
 		if f.refetch && f.saved { // here, because a Refetch may join until now
-			c.sharedStore.Announce(k.origin, Replaced)
+			c.sharedStore.Announce(f.gen.storeKey(k.origin), Replaced)
 		}
 		c.mu.Unlock()
 		close(f.done)
@@ -307,7 +307,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 		return e
 	}
 	c.put(e, before)
-	c.save(e, client)
+	c.save(e, f.gen, client)
 	f.saved = k.inStore() && c.sharedStore != nil
 	return e
 }

@@ -1,28 +1,50 @@
 package cache
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
 	"time"
 
 	"robotsproxy/robots"
 )
 
+// A StoreKey is the key of an entry in a Store. The response of an origin may depend on who asks, so
+// Caches that fetch as different agents have different entries.
+type StoreKey struct {
+	robots.Origin
+	Agent string // see agentOf; a Store may keep any string apart from others
+}
+
+// String returns a text that differs between keys.
+func (k StoreKey) String() string { return k.Agent + " " + k.Origin.String() }
+
+// agentOf returns the name of the agent that fetches with a User-Agent: its product tokens, so that a
+// new version of a crawler has the entries of the old one. It contains no space.
+func agentOf(userAgent string) string {
+	names := strings.ToLower(strings.Join(robots.ProductTokens(userAgent), "+"))
+	sum := sha256.Sum256([]byte(userAgent))
+	return cmp.Or(names, hex.EncodeToString(sum[:8]))
+}
+
 // A Store keeps entries for longer than memory does. An entry is a sequence of bytes that only
 // this package reads. Any number of goroutines may use a Store. Package robots/cache/storetest
 // tests implementations.
 type Store interface {
-	// Load returns the last entry that was saved for o, or nil. The caller must not modify it.
+	// Load returns the last entry that was saved for k, or nil. The caller must not modify it.
 	// Load returns soon after ctx ends.
-	Load(ctx context.Context, o robots.Origin) ([]byte, error)
+	Load(ctx context.Context, k StoreKey) ([]byte, error)
 
 	// Save takes over entry, which is useless after until. It waits for no disk and no network, and
 	// reports no error. The entry counts against the share of client, which caused its fetch.
 	// client is "" if no client did.
-	Save(o robots.Origin, entry []byte, until time.Time, client string)
+	Save(k StoreKey, entry []byte, until time.Time, client string)
 }
 
-// ErrPurged is the error of Load of a SharedStore for an origin that was purged and not saved
+// ErrPurged is the error of Load of a SharedStore for a key that was purged and not saved
 // since. The caller must not use earlier state.
 var ErrPurged = errors.New("the entry was purged")
 
@@ -34,19 +56,19 @@ var ErrPurged = errors.New("the entry was purged")
 // it announced it, or learnt of it by Watch or, since its Lease, by Load. Otherwise it
 // could save an entry that is based on earlier state.
 type SharedStore interface {
-	// Lease asks for the right to fetch the file of o. Only one Cache at a time has the right,
+	// Lease asks for the right to fetch the file of k. Only one Cache at a time has the right,
 	// which ends by itself after term. Lease returns soon, whoever has the right. After an error
 	// every Cache fetches for itself.
-	Lease(ctx context.Context, o robots.Origin, term time.Duration) (Lease, error)
+	Lease(ctx context.Context, k StoreKey, term time.Duration) (Lease, error)
 
 	// Announce tells the other processes of a change. If it is Purged, the store also deletes the
-	// entry of o. Announce waits for no disk and no network.
-	Announce(o robots.Origin, change Change)
+	// entry of k. Announce waits for no disk and no network.
+	Announce(k StoreKey, change Change)
 
 	// Watch calls onChange for each change that other processes announce, one after the other,
 	// until ctx ends. What was saved before an announcement can be loaded when onChange is called.
 	// A change may be reported twice.
-	Watch(ctx context.Context, onChange func(robots.Origin, Change))
+	Watch(ctx context.Context, onChange func(StoreKey, Change))
 }
 
 // A Lease is the result of asking for the right to fetch.
@@ -55,7 +77,7 @@ type Lease struct {
 	Version string // version of the saved entry: every Save changes it
 }
 
-// A Change is a change to the entry of an origin.
+// A Change is a change to an entry.
 type Change uint8
 
 // The changes. Zero is none.

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,7 @@ func newMemStore() *memStore {
 	return &memStore{saved: map[robots.Origin][]byte{}, until: map[robots.Origin]time.Time{}}
 }
 
-func (s *memStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (s *memStore) Load(ctx context.Context, k StoreKey) ([]byte, error) {
 	if s.takes > 0 {
 		select {
 		case <-time.After(s.takes):
@@ -40,18 +41,18 @@ func (s *memStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loads++
-	if !time.Now().Before(s.until[o]) {
+	if !time.Now().Before(s.until[k.Origin]) {
 		return nil, s.err
 	}
-	return s.saved[o], s.err
+	return s.saved[k.Origin], s.err
 }
 
-func (s *memStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+func (s *memStore) Save(k StoreKey, entry []byte, until time.Time, client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stores++
 	s.client = client
-	s.saved[o], s.until[o] = entry, until
+	s.saved[k.Origin], s.until[k.Origin] = entry, until
 }
 
 // A restartable is a test whose cache can be restarted with the same store.
@@ -251,20 +252,20 @@ type compilingStore struct {
 	announced chan Change
 }
 
-func (s *compilingStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
-	s.memStore.Save(o, entry, until, client)
-	r := s.cache.Peek(o).last
+func (s *compilingStore) Save(k StoreKey, entry []byte, until time.Time, client string) {
+	s.memStore.Save(k, entry, until, client)
+	r := s.cache.Peek(k.Origin).last
 	r.mu.Lock()
 	s.saved <- r
 }
 
-func (s *compilingStore) Lease(context.Context, robots.Origin, time.Duration) (Lease, error) {
+func (s *compilingStore) Lease(context.Context, StoreKey, time.Duration) (Lease, error) {
 	return Lease{Release: func() {}}, nil
 }
 
-func (s *compilingStore) Announce(_ robots.Origin, change Change) { s.announced <- change }
+func (s *compilingStore) Announce(_ StoreKey, change Change) { s.announced <- change }
 
-func (s *compilingStore) Watch(ctx context.Context, _ func(robots.Origin, Change)) { <-ctx.Done() }
+func (s *compilingStore) Watch(ctx context.Context, _ func(StoreKey, Change)) { <-ctx.Done() }
 
 // TestRefetchDuringCompilation: the other processes learn of the entry that a Refetch returns also if
 // the Refetch has joined a fetch whose file is being compiled.
@@ -289,5 +290,20 @@ func TestRefetchDuringCompilation(t *testing.T) {
 		}
 	default:
 		t.Error("not announced")
+	}
+}
+
+// TestAgentOf: crawlers are told apart by their names, and those without a name by the whole header.
+func TestAgentOf(t *testing.T) {
+	for a, b := range map[string]string{
+		"BotA/1.0": "BotB/1.0", "Mozilla/5.0 (compatible; BotA/1.0)": "Mozilla/5.0 (compatible; BotB/1.0)",
+		"Mozilla/5.0 (X11; Linux x86_64)": "Mozilla/5.0 (X11; Linux i686)", "BotA BotC": "BotA", "BotA-BotC": "BotA BotC",
+	} {
+		if agentOf(a) == agentOf(b) || strings.Contains(agentOf(a)+agentOf(b), " ") {
+			t.Errorf("%s is %q, and %s is %q", a, agentOf(a), b, agentOf(b))
+		}
+	}
+	if a := agentOf("BotA/1.0 (+https://a.test)"); a != agentOf("bota/2.0") {
+		t.Errorf("BotA/1.0 is %q", a)
 	}
 }

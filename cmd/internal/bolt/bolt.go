@@ -35,7 +35,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
 )
 
 const (
@@ -143,10 +143,10 @@ func (s *Store) SaveAuditEnd(end AuditEnd) {
 	s.wakeUp()
 }
 
-// Load returns the entry of o that was saved last; nil if there is none or it has expired. It fails
+// Load returns the entry of k that was saved last; nil if there is none or it has expired. It fails
 // with ctx, or if the file has just proved damaged.
-func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
-	return s.load(ctx, o.String())
+func (s *Store) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
+	return s.load(ctx, k.String())
 }
 
 func (s *Store) load(ctx context.Context, key string) ([]byte, error) {
@@ -173,10 +173,10 @@ func (s *Store) load(ctx context.Context, key string) ([]byte, error) {
 	return entry, err
 }
 
-// Save stores entry, which expires at until, for o. The entry counts against the share of client
+// Save stores entry, which expires at until, for k. The entry counts against the share of client
 // or, if client is "", of the client that it counted against before.
-func (s *Store) Save(o robots.Origin, entry []byte, until time.Time, client string) {
-	s.save(o.String(), entry, until, client)
+func (s *Store) Save(k cache.StoreKey, entry []byte, until time.Time, client string) {
+	s.save(k.String(), entry, until, client)
 }
 
 func (s *Store) save(key string, entry []byte, until time.Time, client string) {
@@ -191,21 +191,21 @@ func (s *Store) save(key string, entry []byte, until time.Time, client string) {
 // A TDMRep is the part of a Store for the entries of tdmrep.json files.
 type TDMRep struct{ store *Store }
 
-// tdmrepPrefix begins the keys of these entries, and no origin.
-const tdmrepPrefix = "tdmrep "
+// tdmrepPrefix begins the keys of these entries, and no agent.
+const tdmrepPrefix = "tdmrep\n"
 
 // TDMRep returns the part of s for tdmrep.json. Its entries share the size limit of the file with
 // those of robots.txt, and count against the same share of each client.
 func (s *Store) TDMRep() TDMRep { return TDMRep{s} }
 
 // Load is [Store.Load].
-func (t TDMRep) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
-	return t.store.load(ctx, tdmrepPrefix+o.String())
+func (t TDMRep) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
+	return t.store.load(ctx, tdmrepPrefix+k.String())
 }
 
 // Save is [Store.Save].
-func (t TDMRep) Save(o robots.Origin, entry []byte, until time.Time, client string) {
-	t.store.save(tdmrepPrefix+o.String(), entry, until, client)
+func (t TDMRep) Save(k cache.StoreKey, entry []byte, until time.Time, client string) {
+	t.store.save(tdmrepPrefix+k.String(), entry, until, client)
 }
 
 // SaveClocks stores the clocks, each in place of the one with the same key. If anything was sent,

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func site(i int) robots.Origin {
-	return robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}
+func site(i int) cache.StoreKey {
+	return cache.StoreKey{Origin: robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}, Agent: "robotsproxy"}
 }
 
 // text is what is saved for site i: most fit on a page, some do not.
@@ -142,8 +142,8 @@ type committed struct {
 
 var committing sync.Mutex
 
-func (c committed) Save(o robots.Origin, entry []byte, until time.Time, client string) {
-	c.Store.Save(o, entry, until, client)
+func (c committed) Save(k cache.StoreKey, entry []byte, until time.Time, client string) {
+	c.Store.Save(k, entry, until, client)
 	committing.Lock()
 	defer committing.Unlock()
 	if err := c.commit(c.t.Context(), false); err != nil {

@@ -64,13 +64,13 @@ func TestLargestEntry(t *testing.T) {
 	together(t, one, two)
 	saving, loading := one.Robots(nil), two.Robots(nil)
 	entry := bytes.Repeat([]byte("x"), maxEntry)
-	saving.Save(host(1), entry, time.Now().Add(time.Hour), "")
+	saving.Save(fileOf(1), entry, time.Now().Add(time.Hour), "")
 	testkit.Eventually(t, "it is loaded", func() bool {
-		got, err := loading.Load(t.Context(), host(1))
+		got, err := loading.Load(t.Context(), fileOf(1))
 		return bytes.Equal(got, entry) && err == nil
 	})
-	testkit.Must(t, client(t, url).Append(t.Context(), robotsKeys.entry+host(1).String(), "x").Err())
-	if got, err := loading.Load(t.Context(), host(1)); got != nil || err != nil {
+	testkit.Must(t, client(t, url).Append(t.Context(), robotsKeys.entry+fileOf(1).String(), "x").Err())
+	if got, err := loading.Load(t.Context(), fileOf(1)); got != nil || err != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	if s := two.Stats(); s.Alone || s.Outages > 0 {

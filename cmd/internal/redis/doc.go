@@ -18,12 +18,15 @@
 // minutes, for its successor, unless the successor has already joined. If the successor cannot reach the
 // server, it uses a share of its own in addition, until the ten minutes are over.
 //
+// The connection fails if a reply is longer than what was asked for (bound.go). A key of another type
+// than the proxy's is deleted (wrongtype.go).
+//
 // If the server's clock is set forward, it counts time that has not passed: each host may once get a
 // request too early. A clock that is set back is noticed. Redis Cluster is not supported. If a server is
 // replaced by its replica without Sentinel and the old one still answers some replicas, the two servers do
 // not know of each other: use a separate address for each.
 //
-// A robots.txt or tdmrep.json is one key with an entry of robots/cache. The right to fetch the file is
+// A robots.txt or tdmrep.json is one key for each agent, with an entry of robots/cache. The right to fetch the file is
 // another key, which expires by itself ([Fleet.Robots], [Fleet.TDMRep]). Each replica also has a local
 // store, which it uses while it is alone. It does not publish what it fetches in that time: the others
 // fetch the file again when they need it. A purge is sent when the server is available. For 31 days it

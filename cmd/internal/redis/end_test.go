@@ -7,7 +7,6 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/testkit"
 )
@@ -31,7 +30,7 @@ func TestEndsWhileStopped(t *testing.T) {
 		},
 		"purges": func(_ *replica, s cache.SharedStore) {
 			for i := range calls * maxBatchCalls {
-				s.Announce(host(i), cache.Purged)
+				s.Announce(fileOf(i), cache.Purged)
 			}
 		},
 	} {
@@ -47,7 +46,7 @@ func TestEndsWhileStopped(t *testing.T) {
 			watched := make(chan struct{})
 			go func() {
 				defer close(watched)
-				store.Watch(ctx, func(robots.Origin, cache.Change) {})
+				store.Watch(ctx, func(cache.StoreKey, cache.Change) {})
 			}()
 			<-time.After(100 * time.Millisecond)
 			s.Stop()

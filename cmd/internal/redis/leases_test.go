@@ -19,14 +19,14 @@ func TestFetchLeaseWithoutAnEnd(t *testing.T) {
 	settled(t, url)
 	one := run(t, url, 1)
 	together(t, one)
-	store, key := one.Robots(nil).(cache.SharedStore), robotsKeys.fetch+host(1).String()
-	held, err := store.Lease(t.Context(), host(1), time.Minute)
-	if again, err2 := store.Lease(t.Context(), host(1), time.Minute); err != nil || held.Release == nil || err2 != nil || again.Release != nil {
+	store, key := one.Robots(nil).(cache.SharedStore), robotsKeys.fetch+fileOf(1).String()
+	held, err := store.Lease(t.Context(), fileOf(1), time.Minute)
+	if again, err2 := store.Lease(t.Context(), fileOf(1), time.Minute); err != nil || held.Release == nil || err2 != nil || again.Release != nil {
 		t.Fatalf("%+v, %v; then %+v, %v", held, err, again, err2)
 	}
 	admin := client(t, url)
 	testkit.Must(t, admin.Persist(t.Context(), key).Err())
-	if l, err := store.Lease(t.Context(), host(1), time.Minute); err != nil || l.Release == nil {
+	if l, err := store.Lease(t.Context(), fileOf(1), time.Minute); err != nil || l.Release == nil {
 		t.Errorf("Lease = %+v, %v", l, err)
 	}
 	if left := admin.TTL(t.Context(), key).Val(); left <= 0 {

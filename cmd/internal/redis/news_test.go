@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
 
@@ -23,19 +22,19 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 	defer f.Close()
 	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
 	store := f.Robots(nil).(*fileStore)
-	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
-	store.Announce(o, cache.Purged)
-	right, err := store.Lease(t.Context(), o, time.Minute)
+	k := fileOf(1)
+	store.Announce(k, cache.Purged)
+	right, err := store.Lease(t.Context(), k, time.Minute)
 	if err != nil || right.Release == nil {
 		t.Fatalf("the right to fetch is not given: %v", err)
 	}
-	if entry, err := store.Load(t.Context(), o); entry != nil || err != nil {
+	if entry, err := store.Load(t.Context(), k); entry != nil || err != nil {
 		t.Errorf("%q is loaded, %v", entry, err)
 	}
-	store.Save(o, []byte("fetched"), time.Now().Add(time.Hour), "")
+	store.Save(k, []byte("fetched"), time.Now().Add(time.Hour), "")
 	right.Release()
 	f.robots.sendAll(t.Context())
-	if entry, err := store.Load(t.Context(), o); string(entry) != "fetched" || err != nil {
+	if entry, err := store.Load(t.Context(), k); string(entry) != "fetched" || err != nil {
 		t.Errorf("%q is loaded, %v; want what was saved", entry, err)
 	}
 }
@@ -43,17 +42,17 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 // A slowStore is a local store whose Load waits.
 type slowStore struct {
 	cache.Store
-	saved           map[robots.Origin][]byte
+	saved           map[cache.StoreKey][]byte
 	loading, resume chan struct{}
 }
 
-func (s *slowStore) Load(_ context.Context, o robots.Origin) ([]byte, error) {
+func (s *slowStore) Load(_ context.Context, k cache.StoreKey) ([]byte, error) {
 	s.loading <- struct{}{}
 	<-s.resume
-	return s.saved[o], nil
+	return s.saved[k], nil
 }
 
-func (s *slowStore) Save(o robots.Origin, entry []byte, _ time.Time, _ string) { s.saved[o] = entry }
+func (s *slowStore) Save(k cache.StoreKey, entry []byte, _ time.Time, _ string) { s.saved[k] = entry }
 
 // TestPurgeDuringALoad checks that the local store does not keep a file that was loaded before its purge, and stored after
 // it.
@@ -65,24 +64,24 @@ func TestPurgeDuringALoad(t *testing.T) {
 	}
 	defer f.Close()
 	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
-	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
-	f.Robots(nil).Save(o, []byte("purged"), time.Now().Add(time.Hour), "")
+	k := fileOf(1)
+	f.Robots(nil).Save(k, []byte("purged"), time.Now().Add(time.Hour), "")
 	f.robots.sendAll(t.Context())
 	for _, tt := range []struct {
 		by    string
 		purge func(*fileStore)
 	}{
 		{"another replica", func(b *fileStore) {
-			news := map[string]any{"what": "purged", "scheme": o.Scheme, "at": o.Addr(), "from": "another", "mark": "x"}
-			b.handleNews(news, func(robots.Origin, cache.Change) {})
+			news := map[string]any{"what": "purged", "scheme": k.Scheme, "at": k.Addr(), "agent": k.Agent, "from": "another", "mark": "x"}
+			b.handleNews(news, func(cache.StoreKey, cache.Change) {})
 		}},
-		{"this replica", func(b *fileStore) { b.Announce(o, cache.Purged) }},
+		{"this replica", func(b *fileStore) { b.Announce(k, cache.Purged) }},
 	} {
-		local := &slowStore{saved: map[robots.Origin][]byte{}, loading: make(chan struct{}), resume: make(chan struct{})}
+		local := &slowStore{saved: map[cache.StoreKey][]byte{}, loading: make(chan struct{}), resume: make(chan struct{})}
 		store := f.Robots(local).(*fileStore)
 		loaded := make(chan error)
 		go func() {
-			_, err := store.Load(t.Context(), o)
+			_, err := store.Load(t.Context(), k)
 			loaded <- err
 		}()
 		<-local.loading
@@ -91,7 +90,7 @@ func TestPurgeDuringALoad(t *testing.T) {
 		if err := <-loaded; err != nil {
 			t.Fatal(err)
 		}
-		if got := local.saved[o]; string(got) == "purged" {
+		if got := local.saved[k]; string(got) == "purged" {
 			t.Errorf("purged by %s: the local store has %q", tt.by, got)
 		}
 	}
@@ -100,12 +99,12 @@ func TestPurgeDuringALoad(t *testing.T) {
 // A mapStore is a local store in memory.
 type mapStore struct {
 	cache.Store
-	saved map[robots.Origin][]byte
+	saved map[cache.StoreKey][]byte
 }
 
-func (s mapStore) Load(_ context.Context, o robots.Origin) ([]byte, error) { return s.saved[o], nil }
+func (s mapStore) Load(_ context.Context, k cache.StoreKey) ([]byte, error) { return s.saved[k], nil }
 
-func (s mapStore) Save(o robots.Origin, entry []byte, _ time.Time, _ string) { s.saved[o] = entry }
+func (s mapStore) Save(k cache.StoreKey, entry []byte, _ time.Time, _ string) { s.saved[k] = entry }
 
 // TestPurgeThatALoadFinds checks that the local store does not keep a file after a Load has found that another replica
 // has purged it, so that it is not used once the server is unavailable.
@@ -117,15 +116,15 @@ func TestPurgeThatALoadFinds(t *testing.T) {
 	}
 	defer f.Close()
 	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // so nothing is sent unless the test sends it
-	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
-	f.Robots(nil).(*fileStore).Announce(o, cache.Purged)
+	k := fileOf(1)
+	f.Robots(nil).(*fileStore).Announce(k, cache.Purged)
 	f.robots.sendAll(t.Context())
-	store := f.Robots(mapStore{saved: map[robots.Origin][]byte{o: []byte("purged")}}).(*fileStore)
-	if entry, err := store.Load(t.Context(), o); entry != nil || !errors.Is(err, cache.ErrPurged) {
+	store := f.Robots(mapStore{saved: map[cache.StoreKey][]byte{k: []byte("purged")}}).(*fileStore)
+	if entry, err := store.Load(t.Context(), k); entry != nil || !errors.Is(err, cache.ErrPurged) {
 		t.Fatalf("%q is loaded, %v; want %v", entry, err, cache.ErrPurged)
 	}
 	f.view.Store(alone(1, Starting, time.Now()))
-	if entry, err := store.Load(t.Context(), o); string(entry) == "purged" || err != nil {
+	if entry, err := store.Load(t.Context(), k); string(entry) == "purged" || err != nil {
 		t.Errorf("without the server %q is loaded, %v", entry, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
 
@@ -42,7 +41,7 @@ const (
 // A job is a change that must be sent to the server.
 type job struct {
 	kind   kind
-	origin robots.Origin
+	key    cache.StoreKey
 	frame  frame  // the entry to save, or of a purge
 	claim  string // the claim to release
 	purge  string // mark of the last purge that a save takes into account
@@ -57,19 +56,19 @@ type outbox struct {
 	jobs   []job      // the oldest first
 	size   int        // size of their frames
 	last   uint64     // number of the newest job
-	newest map[robots.Origin]job
+	newest map[cache.StoreKey]job
 }
 
 func newOutbox() outbox {
-	return outbox{wake: make(chan struct{}, 1), newest: make(map[robots.Origin]job)}
+	return outbox{wake: make(chan struct{}, 1), newest: make(map[cache.StoreKey]job)}
 }
 
-// newestOf returns the newest save or purge of o that may not have reached the server. ok is
+// newestOf returns the newest save or purge of k that may not have reached the server. ok is
 // false if all have. Saves after a purge may have been lost.
-func (b *outbox) newestOf(o robots.Origin) (j job, ok bool) {
+func (b *outbox) newestOf(k cache.StoreKey) (j job, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j, ok = b.newest[o]
+	j, ok = b.newest[k]
 	return j, ok
 }
 
@@ -86,7 +85,7 @@ func (b *outbox) add(j job, away bool) bool {
 	b.jobs = append(b.jobs, j)
 	b.size += len(j.frame)
 	if j.frame != nil {
-		b.newest[j.origin] = j
+		b.newest[j.key] = j
 	}
 	select {
 	case b.wake <- struct{}{}:
@@ -122,18 +121,18 @@ func (b *outbox) done(some []job) {
 // end removes j from newest. The caller holds b.mu.
 func (b *outbox) end(j job) {
 	b.size -= len(j.frame)
-	if b.newest[j.origin].number == j.number {
-		delete(b.newest, j.origin)
+	if b.newest[j.key].number == j.number {
+		delete(b.newest, j.key)
 	}
 }
 
-// dropSave makes newestOf ignore a waiting save of o, because it may be based on what was
+// dropSave makes newestOf ignore a waiting save of k, because it may be based on what was
 // purged.
-func (b *outbox) dropSave(o robots.Origin) {
+func (b *outbox) dropSave(k cache.StoreKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.newest[o].kind == saving {
-		delete(b.newest, o)
+	if b.newest[k].kind == saving {
+		delete(b.newest, k)
 	}
 }
 
@@ -154,13 +153,13 @@ func (b *outbox) dropAllButPurges(taken []job) (lost int) {
 		}
 	}
 	for _, j := range purges {
-		b.newest[j.origin] = j // later saves are lost
+		b.newest[j.key] = j // later saves are lost
 	}
 	b.jobs = purges
 	return lost
 }
 
-// A frame is the value of an origin in the server: a format, 8 random bytes, the expiry in ms since
+// A frame is the value of a file in the server: a format, 8 random bytes, the expiry in ms since
 // 1970, and the entry. A frame without an entry is a purge, which hides the entries of local
 // stores.
 type frame []byte

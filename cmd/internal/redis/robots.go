@@ -19,8 +19,8 @@ import (
 
 // fileKeys are the keys of one kind of files, of all origins.
 type fileKeys struct {
-	entry string // before an origin: its file, see frame
-	fetch string // before an origin: present while a replica fetches the file: the name of the claim
+	entry string // before a cache.StoreKey: its file, see frame
+	fetch string // before a cache.StoreKey: present while a replica fetches the file: the name of the claim
 	news  string // a stream of purges and replacements; unlike with pub/sub, a replica that was disconnected reads on where it stopped
 }
 
@@ -51,101 +51,101 @@ type fileStore struct {
 }
 
 func (s *sharedFiles) store(local cache.Store) cache.Store {
-	return &fileStore{shared: s, local: local, fetchLeases: fetchLeases{all: make(map[robots.Origin]string)}}
+	return &fileStore{shared: s, local: local, fetchLeases: fetchLeases{all: make(map[cache.StoreKey]string)}}
 }
 
 // fetchLeases are the origins that this replica has the right to fetch. The value is the mark
 // of the last purge of the origin that it knows, or "".
 type fetchLeases struct {
 	mu  sync.Mutex // guards all
-	all map[robots.Origin]string
+	all map[cache.StoreKey]string
 }
 
-func (c *fetchLeases) add(o robots.Origin) {
+func (c *fetchLeases) add(k cache.StoreKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all[o] = ""
+	c.all[k] = ""
 }
 
-func (c *fetchLeases) remove(o robots.Origin) {
+func (c *fetchLeases) remove(k cache.StoreKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.all, o)
+	delete(c.all, k)
 }
 
 // purged records a purge.
-func (c *fetchLeases) purged(o robots.Origin, mark string) {
+func (c *fetchLeases) purged(k cache.StoreKey, mark string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ours := c.all[o]; ours {
-		c.all[o] = mark
+	if _, ours := c.all[k]; ours {
+		c.all[k] = mark
 	}
 }
 
-func (c *fetchLeases) purge(o robots.Origin) (mark string) {
+func (c *fetchLeases) purge(k cache.StoreKey) (mark string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.all[o]
+	return c.all[k]
 }
 
 // Load implements [cache.SharedStore].
-func (b *fileStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (b *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
 	s := b.shared
-	j, waits := s.outbox.newestOf(o)
+	j, waits := s.outbox.newestOf(k)
 	purged := waits && j.kind == purging
 	if purged {
-		b.fetchLeases.purged(o, j.frame.mark()) // the purge is sent before any later save
+		b.fetchLeases.purged(k, j.frame.mark()) // the purge is sent before any later save
 	}
 	switch {
 	case s.away(), purged:
-		return b.loadLocal(ctx, o)
+		return b.loadLocal(ctx, k)
 	case waits:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
 	}
 	purges := b.purges.Load()
-	value, err := s.get(ctx, o)
+	value, err := s.get(ctx, k)
 	if err != nil || !value.valid() {
-		return b.loadLocal(ctx, o) // the error is counted; continue as without a server
+		return b.loadLocal(ctx, k) // the error is counted; continue as without a server
 	}
 	s.counts.loads.Add(1)
 	if value.purge() {
-		b.fetchLeases.purged(o, value.mark())
-		b.forgetLocal(o) // Watch may not have learnt of the purge yet, or the stream may have lost it
+		b.fetchLeases.purged(k, value.mark())
+		b.forgetLocal(k) // Watch may not have learnt of the purge yet, or the stream may have lost it
 		return nil, cache.ErrPurged
 	}
 	entry := value.entry(time.Now())
 	if entry != nil {
-		b.saveLocal(ctx, o, entry, value.until())
+		b.saveLocal(ctx, k, entry, value.until())
 		if b.purges.Load() != purges { // perhaps of this entry, and before it was saved
-			b.forgetLocal(o)
+			b.forgetLocal(k)
 		}
 	}
 	return entry, nil
 }
 
-func (b *fileStore) loadLocal(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (b *fileStore) loadLocal(ctx context.Context, k cache.StoreKey) ([]byte, error) {
 	if b.local == nil {
 		return nil, nil
 	}
-	return b.local.Load(ctx, o)
+	return b.local.Load(ctx, k)
 }
 
 // saveLocal stores what another replica has fetched.
-func (b *fileStore) saveLocal(ctx context.Context, o robots.Origin, entry []byte, until time.Time) {
+func (b *fileStore) saveLocal(ctx context.Context, k cache.StoreKey, entry []byte, until time.Time) {
 	if b.local == nil {
 		return
 	}
-	if had, err := b.local.Load(ctx, o); err == nil && !bytes.Equal(had, entry) {
-		b.local.Save(o, entry, until, "")
+	if had, err := b.local.Load(ctx, k); err == nil && !bytes.Equal(had, entry) {
+		b.local.Save(k, entry, until, "")
 	}
 }
 
-// get returns the server's entry for o, or nil.
-func (s *sharedFiles) get(ctx context.Context, o robots.Origin) (value frame, err error) {
+// get returns the server's entry for k, or nil.
+func (s *sharedFiles) get(ctx context.Context, k cache.StoreKey) (value frame, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
 	err = s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		value, err = c.GetRange(ctx, s.keys.entry+o.String(), 0, frameSize+maxEntry).Bytes() // one byte more than a valid one
+		value, err = c.GetRange(ctx, s.keys.entry+k.String(), 0, frameSize+maxEntry).Bytes() // one byte more than a valid one
 		return err
 	})
 	return value, err
@@ -171,19 +171,19 @@ func (s *sharedFiles) ask(ctx context.Context, call func(ctx context.Context, c 
 }
 
 // Save implements [cache.SharedStore].
-func (b *fileStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+func (b *fileStore) Save(k cache.StoreKey, entry []byte, until time.Time, client string) {
 	if b.local != nil {
-		b.local.Save(o, entry, until, client)
+		b.local.Save(k, entry, until, client)
 	}
 	if len(entry) > maxEntry {
 		b.shared.counts.lost.Add(1)
 		return
 	}
-	b.shared.enqueue(job{kind: saving, origin: o, frame: newFrame(entry, until), purge: b.fetchLeases.purge(o)})
+	b.shared.enqueue(job{kind: saving, key: k, frame: newFrame(entry, until), purge: b.fetchLeases.purge(k)})
 }
 
 // Lease implements [cache.SharedStore].
-func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (b *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
 	s := b.shared
 	if s.away() {
 		return cache.Lease{}, errAway
@@ -192,7 +192,8 @@ func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Durati
 	var taken int64
 	var mark string
 	err := s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		reply, err := claimScript.Run(ctx, c, []string{s.keys.fetch + o.String(), s.keys.entry + o.String()}, name, max(term.Milliseconds(), 1), frameMark).Slice()
+		keys := []string{s.keys.fetch + k.String(), s.keys.entry + k.String()}
+		reply, err := claimScript.Run(ctx, c, keys, name, max(term.Milliseconds(), 1), frameMark).Slice()
 		if err != nil {
 			return err
 		}
@@ -204,8 +205,8 @@ func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Durati
 		return nil
 	})
 	giveBack := func() {
-		b.fetchLeases.remove(o)
-		s.enqueue(job{kind: releasing, origin: o, claim: name})
+		b.fetchLeases.remove(k)
+		s.enqueue(job{kind: releasing, key: k, claim: name})
 	}
 	if err != nil {
 		giveBack() // the server may have granted it
@@ -214,7 +215,7 @@ func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Durati
 	c := cache.Lease{Version: mark}
 	if taken == 1 {
 		s.counts.fetchLeases.Add(1)
-		b.fetchLeases.add(o)
+		b.fetchLeases.add(k)
 		c.Release = giveBack
 	} else {
 		s.counts.waits.Add(1)
@@ -223,22 +224,22 @@ func (b *fileStore) Lease(ctx context.Context, o robots.Origin, term time.Durati
 }
 
 // Announce implements [cache.SharedStore].
-func (b *fileStore) Announce(o robots.Origin, what cache.Change) {
+func (b *fileStore) Announce(k cache.StoreKey, what cache.Change) {
 	switch what {
 	case cache.Purged:
-		b.forgetLocal(o)
+		b.forgetLocal(k)
 		f := newFrame(nil, time.Now().Add(purgeKept))
-		b.fetchLeases.purged(o, f.mark())
-		b.shared.enqueue(job{kind: purging, origin: o, frame: f})
+		b.fetchLeases.purged(k, f.mark())
+		b.shared.enqueue(job{kind: purging, key: k, frame: f})
 	case cache.Replaced:
-		b.shared.enqueue(job{kind: replacing, origin: o})
+		b.shared.enqueue(job{kind: replacing, key: k})
 	}
 }
 
-func (b *fileStore) forgetLocal(o robots.Origin) {
+func (b *fileStore) forgetLocal(k cache.StoreKey) {
 	b.purges.Add(1)
 	if b.local != nil {
-		b.local.Save(o, []byte{0}, time.Now(), "") // not a valid entry, and already expired
+		b.local.Save(k, []byte{0}, time.Now(), "") // not a valid entry, and already expired
 	}
 }
 
@@ -333,7 +334,7 @@ func (s *sharedFiles) sendJobs(ctx context.Context, some []job) error {
 }
 
 func (s *sharedFiles) queueJob(ctx context.Context, p redis.Pipeliner, j job, now time.Time) {
-	key := s.keys.entry + j.origin.String()
+	key := s.keys.entry + j.key.String()
 	switch j.kind {
 	case purging:
 		p.Set(ctx, key, []byte(j.frame), purgeKept)
@@ -341,7 +342,7 @@ func (s *sharedFiles) queueJob(ctx context.Context, p redis.Pipeliner, j job, no
 		left := max(j.frame.until().Sub(now).Milliseconds(), 1)
 		saveScript.EvalSha(ctx, p, []string{key}, []byte(j.frame), left, frameSize, frameMark, j.purge)
 	case releasing:
-		releaseScript.EvalSha(ctx, p, []string{s.keys.fetch + j.origin.String()}, j.claim)
+		releaseScript.EvalSha(ctx, p, []string{s.keys.fetch + j.key.String()}, j.claim)
 	}
 	if j.kind == purging || j.kind == replacing {
 		s.queueNews(ctx, p, j)
@@ -374,14 +375,14 @@ func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
 	}
 	p.XAdd(ctx, &redis.XAddArgs{
 		Stream: s.keys.news, MaxLen: maxNews, Approx: true,
-		Values: []string{"what", what, "scheme", j.origin.Scheme, "at", j.origin.Addr(), "from", s.id, "mark", mark},
+		Values: []string{"what", what, "scheme", j.key.Scheme, "at", j.key.Addr(), "agent", j.key.Agent, "from", s.id, "mark", mark},
 	})
 	p.PExpire(ctx, s.keys.news, purgeKept)
 }
 
 // Watch implements [cache.SharedStore]. It begins with all known purges, because the local store
 // may be older.
-func (b *fileStore) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
+func (b *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.Change)) {
 	last := "0-0"
 	for ctx.Err() == nil {
 		if !b.shared.away() {
@@ -396,7 +397,7 @@ func (b *fileStore) Watch(ctx context.Context, heard func(robots.Origin, cache.C
 
 // readAll reads the stream after last until the server fails or ctx ends, and returns the last ID
 // read.
-func (b *fileStore) readAll(ctx context.Context, last string, heard func(robots.Origin, cache.Change)) string {
+func (b *fileStore) readAll(ctx context.Context, last string, heard func(cache.StoreKey, cache.Change)) string {
 	c := b.shared.connect() // a separate client: closing it ends a blocked read
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -461,21 +462,22 @@ func (s *sharedFiles) readNews(ctx context.Context, c *redis.Client, last string
 }
 
 // handleNews passes one entry on, unless it is this replica's own or invalid.
-func (b *fileStore) handleNews(values map[string]any, heard func(robots.Origin, cache.Change)) {
+func (b *fileStore) handleNews(values map[string]any, heard func(cache.StoreKey, cache.Change)) {
 	field := func(name string) string { s, _ := values[name].(string); return s }
 	what, known := changes[field("what")]
 	o, err := robots.ParseOrigin(field("scheme"), field("at"))
+	k := cache.StoreKey{Origin: o, Agent: field("agent")}
 	if !known || err != nil || field("from") == b.shared.id {
 		return
 	}
 	b.shared.counts.heard.Add(1)
 	if what == cache.Purged {
-		b.shared.outbox.dropSave(o)
-		b.forgetLocal(o)
+		b.shared.outbox.dropSave(k)
+		b.forgetLocal(k)
 	}
-	heard(o, what)
+	heard(k, what)
 	if what == cache.Purged { // later saves are not based on what was purged
-		b.fetchLeases.purged(o, field("mark"))
-		b.forgetLocal(o)
+		b.fetchLeases.purged(k, field("mark"))
+		b.forgetLocal(k)
 	}
 }

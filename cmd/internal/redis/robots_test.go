@@ -8,7 +8,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"robotsproxy/cmd/internal/redis/redistest"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	cachetest "robotsproxy/robots/cache/storetest"
 	"robotsproxy/robots/testkit"
@@ -33,16 +32,16 @@ type unhurried struct {
 	cache.SharedStore
 }
 
-func (u unhurried) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (u unhurried) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
-	return u.Store.Load(ctx, o)
+	return u.Store.Load(ctx, k)
 }
 
-func (u unhurried) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (u unhurried) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
-	return u.SharedStore.Lease(ctx, o, term)
+	return u.SharedStore.Lease(ctx, k, term)
 }
 
 // withoutDeadline returns a context that ends with ctx, unless ctx ends by its deadline.
@@ -94,11 +93,11 @@ func TestTDMRep(t *testing.T) {
 	join := joining(t, url, (*Fleet).TDMRep)
 	one, another, robotsTxt := join(t), join(t), joining(t, url, (*Fleet).Robots)(t)
 	testkit.Eventually(t, "it is saved", func() bool {
-		one.Save(host(1), []byte("tdm"), time.Now().Add(time.Hour), "") // lost while a slow answer of the server makes the replica alone
-		got, err := another.Load(t.Context(), host(1))
+		one.Save(fileOf(1), []byte("tdm"), time.Now().Add(time.Hour), "") // lost while a slow answer of the server makes the replica alone
+		got, err := another.Load(t.Context(), fileOf(1))
 		return string(got) == "tdm" && err == nil
 	})
-	if got, err := robotsTxt.Load(t.Context(), host(1)); got != nil || err != nil {
+	if got, err := robotsTxt.Load(t.Context(), fileOf(1)); got != nil || err != nil {
 		t.Errorf("as robots.txt: %q, %v", got, err)
 	}
 }

@@ -34,6 +34,9 @@ func host(i int) robots.Origin {
 	return robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}
 }
 
+// fileOf returns the key of the host's file.
+func fileOf(i int) cache.StoreKey { return cache.StoreKey{Origin: host(i), Agent: "robotsproxy"} }
+
 // A reader is a replica with its cache and the contents of its own disk.
 type reader struct {
 	*replica

@@ -11,7 +11,6 @@ import (
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/limiter"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/testkit"
 )
@@ -29,7 +28,7 @@ func TestKeyOfTheWrongType(t *testing.T) {
 		admin := client(t, s.URL())
 		for _, key := range []string{
 			paceKey("a.test"), leasesKey("a.test"), limiterKey("a.test", "client:c"), replicasKey, sharesKey,
-			robotsKeys.entry + host(1).String(), robotsKeys.fetch + host(1).String(), robotsKeys.news,
+			robotsKeys.entry + fileOf(1).String(), robotsKeys.fetch + fileOf(1).String(), robotsKeys.news,
 		} {
 			testkit.Must(t, admin.Del(t.Context(), key).Err())
 			testkit.Must(t, admin.SAdd(t.Context(), key, "x").Err())
@@ -62,7 +61,7 @@ func newPairAtWork(t *testing.T, one, two *replica) *pairAtWork {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		w.second.Watch(ctx, func(robots.Origin, cache.Change) {
+		w.second.Watch(ctx, func(cache.StoreKey, cache.Change) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.heard++
@@ -90,17 +89,17 @@ func (w *pairAtWork) work(t *testing.T, when string) {
 	}
 	w.rounds++
 	file := fmt.Sprint("file ", w.rounds)
-	if l, err := w.first.Lease(t.Context(), host(1), time.Minute); err != nil || l.Release == nil {
+	if l, err := w.first.Lease(t.Context(), fileOf(1), time.Minute); err != nil || l.Release == nil {
 		t.Errorf("%s: Lease = %+v, %v", when, l, err)
 	} else {
-		w.first.(cache.Store).Save(host(1), []byte(file), time.Now().Add(time.Hour), "")
+		w.first.(cache.Store).Save(fileOf(1), []byte(file), time.Now().Add(time.Hour), "")
 		l.Release()
 	}
 	testkit.Eventually(t, when+": the file is loaded", func() bool {
-		got, _ := w.second.(cache.Store).Load(t.Context(), host(1))
+		got, _ := w.second.(cache.Store).Load(t.Context(), fileOf(1))
 		return string(got) == file
 	})
-	w.first.Announce(host(2), cache.Purged)
+	w.first.Announce(fileOf(2), cache.Purged)
 	w.purged++
 	testkit.Eventually(t, when+": the purge is heard of", func() bool {
 		w.mu.Lock()

@@ -183,6 +183,7 @@ func runCaches(t *testing.T, f Fleet) {
 	for name, test := range map[string]func(*testing.T, int, func(*testing.T) cache.Store){
 		"an unknown origin is fetched once":              cold,
 		"one fetch for all dialects":                     dialects,
+		"one fetch for each agent":                       agents,
 		"a refresh fetches once":                         refreshed,
 		"failures and retries are shared":                failing,
 		"a replica without a connection delays no other": unreached,
@@ -233,6 +234,29 @@ func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	}
 	lookups.Wait()
 	s.fetches(t, 1, "by all dialects")
+}
+
+// agents tests that Caches that fetch as different agents share no file and no purge. Versions of one agent
+// share both.
+func agents(t *testing.T, _ int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	as := func(userAgent string) cacheFleet {
+		return newCacheFleet(t, 1, join, cache.Options{Fetcher: s, UserAgent: userAgent})
+	}
+	old, other := as("BotA/1.0 (+https://a.test/bot)"), as("Mozilla/5.0 (compatible; BotB/1.0)")
+	old.ask(t, cache.Rules, first)
+	s.says(200, second)
+	other.ask(t, cache.Rules, second)
+	s.fetches(t, 2, "by two agents")
+	next := as("BotA/2.0 (+https://a.test/bot)")
+	next.ask(t, cache.Rules, first)
+	s.fetches(t, 2, "by a new version")
+	next[0].Purge(origin("site.test"))
+	old.soon(t, second)
+	s.fetches(t, 3, "after a purge")
+	other.ask(t, cache.Rules, second)
+	as("Mozilla/5.0 (compatible; BotB/1.0)").ask(t, cache.Rules, second)
+	s.fetches(t, 3, "after a purge of another agent")
 }
 
 // refreshed tests that the refreshes of all Caches, which are due at the same time, fetch
@@ -323,7 +347,7 @@ func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	const term = 10 * short
 	dead := join(t)
 	asked := time.Now()
-	getLease(t, replica{dead, dead.(cache.SharedStore)}, origin("site.test"), term)
+	getLease(t, replica{dead, dead.(cache.SharedStore)}, key("site.test"), term)
 	all.ask(t, cache.Rules, first)
 	if took := time.Since(asked); took < term {
 		t.Errorf("answered after %v, while another replica had the lease", took)

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
 
@@ -15,8 +14,8 @@ import (
 // cache.SharedStore.
 type Memory struct {
 	mu       sync.Mutex // guards what follows
-	saved    map[robots.Origin]saved
-	leases   map[robots.Origin]lease
+	saved    map[cache.StoreKey]saved
+	leases   map[cache.StoreKey]lease
 	replicas []*Replica
 	saves    int
 	calls    int
@@ -36,12 +35,12 @@ type lease struct {
 
 // NewMemory creates an empty Memory.
 func NewMemory() *Memory {
-	return &Memory{saved: make(map[robots.Origin]saved), leases: make(map[robots.Origin]lease)}
+	return &Memory{saved: make(map[cache.StoreKey]saved), leases: make(map[cache.StoreKey]lease)}
 }
 
 // Join adds a replica and returns its cache.SharedStore.
 func (m *Memory) Join() *Replica {
-	r := &Replica{shared: m, wake: make(chan struct{}, 1), purges: make(map[robots.Origin]string)}
+	r := &Replica{shared: m, wake: make(chan struct{}, 1), purges: make(map[cache.StoreKey]string)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replicas = append(m.replicas, r)
@@ -68,10 +67,10 @@ func (m *Memory) begin() (done func()) {
 	return m.mu.Unlock
 }
 
-func (m *Memory) save(o robots.Origin, s saved) (version string) {
+func (m *Memory) save(k cache.StoreKey, s saved) (version string) {
 	m.saves++
 	s.version = strconv.Itoa(m.saves)
-	m.saved[o] = s
+	m.saved[k] = s
 	return s.version
 }
 
@@ -82,21 +81,21 @@ type Replica struct {
 
 	// guarded by shared.mu
 	changes []change
-	purges  map[robots.Origin]string // versions of the purges that it knows of
+	purges  map[cache.StoreKey]string // versions of the purges that it knows of
 }
 
 type change struct {
-	origin  robots.Origin
+	key     cache.StoreKey
 	what    cache.Change
 	version string // version of a purge
 }
 
 // Load implements cache.Store.
-func (r *Replica) Load(_ context.Context, o robots.Origin) ([]byte, error) {
+func (r *Replica) Load(_ context.Context, k cache.StoreKey) ([]byte, error) {
 	defer r.shared.begin()()
-	s := r.shared.saved[o]
+	s := r.shared.saved[k]
 	if s.purge {
-		r.purges[o] = s.version
+		r.purges[k] = s.version
 		return nil, cache.ErrPurged
 	}
 	if !time.Now().Before(s.until) {
@@ -106,40 +105,40 @@ func (r *Replica) Load(_ context.Context, o robots.Origin) ([]byte, error) {
 }
 
 // Save implements cache.Store.
-func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time, _ string) {
+func (r *Replica) Save(k cache.StoreKey, entry []byte, until time.Time, _ string) {
 	defer r.shared.begin()()
-	if was := r.shared.saved[o]; !was.purge || was.version == r.purges[o] {
-		r.shared.save(o, saved{entry: entry, until: until})
+	if was := r.shared.saved[k]; !was.purge || was.version == r.purges[k] {
+		r.shared.save(k, saved{entry: entry, until: until})
 	}
 }
 
 // Lease implements cache.SharedStore.
-func (r *Replica) Lease(_ context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (r *Replica) Lease(_ context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
 	m := r.shared
 	defer m.begin()()
-	c := cache.Lease{Version: m.saved[o].version}
+	c := cache.Lease{Version: m.saved[k].version}
 	now := time.Now()
-	if held, taken := m.leases[o]; taken && now.Before(held.until) {
+	if held, taken := m.leases[k]; taken && now.Before(held.until) {
 		return c, nil
 	}
 	mine := lease{number: m.calls, until: now.Add(term)}
-	m.leases[o] = mine
+	m.leases[k] = mine
 	c.Release = func() {
 		defer m.begin()()
-		if m.leases[o] == mine {
-			delete(m.leases, o)
+		if m.leases[k] == mine {
+			delete(m.leases, k)
 		}
 	}
 	return c, nil
 }
 
 // Announce implements cache.SharedStore.
-func (r *Replica) Announce(o robots.Origin, what cache.Change) {
+func (r *Replica) Announce(k cache.StoreKey, what cache.Change) {
 	defer r.shared.begin()()
-	n := change{origin: o, what: what}
+	n := change{key: k, what: what}
 	if what == cache.Purged {
-		n.version = r.shared.save(o, saved{purge: true})
-		r.purges[o] = n.version
+		n.version = r.shared.save(k, saved{purge: true})
+		r.purges[k] = n.version
 	}
 	for _, other := range r.shared.replicas {
 		if other == r {
@@ -154,7 +153,7 @@ func (r *Replica) Announce(o robots.Origin, what cache.Change) {
 }
 
 // Watch implements cache.SharedStore.
-func (r *Replica) Watch(ctx context.Context, onChange func(robots.Origin, cache.Change)) {
+func (r *Replica) Watch(ctx context.Context, onChange func(cache.StoreKey, cache.Change)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,7 +165,7 @@ func (r *Replica) Watch(ctx context.Context, onChange func(robots.Origin, cache.
 		r.changes = nil
 		r.shared.mu.Unlock()
 		for _, n := range all {
-			onChange(n.origin, n.what)
+			onChange(n.key, n.what)
 			r.notePurge(n)
 		}
 	}
@@ -177,6 +176,6 @@ func (r *Replica) notePurge(n change) {
 	if n.what == cache.Purged {
 		r.shared.mu.Lock()
 		defer r.shared.mu.Unlock()
-		r.purges[n.origin] = n.version
+		r.purges[n.key] = n.version
 	}
 }

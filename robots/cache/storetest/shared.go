@@ -21,9 +21,9 @@ type replica struct {
 	cache.SharedStore
 }
 
-func loads(t *testing.T, r replica, o robots.Origin, entry []byte) func() bool {
+func loads(t *testing.T, r replica, k cache.StoreKey, entry []byte) func() bool {
 	return func() bool {
-		got, err := r.Load(t.Context(), o)
+		got, err := r.Load(t.Context(), k)
 		if entry == nil && errors.Is(err, cache.ErrPurged) {
 			return true
 		}
@@ -31,9 +31,9 @@ func loads(t *testing.T, r replica, o robots.Origin, entry []byte) func() bool {
 	}
 }
 
-func getLease(t *testing.T, r replica, o robots.Origin, term time.Duration) cache.Lease {
+func getLease(t *testing.T, r replica, k cache.StoreKey, term time.Duration) cache.Lease {
 	t.Helper()
-	c, err := r.Lease(t.Context(), o, term)
+	c, err := r.Lease(t.Context(), k, term)
 	if err != nil {
 		t.Fatalf("Lease: %v", err)
 	}
@@ -41,10 +41,10 @@ func getLease(t *testing.T, r replica, o robots.Origin, term time.Duration) cach
 }
 
 // leaseSoon asks for a lease until it gets one.
-func leaseSoon(t *testing.T, r replica, o robots.Origin, term time.Duration) (c cache.Lease) {
+func leaseSoon(t *testing.T, r replica, k cache.StoreKey, term time.Duration) (c cache.Lease) {
 	t.Helper()
 	testkit.Eventually(t, "the lease is granted", func() bool {
-		c = getLease(t, r, o, term)
+		c = getLease(t, r, k, term)
 		return c.Release != nil
 	})
 	return c
@@ -52,29 +52,29 @@ func leaseSoon(t *testing.T, r replica, o robots.Origin, term time.Duration) (c 
 
 func sharedEntries(t *testing.T, join func() replica) {
 	a, b := join(), join()
-	save(a, origin("a.test"), []byte("one"))
-	testkit.Eventually(t, "what was saved is loaded", loads(t, b, origin("a.test"), []byte("one")))
-	save(b, origin("a.test"), []byte("two"))
-	testkit.Eventually(t, "what was saved last is loaded", loads(t, a, origin("a.test"), []byte("two")))
-	want(t, a, origin("b.test"), nil)
+	save(a, key("a.test"), []byte("one"))
+	testkit.Eventually(t, "what was saved is loaded", loads(t, b, key("a.test"), []byte("one")))
+	save(b, key("a.test"), []byte("two"))
+	testkit.Eventually(t, "what was saved last is loaded", loads(t, a, key("a.test"), []byte("two")))
+	want(t, a, key("b.test"), nil)
 }
 
 func oneLease(t *testing.T, join func() replica) {
 	a, b := join(), join()
-	first := getLease(t, a, origin("a.test"), time.Minute)
+	first := getLease(t, a, key("a.test"), time.Minute)
 	if first.Release == nil {
 		t.Fatal("a free lease is not granted")
 	}
 	for _, r := range []replica{a, b} {
-		if getLease(t, r, origin("a.test"), time.Minute).Release != nil {
+		if getLease(t, r, key("a.test"), time.Minute).Release != nil {
 			t.Fatal("a lease is granted twice")
 		}
 	}
 	first.Release()
-	leaseSoon(t, b, origin("a.test"), time.Minute)
+	leaseSoon(t, b, key("a.test"), time.Minute)
 	first.Release() // another replica has the lease by now
 	<-time.After(short)
-	if getLease(t, a, origin("a.test"), time.Minute).Release != nil {
+	if getLease(t, a, key("a.test"), time.Minute).Release != nil {
 		t.Error("a release ended the lease of another replica")
 	}
 }
@@ -86,7 +86,7 @@ func oneLeaseOfMany(t *testing.T, join func() replica) {
 		r := join()
 		all.Go(func() {
 			for range 5 {
-				c := leaseSoon(t, r, origin("a.test"), time.Minute)
+				c := leaseSoon(t, r, key("a.test"), time.Minute)
 				if holders.Add(1) != 1 {
 					t.Error("two replicas have the lease")
 				}
@@ -107,14 +107,14 @@ func leaseExpires(t *testing.T, join func() replica) {
 	a, b := join(), join()
 	const term = 3 * short
 	asked := time.Now()
-	first := getLease(t, a, origin("a.test"), term)
-	leaseSoon(t, b, origin("a.test"), time.Minute)
+	first := getLease(t, a, key("a.test"), term)
+	leaseSoon(t, b, key("a.test"), time.Minute)
 	if after := time.Since(asked); after < term {
 		t.Errorf("the lease ended after %v", after)
 	}
 	first.Release()
 	<-time.After(short)
-	if getLease(t, a, origin("a.test"), time.Minute).Release != nil {
+	if getLease(t, a, key("a.test"), time.Minute).Release != nil {
 		t.Error("a release ended the lease of another replica")
 	}
 }
@@ -123,42 +123,44 @@ func savedBeforeRelease(t *testing.T, join func() replica) {
 	a, b := join(), join()
 	for i := range 20 {
 		entry := bytes.Repeat([]byte{byte('a' + i)}, 1<<15)
-		c := leaseSoon(t, a, origin("a.test"), time.Minute)
-		save(a, origin("a.test"), entry)
+		c := leaseSoon(t, a, key("a.test"), time.Minute)
+		save(a, key("a.test"), entry)
 		c.Release()
-		c = leaseSoon(t, b, origin("a.test"), time.Minute)
-		want(t, b, origin("a.test"), entry)
+		c = leaseSoon(t, b, key("a.test"), time.Minute)
+		want(t, b, key("a.test"), entry)
 		c.Release()
 	}
 }
 
 func versions(t *testing.T, join func() replica) {
 	a, b := join(), join()
-	getLease(t, a, origin("a.test"), time.Minute)
-	version := getLease(t, b, origin("a.test"), time.Minute).Version
+	getLease(t, a, key("a.test"), time.Minute)
+	version := getLease(t, b, key("a.test"), time.Minute).Version
 	for _, entry := range []string{"one", "one", "two"} {
 		<-time.After(short)
-		if again := getLease(t, b, origin("a.test"), time.Minute).Version; again != version {
+		if again := getLease(t, b, key("a.test"), time.Minute).Version; again != version {
 			t.Errorf("the version changed without a save, from %q to %q", version, again)
 		}
-		save(a, origin("a.test"), []byte(entry))
+		save(a, key("a.test"), []byte(entry))
 		before := version
 		testkit.Eventually(t, "the version changes", func() bool {
-			version = getLease(t, b, origin("a.test"), time.Minute).Version
+			version = getLease(t, b, key("a.test"), time.Minute).Version
 			return version != before
 		})
-		want(t, b, origin("a.test"), []byte(entry))
+		want(t, b, key("a.test"), []byte(entry))
 	}
 }
 
 func independentLeases(t *testing.T, join func() replica) {
 	a, b := join(), join()
-	getLease(t, a, origin("a.test"), time.Minute)
-	for i, o := range []robots.Origin{
-		origin("b.a.test"), origin("a.tes"), {Scheme: "http", Host: "a.test", Port: 443}, {Scheme: "https", Host: "a.test", Port: 80},
+	getLease(t, a, key("a.test"), time.Minute)
+	for i, k := range []cache.StoreKey{
+		key("b.a.test"), key("a.tes"), {Origin: origin("a.test"), Agent: "botb"},
+		{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 443}, Agent: "robotsproxy"},
+		{Origin: robots.Origin{Scheme: "https", Host: "a.test", Port: 80}, Agent: "robotsproxy"},
 	} {
-		if getLease(t, b, o, time.Minute).Release == nil {
-			t.Errorf("%d: no lease of %v beside that of another origin", i, o)
+		if getLease(t, b, k, time.Minute).Release == nil {
+			t.Errorf("%d: no lease of %v beside that of another origin", i, k)
 		}
 	}
 }
@@ -166,23 +168,23 @@ func independentLeases(t *testing.T, join func() replica) {
 // changes are the changes that were reported to a replica.
 type changes chan string
 
-func listen(t *testing.T, r replica, then func(robots.Origin, cache.Change)) changes {
+func listen(t *testing.T, r replica, then func(cache.StoreKey, cache.Change)) changes {
 	e := make(changes, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		r.Watch(ctx, func(o robots.Origin, what cache.Change) {
-			then(o, what)
-			e <- fmt.Sprint(o, " ", what)
+		r.Watch(ctx, func(k cache.StoreKey, what cache.Change) {
+			then(k, what)
+			e <- fmt.Sprint(k, " ", what)
 		})
 	})
 	t.Cleanup(func() { cancel(); ended.Wait() })
 	return e
 }
 
-func (e changes) expect(t *testing.T, o robots.Origin, what cache.Change) {
+func (e changes) expect(t *testing.T, k cache.StoreKey, what cache.Change) {
 	t.Helper()
-	want := fmt.Sprint(o, " ", what)
+	want := fmt.Sprint(k, " ", what)
 	if got := testkit.Within(t, want, e); got != want {
 		t.Errorf("heard %q, want %q", got, want)
 	}
@@ -190,67 +192,67 @@ func (e changes) expect(t *testing.T, o robots.Origin, what cache.Change) {
 
 func purged(t *testing.T, join func() replica) {
 	a, b, c := join(), join(), join()
-	o := origin("a.test")
-	save(a, o, []byte("one"))
-	save(a, origin("b.test"), []byte("other"))
-	testkit.Eventually(t, "the entry is shared", loads(t, b, o, []byte("one")))
-	own := listen(t, a, func(robots.Origin, cache.Change) {})
-	gone := func(r replica) func(robots.Origin, cache.Change) {
-		return func(o robots.Origin, _ cache.Change) { want(t, r, o, nil) }
+	k := key("a.test")
+	save(a, k, []byte("one"))
+	save(a, key("b.test"), []byte("other"))
+	testkit.Eventually(t, "the entry is shared", loads(t, b, k, []byte("one")))
+	own := listen(t, a, func(cache.StoreKey, cache.Change) {})
+	gone := func(r replica) func(cache.StoreKey, cache.Change) {
+		return func(k cache.StoreKey, _ cache.Change) { want(t, r, k, nil) }
 	}
 	watching := []changes{listen(t, b, gone(b)), listen(t, c, gone(c))}
-	a.Announce(o, cache.Purged)
-	want(t, a, o, nil)
+	a.Announce(k, cache.Purged)
+	want(t, a, k, nil)
 	for _, e := range watching {
-		e.expect(t, o, cache.Purged)
+		e.expect(t, k, cache.Purged)
 	}
-	want(t, join(), o, nil)
-	testkit.Eventually(t, "other origins stay", loads(t, b, origin("b.test"), []byte("other")))
-	leaseSoon(t, b, o, time.Minute)
-	want(t, b, o, nil)
-	save(b, o, []byte("two"))
-	testkit.Eventually(t, "entries saved later are kept", loads(t, a, o, []byte("two")))
-	b.Announce(o, cache.Purged)
-	own.expect(t, o, cache.Purged) // a replica does not hear its own changes
-	watching[1].expect(t, o, cache.Purged)
+	want(t, join(), k, nil)
+	testkit.Eventually(t, "other origins stay", loads(t, b, key("b.test"), []byte("other")))
+	leaseSoon(t, b, k, time.Minute)
+	want(t, b, k, nil)
+	save(b, k, []byte("two"))
+	testkit.Eventually(t, "entries saved later are kept", loads(t, a, k, []byte("two")))
+	b.Announce(k, cache.Purged)
+	own.expect(t, k, cache.Purged) // a replica does not hear its own changes
+	watching[1].expect(t, k, cache.Purged)
 }
 
 // purgeIsFinal tests that a replica that does not know of a purge saves nothing, and that later fetches
 // are saved.
 func purgeIsFinal(t *testing.T, join func() replica) {
 	a, b, c := join(), join(), join()
-	o := origin("a.test")
-	save(a, o, []byte("one"))
-	testkit.Eventually(t, "the entry is shared", loads(t, b, o, []byte("one")))
-	held := getLease(t, a, o, time.Minute)
-	b.Announce(o, cache.Purged)
-	testkit.Eventually(t, "the entry is purged", loads(t, c, o, nil))
-	save(a, o, []byte("two")) // a does not know of the purge
+	k := key("a.test")
+	save(a, k, []byte("one"))
+	testkit.Eventually(t, "the entry is shared", loads(t, b, k, []byte("one")))
+	held := getLease(t, a, k, time.Minute)
+	b.Announce(k, cache.Purged)
+	testkit.Eventually(t, "the entry is purged", loads(t, c, k, nil))
+	save(a, k, []byte("two")) // a does not know of the purge
 	held.Release()
-	second := leaseSoon(t, c, o, time.Minute)
-	want(t, c, o, nil)
+	second := leaseSoon(t, c, k, time.Minute)
+	want(t, c, k, nil)
 	second.Release()
 
-	e := listen(t, a, func(robots.Origin, cache.Change) {})
-	e.expect(t, o, cache.Purged)
-	held = leaseSoon(t, a, o, time.Minute)
-	b.Announce(o, cache.Purged)
-	e.expect(t, o, cache.Purged)
+	e := listen(t, a, func(cache.StoreKey, cache.Change) {})
+	e.expect(t, k, cache.Purged)
+	held = leaseSoon(t, a, k, time.Minute)
+	b.Announce(k, cache.Purged)
+	e.expect(t, k, cache.Purged)
 	<-time.After(short) // until Watch has returned from the callback
-	save(a, o, []byte("three"))
+	save(a, k, []byte("three"))
 	held.Release()
-	testkit.Eventually(t, "what was fetched since the purge is saved", loads(t, c, o, []byte("three")))
+	testkit.Eventually(t, "what was fetched since the purge is saved", loads(t, c, k, []byte("three")))
 }
 
 func replaced(t *testing.T, join func() replica) {
 	a, b := join(), join()
 	var entry []byte
-	e := listen(t, b, func(o robots.Origin, _ cache.Change) { want(t, b, o, entry) })
+	e := listen(t, b, func(k cache.StoreKey, _ cache.Change) { want(t, b, k, entry) })
 	for i := range 20 {
 		entry = fmt.Append(nil, i)
-		save(a, origin("a.test"), entry)
-		a.Announce(origin("a.test"), cache.Replaced)
-		e.expect(t, origin("a.test"), cache.Replaced)
+		save(a, key("a.test"), entry)
+		a.Announce(key("a.test"), cache.Replaced)
+		e.expect(t, key("a.test"), cache.Replaced)
 	}
 }
 
@@ -260,7 +262,7 @@ func watchEnds(t *testing.T, join func() replica) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.Watch(ctx, func(robots.Origin, cache.Change) {})
+		r.Watch(ctx, func(cache.StoreKey, cache.Change) {})
 	}()
 	<-time.After(short)
 	cancel()
@@ -274,7 +276,7 @@ func leaseAfterContext(t *testing.T, join func() replica) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		_, _ = r.Lease(ctx, origin("a.test"), time.Minute)
+		_, _ = r.Lease(ctx, key("a.test"), time.Minute)
 	}()
 	testkit.Within(t, "Lease returns", returned)
 }

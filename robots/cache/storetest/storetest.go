@@ -21,7 +21,7 @@ func Run(t *testing.T, open func(t *testing.T) cache.Store) {
 	for name, test := range map[string]func(*testing.T, cache.Store){
 		"empty":                               empty,
 		"Load returns the last entry":         lastEntry,
-		"origins are independent":             independent,
+		"origins and agents are independent":  independent,
 		"any bytes":                           anyBytes,
 		"expired entries":                     expired,
 		"Load returns after its context ends": loadAfterContext,
@@ -55,42 +55,48 @@ func origin(host string) robots.Origin {
 	return robots.Origin{Scheme: "https", Host: host, Port: 443}
 }
 
-func save(s cache.Store, o robots.Origin, entry []byte) {
-	s.Save(o, bytes.Clone(entry), time.Now().Add(time.Hour), "someone")
+// key returns the key of the host's file as a Cache without a UserAgent fetches it.
+func key(host string) cache.StoreKey {
+	return cache.StoreKey{Origin: origin(host), Agent: "robotsproxy"}
 }
 
-func want(t *testing.T, s cache.Store, o robots.Origin, entry []byte) {
+func save(s cache.Store, k cache.StoreKey, entry []byte) {
+	s.Save(k, bytes.Clone(entry), time.Now().Add(time.Hour), "someone")
+}
+
+func want(t *testing.T, s cache.Store, k cache.StoreKey, entry []byte) {
 	t.Helper()
-	got, err := s.Load(t.Context(), o)
+	got, err := s.Load(t.Context(), k)
 	if entry == nil && errors.Is(err, cache.ErrPurged) {
 		return
 	}
 	if err != nil || !bytes.Equal(got, entry) || (got == nil) != (entry == nil) {
-		t.Errorf("Load(%v) = %.40q of %d bytes, %v; want %.40q of %d", o, got, len(got), err, entry, len(entry))
+		t.Errorf("Load(%v) = %.40q of %d bytes, %v; want %.40q of %d", k, got, len(got), err, entry, len(entry))
 	}
 }
 
-func empty(t *testing.T, s cache.Store) { want(t, s, origin("a.test"), nil) }
+func empty(t *testing.T, s cache.Store) { want(t, s, key("a.test"), nil) }
 
 func lastEntry(t *testing.T, s cache.Store) {
 	for i := range 100 {
-		save(s, origin("a.test"), fmt.Append(nil, i))
-		want(t, s, origin("a.test"), fmt.Append(nil, i))
+		save(s, key("a.test"), fmt.Append(nil, i))
+		want(t, s, key("a.test"), fmt.Append(nil, i))
 	}
 }
 
 func independent(t *testing.T, s cache.Store) {
-	all := []robots.Origin{
-		origin("a.test"), origin("b.a.test"), origin("::1"), origin("a.tes"),
-		{Scheme: "http", Host: "a.test", Port: 80}, {Scheme: "http", Host: "a.test", Port: 443}, {Scheme: "https", Host: "a.test", Port: 80},
-		{Scheme: "ftp", Host: "a.test", Port: 21},
+	all := []cache.StoreKey{
+		key("a.test"), key("b.a.test"), key("::1"), key("a.tes"),
+		{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}}, {Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 443}},
+		{Origin: robots.Origin{Scheme: "https", Host: "a.test", Port: 80}}, {Origin: robots.Origin{Scheme: "ftp", Host: "a.test", Port: 21}},
+		{Origin: origin("a.test"), Agent: "botb"}, {Origin: origin("a.test"), Agent: "botb+botc"}, {Origin: origin("a.test")},
 	}
-	for i, o := range all {
-		want(t, s, o, nil)
-		save(s, o, fmt.Append(nil, i))
+	for i, k := range all {
+		want(t, s, k, nil)
+		save(s, k, fmt.Append(nil, i))
 	}
-	for i, o := range all {
-		want(t, s, o, fmt.Append(nil, i))
+	for i, k := range all {
+		want(t, s, k, fmt.Append(nil, i))
 	}
 }
 
@@ -100,15 +106,15 @@ func anyBytes(t *testing.T, s cache.Store) {
 		every[i] = byte(i)
 	}
 	for _, entry := range [][]byte{{0}, every, bytes.Repeat(every, 1<<12)} {
-		save(s, origin("a.test"), entry)
-		want(t, s, origin("a.test"), entry)
+		save(s, key("a.test"), entry)
+		want(t, s, key("a.test"), entry)
 	}
 }
 
 func expired(t *testing.T, s cache.Store) {
-	save(s, origin("a.test"), []byte("old"))
-	s.Save(origin("a.test"), []byte("expired"), time.Now().Add(-time.Hour), "someone")
-	want(t, s, origin("a.test"), nil)
+	save(s, key("a.test"), []byte("old"))
+	s.Save(key("a.test"), []byte("expired"), time.Now().Add(-time.Hour), "someone")
+	want(t, s, key("a.test"), nil)
 }
 
 // loadAfterContext tests that Load returns after its context has ended, with an entry or
@@ -119,7 +125,7 @@ func loadAfterContext(t *testing.T, s cache.Store) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		_, _ = s.Load(ctx, origin("a.test"))
+		_, _ = s.Load(ctx, key("a.test"))
 	}()
 	testkit.Within(t, "Load returns", returned)
 }
@@ -128,10 +134,10 @@ func concurrent(t *testing.T, s cache.Store) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			o := origin(fmt.Sprintf("h%d.test", i))
+			k := key(fmt.Sprintf("h%d.test", i))
 			for n := range 50 {
-				save(s, o, fmt.Append(nil, i, n))
-				want(t, s, o, fmt.Append(nil, i, n))
+				save(s, k, fmt.Append(nil, i, n))
+				want(t, s, k, fmt.Append(nil, i, n))
 			}
 		})
 	}

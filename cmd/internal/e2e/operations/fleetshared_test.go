@@ -2,6 +2,7 @@ package operations
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -222,4 +223,45 @@ func TestFleetEstimatesByTheCrawlDelay(t *testing.T) {
 		}
 	}
 	all.Wait()
+}
+
+// Proxies that introduce themselves to sites as different crawlers may share a store, and one proxy may
+// change its name between two runs: each robots.txt decides only for the crawler that it was given to.
+func TestAgentsShareNoRobots(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "agents", "")
+	o.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.UserAgent(), "BotA/") {
+			io.WriteString(w, "User-agent: *\nDisallow: /b\n")
+		} else {
+			io.WriteString(w, "User-agent: *\nDisallow: /a\n")
+		}
+	})
+	o.Handle("/a", e2e.TextPage("text/plain", "a"))
+	o.Handle("/b", e2e.TextPage("text/plain", "b"))
+	ask := func(p *e2e.Proxy, path string, want int) {
+		t.Helper()
+		if got := e2e.Get(t, p.Client(t, false), o.URL("http", path)); got.Status != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+	own := e2e.Unpaced.With(e2e.Settings{"store.redis": storeURL(t), "store.replicas": 2})
+	as := func(name string) e2e.Settings { return own.With(e2e.Settings{"identity.user_agent": name + "/1.0"}) }
+	a, b := e2e.StartProxy(t, as("BotA")), e2e.StartProxy(t, as("BotB"))
+	(&fleet{replicas: []*e2e.Proxy{a, b}}).awaitStore(t, 1)
+	ask(a, "/a", http.StatusOK)
+	ask(b, "/a", http.StatusForbidden)
+	ask(b, "/b", http.StatusOK)
+	ask(a, "/b", http.StatusForbidden)
+	a.Rewrite(t, e2e.Unpaced.With(e2e.Settings{"identity.user_agent": "BotC/1.0"})) // with the state directory alone
+	a = a.EndAgain(t)
+	ask(a, "/a", http.StatusForbidden)
+	if n := o.Fetches("http"); n != 3 {
+		t.Errorf("robots.txt was fetched %d times, want once for each name", n)
+	}
+	for _, h := range o.Pages("http") {
+		if (h.Path == "/a") != strings.HasPrefix(h.Header.Get("User-Agent"), "BotA/") {
+			t.Errorf("%s arrived from %s", h.Path, h.Header.Get("User-Agent"))
+		}
+	}
 }

@@ -19,7 +19,7 @@ func robotsFetches(o *e2e.Origin) int { return len(o.Arrivals("http")) - len(o.P
 // awaitKept waits until the file contains the origin's robots.txt, committed.
 func awaitKept(t testing.TB, p *e2e.Proxy, o *e2e.Origin) {
 	t.Helper()
-	e2e.AwaitState(t, p, "robots", "http://"+o.Hostport("http"))
+	e2e.AwaitState(t, p, "robots", "robotsproxy http://"+o.Hostport("http"))
 }
 
 // visitBoth requests an allowed and a disallowed page, both with a query, and checks that

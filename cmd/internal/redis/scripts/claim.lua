@@ -1,4 +1,4 @@
--- Takes the right to fetch an origin's robots.txt, unless another replica has it.
+-- Takes the right to fetch a robots.txt, unless another replica has it.
 --
 -- KEYS[1]  the right to fetch; its value is the name of the lease
 -- KEYS[2]  the frame of the robots.txt, see frame in outbox.go
