@@ -54,7 +54,7 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(body)), 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))
 	if err := cache.Failure(a); err != nil {
-		b = appendOptional(b, `,"error":"`, humanize.Error(err), limit)
+		b = appendOptional(b, `,"error":"`, o.withoutQueries(humanize.Error(err)), limit)
 	}
 	return b, url
 }

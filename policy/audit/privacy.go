@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"net"
 	"strings"
+
+	"robotsproxy/robots"
 )
 
 // pseudonymBytes is how many bytes of a hash name a client. With 16, no two of a billion
@@ -52,5 +54,21 @@ func redact(text, remote, target string, o *Options) string {
 			text = strings.ReplaceAll(text, "?"+query, "")
 		}
 	}
+	return o.withoutQueries(text)
+}
+
+// withoutQueries removes the queries of the URLs in a text if the Options leave them out.
+func (o *Options) withoutQueries(text string) string {
+	if o.DropQuery {
+		return robots.DropQueries(text)
+	}
 	return text
+}
+
+// withoutQueriesIn is withoutQueries for a Preference, whose length then is that of what is left of it.
+func (o *Options) withoutQueriesIn(p Preference) Preference {
+	if text := o.withoutQueries(p.Text); text != p.Text {
+		return Preference{text, len(text)}
+	}
+	return p
 }

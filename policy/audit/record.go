@@ -121,12 +121,12 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendNumber(b, `,"joined_line":`, d.JoinedLine)
 	b = appendOptional(b, `,"reading":"`, d.Form.String(), limit)
 	b = appendOptional(b, `,"group":"`, d.Group, limit)
-	b = appendRuling(b, &robotsMembers, &d.Ruling, d.Dialect, limit)
+	b = appendRuling(b, &robotsMembers, &d.Ruling, d.Dialect, o, limit)
 	b = appendOptional(b, `,"robots_decoded":"`, d.Decoded, limit)
-	b = appendRuling(b, &tdmrepMembers, &d.TDMRep, "", limit)
+	b = appendRuling(b, &tdmrepMembers, &d.TDMRep, "", o, limit)
 	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
 	b = appendOptional(b, `,"robots_content_usage":"`, d.ContentUsage, limit)
-	b = appendLicenses(b, d.Licenses, &r.Preferences.License, limit)
+	b = appendLicenses(b, d.Licenses, r.Preferences.License, o, limit)
 	b = appendUsage(b, d, limit)
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
@@ -149,7 +149,8 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = r.Preferences.ContentSignal.append(b, `,"content_signal":"`, limit)
 	b = r.Preferences.ContentUsage.append(b, `,"content_usage":"`, limit)
 	b = r.Preferences.TDMReservation.append(b, `,"tdm_reservation":"`, limit)
-	b = r.tdmPolicy().append(b, `,"tdm_policy":"`, limit)
+	terms := o.withoutQueriesIn(*r.tdmPolicy())
+	b = terms.append(b, `,"tdm_policy":"`, limit)
 	b = r.Preferences.CrawlerPrice.append(b, `,"crawler_price":"`, limit)
 	b = r.Archived.append(b)
 	b = appendNumber(b, `,"status":`, r.Status)
@@ -170,12 +171,12 @@ var (
 )
 
 // appendRuling appends the members about a file that a decision is based on, if there is one.
-func appendRuling(b []byte, m *rulingMembers, r *cache.Ruling, dialect string, limit int) []byte {
+func appendRuling(b []byte, m *rulingMembers, r *cache.Ruling, dialect string, o *Options, limit int) []byte {
 	a := r.Result
 	if a == nil {
 		return b
 	}
-	b = appendOptional(b, m.url, a.URL, limit)
+	b = appendOptional(b, m.url, o.withoutQueries(a.URL), limit)
 	if at := r.Fetched(); !at.IsZero() {
 		b = append(appendTime(append(b, m.fetched...), at), '"')
 	}
@@ -196,7 +197,8 @@ func (r *Record) tdmPolicy() *Preference {
 }
 
 // appendLicenses appends the licenses that robots.txt and the response name.
-func appendLicenses(b []byte, inRobots string, inResponse *Preference, limit int) []byte {
+func appendLicenses(b []byte, inRobots string, inResponse Preference, o *Options, limit int) []byte {
+	inRobots, inResponse = o.withoutQueries(inRobots), o.withoutQueriesIn(inResponse)
 	const member = `,"license":"`
 	switch inResponse.Text {
 	case "", inRobots:

@@ -100,6 +100,7 @@ type Options struct {
 	Timeout      time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
 	From         string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
 	MaxURL       int               // maximum length of a redirect's target, in bytes; zero means 8 KiB
+	DropQuery    bool              // leave the queries of URLs out of Results and Reports
 	Denied       func(string) bool // reports that no request may go to a host, in the form of robots.Origin; nil: none is denied
 	IsOwnFailure func(error) bool  // reports that an error of Sender, or of a body, is a failure of the proxy's own; nil: none is
 
@@ -205,6 +206,9 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 		a.UserAgent = userAgent
 	}
 	a.Fetched = time.Now()
+	if c.o.DropQuery {
+		run.dropQueries()
+	}
 	if c.o.Record != nil && len(run.hops) > 0 {
 		if err := c.o.Record(Report{began, r, run.hops, run.signed, a, run.rejected}); err != nil {
 			a.Body, a.SHA256, a.OwnFailure, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", url, err)
@@ -212,6 +216,24 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 	}
 	return a
 }
+
+// dropQueries removes the queries of redirects from what is kept of the fetch.
+func (f *fetching) dropQueries() {
+	a := f.result
+	a.URL = robots.DropQueries(a.URL)
+	for i, hop := range f.hops {
+		f.hops[i] = robots.DropQueries(hop)
+	}
+	if a.Err != nil {
+		a.Err = withoutQueries{a.Err}
+	}
+}
+
+// withoutQueries is an error whose text has no queries of URLs.
+type withoutQueries struct{ error }
+
+func (e withoutQueries) Error() string { return robots.DropQueries(e.error.Error()) }
+func (e withoutQueries) Unwrap() error { return e.error }
 
 // A fetching is one fetch in progress.
 type fetching struct {

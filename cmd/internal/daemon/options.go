@@ -360,7 +360,7 @@ func CacheOptions(cfg config.Config, o fetch.Options, engine func() *policy.Engi
 		return cache.Options{}, err
 	}
 	o.Timeout, o.From, o.IsOwnFailure = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere
-	o.MaxURL = int(cfg.Limits.URL)
+	o.MaxURL, o.DropQuery = int(cfg.Limits.URL), cfg.Audit.QueryStrings == "drop"
 	o.Allowed = func(ctx context.Context, r fetch.Request, to robots.Origin, pathQuery string) error {
 		return engine().AllowsRedirect(ctx, r, to, pathQuery)
 	}

@@ -161,3 +161,43 @@ func TestHostileAgentStaysInItsLine(t *testing.T) {
 		t.Errorf("got %+v", got[0])
 	}
 }
+
+// TestDroppedQueriesAreNowhere: with audit.query_strings: drop, no query of a redirect or a licence is in the state
+// directory.
+func TestDroppedQueriesAreNowhere(t *testing.T) {
+	t.Parallel()
+	o, failing := e2e.NewOrigin(t, "queries", ""), e2e.NewOrigin(t, "failing", "")
+	o.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/rules.txt?whose=1", http.StatusFound)
+	})
+	o.Handle("/rules.txt", e2e.TextPage("text/plain", e2e.Forbidding))
+	o.Handle("/page", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", `<https://licence.test/terms?whose=2>; rel="license"`)
+		w.Header().Set("Tdm-Reservation", "1")
+		w.Header().Set("Tdm-Policy", "https://licence.test/policy?whose=3")
+	})
+	failing.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://nowhere.test/rules.txt?whose=4", http.StatusFound)
+	})
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.query_strings": "drop"}))
+	c := p.Client(t, false)
+	e2e.Get(t, c, o.URL("http", "/page?whose=5"))
+	e2e.Get(t, c, o.URL("http", "/no?whose=6"))
+	e2e.Get(t, c, failing.URL("http", "/page?whose=7"))
+	p.End(t)
+	text := e2e.ReadText(t, p.Audit)
+	for _, kept := range []string{"/rules.txt", "https://licence.test/terms", "https://licence.test/policy", "http://nowhere.test/rules.txt"} {
+		if !strings.Contains(text, kept) {
+			t.Errorf("the audit does not have %s", kept)
+		}
+	}
+	err := filepath.WalkDir(p.State, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if text := e2e.ReadText(t, path); strings.Contains(text, "whose=") {
+				t.Errorf("%s has a query", path)
+			}
+		}
+		return err
+	})
+	testkit.Must(t, err)
+}
