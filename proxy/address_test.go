@@ -1,11 +1,13 @@
 package proxy_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -317,10 +319,10 @@ func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 			}
 			s.names.Point("one.example.com.", "127.0.0.2")
 			got := s.get(t, c, "one.example.com", "/2") // in the open tunnel, if there is one
-			if !strings.HasPrefix(got, "403") || !strings.Contains(got, "destination_ip_prohibited") {
+			if !strings.HasPrefix(got, "502") || !strings.Contains(got, "dns_error") {
 				t.Error(got)
 			}
-			if rec := r.records.of(t, policy.ReasonAddress); !rec.Blocked() || rec.Status != 403 {
+			if rec := r.records.of(t, policy.ReasonAddress); !rec.Blocked() || rec.Status != 502 {
 				t.Errorf("record: %+v", rec)
 			}
 			wantPages(t, s.near, "one/1")
@@ -359,6 +361,41 @@ func TestPerAddressOfUnknownName(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		if resp.StatusCode != http.StatusBadGateway || !strings.Contains(resp.Header.Get("Proxy-Status"), "dns_error") || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s %v %s", resp.Status, resp.Header, body)
+		}
+	}
+}
+
+// TestNamesOfForbiddenAddressesAreNotTold: a client cannot tell a name whose addresses are forbidden from one that does not
+// exist, whether it asks for it or a robots.txt redirects there.
+func TestNamesOfForbiddenAddressesAreNotTold(t *testing.T) {
+	t.Parallel()
+	names, err := dnstest.Start(nil)
+	testkit.Must(t, err)
+	defer names.Close()
+	names.Point("internal.example.com.", "127.0.0.2")
+	r := start(t, setup{names: names, private: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
+	_, port, _ := net.SplitHostPort(serve(t, false, "", hello).host())
+	var answers []string
+	for _, name := range []string{"internal.example.com", "missing0.example.com"} { // as long as each other
+		redirects := httptest.NewServer(http.RedirectHandler("http://"+name+":"+port+"/robots.txt", http.StatusFound))
+		defer redirects.Close()
+		for _, ask := range []string{"GET http://" + name + ":" + port + "/x", "GET http://" + name + ":" + port + "/x", "CONNECT " + name + ":443", "GET " + redirects.URL + "/y"} {
+			resp := r.send(ask + " HTTP/1.1\r\nHost: x\r\n\r\n")
+			body, err := io.ReadAll(resp.Body)
+			testkit.Must(t, err)
+			text := fmt.Sprint(resp.Status, resp.Header["Proxy-Status"], resp.Header["Retry-After"], string(body))
+			for _, own := range []string{name, strings.TrimPrefix(redirects.URL, "http://")} {
+				text = strings.ReplaceAll(text, own, "NAME")
+			}
+			if strings.Contains(text, "127.0.0.2") || strings.Contains(text, ":53") {
+				t.Errorf("an address is told: %s", text)
+			}
+			answers = append(answers, regexp.MustCompile(`(?m)^id: .*$|fetched: .*$`).ReplaceAllString(text, ""))
+		}
+	}
+	for i, one := range answers[:len(answers)/2] {
+		if other := answers[len(answers)/2+i]; one != other {
+			t.Errorf("the answers differ: %s\n%s", one, other)
 		}
 	}
 }

@@ -30,8 +30,8 @@ func (h *Handler) admit(s *requestState) error {
 	return s.rules.admit(q, s.request.Header)
 }
 
-// admit checks that a request has not been through this proxy and that its destination is allowed. It
-// then sets q's identity to the one that the operator has configured. A CONNECT keeps the identity of
+// admit checks that a request has not been through this proxy, does not ask for the proxy's signature, and that its
+// destination is allowed. It then sets q's identity to the one that the operator has configured. A CONNECT keeps the identity of
 // the client, because it is not sent. header is nil if there is only q, as for Explain.
 func (g *generation) admit(q *policy.Request, header http.Header) error {
 	if q.Method != http.MethodConnect {
@@ -40,6 +40,9 @@ func (g *generation) admit(q *policy.Request, header http.Header) error {
 	}
 	if isLoop(header, g.Egress.Pseudonym()) {
 		return errLoop
+	}
+	if by, _ := g.Signers.choose(q.Client, q.Origin.Scheme, header); by != nil && strings.EqualFold(q.Method, http.MethodTrace) {
+		return errTrace
 	}
 	return g.Egress.Check(q.Origin.Host, q.Origin.Port)
 }

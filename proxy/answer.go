@@ -27,6 +27,7 @@ var (
 	errMisdirected = errors.New("the request names another host than its tunnel")
 	errLoop        = errors.New("the request has already passed this proxy")
 	errLongURL     = errors.New("the URL is too long")
+	errTrace       = errors.New("the response to TRACE would show the client the signature of the proxy")
 
 	errNoSite = malformed("this is a proxy, which needs an absolute URL, as in GET http://example.com/")
 )
@@ -77,6 +78,9 @@ var answers = []struct {
 	{is(errLongURL), answer{http.StatusRequestURITooLong, "http_request_error", policy.ReasonMalformed,
 		"The URL is longer than the proxy accepts (limits.url).",
 		"Send a shorter URL, or move the long part into a request body. The operator can raise limits.url up to 64KiB."}},
+	{is(errTrace), answer{http.StatusForbidden, "http_request_denied", policy.ReasonIdentity,
+		"The proxy signs its requests (identity.sign), and passes no TRACE on, whose response would show its signature.",
+		"Send another method."}},
 	{is(errTooSlow), answer{http.StatusRequestTimeout, "http_request_error", policy.ReasonPace,
 		"The request body arrived too slowly while other requests waited for this host.",
 		"Send the body faster, or try again later."}},
@@ -97,6 +101,7 @@ var answers = []struct {
 	{is(egress.ErrOwnListener), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
 		"The proxy does not connect to its own listeners.",
 		"Look for a proxy setting that points back to this proxy."}},
+	{is(egress.ErrForbiddenName), answer{http.StatusBadGateway, dnsError, policy.ReasonAddress, noAddress, adviseName}},
 	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress, "", ""}},
 	{isBusy(pace.BackedOff), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"This host answered 429 or 503. Its back-off is longer than a request may wait.",
@@ -137,10 +142,8 @@ var answers = []struct {
 	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, "", ""}}, // must precede the rows for its cause
 	{func(err error) bool { return errors.Is(err, egress.ErrBeyondParent) && !isTimeout(err) }, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 		"The upstream proxy cannot reach the origin.", "Check the spelling of the host name, or try again later."}},
-	{isNoSuchHost, answer{http.StatusBadGateway, "dns_error", policy.ReasonOrigin,
-		"The host name does not exist.",
-		"Check the spelling of the host name. The proxy asks the name server again after a while."}},
-	{as[*net.DNSError], answer{http.StatusBadGateway, "dns_error", policy.ReasonOrigin,
+	{isNoSuchHost, answer{http.StatusBadGateway, dnsError, policy.ReasonOrigin, noAddress, adviseName}},
+	{as[*net.DNSError], answer{http.StatusBadGateway, dnsError, policy.ReasonOrigin,
 		"The host name could not be resolved, because the name server failed.",
 		"Try again later."}},
 	{isExpired, answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
@@ -173,6 +176,14 @@ var answers = []struct {
 	{isTimeout, answer{http.StatusGatewayTimeout, "http_response_timeout", policy.ReasonOrigin,
 		"The origin took too long to respond.", "Try again later."}},
 }
+
+// These are the same for a name that does not exist and for one whose addresses are forbidden: otherwise a client
+// could list internal names.
+const (
+	dnsError   = "dns_error"
+	noAddress  = "The host name does not exist, or has no address that the proxy may connect to."
+	adviseName = "Check the spelling of the host name. The proxy asks the name server again after a while. For a host in a private network, the operator can set egress.allow_private."
+)
 
 var originBrokeOff = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 	"The origin closed the connection early, or its response is not valid HTTP.", "Try again later."}
@@ -279,6 +290,14 @@ func (a answer) override(d *policy.Decision) {
 	if a.overrides(*d) {
 		d.Verdict, d.Reason = policy.Refuse, a.reason
 	}
+}
+
+// shown returns the reason that the client learns.
+func (a answer) shown() policy.Reason {
+	if a.token == dnsError {
+		return policy.ReasonOrigin
+	}
+	return a.reason
 }
 
 // overrides reports whether the answer's reason replaces that of d. It does not if d

@@ -35,7 +35,7 @@ type problem struct {
 // newProblem returns the problem of an answer and of the explanation of a decision. ownAgent reports
 // whether the operator chooses the User-Agent header.
 func newProblem(a answer, e explain.Explanation, ownAgent bool, id string) problem {
-	e.Reason = cmp.Or(a.reason, e.Reason)
+	e.Reason = cmp.Or(a.shown(), e.Reason)
 	return problem{
 		Title: http.StatusText(a.status), Status: a.status, Detail: cmp.Or(a.detail, e.Sentence()),
 		Explanation: e.ForClient(), Advice: cmp.Or(a.advice, e.Advice(ownAgent)), ID: id, cause: e.Cause(),
@@ -64,7 +64,7 @@ func proxyStatus(a answer, p problem) string {
 	const most = 256 // bytes of details: some clients take no more than 16 KiB of header
 	details := string(p.Reason)
 	switch {
-	case a.reason == policy.ReasonOrigin: // the kind of failure
+	case a.shown() == policy.ReasonOrigin: // the kind of failure
 		details += ": " + a.detail
 	case p.cause != "":
 		details += ": " + p.cause

@@ -69,6 +69,24 @@ func TestRequestsAreSigned(t *testing.T) {
 	}
 }
 
+// TestTraceIsRefusedWhileSigning: the response would repeat the signature of the proxy (RFC 9110 9.3.8).
+func TestTraceIsRefusedWhileSigning(t *testing.T) {
+	t.Parallel()
+	by, _ := newSigner(t, "https://bot.example/keys")
+	origin := serve(t, false, "", hello)
+	for _, c := range []struct {
+		signers proxy.Signers
+		want    int
+	}{{proxy.Signers{Default: by, PlainHTTP: true}, http.StatusForbidden}, {proxy.Signers{Default: by}, http.StatusOK}, {proxy.Signers{}, http.StatusOK}} {
+		r := start(t, setup{change: func(o *proxy.Options) { o.Signers = c.signers }})
+		for _, method := range []string{"TRACE", "trace"} {
+			if resp := r.send(method + " " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
+				t.Errorf("%s with %+v: %s", method, c.signers, resp.Status)
+			}
+		}
+	}
+}
+
 func TestWhatIsNotSigned(t *testing.T) {
 	by, _ := newSigner(t, "https://bot.example/keys")
 	own := http.Header{"Signature": {"a=:AAAA:"}, "Signature-Input": {`a=("@authority")`}, "Signature-Agent": {`a="https://other.example"`}}

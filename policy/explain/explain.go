@@ -11,6 +11,7 @@ package explain
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -237,7 +238,20 @@ func (e *Explanation) Cause() string {
 	if e.Reason != policy.ReasonUnreachable {
 		return ""
 	}
-	return humanize.Prose(withoutURL(e.Error))
+	return humanize.Prose(withoutAddresses(withoutURL(e.Error)))
+}
+
+var (
+	sockets   = regexp.MustCompile(`\b(dial|read|write) (tcp|udp)[46]? \S+: `)
+	noAddress = regexp.MustCompile(`forbidden address: all that the name has: \S+|lookup \S+( on \S+)?: no such host`)
+	servers   = regexp.MustCompile(` on \S+:\d+\b`)
+)
+
+// withoutAddresses removes from an error the addresses of sockets and name servers, which do not concern a client. It
+// does not tell a name with forbidden addresses from one that does not exist.
+func withoutAddresses(text string) string {
+	text = noAddress.ReplaceAllString(text, "the host has no address that the proxy may connect to")
+	return servers.ReplaceAllString(sockets.ReplaceAllString(text, ""), "")
 }
 
 // withoutURL returns the text of a fetch's error without the URL, which is known.

@@ -183,7 +183,7 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	case len(all) == 0:
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	case len(allowed) == 0:
-		return nil, fmt.Errorf("%w %s", ErrForbiddenAddr, all[0].Unmap())
+		return nil, fmt.Errorf("%w: %s", ErrForbiddenName, all[0].Unmap())
 	}
 	return allowed, nil
 }

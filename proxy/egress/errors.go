@@ -17,6 +17,10 @@ var (
 	ErrForbiddenAddr = errors.New("forbidden address")
 	ErrForbiddenPort = errors.New("forbidden port")
 
+	// ErrForbiddenName is an ErrForbiddenAddr for a name, all of whose addresses are forbidden. What a client learns
+	// of it must not differ from what it learns of a name that does not exist, or it could list internal names.
+	ErrForbiddenName = fmt.Errorf("%w: all that the name has", ErrForbiddenAddr)
+
 	// ErrOwnListener is an ErrForbiddenAddr for the proxy's own listeners. A request to
 	// the proxy's port would come back, and the operator's listener is not for clients.
 	ErrOwnListener = fmt.Errorf("%w: one of the proxy's own listeners", ErrForbiddenAddr)

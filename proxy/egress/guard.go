@@ -157,11 +157,14 @@ func (g guard) check(host string, port uint16) error {
 		return fmt.Errorf("%w: no host", ErrForbiddenAddr)
 	}
 	addr, err := netip.ParseAddr(host)
-	if err != nil && g.names {
+	isName := err != nil
+	if isName && g.names {
 		addr = wellKnownAddr(host)
 	}
 	switch {
 	case !addr.IsValid(): // a name
+	case !g.allows(addr) && isName:
+		return fmt.Errorf("%w: %s", ErrForbiddenName, addr)
 	case !g.allows(addr):
 		return fmt.Errorf("%w %s", ErrForbiddenAddr, addr)
 	case g.isOwn(addr, port):
