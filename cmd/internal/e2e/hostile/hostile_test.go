@@ -65,9 +65,9 @@ var disguises = []struct {
 	{"127.0.0.1.", 403, prohibited},
 	{"127.255.255.254", 403, prohibited},
 	{"0.0.0.0", 403, prohibited},
-	{"localhost", 403, prohibited},
-	{"localhost.", 403, prohibited},
-	{"LOCALHOST", 403, prohibited},
+	{"localhost", 502, "dns_error"},
+	{"localhost.", 502, "dns_error"},
+	{"LOCALHOST", 502, "dns_error"},
 	{"169.254.169.254", 403, prohibited},
 	{"100.100.100.200", 403, prohibited},
 	{"[::1]", 403, prohibited},
@@ -88,7 +88,7 @@ var disguises = []struct {
 	{"127。0。0。1", 403, prohibited}, // and these characters as dots
 	{"127．0．0．1", 403, prohibited},
 	{"①②⑦.⓪.⓪.①", 403, prohibited},
-	{"ｌｏｃａｌｈｏｓｔ", 403, prohibited},
+	{"ｌｏｃａｌｈｏｓｔ", 502, "dns_error"},
 	{"127.1", 400, malformed},
 	{"127.0.1", 400, malformed},
 	{"127.0.0.1..", 400, malformed},
@@ -182,8 +182,8 @@ func TestNamesThatAreNotWhatTheySeem(t *testing.T) {
 		t.Errorf("a public and private addresses: %v", got)
 	}
 	e2e.Names.Point(o.Name, private)
-	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/a?rebound")), http.StatusForbidden, prohibited)
-	e2e.WantOwn(t, e2e.Get(t, client, "http://"+o.Name+":"+strconv.Itoa(port)+"/a"), http.StatusForbidden, prohibited)
+	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/a?rebound")), http.StatusBadGateway, "dns_error")
+	e2e.WantOwn(t, e2e.Get(t, client, "http://"+o.Name+":"+strconv.Itoa(port)+"/a"), http.StatusBadGateway, "dns_error")
 	if n := arrived.Load(); n != 0 {
 		t.Errorf("%d connections arrived at the private address", n)
 	}
@@ -191,7 +191,7 @@ func TestNamesThatAreNotWhatTheySeem(t *testing.T) {
 		t.Errorf("%d pages arrived, want 1", n)
 	}
 	tr.wantNobody(t)
-	e2e.WantBlocked(t, e2e.OnlyRecord(t, p.Audit, o.URL("http", "/a?rebound")), "address", http.StatusForbidden)
+	e2e.WantBlocked(t, e2e.OnlyRecord(t, p.Audit, o.URL("http", "/a?rebound")), "address", http.StatusBadGateway)
 }
 
 // The guard also applies to redirects of robots.txt. Such a site counts as reached
