@@ -64,10 +64,7 @@ func (g *admission) admit(ctx context.Context, address string, l Login) (string,
 	if len(g.clients) == 0 {
 		return address, nil
 	}
-	addr, err := netip.ParseAddr(address)
-	if err == nil {
-		addr = addr.Unmap().WithZone("")
-	} // else no network contains it
+	addr := addrOf(address)
 	if l.Offered && g.acceptsLogin(addr) {
 		return g.login(ctx, addr, l)
 	}
@@ -83,6 +80,27 @@ func (g *admission) admit(ctx context.Context, address string, l Login) (string,
 		return "", errNoLogin
 	}
 	return "", ErrStranger
+}
+
+// addrOf parses an address for a comparison with networks. No network contains the zero Addr, for another text.
+func addrOf(address string) netip.Addr {
+	addr, _ := netip.ParseAddr(address) // zero with an error
+	return addr.Unmap().WithZone("")
+}
+
+// addressShare implements Engine.AddressShare.
+func (g *admission) addressShare(address string) string {
+	addr, key, login := addrOf(address), ShareKey(address), ""
+	for i := range g.clients {
+		switch c := &g.clients[i]; {
+		case !c.inNetworks(addr):
+		case c.PasswordHash == "":
+			return c.Name
+		case login == "":
+			login = c.Name + "\n" // no client has such a name
+		}
+	}
+	return login + key
 }
 
 // login checks a Login. A malformed one is refused without a check, since that reveals nothing about

@@ -69,18 +69,26 @@ type Login struct {
 	Password string
 }
 
+// loopbackShare is the ShareKey of all loopback addresses. A program can use any of them, so they are one client.
+const loopbackShare = "127.0.0.0/8"
+
 // ShareKey returns the key of a client's fair share, for client as [Engine.Admit] returns it: the name
-// of a Client, else the address. An IPv6 address counts as its /64 network, which usually belongs to one
-// host.
+// of a Client, else the address. An IPv6 address counts as its /56 network, which usually belongs to one
+// customer of a provider. All loopback addresses count as one.
 func ShareKey(client string) string {
-	if strings.IndexByte(client, ':') < 0 {
+	if strings.IndexByte(client, ':') < 0 && !strings.HasPrefix(client, "127.") {
 		return client
 	}
 	addr, err := netip.ParseAddr(client)
-	if err != nil || addr.Is4In6() {
+	switch {
+	case err != nil:
+		return client
+	case addr.Unmap().IsLoopback():
+		return loopbackShare
+	case addr.Is4() || addr.Is4In6():
 		return client
 	}
-	return netip.PrefixFrom(addr.WithZone(""), 64).Masked().String()
+	return netip.PrefixFrom(addr.WithZone(""), 56).Masked().String()
 }
 
 // The errors of Engine.Admit.

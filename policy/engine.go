@@ -393,6 +393,11 @@ func (e *Engine) Admit(ctx context.Context, address string, l Login) (client str
 	return e.admission.admit(ctx, address, l)
 }
 
+// AddressShare returns the key of the fair share of an address whose client is not known yet: that of the
+// first client without a password whose Networks contain the address, else that of the address. An address in the
+// Networks of a client with a password has a key apart from other addresses with the same [ShareKey].
+func (e *Engine) AddressShare(address string) string { return e.admission.addressShare(address) }
+
 // unmetRequirement returns how a request fails Options.Require; nil: it does not.
 func (e *Engine) unmetRequirement(r *Request) error {
 	if e.o.Require == RequireNothing {

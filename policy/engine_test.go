@@ -333,7 +333,7 @@ func TestFetchPerToken(t *testing.T) {
 		{"by the configuration", policy.Options{FetchPerToken: true, ProductToken: "OurBot"}, "FooBot/1.0", "OurBot"},
 	} {
 		q := engine(t, file(""), c.o).Query(policy.Request{Client: "2001:db8::1", UserAgent: c.agent})
-		if q.Token != c.want || q.Client != "2001:db8::/64" {
+		if q.Token != c.want || q.Client != "2001:db8::/56" {
 			t.Errorf("%s: %+v, want the token %q", c.name, q, c.want)
 		}
 	}

@@ -134,6 +134,9 @@ func (h *Handler) authenticate(s *requestState, head sentHead) error {
 		return by.admissionError(err)
 	}
 	if by.client != nil && by.client.tooMany {
+		if name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, policy.Login{}); err == nil {
+			q.Client = name // by the address, without the check of a password
+		}
 		return errTooManyConns
 	}
 	offered := login(s.request.Header)

@@ -21,7 +21,7 @@ func TestAssignTwice(t *testing.T) {
 	all := &h.clientConns
 	h.rules.install(Rules{MaxConnsPerClient: 1}, 1)
 	address := "127.0.0.1"
-	c := &clientConn{listener: &listener{h: h}}
+	c := &clientConn{listener: &listener{h: h}, share: address}
 	all.count(address, 1)
 	c.client.Store(&address)
 	admitted := make(chan bool)

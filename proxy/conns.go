@@ -50,15 +50,15 @@ func (r *connLimit) notify() {
 type clientConns struct {
 	overMemory atomic.Int64 // open connections that the memory budget has no space for
 
-	mu   sync.Mutex     // guards open, and the client and closed of each clientConn
-	open map[string]int // connections, by client
+	mu   sync.Mutex     // guards open, and the client, share and closed of each clientConn
+	open map[string]int // connections, by the key of their client's share
 }
 
-// count adds n to a client's open connections and returns their number.
-func (all *clientConns) count(client string, n int) int {
+// count adds n to the open connections of a share and returns their number.
+func (all *clientConns) count(share string, n int) int {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return all.add(client, n)
+	return all.add(share, n)
 }
 
 // forget removes a closed connection from the counts.
@@ -66,19 +66,19 @@ func (all *clientConns) forget(c *clientConn) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	c.closed = true
-	all.add(*c.client.Load(), -1)
+	all.add(c.share, -1)
 }
 
 // add does what count does, for a caller that holds all.mu.
-func (all *clientConns) add(client string, n int) int {
-	now := all.open[client] + n
+func (all *clientConns) add(share string, n int) int {
+	now := all.open[share] + n
 	switch {
 	case now == 0:
-		delete(all.open, client)
+		delete(all.open, share)
 	case all.open == nil:
-		all.open = map[string]int{client: now}
+		all.open = map[string]int{share: now}
 	default:
-		all.open[client] = now
+		all.open[share] = now
 	}
 	return now
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
 )
 
@@ -39,6 +41,12 @@ func endless(t *testing.T) *site {
 	})
 }
 
+// twoClients are the setup of a rig with limits, in which elsewhere is not the same client as others.
+func twoClients(limits pace.Limits) setup {
+	other := policy.Client{Name: "elsewhere", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}
+	return setup{limits: limits, clients: []policy.Client{other}, open: true}
+}
+
 // elsewhere returns a client at another address.
 func (r *rig) elsewhere() *http.Client {
 	c := r.client(false)
@@ -47,6 +55,32 @@ func (r *rig) elsewhere() *http.Client {
 		return dialer.DialContext(ctx, network, addr)
 	}
 	return c
+}
+
+// TestConnectionsOfLoopback checks that the connections from all loopback addresses count together, but not those of a
+// client with a name.
+func TestConnectionsOfLoopback(t *testing.T) {
+	t.Parallel()
+	origin := serve(t, false, "", hello)
+	s := twoClients(pace.Limits{})
+	s.change = func(o *proxy.Options) { o.MaxConnsPerClient = 2 }
+	r := start(t, s)
+	for _, c := range []struct {
+		address byte
+		status  int
+	}{{3, http.StatusOK}, {4, http.StatusOK}, {5, http.StatusTooManyRequests}, {1, http.StatusTooManyRequests}, {2, http.StatusOK}, {2, http.StatusOK}} {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, c.address)}}).Dial("tcp", r.url.Host)
+		testkit.Must(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET "+origin.URL+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
+		testkit.Must(t, err)
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != c.status {
+			t.Errorf("127.0.0.%d: %v %v, want %d", c.address, resp, err, c.status)
+		}
+	}
+	if rec := r.records.of(t, policy.ReasonLimit); rec.Request.Client != "127.0.0.5" {
+		t.Errorf("recorded as %s", rec.Request.Client)
+	}
 }
 
 // holds sends a request and reads only the head of the response.
@@ -64,7 +98,7 @@ func TestSlowReadersOfOneClient(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{1, 2} {
 		origin := endless(t)
-		r := start(t, setup{limits: fewSlots(slots)})
+		r := start(t, twoClients(fewSlots(slots)))
 		var readers []*bufio.Reader
 		for range slots {
 			_, br := r.holds("GET " + origin.URL + "/endless HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -88,7 +122,7 @@ func TestSlowUploadWhileOthersWait(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := endless(t)
-	r := start(t, setup{limits: fewSlots(1)})
+	r := start(t, twoClients(fewSlots(1)))
 	c, br := r.holds("POST " + origin.URL + "/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
 	go drip(c, strings.Repeat("x", 10_000))
 	testkit.Eventually(t, "the upload arrives", func() bool { return slices.Contains(origin.paths(), "/upload") })
@@ -124,7 +158,7 @@ func (w *stuckWriter) Write(b []byte) (int, error) {
 	return len(b), io.ErrClosedPipe
 }
 
-// TestClientsOfOneNetwork checks that an IPv6 /64 network counts as one client and is recorded by address.
+// TestClientsOfOneNetwork checks that an IPv6 /56 network counts as one client and is recorded by address.
 func TestClientsOfOneNetwork(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
@@ -145,7 +179,7 @@ func TestClientsOfOneNetwork(t *testing.T) {
 	for _, c := range []struct {
 		remote string
 		status int
-	}{{"[2001:db8:1:2:ffff::9]:1000", http.StatusTooManyRequests}, {"[2001:db8:1:3::1]:1000", http.StatusOK}} {
+	}{{"[2001:db8:1:ff:ffff::9]:1000", http.StatusTooManyRequests}, {"[2001:db8:1:100::1]:1000", http.StatusOK}} {
 		w := httptest.NewRecorder()
 		if ask(w, c.remote, "/page"); w.Code != c.status {
 			t.Errorf("%s: %d, want %d", c.remote, w.Code, c.status)
@@ -153,7 +187,7 @@ func TestClientsOfOneNetwork(t *testing.T) {
 	}
 	close(holder.release)
 	held.Wait()
-	if rec := r.records.last(t, 2); rec.Request.Client != "2001:db8:1:3::1" {
+	if rec := r.records.last(t, 2); rec.Request.Client != "2001:db8:1:100::1" {
 		t.Errorf("recorded as %s", rec.Request.Client)
 	}
 }

@@ -21,8 +21,8 @@ const maxRefusedConns = 16
 // A listener accepts connections up to a limit for all clients together and a limit for each
 // client. At the first limit, further connections wait in the system's queue. Over the
 // second limit, requests are refused. Both limits hold for all listeners of a Handler
-// together. The limit of a client counts connections by address until the client's name is
-// known. The memory budget always counts by address. A connection that it has no space for
+// together. Until the client's name is known, its connections count by address (policy.Engine.AddressShare).
+// The memory budget always counts them so. A connection that it has no space for
 // is closed, except for a few whose requests are refused.
 type listener struct {
 	net.Listener
@@ -78,18 +78,18 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.h.counts.conns.begin()
-		c := &clientConn{Conn: socket.New(conn), listener: l}
 		client := addressOf(conn.RemoteAddr().String())
+		c := &clientConn{Conn: socket.New(conn), listener: l, share: l.h.rules.active.Load().Engine.AddressShare(client)}
 		c.client.Store(&client)
-		if c.memory, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
+		if c.memory, err = l.h.o.Memory.Open(c.share, time.Now()); err != nil {
 			if c.unbudgeted = l.h.clientConns.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // otherwise its requests are refused
 				l.h.clientConns.overMemory.Add(-1)
-				l.h.clientConns.count(client, 1)
+				l.h.clientConns.count(c.share, 1)
 				c.Close()
 				continue
 			}
 		}
-		switch over := l.h.clientConns.count(client, 1) - l.maxPerClient(); {
+		switch over := l.h.clientConns.count(c.share, 1) - l.maxPerClient(); {
 		case over > maxRefusedConns:
 			l.h.counts.closed.Add(1)
 			c.Close()
@@ -121,9 +121,10 @@ type clientConn struct {
 	listener   *listener
 	redirect   *redirect              // original destination of the connection; nil: the client connected to the proxy
 	client     atomic.Pointer[string] // the client; changed under the lock of clientConns
+	share      string                 // key of the share for which the connection is counted; guarded by the lock of clientConns
 	tooMany    bool                   // the connection is over its client's limit
 	closed     bool                   // the connection is not counted any more; guarded by the lock of clientConns
-	memory     memory.Work            // the connection in the memory budget, for the client's address, until Close
+	memory     memory.Work            // the connection in the memory budget, for the share of the address, until Close
 	unbudgeted bool                   // memory is zero, because the budget had no space
 	logins     egress.Owner           // of the connections to origins that carry the client's login, until Close
 	once       sync.Once
@@ -142,12 +143,15 @@ func (c *clientConn) assign(client string) bool {
 	if before == client || c.closed { // another request of the connection has done it; or, with HTTP/2, outlives it
 		return true
 	}
-	if all.open[client] >= c.listener.maxPerClient() {
-		return false
+	if share := policy.ShareKey(client); share != c.share {
+		if all.open[share] >= c.listener.maxPerClient() {
+			return false
+		}
+		all.add(c.share, -1)
+		all.add(share, 1)
+		c.share = share
 	}
 	c.client.Store(&client)
-	all.add(before, -1)
-	all.add(client, 1)
 	return true
 }
 

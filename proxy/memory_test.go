@@ -202,9 +202,11 @@ func TestOneAddressHoldsHalf(t *testing.T) {
 	t.Parallel()
 	const most, answered, each = 20, 16, 32 << 10
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
-	r := start(t, setup{change: func(o *proxy.Options) {
+	s := twoClients(pace.Limits{})
+	s.change = func(o *proxy.Options) {
 		o.Memory = memory.New(memory.Options{Limit: 2 * most * each, InUse: func() int64 { return 0 }})
-	}})
+	}
+	r := start(t, s)
 	for range most + answered + 10 {
 		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", r.url.Host)
 		testkit.Must(t, err)

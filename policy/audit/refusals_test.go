@@ -192,7 +192,7 @@ func TestCountedClients(t *testing.T) {
 		}
 		<-time.After(cheapInterval + 2*batchDelay)
 		_, events := recorded(t, l)
-		if len(events) != 1 || events[0].Count != maxCheap || events[0].Client != "pseudonym of 2001:db8::/64" || events[0].Clients != 1 {
+		if len(events) != 1 || events[0].Count != maxCheap || events[0].Client != "pseudonym of 2001:db8::/56" || events[0].Clients != 1 {
 			t.Errorf("%+v", events)
 		}
 	})

@@ -71,6 +71,16 @@ func From(t testing.TB, c *http.Client, address string) *http.Client {
 	return &own
 }
 
+// Named returns settings in which each of the loopback addresses is a client with a name of its own. All others may use the
+// proxy too, and are one client.
+func Named(addresses ...string) Settings {
+	var clients []Entry
+	for _, a := range addresses {
+		clients = append(clients, Entry{"name": "client-" + a, "networks": []string{a + "/32"}})
+	}
+	return Settings{"clients": clients, "open": true}
+}
+
 // A Result is a response as the client received it.
 type Result struct {
 	Status int

@@ -46,7 +46,7 @@ func TestSnapshotCeiling(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
 	random := rand.NewChaCha8([32]byte{9})
-	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.snapshot_max_size": "1MiB"}))
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Named("127.0.0.2").With(e2e.Settings{"audit.snapshot_max_size": "1MiB"})))
 	honest := e2e.From(t, p.Client(t, false), "127.0.0.2")
 	before := e2e.NewOrigin(t, "before", e2e.Forbidding)
 	if got := e2e.Get(t, honest, before.URL("http", "/no")); got.Status != http.StatusForbidden {

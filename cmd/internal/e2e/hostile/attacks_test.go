@@ -64,7 +64,7 @@ const (
 	privateRules = "User-agent: *\nDisallow: /private\n"
 )
 
-// An arena is a proxy, an honest client of it, and origins. The honest client requests hosts under
+// An arena is a proxy, an honest client of it, and origins. The honest client has an entry in clients. The honest client requests hosts under
 // honest.test, which are all at one address and have no delay. The settings of an attack decide
 // the pace of other hosts.
 type arena struct {
@@ -95,7 +95,7 @@ func newArena(t testing.TB, own e2e.Settings, scale int) *arena {
 		"log.level":     "warn",
 		"pace.adaptive": false, // on a busy machine, every host responds slowly
 		"hosts":         []map[string]any{{"match": "*.honest.test", "pace": quick}, {"match": a.site.Name, "pace": quick}},
-	}.With(own))
+	}.With(e2e.Named(honestAddress)).With(own))
 	a.honest = a.beHonest(t)
 	return a
 }
@@ -227,7 +227,7 @@ func (a *arena) hostile(t testing.TB) *http.Client {
 	return c
 }
 
-const hostileAddress = "127.0.6.66"
+const honestAddress, hostileAddress = "127.0.0.1", "127.0.6.66"
 
 // hostileStreams returns such a client that sends all requests over one HTTP/2 connection.
 func (a *arena) hostileStreams(t testing.TB) *http.Client {

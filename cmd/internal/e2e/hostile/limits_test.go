@@ -55,7 +55,7 @@ func TestConnectionsPerClient(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "busy", "")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
-	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"limits.connections_per_client": 2}))
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Named("127.0.0.3")).With(e2e.Settings{"limits.connections_per_client": 2}))
 	ask := func() e2e.Result {
 		w := p.Dial(t)
 		w.Send(t, "GET "+o.URL("http", "/a")+" HTTP/1.1", "Host: "+o.Hostport("http"))
@@ -67,6 +67,7 @@ func TestConnectionsPerClient(t *testing.T) {
 		}
 	}
 	e2e.WantOwn(t, ask(), http.StatusTooManyRequests, "connection_limit_reached")
+	e2e.WantOwn(t, e2e.Get(t, e2e.From(t, p.Client(t, false), "127.3.2.1"), o.URL("http", "/a")), http.StatusTooManyRequests, "connection_limit_reached")
 	if n := len(o.Pages("http")); n != 2 {
 		t.Errorf("%d pages arrived, want 2", n)
 	}

@@ -48,7 +48,7 @@ func TestGreedyClientDoesNotStarveOthers(t *testing.T) {
 	o := e2e.NewOrigin(t, "greedy", "")
 	page, arrived, open := gatePage()
 	o.Handle("/a", page)
-	p := e2e.StartProxy(t, onePlace)
+	p := e2e.StartProxy(t, onePlace.With(e2e.Named("127.0.3.2")))
 	greedy, modest := e2e.From(t, p.Client(t, false), "127.0.3.1"), e2e.From(t, p.Client(t, false), "127.0.3.2")
 	var all sync.WaitGroup
 	defer all.Wait()
