@@ -91,6 +91,12 @@ func ShareKey(client string) string {
 	return netip.PrefixFrom(addr.WithZone(""), 56).Masked().String()
 }
 
+// IsStranger reports whether client, as [Engine.Admit] returns it, is an address and not the name of a Client.
+func IsStranger(client string) bool {
+	_, err := netip.ParseAddr(client)
+	return err == nil
+}
+
 // The errors of Engine.Admit.
 var (
 	// ErrLogin: the login is missing or wrong, and a right one would be accepted.

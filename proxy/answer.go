@@ -130,7 +130,7 @@ var answers = []struct {
 		"The client has too many open connections to the proxy.",
 		"Use fewer connections, or close those that you do not need."}},
 	{is(errRefusedOften), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonLimit,
-		"The proxy answers at most 100 requests of one client per second by itself, with a refusal or a cached robots.txt, and 1,000 requests of this client already wait for such an answer.",
+		"The proxy answers at most 100 requests of one client per second by itself, with a refusal or a cached robots.txt, and fewer if many clients cause such answers. Of this client there are more.",
 		"Do not request URLs that robots.txt disallows, request each robots.txt once, and send fewer requests at once."}},
 	{is(memory.ErrShort), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonLimit,
 		"The proxy is short of memory, and this client's requests already use their share.",

@@ -64,7 +64,7 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	a := rec.Decision.Ruling.Result
 	err = s.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
 	if err == nil {
-		err = h.refusals.pace(ctx, s.shareKey()) // it has a record but takes no slot
+		err = h.refusals.pace(ctx, &s.record) // it has a record but takes no slot
 	}
 	if err != nil {
 		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}

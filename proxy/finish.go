@@ -64,7 +64,7 @@ func (h *Handler) finish(s *requestState, err error) {
 }
 
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer
-// must wait. It puts the answer into the record. If a client has too many waiting answers, it
+// must wait. It puts the answer into the record. If a client has too many refusals, it
 // is refused for that: settle then returns another error instead of err.
 func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.Duration, _ error) {
 	rec := &s.record
@@ -74,7 +74,7 @@ func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow a request that is refused here
 		if isRateLimited(rec) {
 			var ok bool
-			if wait, ok = h.refusals.take(s.shareKey()); !ok {
+			if wait, ok = h.refusals.take(rec); !ok {
 				err = errRefusedOften
 				a = answerTo(err)
 				a.override(&rec.Decision)

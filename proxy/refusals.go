@@ -23,7 +23,11 @@ const (
 	// maxRefusalWait is how long a refusal waits at most. Without this limit, a client that
 	// does not wait for its responses could cause any number of records.
 	maxRefusalWait = 10 * time.Second
-	// maxRefusedClients is how many clients are counted separately; further ones count as
+	// refusalsOfAll and refusalBurstOfAll are limits for the records of these answers to all strangers together
+	// (policy.IsStranger), and to all other clients together, in audit.Weight.
+	refusalsOfAll     = 1000
+	refusalBurstOfAll = 20_000
+	// maxRefusedClients is how many clients are counted separately; further strangers count as
 	// one. It limits memory, at about 200 bytes per client.
 	maxRefusedClients = 4096
 	// sweepInterval is the minimum time between two removals of clients whose whole burst is available
@@ -31,13 +35,14 @@ const (
 	sweepInterval = time.Second
 )
 
-var errRefusedOften = errors.New("too many requests of the client wait for a refusal")
+var errRefusedOften = errors.New("too many refusals of the client")
 
 // A refusalLimiter limits the rate of the proxy's own responses that have a record: refusals,
 // and answers from the cached copy of a robots.txt.
 type refusalLimiter struct {
 	mu      sync.Mutex // guards the fields below
 	clients map[string]*rate.Limiter
+	ofAll   audit.FairLimit
 	swept   time.Time
 
 	once  sync.Once
@@ -45,7 +50,11 @@ type refusalLimiter struct {
 }
 
 func newRefusalLimiter() *refusalLimiter {
-	return &refusalLimiter{clients: map[string]*rate.Limiter{}, ended: make(chan struct{})}
+	return &refusalLimiter{
+		clients: map[string]*rate.Limiter{},
+		ofAll:   audit.FairLimit{PerSecond: refusalsOfAll, Burst: refusalBurstOfAll},
+		ended:   make(chan struct{}),
+	}
 }
 
 // isRateLimited reports whether the refusalLimiter applies to a refusal. It does not apply to
@@ -58,23 +67,22 @@ func isRateLimited(rec *audit.Record) bool {
 	return rec.Refused() && !audit.IsCheap(rec.Decision.Reason)
 }
 
-// take returns how long a refusal of the client with this ShareKey must wait. It returns
-// false if that is longer than maxRefusalWait.
-func (r *refusalLimiter) take(client string) (wait time.Duration, ok bool) {
+// take returns how long the proxy must wait before it answers a request with this record. It returns false if that is
+// longer than maxRefusalWait, or if the client has its share of what all clients may cause.
+func (r *refusalLimiter) take(rec *audit.Record) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now, client := time.Now(), rec.Request.Client
 	l := r.limiter(client, now)
-	if l.TokensAt(now) < 1-refusalsPerSecond*maxRefusalWait.Seconds() {
+	if l.TokensAt(now) < 1-refusalsPerSecond*maxRefusalWait.Seconds() || !r.ofAll.Take(client, audit.Weight(rec), now) {
 		return 0, false
 	}
 	return l.ReserveN(now, 1).DelayFrom(now), true
 }
 
-// pace waits until the proxy may answer a request of the client itself. It returns an error if it
-// may not.
-func (r *refusalLimiter) pace(ctx context.Context, client string) error {
-	wait, ok := r.take(client)
+// pace waits until the proxy may answer the request of rec itself. It returns an error if it may not.
+func (r *refusalLimiter) pace(ctx context.Context, rec *audit.Record) error {
+	wait, ok := r.take(rec)
 	if !ok {
 		return errRefusedOften
 	}
@@ -85,7 +93,8 @@ func (r *refusalLimiter) pace(ctx context.Context, client string) error {
 // limiter returns a client's limiter. For a new client, it removes the clients whose
 // whole burst is available again. The caller holds r.mu.
 func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
-	l := r.clients[client]
+	share := policy.ShareKey(client)
+	l := r.clients[share]
 	if l != nil {
 		return l
 	}
@@ -93,14 +102,14 @@ func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 		r.swept = now
 		maps.DeleteFunc(r.clients, func(_ string, l *rate.Limiter) bool { return l.TokensAt(now) >= refusalBurst })
 	}
-	if len(r.clients) >= maxRefusedClients {
-		client = ""
-		if l = r.clients[client]; l != nil {
+	if len(r.clients) >= maxRefusedClients && policy.IsStranger(client) {
+		share = ""
+		if l = r.clients[share]; l != nil {
 			return l
 		}
 	}
 	l = rate.NewLimiter(refusalsPerSecond, refusalBurst)
-	r.clients[strings.Clone(client)] = l // otherwise it keeps the head of a request in memory
+	r.clients[strings.Clone(share)] = l // otherwise it keeps the head of a request in memory
 	return l
 }
 

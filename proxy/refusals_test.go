@@ -164,18 +164,60 @@ func TestRefusedClientsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefusalLimiter()
 		for range refusalBurst + refusalsPerSecond {
-			r.take("busy")
+			r.take(recordOf("busy"))
 		}
 		for i := range 2 * maxRefusedClients {
-			r.take(fmt.Sprint(i))
+			r.take(recordOf(fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff)))
 		}
 		if n := len(r.clients); n != maxRefusedClients+1 {
 			t.Errorf("%d clients are kept", n)
 		}
+		if r.take(recordOf("lab")); r.clients["lab"] == nil {
+			t.Error("strangers have taken the place of a client of the configuration")
+		}
 		<-time.After(sweepInterval)
-		r.take("new")
+		r.take(recordOf("new"))
 		if len(r.clients) > 3 || r.clients["busy"] == nil || r.clients["new"] == nil {
 			t.Errorf("%d clients are kept after %v", len(r.clients), sweepInterval)
+		}
+	})
+}
+
+// recordOf returns a record of a client.
+func recordOf(client string) *audit.Record {
+	return &audit.Record{Request: policy.Request{Client: client}}
+}
+
+// TestRefusalsOfManyClients checks that refusals of many strangers are recorded at a limited rate, and that a
+// stranger with few refusals and a client of the configuration get theirs beside them.
+func TestRefusalsOfManyClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const attackers, seconds = 100, 5
+		r := newRefusingHandler()
+		for range refusalBurst {
+			if status := r.refused(t.Context(), "lab"); status != http.StatusForbidden {
+				t.Fatalf("the client of the configuration: %d", status)
+			}
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave() // attackers do not wait
+		for second := range seconds {
+			for i := range attackers {
+				for range 2 * refusalsPerSecond {
+					r.refused(gone, fmt.Sprint("10.0.0.", i))
+				}
+			}
+			for range 5 {
+				if status := r.refused(t.Context(), "192.0.2.1"); second > 0 && status != http.StatusForbidden {
+					t.Errorf("an honest stranger in second %d: %d", second, status)
+				}
+			}
+			<-time.After(time.Second)
+			r.refused(t.Context(), "lab")
+		}
+		n := r.recorded(policy.ReasonRule) - refusalBurst - seconds
+		if most := refusalBurstOfAll + (seconds-1)*refusalsOfAll; n > most || n < most/2 {
+			t.Errorf("%d records of strangers in %d s, want at most %d", n, seconds, most)
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/osfile"
 	"robotsproxy/robots/fetch"
@@ -199,11 +198,10 @@ func (l *Log) isOnlyCounted(r *Record) bool {
 	if !r.Refused() || !IsCheap(r.Decision.Reason) {
 		return false
 	}
-	key := policy.ShareKey(r.Request.Client)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.addCounted(cheapInterval)
-	counted := l.cheap.add(key, r.Decision.Reason)
+	counted := l.cheap.add(r)
 	if counted {
 		l.counts.counted.Add(1)
 	}

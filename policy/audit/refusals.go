@@ -16,7 +16,10 @@ const (
 	// maxCheap is the number of cheap refusals that are recorded in a second for one client
 	// (policy.ShareKey). A client that does not attack causes few.
 	maxCheap = 100
-	// maxCheapClients is the number of clients that are counted apart in a second; later ones
+	// maxCheapOfAll is the Weight of the cheap refusals that are recorded in a second for all strangers
+	// together (policy.IsStranger), and for all other clients together.
+	maxCheapOfAll = 1000
+	// maxCheapClients is the number of clients that are counted apart in a second; later strangers
 	// count as one. It bounds memory, at about 100 bytes a client.
 	maxCheapClients = 4096
 	// cheapInterval is how long refusals are counted together.
@@ -38,41 +41,61 @@ func IsCheap(r policy.Reason) bool {
 	return false
 }
 
-// A refusalCounter counts the cheap refusals beyond maxCheap, which are not recorded. Log.mu
-// guards it.
+// Weight returns how much of a limit for all clients together the record of a refusal takes: 1, and 1 for each KiB of
+// its URL, which alone can be much longer than the rest of the record. It is at most 9, so that a client can use up
+// its own limit.
+func Weight(r *Record) int { return 1 + min(len(r.Request.PathQuery)>>10, 8) }
+
+// A refusalCounter counts the cheap refusals that are not recorded: those of a client beyond maxCheap, and those
+// beyond maxCheapOfAll. Log.mu guards it.
 type refusalCounter struct {
-	start       time.Time      // when the current interval began
-	byClient    map[string]int // refusals in the interval, by ShareKey
-	clientsOver int            // clients with more than maxCheap refusals in the interval
-	client      string         // the first of these clients
+	start       time.Time               // when the current interval began
+	byClient    map[string]cheapRecords // in the interval, by ShareKey
+	ofAll       FairLimit               // PerSecond and Burst are maxCheapOfAll
+	clientsOver int                     // clients with refusals in the interval that are not recorded
+	client      string                  // the first of these clients; its ShareKey if several addresses have it
 	reasons     map[policy.Reason]int64
 }
 
-// add counts a refusal of the client with this ShareKey, and reports whether it is beyond
-// maxCheap.
-func (c *refusalCounter) add(key string, reason policy.Reason) bool {
+// cheapRecords are the cheap refusals of one client in an interval.
+type cheapRecords struct {
+	n    int  // that are recorded
+	over bool // others are not recorded
+}
+
+// add counts a refusal and reports whether it is not to be recorded.
+func (c *refusalCounter) add(r *Record) bool {
 	if c.byClient == nil {
-		c.byClient, c.reasons = map[string]int{}, map[policy.Reason]int64{}
+		c.byClient, c.reasons = map[string]cheapRecords{}, map[policy.Reason]int64{}
+		c.ofAll = FairLimit{PerSecond: maxCheapOfAll, Burst: maxCheapOfAll}
 	}
-	n, known := c.byClient[key]
+	key := policy.ShareKey(r.Request.Client)
+	of, known := c.byClient[key]
 	switch {
-	case !known && len(c.byClient) >= maxCheapClients:
+	case !known && len(c.byClient) >= maxCheapClients && policy.IsStranger(r.Request.Client):
 		key = others
-		n = c.byClient[key]
+		of = c.byClient[key]
 	case !known:
 		key = strings.Clone(key) // else it would keep the whole request header in memory
 	}
-	c.byClient[key] = n + 1
-	if n < maxCheap {
-		return false
-	}
-	if n == maxCheap {
+	recorded := of.n < maxCheap && c.ofAll.Take(r.Request.Client, Weight(r), time.Now())
+	switch {
+	case recorded:
+		of.n++
+	case !of.over:
+		of.over = true
 		if c.clientsOver++; c.clientsOver == 1 {
-			c.client = key
+			c.client = strings.Clone(r.Request.Client)
 		}
 	}
-	c.reasons[reason]++
-	return true
+	c.byClient[key] = of
+	if !recorded {
+		c.reasons[r.Decision.Reason]++
+		if c.clientsOver == 1 && c.client != r.Request.Client {
+			c.client = strings.Clone(key)
+		}
+	}
+	return !recorded
 }
 
 // take ends the interval, and returns the event about the refusals that were counted in it.
@@ -92,13 +115,13 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 	}
 	clients := humanize.Count(c.clientsOver, "client")
 	switch {
-	case c.byClient[others] > maxCheap:
+	case c.byClient[others].over:
 		clients = "at least " + clients // others are several, and no client has that name
 	case c.clientsOver == 1:
 		e.client = o.clientName(c.client)
 	}
 	clear(c.byClient)
-	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each, which have no records: %s", clients, maxCheap, strings.Join(each, ", "))
+	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each or %d of all, which have no records: %s", clients, maxCheap, maxCheapOfAll, strings.Join(each, ", "))
 	clear(c.reasons)
 	c.clientsOver, c.client = 0, ""
 	return e, true

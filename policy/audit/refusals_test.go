@@ -99,7 +99,7 @@ func TestCheapRefusalsAreCounted(t *testing.T) {
 		e := events[0]
 		if e.Kind != trail.KindEvent || e.Event != trail.EventCounted || e.Count != 42 || e.Client != "10.0.0.1" || e.Clients != 1 || e.Replica != "one" ||
 			!maps.Equal(e.Reasons, map[string]int64{"malformed": 40, "auth": 2}) ||
-			e.Detail != "refusals of 1 client beyond 100 a second each, which have no records: 2 auth, 40 malformed" {
+			e.Detail != "refusals of 1 client beyond 100 a second each or 1000 of all, which have no records: 2 auth, 40 malformed" {
 			t.Errorf("%+v", e)
 		}
 		flood(t, l, "10.0.0.1", policy.ReasonMalformed, maxCheap) // another second
@@ -198,20 +198,74 @@ func TestCountedClients(t *testing.T) {
 	})
 	running(t, Options{}, func(t *testing.T, l *Log) {
 		for i := range maxCheapClients + 2*maxCheap {
-			if over := l.isOnlyCounted(refusedOf(fmt.Sprint("client ", i))); over != (i >= maxCheapClients+maxCheap) {
+			if over := l.isOnlyCounted(refusedOf(fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff))); over != (i >= maxCheapOfAll) {
 				t.Fatalf("client %d: %v", i, over)
 			}
 		}
+		if l.isOnlyCounted(refusedOf("lab")) {
+			t.Error("strangers have taken the place of a client of the configuration")
+		}
 		l.mu.Lock()
-		n := len(l.cheap.byClient)
+		n := len(l.cheap.byClient) - 1
 		l.mu.Unlock()
 		if n != maxCheapClients+1 {
 			t.Errorf("%d clients are told apart", n)
 		}
 		<-time.After(cheapInterval + 2*batchDelay)
 		_, events := recorded(t, l)
-		if len(events) != 1 || events[0].Count != maxCheap || events[0].Client != "" || !strings.HasPrefix(events[0].Detail, "refusals of at least 1 client beyond") {
+		if len(events) != 1 || events[0].Count != maxCheapClients+2*maxCheap-maxCheapOfAll || events[0].Client != "" ||
+			!strings.HasPrefix(events[0].Detail, "refusals of at least 3,097 clients beyond") {
 			t.Errorf("of clients that are not told apart: %+v", events)
+		}
+	})
+}
+
+// TestManyClientsDoNotFillTheFile checks that the cheap refusals of many clients are recorded at a limited rate, and that
+// those of a client with few of them are recorded all the same, as are those of a client of the configuration.
+func TestManyClientsDoNotFillTheFile(t *testing.T) {
+	const attackers, seconds = 200, 4
+	running(t, Options{}, func(t *testing.T, l *Log) {
+		for second := range seconds {
+			for i := range attackers {
+				flood(t, l, fmt.Sprint("10.0.0.", i), policy.ReasonAuth, maxCheap)
+			}
+			if second > 0 { // the attackers have used all of the first second
+				flood(t, l, "192.0.2.1", policy.ReasonDenied, 4)
+			}
+			flood(t, l, "lab", policy.ReasonDenied, maxCheap)
+			<-time.After(cheapInterval + time.Millisecond)
+		}
+		of, events := recorded(t, l)
+		all := 0
+		for _, n := range of {
+			all += n
+		}
+		if strangers := all - of["lab"]; strangers > seconds*maxCheapOfAll || strangers < (seconds-1)*maxCheapOfAll/2 {
+			t.Errorf("%d records in %d s", strangers, seconds)
+		}
+		if of["192.0.2.1"] != 4*(seconds-1) || of["lab"] != maxCheap*seconds {
+			t.Errorf("%d records of the honest stranger, %d of the client", of["192.0.2.1"], of["lab"])
+		}
+		if len(events) != seconds || events[seconds-1].Clients != attackers {
+			t.Errorf("%+v", events)
+		}
+	})
+}
+
+// TestLongURLsWeighMore checks that the limit for all clients is one of bytes, since a URL can be long.
+func TestLongURLsWeighMore(t *testing.T) {
+	running(t, Options{}, func(t *testing.T, l *Log) {
+		r := refused()
+		r.Decision.Reason, r.Request.PathQuery = policy.ReasonDenied, "/"+strings.Repeat("x", 20<<10)
+		for i := range 5 * maxCheap {
+			r.Request.Client = fmt.Sprint("10.0.0.", i%200)
+			if err := l.Write(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(cheapInterval + 2*batchDelay)
+		if of, _ := recorded(t, l); len(of) != (maxCheapOfAll+8)/9 {
+			t.Errorf("%d records of 20 KiB in a second", len(of))
 		}
 	})
 }

@@ -128,7 +128,7 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 		return nil, noAudit(file, err)
 	}
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (use --run last for a record of the last run, --file for the audit of another replica; the proxy deletes records by audit.max_age, and a client's refusals beyond 100 a second have no record)", err, file)
+		err = fmt.Errorf("%w in %s (use --run last for a record of the last run, --file for the audit of another replica; the proxy deletes records by audit.max_age, and refusals beyond 100 a second of a client, or 1,000 of all, have no record)", err, file)
 	}
 	if err == nil && entry.Kind == trail.KindBegun {
 		err = fmt.Errorf("the request has begun (%s:%d) and has no record: it is under way, or the proxy ended before it did", line.File, line.Number)

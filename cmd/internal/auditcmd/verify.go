@@ -221,7 +221,7 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 		row("", "and %d more", more)
 	}
 	if res.Counted > 0 {
-		row("counted", "%s beyond 100 a second for a client, which have no record", humanize.Count(res.Counted, "refusal"))
+		row("counted", "%s beyond 100 a second for a client or 1,000 for all, which have no record", humanize.Count(res.Counted, "refusal"))
 	}
 	if snapshots != nil {
 		const removed = ", removed by the proxy (audit.snapshot_max_age, audit.snapshot_max_size) or by somebody else"

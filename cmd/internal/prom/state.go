@@ -29,7 +29,7 @@ func newAuditCollector(stats func() audit.Stats) prometheus.Collector {
 		func(s audit.Stats) uint64 { return s.Failures })
 	c.counter("audit_lost_records_total", "Records lost, because they could be neither written nor held in memory until a later write.",
 		func(s audit.Stats) uint64 { return s.Lost })
-	c.counter("audit_counted_refusals_total", "Refusals without a record of their own, because a client had more than 100 in a second.",
+	c.counter("audit_counted_refusals_total", "Refusals without a record of their own, because a client had more than 100 in a second, or all more than 1,000.",
 		func(s audit.Stats) uint64 { return s.Counted })
 	counters(c, "audit_removed_lines_total", "Lines deleted with their file, by the option that caused it. All options but audit.max_age delete records before that age.", "option",
 		func(s audit.Stats) map[string]uint64 { return s.Removed })

@@ -1,11 +1,17 @@
 package hostile
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"robotsproxy/cmd/internal/e2e"
 	"robotsproxy/robots/testkit"
@@ -52,5 +58,94 @@ func TestManyLoopbackAddresses(t *testing.T) {
 	}
 	if between > addresses { // with a turn for each address, each request would wait for so many
 		t.Errorf("%d honest requests lasted as long as %d of all, want at most %d", honestPages, between, addresses)
+	}
+}
+
+// TestManyClientsFillNoAudit: refusals that cost many clients nothing do not fill the audit, and those of an
+// honest client, which are few, have their records beside them.
+func TestManyClientsFillNoAudit(t *testing.T) {
+	testkit.Long(t, "volume")
+	t.Parallel()
+	const attackers, mostASecond, most = 60, 1000, 25
+	addresses := []string{honestAddress}
+	for i := range attackers {
+		addresses = append(addresses, fmt.Sprintf("127.9.1.%d", i+1))
+	}
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Named(addresses...)))
+	honest := p.Client(t, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := time.Now()
+	var answered atomic.Int64
+	wait := inParallel(attackers, attackers, func(i int) {
+		for ctx.Err() == nil {
+			answered.Add(floodRefusals(ctx, p.Listen, addresses[i+1]))
+		}
+	})
+	// The attackers take all of the first seconds.
+	testkit.Eventually(t, "refusals are only counted", func() bool {
+		return time.Since(began) > 3*time.Second && p.Metrics(t)["robotsproxy_audit_counted_refusals_total"] > 1000
+	})
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for n := range most {
+		if got := e2e.Get(t, honest, fmt.Sprint("http://127.0.0.1:22/?", n)); got.Status != http.StatusForbidden {
+			t.Errorf("an honest request: %v", got)
+		}
+		<-tick.C
+	}
+	cancel()
+	wait()
+	seconds := int(time.Since(began)/time.Second) + 2
+	p.End(t)
+	of, counted := map[string]int{}, 0
+	for _, r := range e2e.ReadLines(t, p.Audit) {
+		of[r.Client]++
+		counted += r.Count
+	}
+	recorded := 0
+	for _, a := range addresses[1:] {
+		recorded += of["client-"+a]
+	}
+	if recorded > seconds*mostASecond || counted == 0 {
+		t.Errorf("%d of %d refusals of the attackers have records and %d are counted, in %d s", recorded, answered.Load(), counted, seconds)
+	}
+	if n := of["client-"+honestAddress]; n != most {
+		t.Errorf("%d of %d honest requests have a record", n, most)
+	}
+	info, err := os.Stat(p.Audit)
+	testkit.Must(t, err)
+	t.Logf("%d refusals in %d s: %d with records, %d counted, %s", answered.Load(), seconds, recorded, counted, e2e.KiB(int(info.Size())))
+}
+
+// floodRefusals sends requests that the proxy refuses over one connection from an address, until ctx ends or the
+// proxy closes it. It returns how many were answered.
+func floodRefusals(ctx context.Context, proxy, address string) (n int64) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	c, err := d.DialContext(ctx, "tcp", proxy)
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	answers := make(chan int64)
+	go func() { answers <- countAnswers(c) }()
+	refused := []byte(strings.Repeat("GET http://127.0.0.1:22/ HTTP/1.1\r\nHost: x\r\n\r\n", 50)) // a port that must not be requested
+	for err == nil {
+		_, err = c.Write(refused)
+	}
+	return <-answers
+}
+
+// countAnswers reads responses until the connection ends and returns their number.
+func countAnswers(c net.Conn) (n int64) {
+	for br := bufio.NewReader(c); ; n++ {
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			return n
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return n
+		}
 	}
 }
