@@ -22,7 +22,7 @@ func TestAssignTwice(t *testing.T) {
 	h.rules.install(Rules{MaxConnsPerClient: 1}, 1)
 	address := "127.0.0.1"
 	c := &clientConn{listener: &listener{h: h}, share: address}
-	all.count(address, 1)
+	all.open(c)
 	c.client.Store(&address)
 	admitted := make(chan bool)
 	all.mu.Lock()
@@ -38,8 +38,8 @@ func TestAssignTwice(t *testing.T) {
 			t.Error("a request of the client's only connection was refused")
 		}
 	}
-	if n := all.open["crawler"]; n != 1 || len(all.open) != 1 {
-		t.Errorf("counted as %v", all.open)
+	if n := all.of["crawler"]; n != 1 || len(all.of) != 1 {
+		t.Errorf("counted as %v", all.of)
 	}
 }
 

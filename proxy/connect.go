@@ -62,6 +62,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		return err
 	}
 	t.memory = held
+	s.leave() // each request inside counts for itself, and a tunnel without one is idle
 	defer h.hijacked.remove(t.Conn)
 	inner, err := h.handshake(s.rules, t)
 	if err != nil || !h.handoff.give(inner) {
@@ -108,9 +109,9 @@ func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCount
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
-	client := s.record.Request.Client
+	client, by := s.record.Request.Client, connInfoFrom(s.request)
 	pass := s.rules.Engine.Pass(client, addressOf(s.request.RemoteAddr))
-	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o), redirect: connInfoFrom(s.request).redirect()}
+	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o), redirect: by.redirect(), outer: by.clientConn()}
 	t.admitted.Store(&admission{client, s.rules.number})
 	kind.begin()
 	return t, nil

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"cmp"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,15 +52,52 @@ func (r *connLimit) notify() {
 type clientConns struct {
 	overMemory atomic.Int64 // open connections that the memory budget has no space for
 
-	mu   sync.Mutex     // guards open, and the client, share and closed of each clientConn
-	open map[string]int // connections, by the key of their client's share
+	mu  sync.Mutex               // guards all and of, and the client, share and closed of each clientConn
+	all map[*clientConn]struct{} // the open connections
+	of  map[string]int           // their number, by the key of their client's share
 }
 
-// count adds n to the open connections of a share and returns their number.
-func (all *clientConns) count(share string, n int) int {
+// open adds a connection and returns how many its client has.
+func (all *clientConns) open(c *clientConn) int {
+	c.idleSince.Store(time.Now().UnixNano())
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return all.add(share, n)
+	if all.all == nil {
+		all.all, all.of = map[*clientConn]struct{}{}, map[string]int{}
+	}
+	all.all[c] = struct{}{}
+	return all.add(c.share, 1)
+}
+
+// roomDivisor is the divisor of the limit of all connections that gives how many idle ones are closed at once, so that the
+// search for them is rare.
+const roomDivisor = 256
+
+// makeRoom returns connections to close for another one of a share. They are the ones that have been idle for the
+// longest, of the client with the most connections that has idle ones. That must be the client of the new connection, or
+// one with more connections. If there are none, fair reports whether the client of the new connection has no more than an
+// equal division of the places gives.
+func (all *clientConns) makeRoom(share string, most int) (idle []*clientConn, fair bool) {
+	since := time.Now().Add(-minIdle).UnixNano()
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	largest := share
+	for c := range all.all {
+		n := all.of[c.share] - all.of[largest]
+		if n < 0 || n == 0 && c.share != largest || !c.isIdle(since) {
+			continue
+		}
+		if c.share != largest {
+			largest, idle = c.share, nil
+		}
+		idle = append(idle, c)
+	}
+	slices.SortFunc(idle, func(a, b *clientConn) int { return cmp.Compare(a.idleSince.Load(), b.idleSince.Load()) })
+	room := 1 + most/roomDivisor
+	if largest != share {
+		room = min(room, all.of[largest]-all.of[share])
+	}
+	return idle[:min(room, len(idle))], all.of[share]*len(all.of) <= most
 }
 
 // forget removes a closed connection from the counts.
@@ -66,19 +105,15 @@ func (all *clientConns) forget(c *clientConn) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	c.closed = true
+	delete(all.all, c)
 	all.add(c.share, -1)
 }
 
-// add does what count does, for a caller that holds all.mu.
+// add adds n to the number of a client's connections and returns it. The caller holds all.mu.
 func (all *clientConns) add(share string, n int) int {
-	now := all.open[share] + n
-	switch {
-	case now == 0:
-		delete(all.open, share)
-	case all.open == nil:
-		all.open = map[string]int{share: now}
-	default:
-		all.open[share] = now
+	now := all.of[share] + n
+	if all.of[share] = now; now == 0 {
+		delete(all.of, share)
 	}
 	return now
 }

@@ -200,6 +200,15 @@ func (c connInfo) redirect() *redirect {
 	return nil
 }
 
+// clientConn returns the connection to the proxy's own port, which may carry the tunnel in which a request arrived. It is nil in
+// tests.
+func (c connInfo) clientConn() *clientConn {
+	if c.tunnel != nil {
+		return c.tunnel.outer
+	}
+	return c.client
+}
+
 // memory returns the entry of the connection in the memory budget.
 func (c connInfo) memory() *memory.Work {
 	switch {

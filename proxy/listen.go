@@ -13,14 +13,18 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
+// minIdle is how long a connection must carry no request before it is closed to make room for another. A shorter time
+// would hit clients that are about to send a request.
+const minIdle = time.Second
+
 // maxRefusedConns limits the connections that stay open only so that their requests are refused:
 // those over a client's limit, and those that the memory budget has no space for. Further ones
 // are closed at once.
 const maxRefusedConns = 16
 
 // A listener accepts connections up to a limit for all clients together and a limit for each
-// client. At the first limit, further connections wait in the system's queue. Over the
-// second limit, requests are refused. Both limits hold for all listeners of a Handler
+// client. At the first limit, idle connections of the client with the most connections make room for further ones; see
+// clientConns.makeRoom. Over the second limit, requests are refused. Both limits hold for all listeners of a Handler
 // together. Until the client's name is known, its connections count by address (policy.Engine.AddressShare).
 // The memory budget always counts them so. A connection that it has no space for
 // is closed, except for a few whose requests are refused.
@@ -41,55 +45,78 @@ func (h *Handler) newListener(l net.Listener) *listener {
 // maxPerClient returns how many connections one client may have.
 func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsPerClient }
 
-// waitForPlace waits until a connection may be accepted. It returns false if the listener is closed.
-func (l *listener) waitForPlace() bool {
+// errNoPlace says that all places are taken, and that the client has more than its share of them.
+var errNoPlace = errors.New("no place for another connection of the client")
+
+// waitForPlace waits until a connection that counts for share may be served. The error is errNoPlace, or net.ErrClosed if the
+// listener is closed.
+func (l *listener) waitForPlace(share string) error {
 	for waited := false; ; waited = true {
 		most := l.h.rules.active.Load().MaxConns
 		if l.h.connLimit.take(most) {
 			if waited {
 				l.h.connLimit.notify() // another listener may wait too, and there may be more slots
 			}
-			return true
+			return nil
 		}
+		l.h.counts.fullAt.Store(time.Now().UnixNano())
 		if l.fullLog.allow() {
-			l.h.o.Log.Warn("limits.connections reached, further connections wait", "connections", most)
+			l.h.o.Log.Warn("limits.connections reached, idle connections are closed for further ones, or these wait", "connections", most)
+		}
+		idle, fair := l.h.clientConns.makeRoom(share, most)
+		if len(idle) == 0 && !fair {
+			return errNoPlace
+		}
+		for _, c := range idle {
+			l.h.counts.evicted.Add(1)
+			c.Close()
+		}
+		if len(idle) > 0 {
+			continue
 		}
 		select {
 		case <-l.h.connLimit.free:
+		case <-time.After(minIdle): // some may have become idle
 		case <-l.ended:
-			return false
+			return net.ErrClosed
 		}
 	}
 }
 
-// Accept waits for a free slot, then for a connection. It logs and returns an error of the
+// Accept waits for a connection, then for a place for it. It logs and returns an error of the
 // system, for example too many open files. net/http then tries again after a while.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		if !l.waitForPlace() {
-			return nil, net.ErrClosed
-		}
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			l.h.connLimit.release()
 			if !errors.Is(err, net.ErrClosed) {
 				l.acceptFailed(err)
 			}
 			return nil, err
 		}
-		l.h.counts.conns.begin()
 		client := addressOf(conn.RemoteAddr().String())
 		c := &clientConn{Conn: socket.New(conn), listener: l, share: l.h.rules.active.Load().Engine.AddressShare(client)}
 		c.client.Store(&client)
+		switch err := l.waitForPlace(c.share); err {
+		case nil:
+		case errNoPlace:
+			l.h.counts.closed.Add(1)
+			conn.Close()
+			continue
+		default:
+			conn.Close()
+			return nil, err
+		}
+		l.h.counts.conns.begin()
 		if c.memory, err = l.h.o.Memory.Open(c.share, time.Now()); err != nil {
 			if c.unbudgeted = l.h.clientConns.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // otherwise its requests are refused
 				l.h.clientConns.overMemory.Add(-1)
-				l.h.clientConns.count(c.share, 1)
+				l.h.clientConns.open(c)
 				c.Close()
 				continue
 			}
 		}
-		switch over := l.h.clientConns.count(c.share, 1) - l.maxPerClient(); {
+		switch over := l.h.clientConns.open(c) - l.maxPerClient(); {
 		case over > maxRefusedConns:
 			l.h.counts.closed.Add(1)
 			c.Close()
@@ -124,6 +151,8 @@ type clientConn struct {
 	share      string                 // key of the share for which the connection is counted; guarded by the lock of clientConns
 	tooMany    bool                   // the connection is over its client's limit
 	closed     bool                   // the connection is not counted any more; guarded by the lock of clientConns
+	requests   atomic.Int32           // requests in progress, also in the tunnel that the connection has become
+	idleSince  atomic.Int64           // when the last of them ended, or the connection was accepted, in nanoseconds since 1970
 	memory     memory.Work            // the connection in the memory budget, for the share of the address, until Close
 	unbudgeted bool                   // memory is zero, because the budget had no space
 	logins     egress.Owner           // of the connections to origins that carry the client's login, until Close
@@ -144,7 +173,7 @@ func (c *clientConn) assign(client string) bool {
 		return true
 	}
 	if share := policy.ShareKey(client); share != c.share {
-		if all.open[share] >= c.listener.maxPerClient() {
+		if all.of[share] >= c.listener.maxPerClient() {
 			return false
 		}
 		all.add(c.share, -1)
@@ -153,6 +182,20 @@ func (c *clientConn) assign(client string) bool {
 	}
 	c.client.Store(&client)
 	return true
+}
+
+// begin counts a request in progress, until end.
+func (c *clientConn) begin() { c.requests.Add(1) }
+
+// end counts a request that has ended.
+func (c *clientConn) end() {
+	c.idleSince.Store(time.Now().UnixNano())
+	c.requests.Add(-1)
+}
+
+// isIdle reports whether the connection has carried no request since a time, in nanoseconds since 1970.
+func (c *clientConn) isIdle(since int64) bool {
+	return c.requests.Load() == 0 && c.idleSince.Load() <= since
 }
 
 // Close closes the connection and frees its place.

@@ -397,3 +397,58 @@ func TestTLSInTheClear(t *testing.T) {
 		t.Errorf("record: %+v", rec)
 	}
 }
+
+// TestWhatIsIdle checks which connections make room for another one at limits.connections: those that carry no request, also if
+// they are or carry an intercepted tunnel.
+func TestWhatIsIdle(t *testing.T) {
+	testkit.Long(t, realClock)
+	t.Parallel()
+	release := make(chan struct{})
+	var held sync.WaitGroup
+	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/held" {
+			<-release
+		}
+	})
+	defer close(release)
+	defer held.Wait()
+	for name, c := range map[string]struct {
+		hold   func(r *rig)
+		evicts bool
+	}{
+		"no request yet":             {func(r *rig) { r.dial() }, true},
+		"a tunnel without a request": {func(r *rig) { r.tunnel(origin.host()) }, true},
+		"a tunnel after a request": {func(r *rig) {
+			_, err := io.WriteString(r.tunnel(origin.host()), "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\n")
+			testkit.Must(r.t, err)
+			r.records.last(t, 1)
+		}, true},
+		"a tunnel in a stream": {func(r *rig) {
+			_, err := r.streamTo(r.http2Transport(), origin.host())
+			testkit.Must(r.t, err)
+		}, true},
+		"a request in a tunnel": {func(r *rig) {
+			c := r.tunnel(origin.host())
+			_, err := io.WriteString(c, "GET /held HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\n")
+			testkit.Must(r.t, err)
+			_, err = http.ReadResponse(bufio.NewReader(c), nil)
+			testkit.Must(r.t, err)
+		}, false},
+	} {
+		held.Go(func() {
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.MaxConns = 1 }})
+			c.hold(r)
+			testkit.Eventually(t, "the connection is accepted", func() bool { return r.handler.Stats().Conns.Open == 1 })
+			further, _ := r.dial()
+			if c.evicts {
+				testkit.Eventually(t, name+": makes room", func() bool { s := r.handler.Stats(); return s.Evicted == 1 && s.Conns.Total == 2 })
+				return
+			}
+			testkit.Must(t, further.SetReadDeadline(time.Now().Add(3*time.Second)))
+			if _, err := further.Read(make([]byte, 1)); !isTimeout(err) || r.handler.Stats().Evicted != 0 || r.handler.Stats().Conns.Total != 1 {
+				t.Errorf("%s: another connection gets %v, %+v", name, err, r.handler.Stats())
+			}
+		})
+	}
+}

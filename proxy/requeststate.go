@@ -49,6 +49,7 @@ type requestState struct {
 	quota         policy.Ticket // for the client's quota
 	work          memory.Work   // the request in the memory budget
 	ahead         []byte        // the client's body, if readAhead has read it
+	carrier       *clientConn   // on which the request is in progress; nil: none, or leave was called
 	clientLeft    bool          // the client has left, and its header must not be used
 	draining      *atomic.Bool  // that of the handler, like underway
 	underway      *underway
@@ -108,6 +109,21 @@ func (s *requestState) releaseRules() {
 	if !s.rulesReleased {
 		s.rulesReleased = true
 		s.rules.release()
+	}
+}
+
+// use counts the request as in progress on a connection, which may be nil.
+func (s *requestState) use(c *clientConn) {
+	if s.carrier = c; c != nil {
+		c.begin()
+	}
+}
+
+// leave ends what use has begun, once.
+func (s *requestState) leave() {
+	if s.carrier != nil {
+		s.carrier.end()
+		s.carrier = nil
 	}
 }
 

@@ -13,14 +13,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		growStack()
 	}
 	rules := h.rules.acquire()
-	if c := connInfoFrom(r).http; c != nil {
-		c.serving.Store(true)
+	by := connInfoFrom(r)
+	if by.http != nil {
+		by.http.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as with HTTP/1.1; otherwise the request could not be sent again on a new connection
 	}
 	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining, underway: &h.underway}
 	defer s.releaseRules()
+	s.use(by.clientConn())
+	defer s.leave()
 	s.watch.limit, s.watch.pool = h.o.Silence, &h.alarms
 	if r.Body == nil || r.Body == http.NoBody {
 		s.flow.endUpload(uploadComplete)

@@ -182,9 +182,14 @@ func (h *Handler) Use(r Rules) (unused <-chan struct{}, err error) {
 // block.
 func (h *Handler) Stats() Stats {
 	c := &h.counts
+	var fullAt time.Time
+	if at := c.fullAt.Load(); at != 0 {
+		fullAt = time.Unix(0, at)
+	}
 	return Stats{
 		Requests: c.requests.flow(),
 		Conns:    c.conns.flow(), MaxConns: h.rules.active.Load().MaxConns, Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(),
+		Evicted: c.evicted.Load(), FullAt: fullAt,
 		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), PassedThrough: c.passedThrough.flow(), Upgraded: c.upgraded.flow(),
 		Memory: h.o.Memory.Stats(),
 		Faults: c.faults.Counts(),

@@ -21,6 +21,7 @@ type tunnelConn struct {
 	admitted   atomic.Pointer[admission]
 	origin     robots.Origin // the origin in the CONNECT; its scheme is a guess
 	authority  string        // origin in the form of a Host header
+	outer      *clientConn   // the connection to the proxy's own port that carries the tunnel
 	redirect   *redirect     // original destination of the connection; nil: the client connected to the proxy
 	secure     bool          // the client speaks TLS in the tunnel
 	serverName string        // the server name of the TLS handshake; "": none

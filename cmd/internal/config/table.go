@@ -39,7 +39,7 @@ type ListenTLS struct {
 
 // Limits is what clients may take of the proxy.
 type Limits struct {
-	Connections          int  `key:"connections" default:"20000" check:"count" unit:"connections" doc:"The maximum number of open connections of all clients together. Further connections wait."`
+	Connections          int  `key:"connections" default:"20000" check:"count" unit:"connections" doc:"The maximum number of open connections of all clients together. For further ones, the proxy closes idle connections of the clients with the most; without these, they wait."`
 	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" unit:"connections" doc:"The maximum number of open connections of one client. The proxy answers 429 on further ones."`
 	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"The maximum length of a URL. The proxy answers 414 to a longer one, and does not follow a robots.txt redirect to one."`
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"time"
 
 	"robotsproxy/cmd/internal/prom"
@@ -126,15 +127,9 @@ func (d *Daemon) warnings() (all []string) {
 	if found := d.evidence.Tampered(); found != "" {
 		all = append(all, auditDiffers+found)
 	}
+	found := []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning(), d.handler.Stats().Warning()}
 	for _, w := range d.anchorWriters {
-		if warning := w.warning(); warning != "" {
-			all = append(all, warning)
-		}
+		found = append(found, w.warning())
 	}
-	for _, w := range []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning()} {
-		if w != "" {
-			all = append(all, w)
-		}
-	}
-	return all
+	return append(all, slices.DeleteFunc(found, func(w string) bool { return w == "" })...)
 }

@@ -22,13 +22,13 @@ func newClientsCollector(handler func() proxy.Stats, authority func() mitm.Stats
 		func(s clientStats) float64 { return float64(s.Requests.Open) })
 	c.gauge("client_connections", "Open connections of clients to the proxy's port, including those with tunnels.",
 		func(s clientStats) float64 { return float64(s.Conns.Open) })
-	c.gauge("client_connections_limit", "Maximum number of open client connections (limits.connections). Further ones wait in the system's queue.",
+	c.gauge("client_connections_limit", "Maximum number of open client connections (limits.connections).",
 		func(s clientStats) float64 { return float64(s.MaxConns) })
 	c.counter("client_connections_accepted_total", "Client connections accepted.",
 		func(s clientStats) uint64 { return s.Conns.Total })
-	counters(c, "client_connections_refused_total", "Connections beyond limits.connections_per_client: answered with 429, or closed without a response if there are many more.", "how",
+	counters(c, "client_connections_refused_total", "Connections beyond limits.connections_per_client: answered with 429, or closed without a response if there are many more. At limits.connections: closed because their client has more than its share, or evicted, idle ones that made room for others.", "how",
 		func(s clientStats) map[string]uint64 {
-			return map[string]uint64{"answered": s.Answered, "closed": s.Closed}
+			return map[string]uint64{"answered": s.Answered, "closed": s.Closed, "evicted": s.Evicted}
 		})
 	c.counter("client_accept_errors_total", "Accept calls that failed, for example because the process cannot open more files.",
 		func(s clientStats) uint64 { return s.Failed })

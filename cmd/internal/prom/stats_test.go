@@ -145,7 +145,7 @@ func numbered() Options {
 	o.Ready = func() error { return errors.New("no") }
 	o.Handler = func() proxy.Stats {
 		return proxy.Stats{
-			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Total: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7,
+			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Total: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7, Evicted: 107,
 			Intercepted: proxy.Flow{Open: 8, Total: 9}, Unused: 10, PassedThrough: proxy.Flow{Open: 11, Total: 12}, Upgraded: proxy.Flow{Open: 13},
 			Faults: map[mitm.Fault]uint64{mitm.FaultClosed: 14},
 			Memory: memory.Stats{Limit: 73, InUse: 74, Bodies: 75, Refused: 76, Closed: 78, Unread: 77},
@@ -197,7 +197,7 @@ func numbered() Options {
 // numbers are the metrics of numbered.
 var numbers = map[string]float64{
 	"ready": 0, "inflight_requests": 1, "client_connections": 2, "client_connections_accepted_total": 3, "client_connections_limit": 4,
-	"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7,
+	"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7, "client_connections_refused_total how=evicted": 107,
 	"memory_limit_bytes": 73, "memory_used_bytes": 74, "memory_bodies_bytes": 75, "memory_refused_requests_total": 76, "memory_refused_connections_total": 78, "memory_unread_bodies_total": 77,
 	"tunnels kind=intercepted": 8, "tunnels_opened_total kind=intercepted": 9, "tunnels_unused_total": 10,
 	"tunnels kind=unopened": 11, "tunnels_opened_total kind=unopened": 12, "upgraded_connections": 13,

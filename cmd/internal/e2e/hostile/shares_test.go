@@ -39,7 +39,7 @@ func TestManyLoopbackAddresses(t *testing.T) {
 	queued := inParallel(addresses*waiting, addresses*waiting, func(i int) {
 		request(ctx, attackers[i%addresses], http.MethodGet, o.URL("http", fmt.Sprint("/page?hostile", i)), nil)
 	})
-	testkit.Eventually(t, "the attacker's requests wait", func() bool { return p.Metrics(t)["robotsproxy_pace_waiting_requests"] > addresses })
+	testkit.Eventually(t, "the attacker's requests wait", func() bool { return p.Metrics(t)[e2e.Waiting] > addresses })
 	for i := range honestPages {
 		if got := e2e.Get(t, honest, o.URL("http", fmt.Sprint("/page?honest", i))); got.Status != http.StatusOK {
 			t.Errorf("an honest request: %v", got)
