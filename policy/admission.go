@@ -54,7 +54,7 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 		g.anyAddress = g.anyAddress || len(c.Networks) == 0
 	}
 	if len(g.accounts) > 0 {
-		g.passwords = newPasswords(highest)
+		g.passwords = newPasswords(highest, g.addressShare)
 	}
 	return g, nil
 }
@@ -66,7 +66,7 @@ func (g *admission) admit(ctx context.Context, address string, l Login) (string,
 	}
 	addr := addrOf(address)
 	if l.Offered && g.acceptsLogin(addr) {
-		return g.login(ctx, addr, l)
+		return g.login(ctx, address, addr, l)
 	}
 	for i := range g.clients {
 		if c := &g.clients[i]; c.PasswordHash == "" && c.inNetworks(addr) {
@@ -105,7 +105,7 @@ func (g *admission) addressShare(address string) string {
 
 // login checks a Login. A malformed one is refused without a check, since that reveals nothing about
 // the accounts.
-func (g *admission) login(ctx context.Context, addr netip.Addr, l Login) (string, error) {
+func (g *admission) login(ctx context.Context, address string, addr netip.Addr, l Login) (string, error) {
 	a := g.accounts[l.Name]
 	if a != nil && !a.mayUseFrom(addr) {
 		a = nil // response and timing must not differ from those of an unknown name
@@ -113,7 +113,7 @@ func (g *admission) login(ctx context.Context, addr netip.Addr, l Login) (string
 	if !l.wellFormed() {
 		return "", errWrongLogin
 	}
-	right, err := g.passwords.verify(ctx, a, l)
+	right, err := g.passwords.verify(ctx, address, a, l)
 	switch {
 	case err != nil:
 		return "", err
@@ -156,7 +156,7 @@ func (g *admission) keepLogins(before *admission) {
 		return
 	}
 	// The digests need the same key, and the limit of concurrent checks holds for both together.
-	g.passwords.digests, g.passwords.slots = before.passwords.digests, before.passwords.slots
+	g.passwords.digests, g.passwords.queue = before.passwords.digests, before.passwords.queue
 	g.passwords.compare = before.passwords.compare
 	for name, a := range g.accounts {
 		if old := before.accounts[name]; old != nil && string(old.hash) == string(a.hash) {

@@ -103,7 +103,7 @@ var (
 	ErrLogin = errors.New("name and password required")
 	// ErrStranger: no client may use the proxy from the address, with any login.
 	ErrStranger = errors.New("no client with this address in the configuration")
-	// ErrTooManyLogins: the queue of passwords to check is full.
+	// ErrTooManyLogins: too many passwords from the address wait to be checked.
 	ErrTooManyLogins = errors.New("too many passwords to check")
 )
 

@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// maxRunning bounds the different Logins that are being checked or wait for it.
-	maxRunning = 64
 	// maxFailed and failedFor bound how many failed Logins are remembered, and how long.
 	maxFailed = 4096
 	failedFor = 30 * time.Second
@@ -65,8 +63,8 @@ func (a *account) verified(d *digest) bool {
 // and for a while the failed ones. It stores HMACs under a random key of this process, from which a
 // Login cannot be recovered.
 //
-// bcrypt is slow by design, so guesses must not take the whole machine: few checks run at once, few
-// wait, and equal Logins share one check.
+// bcrypt is slow by design, so guesses must not take the whole machine: few checks run at once, in a checkQueue, and equal
+// Logins share one check.
 //
 // The time of a response does not reveal which names exist: a wrong Login costs one run of the highest
 // cost, whatever its name. To look up a Login by its HMAC in a map reveals nothing either: without the key
@@ -74,7 +72,8 @@ func (a *account) verified(d *digest) bool {
 type passwords struct {
 	cost    int                               // the highest of all accounts' hashes
 	compare func(hash, password []byte) error // bcrypt.CompareHashAndPassword, except in tests
-	slots   chan struct{}                     // one for each run
+	queue   *checkQueue                       // one check at once for each two processors
+	shareOf func(address string) string       // the share of the queue for an address
 	digests *sync.Pool                        // of *digester
 
 	mu      sync.Mutex // guards the fields below
@@ -82,21 +81,22 @@ type passwords struct {
 	failed  failedLogins
 }
 
-func newPasswords(highest int) *passwords {
+func newPasswords(highest int, shareOf func(address string) string) *passwords {
 	key := make([]byte, sha256.Size)
 	rand.Read(key) // never fails (crypto/rand since Go 1.24)
 	return &passwords{
 		cost:    highest,
 		compare: bcrypt.CompareHashAndPassword,
-		slots:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		queue:   newCheckQueue(max(1, runtime.GOMAXPROCS(0)/2)),
+		shareOf: shareOf,
 		digests: &sync.Pool{New: func() any { return &digester{mac: hmac.New(sha256.New, key)} }},
 		running: map[digest]chan struct{}{},
 		failed:  failedLogins{until: map[digest]time.Time{}},
 	}
 }
 
-// verify reports whether a Login is right for an account. It never is for a nil account.
-func (p *passwords) verify(ctx context.Context, a *account, l Login) (bool, error) {
+// verify reports whether a Login, from an address, is right for an account. It never is for a nil account.
+func (p *passwords) verify(ctx context.Context, address string, a *account, l Login) (bool, error) {
 	d := p.digest(a != nil, l)
 	if a.verified(&d) {
 		return true, nil
@@ -105,8 +105,7 @@ func (p *passwords) verify(ctx context.Context, a *account, l Login) (bool, erro
 		p.mu.Lock()
 		done, running := p.running[d]
 		right, wrong := a.verified(&d), p.failed.has(d, time.Now())
-		full := len(p.running) >= maxRunning
-		mine := !running && !right && !wrong && !full
+		mine := !running && !right && !wrong
 		if mine {
 			p.running[d] = make(chan struct{})
 		}
@@ -115,12 +114,10 @@ func (p *passwords) verify(ctx context.Context, a *account, l Login) (bool, erro
 		case right || wrong:
 			return right, nil
 		case mine:
-			return p.check(ctx, a, l.Password, d)
-		case !running:
-			return false, ErrTooManyLogins
+			return p.check(ctx, address, a, l.Password, d)
 		}
 		select {
-		case <-done: // with a result, unless the client of that check disconnected
+		case <-done: // with a result, unless the client of that check disconnected or its check was refused
 		case <-ctx.Done():
 			return false, waitError(ctx)
 		}
@@ -131,8 +128,8 @@ func waitError(ctx context.Context) error {
 	return fmt.Errorf("wait for the check of a password: %w", context.Cause(ctx))
 }
 
-// check waits for a slot, runs bcrypt and remembers the result.
-func (p *passwords) check(ctx context.Context, a *account, password string, d digest) (right bool, err error) {
+// check waits for its turn, runs bcrypt and remembers the result.
+func (p *passwords) check(ctx context.Context, address string, a *account, password string, d digest) (right bool, err error) {
 	asked := false
 	defer func() {
 		p.mu.Lock()
@@ -146,11 +143,10 @@ func (p *passwords) check(ctx context.Context, a *account, password string, d di
 		close(p.running[d])
 		delete(p.running, d)
 	}()
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
+	if err := p.queue.take(ctx, p.shareOf(address)); err != nil {
+		return false, err
 	}
+	defer p.queue.release()
 	if ctx.Err() != nil {
 		return false, waitError(ctx)
 	}

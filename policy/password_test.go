@@ -166,7 +166,7 @@ func TestMistakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestGuessesAreFew: how many passwords are checked at once, and how many wait.
+// TestGuessesAreFew: how many passwords are checked at once, and how many of one address wait.
 func TestGuessesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, r := counted(t, 4)
@@ -178,7 +178,9 @@ func TestGuessesAreFew(t *testing.T) {
 				busy.Add(1)
 			}
 		}
-		for i := range maxRunning {
+		atOnce := max(1, runtime.GOMAXPROCS(0)/2)
+		accepted := atOnce + maxChecksOfShare
+		for i := range accepted {
 			all.Go(func() { try(login("c4", fmt.Sprint(i))) })
 		}
 		synctest.Wait()
@@ -191,16 +193,61 @@ func TestGuessesAreFew(t *testing.T) {
 		synctest.Wait()
 		close(r.hold)
 		all.Wait()
-		if n := r.n.Load(); n != maxRunning || busy.Load() != 2 {
-			t.Errorf("%d runs, want %d; %d were told to wait", n, maxRunning, busy.Load())
+		if n := r.n.Load(); n != int64(accepted) || busy.Load() != 2 {
+			t.Errorf("%d runs, want %d; %d were told to wait", n, accepted, busy.Load())
 		}
-		if atOnce := int64(max(1, runtime.GOMAXPROCS(0)/2)); r.most > atOnce {
+		if r.most > int64(atOnce) {
 			t.Errorf("%d runs at once, want %d", r.most, atOnce)
 		}
-		if len(g.passwords.running) != 0 {
-			t.Errorf("%d checks are left", len(g.passwords.running))
+		if q := g.passwords.queue; len(g.passwords.running) != 0 || q.n != 0 || q.free != atOnce || len(q.of)+len(q.turns) != 0 {
+			t.Errorf("checks are left: %v, %+v", g.passwords.running, q)
 		}
 	})
+}
+
+// TestWrongLoginsDelayTheirAddress: however many wrong passwords one address sends, the first login of another address is
+// the next one to be checked, and loopback and an IPv6 /56 network are one address.
+func TestWrongLoginsDelayTheirAddress(t *testing.T) {
+	for name, attacker := range map[string]func(i int) string{
+		"one address": func(int) string { return "192.0.2.66" },
+		"loopback":    func(i int) string { return fmt.Sprintf("127.%d.1.1", i) },
+		"a network":   func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, r := counted(t, 4)
+				atOnce := max(1, runtime.GOMAXPROCS(0)/2)
+				r.hold = make(chan struct{})
+				ctx, leave := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for i := range 200 {
+					all.Go(func() { g.admit(ctx, attacker(i), login("c4", fmt.Sprint("guess", i))) })
+				}
+				synctest.Wait()
+				done := make(chan error, 1)
+				go func() {
+					_, err := g.admit(t.Context(), "198.51.100.7", login("c4", "secret"))
+					done <- err
+				}()
+				synctest.Wait()
+				for range atOnce + 2 { // those that run, the attacker's next, and this one
+					r.hold <- struct{}{}
+					synctest.Wait()
+				}
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Error(err)
+					}
+				default:
+					t.Error("the right login still waits")
+				}
+				leave()
+				close(r.hold)
+				all.Wait()
+			})
+		})
+	}
 }
 
 // TestWhoBeganAndLeftHoldsUpNobody: if a caller leaves, the next waiting caller takes
@@ -208,8 +255,10 @@ func TestGuessesAreFew(t *testing.T) {
 func TestWhoBeganAndLeftHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, r := counted(t, 4)
-		for range cap(g.passwords.slots) {
-			g.passwords.slots <- struct{}{} // bcrypt is busy
+		for g.passwords.queue.free > 0 { // bcrypt is busy
+			if err := g.passwords.queue.take(t.Context(), "others"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
@@ -232,7 +281,7 @@ func TestWhoBeganAndLeftHoldsUpNobody(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		<-g.passwords.slots
+		g.passwords.queue.release()
 		all.Wait()
 		if n := r.n.Load(); n != 1 {
 			t.Errorf("bcrypt ran %d times", n)

@@ -65,7 +65,7 @@ var answers = []struct {
 		"The proxy serves only configured clients, and none of them has your address.",
 		"The operator can add an entry to clients."}},
 	{is(policy.ErrTooManyLogins), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonAuth,
-		"Too many names and passwords wait to be checked.",
+		"Too many names and passwords from your address wait to be checked.",
 		"Try again in a moment."}},
 	{is(errMisdirected), answer{http.StatusMisdirectedRequest, "http_request_error", policy.ReasonMalformed,
 		"The request names another host than its tunnel.",

@@ -3,17 +3,20 @@ package hostile
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/policy"
 	"robotsproxy/robots/testkit"
 )
 
@@ -147,5 +150,56 @@ func countAnswers(c net.Conn) (n int64) {
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			return n
 		}
+	}
+}
+
+// TestWrongPasswordsOfOneClient: many wrong passwords of one address, which take long to check, do not lock out clients
+// that log in for the first time.
+func TestWrongPasswordsOfOneClient(t *testing.T) {
+	t.Parallel()
+	const guessers, honest = 200, 6
+	o := e2e.NewOrigin(t, "login", "")
+	o.Handle("/page", e2e.TextPage("text/plain", "page"))
+	hash, err := policy.HashPassword(e2e.Secret)
+	testkit.Must(t, err)
+	clients := []e2e.Entry{{"name": "roaming", "password_hash": hash}} // so that a login is checked from any address
+	for i := range honest {
+		clients = append(clients, e2e.Entry{"name": fmt.Sprint("honest", i), "password_hash": hash, "networks": []string{honestAddress + "/32"}})
+	}
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"clients": clients}))
+	ask := func(ctx context.Context, c *http.Client, name, password, query string) int {
+		token := base64.StdEncoding.EncodeToString([]byte(name + ":" + password))
+		status, _ := request(ctx, c, http.MethodGet, o.URL("http", "/page?"+query), nil, "Proxy-Authorization", "Basic "+token)
+		return status
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var busy atomic.Int64
+	attacker := e2e.From(t, p.Client(t, false), hostileAddress)
+	wait := inParallel(guessers, guessers, func(i int) {
+		for n := 0; ctx.Err() == nil; n++ {
+			if ask(ctx, attacker, "roaming", fmt.Sprint("guess ", i, " ", n), "hostile") == http.StatusTooManyRequests {
+				busy.Add(1)
+				select { // otherwise these answers would take the processors
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+				}
+			}
+		}
+	})
+	testkit.Eventually(t, "too many wait", func() bool { return busy.Load() > guessers })
+	for i := range honest {
+		if status := ask(t.Context(), p.Client(t, false), fmt.Sprint("honest", i), e2e.Secret, fmt.Sprint(i)); status != http.StatusOK {
+			t.Errorf("the first login of client %d: %d", i, status)
+		}
+	}
+	cancel()
+	wait()
+	var arrived []string
+	for _, h := range o.Pages("http") {
+		arrived = append(arrived, h.Path)
+	}
+	if want := []string{"/page?0", "/page?1", "/page?2", "/page?3", "/page?4", "/page?5"}; !slices.Equal(arrived, want) {
+		t.Errorf("%q arrived, want %q", arrived, want)
 	}
 }
