@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"robotsproxy/proxy/h2"
 )
 
 // An h2Conn is a connection for HTTP/2. net/http writes the head of a response separately, even
@@ -24,7 +26,7 @@ type h2Conn struct {
 	// mu is held during each write, so that held bytes are sent before later ones. Close must not
 	// lock it, because Close must end such a write.
 	mu       sync.Mutex
-	sent     frameTracker
+	sent     h2.Tracker
 	buffer   *[maxHeld]byte // nil: nothing is held back
 	held     []byte         // in buffer
 	armed    bool           // the timer runs
@@ -57,13 +59,13 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 		return 0, c.err
 	}
 	was := c.sent
-	c.sent.track(b)
+	c.sent.Track(b)
 	switch held := len(c.held); {
 	case held+len(b) > maxHeld:
 		if err := c.send(); err != nil {
 			return 0, err
 		}
-	case c.sent.awaitBody():
+	case awaitsBody(&c.sent):
 		c.hold(b)
 		return len(b), nil
 	case held > 0:
@@ -76,7 +78,7 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if n < len(b) { // net/http may continue with the rest
 		c.sent = was
-		c.sent.track(b[:n])
+		c.sent.Track(b[:n])
 	}
 	return n, err
 }

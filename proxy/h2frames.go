@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/h2"
 )
 
 // maxBlock is the maximum length, in bytes, of the frames of one head or trailer of HTTP/2.
@@ -29,7 +30,7 @@ type headReader struct {
 	from   io.Reader
 	memory *memory.Work   // the connection in the memory budget
 	long   bool           // longHeadBytes are counted for a head
-	frame  frameTracker   // contains the head of the last frame
+	frame  h2.Tracker     // contains the head of the last frame
 	buffer *[maxHeld]byte // nil: it is not in use
 	unread []byte         // bytes that were read and not returned yet; in buffer unless there are too many
 	left   int            // bytes of the last frame's payload that were not read yet
@@ -65,40 +66,33 @@ func (r *headReader) putBuffer() {
 	}
 }
 
-// Parts of frames (RFC 9113 4.1, 6.2, 6.10).
-const (
-	frameHead                                = 9 // bytes
-	typeHeaders, typeContinuation            = 0x1, 0x9
-	flagEndHeaders, flagPadded, flagPriority = 0x4, 0x8, 0x20
-)
-
 // advance reads the next frame if it is a HEADERS frame, with its CONTINUATION frames. Of other
 // frames it reads only the head. net/http handles frames out of order and ends the connection.
 func (r *headReader) advance() error {
-	if _, err := io.ReadFull(r.from, r.frame.head[:]); err != nil { // no buffer is used during this wait
+	if _, err := io.ReadFull(r.from, r.frame.Head[:]); err != nil { // no buffer is used during this wait
 		return err
 	}
 	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
-	r.unread = append(r.buffer[:0], r.frame.head[:]...)
-	if r.frame.head[3] != typeHeaders {
-		r.left = r.frame.size()
+	r.unread = append(r.buffer[:0], r.frame.Head[:]...)
+	if r.frame.Type() != h2.Headers {
+		r.left = r.frame.Size()
 		return nil
 	}
-	if err := r.readBytes(r.frame.size()); err != nil {
+	if err := r.readBytes(r.frame.Size()); err != nil {
 		return err
 	}
 	if _, ok := fieldBlock(r.unread); !ok {
 		return errPadding
 	}
-	for r.frame.head[4]&flagEndHeaders == 0 {
+	for !r.frame.Has(h2.EndHeaders) {
 		if err := r.readFrameHead(); err != nil {
 			return err
 		}
-		if r.frame.head[3] != typeContinuation || streamOf(r.frame.head[:]) != streamOf(r.unread) {
-			r.left = r.frame.size()
+		if r.frame.Type() != h2.Continuation || h2.StreamOf(r.frame.Head[:]) != h2.StreamOf(r.unread) {
+			r.left = r.frame.Size()
 			return nil
 		}
-		if err := r.readBytes(r.frame.size()); err != nil {
+		if err := r.readBytes(r.frame.Size()); err != nil {
 			return err
 		}
 	}
@@ -108,7 +102,7 @@ func (r *headReader) advance() error {
 // rewrite rewrites a whole head if net/http would not pass it to the handler, or if the heads of the connection are
 // encoded anew. A block on a stream that was opened before is a trailer (RFC 9113 8.1).
 func (r *headReader) rewrite() error {
-	stream := streamOf(r.unread)
+	stream := h2.StreamOf(r.unread)
 	trailer := stream <= r.last
 	r.last = max(r.last, stream)
 	if dependsOnItself(r.unread) { // net/http resets such a stream, although priorities mean nothing any more (RFC 9113 5.3.2)
@@ -121,26 +115,23 @@ func (r *headReader) rewrite() error {
 	return err
 }
 
-// streamOf returns the stream of a frame, without the reserved bit (RFC 9113 4.1).
-func streamOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[5:frameHead]) & (1<<31 - 1) }
-
 // dependsOnItself reports whether a HEADERS frame has a priority that depends on its own stream
 // (RFC 7540 5.3.1).
 func dependsOnItself(frame []byte) bool {
-	at := frameHead
-	if frame[4]&flagPadded != 0 {
+	at := h2.HeadSize
+	if frame[4]&h2.Padded != 0 {
 		at++
 	}
-	return frame[4]&flagPriority != 0 && binary.BigEndian.Uint32(frame[at:])&(1<<31-1) == streamOf(frame)
+	return frame[4]&h2.Priority != 0 && binary.BigEndian.Uint32(frame[at:])&(1<<31-1) == h2.StreamOf(frame)
 }
 
 // readFrameHead reads the head of a frame.
 func (r *headReader) readFrameHead() error {
 	before := len(r.unread)
-	if err := r.readBytes(frameHead); err != nil {
+	if err := r.readBytes(h2.HeadSize); err != nil {
 		return err
 	}
-	copy(r.frame.head[:], r.unread[before:])
+	copy(r.frame.Head[:], r.unread[before:])
 	return nil
 }
 
@@ -164,7 +155,7 @@ const growStep = 8 << 10
 // grow makes unread n bytes long. A head longer than longHead is counted until the connection is
 // closed, because net/http keeps buffers of that size.
 func (r *headReader) grow(n int) error {
-	if n > longHead+frameHead && !r.long {
+	if n > longHead+h2.HeadSize && !r.long {
 		if err := r.memory.Hold(longHeadBytes); err != nil {
 			return err
 		}
@@ -181,7 +172,7 @@ func (r *headReader) grow(n int) error {
 // wholeBlock returns the encoded fields in a HEADERS frame and the CONTINUATION frames that
 // follow.
 func wholeBlock(b []byte) []byte {
-	size := func() int { return frameHead + int(b[0])<<16 + int(b[1])<<8 + int(b[2]) }
+	size := func() int { return h2.HeadSize + int(b[0])<<16 + int(b[1])<<8 + int(b[2]) }
 	first := b[:size()]
 	block, _ := fieldBlock(first)
 	if len(first) == len(b) {
@@ -189,22 +180,22 @@ func wholeBlock(b []byte) []byte {
 	}
 	whole := append(make([]byte, 0, len(b)), block...)
 	for b = b[len(first):]; len(b) > 0; b = b[size():] {
-		whole = append(whole, b[frameHead:size()]...)
+		whole = append(whole, b[h2.HeadSize:size()]...)
 	}
 	return whole
 }
 
 // fieldBlock returns the encoded fields in a HEADERS frame.
 func fieldBlock(frame []byte) (block []byte, ok bool) {
-	begin, end := frameHead, len(frame)
-	if frame[4]&flagPadded != 0 {
+	begin, end := h2.HeadSize, len(frame)
+	if frame[4]&h2.Padded != 0 {
 		if begin == end {
 			return nil, false
 		}
 		end -= int(frame[begin])
 		begin++
 	}
-	if frame[4]&flagPriority != 0 {
+	if frame[4]&h2.Priority != 0 {
 		begin += 5
 	}
 	if begin > end {
@@ -216,15 +207,15 @@ func fieldBlock(frame []byte) (block []byte, ok bool) {
 // recode returns frames like the HEADERS frame that frames begins with, with other fields. If the block is
 // long, CONTINUATION frames follow.
 func recode(frames, block []byte) (out []byte) {
-	kind, flags := frames[3], frames[4]&^(flagPadded|flagPriority|flagEndHeaders)
+	kind, flags := frames[3], frames[4]&^(h2.Padded|h2.Priority|h2.EndHeaders)
 	for first := true; first || len(block) > 0; first = false {
 		size := min(len(block), maxFrame)
 		if size == len(block) {
-			flags |= flagEndHeaders
+			flags |= h2.EndHeaders
 		}
 		out = append(out, byte(size>>16), byte(size>>8), byte(size), kind, flags)
-		out = append(append(out, frames[5:frameHead]...), block[:size]...)
-		kind, flags, block = typeContinuation, 0, block[size:]
+		out = append(append(out, frames[5:h2.HeadSize]...), block[:size]...)
+		kind, flags, block = h2.Continuation, 0, block[size:]
 	}
 	return out
 }
@@ -238,37 +229,7 @@ const (
 // heldBuffers is the pool of buffers for h2Conns and headReaders.
 var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
 
-// A frameTracker follows the frames of HTTP/2 (RFC 9113 4.1) in a stream of bytes.
-type frameTracker struct {
-	head [9]byte // of the last frame
-	have int     // number of bytes of head so far
-	left int     // bytes of its payload that are still missing
-}
-
-// track follows the next bytes of the stream.
-func (f *frameTracker) track(b []byte) {
-	for len(b) > 0 {
-		if f.left > 0 {
-			n := min(f.left, len(b))
-			f.left -= n
-			b = b[n:]
-			continue
-		}
-		n := copy(f.head[f.have:], b)
-		b = b[n:]
-		if f.have += n; f.have == len(f.head) {
-			f.have = 0
-			f.left = f.size()
-		}
-	}
-}
-
-// size returns the size of the payload.
-func (f *frameTracker) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
-
-// awaitBody reports whether the last byte ended a head that a body follows (RFC 9113 6.2).
-func (f *frameTracker) awaitBody() bool {
-	const headers, endStream, endHeaders = 0x1, 0x1, 0x4
-	whole := f.have == 0 && f.left == 0
-	return whole && f.head[3] == headers && f.head[4]&(endStream|endHeaders) == endHeaders && f.size() > bareHeadSize
+// awaitsBody reports whether the last byte ended a head that a body follows (RFC 9113 6.2).
+func awaitsBody(f *h2.Tracker) bool {
+	return f.Whole() && f.Type() == h2.Headers && f.Has(h2.EndHeaders) && !f.Has(h2.EndStream) && f.Size() > bareHeadSize
 }
