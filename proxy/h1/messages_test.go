@@ -72,7 +72,7 @@ func FuzzResponse(f *testing.F) {
 		if wantErr == nil && err == nil && from.Buffered() != by.Buffered() {
 			t.Errorf("%d bytes are left; net/http leaves %d", from.Buffered(), by.Buffered())
 		}
-		if string(text) != string(wantText) || wantErr == nil && err != nil {
+		if string(text) != string(wantText) || wantErr == nil && err != nil && CountFields(want.Trailer) <= maxTrailerFields {
 			t.Errorf("a body %q, %v; net/http has %q, %v", text, err, wantText, wantErr)
 		}
 		if wantErr != nil {

@@ -2,6 +2,7 @@ package h1
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -33,7 +34,7 @@ var (
 func readHead(from *bufio.Reader) (start string, fields http.Header, dropped int, err error) {
 	left := MaxHead
 	if start, err = readLine(from, &left); err == nil {
-		fields, dropped, err = readFields(from, &left)
+		fields, dropped, err = readFields(from, &left, MaxFields)
 	}
 	return start, fields, dropped, err
 }
@@ -59,8 +60,8 @@ func readLine(from *bufio.Reader, left *int) (string, error) {
 	}
 }
 
-// readFields reads fields until the empty line.
-func readFields(from *bufio.Reader, left *int) (fields http.Header, dropped int, err error) {
+// readFields reads at most so many fields, until the empty line.
+func readFields(from *bufio.Reader, left *int, most int) (fields http.Header, dropped int, err error) {
 	fields = make(http.Header)
 	var name, value string // of the field that may continue on the next line; name is "" without one
 	for n := 0; ; n++ {
@@ -68,7 +69,7 @@ func readFields(from *bufio.Reader, left *int) (fields http.Header, dropped int,
 		switch {
 		case err != nil:
 			return nil, 0, err
-		case n > MaxFields:
+		case n > most:
 			return nil, 0, ErrFieldCount
 		case line != "" && (line[0] == ' ' || line[0] == '\t'): // RFC 9112 5.2
 			value = strings.TrimLeft(value+" "+textproto.TrimString(line), " ")
@@ -275,13 +276,22 @@ func (b *chunkedBody) Read(p []byte) (int, error) {
 // Close does nothing: the owner of the connection closes it.
 func (*chunkedBody) Close() error { return nil }
 
-// maxTrailer bounds a trailer, in bytes, as clients of net/http do.
-const maxTrailer = 4 << 10
+const (
+	// maxTrailer bounds a trailer, in bytes, as clients of net/http do.
+	maxTrailer = 4 << 10
+	// maxTrailerFields bounds its lines, so that its memory is part of the estimate for a request.
+	maxTrailerFields = 64
+)
+
+var errTrailer = fmt.Errorf("the trailer of the response exceeds %d bytes or %d fields", maxTrailer, maxTrailerFields)
 
 func (b *chunkedBody) readTrailer() error {
 	left := maxTrailer
-	fields, _, err := readFields(b.from, &left)
-	if err != nil || len(fields) == 0 {
+	fields, _, err := readFields(b.from, &left, maxTrailerFields)
+	switch {
+	case errors.Is(err, ErrHeadSize), errors.Is(err, ErrFieldCount):
+		return errTrailer
+	case err != nil || len(fields) == 0:
 		return err
 	}
 	if b.response.Trailer == nil {
