@@ -34,6 +34,7 @@ func decode(res *http.Response) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	res.Header = nil // it may be long, and the memory is for the text
 	body, err := io.ReadAll(io.LimitReader(r, robots.MaxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)

@@ -1,10 +1,13 @@
 package fetch
 
 import (
+	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -42,6 +45,27 @@ func TestHeaders(t *testing.T) {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A readerFunc is a body.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// TestHeadIsFreedBeforeText: a long head is not in memory while the text is read.
+func TestHeadIsFreedBeforeText(t *testing.T) {
+	long := new([256 << 10]byte)
+	head, freed := weak.Make(long), false
+	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"X": {unsafe.String(&long[0], len(long))}}}
+	res.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
+		runtime.GC()
+		freed = head.Value() == nil
+		return 0, io.EOF
+	}))
+	f := fetching{client: newClient(t, 0), result: new(Result)}
+	if err := f.read(res); err != nil || !freed {
+		t.Errorf("%v; the head is freed: %v", err, freed)
 	}
 }
 
