@@ -51,7 +51,7 @@ func (h *Handler) forward(s *requestState) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.request.Context(), stateKey{}, s))
 	defer cancel(nil)
 	s.cancel = cancel
-	s.from, s.owner, s.check = s, connInfoFrom(s.request).logins(), h.o.Ready
+	s.from, s.owner, s.check, s.memory = s, connInfoFrom(s.request).logins(), h.o.Ready, &s.work
 	h.beginCapture(s)
 	r := s.request.WithContext(ctx)
 	r.URL, r.RequestURI = s.record.Request.URL(), ""

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"robotsproxy/proxy/h2"
 )
 
 // unencryptedProto is the key of TLSNextProto for the function of net/http that serves an HTTP/2
@@ -56,20 +58,17 @@ func http2State() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, HandshakeComplete: true, NegotiatedProtocol: "h2"}
 }
 
-// clientPreface is the beginning of each connection of an HTTP/2 client (RFC 9113 3.4).
-const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// readPreface reads the clientPreface within limit. The server sends its own preface after that.
+// readPreface reads the preface within limit. The server sends its own preface after that.
 // A client must not wait for it (RFC 9113 3.4).
 func readPreface(c net.Conn, limit time.Duration) error {
 	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	var b [len(clientPreface)]byte
+	var b [len(h2.Preface)]byte
 	if _, err := io.ReadFull(c, b[:]); err != nil {
 		return err
 	}
-	if string(b[:]) != clientPreface {
+	if string(b[:]) != h2.Preface {
 		return errors.New("unexpected first bytes")
 	}
 	return c.SetReadDeadline(time.Time{})

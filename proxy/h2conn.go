@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/h2"
 )
 
@@ -27,6 +28,7 @@ type h2Conn struct {
 	// lock it, because Close must end such a write.
 	mu       sync.Mutex
 	sent     h2.Tracker
+	long     bool           // longResponseHeadBytes are counted
 	buffer   *[maxHeld]byte // nil: nothing is held back
 	held     []byte         // in buffer
 	armed    bool           // the timer runs
@@ -60,6 +62,10 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 	}
 	was := c.sent
 	c.sent.Track(b)
+	if c.err = c.countHead(); c.err != nil {
+		c.Conn.Close()
+		return 0, c.err
+	}
 	switch held := len(c.held); {
 	case held+len(b) > maxHeld:
 		if err := c.send(); err != nil {
@@ -81,6 +87,19 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 		c.sent.Track(b[:n])
 	}
 	return n, err
+}
+
+// longResponseHeadBytes is the estimate for the head of a response that takes several frames, in bytes: net/http keeps the
+// buffer in which it has encoded the head as long as the connection lives.
+const longResponseHeadBytes = 2 * h1.MaxHead
+
+// countHead counts a long head that is being written, until the connection is closed. The caller holds c.mu.
+func (c *h2Conn) countHead() error {
+	if c.long || c.sent.Type() != h2.Continuation {
+		return nil
+	}
+	c.long = true
+	return c.heads.memory.Hold(longResponseHeadBytes)
 }
 
 // hold holds b back. The caller holds c.mu.

@@ -105,6 +105,7 @@ func TestHeadGoesWithItsBody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &recordingConn{}
 				c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
+				c.heads.memory = plenty(t)
 				for _, b := range tt.write {
 					if n, err := c.Write([]byte(b)); n != len(b) || err != nil {
 						t.Errorf("%d, %v", n, err)

@@ -258,6 +258,71 @@ func TestLongHeadsAreCounted(t *testing.T) {
 	}
 }
 
+// TestNoMemoryForAResponse checks that a response whose head finds no memory is refused with an explanation, and that short
+// responses of the same origin pass.
+func TestNoMemoryForAResponse(t *testing.T) {
+	for _, route := range []route{routes[0], routes[3], routes[7]} {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/long" {
+					w.Header().Set("X", strings.Repeat("x", 200<<10))
+				}
+				io.WriteString(w, "page")
+			})
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}, front: route.front, change: func(o *proxy.Options) {
+				o.Memory = memory.New(memory.Options{Limit: 768 << 10, InUse: func() int64 { return 0 }})
+			}})
+			client := route.client(r)
+			ask := func(path string) *http.Response {
+				resp, err := client.Get(origin.URL + path)
+				testkit.Must(t, err)
+				resp.Body.Close()
+				return resp
+			}
+			resp := ask("/long")
+			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(resp.Header.Get("Proxy-Status"), "limit") {
+				t.Errorf("%s, %v", resp.Status, resp.Header)
+			}
+			if rec := r.records.last(t, 1); rec.Status != http.StatusServiceUnavailable || !errors.Is(rec.Err, memory.ErrShort) {
+				t.Errorf("record %+v", rec)
+			}
+			testkit.Eventually(t, "a short one passes", func() bool { return ask("/page").StatusCode == http.StatusOK })
+			client.CloseIdleConnections()
+			testkit.Eventually(t, "nothing is held", func() bool { s := r.handler.Stats(); return s.Conns.Open == 0 && s.Memory.Held == 0 })
+		})
+	}
+}
+
+// TestLongHeadsKeptByHTTP2 checks that a client's connection counts for more after a long head of a response, because net/http
+// keeps a buffer of its length, and that the connection is closed without memory for it.
+func TestLongHeadsKeptByHTTP2(t *testing.T) {
+	const head, least = 30 << 10, 512 << 10 // bytes
+	route := routes[7]
+	origin := route.serve(t, rules, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X", strings.Repeat("x", head)) })
+	for _, c := range []struct {
+		limit int64
+		open  bool
+	}{{4 << 20, true}, {least + 64<<10 - 1, false}} {
+		r := start(t, setup{origins: []*httptest.Server{origin.Server}, front: route.front, change: func(o *proxy.Options) {
+			o.Memory = memory.New(memory.Options{Limit: c.limit, InUse: func() int64 { return 0 }})
+		}})
+		client := route.client(r)
+		for range 2 {
+			resp, err := client.Get(origin.URL + "/page")
+			if c.open != (err == nil) {
+				t.Fatalf("with a limit of %d bytes: %v", c.limit, err)
+			}
+			if err == nil {
+				resp.Body.Close()
+			}
+		}
+		testkit.Eventually(t, "the connection counts once for the buffer, or is closed", func() bool {
+			held := r.handler.Stats().Memory.Held
+			return c.open && held > least && held < 2*least || !c.open && held == 0
+		})
+	}
+}
+
 // TestFieldsOfARequestAreBounded checks that a head under 64 KiB with too many fields is refused.
 func TestFieldsOfARequestAreBounded(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/signature"
@@ -33,6 +34,8 @@ type sending struct {
 	owner *egress.Owner // of connections that carry the client's login; nil: none
 	from  sender        // whose request it is
 	check func() error  // returns why the request must not be sent, since it could not be recorded: Options.Ready; nil: it is not recorded
+	// memory counts what the response holds in memory; nil: it is not counted.
+	memory *memory.Work
 
 	state   sendState
 	wasSent bool        // sent was reached, in this try or an earlier one
@@ -81,7 +84,7 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 		conn.Release()
 		return nil, err
 	}
-	began, err := conn.Send(r)
+	began, err := conn.Send(r, s.memory)
 	if began {
 		s.begun()
 	}

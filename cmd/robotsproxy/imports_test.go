@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"policy/explain/humanize":      {},
 	"policy/audit/live":            {"policy", "policy/audit", "policy/audit/trail", "policy/explain"},
 	"proxy/archive":                {"robots", "policy/audit", "policy/memory", "policy/explain/humanize", "policy/osfile", "proxy/archive/warc"},
-	"proxy/egress":                 {"robots", "proxy/h1", "proxy/socket", "proxy/egress/ftp"},
+	"proxy/egress":                 {"robots", "policy/memory", "proxy/h1", "proxy/h2", "proxy/socket", "proxy/egress/ftp"},
 	"proxy/egress/ftp":             {"robots"},
 	"robots/testkit":               {},
 	"robots/testkit/testca":        {"robots/testkit"},

@@ -250,6 +250,20 @@ func (w *Work) Spare(n int64) bool {
 	return w.reserve(n, 2)
 }
 
+// Apart counts n bytes for the client of w in another Work, which may outlive w. The error is ErrShort.
+func (w *Work) Apart(n int64) (Work, error) {
+	if !w.lock() {
+		return Work{}, ErrShort
+	}
+	defer w.budget.mu.Unlock()
+	apart := Work{budget: w.budget, refusals: w.refusals, client: w.client}
+	if !apart.reserve(n, 1) {
+		w.refusals.Add(1)
+		return Work{}, ErrShort
+	}
+	return apart, nil
+}
+
 // reserve reports whether there are n bytes for new work of the client, so that it holds at most one of so many parts of
 // what is free, and counts them. The caller holds the budget's lock.
 func (w *Work) reserve(n, parts int64) bool {

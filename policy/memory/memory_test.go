@@ -49,6 +49,29 @@ func TestOneClientTakesHalf(t *testing.T) {
 	}
 }
 
+// TestApart checks that a Work apart counts against the same client, and outlives the Work that it comes from.
+func TestApart(t *testing.T) {
+	b := fixed(10, 0)
+	of := begun(t, b, "a", 1)[0]
+	apart, err := of.Apart(3 * requestBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := of.Apart(3 * requestBytes); !errors.Is(err, ErrShort) || b.Stats().Refused != 1 {
+		t.Errorf("%v, stats %+v", err, b.Stats())
+	}
+	of.End()
+	if n := len(begun(t, b, "a", 10)); n != 2 || b.Stats().Held != 5*requestBytes {
+		t.Errorf("%d more requests, stats %+v", n, b.Stats())
+	}
+	if _, err := of.Apart(1); !errors.Is(err, ErrShort) {
+		t.Errorf("after its end: %v", err)
+	}
+	if apart.End(); b.Stats().Held != 2*requestBytes {
+		t.Errorf("stats %+v", b.Stats())
+	}
+}
+
 func TestOthersAreServedBesideTheGreedy(t *testing.T) {
 	b := fixed(100, 0)
 	for i := range 4 {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/robots"
 )
 
@@ -29,7 +30,10 @@ type Conn interface {
 	// sent, also if there is an error. After an error the Conn has ended; [Repeat] says whether another one
 	// may be tried. The error is the cause of r's context if that has ended. If there is none, the Conn
 	// closes r's body; after an error the caller closes it, unless it sends r again.
-	Send(r *http.Request) (sent bool, err error)
+	//
+	// What the response holds in memory counts in work until its End; nil: it is not counted. If there is no memory, Receive
+	// or a Read of the body fails with memory.ErrShort.
+	Send(r *http.Request, work *memory.Work) (sent bool, err error)
 
 	// Receive waits for a response to r. Those with a status of 1xx come before the final one (RFC
 	// 9110 15.2); 101 is final (RFC 9110 7.8), and its Body then is an io.ReadWriteCloser. Errors are as for Send.

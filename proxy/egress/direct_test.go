@@ -287,7 +287,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 				s.unasked <- poison
 				<-s.sent
 				awaitReadable(t, conn.(*persistConn).conn)
-				if sent, err := conn.Send(r); sent || !errors.Is(err, errUnsolicited) || used && !Repeat(r, err) {
+				if sent, err := conn.Send(r, nil); sent || !errors.Is(err, errUnsolicited) || used && !Repeat(r, err) {
 					t.Errorf("sent %t, %v", sent, err)
 				}
 				if used {

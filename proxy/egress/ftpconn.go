@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
 )
@@ -38,7 +39,7 @@ func (c *Client) acquireFTP(ctx context.Context, r *http.Request, addr netip.Add
 }
 
 // Send implements [Conn].
-func (f *ftpConn) Send(r *http.Request) (sent bool, err error) {
+func (f *ftpConn) Send(r *http.Request, _ *memory.Work) (sent bool, err error) {
 	return f.send(r, func(written func()) (*http.Response, error) {
 		f.options.Sent = written
 		return ftp.RoundTrip(r, f.options)

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -12,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
 	"robotsproxy/robots"
 )
@@ -29,7 +32,7 @@ const (
 	maxReusedHead = 4 << 10
 )
 
-// connKey is the key under which the context of NewClientConn holds the connection to use: NewClientConn takes
+// connKey is the key under which the context of NewClientConn holds the frameConn to use: NewClientConn takes
 // none, it calls DialTLSContext.
 type connKey struct{}
 
@@ -38,9 +41,10 @@ type connKey struct{}
 func newHTTP2Transport(o Options) *http.Transport {
 	var spoken http.Protocols
 	spoken.SetHTTP2(true)
+	spoken.SetUnencryptedHTTP2(true) // for net/http, a frameConn is a connection without TLS
 	return &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return ctx.Value(connKey{}).(*tls.Conn), nil
+			return ctx.Value(connKey{}).(*frameConn), nil
 		},
 		Protocols:              &spoken,
 		DisableCompression:     true, // bodies pass unchanged
@@ -58,7 +62,8 @@ func newHTTP2Transport(o Options) *http.Transport {
 // An http2Conn is a connection of HTTP/2. Many requests share it.
 type http2Conn struct {
 	endpoint endpoint
-	conn     *tls.Conn
+	frames   *frameConn
+	pool     *pool
 	info     Info
 	client   *http.ClientConn
 	made     time.Time
@@ -69,7 +74,7 @@ type http2Conn struct {
 
 // newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
 func (c *connector) newHTTP2Conn(ctx context.Context, conn *tls.Conn, at endpoint) (*http2Conn, error) {
-	h := &http2Conn{endpoint: at, conn: conn, info: infoOf(conn), made: time.Now()}
+	h := &http2Conn{endpoint: at, frames: newFrameConn(conn), pool: c.pool, info: infoOf(conn), made: time.Now()}
 	below := tracked(conn)
 	counted := below.onClose
 	below.onClose = func() {
@@ -77,7 +82,7 @@ func (c *connector) newHTTP2Conn(ctx context.Context, conn *tls.Conn, at endpoin
 		c.pool.unshare(h)
 	}
 	var err error
-	if h.client, err = c.http2.NewClientConn(context.WithValue(ctx, connKey{}, conn), "https", at.Addr()); err == nil {
+	if h.client, err = c.http2.NewClientConn(context.WithValue(ctx, connKey{}, h.frames), "https", at.Addr()); err == nil {
 		err = h.client.Reserve()
 	}
 	if err != nil {
@@ -112,33 +117,50 @@ func (s *streamConn) Info() Info { return s.info }
 func (s *streamConn) Release() { s.client.Release() }
 
 // Send implements [Conn].
-func (s *streamConn) Send(r *http.Request) (sent bool, err error) {
+func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err error) {
+	ctx, fail := context.WithCancelCause(r.Context())
+	m := &streamMemory{fail: fail, heads: reserve{work: work}, body: reserve{work: work}}
 	sent, err = s.send(r, func(written func()) (*http.Response, error) {
 		// net/http reports the end of the head and 1xx responses in no other way.
-		own := r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-			WroteHeaders: written,
+		own := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			WroteHeaders: func() {
+				s.frames.claim(m)
+				written()
+			},
 			Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
-				return s.gotInterim(&http.Response{StatusCode: status, Header: http.Header(header), Body: http.NoBody})
+				err := m.decoded(http.Header(header))
+				if err == nil {
+					err = s.gotInterim(&http.Response{StatusCode: status, Header: http.Header(header), Body: http.NoBody})
+				}
+				if err != nil {
+					fail(err) // the origin would get the request again after the error of net/http
+				}
+				return err
 			},
 		}))
 		own.Close = r.Close || headSize(r) > maxReusedHead
 		resp, err := s.client.RoundTrip(own)
+		if s.frames.hadLong() { // its memory is free when the connection ends
+			s.pool.unshare(s.http2Conn)
+			s.closeWhenIdle()
+		}
 		if err != nil {
-			return nil, s.classify(err)
+			return nil, causeOf(ctx, s.classify(err))
 		}
 		s.used.Store(true)
-		switch {
-		case resp.StatusCode < 100 || resp.StatusCode > 999: // net/http reads any number
+		if err = m.decoded(resp.Header); err == nil && (resp.StatusCode < 100 || resp.StatusCode > 999) { // net/http reads any number
 			err = fmt.Errorf("malformed status %d", resp.StatusCode)
-		case h1.CountFields(resp.Header) > h1.MaxFields:
-			err = h1.ErrFieldCount
-		default:
-			resp.Request = r
-			return resp, nil
 		}
-		resp.Body.Close()
-		return nil, err
+		if err != nil {
+			resp.Body.Close()
+			return nil, err
+		}
+		if resp.Request = r; resp.Body != http.NoBody {
+			resp.Body = &streamBody{resp.Body, resp, m, ctx}
+		}
+		return resp, nil
 	})
+	sent = sent || err != nil && ctx.Err() != nil // a response has begun
 	if err != nil && !sent && !failedAtOnce(s.used.Load(), s.made) {
 		err = &unprocessedError{err}
 	}
@@ -177,9 +199,36 @@ func (s *streamConn) classify(err error) error {
 		return &unprocessedError{err}
 	case isReset && reset.Code == codeProtocolError: // the origin may permit fewer streams now (RFC 9113 5.1.2)
 		return &lostError{err}
-	case !isReset && s.client.Err() != nil && s.used.Load():
+	case !isReset && s.client.Err() != nil && s.used.Load(), errors.Is(err, errHeadMemory):
 		return &lostError{err}
 	}
+	return err
+}
+
+// A streamBody is the body of a response over HTTP/2.
+type streamBody struct {
+	io.ReadCloser
+	response *http.Response // its trailer is complete at the end
+	memory   *streamMemory
+	ctx      context.Context
+}
+
+// Read reads from the body. At its end it counts the trailer.
+func (b *streamBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.memory.receive(-n) // there is no error: it counts less
+	if err == io.EOF && len(b.response.Trailer) > 0 {
+		if short := b.memory.decoded(b.response.Trailer); short != nil {
+			return n, short
+		}
+	}
+	return n, causeOf(b.ctx, err)
+}
+
+// Close drops the rest of the body.
+func (b *streamBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.memory.receive(math.MinInt)
 	return err
 }
 

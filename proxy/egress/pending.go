@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-
-	"robotsproxy/proxy/h1"
 )
 
 // maxInterimAhead is the maximum number of 1xx responses that wait for the goroutine of the request.
@@ -54,8 +52,6 @@ func (p *pending) gotInterim(resp *http.Response) error {
 		return errInterim
 	case !IsInterim(resp): // RFC 9113 8.6
 		return errors.New("the origin switched protocols over HTTP/2")
-	case h1.CountFields(resp.Header) > h1.MaxFields:
-		return h1.ErrFieldCount
 	}
 	if len(p.events) < maxInterimAhead {
 		p.events <- event{resp: resp}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
 )
@@ -40,7 +41,7 @@ type persistConn struct {
 	parent  *parent // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
 	made    time.Time
 
-	// slow is awaitSlow. cut closes the socket below TLS, whose Close could wait for a write. Both are made
+	// slow is awaitRest. cut closes the socket below TLS, whose Close could wait for a write. Both are made
 	// once, so that a request allocates less.
 	slow func() error
 	cut  func()
@@ -60,8 +61,9 @@ type persistConn struct {
 	peeked    [1]byte
 
 	// head is the number of bytes that the heads of the responses, 1xx included, may still have; -1: the
-	// head is complete.
-	head int
+	// head is complete. fields is the number of their fields, as far as it is known, and memory counts both.
+	head, fields int
+	memory       reserve
 
 	// until is the read deadline that was set for a quick response; zero: another one, or none. timed says
 	// that there is another one: that of a slow head or, if head is -1, one that the next Read removes.
@@ -79,7 +81,7 @@ type idleState struct {
 // newPersistConn returns a connection that no request has used yet.
 func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
 	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, info: infoOf(conn), made: time.Now()}
-	p.cut, p.slow = func() { p.tracked.Close() }, p.awaitSlow
+	p.cut, p.slow = func() { p.tracked.Close() }, p.awaitRest
 	if socket.Direct {
 		p.socket, _ = p.tracked.Conn.(*socket.Conn)
 	}
@@ -177,11 +179,11 @@ func (p *persistConn) stopWatch() bool {
 }
 
 // Send implements [Conn].
-func (p *persistConn) Send(r *http.Request) (sent bool, err error) {
-	p.request, p.ctx, p.wrote, p.upload = r, r.Context(), false, nil
+func (p *persistConn) Send(r *http.Request, work *memory.Work) (sent bool, err error) {
+	p.request, p.ctx, p.wrote, p.upload, p.memory = r, r.Context(), false, nil, reserve{work: work}
 	p.from = readers.Get().(*bufio.Reader)
 	p.from.Reset(p)
-	p.head, p.interim, p.timed = h1.MaxHead, 0, false
+	p.head, p.fields, p.interim, p.timed = h1.MaxHead, 0, 0, false
 	if err := p.send(); err != nil {
 		return p.wrote, p.fail(err)
 	}
@@ -263,11 +265,13 @@ func (p *persistConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Read reads a response. It limits the size and the time of the head.
+// Read reads a response. It limits the size, the time and the memory of the head.
 func (p *persistConn) Read(b []byte) (int, error) {
 	switch {
 	case p.head == 0:
 		return 0, h1.ErrHeadSize
+	case p.head > h1.MaxHead-bufferSize:
+		b = b[:min(len(b), p.head-(h1.MaxHead-bufferSize))]
 	case p.head > 0:
 		b = b[:min(len(b), p.head)]
 	case p.timed:
@@ -279,9 +283,15 @@ func (p *persistConn) Read(b []byte) (int, error) {
 	n, err := p.conn.Read(b)
 	if p.head > 0 {
 		p.head -= n
+		if short := p.countHead(); short != nil {
+			return 0, short
+		}
 	}
 	return n, err
 }
+
+// countHead counts the memory of the heads.
+func (p *persistConn) countHead() error { return p.memory.set(headMemory(h1.MaxHead-p.head, p.fields)) }
 
 // Receive implements [Conn].
 func (p *persistConn) Receive() (*http.Response, error) {
@@ -302,11 +312,15 @@ func (p *persistConn) Receive() (*http.Response, error) {
 func (p *persistConn) receive() (*http.Response, error) {
 	var resp *http.Response
 	err := p.await()
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, memory.ErrShort) {
 		return nil, p.lost(fmt.Errorf("no response from the origin: %w", err))
 	}
 	if err == nil {
 		resp, p.info.Dropped, err = h1.ReadResponse(p.from, p.request, p.slow)
+	}
+	if err == nil {
+		p.fields = len(resp.Header)
+		err = p.countHead()
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -359,6 +373,15 @@ func (p *persistConn) awaitSlow() error {
 	p.closeWithContext()
 	p.timed, p.until = true, time.Time{}
 	return p.conn.SetReadDeadline(time.Now().Add(p.timeout))
+}
+
+// awaitRest prepares for the rest of an incomplete head, which may have as many fields as are permitted.
+func (p *persistConn) awaitRest() error {
+	p.fields = h1.MaxFields
+	if err := p.countHead(); err != nil {
+		return err
+	}
+	return p.awaitSlow()
 }
 
 // closeWithContext makes the end of the request's context close the connection.
@@ -418,7 +441,7 @@ func (p *persistConn) fail(err error) error {
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
 	reusable := well && uncut && p.from.Buffered() == 0 && (p.upload == nil || p.upload.waitSent())
-	p.request, p.ctx, p.stop, p.upload = nil, nil, nil, nil // they keep much in memory
+	p.request, p.ctx, p.stop, p.upload, p.memory = nil, nil, nil, nil, reserve{} // they keep much in memory
 	p.from.Reset(nil)
 	readers.Put(p.from)
 	p.from = nil

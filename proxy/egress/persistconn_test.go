@@ -26,7 +26,7 @@ func TestCancelled(t *testing.T) {
 	r := s.request(t, "GET", "/head").WithContext(ctx)
 	conn, err := d.At(netip.Addr{}).Acquire(ctx, r, nil)
 	testkit.Must(t, err)
-	_, err = conn.Send(r)
+	_, err = conn.Send(r, nil)
 	testkit.Must(t, err)
 	_, err = conn.Receive()
 	testkit.Must(t, err)
@@ -142,7 +142,7 @@ func (s *script) converse(t *testing.T, d *Client, path string, wait func()) (he
 	if wait != nil {
 		wait()
 	}
-	sent, err = conn.Send(r)
+	sent, err = conn.Send(r, nil)
 	for err == nil {
 		var resp *http.Response
 		if resp, err = conn.Receive(); err == nil && !IsInterim(resp) {
@@ -262,7 +262,7 @@ func TestUnsentHead(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.test/", body)
 			testkit.Must(t, err)
 			r.Header.Set("Long", strings.Repeat("x", size))
-			sent, err := p.Send(r)
+			sent, err := p.Send(r, nil)
 			if sent || !Repeat(r, err) {
 				t.Errorf("%d bytes, %s: sent %t, %v", size, name, sent, err)
 				continue

@@ -402,7 +402,7 @@ func TestHTTP2ConnectionIsIdleAfterItsRequests(t *testing.T) {
 		if released {
 			conn.Release()
 		} else {
-			_, err = conn.Send(r)
+			_, err = conn.Send(r, nil)
 			testkit.Must(t, err)
 			resp, err := conn.Receive()
 			testkit.Must(t, err)

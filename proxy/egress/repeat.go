@@ -91,7 +91,7 @@ func (p Pinned) RoundTrip(r *http.Request) (*http.Response, error) {
 func (p Pinned) try(r *http.Request) (resp *http.Response, err error) {
 	conn, err := p.Acquire(r.Context(), r, nil)
 	if err == nil {
-		_, err = conn.Send(r)
+		_, err = conn.Send(r, nil)
 	}
 	for err == nil {
 		if resp, err = conn.Receive(); err == nil && !IsInterim(resp) {

@@ -46,7 +46,7 @@ func sendSigned(p Pinned, r *http.Request, s *countingSigner) (*http.Response, e
 			return nil, err
 		}
 		var resp *http.Response
-		if _, err = conn.Send(r); err == nil {
+		if _, err = conn.Send(r, nil); err == nil {
 			resp, err = conn.Receive()
 		}
 		if err == nil || try == MaxTries || !Repeat(r, err) {

@@ -4,6 +4,9 @@ package h2
 
 import "encoding/binary"
 
+// Preface is the beginning of each connection of a client (RFC 9113 3.4).
+const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
 // HeadSize is the size of the head of a frame, in bytes.
 const HeadSize = 9
 

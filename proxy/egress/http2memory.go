@@ -1,0 +1,292 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/h1"
+	"robotsproxy/proxy/h2"
+)
+
+const (
+	// shortTrailer is the maximum length of an encoded trailer, in bytes, that counts only when it was read.
+	shortTrailer = 1 << 10
+	// closeTime is how long the alert that ends a TLS connection may take, as in net/http.
+	closeTime = 250 * time.Millisecond
+)
+
+// errHeadMemory ends a connection on which a head of several frames arrives that finds no memory, or that no request waits for.
+// net/http cannot skip a head: it decodes later ones with the help of this one (RFC 9113 4.3).
+var errHeadMemory = errors.New("the origin sent a long head that finds no memory, to another request on the same connection")
+
+// A streamMemory is the memory of the response on one stream of HTTP/2. Any number of goroutines may use it.
+type streamMemory struct {
+	fail  context.CancelCauseFunc // ends the request; nil: the request is not known yet
+	ended bool                    // nothing more arrives; guarded by the frameConn's mutex, as long
+	long  bool                    // a head of several frames has begun before the request was known
+
+	mu     sync.Mutex // guards what follows
+	heads  reserve
+	body   reserve
+	begun  int // number of heads and trailers that have begun
+	waits  int // the last of them, counted from 1, that is a long trailer; 0: none is
+	known  int // number of those that were decoded
+	size   int // of the decoded ones, in bytes
+	fields int // of the decoded ones
+	unread int // bytes of the body that were received and not read
+}
+
+// begin counts a head or trailer whose first frame begins to arrive. A head counts when it was decoded, at once. A trailer
+// waits until the body was read: a long one counts as the longest until then.
+func (m *streamMemory) begin(size int, whole bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.begun++; m.begun == 1 || whole && size <= shortTrailer {
+		return nil
+	}
+	m.waits = m.begun
+	return m.countHeads()
+}
+
+// countHeads counts the heads and the trailer. The caller holds m.mu.
+func (m *streamMemory) countHeads() error {
+	size := m.size
+	if m.waits > m.known {
+		size += h1.MaxHead
+	}
+	return m.heads.set(headMemory(size, m.fields))
+}
+
+// decoded counts a head or trailer that was decoded. The error is h1.ErrFieldCount, h1.ErrHeadSize or memory.ErrShort.
+func (m *streamMemory) decoded(header http.Header) error {
+	size, fields := sizeOf(header)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known++
+	m.size += size
+	m.fields += fields
+	switch {
+	case fields > h1.MaxFields:
+		return h1.ErrFieldCount
+	case m.size > h1.MaxHead:
+		return h1.ErrHeadSize
+	}
+	return m.countHeads()
+}
+
+// receive counts n bytes of the body that arrive, or that were read if n is negative.
+func (m *streamMemory) receive(n int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unread = max(0, m.unread+n)
+	return m.body.set(int64(m.unread))
+}
+
+// adopt counts what has arrived for before, which belongs to no request.
+func (m *streamMemory) adopt(before *streamMemory) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun, m.waits = before.begun, before.waits
+	m.unread += before.unread
+	if err := m.body.set(int64(m.unread)); err != nil {
+		return err
+	}
+	return m.countHeads()
+}
+
+// causeOf returns the cause of ctx instead of an error of net/http, if ctx has ended.
+func causeOf(ctx context.Context, err error) error {
+	if err != nil && err != io.EOF && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// A frameConn is a connection of HTTP/2 below net/http. It follows the frames, and counts what they add to a response before
+// net/http gets them. It may be used like any net.Conn.
+type frameConn struct {
+	*tls.Conn
+
+	mu       sync.Mutex // guards what follows
+	sent     h2.Tracker
+	received h2.Tracker
+	padded   *streamMemory // of a DATA frame whose next byte is the length of its padding (RFC 9113 6.1); nil: there is none
+	streams  map[uint32]*streamMemory
+	last     uint32 // the last stream that was opened
+	closed   bool
+
+	// long is what a head of several frames takes: it may never end, and net/http keeps buffers of its size as long as the
+	// connection lives. The client that has caused the first one pays for all: only one arrives at a time (RFC 9113 4.3).
+	long    memory.Work
+	hasLong bool
+}
+
+func newFrameConn(conn *tls.Conn) *frameConn {
+	c := &frameConn{Conn: conn, streams: make(map[uint32]*streamMemory)}
+	c.sent.Skip(len(h2.Preface))
+	return c
+}
+
+// Read reads frames. It fails with errHeadMemory.
+func (c *frameConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if short := c.follow(b[:n]); short != nil {
+		return 0, short
+	}
+	return n, err
+}
+
+// follow counts what was read.
+func (c *frameConn) follow(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	for len(b) > 0 {
+		if c.padded != nil {
+			c.padded.receive(-1 - int(b[0])) // there is no error: it counts less
+			c.padded = nil
+		}
+		n, begins := c.received.Next(b)
+		if b = b[n:]; !begins {
+			continue
+		}
+		if err := c.begin(h2.StreamOf(c.received.Head[:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin counts a frame of a stream whose head was read. The caller holds c.mu.
+func (c *frameConn) begin(stream uint32) error {
+	f := &c.received
+	whole := f.Type() != h2.Headers || f.Has(h2.EndHeaders)
+	m := c.streams[stream]
+	if m == nil || m.ended {
+		if whole {
+			return nil
+		}
+		return errHeadMemory
+	}
+	var short error
+	switch f.Type() {
+	case h2.Headers:
+		if short = m.begin(f.Size(), whole); short == nil && !whole {
+			short = c.beginLong(m)
+		}
+	case h2.Data:
+		if short = m.receive(f.Size()); f.Has(h2.Padded) && f.Size() > 0 {
+			c.padded = m
+		}
+	case h2.Reset:
+		c.end(stream, m)
+		return nil
+	default:
+		return nil
+	}
+	if short != nil {
+		m.fail(short)
+	}
+	if short != nil || f.Has(h2.EndStream) {
+		c.end(stream, m)
+	}
+	if short != nil && !whole {
+		return errHeadMemory
+	}
+	return nil
+}
+
+// beginLong counts a head of several frames. The caller holds c.mu.
+func (c *frameConn) beginLong(m *streamMemory) (err error) {
+	if m.long = m.fail == nil; m.long || c.hasLong {
+		return nil
+	}
+	if work := m.heads.work; work != nil {
+		c.long, err = work.Apart(headMemory(h1.MaxHead, 0))
+	}
+	c.hasLong = err == nil
+	return err
+}
+
+// end notes that nothing more arrives on a stream. The caller holds c.mu.
+func (c *frameConn) end(stream uint32, m *streamMemory) {
+	m.ended = true
+	if m.fail != nil { // otherwise claim is about to be called
+		delete(c.streams, stream)
+	}
+}
+
+// Write writes frames. net/http calls it on one goroutine at a time.
+func (c *frameConn) Write(b []byte) (int, error) {
+	c.open(b)
+	return c.Conn.Write(b)
+}
+
+// open notes the streams that are opened and reset by what is written.
+func (c *frameConn) open(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(b) > 0 {
+		n, begins := c.sent.Next(b)
+		if b = b[n:]; !begins {
+			continue
+		}
+		stream := h2.StreamOf(c.sent.Head[:])
+		switch m := c.streams[stream]; {
+		case c.sent.Type() == h2.Headers && stream > c.last: // otherwise it is a trailer
+			c.last, c.streams[stream] = stream, new(streamMemory)
+		case c.sent.Type() == h2.Reset && m != nil:
+			c.end(stream, m)
+		}
+	}
+}
+
+// claim makes m the memory of the last stream that was opened. net/http calls it (as WroteHeaders) for each stream, after it
+// has written the head and before it opens another stream. The response may have begun to arrive.
+func (c *frameConn) claim(m *streamMemory) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.streams[c.last]
+	if before == nil || before.fail != nil { // the head could not be written
+		return
+	}
+	if c.streams[c.last] = m; before.ended {
+		delete(c.streams, c.last)
+	}
+	if c.padded == before {
+		c.padded = m
+	}
+	err := m.adopt(before)
+	if err == nil && before.long {
+		err = c.beginLong(m)
+	}
+	if err != nil {
+		m.fail(err)
+	}
+}
+
+// hadLong reports whether a head of several frames has begun to arrive.
+func (c *frameConn) hadLong() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hasLong
+}
+
+// Close closes the connection, also if its peer does not read.
+func (c *frameConn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.long.End()
+	c.mu.Unlock()
+	defer time.AfterFunc(closeTime, func() { c.NetConn().Close() }).Stop()
+	return c.Conn.Close()
+}
