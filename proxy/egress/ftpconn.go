@@ -39,9 +39,10 @@ func (c *Client) acquireFTP(ctx context.Context, r *http.Request, addr netip.Add
 }
 
 // Send implements [Conn].
-func (f *ftpConn) Send(r *http.Request, _ *memory.Work) (sent bool, err error) {
+func (f *ftpConn) Send(r *http.Request, work *memory.Work) (sent bool, err error) {
 	return f.send(r, func(written func()) (*http.Response, error) {
-		f.options.Sent = written
+		listing := reserve{work: work}
+		f.options.Sent, f.options.Count = written, listing.set
 		return ftp.RoundTrip(r, f.options)
 	})
 }

@@ -36,6 +36,9 @@ type Options struct {
 	Timeout time.Duration
 	// Sent is called once, when the transfer was requested or the request ended without one; nil: not called.
 	Sent func()
+	// Count counts n bytes of memory for a directory listing, instead of those that it has counted before. If it returns an
+	// error, the listing fails with that; nil: nothing is counted.
+	Count func(n int64) error
 }
 
 // A dialError is an error of Options.Dial.

@@ -240,13 +240,18 @@ func (s *session) directory() (*http.Response, error) {
 	if s.r.Method == http.MethodHead {
 		return s.response(http.StatusOK, header, -1, http.NoBody), nil
 	}
-	s.list = &listingConn{}
+	s.list = &listingConn{count: s.o.Count}
+	if s.list.count == nil {
+		s.list.count = func(int64) error { return nil }
+	}
 	var entries []*ftplib.Entry
 	err := recovered(func() (err error) {
 		entries, err = s.server.List("")
 		return err
 	})
 	switch code := replyCode(err); {
+	case s.list.short != nil:
+		return nil, s.list.short
 	case code == codeDone && s.list.ended, code == codeNoList && s.list.bytes == 0:
 		err = nil
 	case err != nil && len(entries) == 0:
@@ -259,6 +264,9 @@ func (s *session) directory() (*http.Response, error) {
 	var page bytes.Buffer
 	if err := listingPage.Execute(&page, content); err != nil {
 		return nil, err
+	}
+	if s.list.short = s.list.count(int64(page.Cap())); s.list.short != nil { // the rest is free
+		return nil, s.list.short
 	}
 	if err == nil {
 		return s.response(http.StatusOK, header, int64(page.Len()), io.NopCloser(&page)), nil
@@ -333,6 +341,8 @@ func (s *session) withoutReply(err error) error {
 		return nil
 	case s.ctx.Err() != nil:
 		return context.Cause(s.ctx)
+	case s.list != nil && s.list.short != nil:
+		return s.list.short
 	case isDial:
 		return dial.error
 	case errors.Is(err, io.EOF):

@@ -19,17 +19,23 @@ import (
 const (
 	maxListing = 1 << 20 // bytes
 	maxEntries = 10_000
+
+	// listingByte and listingLine are the estimates for a byte and for a line of a listing, in bytes: the library's entry, and
+	// the page with its escapes.
+	listingByte, listingLine = 20, 512
 )
 
 var errListingLimit = errors.New("the FTP server's listing is too long")
 
 // A listingConn is the data connection of a directory listing. It limits the listing,
-// because the library keeps all entries. It counts the lines, because the library does
+// because the library keeps all entries, and counts its memory. It counts the lines, because the library does
 // not report lines that it cannot read.
 type listingConn struct {
 	net.Conn
 	bytes, lines int
-	ended        bool // the server has ended the listing
+	ended        bool                // the server has ended the listing
+	count        func(n int64) error // Options.Count
+	short        error               // its error
 }
 
 // Read reads from the connection and counts lines.
@@ -43,6 +49,9 @@ func (l *listingConn) Read(b []byte) (int, error) {
 	l.ended = err == io.EOF
 	if l.bytes > maxListing || l.lines > maxEntries {
 		return 0, errListingLimit
+	}
+	if l.short = l.count(int64(l.bytes)*listingByte + int64(l.lines)*listingLine); l.short != nil {
+		return 0, l.short
 	}
 	return n, err
 }

@@ -61,6 +61,35 @@ func TestListing(t *testing.T) {
 	}
 }
 
+// TestMemoryOfAListing checks that a listing counts while it arrives, that its page counts in the end, and that the request fails
+// if there is no memory.
+func TestMemoryOfAListing(t *testing.T) {
+	const line = "-rw-r--r--   1 ftp      ftp             3 Mar 01  2024 name\r\n"
+	short := errors.New("no memory")
+	for _, limit := range []int64{1 << 20, 100 << 10} {
+		s := start(t, &ftptest.Server{Features: []string{}, Transfer: func(data net.Conn, _ string) string {
+			io.WriteString(data, strings.Repeat(line, 200))
+			return "226 done"
+		}})
+		var most, last int64
+		o := options()
+		o.Count = func(n int64) error {
+			if n > limit {
+				return short
+			}
+			most, last = max(most, n), n
+			return nil
+		}
+		_, page, err := visitBy(t, o, http.MethodGet, "ftp://"+s.Addr()+"/pub/", nil)
+		switch n := int64(len(page)); {
+		case limit < 200*listingLine && !errors.Is(err, short):
+			t.Errorf("with %d bytes: %v", limit, err)
+		case limit > 200*listingLine && (err != nil || n > last || last > most || most < 200*listingLine):
+			t.Errorf("%v; a page of %d bytes counts %d, and the listing %d", err, n, last, most)
+		}
+	}
+}
+
 func TestListingThatIsHardToRead(t *testing.T) {
 	lines := func(text string, last string) func(net.Conn, string) string {
 		return func(data net.Conn, _ string) string {
