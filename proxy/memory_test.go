@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -320,6 +321,36 @@ func TestLongHeadsKeptByHTTP2(t *testing.T) {
 			held := r.handler.Stats().Memory.Held
 			return c.open && held > least && held < 2*least || !c.open && held == 0
 		})
+	}
+}
+
+// TestCopiesAreCounted checks that the buffer for a long body counts while it is copied, and that the body arrives without memory
+// for the buffer too.
+func TestCopiesAreCounted(t *testing.T) {
+	t.Parallel()
+	const each, size = 32 << 10, 8 << 20 // the latter is more than sockets take
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/known" {
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+		}
+		w.Write(make([]byte, size))
+	})
+	for limit, held := range map[int64]int64{1 << 20: 3 * each, 200 << 10: 2 * each} {
+		r := start(t, setup{change: func(o *proxy.Options) {
+			o.Memory = memory.New(memory.Options{Limit: limit, InUse: func() int64 { return 0 }})
+		}})
+		for _, path := range []string{"/known", "/unknown"} {
+			conn, br := r.dial()
+			fmt.Fprintf(conn, "GET %s%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", origin.URL, path)
+			resp, err := http.ReadResponse(br, nil)
+			testkit.Must(t, err)
+			testkit.Eventually(t, "the body waits for the client", func() bool { return r.handler.Stats().Memory.Held == held })
+			if n, err := io.Copy(io.Discard, resp.Body); n != size || err != nil {
+				t.Errorf("%s with a limit of %d bytes: %d bytes, %v", path, limit, n, err)
+			}
+			conn.Close()
+			testkit.Eventually(t, "nothing is held", func() bool { return r.handler.Stats().Memory.Held == 0 })
+		}
 	}
 }
 

@@ -22,8 +22,9 @@ import (
 	"robotsproxy/proxy/archive"
 )
 
-// copySize is the size of the buffers for copying bodies, in bytes.
-const copySize = 32 << 10
+// copySize is the size of the buffers for copying bodies, in bytes. Until a body proves to be longer than smallCopy, or if there
+// is no memory for more, its buffer has that size, which the estimate for a request includes.
+const copySize, smallCopy = 32 << 10, 4 << 10
 
 // maxLateUpload is how many bytes of a request body are read after the response.
 const maxLateUpload = 256 << 10
@@ -32,7 +33,10 @@ const maxLateUpload = 256 << 10
 // wait. net/http notices that a client has left only after it has read the body.
 const maxReadAhead = 64 << 10
 
-var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+var (
+	copyBuffers  = sync.Pool{New: func() any { return new([copySize]byte) }}
+	smallBuffers = sync.Pool{New: func() any { return new([smallCopy]byte) }}
+)
 
 // A requestState is the state of one request of a client, until its record and its response are
 // complete. It is the pipeline's ResponseWriter and streams: it does not hold back what the origin has
@@ -307,10 +311,23 @@ func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	if s.response.length > 0 && s.request.Method != http.MethodHead && !s.response.body.hasBegun() {
 		s.Flush()
 	}
-	buf := copyBuffers.Get().(*[copySize]byte)
-	defer copyBuffers.Put(buf)
+	small := smallBuffers.Get().(*[smallCopy]byte)
+	defer smallBuffers.Put(small)
+	var large *[copySize]byte
+	defer func() {
+		if large != nil {
+			copyBuffers.Put(large)
+			s.work.Free(copySize)
+		}
+	}()
+	buf, filled := small[:], s.response.length > smallCopy
 	for {
-		n, rerr := body.Read(buf[:])
+		if filled && large == nil && s.work.Spare(copySize) {
+			large = copyBuffers.Get().(*[copySize]byte)
+			buf = large[:]
+		}
+		n, rerr := body.Read(buf)
+		filled = n == len(buf)
 		if n > 0 {
 			m, werr := s.Write(buf[:n])
 			total += int64(m)
