@@ -62,6 +62,11 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		return err
 	}
 	t.memory = held
+	if s.dialled {
+		contact := s.record.Begun()
+		contact.Unused, contact.Verdict, contact.Reason = true, policy.Allow, policy.ReasonTunnel
+		t.contact = &contact
+	}
 	s.leave() // each request inside counts for itself, and a tunnel without one is idle
 	defer h.hijacked.remove(t.Conn)
 	inner, err := h.handshake(s.rules, t)
@@ -77,10 +82,15 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 // the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin.
 func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) error {
 	ctx := s.request.Context()
+	s.dialled = s.rules.Egress.At(s.addr).Dials(o)
 	if !s.rules.Monitor {
+		wait := h.o.Pacer.WaitConnect
+		if s.dialled {
+			wait = h.o.Pacer.WaitContact
+		}
 		var err error
 		if s.addr, err = s.rules.chooseAddress(ctx, o, &limits); err == nil {
-			s.slot, err = h.o.Pacer.WaitConnect(ctx, s.shareKey(), limits)
+			s.slot, err = wait(ctx, s.shareKey(), limits)
 		}
 		if err != nil {
 			return err

@@ -71,6 +71,9 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	s := &sending{slot: slot, addr: at, from: by, check: f.Ready}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
+		if s.state == connecting {
+			countContact(slot, err)
+		}
 		slot.Release()
 		switch {
 		case by.refused == nil:

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
 )
 
 // newRecord creates the record of a request from the address remote.
@@ -34,12 +36,25 @@ func (s *requestState) recordPace(err error) {
 	if s.slot == nil {
 		return
 	}
-	if s.state == connecting && errors.Is(err, context.Canceled) {
-		s.slot.Sent() // otherwise clients that come and leave would open one connection after another
+	if s.state == connecting {
+		countContact(s.slot, err)
 	}
 	held := s.slot.Held()
 	rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
 	rec.StoreAway = rec.StoreAway || held.Alone
+}
+
+// countContact counts an attempt to connect that failed with err, unless nothing was sent to the host. A client that comes
+// and leaves takes the place of a request each time.
+func countContact(slot *pace.Slot, err error) {
+	again, ok := errors.AsType[*egress.RetryError](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		slot.Sent()
+	case err == nil, ok && again.Repeated, as[*net.DNSError](err), errors.Is(err, egress.ErrForbiddenAddr), errors.Is(err, egress.ErrForbiddenPort), egress.LocalError(err):
+	default:
+		slot.Contacted()
+	}
 }
 
 // writeRecord writes the record of a request that ended, with err if it failed.

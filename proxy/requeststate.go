@@ -58,6 +58,7 @@ type requestState struct {
 	draining      *atomic.Bool  // that of the handler, like underway
 	underway      *underway
 	begunLine     sentRequest
+	dialled       bool // the origin was dialled for a CONNECT
 	watch         watch
 	flow          flow
 	sending

@@ -115,7 +115,7 @@ func (h *Handler) connState(unused *unusedConns, c net.Conn, state http.ConnStat
 	}
 }
 
-// countUnused counts an intercepted tunnel that has ended without a request; nil: it was no tunnel.
+// countUnused counts and records an intercepted tunnel that has ended without a request; nil: it was no tunnel.
 func (h *Handler) countUnused(t *tunnelConn) {
 	if t == nil {
 		return
@@ -124,6 +124,9 @@ func (h *Handler) countUnused(t *tunnelConn) {
 		h.rules.active.Load().Authority.AddUnused(t.origin.Host, t.origin.Port)
 	}
 	h.counts.unused.Add(1)
+	if t.contact != nil {
+		_ = h.o.Begin(t.contact) // the proxy's health has the error
+	}
 }
 
 // New checks the options and creates a Handler.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
@@ -27,6 +28,7 @@ type tunnelConn struct {
 	serverName string        // the server name of the TLS handshake; "": none
 	counter    *flowCounter  // counts the tunnel
 	memory     memory.Work   // an intercepted tunnel in the memory budget, until Close
+	contact    *audit.Begun  // for a line if no request comes; nil: the origin was not dialled
 	logins     egress.Owner  // of the connections to origins that carry the client's login, until Close
 	once       sync.Once
 }

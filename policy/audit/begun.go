@@ -24,16 +24,21 @@ type Begun struct {
 	Reason      policy.Reason
 	Transparent bool
 	Monitor     bool
+	Unused      bool // it is a tunnel to a host that was dialled, and has ended without a request
 }
 
 // Begun returns what r says from the beginning.
 func (r *Record) Begun() Begun {
 	d := &r.Decision
-	return Begun{r.Time, r.ID, r.Request, r.Target, d.Token, d.Verdict, d.Reason, r.Transparent, r.Monitor}
+	return Begun{r.Time, r.ID, r.Request, r.Target, d.Token, d.Verdict, d.Reason, r.Transparent, r.Monitor, false}
 }
 
 func (r *Begun) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
-	return r.append(b, trail.KindBegun, o, limit)
+	kind := trail.KindBegun
+	if r.Unused {
+		kind = trail.KindContact
+	}
+	return r.append(b, kind, o, limit)
 }
 
 // append appends the first members of a line of a kind; "": a Record.
@@ -56,7 +61,8 @@ func (r *Begun) append(b []byte, kind string, o *Options, limit int) (line []byt
 	return strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor), url
 }
 
-// Begin adds a line for each request or tunnel that is under way; the Record with the same ID ends it. The lines are in the
+// Begin adds a line for each request or tunnel that is under way; the Record with the same ID ends it. A tunnel that has
+// ended unused gets its only line. The lines are in the
 // file when Begin returns without an error; with SyncAlways, the disk has them.
 func (l *Log) Begin(all ...*Begun) error {
 	var last uint64

@@ -265,7 +265,7 @@ func (l *Log) chain(what line) {
 		l.bufSince = time.Now()
 	}
 	l.seq++
-	if r, ok := what.(*Begun); ok {
+	if r, ok := what.(*Begun); ok && !r.Unused {
 		l.open[r.ID] = l.seq
 	}
 	l.buf, l.hash = trail.AppendLink(append(appendLine(l.buf, what, l.options.Load()), trail.VersionMember...), start, l.seq, l.hash)

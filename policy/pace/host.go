@@ -32,7 +32,8 @@ type host struct {
 	assets   *queue                  // nil: there was no request for an asset
 	clients  map[string]*rateLimiter // limiters of the clients that have a rate of their own
 	connects fairQueue               // requests of Pacer.WaitConnect, which wait for no rate
-	last     *fairQueue              // the queue of the last request that had to wait for a concurrency slot; nil: none had to
+	contacts contacts
+	last     *fairQueue // the queue of the last request that had to wait for a concurrency slot; nil: none had to
 	latency  latency
 	lead     time.Duration // recent time to prepare a connection
 	active   []*request    // requests that hold a concurrency slot; see Limits.MaxConcurrent

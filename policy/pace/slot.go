@@ -85,6 +85,9 @@ func (s *Slot) count(onlyGranted bool) {
 	if s.released || onlyGranted && s.stage != granted {
 		return
 	}
+	if onlyGranted {
+		h.contacts.use(s.client)
+	}
 	s.sent = s.process.now() // under the lock: a limiter needs its times in order
 	s.apply(s.sent)          // the permit was given under these terms
 	s.queue.countSent(&s.request)

@@ -47,10 +47,11 @@ var (
 	errClosed = fmt.Errorf("egress: %w", net.ErrClosed)
 )
 
-// A RetryError repeats an earlier failure until the next attempt is due.
+// A RetryError is a failure that is repeated until the next attempt is due.
 type RetryError struct {
-	Err error
-	At  time.Time // of the next attempt
+	Err      error
+	At       time.Time // of the next attempt
+	Repeated bool      // nothing was tried: an earlier attempt has failed
 }
 
 func (e *RetryError) Error() string { return e.Err.Error() }

@@ -94,7 +94,7 @@ func (h *history) failure(o robots.Origin) error {
 		delete(h.failures, o)
 		return nil
 	}
-	return e
+	return &RetryError{e.Err, e.At, true}
 }
 
 // closed ends the count of a connection to o.

@@ -29,6 +29,12 @@ func (p Pinned) Reach(ctx context.Context, o robots.Origin) error {
 	return p.client.reach(ctx, endpoint{o, p.addr}, false)
 }
 
+// Dials reports whether Reach would make a connection to o now.
+func (p Pinned) Dials(o robots.Origin) bool {
+	h := p.client.history
+	return !h.wasReached(o) && h.failure(o) == nil
+}
+
 // ReachTCP is Reach without TLS, for a client that has not said whether it will speak TLS. Nothing is sent to
 // o. With an upstream proxy it makes a tunnel.
 func (p Pinned) ReachTCP(ctx context.Context, o robots.Origin) error {

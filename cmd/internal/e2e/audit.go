@@ -161,7 +161,7 @@ func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Ch
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("audit line: %v\n%s", err, line)
 		}
-		known := map[string][]string{"": members, "event": eventMembers, "begun": begunMembers, "robots": fetchMembers, "tdmrep": fetchMembers}[r.Kind]
+		known := map[string][]string{"": members, "event": eventMembers, "begun": begunMembers, "contact": begunMembers, "robots": fetchMembers, "tdmrep": fetchMembers}[r.Kind]
 		for name := range named {
 			if !slices.Contains(known, name) {
 				t.Fatalf("audit line has an unknown member %q: %s", name, line)

@@ -18,6 +18,9 @@ const (
 // KindBegun is the kind of lines about requests and tunnels that are under way. The record with the same ID ends them.
 const KindBegun = "begun"
 
+// KindContact is the kind of lines about tunnels to hosts that the proxy has dialled, in which no request came.
+const KindContact = "contact"
+
 // These events are about the process that writes the trail.
 const (
 	EventStart      = "start"
@@ -39,7 +42,7 @@ const (
 // may have any characters that clients and origins sent.
 type Entry struct {
 	Time          time.Time `json:"time"`
-	Kind          string    `json:"kind"` // KindEvent, KindBegun, KindRobots or KindTDMRep; "": a request
+	Kind          string    `json:"kind"` // KindEvent, KindBegun, KindContact, KindRobots or KindTDMRep; "": a request
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"` // the replica that wrote the record; "": there was only one
 	Client        string    `json:"client"`

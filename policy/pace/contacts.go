@@ -1,0 +1,82 @@
+package pace
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// freeContacts is how many connections to a host that no request follows a client may cause within contactsFor.
+	// A browser makes some before it needs them. Each further one takes the place of a request.
+	freeContacts = 6
+	contactsFor  = time.Minute
+	// maxContacting is how many clients of a host are counted within contactsFor; none of further ones is free.
+	maxContacting = 256
+)
+
+// contacts counts the connections to a host that no request has followed, by client. host.mu guards it.
+type contacts struct {
+	since  time.Time
+	counts map[string]int
+}
+
+// add counts a connection, and reports whether it is free.
+func (c *contacts) add(client string, now time.Time) bool {
+	if c.counts == nil || now.Sub(c.since) >= contactsFor {
+		c.since, c.counts = now, map[string]int{}
+	}
+	n := c.counts[client]
+	if n >= freeContacts || n == 0 && len(c.counts) >= maxContacting {
+		return false
+	}
+	c.counts[client]++
+	return true
+}
+
+// use takes a connection back, because a request was sent.
+func (c *contacts) use(client string) {
+	if c.counts[client] > 1 {
+		c.counts[client]--
+	} else {
+		delete(c.counts, client)
+	}
+}
+
+// WaitContact is WaitConnect for a connection that is made now, and that a request may or may not follow. If the client has
+// caused freeContacts connections to the host that no request has followed, WaitContact also waits for the rate,
+// and the connection takes the place of a request.
+func (p *Pacer) WaitContact(ctx context.Context, client string, l Limits) (*Slot, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	h := p.lock(l.Key, client)
+	if h == nil {
+		return nil, busy(HostsFull, unknownRetry)
+	}
+	free := h.contacts.add(client, time.Now())
+	h.mu.Unlock()
+	s, err := p.take(ctx, client, l, !free)
+	if err != nil || free {
+		return s, err
+	}
+	if err := s.Ready(ctx); err != nil {
+		s.Release()
+		return nil, err
+	}
+	s.Sent()
+	return s, nil
+}
+
+// Contacted reports that a connection to the host was tried, and that the request will not be sent. It takes the place of
+// a request unless it is one of the first that the client has caused.
+func (s *Slot) Contacted() {
+	if s == nil {
+		return
+	}
+	s.host.mu.Lock()
+	free := s.host.contacts.add(s.client, time.Now())
+	s.host.mu.Unlock()
+	if !free {
+		s.Sent()
+	}
+}
