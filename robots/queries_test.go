@@ -12,8 +12,8 @@ func TestDropQueries(t *testing.T) {
 		`Get "http://a.test/b?secret with spaces": dial tcp: refused`: `Get "http://a.test/b": dial tcp: refused`,
 		`fetch http://a.test/robots.txt?k: status 404`:                `fetch http://a.test/robots.txt status 404`,
 		"https://a.test/l1?x https://a.test/l2?y":                     "https://a.test/l1 https://a.test/l2",
-		`to "/b?x" and "/c?y"`: `to "/b" and "/c"`,
-		"http://a.test/\n?x":   "http://a.test/\n?x",
+		`to "/b?x" and "/c?y"`:                                        `to "/b" and "/c"`,
+		"http://a.test/\n?x":                                          "http://a.test/\n?x",
 	} {
 		if got := DropQueries(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)

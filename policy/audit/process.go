@@ -25,6 +25,8 @@ const maxIDs = 128
 func (l *Log) Start(p Process) error {
 	e := event{name: trail.EventStart, process: p}
 	switch at := l.previous.End().UTC().Format(time.RFC3339); {
+	case !l.segment.regular:
+		e.detail = "the proxy has started"
 	case l.previous.Seq == 0:
 		e.detail = "the proxy has started a new audit"
 	case l.previous.Event == trail.EventStop:

@@ -92,9 +92,17 @@ func TestStartNamesWhatTheProcessBeforeLeftUnfinished(t *testing.T) {
 				l = open(t, Options{File: o.File})
 				testkit.Must(t, l.Start(Process{}))
 				testkit.Must(t, l.findUnfinished(t.Context()))
+				begin(t, l, "fourth")
+				abandon(t, l)
+				l = open(t, Options{File: o.File})
+				testkit.Must(t, l.Start(Process{}))
+				testkit.Must(t, l.findUnfinished(t.Context()))
 				close(t, l)
-				after := entries(t, l)
-				if start := after[len(after)-2]; start.Event != trail.EventStart || !strings.Contains(start.Detail, "stopped in order at 2000-01-01T") {
+				all = entries(t, l)
+				if found := all[len(all)-2]; found.Event != trail.EventUnfinished || !slices.Equal(found.IDs, []string{"fourth"}) {
+					t.Errorf("after another crash: %+v", found)
+				}
+				if start := all[len(all)-5]; start.Event != trail.EventStart || !strings.Contains(start.Detail, "stopped in order at 2000-01-01T") {
 					t.Errorf("after a stop: %+v", start)
 				}
 			})

@@ -265,7 +265,8 @@ func lastLine(segment Segment) (last []byte, err error) {
 }
 
 // Unfinished returns the IDs of the requests and tunnels that have a line of KindBegun with a seq of at least from
-// and at most to, and no record, in the trail that is written to path. It returns the cause if ctx ends.
+// and at most to, and no record, in the trail that is written to path. Those before an EventStart in between are of an
+// earlier process, and were named at that start. It returns the cause if ctx ends.
 func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string, err error) {
 	segments, err := Segments(path)
 	if err != nil {
@@ -287,15 +288,25 @@ func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string
 				return nil, err
 			}
 			id, begun := lineID(line.Text)
-			if !begun {
+			started := bytes.Contains(line.Text, startEvent)
+			if !begun && !started {
 				delete(open, string(id))
-			} else if l, _, ok := splitLink(line.Text); ok && l.Seq >= from && l.Seq <= to {
+				continue
+			}
+			switch l, _, ok := splitLink(line.Text); {
+			case !ok || l.Seq > to:
+			case started:
+				clear(open)
+			case l.Seq >= from:
 				open[string(id)] = l.Seq
 			}
 		}
 	}
 	return slices.SortedFunc(maps.Keys(open), func(a, b string) int { return cmp.Compare(open[a], open[b]) }), nil
 }
+
+// startEvent is in the line of an EventStart alone: strings of strangers have no quotation marks that are not escaped.
+var startEvent = []byte(`"event":"` + EventStart + `"`)
 
 // lineID returns the ID of a request's record, or of the line that says that it has begun. It returns "" for other lines.
 func lineID(line []byte) (id []byte, begun bool) {
