@@ -17,6 +17,7 @@ import (
 
 	"robotsproxy/cmd/internal/e2e"
 	"robotsproxy/policy"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/testkit"
 )
 
@@ -118,7 +119,7 @@ func TestManyClientsFillNoAudit(t *testing.T) {
 	}
 	info, err := os.Stat(p.Audit)
 	testkit.Must(t, err)
-	t.Logf("%d refusals in %d s: %d with records, %d counted, %s", answered.Load(), seconds, recorded, counted, e2e.KiB(int(info.Size())))
+	t.Logf("%d refusals in %d s: %d with records, %d counted, %s", answered.Load(), seconds, recorded, counted, humanize.Bytes(info.Size()))
 }
 
 // floodRefusals sends requests that the proxy refuses over one connection from an address, until ctx ends or the
