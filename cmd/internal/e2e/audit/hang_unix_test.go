@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -18,14 +17,13 @@ import (
 
 // A pausingReader reads a FIFO, except while it pauses. To the proxy, a FIFO that nobody reads is a disk that hangs.
 type pausingReader struct {
-	file  *os.File
-	pause sync.Mutex // held while it pauses
+	file *os.File
+	turn chan struct{} // holds one token, except while it pauses
 }
 
 func (r *pausingReader) run() {
 	for b := make([]byte, 64<<10); ; {
-		r.pause.Lock()
-		r.pause.Unlock()
+		r.turn <- <-r.turn
 		if _, err := r.file.Read(b); err != nil {
 			return
 		}
@@ -43,13 +41,14 @@ func TestDiskThatHangs(t *testing.T) {
 	reads, err := os.OpenFile(file, os.O_RDWR|syscall.O_NONBLOCK, 0) // so that it does not end before serve begins
 	testkit.Must(t, err)
 	defer reads.Close()
-	reader := &pausingReader{file: reads}
+	reader := &pausingReader{file: reads, turn: make(chan struct{}, 1)}
+	reader.turn <- struct{}{}
 	go reader.run()
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.file": file, "audit.fifo": true}))
 	p.WantCode = 1 // records are lost
 	c := p.Client(t, false)
 	hang := func() {
-		reader.pause.Lock()
+		<-reader.turn
 		testkit.Eventually(t, "requests are refused", func() bool {
 			return e2e.Get(t, c, o.URL("http", "/yes")).Status == http.StatusServiceUnavailable
 		})
@@ -72,7 +71,7 @@ func TestDiskThatHangs(t *testing.T) {
 	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(health), "the disk does not respond") {
 		t.Errorf("/healthz answers %d: %s", resp.StatusCode, health)
 	}
-	reader.pause.Unlock()
+	reader.turn <- struct{}{}
 	testkit.Eventually(t, "the proxy recovers", func() bool { return p.Healthy(t) })
 	if got := e2e.Get(t, c, o.URL("http", "/yes")); got.Status != http.StatusOK {
 		t.Errorf("status %d after the disk responds again", got.Status)
