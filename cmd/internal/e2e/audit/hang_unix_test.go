@@ -33,6 +33,7 @@ func (r *pausingReader) run() {
 // TestDiskThatHangs: while a write of the audit does not return, nothing is sent, health says why, and the proxy can
 // be stopped.
 func TestDiskThatHangs(t *testing.T) {
+	testkit.Long(t, "a shutdown that waits for the disk")
 	t.Parallel()
 	o := e2e.NewOrigin(t, "hangs", e2e.Forbidding)
 	o.Handle("/yes", e2e.TextPage("text/plain", "yes"))
