@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"policy/audit/tsa":             {"policy/audit/trail", "policy/osfile"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail", "policy/explain/humanize", "policy/osfile"},
 	"policy/audit/report":          {"policy", "policy/audit/trail", "policy/explain", "policy/explain/humanize"},
-	"policy/audit":                 {"robots", "policy", "policy/usage", "policy/audit/trail", "policy/explain/humanize", "policy/osfile", "robots/fetch", "robots/cache"},
+	"policy/audit":                 {"policy", "policy/usage", "policy/audit/trail", "policy/explain/humanize", "policy/osfile", "robots/fetch", "robots/cache"},
 	"policy/explain":               {"robots", "robots/cache", "policy", "policy/usage", "policy/audit/trail", "policy/explain/humanize"},
 	"policy/explain/humanize":      {},
 	"policy/audit/live":            {"policy", "policy/audit", "policy/audit/trail", "policy/explain"},

@@ -19,18 +19,21 @@ type Begun struct {
 	ID          string
 	Request     policy.Request
 	Target      string
-	Token       string // of the Decision, as what follows
-	Verdict     policy.Verdict
-	Reason      policy.Reason
 	Transparent bool
 	Monitor     bool
+	Token       string // of the Decision, like Verdict and Reason
+	Verdict     policy.Verdict
+	Reason      policy.Reason
 	Unused      bool // it is a tunnel to a host that was dialled, and has ended without a request
 }
 
 // Begun returns what r says from the beginning.
 func (r *Record) Begun() Begun {
 	d := &r.Decision
-	return Begun{r.Time, r.ID, r.Request, r.Target, d.Token, d.Verdict, d.Reason, r.Transparent, r.Monitor, false}
+	return Begun{
+		Time: r.Time, ID: r.ID, Request: r.Request, Target: r.Target, Transparent: r.Transparent, Monitor: r.Monitor,
+		Token: d.Token, Verdict: d.Verdict, Reason: d.Reason,
+	}
 }
 
 func (r *Begun) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
@@ -41,7 +44,7 @@ func (r *Begun) appendWithin(b []byte, o *Options, limit int) (line []byte, url 
 	return r.append(b, kind, o, limit)
 }
 
-// append appends the first members of a line of a kind; "": a Record.
+// append appends the members with which all lines about requests begin. kind is "" for a Record.
 func (r *Begun) append(b []byte, kind string, o *Options, limit int) (line []byte, url int) {
 	b = append(appendTime(append(b, `{"time":"`...), r.Time), '"')
 	b = appendOptional(b, `,"kind":"`, kind, limit)
@@ -61,9 +64,10 @@ func (r *Begun) append(b []byte, kind string, o *Options, limit int) (line []byt
 	return strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor), url
 }
 
-// Begin adds a line for each request or tunnel that is under way; the Record with the same ID ends it. A tunnel that has
-// ended unused gets its only line. The lines are in the
-// file when Begin returns without an error; with SyncAlways, the disk has them.
+// Begin adds a line for each request or tunnel that is under way; the Record with the same ID ends it. For an Unused
+// tunnel, the line is the only one. With Options.BlockedOnly, Begin leaves allowed requests out. The lines are in the file when
+// Begin returns without an error; with SyncAlways, the disk has them. After an error, some may be missing. With
+// Options.Continue there is no error.
 func (l *Log) Begin(all ...*Begun) error {
 	var last uint64
 	var err error
@@ -84,8 +88,8 @@ func (l *Log) Begin(all ...*Begun) error {
 	return err
 }
 
-// hasBegun reports whether the request with an ID has a line that a Record must end, although records of its kind are left
-// out since then.
+// hasBegun reports whether the request with an ID has a line of kind begun. Its Record is then written even if
+// Options.BlockedOnly was set meanwhile.
 func (l *Log) hasBegun(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -136,14 +136,15 @@ func appendOptional(b []byte, member, value string, limit int) []byte {
 
 // appendStrings appends a member that is a list of strings, unless it is empty.
 func appendStrings(b []byte, member string, values []string, limit int) []byte {
-	for i, v := range values {
-		if b = append(b, ','); i == 0 {
-			b = append(b[:len(b)-1], member...)
-		}
-		b = append(appendText(append(b, '"'), v, limit, len(v)), '"')
-	}
 	if len(values) == 0 {
 		return b
+	}
+	b = append(b, member...)
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(append(b, '"'), v, limit, len(v)), '"')
 	}
 	return append(b, ']')
 }

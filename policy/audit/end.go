@@ -93,14 +93,14 @@ func (l *Log) setSynced(last trail.Link) {
 // An End is what a process knows of the end of its trail.
 type End struct {
 	trail.Link        // of the last line that the disk has for certain
-	Open       uint64 // no request that began before the line with this seq is without a record on the disk; zero: unknown
+	Open       uint64 // each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown
 }
 
-// An openMark is the oldest line of a request that was under way at a line.
+// An openMark says that when the last line was at, the oldest line of kind begun without its record was oldest.
 type openMark struct{ at, oldest uint64 }
 
 // OnDisk returns what the disk has for certain, for Options.Known of the next process; the zero End while that is
-// nothing, as with SyncNone or if the trail is not a regular file.
+// nothing, as with SyncNone or if the trail is not a regular file. Each call also advances End.Open.
 func (l *Log) OnDisk() End {
 	if !l.segment.regular {
 		return End{}
@@ -108,7 +108,7 @@ func (l *Log) OnDisk() End {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.syncedLink.Seq >= l.marked.at { // the disk has the records that had ended requests then
-		l.known = l.marked.oldest
+		l.openBound = l.marked.oldest
 		l.marked = openMark{at: l.seq, oldest: l.seq + 1}
 		for _, seq := range l.open {
 			l.marked.oldest = min(l.marked.oldest, seq)
@@ -117,5 +117,9 @@ func (l *Log) OnDisk() End {
 	if l.syncedLink.Seq == 0 {
 		return End{}
 	}
-	return End{l.syncedLink, l.known}
+	open := l.openBound
+	if l.started.Load() && !l.searched.Load() {
+		open = min(open, l.opened.Known.Open)
+	}
+	return End{l.syncedLink, open}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"robotsproxy/policy/osfile"
@@ -25,17 +26,18 @@ func (l *Log) setFailure(err error) error {
 
 func unwritable(err error) error { return fmt.Errorf("%w: %w", ErrUnwritable, err) }
 
-// failed returns the error that setFailure has stored.
-func (l *Log) failed() error {
+// lastFailure returns the error that setFailure has stored.
+func (l *Log) lastFailure() error {
 	if p := l.failure.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
-// writeError returns why the file cannot be written: the last write has failed, or one hangs.
+// writeError returns why the file cannot be written: the last write has failed, or an operation hangs. It notes a hang for
+// logStates.
 func (l *Log) writeError() error {
-	if err := l.failed(); err != nil {
+	if err := l.lastFailure(); err != nil {
 		return err
 	}
 	if err := l.disk.Err(); err != nil {
@@ -58,10 +60,15 @@ func (l *Log) Refusal() error {
 	return l.Err()
 }
 
-// lock locks l.io for an operation on the file. While one that has locked it hangs, lock returns the error.
+// lock locks l.io for an operation on the file. If an operation on the disk hangs meanwhile, lock returns an error that
+// wraps ErrUnwritable and osfile.ErrHangs.
 func (l *Log) lock() error {
 	if err := l.io.Lock(&l.disk); err != nil {
 		return unwritable(err)
+	}
+	if l.closed {
+		l.io.Unlock()
+		return unwritable(fs.ErrClosed)
 	}
 	l.writer = l.disk.Begin(osfile.MaxWrite)
 	return nil
@@ -69,11 +76,15 @@ func (l *Log) lock() error {
 
 // tryLock is lock without waiting. It reports whether it has locked l.io.
 func (l *Log) tryLock() bool {
-	locked := l.io.TryLock()
-	if locked {
-		l.writer = l.disk.Begin(osfile.MaxWrite)
+	if !l.io.TryLock() {
+		return false
 	}
-	return locked
+	if l.closed {
+		l.io.Unlock()
+		return false
+	}
+	l.writer = l.disk.Begin(osfile.MaxWrite)
+	return true
 }
 
 func (l *Log) unlock() {
@@ -100,7 +111,7 @@ func (l *Log) logStates(ctx context.Context) error {
 		}
 		err, past := l.Err(), l.unreported.Swap(nil)
 		if err == nil && past != nil && !failing {
-			failing = true // it has ended already
+			failing = true // it came and went since the last tick
 			l.logState(*past)
 		}
 		if failing != (err != nil) {

@@ -39,8 +39,11 @@ type Log struct {
 	retention  retention
 	space      atomic.Pointer[Space]
 	tampered   string        // see Tampered
-	previous   trail.Entry   // the last line that Open found; zero: none
+	previous   trail.Entry   // the last line that Open found; zero: none, or it cannot be read
+	continues  bool          // the chain continues an earlier one
+	lastFound  uint64        // seq of the last line that Open found, or that Options.Known names
 	started    atomic.Bool   // Start was called
+	searched   atomic.Bool   // findUnfinished has ended
 	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
 	disk       osfile.Watch
 
@@ -52,11 +55,13 @@ type Log struct {
 	lost     int64      // records that were lost since the last event about lost records
 	cheap    refusalCounter
 	open     map[string]uint64 // seqs of the lines of requests that are under way, by ID
-	marked   openMark          // the next openOnDisk
-	known    uint64            // see End.Open
+	marked   openMark          // becomes openBound when the disk has the line marked.at
+
+	openBound uint64 // see End.Open
 
 	io           osfile.Mutex      // guards what follows, see lock; mu may be locked under it, but not the reverse
 	writer       *osfile.Operation // of the goroutine that has locked io
+	closed       bool
 	segment      activeSegment
 	writing      []byte        // lines that are being written; buf before
 	writtenBytes int           // bytes of writing that are in the file
@@ -97,6 +102,7 @@ func Open(o Options) (*Log, error) {
 	}
 	if l.segment.regular {
 		l.previous, _ = trail.LastEntry(o.File) // unknown after an error
+		l.continues, l.lastFound = last.Seq > 0, last.Seq
 	}
 	l.seq, l.hash = last.Seq, last.Hash
 	l.open, l.marked = map[string]uint64{}, openMark{at: l.seq, oldest: l.seq + 1}
@@ -244,15 +250,15 @@ func (l *Log) write(what line, now bool) error {
 func (l *Log) add(what line) (seq uint64, pending int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r, ok := what.(*Record); ok {
-		delete(l.open, r.ID)
-	}
 	if len(l.buf) > maxPending {
 		if err := l.writeError(); err != nil {
 			l.lost++
 			l.counts.lost.Add(1)
 			return 0, 0, err
 		}
+	}
+	if r, ok := what.(*Record); ok {
+		delete(l.open, r.ID)
 	}
 	l.chain(what)
 	return l.seq, len(l.buf), nil
@@ -304,7 +310,7 @@ func (l *Log) commit(seq uint64) error {
 		return err
 	}
 	defer l.unlock()
-	err := l.failed()
+	err := l.lastFailure()
 	if err == nil && l.written.Load() < seq {
 		err = l.setFailure(l.flush())
 	}
@@ -322,7 +328,7 @@ func (l *Log) tryFlush() error {
 		return err
 	}
 	defer l.unlock()
-	if err := l.failed(); err != nil {
+	if err := l.lastFailure(); err != nil {
 		return err
 	}
 	return l.setFailure(l.flush())
@@ -416,7 +422,7 @@ func (l *Log) rotateAged(now time.Time) error {
 		return err
 	}
 	defer l.unlock()
-	if l.failed() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
+	if l.lastFailure() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
 		return nil // the next write comes first
 	}
 	return l.rotate()
@@ -424,7 +430,12 @@ func (l *Log) rotateAged(now time.Time) error {
 
 // sync waits until the disk has all lines that are in the file. The caller holds l.io.
 func (l *Log) sync() error {
-	if err := l.segment.sync(); err != nil {
+	l.writer.End()
+	l.writer = l.disk.Begin(osfile.MaxSync)
+	err := l.segment.sync()
+	l.writer.End()
+	l.writer = l.disk.Begin(osfile.MaxWrite)
+	if err != nil {
 		return err
 	}
 	l.setSynced(trail.Link{Seq: l.written.Load(), Hash: l.writtenHash})
@@ -502,7 +513,8 @@ func (l *Log) probe(due bool) {
 	}
 }
 
-// Close writes all lines and closes the file. If the disk hangs, it leaves the file open and returns the error.
+// Close writes all lines and closes the file. Nothing can be written after that. If the disk hangs, Close leaves the file
+// open and returns the error.
 func (l *Log) Close() error {
 	if err := l.lock(); err != nil {
 		return err
@@ -510,14 +522,13 @@ func (l *Log) Close() error {
 	defer l.unlock()
 	l.mu.Lock()
 	l.addCounted(0)
-	if l.started.Load() {
-		l.chain(event{name: trail.EventStop, detail: "the proxy stops in order"})
-	}
+	l.chainStop()
 	l.mu.Unlock()
 	err := l.setFailure(l.flush())
 	l.unsaved.retry(l.opened.Snapshots)
 	if err == nil && l.options.Load().Sync != SyncNone {
 		err = l.sync()
 	}
+	l.closed = true
 	return errors.Join(err, l.unsaved.err(), l.segment.close())
 }

@@ -246,8 +246,9 @@ func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
 	for range 200 {
 		l.Write(refused())
 	}
-	close(t, l)
+	l.probe(true)
 	tidied(t, l)
+	close(t, l)
 	if err := os.Remove(l.opened.File); err != nil { // as if the end had come before the new file's first line
 		t.Fatal(err)
 	}

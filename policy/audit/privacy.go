@@ -7,7 +7,7 @@ import (
 	"net"
 	"strings"
 
-	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
 )
 
 // pseudonymBytes is how many bytes of a hash name a client. With 16, no two of a billion
@@ -60,7 +60,7 @@ func redact(text, remote, target string, o *Options) string {
 // withoutQueries removes the queries of the URLs in a text if the Options leave them out.
 func (o *Options) withoutQueries(text string) string {
 	if o.DropQuery {
-		return robots.DropQueries(text)
+		return fetch.DropQueries(text)
 	}
 	return text
 }

@@ -4,31 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A Process is the program that writes a trail, as the events about it describe it.
 type Process struct {
 	Version string
 	Config  string // SHA-256 of the configuration file in hex; "": there is none
-	CA      string // fingerprint of the CA's certificate
+	CA      string // SHA-256 of the CA's certificate (DER), in upper-case hex with colons
 }
 
 // maxIDs is how many requests one event names.
 const maxIDs = 128
 
-// Start adds the event that the process has started, which says how the one before it ended, and waits until the disk
-// has it. After that, [Log.Close] adds the event that the process has stopped, and Run finds out which requests
-// of the one before have no records.
+// maxKeys is how many keys of the configuration one event names.
+const maxKeys = 20
+
+// Start adds the event that the process has started, which says how the one before it ended. Unless Options.Sync is
+// SyncNone, the disk has it when Start returns without an error. After that, [Log.Close] adds the event that the process
+// has stopped, and [Log.Run] names the requests of the one before that have no records. Call it once, before Run.
 func (l *Log) Start(p Process) error {
 	e := event{name: trail.EventStart, process: p}
 	switch at := l.previous.End().UTC().Format(time.RFC3339); {
 	case !l.segment.regular:
 		e.detail = "the proxy has started"
-	case l.previous.Seq == 0:
+	case !l.continues:
 		e.detail = "the proxy has started a new audit"
+	case l.previous.Seq == 0:
+		e.detail = "the proxy has started; how the one before it ended is unknown, since its last line cannot be read"
 	case l.previous.Event == trail.EventStop:
 		e.detail = fmt.Sprintf("the proxy has started; the one before it stopped in order at %s", at)
 	default:
@@ -42,9 +50,11 @@ func (l *Log) Start(p Process) error {
 	return l.writeError()
 }
 
-// Reloaded adds the event that keys of the configuration have changed.
+// Reloaded adds the event that keys of the configuration have changed. It names the first maxKeys of them.
 func (l *Log) Reloaded(keys []string, p Process) error {
-	return l.commit(l.addEvent(event{name: trail.EventReload, detail: "the configuration was reloaded", keys: keys, process: p}))
+	e := event{name: trail.EventReload, detail: "the configuration was reloaded: " + humanize.Count(len(keys), "key"), process: p}
+	e.keys = keys[:min(len(keys), maxKeys)]
+	return l.commit(l.addEvent(e))
 }
 
 // Rotated adds the event that the CA, or a key that signs requests, is another one. detail describes it.
@@ -52,20 +62,45 @@ func (l *Log) Rotated(detail string, p Process) error {
 	return l.commit(l.addEvent(event{name: trail.EventRotated, detail: detail, process: p}))
 }
 
-// findUnfinished adds the events that name the requests of the previous process that have no records, if it did not stop
-// in order.
+// findUnfinished adds the events that name the requests of the previous process that have no records. Until it has, a
+// crash leaves the search to the next process (End.Open).
 func (l *Log) findUnfinished(ctx context.Context) error {
-	if !l.started.Load() || !l.segment.regular || l.previous.Seq == 0 || l.previous.Event == trail.EventStop {
+	if from := l.opened.Known.Open; !l.continues || from > l.lastFound || from == 0 && l.previous.Event == trail.EventStop {
+		l.searched.Store(true)
 		return nil
 	}
-	ids, err := trail.Unfinished(ctx, l.opened.File, l.opened.Known.Open, l.previous.Seq)
-	for first := 0; first < len(ids); first += maxIDs {
-		e := event{name: trail.EventUnfinished, count: int64(len(ids)), ids: ids[first:min(first+maxIDs, len(ids))]}
-		e.detail = fmt.Sprintf("the proxy before this one ended while %d requests or tunnels were under way, which have no records", len(ids))
+	ids, err := trail.Unfinished(ctx, l.opened.File, l.opened.Known.Open, l.lastFound)
+	for _, e := range unfinished(ids, "the proxy before this one ended") {
 		err = errors.Join(err, l.writeEvent(e))
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		l.searched.Store(true)
+	case ctx.Err() == nil:
 		l.opened.Log.Warn("audit not searched for requests without a record", "file", l.opened.File, "error", err)
 	}
 	return nil
+}
+
+// unfinished returns the events that name requests that have no records, because a process has ended as what says.
+func unfinished(ids []string, what string) (all []event) {
+	for some := range slices.Chunk(ids, maxIDs) {
+		all = append(all, event{
+			name: trail.EventUnfinished, count: int64(len(ids)), ids: some,
+			detail: fmt.Sprintf("%s while %s under way, which have no records", what, humanize.Count(len(ids), "request")),
+		})
+	}
+	return all
+}
+
+// chainStop adds the event that the process has stopped, after those about the requests that have not ended. The caller
+// holds l.mu.
+func (l *Log) chainStop() {
+	if !l.started.Load() {
+		return
+	}
+	for _, e := range unfinished(slices.Sorted(maps.Keys(l.open)), "the proxy stops") {
+		l.chain(e)
+	}
+	l.chain(event{name: trail.EventStop, detail: "the proxy stops in order"})
 }

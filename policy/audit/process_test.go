@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -152,5 +153,47 @@ func TestBegunRequestsAreEnded(t *testing.T) {
 	}
 	if want := []string{"a begun", "a "}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestCrashDuringTheSearch: what a start has not searched for yet is left to the next one.
+func TestCrashDuringTheSearch(t *testing.T) {
+	l := open(t, Options{})
+	file := l.opened.File
+	testkit.Must(t, l.Start(Process{}))
+	begin(t, l, "lost")
+	l.probe(true)
+	for range 3 {
+		known := l.OnDisk()
+		abandon(t, l)
+		l = open(t, Options{File: file, Known: known})
+		testkit.Must(t, l.Start(Process{}))
+	}
+	testkit.Must(t, l.findUnfinished(t.Context()))
+	close(t, l)
+	all := entries(t, l)
+	if found := all[len(all)-2]; found.Event != trail.EventUnfinished || !slices.Equal(found.IDs, []string{"lost"}) {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestStopNamesWhatHasNotEnded: a stop leaves nothing to the search of the next start, and nothing is written after it.
+func TestStopNamesWhatHasNotEnded(t *testing.T) {
+	l := open(t, Options{})
+	testkit.Must(t, l.Start(Process{}))
+	begin(t, l, "left", "ended")
+	finish(t, l, "ended")
+	close(t, l)
+	all := entries(t, l)
+	if found := all[len(all)-2]; found.Event != trail.EventUnfinished || !slices.Equal(found.IDs, []string{"left"}) || all[len(all)-1].Event != trail.EventStop {
+		t.Errorf("%+v, then %+v", found, all[len(all)-1])
+	}
+	late := allowed().Begun()
+	if err := l.Begin(&late); !errors.Is(err, ErrUnwritable) {
+		t.Errorf("after the end: %v", err)
+	}
+	l.probe(true)
+	if after := entries(t, l); len(after) != len(all) {
+		t.Errorf("%d lines after the end", len(after)-len(all))
 	}
 }

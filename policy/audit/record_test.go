@@ -24,8 +24,8 @@ func TestFanoutTellsTheFirstErrorAndLeavesNoneOut(t *testing.T) {
 	}
 }
 
-// TestIDs: no ID tells how many there were before it.
-func TestIDs(t *testing.T) {
+// TestIDsDoNotCount: no ID tells how many there were before it.
+func TestIDsDoNotCount(t *testing.T) {
 	seen, ascending := map[string]bool{}, 0
 	var last uint64
 	const all = 1000

@@ -16,7 +16,7 @@ type Stats struct {
 	Failures  uint64        // failed writes and waits for the disk so far, with those of retries
 	Lost      uint64        // records so far that could be neither written nor held in memory
 	Rotations uint64        // segments so far that were rotated because they were full
-	Counted   uint64        // refusals so far that were only counted, because too many came from one client
+	Counted   uint64        // cheap refusals so far without a record: beyond maxCheap of one client, or maxCheapOfAll of all
 
 	Removed map[string]uint64 // lines that retention has removed so far, by the name of the option that it followed
 	Space   Space             // as last measured

@@ -29,10 +29,14 @@ const (
 )
 
 // EndsWithinLine reports whether a file of this size ends without a line feed, as after a crash or on a full disk.
+// It reports false for a file that cannot be read.
 func EndsWithinLine(f io.ReaderAt, size int64) bool {
+	if size == 0 {
+		return false
+	}
 	var last [1]byte
 	_, err := f.ReadAt(last[:], size-1)
-	return size > 0 && err == nil && last[0] != '\n'
+	return err == nil && last[0] != '\n'
 }
 
 // Open opens a file to read it. Unlike os.Open, it lets others rename and remove the file meanwhile, on every

@@ -6,12 +6,13 @@ import (
 )
 
 const (
-	// freeContacts is how many connections to a host that no request follows a client may cause within contactsFor.
-	// A browser makes some before it needs them. Each further one takes the place of a request.
+	// freeContacts is how many connections to a host that no request follows a client may cause in each interval of
+	// contactsFor. A browser makes some before it needs them. Each further one takes the turn of a request.
 	freeContacts = 6
 	contactsFor  = time.Minute
-	// maxContacting is how many clients of a host are counted within contactsFor; none of further ones is free.
-	maxContacting = 256
+	// maxContactClients is how many clients of a host are counted within contactsFor. The connections of further clients
+	// are never free.
+	maxContactClients = 256
 )
 
 // contacts counts the connections to a host that no request has followed, by client. host.mu guards it.
@@ -26,14 +27,14 @@ func (c *contacts) add(client string, now time.Time) bool {
 		c.since, c.counts = now, map[string]int{}
 	}
 	n := c.counts[client]
-	if n >= freeContacts || n == 0 && len(c.counts) >= maxContacting {
+	if n >= freeContacts || n == 0 && len(c.counts) >= maxContactClients {
 		return false
 	}
 	c.counts[client]++
 	return true
 }
 
-// use takes a connection back, because a request was sent.
+// use gives one connection back, because a request was sent, on whatever connection.
 func (c *contacts) use(client string) {
 	if c.counts[client] > 1 {
 		c.counts[client]--
@@ -44,7 +45,7 @@ func (c *contacts) use(client string) {
 
 // WaitContact is WaitConnect for a connection that is made now, and that a request may or may not follow. If the client has
 // caused freeContacts connections to the host that no request has followed, WaitContact also waits for the rate,
-// and the connection takes the place of a request.
+// and the connection takes the turn of a request. The errors are those of WaitConnect.
 func (p *Pacer) WaitContact(ctx context.Context, client string, l Limits) (*Slot, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -56,6 +57,11 @@ func (p *Pacer) WaitContact(ctx context.Context, client string, l Limits) (*Slot
 	free := h.contacts.add(client, time.Now())
 	h.mu.Unlock()
 	s, err := p.take(ctx, client, l, !free)
+	if err != nil && free {
+		h.mu.Lock()
+		h.contacts.use(client)
+		h.mu.Unlock()
+	}
 	if err != nil || free {
 		return s, err
 	}
@@ -67,7 +73,7 @@ func (p *Pacer) WaitContact(ctx context.Context, client string, l Limits) (*Slot
 	return s, nil
 }
 
-// Contacted reports that a connection to the host was tried, and that the request will not be sent. It takes the place of
+// Contacted reports that a connection to the host was tried, and that the request will not be sent. It takes the turn of
 // a request unless it is one of the first that the client has caused.
 func (s *Slot) Contacted() {
 	if s == nil {

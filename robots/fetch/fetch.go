@@ -220,9 +220,9 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 // dropQueries removes the queries of redirects from what is kept of the fetch.
 func (f *fetching) dropQueries() {
 	a := f.result
-	a.URL = robots.DropQueries(a.URL)
+	a.URL, _, _ = strings.Cut(a.URL, "?")
 	for i, hop := range f.hops {
-		f.hops[i] = robots.DropQueries(hop)
+		f.hops[i], _, _ = strings.Cut(hop, "?")
 	}
 	if a.Err != nil {
 		a.Err = withoutQueries{a.Err}
@@ -232,7 +232,7 @@ func (f *fetching) dropQueries() {
 // withoutQueries is an error whose text has no queries of URLs.
 type withoutQueries struct{ error }
 
-func (e withoutQueries) Error() string { return robots.DropQueries(e.error.Error()) }
+func (e withoutQueries) Error() string { return DropQueries(e.error.Error()) }
 func (e withoutQueries) Unwrap() error { return e.error }
 
 // A fetching is one fetch in progress.

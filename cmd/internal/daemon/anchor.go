@@ -80,6 +80,9 @@ func (w *anchorWriter) step(ctx context.Context, d *Daemon, o config.Anchor, now
 	if place != w.place {
 		w.begin(place, now)
 	}
+	if w.disk.Err() != nil {
+		return // newest hangs
+	}
 	if place == "" || end.Seq == w.lastSeq || now.Before(w.last.Add(o.Every)) || now.Before(w.retry) {
 		return
 	}
@@ -101,7 +104,10 @@ func (w *anchorWriter) step(ctx context.Context, d *Daemon, o config.Anchor, now
 func (w *anchorWriter) begin(place string, now time.Time) {
 	var last time.Time
 	if place != "" {
-		w.disk.Do(osfile.MaxSync, func() error { last = w.newest(place); return nil })
+		found := make(chan time.Time, 1)
+		if w.disk.Do(osfile.MaxSync, func() error { found <- w.newest(place); return nil }) == nil {
+			last = <-found
+		}
 	}
 	if last.After(now) {
 		last = time.Time{} // a clock was wrong
@@ -136,7 +142,8 @@ func (w *anchorWriter) warning() string {
 	return fmt.Sprintf("an audit anchor is overdue at %s, %s: %v", place, since, err)
 }
 
-// checkAnchorFile returns an error if audit.anchor.file is not a regular file. It does not wait for a disk that hangs.
+// checkAnchorFile returns an error if audit.anchor.file is not a regular file. If the disk hangs, it gives up after
+// osfile.MaxWrite and returns nil.
 func checkAnchorFile(file string) error {
 	if file == "" {
 		return nil
@@ -182,7 +189,8 @@ func (d *Daemon) newestInFile(file string) time.Time {
 		return time.Time{}
 	}
 	defer f.Close()
-	const most = 1 << 10 // bytes of the end of the file; an anchor has at most 85
+	// most is how many bytes of the end of the file are read. An anchor has at most 85.
+	const most = 1 << 10
 	info, err := f.Stat()
 	if err != nil {
 		return time.Time{}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"robotsproxy/cmd/internal/bolt"
@@ -41,13 +42,13 @@ type Daemon struct {
 	auditDir        string // the audit, its snapshots and its key
 	auditFile       string
 	configSum       [sha256.Size]byte // of the active configuration's file; zero: there is none
-	savedEnd        atomic.Uint64     // seq of the line that saveAuditEnd has saved last
-	autoTotal       int64             // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
-	feed            *live.Feed        // nil without admin
-	archive         *archive.Archive  // nil: nothing is archived
-	payloads        *bolt.Payloads    // of archive
-	autoArchive     int64             // archive.max_total_size: auto; 0: not derived yet
-	metrics         *prom.Metrics     // nil without admin and monitor
+	savedEnd        savedEnd
+	autoTotal       int64            // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
+	feed            *live.Feed       // nil without admin
+	archive         *archive.Archive // nil: nothing is archived
+	payloads        *bolt.Payloads   // of archive
+	autoArchive     int64            // archive.max_total_size: auto; 0: not derived yet
+	metrics         *prom.Metrics    // nil without admin and monitor
 	handler         *proxy.Handler
 	reloader        *reloader // nil: the configuration is not reloaded
 	listener        net.Listener
@@ -59,6 +60,12 @@ type Daemon struct {
 	monitor         *admin.Monitor // nil: it is off
 	monitorListener net.Listener
 	draining        atomic.Bool
+}
+
+// A savedEnd is the end of the audit that saveAuditEnd has saved last.
+type savedEnd struct {
+	sync.Mutex
+	end audit.End
 }
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.

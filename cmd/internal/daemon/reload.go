@@ -16,7 +16,6 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
-	"robotsproxy/policy/explain/humanize"
 )
 
 const (
@@ -360,21 +359,18 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 	return changes, told, nil
 }
 
-// recordedKeys are the parts of the configuration whose changes the audit records.
-var recordedKeys = []string{"mode", "audit", "archive", "clients", "hosts", "identity", "usage"}
+// unrecorded are the parts of the configuration on which neither decisions nor evidence depend.
+var unrecorded = []string{"admin", "log"}
 
-// recordReload records in the audit what a reload has changed that decisions or evidence depend on.
+// recordReload records in the audit what a reload has changed, except what is unrecorded.
 func (d *Daemon) recordReload(changes []config.Change, f, before *generation) {
 	var keys []string
 	for _, c := range changes {
 		part, _, _ := strings.Cut(c.Key, ".")
 		part, _, _ = strings.Cut(part, " ")
-		if slices.Contains(recordedKeys, part) {
+		if !slices.Contains(unrecorded, part) {
 			keys = append(keys, c.Key)
 		}
-	}
-	if more := len(keys) - maxLogged; more > 0 {
-		keys = append(keys[:maxLogged], humanize.Count(more, "further key"))
 	}
 	p := d.process(f)
 	var err error

@@ -87,13 +87,15 @@ func (d *Daemon) saveState(ctx context.Context) error {
 	}
 }
 
-// saveAuditEnd saves which line of the audit the disk has, if it is another one than before.
+// saveAuditEnd saves the end of the audit that the disk has, if it has changed. Any number of goroutines may call it.
 func (d *Daemon) saveAuditEnd() {
 	if d.store == nil {
 		return
 	}
-	end := d.evidence.OnDisk()
-	if d.savedEnd.Swap(end.Seq) != end.Seq {
+	d.savedEnd.Lock()
+	defer d.savedEnd.Unlock()
+	if end := d.evidence.OnDisk(); end != d.savedEnd.end {
+		d.savedEnd.end = end
 		d.store.SaveAuditEnd(bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: end.Seq, Hash: end.Hash, Open: end.Open})
 	}
 }

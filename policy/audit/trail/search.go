@@ -265,9 +265,20 @@ func lastLine(segment Segment) (last []byte, err error) {
 }
 
 // Unfinished returns the IDs of the requests and tunnels that have a line of KindBegun with a seq of at least from
-// and at most to, and no record, in the trail that is written to path. Those before an EventStart in between are of an
-// earlier process, and were named at that start. It returns the cause if ctx ends.
+// and at most to, and neither a record nor a mention in an EventUnfinished, in the trail that is written to path. It
+// returns the cause if ctx ends.
 func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string, err error) {
+	const tries = 3 // a segment may be rotated, compressed or removed during the search
+	for range tries {
+		if ids, err = unfinished(ctx, path, from, to); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return ids, err
+}
+
+// unfinished is Unfinished, but fails if a segment is rotated, compressed or removed meanwhile.
+func unfinished(ctx context.Context, path string, from, to uint64) (ids []string, err error) {
 	segments, err := Segments(path)
 	if err != nil {
 		return nil, err
@@ -281,32 +292,34 @@ func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			if errors.Is(err, fs.ErrNotExist) {
-				break // removed meanwhile
-			}
 			if err != nil {
 				return nil, err
 			}
 			id, begun := lineID(line.Text)
-			started := bytes.Contains(line.Text, startEvent)
-			if !begun && !started {
+			switch {
+			case begun:
+				if l, _, ok := splitLink(line.Text); ok && l.Seq >= from && l.Seq <= to {
+					open[string(id)] = l.Seq
+				}
+			case bytes.Contains(line.Text, unfinishedEvent):
+				e, err := Read(line.Text)
+				if err != nil {
+					return nil, err
+				}
+				for _, id := range e.IDs {
+					delete(open, id)
+				}
+			default:
 				delete(open, string(id))
-				continue
-			}
-			switch l, _, ok := splitLink(line.Text); {
-			case !ok || l.Seq > to:
-			case started:
-				clear(open)
-			case l.Seq >= from:
-				open[string(id)] = l.Seq
 			}
 		}
 	}
 	return slices.SortedFunc(maps.Keys(open), func(a, b string) int { return cmp.Compare(open[a], open[b]) }), nil
 }
 
-// startEvent is in the line of an EventStart alone: strings of strangers have no quotation marks that are not escaped.
-var startEvent = []byte(`"event":"` + EventStart + `"`)
+// unfinishedEvent is in the line of an EventUnfinished alone: strings of strangers have no quotation marks that are not
+// escaped.
+var unfinishedEvent = []byte(`"event":"` + EventUnfinished + `"`)
 
 // lineID returns the ID of a request's record, or of the line that says that it has begun. It returns "" for other lines.
 func lineID(line []byte) (id []byte, begun bool) {

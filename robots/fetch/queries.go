@@ -1,24 +1,29 @@
-package robots
+package fetch
 
 import "strings"
 
 // DropQueries removes the queries of the URLs in a text, such as an error: what follows a question mark in a word with a
-// slash before it. A word ends at white space or a quotation mark; what stands between two quotation marks is one word.
+// slash before it, or between quotation marks. A query ends with its word: at white space, or at the closing quotation mark.
 func DropQueries(text string) string {
 	if !strings.Contains(text, "?") {
 		return text
 	}
 	b := make([]byte, 0, len(text))
-	var quoted, slash, query bool
+	var quoted, escaped, url, query bool
 	for _, c := range []byte(text) {
 		switch {
-		case c == '"':
-			quoted, slash, query = !quoted, false, false
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"' && (quoted || !query):
+			quoted = !quoted
+			url, query = quoted, false
 		case !quoted && strings.IndexByte(" \t\r\n", c) >= 0:
-			slash, query = false, false
+			url, query = false, false
 		case c == '/':
-			slash = true
-		case c == '?' && slash:
+			url = true
+		case c == '?' && url:
 			query = true
 		}
 		if !query {
