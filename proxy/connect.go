@@ -49,6 +49,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		limits = d.Pace
 	}
 	err := tryAddresses(func() error { return h.reach(s, o, limits) })
+	s.dialled = s.dialled && err == nil
 	if err != nil && !isBusy(pace.BackedOff)(err) { // during a back-off the requests inside get their own responses, for example those of robots.txt
 		return err
 	}
@@ -65,7 +66,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	if s.dialled {
 		contact := s.record.Begun()
 		contact.Unused, contact.Verdict, contact.Reason = true, policy.Allow, policy.ReasonTunnel
-		t.contact = &contact
+		t.onUnused = func() { _ = h.o.Begin(&contact) } // the proxy's health has the error
 	}
 	s.leave() // each request inside counts for itself, and a tunnel without one is idle
 	defer h.hijacked.remove(t.Conn)
@@ -82,7 +83,8 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 // the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin.
 func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) error {
 	ctx := s.request.Context()
-	s.dialled = s.rules.Egress.At(s.addr).Dials(o)
+	tcp := o.Scheme == "https" && o.Port != 443
+	s.dialled = s.rules.Egress.Dials(o, tcp)
 	if !s.rules.Monitor {
 		wait := h.o.Pacer.WaitConnect
 		if s.dialled {
@@ -97,7 +99,7 @@ func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) er
 		}
 	}
 	defer s.releaseSlot()
-	if o.Scheme == "https" && o.Port != 443 {
+	if tcp {
 		return s.rules.Egress.At(s.addr).ReachTCP(ctx, o)
 	}
 	return s.rules.Egress.At(s.addr).Reach(ctx, o)
@@ -214,7 +216,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	if err := s.detachSlot(); err != nil {
 		return err
 	}
-	if err := h.underway.writeNow(&s.begunLine); err != nil {
+	if err := h.sent.writeNow(&s.sentRequest); err != nil {
 		return err
 	}
 	t, err := h.acceptTunnel(s, o, &h.counts.passedThrough, closeConn)

@@ -27,7 +27,6 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
 		err = errAborted // the client was not the cause
 	}
-	s.underway.end(&s.begunLine)
 	s.recordPace(err)
 	s.releaseSlot() // the origin has answered: a client that does not read must not delay other requests
 	unarchived := h.endCapture(s)
@@ -45,6 +44,7 @@ func (h *Handler) finish(s *requestState, err error) {
 	}
 	rec.Took = time.Since(rec.Time)
 	s.recorded = true
+	_, _ = s.allSent.end(&s.sentRequest) // an error is that of the audit, which the record meets too
 	switch werr := h.writeRecord(rec, err); {
 	case werr != nil && !s.response.headSent:
 		err, a = werr, answerTo(werr)

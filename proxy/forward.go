@@ -260,7 +260,7 @@ func (h *Handler) upgrade(s *requestState) error {
 	if err := s.detachSlot(); err != nil {
 		return err
 	}
-	if err := h.underway.writeNow(&s.begunLine); err != nil {
+	if err := h.sent.writeNow(&s.sentRequest); err != nil {
 		return err
 	}
 	conn, buffered, err := s.hijack()

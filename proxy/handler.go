@@ -86,7 +86,7 @@ type Handler struct {
 	alarms      sync.Pool       // stopped alarms for later transfers: see watch.pool
 	counts      counts
 	rules       generations
-	underway    underway
+	sent        sentRequests
 }
 
 // addressOf returns the host of a host:port. If remote has another form, it returns

@@ -44,14 +44,15 @@ func (s *requestState) recordPace(err error) {
 	rec.StoreAway = rec.StoreAway || held.Alone
 }
 
-// countContact counts an attempt to connect that failed with err, unless nothing was sent to the host. A client that comes
-// and leaves takes the place of a request each time.
+// countContact counts an attempt to connect that failed with err, unless it cannot have reached the host. One that the
+// client broke off takes the turn of a request each time.
 func countContact(slot *pace.Slot, err error) {
 	again, ok := errors.AsType[*egress.RetryError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		slot.Sent()
-	case err == nil, ok && again.Repeated, as[*net.DNSError](err), errors.Is(err, egress.ErrForbiddenAddr), errors.Is(err, egress.ErrForbiddenPort), egress.LocalError(err):
+	case err == nil, ok && again.Repeated, as[*net.DNSError](err), egress.LocalError(err),
+		errors.Is(err, egress.ErrForbiddenAddr), errors.Is(err, egress.ErrForbiddenPort):
 	default:
 		slot.Contacted()
 	}

@@ -55,9 +55,9 @@ type requestState struct {
 	ahead         []byte        // the client's body, if readAhead has read it
 	carrier       *clientConn   // on which the request is in progress; nil: none, or leave was called
 	clientLeft    bool          // the client has left, and its header must not be used
-	draining      *atomic.Bool  // that of the handler, like underway
-	underway      *underway
-	begunLine     sentRequest
+	draining      *atomic.Bool  // that of the handler, like allSent
+	allSent       *sentRequests
+	sentRequest   sentRequest
 	dialled       bool // the origin was dialled for a CONNECT
 	watch         watch
 	flow          flow
@@ -154,7 +154,7 @@ func (s *requestState) await(ctx context.Context, slot *pace.Slot) error {
 }
 
 // sent implements [sender].
-func (s *requestState) sent() { s.underway.add(&s.begunLine, &s.record, s.rules.RecordFirst) }
+func (s *requestState) sent() { s.allSent.add(&s.sentRequest, &s.record, s.rules.RecordFirst) }
 
 // Header returns the header of the response. After the client has left, it returns a
 // header that is not used.
@@ -168,6 +168,10 @@ func (s *requestState) Header() http.Header {
 // WriteHeader sends the head of the response to the client.
 func (s *requestState) WriteHeader(status int) {
 	if s.response.muted || s.response.headSent {
+		return
+	}
+	if err := s.sentRequest.awaitLine(s.request.Context()); err != nil {
+		s.mute(err)
 		return
 	}
 	s.response.headSent = true
@@ -245,7 +249,7 @@ func (s *requestState) Write(b []byte) (int, error) {
 	if s.response.muted {
 		return len(b), nil
 	}
-	if err := s.begunLine.awaitLine(); err != nil {
+	if err := s.sentRequest.awaitLine(s.request.Context()); err != nil {
 		s.fail(err)
 		return 0, err
 	}
@@ -368,7 +372,7 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 
 // passInterim implements [sender]: it sends a 1xx response to the client (RFC 9110 15.2). net/http sends 100 itself.
 func (s *requestState) passInterim(resp *http.Response) {
-	if resp.StatusCode == http.StatusContinue || !s.request.ProtoAtLeast(1, 1) || s.clientLeft ||
+	if s.sentRequest.awaitLine(s.request.Context()) != nil || resp.StatusCode == http.StatusContinue || !s.request.ProtoAtLeast(1, 1) || s.clientLeft ||
 		len(s.request.Header["Expect"]) > 0 { // net/http may be about to send 100 on another goroutine
 		return
 	}

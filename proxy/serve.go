@@ -14,13 +14,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rules := h.rules.acquire()
 	by := connInfoFrom(r)
+	if by.tunnel != nil {
+		by.tunnel.used.Store(true)
+	}
 	if by.http != nil {
 		by.http.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as with HTTP/1.1; otherwise the request could not be sent again on a new connection
 	}
-	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining, underway: &h.underway}
+	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining, allSent: &h.sent}
 	defer s.releaseRules()
 	s.use(by.clientConn())
 	defer s.leave()

@@ -115,7 +115,7 @@ func (h *Handler) connState(unused *unusedConns, c net.Conn, state http.ConnStat
 	}
 }
 
-// countUnused counts and records an intercepted tunnel that has ended without a request; nil: it was no tunnel.
+// countUnused counts an intercepted tunnel that has ended without a request; nil: it was no tunnel.
 func (h *Handler) countUnused(t *tunnelConn) {
 	if t == nil {
 		return
@@ -124,9 +124,6 @@ func (h *Handler) countUnused(t *tunnelConn) {
 		h.rules.active.Load().Authority.AddUnused(t.origin.Host, t.origin.Port)
 	}
 	h.counts.unused.Add(1)
-	if t.contact != nil {
-		_ = h.o.Begin(t.contact) // the proxy's health has the error
-	}
 }
 
 // New checks the options and creates a Handler.
@@ -157,7 +154,7 @@ func New(o Options) (*Handler, error) {
 
 		refusals: newRefusalLimiter(),
 	}
-	h.underway.write = o.Begin
+	h.sent.write = o.Begin
 	h.via = []string{"1.1 " + rules.Egress.Pseudonym()}
 	h.rules.install(rules, 1)
 	h.pipeline = h.newPipeline()

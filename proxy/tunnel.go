@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"robotsproxy/policy"
-	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
@@ -28,7 +27,8 @@ type tunnelConn struct {
 	serverName string        // the server name of the TLS handshake; "": none
 	counter    *flowCounter  // counts the tunnel
 	memory     memory.Work   // an intercepted tunnel in the memory budget, until Close
-	contact    *audit.Begun  // for a line if no request comes; nil: the origin was not dialled
+	used       atomic.Bool   // a request has arrived
+	onUnused   func()        // Close calls it if none has; nil: it calls nothing
 	logins     egress.Owner  // of the connections to origins that carry the client's login, until Close
 	once       sync.Once
 }
@@ -70,6 +70,9 @@ func (c *tunnelConn) Read(b []byte) (int, error) {
 // Close closes the connection.
 func (c *tunnelConn) Close() error {
 	c.once.Do(func() {
+		if c.onUnused != nil && !c.used.Load() {
+			c.onUnused()
+		}
 		c.logins.End()
 		c.memory.End()
 		c.counter.end()

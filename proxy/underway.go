@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -14,9 +16,11 @@ const (
 	begunWithin = time.Second
 )
 
-// An underway has the requests that were sent, and leaves a line in the audit for those that do not end soon. A crash
-// would otherwise leave no trace of them.
-type underway struct {
+var errLineHangs = fmt.Errorf("%w: the line about the request is still being written", audit.ErrUnwritable)
+
+// sentRequests are the requests that were sent and have not ended. A line in the audit (audit.Begun) is written for each
+// that lasts longer than begunAfter, so that a crash leaves a trace of it. Any number of goroutines may share it.
+type sentRequests struct {
 	write func(...*audit.Begun) error
 
 	mu          sync.Mutex   // guards what follows, and the links of all sentRequests
@@ -24,30 +28,30 @@ type underway struct {
 	timer       *time.Timer  // for the first; nil: none was sent yet
 }
 
-// A sentRequest is the place of a request in an underway. The goroutine that serves the request calls its methods.
+// A sentRequest is one request in sentRequests. Only the goroutine that serves the request passes it to the methods.
 type sentRequest struct {
-	at     time.Time // when it was sent; zero: it was not, or it has ended
+	at     time.Time // when it was sent; zero: it was not, or it has ended; written under sentRequests.mu
 	inTime bool      // see awaitLine
 	line   audit.Begun
 
 	before, after *sentRequest
-	waits         bool          // it is among those without a line
+	linked        bool          // it has no line yet
 	written       chan struct{} // closed when the line is written; nil: nobody waits for that, and it is not being written
 	err           error         // why it could not be written
 }
 
-// add adds a request that was sent. If inTime is set, awaitLine may be called.
-func (u *underway) add(s *sentRequest, r *audit.Record, inTime bool) {
+// add adds a request that was sent. If inTime is set, awaitLine waits for its line.
+func (u *sentRequests) add(s *sentRequest, r *audit.Record, inTime bool) {
 	if !s.at.IsZero() {
 		return // it is sent once more
 	}
-	s.at, s.inTime, s.line = time.Now(), inTime, r.Begun()
+	s.inTime, s.line = inTime, r.Begun()
 	if inTime {
 		s.written = make(chan struct{})
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s.waits, s.before = true, u.last
+	s.at, s.linked, s.before = time.Now(), true, u.last
 	if u.last != nil {
 		u.last.after = s
 	} else {
@@ -58,7 +62,7 @@ func (u *underway) add(s *sentRequest, r *audit.Record, inTime bool) {
 }
 
 // wake sets the timer for the first request. The caller holds u.mu.
-func (u *underway) wake() {
+func (u *sentRequests) wake() {
 	if wait := time.Until(u.first.at.Add(begunAfter)); u.timer == nil {
 		u.timer = time.AfterFunc(wait, u.writeDue)
 	} else {
@@ -67,7 +71,7 @@ func (u *underway) wake() {
 }
 
 // unlink takes s out of the requests without a line. The caller holds u.mu.
-func (u *underway) unlink(s *sentRequest) {
+func (u *sentRequests) unlink(s *sentRequest) {
 	if s.before != nil {
 		s.before.after = s.after
 	} else {
@@ -78,11 +82,11 @@ func (u *underway) unlink(s *sentRequest) {
 	} else {
 		u.last = s.before
 	}
-	s.before, s.after, s.waits = nil, nil, false
+	s.before, s.after, s.linked = nil, nil, false
 }
 
 // writeDue writes the lines that are due.
-func (u *underway) writeDue() {
+func (u *sentRequests) writeDue() {
 	u.mu.Lock()
 	var due []*sentRequest
 	var lines []*audit.Begun
@@ -109,42 +113,50 @@ func (u *underway) writeDue() {
 	}
 }
 
-// writeNow writes the line of a request at once.
-func (u *underway) writeNow(s *sentRequest) error {
-	if !u.end(s) {
-		return s.err
+// writeNow writes the line of a request at once. Its error says why the line is not in the audit.
+func (u *sentRequests) writeNow(s *sentRequest) error {
+	if noLine, err := u.end(s); !noLine {
+		return err
 	}
 	return u.write(&s.line)
 }
 
-// end takes out a request, before its record is written. It waits for the line if that is being written, so that the
-// record follows the line. It reports whether there is no line.
-func (u *underway) end(s *sentRequest) bool {
+// end takes a request out, before its record is written. If its line is being written, end waits for it, for at most
+// lastWait. It reports whether the request has no line yet, or returns why the line could not be written.
+func (u *sentRequests) end(s *sentRequest) (noLine bool, err error) {
 	if s.at.IsZero() {
-		return false
+		return false, nil
 	}
-	s.at, s.inTime = time.Time{}, false
 	u.mu.Lock()
-	waits := s.waits
-	if waits {
+	linked, written := s.linked, s.written
+	s.at, s.inTime = time.Time{}, false
+	if linked {
 		u.unlink(s)
 	}
 	u.mu.Unlock()
-	if !waits {
-		select {
-		case <-s.written:
-		case <-time.After(lastWait): // the disk hangs; the line has its place
-		}
+	if linked {
+		return true, nil
 	}
-	return waits
+	select {
+	case <-written:
+		return false, s.err
+	case <-time.After(lastWait): // the record still follows the line, which has its number already
+		return false, errLineHangs
+	}
 }
 
 // awaitLine waits until the disk has the line of a request that was sent begunWithin ago, and returns an error if it could
-// not be written.
-func (s *sentRequest) awaitLine() error {
+// not be written, if ctx ends, or after lastWait.
+func (s *sentRequest) awaitLine(ctx context.Context) error {
 	if !s.inTime || time.Since(s.at) < begunWithin {
 		return nil
 	}
-	<-s.written
-	return s.err
+	select {
+	case <-s.written:
+		return s.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(lastWait):
+		return errLineHangs
+	}
 }

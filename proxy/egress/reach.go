@@ -29,10 +29,12 @@ func (p Pinned) Reach(ctx context.Context, o robots.Origin) error {
 	return p.client.reach(ctx, endpoint{o, p.addr}, false)
 }
 
-// Dials reports whether Reach would make a connection to o now.
-func (p Pinned) Dials(o robots.Origin) bool {
-	h := p.client.history
-	return !h.wasReached(o) && h.failure(o) == nil
+// Dials reports whether Reach, or with tcp ReachTCP, would make a connection to o now.
+func (c *Client) Dials(o robots.Origin, tcp bool) bool {
+	if tcp {
+		o.Scheme = "http"
+	}
+	return (tcp || !c.parent.forwards(o.Scheme)) && !c.history.wasReached(o) && c.history.failure(o) == nil
 }
 
 // ReachTCP is Reach without TLS, for a client that has not said whether it will speak TLS. Nothing is sent to
