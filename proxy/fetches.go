@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"robotsproxy/policy/audit"
@@ -85,7 +87,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		slot.BackOff(retryAfter(after, time.Now())) // without Retry-After, the retries of robots.txt are slow enough
+		slot.BackOff(retryAfter(after, time.Now()), fetchName(r.URL)) // without Retry-After, the retries of robots.txt are slow enough
 	}
 	resp.Body = &fetchBody{resp.Body, slot}
 	return resp, nil
@@ -109,6 +111,16 @@ func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.R
 		hop.SetSigned(by.KeyID())
 	}
 	return resp, err
+}
+
+// maxFetchName is the length of a robots.txt URL whose host is as long as a host can be, in bytes.
+const maxFetchName = len("https://:65535/robots.txt") + 253
+
+// fetchName returns the name of a GET as the cause of a back-off: its URL, because a fetch has no ID. Redirects can
+// make the URL long and add a query.
+func fetchName(u *url.URL) string {
+	name := u.Scheme + "://" + u.Host + u.EscapedPath()
+	return strings.Clone(name[:min(len(name), maxFetchName)])
 }
 
 // slot waits for the slot of a GET. at is the address of the GET, if it is known.

@@ -102,7 +102,7 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 			t.Errorf("%s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), body)
 		}
 	}
-	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 || rec.Decision.Ruling.Result.UserAgent != "" {
+	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 || rec.BackOffBy != s.URL+"/robots.txt" || rec.Decision.Ruling.Result.UserAgent != "" {
 		t.Errorf("record: %+v", rec)
 	}
 }
@@ -149,7 +149,7 @@ func TestFetchThatMayNotBeRepeated(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		slot.BackOff(time.Hour)
+		slot.BackOff(time.Hour, "id")
 		slot.Release()
 		panic(http.ErrAbortHandler)
 	}))

@@ -167,6 +167,7 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		p.BackOff, p.Slowed = busy.BackOff.Round(time.Millisecond).Seconds(), busy.Slowed.Round(time.Millisecond).Seconds()
+		p.BackOffBy = busy.BackOffBy
 		if a.reason == policy.ReasonPace {
 			p.Detail = cmp.Or(busyDetail(busy, &d.Pace), p.Detail)
 		}

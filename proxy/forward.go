@@ -193,7 +193,7 @@ func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
 		s.slot.Answered(fine)
 	}
 	if !fine && err == nil && s.rules.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		s.record.BackOff = s.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
+		s.record.BackOff, s.record.BackOffBy = s.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()), s.record.ID)
 	}
 }
 

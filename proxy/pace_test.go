@@ -54,18 +54,19 @@ func TestRetryAfterBacksOff(t *testing.T) {
 			if err != nil || resp.StatusCode != c.status || resp.Header.Get("Retry-After") != c.retryAfter {
 				t.Fatalf("the origin's response is not forwarded: %v %v", resp, err)
 			}
-			if rec := r.records.last(t, 1); rec.BackOff < c.least || rec.BackOff > c.most {
-				t.Errorf("the record says %v", rec.BackOff)
+			cause := r.records.last(t, 1)
+			if cause.BackOff < c.least || cause.BackOff > c.most || cause.BackOffBy != cause.ID {
+				t.Errorf("the record says %v, by %q", cause.BackOff, cause.BackOffBy)
 			}
 			resp, body, err := get(client, origin.URL+"/2")
 			testkit.Must(t, err)
 			after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 			left := c.least - time.Since(asked)
-			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "a back-off for another ") ||
+			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "a back-off for another ") || !strings.Contains(body, "after a 429 or 503 to "+cause.ID+"\n") ||
 				time.Duration(after)*time.Second < left || time.Duration(after)*time.Second > c.most+time.Second {
 				t.Errorf("during the back-off: %s, Retry-After %d\n%s", resp.Status, after, body)
 			}
-			if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace || rec.BackOff < left || rec.BackOff > c.most {
+			if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace || rec.BackOff < left || rec.BackOff > c.most || rec.BackOffBy != cause.ID {
 				t.Errorf("its record: %+v", rec)
 			}
 			if got := origin.paths(); len(got) != 2 {

@@ -31,7 +31,7 @@ func (s *requestState) recordRequest(head sentHead) {
 func (s *requestState) recordPace(err error) {
 	rec := &s.record
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.Slowed, rec.StoreAway = busy.BackOff, busy.Slowed, busy.Alone
+		rec.BackOff, rec.BackOffBy, rec.Slowed, rec.StoreAway = busy.BackOff, busy.BackOffBy, busy.Slowed, busy.Alone
 	}
 	if s.slot == nil {
 		return
@@ -40,7 +40,10 @@ func (s *requestState) recordPace(err error) {
 		countContact(s.slot, err)
 	}
 	held := s.slot.Held()
-	rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
+	if rec.BackOff == 0 {
+		rec.BackOff, rec.BackOffBy = held.BackOff, held.By
+	}
+	rec.Slot, rec.Waited, rec.Slowed = true, held.Waited, cmp.Or(rec.Slowed, held.Slowed)
 	rec.StoreAway = rec.StoreAway || held.Alone
 }
 

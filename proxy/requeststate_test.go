@@ -48,7 +48,7 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 		s = ready(other)
 		defer s.Release()
 		s.Sent()
-		s.BackOff(time.Minute)
+		s.BackOff(time.Minute, "id")
 		if err := state.ready(t.Context()); !errors.Is(err, pace.ErrTooBusy) || state.state == permitted {
 			t.Errorf("ready: %v, state %v", err, state.state)
 		}

@@ -26,7 +26,7 @@ const (
 	// bytes. With that it is 4 KiB.
 	maxRest = 4<<10 - trail.MaxLink - len(trail.VersionMember)
 	// minText is the lowest limit for strings, in bytes, in a line that would exceed maxRest.
-	minText = 64
+	minText = 60
 	// minClient is the lowest limit for the name of a client, in bytes: filters and reports need the whole
 	// name, which has at most 100 characters.
 	minClient = 128
@@ -35,7 +35,7 @@ const (
 // appendLine appends a line. While the line without its URL is longer than maxRest, it halves
 // the limit for strings, which shortens only the longest ones.
 func appendLine(b []byte, what line, o *Options) []byte {
-	for limit := trail.MaxText; ; limit /= 2 {
+	for limit := trail.MaxText; ; limit = max(limit/2, minText) {
 		line, url := what.appendWithin(b, o, limit)
 		if len(line)-len(b)-url <= maxRest || limit <= minText {
 			return line

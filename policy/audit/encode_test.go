@@ -45,8 +45,8 @@ func encoded(r *Record, o Options) string { return string(appendLine(nil, r, &o)
 
 func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
 	r := allowed()
-	r.BackOff, r.Slowed = 90*time.Second+499*time.Microsecond, 1500*time.Millisecond+500*time.Microsecond
-	const want = `"wait_ms":1.5,"back_off_s":90,"slowed_s":1.501,"status":200,`
+	r.BackOff, r.BackOffBy, r.Slowed = 90*time.Second+499*time.Microsecond, "a-2", 1500*time.Millisecond+500*time.Microsecond
+	const want = `"wait_ms":1.5,"back_off_s":90,"back_off_by":"a-2","slowed_s":1.501,"status":200,`
 	if got := encoded(r, Options{}); !strings.Contains(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -164,7 +164,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.JoinedLine, r.Decision.Decoded, r.Decision.DelayLine = 1, "gzip", 2
 	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.Decision.TDMRep = r.Decision.Ruling
-	r.BackOff, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, time.Second, true, true, true
+	r.BackOff, r.BackOffBy, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, "a-2", time.Second, true, true, true
 	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}, Preference{"g", 1}}
 	r.Withheld, r.Decision.Licenses = true, "https://site.test/license.xml"
 	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")

@@ -52,6 +52,7 @@ type Record struct {
 	Slot        bool            // the pacer gave the request a slot, at once or after a wait
 	Waited      time.Duration   // wait for a slot, whether or not the request got one
 	BackOff     time.Duration   // the host's back-off that delayed the request, or that its response began; zero: none
+	BackOffBy   string          // ID of the request whose response began that back-off, or the URL of a robots.txt; "": there is none, or it is unknown
 	Slowed      time.Duration   // interval between requests that delayed the request, since the host responds slowly; zero: none did
 	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
 	Signed      string          // ID of the key with which the proxy signed the request; "": it did not
@@ -135,6 +136,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	}
 	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
 	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
+	b = appendOptional(b, `,"back_off_by":"`, r.BackOffBy, limit)
 	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
 	b = appendOptional(b, `,"signed":"`, r.Signed, limit)
 	b = appendOptional(b, `,"unsigned":"`, string(r.Unsigned), limit)

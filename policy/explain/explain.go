@@ -50,6 +50,7 @@ type Explanation struct {
 	CrawlAsked    float64                `json:"crawl_delay_asked_s,omitempty"`
 	CrawlLine     int                    `json:"crawl_delay_line,omitempty"`
 	BackOff       float64                `json:"back_off_s,omitempty"`
+	BackOffBy     string                 `json:"back_off_by,omitempty"`
 	Slowed        float64                `json:"slowed_s,omitempty"`
 	Usage         map[string]trail.Usage `json:"usage,omitempty"`
 	UsageSource   string                 `json:"usage_source,omitempty"`
@@ -133,7 +134,7 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256,
 		Stale: r.RobotsStale, Decoded: r.RobotsDecoded,
 		TDMRepURL: r.TDMRepURL, TDMRepFetched: r.TDMRepFetched, TDMRepSHA256: r.TDMRepSHA256, TDMRepStale: r.TDMRepStale,
-		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, CrawlLine: r.CrawlLine, BackOff: r.BackOff, Slowed: r.Slowed,
+		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, CrawlLine: r.CrawlLine, BackOff: r.BackOff, BackOffBy: r.BackOffBy, Slowed: r.Slowed,
 		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage,
 		Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
 	}
@@ -360,7 +361,11 @@ func (e *Explanation) Basis() []Fact {
 		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s%s)", e.CrawlDelay, e.CrawlAsked, line))
 	}
 	if e.BackOff > 0 {
-		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503", e.BackOff))
+		cause := ""
+		if e.BackOffBy != "" {
+			cause = " to " + humanize.Brief(e.BackOffBy)
+		}
+		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503%s", e.BackOff, cause))
 	}
 	if e.Slowed > 0 {
 		f.add("slowed", fmt.Sprintf("one request in %g s, because the host responds slowly", e.Slowed))

@@ -18,6 +18,7 @@ type backOff struct {
 	begun  time.Time     // when this process last stored a change of it; zero: never
 	until  time.Time     // end of the last back-off; zero: there was none
 	length time.Duration // length of the last back-off that the proxy chose, without jitter; zero: forgiven
+	by     string        // see BackOff.By
 }
 
 // left returns the time until the back-off ends.
@@ -38,7 +39,7 @@ func (b backOff) report(now time.Time) BackOff {
 	if b.forgiven(now) {
 		return BackOff{}
 	}
-	return BackOff{b.until, b.length}
+	return BackOff{b.until, b.length, b.by}
 }
 
 // merge takes over a back-off that another process reported. It reports whether the end
@@ -52,18 +53,21 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 		b.length = 0
 	}
 	b.length = max(b.length, min(o.Length, maxBackOff))
-	if !o.Until.After(b.until) {
-		return false
+	later := o.Until.After(b.until)
+	if b.by == "" || later && (o.By != "" || b.left(now) == 0) {
+		b.by = o.By
 	}
-	b.until = o.Until
-	return true
+	if later {
+		b.until = o.Until
+	}
+	return later
 }
 
 // begin starts or lengthens the back-off and reports whether it did. asked is the time
 // that the origin asked for. If asked is zero, begin ignores the response to a request
 // that was sent before the last back-off ended. Otherwise it doubles the length and adds
-// the part chance (0 to 1) of maxJitter.
-func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64) bool {
+// the part chance (0 to 1) of maxJitter. by is as in BackOff.By.
+func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64, by string) bool {
 	if b.forgiven(now) {
 		b.length = 0
 	}
@@ -78,8 +82,14 @@ func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64
 	if !until.After(b.until) {
 		return false
 	}
-	b.until = until
+	b.until, b.by = until, by
 	return true
+}
+
+// A metBackOff is a back-off that delayed a request.
+type metBackOff struct {
+	left time.Duration // when the request met it
+	by   string        // see BackOff.By
 }
 
 // A hostBackOff holds the back-off of a host. Any goroutine may read and change it.

@@ -21,7 +21,8 @@ func beginBackOff(p *Pacer, key string, retryAfter time.Duration) time.Duration 
 	h := p.hosts.lock(key)
 	s := &Slot{request{process: &p.process, host: h, sent: h.pages.limiter.last}}
 	h.mu.Unlock()
-	return s.BackOff(retryAfter)
+	left, _ := s.BackOff(retryAfter, "id")
+	return left
 }
 
 // goesAfter sends one request and fails unless it was sent after want.
@@ -236,7 +237,7 @@ func TestMergedLengthCounts(t *testing.T) {
 		beginBackOff(p, l.Key, 20*time.Minute)
 		<-time.After(time.Second)
 		since := time.Now()
-		p.MergeBackOff(l.Key, BackOff{since.Add(10 * time.Minute), 8 * time.Minute})
+		p.MergeBackOff(l.Key, BackOff{Until: since.Add(10 * time.Minute), Length: 8 * time.Minute})
 		if all := p.Clocks(time.Now(), since); len(all) != 1 || all[0].BackOffLength != 8*time.Minute {
 			t.Errorf("not stored: %+v", all)
 		}

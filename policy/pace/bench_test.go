@@ -119,7 +119,7 @@ func BenchmarkFullTable(b *testing.B) {
 			b.Fatal(err)
 		}
 		s.Sent()
-		s.BackOff(time.Hour)
+		s.BackOff(time.Hour, "id")
 		s.Release()
 	}
 	for range defaultMaxHosts {

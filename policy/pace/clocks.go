@@ -14,6 +14,7 @@ type Clock struct {
 
 	BackOffUntil  time.Time     `json:"paused_until,omitzero"`    // end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
 	BackOffLength time.Duration `json:"pause_length_ns,omitzero"` // length of the last back-off that the proxy chose, which the next one doubles; zero: none
+	BackOffBy     string        `json:"paused_by,omitzero"`       // see BackOff.By
 
 	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // moving average of the host's response time; zero: the host is not slow
 	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // time of the last response in that average
@@ -79,7 +80,7 @@ func (h *host) clock(now time.Time) Clock {
 		c.SlowAverage, c.AnsweredAt = h.latency.average, wallTime(h.latency.at, now)
 	}
 	if b := h.backOff.get(); !b.forgiven(now) {
-		c.BackOffUntil, c.BackOffLength = wallTime(b.until, now), b.length
+		c.BackOffUntil, c.BackOffLength, c.BackOffBy = wallTime(b.until, now), b.length, b.by
 	}
 	return c
 }
@@ -108,5 +109,7 @@ func (h *host) restore(c *Clock, now time.Time) {
 		h.assetQueue().limiter.restore(c.AssetsSent, c.Gap, now)
 	}
 	h.latency = latency{c.SlowAverage, localTime(c.AnsweredAt, now, now)}
-	h.backOff.held.Store(&backOff{until: localTime(c.BackOffUntil, now, now.Add(maxBackOff)), length: min(max(0, c.BackOffLength), maxBackOff)})
+	h.backOff.held.Store(&backOff{
+		until: localTime(c.BackOffUntil, now, now.Add(maxBackOff)), length: min(max(0, c.BackOffLength), maxBackOff), by: c.BackOffBy,
+	})
 }

@@ -229,7 +229,7 @@ func TestClockAsJSON(t *testing.T) {
 		s.Sent()
 		pass(2 * time.Second)
 		s.Answered(true)
-		s.BackOff(0)
+		s.BackOff(0, "id")
 		s.Release()
 		l.Key, l.PerSecond, l.CrawlDelay = "b.test", 1, 0
 		mustWait(t, p, "", l).send()
@@ -240,7 +240,7 @@ func TestClockAsJSON(t *testing.T) {
 			mustWait(t, p, "", l).send()
 		}
 		const want = `{"key":"a.test","sent":"2000-01-01T00:00:00Z","gap_ns":100000000000,` +
-			`"paused_until":"2000-01-01T00:01:02Z","pause_length_ns":60000000000,"slow_average_ns":2000000000,"answered_at":"2000-01-01T00:00:02Z"}` + "\n" +
+			`"paused_until":"2000-01-01T00:01:02Z","pause_length_ns":60000000000,"paused_by":"id","slow_average_ns":2000000000,"answered_at":"2000-01-01T00:00:02Z"}` + "\n" +
 			`{"key":"b.test","sent":"2000-01-01T00:00:02Z","assets_sent":"2000-01-01T00:00:12Z","gap_ns":20000000000}` + "\n"
 		for range 2 {
 			clocks := p.Clocks(time.Now(), time.Time{})
@@ -366,7 +366,7 @@ func TestBackOffBegunWhileClocksAreRead(t *testing.T) {
 			pass(time.Second)
 			return 0
 		}
-		s.BackOff(0)
+		s.BackOff(0, "id")
 		if !slices.ContainsFunc(p.Clocks(time.Now(), read), func(c Clock) bool { return c.Key == l.BackOffKey }) {
 			t.Error("the back-off is not among the clocks that have changed")
 		}

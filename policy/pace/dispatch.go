@@ -206,7 +206,7 @@ func (h *host) enqueue(w *waiter) {
 		w.queue.ready = append(w.queue.ready, w)
 	}
 	heap.Push(&h.expiry, w)
-	w.longestBackOff = max(w.longestBackOff, w.backOff().left(w.since))
+	w.meetBackOff(w.since)
 	h.dispatch()
 }
 
@@ -441,7 +441,7 @@ func (h *host) backedOff(now time.Time) {
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, wait time.Duration) bool {
 		if wait <= w.until.Sub(now) && !w.isBackedOffTooLong(now) {
-			w.longestBackOff = max(w.longestBackOff, w.backOff().left(now))
+			w.meetBackOff(now)
 			return false
 		}
 		h.remove(w, now)

@@ -168,7 +168,10 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 // may wait. If the concurrency limit delays r, RetryAfter is based on how long that has
 // lasted.
 func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyError {
-	e := &BusyError{RetryAfter: wait, BackOff: r.backOff().left(now), Alone: r.process.standing().Alone}
+	e := &BusyError{RetryAfter: wait, Alone: r.process.standing().Alone}
+	if b := r.backOff().get(); b.left(now) > 0 {
+		e.BackOff, e.BackOffBy = b.left(now), b.by
+	}
 	if r.limits.Adapt {
 		e.Slowed = h.latency.spacing(now)
 	}

@@ -15,7 +15,7 @@ func refusedBy(t *testing.T, p *Pacer, client, key string, retryAfter time.Durat
 	l.Key = key
 	s := mustWait(t, p, client, l)
 	s.Sent()
-	s.BackOff(retryAfter)
+	s.BackOff(retryAfter, "id")
 	s.Release()
 }
 
@@ -95,7 +95,7 @@ func TestAForgottenHostIsNotForgottenAgainSoon(t *testing.T) {
 		for i := range most + rounds*most/evictPart {
 			if s, err := p.Wait(t.Context(), "greedy", l); err == nil {
 				s.Sent()
-				s.BackOff(time.Hour)
+				s.BackOff(time.Hour, "id")
 				s.Release()
 				arrived++
 			}

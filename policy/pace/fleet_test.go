@@ -51,7 +51,7 @@ func TestBackOffIsShared(t *testing.T) {
 			wg.Go(func() { isBusy(t, f.try(1, "hasty", hasty, 0), pace.BackedOff) })
 		}
 		pass(100 * time.Millisecond)
-		s.BackOff(time.Minute)
+		s.BackOff(time.Minute, "id")
 		s.Release()
 		wg.Wait()
 		if len(f.sent) != 3 || f.sent[1].at < 60100*time.Millisecond || f.sent[2].at > 77*time.Second {
@@ -108,7 +108,7 @@ func TestMaxBackOffIsOfAllReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Sent()
-		s.BackOff(11 * time.Minute)
+		s.BackOff(11*time.Minute, "id")
 		s.Release()
 		synctest.Wait()
 		began := time.Now()

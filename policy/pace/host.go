@@ -91,7 +91,7 @@ type request struct {
 	admitted       time.Time
 	sent           time.Time // time of the last send; zero: not sent yet
 	waited         time.Duration
-	longestBackOff time.Duration // see Held.Paused
+	longestBackOff *metBackOff   // the longest back-off that the request met; nil: none
 	slowed         time.Duration // see Held
 }
 
@@ -101,6 +101,13 @@ func (r *request) backOff() *hostBackOff {
 		return &r.backOffHost.backOff
 	}
 	return &r.host.backOff
+}
+
+// meetBackOff notes the back-off that delays r, for Held.
+func (r *request) meetBackOff(now time.Time) {
+	if b := r.backOff().get(); b.left(now) > 0 && (r.longestBackOff == nil || b.left(now) > r.longestBackOff.left) {
+		r.longestBackOff = &metBackOff{b.left(now), b.by}
+	}
 }
 
 // isBackedOffTooLong reports whether the back-off lasts longer than Limits.MaxBackOff.

@@ -151,7 +151,7 @@ func TestRedialGivesThePermitBack(t *testing.T) {
 		s := mustWait(t, p, "", l)
 		s.Redial()
 		goesAfter(t, p, l, 2*minLead) // others wait this long for a preparing request
-		s.BackOff(10 * time.Second)
+		s.BackOff(10*time.Second, "id")
 		pass(5 * time.Second) // dialling
 		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second+2*minLead {
 			t.Errorf("went after %v, in the pause: %v", time.Since(start), err)
@@ -172,7 +172,7 @@ func TestARefusedWaitCounts(t *testing.T) {
 		p, l := New(Options{}), every(10*time.Second)
 		s := mustWait(t, p, "", l)
 		s.Sent()
-		time.AfterFunc(time.Second, func() { s.BackOff(time.Hour) })
+		time.AfterFunc(time.Second, func() { s.BackOff(time.Hour, "id") })
 		s.limits.MaxWait = time.Minute
 		isBusy(t, s.Ready(t.Context()), BackedOff)
 		if h := s.Held(); h.Waited != time.Second {
@@ -272,7 +272,7 @@ func TestAssetsShareABurst(t *testing.T) {
 		l.MaxConcurrent = 1
 		s := mustWait(t, p, "", l)
 		s.Sent()
-		time.AfterFunc(time.Second, func() { s.BackOff(0); s.Release() })
+		time.AfterFunc(time.Second, func() { s.BackOff(0, "id"); s.Release() })
 		start := time.Now()
 		mustWait(t, p, "", assets(l, 10)).send()
 		if time.Since(start) != time.Second+time.Minute {
@@ -384,7 +384,7 @@ func twoHosts(t *testing.T, pause time.Duration) (p *Pacer, end func()) {
 	other.Key = "b.test"
 	stream := mustWait(t, p, "", other)
 	stream.Sent()
-	stream.BackOff(pause)
+	stream.BackOff(pause, "id")
 	if err := stream.Detach(); err != nil {
 		t.Fatal(err)
 	}

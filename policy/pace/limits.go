@@ -57,6 +57,7 @@ type BusyError struct {
 	Reason     Reason
 	Alone      bool          // the Store was unavailable, and this process had used its share of the rate
 	BackOff    time.Duration // remaining back-off of the host, see Slot.BackOff; zero: none
+	BackOffBy  string        // the cause of the back-off, see BackOff.By
 	Slowed     time.Duration // minimum time between two requests because the host responds slowly; zero: it does not
 }
 

@@ -118,7 +118,7 @@ func BenchmarkMillionHosts(b *testing.B) {
 					s := mustWait(t, p, "", l)
 					s.Sent()
 					if i%100 == 0 {
-						s.BackOff(0)
+						s.BackOff(0, "id")
 					}
 					s.Release()
 					pass(time.Hour / hosts)

@@ -94,7 +94,7 @@ func (r *trial) request(l Limits, gap time.Duration) {
 	}
 	pass(r.random(3 * r.step)) // the body
 	if r.chance(10) {
-		s.BackOff(r.random(10*r.step) + 1)
+		s.BackOff(r.random(10*r.step)+1, "id")
 	}
 }
 

@@ -146,7 +146,7 @@ func (r *randomRequest) try(ctx context.Context, l pace.Limits) error {
 	}
 	pass(r.took)
 	if r.kind == 6 && r.took < time.Second {
-		s.BackOff(r.took + 1)
+		s.BackOff(r.took+1, "id")
 	}
 	if r.kind == 7 {
 		return s.Detach()

@@ -21,7 +21,7 @@ func TestBackOffHoldsOneHostOfSeveral(t *testing.T) {
 		busy, fine := named(l, "busy.test"), named(l, "fine.test")
 		s := mustWait(t, p, "a", busy)
 		s.Sent()
-		s.BackOff(10 * time.Second)
+		s.BackOff(10*time.Second, "id")
 		s.Release()
 
 		begun, g := time.Now(), newLog()
@@ -76,7 +76,7 @@ func TestWaitingForTheBackOffOfOneHost(t *testing.T) {
 			}
 		})
 		pass(100 * time.Millisecond)
-		first.BackOff(time.Minute)
+		first.BackOff(time.Minute, "id")
 		all.Wait()
 		_, err := p.WaitConnect(t.Context(), "", busy)
 		isBusy(t, err, BackedOff)
@@ -101,7 +101,7 @@ func TestAHostApartIsKept(t *testing.T) {
 			t.Fatalf("%d hosts known while a slot is held, want 2", p.hosts.size())
 		}
 		p.hosts.evict(p.hosts.holdings(time.Now()), 10, time.Now())
-		s.BackOff(time.Minute)
+		s.BackOff(time.Minute, "id")
 		s.Release()
 		s.Release()
 		hasty := l
@@ -125,7 +125,7 @@ func TestRestoredBackOffHoldsOneHostOfSeveral(t *testing.T) {
 		p, l := newExact(), every(time.Second)
 		s := mustWait(t, p, "", named(l, "busy.test"))
 		s.Sent()
-		s.BackOff(time.Minute)
+		s.BackOff(time.Minute, "id")
 		s.Release()
 		next := newExact()
 		next.Restore(p.Clocks(time.Now(), time.Time{}))

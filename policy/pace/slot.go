@@ -120,16 +120,17 @@ func (s *Slot) Answered(fine bool) {
 // lasts one minute. It doubles with each further incident, up to one hour, plus a random
 // part of up to a quarter, and is forgiven after 30 quiet minutes. A response is not a
 // further incident if its request was sent before the last back-off ended. BackOff refuses
-// the waiting requests that would now wait longer than their MaxWait or MaxBackOff. It
-// returns the remaining back-off.
-func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
+// the waiting requests that would now wait longer than their MaxWait or MaxBackOff. by names
+// the request for those that the back-off delays. BackOff returns the remaining back-off, and
+// the name of the request that caused it.
+func (s *Slot) BackOff(retryAfter time.Duration, by string) (left time.Duration, causedBy string) {
 	if s == nil {
-		return 0
+		return 0, ""
 	}
 	h := s.host
 	h.mu.Lock()
 	now, chance := time.Now(), s.process.chance()
-	begun := s.backOff().change(func(b *backOff) bool { return b.begin(now, s.sent, retryAfter, chance) })
+	begun := s.backOff().change(func(b *backOff) bool { return b.begin(now, s.sent, retryAfter, chance, by) })
 	if begun {
 		s.process.backOffs.Add(1)
 		h.backedOff(now)
@@ -139,7 +140,7 @@ func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	if begun && s.process.store != nil {
 		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.report(now)})
 	}
-	return b.left(now)
+	return b.left(now), b.by
 }
 
 // Follow sets t as the source of the progress of the slot's request. While other clients
@@ -200,6 +201,7 @@ func (s *Slot) Release() {
 type Held struct {
 	Waited  time.Duration // total, including the waits in Ready
 	BackOff time.Duration // the longest back-off that the request met; zero: none
+	By      string        // the cause of that back-off, see BackOff.By
 	Slowed  time.Duration // minimum time between two requests because the host responded slowly; zero: it did not
 	Alone   bool          // the request got the permit while the Store was unavailable
 }
@@ -211,5 +213,9 @@ func (s *Slot) Held() Held {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return Held{s.waited, s.longestBackOff, s.slowed, s.alone}
+	held := Held{Waited: s.waited, Slowed: s.slowed, Alone: s.alone}
+	if s.longestBackOff != nil {
+		held.BackOff, held.By = s.longestBackOff.left, s.longestBackOff.by
+	}
+	return held
 }

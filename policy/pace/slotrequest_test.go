@@ -138,7 +138,7 @@ func TestBackOffThatBeginsDuringReserve(t *testing.T) {
 			}
 		})
 		pass(1150 * time.Millisecond) // the second half of the call
-		first.BackOff(30 * time.Second)
+		first.BackOff(30*time.Second, "id")
 		wg.Wait()
 	})
 }

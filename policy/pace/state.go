@@ -46,6 +46,7 @@ type HostState struct {
 	Gap          time.Duration // between two pages, under the Limits of the last request; zero: none
 	NextSlot     time.Time     // when a new request for a page could be sent, as far as the rates tell
 	BackOffUntil time.Time     // end of the back-off; zero: none
+	BackOffBy    string        // the cause of the back-off, see BackOff.By
 	Slowed       time.Duration // minimum time between two requests because the host responds slowly; zero: it does not
 }
 
@@ -73,7 +74,7 @@ func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 // BackedOff adds to s the back-off of o, a host that shares the rate of s.
 func (s *HostState) BackedOff(o HostState) {
 	if o.BackOffUntil.After(s.BackOffUntil) {
-		s.BackOffUntil = o.BackOffUntil
+		s.BackOffUntil, s.BackOffBy = o.BackOffUntil, o.BackOffBy
 	}
 	if o.BackOffUntil.After(s.NextSlot) {
 		s.NextSlot = o.BackOffUntil
@@ -108,7 +109,7 @@ func (h *host) state(key string, now time.Time) HostState {
 		s.Sent = wallTime(last, now)
 	}
 	if b.left(now) > 0 {
-		s.BackOffUntil = wallTime(b.until, now)
+		s.BackOffUntil, s.BackOffBy = wallTime(b.until, now), b.by
 	}
 	return s
 }

@@ -15,7 +15,7 @@ func TestHosts(t *testing.T) {
 		defer end()
 		want := []HostState{
 			{Key: "a.test", Waiting: 3, UnderWay: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(4 * time.Minute)},
-			{Key: "b.test", Streams: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(90 * time.Second), BackOffUntil: start.Add(90 * time.Second).UTC()},
+			{Key: "b.test", Streams: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(90 * time.Second), BackOffUntil: start.Add(90 * time.Second).UTC(), BackOffBy: "id"},
 		}
 		got := p.Hosts()
 		slices.SortFunc(got, func(a, b HostState) int { return cmp.Compare(a.Key, b.Key) })

@@ -79,6 +79,7 @@ type Reservation struct {
 type BackOff struct {
 	Until  time.Time     // end of the back-off
 	Length time.Duration // length of the last back-off that the proxy chose, which the next one doubles; zero: none
+	By     string        // the request whose response began the back-off or lengthened it last, as its caller named it; "": unknown
 }
 
 // A Report is what other processes must know of a key.

@@ -47,6 +47,7 @@ type paceState struct {
 	GapS        float64   `json:"gap_s"`                 // time between two requests, as for the last one
 	NextSlot    time.Time `json:"next_slot,omitzero"`    // earliest time for a new request; zero: now
 	PausedUntil time.Time `json:"paused_until,omitzero"` // end of the back-off
+	BackOffBy   string    `json:"back_off_by,omitempty"` // ID of the request whose response began it, or the URL of a robots.txt
 	SlowedS     float64   `json:"slowed_s,omitempty"`    // minimum time between two requests, because the host answers slowly
 }
 
@@ -169,7 +170,7 @@ func (h *hostState) loadOrigins(ruling func(*cache.Entry) cache.Ruling) {
 func newPaceState(p pace.HostState) *paceState {
 	s := &paceState{
 		Queue: p.Waiting, UnderWay: p.UnderWay, Streams: p.Streams,
-		Sent: p.Sent, GapS: p.Gap.Seconds(), PausedUntil: p.BackOffUntil, SlowedS: p.Slowed.Seconds(),
+		Sent: p.Sent, GapS: p.Gap.Seconds(), PausedUntil: p.BackOffUntil, BackOffBy: p.BackOffBy, SlowedS: p.Slowed.Seconds(),
 	}
 	if p.NextSlot.After(time.Now()) {
 		s.NextSlot = p.NextSlot

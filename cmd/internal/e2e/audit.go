@@ -56,6 +56,7 @@ type Record struct {
 	CrawlLine     int            `json:"crawl_delay_line"`
 	WaitMS        float64        `json:"wait_ms"`
 	BackOff       float64        `json:"back_off_s"`
+	BackOffBy     string         `json:"back_off_by"`
 	Slowed        float64        `json:"slowed_s"`
 	Signed        string         `json:"signed"`
 	Unsigned      string         `json:"unsigned"`
@@ -113,7 +114,7 @@ type Use struct {
 var members = strings.Fields(`time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule line joined_line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms back_off_s slowed_s signed unsigned tls dropped_fields cached store_away
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms back_off_s back_off_by slowed_s signed unsigned tls dropped_fields cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about the proxy's own fetches.

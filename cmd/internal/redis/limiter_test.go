@@ -103,8 +103,8 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	if code != 1 {
 		return
 	}
-	next.before[0], _ = text(reply, 4)
-	next.after[0], _ = text(reply, 5)
+	next.before[0], _ = text(reply, 5)
+	next.after[0], _ = text(reply, 6)
 	m.before, m.slot = m.state, next
 	m.state = limiter.Take(state, m.now.Add(time.Duration(wait)*time.Microsecond+width))
 }

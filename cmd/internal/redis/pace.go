@@ -84,7 +84,7 @@ func checkReply(reply []any) error {
 	}
 	_, wait := number(reply, 1)
 	_, length := number(reply, 3)
-	if !ok || !wait || !length || code == 1 && len(reply) < 6 {
+	if !ok || !wait || !length || code == 1 && len(reply) < 7 {
 		return errReply
 	}
 	return nil
@@ -103,15 +103,16 @@ func (f *Fleet) read(reply []any, next *lease, asked, replied time.Time, window 
 			Until:  asked.Add(time.Duration(left) * time.Microsecond),
 			Length: time.Duration(length) * time.Microsecond,
 		}
+		r.BackOff.By, _ = text(reply, 4)
 	}
 	if code != 1 {
 		r.Full, r.Wait = code == -1, wait
 		f.counts.refused(r.Full)
 		return r
 	}
-	for i := 4; i+1 < len(reply) && (i-4)/2 < maxLimiters; i += 2 {
-		next.before[(i-4)/2], _ = text(reply, i)
-		next.after[(i-4)/2], _ = text(reply, i+1)
+	for i := 5; i+1 < len(reply) && (i-5)/2 < maxLimiters; i += 2 {
+		next.before[(i-5)/2], _ = text(reply, i)
+		next.after[(i-5)/2], _ = text(reply, i+1)
 	}
 	r.At, r.Lease = replied.Add(wait), next
 	if window > 0 {

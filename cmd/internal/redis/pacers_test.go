@@ -70,12 +70,12 @@ func TestPauseIsHeard(t *testing.T) {
 		admin.Publish(t.Context(), backOffChannel, note)
 	}
 	until := time.Now().Add(time.Minute)
-	one.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: until, Length: time.Second}})
+	one.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: until, Length: time.Second, By: "id"}})
 	testkit.Eventually(t, "the other has heard", func() bool {
 		two.mu.Lock()
 		defer two.mu.Unlock()
 		b := two.pauses["a.test"]
-		return len(two.pauses) == 1 && b.Until.Sub(until).Abs() < 10*time.Second && b.Length == time.Second
+		return len(two.pauses) == 1 && b.Until.Sub(until).Abs() < 10*time.Second && b.Length == time.Second && b.By == "id"
 	})
 	one.mu.Lock()
 	defer one.mu.Unlock()

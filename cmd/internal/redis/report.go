@@ -21,6 +21,9 @@ const (
 	backOffChannel = keyPrefix + "pauses"
 
 	maxBackOffMessage = 4 << 10 // bytes; a longer message is not the proxy's
+
+	// backOffByField is the field for pace.BackOff.By in the hash of a host's back-off.
+	backOffByField = "b"
 )
 
 // Report implements [pace.Store].
@@ -135,12 +138,14 @@ type backOffMessage struct {
 	Key    string        `json:"key"`
 	Left   time.Duration `json:"left_ns"`
 	Length time.Duration `json:"length_ns"`
+	By     string        `json:"by,omitempty"`
 }
 
 func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
 	args := appendBackOff([]any{""}, r.BackOff, now)
 	pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
-	message, err := json.Marshal(backOffMessage{f.id, r.Key, r.BackOff.Until.Sub(now), r.BackOff.Length})
+	pipe.HSet(ctx, paceKey(r.Key), backOffByField, r.BackOff.By) // after the script, which lets the key expire
+	message, err := json.Marshal(backOffMessage{f.id, r.Key, r.BackOff.Until.Sub(now), r.BackOff.Length, r.BackOff.By})
 	if err == nil && len(message) <= maxBackOffMessage {
 		pipe.Publish(ctx, backOffChannel, message)
 	}
@@ -188,5 +193,5 @@ func (f *Fleet) received(payload string, h Hooks) {
 	if len(payload) > maxBackOffMessage || json.Unmarshal([]byte(payload), &m) != nil || m.From == f.id || m.Left <= 0 {
 		return
 	}
-	h.BackOff(m.Key, pace.BackOff{Until: time.Now().Add(clamp(m.Left)), Length: clamp(max(0, m.Length))})
+	h.BackOff(m.Key, pace.BackOff{Until: time.Now().Add(clamp(m.Left)), Length: clamp(max(0, m.Length)), By: m.By})
 }

@@ -90,7 +90,7 @@ func TestReportsWhileAway(t *testing.T) {
 	s.Stop()
 	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unused: true})
-	one.Report(pace.Report{Key: "pause.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Hour)}})
+	one.Report(pace.Report{Key: "pause.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Hour), By: "id"}})
 	s.Continue()
 	together(t, one, two)
 	testkit.Eventually(t, "the place is given back", func() bool {
@@ -99,7 +99,7 @@ func TestReportsWhileAway(t *testing.T) {
 	})
 	testkit.Eventually(t, "the pause is told", func() bool {
 		turn, err := two.Reserve(t.Context(), onePlace("pause.test"))
-		return err == nil && time.Until(turn.BackOff.Until) > 50*time.Minute
+		return err == nil && time.Until(turn.BackOff.Until) > 50*time.Minute && turn.BackOff.By == "id"
 	})
 
 	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {

@@ -80,6 +80,7 @@ type Entry struct {
 	CrawlLine     int       `json:"crawl_delay_line"`
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
+	BackOffBy     string    `json:"back_off_by"` // ID of the request whose response began the back-off, or the URL of a robots.txt
 	Slowed        float64   `json:"slowed_s"`
 	Signed        string    `json:"signed"`         // ID of the key with which the proxy signed the request, or the last GET of a fetch
 	Unsigned      string    `json:"unsigned"`       // why the proxy sent the request without a signature of its own

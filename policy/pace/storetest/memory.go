@@ -160,7 +160,9 @@ func (k *keyState) undo(l lease) {
 }
 
 func (k *keyState) merge(b pace.BackOff) {
-	k.backOff.Until = later(k.backOff.Until, b.Until)
+	if b.Until.After(k.backOff.Until) {
+		k.backOff.Until, k.backOff.By = b.Until, b.By
+	}
 	k.backOff.Length = max(k.backOff.Length, b.Length)
 }
 

@@ -244,7 +244,7 @@ func keepBackOff(h *harness) {
 	}
 	h.send(h.Context(), s)
 	began := time.Now()
-	s.BackOff(length)
+	s.BackOff(length, "id")
 	s.Release()
 	hasty := l
 	hasty.MaxWait = 0
@@ -271,7 +271,7 @@ func keepSeparateBackOff(h *harness) {
 		h.Fatal(err)
 	}
 	h.send(h.Context(), s)
-	s.BackOff(time.Minute)
+	s.BackOff(time.Minute, "id")
 	s.Release()
 	for i := range h.pacers {
 		until(h.T, "the back-off at each", func() bool { _, err = h.ask(i, "", busy); return err != nil })

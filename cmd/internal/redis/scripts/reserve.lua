@@ -9,6 +9,7 @@
 -- KEYS[4]  hash: the back-off; KEYS[1] itself, or the hash of one of several hosts that
 --          share KEYS[1]
 --            p       "END LENGTH WRITTEN"
+--            b       the request that caused the back-off
 -- KEYS[5]  string, if there is a second limiter: the limiter of one client, likewise
 -- ARGV[1]  the epoch that the caller knows
 -- ARGV[2]  the name of the lease, which may exist already
@@ -24,10 +25,10 @@
 --          was not used and is to be given back first, the limiter before that slot and
 --          after it (empty: none is)
 --
--- Returns {CODE, WAIT, LEFT, LENGTH, BEFORE, AFTER…}. CODE 1: a slot, after WAIT; 0: no
+-- Returns {CODE, WAIT, LEFT, LENGTH, BY, BEFORE, AFTER…}. CODE 1: a slot, after WAIT; 0: no
 -- slot, and WAIT until it is worth asking again; -1: no slot, since the concurrency limit
--- is reached; -2: the epoch is another one, and nothing else is returned. LEFT (nil: none)
--- and LENGTH describe the back-off. BEFORE and AFTER give each limiter as it was and is,
+-- is reached; -2: the epoch is another one, and nothing else is returned. LEFT (nil: none),
+-- LENGTH and BY (nil: not known) describe the back-off. BEFORE and AFTER give each limiter as it was and is,
 -- for a slot that is not used.
 --
 -- What was WRITTEN later than now dates from a time when the server's clock was ahead: all
@@ -130,7 +131,8 @@ local function write(s)
 	return string.format('%.17g %.0f %.17g %.0f %.0f %.0f %.0f', s.tokens, s.stamp, s.each, s.burst, s.last, s.longest, now)
 end
 
-local paused, length, written = string.match(redis.call('HGET', KEYS[4], 'p') or '', '^(%S+) (%S+) (%S+)$')
+local kept = redis.call('HMGET', KEYS[4], 'p', 'b')
+local paused, length, written = string.match(kept[1] or '', '^(%S+) (%S+) (%S+)$')
 if paused then
 	paused, length = paused - math.max(0, written - now), tonumber(length)
 end
@@ -170,7 +172,7 @@ if limiters[2] then
 	at = math.max(at, limiters[2].due)
 end
 
-local reply = {1, at - now, paused and paused - now or false, length}
+local reply = {1, at - now, paused and paused - now or false, length, kept[2]}
 
 local lasts = tonumber(ARGV[3])
 if KEYS[4] ~= KEYS[1] and paused and paused > now then
