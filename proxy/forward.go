@@ -181,7 +181,7 @@ func isEventStream(contentType string) bool {
 	return len(contentType) >= len(media) && strings.EqualFold(contentType[:len(media)], media)
 }
 
-// adaptPace tells package pace that an origin asks for a back-off, or how fast it
+// adaptPace tells package pace that an origin asks for a back-off or serves the client, and how fast it
 // responded. A request with a body is not timed, because its time also depends on the
 // client.
 func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
@@ -192,8 +192,14 @@ func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
 	if (err == nil || isTimeout(err)) && s.request.ContentLength == 0 {
 		s.slot.Answered(fine)
 	}
-	if !fine && err == nil && s.rules.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+	if err != nil || !s.rules.BackOff {
+		return
+	}
+	switch status := resp.StatusCode; {
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		s.record.BackOff, s.record.BackOffBy = s.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()), s.record.ID)
+	case status/100 == 2:
+		s.slot.Succeeded()
 	}
 }
 

@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +14,8 @@ const (
 	maxJitter     = 0.25             // random part added to a back-off that the proxy chose, so that requests do not all return at once
 )
 
-// backOff is the back-off of one host. The zero value means that there was none.
+// backOff is one back-off. The zero value means that there was none.
 type backOff struct {
-	begun  time.Time     // when this process last stored a change of it; zero: never
 	until  time.Time     // end of the last back-off; zero: there was none
 	length time.Duration // length of the last back-off that the proxy chose, without jitter; zero: forgiven
 	by     string        // see BackOff.By
@@ -63,26 +63,33 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 	return later
 }
 
-// begin starts or lengthens the back-off and reports whether it did. asked is the time
-// that the origin asked for. If asked is zero, begin ignores the response to a request
-// that was sent before the last back-off ended. Otherwise it doubles the length and adds
-// the part chance (0 to 1) of maxJitter. by is as in BackOff.By.
-func (b *backOff) begin(now, sent time.Time, asked time.Duration, chance float64, by string) bool {
-	if b.forgiven(now) {
+// An incident is a response 429 or 503.
+type incident struct {
+	at, sent time.Time     // when the response came, and when its request was sent
+	asked    time.Duration // time that the origin asked for; zero: none
+	chance   float64       // from 0 to 1: the part of maxJitter that is added
+	by       string        // see BackOff.By
+}
+
+// begin starts or lengthens the back-off and reports whether it did. If the origin asked for
+// no time, begin ignores the response to a request that was sent before the last back-off
+// ended. Otherwise it doubles the length.
+func (b *backOff) begin(i incident) bool {
+	if b.forgiven(i.at) {
 		b.length = 0
 	}
-	if asked <= 0 {
-		if !b.until.IsZero() && !sent.After(b.until) {
+	if i.asked <= 0 {
+		if !b.until.IsZero() && !i.sent.After(b.until) {
 			return false
 		}
 		b.length = min(max(2*b.length, firstBackOff), maxBackOff)
-		asked = b.length + time.Duration(float64(b.length)*maxJitter*chance)
+		i.asked = b.length + time.Duration(float64(b.length)*maxJitter*i.chance)
 	}
-	until := now.Add(min(asked, maxBackOff))
+	until := i.at.Add(min(i.asked, maxBackOff))
 	if !until.After(b.until) {
 		return false
 	}
-	b.until, b.by = until, by
+	b.until, b.by = until, i.by
 	return true
 }
 
@@ -92,36 +99,125 @@ type metBackOff struct {
 	by   string        // see BackOff.By
 }
 
-// A hostBackOff holds the back-off of a host. Any goroutine may read and change it.
-type hostBackOff struct {
-	mu   sync.Mutex // held during a change; no other lock is taken under it
-	held atomic.Pointer[backOff]
+const (
+	// servedFor is how long a 2xx response to one client shows that the origin serves others
+	// than the client to which it answers 429.
+	servedFor = time.Minute
+
+	// maxApart is how many clients of a host have back-offs of their own that are remembered.
+	// The response to one more client begins a back-off of the host.
+	maxApart = 4
+)
+
+// A clientBackOff is a back-off that applies to the requests of one client.
+type clientBackOff struct {
+	client string
+	backOff
 }
 
-func (h *hostBackOff) get() backOff {
-	if b := h.held.Load(); b != nil {
-		return *b
+// backOffs are the back-offs of one host. A stored value never changes.
+type backOffs struct {
+	begun   time.Time // when this process last stored a change; zero: never
+	host    backOff   // applies to all requests
+	clients []clientBackOff
+}
+
+// of returns the back-off that delays a client's requests: that of the host or that of the
+// client, whichever ends later.
+func (b *backOffs) of(client string) backOff {
+	if own := b.apart(client); own != nil && own.until.After(b.host.until) {
+		return own.backOff
 	}
-	return backOff{}
+	return b.host
 }
 
-func (h *hostBackOff) left(now time.Time) time.Duration { return h.get().left(now) }
+// apart returns the client's own back-off, or nil.
+func (b *backOffs) apart(client string) *clientBackOff {
+	for i := range b.clients {
+		if b.clients[i].client == client {
+			return &b.clients[i]
+		}
+	}
+	return nil
+}
 
-// change applies f to the back-off, stores the result, and returns what f returned.
-func (h *hostBackOff) change(f func(*backOff) bool) bool {
+// begin handles a response to a client. The back-off is the client's own if the origin has
+// served other clients lately. It becomes one of the host if another client gets such a
+// response before it has ended, or the same client after that. begin reports whether a
+// back-off began or became longer.
+func (b *backOffs) begin(i incident, client string, othersServed bool) bool {
+	if b.host.left(i.at) == 0 {
+		b.clients = slices.DeleteFunc(slices.Clone(b.clients), func(c clientBackOff) bool { return c.forgiven(i.at) })
+		own := b.apart(client)
+		if own != nil && !i.sent.After(own.until) {
+			return own.begin(i)
+		}
+		mayBegin := othersServed && own == nil && len(b.clients) < maxApart
+		if mayBegin && !slices.ContainsFunc(b.clients, func(c clientBackOff) bool { return c.left(i.at) > 0 }) {
+			b.clients = append(b.clients, clientBackOff{client: client})
+			return b.clients[len(b.clients)-1].begin(i)
+		}
+	}
+	begun := false
+	for _, c := range b.clients {
+		begun = b.host.merge(c.report(i.at), i.at) || begun
+	}
+	b.clients = nil
+	return b.host.begin(i) || begun
+}
+
+// longest returns the time until the last of the back-offs ends.
+func (b *backOffs) longest(now time.Time) time.Duration {
+	d := b.host.left(now)
+	for _, c := range b.clients {
+		d = max(d, c.left(now))
+	}
+	return d
+}
+
+func (b *backOffs) forgiven(now time.Time) bool {
+	return b.host.forgiven(now) && !slices.ContainsFunc(b.clients, func(c clientBackOff) bool { return !c.forgiven(now) })
+}
+
+// A hostBackOff holds the back-offs of a host. Any goroutine may read and change it.
+type hostBackOff struct {
+	mu     sync.Mutex // held during a change; no other lock is taken under it; guards served
+	held   atomic.Pointer[backOffs]
+	served *[2]served // the clients with the latest 2xx responses, the latest first; nil: none
+}
+
+// served is the latest 2xx response to one client.
+type served struct {
+	client string
+	at     time.Time // zero: there was none
+}
+
+var noBackOffs backOffs
+
+// get returns the back-offs, which the caller must not change.
+func (h *hostBackOff) get() *backOffs {
+	if b := h.held.Load(); b != nil {
+		return b
+	}
+	return &noBackOffs
+}
+
+// change applies f to the back-offs, stores the result, and returns what f returned. f must
+// replace the slice of clients to change it.
+func (h *hostBackOff) change(f func(*backOffs) bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	was := h.get()
-	b := was
+	b := *was
 	changed := f(&b)
-	if b != was {
+	if b.host != was.host || !slices.Equal(b.clients, was.clients) {
 		b.begun = time.Now() // under the lock: see changedSince
 		h.held.Store(&b)
 	}
 	return changed
 }
 
-// changedSince reports whether the back-off has changed at since or later. A change that it does
+// changedSince reports whether a back-off has changed at since or later. A change that it does
 // not see yet gets a time after the call.
 func (h *hostBackOff) changedSince(since time.Time) bool {
 	h.mu.Lock()
@@ -129,9 +225,42 @@ func (h *hostBackOff) changedSince(since time.Time) bool {
 	return !h.get().begun.Before(since)
 }
 
-// merge calls backOff.merge.
+// merge calls backOff.merge for the back-off of the host.
 func (h *hostBackOff) merge(o BackOff, now time.Time) bool {
-	return h.change(func(b *backOff) bool { return b.merge(o, now) })
+	return h.change(func(b *backOffs) bool { return b.host.merge(o, now) })
+}
+
+// begin calls backOffs.begin. An incident of no client ("") concerns the host. shared reports
+// whether the back-off of the host has changed.
+func (h *hostBackOff) begin(i incident, client string) (begun, shared bool) {
+	begun = h.change(func(b *backOffs) bool {
+		before := b.host
+		others := func(s served) bool { return !s.at.IsZero() && s.client != client && i.at.Sub(s.at) < servedFor }
+		any := b.begin(i, client, client != "" && h.served != nil && slices.ContainsFunc(h.served[:], others))
+		shared = b.host != before
+		return any
+	})
+	return begun, shared
+}
+
+// serve notes a 2xx response to a client.
+func (h *hostBackOff) serve(client string, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.served == nil {
+		h.served = new([2]served)
+	}
+	if h.served[0].client != client {
+		h.served[1] = h.served[0]
+	}
+	h.served[0] = served{client, now}
+}
+
+// idle reports whether the host can be forgotten without an effect on a back-off.
+func (h *hostBackOff) idle(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.get().forgiven(now) && (h.served == nil || now.Sub(h.served[0].at) >= servedFor)
 }
 
 const (

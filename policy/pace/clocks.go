@@ -15,9 +15,18 @@ type Clock struct {
 	BackOffUntil  time.Time     `json:"paused_until,omitzero"`    // end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
 	BackOffLength time.Duration `json:"pause_length_ns,omitzero"` // length of the last back-off that the proxy chose, which the next one doubles; zero: none
 	BackOffBy     string        `json:"paused_by,omitzero"`       // see BackOff.By
+	Clients       []ClientClock `json:"clients,omitempty"`        // clients with back-offs of their own
 
 	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // moving average of the host's response time; zero: the host is not slow
 	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // time of the last response in that average
+}
+
+// A ClientClock is the back-off of one client at a host.
+type ClientClock struct {
+	Client        string        `json:"client"`
+	BackOffUntil  time.Time     `json:"paused_until"`
+	BackOffLength time.Duration `json:"pause_length_ns,omitzero"`
+	BackOffBy     string        `json:"paused_by,omitzero"`
 }
 
 // Until returns the time from which c delays no request and can be dropped.
@@ -28,6 +37,11 @@ func (c *Clock) Until() time.Time {
 		lasts time.Duration
 	}{{c.Sent, max(c.Gap, minQuiet)}, {c.AssetsSent, max(c.Gap, minQuiet)}, {c.BackOffUntil, backOffMemory}, {c.AnsweredAt, slowFor}} {
 		if end := of.begun.Add(of.lasts); !of.begun.IsZero() && end.After(latest) {
+			latest = end
+		}
+	}
+	for _, own := range c.Clients {
+		if end := own.BackOffUntil.Add(backOffMemory); end.After(latest) {
 			latest = end
 		}
 	}
@@ -47,7 +61,7 @@ func (p *Pacer) Clocks(now, since time.Time) []Clock {
 			if !h.changedSince(since) {
 				return
 			}
-			if c := h.clock(now); c != (Clock{}) {
+			if c := h.clock(now); !c.Until().IsZero() {
 				c.Key = key
 				some = append(some, c)
 			}
@@ -79,8 +93,14 @@ func (h *host) clock(now time.Time) Clock {
 	if h.latency.spacing(now) > 0 {
 		c.SlowAverage, c.AnsweredAt = h.latency.average, wallTime(h.latency.at, now)
 	}
-	if b := h.backOff.get(); !b.forgiven(now) {
+	held := h.backOff.get()
+	if b := held.host; !b.forgiven(now) {
 		c.BackOffUntil, c.BackOffLength, c.BackOffBy = wallTime(b.until, now), b.length, b.by
+	}
+	for _, own := range held.clients {
+		if !own.forgiven(now) {
+			c.Clients = append(c.Clients, ClientClock{own.client, wallTime(own.until, now), own.length, own.by})
+		}
 	}
 	return c
 }
@@ -109,7 +129,13 @@ func (h *host) restore(c *Clock, now time.Time) {
 		h.assetQueue().limiter.restore(c.AssetsSent, c.Gap, now)
 	}
 	h.latency = latency{c.SlowAverage, localTime(c.AnsweredAt, now, now)}
-	h.backOff.held.Store(&backOff{
-		until: localTime(c.BackOffUntil, now, now.Add(maxBackOff)), length: min(max(0, c.BackOffLength), maxBackOff), by: c.BackOffBy,
-	})
+	held := &backOffs{host: restoredBackOff(c.BackOffUntil, c.BackOffLength, c.BackOffBy, now)}
+	for _, own := range c.Clients[:min(len(c.Clients), maxApart)] {
+		held.clients = append(held.clients, clientBackOff{own.Client, restoredBackOff(own.BackOffUntil, own.BackOffLength, own.BackOffBy, now)})
+	}
+	h.backOff.held.Store(held)
+}
+
+func restoredBackOff(until time.Time, length time.Duration, by string, now time.Time) backOff {
+	return backOff{localTime(until, now, now.Add(maxBackOff)), min(max(0, length), maxBackOff), by}
 }

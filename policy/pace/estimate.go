@@ -66,7 +66,7 @@ func (h *host) forecastNew(r *request) (time.Duration, error) {
 // permitIn returns how long r would wait for the permit if it prepared its connection now.
 func (h *host) permitIn(r *request, now time.Time) time.Duration {
 	ahead, _ := r.queue.ahead(now, h.leadTime())
-	d := h.forecast(r, ahead, now, r.backOff().get().until)
+	d := h.forecast(r, ahead, now, r.backOff().until)
 	if r.own != nil {
 		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing, now, now))
 	}
@@ -113,8 +113,8 @@ func (h *host) queueAhead(r *request, n int, more time.Duration, now time.Time) 
 	like := r.interval(now)
 	count := func(ln *line, most int) {
 		for _, w := range ln.waiters[:min(len(ln.waiters), most)] {
-			if w.backOffHost != r.backOffHost && w.backOff().left(now) > 0 {
-				continue // it delays only requests of its own host
+			if w.isApart(r, now) {
+				continue
 			}
 			n++
 			more += w.interval(now) - like
@@ -159,7 +159,7 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 	ahead, more = h.queueAhead(r, ahead, more, now)
 	d := h.forecastBehind(r, ahead, more, now)
 	if r.own != nil {
-		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing+q.waiting.of(r.client), now, r.backOff().get().until))
+		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing+q.waiting.of(r.client), now, r.backOff().until))
 	}
 	return d
 }
@@ -169,7 +169,7 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 // lasted.
 func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyError {
 	e := &BusyError{RetryAfter: wait, Alone: r.process.standing().Alone}
-	if b := r.backOff().get(); b.left(now) > 0 {
+	if b := r.backOff(); b.left(now) > 0 {
 		e.BackOff, e.BackOffBy = b.left(now), b.by
 	}
 	if r.limits.Adapt {

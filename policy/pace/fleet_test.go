@@ -60,6 +60,41 @@ func TestBackOffIsShared(t *testing.T) {
 	})
 }
 
+// TestBackOffOfOneClientIsNotShared: only the replica that got the 429 knows the client's back-off, also after more
+// reservations. The back-off of the host that it becomes is shared.
+func TestBackOffOfOneClientIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 2), limits(time.Second)
+		l.MaxWait = 10 * time.Second
+		backOff := func(client string) {
+			s, err := f.replicas[0].Wait(t.Context(), client, l)
+			if err != nil || s.Ready(t.Context()) != nil {
+				t.Fatal(err)
+			}
+			f.send(0, s)
+			s.BackOff(time.Minute, "id")
+			s.Release()
+		}
+		s, err := f.replicas[0].Wait(t.Context(), "b", l)
+		if err != nil || s.Ready(t.Context()) != nil {
+			t.Fatal(err)
+		}
+		f.send(0, s)
+		s.Succeeded()
+		s.Release()
+		backOff("a")
+		for range 2 {
+			f.must(0, "b", l)
+			f.must(1, "a", l)
+			isBusy(t, f.try(0, "a", l, 0), pace.BackedOff)
+		}
+		backOff("b")
+		for i := range f.replicas {
+			isBusy(t, f.try(i, "c", l, 0), pace.BackedOff)
+		}
+	})
+}
+
 func isBusy(t *testing.T, err error, r pace.Reason) {
 	t.Helper()
 	if busy, ok := errors.AsType[*pace.BusyError](err); !ok || busy.Reason != r {

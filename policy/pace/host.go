@@ -95,17 +95,48 @@ type request struct {
 	slowed         time.Duration // see Held
 }
 
-// backOff returns the back-off that applies to r.
-func (r *request) backOff() *hostBackOff {
+// site returns the back-offs of the host that r is for.
+func (r *request) site() *hostBackOff {
 	if r.backOffHost != nil {
 		return &r.backOffHost.backOff
 	}
 	return &r.host.backOff
 }
 
+// backOff returns the back-off that applies to r.
+func (r *request) backOff() backOff {
+	held := r.site().get()
+	if r.limits.fetch() {
+		return held.host
+	}
+	return held.of(r.client)
+}
+
+// apartLeft returns the time until the end of a back-off that does not delay all requests of the
+// same queue: that of r's client or, if hosts share a rate, that of r's host.
+func (r *request) apartLeft(now time.Time) time.Duration {
+	switch held := r.site().get(); {
+	case r.backOffHost != nil:
+		return r.backOff().left(now)
+	case len(held.clients) > 0 && !r.limits.fetch():
+		if own := held.apart(r.client); own != nil {
+			return own.left(now)
+		}
+	}
+	return 0
+}
+
+// isApart reports whether a back-off delays r that does not delay o.
+func (r *request) isApart(o *request, now time.Time) bool {
+	if r.backOffHost != o.backOffHost {
+		return r.backOff().left(now) > 0
+	}
+	return r.backOff().left(now) > o.backOff().left(now)
+}
+
 // meetBackOff notes the back-off that delays r, for Held.
 func (r *request) meetBackOff(now time.Time) {
-	if b := r.backOff().get(); b.left(now) > 0 && (r.longestBackOff == nil || b.left(now) > r.longestBackOff.left) {
+	if b := r.backOff(); b.left(now) > 0 && (r.longestBackOff == nil || b.left(now) > r.longestBackOff.left) {
 		r.longestBackOff = &metBackOff{b.left(now), b.by}
 	}
 }
@@ -166,12 +197,9 @@ func (r *request) due(now time.Time) time.Duration {
 }
 
 // ownDue returns how long r is delayed by limits that do not delay the requests behind it:
-// its client's own limiter, and a back-off of its host that other hosts do not share.
+// its client's own limiter, and a back-off as apartLeft describes it.
 func (r *request) ownDue(now time.Time) time.Duration {
-	var d time.Duration
-	if r.backOffHost != nil {
-		d = r.backOffHost.backOff.left(now)
-	}
+	d := r.apartLeft(now)
 	if r.own != nil {
 		d = max(d, r.own.due(r.ownTerms(), now))
 	}
@@ -368,7 +396,7 @@ func (h *host) inUse() bool {
 
 // idle reports whether h can be forgotten without letting any request out sooner.
 func (h *host) idle(now time.Time) bool {
-	if h.inUse() || !h.backOff.get().forgiven(now) || !h.latency.forgotten(now) {
+	if h.inUse() || !h.backOff.idle(now) || !h.latency.forgotten(now) {
 		return false
 	}
 	all := true

@@ -31,7 +31,7 @@ const (
 	QueueFull                     // Limits.MaxQueue requests are waiting
 	StreamsFull                   // the client has at least as many streams as are free of Options.MaxStreams
 	HostsFull                     // the table of hosts has Options.MaxHosts hosts, and all are in use
-	BackedOff                     // the back-off of the host lasts longer than Limits.MaxWait or Limits.MaxBackOff; see Slot.BackOff
+	BackedOff                     // the back-off of the host, or of the client at the host, lasts longer than Limits.MaxWait or Limits.MaxBackOff; see Slot.BackOff
 	ConcurrencyFull               // Limits.MaxConcurrent requests were in flight all the time
 )
 
@@ -113,6 +113,10 @@ func (l *Limits) backOffKey() string { return cmp.Or(l.BackOffKey, l.Key) }
 
 // followsFetch reports whether the request may share the slot of the fetch before it.
 func (l *Limits) followsFetch() bool { return !l.First && !l.Unshared }
+
+// fetch reports whether the request is the fetch of a robots.txt. A back-off of one client does
+// not apply to it, because the file is for all clients.
+func (l *Limits) fetch() bool { return l.First || l.Redirected }
 
 // asset reports whether the request uses the limiter of the host's assets. A Crawl-delay
 // leaves no burst for assets.

@@ -32,8 +32,8 @@
 // applies its own limiters. Ready then reserves the next slot among all processes, with a
 // concurrency slot. Under a gap, a slot may be used for a short time only, and the gap to the next
 // slot counts from its end. A request that misses its slot takes another one ([Slot.Timely]). A
-// back-off applies to all processes. The concurrency slots of WaitConnect, streams, queues and
-// response times are known to each process alone. If the Store fails, no request waits for it:
+// back-off of a host applies to all processes. The concurrency slots of WaitConnect, streams, queues,
+// response times and the back-offs of single clients are known to each process alone. If the Store fails, no request waits for it:
 // each process divides its rate by the number of processes, counted from its own last request. All
 // processes together then send no more than is permitted on average. When the Store fails, and when
 // it works again, a request of each process may be early.

@@ -130,7 +130,7 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	v := a.reservation
 	ask := SlotRequest{
 		Key: a.limits.Key, BackOffKey: a.limits.BackOffKey, MaxConcurrent: a.maxActive(), MaxWait: max(0, a.end.Sub(now)),
-		BackOff: a.backOff().get().report(now), Lease: v.lease, Unused: v.unsent,
+		BackOff: a.site().get().host.report(now), Lease: v.lease, Unused: v.unsent,
 	}
 	name := ""
 	if a.queue == a.host.assets {
@@ -164,7 +164,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 		}
 		return 0, false, errReleased
 	}
-	if a.backOff().merge(g.BackOff, now) {
+	if a.site().merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
 	v.unsent = false // the Store took it back, or it was used, or its state is unknown
@@ -285,7 +285,7 @@ func (a *attempt) awake(began time.Time, notified bool, left error) (end bool, e
 	case notified && a.process.closed.Load():
 		end, err = true, ErrClosed
 	case notified && a.stage == granted:
-		end = a.under != a.terms(now).alone || a.backOff().left(now) > 0 && a.at.Before(a.backOff().get().until)
+		end = a.under != a.terms(now).alone || a.backOff().left(now) > 0 && a.at.Before(a.backOff().until)
 	}
 	if end {
 		a.giveUp()

@@ -115,10 +115,21 @@ func (s *Slot) Answered(fine bool) {
 	}
 }
 
+// Succeeded reports a response 2xx. It shows that the origin serves the client, see BackOff.
+func (s *Slot) Succeeded() {
+	if s != nil && !s.limits.fetch() {
+		s.site().serve(s.client, s.process.now())
+	}
+}
+
 // BackOff reports a response 429 or 503. For retryAfter, at most one hour, no request to
-// the host (see [Limits.BackOffKey]) gets a permit. If retryAfter is zero, the back-off
-// lasts one minute. It doubles with each further incident, up to one hour, plus a random
-// part of up to a quarter, and is forgiven after 30 quiet minutes. A response is not a
+// the host (see [Limits.BackOffKey]) gets a permit. If another client got a 2xx response of
+// the host in the last minute, this applies only to the requests of the slot's client, until
+// another client gets a 429 or 503 before the back-off ends, or the same client after that.
+//
+// If retryAfter is zero, the back-off lasts one minute. It doubles with each further incident,
+// up to one hour, plus a random part of up to a quarter, and is forgiven after 30 quiet
+// minutes. A response is not a
 // further incident if its request was sent before the last back-off ended. BackOff refuses
 // the waiting requests that would now wait longer than their MaxWait or MaxBackOff. by names
 // the request for those that the back-off delays. BackOff returns the remaining back-off, and
@@ -129,18 +140,22 @@ func (s *Slot) BackOff(retryAfter time.Duration, by string) (left time.Duration,
 	}
 	h := s.host
 	h.mu.Lock()
-	now, chance := time.Now(), s.process.chance()
-	begun := s.backOff().change(func(b *backOff) bool { return b.begin(now, s.sent, retryAfter, chance, by) })
+	i := incident{at: time.Now(), sent: s.sent, asked: retryAfter, chance: s.process.chance(), by: by}
+	client := s.client
+	if s.limits.fetch() {
+		client = "" // a robots.txt is for all clients
+	}
+	begun, shared := s.site().begin(i, client)
 	if begun {
 		s.process.backOffs.Add(1)
-		h.backedOff(now)
+		h.backedOff(i.at)
 	}
-	b := s.backOff().get()
+	b, own := s.site().get(), s.backOff()
 	h.mu.Unlock()
-	if begun && s.process.store != nil {
-		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.report(now)})
+	if shared && s.process.store != nil {
+		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.host.report(i.at)})
 	}
-	return b.left(now), b.by
+	return own.left(i.at), own.by
 }
 
 // Follow sets t as the source of the progress of the slot's request. While other clients

@@ -26,7 +26,7 @@ func (p *Pacer) Stats() Stats {
 		s.Waiting += h.waiters()
 		s.UnderWay += len(h.active)
 		s.Streams += len(h.streams) + len(h.yielded)
-		if h.backOff.left(now) > 0 {
+		if h.backOff.get().host.left(now) > 0 {
 			s.BackedOff++
 		}
 		if h.latency.spacing(now) > 0 {
@@ -98,7 +98,7 @@ func (h *host) state(key string, now time.Time) HostState {
 		Streams:  len(h.streams) + len(h.yielded),
 		Slowed:   h.latency.spacing(now),
 	}
-	b := h.backOff.get()
+	b := h.backOff.get().host
 	s.NextSlot = now.Add(b.left(now))
 	if l := &h.pages.limiter; l.terms != (terms{}) {
 		s.Gap = l.terms.interval()

@@ -159,7 +159,7 @@ type rank int64
 var epoch = time.Unix(0, 0)
 
 func (h *host) rank(now time.Time) rank {
-	d := h.backOff.left(now)
+	d := h.backOff.get().longest(now)
 	if d <= minQuiet { // otherwise the limiters make little difference
 		h.queues(func(q *queue) { d = max(d, q.limiter.left(now)) })
 	}
