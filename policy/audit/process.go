@@ -62,9 +62,17 @@ func (l *Log) Rotated(detail string, p Process) error {
 	return l.commit(l.addEvent(event{name: trail.EventRotated, detail: detail, process: p}))
 }
 
+// BackOffEnded adds the event that an operator has ended the back-off of a host.
+func (l *Log) BackOffEnded(host string) error {
+	return l.commit(l.addEvent(event{name: trail.EventBackOffEnded, detail: "an operator ended the back-off of " + host}))
+}
+
 // findUnfinished adds the events that name the requests of the previous process that have no records. Until it has, a
 // crash leaves the search to the next process (End.Open).
 func (l *Log) findUnfinished(ctx context.Context) error {
+	if !l.started.Load() {
+		return nil
+	}
 	if from := l.opened.Known.Open; !l.continues || from > l.lastFound || from == 0 && l.previous.Event == trail.EventStop {
 		l.searched.Store(true)
 		return nil

@@ -268,3 +268,66 @@ func TestHostOfOneClientsBackOffIsKept(t *testing.T) {
 		}
 	})
 }
+
+// TestEndBackOff: an operator ends the back-offs of a host and of its clients. Waiting requests go, also those that wait for the
+// shared rate of several hosts. What happened before is remembered.
+func TestEndBackOff(t *testing.T) {
+	for _, key := range []string{"", "busy.test"} {
+		synctest.Test(t, func(t *testing.T) {
+			p, l := newExact(), out(rule(1, 1, 0))
+			l.BackOffKey = key
+			l.MaxWait = 2 * time.Hour
+			if p.EndBackOff(l.backOffKey()) {
+				t.Error("there was a back-off of an unknown host")
+			}
+			askAs(t, p, "b", l, 200, 0)
+			late := mustWait(t, p, "a", l)
+			late.Sent()
+			askAs(t, p, "a", l, 429, time.Hour)
+			if got := p.ClientBackOffs(l.backOffKey()); len(got) != 1 || got[0] != (ClientBackOff{"a", time.Now().Add(time.Hour).UTC(), "a's request"}) {
+				t.Errorf("%+v", got)
+			}
+			waitsUntilEnd := func(client string) {
+				t.Helper()
+				began := time.Now()
+				var all sync.WaitGroup
+				all.Go(func() {
+					mustWait(t, p, client, l).send()
+					if d := time.Since(began); d != time.Minute {
+						t.Errorf("%s went after %v", client, d)
+					}
+				})
+				pass(time.Minute)
+				if !p.EndBackOff(l.backOffKey()) || p.EndBackOff(l.backOffKey()) {
+					t.Error("not ended once")
+				}
+				all.Wait()
+			}
+			waitsUntilEnd("a")
+			if late.BackOff(0, "late"); p.EndBackOff(l.backOffKey()) {
+				t.Error("the response to an earlier request begins a back-off")
+			}
+			late.Release()
+			pass(time.Millisecond)
+			askAs(t, p, "b", l, 200, 0)
+			askAs(t, p, "a", l, 429, time.Hour)
+			waitsUntilEnd("b") // the second one of a client is for all
+		})
+	}
+}
+
+// TestEndedBackOffStaysEnded: not after a restart either.
+func TestEndedBackOffStaysEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := newExact(), out(rule(1, 1, 0))
+		askAs(t, p, "a", l, 429, time.Hour)
+		pass(time.Hour / 2)
+		since := time.Now()
+		p.EndBackOff(l.Key)
+		clocks := p.Clocks(time.Now(), since)
+		if len(clocks) != 1 || !clocks[0].BackOffUntil.Equal(since) {
+			t.Errorf("%+v", clocks)
+		}
+		wantBackOff(t, restart(t, p, Options{}), "a", l, 0, "")
+	})
+}

@@ -39,7 +39,7 @@ func (b backOff) report(now time.Time) BackOff {
 	if b.forgiven(now) {
 		return BackOff{}
 	}
-	return BackOff{b.until, b.length, b.by}
+	return BackOff{Until: b.until, Length: b.length, By: b.by}
 }
 
 // merge takes over a back-off that another process reported. It reports whether the end
@@ -91,6 +91,13 @@ func (b *backOff) begin(i incident) bool {
 	}
 	b.until, b.by = until, i.by
 	return true
+}
+
+// end ends the back-off now. It is still remembered as one that has ended.
+func (b *backOff) end(now time.Time) {
+	if b.left(now) > 0 {
+		b.until = now
+	}
 }
 
 // A metBackOff is a back-off that delayed a request.
@@ -164,6 +171,19 @@ func (b *backOffs) begin(i incident, client string, othersServed bool) bool {
 	}
 	b.clients = nil
 	return b.host.begin(i) || begun
+}
+
+// end ends all back-offs now, and reports whether there was one.
+func (b *backOffs) end(now time.Time) bool {
+	if b.longest(now) == 0 {
+		return false
+	}
+	b.host.end(now)
+	b.clients = slices.Clone(b.clients)
+	for i := range b.clients {
+		b.clients[i].end(now)
+	}
+	return true
 }
 
 // longest returns the time until the last of the back-offs ends.

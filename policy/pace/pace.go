@@ -158,9 +158,32 @@ func (p *Pacer) Close() {
 	p.hosts.each(func(_ string, h *host) { h.refuseAll(ErrClosed) })
 }
 
-// MergeBackOff takes over a back-off that another process has begun. It ignores a host that
-// this process does not know: the Store reports the back-off with the next slot.
+// EndBackOff ends the back-off of a host, and those of single clients there. key is as
+// [Limits.BackOffKey]. It reports whether this process knew of one. With a Store that is
+// available, the back-off ends for all processes as soon as the Store has ended it.
+func (p *Pacer) EndBackOff(key string) (known bool) {
+	if h := p.hosts.lockKnown(key); h != nil {
+		known = h.backOff.get().longest(time.Now()) > 0
+		h.mu.Unlock()
+	}
+	ended := BackOff{Ended: true}
+	if p.store == nil || p.store.Standing().Alone {
+		p.MergeBackOff(key, ended)
+	}
+	if p.store != nil {
+		p.store.Report(Report{Key: key, BackOff: ended})
+	}
+	return known
+}
+
+// MergeBackOff takes over a back-off that another process has begun, or that an operator has
+// ended. It ignores a host that this process does not know: the Store reports the back-off with
+// the next slot.
 func (p *Pacer) MergeBackOff(key string, b BackOff) {
+	if b.Ended {
+		p.endBackOff(key)
+		return
+	}
 	h := p.hosts.lockKnown(key)
 	if h == nil {
 		return
@@ -168,6 +191,19 @@ func (p *Pacer) MergeBackOff(key string, b BackOff) {
 	defer h.mu.Unlock()
 	if now := time.Now(); h.backOff.merge(b, now) {
 		h.backedOff(now)
+	}
+}
+
+func (p *Pacer) endBackOff(key string) {
+	h := p.hosts.lockKnown(key)
+	if h == nil {
+		return
+	}
+	now := time.Now()
+	ended := h.backOff.change(func(b *backOffs) bool { return b.end(now) })
+	h.mu.Unlock()
+	if ended {
+		p.Recheck() // requests may wait at another host, see Limits.BackOffKey
 	}
 }
 

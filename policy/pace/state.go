@@ -71,6 +71,30 @@ func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 	return s, known
 }
 
+// A ClientBackOff is the back-off of one client at a host, for display.
+type ClientBackOff struct {
+	Client string // as in Wait
+	Until  time.Time
+	By     string // see BackOff.By
+}
+
+// ClientBackOffs returns the clients that have a back-off of their own at a host. key is as
+// [Limits.BackOffKey].
+func (p *Pacer) ClientBackOffs(key string) (all []ClientBackOff) {
+	h := p.hosts.lockKnown(key)
+	if h == nil {
+		return nil
+	}
+	defer h.mu.Unlock()
+	now := time.Now()
+	for _, c := range h.backOff.get().clients {
+		if c.left(now) > 0 {
+			all = append(all, ClientBackOff{c.client, wallTime(c.until, now), c.by})
+		}
+	}
+	return all
+}
+
 // BackedOff adds to s the back-off of o, a host that shares the rate of s.
 func (s *HostState) BackedOff(o HostState) {
 	if o.BackOffUntil.After(s.BackOffUntil) {

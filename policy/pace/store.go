@@ -22,8 +22,11 @@ type Store interface {
 
 	// Report informs the other processes. It does not wait. It does not call the Pacer,
 	// except [Pacer.MergeBackOff] for a BackOff, which the Pacer reports without a lock.
-	// A lost Report does no lasting harm: a lease expires after a short time, and other
-	// processes learn of a back-off when the host answers them in the same way.
+	// A BackOff with Ended must reach all processes that way, this one too, when the Store
+	// has ended the back-off itself.
+	// A lost Report does no lasting harm: a lease expires after a short time, other
+	// processes learn of a back-off when the host answers them in the same way, and an
+	// operator can end a back-off again.
 	Report(r Report)
 }
 
@@ -80,6 +83,7 @@ type BackOff struct {
 	Until  time.Time     // end of the back-off
 	Length time.Duration // length of the last back-off that the proxy chose, which the next one doubles; zero: none
 	By     string        // the request whose response began the back-off or lengthened it last, as its caller named it; "": unknown
+	Ended  bool          // an operator has ended all back-offs of the key; the other fields are zero
 }
 
 // A Report is what other processes must know of a key.
@@ -87,5 +91,5 @@ type Report struct {
 	Key     string
 	Lease   any     // the lease of a Reservation whose concurrency slot is returned; nil: none
 	Unused  bool    // the slot was not used: unless a later one is reserved, any process may have it
-	BackOff BackOff // a back-off that has begun; zero: none
+	BackOff BackOff // a back-off that has begun or ended; zero: none
 }

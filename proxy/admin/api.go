@@ -22,6 +22,7 @@ func (s *Server) endpoints() []endpoint {
 		{"GET", "/api/v1/blockers", "the rules and reasons for which most requests were not allowed", s.blockers},
 		{"GET", "/api/v1/hosts", "all hosts with their counts, pace and robots.txt files", s.listHosts},
 		{"GET", "/api/v1/hosts/{host}", "one host, the rules and reasons that decided its requests, and the text of its robots.txt", s.getHost},
+		{"DELETE", "/api/v1/hosts/{host}/back-off", "end the back-off of a host", s.deleteBackOff},
 		{"POST", "/api/v1/explain", "how the proxy would decide a request, and why", s.explain},
 		{"POST", "/api/v1/purge", "remove the robots.txt of an origin from the cache", s.purge},
 		{"POST", "/api/v1/refetch", "fetch the robots.txt of an origin now", s.refetch},

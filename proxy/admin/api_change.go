@@ -59,6 +59,42 @@ func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// deleteBackOff ends the back-off of a host.
+func (s *Server) deleteBackOff(w http.ResponseWriter, r *http.Request) {
+	if !requireEmptyBody(w, r) {
+		return
+	}
+	host, ok := requireHost(w, r)
+	if !ok {
+		return
+	}
+	ended, err := s.endBackOff(host)
+	if err != nil {
+		writeProblem(w, http.StatusServiceUnavailable, unrecordedEnd)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Host  string `json:"host"`
+		Ended bool   `json:"ended"` // this replica knew of a back-off
+	}{host, ended})
+}
+
+// unrecordedEnd is what an operator learns if the audit cannot be written.
+const unrecordedEnd = "The back-off has ended, but the audit cannot record it. The log has the error."
+
+// endBackOff ends the back-off of a host, and those of single clients there, and records that.
+// It reports whether this replica knew of one.
+func (s *Server) endBackOff(host string) (ended bool, err error) {
+	if ended = s.opts.Pacer.EndBackOff(host); !ended && s.opts.Store == nil {
+		return false, nil
+	}
+	s.opts.Log.Info("back-off ended by an operator", "host", host)
+	if err = s.opts.BackOffEnded(host); err != nil {
+		s.opts.Log.Error("end of a back-off not recorded in the audit", "host", host, "error", err)
+	}
+	return ended, err
+}
+
 // reload reloads the configuration. If any part of it is invalid, nothing changes.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	if !requireEmptyBody(w, r) {

@@ -171,9 +171,8 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	name, err := robots.ParseHost(r.PathValue("host"))
-	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "The host is invalid.", err.Error())
+	name, ok := requireHost(w, r)
+	if !ok {
 		return
 	}
 	h, known := s.opts.host(name)
@@ -199,6 +198,16 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, struct {
 		*hostJSON
-		Causes []cause `json:"causes"`
-	}{host, newCauses(s.opts.Live.Causes(name))})
+		Clients []clientBackOff `json:"client_back_offs,omitempty"`
+		Causes  []cause         `json:"causes"`
+	}{host, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))})
+}
+
+// requireHost returns the host in the path of a request. It answers 400 and returns false if it is invalid.
+func requireHost(w http.ResponseWriter, r *http.Request) (host string, ok bool) {
+	host, err := robots.ParseHost(r.PathValue("host"))
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, "The host is invalid.", err.Error())
+	}
+	return host, err == nil
 }

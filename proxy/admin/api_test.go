@@ -129,11 +129,11 @@ func TestEndpointList(t *testing.T) {
 		Version   string
 		Endpoints []endpoint
 	}](t, f.do("GET", "/api/v1/", ""), 200)
-	if got.Version != "v1.2.3" || len(got.Endpoints) != 13 {
+	if got.Version != "v1.2.3" || len(got.Endpoints) != 14 {
 		t.Fatalf("%+v", got)
 	}
 	for _, e := range got.Endpoints {
-		other := map[string]string{"GET": "POST", "POST": "GET"}[e.Method]
+		other := map[string]string{"GET": "POST", "POST": "GET", "DELETE": "GET"}[e.Method]
 		w := f.do(other, strings.ReplaceAll(e.Path, "{host}", "a.test"), "")
 		decode[problemDetails](t, w, 405)
 		if !strings.Contains(w.Header().Get("Allow"), e.Method) || e.Description == "" {
@@ -278,6 +278,84 @@ func TestPurgeAndRefetch(t *testing.T) {
 	if len(f.fetcher.fetched) != 2 {
 		t.Errorf("fetched: %q", f.fetcher.fetched)
 	}
+}
+
+// TestEndBackOff: an operator sees who caused a back-off, and ends it by the API or by the button of the page.
+func TestEndBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		l := pace.Limits{Key: "a.test", PerSecond: 1000, Burst: 1000, MaxConcurrent: 9}
+		answer := func(client, id string, ok bool) {
+			s, err := f.pacer.Wait(t.Context(), client, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Sent(); ok {
+				s.Succeeded()
+			} else {
+				s.BackOff(time.Hour, id)
+			}
+			s.Release()
+		}
+		type host struct {
+			Pace struct {
+				PausedUntil time.Time `json:"paused_until"`
+				BackOffBy   string    `json:"back_off_by"`
+			}
+			Clients []clientBackOff `json:"client_back_offs"`
+		}
+		type ended struct {
+			Host  string
+			Ended bool
+		}
+		const path = "/api/v1/hosts/a.test"
+		until := time.Now().Add(time.Hour).UTC()
+		button := func() string {
+			w := f.do("POST", "/hosts/a.test", "do=end-back-off", "Content-Type", "application/x-www-form-urlencoded")
+			return w.Header().Get("Location")
+		}
+		answer("b", "", true)
+		answer("<b>", "id-1", false)
+		if got := decode[host](t, f.do("GET", path, ""), 200); !slices.Equal(got.Clients, []clientBackOff{{"<b>", until, "id-1"}}) || got.Pace.BackOffBy != "" {
+			t.Errorf("%+v", got)
+		}
+		page := f.do("GET", "/hosts/a.test", "").Body.String()
+		if !strings.Contains(page, `<bdi>&lt;b&gt;</bdi></th><td>1 h</td><td><bdi class="code">id-1</bdi>`) || strings.Contains(page, "data-live hidden") {
+			t.Errorf("the page:\n%s", page)
+		}
+		answer("b", "id-2", false)
+		if got := decode[host](t, f.do("GET", path, ""), 200); got.Pace.BackOffBy != "id-1" || !got.Pace.PausedUntil.Equal(until) || got.Clients != nil {
+			t.Errorf("%+v", got)
+		}
+		for _, want := range []bool{true, false} {
+			if got := decode[ended](t, f.do("DELETE", path+"/back-off", ""), 200); got != (ended{"a.test", want}) {
+				t.Errorf("%+v, want %v", got, want)
+			}
+		}
+		answer("b", "", true)
+		if page := f.do("GET", "/hosts/a.test", "").Body.String(); !strings.Contains(page, "data-live hidden") {
+			t.Errorf("the page after the end:\n%s", page)
+		}
+		answer("c", "id-3", false)
+		if got := button(); got != "/hosts/a.test?done=back-off" {
+			t.Errorf("the button leads to %q", got)
+		}
+		if got := button(); got != "/hosts/a.test?done=no-back-off" {
+			t.Errorf("the button leads to %q", got)
+		}
+		if !slices.Equal(f.ended, []string{"a.test", "a.test"}) {
+			t.Errorf("events: %q", f.ended)
+		}
+		f.auditErr = errors.New("disk full")
+		answer("c", "id-4", false)
+		decode[problemDetails](t, f.do("DELETE", path+"/back-off", "{}"), 503)
+		answer("c", "id-5", false)
+		if got := button(); got != "/hosts/a.test?done=unrecorded" {
+			t.Errorf("the button leads to %q", got)
+		}
+		decode[problemDetails](t, f.do("DELETE", "/api/v1/hosts/a%20b/back-off", ""), 400)
+		decode[problemDetails](t, f.do("DELETE", path+"/back-off", `{"x":1}`), 400)
+	})
 }
 
 func TestReload(t *testing.T) {

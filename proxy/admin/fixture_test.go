@@ -38,6 +38,9 @@ type fixture struct {
 	pacer   *pace.Pacer
 	fetcher *fakeFetcher
 	lines   uint64
+
+	ended    []string // hosts whose back-offs were ended
+	auditErr error    // of the event about that
 }
 
 func newFixture(t testing.TB, change ...func(*Options)) *fixture {
@@ -67,6 +70,8 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 		Clients: func() []string { return []string{"lab"} },
 		Proxy:   &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080},
 		Version: "v1.2.3",
+
+		BackOffEnded: func(host string) error { f.ended = append(f.ended, host); return f.auditErr },
 	}
 	for _, c := range change {
 		c(&o)

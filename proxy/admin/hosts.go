@@ -51,6 +51,20 @@ type paceState struct {
 	SlowedS     float64   `json:"slowed_s,omitempty"`    // minimum time between two requests, because the host answers slowly
 }
 
+// A clientBackOff is the back-off of one client at a host.
+type clientBackOff struct {
+	Client      string    `json:"client"`
+	PausedUntil time.Time `json:"paused_until"`
+	BackOffBy   string    `json:"back_off_by"` // as in paceState
+}
+
+func (o *Options) clientBackOffs(host string) (all []clientBackOff) {
+	for _, c := range o.Pacer.ClientBackOffs(host) {
+		all = append(all, clientBackOff{c.Client, c.Until, c.By})
+	}
+	return all
+}
+
 // An originState is what is known of the robots.txt of one origin.
 type originState struct {
 	Origin  string    `json:"origin"`

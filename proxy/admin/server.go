@@ -55,6 +55,8 @@ type Options struct {
 	Version  string
 
 	ProxyTLS bool // clients speak TLS to the proxy
+
+	BackOffEnded func(host string) error // records that an operator has ended the back-off of a host
 }
 
 // missing returns the name of the first required option that is not set.
@@ -65,7 +67,7 @@ func (o *Options) missing() string {
 	}{
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
 		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil}, {"Engine", o.Engine != nil},
-		{"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
+		{"BackOffEnded", o.BackOffEnded != nil}, {"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
 	} {
 		if !need.is {
 			return need.name

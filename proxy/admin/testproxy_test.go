@@ -100,7 +100,7 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 		Engine:  func() *policy.Engine { return w.engine },
 		Clients: func() []string { return []string{"lab-a", "lab-b", "a", "b"} },
 		Reload:  func(context.Context) error { return <-w.reloads },
-		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") }, Proxy: l.Addr(), Version: "1.2.3",
+		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") }, Proxy: l.Addr(), Version: "1.2.3", BackOffEnded: w.log.BackOffEnded,
 	}
 	for _, c := range change {
 		c(&o)

@@ -30,6 +30,7 @@ type hostView struct {
 	Action    string // URL of the page's forms
 	Figures   []figure
 	Entry     []fact // the entry of hosts that applies to it; nil: none
+	BackOffs  []backOffRow
 	Causes    []causeView
 	Origins   []originView
 }
@@ -44,6 +45,28 @@ type originView struct {
 	NoFileText string // why no lines are shown
 	Remarks    []robots.Remark
 	fileListing
+}
+
+// A backOffRow is a back-off of the host or of one client there.
+type backOffRow struct {
+	Client string // "": all clients
+	Left   string
+	By     string // see paceState.BackOffBy
+}
+
+// backOffRows returns the back-offs of a host, that of all clients first.
+func (s *Server) backOffRows(h *hostState, now time.Time) (rows []backOffRow) {
+	add := func(client string, until time.Time, by string) {
+		if until.After(now) {
+			rows = append(rows, backOffRow{clipPrintable(client, maxCell), humanize.Duration(until.Sub(now)), clipPrintable(by, maxCell)})
+		}
+	}
+	p := h.paceOrZero()
+	add("", p.PausedUntil, p.BackOffBy)
+	for _, c := range s.opts.clientBackOffs(h.Host) {
+		add(c.Client, c.PausedUntil, c.BackOffBy)
+	}
+	return rows
 }
 
 // A fact is a name and a value in a list.
@@ -70,6 +93,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 		row := s.newEntryRow(&entry, now)
 		v.Entry = row.facts()
 	}
+	v.BackOffs = s.backOffRows(&h, now)
 	causes := s.opts.Live.Causes(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from"))
 	for i := range h.Origins {
@@ -210,6 +234,12 @@ func doneFlash(word string) *flash {
 		return successFlash("robots.txt was fetched. The result is below.")
 	case "purge":
 		return successFlash("robots.txt was removed from the cache. The next request waits for a fetch.")
+	case "back-off":
+		return successFlash("The back-off has ended. Waiting requests are sent at the host's pace.")
+	case "no-back-off":
+		return successFlash("The host has no back-off.")
+	case "unrecorded":
+		return errorFlash(unrecordedEnd)
 	case "nothing":
 		return successFlash("The cache has no robots.txt of this origin.")
 	case "failed":
@@ -225,6 +255,10 @@ func doneFlash(word string) *flash {
 // changeOrigin handles the buttons of a host's page, and redirects to the page.
 func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	if !s.parseForm(w, r) {
+		return
+	}
+	if r.PostForm.Get("do") == "end-back-off" {
+		s.endBackOffByForm(w, r)
 		return
 	}
 	o, err := parseOrigin(r.PostForm.Get("origin"))
@@ -246,6 +280,22 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.Redirect(w, r, hostHref(o.Host)+"?done="+done, http.StatusSeeOther)
+}
+
+// endBackOffByForm handles the button that ends the back-off of the host.
+func (s *Server) endBackOffByForm(w http.ResponseWriter, r *http.Request) {
+	host, err := robots.ParseHost(r.PathValue("host"))
+	if err != nil {
+		s.refuse(w, r, http.StatusBadRequest, "The host is invalid.")
+		return
+	}
+	done := "no-back-off"
+	if ended, err := s.endBackOff(host); err != nil {
+		done = "unrecorded"
+	} else if ended {
+		done = "back-off"
+	}
+	http.Redirect(w, r, hostHref(host)+"?done="+done, http.StatusSeeOther)
 }
 
 func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, q cache.Query) string {

@@ -54,7 +54,7 @@ func (d *Daemon) openAdmin() (err error) {
 		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
 		CAPEM:    d.CAPEM,
 		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
-		Version: version,
+		Version: version, BackOffEnded: d.evidence.BackOffEnded,
 	}
 	if d.monitorListener != nil {
 		d.monitor = admin.NewMonitor(o)

@@ -19,7 +19,7 @@ type Options struct {
 type Hooks struct {
 	Clocks  func(now, since time.Time) []pace.Clock // returns recent requests, see pace.Pacer.Clocks; required
 	Recheck func()                                  // called when the Standing has changed; see pace.Pacer.Recheck; required
-	BackOff func(key string, b pace.BackOff)        // called when another replica has begun a back-off; see pace.Pacer.MergeBackOff; required
+	BackOff func(key string, b pace.BackOff)        // called when another replica has begun a back-off, or any has ended one; see pace.Pacer.MergeBackOff; required
 }
 
 // A Fleet is one replica's connection to the state that all replicas share. It implements

@@ -22,15 +22,15 @@ const (
 
 	maxBackOffMessage = 4 << 10 // bytes; a longer message is not the proxy's
 
-	// backOffByField is the field for pace.BackOff.By in the hash of a host's back-off.
-	backOffByField = "b"
+	// backOffField and backOffByField are the fields of a back-off and its cause, see reserve.lua.
+	backOffField, backOffByField = "p", "b"
 )
 
 // Report implements [pace.Store].
 func (f *Fleet) Report(r pace.Report) {
 	if l, ok := r.Lease.(*lease); ok {
 		f.held.remove(l)
-	} else if r.BackOff.Until.IsZero() {
+	} else if r.BackOff == (pace.BackOff{}) {
 		return
 	}
 	if !f.reports.add(r) {
@@ -40,7 +40,7 @@ func (f *Fleet) Report(r pace.Report) {
 
 // report is the part of Run that sends the reports and renews the leases. No other
 // goroutine does either, so a returned lease is not renewed.
-func (f *Fleet) report(ctx context.Context, _ Hooks) error {
+func (f *Fleet) report(ctx context.Context, h Hooks) error {
 	ticks := time.NewTicker(renewEvery)
 	defer ticks.Stop()
 	var spare []pace.Report
@@ -62,6 +62,11 @@ func (f *Fleet) report(ctx context.Context, _ Hooks) error {
 		all, asked := f.reports.take(spare[:0])
 		short := context.WithoutCancel(ctx)
 		f.send(short, all)
+		for i := range all { // also if it failed: at least this replica's back-off ends
+			if all[i].BackOff.Ended {
+				h.BackOff(all[i].Key, all[i].BackOff)
+			}
+		}
 		if ending {
 			return nil
 		}
@@ -112,7 +117,7 @@ func (f *Fleet) queueReport(ctx context.Context, pipe redis.Pipeliner, r *pace.R
 			undoScript.EvalSha(ctx, pipe, l.undoKeys(), l.undoArgs()...)
 		}
 	}
-	if !r.BackOff.Until.IsZero() {
+	if r.BackOff != (pace.BackOff{}) {
 		f.queueBackOff(ctx, pipe, r, now)
 	}
 }
@@ -136,16 +141,23 @@ func (f *Fleet) renewAll(ctx context.Context) {
 type backOffMessage struct {
 	From   string        `json:"from"`
 	Key    string        `json:"key"`
-	Left   time.Duration `json:"left_ns"`
+	Left   time.Duration `json:"left_ns"` // zero if Ended: earlier versions ignore such a message
 	Length time.Duration `json:"length_ns"`
 	By     string        `json:"by,omitempty"`
+	Ended  bool          `json:"ended,omitempty"`
 }
 
 func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
-	args := appendBackOff([]any{""}, r.BackOff, now)
-	pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
-	pipe.HSet(ctx, paceKey(r.Key), backOffByField, r.BackOff.By) // after the script, which lets the key expire
-	message, err := json.Marshal(backOffMessage{f.id, r.Key, r.BackOff.Until.Sub(now), r.BackOff.Length, r.BackOff.By})
+	m := backOffMessage{From: f.id, Key: r.Key, Ended: r.BackOff.Ended}
+	if m.Ended {
+		pipe.HDel(ctx, paceKey(r.Key), backOffField, backOffByField)
+	} else {
+		m.Left, m.Length, m.By = r.BackOff.Until.Sub(now), r.BackOff.Length, r.BackOff.By
+		args := appendBackOff([]any{""}, r.BackOff, now)
+		pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
+		pipe.HSet(ctx, paceKey(r.Key), backOffByField, m.By) // after the script, which lets the key expire
+	}
+	message, err := json.Marshal(m)
 	if err == nil && len(message) <= maxBackOffMessage {
 		pipe.Publish(ctx, backOffChannel, message)
 	}
@@ -190,7 +202,11 @@ func (f *Fleet) subscribe(ctx context.Context, h Hooks) {
 
 func (f *Fleet) received(payload string, h Hooks) {
 	var m backOffMessage
-	if len(payload) > maxBackOffMessage || json.Unmarshal([]byte(payload), &m) != nil || m.From == f.id || m.Left <= 0 {
+	if len(payload) > maxBackOffMessage || json.Unmarshal([]byte(payload), &m) != nil || m.From == f.id || m.Left <= 0 && !m.Ended {
+		return
+	}
+	if m.Ended {
+		h.BackOff(m.Key, pace.BackOff{Ended: true})
 		return
 	}
 	h.BackOff(m.Key, pace.BackOff{Until: time.Now().Add(clamp(m.Left)), Length: clamp(max(0, m.Length)), By: m.By})

@@ -21,13 +21,15 @@ const KindBegun = "begun"
 // KindContact is the kind of lines about tunnels to hosts that the proxy has dialled, in which no request came.
 const KindContact = "contact"
 
-// These events are about the process that writes the trail.
+// These events are about the process that writes the trail, and what its operators do.
 const (
 	EventStart      = "start"
 	EventStop       = "stop"       // the process ends in order: the trail has the records of all requests
 	EventReload     = "reload"     // the configuration has changed
 	EventRotated    = "rotated"    // the CA, or a key that signs requests, is another one
 	EventUnfinished = "unfinished" // requests of the previous process began, and have no records
+
+	EventBackOffEnded = "back-off-ended" // an operator has ended the back-off of a host
 )
 
 // These events matter to verification and to counts.

@@ -176,7 +176,7 @@ type Member struct {
 	failing bool      // the next Reserve fails
 }
 
-// Notify makes the member report back-offs of the others to p.
+// Notify makes the member report back-offs of the others, and their ends, to p.
 func (s *Member) Notify(p *pace.Pacer) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -284,9 +284,13 @@ func (s *Member) report(r pace.Report) (notify []*pace.Pacer) {
 	if r.BackOff == (pace.BackOff{}) || !s.alone.IsZero() {
 		return nil
 	}
-	k.merge(r.BackOff)
+	if r.BackOff.Ended {
+		k.backOff = pace.BackOff{}
+	} else {
+		k.merge(r.BackOff)
+	}
 	for _, other := range m.all {
-		if other != s && other.pacer != nil && other.alone.IsZero() {
+		if (other != s || r.BackOff.Ended) && other.pacer != nil && other.alone.IsZero() {
 			notify = append(notify, other.pacer)
 		}
 	}

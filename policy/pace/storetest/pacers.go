@@ -30,6 +30,7 @@ func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *t
 		"a client's own rate":    keepOwn,
 		"a back-off":             keepBackOff,
 		"a back-off of one host": keepSeparateBackOff,
+		"a back-off is ended":    endBackOff,
 		"no time to wait":        keepMaxWait,
 		"a caller leaves":        keepLeft,
 		"a replay counts":        keepReplay,
@@ -277,6 +278,44 @@ func keepSeparateBackOff(h *harness) {
 		until(h.T, "the back-off at each", func() bool { _, err = h.ask(i, "", busy); return err != nil })
 		isBusy(h.T, err, pace.BackedOff)
 		h.must(i, "", fine)
+	}
+}
+
+// endBackOff tests that each Pacer learns who caused a back-off, and that it ends for all Pacers
+// when an operator ends it at one of them. Requests that wait are sent.
+func endBackOff(h *harness) {
+	l := limits(100, 10, 0)
+	hasty, patient := l, l
+	hasty.MaxWait, patient.MaxWait = 0, 2*time.Hour
+	for end := range h.pacers {
+		s, err := h.ready(h.Context(), 0, "", l)
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.send(h.Context(), s)
+		s.BackOff(time.Hour, "id")
+		s.Release()
+		for i := range h.pacers {
+			until(h.T, "the back-off and its cause at each", func() bool {
+				_, err := h.ask(i, "", hasty)
+				busy, ok := errors.AsType[*pace.BusyError](err)
+				return ok && busy.Reason == pace.BackedOff && busy.BackOffBy == "id"
+			})
+		}
+		var wg sync.WaitGroup
+		for i := range h.pacers {
+			wg.Go(func() { h.must(i, "", patient) })
+		}
+		until(h.T, "one waits at each", func() bool {
+			return !slices.ContainsFunc(h.pacers, func(p *pace.Pacer) bool { return p.Stats().Waiting == 0 })
+		})
+		if !h.pacers[end].EndBackOff(l.Key) {
+			h.Error("the back-off is not known")
+		}
+		wg.Wait()
+		for i := range h.pacers {
+			h.must(i, "", l)
+		}
 	}
 }
 
