@@ -190,7 +190,8 @@ func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
 	}
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest
 	if (err == nil || isTimeout(err)) && s.request.ContentLength == 0 {
-		s.slot.Answered(fine)
+		path, _, _ := strings.Cut(s.record.Request.PathQuery, "?")
+		s.slot.Answered(path, fine)
 	}
 	if err != nil || !s.rules.BackOff {
 		return

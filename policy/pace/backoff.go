@@ -283,42 +283,6 @@ func (h *hostBackOff) idle(now time.Time) bool {
 	return h.get().forgiven(now) && (h.served == nil || now.Sub(h.served[0].at) >= servedFor)
 }
 
-const (
-	slowAnswer = time.Second      // a longer average response time slows the host down
-	maxSpacing = 30 * time.Second // maximum gap, however long responses take
-	slowFor    = 10 * time.Minute // after this time without a response, the host counts as fast again
-	slowWeight = 4                // one response moves the average by a quarter of the difference
-)
-
-// latency is the moving average of a host's response time. The zero value has no response.
-type latency struct {
-	average time.Duration
-	at      time.Time // time of the last response; zero: none
-}
-
-// note counts a response. An error response may come quickly because the host is in
-// trouble, so it never lowers the average.
-func (l *latency) note(took time.Duration, fine bool, now time.Time) {
-	switch {
-	case l.forgotten(now):
-		l.average = took
-	case fine || took > l.average:
-		l.average += (took - l.average) / slowWeight
-	}
-	l.at = now
-}
-
-// spacing returns the minimum gap between requests at which one request is in flight on
-// average. It returns zero if the host responds quickly.
-func (l *latency) spacing(now time.Time) time.Duration {
-	if l.average < slowAnswer || l.forgotten(now) {
-		return 0
-	}
-	return min(l.average, maxSpacing)
-}
-
-func (l *latency) forgotten(now time.Time) bool { return l.at.IsZero() || now.Sub(l.at) >= slowFor }
-
 // wallTime converts a monotonic time of this process to the current wall clock. The wall
 // clock may have been set in the meantime.
 func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).UTC() }

@@ -42,7 +42,7 @@ func TestRequestAllocatesTheSlotAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Written()
-		s.Answered(true)
+		s.Answered("/", true)
 		s.Held()
 		s.Release()
 	})

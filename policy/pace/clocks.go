@@ -17,8 +17,8 @@ type Clock struct {
 	BackOffBy     string        `json:"paused_by,omitzero"`       // see BackOff.By
 	Clients       []ClientClock `json:"clients,omitempty"`        // clients with back-offs of their own
 
-	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // moving average of the host's response time; zero: the host is not slow
-	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // time of the last response in that average
+	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // the host's response time; zero: the host is not slow
+	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // time of the last response that counts for it
 }
 
 // A ClientClock is the back-off of one client at a host.
@@ -74,7 +74,8 @@ func (p *Pacer) Clocks(now, since time.Time) []Clock {
 // changedSince reports whether a request was sent or answered, or a back-off began, at since
 // or later.
 func (h *host) changedSince(since time.Time) bool {
-	changed := !h.latency.at.Before(since) || h.backOff.changedSince(since)
+	_, answered := h.latency.get(since)
+	changed := !answered.Before(since) || h.backOff.changedSince(since)
 	h.queues(func(q *queue) { changed = changed || !q.limiter.last.Before(since) })
 	return changed
 }
@@ -90,8 +91,8 @@ func (h *host) clock(now time.Time) Clock {
 		l := &h.assets.limiter
 		c.AssetsSent, c.Gap = wallTime(l.last, now), max(c.Gap, l.reach())
 	}
-	if h.latency.spacing(now) > 0 {
-		c.SlowAverage, c.AnsweredAt = h.latency.average, wallTime(h.latency.at, now)
+	if slow, at := h.latency.get(now); slow > 0 {
+		c.SlowAverage, c.AnsweredAt = slow, wallTime(at, now)
 	}
 	held := h.backOff.get()
 	if b := held.host; !b.forgiven(now) {
@@ -128,7 +129,7 @@ func (h *host) restore(c *Clock, now time.Time) {
 	if !c.AssetsSent.IsZero() {
 		h.assetQueue().limiter.restore(c.AssetsSent, c.Gap, now)
 	}
-	h.latency = latency{c.SlowAverage, localTime(c.AnsweredAt, now, now)}
+	h.latency.restore(c.SlowAverage, c.AnsweredAt, now)
 	held := &backOffs{host: restoredBackOff(c.BackOffUntil, c.BackOffLength, c.BackOffBy, now)}
 	for _, own := range c.Clients[:min(len(c.Clients), maxApart)] {
 		held.clients = append(held.clients, clientBackOff{own.Client, restoredBackOff(own.BackOffUntil, own.BackOffLength, own.BackOffBy, now)})

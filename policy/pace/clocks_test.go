@@ -171,7 +171,7 @@ func TestLatencyOutlivesTheProcess(t *testing.T) {
 			s := mustWait(t, p, "", l)
 			s.Sent()
 			pass(4 * time.Second)
-			s.Answered(true)
+			s.Answered("/", true)
 			s.Release()
 		}
 		slow()
@@ -228,7 +228,7 @@ func TestClockAsJSON(t *testing.T) {
 		s := mustWait(t, p, "", l)
 		s.Sent()
 		pass(2 * time.Second)
-		s.Answered(true)
+		s.Answered("/", true)
 		s.BackOff(0, "id")
 		s.Release()
 		l.Key, l.PerSecond, l.CrawlDelay = "b.test", 1, 0
@@ -308,7 +308,7 @@ func TestClocks(t *testing.T) {
 		s.Sent()
 		pass(2 * time.Minute)
 		at = time.Now()
-		s.Answered(true)
+		s.Answered("/", true)
 		s.Release()
 		keys(at, "answers slowly")
 		pass(10 * time.Minute)

@@ -65,6 +65,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	now, l := r.process.now(), &r.limits
 	r.deadline = now.Add(l.MaxWait)
 	r.queue, r.own = h.queueFor(l), h.clientLimiter(r.client, l)
+	h.shared = h.shared || r.backOffHost != nil
 	if l.First || l.Redirected {
 		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.asked)
 	}
@@ -93,7 +94,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 // a waiter.
 func (h *host) startsNow(r *request, fair *fairQueue, now time.Time) bool {
 	return fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
-		(fair == &h.connects || h.permitIn(r, now) <= min(h.leadTime(), r.limits.MaxWait))
+		(fair == &h.connects || r.apartLeft(now) == 0 && h.permitIn(r, now) <= min(h.leadTime(), r.limits.MaxWait))
 }
 
 // mayWait returns an error if r would wait too long or finds the queue full. last is the
@@ -369,6 +370,9 @@ func (h *host) start(r *request, rated bool, now time.Time) {
 	r.admitted = now
 	if rated {
 		h.startDial(r)
+		if h.shared {
+			r.origin().latency.take(now)
+		}
 	}
 }
 
@@ -381,9 +385,7 @@ func (h *host) startDial(r *request) {
 func (h *host) grant(r *request, now time.Time) {
 	r.dropPermit()
 	r.stage = granted
-	if r.limits.Adapt {
-		r.slowed = h.latency.spacing(now)
-	}
+	r.slowed = r.spacing(now)
 	t := r.terms(now)
 	r.strict = t.limit().Gap > 0
 	if v := r.reservation(); v != nil {

@@ -88,7 +88,7 @@ func (h *host) forecast(r *request, ahead int, now, start time.Time) time.Durati
 // the slot that it has given, and those behind it wait for other processes too.
 func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
 	shared := h.sharing != nil && !r.process.standing().Alone
-	lead := r.backOff().left(now)
+	lead := r.heldLeft(now)
 	if shared {
 		lead = max(lead, r.queue.slotIn(now))
 	}
@@ -172,9 +172,7 @@ func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyEr
 	if b := r.backOff(); b.left(now) > 0 {
 		e.BackOff, e.BackOffBy = b.left(now), b.by
 	}
-	if r.limits.Adapt {
-		e.Slowed = h.latency.spacing(now)
-	}
+	e.Slowed = r.spacing(now)
 	blocked := r.list == nil && !h.mayStart(r, now)
 	switch {
 	case e.BackOff > 0 && e.BackOff >= most, r.isBackedOffTooLong(now):

@@ -34,7 +34,8 @@ type host struct {
 	connects fairQueue               // requests of Pacer.WaitConnect, which wait for no rate
 	contacts contacts
 	last     *fairQueue // the queue of the last request that had to wait for a concurrency slot; nil: none had to
-	latency  latency
+	latency  hostLatency
+	shared   bool          // hosts with other keys have sent requests here, see Limits.BackOffKey
 	lead     time.Duration // recent time to prepare a connection
 	active   []*request    // requests that hold a concurrency slot; see Limits.MaxConcurrent
 	yielded  []*request    // requests that returned their slot while their transfers continue
@@ -95,12 +96,25 @@ type request struct {
 	slowed         time.Duration // see Held
 }
 
-// site returns the back-offs of the host that r is for.
-func (r *request) site() *hostBackOff {
+// origin returns the host that r is for, which may share its rate with others. Only its backOff and
+// latency may be used without its lock.
+func (r *request) origin() *host {
 	if r.backOffHost != nil {
-		return &r.backOffHost.backOff
+		return r.backOffHost
 	}
-	return &r.host.backOff
+	return r.host
+}
+
+// site returns the back-offs of the host that r is for.
+func (r *request) site() *hostBackOff { return &r.origin().backOff }
+
+// spacing returns the minimum time between two requests to the host that r is for because of its
+// slow responses; zero: they are not slow.
+func (r *request) spacing(now time.Time) time.Duration {
+	if !r.limits.Adapt {
+		return 0
+	}
+	return r.origin().latency.spacing(now)
 }
 
 // backOff returns the back-off that applies to r.
@@ -112,11 +126,13 @@ func (r *request) backOff() backOff {
 	return held.of(r.client)
 }
 
-// apartLeft returns the time until the end of a back-off that does not delay all requests of the
-// same queue: that of r's client or, if hosts share a rate, that of r's host.
+// apartLeft returns how long r is delayed by what does not delay all requests of the same queue: a
+// back-off of its client or, if hosts share a rate, a back-off and the slow responses of its host.
 func (r *request) apartLeft(now time.Time) time.Duration {
 	switch held := r.site().get(); {
-	case r.backOffHost != nil:
+	case r.host.shared && r.limits.Adapt:
+		return max(r.backOff().left(now), r.origin().latency.turnLeft(r.admitted, now))
+	case r.host.shared:
 		return r.backOff().left(now)
 	case len(held.clients) > 0 && !r.limits.fetch():
 		if own := held.apart(r.client); own != nil {
@@ -126,10 +142,15 @@ func (r *request) apartLeft(now time.Time) time.Duration {
 	return 0
 }
 
-// isApart reports whether a back-off delays r that does not delay o.
+// heldLeft returns how long r is delayed by a back-off, or as apartLeft says.
+func (r *request) heldLeft(now time.Time) time.Duration {
+	return max(r.backOff().left(now), r.apartLeft(now))
+}
+
+// isApart reports whether r is delayed as apartLeft says by what does not delay o.
 func (r *request) isApart(o *request, now time.Time) bool {
 	if r.backOffHost != o.backOffHost {
-		return r.backOff().left(now) > 0
+		return r.heldLeft(now) > 0
 	}
 	return r.backOff().left(now) > o.backOff().left(now)
 }
@@ -164,8 +185,8 @@ func (r *request) limiters(f func(*rateLimiter)) {
 // terms returns the current terms of the host's limiter for r.
 func (r *request) terms(now time.Time) terms {
 	var spacing time.Duration
-	if r.limits.Adapt {
-		spacing = r.host.latency.spacing(now)
+	if !r.host.shared { // otherwise it would delay other hosts: see apartLeft
+		spacing = r.spacing(now)
 	}
 	return r.process.share(r.limits.terms(spacing))
 }
@@ -197,7 +218,7 @@ func (r *request) due(now time.Time) time.Duration {
 }
 
 // ownDue returns how long r is delayed by limits that do not delay the requests behind it:
-// its client's own limiter, and a back-off as apartLeft describes it.
+// its client's own limiter, and what apartLeft describes.
 func (r *request) ownDue(now time.Time) time.Duration {
 	d := r.apartLeft(now)
 	if r.own != nil {

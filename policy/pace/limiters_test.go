@@ -294,7 +294,7 @@ func TestAssetsShareABurst(t *testing.T) {
 func answer(s *Slot, took time.Duration, fine bool) {
 	s.Sent()
 	pass(took)
-	s.Answered(fine)
+	s.Answered("/", fine)
 	s.Release()
 }
 

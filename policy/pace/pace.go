@@ -16,8 +16,8 @@
 // whose connection takes long. Clients take turns. Hosts may share a rate and have separate
 // back-offs ([Limits.BackOffKey]). Each request has its own [Limits], so the limits of one host
 // may differ from call to call, for example after a robots.txt changed. A change of limits lets no
-// additional request out. If responses take more than a second on average, the gap between
-// requests is at least that time, up to 30 s.
+// additional request out. If responses take more than a second, by the median of the latest
+// paths, the gap between requests to the same host is at least that time, up to 30 s.
 //
 // While other clients wait for a concurrency slot of a host, one client gets at most all slots but
 // one. A [Transfer] that waits too long for its own client returns its concurrency slot and
@@ -52,13 +52,14 @@ package pace
 
 import (
 	"context"
+	"hash/maphash"
 	"math/rand/v2"
 	"time"
 )
 
 const (
 	defaultMaxStreams = 64
-	defaultMaxHosts   = 1 << 18 // each takes about 700 bytes
+	defaultMaxHosts   = 1 << 18 // each takes about 1,000 bytes
 )
 
 // Options are the limits of a Pacer itself.
@@ -94,7 +95,7 @@ func New(o Options) *Pacer {
 	}
 	now := time.Now()
 	return &Pacer{
-		process: process{began: now, maxStreams: o.MaxStreams, chance: rand.Float64, store: o.Store},
+		process: process{began: now, maxStreams: o.MaxStreams, chance: rand.Float64, store: o.Store, seed: maphash.MakeSeed()},
 		hosts:   newTable(o.MaxHosts, localTime(o.Since, now, now)),
 	}
 }

@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ type process struct {
 	maxStreams int            // see Options.MaxStreams
 	chance     func() float64 // returns a random number from 0 to 1
 	store      Store          // nil: none
+	seed       maphash.Seed   // of the hashes of paths
 	outage     atomic.Pointer[outage]
 	closed     atomic.Bool
 	backOffs   atomic.Uint64

@@ -157,12 +157,15 @@ func (q *fairQueue) others(client string, now time.Time) bool {
 	return false
 }
 
-// front returns the first waiter of a line whose host is not in a back-off, or the time
+// front returns the first waiter of a line that nothing holds but the queue, or the time
 // after which to check again.
 func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, w := range ln.waiters {
 		d := w.backOff().left(now)
+		if w.rated {
+			d = max(d, w.apartLeft(now))
+		}
 		if d == 0 {
 			return w, never
 		}

@@ -2,6 +2,7 @@ package pace
 
 import (
 	"context"
+	"hash/maphash"
 	"time"
 )
 
@@ -91,6 +92,9 @@ func (s *Slot) count(onlyGranted bool) {
 	s.sent = s.process.now() // under the lock: a limiter needs its times in order
 	s.apply(s.sent)          // the permit was given under these terms
 	s.queue.countSent(&s.request)
+	if h.shared {
+		s.origin().latency.take(s.sent)
+	}
 	if s.client != "" { // a request without a client is the refresh of a robots.txt
 		h.owner = s.client
 	}
@@ -103,15 +107,15 @@ func (s *Slot) count(onlyGranted bool) {
 
 // Answered reports that the head of the response has arrived, or that waiting for it
 // failed. fine says that the response is not an error. The Pacer uses it to measure the
-// response time of the host.
-func (s *Slot) Answered(fine bool) {
+// response time of the host, by the path of its URL.
+func (s *Slot) Answered(path string, fine bool) {
 	if s == nil || !s.limits.Adapt {
 		return
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
 	if now := s.process.now(); !s.sent.IsZero() {
-		s.host.latency.note(now.Sub(s.sent), fine, now)
+		s.origin().latency.note(uint32(maphash.String(s.process.seed, path)), now.Sub(s.sent), fine, now)
 	}
 }
 

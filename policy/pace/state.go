@@ -95,11 +95,12 @@ func (p *Pacer) ClientBackOffs(key string) (all []ClientBackOff) {
 	return all
 }
 
-// BackedOff adds to s the back-off of o, a host that shares the rate of s.
+// BackedOff adds to s the back-off and the slowness of o, a host that shares the rate of s.
 func (s *HostState) BackedOff(o HostState) {
 	if o.BackOffUntil.After(s.BackOffUntil) {
 		s.BackOffUntil, s.BackOffBy = o.BackOffUntil, o.BackOffBy
 	}
+	s.Slowed = max(s.Slowed, o.Slowed)
 	if o.BackOffUntil.After(s.NextSlot) {
 		s.NextSlot = o.BackOffUntil
 	}

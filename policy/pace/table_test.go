@@ -60,7 +60,7 @@ func TestForgettingNeverShortensAWait(t *testing.T) {
 		}), 31 * time.Minute},
 		{"slow answers", use(adaptive(every(time.Second)), func(_ *Pacer, s *Slot) {
 			pass(2 * time.Second)
-			s.Answered(true)
+			s.Answered("/", true)
 			s.Release()
 		}), 10*time.Minute + 2*time.Second},
 		{"a client's own clock", use(owned(every(time.Second), 0.002, 1), release), 500 * time.Second},

@@ -89,7 +89,7 @@ func (s *share) pace(r *audit.Record) {
 	}
 	slot.Written()
 	slot.Written()
-	slot.Answered(true)
+	slot.Answered("/", true)
 	held := slot.Held()
 	for range 2 {
 		slot.Written()
