@@ -65,7 +65,7 @@ func (h *Handler) finish(s *requestState, err error) {
 
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer
 // must wait. It puts the answer into the record. If a client has too many refusals, it
-// is refused for that: settle then returns another error instead of err.
+// is refused for that: chooseAnswer then returns another error.
 func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.Duration, _ error) {
 	rec := &s.record
 	a = answerTo(err)

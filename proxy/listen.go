@@ -61,7 +61,7 @@ func (l *listener) waitForPlace(share string) error {
 		}
 		l.h.counts.fullAt.Store(time.Now().UnixNano())
 		if l.fullLog.allow() {
-			l.h.o.Log.Warn("limits.connections reached, idle connections are closed for further ones, or these wait", "connections", most)
+			l.h.o.Log.Warn("limits.connections reached", "connections", most)
 		}
 		idle, fair := l.h.clientConns.makeRoom(share, most)
 		if len(idle) == 0 && !fair {

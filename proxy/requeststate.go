@@ -22,9 +22,12 @@ import (
 	"robotsproxy/proxy/archive"
 )
 
-// copySize is the size of the buffers for copying bodies, in bytes. Until a body proves to be longer than smallCopy, or if there
-// is no memory for more, its buffer has that size, which the estimate for a request includes.
-const copySize, smallCopy = 32 << 10, 4 << 10
+// A body is copied with a buffer of smallCopy bytes, which the estimate for a request includes. If the body is longer, and
+// the memory budget has space, the buffer has copySize bytes.
+const (
+	smallCopy = 4 << 10
+	copySize  = 32 << 10
+)
 
 // maxLateUpload is how many bytes of a request body are read after the response.
 const maxLateUpload = 256 << 10
@@ -325,14 +328,14 @@ func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 			s.work.Free(copySize)
 		}
 	}()
-	buf, filled := small[:], s.response.length > smallCopy
+	buf, long := small[:], s.response.length > smallCopy // long: the body needs the large buffer
 	for {
-		if filled && large == nil && s.work.Spare(copySize) {
+		if long && large == nil && s.work.Spare(copySize) {
 			large = copyBuffers.Get().(*[copySize]byte)
 			buf = large[:]
 		}
 		n, rerr := body.Read(buf)
-		filled = n == len(buf)
+		long = n == len(buf)
 		if n > 0 {
 			m, werr := s.Write(buf[:n])
 			total += int64(m)

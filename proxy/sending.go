@@ -33,9 +33,9 @@ type sending struct {
 	addr  netip.Addr    // the address that the slot and the request are for; zero: any address of the host
 	owner *egress.Owner // of connections that carry the client's login; nil: none
 	from  sender        // whose request it is
-	check func() error  // returns why the request must not be sent, since it could not be recorded: Options.Ready; nil: it is not recorded
-	// memory counts what the response holds in memory; nil: it is not counted.
-	memory *memory.Work
+	// check returns why the request must not be sent: its record could not be written. It is Options.Ready; nil: no check.
+	check  func() error
+	memory *memory.Work // counts what the response holds in memory; nil: nothing is counted
 
 	state   sendState
 	wasSent bool        // sent was reached, in this try or an earlier one

@@ -23,8 +23,8 @@ const (
 // What one client may have in a second depends on what the clients wanted in the seconds before. In the
 // first second of an attack, the attackers can have it all. One goroutine at a time may use a FairLimit.
 type FairLimit struct {
-	PerSecond int // at least 1
-	Burst     int // at least PerSecond
+	PerSecond int // of each kind of clients; at least 1
+	Burst     int // what they may have at first, and save at most; at least PerSecond
 
 	start            time.Time // when the current second began
 	strangers, named fairTotal

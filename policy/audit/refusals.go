@@ -16,7 +16,7 @@ const (
 	// maxCheap is the number of cheap refusals that are recorded in a second for one client
 	// (policy.ShareKey). A client that does not attack causes few.
 	maxCheap = 100
-	// maxCheapOfAll is the Weight of the cheap refusals that are recorded in a second for all strangers
+	// maxCheapOfAll is the total Weight of the cheap refusals that are recorded in a second for all strangers
 	// together (policy.IsStranger), and for all other clients together.
 	maxCheapOfAll = 1000
 	// maxCheapClients is the number of clients that are counted apart in a second; later strangers
@@ -41,9 +41,9 @@ func IsCheap(r policy.Reason) bool {
 	return false
 }
 
-// Weight returns how much of a limit for all clients together the record of a refusal takes: 1, and 1 for each KiB of
-// its URL, which alone can be much longer than the rest of the record. It is at most 9, so that a client can use up
-// its own limit.
+// Weight returns what the record of a refusal takes of a limit for all clients together: 1, and 1 more for each KiB of path
+// and query, which can be much longer than the rest. It is at most 9, so that maxCheap refusals of one client fit into
+// maxCheapOfAll.
 func Weight(r *Record) int { return 1 + min(len(r.Request.PathQuery)>>10, 8) }
 
 // A refusalCounter counts the cheap refusals that are not recorded: those of a client beyond maxCheap, and those
