@@ -81,6 +81,7 @@ func (s *Slot) Contacted() {
 	}
 	s.host.mu.Lock()
 	free := s.host.contacts.add(s.client, time.Now())
+	s.limits.Shared = s.limits.Shared && free // no request follows it
 	s.host.mu.Unlock()
 	if !free {
 		s.Sent()

@@ -24,7 +24,6 @@ import (
 // TestManyLoopbackAddresses: a program with many source addresses in 127.0.0.0/8 is one client. It does not delay an
 // honest client with an entry in clients, and does not fill the audit.
 func TestManyLoopbackAddresses(t *testing.T) {
-	t.Parallel()
 	const addresses, waiting, honestPages = 40, 4, 5
 	o := e2e.NewOrigin(t, "shared", privateRules)
 	o.Handle("/page", e2e.TextPage("text/plain", "page"))
@@ -60,8 +59,8 @@ func TestManyLoopbackAddresses(t *testing.T) {
 			between = i - first
 		}
 	}
-	if between > addresses { // with a turn for each address, each request would wait for so many
-		t.Errorf("%d honest requests lasted as long as %d of all, want at most %d", honestPages, between, addresses)
+	if most := honestPages * addresses / 2; between > most { // with a turn for each address, each request would wait for so many
+		t.Errorf("%d honest requests lasted as long as %d of all, want at most %d", honestPages, between, most)
 	}
 }
 
@@ -69,7 +68,6 @@ func TestManyLoopbackAddresses(t *testing.T) {
 // honest client, which are few, have their records beside them.
 func TestManyClientsFillNoAudit(t *testing.T) {
 	testkit.Long(t, "volume")
-	t.Parallel()
 	const attackers, mostASecond, most = 60, 1000, 25
 	addresses := []string{honestAddress}
 	for i := range attackers {
@@ -157,7 +155,6 @@ func countAnswers(c net.Conn) (n int64) {
 // TestWrongPasswordsOfOneClient: many wrong passwords of one address, which take long to check, do not lock out clients
 // that log in for the first time.
 func TestWrongPasswordsOfOneClient(t *testing.T) {
-	t.Parallel()
 	const guessers, honest = 200, 6
 	o := e2e.NewOrigin(t, "login", "")
 	o.Handle("/page", e2e.TextPage("text/plain", "page"))

@@ -124,7 +124,6 @@ func (s *lyingStore) serve(c net.Conn, addr string) {
 // paces alone, and shares the pace again when the server tells the truth.
 func TestLyingStore(t *testing.T) {
 	testkit.Long(t, "real clock")
-	t.Parallel()
 	s := newLyingStore(t)
 	a := newArena(t, e2e.Settings{"store.redis": "redis://" + s.Addr().String(), "store.replicas": 1, "limits.memory": "64MiB"}, 1)
 	shares := func() bool { return a.Metrics(t)["robotsproxy_store_up"] == 1 }
