@@ -92,7 +92,8 @@ func TestClosedPortsScanned(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if took, want := time.Since(began), (scanned-freeContact-1)*scanGap; took < want {
+	// A request connects shortly before its turn, so each turn may be that much earlier.
+	if took, want := time.Since(began), (scanned-freeContact-1)*scanGap/2; took < want {
 		t.Errorf("%d ports were tried within %v, want at least %v", scanned, took, want)
 	}
 	if got := len(e2e.ReadAudit(t, p.Audit)); got != scanned {
