@@ -244,10 +244,12 @@ func TestShortWrite(t *testing.T) {
 func FuzzH2Conn(f *testing.F) {
 	f.Add([]byte(headOf(1, false, true)+bodyOf(1, 20)+headOf(3, true, true)), []byte{3, 10, 1})
 	f.Add([]byte(headOf(1, false, true)+headOf(3, false, true)+bodyOf(3, 5000)), []byte{13, 13})
+	f.Add([]byte("\x00\x00\x04\x09\x04\x00\x00\x00\x01head"), []byte{4}) // CONTINUATION, which counts in the memory budget
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		w := &recordingConn{}
 		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 		defer c.Close()
+		c.heads.memory = plenty(t)
 		rest := data
 		for _, cut := range cuts {
 			n := min(int(cut), len(rest))
