@@ -17,7 +17,6 @@ import (
 // If no more files can be opened, the proxy reports it and blames no origin. It recovers
 // when files can be opened again.
 func TestOutOfFiles(t *testing.T) {
-	t.Parallel()
 	o := e2e.NewOrigin(t, "files", "")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxyBy(t, e2e.Unpaced, "/bin/sh", "-c", `ulimit -n 40 && exec "$@"`, "sh")
