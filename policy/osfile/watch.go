@@ -65,8 +65,12 @@ func (w *Watch) setNext() {
 }
 
 // Do calls op, and returns its error. If op takes longer than limit, Do returns an error that wraps ErrHangs, and op
-// goes on in its goroutine until the system lets it return. A panic of op becomes its error.
+// goes on in its goroutine until the system lets it return. While an operation hangs, Do returns w.Err() at once and
+// does not call op, so that stuck goroutines cannot pile up. A panic of op becomes its error.
 func (w *Watch) Do(limit time.Duration, op func() error) error {
+	if err := w.Err(); err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	go func() {
 		running := w.Begin(limit)

@@ -48,13 +48,17 @@ func TestDoGivesUp(t *testing.T) {
 		if err := w.Do(MaxWrite, func() error { <-ends; return nil }); !errors.Is(err, ErrHangs) || w.Err() == nil {
 			t.Errorf("one that does not: %v, then %v", err, w.Err())
 		}
-		if err := w.Do(MaxWrite, func() error { panic("x") }); !errors.Is(err, errPanic) {
-			t.Errorf("one that panics: %v", err)
+		again := time.Now()
+		if err := w.Do(MaxWrite, func() error { t.Error("called while another hangs"); return nil }); !errors.Is(err, ErrHangs) || time.Since(again) > 0 {
+			t.Errorf("one while another hangs: %v after %v", err, time.Since(again))
 		}
 		close(ends)
 		synctest.Wait()
 		if err := w.Err(); err != nil {
 			t.Errorf("after its end: %v", err)
+		}
+		if err := w.Do(MaxWrite, func() error { panic("x") }); !errors.Is(err, errPanic) {
+			t.Errorf("one that panics: %v", err)
 		}
 	})
 }

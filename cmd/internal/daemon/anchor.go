@@ -80,9 +80,6 @@ func (w *anchorWriter) step(ctx context.Context, d *Daemon, o config.Anchor, now
 	if place != w.place {
 		w.begin(place, now)
 	}
-	if w.disk.Err() != nil {
-		return // newest hangs
-	}
 	if place == "" || end.Seq == w.lastSeq || now.Before(w.last.Add(o.Every)) || now.Before(w.retry) {
 		return
 	}
