@@ -123,7 +123,10 @@ func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCount
 	}
 	client, by := s.record.Request.Client, connInfoFrom(s.request)
 	pass := s.rules.Engine.Pass(client, addressOf(s.request.RemoteAddr))
-	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o), redirect: by.redirect(), outer: by.clientConn()}
+	t := &tunnelConn{
+		Conn: conn, counter: kind, buffered: buffered, pass: pass,
+		origin: o, authority: authority(o), redirect: by.redirect(), outer: by.clientConn(),
+	}
 	t.admitted.Store(&admission{client, s.rules.number})
 	kind.begin()
 	return t, nil

@@ -39,7 +39,8 @@ type Fetches struct {
 // proxy itself failed, could not sign the GET, record it or archive the response, or a fetch of the host's own file
 // got no slot.
 func FetchFailedHere(err error) bool {
-	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || isUnrecordable(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || isUnrecordable(err) ||
+		errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
 
 // isUnrecordable reports whether an error is that of an audit or an archive that cannot be written.

@@ -121,7 +121,8 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 		e.client = o.clientName(c.client)
 	}
 	clear(c.byClient)
-	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each or %d of all, which have no records: %s", clients, maxCheap, maxCheapOfAll, strings.Join(each, ", "))
+	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each or %d of all, which have no records: %s",
+		clients, maxCheap, maxCheapOfAll, strings.Join(each, ", "))
 	clear(c.reasons)
 	c.clientsOver, c.client = 0, ""
 	return e, true

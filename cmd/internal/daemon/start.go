@@ -61,7 +61,8 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 		return nil, err
 	}
 	d.handler, err = proxy.New(proxy.Options{
-		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Begin: d.beginFunc(), Ready: d.refusal, Log: log, Archive: d.archive, Memory: d.memory,
+		Rules: first.rules, Pacer: d.Pacer, Log: log, Archive: d.archive, Memory: d.memory,
+		Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Begin: d.beginFunc(), Ready: d.refusal,
 	})
 	if err != nil {
 		return nil, err

@@ -20,9 +20,9 @@ import (
 // ErrNoRecord is the error of Find for an ID that no record has.
 var ErrNoRecord = errors.New("no such record")
 
-// Find returns the record of the request with this ID, and its line, from the trail
-// that is written to path; without a record, the line of KindBegun with this ID. It reads the newest segment first. If it cannot read a part of
-// the trail, it goes on with the rest, and joins that error to ErrNoRecord.
+// Find returns the record of the request with this ID, and its line, from the trail that is written to path; without a
+// record, the line of KindBegun with this ID. It reads the newest segment first. If it cannot read a part of the trail,
+// it goes on with the rest, and joins that error to ErrNoRecord.
 func Find(path, id string) (Line, Entry, error) { return find(path, id, Segments) }
 
 // find is Find with the function that lists the segments.

@@ -54,16 +54,20 @@ func TestDiskThatHangs(t *testing.T) {
 			return e2e.Get(t, c, o.URL("http", "/yes")).Status == http.StatusServiceUnavailable
 		})
 	}
-	if got := e2e.Get(t, c, o.URL("http", "/yes")); got.Status != http.StatusOK {
-		t.Fatalf("status %d while the disk responds", got.Status)
+	for _, scheme := range e2e.Schemes {
+		if got := e2e.Get(t, c, o.URL(scheme, "/yes")); got.Status != http.StatusOK {
+			t.Fatalf("%s: status %d while the disk responds", scheme, got.Status)
+		}
 	}
 	hang()
 	sent := len(o.Pages("http"))
-	for range 20 {
-		e2e.WantOwn(t, e2e.Get(t, c, o.URL("http", "/yes")), http.StatusServiceUnavailable, "proxy_internal_error")
+	for _, scheme := range e2e.Schemes {
+		for range 10 {
+			e2e.WantOwn(t, e2e.Get(t, c, o.URL(scheme, "/yes")), http.StatusServiceUnavailable, "proxy_internal_error")
+		}
 	}
-	if got := len(o.Pages("http")); got != sent {
-		t.Errorf("%d requests were sent that could not be recorded", got-sent)
+	if got := len(o.Pages("http")) + len(o.Pages("https")); got != sent+1 {
+		t.Errorf("%d requests were sent that could not be recorded", got-sent-1)
 	}
 	resp, err := e2e.Operator(t).Get("http://" + p.Admin + "/healthz")
 	testkit.Must(t, err)

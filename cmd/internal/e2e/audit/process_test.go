@@ -62,8 +62,8 @@ func TestKilledWhileRequestsAreUnderWay(t *testing.T) {
 				t.Errorf("when the client is told that its upgrade stands, the audit has %+v", begun)
 			}
 			c := p.Client(t, false)
-			for _, path := range []string{"/stream", "/download"} {
-				resp, err := c.Get(o.URL("http", path))
+			for _, url := range []string{o.URL("http", "/stream"), o.URL("https", "/download")} {
+				resp, err := c.Get(url)
 				testkit.Must(t, err)
 				defer resp.Body.Close()
 			}
