@@ -54,6 +54,7 @@ type queue struct {
 	preparing  []*request  // requests that prepare their connections, in the order of their turns
 	ready      []*waiter   // requests that have a connection; they go before all others
 	shared     bool        // the next request may follow the last one without a gap, see Limits.Shared
+	fetched    any         // if shared and there is a Store: the lease of the last request
 	before     time.Time   // if shared: when the request before the last one was sent
 	contention *contention // nil: the Store has given no slot
 }
@@ -286,11 +287,16 @@ func (q *queue) follows(r *request, ahead int, now time.Time) (wait time.Duratio
 	return max(0, gap-now.Sub(before)), true
 }
 
+// sharesFetch reports whether r shares the slot of the fetch before it if r is sent at a time.
+func (q *queue) sharesFetch(r *request, at time.Time) bool {
+	return q.shared && r.limits.followsFetch() && at.Sub(q.limiter.last) < q.limiter.terms.interval()
+}
+
 // countSent counts a request that is sent now. If a request shares the slot of a fetch,
 // both count as one, and the next gap begins with the request.
 func (q *queue) countSent(r *request) {
 	before := q.limiter.last
-	if q.shared && r.limits.followsFetch() && r.sent.Sub(before) < q.limiter.terms.interval() {
+	if q.sharesFetch(r, r.sent) {
 		q.limiter.followed(r.sent)
 	} else {
 		q.limiter.sent(r.sent)
@@ -298,7 +304,13 @@ func (q *queue) countSent(r *request) {
 	if r.own != nil {
 		r.own.sent(r.sent)
 	}
-	q.shared, q.before = r.limits.Shared && r.process.store == nil, before
+	q.shared, q.before, q.fetched = r.limits.Shared, before, nil
+	if r.process.store != nil {
+		if v := r.reservation(); v != nil {
+			q.fetched = v.lease
+		}
+		q.shared = q.shared && q.fetched != nil
+	}
 }
 
 // nextReady returns the waiter whose permit is due, or the time after which to check

@@ -91,7 +91,7 @@ type Limits struct {
 	// First marks the fetch of the host's own robots.txt. The fetch goes before the other
 	// requests of its client, does not count in MaxQueue, and uses the CrawlDelay of the
 	// last request if that is longer. With Shared, the next request may follow the fetch
-	// without a gap, and both share one slot; this does not apply if the Pacer has a Store.
+	// without a gap, and both share one slot; with a Store only if the fetch had a slot of the Store.
 	// A request with Unshared keeps its gap to a fetch, because it requests the same file
 	// again.
 	First, Shared, Unshared bool

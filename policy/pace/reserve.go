@@ -136,7 +136,11 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	if a.queue == a.host.assets {
 		name = "assets"
 	}
-	ask.Limiters = append(make([]Limiter, 0, 2), Limiter{name, a.terms(now).limit(), a.queue.limiter.last})
+	sent := a.queue.limiter.last
+	if a.queue.sharesFetch(a.request, now) {
+		ask.Follows, sent = a.queue.fetched, a.queue.before
+	}
+	ask.Limiters = append(make([]Limiter, 0, 2), Limiter{name, a.terms(now).limit(), sent})
 	if a.own != nil {
 		ask.Limiters = append(ask.Limiters, Limiter{"client:" + a.client, a.ownTerms().limit(), a.own.last})
 	}

@@ -84,9 +84,20 @@ func (l *lease) args(a *pace.SlotRequest, epoch string, window time.Duration, he
 		if held != nil && a.Unused && held.names[i] == l.names[i] {
 			before, after = held.before[i], held.after[i]
 		}
+		if fetch := l.fetchOf(a); i == 0 && fetch != nil {
+			before, after = fetch.before[0], cmp.Or(after, fetch.after[0])
+		}
 		args = append(args, l.names[i], each, c.Burst, micros(c.Gap), ago(c.Sent, now), before, after)
 	}
 	return args
+}
+
+// fetchOf returns the lease of the fetch whose slot a shares; nil: a shares none.
+func (l *lease) fetchOf(a *pace.SlotRequest) *lease {
+	if fetch, ok := a.Follows.(*lease); ok && fetch.names[0] == l.names[0] {
+		return fetch
+	}
+	return nil
 }
 
 // appendBackOff appends a back-off to the arguments of a script.

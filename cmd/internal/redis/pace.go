@@ -73,7 +73,11 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 	replied := time.Now()
 	took := replied.Sub(asked)
 	f.counts.roundTrip(took)
-	return f.read(reply, next, asked, replied, window), took, nil
+	r := f.read(reply, next, asked, replied, window)
+	if fetch := next.fetchOf(a); fetch != nil && next.before[0] == fetch.before[0] {
+		next.before[0] = fetch.after[0] // without this slot, that of the fetch counts
+	}
+	return r, took, nil
 }
 
 // checkReply returns an error unless reserve.lua's reply is complete.

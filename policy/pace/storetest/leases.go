@@ -89,6 +89,34 @@ func givenUp(t *testing.T, all []pace.Store) {
 	}
 }
 
+func sharedSlot(t *testing.T, all []pace.Store) {
+	fetch := reserved(t, all[0], strict(hour))
+	page := strict(hour)
+	page.Follows = fetch.Lease
+	first := reserved(t, all[0], page)
+	about(t, "the page after the fetch", first.At.Sub(fetch.At), 0)
+	again := page
+	again.Lease, again.Unused = first.Lease, true
+	second := reserved(t, all[0], again)
+	about(t, "the page that has missed its slot", second.At.Sub(fetch.At), 0)
+	third := reserved(t, all[1], strict(hour))
+	about(t, "the slot after the page", third.At.Sub(second.Until), hour)
+	late := reserved(t, all[0], page)
+	about(t, "a page after another process's slot", late.At.Sub(third.Until), hour)
+}
+
+func sharedSlotGivenUp(t *testing.T, all []pace.Store) {
+	fetch := reserved(t, all[0], strict(hour))
+	page := strict(hour)
+	page.Follows = fetch.Lease
+	given := reserved(t, all[0], page)
+	page.Follows, page.MaxConcurrent = nil, 2
+	all[0].Report(pace.Report{Key: page.Key, Lease: given.Lease, Unused: true})
+	var slot pace.Reservation
+	until(t, "the lease given back", func() bool { slot = reserve(t, all[1], page); return !slot.At.IsZero() })
+	about(t, "the slot after the fetch", slot.At.Sub(fetch.Until), hour)
+}
+
 func backOffs(t *testing.T, all []pace.Store) {
 	if slot := reserved(t, all[0], loose(1000, 10)); slot.BackOff != (pace.BackOff{}) {
 		t.Errorf("BackOff = %+v before there was one", slot.BackOff)

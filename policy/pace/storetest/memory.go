@@ -8,20 +8,15 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/ledger"
 	"robotsproxy/policy/pace/limiter"
 )
-
-// remembered is how long a back-off is kept after its end.
-const remembered = 30 * time.Minute
-
-// maxIdle is how long the first limiter may be idle because of the second.
-const maxIdle = 5 * time.Millisecond
 
 var errAway = errors.New("storetest: the store is away")
 
 // A Memory is an in-process Store for a fleet: each replica has a [Member]. It shows what a
-// pace.Store must do, exact to the nanosecond, and never removes state. Like reserve.lua of
-// cmd/internal/redis, it computes slots with package limiter.
+// pace.Store must do, exact to the nanosecond, and never removes state. It computes slots with
+// package ledger.
 type Memory struct {
 	replicas int
 
@@ -35,15 +30,9 @@ type Memory struct {
 
 // A keyState is the state of one key.
 type keyState struct {
-	limiters map[string]limited
+	limiters map[string]ledger.Limiter
 	leases   map[uint64]bool // for each lease, the number of its first slot
 	backOff  pace.BackOff
-}
-
-// limited is a limiter after its last slot. The zero value had no slot.
-type limited struct {
-	slot  uint64 // number of the last slot; zero: there was none
-	state limiter.State
 }
 
 // A lease is the lease that a Member gives with a slot.
@@ -51,7 +40,7 @@ type lease struct {
 	name     uint64 // key in keyState.leases
 	slot     uint64
 	limiters []pace.Limiter
-	before   []limited // the limiters before the slot
+	before   []ledger.Limiter // the limiters before the slot
 }
 
 // NewMemory returns an empty Memory for a fleet of the given number of replicas.
@@ -89,7 +78,7 @@ func (m *Memory) Leases() int {
 func (m *Memory) key(name string) *keyState {
 	k := m.keys[name]
 	if k == nil {
-		k = &keyState{limiters: make(map[string]limited), leases: make(map[uint64]bool)}
+		k = &keyState{limiters: make(map[string]ledger.Limiter), leases: make(map[uint64]bool)}
 		m.keys[name] = k
 	}
 	return k
@@ -97,74 +86,52 @@ func (m *Memory) key(name string) *keyState {
 
 func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	k, backedOff := m.key(a.Key), m.key(cmp.Or(a.BackOffKey, a.Key))
-	if now.Sub(backedOff.backOff.Until) >= remembered {
-		backedOff.backOff = pace.BackOff{}
-	}
-	backedOff.merge(a.BackOff)
 	held, again := a.Lease.(lease)
 	if again && a.Unused {
 		k.undo(held)
 	}
 	again = again && k.leases[held.name]
-	r := pace.Reservation{BackOff: backedOff.backOff}
-	start := later(now, backedOff.backOff.Until)
-	if backedOff != k && start.After(now) {
-		r.Wait = start.Sub(now)
-		return r
+	known := ledger.Key{BackOff: backedOff.backOff, InUse: len(k.leases)}
+	if again {
+		known.InUse--
 	}
-	states := make([]limiter.State, len(a.Limiters))
-	var first, at time.Time
+	given := lease{name: m.slots + 1, slot: m.slots + 1, limiters: a.Limiters}
+	fetch, follows := a.Follows.(lease)
 	for i, l := range a.Limiters {
-		states[i] = limiter.Apply(k.limiters[l.Name].state, l.Limit, l.Sent, now)
-		at = later(at, states[i].Due(1, start))
-		if i == 0 {
-			first = at
+		now := k.limiters[l.Name]
+		given.before = append(given.before, now)
+		if follows && i == 0 && fetch.limiters[0].Name == l.Name && now.Slot == fetch.slot {
+			now = fetch.before[i]
 		}
+		known.Limiters = append(known.Limiters, now)
 	}
-	switch {
-	case at.Sub(now) > a.MaxWait:
-		r.Wait = at.Sub(now)
-		return r
-	case at.Sub(first) > maxIdle:
-		r.Wait = at.Sub(first)
-		return r
-	case len(k.leases) >= a.MaxConcurrent && !again:
-		r.Full = true
+	r := known.Reserve(&a, given.slot, now)
+	backedOff.backOff = known.BackOff
+	if r.At.IsZero() {
 		return r
 	}
 	m.slots++
-	given := lease{name: m.slots, slot: m.slots, limiters: a.Limiters}
 	if again {
 		given.name = held.name
 	}
 	k.leases[given.name] = true
-	end := at.Add(a.Window)
 	for i, l := range a.Limiters {
-		given.before = append(given.before, k.limiters[l.Name])
-		k.limiters[l.Name] = limited{m.slots, limiter.Take(states[i], end)}
+		k.limiters[l.Name] = known.Limiters[i]
 	}
-	r.At, r.Lease = at, given
-	if a.Window > 0 {
-		r.Until = end
-	}
+	r.Lease = given
 	return r
 }
 
 // undo returns the slot of l to each limiter that has no later slot.
 func (k *keyState) undo(l lease) {
 	for i, before := range l.before {
-		if name := l.limiters[i].Name; k.limiters[name].slot == l.slot {
+		if name := l.limiters[i].Name; k.limiters[name].Slot == l.slot {
 			k.limiters[name] = before
 		}
 	}
 }
 
-func (k *keyState) merge(b pace.BackOff) {
-	if b.Until.After(k.backOff.Until) {
-		k.backOff.Until, k.backOff.By = b.Until, b.By
-	}
-	k.backOff.Length = max(k.backOff.Length, b.Length)
-}
+func (k *keyState) merge(b pace.BackOff) { k.backOff = ledger.Merge(k.backOff, b) }
 
 // A Member is one replica's Store.
 type Member struct {
@@ -228,7 +195,7 @@ func (s *Member) Push(p *pace.Pacer, since time.Time) {
 		k.merge(pace.BackOff{Until: c.BackOffUntil, Length: c.BackOffLength})
 		for name, sent := range map[string]time.Time{"": c.Sent, "assets": c.AssetsSent} {
 			if !sent.IsZero() {
-				k.limiters[name] = limited{state: limiter.Spend(k.limiters[name].state, now.Add(sent.Sub(now)), c.Gap)}
+				k.limiters[name] = ledger.Limiter{State: limiter.Spend(k.limiters[name].State, now.Add(sent.Sub(now)), c.Gap)}
 			}
 		}
 	}
@@ -295,11 +262,4 @@ func (s *Member) report(r pace.Report) (notify []*pace.Pacer) {
 		}
 	}
 	return notify
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

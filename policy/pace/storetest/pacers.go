@@ -34,6 +34,7 @@ func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *t
 		"no time to wait":        keepMaxWait,
 		"a caller leaves":        keepLeft,
 		"a replay counts":        keepReplay,
+		"a page and its fetch":   keepFetch,
 		"random requests":        keepAll,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -365,6 +366,25 @@ func keepReplay(h *harness) {
 		if err := s.Ready(h.Context()); err != nil {
 			h.Fatal(err)
 		}
+	}
+	h.spaced(gap)
+}
+
+// keepFetch tests that the first page of a host follows the fetch of its robots.txt without a
+// gap, and that the gap to the next page of any Pacer counts from the first.
+func keepFetch(h *harness) {
+	const gap = 2 * time.Second
+	page := limits(1000, 1, gap)
+	fetch := page
+	fetch.First, fetch.Shared = true, true
+	began := h.must(0, "", fetch)
+	first := h.must(0, "", page)
+	if d := first.Sub(began); h.exact && d > gap/2 {
+		h.Errorf("the page was sent %v after the fetch", d)
+	}
+	h.sent = h.sent[1:]
+	for i := range h.pacers {
+		h.must(i, "", page)
 	}
 	h.spaced(gap)
 }

@@ -25,6 +25,8 @@ func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 		"anybody may have an unused slot":           unusedSlot,
 		"unless there is a later one":               unusedSlotBefore,
 		"a slot given up for the next":              givenUp,
+		"a page shares the slot of a fetch":         sharedSlot,
+		"a page gives up the slot of a fetch":       sharedSlotGivenUp,
 		"back-offs are shared":                      backOffs,
 		"of two back-offs the later and the longer": twoBackOffs,
 		"a back-off of one of several hosts":        separateBackOff,

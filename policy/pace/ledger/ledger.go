@@ -1,0 +1,93 @@
+// Package ledger computes which slot a [pace.Store] reserves for a request, from what the Store knows of the
+// request's key. It is the one place for this in Go: the in-memory store (policy/pace/storetest) and the file that the
+// processes of one machine share (cmd/internal/pacefile) call it, and the script reserve.lua of cmd/internal/redis
+// mirrors it. It is pure: it reads no clock and takes no lock.
+package ledger
+
+import (
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
+)
+
+const (
+	// Remembered is how long a back-off is kept after its end, because of its length.
+	Remembered = 30 * time.Minute
+
+	// maxIdle is how long the first limiter may be idle because of the second.
+	maxIdle = 5 * time.Millisecond
+)
+
+// A Limiter is a limiter after its last slot. The zero value had no slot.
+type Limiter struct {
+	Slot uint64 // number of the last slot; zero: there was none
+	limiter.State
+}
+
+// A Key is what a Store knows of the key of a request.
+type Key struct {
+	Limiters []Limiter    // those of SlotRequest.Limiters, in the same order
+	BackOff  pace.BackOff // of SlotRequest.BackOffKey
+	InUse    int          // concurrency slots that are in use, without that of SlotRequest.Lease
+}
+
+// Reserve reserves the slot with the given number for a, or says in the Reservation why there is none. It changes the
+// Limiters only if it reserves a slot, and merges a.BackOff in either case. The Reservation has no Lease.
+func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Reservation {
+	if now.Sub(k.BackOff.Until) >= Remembered {
+		k.BackOff = pace.BackOff{}
+	}
+	k.BackOff = Merge(k.BackOff, a.BackOff)
+	r := pace.Reservation{BackOff: k.BackOff}
+	start := later(now, k.BackOff.Until)
+	if a.BackOffKey != "" && a.BackOffKey != a.Key && start.After(now) {
+		r.Wait = start.Sub(now) // a slot after the back-off would delay the other hosts
+		return r
+	}
+	states := make([]limiter.State, len(a.Limiters))
+	var first, at time.Time
+	for i, l := range a.Limiters {
+		states[i] = limiter.Apply(k.Limiters[i].State, l.Limit, l.Sent, now)
+		at = later(at, states[i].Due(1, start))
+		if i == 0 {
+			first = at
+		}
+	}
+	switch {
+	case at.Sub(now) > a.MaxWait:
+		r.Wait = at.Sub(now)
+		return r
+	case at.Sub(first) > maxIdle:
+		r.Wait = at.Sub(first)
+		return r
+	case k.InUse >= a.MaxConcurrent:
+		r.Full = true
+		return r
+	}
+	end := at.Add(a.Window)
+	for i := range states {
+		k.Limiters[i] = Limiter{number, limiter.Take(states[i], end)}
+	}
+	r.At = at
+	if a.Window > 0 {
+		r.Until = end
+	}
+	return r
+}
+
+// Merge returns what two back-offs of one key are together: the later end and the greater length count.
+func Merge(a, b pace.BackOff) pace.BackOff {
+	if b.Until.After(a.Until) {
+		a.Until, a.By = b.Until, b.By
+	}
+	a.Length = max(a.Length, b.Length)
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
