@@ -12,9 +12,12 @@ import (
 // ErrLocked is the error of TryLock and TryRLock for a file that another handle has locked.
 var ErrLocked = errors.New("another process has locked the file")
 
-// Lock waits for the exclusive lock of a file. The lock lasts until f is closed or the process ends. It binds
-// only those who lock the file too.
+// Lock waits for the exclusive lock of a file. The lock lasts until Unlock, until f is closed, or until the process
+// ends. It binds only those who lock the file too.
 func Lock(f *os.File) error { return lock(f, exclusive|wait) }
+
+// Unlock returns the lock of a file.
+func Unlock(f *os.File) error { return unlock(f) }
 
 // TryLock is Lock without waiting.
 func TryLock(f *os.File) error { return lock(f, exclusive) }

@@ -63,6 +63,8 @@ func Free(dir string) (int64, error) {
 // IsFull reports whether a write failed because the disk or the user's quota has no space left.
 func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
+func unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
 func lock(f *os.File, how int) error {
 	flags := unix.LOCK_SH
 	if how&exclusive != 0 {

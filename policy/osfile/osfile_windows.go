@@ -80,6 +80,13 @@ func IsFull(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED)
 }
 
+// lockedAt is the offset of the byte that lock locks, in units of 4 GiB.
+const lockedAt = 1 << 30
+
+func unlock(f *os.File) error {
+	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
+}
+
 // lock locks one byte far behind the content, because others cannot read locked bytes. It is not the byte that
 // bbolt locks, which a handle cannot lock twice.
 func lock(f *os.File, how int) error {
@@ -90,7 +97,7 @@ func lock(f *os.File, how int) error {
 	if how&wait == 0 {
 		flags |= windows.LOCKFILE_FAIL_IMMEDIATELY
 	}
-	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})
+	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
 	switch {
 	case err == nil:
 		return nil

@@ -1,0 +1,328 @@
+// Package pacefile keeps the pace of each host for all processes of one machine that share a state directory, in one
+// file of that directory. A [Table] is the pace.Store of one process.
+//
+// The file has a fixed size. A request locks it, reads the page of its host, writes the page and unlocks the file. It
+// is never synced: it must outlive a process, and the system keeps what a killed process has written. All space is
+// taken when the file is made, so that a full disk later prevents no write on most file systems.
+//
+// How it fails: if the file cannot be locked, read or written, Reserve returns an error and no slot, so that requests
+// wait and are refused in the end. It never says that its process is alone, since another process may have the same
+// trouble. A damaged page is empty. A page with more live rows than it has space for forgets the ones that would delay
+// requests longest; one request of another process may then be early. Concurrency slots of a process that was killed
+// are free after leaseTime. If the wall clock is set back, what is in the file is set back with it; if it is set forward,
+// one request to each host may be early.
+package pacefile
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy/osfile"
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/ledger"
+)
+
+// leaseTime is how long a concurrency slot stays in use if its process does not renew it.
+const leaseTime = 10 * time.Second
+
+// fullRetry is the time until a request asks again whose host finds no space in its page.
+const fullRetry = time.Second
+
+var errLimiters = errors.New("pace file: a slot request must have one or two limiters")
+
+// A Table is one process's use of the file. Create it with Open. Any number of goroutines may share it.
+type Table struct {
+	path string
+	log  *slog.Logger
+
+	process uint64        // identifies this process in the file; random
+	slots   atomic.Uint64 // number of the last slot of this process; begins at random, so that it differs from those of others
+	watch   osfile.Watch
+
+	turn  osfile.Mutex // guards the fields below, and is held while the file is locked
+	file  *os.File
+	seed  [seedSize]byte // of the hashes of keys
+	news  uint64         // number of the last ended back-off that this process has read
+	pages [2]page        // buffers
+
+	wake    chan struct{} // contains a value if there is something to write
+	failing atomic.Pointer[error]
+
+	mu       sync.Mutex      // guards the fields below
+	inUse    map[string]int  // by key: concurrency slots of this process
+	changed  map[string]bool // keys whose inUse is not in the file yet
+	unused   []*lease        // slots to be given back
+	backOffs []pace.Report   // back-offs to be written
+}
+
+// maxReports bounds what waits to be written. Further reports are dropped, see pace.Store.
+const maxReports = 1 << 14
+
+// A lease is the Lease of a pace.Reservation.
+type lease struct {
+	key      string
+	slot     uint64
+	limiters []name           // the rows of its limiters
+	before   []ledger.Limiter // the limiters without the slot
+	place    *place
+}
+
+// A place is the concurrency slot of a request, which all its leases share.
+type place struct{ returned bool } // guarded by Table.mu
+
+// Open opens the file, or makes it. An error means that it can be neither read nor made.
+func Open(path string, log *slog.Logger) (*Table, error) {
+	var random [16]byte
+	rand.Read(random[:]) // never fails
+	t := &Table{
+		path: path, log: log, process: binary.LittleEndian.Uint64(random[:8]), turn: make(osfile.Mutex, 1),
+		wake: make(chan struct{}, 1), inUse: make(map[string]int), changed: make(map[string]bool),
+	}
+	t.slots.Store(binary.LittleEndian.Uint64(random[8:]))
+	if err := t.open(); err != nil {
+		return nil, fmt.Errorf("pace of this machine: %w", err)
+	}
+	return t, nil
+}
+
+// open opens the file in place of the one that is open, if any. The caller has the turn.
+func (t *Table) open() error {
+	f, err := osfile.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	var head header
+	err = t.watch.Do(osfile.MaxWrite, func() (err error) {
+		if err := osfile.Lock(f); err != nil {
+			return err
+		}
+		defer osfile.Unlock(f)
+		head, err = readOrMake(f)
+		return err
+	})
+	if err != nil {
+		f.Close()
+		return err
+	}
+	if t.file != nil {
+		t.file.Close() // nothing of it is needed any more
+	}
+	t.file, t.seed, t.news = f, head.seed(), head.last()
+	return nil
+}
+
+// Close writes what waits to be written and closes the file. It must be called once, after Run has returned.
+func (t *Table) Close() error {
+	return errors.Join(t.flush(nil), t.file.Close())
+}
+
+// Err returns the error of the last use of the file; nil: it succeeded.
+func (t *Table) Err() error {
+	if err := t.failing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Standing implements [pace.Store]: a process never paces alone.
+func (t *Table) Standing() pace.Standing { return pace.Standing{} }
+
+// Reserve implements [pace.Store].
+func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reservation, err error) {
+	if len(a.Limiters) < 1 || len(a.Limiters) > maxLimiters {
+		return r, errLimiters
+	}
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
+	err = t.use(func(now clock) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r, err = t.reserve(&a, now)
+		return err
+	})
+	if err != nil {
+		return pace.Reservation{}, err
+	}
+	return r, nil
+}
+
+// use calls f with the file locked.
+func (t *Table) use(f func(now clock) error) error {
+	if err := t.turn.Lock(&t.watch); err != nil {
+		return t.note(err)
+	}
+	defer t.turn.Unlock()
+	defer t.watch.Begin(osfile.MaxWrite).End()
+	if err := osfile.Lock(t.file); err != nil {
+		return t.note(err)
+	}
+	defer osfile.Unlock(t.file) // fails only with the file
+	return f(clockNow())
+}
+
+// note logs the first error of the file, and that it can be used again.
+func (t *Table) note(err error) error {
+	switch failing := t.failing.Load(); {
+	case err == nil && failing != nil:
+		t.failing.Store(nil)
+		t.log.Info("pace file in use again", "file", t.path)
+	case err != nil:
+		failed := err // only then is it allocated
+		if t.failing.Swap(&failed) == nil {
+			t.log.Warn("pace file failed, requests wait", "file", t.path, "error", err)
+		}
+	}
+	return err
+}
+
+// reserve reserves a slot. The caller has locked the file.
+func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error) {
+	key := t.nameOf(a.Key, nil)
+	p, site, siteKey := &t.pages[0], &t.pages[0], key
+	if err := t.load(p, key, now); err != nil {
+		return pace.Reservation{}, err
+	}
+	if a.BackOffKey != "" && a.BackOffKey != a.Key {
+		if siteKey = t.nameOf(a.BackOffKey, nil); pageOf(siteKey) != pageOf(key) {
+			site = &t.pages[1]
+			if err := t.load(site, siteKey, now); err != nil {
+				return pace.Reservation{}, err
+			}
+		}
+	}
+	held, _ := a.Lease.(*lease)
+	if held != nil && a.Unused {
+		p.undo(held, now)
+	}
+	next := &lease{key: a.Key, slot: t.slots.Add(1)}
+	known := ledger.Key{BackOff: site.backOff(siteKey, now), InUse: p.inUse(key, t.process, now)}
+	fetch, _ := a.Follows.(*lease)
+	for i, l := range a.Limiters {
+		row := t.nameOf(a.Key, &l.Name)
+		state := p.limiter(row, now)
+		next.limiters, next.before = append(next.limiters, row), append(next.before, state)
+		if fetch != nil && i == 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
+			state = fetch.before[0]
+		}
+		known.Limiters = append(known.Limiters, state)
+	}
+	own, again := t.places(a.Key, held)
+	known.InUse += own
+	if again {
+		known.InUse--
+		next.place = held.place
+	}
+	r := known.Reserve(a, next.slot, now.Time)
+	space := site.setBackOff(siteKey, known.BackOff, now)
+	if !r.At.IsZero() {
+		for i, row := range next.limiters {
+			space = p.setLimiter(row, known.Limiters[i], now) && space
+		}
+		if !again {
+			own++
+		}
+		space = p.setInUse(key, t.process, own, now) && space
+	}
+	if !space {
+		return pace.Reservation{Wait: fullRetry, BackOff: r.BackOff}, nil // and nothing is written
+	}
+	if site != p {
+		if err := t.store(site, now); err != nil {
+			return pace.Reservation{}, err
+		}
+	}
+	if err := t.store(p, now); err != nil {
+		return pace.Reservation{}, err
+	}
+	if !r.At.IsZero() {
+		r.Lease = t.took(next)
+	}
+	return r, nil
+}
+
+// places returns how many concurrency slots of the key this process has, and whether held still is one of them.
+func (t *Table) places(key string, held *lease) (n int, again bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.inUse[key], held != nil && !held.place.returned
+}
+
+// took counts the concurrency slot of a lease, which is in the file.
+func (t *Table) took(l *lease) *lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.place == nil {
+		l.place = new(place)
+		t.inUse[l.key]++
+	}
+	return l
+}
+
+// Report implements [pace.Store].
+func (t *Table) Report(r pace.Report) {
+	t.mu.Lock()
+	if l, ok := r.Lease.(*lease); ok && !l.place.returned {
+		l.place.returned = true
+		t.changed[l.key] = true
+		if t.inUse[l.key]--; t.inUse[l.key] == 0 {
+			delete(t.inUse, l.key)
+		}
+		if r.Unused && len(t.unused) < maxReports {
+			t.unused = append(t.unused, l)
+		}
+	}
+	if r.BackOff != (pace.BackOff{}) && len(t.backOffs) < maxReports {
+		t.backOffs = append(t.backOffs, r)
+	}
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// readOrMake returns the header of a file, which it makes anew if it is not complete. The caller has locked it.
+func readOrMake(f *os.File) (head header, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return head, err
+	}
+	if info.Size() == fileSize {
+		if _, err := f.ReadAt(head[:], 0); err != nil {
+			return head, err
+		}
+		if head.valid() {
+			return head, nil
+		}
+	}
+	if err := osfile.Truncate(f, 0); err != nil {
+		return head, err
+	}
+	// Not a hole: a full disk must not prevent a later write.
+	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.LimitReader(zeros{}, fileSize)); err != nil {
+		return head, err
+	}
+	head.make()
+	_, err = f.WriteAt(head[:], 0)
+	return head, err
+}
+
+// zeros is a reader of zeros without end.
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

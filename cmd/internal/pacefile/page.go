@@ -1,0 +1,373 @@
+package pacefile
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/ledger"
+	"robotsproxy/policy/pace/limiter"
+)
+
+// The layout of the file: a header, and pages of rows. All numbers are little endian, all times wall-clock times in
+// nanoseconds since 1970, 0 for none.
+const (
+	pageSize = 4096
+	pages    = 1024
+	fileSize = (1 + pages) * pageSize
+
+	// A page begins with the CRC of what follows it, and the time when the page was written.
+	writtenAt = 8
+	rowsAt    = 64
+	rowSize   = 96
+	rows      = (pageSize - rowsAt) / rowSize
+
+	// A row has the name of what it is about, what it says, the length of a text in it, and until when it is of use.
+	kindAt   = nameSize
+	lengthAt = kindAt + 1
+	untilAt  = 24
+	valueAt  = 32
+	nameSize = 16
+
+	maxLimiters = 2
+)
+
+// The kinds of rows.
+const (
+	freeRow    = iota
+	limiterRow // slot, tokens, stamp, per second, burst, gap, last, longest
+	backOffRow // end, length, the request that caused it
+	inUseRow   // process, number of its concurrency slots
+)
+
+// The values of rows.
+const (
+	slotAt, tokensAt, stampAt, perSecondAt = valueAt, valueAt + 8, valueAt + 16, valueAt + 24
+	burstAt, gapAt, lastAt, longestAt      = valueAt + 32, valueAt + 40, valueAt + 48, valueAt + 56
+	endAt, backOffLengthAt, byAt, maxBy    = valueAt, valueAt + 8, valueAt + 16, rowSize - valueAt - 16
+	processAt, countAt                     = valueAt, valueAt + 8
+)
+
+// farthest is how far ahead the times of a row may be.
+const farthest = 365 * 24 * time.Hour
+
+// A name stands for a key, or for a limiter of a key.
+type name [nameSize]byte
+
+// nameOf returns the name of a key, or of a limiter of the key. Nobody can choose keys whose rows are in the same page:
+// the seed is secret.
+func (t *Table) nameOf(key string, of *string) (n name) {
+	b := append(make([]byte, 0, 512), t.seed[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(key)))
+	b = append(b, key...)
+	if of != nil {
+		b = append(append(b, 1), *of...)
+	}
+	sum := sha256.Sum256(b)
+	copy(n[:], sum[:])
+	return n
+}
+
+// pageOf returns the number of the page that has all rows of a key.
+func pageOf(key name) int64 { return int64(binary.LittleEndian.Uint64(key[:]) % pages) }
+
+// A clock is a time as this process and as the file has it.
+type clock struct {
+	time.Time
+	wall int64
+}
+
+func clockNow() clock {
+	now := time.Now()
+	return clock{now, now.UnixNano()}
+}
+
+// in returns a time as the file has it.
+func (c clock) in(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return c.wall + int64(min(t.Sub(c.Time), farthest))
+}
+
+// out returns a time of the file as this process has it.
+func (c clock) out(wall int64) time.Time {
+	if wall == 0 {
+		return time.Time{}
+	}
+	return c.Add(time.Duration(wall - c.wall))
+}
+
+// A page is a buffer for one page of the file.
+type page struct {
+	number  int64
+	data    [pageSize]byte
+	changed bool
+}
+
+// load reads the page of a key. A page that is damaged, as after a loss of power, is empty.
+func (t *Table) load(p *page, key name, now clock) error {
+	p.number, p.changed = pageOf(key), false
+	if _, err := t.file.ReadAt(p.data[:], (1+p.number)*pageSize); err != nil {
+		return t.note(err)
+	}
+	if binary.LittleEndian.Uint32(p.data[:]) != p.sum() {
+		clear(p.data[:])
+	}
+	if ahead := p.get(writtenAt) - now.wall; ahead > 0 {
+		p.setBack(ahead)
+	}
+	return nil
+}
+
+// store writes the page if it has changed.
+func (t *Table) store(p *page, now clock) error {
+	if !p.changed {
+		return t.note(nil)
+	}
+	p.set(writtenAt, now.wall)
+	binary.LittleEndian.PutUint32(p.data[:], p.sum())
+	_, err := t.file.WriteAt(p.data[:], (1+p.number)*pageSize)
+	return t.note(err)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum returns the CRC of the page. That of an empty page is 0.
+func (p *page) sum() uint32 {
+	if p.get(writtenAt) == 0 {
+		return 0
+	}
+	return crc32.Checksum(p.data[writtenAt:], castagnoli)
+}
+
+func (p *page) get(at int) int64 { return int64(binary.LittleEndian.Uint64(p.data[at:])) }
+
+func (p *page) set(at int, v int64) {
+	binary.LittleEndian.PutUint64(p.data[at:], uint64(v))
+	p.changed = true
+}
+
+// setBack makes all times earlier: the wall clock was set back after the page was written.
+func (p *page) setBack(by int64) {
+	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
+		times := []int{untilAt}
+		switch p.data[at+kindAt] {
+		case freeRow:
+			continue
+		case limiterRow:
+			times = append(times, stampAt, lastAt)
+		case backOffRow:
+			times = append(times, endAt)
+		}
+		for _, field := range times {
+			if v := p.get(at + field); v != 0 {
+				p.set(at+field, v-by)
+			}
+		}
+	}
+}
+
+// find returns where the row of this kind and name begins; -1: there is none. A row of inUseRow is that of a process.
+func (p *page) find(kind byte, n name, process uint64) int {
+	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
+		if p.data[at+kindAt] == kind && name(p.data[at:at+nameSize]) == n && (kind != inUseRow || uint64(p.get(at+processAt)) == process) {
+			return at
+		}
+	}
+	return -1
+}
+
+// row returns where a row begins, which it adds if there is none; -1: there is no space. It takes the place of a row that
+// is of no use any more or else of the one that would be longest, but for concurrency slots.
+func (p *page) row(kind byte, n name, process uint64, until time.Duration, now clock) int {
+	at := p.find(kind, n, process)
+	if at < 0 {
+		if at = p.space(now); at < 0 {
+			return -1
+		}
+		clear(p.data[at : at+rowSize])
+		copy(p.data[at:], n[:])
+		p.data[at+kindAt] = kind
+	}
+	p.set(at+untilAt, now.wall+int64(min(max(0, until), farthest)))
+	return at
+}
+
+func (p *page) space(now clock) int {
+	longest, latest := -1, int64(math.MinInt64)
+	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
+		until := p.get(at + untilAt)
+		if p.data[at+kindAt] == freeRow || until <= now.wall {
+			return at
+		}
+		if p.data[at+kindAt] != inUseRow && until > latest {
+			longest, latest = at, until
+		}
+	}
+	return longest
+}
+
+// remove removes the row that begins at a place; -1: none does.
+func (p *page) remove(at int) {
+	if at >= 0 {
+		clear(p.data[at : at+rowSize])
+		p.changed = true
+	}
+}
+
+func (p *page) limiter(n name, now clock) (l ledger.Limiter) {
+	at := p.find(limiterRow, n, 0)
+	if at < 0 {
+		return l
+	}
+	return ledger.Limiter{Slot: uint64(p.get(at + slotAt)), State: limiter.State{
+		Limit: limiter.Limit{
+			PerSecond: math.Float64frombits(uint64(p.get(at + perSecondAt))), Burst: int(p.get(at + burstAt)), Gap: time.Duration(p.get(at + gapAt)),
+		},
+		Tokens: math.Float64frombits(uint64(p.get(at + tokensAt))), Stamp: now.out(p.get(at + stampAt)),
+		Last: now.out(p.get(at + lastAt)), Longest: time.Duration(p.get(at + longestAt)),
+	}}
+}
+
+// setLimiter reports whether there was space for the row.
+func (p *page) setLimiter(n name, l ledger.Limiter, now clock) bool {
+	if l == (ledger.Limiter{}) {
+		p.remove(p.find(limiterRow, n, 0))
+		return true
+	}
+	at := p.row(limiterRow, n, 0, l.IdleAt().Sub(now.Time), now)
+	if at < 0 {
+		return false
+	}
+	p.set(at+slotAt, int64(l.Slot))
+	p.set(at+tokensAt, int64(math.Float64bits(l.Tokens)))
+	p.set(at+stampAt, now.in(l.Stamp))
+	p.set(at+perSecondAt, int64(math.Float64bits(l.PerSecond)))
+	p.set(at+burstAt, int64(l.Burst))
+	p.set(at+gapAt, int64(l.Gap))
+	p.set(at+lastAt, now.in(l.Last))
+	p.set(at+longestAt, int64(l.Longest))
+	return true
+}
+
+// undo gives the slot of l back to each limiter that has no later slot.
+func (p *page) undo(l *lease, now clock) {
+	for i, row := range l.limiters {
+		if p.limiter(row, now).Slot == l.slot {
+			p.setLimiter(row, l.before[i], now)
+		}
+	}
+}
+
+func (p *page) backOff(key name, now clock) (b pace.BackOff) {
+	at := p.find(backOffRow, key, 0)
+	if at < 0 {
+		return b
+	}
+	by := p.data[at+byAt:][:min(int(p.data[at+lengthAt]), maxBy)]
+	return pace.BackOff{Until: now.out(p.get(at + endAt)), Length: time.Duration(p.get(at + backOffLengthAt)), By: string(by)}
+}
+
+// setBackOff reports whether there was space for the row. It removes the row of the zero back-off.
+func (p *page) setBackOff(key name, b pace.BackOff, now clock) bool {
+	if b == (pace.BackOff{}) {
+		p.remove(p.find(backOffRow, key, 0))
+		return true
+	}
+	if b == p.backOff(key, now) {
+		return true
+	}
+	at := p.row(backOffRow, key, 0, b.Until.Sub(now.Time)+ledger.Remembered, now)
+	if at < 0 {
+		return false
+	}
+	p.set(at+endAt, now.in(b.Until))
+	p.set(at+backOffLengthAt, int64(b.Length))
+	p.data[at+lengthAt] = byte(copy(p.data[at+byAt:][:maxBy], b.By))
+	return true
+}
+
+// inUse returns how many concurrency slots of the key the other processes have.
+func (p *page) inUse(key name, process uint64, now clock) (n int) {
+	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
+		if p.data[at+kindAt] == inUseRow && name(p.data[at:at+nameSize]) == key && p.get(at+untilAt) > now.wall && uint64(p.get(at+processAt)) != process {
+			n += int(p.get(at + countAt))
+		}
+	}
+	return n
+}
+
+// setInUse sets how many concurrency slots of the key a process has. It reports whether there was space for the row.
+func (p *page) setInUse(key name, process uint64, n int, now clock) bool {
+	if n == 0 {
+		p.remove(p.find(inUseRow, key, process))
+		return true
+	}
+	at := p.row(inUseRow, key, process, leaseTime, now)
+	if at < 0 {
+		return false
+	}
+	p.set(at+processAt, int64(process))
+	p.set(at+countAt, int64(n))
+	return true
+}
+
+// A header is the first page of the file: what it is, the seed of the names, and the last back-offs that operators have
+// ended.
+type header [pageSize]byte
+
+const (
+	magic    = "robotsproxy pace 1\n"
+	seedAt   = 32
+	seedSize = 32
+	lastEnd  = 64 // number of the last ended back-off
+
+	endsAt  = 256
+	endSize = 384 // of an ended back-off: its number, the length of its key, and the key
+	maxEnds = (pageSize - endsAt) / endSize
+	maxKey  = endSize - 10
+)
+
+func (h *header) valid() bool { return string(h[:len(magic)]) == magic }
+
+func (h *header) make() {
+	clear(h[:])
+	copy(h[:], magic)
+	rand.Read(h[seedAt : seedAt+seedSize]) // never fails
+}
+
+func (h *header) seed() (s [seedSize]byte) {
+	copy(s[:], h[seedAt:])
+	return s
+}
+
+func (h *header) last() uint64 { return binary.LittleEndian.Uint64(h[lastEnd:]) }
+
+// end adds the key of an ended back-off. A key that is too long is left out: the other processes keep its back-off.
+func (h *header) end(key string) {
+	if len(key) > maxKey {
+		return
+	}
+	n := h.last() + 1
+	binary.LittleEndian.PutUint64(h[lastEnd:], n)
+	e := h[endsAt+int(n%maxEnds)*endSize:][:endSize]
+	binary.LittleEndian.PutUint64(e, n)
+	binary.LittleEndian.PutUint16(e[8:], uint16(len(key)))
+	copy(e[10:], key)
+}
+
+// since returns the keys of the back-offs that have ended after the one with the given number, as far as they are known.
+func (h *header) since(number uint64) (keys []string) {
+	for n := max(number, h.last()-min(h.last(), maxEnds)) + 1; n <= h.last(); n++ {
+		e := h[endsAt+int(n%maxEnds)*endSize:][:endSize]
+		if binary.LittleEndian.Uint64(e) == n {
+			keys = append(keys, string(e[10:][:min(int(binary.LittleEndian.Uint16(e[8:])), maxKey)]))
+		}
+	}
+	return keys
+}
