@@ -131,5 +131,8 @@ func (d *Daemon) warnings() (all []string) {
 	for _, w := range d.anchorWriters {
 		found = append(found, w.warning())
 	}
+	if d.paceFile != nil && d.paceFile.Err() != nil {
+		found = append(found, "requests wait, the pace cannot be shared with other processes: "+d.paceFile.Err().Error())
+	}
 	return append(all, slices.DeleteFunc(found, func(w string) bool { return w == "" })...)
 }

@@ -81,6 +81,8 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 	}
 	if d.fleet != nil {
 		g.Go(func() error { return d.runFleet(sharing) })
+	} else {
+		g.Go(func() error { return d.paceFile.Run(sharing, d.Pacer) })
 	}
 	if d.admin != nil {
 		g.Go(func() error { return d.feed.Run(background) })
@@ -145,6 +147,9 @@ func (d *Daemon) close() (err error) {
 	}
 	if d.fleet != nil {
 		d.fleet.Close() // nobody can be told of an error
+	}
+	if d.paceFile != nil {
+		d.paceFile.Close() // has logged any error
 	}
 	if d.evidence != nil {
 		err = d.evidence.Close()

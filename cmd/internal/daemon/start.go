@@ -35,7 +35,9 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if d.fleet, err = openFleet(cfg, log); err != nil {
 		return nil, err
 	}
-	d.Pacer = newPacer(d.store, d.fleet)
+	if err := d.openPace(state); err != nil {
+		return nil, err
+	}
 	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.fleet)
 	d.auditDir = cmp.Or(own.Dir, state)
 	if err := d.listen(cfg); err != nil { // first, since the egress client must not connect to these ports

@@ -11,6 +11,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/pacefile"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
@@ -19,6 +20,9 @@ import (
 
 // StateFile is the name of the file in the state directory that a running serve locks.
 const StateFile = "state.db"
+
+// paceFileName is the name of the file in the state directory that all processes share, see package pacefile.
+const paceFileName = "pace"
 
 // saveInterval bounds how much of the pace's state a crash loses.
 const saveInterval = time.Second
@@ -40,13 +44,22 @@ func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 	return store, nil
 }
 
-// newPacer returns a pacer that continues from the state in store, together with the other replicas of f.
-// Either may be nil.
-func newPacer(store *bolt.Store, f fleet) *pace.Pacer {
-	var o pace.Options
-	if f != nil {
-		o.Store = f
+// openPace makes the pacer. It shares the pace with the other replicas or, without any, with the processes of this
+// machine that have the same state directory.
+func (d *Daemon) openPace(state string) (err error) {
+	if d.fleet != nil {
+		d.Pacer = newPacer(d.store, d.fleet)
+		return nil
 	}
+	if d.paceFile, err = pacefile.Open(filepath.Join(state, paceFileName), d.log); err == nil {
+		d.Pacer = newPacer(d.store, d.paceFile)
+	}
+	return err
+}
+
+// newPacer returns a pacer that continues from the state in store and shares the pace with others. Either may be nil.
+func newPacer(store *bolt.Store, shared pace.Store) *pace.Pacer {
+	o := pace.Options{Store: shared}
 	if store == nil {
 		return pace.New(o)
 	}

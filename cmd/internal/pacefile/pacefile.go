@@ -57,9 +57,10 @@ type Table struct {
 	wake    chan struct{} // contains a value if there is something to write
 	failing atomic.Pointer[error]
 
-	mu       sync.Mutex      // guards the fields below
-	inUse    map[string]int  // by key: concurrency slots of this process
-	changed  map[string]bool // keys whose inUse is not in the file yet
+	mu       sync.Mutex     // guards the fields below
+	inUse    map[string]int // by key: concurrency slots of this process
+	credits  map[string]*credit
+	changed  map[string]bool // keys whose inUse and credit are not in the file yet
 	unused   []*lease        // slots to be given back
 	backOffs []pace.Report   // back-offs to be written
 }
@@ -85,7 +86,7 @@ func Open(path string, log *slog.Logger) (*Table, error) {
 	rand.Read(random[:]) // never fails
 	t := &Table{
 		path: path, log: log, process: binary.LittleEndian.Uint64(random[:8]), turn: make(osfile.Mutex, 1),
-		wake: make(chan struct{}, 1), inUse: make(map[string]int), changed: make(map[string]bool),
+		wake: make(chan struct{}, 1), inUse: make(map[string]int), credits: make(map[string]*credit), changed: make(map[string]bool),
 	}
 	t.slots.Store(binary.LittleEndian.Uint64(random[8:]))
 	if err := t.open(); err != nil {
@@ -144,9 +145,16 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 	if ctx.Err() != nil {
 		return r, context.Cause(ctx)
 	}
+	if r, ok := t.fromCredit(&a); ok {
+		return r, nil
+	}
 	err = t.use(func(now clock) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		var ok bool
+		if r, ok = t.fromCredit(&a); ok {
+			return nil // another request has taken slots in advance meanwhile
 		}
 		r, err = t.reserve(&a, now)
 		return err
@@ -212,7 +220,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		row := t.nameOf(a.Key, &l.Name)
 		state := p.limiter(row, now)
 		next.limiters, next.before = append(next.limiters, row), append(next.before, state)
-		if fetch != nil && i == 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
+		if fetch != nil && i == 0 && len(fetch.limiters) > 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
 			state = fetch.before[0]
 		}
 		known.Limiters = append(known.Limiters, state)
@@ -225,12 +233,19 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	}
 	r := known.Reserve(a, next.slot, now.Time)
 	space := site.setBackOff(siteKey, known.BackOff, now)
+	var ahead *credit
 	if !r.At.IsZero() {
+		if fits(a) && r.BackOff == (pace.BackOff{}) && !r.At.After(now.Time) {
+			ahead = takeCredit(a, &known.Limiters[0], a.MaxConcurrent-known.InUse-1, now)
+		}
 		for i, row := range next.limiters {
 			space = p.setLimiter(row, known.Limiters[i], now) && space
 		}
 		if !again {
 			own++
+		}
+		if ahead != nil {
+			own += ahead.places
 		}
 		space = p.setInUse(key, t.process, own, now) && space
 	}
@@ -246,22 +261,34 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		return pace.Reservation{}, err
 	}
 	if !r.At.IsZero() {
-		r.Lease = t.took(next)
+		r.Lease = t.took(next, ahead)
 	}
 	return r, nil
 }
 
-// places returns how many concurrency slots of the key this process has, and whether held still is one of them.
+// places returns how many concurrency slots of the key this process has, and whether held still is one of them. What was
+// taken in advance is given up.
 func (t *Table) places(key string, held *lease) (n int, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.credits[key] != nil {
+		delete(t.credits, key)
+		t.changed[key] = true
+		t.wakeUp()
+	}
 	return t.inUse[key], held != nil && !held.place.returned
 }
 
-// took counts the concurrency slot of a lease, which is in the file.
-func (t *Table) took(l *lease) *lease {
+// took counts the concurrency slot of a lease and what was taken in advance, which are in the file.
+func (t *Table) took(l *lease, ahead *credit) *lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if ahead != nil {
+		t.credits[l.key] = ahead
+		t.changed[l.key] = true // it ends soon
+		t.wakeUp()
+		l.limiters = nil // this slot cannot be given back without the later ones
+	}
 	if l.place == nil {
 		l.place = new(place)
 		t.inUse[l.key]++
@@ -278,7 +305,7 @@ func (t *Table) Report(r pace.Report) {
 		if t.inUse[l.key]--; t.inUse[l.key] == 0 {
 			delete(t.inUse, l.key)
 		}
-		if r.Unused && len(t.unused) < maxReports {
+		if r.Unused && l.limiters != nil && len(t.unused) < maxReports {
 			t.unused = append(t.unused, l)
 		}
 	}
@@ -286,6 +313,10 @@ func (t *Table) Report(r pace.Report) {
 		t.backOffs = append(t.backOffs, r)
 	}
 	t.mu.Unlock()
+	t.wakeUp()
+}
+
+func (t *Table) wakeUp() {
 	select {
 	case t.wake <- struct{}{}:
 	default:

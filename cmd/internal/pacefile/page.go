@@ -17,7 +17,7 @@ import (
 // nanoseconds since 1970, 0 for none.
 const (
 	pageSize = 4096
-	pages    = 1024
+	pages    = 512
 	fileSize = (1 + pages) * pageSize
 
 	// A page begins with the CRC of what follows it, and the time when the page was written.

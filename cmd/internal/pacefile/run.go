@@ -95,14 +95,10 @@ func (t *Table) renew() {
 func (t *Table) flush(p *pace.Pacer) error {
 	t.mu.Lock()
 	unused, reports := t.unused, t.backOffs
-	inUse := make(map[string]int, len(t.changed))
-	for key := range t.changed {
-		inUse[key] = t.inUse[key]
-	}
-	t.unused, t.backOffs = nil, nil
-	clear(t.changed)
+	changed := t.changed
+	t.unused, t.backOffs, t.changed = nil, nil, make(map[string]bool)
 	t.mu.Unlock()
-	if len(unused)+len(reports)+len(inUse) == 0 {
+	if len(unused)+len(reports)+len(changed) == 0 {
 		return nil
 	}
 	err := t.use(func(now clock) error {
@@ -124,7 +120,7 @@ func (t *Table) flush(p *pace.Pacer) error {
 				return err
 			}
 		}
-		for key := range inUse {
+		for key := range changed {
 			if err := t.change(key, now, func(p *page, n name) { p.setInUse(n, t.process, t.count(key), now) }); err != nil {
 				return err
 			}
@@ -139,11 +135,16 @@ func (t *Table) flush(p *pace.Pacer) error {
 	return err
 }
 
-// count returns how many concurrency slots of the key this process has.
+// count returns how many concurrency slots of the key this process has, in use or in advance.
 func (t *Table) count(key string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.inUse[key]
+	n := t.spare(key, time.Now())
+	if n > 0 {
+		t.changed[key] = true // until they are given back
+		t.wakeUp()
+	}
+	return t.inUse[key] + n
 }
 
 // change changes the page of a key.

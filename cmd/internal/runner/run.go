@@ -50,8 +50,8 @@ When the command has ended, run prints on standard error how many requests were
 allowed, disallowed, deferred and failed, and where the audit is.
 
 Requests wait for their turn as long as the command runs, unless the configuration
-sets pace.max_wait. Without a shared store (store.redis), each run has a pace of its
-own, which it does not share with other runs or with robotsproxy serve.
+sets pace.max_wait. All runs and the serve of one state directory share the pace of
+each host. With store.redis, they share it with all replicas.
 
 On a terminal, a status line on standard error shows what the requests wait for. It
 appears while no request is in flight and the next one is not due yet, but not if the
