@@ -2,6 +2,7 @@ package pacefile
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"robotsproxy/policy/osfile"
@@ -91,48 +92,73 @@ func (t *Table) renew() {
 	_ = t.flush(nil) // use has logged any error
 }
 
+// A change is a change of the rows of a key.
+type change struct {
+	key string
+	do  func(p *page, key name, now clock)
+}
+
+// maxChanges is how many changes are made while the file is locked, which other requests wait for.
+const maxChanges = 64
+
 // flush writes all reports. It tells p of the back-offs that it has ended; p may be nil.
 func (t *Table) flush(p *pace.Pacer) error {
-	t.mu.Lock()
-	unused, reports := t.unused, t.backOffs
-	changed := t.changed
-	t.unused, t.backOffs, t.changed = nil, nil, make(map[string]bool)
-	t.mu.Unlock()
-	if len(unused)+len(reports)+len(changed) == 0 {
+	all, ended := t.waiting()
+	for some := range slices.Chunk(all, maxChanges) {
+		err := t.use(func(now clock) error {
+			for _, c := range some {
+				p, key := &t.pages[0], t.nameOf(c.key, nil)
+				if err := t.load(p, key, now); err != nil {
+					return err
+				}
+				c.do(p, key, now)
+				if err := t.store(p, now); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(ended) == 0 {
 		return nil
 	}
-	err := t.use(func(now clock) error {
-		for _, l := range unused {
-			err := t.change(l.key, now, func(p *page, _ name) { p.undo(l, now) })
-			if err != nil {
-				return err
-			}
-		}
-		for _, r := range reports {
-			err := t.change(r.Key, now, func(p *page, key name) {
-				b := pace.BackOff{}
-				if !r.BackOff.Ended {
-					b = ledger.Merge(p.backOff(key, now), r.BackOff)
-				}
-				p.setBackOff(key, b, now) // without space, others learn of it from the origin
-			})
-			if err != nil {
-				return err
-			}
-		}
-		for key := range changed {
-			if err := t.change(key, now, func(p *page, n name) { p.setInUse(n, t.process, t.count(key), now) }); err != nil {
-				return err
-			}
-		}
-		return t.announce(reports)
-	})
-	for _, r := range reports {
-		if r.BackOff.Ended && p != nil {
-			p.MergeBackOff(r.Key, r.BackOff)
+	err := t.announce(ended)
+	for _, key := range ended {
+		if p != nil {
+			p.MergeBackOff(key, pace.BackOff{Ended: true})
 		}
 	}
 	return err
+}
+
+// waiting takes what waits to be written, and returns the keys of back-offs that have ended.
+func (t *Table) waiting() (all []change, ended []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.unused {
+		all = append(all, change{l.key, func(p *page, _ name, now clock) { p.undo(l, now) }})
+	}
+	for _, r := range t.backOffs {
+		if r.BackOff.Ended {
+			ended = append(ended, r.Key)
+		}
+		all = append(all, change{r.Key, func(p *page, key name, now clock) {
+			b := pace.BackOff{}
+			if !r.BackOff.Ended {
+				b = ledger.Merge(p.backOff(key, now), r.BackOff)
+			}
+			p.setBackOff(key, b, now) // without space, others learn of it from the origin
+		}})
+	}
+	for key := range t.changed {
+		all = append(all, change{key, func(p *page, n name, now clock) { p.setInUse(n, t.process, t.count(key), now) }})
+	}
+	t.unused, t.backOffs = nil, nil
+	clear(t.changed)
+	return all, ended
 }
 
 // count returns how many concurrency slots of the key this process has, in use or in advance.
@@ -147,38 +173,21 @@ func (t *Table) count(key string) int {
 	return t.inUse[key] + n
 }
 
-// change changes the page of a key.
-func (t *Table) change(key string, now clock, f func(*page, name)) error {
-	p, n := &t.pages[0], t.nameOf(key, nil)
-	if err := t.load(p, n, now); err != nil {
-		return err
-	}
-	f(p, n)
-	return t.store(p, now)
-}
-
 // announce writes which back-offs have ended, for the other processes.
-func (t *Table) announce(reports []pace.Report) error {
-	var head header
-	read := false
-	for _, r := range reports {
-		if !r.BackOff.Ended {
-			continue
+func (t *Table) announce(ended []string) error {
+	return t.use(func(clock) error {
+		var head header
+		if _, err := t.file.ReadAt(head[:], 0); err != nil {
+			return t.note(err)
 		}
-		if !read {
-			if _, err := t.file.ReadAt(head[:], 0); err != nil {
-				return t.note(err)
-			}
-			read = true
+		told := t.news == head.last()
+		for _, key := range ended {
+			head.end(key)
 		}
-		if n := head.last(); t.news == n {
-			t.news++ // flush tells this process
+		if told {
+			t.news = head.last() // flush tells this process
 		}
-		head.end(r.Key)
-	}
-	if !read {
-		return nil
-	}
-	_, err := t.file.WriteAt(head[:], 0)
-	return t.note(err)
+		_, err := t.file.WriteAt(head[:], 0)
+		return t.note(err)
+	})
 }
