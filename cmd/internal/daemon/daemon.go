@@ -31,7 +31,7 @@ type Daemon struct {
 	Active          atomic.Pointer[generation] // the active generation
 	store           *bolt.Store                // nil: no state outlives the process
 	fleet           fleet                      // nil: there are no other replicas
-	paceFile        *pacefile.Table            // nil: fleet shares the pace
+	paceFile        *pacefile.Table            // nil: fleet shares the pace, or nobody does
 	robotsStore     cache.Store                // the stored robots.txt files of store and fleet; nil without either
 	tdmrepStore     cache.Store                // likewise of tdmrep.json files
 	fetchTimer      *prom.Stopwatch

@@ -81,7 +81,8 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 	}
 	if d.fleet != nil {
 		g.Go(func() error { return d.runFleet(sharing) })
-	} else {
+	}
+	if d.paceFile != nil {
 		g.Go(func() error { return d.paceFile.Run(sharing, d.Pacer) })
 	}
 	if d.admin != nil {

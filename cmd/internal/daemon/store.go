@@ -45,14 +45,19 @@ func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 }
 
 // openPace makes the pacer. It shares the pace with the other replicas or, without any, with the processes of this
-// machine that have the same state directory.
+// machine that have the same state directory. A file system without locks shares nothing.
 func (d *Daemon) openPace(state string) (err error) {
 	if d.fleet != nil {
 		d.Pacer = newPacer(d.store, d.fleet)
 		return nil
 	}
-	if d.paceFile, err = pacefile.Open(filepath.Join(state, paceFileName), d.log); err == nil {
+	d.paceFile, err = pacefile.Open(filepath.Join(state, paceFileName), d.log)
+	switch {
+	case err == nil:
 		d.Pacer = newPacer(d.store, d.paceFile)
+	case errors.Is(err, errors.ErrUnsupported): // by the file system
+		d.log.Warn("files cannot be locked here, other processes do not share the pace", "error", err)
+		d.Pacer, err = newPacer(d.store, nil), nil
 	}
 	return err
 }
