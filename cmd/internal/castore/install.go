@@ -17,14 +17,17 @@ import (
 
 type installFlags struct {
 	cli.ConfigFlags
-	java, firefox, noSystem, previous bool
+	java, browsers, noSystem, previous bool
 }
 
 func (f *installFlags) add(cmd *cobra.Command) {
 	f.ConfigFlags.Add(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.java, "java", false, "also change the trust store of Java (JAVA_HOME, or the java on PATH)")
-	flags.BoolVar(&f.firefox, "firefox", false, "also change the databases of Firefox and Chromium (needs certutil, of libnss3-tools)")
+	const usage = "also change the databases of Firefox and Chromium (needs certutil, of libnss3-tools)"
+	flags.BoolVar(&f.browsers, "browsers", false, usage)
+	flags.BoolVar(&f.browsers, "firefox", false, usage)
+	flags.Lookup("firefox").Hidden = true // the name of --browsers in earlier versions
 	flags.BoolVar(&f.noSystem, "no-system", false, "do not change the system's store")
 }
 
@@ -38,9 +41,13 @@ programs read, and on request to those of Java, Firefox and Chromium. A store th
 has the CA already stays unchanged. Only root can change the system's store; for
 other users, the command prints what root must run. Programs with their own root
 certificates (Node, Python's requests) also need a variable: robotsproxy doctor names
-it.`,
+it.
+
+--browsers changes the databases of your own user: run it without sudo, and restart
+the browsers. It makes the database of Chromium if there is none. A Firefox has one
+after its first start.`,
 		Example: `  sudo robotsproxy ca install --state "$HOME/.local/state/robotsproxy"
-  robotsproxy ca install --firefox --no-system`,
+  robotsproxy ca install --browsers --no-system`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ca, err := f.rootCertificate()
@@ -161,6 +168,9 @@ func (f *installFlags) sudoFlags() string {
 	return flags
 }
 
+// browserStore is the name of the databases of browsers in results; no other name is longer.
+const browserStore = "browser"
+
 // newStores returns the trust stores that the flags select. verb is the subcommand, install or
 // uninstall.
 func newStores(f *installFlags, verb string) stores {
@@ -169,18 +179,16 @@ func newStores(f *installFlags, verb string) stores {
 		s.list = append(s.list, trustStore{name: "system"})
 	}
 	if f.java {
-		s.list = append(s.list, trustStore{"java", openJava})
+		s.list = append(s.list, trustStore{"java", installInJava, uninstallFromJava})
 	}
-	if f.firefox {
-		s.list = append(s.list, trustStore{"firefox", openNSS})
+	if f.browsers {
+		s.list = append(s.list, trustStore{browserStore, installInBrowsers, uninstallFromBrowsers})
 	}
 	program, err := os.Executable()
 	if err != nil {
 		program = "robotsproxy"
 	}
 	s.sudoCommand = "sudo " + cli.ShellQuote(program) + " ca " + verb + f.sudoFlags()
-	if verb == "install" {
-		s.nssCommand = "robotsproxy ca install --firefox --no-system" + f.Args()
-	}
+	s.nssCommand = "robotsproxy ca install --browsers --no-system" + f.Args()
 	return s
 }

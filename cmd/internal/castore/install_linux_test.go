@@ -230,69 +230,108 @@ func TestUninstallLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// certutil keeps, for the library's arguments, a file for each certificate of a database.
-const certutil = `#!/bin/sh
-db=${3#sql:}
-case $1 in
--A) [ "$4 $5" = "-t C,," ] && cat "$9" > "$db/$7" ;;
--V) [ -f "$db/$7" ] ;;
--D) rm "$db/$5" ;;
-esac
-`
+// newHome gives the test a home directory of its own, with the databases of two Firefox profiles.
+func newHome(t *testing.T, certutil string) (home string) {
+	t.Helper()
+	home = t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_DATA_HOME", "")
+	for _, profile := range []string{".mozilla/firefox/a", "snap/firefox/common/.mozilla/firefox/b"} {
+		testkit.Must(t, (&nss{certutil: certutil}).create(filepath.Join(home, profile)))
+	}
+	return home
+}
 
-func TestInstallInFirefox(t *testing.T) {
+func TestInstallInBrowsers(t *testing.T) {
+	testkit.Long(t, "real peers")
+	certutil, err := exec.LookPath("certutil")
+	if err != nil {
+		testkit.Missing(t, "certutil")
+	}
 	s := newFakeSystem(t)
-	f := installFlags{firefox: true, noSystem: true}
+	f := installFlags{browsers: true, noSystem: true}
 	withCA(t, &f)
 	out, err := change(false, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  firefox  certutil not found on PATH: install libnss3-tools") {
+	if err == nil || !strings.Contains(out, "FAIL  browser  certutil not found on PATH: install the package libnss3-tools (Debian, ") {
 		t.Errorf("without certutil: %v\n%s", err, out)
 	}
-	if err := testkit.WriteProgram(filepath.Join(os.Getenv("PATH"), "certutil"), []byte(certutil)); err != nil {
-		t.Fatal(err)
+	testkit.Must(t, os.Symlink(certutil, filepath.Join(os.Getenv("PATH"), "certutil")))
+	home := newHome(t, certutil)
+	firefox, snap := filepath.Join(home, ".mozilla/firefox/a"), filepath.Join(home, "snap/firefox/common/.mozilla/firefox/b")
+	chromium := filepath.Join(home, ".pki/nssdb")
+	mustChange(t, false, f, "ok    browser  was not installed\n")
+	mustChange(t, true, f, "ok    browser  is installed, in "+firefox+", "+snap+", "+chromium+" (new)\n")
+	mustChange(t, true, f, "ok    browser  is already installed\n")
+	ca, err := f.rootCertificate()
+	testkit.Must(t, err)
+	testkit.Must(t, (&nss{certutil: certutil}).run(nil, snap, "-D", "-n", storeName(ca))) // from one of them alone
+	mustChange(t, true, f, "ok    browser  is installed, in "+snap+"\n")
+	testkit.Must(t, (&nss{certutil: certutil}).run(nil, snap, "-D", "-n", storeName(ca)))
+	mustChange(t, false, f, "ok    browser  is uninstalled, from "+firefox+", "+chromium+"\n")
+	mustChange(t, false, f, "ok    browser  was not installed\n")
+	if left := s.files(t); len(left) > 0 {
+		t.Errorf("in the system's store: %s", left)
 	}
-	if home, err := os.UserHomeDir(); err == nil {
-		if _, err := os.Stat(filepath.Join(home, ".pki", "nssdb")); err == nil {
-			t.Skip("the library would look at this user's own database as well")
-		}
+}
+
+// By way of sudo a database would be root's: none is made.
+func TestInstallInBrowsersBySudo(t *testing.T) {
+	newFakeSystem(t)
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("SUDO_USER", "somebody")
+	testkit.Must(t, testkit.WriteProgram(filepath.Join(os.Getenv("PATH"), "certutil"), []byte("#!/bin/sh\n")))
+	f := installFlags{browsers: true, noSystem: true}
+	f.State = mustState(t)
+	withCA(t, &f)
+	const want = "no Firefox profile and no Chromium database found\n      start Firefox once, then run as the same user, without sudo:\n" +
+		"      robotsproxy ca install --browsers --no-system --state "
+	out, err := change(true, true, f)
+	if err == nil || !strings.Contains(out, "FAIL  browser  "+want) {
+		t.Errorf("nothing else asked for: %v\n%s", err, out)
 	}
-	profiles := t.TempDir()
-	kept := truststore.NSSProfile
-	truststore.NSSProfile = filepath.Join(profiles, "*")
-	defer func() { truststore.NSSProfile = kept }()
-	const none = "no Firefox profile and no Chromium database found\n"
-	out, err = change(true, true, f)
-	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, or, for Chromium, make its database:\n      mkdir -p \"$HOME/.pki/nssdb\" && certutil -d \"sql:$HOME/.pki/nssdb\" -N --empty-password\n      then run as the same user, without sudo:\n      robotsproxy ca install --firefox --no-system\n") {
-		t.Errorf("nothing else asked for, and no profile: %v\n%s", err, out)
-	}
-	mustChange(t, false, f, "ok    firefox  was not installed: "+none)
-	beside := f
-	beside.noSystem = false
-	mustChange(t, true, beside, "warn  firefox  "+none)
-	mustChange(t, false, beside, "ok    system   is uninstalled")
-	var dbs []string
-	for _, name := range []string{"a", "b"} {
-		db := filepath.Join(profiles, name)
-		dbs = append(dbs, db)
-		if err := os.Mkdir(db, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(db, "cert9.db"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mustChange(t, true, f, "ok    firefox  is installed\n")
-	mustChange(t, true, f, "ok    firefox  is already installed\n")
-	ours, _ := filepath.Glob(filepath.Join(dbs[0], "robotsproxy-*"))
-	if len(ours) != 1 {
-		t.Fatalf("in a database: %s", ours)
-	}
-	if err := os.Remove(ours[0]); err != nil { // from one of the two alone
-		t.Fatal(err)
-	}
-	mustChange(t, false, f, "ok    firefox  is uninstalled\n")
-	if left, _ := filepath.Glob(filepath.Join(profiles, "*", "robotsproxy-*")); len(left) > 0 || len(s.files(t)) > 0 {
-		t.Errorf("left: %s, %s", left, s.files(t))
+	f.noSystem = false
+	mustChange(t, true, f, "warn  browser  "+want)
+}
+
+func TestFindDatabases(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		databases     []string
+		directories   []string
+		dirs, missing []string
+	}{
+		{"an empty home", nil, nil, nil, []string{".pki/nssdb"}},
+		{"the one of Chromium", []string{".pki/nssdb"}, nil, []string{".pki/nssdb"}, nil},
+		{"the one of a recent Chromium", []string{".local/share/pki/nssdb"}, nil, []string{".local/share/pki/nssdb"}, nil},
+		{"a directory without a database", nil, []string{".pki/nssdb", ".mozilla/firefox/Crash Reports"}, nil, []string{".pki/nssdb"}},
+		{"profiles of Firefox", []string{".mozilla/firefox/a", ".config/mozilla/firefox/b", ".pki/nssdb"}, nil,
+			[]string{".mozilla/firefox/a", ".config/mozilla/firefox/b", ".pki/nssdb"}, nil},
+		{"Chromium as a snap", nil, []string{"snap/chromium/current"}, nil, []string{".pki/nssdb", "snap/chromium/current/.pki/nssdb"}},
+		{"a started Chromium as a snap", []string{"snap/chromium/current/.local/share/pki/nssdb"}, nil,
+			[]string{"snap/chromium/current/.local/share/pki/nssdb"}, []string{".pki/nssdb"}},
+		{"Flatpaks", []string{".var/app/a/.pki/nssdb"}, []string{".var/app/b/.pki", ".var/app/c"},
+			[]string{".var/app/a/.pki/nssdb"}, []string{".pki/nssdb", ".var/app/b/.pki/nssdb"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			home := t.TempDir()
+			t.Setenv("XDG_DATA_HOME", "")
+			for _, dir := range append(c.directories, c.databases...) {
+				testkit.Must(t, os.MkdirAll(filepath.Join(home, dir), 0o700))
+			}
+			for _, dir := range c.databases {
+				testkit.Must(t, os.WriteFile(filepath.Join(home, dir, "cert9.db"), nil, 0o600))
+			}
+			var n nss
+			n.find(home)
+			for _, dirs := range [][]string{n.dirs, n.missing} {
+				for i := range dirs {
+					dirs[i], _ = filepath.Rel(home, dirs[i])
+				}
+			}
+			if !slices.Equal(n.dirs, c.dirs) || !slices.Equal(n.missing, c.missing) {
+				t.Errorf("%q, missing %q, want %q, missing %q", n.dirs, n.missing, c.dirs, c.missing)
+			}
+		})
 	}
 }
 

@@ -15,7 +15,7 @@ func TestSudoCommand(t *testing.T) {
 		{"the system's store alone", installFlags{}, ""},
 		{"Java too", installFlags{java: true}, " --java"},
 		{"Java alone", installFlags{java: true, noSystem: true}, " --java --no-system"},
-		{"Firefox too", installFlags{firefox: true, previous: true}, " --previous"},
+		{"browsers too", installFlags{browsers: true, previous: true}, " --previous"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.f.State = "/state"

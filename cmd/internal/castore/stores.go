@@ -25,13 +25,13 @@ type stores struct {
 	list           []trustStore
 	canWriteSystem bool   // this process may write to the system's store
 	sudoCommand    string // the command that could, if it may not
-	nssCommand     string // the command that installs into the databases of Firefox and Chromium only; "" for uninstall
+	nssCommand     string // the command that installs into the databases of Firefox and Chromium only
 }
 
-// A trustStore is one of the stores. open is nil for the system's.
+// A trustStore is one of the stores. Its functions are nil for the system's.
 type trustStore struct {
-	name string
-	open func() (truststore.Trust, error)
+	name               string
+	install, uninstall func(*x509.Certificate) (cli.Diagnosis, error)
 }
 
 // openJava opens the trust store of the Java in JAVA_HOME, or else of the java on PATH.
@@ -68,28 +68,13 @@ func openJava() (truststore.Trust, error) {
 // errNeedsRoot means that this user may not write to a store.
 var errNeedsRoot = errors.New("needs root")
 
-// errNoProfile means that the user has no database that Firefox or Chromium reads.
-var errNoProfile = errors.New("no Firefox profile and no Chromium database found")
-
-// openNSS opens the databases of all Firefox profiles and of Chromium.
-func openNSS() (truststore.Trust, error) {
-	t, err := truststore.NewNSSTrust()
-	if err != nil {
-		return nil, errors.New("certutil not found on PATH: install libnss3-tools (Debian) or nss-tools (Fedora)")
-	}
-	if t.PreCheck() != nil { // it checks nothing else
-		return nil, errNoProfile
-	}
-	return t, nil
-}
-
 // change calls do for every certificate and store, and prints the results.
 func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores, trustStore, *x509.Certificate) cli.Diagnosis) error {
 	if len(certs) == 0 {
 		_, err := fmt.Fprintln(out, "no CA has been replaced")
 		return err
 	}
-	results := cli.NewDiagnosisPrinter(out, false, "firefox")
+	results := cli.NewDiagnosisPrinter(out, false, browserStore)
 	for _, c := range certs {
 		if _, err := fmt.Fprintf(out, "%s\n%s\n", humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw)); err != nil {
 			return err
@@ -107,8 +92,8 @@ func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores,
 
 // install adds c to t unless it is there already.
 func (s stores) install(t trustStore, c *x509.Certificate) cli.Diagnosis {
-	if t.open != nil {
-		return s.changeOpened(t, c, installInto)
+	if t.install != nil {
+		return s.explain(t.install(c))
 	}
 	file, ours := installedFile(c)
 	held := systemTrusts(c)
@@ -134,8 +119,8 @@ func (s stores) install(t trustStore, c *x509.Certificate) cli.Diagnosis {
 
 // uninstall removes c from t if it is there.
 func (s stores) uninstall(t trustStore, c *x509.Certificate) cli.Diagnosis {
-	if t.open != nil {
-		return s.changeOpened(t, c, uninstallFrom)
+	if t.uninstall != nil {
+		return s.explain(t.uninstall(c))
 	}
 	file, ours := installedFile(c)
 	held := systemTrusts(c)
@@ -156,17 +141,8 @@ func (s stores) uninstall(t trustStore, c *x509.Certificate) cli.Diagnosis {
 	return cli.OK("is uninstalled")
 }
 
-// changeOpened opens t, calls do for it, and explains a failure. The library silently skips stores
-// that it cannot change.
-func (s stores) changeOpened(t trustStore, c *x509.Certificate, do func(truststore.Trust, *x509.Certificate) (cli.Diagnosis, error)) cli.Diagnosis {
-	trust, err := t.open()
-	if err == nil {
-		err = trust.PreCheck()
-	}
-	var done cli.Diagnosis
-	if err == nil {
-		done, err = do(trust, c)
-	}
+// explain returns the result of changing a store, or what to do about err.
+func (s stores) explain(done cli.Diagnosis, err error) cli.Diagnosis {
 	switch {
 	case err == nil:
 		return done
@@ -180,16 +156,11 @@ func (s stores) changeOpened(t trustStore, c *x509.Certificate, do func(truststo
 
 // noProfile is the result for databases that do not exist: a failure if nothing else was requested.
 func (s stores) noProfile() cli.Diagnosis {
-	if s.nssCommand == "" {
-		return cli.OK("was not installed: %v", errNoProfile)
-	}
-	const start = "start Firefox once, or, for Chromium, make its database:\n" +
-		`mkdir -p "$HOME/.pki/nssdb" && certutil -d "sql:$HOME/.pki/nssdb" -N --empty-password` +
-		"\nthen run as the same user, without sudo:\n"
+	hint := "start Firefox once, then run as the same user, without sudo:\n" + s.nssCommand
 	if len(s.list) == 1 {
-		return cli.Fail(start+s.nssCommand, "%v", errNoProfile)
+		return cli.Fail(hint, "%v", errNoProfile)
 	}
-	return cli.Warn(start+s.nssCommand, "%v", errNoProfile)
+	return cli.Warn(hint, "%v", errNoProfile)
 }
 
 // A recordingTrust remembers whether the certificate was there before.
@@ -203,34 +174,52 @@ func (n *recordingTrust) Exists(c *x509.Certificate) bool {
 	return n.had
 }
 
-// installInto adds c to a store of the library.
-func installInto(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, error) {
+// installInJava adds c to the trust store of Java.
+func installInJava(c *x509.Certificate) (cli.Diagnosis, error) {
+	trust, err := openJava()
+	if err != nil {
+		return cli.Diagnosis{}, err
+	}
 	n := &recordingTrust{Trust: trust}
-	err := truststore.Install(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(n))
+	err = truststore.Install(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(n))
 	if n.had {
 		return cli.OK("is already installed"), err
 	}
 	return cli.OK("is installed"), err
 }
 
-// uninstallFrom removes c from a store of the library. It does not check first: of several
-// databases only one may have it.
-func uninstallFrom(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, error) {
+// uninstallFromJava removes c from the trust store of Java.
+func uninstallFromJava(c *x509.Certificate) (cli.Diagnosis, error) {
+	trust, err := openJava()
+	if err != nil {
+		return cli.Diagnosis{}, err
+	}
 	return cli.OK("is uninstalled"), truststore.Uninstall(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
 }
 
-// nameOption returns the name of a CA in the stores: ours, made unique by its fingerprint.
-func nameOption(c *x509.Certificate) truststore.Option {
+// storePrefix is what the names of a CA in all stores begin with: ours, and unique by its fingerprint.
+func storePrefix(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)
-	return truststore.WithPrefix(fmt.Sprintf("robotsproxy-%x-", sum[:8]))
+	return fmt.Sprintf("robotsproxy-%x-", sum[:8])
 }
+
+// storeName returns the name of a CA in the stores.
+func storeName(c *x509.Certificate) string { return storePrefix(c) + c.SerialNumber.String() }
+
+// nameOption makes the library use storeName.
+func nameOption(c *x509.Certificate) truststore.Option { return truststore.WithPrefix(storePrefix(c)) }
 
 // commandError returns the text of a library error with the output of the command that failed.
 func commandError(err error) string {
-	e, ok := errors.AsType[*truststore.CmdError](err)
-	if !ok {
-		return err.Error()
+	if e, ok := errors.AsType[*truststore.CmdError](err); ok {
+		err = commandFailed(e.Cmd(), e.Err(), e.Out())
 	}
-	said := strings.TrimSpace(string(e.Out()))
-	return strings.TrimSuffix(fmt.Sprintf("%s: %v: %s", strings.Join(e.Cmd().Args, " "), e.Err(), said[:min(len(said), humanize.MaxBrief)]), ": ")
+	return err.Error()
+}
+
+// commandFailed returns err with the command and the beginning of its output.
+func commandFailed(cmd *exec.Cmd, err error, out []byte) error {
+	said := strings.TrimSpace(string(out))
+	said = strings.TrimSuffix(": "+said[:min(len(said), humanize.MaxBrief)], ": ")
+	return fmt.Errorf("%s: %w%s", strings.Join(cmd.Args, " "), err, said)
 }

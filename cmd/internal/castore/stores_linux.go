@@ -1,7 +1,6 @@
 package castore
 
 import (
-	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"os"
@@ -16,8 +15,7 @@ func installedFile(c *x509.Certificate) (file string, there bool) {
 	if truststore.SystemTrustFilename == "" {
 		return "", false
 	}
-	sum := sha256.Sum256(c.Raw)
-	file = fmt.Sprintf(truststore.SystemTrustFilename, fmt.Sprintf("robotsproxy-%x-%s", sum[:8], c.SerialNumber))
+	file = fmt.Sprintf(truststore.SystemTrustFilename, storeName(c))
 	_, err := os.Stat(file)
 	return file, err == nil
 }

@@ -22,10 +22,10 @@ var trustRemedies = []trustRemedy{
 	{[]string{"curl"}, `curl --cacert "$CURL_CA_BUNDLE" (a --cacert option, also one in ~/.curlrc, overrides the variable)`},
 	{[]string{"wget", "wget2"}, `wget --ca-certificate="$SSL_CERT_FILE"`},
 	{[]string{"git"}, `git -c http.sslCAInfo="$SSL_CERT_FILE"`},
-	{[]string{"node", "nodejs", "npm", "npx", "yarn", "pnpm", "tsx", "ts-node"}, "if the client has a ca option, pass it the file in NODE_EXTRA_CA_CERTS (a browser that it starts: robotsproxy ca install --firefox)"},
+	{[]string{"node", "nodejs", "npm", "npx", "yarn", "pnpm", "tsx", "ts-node"}, "if the client has a ca option, pass it the file in NODE_EXTRA_CA_CERTS (a browser that it starts: robotsproxy ca install --browsers)"},
 	{[]string{"java", "javaw", "mvn", "mvnw", "gradle", "gradlew", "sbt", "kotlin", "scala", "groovy", "jshell"}, "if the client has its own trust store, make it use the one in JAVA_TOOL_OPTIONS"},
-	{[]string{"python", "pypy", "ipython", "pytest", "uv", "poetry"}, `requests: verify=os.environ["REQUESTS_CA_BUNDLE"]; others: ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"]) (a browser that it starts: robotsproxy ca install --firefox)`},
-	{[]string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "brave-browser", "microsoft-edge", "firefox", "firefox-esr"}, "robotsproxy ca install --firefox (browsers have certificate stores of their own)"},
+	{[]string{"python", "pypy", "ipython", "pytest", "uv", "poetry"}, `requests: verify=os.environ["REQUESTS_CA_BUNDLE"]; others: ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"]) (a browser that it starts: robotsproxy ca install --browsers)`},
+	{[]string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "brave-browser", "microsoft-edge", "firefox", "firefox-esr"}, "robotsproxy ca install --browsers (browsers have certificate stores of their own)"},
 }
 
 // otherRemedy is for all other commands.

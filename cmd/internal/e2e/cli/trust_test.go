@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -55,5 +56,43 @@ func TestRunSaysThatATunnelWasNotUsed(t *testing.T) {
 	}
 	if got := run(untrusting + "; " + trusting); strings.Contains(got, "without a request") || !strings.Contains(got, "1 allowed") {
 		t.Errorf("after a request that succeeded: %s", got)
+	}
+}
+
+// TestChromiumTrustsTheInstalledCA: a Chromium without a certificate database trusts the CA after ca
+// install --browsers, and no longer after ca uninstall.
+func TestChromiumTrustsTheInstalledCA(t *testing.T) {
+	t.Parallel()
+	e2e.NeedPeer(t, "certutil")
+	chromium := e2e.NeedPeer(t, "chromium")
+	o := e2e.NewOrigin(t, "browsed", e2e.Forbidding)
+	o.Handle("/page", e2e.TextPage("text/html", "<title>Welcome</title>"))
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	env := e2e.CleanEnv("HOME=" + t.TempDir())
+	ca := func(verb, flag string) e2e.Outcome {
+		cmd := e2e.Prepare(t, "ca", verb, flag, "--no-system", "-c", p.Config)
+		cmd.Env = append(cmd.Env, env...)
+		return e2e.Finish(t, cmd).Want(t, 0)
+	}
+	browse := func() string {
+		cmd := exec.Command(chromium, "--headless", "--no-sandbox", "--no-first-run", "--disable-background-networking",
+			"--user-data-dir="+t.TempDir(), "--proxy-server=http://"+p.Listen, "--dump-dom", o.URL("https", "/page"))
+		cmd.Env = env
+		return e2e.Finish(t, cmd).Stdout
+	}
+	if said := ca("install", "--browsers").Stdout; !strings.Contains(said, "ok    browser  is installed, in ") || !strings.Contains(said, "/.pki/nssdb (new)\n") {
+		t.Errorf("%s", said)
+	}
+	if got := browse(); !strings.Contains(got, "<title>Welcome</title>") {
+		t.Errorf("with the CA installed: %s", got)
+	}
+	ca("uninstall", "--firefox") // the name of the flag in earlier versions
+	if got := browse(); strings.Contains(got, "<title>Welcome</title>") {
+		t.Error("the CA is uninstalled, and Chromium trusts it")
+	}
+	cmd := e2e.Prepare(t, "ca", "install", "--browsers", "--no-system", "-c", p.Config)
+	cmd.Env = append(cmd.Env, "PATH="+t.TempDir())
+	if got := e2e.Finish(t, cmd).Want(t, 1); !strings.Contains(got.Stdout, "install the package libnss3-tools") {
+		t.Errorf("without certutil: %s", got.Stdout)
 	}
 }
