@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -118,12 +119,17 @@ func Parse(name string, b []byte) (Config, error) {
 // error has one line for each invalid key.
 func (c Config) Check() error {
 	var errs []error
+	bad := map[string]bool{}
 	for _, k := range leaves(reflect.ValueOf(&c).Elem(), "") {
 		if why := k.invalid(); why != "" {
 			errs = append(errs, fmt.Errorf("%s: %s", k.path, why))
+			bad[k.path] = true
 		}
 	}
 	for _, rule := range rules {
+		if slices.ContainsFunc(rule.keys, func(k string) bool { return bad[k] }) {
+			continue
+		}
 		if why := rule.broken(c); why != "" {
 			errs = append(errs, fmt.Errorf("%s: %s", rule.keys[0], why))
 		}

@@ -284,7 +284,8 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 	case n.Kind != yaml.ScalarNode:
 		return nil, "must be " + k.what + " (example: " + k.example + "), got " + shapeOf(n)
 	case k.text && n.ShortTag() != "!!str":
-		return nil, k.shown(cut(printable(n.Value))) + " is not text: put the value in quotes"
+		shown := cut(printable(n.Value))
+		return nil, cmp.Or(k.hinted(n.Value, shown), k.shown(shown)+" is not text: put the value in quotes")
 	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
 		if _, ok := k.read(n.Value); ok {
 			return nil, quoted(n.Value) + " in quotes is text: must be " + k.what + " without quotes"

@@ -45,20 +45,28 @@ func (k kind) readText(text, shown string) (value any, why string) {
 	if ok {
 		return value, ""
 	}
+	if why = k.hinted(text, shown); why != "" {
+		return nil, why
+	}
 	shown = k.shown(shown)
-	if _, isNumber := readFloat(text); k.sized && isNumber {
-		return nil, shown + " has no unit (example: " + k.example + ")"
-	}
-	if k.hint != nil {
-		if h := k.hint(text); h != "" {
-			return nil, shown + " " + h
-		}
-	}
 	why = "must be " + k.what + " (example: " + k.example + ")"
 	if !k.secret {
 		why += ", got " + shown
 	}
 	return nil, why
+}
+
+// hinted returns the message about text with the hint of the kind, "" if it has none.
+func (k kind) hinted(text, shown string) string {
+	if _, isNumber := readFloat(text); k.sized && isNumber {
+		return k.shown(shown) + " has no unit (example: " + k.example + ")"
+	}
+	if k.hint != nil {
+		if h := k.hint(text); h != "" {
+			return k.shown(shown) + " " + h
+		}
+	}
+	return ""
 }
 
 // shown returns text as a message may show it.
@@ -86,9 +94,9 @@ var kinds = map[string]kind{
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
 	"path":            {what: "a path", example: "/etc/robotsproxy/ca.pem", text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
 	"path-or-stdout":  {what: "a path, or - for standard output", example: "/var/log/audit.jsonl", text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
-	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText, pattern: `:[0-9]+$`},
-	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText, pattern: `^$|:[0-9]+$`},
-	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText, pattern: `^$|.:[0-9]+$`},
+	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), hint: AddressHint, write: asText, pattern: `:[0-9]+$`},
+	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), hint: AddressHint, write: asText, pattern: `^$|:[0-9]+$`},
+	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), hint: serverHint, write: asText, pattern: `^$|.:[0-9]+$`},
 	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText, pattern: `^$|^(https?|socks5h?)://.`},
 	"tsa":             {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr", text: true, read: textThat(emptyOr(isWebURL)), write: asText, pattern: `^$|^https?://.`},
 	"directory":       {what: "the https:// URL of a key directory, in ASCII", example: "https://bot.example/.well-known/http-message-signatures-directory", text: true, read: textThat(emptyOr(isDirectory)), write: asText, pattern: `^$|^https://[!-~]+$`},
@@ -269,6 +277,26 @@ func isAddress(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil && (host == "" || isHost(host))
+}
+
+// AddressHint returns what to write in place of a port or a URL, where an address to listen on is
+// expected; "" for other texts.
+func AddressHint(s string) string {
+	if _, err := strconv.ParseUint(s, 10, 16); err == nil {
+		return "has no host: use 127.0.0.1:" + s
+	}
+	if u, err := url.Parse(s); err == nil && u.User == nil && isAddress(u.Host) {
+		return "is a URL: use " + u.Host
+	}
+	return ""
+}
+
+// serverHint returns what to write in place of a host without a port; "" for other texts.
+func serverHint(s string) string {
+	if _, err := strconv.Atoi(s); err != nil && isHost(s) {
+		return "has no port: use " + net.JoinHostPort(s, "53")
+	}
+	return ""
 }
 
 func isServer(s string) bool {

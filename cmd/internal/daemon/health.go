@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/socket"
 )
@@ -37,6 +38,9 @@ if the proxy is healthy, else 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if admin == "" && cmd.Flags().Changed("admin") { // an unset variable of a script must not select another proxy
 				return cli.UsageErrorf("--admin: empty address")
+			}
+			if hint := config.AddressHint(admin); hint != "" {
+				return cli.UsageErrorf("--admin: %q %s", admin, hint)
 			}
 			if admin == "" {
 				cfg, err := f.Load()

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"robotsproxy/cmd/internal/config"
 )
 
 // proxyURL parses a proxy's URL as variables and flags give it: without a scheme it is http.
@@ -19,6 +21,9 @@ func proxyURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
 		return nil, errors.New("not the URL of a proxy (example: http://127.0.0.1:8080)") // err would contain the password
+	}
+	if hint := config.AddressHint(u.Host); hint != "" {
+		return nil, fmt.Errorf("%s %s", u.Host, hint)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("the scheme of %s must be http or https", u.Redacted())

@@ -40,6 +40,29 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
+// A port in place of an address is answered with the address that was probably meant.
+func TestPortInPlaceOfAnAddress(t *testing.T) {
+	t.Parallel()
+	h := e2e.NewSetup(t, e2e.Settings{})
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"serve", "--listen", "8080"}, 1, `listen: "8080" has no host: use 127.0.0.1:8080`},
+		{[]string{"serve", "--admin-listen", "8081"}, 1, `admin.listen: "8081" has no host: use 127.0.0.1:8081`},
+		{[]string{"serve", "--admin-listen", "http://127.0.0.1:8081"}, 1, `admin.listen: "http://127.0.0.1:8081" is a URL: use 127.0.0.1:8081`},
+		{[]string{"health", "--admin", "8081"}, 2, `--admin: "8081" has no host: use 127.0.0.1:8081`},
+		{[]string{"health", "--admin", "http://localhost:8081/"}, 2, `--admin: "http://localhost:8081/" is a URL: use localhost:8081`},
+		{[]string{"doctor", "--proxy", "8080"}, 2, `--proxy: 8080 has no host: use 127.0.0.1:8080`},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			got := e2e.Command(t, append(c.args, "-c", h.Config)...)
+			e2e.WantOneLine(t, got, c.code, c.want)
+		})
+	}
+}
+
 func TestMissingFiles(t *testing.T) {
 	t.Parallel()
 	nowhere := filepath.Join(t.TempDir(), "nowhere.yaml")
