@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -95,7 +98,11 @@ func strict(cmd *cobra.Command) {
 		cmd.RunE = unknownCommand
 	} else if accept := cmd.Args; accept != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
-			if err := accept(c, args); err != nil {
+			err := accept(c, args)
+			if len(args) > 0 && isConfigFile(c, args[0]) {
+				err = fmt.Errorf("no file allowed as an argument, got %q: did you mean -c %s?", args[0], ShellQuote(args[0]))
+			}
+			if err != nil {
 				return UsageErrorf("%w (see %s --help)", err, c.CommandPath())
 			}
 			return nil
@@ -104,6 +111,17 @@ func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}
+}
+
+// isConfigFile reports whether an argument of cmd is a file that was probably meant as the value of
+// -c, which is missing: any file if cmd has no arguments, else a YAML file that is no program.
+func isConfigFile(cmd *cobra.Command, name string) bool {
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() || cmd.Flags().Lookup("config") == nil || cmd.Flags().Changed("config") {
+		return false
+	}
+	ext := strings.ToLower(filepath.Ext(name))
+	return cmd.Use == cmd.Name() || (ext == ".yaml" || ext == ".yml") && info.Mode()&0o111 == 0
 }
 
 // flagError returns an error about a flag's invalid value that says what is allowed.
@@ -131,6 +149,8 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		cmd.SuggestionsMinimumDistance = 2
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			why += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+		} else if !cmd.HasParent() && config.IsRegular(args[0]) {
+			why += fmt.Sprintf(", did you mean serve -c %s?", ShellQuote(args[0]))
 		}
 	}
 	return UsageErrorf("%s (see %s --help)", why, cmd.CommandPath())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // Every command that reads the configuration reports each mistake.
@@ -59,6 +60,49 @@ func TestPortInPlaceOfAnAddress(t *testing.T) {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			got := e2e.Command(t, append(c.args, "-c", h.Config)...)
 			e2e.WantOneLine(t, got, c.code, c.want)
+		})
+	}
+}
+
+// A configuration without -c is answered with -c, by every command that has the flag.
+func TestConfigurationAsAnArgument(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"my.yaml": 0o600, "my conf": 0o600, "tool.yml": 0o700} {
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode))
+	}
+	for _, c := range []struct {
+		name, args string
+		code       int
+		want       string // "": nothing is suggested
+	}{
+		{"serve", "serve my.yaml", 2, `got "my.yaml": did you mean -c my.yaml? (see robotsproxy serve --help)`},
+		{"another name", "serve my\x00conf", 2, `got "my conf": did you mean -c 'my conf'?`},
+		{"after another flag", "serve --listen 127.0.0.1:0 my.yaml", 2, "did you mean -c my.yaml?"},
+		{"config check", "config check my.yaml", 2, "did you mean -c my.yaml?"},
+		{"doctor", "doctor my.yaml", 2, "did you mean -c my.yaml?"},
+		{"run", "run my.yaml -- true", 2, "did you mean -c my.yaml?"},
+		{"check", "check my.yaml http://a.test/", 2, "did you mean -c my.yaml?"},
+		{"audit tail", "audit tail my.yaml", 2, "did you mean -c my.yaml?"},
+		{"no command", "my.yaml", 2, "did you mean serve -c my.yaml?"},
+		{"beside a configuration", "serve -c my.yaml my.yaml", 2, ""},
+		{"a file that does not exist", "serve none.yaml", 2, ""},
+		{"a program", "run tool.yml", 0, ""},
+		{"a program's own argument", "run -- test -f my.yaml", 0, ""},
+		{"a command without configuration", "version my.yaml", 2, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := strings.Fields(c.args)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "\x00", " ")
+			}
+			cmd := e2e.Prepare(t, args...)
+			cmd.Dir = dir
+			cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+			got := e2e.Finish(t, cmd).Want(t, c.code)
+			if !strings.Contains(got.Stderr, c.want) || c.want == "" && strings.Contains(got.Stderr, "did you mean") {
+				t.Errorf("%s", got.Stderr)
+			}
 		})
 	}
 }
