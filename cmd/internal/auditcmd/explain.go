@@ -37,6 +37,8 @@ The command repeats the decision with the code that decides about requests, from
 stored robots.txt and tdmrep.json that the decision is based on (see robotsproxy audit
 snapshot). What response headers stated about uses of the content is not repeated.
 Use --file once for each replica of a fleet: the command searches all these files.
+Without --file and --run, it also searches the audits of the newest runs, unless run
+--audit has written them elsewhere.
 
 The exit status is 1 if the repeated decision differs, if the decision cannot be
 repeated, if the line of the record was changed, or if there is no such record.`,
@@ -49,11 +51,7 @@ repeated, if the line of the record was changed, or if there is no such record.`
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := f.audits()
-			if err != nil {
-				return err
-			}
-			r, err := explainAny(cmd.Context(), all, strings.TrimSpace(args[0]))
+			r, err := f.explain(cmd.Context(), strings.TrimSpace(args[0]))
 			if err != nil {
 				return err
 			}
@@ -78,6 +76,7 @@ type recordExplanation struct {
 	Derived  *derivation     `json:"rederived,omitempty"`
 
 	entry       trail.Entry
+	run         string // the run that has the record; "": no run, or that of --file
 	explanation explain.Explanation
 	size        int              // of the snapshot of robots.txt, in bytes
 	tdmrepSize  int              // of that of tdmrep.json
@@ -107,11 +106,44 @@ func excerptLines(lines []explain.Line) (all []excerptLine) {
 	return all
 }
 
+// explain explains a record of the audits that the flags name. Without --file and --run, the record
+// may also be one of a run.
+func (f *auditFlags) explain(ctx context.Context, id string) (*recordExplanation, error) {
+	all, err := f.audits()
+	if err == nil {
+		var r *recordExplanation
+		if r, err = explainAny(ctx, all, id); err == nil {
+			return r, nil
+		}
+	}
+	if len(f.paths) > 0 || f.run != "" || !isUnknown(err) && !errors.Is(err, errStdout) {
+		return nil, err
+	}
+	runs, in, noRuns := f.runs()
+	if noRuns != nil || len(runs) == 0 {
+		return nil, errors.Join(err, noRuns)
+	}
+	for _, at := range runs {
+		if r, err := explainRecord(ctx, at, id); err == nil || !isUnknown(err) {
+			return r, err
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return nil, fmt.Errorf("%w\nno such record in the audits of %s in %s either", err, humanize.Count(len(runs), "run"), in)
+}
+
+// isUnknown reports whether an audit has no record with an ID, or does not exist.
+func isUnknown(err error) bool {
+	return errors.Is(err, trail.ErrNoRecord) || errors.Is(err, errNoAudit)
+}
+
 // explainAny explains a record, which may be in any of the audits.
 func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplanation, error) {
 	var errs []error
 	for _, at := range all {
-		r, err := explainRecord(ctx, at.file, at.snapshots, id)
+		r, err := explainRecord(ctx, at, id)
 		if err == nil {
 			return r, nil
 		}
@@ -120,15 +152,15 @@ func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplan
 	return nil, errors.Join(errs...)
 }
 
-// explainRecord finds a record of a trail and, in dir, what is stored of the robots.txt
-// that it is based on.
-func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanation, error) {
-	line, entry, err := trail.Find(file, id)
+// explainRecord finds a record of an audit, and what is stored of the robots.txt that it is based on.
+func explainRecord(ctx context.Context, at auditFiles, id string) (*recordExplanation, error) {
+	line, entry, err := trail.Find(at.file, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, noAudit(file, err)
+		return nil, noAudit(at.file, err)
 	}
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (use --run last for a record of the last run, --file for the audit of another replica; the proxy deletes records by audit.max_age, and refusals beyond 100 a second of a client, or 1,000 of all, have no record)", err, file)
+		err = fmt.Errorf("%w in %s (use --file for the audit of another replica; the proxy deletes records by audit.max_age, "+
+			"and refusals beyond 100 a second of a client, or 1,000 of all, have no record)", err, at.file)
 	}
 	if err == nil && entry.Kind == trail.KindBegun {
 		err = fmt.Errorf("the request has begun (%s:%d) and has no record: it is under way, or the proxy ended before it did", line.File, line.Number)
@@ -136,13 +168,13 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
-	r := &recordExplanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry}
+	r := &recordExplanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry, run: at.run}
 	link, err := trail.ReadLink(line.Text)
 	r.Place.Seq = link.Seq
 	if err != nil {
 		r.Place.Hash, r.Place.Says = false, err.Error()
 	}
-	if r.Fetch, err = fetchOf(dir, &entry); err != nil {
+	if r.Fetch, err = fetchOf(at.snapshots, &entry); err != nil {
 		return nil, err
 	}
 	r.explanation = explain.OfRecord(&entry, nil)
@@ -155,7 +187,7 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 	}
 	r.Why = r.explanation.Why()
 	if entry.RobotsSHA256 != "" || entry.TDMRepSHA256 != "" {
-		err = r.rederive(ctx, dir)
+		err = r.rederive(ctx, at.snapshots)
 	}
 	return r, err
 }
@@ -317,11 +349,15 @@ func (r *recordExplanation) printRobots(s *cli.Details) {
 		s.Row("headers", headerRows(*r.Fetch)...)
 	}
 	var kept []string
+	show := "robotsproxy audit snapshot "
+	if r.run != "" {
+		show += "--run " + cli.ShellQuote(r.run) + " "
+	}
 	if r.Snapshot == isThere {
-		kept = append(kept, fmt.Sprintf("%s: robotsproxy audit snapshot %.12s", humanize.Count(r.size, "byte"), r.entry.RobotsSHA256))
+		kept = append(kept, fmt.Sprintf("%s: %s%.12s", humanize.Count(r.size, "byte"), show, r.entry.RobotsSHA256))
 	}
 	if r.TDMRep == isThere {
-		kept = append(kept, fmt.Sprintf("%s of tdmrep.json: robotsproxy audit snapshot %.12s", humanize.Count(r.tdmrepSize, "byte"), r.entry.TDMRepSHA256))
+		kept = append(kept, fmt.Sprintf("%s of tdmrep.json: %s%.12s", humanize.Count(r.tdmrepSize, "byte"), show, r.entry.TDMRepSHA256))
 	}
 	s.Row("snapshot", kept...)
 	if r.excerpt == nil {
@@ -373,6 +409,9 @@ func (r *recordExplanation) printArchived(s *cli.Details) {
 
 func (r *recordExplanation) printPlace(s *cli.Details) {
 	p := &r.Place
+	if r.run != "" {
+		s.Row("run", humanize.Brief(r.run))
+	}
 	where := fmt.Sprintf("%s:%d", humanize.Printable(p.File), p.Line)
 	if p.Seq > 0 {
 		where += fmt.Sprintf(", number %d", p.Seq)

@@ -33,7 +33,15 @@ const maxAudits = 100
 // belong to it.
 type auditFiles struct {
 	file, snapshots, stamps string
-	part                    bool // file is one of the closed files of an audit
+	part                    bool   // file is one of the closed files of an audit
+	run                     string // the name of the run that wrote it, if it was found by this name or by a search
+}
+
+// auditIn returns the audit in a state directory, or in that of a run.
+func auditIn(dir string) auditFiles {
+	return auditFiles{
+		file: filepath.Join(dir, cli.AuditName), snapshots: filepath.Join(dir, cli.SnapshotsName), stamps: filepath.Join(dir, cli.StampsName),
+	}
 }
 
 // auditFlags say which audits are meant.
@@ -110,11 +118,12 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	if err == nil && f.run != "" {
 		home, err = runDir(home, f.run)
 	}
-	at := auditFiles{file: filepath.Join(home, cli.AuditName), snapshots: filepath.Join(home, cli.SnapshotsName), stamps: filepath.Join(home, cli.StampsName)}
+	at := auditIn(home)
 	switch {
 	case err != nil:
 		return nil, err
 	case f.run != "":
+		at.run = filepath.Base(home)
 		if elsewhere, err := os.Readlink(at.file); err == nil {
 			at.file = elsewhere // run --audit
 		}
@@ -194,10 +203,13 @@ func openAudit(path string) (*trail.Reader, error) {
 // noAudit says which options choose another audit if err is that none is at path.
 func noAudit(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no audit at %s: choose the audit of the last run with --run last, or another one with -c, --state or --file", path)
+		return fmt.Errorf("%w at %s: nothing has been recorded there yet; choose the audit of the last run with --run last, or another one with -c, --state or --file", errNoAudit, path)
 	}
 	return err
 }
+
+// errNoAudit is the error of noAudit for a file that does not exist.
+var errNoAudit = errors.New("no audit")
 
 // openAll opens all audits that are meant. The caller closes them.
 func (f *auditFlags) openAll(stdin io.Reader) (all []auditreport.Trail, err error) {
@@ -293,6 +305,51 @@ func IsDir(name string) bool {
 	return err == nil && info.IsDir()
 }
 
+// runDirs returns the directories of runs, the newest first.
+func runDirs(runs string) (dirs []string, err error) {
+	entries, err := os.ReadDir(runs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range slices.Backward(entries) { // names begin with the time, and ReadDir sorts
+		if e.IsDir() {
+			dirs = append(dirs, filepath.Join(runs, e.Name()))
+		}
+	}
+	return dirs, err
+}
+
+// maxRuns is how many runs are searched for a record.
+const maxRuns = 1000
+
+// runs returns the audits of the newest runs that are files in the directories of their runs, the
+// newest first. It follows no symbolic link out of the directory of all runs, whose name is in.
+func (f *auditFlags) runs() (all []auditFiles, in string, err error) {
+	cfg, err := f.Load()
+	if err != nil {
+		return nil, "", err
+	}
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return nil, "", err
+	}
+	in = filepath.Join(state, "runs")
+	dirs, err := runDirs(in)
+	for _, dir := range dirs[:min(len(dirs), maxRuns)] {
+		at := auditIn(dir)
+		at.run = filepath.Base(dir)
+		segments, err := trail.Segments(at.file)
+		elsewhere := slices.ContainsFunc(segments, func(s trail.Segment) bool {
+			info, err := os.Lstat(s.Path)
+			return err != nil || !info.Mode().IsRegular()
+		})
+		if err == nil && len(segments) > 0 && !elsewhere {
+			all = append(all, at)
+		}
+	}
+	return all, in, err
+}
+
 // runDir finds the directory of a run.
 func runDir(state, name string) (string, error) {
 	runs := filepath.Join(state, "runs")
@@ -302,16 +359,14 @@ func runDir(state, name string) (string, error) {
 		}
 		return "", fmt.Errorf("no run is named %s", name)
 	}
-	entries, err := os.ReadDir(runs)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	dirs, err := runDirs(runs)
+	if err != nil {
 		return "", err
 	}
-	for _, e := range slices.Backward(entries) { // names begin with the time, and ReadDir sorts
-		if e.IsDir() {
-			return filepath.Join(runs, e.Name()), nil
-		}
+	if len(dirs) == 0 {
+		return "", fmt.Errorf("no run in %s", runs)
 	}
-	return "", fmt.Errorf("no run in %s", runs)
+	return dirs[0], nil
 }
 
 // requestFlags say which requests are meant.
