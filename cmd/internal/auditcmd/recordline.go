@@ -41,8 +41,11 @@ func (f *tailFilter) prepare() {
 	}
 }
 
+// selects reports whether the filter leaves any line out.
+func (f *tailFilter) selects() bool { return f.client != "" || f.hosts != nil || f.blocked }
+
 func (f *tailFilter) passes(line []byte) bool {
-	if f.client == "" && f.hosts == nil && !f.blocked {
+	if !f.selects() {
 		return true
 	}
 	if f.blocked && bytes.Contains(line, allowed) {

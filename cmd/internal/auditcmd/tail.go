@@ -2,6 +2,7 @@ package auditcmd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,8 @@ func auditTailCommand() *cobra.Command {
 		Use:   "tail [flags] [FILE...]",
 		Short: "Show the last records of the audit, and follow it",
 		Long: `Show the last records of the audit, one per line. With -f, also show new records
-until you interrupt the command. Times are local.
+until you interrupt the command. Times are local. If there is no record of a request
+yet, the command says so on standard error.
 
 The first word says what became of the request: allowed, disallowed (by robots.txt or
 by the operator), deferred (the client may send the request later) or failed (the
@@ -346,7 +348,34 @@ func (t *tail) last(ctx context.Context, n int, follow bool) error {
 	for _, d := range all[max(0, len(all)-n):] {
 		t.show(d.line)
 	}
-	return t.out.Flush()
+	if err := t.out.Flush(); err != nil {
+		return err
+	}
+	if len(all) < n && !slices.ContainsFunc(all, isRequest) { // this was everything
+		cli.Report(t.errOut, errors.New(t.nothing(follow)))
+	}
+	return nil
+}
+
+func isRequest(d datedLine) bool {
+	e, err := trail.Read(d.line)
+	return err == nil && e.IsRequest()
+}
+
+// nothing says that there is no record of a request to show.
+func (t *tail) nothing(follow bool) string {
+	where := cmp.Or(t.from[0].path, stdinName)
+	if len(t.from) > 1 {
+		where = fmt.Sprintf("these %d audits", len(t.from))
+	}
+	said := "no request has been recorded yet in " + where
+	if t.filter.selects() {
+		said = "none of the recorded requests matches in " + where
+	}
+	if follow {
+		said += ", waiting for one"
+	}
+	return said
 }
 
 // copy prints the new records.

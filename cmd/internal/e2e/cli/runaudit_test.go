@@ -80,3 +80,45 @@ func TestExplainFindsTheRun(t *testing.T) {
 		t.Errorf("behind a symbolic link: %s", got)
 	}
 }
+
+// TestTailSaysThatNothingIsRecorded: silence would leave open whether the right file was read.
+func TestTailSaysThatNothingIsRecorded(t *testing.T) {
+	t.Parallel()
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	tail := func(code int, args ...string) e2e.Outcome {
+		return e2e.Command(t, append([]string{"audit", "tail", "-c", h.Config}, args...)...).Want(t, code)
+	}
+	state := filepath.Join(h.State, "audit.jsonl")
+	if got := tail(1).Stderr; !strings.Contains(got, "no audit at "+state+": nothing has been recorded there yet; choose the audit of the last run with --run last") {
+		t.Errorf("no audit: %s", got)
+	}
+	if got := tail(1, "--run", "last").Stderr; !strings.Contains(got, "no run in "+filepath.Join(h.State, "runs")) {
+		t.Errorf("no run: %s", got)
+	}
+	e2e.Command(t, h.RunArgs("true")...).Want(t, 0)
+	file := h.RunAudit(t)
+	got := tail(0, "--run", "last")
+	if got.Stderr != "robotsproxy: no request has been recorded yet in "+file+"\n" || !strings.Contains(got.Stdout, "start: the proxy has started") {
+		t.Errorf("a run without a request: %s%s", got.Stdout, got.Stderr)
+	}
+	if got := tail(0, "--run", "last", "-n", "1").Stderr; got != "" {
+		t.Errorf("of the last line alone nothing can be said: %s", got)
+	}
+	if got := tail(0, "--run", "last", "--blocked"); got.Stdout != "" || got.Stderr != "robotsproxy: none of the recorded requests matches in "+file+"\n" {
+		t.Errorf("with a filter: %s%s", got.Stdout, got.Stderr)
+	}
+	empty := filepath.Join(h.Dir, "empty.jsonl")
+	e2e.WriteFile(t, empty, "")
+	if got := tail(0, empty).Stderr; got != "robotsproxy: no request has been recorded yet in "+empty+"\n" {
+		t.Errorf("an empty file: %s", got)
+	}
+	cmd := e2e.Prepare(t, "audit", "tail", "-f", "-c", h.Config, empty)
+	var said e2e.SyncBuffer
+	cmd.Stderr = &said
+	testkit.Must(t, cmd.Start())
+	testkit.Eventually(t, "tail -f waits", func() bool {
+		return said.String() == "robotsproxy: no request has been recorded yet in "+empty+", waiting for one\n"
+	})
+	testkit.Must(t, cmd.Process.Signal(os.Interrupt))
+	testkit.Must(t, cmd.Wait())
+}
