@@ -16,6 +16,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/version"
 	auditreport "robotsproxy/policy/audit/report"
+	"robotsproxy/policy/explain/humanize"
 )
 
 func auditReportCommand() *cobra.Command {
@@ -36,9 +37,9 @@ from standard input. If there are several files, such as those of the replicas o
 fleet, each has its own chain; the report covers all of them, and has a table of
 replicas. If a chain is broken, the report says where, and the exit status is 1.`,
 		Example: `  robotsproxy audit report --since 7d
-  robotsproxy audit report --run last --format csv -o requests.csv
+  robotsproxy audit report --run last -o requests.csv
   robotsproxy audit report /audits/*/audit.jsonl -o fleet.html
-  robotsproxy audit report --since 2026-11-01 --until 2026-12-01 --format html -o november.html`,
+  robotsproxy audit report --since 2026-11-01 --until 2026-12-01 -o november.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.report(cmd.InOrStdin(), cmd.OutOrStdout(), time.Now())
 		},
@@ -62,7 +63,7 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.since, "since", "", "only requests that arrived at this `TIME` or later")
 	cmd.Flags().StringVar(&f.until, "until", "", "only requests that arrived before this `TIME`")
 	f.requests.add(cmd)
-	cmd.Flags().StringVar(&f.format, "format", "text", "`FORMAT`: "+cli.OneOf(formats)+" (default: text, or the extension of FILE)")
+	cmd.Flags().StringVar(&f.format, "format", "", "`FORMAT`: "+cli.OneOf(formats)+" (default: by the extension of -o, "+reportExtensions+"; text if there is none)")
 	cli.Offer(cmd, "format", formats...)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the report to `FILE` instead of standard output")
 	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("show at most `ROWS` of each table (default %d in text, %d in html); 0 shows all", TopOfText, TopOfPage))
@@ -70,6 +71,21 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 
 // formats are those of a report.
 var formats = []string{"text", "csv", "json", "html"}
+
+// FormatOf returns the format of a report that the extension of a file's name means.
+func FormatOf(file string) (string, error) {
+	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(file)), ".")
+	if ext == "txt" {
+		ext = "text"
+	}
+	if !slices.Contains(formats, ext) {
+		return "", fmt.Errorf("the file name must end in %s, got %s", reportExtensions, humanize.Printable(file))
+	}
+	return ext, nil
+}
+
+// reportExtensions are the extensions for FormatOf.
+const reportExtensions = ".html, .json, .csv or .txt"
 
 // How many rows a table has without --top.
 const (
@@ -103,8 +119,14 @@ func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.R
 
 // report reads the audits and writes the report.
 func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
-	if ext := strings.TrimPrefix(filepath.Ext(f.out), "."); !f.Flags.Changed("format") && slices.Contains(formats, ext) {
-		f.format = ext
+	if !f.Flags.Changed("format") {
+		f.format = "text"
+		if filepath.Ext(f.out) != "" {
+			var err error
+			if f.format, err = FormatOf(f.out); err != nil {
+				return cli.UsageErrorf("-o: %w (for another name, choose the format with --format)", err)
+			}
+		}
 	}
 	write, err := ReportWriter(f.format, f.most(TopOfText), f.most(TopOfPage))
 	if err != nil {

@@ -14,11 +14,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	auditreport "robotsproxy/policy/audit/report"
 	"robotsproxy/policy/audit/trail"
-	"robotsproxy/policy/explain/humanize"
 )
-
-// reportEndings are the report formats by file suffix.
-var reportEndings = map[string]string{"html": "html", "json": "json", "csv": "csv", "txt": "text"}
 
 // A runReport is the report file of a run. The zero runReport writes none.
 type runReport struct {
@@ -32,11 +28,11 @@ func newRunReport(file string) (*runReport, error) {
 	if file == "" {
 		return &runReport{}, nil
 	}
-	format, known := reportEndings[strings.TrimPrefix(filepath.Ext(file), ".")]
-	if !known {
-		return nil, cli.UsageErrorf("--report: the file name must end in .html, .json, .csv or .txt, got %s", humanize.Printable(file))
+	format, err := auditcmd.FormatOf(file)
+	if err != nil {
+		return nil, cli.UsageErrorf("--report: %w", err)
 	}
-	file, err := filepath.Abs(file)
+	file, err = filepath.Abs(file)
 	if err != nil {
 		return nil, err
 	}
