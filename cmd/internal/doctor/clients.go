@@ -40,6 +40,12 @@ var testedClients = []client{
 		hint: javaHint},
 }
 
+// The options by which Java gets another trust store, and a proxy.
+const (
+	javaTrustOption = "-Djavax.net.ssl.trustStore="
+	javaProxyOption = "-Dhttps.proxyHost="
+)
+
 // javaHint creates a trust store beside the CA, for users who cannot write to Java's own. The
 // alias contains the CA's fingerprint, so that the store can contain a later CA as well.
 const javaHint = "{install} --java\nor, without changing Java's own trust store:\n" +
@@ -108,7 +114,7 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	}
 	const no = "this Java has no compiler to test it with"
 	found := cli.Skip(no + ", and no keytool")
-	if strings.Contains(d.getenv("JAVA_TOOL_OPTIONS"), "-Djavax.net.ssl.trustStore=") {
+	if strings.Contains(d.getenv("JAVA_TOOL_OPTIONS"), javaTrustOption) {
 		found = cli.Skip(no + ", and JAVA_TOOL_OPTIONS names another trust store")
 	} else if keytool, err := exec.LookPath("keytool"); err == nil {
 		cmd := exec.CommandContext(ctx, keytool, "-list", "-cacerts", "-storepass", castore.JavaPassword)

@@ -29,7 +29,9 @@ directory, the CA and the clock; whether the proxy answers a request and a tunne
 where the proxy variables of this environment lead; and whether the installed
 clients trust the CA, by running each of them. The command prints one line for each
 check: ok, warn, FAIL, or skip if the check was not possible. The next line says what
-to do. The exit status is 1 if a check has failed.
+to do. The exit status is 1 if a check has failed. A client that does not trust the CA
+is a failure if --client names it, if a variable of this environment prepares it, or if
+no client trusts the CA. Otherwise it is a warning: it may just be on this machine.
 
 Under robotsproxy run, the command checks that run: its proxy, its CA and its
 variables.

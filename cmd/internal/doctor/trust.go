@@ -43,11 +43,29 @@ func checkTrust(ctx context.Context, d *doctor) []cli.Diagnosis {
 		return []cli.Diagnosis{cli.Skip("%v", err)}
 	}
 	defer forget()
-	return parallel(wanted, func(c client) cli.Diagnosis {
+	found := parallel(wanted, func(c client) cli.Diagnosis {
 		found := checkClient(ctx, d, c, untrusted)
 		found.Check = c.name
 		return found
 	})
+	if !slices.ContainsFunc(found, func(f cli.Diagnosis) bool { return f.Status == cli.StatusOK }) {
+		return found
+	}
+	for i, c := range wanted { // one is set up, and others may just be on this machine
+		if found[i].Status == cli.StatusFail && !isRequested(d, c) {
+			found[i].Status = cli.StatusWarn
+		}
+	}
+	return found
+}
+
+// isRequested reports whether --client names a client, or a variable prepares it for some CA or proxy.
+func isRequested(d *doctor, c client) bool {
+	if len(d.flags.clients) > 0 || slices.ContainsFunc(c.vars, func(name string) bool { return d.getenv(name) != "" }) {
+		return true
+	}
+	options := d.getenv("JAVA_TOOL_OPTIONS") + d.getenv("JDK_JAVA_OPTIONS")
+	return c.command == "java" && (strings.Contains(options, javaTrustOption) || strings.Contains(options, javaProxyOption))
 }
 
 // selectedClients returns the clients to test.

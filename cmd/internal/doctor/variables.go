@@ -183,5 +183,5 @@ func oldNode(ctx context.Context) bool {
 
 // javaUncovered reports whether Java is installed and has no proxy options.
 func javaUncovered(ctx context.Context, d *doctor) bool {
-	return onPath("java")(ctx, d) && !strings.Contains(d.getenv("JAVA_TOOL_OPTIONS")+d.getenv("JDK_JAVA_OPTIONS"), "-Dhttps.proxyHost=")
+	return onPath("java")(ctx, d) && !strings.Contains(d.getenv("JAVA_TOOL_OPTIONS")+d.getenv("JDK_JAVA_OPTIONS"), javaProxyOption)
 }

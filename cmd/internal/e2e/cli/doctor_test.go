@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,10 +110,49 @@ func TestDoctorFindsWhoVerifiesNothing(t *testing.T) {
 	wantFound(t, all, "warn", "git")
 }
 
+// TestDoctorOfClientsThatAreJustThere: a client that nobody has prepared fails nothing, if another one
+// trusts the CA.
+func TestDoctorOfClientsThatAreJustThere(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	bin := t.TempDir()
+	testkit.Must(t, os.Symlink(curl, filepath.Join(bin, "curl")))
+	// As Node does, it takes a script, then the URL.
+	node := "#!/bin/sh\nCURL_CA_BUNDLE=" + e2e.TrustedFile(t) + " exec curl -q -s --noproxy '*' \"$3\"\n"
+	testkit.Must(t, testkit.WriteProgram(filepath.Join(bin, "node"), []byte(node)))
+	proxy := "http://" + p.Listen
+	env := []string{"PATH=" + bin, "http_proxy=" + proxy, "https_proxy=" + proxy, "SSL_CERT_FILE=" + p.CA, "CURL_CA_BUNDLE=" + p.CA}
+	for _, c := range []struct {
+		name, status string
+		env, args    []string
+	}{
+		{"just there", "warn", nil, nil},
+		{"named", "fail", nil, []string{"--client", "curl,node"}},
+		{"prepared for another CA", "fail", []string{"NODE_EXTRA_CA_CERTS=" + e2e.TrustedFile(t)}, nil},
+		{"nobody trusts the CA", "fail", []string{"SSL_CERT_FILE=", "CURL_CA_BUNDLE="}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			all := doctor(t, slices.Concat(env, c.env), append(c.args, "-c", p.Config)...)
+			wantFound(t, all, c.status, "node")
+			for name, f := range all {
+				if f.Status == "fail" && c.status == "warn" {
+					t.Errorf("%s fails: %+v", name, f)
+				}
+			}
+			if !strings.Contains(all["node"].Detail, "does not trust the CA") || !strings.Contains(all["node"].Hint, "NODE_EXTRA_CA_CERTS=") {
+				t.Errorf("%+v", all["node"])
+			}
+		})
+	}
+}
+
 func TestDoctorJava(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t, "real peers")
-	if _, err := exec.LookPath("java"); err != nil {
+	java, err := exec.LookPath("java")
+	if err != nil {
 		t.Skip("java is not on this machine")
 	}
 	const quick = "JDK_JAVA_OPTIONS=" + e2e.QuickJava
@@ -122,6 +162,15 @@ func TestDoctorJava(t *testing.T) {
 		t.Skip(all["java"].Detail)
 	}
 	wantFound(t, all, "fail", "java")
+	if !strings.Contains(all["java"].Detail, "does not trust the CA") {
+		t.Errorf("%+v", all["java"])
+	}
+	// Nobody asked for it. It is beside a client that trusts the CA.
+	alone := t.TempDir()
+	testkit.Must(t, os.Symlink(java, filepath.Join(alone, "java")))
+	trusted := []string{quick, "PATH=" + alone, "SSL_CERT_FILE=" + p.CA}
+	wantFound(t, doctor(t, trusted, "-c", p.Config), "warn", "java")
+	wantFound(t, doctor(t, append(trusted, "JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=127.0.0.1"), "-c", p.Config), "fail", "java")
 	// Within a run the variables are set, including the one by which Java uses the proxy for
 	// loopback.
 	within := e2e.Prepare(t, p.RunArgs(e2e.Binary(t), "doctor", "--json", "--client", "java")...)
