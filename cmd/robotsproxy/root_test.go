@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"robotsproxy/robots/testkit"
 )
 
 // Every command can be tried as its help shows, and cobra finds no fault with it.
@@ -14,6 +16,9 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		builtin := cmd.Name() == "help" || strings.HasPrefix(cmd.CommandPath(), "robotsproxy completion")
 		if !builtin && (cmd.Short == "" || !strings.Contains(cmd.Example, cmd.CommandPath())) {
 			t.Errorf("%s: no help, or an example of something else", cmd.CommandPath())
+		}
+		if comment := testkit.ShellComment(cmd.Example); comment != "" {
+			t.Errorf("%s: the example has the comment %q, which zsh takes as arguments", cmd.CommandPath(), comment)
 		}
 		for _, sub := range cmd.Commands() {
 			visit(sub)

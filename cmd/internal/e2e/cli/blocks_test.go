@@ -43,6 +43,29 @@ func TestEveryBlockIsMarked(t *testing.T) {
 	}
 }
 
+// Commands to paste have no comments: an interactive zsh takes the words after # as arguments.
+func TestNoCommentInABlock(t *testing.T) {
+	t.Parallel()
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			text := ""
+			switch {
+			case b.language == "sh" && b.value("file") == "":
+				text = b.text
+			case b.language == "console":
+				for line := range strings.Lines(b.text) {
+					if command, is := strings.CutPrefix(strings.TrimLeft(line, " "), "$ "); is {
+						text += command
+					}
+				}
+			}
+			if comment := testkit.ShellComment(text); comment != "" {
+				t.Errorf("%s:%d: a block to paste has the comment %q: put it into the text", p.name, b.line, comment)
+			}
+		}
+	}
+}
+
 // The commands of each page succeed in their order, in a separate directory for each
 // page.
 func TestBlocksRun(t *testing.T) {

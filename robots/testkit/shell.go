@@ -1,0 +1,31 @@
+package testkit
+
+import "strings"
+
+// ShellComment returns the first comment in a script of a shell, "" if it has none. It does not know
+// here-documents. An interactive zsh takes the words of a comment as arguments, or as a command.
+func ShellComment(script string) string {
+	var quote rune // the quote that is open; 0: none
+	word := false  // the character before is part of a word
+	escaped := false
+	for i, r := range script {
+		switch {
+		case escaped:
+			escaped, word = false, true
+		case r == '\\' && quote != '\'':
+			escaped = true
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '\'' || r == '"':
+			quote, word = r, true
+		case r == '#' && !word:
+			comment, _, _ := strings.Cut(script[i:], "\n")
+			return comment
+		default:
+			word = !strings.ContainsRune(" \t\n;&|()", r)
+		}
+	}
+	return ""
+}
