@@ -18,7 +18,7 @@ func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	file, state, err := caFile(cfg)
+	file, state, err := CAFile(cfg)
 	if err != nil {
 		return nil, "", err
 	}
@@ -26,8 +26,8 @@ func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
 	return a, file, err
 }
 
-// caFile returns the file of the CA's certificate, and the state directory if the CA is in it.
-func caFile(cfg config.Config) (file, state string, err error) {
+// CAFile returns the file of the CA's certificate, and the state directory if the CA is in it.
+func CAFile(cfg config.Config) (file, state string, err error) {
 	if cfg.TLS.CACert != "" {
 		return cfg.TLS.CACert, "", nil
 	}

@@ -6,10 +6,13 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/castore"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/pacefile"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
@@ -141,5 +144,28 @@ func (d *Daemon) AdminURL() string {
 	if d.adminListener == nil {
 		return ""
 	}
-	return "http://" + d.adminListener.Addr().String() + "/"
+	return ownURL("http", d.adminListener)
+}
+
+// ownURL returns the URL of a listener for clients on this machine.
+func ownURL(scheme string, l net.Listener) string {
+	at := l.Addr().(*net.TCPAddr)
+	if at.IP.IsUnspecified() {
+		return scheme + "://localhost:" + strconv.Itoa(at.Port) + "/"
+	}
+	return scheme + "://" + at.String() + "/"
+}
+
+// places returns the places that whoever starts the proxy needs next, as attributes for the log: the help page, the
+// file of the CA if clients need it, the dashboard and the audit.
+func (d *Daemon) places(cfg config.Config) []any {
+	scheme := "http"
+	if cfg.ListenTLS.Cert != "" {
+		scheme = "https"
+	}
+	all := []any{"help", ownURL(scheme, d.listener)}
+	if file, _, err := castore.CAFile(cfg); err == nil && cfg.TLS.Intercept {
+		all = append(all, "ca", AbsolutePath(file))
+	}
+	return append(all, "admin", d.AdminURL(), "audit", d.AuditFile())
 }

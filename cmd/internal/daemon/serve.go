@@ -89,7 +89,7 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	if h.monitorListener != nil {
 		log.Info("metrics and health served without a token", "metrics_listen", h.monitorListener.Addr().String())
 	}
-	log.Info("proxy started", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
+	log.Info("proxy started", append([]any{"listen", h.Addr()}, h.places(cfg)...)...)
 	defer log.Info("proxy stopped")
 	err = h.Run(end.first, end.second)
 	if s, ok := errors.AsType[signalError](context.Cause(end.second)); ok && err == nil {

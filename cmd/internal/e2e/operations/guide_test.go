@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // A user who knows only the proxy's address: the page leads to the CA, and with the CA HTTPS
@@ -135,5 +136,46 @@ func TestGuideAndReportOfARun(t *testing.T) {
 	}
 	if got := report.Totals; got.Requests != 2 || got.Allowed != 1 || got.Blocked != 1 {
 		t.Errorf("%+v, want the requests of the second run alone", got)
+	}
+}
+
+// The log of the start leads to the help page and to the CA, unless no client needs the CA.
+func TestTheStartNamesTheHelpPage(t *testing.T) {
+	t.Parallel()
+	cert, key, _ := ownCertificate(t)
+	for _, c := range []struct {
+		name     string
+		settings e2e.Settings
+		scheme   string
+		ca       bool
+	}{
+		{"as it comes", nil, "http", true},
+		{"listen_tls", e2e.Settings{"listen_tls.cert": cert, "listen_tls.key": key}, "https", true},
+		{"without interception", e2e.Settings{"tls.intercept": false}, "http", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := e2e.StartProxy(t, e2e.Settings{"log.format": "json"}.With(c.settings))
+			var line struct{ Listen, Help, CA, Admin, Audit string }
+			text, found := "", false
+			testkit.Eventually(t, "the start is logged", func() bool {
+				for text = range strings.Lines(p.Stderr.String()) {
+					if found = strings.Contains(text, `"proxy started"`); found {
+						break
+					}
+				}
+				return found
+			})
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+			ca := ""
+			if c.ca {
+				ca = p.CA
+			}
+			if line.Help != c.scheme+"://"+p.Listen+"/" || line.CA != ca || line.Admin != "http://"+p.Admin+"/" || line.Audit != p.Audit {
+				t.Errorf("%s", text)
+			}
+		})
 	}
 }
