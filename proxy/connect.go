@@ -179,14 +179,15 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 		return nil, err
 	}
 	secure, err := rules.Authority.Handshake(context.Background(), t, t.origin.Host, t.origin.Port)
-	if err == nil {
-		err = t.SetDeadline(time.Time{})
-	}
 	if err != nil {
+		h.countHandshake(t, err)
+		return nil, err
+	}
+	if err := t.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
 	state := secure.ConnectionState()
-	t.secure, t.serverName = true, state.ServerName
+	t.secured, t.serverName = time.Now(), state.ServerName
 	if state.NegotiatedProtocol == "h2" {
 		return secure, nil
 	}

@@ -198,6 +198,16 @@ func (l *handoff) give(c net.Conn) bool {
 	}
 }
 
+// isEnded reports whether Close was called.
+func (l *handoff) isEnded() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Accept returns the next connection.
 func (l *handoff) Accept() (net.Conn, error) {
 	select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/clientfault"
 	"robotsproxy/proxy/h1"
 )
 
@@ -120,8 +121,11 @@ func (h *Handler) countUnused(t *tunnelConn) {
 	if t == nil {
 		return
 	}
-	if t.secure {
+	if !t.secured.IsZero() {
 		h.rules.active.Load().Authority.AddUnused(t.origin.Host, t.origin.Port)
+		if time.Since(t.secured) < atOnce && !h.handoff.isEnded() {
+			h.countFault(clientfault.MaybeDistrust, t.admitted.Load().client, t.authority)
+		}
 	}
 	h.counts.unused.Add(1)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/clientfault"
 	"robotsproxy/proxy/mitm"
 )
 
@@ -55,6 +56,7 @@ type counts struct {
 	failed, answered, closed, evicted, unused atomic.Uint64
 	fullAt                                    atomic.Int64 // in nanoseconds since 1970; 0: never
 	faults                                    mitm.Faults
+	clientFaults                              clientfault.Table
 }
 
 // A flowCounter counts a Flow.

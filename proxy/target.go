@@ -91,7 +91,7 @@ func checkForm(r *http.Request) error {
 
 // scheme returns the scheme of a request inside the tunnel.
 func (t *tunnelConn) scheme(r *http.Request) string {
-	if t.secure || r.TLS != nil {
+	if !t.secured.IsZero() || r.TLS != nil {
 		return "https"
 	}
 	return "http"

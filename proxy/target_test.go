@@ -110,7 +110,10 @@ func TestTargetInsideATunnel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			by := connInfo{tunnel: &tunnelConn{origin: o, secure: c.sni != "", serverName: c.sni}}
+			by := connInfo{tunnel: &tunnelConn{origin: o, serverName: c.sni}}
+			if c.sni != "" {
+				by.tunnel.secured = time.Now()
+			}
 			r = r.WithContext(context.WithValue(t.Context(), connInfoKey{}, by))
 			got, err := target(r, r.RequestURI)
 			if c.err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/memory"
@@ -23,7 +24,7 @@ type tunnelConn struct {
 	authority  string        // origin in the form of a Host header
 	outer      *clientConn   // the connection to the proxy's own port that carries the tunnel
 	redirect   *redirect     // original destination of the connection; nil: the client connected to the proxy
-	secure     bool          // the client speaks TLS in the tunnel
+	secured    time.Time     // when the TLS handshake in the tunnel ended; zero: the client speaks no TLS in it
 	serverName string        // the server name of the TLS handshake; "": none
 	counter    *flowCounter  // counts the tunnel
 	memory     memory.Work   // an intercepted tunnel in the memory budget, until Close

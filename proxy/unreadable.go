@@ -15,6 +15,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/clientfault"
 )
 
 // ErrTLSInTheClear is in the record of a client that begins a TLS handshake on a port without TLS. Often
@@ -39,7 +40,8 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	switch {
 	case c.tls:
 		err = ErrTLSInTheClear
-		a.detail, a.advice = "This port expects plain HTTP.", "Use an http:// URL for the proxy."
+		a.detail, a.advice = "This port expects plain HTTP.", clientfault.TLS.Advice()
+		h.countFault(clientfault.TLS, c.client, "")
 	case errors.Is(c.headErr, memory.ErrShort):
 		a, err = answerTo(c.headErr), c.headErr
 	}
@@ -50,7 +52,8 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 			return c.tlsFault // there is no request, and no response is possible
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
-		a.detail, a.advice = "This port requires TLS.", "Use an https:// URL for the proxy."
+		a.detail, a.advice = "This port requires TLS.", clientfault.PlainHTTP.Advice()
+		h.countFault(clientfault.PlainHTTP, c.client, "")
 	}
 	rec := new(audit.Record)
 	newRecord(rec, c.conn.RemoteAddr().String())

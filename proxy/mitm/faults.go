@@ -31,8 +31,8 @@ const FaultUnused Fault = "unused"
 
 var allFaults = [...]Fault{FaultUntrusted, FaultClosed, FaultTimeout, FaultNoCertificate, FaultProtocol}
 
-// faultOf classifies the error of a handshake.
-func faultOf(err error) Fault {
+// FaultOf classifies the error of a handshake.
+func FaultOf(err error) Fault {
 	if _, ok := errors.AsType[*noCertificateError](err); ok {
 		return FaultNoCertificate
 	}
@@ -91,7 +91,7 @@ const maxFaultHosts = 100
 
 // Add counts the handshake that failed with err, for a tunnel to host ("": there is none).
 func (f *Faults) Add(host string, err error) {
-	fault := faultOf(err)
+	fault := FaultOf(err)
 	f.n[slices.Index(allFaults[:], fault)].Add(1)
 	f.addHost(host, fault)
 }

@@ -131,7 +131,7 @@ func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string, p
 	tc := tls.Server(conn, a.config)
 	if err := tc.HandshakeContext(context.WithValue(ctx, hostKey{}, host)); err != nil {
 		a.faults.Add(tunnelName(host, port), err)
-		if faultOf(err) == FaultUntrusted { // the text of err is that of an alert, which says something else for OpenSSL
+		if FaultOf(err) == FaultUntrusted { // the text of err is that of an alert, which says something else for OpenSSL
 			return nil, fmt.Errorf("tls handshake with client: the client does not trust the certificate: %w", err)
 		}
 		return nil, fmt.Errorf("tls handshake with client: %w", err)

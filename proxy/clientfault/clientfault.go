@@ -1,0 +1,142 @@
+// Package clientfault counts the clients whose settings do not fit the proxy, so that none of their requests
+// arrive: they do not trust its CA, or speak TLS to a port without it.
+//
+// It only counts, and says when a client is due for another warning. It keeps at most maxStrangers clients without
+// a name, each by its share (policy.ShareKey), and counts further ones together; the configuration bounds the
+// number of the others.
+package clientfault
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"robotsproxy/policy"
+)
+
+// A Kind is what is wrong with a client.
+type Kind uint8
+
+// The kinds.
+const (
+	Distrust      Kind = iota // it rejects the certificate in a tunnel
+	MaybeDistrust             // it closes a tunnel during or at once after the TLS handshake
+	TLS                       // it speaks TLS to a port that expects plain HTTP
+	PlainHTTP                 // it speaks plain HTTP to a port that requires TLS
+)
+
+const trustCA = "Make the client trust the CA whose file `robotsproxy ca path` prints, for example by `robotsproxy ca install`. " +
+	"`robotsproxy doctor` says what each client on this machine needs (docs/https.md)."
+
+// kinds has what is wrong, in the form of a log message, and what to do, for each Kind.
+var kinds = [...]struct{ text, advice string }{
+	Distrust:      {"client does not trust the proxy's CA", trustCA},
+	MaybeDistrust: {"client closed a tunnel without a request, perhaps because it does not trust the proxy's CA", trustCA},
+	TLS:           {"client speaks TLS to the proxy's port, which expects plain HTTP", "Use an http:// URL for the proxy."},
+	PlainHTTP:     {"client speaks plain HTTP to the proxy's port, which requires TLS", "Use an https:// URL for the proxy."},
+}
+
+// String says what is wrong, as a log message.
+func (k Kind) String() string { return kinds[k].text }
+
+// Advice says what to do, in sentences.
+func (k Kind) Advice() string { return kinds[k].advice }
+
+const (
+	// warnInterval is the minimum time between two warnings about the same fault of a client. A fault that does
+	// not occur for so long may be forgotten.
+	warnInterval = time.Hour
+	// maxStrangers is how many faults of clients without a name are kept apart.
+	maxStrangers = 100
+)
+
+// A Fault is one kind of fault of one client.
+type Fault struct {
+	Kind   Kind
+	Client string // as policy.Engine.Admit returns it, of the last connection; "": strangers that are not kept apart
+	Host   string // to which the last tunnel led, as in a Host header; "": the connection was no tunnel
+	Count  uint64 // connections
+	Last   time.Time
+}
+
+// A Table has the faults of all clients. Its zero value has none. Any number of goroutines may share one.
+type Table struct {
+	mu     sync.Mutex // guards faults
+	faults map[key]*entry
+}
+
+type key struct {
+	share string // "": strangers that are not kept apart
+	kind  Kind
+}
+
+type entry struct {
+	Fault
+	warned time.Time
+}
+
+// Add counts a connection of a client, in a tunnel to host ("": in none). It reports whether a warning is due.
+func (t *Table) Add(k Kind, client, host string, now time.Time) (warn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, apart := t.entry(key{policy.ShareKey(client), k}, client, now)
+	if apart && e.Client != client {
+		e.Client = strings.Clone(client) // otherwise it keeps the head of a request in memory
+	}
+	if e.Host != host {
+		e.Host = strings.Clone(host)
+	}
+	e.Kind, e.Last = k, now
+	e.Count++
+	if warn = e.warned.IsZero() || now.Sub(e.warned) >= warnInterval; warn {
+		e.warned = now
+	}
+	return warn
+}
+
+// entry returns the entry of a key, or that of all strangers that are not kept apart. It adds the entry if there is none. The
+// caller holds t.mu.
+func (t *Table) entry(k key, client string, now time.Time) (e *entry, apart bool) {
+	if e := t.faults[k]; e != nil {
+		return e, true
+	}
+	if apart = len(t.faults) < maxStrangers || t.hasSpace(client, now); !apart {
+		k.share = ""
+	}
+	if e = t.faults[k]; e != nil {
+		return e, apart
+	}
+	if t.faults == nil {
+		t.faults = make(map[key]*entry)
+	}
+	k.share = strings.Clone(k.share)
+	e = new(entry)
+	t.faults[k] = e
+	return e, apart
+}
+
+// hasSpace forgets old faults and reports whether there is an entry left for a client. The caller holds t.mu.
+func (t *Table) hasSpace(client string, now time.Time) bool {
+	strangers := 0
+	for k, e := range t.faults {
+		if now.Sub(e.Last) >= warnInterval {
+			delete(t.faults, k)
+		} else if policy.IsStranger(e.Client) {
+			strangers++
+		}
+	}
+	return strangers < maxStrangers || !policy.IsStranger(client)
+}
+
+// All returns the faults, the latest first.
+func (t *Table) All() []Fault {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]Fault, 0, len(t.faults))
+	for _, e := range t.faults {
+		all = append(all, e.Fault)
+	}
+	slices.SortFunc(all, func(a, b Fault) int { return b.Last.Compare(a.Last) })
+	return all
+}

@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"robotsproxy/proxy/clientfault"
+	"robotsproxy/proxy/mitm"
+)
+
+// atOnce is how soon after its TLS handshake a client closes a tunnel that does not trust the certificate and looks at it
+// only then, as GnuTLS clients do. Browsers keep the tunnels that they open in advance for longer.
+const atOnce = 3 * time.Second
+
+// ClientFaults returns the clients whose settings do not fit the proxy, the latest first.
+func (h *Handler) ClientFaults() []clientfault.Fault { return h.counts.clientFaults.All() }
+
+// countFault counts and logs a fault of a client, in a tunnel to host ("": in none).
+func (h *Handler) countFault(k clientfault.Kind, client, host string) {
+	if !h.counts.clientFaults.Add(k, client, host, time.Now()) {
+		return
+	}
+	about := []any{"client", client}
+	if host != "" {
+		about = append(about, "host", host)
+	}
+	h.o.Log.Warn(k.String(), append(about, "what_to_do", k.Advice())...)
+}
+
+// countHandshake counts a TLS handshake in a tunnel that failed with err, if the cause may be that the client does not trust
+// the certificate.
+func (h *Handler) countHandshake(t *tunnelConn, err error) {
+	kind := clientfault.Distrust
+	switch mitm.FaultOf(err) {
+	case mitm.FaultUntrusted:
+	case mitm.FaultClosed:
+		if errors.Is(err, net.ErrClosed) || h.handoff.isEnded() { // the proxy has closed it
+			return
+		}
+		kind = clientfault.MaybeDistrust
+	default:
+		return
+	}
+	h.countFault(kind, t.admitted.Load().client, t.authority)
+}
