@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/clientfault"
 
 	"golang.org/x/net/netutil"
 )
@@ -52,6 +53,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Warnings == nil {
 		o.Warnings = func() []string { return nil }
+	}
+	if o.Faults == nil {
+		o.Faults = func() []clientfault.Fault { return nil }
 	}
 	if o.Space == nil {
 		o.Space = func() audit.Space { return audit.Space{} }

@@ -17,6 +17,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/clientfault"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -65,7 +66,14 @@ func newHostileProxy(t testing.TB) *testProxy {
 	for i, text := range injectionFiles() {
 		texts[fmt.Sprintf("evil-%d.example", i)] = text
 	}
-	w := newTestProxy(t, texts)
+	w := newTestProxy(t, texts, func(o *Options) {
+		o.Faults = func() (all []clientfault.Fault) {
+			for _, text := range injections {
+				all = append(all, clientfault.Fault{Client: text, Host: text, Count: 1, Last: time.Now()})
+			}
+			return all
+		}
+	})
 	for host := range texts {
 		w.visit(t, visit{client: "a", agent: "FooBot/1.0", url: "https://" + host + "/x"})
 	}

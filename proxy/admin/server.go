@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/clientfault"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
@@ -21,7 +22,7 @@ import (
 const requestTimeout = 10 * time.Second
 
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients, Monitor, Warnings, Evidence, Config, Space, Version and ProxyTLS.
+// Reloads, Store, About, Clients, Monitor, Warnings, Faults, Evidence, Config, Space, Version and ProxyTLS.
 type Options struct {
 	Healthy func() error  // why the proxy is not healthy, or nil
 	Ready   func() error  // why the proxy takes no requests, or nil
@@ -44,14 +45,15 @@ type Options struct {
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
 	// reload.
 	Reloads  func() (ok, refused uint64, lastOK time.Time, lastErr error)
-	Store    func() Store       // state of this replica in a fleet; nil: the proxy is no replica
-	About    func() About       // nil: all unknown
-	Warnings func() []string    // what the operator should see to before it stops requests; nil: nothing
-	Evidence *Evidence          // access to the audit; nil: the audit cannot be read
-	Config   func() []byte      // the active configuration without its secrets, as YAML; nil: it is not shown
-	Space    func() audit.Space // how much of the disk the audit takes; nil: unknown
-	CAPEM    func() []byte      // the CA certificate that clients must trust
-	Proxy    net.Addr           // address on which the proxy listens
+	Store    func() Store               // state of this replica in a fleet; nil: the proxy is no replica
+	About    func() About               // nil: all unknown
+	Warnings func() []string            // what the operator should see to before it stops requests; nil: nothing
+	Faults   func() []clientfault.Fault // clients whose settings do not fit the proxy, the latest first; nil: none are known
+	Evidence *Evidence                  // access to the audit; nil: the audit cannot be read
+	Config   func() []byte              // the active configuration without its secrets, as YAML; nil: it is not shown
+	Space    func() audit.Space         // how much of the disk the audit takes; nil: unknown
+	CAPEM    func() []byte              // the CA certificate that clients must trust
+	Proxy    net.Addr                   // address on which the proxy listens
 	Version  string
 
 	ProxyTLS bool // clients speak TLS to the proxy

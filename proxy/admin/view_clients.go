@@ -20,6 +20,7 @@ type clientsView struct {
 	Others  string // requests of clients that are known by their address
 	Open    bool   // such clients may use the proxy
 	More    int    // number of clients left out
+	Faults  []faultRow
 	Connect connectView
 }
 
@@ -43,6 +44,7 @@ func (s *Server) showClients(w http.ResponseWriter, r *http.Request) {
 	for i := range clients[:len(clients)-v.More] {
 		v.Clients = append(v.Clients, s.newClientRow(&clients[i], now))
 	}
+	v.Faults = s.faultRows(now, time.Time{}, maxEntries)
 	others := s.opts.Live.Client("")
 	if v.Others = talliedText(&others); !others.Last.IsZero() {
 		v.Others += ", last seen " + timeAgo(now, others.Last)

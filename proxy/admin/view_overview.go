@@ -30,6 +30,7 @@ var reasons = []policy.Reason{
 type overview struct {
 	frame
 	Figures  []figure
+	Faults   []faultRow // of the last hour
 	Chart    chartView
 	Spans    []option // Value is the URL of the span
 	Blockers []causeView
@@ -108,6 +109,7 @@ func (s *Server) overviewState(r *http.Request) overview {
 	now := nowUTC()
 	v := overview{frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, r.URL.Query().Get("span"), s.opts.Monitor(), now), Clock: now.Format("15:04:05") + " UTC", Connect: s.newConnectView(r)}
 	v.Figures = s.figures(&v.Chart)
+	v.Faults = s.faultRows(now, now.Add(-faultsRecent), maxFaultsShown)
 	query := r.URL.Query()
 	for _, span := range []struct{ name, word string }{{"15 min", "15min"}, {"Hour", "hour"}, {"Day", "day"}} {
 		query.Set("span", span.word)

@@ -49,6 +49,7 @@ func (d *Daemon) openAdmin() (err error) {
 			return about
 		},
 		Warnings: d.warnings,
+		Faults:   d.handler.ClientFaults,
 		Space:    func() audit.Space { return d.evidence.Stats().Space },
 		Evidence: d.evidenceForAdmin(),
 		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },

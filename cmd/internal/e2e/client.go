@@ -135,7 +135,13 @@ type RawClient struct {
 // Dial opens a connection to the proxy and closes it when the test ends.
 func (p *Proxy) Dial(t testing.TB) *RawClient {
 	t.Helper()
-	c, err := net.Dial("tcp", p.Listen)
+	return p.DialFrom(t, "127.0.0.1")
+}
+
+// DialFrom is Dial from another loopback address.
+func (p *Proxy) DialFrom(t testing.TB, address string) *RawClient {
+	t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).Dial("tcp", p.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}

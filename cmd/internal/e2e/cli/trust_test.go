@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"html"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // TestRunSaysThatTheClientDoesNotTrustTheCA: run says so whether other requests succeeded or not, and
@@ -94,5 +96,53 @@ func TestChromiumTrustsTheInstalledCA(t *testing.T) {
 	cmd.Env = append(cmd.Env, "PATH="+t.TempDir())
 	if got := e2e.Finish(t, cmd).Want(t, 1); !strings.Contains(got.Stdout, "install the package libnss3-tools") {
 		t.Errorf("without certutil: %s", got.Stdout)
+	}
+}
+
+// TestServeSaysThatAClientDoesNotTrustTheCA: the log of serve has one warning, however often the client tries, and the
+// dashboard counts. wget with GnuTLS sends no alert.
+func TestServeSaysThatAClientDoesNotTrustTheCA(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		peer       []string
+		untrusting string // an argument
+		warning    string
+	}{
+		{[]string{"curl", "-q", "-sS"}, "--cacert=" + e2e.TrustedFile(t), "does not trust the proxy's CA"},
+		{[]string{"wget", "-q", "-t", "1", "-O", "-"}, "--ca-certificate=" + e2e.TrustedFile(t), "perhaps because it does not trust the proxy's CA"},
+	} {
+		t.Run(c.peer[0], func(t *testing.T) {
+			t.Parallel()
+			c.peer[0] = e2e.NeedPeer(t, c.peer[0])
+			o := e2e.NewOrigin(t, "distrusted", e2e.Forbidding)
+			o.Handle("/page", e2e.TextPage("text/plain", "page"))
+			p := e2e.StartProxy(t, e2e.Unpaced)
+			visit := func(args ...string) e2e.Outcome {
+				return e2e.RunPeer(t, append(append(c.peer, args...), o.URL("https", "/page")), p.Env(t))
+			}
+			if got := visit().Want(t, 0); got.Stdout != "page" || strings.Contains(p.Stderr.String(), "level=WARN") {
+				t.Errorf("a client that trusts the CA: %q, log:\n%s", got.Stdout, p.Stderr)
+			}
+			arrived := len(o.Arrivals("https"))
+			var page string
+			testkit.Eventually(t, "the dashboard counts three connections", func() bool {
+				if visit(strings.Split(c.untrusting, "=")...).Code == 0 {
+					t.Fatal("it trusts the CA")
+				}
+				page = string(e2e.Get(t, e2e.Operator(t), "http://"+p.Admin+"/").Body)
+				return strings.Contains(page, "(3 connections")
+			})
+			if !strings.Contains(html.UnescapeString(page), c.warning) {
+				t.Errorf("the dashboard does not say %q:\n%s", c.warning, page)
+			}
+			if n := len(o.Arrivals("https")); n != arrived {
+				t.Errorf("the origin got %d requests", n-arrived)
+			}
+			log := p.Stderr.String()
+			if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, c.warning) ||
+				!strings.Contains(log, " client=127.0.0.1 host="+o.Hostport("https")+" ") || !strings.Contains(log, "robotsproxy ca path") {
+				t.Errorf("the log:\n%s", log)
+			}
+		})
 	}
 }

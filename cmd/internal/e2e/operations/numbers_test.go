@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A client that does not trust the CA is visible only in the proxy's metrics.
+// Clients that do not trust the CA count in the metrics by how they end the handshake.
 func TestDistrustIsCounted(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "distrust", "")
