@@ -128,7 +128,7 @@ func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 	if _, ok := parseQuery(w, r); !ok {
 		return
 	}
-	script := guide.PAC(s.proxyAddress(r))
+	script := guide.PAC(s.opts.proxyAddress(r.Host))
 	if script == nil {
 		writeProblem(w, http.StatusBadRequest, "The Host header has no valid name for the proxy.")
 		return
@@ -137,23 +137,23 @@ func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 	w.Write(script)
 }
 
-// proxyAddress returns the proxy's host:port as the client can reach it. If the proxy listens
-// on all addresses, the host is that of the request. If the proxy speaks TLS, https:// stands
-// in front. proxyAddress returns "" if the request has no valid host.
-func (s *Server) proxyAddress(r *http.Request) string {
-	host, port, err := net.SplitHostPort(s.opts.Proxy.String())
+// proxyAddress returns the proxy's host:port as a client can reach it that has reached this listener at the authority own.
+// If the proxy listens on all addresses, the host is that of own. If the proxy speaks TLS, https:// stands in front.
+// proxyAddress returns "" if own has no valid host.
+func (o *Options) proxyAddress(own string) string {
+	host, port, err := net.SplitHostPort(o.Proxy.String())
 	if err != nil {
 		return ""
 	}
 	if ip := net.ParseIP(host); ip.IsUnspecified() {
-		origin, err := robots.ParseOrigin("http", r.Host)
+		origin, err := robots.ParseOrigin("http", own)
 		if err != nil {
 			return ""
 		}
 		host = origin.Host
 	}
 	host = net.JoinHostPort(host, port)
-	if s.opts.ProxyTLS {
+	if o.ProxyTLS {
 		host = "https://" + host
 	}
 	return host

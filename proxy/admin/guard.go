@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -37,6 +38,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		setSecurityHeaders(w.Header())
 		token := s.opts.Token()
 		switch {
+		case isProxyRequest(r): // its client has no token
+			s.opts.showProxy(w, r, "admin")
+			return
 		case token == "":
 			if status, detail := rejectNonLocal(r); status != 0 {
 				s.refuse(w, r, status, detail)
@@ -48,6 +52,27 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isProxyRequest reports whether a client takes this listener for a proxy: it sends a CONNECT, or names a whole URL as the target
+// (RFC 9112 3.2.2) that is not at the port of this listener.
+func isProxyRequest(r *http.Request) bool {
+	if r.Method == http.MethodConnect {
+		return true
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return r.URL.IsAbs() && (local == nil || r.URL.Scheme != "http" || cmp.Or(r.URL.Port(), "80") != strconv.Itoa(local.Port))
+}
+
+// showProxy answers a client that takes the listener with this name for the proxy.
+func (o *Options) showProxy(w http.ResponseWriter, r *http.Request, listener string) {
+	at := ""
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		at = local.String()
+	}
+	text := "this is the " + listener + " listener; the proxy is at " + o.proxyAddress(at)
+	w.Header().Set("Proxy-Status", "robotsproxy; error=http_request_error; details="+strconv.Quote(text)) // RFC 9209
+	http.Error(w, "robotsproxy: "+text, http.StatusMisdirectedRequest)
 }
 
 // isPublicPath reports whether a path is served without a token: health and what the login

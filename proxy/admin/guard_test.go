@@ -353,3 +353,53 @@ func TestSecurityHeaders(t *testing.T) {
 		}
 	}
 }
+
+// TestProxyRequests checks that a client that takes a listener for operators for the proxy is told where the proxy is, with a
+// token or without one, and nothing else; and that the listener's own URL as the target is no such request.
+func TestProxyRequests(t *testing.T) {
+	everywhere := func(o *Options) { o.Proxy = &net.TCPAddr{IP: net.IPv6unspecified, Port: 3128} }
+	secure := func(o *Options) { o.ProxyTLS = true }
+	for name, c := range map[string]struct {
+		change         func(*Options)
+		method, target string
+		own            bool
+		want           string
+	}{
+		"a URL":                         {method: "GET", target: "http://example.com/metrics", want: "127.0.0.1:8080"},
+		"a URL with a port":             {method: "POST", target: "http://example.com:8080/", want: "127.0.0.1:8080"},
+		"a path that needs no token":    {method: "GET", target: "http://example.com/healthz", want: "127.0.0.1:8080"},
+		"ftp":                           {method: "GET", target: "ftp://example.com/", want: "127.0.0.1:8080"},
+		"https":                         {method: "GET", target: "https://example.com:8081/", want: "127.0.0.1:8080"},
+		"CONNECT":                       {method: "CONNECT", target: "example.com:443", want: "127.0.0.1:8080"},
+		"CONNECT to the listener":       {method: "CONNECT", target: "127.0.0.1:8081", want: "127.0.0.1:8080"},
+		"a proxy on all addresses":      {change: everywhere, method: "GET", target: "http://example.com/", want: "127.0.0.1:3128"},
+		"a proxy that speaks TLS":       {change: secure, method: "GET", target: "http://example.com/", want: "https://127.0.0.1:8080"},
+		"the listener's own URL":        {method: "GET", target: "http://127.0.0.1:8081/readyz", own: true},
+		"the listener by another name":  {method: "GET", target: "http://localhost:8081/readyz", own: true},
+		"an ordinary request":           {method: "GET", target: "/readyz", own: true},
+		"an ordinary request with HEAD": {method: "HEAD", target: "/readyz", own: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changes := []func(*Options){func(*Options) {}}
+			if c.change != nil {
+				changes[0] = c.change
+			}
+			f, guarded := newFixture(t, changes...), newFixture(t, append(changes, withToken(secret))...)
+			for listener, h := range map[string]http.Handler{"admin": f.http.Handler, "admin ": guarded.http.Handler, "metrics": NewMonitor(f.opts).http.Handler} {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, newLoopbackRequest(c.method, c.target, ""))
+				if c.own {
+					if w.Code != http.StatusOK {
+						t.Errorf("%s: %d", listener, w.Code)
+					}
+					continue
+				}
+				text := "this is the " + strings.TrimSpace(listener) + " listener; the proxy is at " + c.want
+				if w.Code != http.StatusMisdirectedRequest || w.Body.String() != "robotsproxy: "+text+"\n" ||
+					w.Header().Get("Proxy-Status") != `robotsproxy; error=http_request_error; details="`+text+`"` {
+					t.Errorf("%s: %d %v %s", listener, w.Code, w.Header(), w.Body)
+				}
+			}
+		})
+	}
+}

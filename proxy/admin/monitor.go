@@ -11,8 +11,8 @@ import (
 // with Serve and stop it with Shutdown.
 type Monitor struct{ http *http.Server }
 
-// NewMonitor makes a Monitor. It uses only Healthy, Ready, Metrics and Log, which are
-// required, and Warnings and Store.
+// NewMonitor makes a Monitor. It uses only Healthy, Ready, Metrics, Log and Proxy, which are
+// required, and ProxyTLS, Warnings and Store.
 func NewMonitor(o Options) *Monitor {
 	if o.Warnings == nil {
 		o.Warnings = func() []string { return nil }
@@ -21,6 +21,10 @@ func NewMonitor(o Options) *Monitor {
 	o.mountMonitoring(mux)
 	return &Monitor{newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setSecurityHeaders(w.Header())
+		if isProxyRequest(r) {
+			o.showProxy(w, r, "metrics")
+			return
+		}
 		mux.ServeHTTP(w, r)
 	}), o.Log)}
 }

@@ -156,7 +156,7 @@ func classFigures(counts *live.Counts, classes []live.Class, params ...string) (
 }
 
 func (s *Server) newConnectView(r *http.Request) connectView {
-	if proxy := s.proxyAddress(r); proxy != "" {
+	if proxy := s.opts.proxyAddress(r.Host); proxy != "" {
 		return connectView{proxy}
 	}
 	return connectView{s.opts.Proxy.String()}

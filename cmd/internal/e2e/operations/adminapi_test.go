@@ -358,3 +358,28 @@ func instant(member any) any {
 	}
 	return member
 }
+
+// A client that has the port of the admin or the metrics listener in its proxy setting is told where the proxy is, for http and
+// for https, and nothing is sent. It needs no token for that.
+func TestOperatorsPortsSayWhereTheProxyIs(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "otherport", "")
+	metrics := fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(t))
+	p := e2e.StartProxy(t, e2e.Settings{"admin.token": adminToken, "admin.metrics_listen": metrics})
+	for listener, at := range map[string]string{"admin": p.Admin, "metrics": metrics} {
+		text := "this is the " + listener + " listener; the proxy is at " + p.Listen
+		for _, scheme := range []string{"http", "https"} {
+			got := e2e.RunPeer(t, []string{curl, "-q", "-s", "-i", "-x", "http://" + at, o.URL(scheme, "/a")}, e2e.CleanEnv()).Stdout
+			if !strings.HasPrefix(got, "HTTP/1.1 421 ") || !strings.Contains(got, text+`"`) {
+				t.Errorf("%s, %s:\n%s", listener, scheme, got)
+			}
+			if scheme == "http" && !strings.Contains(got, "robotsproxy: "+text+"\n") {
+				t.Errorf("%s: the body does not say it:\n%s", listener, got)
+			}
+		}
+	}
+	if n := len(o.Arrivals("http")) + len(o.Arrivals("https")); n != 0 {
+		t.Errorf("%d requests arrived", n)
+	}
+}
