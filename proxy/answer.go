@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"robotsproxy/policy"
@@ -283,6 +284,16 @@ func busyDetail(busy *pace.BusyError, l *pace.Limits) string {
 		return fmt.Sprintf("The request waited for %s (pace.max_wait), and its turn had not come.", most)
 	}
 	return ""
+}
+
+// addressDetail returns a sentence with what a forbidden address is, or "" if host is a name: the client must not learn its
+// addresses.
+func addressDetail(host string) string {
+	addr, err := netip.ParseAddr(host)
+	if err != nil || egress.AddressKind(addr) == "" {
+		return ""
+	}
+	return fmt.Sprintf("The proxy does not connect to %s, which is %s (egress.allow_private).", addr, egress.AddressKind(addr))
 }
 
 // override puts the answer's reason into d if it overrides the decision.

@@ -222,3 +222,30 @@ func TestTextQuotesUnprintableBytes(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestForbiddenAddressesAreNamed checks that a refusal names an address that the client itself gave, and says nothing about
+// the addresses of a name.
+func TestForbiddenAddressesAreNamed(t *testing.T) {
+	forbidden := fmt.Errorf("%w 10.0.0.7:80", egress.ErrForbiddenAddr)
+	general := newProblem(answerTo(forbidden), explain.Explanation{Reason: policy.ReasonAddress}, false, "").Detail
+	for _, c := range []struct {
+		host string
+		err  error
+		want string
+	}{
+		{"10.0.0.7", forbidden, "The proxy does not connect to 10.0.0.7, which is a private address (egress.allow_private)."},
+		{"::1", forbidden, "The proxy does not connect to ::1, which is a loopback address (egress.allow_private)."},
+		{"a.test", forbidden, general},
+		{"a.test", egress.ErrForbiddenName, noAddress},
+		{"127.0.0.1", egress.ErrOwnListener, "The proxy does not connect to its own listeners."},
+		{"10.0.0.7", egress.ErrForbiddenPort, "The proxy does not connect to this port (egress.ports)."},
+	} {
+		s := &requestState{rules: new(generation)}
+		s.record.Request.Origin.Host = c.host
+		a := answerTo(c.err)
+		s.record.Decision.Reason = a.reason
+		if got := new(Handler).describe(s, a, c.err); got.Detail != c.want || c.host == "a.test" && strings.Contains(got.Detail, "10.0.0.7") {
+			t.Errorf("%s, %v: %q, want %q", c.host, c.err, got.Detail, c.want)
+		}
+	}
+}

@@ -172,6 +172,9 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 			p.Detail = cmp.Or(busyDetail(busy, &d.Pace), p.Detail)
 		}
 	}
+	if errors.Is(err, egress.ErrForbiddenAddr) && a.detail == "" {
+		p.Detail = cmp.Or(addressDetail(q.Origin.Host), p.Detail)
+	}
 	p.RetryAfter = h.retryAfter(a, d, err)
 	return p
 }

@@ -22,48 +22,96 @@ func DefaultPorts() []PortRange {
 	return []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}
 }
 
-// nonPublic are the addresses that are not dialled: the IANA special-purpose registries
+// nonPublic are the addresses that are not dialled, and what they are: the IANA special-purpose registries
 // (RFC 6890), except what is globally reachable in them. guard.allows handles IPv4
 // addresses inside IPv6 addresses.
-var nonPublic = prefixes(
-	"0.0.0.0/8",        // this network (RFC 791 3.2); 0.0.0.0 connects to this host
-	"10.0.0.0/8",       // private (RFC 1918)
-	"100.64.0.0/10",    // carrier-grade NAT (RFC 6598); metadata at Alibaba Cloud
-	"127.0.0.0/8",      // loopback (RFC 1122 3.2.1.3)
-	"168.63.129.16/32", // looks public; services of the host at Azure
-	"169.254.0.0/16",   // link-local (RFC 3927); metadata at most clouds
-	"172.16.0.0/12",    // private (RFC 1918)
-	"192.0.0.0/24",     // IETF protocol assignments (RFC 6890); metadata at Oracle Cloud
-	"192.0.2.0/24",     // documentation (RFC 5737)
-	"192.88.99.0/24",   // 6to4 relay anycast, deprecated (RFC 7526)
-	"192.168.0.0/16",   // private (RFC 1918)
-	"198.18.0.0/15",    // benchmarking (RFC 2544)
-	"198.51.100.0/24",  // documentation (RFC 5737)
-	"203.0.113.0/24",   // documentation (RFC 5737)
-	"224.0.0.0/4",      // multicast (RFC 5771)
-	"240.0.0.0/4",      // reserved (RFC 1112 4); limited broadcast (RFC 919)
+var nonPublic = addressKinds([][2]string{
+	{"0.0.0.0/8", kindReserved},                             // RFC 791 3.2; 0.0.0.0 connects to this host
+	{"10.0.0.0/8", kindPrivate},                             // RFC 1918
+	{"100.64.0.0/10", "an address of carrier-grade NAT"},    // RFC 6598; metadata at Alibaba Cloud
+	{"127.0.0.0/8", kindLoopback},                           // RFC 1122 3.2.1.3
+	{"168.63.129.16/32", "an address of the host at Azure"}, // looks public
+	{"169.254.0.0/16", kindLinkLocal},                       // RFC 3927; metadata at most clouds
+	{"172.16.0.0/12", kindPrivate},                          // RFC 1918
+	{"192.0.0.0/24", kindReserved},                          // IETF protocol assignments (RFC 6890); metadata at Oracle Cloud
+	{"192.0.2.0/24", kindExample},                           // RFC 5737
+	{"192.88.99.0/24", kindReserved},                        // 6to4 relay anycast, deprecated (RFC 7526)
+	{"192.168.0.0/16", kindPrivate},                         // RFC 1918
+	{"198.18.0.0/15", kindReserved},                         // benchmarking (RFC 2544)
+	{"198.51.100.0/24", kindExample},                        // RFC 5737
+	{"203.0.113.0/24", kindExample},                         // RFC 5737
+	{"224.0.0.0/4", kindMulticast},                          // RFC 5771
+	{"240.0.0.0/4", kindReserved},                           // RFC 1112 4; limited broadcast (RFC 919)
 
-	"::/96",          // unspecified, loopback (RFC 4291), IPv4-compatible, deprecated
-	"64:ff9b:1::/48", // local NAT64 (RFC 8215): the network chooses the position of the IPv4 address
-	"100::/64",       // discard-only (RFC 6666)
-	"100:0:0:1::/64", // dummy (RFC 9780)
-	"2001::/23",      // IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
-	"2001:db8::/32",  // documentation (RFC 3849)
-	"2002::/16",      // 6to4 (RFC 3056): could bypass every IPv4 line above
-	"3fff::/20",      // documentation (RFC 9637)
-	"5f00::/16",      // segment routing (RFC 9602)
-	"fc00::/7",       // unique local (RFC 4193); metadata at AWS and Google Cloud
-	"fe80::/10",      // link-local (RFC 4291)
-	"fec0::/10",      // site-local, deprecated (RFC 3879)
-	"ff00::/8",       // multicast (RFC 4291)
+	{"::1/128", kindLoopback},           // RFC 4291
+	{"::/96", kindReserved},             // unspecified (RFC 4291), IPv4-compatible, deprecated
+	{"64:ff9b:1::/48", kindReserved},    // local NAT64 (RFC 8215): the network chooses the position of the IPv4 address
+	{"100::/64", kindReserved},          // discard-only (RFC 6666)
+	{"100:0:0:1::/64", kindReserved},    // dummy (RFC 9780)
+	{"2001:db8::/32", kindExample},      // RFC 3849
+	{"2001::/23", kindReserved},         // IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
+	{"2002::/16", "an address of 6to4"}, // RFC 3056: could bypass every IPv4 line above
+	{"3fff::/20", kindExample},          // RFC 9637
+	{"5f00::/16", kindReserved},         // segment routing (RFC 9602)
+	{"fc00::/7", kindPrivate},           // unique local (RFC 4193); metadata at AWS and Google Cloud
+	{"fe80::/10", kindLinkLocal},        // RFC 4291
+	{"fec0::/10", kindPrivate},          // site-local, deprecated (RFC 3879)
+	{"ff00::/8", kindMulticast},         // RFC 4291
 
 	// Everything outside 2000::/3, the global unicast addresses (RFC 4291 2.4).
-	"::/3", "4000::/2", "8000::/1",
+	{"::/3", kindReserved}, {"4000::/2", kindReserved}, {"8000::/1", kindReserved},
+})
+
+// What several addresses of nonPublic are.
+const (
+	kindPrivate   = "a private address"
+	kindLoopback  = "a loopback address"
+	kindLinkLocal = "a link-local address"
+	kindMulticast = "a multicast address"
+	kindExample   = "an address for documentation"
+	kindReserved  = "a reserved address"
 )
+
+// An addressKind says what the addresses of a prefix are.
+type addressKind struct {
+	prefix netip.Prefix
+	kind   string
+}
+
+func addressKinds(rows [][2]string) (all []addressKind) {
+	for _, row := range rows {
+		all = append(all, addressKind{netip.MustParsePrefix(row[0]), row[1]})
+	}
+	return all
+}
+
+// AddressKind says what an address is that is not dialled unless the options allow it, as in "a private address". It returns ""
+// for a public address. A NAT64 address is what the address behind the gateway is.
+func AddressKind(addr netip.Addr) string {
+	addr = addr.WithZone("").Unmap()
+	if behind := behindNAT64(addr); behind.IsValid() {
+		return AddressKind(behind)
+	}
+	for _, row := range nonPublic {
+		if row.prefix.Contains(addr) {
+			return row.kind
+		}
+	}
+	return ""
+}
 
 // nat64 is the well-known prefix (RFC 6052 2.1). The last 32 bits are the IPv4 address
 // that a gateway connects to.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// behindNAT64 returns the IPv4 address in a NAT64 address, or the zero Addr for another address.
+func behindNAT64(addr netip.Addr) netip.Addr {
+	if !nat64.Contains(addr) {
+		return netip.Addr{}
+	}
+	b := addr.As16()
+	return netip.AddrFrom4([4]byte(b[12:]))
+}
 
 func prefixes(texts ...string) []netip.Prefix {
 	list := make([]netip.Prefix, len(texts))
@@ -117,17 +165,16 @@ func (g guard) allowsPort(port uint16) bool {
 // zone, because a netip.Prefix contains no address with a zone.
 func (g guard) allows(addr netip.Addr) bool {
 	addr = addr.WithZone("").Unmap()
-	in := func(p netip.Prefix) bool { return p.Contains(addr) }
-	switch {
-	case !addr.IsValid():
+	if !addr.IsValid() {
 		return false
-	case slices.ContainsFunc(g.private, in):
-		return true
-	case nat64.Contains(addr):
-		b := addr.As16()
-		return g.allows(netip.AddrFrom4([4]byte(b[12:])))
 	}
-	return !slices.ContainsFunc(nonPublic, in)
+	if slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return true
+	}
+	if behind := behindNAT64(addr); behind.IsValid() {
+		return g.allows(behind)
+	}
+	return AddressKind(addr) == ""
 }
 
 // control is a net.Dialer's ControlContext. It checks the address to which the socket is

@@ -201,3 +201,22 @@ func TestNewRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestAddressKinds checks that exactly the addresses that are not allowed have a kind, and what some are.
+func TestAddressKinds(t *testing.T) {
+	for _, a := range addresses {
+		if got := AddressKind(netip.MustParseAddr(a.addr)); (got == "") != a.want {
+			t.Errorf("%s, %s: %q", a.name, a.addr, got)
+		}
+	}
+	for addr, want := range map[string]string{
+		"10.0.0.7": "a private address", "fd00::1": "a private address", "::ffff:192.168.0.1": "a private address", "64:ff9b::10.0.0.7": "a private address",
+		"127.0.0.2": "a loopback address", "::1": "a loopback address", "169.254.169.254": "a link-local address", "fe80::1%lo": "a link-local address",
+		"100.64.0.1": "an address of carrier-grade NAT", "2001:db8::1": "an address for documentation", "2001:0:1::1": "a reserved address",
+		"ff02::1": "a multicast address", "0.0.0.0": "a reserved address", "::": "a reserved address",
+	} {
+		if got := AddressKind(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %q, want %q", addr, got, want)
+		}
+	}
+}

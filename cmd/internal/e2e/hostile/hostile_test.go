@@ -3,9 +3,11 @@ package hostile
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -350,5 +352,31 @@ func TestProcessOutlivesHostility(t *testing.T) {
 	testkit.Eventually(t, "its descriptors are closed", func() bool { return p.Usage(t).Descriptors <= before.Descriptors+mostDescriptors })
 	if grown := p.Usage(t).Resident - before.Resident; grown > mostGrowth {
 		t.Errorf("the process grew by %d MiB", grown>>20)
+	}
+}
+
+// A refusal names a private address that the client itself gave, for http and for https. It says the same of a name that has
+// such an address as of one that does not exist.
+func TestRefusalsNameTheAddressOfTheClient(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "inside", "")
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	e2e.Names.Point(o.Name, netip.MustParseAddr("10.0.0.7"))
+	body := func(lines ...string) string {
+		w := p.Dial(t)
+		w.Send(t, append(lines, "Host: x", "Connection: close")...)
+		return string(w.Receive(t, http.MethodGet).Body)
+	}
+	for _, first := range []string{"GET http://10.0.0.7/ HTTP/1.1", "CONNECT 10.0.0.7:443 HTTP/1.1"} {
+		if got := body(first); !strings.Contains(got, "does not connect to 10.0.0.7, which is a private address (egress.allow_private)") {
+			t.Errorf("%s:\n%s", first, got)
+		}
+	}
+	id := regexp.MustCompile(`(?m)^id: .*\n`)
+	for _, form := range []string{"GET http://%s/ HTTP/1.1", "CONNECT %s:443 HTTP/1.1"} {
+		inside, nowhere := body(fmt.Sprintf(form, o.Name)), body(fmt.Sprintf(form, "nowhere.test"))
+		if a, b := id.ReplaceAllString(inside, ""), id.ReplaceAllString(strings.ReplaceAll(nowhere, "nowhere.test", o.Name), ""); a != b || strings.Contains(a, "10.0.0.7") {
+			t.Errorf("of a name with a private address:\n%s\nand of one that does not exist:\n%s", a, b)
+		}
 	}
 }
