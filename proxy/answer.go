@@ -154,12 +154,13 @@ var answers = []struct {
 		"The origin's certificate is for another name.",
 		"Check the spelling of the host name. The site may have another name."}},
 	{as[x509.UnknownAuthorityError], answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
-		"The origin's certificate is signed by an authority that the proxy does not trust, or is self-signed.",
-		"If this is a private authority, the operator can add it with egress.extra_ca."}},
+		"The origin's certificate (not the proxy's CA) is self-signed, or signed by an authority that the proxy does not trust.",
+		"The operator can add the authority of a private site, or its self-signed certificate, with egress.extra_ca. " +
+			"For a public site, tell its owner: the site may not send all certificates of the chain."}},
 	{isCertificate, answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
 		"The origin's certificate could not be verified.",
 		"Tell the owner of the site."}},
-	{isOldTLS, answer{http.StatusBadGateway, "tls_protocol_error", policy.ReasonOrigin,
+	{is(egress.ErrOldTLS), answer{http.StatusBadGateway, "tls_protocol_error", policy.ReasonOrigin,
 		"The origin speaks only TLS 1.0 or 1.1, which the proxy does not.",
 		"The operator can permit them with egress.tls_min."}},
 	{isAlert, answer{http.StatusBadGateway, "tls_alert_received", policy.ReasonOrigin,
@@ -222,13 +223,6 @@ func isExpired(err error) bool {
 func isCertificate(err error) bool {
 	return as[*tls.CertificateVerificationError](err) || as[x509.CertificateInvalidError](err) ||
 		err != nil && strings.Contains(err.Error(), "tls: failed to parse certificate from server") // crypto/tls has no type for it
-}
-
-// isOldTLS reports whether an origin speaks no version of TLS that the proxy does. crypto/tls exports no
-// error for that.
-func isOldTLS(err error) bool {
-	return err != nil && (isAlert(err) && strings.Contains(err.Error(), "tls: protocol version not supported") ||
-		strings.Contains(err.Error(), "tls: server selected unsupported protocol version"))
 }
 
 // isAlert reports whether the other side ended a TLS handshake. crypto/tls marks the alerts that

@@ -171,10 +171,23 @@ func (c *connector) secure(ctx context.Context, o robots.Origin, raw net.Conn, h
 		return secure, nil
 	}
 	conn.Close()
-	if notTLS(err) {
-		return nil, fmt.Errorf("tls handshake with %s: %w: %w", o.Addr(), errNotTLS, err)
+	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return nil, &CertificateError{o.Addr(), unverified}
+	}
+	switch {
+	case notTLS(err):
+		err = fmt.Errorf("%w: %w", errNotTLS, err)
+	case isOldTLS(err):
+		err = fmt.Errorf("%w: %w", ErrOldTLS, err)
 	}
 	return nil, fmt.Errorf("tls handshake with %s: %w", o.Addr(), err)
+}
+
+// isOldTLS reports whether the peer speaks no version of TLS that the proxy does. crypto/tls exports no error for that.
+func isOldTLS(err error) bool {
+	alert := receivedAlert(err)
+	return alert != nil && alert.Error() == "tls: protocol version not supported" ||
+		strings.Contains(err.Error(), "tls: server selected unsupported protocol version")
 }
 
 // notTLS reports whether the peer answered the ClientHello with something else, or closed

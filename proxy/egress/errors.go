@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -46,6 +48,25 @@ var (
 	// errClosed is the error of a closed Client.
 	errClosed = fmt.Errorf("egress: %w", net.ErrClosed)
 )
+
+// ErrOldTLS marks a server that speaks no version of TLS that the proxy does.
+var ErrOldTLS = errors.New("the server speaks only TLS 1.0 or 1.1 (for origins: egress.tls_min)")
+
+// A CertificateError is a certificate that the proxy cannot verify, of an origin or of the upstream proxy.
+type CertificateError struct {
+	Server string // host:port
+	Err    *tls.CertificateVerificationError
+}
+
+func (e *CertificateError) Error() string {
+	fault := ""
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](e.Err); ok {
+		fault = " is signed by no authority that the proxy trusts (egress.extra_ca)"
+	}
+	return fmt.Sprintf("the certificate of %s%s: %v", e.Server, fault, e.Err.Err)
+}
+
+func (e *CertificateError) Unwrap() error { return e.Err }
 
 // A RetryError is a failure that is repeated until the next attempt is due.
 type RetryError struct {

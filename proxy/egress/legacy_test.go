@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -46,6 +47,9 @@ func TestLegacyTLS(t *testing.T) {
 					t.Fatalf("%q, %v", body, err)
 				}
 				if err != nil {
+					if errors.Is(err, ErrOldTLS) != (c.max < tls.VersionTLS12) {
+						t.Errorf("%v", err)
+					}
 					return
 				}
 				if first == 0 {

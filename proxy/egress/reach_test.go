@@ -130,6 +130,10 @@ func TestReachVerifies(t *testing.T) {
 			if err == nil {
 				return
 			}
+			_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+			if !strings.Contains(err.Error(), "the certificate of "+o.as(tt.host).Addr()) || strings.Contains(err.Error(), "egress.extra_ca") != unknown {
+				t.Errorf("%v: it does not say whose certificate it is, and what to do", err)
+			}
 			// A failure is not remembered in this case, and a request fails as well.
 			if err := d.At(netip.Addr{}).Reach(t.Context(), o.as(tt.host)); err == nil {
 				t.Error("reached at the second try")

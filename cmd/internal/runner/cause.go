@@ -2,7 +2,6 @@ package runner
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
 )
 
 // maxCause bounds the text of a cause, in bytes.
@@ -74,8 +74,8 @@ func networkCause(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
 		return humanize.Error(op.Err)
 	}
-	if c, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return c.Err.Error()
+	if c, ok := errors.AsType[*egress.CertificateError](err); ok {
+		return c.Error()
 	}
 	text := humanize.Error(err)
 	if step, ok := strings.CutPrefix(text, "fetch "); ok { // the URL has no part in the cause

@@ -17,7 +17,12 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
 )
+
+func certificateError(err error) error {
+	return &egress.CertificateError{Server: "a.test:443", Err: &tls.CertificateVerificationError{Err: err}}
+}
 
 // TestCause: people read what failed, or which setting did not let the request wait.
 func TestCause(t *testing.T) {
@@ -42,7 +47,11 @@ func TestCause(t *testing.T) {
 		{"reset", policy.ReasonOrigin, &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, slow, "connection reset by peer"},
 		{"no answer", policy.ReasonOrigin, &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 4711}, Err: os.ErrDeadlineExceeded}, slow, "timed out"},
 		{"an alert", policy.ReasonOrigin, &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, slow, "remote error: tls: handshake failure"},
-		{"a certificate", policy.ReasonOrigin, fetched(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), slow, "x509: certificate signed by unknown authority"},
+		{"an unknown authority", policy.ReasonOrigin, fetched(certificateError(x509.UnknownAuthorityError{})), slow, "the certificate of a.test:443 is signed by no authority that the proxy trusts (egress.extra_ca): x509: certificate signed by unknown authority"},
+		{"another name", policy.ReasonOrigin, fetched(certificateError(x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"b.test"}}, Host: "a.test"})), slow,
+			"the certificate of a.test:443: x509: certificate is valid for b.test, not a.test"},
+		{"old TLS", policy.ReasonOrigin, fmt.Errorf("fetch https://a.test/robots.txt: tls handshake with a.test:443: %w: remote error", egress.ErrOldTLS), slow,
+			"tls handshake with a.test:443: the server speaks only TLS 1.0 or 1.1 (for origins: egress.tls_min): remote error"},
 		{"a status", policy.ReasonUnreachable, errors.New("fetch http://a.test/robots.txt: status 500"), slow, "no usable robots.txt: status 500"},
 		{"a time limit", policy.ReasonUnreachable, fmt.Errorf("fetch http://a.test/robots.txt: no answer: %w", context.DeadlineExceeded), slow, "no usable robots.txt: no answer: timed out"},
 		{"TLS in the clear", policy.ReasonMalformed, proxy.ErrTLSInTheClear, slow, proxy.ErrTLSInTheClear.Error()},

@@ -81,3 +81,39 @@ func TestOldServers(t *testing.T) {
 		})
 	}
 }
+
+// If an origin's certificate is signed by an unknown authority, everything says that the certificate is the origin's, and names
+// egress.extra_ca: the refusals of https pages and of http pages whose robots.txt leads to such an origin, check, and the
+// summary of run.
+func TestUnknownAuthorityOfAnOrigin(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o, plain := e2e.NewOrigin(t, "unknown", ""), e2e.NewOrigin(t, "redirecting", "")
+	plain.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, o.URL("https", "/robots.txt"), http.StatusFound)
+	})
+	settings := e2e.Unpaced.With(e2e.Settings{"egress.extra_ca": nil})
+	p := e2e.StartProxy(t, settings)
+	page := o.URL("https", "/a")
+	got := e2e.Get(t, p.Client(t, false), page)
+	e2e.WantOwn(t, got, http.StatusBadGateway, "tls_certificate_error")
+	certificate := "the certificate of " + o.Hostport("https") + " is signed by no authority that the proxy trusts (egress.extra_ca): x509: "
+	redirected := e2e.Get(t, p.Client(t, false), plain.URL("http", "/a"))
+	e2e.WantOwn(t, redirected, http.StatusForbidden, "http_request_denied")
+	check := e2e.Command(t, "check", "-c", p.Config, page).Want(t, 2)
+	run := e2e.Command(t, e2e.NewSetup(t, settings).RunArgs(curl, "-q", "-s", page)...)
+	for what, c := range map[string]struct{ text, want string }{
+		"the refusal":               {string(got.Body), "The origin's certificate (not the proxy's CA) is self-signed, or signed by an authority that the proxy does not trust."},
+		"the advice of the refusal": {string(got.Body), "with egress.extra_ca."},
+		"a redirect of robots.txt":  {string(redirected.Body), certificate},
+		"check":                     {check.Stdout, certificate},
+		"run":                       {run.Stderr, certificate},
+	} {
+		if !strings.Contains(c.text, c.want) {
+			t.Errorf("%s does not say %q:\n%s", what, c.want, c.text)
+		}
+	}
+	if n := len(o.Arrivals("https")); n != 0 {
+		t.Errorf("%d requests arrived", n)
+	}
+}
