@@ -21,19 +21,19 @@ var forwardedSignals = []os.Signal{
 func fromTerminal(s os.Signal) bool {
 	switch s {
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH:
-		return inForeground()
+		terminal, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
+		if err != nil {
+			return false
+		}
+		defer terminal.Close()
+		return inForeground(terminal)
 	default:
 		return false
 	}
 }
 
-// inForeground reports whether this process is in the foreground group of its terminal.
-func inForeground() bool {
-	terminal, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer terminal.Close()
+// inForeground reports whether this process is in the foreground group of a terminal, which must be its own.
+func inForeground(terminal *os.File) bool {
 	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }
@@ -43,5 +43,5 @@ func inForeground() bool {
 func (t *terminal) IsIdle() bool {
 	mode, err := unix.IoctlGetTermios(int(t.file.Fd()), getTermios)
 	const cooked = unix.ICANON | unix.ECHO
-	return err == nil && mode.Lflag&cooked == cooked && inForeground()
+	return err == nil && mode.Lflag&cooked == cooked && inForeground(t.file)
 }
