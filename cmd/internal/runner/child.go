@@ -82,17 +82,18 @@ type childResult struct {
 	status      int  // its own, or 128 plus the number of the signal that ended it
 	interrupted bool // a signal ended it or asked it to end
 
-	unseen os.Signal // key of the terminal that ended it, which this process has not received yet; nil: there is none
+	unseen os.Signal // it ended the child and was sent to this process too, which has not received it yet; nil: there is none
 }
 
-// runChild starts a child, forwards caught signals to it, and waits for its end. It calls interrupted
-// before it forwards a termination signal; if the terminal has sent that to the child as well, at
-// once.
+// runChild starts a child, forwards to it the caught signals that it has not received itself as a member of our
+// process group, and waits for its end. It calls interrupted as soon as it receives a termination signal.
 func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childResult, err error) {
 	if err := c.start(); err != nil {
 		return childResult{}, err
 	}
 	cmd := c.cmd
+	group := newGroupWatch() // after the child: a signal that was sent before is forwarded
+	defer group.end()
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	for {
@@ -102,7 +103,7 @@ func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childRe
 				return childResult{}, fmt.Errorf("wait for %q: %w", c.name, err)
 			}
 			end.status = statusOf(cmd.ProcessState)
-			if by := syscall.Signal(end.status - cli.ExitSignal); !end.interrupted && by > 0 && fromTerminal(by) {
+			if by := syscall.Signal(end.status - cli.ExitSignal); !end.interrupted && isTermination(by) && group.saw(by) {
 				end.unseen = by
 			}
 			end.interrupted = end.interrupted || cmd.ProcessState.ExitCode() < 0
@@ -112,7 +113,7 @@ func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childRe
 				end.interrupted = true
 				interrupted()
 			}
-			if !fromTerminal(s) {
+			if !group.saw(s) || !inGroup(cmd.Process.Pid) {
 				cmd.Process.Signal(s) // fails only if the child has ended
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/robots/testkit"
@@ -82,6 +83,7 @@ func childInSession(t *testing.T, script string, terminal *os.File) (cmd *exec.C
 	if err != nil {
 		t.Fatal(err)
 	}
+	testkit.Must(t, pipe.(*os.File).SetReadDeadline(time.Now().Add(4*testkit.Patience))) // a signal may be lost
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,17 +100,12 @@ func expect(t *testing.T, out *bufio.Reader, want string) {
 	}
 }
 
-// readyWait is how a script waits for signals. The sleeps are short, as a shell may sleep
-// through one that comes when it begins to wait: then its trap runs after the sleep.
-const readyWait = `echo ready; while :; do sleep 0.1; done`
-
-// counting says that a SIGINT has come, and at SIGTERM how many have.
-const counting = `n=0; trap 'n=$((n+1)); echo caught' INT; trap 'echo "$n"; exit 7' TERM; ` + readyWait
-
 // Without a terminal nobody else tells the child.
 func TestRunChildPassesSignalsOn(t *testing.T) {
 	t.Parallel()
-	const script = `trap 'echo caught; exit 7' INT TERM HUP QUIT USR1 USR2 WINCH; ` + readyWait
+	// The sleeps are short, as a shell may sleep through a signal that comes when it begins to wait: then its
+	// trap runs after the sleep.
+	const script = `trap 'echo caught; exit 7' INT TERM HUP QUIT USR1 USR2 WINCH; echo ready; while :; do sleep 0.1; done`
 	for _, s := range forwardedSignals {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
@@ -122,17 +119,36 @@ func TestRunChildPassesSignalsOn(t *testing.T) {
 			}
 		})
 	}
-	cmd, out := childInSession(t, counting, nil)
-	for _, step := range []struct {
-		signal os.Signal
-		said   string
-	}{{syscall.SIGINT, "caught"}, {syscall.SIGTERM, "1"}} {
-		if err := cmd.Process.Signal(step.signal); err != nil {
-			t.Fatal(err)
+}
+
+// The witness tells a signal to the group from one to this process, and a signal that comes twice counts as one.
+func TestGroupWatch(t *testing.T) {
+	t.Parallel()
+	testkit.TakesSignal(t, syscall.SIGINT)
+	testkit.TakesSignal(t, syscall.SIGQUIT)
+	g := newGroupWatch()
+	defer func() { g.end() }()
+	for _, c := range []struct {
+		name   string
+		before func()
+		signal syscall.Signal
+		want   bool
+	}{
+		{"to this process alone", func() {}, syscall.SIGINT, false},
+		{"to the group", func() { g.witness.cmd.Process.Signal(syscall.SIGINT) }, syscall.SIGINT, true},
+		{"again, at once", func() { g.lastAt = time.Now().Add(time.Hour) }, syscall.SIGINT, true},
+		{"another", func() {}, syscall.SIGTERM, false},
+		{"again, later", func() { g.lastAt = time.Now().Add(-witnessWait) }, syscall.SIGINT, false},
+		{"to a group whose witness is stopped", func() { g.witness.cmd.Process.Signal(syscall.SIGSTOP) }, syscall.SIGINT, false},
+		{"the witness was killed", func() { g.witness.cmd.Process.Kill() }, syscall.SIGINT, false},
+		{"there is no witness", func() { g.witness.end(); g.witness = nil }, syscall.SIGINT, false},
+		{"to the group, later", func() { g.witness.cmd.Process.Signal(syscall.SIGQUIT) }, syscall.SIGQUIT, true},
+	} {
+		c.before()
+		if got := g.saw(c.signal); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
 		}
-		expect(t, out, step.said)
 	}
-	cmd.Wait()
 }
 
 // What the parent has us ignore (nohup) the child ignores too.

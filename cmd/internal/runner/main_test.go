@@ -4,15 +4,22 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// asRun makes the test binary run a command as `run` does, without a proxy.
-const asRun = "ROBOTSPROXY_TEST_AS_RUN"
+// The test binary plays two more parts.
+const (
+	asRun     = "ROBOTSPROXY_TEST_AS_RUN"     // it runs a command as `run` does, without a proxy
+	asCounter = "ROBOTSPROXY_TEST_AS_COUNTER" // it counts the signals that it receives
+)
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asCounter) != "" {
+		countSignals()
+	}
 	if script := os.Getenv(asRun); script != "" {
 		os.Exit(runScript(script))
 	}
@@ -29,4 +36,17 @@ func runScript(script string) int {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	return end.status
+}
+
+// countSignals says for each signal that it has come, and at SIGTERM how many had.
+func countSignals() {
+	caught, _ := catchSignals()
+	fmt.Println("ready")
+	for n := 0; ; n++ {
+		if s := <-caught; s == syscall.SIGTERM {
+			fmt.Println(n)
+			os.Exit(7)
+		}
+		fmt.Println("caught")
+	}
 }

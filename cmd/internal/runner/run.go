@@ -40,8 +40,9 @@ func Command() *cobra.Command {
 		Short: "Run one command behind a proxy of its own",
 		Long: `Run one command behind a proxy of its own, which listens on a free port of loopback.
 Environment variables tell the command which proxy to use and which CA to trust. The
-command's input, output and signals pass unchanged. ROBOTSPROXY_RUN names the directory
-of the run, for robotsproxy doctor.
+command's input and output pass unchanged. A signal reaches the command once, whether
+it was sent to run alone or, like Ctrl-C, to its process group. ROBOTSPROXY_RUN names
+the directory of the run, for robotsproxy doctor.
 
 The exit status is that of the command, 128 plus the number of the signal that ended
 the command, 127 if there is no such command, or 126 if it cannot be started.

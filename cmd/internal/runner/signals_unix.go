@@ -14,24 +14,6 @@ var forwardedSignals = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// fromTerminal reports whether the child has received the signal already: a terminal sends the
-// signals of its keys and of its size to the whole foreground group, so to the child and to this
-// process. A process that sends one of these to us alone, while we are in the foreground, is not
-// noticed; SIGTERM is always forwarded.
-func fromTerminal(s os.Signal) bool {
-	switch s {
-	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH:
-		terminal, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
-		if err != nil {
-			return false
-		}
-		defer terminal.Close()
-		return inForeground(terminal)
-	default:
-		return false
-	}
-}
-
 // inForeground reports whether this process is in the foreground group of a terminal, which must be its own.
 func inForeground(terminal *os.File) bool {
 	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)

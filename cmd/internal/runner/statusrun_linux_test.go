@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -33,14 +34,10 @@ func politeSite(t *testing.T, delay int) (url string, pages *atomic.Int64) {
 	return site.URL, pages
 }
 
-// startOnTerminal starts robotsproxy run for a script whose $0 is the site's address, on a
-// terminal of its own; keys is the other end of that.
-func startOnTerminal(t *testing.T, site, script string, flags ...string) (cmd *exec.Cmd, keys *os.File) {
+// startOnTerminal starts robotsproxy run with flags for a command, on a terminal of its own; keys is the other end
+// of that.
+func startOnTerminal(t *testing.T, flags []string, command ...string) (cmd *exec.Cmd, keys *os.File) {
 	t.Helper()
-	curl, err := exec.LookPath("curl")
-	if err != nil {
-		t.Skip("no curl")
-	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf("state_dir: %s\negress: {allow_private: [127.0.0.0/8]}\n", filepath.Join(dir, "state"))
@@ -48,8 +45,8 @@ func startOnTerminal(t *testing.T, site, script string, flags ...string) (cmd *e
 		t.Fatal(err)
 	}
 	keys, screen := newPTY(t)
-	args := append([]string{"run", "-c", config}, flags...)
-	cmd = exec.CommandContext(t.Context(), e2e.Binary(t), append(args, "--", "sh", "-c", "curl() { "+curl+" -q -sS \"$@\"; }\n"+script, site)...)
+	args := slices.Concat([]string{"run", "-c", config}, flags, []string{"--"}, command)
+	cmd = exec.CommandContext(t.Context(), e2e.Binary(t), args...)
 	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -60,10 +57,20 @@ func startOnTerminal(t *testing.T, site, script string, flags ...string) (cmd *e
 	return cmd, keys
 }
 
-// onTerminal runs the command and returns what was written on the terminal.
-func onTerminal(t *testing.T, site, script string, flags ...string) string {
+// startScript starts a script whose $0 is the site's address, as startOnTerminal does.
+func startScript(t *testing.T, site, script string, flags ...string) (cmd *exec.Cmd, keys *os.File) {
 	t.Helper()
-	cmd, keys := startOnTerminal(t, site, script, flags...)
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("no curl")
+	}
+	return startOnTerminal(t, flags, "sh", "-c", "curl() { "+curl+" -q -sS \"$@\"; }\n"+script, site)
+}
+
+// scriptOutput runs a script and returns what was written on the terminal.
+func scriptOutput(t *testing.T, site, script string, flags ...string) string {
+	t.Helper()
+	cmd, keys := startScript(t, site, script, flags...)
 	all, _ := io.ReadAll(keys) // ends with an error where the other end is closed
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%q", err, all)
@@ -98,7 +105,7 @@ func TestStatusOfARun(t *testing.T) {
 				delay = 6 // the line comes while more than a second is left
 			}
 			site, pages := politeSite(t, delay)
-			all := onTerminal(t, site, c.script, c.flags...)
+			all := scriptOutput(t, site, c.script, c.flags...)
 			if pages.Load() != 2 {
 				t.Errorf("%d pages arrived", pages.Load())
 			}
@@ -138,7 +145,7 @@ func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			site, _ := politeSite(t, 6)
-			cmd, keys := startOnTerminal(t, site, c.script)
+			cmd, keys := startScript(t, site, c.script)
 			var all []byte
 			told, some := false, make([]byte, 1<<10)
 			for {
