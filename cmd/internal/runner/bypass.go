@@ -60,20 +60,29 @@ var bypasses = []bypass{
 // wrappers are commands that run a command named in their arguments.
 var wrappers = []string{"sh", "bash", "dash", "zsh", "fish", "env", "nice", "nohup", "timeout", "time", "stdbuf", "xargs", "setsid", "watch"}
 
-// printBypass prints why no request may have come through the proxy, and what to do. confined says that
-// the command could send none in another way.
-func printBypass(w io.Writer, argv []string, confined bool) {
-	if confined {
-		fmt.Fprintln(w, "  The command sent none: with --confine, it reaches other machines through the proxy alone.")
+// printBypass prints what the command argv sent past the proxy, why, and how to prevent that. nothing says that the
+// proxy received no request, and so the command may have sent all of them past it.
+func printBypass(w io.Writer, argv []string, past *directConns, nothing bool) {
+	pairs := past.pairs()
+	if len(pairs) == 0 && !nothing {
 		return
 	}
-	l := bypassOf(argv)
-	if l == nil {
-		fmt.Fprintln(w, "  If the command sent requests, they bypassed the proxy. Set the URL in $http_proxy in the command's own settings.")
+	past.print(w)
+	hint := bypassOf(argv)
+	if len(pairs) > 0 { // the command may have run several programs
+		hint = bypassNamed(pairs[0].program)
+	}
+	verdict := "The proxy judged none of this."
+	if nothing {
+		verdict = "NOTHING WAS JUDGED."
+	}
+	switch {
+	case hint != nil:
+		hint.print(w)
+	case nothing:
 		fmt.Fprintln(w, "  (Go, Ruby, Java and Chromium bypass any proxy for addresses of this machine.)")
-		return
 	}
-	l.print(w)
+	fmt.Fprintf(w, "robotsproxy: %s Use robotsproxy run --confine -- COMMAND (Linux), or set the URL in $http_proxy in the client's own settings.\n", verdict)
 }
 
 // print prints the hint.

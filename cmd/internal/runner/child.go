@@ -83,6 +83,8 @@ type childResult struct {
 	interrupted bool // a signal ended it or asked it to end
 
 	unseen os.Signal // it ended the child and was sent to this process too, which has not received it yet; nil: there is none
+
+	direct *directConns // what it connected to without the proxy; nil: not watched
 }
 
 // runChild starts a child, forwards to it the caught signals that it has not received itself as a member of our

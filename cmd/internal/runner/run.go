@@ -48,7 +48,9 @@ The exit status is that of the command, 128 plus the number of the signal that e
 the command, 127 if there is no such command, or 126 if it cannot be started.
 
 When the command has ended, run prints on standard error how many requests were
-allowed, disallowed, deferred and failed, and where the audit is.
+allowed, disallowed, deferred and failed, and where the audit is. On Linux, it also
+names programs that connected to other machines without the proxy, if it has seen the
+connections.
 
 Requests wait for their turn as long as the command runs, unless the configuration
 sets pace.max_wait. All runs and the serve of one state directory share the pace of
@@ -81,7 +83,7 @@ a terminal, it then prints a line at most every 10 seconds.`,
 	cmd.Flags().StringVar(&f.report, "report", "", "write a report of the run to `FILE`, as audit report does: .html, .json, .csv or .txt")
 	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
 	f.confine.add(cmd)
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary, except what went past the proxy")
 	cli.Offer(cmd, "status", statuses...)
 	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
 	return cmd
@@ -178,7 +180,13 @@ func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confineme
 	defer inside.serve()()
 	kept = keptVariables(inside.getenv, trust.Bundle)
 	env := childEnv(inside.environment(), h.Addr(), filesIn(seen), kept)
-	end, err = runChild(inside.child(cmd, real, trust, env), caught, interrupted)
+	c := inside.child(cmd, real, trust, env)
+	stopWatch := func() *directConns { return nil }
+	if inside == nil {
+		stopWatch = watchDirect(&c, dir)
+	}
+	end, err = runChild(c, caught, interrupted)
+	end.direct = stopWatch()
 	return end, kept, err
 }
 
@@ -285,6 +293,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	if end.interrupted {
 		untrusted.Closed, untrusted.Unused = nil, nil // by the signal
 	}
+	nothing := false
 	switch {
 	case f.quiet:
 	case s.Outcomes.total() > 0:
@@ -299,8 +308,12 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case printUntrusted(w, argv, untrusted):
 	default:
 		fmt.Fprintln(w, "robotsproxy: the proxy received no request")
-		if !end.interrupted { // an interrupted command may not have sent any yet
-			printBypass(w, argv, f.confine.on)
+		switch {
+		case end.interrupted: // it may not have sent any yet
+		case f.confine.on:
+			fmt.Fprintln(w, "  The command sent none: with --confine, it reaches other machines through the proxy alone.")
+		default:
+			nothing = true
 		}
 	}
 	if !f.quiet {
@@ -313,4 +326,5 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case report.file != "" && !f.quiet:
 		fmt.Fprintf(w, "robotsproxy: report in %s\n", humanize.Printable(report.file))
 	}
+	printBypass(w, argv, end.direct, nothing)
 }

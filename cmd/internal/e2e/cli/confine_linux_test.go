@@ -103,6 +103,16 @@ func buildGet(t testing.TB) []string {
 	return []string{file}
 }
 
+// TestConfinedWithoutRequests: run does not say that a confined command went past the proxy.
+func TestConfinedWithoutRequests(t *testing.T) {
+	t.Parallel()
+	e2e.NeedConfinement(t)
+	out := e2e.Command(t, "run", "--confine", "--", "true").Want(t, 0)
+	if want := "robotsproxy: the proxy received no request\n  The command sent none: "; !strings.HasPrefix(out.Stderr, want) || strings.Count(out.Stderr, "\n") != 2 {
+		t.Errorf("standard error: %s", out.Stderr)
+	}
+}
+
 // TestOthersConfined: clients that need special care without confinement need none with it.
 func TestOthersConfined(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,75 @@
+package runner
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"robotsproxy/policy/explain/humanize"
+)
+
+const (
+	maxDirect   = 1000 // programs and addresses that are counted apart
+	directShown = 5    // of them are printed
+)
+
+// A direct is a program of the command and an address to which it connected without the proxy.
+type direct struct {
+	program string // as the process names itself
+	to      netip.AddrPort
+	udp     bool
+}
+
+// directConns counts connections without the proxy. The zero value is ready for use, and a nil pointer has
+// no connections.
+type directConns struct {
+	counts map[direct]int64
+	others int64 // connections beyond maxDirect
+}
+
+// add counts a connection.
+func (c *directConns) add(d direct) {
+	if _, ok := c.counts[d]; !ok && len(c.counts) >= maxDirect {
+		c.others++
+		return
+	}
+	if c.counts == nil {
+		c.counts = map[direct]int64{}
+	}
+	c.counts[d]++
+}
+
+// pairs returns the programs and addresses with the most connections first.
+func (c *directConns) pairs() []direct {
+	if c == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Keys(c.counts), func(a, b direct) int {
+		return cmp.Or(cmp.Compare(c.counts[b], c.counts[a]), cmp.Compare(a.program, b.program), a.to.Compare(b.to))
+	})
+}
+
+// print prints what went past the proxy.
+func (c *directConns) print(w io.Writer) {
+	pairs := c.pairs()
+	shown := pairs[:min(len(pairs), directShown)]
+	for _, d := range shown {
+		over := ""
+		if d.udp {
+			over = " over UDP"
+		}
+		fmt.Fprintf(w, "robotsproxy: went past the proxy: %s to %s%s (at least %s)\n",
+			cmp.Or(humanize.Word(d.program), `""`), d.to, over, count(c.counts[d], "connection"))
+	}
+	if len(pairs) == len(shown) {
+		return
+	}
+	more := c.others
+	for _, d := range pairs[len(shown):] {
+		more += c.counts[d]
+	}
+	fmt.Fprintf(w, "robotsproxy: and at least %s\n", count(more, "more connection"))
+}
