@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"robotsproxy/cmd/internal/seal"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/osfile"
 )
@@ -58,14 +59,14 @@ func ReadAuditEnd(file string) (end AuditEnd, err error) {
 
 // read reads the AuditEnd in the bucket meta.
 func (e *AuditEnd) read(meta *bbolt.Bucket) error {
-	value := sealed(meta.Get(auditKey))
+	value := seal.Value(meta.Get(auditKey))
 	if value == nil {
 		return nil
 	}
-	if !value.whole(string(auditKey)) {
+	if !value.IsWhole(string(auditKey)) {
 		return damage("the end of the audit")
 	}
-	if err := json.Unmarshal(value[sealBytes:], e); err != nil {
+	if err := json.Unmarshal(value[seal.Bytes:], e); err != nil {
 		return damage("the end of the audit: %v", err)
 	}
 	return nil

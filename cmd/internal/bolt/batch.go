@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"robotsproxy/cmd/internal/seal"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 	clockSlack = 4
 
 	// deletionBytes is the maximum length in bytes of a value that only hides an older one, as a purge saves it.
-	deletionBytes = sealBytes + 1
+	deletionBytes = seal.Bytes + 1
 
 	// itemOverhead is the memory in bytes that a pending entry takes besides its own bytes.
 	itemOverhead = 200
@@ -38,23 +40,23 @@ type batch struct {
 	entries map[string]*list.Element // of item
 	order   *list.List               // the oldest first
 	bytes   int                      // of entries
-	clocks  map[string]sealed
-	audit   sealed // of the AuditEnd; nil: unchanged
+	clocks  map[string]seal.Value
+	audit   seal.Value // of the AuditEnd; nil: unchanged
 }
 
 func newBatch() *batch {
-	return &batch{entries: make(map[string]*list.Element), order: list.New(), clocks: make(map[string]sealed)}
+	return &batch{entries: make(map[string]*list.Element), order: list.New(), clocks: make(map[string]seal.Value)}
 }
 
 type item struct {
 	key   string
-	value sealed
+	value seal.Value
 	owner uint32 // see Store.owner
 }
 
 func (i item) size() int { return len(i.key) + len(i.value) + itemOverhead }
 
-func (b *batch) get(key string) (sealed, bool) {
+func (b *batch) get(key string) (seal.Value, bool) {
 	e := b.entries[key]
 	if e == nil {
 		return nil, false
@@ -62,7 +64,7 @@ func (b *batch) get(key string) (sealed, bool) {
 	return e.Value.(item).value, true
 }
 
-func (b *batch) add(key string, value sealed, owner uint32) {
+func (b *batch) add(key string, value seal.Value, owner uint32) {
 	if e := b.entries[key]; e != nil {
 		owner = cmp.Or(owner, e.Value.(item).owner)
 		b.remove(e)
@@ -96,7 +98,7 @@ func (b *batch) part(size int) *batch {
 }
 
 // addClock reports whether there was room for the clock.
-func (b *batch) addClock(key string, value sealed) bool {
+func (b *batch) addClock(key string, value seal.Value) bool {
 	if _, known := b.clocks[key]; !known && len(b.clocks) == maxClocks {
 		return false
 	}
@@ -133,7 +135,7 @@ func (b *batch) shrink(most int, older func(key string) bool) (lost int) {
 		if len(i.value) > deletionBytes {
 			lost++
 			b.bytes -= i.size()
-			if i.value = seal(i.key, nil, time.Time{}); older(i.key) {
+			if i.value = seal.New(i.key, nil, time.Time{}); older(i.key) {
 				e.Value = i
 				b.bytes += i.size()
 			} else {

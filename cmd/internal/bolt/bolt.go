@@ -34,6 +34,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"robotsproxy/cmd/internal/seal"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots/cache"
 )
@@ -138,7 +139,7 @@ func (s *Store) AuditEnd() AuditEnd { return s.initial.audit }
 func (s *Store) SaveAuditEnd(end AuditEnd) {
 	text, _ := json.Marshal(end) // cannot fail
 	s.mu.Lock()
-	s.pending.audit = seal(string(auditKey), text, time.Time{})
+	s.pending.audit = seal.New(string(auditKey), text, time.Time{})
 	s.mu.Unlock()
 	s.wakeUp()
 }
@@ -151,7 +152,7 @@ func (s *Store) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
 
 func (s *Store) load(ctx context.Context, key string) ([]byte, error) {
 	if value, ok := s.inMemory(key); ok {
-		return value.current(time.Now()), nil
+		return value.Current(time.Now()), nil
 	}
 	var entry []byte
 	err := s.use(ctx, func(db *bbolt.DB) error {
@@ -160,10 +161,10 @@ func (s *Store) load(ctx context.Context, key string) ([]byte, error) {
 			if value == nil {
 				return nil
 			}
-			if !value.whole(key) {
+			if !value.IsWhole(key) {
 				return damage("the entry of %s", key)
 			}
-			entry = value.current(time.Now())
+			entry = value.Current(time.Now())
 			return nil
 		})
 	})
@@ -180,7 +181,7 @@ func (s *Store) Save(k cache.StoreKey, entry []byte, until time.Time, client str
 }
 
 func (s *Store) save(key string, entry []byte, until time.Time, client string) {
-	value := seal(key, entry, until)
+	value := seal.New(key, entry, until)
 	s.mu.Lock()
 	s.pending.add(key, value, s.owner(client))
 	s.dropExcess()
@@ -224,7 +225,7 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 		if latest := c.Until(); latest.After(until) {
 			until = latest
 		}
-		if !s.pending.addClock(c.Key, seal(c.Key, text, until.Add(clockKept))) {
+		if !s.pending.addClock(c.Key, seal.New(c.Key, text, until.Add(clockKept))) {
 			s.lostClocks = true
 		}
 	}
@@ -251,7 +252,7 @@ func (s *Store) wakeUp() {
 
 // inMemory returns the value of a key that is not yet in the file, nil if there is none in the file
 // either; ok is false if the file must be read.
-func (s *Store) inMemory(key string) (value sealed, ok bool) {
+func (s *Store) inMemory(key string) (value seal.Value, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if value, ok = s.pending.get(key); !ok {

@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"robotsproxy/cmd/internal/seal"
 	"robotsproxy/policy/pace"
 )
 
@@ -247,7 +248,7 @@ func TestChunks(t *testing.T) {
 		for _, name := range []string{"http://a.test:80", "http://a.test:800", "http://" + strings.Repeat("a", 250) + ":80"} {
 			key := []byte(name)
 			for round := range 60 {
-				value := make(sealed, sealBytes+random.IntN(20_000)*(round%2)+random.IntN(2*chunkRoom))
+				value := make(seal.Value, seal.Bytes+random.IntN(20_000)*(round%2)+random.IntN(2*chunkRoom))
 				for i := range value {
 					value[i] = byte(random.Uint32())
 				}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"robotsproxy/cmd/internal/seal"
 )
 
 // dropAtOnce is how many values are taken out of the file in one commit.
@@ -101,15 +103,15 @@ func (k *bucketValues) read(b *bbolt.Bucket, now int64) error {
 			}
 			return nil
 		}
-		v := sealed(value)
-		if len(v) < sealBytes {
+		v := seal.Value(value)
+		if len(v) < seal.Bytes {
 			return damage("the value of %q", key)
 		}
-		if stays = v.until() > now; !stays {
+		if stays = v.Until() > now; !stays {
 			k.removed = append(k.removed, bytes.Clone(key))
 			return nil
 		}
-		k.kept = append(k.kept, entryInfo{key: bytes.Clone(key), until: v.until(), size: int64(len(v))})
+		k.kept = append(k.kept, entryInfo{key: bytes.Clone(key), until: v.Until(), size: int64(len(v))})
 		k.bytes += int64(len(v))
 		return nil
 	})

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"time"
 
 	"go.etcd.io/bbolt"
+
+	"robotsproxy/cmd/internal/seal"
 )
 
 // Entries are cut into chunks. bbolt rewrites each page that it changes, gives a value
@@ -37,7 +37,7 @@ func chunkKey(key []byte, n int) []byte {
 func isChunk(key []byte) bool { return bytes.IndexByte(key, chunkMark) >= 0 }
 
 // getEntry returns the value of an entry, valid as long as b; nil: there is none.
-func getEntry(b *bbolt.Bucket, key []byte) sealed {
+func getEntry(b *bbolt.Bucket, key []byte) seal.Value {
 	value := b.Get(key)
 	if value == nil {
 		return nil
@@ -53,7 +53,7 @@ func getEntry(b *bbolt.Bucket, key []byte) sealed {
 }
 
 // putEntry replaces the value of an entry.
-func putEntry(b *bbolt.Bucket, key []byte, value sealed) error {
+func putEntry(b *bbolt.Bucket, key []byte, value seal.Value) error {
 	n := 0
 	for ; n == 0 || len(value) > 0; n++ {
 		k := chunkKey(key, n)
@@ -78,42 +78,6 @@ func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 		}
 		n++
 	}
-}
-
-// A sealed value is a value in the file: a checksum of its key and of the rest, its expiry in
-// seconds since 1970, and the bytes.
-type sealed []byte
-
-const sealBytes = 4 + 8
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// seal returns a sealed value.
-func seal(key string, text []byte, until time.Time) sealed {
-	v := make(sealed, sealBytes, sealBytes+len(text))
-	binary.BigEndian.PutUint64(v[4:], uint64(until.Unix()))
-	v = append(v, text...)
-	binary.BigEndian.PutUint32(v, v.sum(key))
-	return v
-}
-
-func (v sealed) sum(key string) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, v[4:])
-}
-
-// whole reports whether v is unchanged since it was sealed for key.
-func (v sealed) whole(key string) bool {
-	return len(v) >= sealBytes && binary.BigEndian.Uint32(v) == v.sum(key)
-}
-
-func (v sealed) until() int64 { return int64(binary.BigEndian.Uint64(v[4:])) }
-
-// current returns a copy of the bytes, nil if they have expired or there are none.
-func (v sealed) current(now time.Time) []byte {
-	if v == nil || v.until() <= now.Unix() {
-		return nil
-	}
-	return append([]byte{}, v[sealBytes:]...)
 }
 
 // The buckets of a file, and the keys of the first. Values of the others are sealed.

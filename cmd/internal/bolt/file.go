@@ -17,6 +17,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"robotsproxy/cmd/internal/seal"
 	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 )
@@ -187,11 +188,11 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 	}
 	now := time.Now()
 	err := clocks.ForEach(func(key, value []byte) error {
-		v := sealed(value)
-		if !v.whole(string(key)) {
+		v := seal.Value(value)
+		if !v.IsWhole(string(key)) {
 			return damage("the clock of %q", key)
 		}
-		text := v.current(now)
+		text := v.Current(now)
 		if text == nil {
 			return nil
 		}
