@@ -80,8 +80,8 @@ type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Result
 }
 
-// Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxFetches and
-// Store.
+// Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxFetches, Store and
+// StoreTokens.
 type Options struct {
 	Fetcher      Fetcher       // required
 	MaxAge       time.Duration // the maximum time that a file is used without a fetch; zero means 24 hours
@@ -92,12 +92,17 @@ type Options struct {
 	MaxFetches   int           // fetches at once for callers that wait; zero means DefaultFetches
 	UserAgent    string        // sent with the fetches of Queries without a Token; "" means "robotsproxy"
 	Store        Store         // keeps entries beyond the life of the Cache; nil: entries are in memory only
+
+	// StoreTokens lets the Store also keep the files that are fetched for product tokens. It has no effect with a
+	// SharedStore. Purge then deletes from the Store the files for the tokens that the Cache knows.
+	StoreTokens bool
 }
 
 // A Cache keeps the robots.txt files of origins. The zero Cache is not usable; see [New].
 type Cache struct {
 	store       Store       // may be nil
 	sharedStore SharedStore // store, if it is a SharedStore; otherwise nil
+	storeTokens bool        // see Options.StoreTokens; false with sharedStore
 	gen         atomic.Pointer[generation]
 
 	counters counters
@@ -148,8 +153,13 @@ type generation struct {
 	drained chan struct{} // closed when this generation is replaced and no flight uses it or an earlier one
 }
 
-// storeKey returns the key of the proxy's own file of o in a Store.
-func (g *generation) storeKey(o robots.Origin) StoreKey { return StoreKey{o, g.agent} }
+// storeKey returns the key of the file of k in a Store.
+func (g *generation) storeKey(k key) StoreKey {
+	if k.token != "" {
+		return StoreKey{k.origin, agentOf(k.token)}
+	}
+	return StoreKey{k.origin, g.agent}
+}
 
 // release ends a flight. The caller holds Cache.mu.
 func (g *generation) release() {
@@ -190,6 +200,7 @@ func New(o Options) (*Cache, error) {
 		c.counters.fetches[o] = new(atomic.Uint64)
 	}
 	c.sharedStore, _ = o.Store.(SharedStore)
+	c.storeTokens = o.StoreTokens && c.sharedStore == nil
 	c.gen.Store(o.generation())
 	c.entries, err = otter.New(&otter.Options[key, *Entry]{
 		MaximumWeight: uint64(o.MaxBytes),
@@ -315,7 +326,7 @@ func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
 	}
 }
 
-// Reconfigure replaces the Options, except MaxFetches and Store, which do not change.
+// Reconfigure replaces the Options, except MaxFetches, Store and StoreTokens, which do not change.
 // Entries stay as far as MaxBytes permits, and their lifetimes and retries follow the new times. The cache fetches only
 // what is due under these. Fetches in progress continue with their old Options. drained is
 // closed when the last of them has ended, including those of earlier Options; their Fetchers

@@ -20,24 +20,21 @@ const (
 	maxPoll = 200 * time.Millisecond
 )
 
-// load loads the entry of o from the Store into memory. It returns nil if there is no usable
-// entry or, with before, no newer one. Only the flight f of o calls it, so no other goroutine
-// puts an entry of o meanwhile.
-func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
-	if c.store == nil {
-		return nil
-	}
+// load loads the entry of k from the Store into memory. It returns nil if there is no usable
+// entry or, with before, no newer one. Only the flight f of k calls it, so no other goroutine
+// puts an entry of k meanwhile.
+func (c *Cache) load(k key, f *flight, before *Entry) *Entry {
 	ctx, cancel := context.WithTimeout(c.baseCtx, maxLoad)
 	defer cancel()
 	for ctx.Err() == nil {
-		saved, err := c.store.Load(ctx, f.gen.storeKey(o))
+		saved, err := c.store.Load(ctx, f.gen.storeKey(k))
 		if errors.Is(err, ErrPurged) {
-			c.onChange(f.gen.storeKey(o), Purged)
+			c.onChange(f.gen.storeKey(k), Purged)
 		}
 		if err != nil {
 			return nil
 		}
-		e, again := c.addLoaded(saved, o, f, before)
+		e, again := c.addLoaded(saved, k, f, before)
 		if again {
 			continue
 		}
@@ -52,10 +49,10 @@ func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
 
 // addLoaded puts an entry from the Store into memory. again reports that the Store has changed
 // meanwhile, so that it must be loaded again.
-func (c *Cache) addLoaded(saved []byte, o robots.Origin, f *flight, before *Entry) (e *Entry, again bool) {
-	k, err := decode(saved)
-	if err != nil || k.origin != o.String() {
-		k = nil
+func (c *Cache) addLoaded(saved []byte, k key, f *flight, before *Entry) (e *Entry, again bool) {
+	s, err := decode(saved)
+	if err != nil || s.origin != k.origin.String() {
+		s = nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,32 +60,32 @@ func (c *Cache) addLoaded(saved []byte, o robots.Origin, f *flight, before *Entr
 		f.reload = false
 		return nil, true
 	}
-	if k == nil {
+	if s == nil {
 		return nil, false
 	}
 	t := c.gen.Load()
-	if c.sharedStore != nil && kindOf(k.last) == noConnection {
-		k.retryAfter = 0 // another process may have no connection; each has its own retry time
+	if c.sharedStore != nil && kindOf(s.last) == noConnection {
+		s.retryAfter = 0 // another process may have no connection; each has its own retry time
 		if before != nil {
-			k.retryAfter = before.retryAfter
+			s.retryAfter = before.retryAfter
 		}
 	}
-	if e = k.entry(o, time.Now(), t.timing); e == nil || !e.newerThan(before) {
+	if e = s.entry(k, time.Now(), t.timing); e == nil || !e.newerThan(before) {
 		return nil, false
 	}
 	e.reweigh = c.reweigh
-	known, _ := c.entries.GetEntryQuietly(key{origin: o})
+	known, _ := c.entries.GetEntryQuietly(k)
 	c.put(e, known.Value)
 	return e, false
 }
 
 // save saves e, which was fetched in g, in the Store.
 func (c *Cache) save(e *Entry, g *generation, client string) {
-	if c.store == nil || !e.inStore() {
+	if !c.inStore(e.key) {
 		return
 	}
 	if saved := encode(e); len(saved) <= MaxSaved {
-		c.store.Save(g.storeKey(e.origin), saved, e.usefulUntil(), client)
+		c.store.Save(g.storeKey(e.key), saved, e.usefulUntil(), client)
 	}
 }
 
@@ -96,7 +93,7 @@ func (c *Cache) save(e *Entry, g *generation, client string) {
 // another Cache has fetched an entry e since before. With neither the caller fetches at once:
 // the Store fails, or the Caches that had the right returned nothing. known is the newest known
 // entry.
-func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release func(), e, known *Entry) {
+func (c *Cache) waitForLease(k key, before *Entry, f *flight) (release func(), e, known *Entry) {
 	c.mu.Lock()
 	refetch := f.refetch
 	c.mu.Unlock()
@@ -104,14 +101,14 @@ func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release
 	deadline := time.Now().Add(2 * term) // one term for a Cache that died with the right, and one for its successor
 	asked, version := false, ""
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
-		lease, err := c.requestLease(f.gen.storeKey(o), term)
+		lease, err := c.requestLease(f.gen.storeKey(k), term)
 		if err != nil {
 			return nil, nil, before
 		}
 		changed := asked && lease.Version != version
 		asked, version = true, lease.Version
 		if changed || lease.Release != nil {
-			e := c.load(o, f, before)
+			e := c.load(k, f, before)
 			switch {
 			case e == nil:
 			case e.isFresh(time.Now()) && (changed || !refetch):
@@ -154,7 +151,7 @@ func (c *Cache) sleep(d time.Duration) bool {
 func (c *Cache) onChange(k StoreKey, what Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k == c.gen.Load().storeKey(k.Origin) { // otherwise it is another agent's
+	if k == c.gen.Load().storeKey(key{origin: k.Origin}) { // otherwise it is another agent's
 		c.forgetInMemory(k.Origin, what)
 	}
 }
@@ -165,12 +162,20 @@ func (c *Cache) onChange(k StoreKey, what Change) {
 func (c *Cache) Purge(o robots.Origin) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	had, k := c.forgetInMemory(o, Purged), c.gen.Load().storeKey(o)
-	switch {
-	case c.sharedStore != nil:
-		c.sharedStore.Announce(k, Purged)
-	case c.store != nil:
-		c.store.Save(k, []byte{0}, time.Now(), "") // not an entry, and already expired
+	stored := []key{{origin: o}}
+	if c.storeTokens {
+		for _, token := range c.variants.tokens(o) {
+			stored = append(stored, key{origin: o, token: token})
+		}
+	}
+	had := c.forgetInMemory(o, Purged)
+	for _, k := range stored {
+		switch {
+		case c.sharedStore != nil:
+			c.sharedStore.Announce(c.gen.Load().storeKey(k), Purged)
+		case c.store != nil:
+			c.store.Save(c.gen.Load().storeKey(k), []byte{0}, time.Now(), "") // not an entry, and already expired
+		}
 	}
 	return had
 }

@@ -226,7 +226,7 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 		c.removeUnused(k)
 		f.gen.release()
 		if f.refetch && f.saved { // here, because a Refetch may join until now
-			c.sharedStore.Announce(f.gen.storeKey(k.origin), Replaced)
+			c.sharedStore.Announce(f.gen.storeKey(k), Replaced)
 		}
 		c.mu.Unlock()
 		close(f.done)
@@ -235,18 +235,18 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 	return f
 }
 
-// loadOrFetch returns the entry of a flight. It loads the proxy's own files from the Store if
-// memory has nothing. Otherwise it fetches, with a Lease if several processes share the Store.
+// loadOrFetch returns the entry of a flight. It loads the entry from the Store if memory has
+// nothing. Otherwise it fetches, with a Lease if several processes share the Store.
 // It returns nil if the cache was stopped meanwhile.
 func (c *Cache) loadOrFetch(k key, client string, before *Entry, f *flight) *Entry {
-	if k.inStore() && before == nil {
-		if e := c.load(k.origin, f, nil); e != nil {
+	if c.inStore(k) && before == nil {
+		if e := c.load(k, f, nil); e != nil {
 			f.loaded = true
 			return e
 		}
 	}
-	if k.inStore() && c.sharedStore != nil {
-		release, e, known := c.waitForLease(k.origin, before, f)
+	if c.inStore(k) && c.sharedStore != nil {
+		release, e, known := c.waitForLease(k, before, f)
 		if release != nil {
 			defer release()
 		}
@@ -308,7 +308,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	}
 	c.put(e, before)
 	c.save(e, f.gen, client)
-	f.saved = k.inStore() && c.sharedStore != nil
+	f.saved = c.inStore(k) && c.sharedStore != nil
 	return e
 }
 

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -201,6 +202,63 @@ func TestRestartOtherDialects(t *testing.T) {
 		wg.Wait()
 		if r.count() != 2 || r.loads != 2 {
 			t.Errorf("%d fetches, %d loads", r.count(), r.loads)
+		}
+	})
+}
+
+// A keyedStore is a Store in memory that keeps the entries of different agents apart.
+type keyedStore map[StoreKey][]byte
+
+func (s keyedStore) Load(_ context.Context, k StoreKey) ([]byte, error) { return s[k], nil }
+
+func (s keyedStore) Save(k StoreKey, entry []byte, _ time.Time, _ string) { s[k] = entry }
+
+// TestRestartWithTokens: with StoreTokens, the file for a product token is not fetched again after a restart, whatever the
+// case of the token, and applies to no other token. A purge deletes it.
+func TestRestartWithTokens(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		t.Run(fmt.Sprint(stored), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				script := &script{answers: []fetch.Result{file(-1)}}
+				o := Options{Fetcher: script, Store: keyedStore{}, StoreTokens: stored}
+				lookup := func(c *Cache, token string, fetches int) {
+					t.Helper()
+					e, err := c.Lookup(t.Context(), Query{Origin: site, Token: token, Client: "a"}, robots.Standard())
+					if err != nil || e.Under(robots.Standard()).Outcome != Rules || e.Token() != token || script.count() != fetches {
+						t.Errorf("%q: fetched as %q, %d fetches, %v", token, e.Token(), script.count(), err)
+					}
+				}
+				again := 0 // fetches of a file that was fetched before a restart
+				if !stored {
+					again = 1
+				}
+				lookup(newCache(t, o), "FooBot", 1)
+				lookup(newCache(t, o), "BarBot", 2)
+				c := newCache(t, o)
+				lookup(c, "foobot", 2+again)
+				lookup(c, "", 3+again)
+				c.Purge(site)
+				lookup(newCache(t, o), "", 4+again)
+				lookup(newCache(t, o), "FooBot", 5+again)
+				lookup(newCache(t, o), "BarBot", 5+2*again) // the purged cache did not know of it
+			})
+		})
+	}
+}
+
+// TestRestartWithOtherTimes: a Cache applies its own times to an entry that another one has saved.
+func TestRestartWithOtherTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRestartable(file(-1))
+		hour, aDay := r.o, r.o
+		hour.MaxAge = time.Hour
+		rule(t, newCache(t, hour))
+		wait(2 * time.Hour)
+		if rule(t, newCache(t, aDay)); r.count() != 1 {
+			t.Errorf("%d fetches, though a file may be used for a day", r.count())
+		}
+		if rule(t, newCache(t, hour)); r.count() != 2 {
+			t.Errorf("%d fetches, though a file may be used for an hour", r.count())
 		}
 	})
 }

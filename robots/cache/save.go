@@ -178,9 +178,9 @@ func (s *savedEntry) consistent() bool {
 		(s.stale == nil || kindOf(s.stale).settled())
 }
 
-// entry returns the Entry for k, with lifetimes as of now. It returns nil if a time in it is too
+// entry returns the Entry of k for s, with lifetimes as of now. It returns nil if a time in it is too
 // far in the future.
-func (s *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
+func (s *savedEntry) entry(k key, now time.Time, c timing) *Entry {
 	newest := later(s.last.Fetched, later(s.firstFailure, s.lastFailure))
 	if s.stale != nil {
 		newest = later(newest, s.stale.Fetched)
@@ -191,7 +191,7 @@ func (s *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
 	at := earlier(s.last.Fetched, now)
 	last := newResponse(s.last, at, c)
 	if last.kind.settled() {
-		return newSettled(key{origin: o}, last, at, c)
+		return newSettled(k, last, at, c)
 	}
 	var stale *response
 	if s.stale != nil {
@@ -203,7 +203,7 @@ func (s *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
 		// Try at once: the type of the error is lost, and the configuration may have changed.
 		retry = now
 	}
-	return newFailing(key{origin: o}, last, stale, failed, retry, c)
+	return newFailing(k, last, stale, failed, retry, c)
 }
 
 // A decoder decodes values from the beginning of rest. After an error, bad is set and all

@@ -50,7 +50,7 @@ func TestSavedForm(t *testing.T) {
 			if !bytes.Equal(k.append(nil), encoded) {
 				t.Error("it is saved otherwise the second time")
 			}
-			back := k.entry(site, e.last.result.Fetched, usual)
+			back := k.entry(key{origin: site}, e.last.result.Fetched, usual)
 			if e.last.kind == noConnection {
 				return // see TestRestartAsksTheUnreached
 			}
@@ -129,7 +129,7 @@ func TestInconsistent(t *testing.T) {
 		t.Error("another format is read")
 	}
 	k := savedEntry{last: &bad, failures: failures{then, then, 1000 * time.Hour}}
-	if e := k.entry(site, then, usual); e.retryAfter != maxRetry {
+	if e := k.entry(key{origin: site}, then, usual); e.retryAfter != maxRetry {
 		t.Errorf("tried again after %v", e.retryAfter)
 	}
 }
@@ -154,7 +154,7 @@ func FuzzSaved(f *testing.F) {
 			t.Errorf("read %x, written %x", sealed, again)
 		}
 		now := time.Unix(1_700_000_000, 0)
-		e := k.entry(site, now, usual)
+		e := k.entry(key{origin: site}, now, usual)
 		if e == nil {
 			return
 		}

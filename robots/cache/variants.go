@@ -46,9 +46,11 @@ type key struct {
 	direct bool   // see Query
 }
 
-// inStore reports whether a Store keeps the entry of k. Only the proxy's own files are stored.
-// Each process fetches the others itself, and again after a restart.
-func (k key) inStore() bool { return k.token == "" && !k.direct }
+// inStore reports whether the Store keeps the entry of k: only the proxy's own files are stored and, with
+// Options.StoreTokens, those for product tokens. Each process fetches the others itself, and again after a restart.
+func (c *Cache) inStore(k key) bool {
+	return c.store != nil && !k.direct && (k.token == "" || c.storeTokens)
+}
 
 // variants are the product tokens for which files of an origin are kept or being fetched, and
 // the clients that caused these files. The zero value is empty. Any number of goroutines may use
