@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/pacefile":        {"policy/osfile", "policy/pace", "policy/pace/limiter", "policy/pace/ledger"},
 	"cmd/internal/seal":            {},
 	"cmd/internal/bolt":            {"cmd/internal/seal", "robots/cache", "policy/osfile", "policy/pace", "policy/audit/trail", "proxy/archive"},
+	"cmd/internal/filestore":       {"cmd/internal/seal", "robots/cache", "policy/osfile"},
 	"cmd/internal/redis":           {"robots", "robots/cache", "policy/pace", "proxy/socket"},
 	"cmd/internal/redis/redistest": {"robots/testkit"},
 	"cmd/internal/e2e":             {"policy/osfile", "robots/testkit", "proxy/egress/ftptest"},

@@ -13,6 +13,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/filestore"
 	"robotsproxy/cmd/internal/pacefile"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
@@ -33,9 +34,10 @@ type Daemon struct {
 	log             *slog.Logger
 	Active          atomic.Pointer[generation] // the active generation
 	store           *bolt.Store                // nil: no state outlives the process
+	files           *filestore.Store           // nil: the process shares no robots.txt and tdmrep.json files by the state directory
 	fleet           fleet                      // nil: there are no other replicas
 	paceFile        *pacefile.Table            // nil: fleet shares the pace, or nobody does
-	robotsStore     cache.Store                // the stored robots.txt files of store and fleet; nil without either
+	robotsStore     cache.Store                // the stored robots.txt files of store, files and fleet; nil without any
 	tdmrepStore     cache.Store                // likewise of tdmrep.json files
 	fetchTimer      *prom.Stopwatch
 	robotsCache     *cache.Cache
@@ -77,6 +79,7 @@ type savedEnd struct {
 type Resources struct {
 	Dir        string      // for the audit and what belongs to it; "": the state directory
 	ConfigFile string      // that the configuration was read from; "": none
+	ShareFiles bool        // fetched robots.txt and tdmrep.json files are kept in the state directory for other processes with ShareFiles
 	store      *bolt.Store // nil: no state outlives the process
 
 	Listener    net.Listener // in another network namespace, in place of one on the configured addresses

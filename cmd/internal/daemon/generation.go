@@ -210,7 +210,9 @@ func (d *Daemon) cacheOptions(f *generation, kind string, file fetch.File) (cach
 		Sender: &proxy.Fetches{Pacer: d.Pacer, Archive: d.archive, Ready: d.refusal, Rules: &f.rules},
 		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(kind, r) },
 	}
-	return CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
+	c, err := CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
+	c.StoreTokens = d.files != nil
+	return c, err
 }
 
 // loadCertificates loads the CA for intercepted tunnels, the certificate of the proxy's own port, and the keys that

@@ -79,6 +79,9 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 		g.Go(func() error { return d.store.Run(background) })
 		g.Go(func() error { return d.saveState(background) })
 	}
+	if d.files != nil {
+		g.Go(func() error { return d.files.Run(background) })
+	}
 	if d.fleet != nil {
 		g.Go(func() error { return d.runFleet(sharing) })
 	}
@@ -156,6 +159,9 @@ func (d *Daemon) close() (err error) {
 		err = d.evidence.Close()
 	}
 	err = errors.Join(err, d.closeArchive())
+	if d.files != nil {
+		d.files.Close()
+	}
 	if d.store != nil {
 		if d.Pacer != nil {
 			d.store.SaveClocks(d.Pacer.Clocks(time.Now(), time.Time{}))

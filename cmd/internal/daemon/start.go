@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/filestore"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
@@ -38,7 +40,10 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if err := d.openPace(state); err != nil {
 		return nil, err
 	}
-	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.fleet)
+	if own.ShareFiles && d.fleet == nil { // a fleet shares them by its store
+		d.files = filestore.New(filepath.Join(state, filesName), log)
+	}
+	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.files, d.fleet)
 	d.auditDir = cmp.Or(own.Dir, state)
 	if err := d.listen(cfg); err != nil { // first, since the egress client must not connect to these ports
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/filestore"
 	"robotsproxy/cmd/internal/pacefile"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
@@ -23,6 +24,9 @@ const StateFile = "state.db"
 
 // paceFileName is the name of the file in the state directory that all processes share, see package pacefile.
 const paceFileName = "pace"
+
+// filesName is the name of the directory in the state directory that has the files of every run.
+const filesName = "robots"
 
 // saveInterval bounds how much of the pace's state a crash loses.
 const saveInterval = time.Second
@@ -74,11 +78,14 @@ func newPacer(store *bolt.Store, shared pace.Store) *pace.Pacer {
 	return p
 }
 
-// newFileStores returns where robots.txt and tdmrep.json files are stored beside memory; nil: nowhere. Either
+// newFileStores returns where robots.txt and tdmrep.json files are stored beside memory; nil: nowhere. Each
 // argument may be nil.
-func newFileStores(store *bolt.Store, f fleet) (robotsTxt, tdmrep cache.Store) {
-	if store != nil {
+func newFileStores(store *bolt.Store, files *filestore.Store, f fleet) (robotsTxt, tdmrep cache.Store) {
+	switch {
+	case store != nil:
 		robotsTxt, tdmrep = store, store.TDMRep()
+	case files != nil:
+		robotsTxt, tdmrep = files.Of(trail.KindRobots), files.Of(trail.KindTDMRep)
 	}
 	if f == nil {
 		return robotsTxt, tdmrep

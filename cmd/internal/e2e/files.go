@@ -32,14 +32,20 @@ func Put(t *testing.T, file string, text []byte) {
 func SmallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
+	MountSmallDisk(t, dir, size)
+	return dir
+}
+
+// MountSmallDisk is SmallDisk in a directory.
+func MountSmallDisk(t *testing.T, dir, size string) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small disk")
 	}
-	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "none", dir).Run(); err != nil {
+	if err := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0700,size="+size, "none", dir).Run(); err != nil {
 		t.Skipf("nothing can be mounted here: %v", err)
 	}
 	t.Cleanup(func() { exec.Command("umount", "-l", dir).Run() })
-	return dir
 }
 
 // Fill writes to the disk until it is full.

@@ -129,8 +129,8 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	defer logFile.Close()
 	var tally counter
 	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
-	own := inside.resources(dir, log) // no store: nothing would read it again
-	own.ConfigFile = f.ReloadFile()
+	own := inside.resources(dir, log) // no store: one process would lock it for itself
+	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
 	h, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
 		os.RemoveAll(dir) // it is empty, and the next run makes its own
