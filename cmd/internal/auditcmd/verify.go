@@ -238,7 +238,7 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 		count(&tdmrep, "missing: %s"+removed, snapshots.TDMRep.Missing, "snapshot")
 		count(&index, "%s the same as in the audit", snapshots.Fetches, "line")
 		count(&index, "missing: %s about fetches of this audit"+removed, snapshots.Unindexed, "line")
-		count(&index, "not verified: %s about fetches that this audit does not have, such as those of another replica", snapshots.Unknown, "line")
+		count(&index, "not verified: %s about fetches that this audit does not have, such as those of another replica or run", snapshots.Unknown, "line")
 	}
 	if text := stamps.text(); text != "" {
 		row("stamps", "%s", text)

@@ -56,6 +56,10 @@ Requests wait for their turn as long as the command runs, unless the configurati
 sets pace.max_wait. All runs and the serve of one state directory share the pace of
 each host. With store.redis, they share it with all replicas.
 
+Without a shared store, the runs of one state directory use each other's copies of
+robots.txt files while these are fresh. The audit of a run has the files that the run
+decided by, whoever fetched them.
+
 On a terminal, a status line on standard error shows what the requests wait for. It
 appears while no request is in flight and the next one is not due yet, but not if the
 command reads the terminal key by key. --status always shows it all the time. Without
