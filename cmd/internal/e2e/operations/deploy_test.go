@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,8 +122,32 @@ func TestDeploymentsAgree(t *testing.T) {
 	same(t, "admin.listen of a replica", shared["admin"], own["admin"])
 
 	t.Run("compose", func(t *testing.T) { composeAgrees(t, f, shared) })
+	t.Run("single", func(t *testing.T) { singleAgrees(t, f, own) })
 	t.Run("kubernetes", func(t *testing.T) { manifestsAgree(t, f, shared) })
 	t.Run("sidecar", func(t *testing.T) { sidecarsAgree(t, f) })
+}
+
+// singleAgrees compares the proxy for one scraper with the image. The scraper reaches only the
+// proxy, and nobody reaches the admin listener.
+func singleAgrees(t *testing.T, f facts, own tree) {
+	config := readTrees(t, "single/config.yaml")[0]
+	for _, key := range []string{"listen", "open", "state_dir"} {
+		same(t, key, config[key], own[key])
+	}
+	same(t, "admin", config["admin"], tree{"listen": "", "metrics_listen": f.probe[len(f.probe)-1]})
+	all := readTrees(t, "single/compose.yaml")[0]
+	at := func(way ...any) any { return at(all, way...) }
+	same(t, "services", slices.Sorted(maps.Keys(at("services").(tree))), []string{"proxy", "scraper"})
+	same(t, "build", at("services", "proxy", "build", "context"), "../../..")
+	same(t, "user, which is the image's", at("services", "proxy", "user"), nil)
+	same(t, "healthcheck, which is the image's", at("services", "proxy", "healthcheck"), nil)
+	same(t, "read-only root", at("services", "proxy", "read_only"), true)
+	same(t, "volumes", at("services", "proxy", "volumes"), []string{"state:" + f.state, ".:" + f.etc + ":ro"})
+	same(t, "published ports", at("services", "proxy", "ports"), nil)
+	same(t, "networks of the proxy", at("services", "proxy", "networks"), []string{"scrapers", "outside"})
+	same(t, "networks of the scraper", at("services", "scraper", "networks"), []string{"scrapers"})
+	same(t, "way out of the scraper", at("networks", "scrapers", "internal"), true)
+	same(t, "https_proxy", at("services", "scraper", "environment", "https_proxy"), "http://proxy:"+f.port)
 }
 
 // sidecarsAgree compares the sidecars with the image, their configuration and the firewall's rules.
@@ -266,7 +291,7 @@ func TestDeployedConfigurationsAreGood(t *testing.T) {
 	} {
 		e2e.WriteFile(t, file, strings.ReplaceAll(text, "/etc/robotsproxy-ca/", dir+"/"))
 	}
-	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", e2e.DeployDir() + "/systemd/config.yaml", shared, mapped, sidecar, e2e.TreeRoot() + "/config.example.yaml"} {
+	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", e2e.DeployDir() + "/systemd/config.yaml", e2e.DeployDir() + "/single/config.yaml", shared, mapped, sidecar, e2e.TreeRoot() + "/config.example.yaml"} {
 		e2e.Command(t, "config", "check", "-c", file).Want(t, 0)
 	}
 }
@@ -274,11 +299,15 @@ func TestDeployedConfigurationsAreGood(t *testing.T) {
 // The certificate is at the path in the variables of a deployment's clients.
 func TestDeployedClientsKnowTheirCA(t *testing.T) {
 	t.Parallel()
-	crawler := at(readTrees(t, "compose.yaml")[0], "services", "crawler")
+	crawler := at(readTrees(t, "compose.yaml")[0], "services", "crawler").(tree)
+	scraper := at(readTrees(t, "single/compose.yaml")[0], "services", "scraper").(tree)
 	env := at(manifest(t, "ConfigMap", "robotsproxy-env"), "data").(tree)
 	job := at(manifest(t, "Job", "crawl"), "spec", "template", "spec", "containers", 0)
 	same(t, "directory of the CA in the pod", at(job, "volumeMounts", 0, "mountPath"), "/etc/robotsproxy-ca")
 	same(t, "file of the CA in the container", at(crawler, "volumes", 0, "target"), "/etc/robotsproxy-ca/ca.pem")
+	for _, key := range []string{"environment", "volumes"} {
+		same(t, key+" of the scraper", scraper[key], crawler[key])
+	}
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"} {
 		same(t, name+" of the pod", env[name], "/etc/robotsproxy-ca/ca.pem")
 		same(t, name+" of the container", at(crawler, "environment", name), env[name])
