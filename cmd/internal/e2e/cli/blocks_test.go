@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,46 @@ func TestNoCommentInABlock(t *testing.T) {
 			if comment := testkit.ShellComment(text); comment != "" {
 				t.Errorf("%s:%d: a block to paste has the comment %q: put it into the text", p.name, b.line, comment)
 			}
+		}
+	}
+}
+
+// reasonRow is a row of the table in docs/development.md: a page, the beginning of blocks in it, and
+// the reason why no test runs them.
+var reasonRow = regexp.MustCompile("(?m)^\\| (\\S+) \\| `([^`]+)` \\| (.+) \\|$")
+
+// Each block that no test runs has a reason in docs/development.md, and no page gives it.
+func TestEveryUnrunBlockHasAReason(t *testing.T) {
+	t.Parallel()
+	_, table, found := strings.Cut(readPage(t, "docs/development.md").text, "\n## Blocks that no test runs\n")
+	if !found {
+		t.Fatal("docs/development.md has no section about blocks that no test runs")
+	}
+	rows := reasonRow.FindAllStringSubmatch(table, -1)
+	used := map[string]bool{}
+	for _, p := range readPages(t) {
+		if p.name != "docs/development.md" && p.name != "docs/CONTRIBUTING.md" && strings.Contains(strings.Join(strings.Fields(p.text), " "), "no test runs") {
+			t.Errorf("%s speaks of a test: give the reason in docs/development.md", p.name)
+		}
+		for _, b := range p.blocks {
+			if !b.marked("norun") {
+				continue
+			}
+			reasons := 0
+			for _, row := range rows {
+				if row[1] == p.name && strings.HasPrefix(b.text, row[2]) {
+					reasons++
+					used[row[0]] = true
+				}
+			}
+			if reasons != 1 {
+				t.Errorf("%s:%d: docs/development.md has %d reasons why no test runs the block, want 1", p.name, b.line, reasons)
+			}
+		}
+	}
+	for _, row := range rows {
+		if !used[row[0]] {
+			t.Errorf("docs/development.md: %s has no block that no test runs and that begins with %q", row[1], row[2])
 		}
 	}
 }
