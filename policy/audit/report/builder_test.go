@@ -54,26 +54,35 @@ func (p *tape) sealed(body []byte) trail.Line {
 	return trail.Line{File: "/var/lib/audit.jsonl", Number: int(p.seq), Text: b[:len(b)-1]}
 }
 
-// sum is what records come to.
-func sum(t testing.TB, o Options, records ...record) *Report {
+// linesOf are the lines of a trail of records.
+func linesOf(t testing.TB, records ...record) (lines []trail.Line) {
 	t.Helper()
 	var p tape
-	var lines []trail.Line
 	for _, r := range records {
 		lines = append(lines, p.line(t, r))
 	}
-	return sumLines(t, o, lines...)
+	return lines
+}
+
+func readerOf(lines ...trail.Line) *trail.Reader {
+	var text bytes.Buffer
+	for _, l := range lines {
+		fmt.Fprintf(&text, "%s\n", l.Text)
+	}
+	return trail.NewReader("/var/lib/audit.jsonl", &text)
+}
+
+// sum is what records come to.
+func sum(t testing.TB, o Options, records ...record) *Report {
+	t.Helper()
+	return sumLines(t, o, linesOf(t, records...)...)
 }
 
 // sumLines is what lines come to.
 func sumLines(t testing.TB, o Options, lines ...trail.Line) *Report {
 	t.Helper()
-	var text bytes.Buffer
-	for _, l := range lines {
-		fmt.Fprintf(&text, "%s\n", l.Text)
-	}
 	s := New(o)
-	if err := s.Read(trail.NewReader("/var/lib/audit.jsonl", &text)); err != nil {
+	if err := s.Read(readerOf(lines...)); err != nil {
 		t.Fatal(err)
 	}
 	return s.Report(start.Add(time.Hour), "1.2.3")

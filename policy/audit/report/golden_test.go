@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -14,9 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write the reports of TestGolden into testdata")
 
-// goldenReport has every table but those of several trails, and every outcome.
+// goldenReport has every table and every outcome.
 func goldenReport(t testing.TB) *Report {
-	return sum(t, Options{},
+	one := linesOf(t,
 		rec(0, record{"robots_sha256": "0123456789abcdef", "wait_ms": 0.2, "bytes": 52_000, "duration_ms": 80}),
 		rec(1, record{"wait_ms": 1000, "bytes": 48_000, "x_robots_tag": "noindex"}),
 		rec(1, record{"wait_ms": 2000, "client": "thesis", "crawl_delay_s": 1, "crawl_delay_asked_s": 30}),
@@ -36,6 +37,9 @@ func goldenReport(t testing.TB) *Report {
 		record{"time": at(5), "kind": "event", "event": "lost", "detail": "the disk was full", "count": 2},
 		rec(5, record{"robots_stale": true, "back_off_s": 3, "slowed_s": 1, "store_away": true, "duration_ms": 2500}),
 	)
+	s := New(Options{})
+	testkit.Must(t, s.ReadAll([]Trail{{"a/audit.jsonl", readerOf(one...)}, {"b/audit.jsonl", readerOf(linesOf(t, rec(6, record{"replica": "b"}))...)}}))
+	return s.Report(start.Add(time.Hour), "1.2.3")
 }
 
 // TestGolden compares whole reports with those in testdata: read the difference, then write them
