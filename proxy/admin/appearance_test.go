@@ -3,9 +3,11 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"robotsproxy/policy/pace"
 	"robotsproxy/robots/testkit/testca"
 
 	"github.com/chromedp/cdproto/page"
@@ -20,7 +22,7 @@ func testNarrow(t *testing.T, b *browser) {
 	w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", method: "OPTIONS", url: "https://www.example.org/private/a-long-path/that-goes-on/and-on", monitor: true})
 	const cut = `[...document.querySelectorAll('#rows :is([data-f=method], [data-f=client], [data-f=agent], [data-f=is], [data-f=status], [data-f=explain])')].
 		filter(e => e.textContent && (!e.checkVisibility() || e.getBoundingClientRect().right > e.closest('td').getBoundingClientRect().right + 1)).map(e => e.textContent)`
-	for _, width := range []int64{1280, 1217, 1200, 1000, 800, 420} {
+	for _, width := range []int64{1440, 1439, 1280, 1000, 800, 420} {
 		b.do(t, chromedp.EmulateViewport(width, 900))
 		b.open(t, w.url)
 		for _, text := range evaluate[[]string](t, b, cut) {
@@ -57,6 +59,7 @@ type screenshotPage struct{ name, path string }
 // screenshots.
 func testListAppearance(t *testing.T, b *browser) {
 	w := newBusyProxy(t)
+	w.visitAwkwardHosts(t)
 	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fakeSeries})
 	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"exceptions", "/exceptions"}, {"clients", "/clients"}, {"decisions", "/?outcome=disallowed#decisions"}} {
 		b.open(t, w.url+p.path)
@@ -73,7 +76,8 @@ func testListAppearance(t *testing.T, b *browser) {
 // testDetailAppearance does the same for the pages about one host, record or request.
 func testDetailAppearance(t *testing.T, b *browser) {
 	w := newBusyProxy(t)
-	for _, p := range []screenshotPage{{"host", "/hosts/www.example.org"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())}} {
+	w.visitAwkwardHosts(t)
+	for _, p := range []screenshotPage{{"host", "/hosts/www.example.org"}, {"longest", "/hosts/" + longestHost}, {"back-off", "/hosts/wiki.example.org"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())}} {
 		b.open(t, w.url+p.path)
 		b.checkAppearance(t, p.name)
 	}
@@ -137,4 +141,24 @@ func newBusyProxy(t *testing.T) *testProxy {
 		w.visit(t, v)
 	}
 	return w
+}
+
+// longestHost has as many bytes as the name of a host can have.
+var longestHost = strings.Repeat("a-label-that-is-as-long-as-can-be-because-it-has-63-characters1.", 4)[:253]
+
+// visitAwkwardHosts records requests to a host that sends an HTML page as its robots.txt, and to
+// longestHost, where requests wait.
+func (w *testProxy) visitAwkwardHosts(t *testing.T) {
+	w.origins.set("wiki.example.org", "<!DOCTYPE html><title>Not found</title>")
+	w.origins.set(longestHost, "User-agent: *\nDisallow: /"+strings.Repeat("a-long-rule/", 12))
+	w.queueRequests(t, longestHost, 3)
+	slot, err := w.pacer.Wait(t.Context(), "a", pace.Limits{Key: "wiki.example.org", PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxQueue: 1})
+	check(t, err)
+	slot.BackOff(time.Hour, "https://wiki.example.org/robots.txt")
+	slot.Release()
+	for _, host := range []string{"wiki.example.org", longestHost} {
+		for range 2 {
+			w.visit(t, visit{client: "crawler-eu-1.with-a-name-that-nobody-cut-short", agent: "ResearchCrawlerOfTheUniversity/1.0", url: "https://" + host + "/" + strings.Repeat("a-long-rule/", 13), waited: 95 * time.Second, status: 200})
+		}
+	}
 }

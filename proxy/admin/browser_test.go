@@ -183,31 +183,42 @@ func (b *browser) pressKey(t testing.TB, key string) {
 	}
 }
 
-// checkAppearance checks the open page in light and dark and in two widths. It saves
+// checkAppearance checks the open page in light and dark, and its layout in four widths. It saves
 // screenshots in the folder named by SCREENSHOTS.
 func (b *browser) checkAppearance(t testing.TB, name string) {
 	t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 1000, 420} {
-			b.setColorScheme(t, scheme)
-			b.do(t, chromedp.EmulateViewport(width, 900))
-			b.do(t, chromedp.EmulateViewport(width, min(1500, evaluate[int64](t, b, `document.documentElement.scrollHeight`))))
-			evaluate[bool](t, b, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 60))))`)
-			for _, weak := range evaluate[[]string](t, b, lowContrastText) {
-				t.Errorf("%s in %s: %s", name, scheme, weak)
-			}
-			if over := evaluate[float64](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
-				t.Errorf("%s at %d px is %v px too wide", name, width, over)
-			}
-			for _, word := range evaluate[[]string](t, b, `[...document.querySelectorAll('main .is')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1).map(e => e.textContent)`) {
-				t.Errorf("%s at %d px: %q is cut", name, width, word)
-			}
-			if dir := os.Getenv("SCREENSHOTS"); dir != "" {
-				b.saveScreenshot(t, filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)))
-			}
+	for _, look := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1600}, {"light", 1280}, {"light", 1024}, {"light", 390}, {"dark", 1280}} {
+		b.setColorScheme(t, look.scheme)
+		b.fitViewport(t, look.width)
+		shown := fmt.Sprintf("%s-%s-%d", name, look.scheme, look.width)
+		for _, weak := range evaluate[[]string](t, b, lowContrastText) {
+			t.Errorf("%s: %s", shown, weak)
 		}
+		b.checkLayout(t, shown)
 	}
 	b.do(t, chromedp.EmulateViewport(1280, 900))
+}
+
+// fitViewport sets the width of the window, and makes it as high as the page, up to 1500 px.
+func (b *browser) fitViewport(t testing.TB, width int64) {
+	t.Helper()
+	b.do(t, chromedp.EmulateViewport(width, 900))
+	b.do(t, chromedp.EmulateViewport(width, min(1500, evaluate[int64](t, b, `document.documentElement.scrollHeight`))))
+	evaluate[bool](t, b, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 60))))`)
+}
+
+// checkLayout checks that the open page shows all of its text, and saves a screenshot.
+func (b *browser) checkLayout(t testing.TB, name string) {
+	t.Helper()
+	for _, fault := range evaluate[[]string](t, b, layoutFaults) {
+		t.Errorf("%s: %s", name, fault)
+	}
+	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+		b.saveScreenshot(t, filepath.Join(dir, name+".png"))
+	}
 }
 
 // saveScreenshot saves a screenshot of the open page.
@@ -244,4 +255,31 @@ const lowContrastText = `(() => {
 		if ((a + .05) / (b + .05) < (large ? 3 : 4.5)) weak.add(e.tagName + '.' + e.className + ': ' + s.color + ' ' + ((a + .05) / (b + .05)).toFixed(2));
 	}
 	return [...weak];
+})()`
+
+// layoutFaults finds text that is cut off or broken, and hosts whose column is too narrow. Where a
+// cell shows an ellipsis, the page about the decision has the whole text.
+const layoutFaults = `(() => {
+	const faults = new Set(), range = document.createRange();
+	const say = (e, fault) => faults.add('"' + e.textContent.trim().replace(/\s+/g, ' ').slice(0, 60) + '" ' + fault);
+	const over = document.documentElement.scrollWidth - innerWidth, folded = innerWidth < 736;
+	if (over > 0) faults.add('the page is ' + over + ' px too wide');
+	for (const e of document.querySelectorAll('body *')) {
+		if (!e.checkVisibility() || e.closest('.hidden, .sprite, .skip, svg') || folded && e.closest('thead')) continue;
+		const style = getComputedStyle(e), boxed = e.closest('td, th, dd, pre, .card, figure') ?? document.body;
+		if (style.overflowX !== 'visible' && style.textOverflow !== 'ellipsis' && e.scrollWidth > e.clientWidth + 1) say(e, 'is ' + (e.scrollWidth - e.clientWidth) + ' px too wide');
+		if (e.matches('tbody th') && e.textContent.includes('.') && e.clientWidth < 110) say(e, 'has only ' + e.clientWidth + ' px');
+		for (const text of e.childNodes) {
+			if (text.nodeType !== 3 || !text.data.trim()) continue;
+			range.selectNodeContents(text);
+			if (!e.closest('.what, .why, .who, .agent') && range.getBoundingClientRect().right > boxed.getBoundingClientRect().right + 1) say(e, 'is cut');
+			for (const {0: word, index} of text.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+				if (word.length > 14 || folded && e.closest('.code, code')) continue;
+				range.setStart(text, index);
+				range.setEnd(text, index + word.length);
+				if (new Set([...range.getClientRects()].map(r => r.top)).size > 1) say(e, 'is broken in ' + word);
+			}
+		}
+	}
+	return [...faults];
 })()`
