@@ -16,6 +16,7 @@ import (
 const (
 	maxRows          = 100 // decisions in the page as the server sends it
 	maxBlockersShown = 9
+	maxNoteHost      = 40 // bytes of a host in the note of a figure
 )
 
 // reasons are the values of the filter on reasons.
@@ -131,13 +132,37 @@ func (s *Server) figures(c *chartView) []figure {
 	for i := range figures {
 		figures[i].Note += "in " + period
 	}
-	p := s.opts.Pacer.Stats()
-	hosts := figure{Name: "Hosts known", Value: humanize.Number(len(s.opts.hostsByName())), Note: fmt.Sprintf("%s in back-off, %s slowed down", humanize.Number(p.BackedOff), humanize.Number(p.Slowed)), Href: "/hosts"}
+	p, known := s.opts.Pacer.Stats(), s.opts.hostsByName()
+	hosts := figure{
+		Name: "Hosts known", Value: humanize.Number(len(known)), Href: "/hosts",
+		Note: fmt.Sprintf("%s in back-off, %s slowed down", humanize.Number(p.BackedOff), humanize.Number(p.Slowed)),
+	}
 	if p.BackedOff+p.Slowed > 0 {
 		hosts.Href += "?sort=paused"
 	}
-	return append(figures,
-		figure{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " in flight", Kind: "wait", Icon: "wait", Href: "/hosts?sort=queue"}, hosts)
+	waiting := figure{
+		Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " in flight",
+		Kind: "wait", Icon: "wait", Href: "/hosts?sort=queue",
+	}
+	if host, queue := s.longestQueue(known); queue > 0 {
+		waiting.Note = fmt.Sprintf("%s for %s; %s", humanize.Number(queue), clipPrintable(host, maxNoteHost), waiting.Note)
+	}
+	return append(figures, waiting, hosts)
+}
+
+// longestQueue returns the host for which most requests wait, and their number. Hosts that share a
+// pace key share a queue, so it returns the key.
+func (s *Server) longestQueue(hosts map[string]*hostState) (key string, queue int) {
+	for name, h := range hosts {
+		q := h.paceOrZero().Queue
+		if q == 0 || q < queue {
+			continue
+		}
+		if k := s.opts.PaceKey(name); q > queue || k < key {
+			key, queue = k, q
+		}
+	}
+	return key, queue
 }
 
 // classFigures returns a figure for each class, with a link to its decisions. params are further
