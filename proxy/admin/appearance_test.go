@@ -3,6 +3,8 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +106,29 @@ func testAboutAppearance(t *testing.T, b *browser) {
 	w.health = func() error { return errors.New("the audit cannot be written: no space left on device") }
 	b.open(t, w.url+"/about")
 	b.checkAppearance(t, "trouble")
+}
+
+// testReportAppearance does the same for a report with every table and long texts, also as it is
+// printed on A4.
+func testReportAppearance(t *testing.T, b *browser) {
+	file, err := filepath.Abs("../../policy/audit/report/testdata/report.html")
+	check(t, err)
+	_, err = os.Stat(file) // so that go test knows the file that Chromium opens
+	check(t, err)
+	b.tallest = 10_000
+	b.do(t, chromedp.Navigate("file://"+filepath.ToSlash(file)))
+	evaluate[bool](t, b, fmt.Sprintf(`(() => {
+		const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+		while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace('down.test', %q).replace('/search', %q).replace('/private', '/a/path/with/a/few/segments');
+		for (const number of document.querySelectorAll('td.num')) number.textContent = number.textContent.replace(/^\d+$/, '1,234,567').replace(/^\d+ s$/, '59 min 59 s');
+		for (const closed of document.querySelectorAll('details')) closed.open = true;
+		return true;
+	})()`, longestHost, strings.Repeat("/a-long-rule", 20)))
+	b.checkAppearance(t, "report")
+	b.emulateMedia(t, "print", "light")
+	b.fitViewport(t, 688) // pixels between the margins of A4
+	b.checkLayout(t, "report-print")
+	b.savePDF(t, "report.pdf")
 }
 
 // withAllStatus sets everything that the page about the proxy can show. The last reload fails

@@ -24,8 +24,9 @@ import (
 
 // A browser is one tab of a real Chromium. Its complaints fail the test.
 type browser struct {
-	ctx   context.Context
-	close func()
+	ctx     context.Context
+	close   func()
+	tallest int64 // greatest height of a screenshot, in pixels
 
 	mu         sync.Mutex // guards complaints
 	complaints []string
@@ -61,7 +62,7 @@ func startChromium(t testing.TB) context.Context {
 func openTab(t testing.TB, chromium context.Context) *browser {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
-	b := &browser{ctx: ctx, close: sync.OnceFunc(func() {
+	b := &browser{ctx: ctx, tallest: 1500, close: sync.OnceFunc(func() {
 		if err := chromedp.Cancel(ctx); err != nil {
 			t.Log(err) // a busy machine takes long to close a tab; Chromium ends with the test
 		}
@@ -202,11 +203,11 @@ func (b *browser) checkAppearance(t testing.TB, name string) {
 	b.do(t, chromedp.EmulateViewport(1280, 900))
 }
 
-// fitViewport sets the width of the window, and makes it as high as the page, up to 1500 px.
+// fitViewport sets the width of the window, and makes it as high as the page, up to b.tallest.
 func (b *browser) fitViewport(t testing.TB, width int64) {
 	t.Helper()
 	b.do(t, chromedp.EmulateViewport(width, 900))
-	b.do(t, chromedp.EmulateViewport(width, min(1500, evaluate[int64](t, b, `document.documentElement.scrollHeight`))))
+	b.do(t, chromedp.EmulateViewport(width, min(b.tallest, evaluate[int64](t, b, `document.documentElement.scrollHeight`))))
 	evaluate[bool](t, b, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 60))))`)
 }
 
@@ -221,6 +222,20 @@ func (b *browser) checkLayout(t testing.TB, name string) {
 	}
 }
 
+// savePDF saves the open page as it is printed in the folder named by SCREENSHOTS.
+func (b *browser) savePDF(t testing.TB, name string) {
+	t.Helper()
+	dir := os.Getenv("SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
+	defer cancel()
+	pdf, err := chromedp.Call(ctx, page.PrintToPDF, page.PrintToPDFParams{PreferCSSPageSize: new(true)})
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, name), pdf.Data, 0o644))
+}
+
 // saveScreenshot saves a screenshot of the open page.
 func (b *browser) saveScreenshot(t testing.TB, file string) {
 	t.Helper()
@@ -233,9 +248,13 @@ func (b *browser) saveScreenshot(t testing.TB, file string) {
 }
 
 // setColorScheme makes the browser prefer light or dark, without motion.
-func (b *browser) setColorScheme(t testing.TB, scheme string) {
+func (b *browser) setColorScheme(t testing.TB, scheme string) { b.emulateMedia(t, "screen", scheme) }
+
+// emulateMedia makes the browser show pages as on a screen or in print, in a colour scheme and
+// without motion.
+func (b *browser) emulateMedia(t testing.TB, media, scheme string) {
 	t.Helper()
-	call(t, b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+	call(t, b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: media, Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	}})
 }
@@ -267,7 +286,7 @@ const layoutFaults = `(() => {
 	for (const e of document.querySelectorAll('body *')) {
 		if (!e.checkVisibility() || e.closest('.hidden, .sprite, .skip, svg') || folded && e.closest('thead')) continue;
 		const style = getComputedStyle(e), boxed = e.closest('td, th, dd, pre, .card, figure') ?? document.body;
-		if (style.overflowX !== 'visible' && style.textOverflow !== 'ellipsis' && e.scrollWidth > e.clientWidth + 1) say(e, 'is ' + (e.scrollWidth - e.clientWidth) + ' px too wide');
+		if (style.overflowX !== 'visible' && style.textOverflow !== 'ellipsis' && !e.querySelector('svg.time') && e.scrollWidth > e.clientWidth + 1) say(e, 'is ' + (e.scrollWidth - e.clientWidth) + ' px too wide');
 		if (e.matches('tbody th') && e.textContent.includes('.') && e.clientWidth < 110) say(e, 'has only ' + e.clientWidth + ' px');
 		for (const text of e.childNodes) {
 			if (text.nodeType !== 3 || !text.data.trim()) continue;

@@ -30,6 +30,7 @@ func TestDashboard(t *testing.T) {
 		{"appearance of lists", testListAppearance}, // the longest first
 		{"appearance of pages about one thing", testDetailAppearance},
 		{"appearance of the page about the proxy", testAboutAppearance},
+		{"appearance of the report", testReportAppearance},
 		{"picture of the documentation", testPicture},
 		{"decisions are live", testLive},
 		{"pause", testPause},

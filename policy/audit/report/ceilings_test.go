@@ -64,7 +64,7 @@ func TestCeilings(t *testing.T) {
 	if err := r.HTML(&page, 100); err != nil {
 		t.Fatal(err)
 	}
-	if page.Len() > 300<<10 {
+	if page.Len() > 400<<10 {
 		t.Errorf("the page has %d bytes", page.Len())
 	}
 }

@@ -179,6 +179,7 @@ func (r *Report) numbers(all []bucket) displayTable {
 	g := v.outcomes()
 	s := displayTable{ID: "numbers", Title: "Requests over time"}
 	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.countColumns, columns(figures, "waited", "longest wait"))
+	s.Keys, s.Counts = 1, len(s.Columns)-1
 	for i := range all {
 		b := &all[i]
 		cells := g.cells(&counts{Requests: b.sum(), outcomes: b.outcomes})

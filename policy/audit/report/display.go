@@ -14,6 +14,7 @@ import (
 type displayTable struct {
 	ID, Title, About string
 	Columns          []column
+	Keys, Counts     int // columns before those of counts, and columns of counts; zero: there are no counts
 	Rows             [][]string
 	Rest             string // a sentence about what has no row
 }
@@ -65,6 +66,7 @@ type layout struct {
 // fillTable adds columns and rows to a displayTable.
 func fillTable[R any, P counted[R]](s displayTable, t *table[R], most int, g layout, row func(*R) (before, after []string)) displayTable {
 	s.Columns = slices.Concat(g.keyColumns, g.countColumns, g.moreColumns)
+	s.Keys, s.Counts = len(g.keyColumns), len(g.countColumns)
 	first, rest := topRows[R, P](t, most)
 	for i := range first {
 		before, after := row(&first[i])

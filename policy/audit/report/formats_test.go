@@ -267,7 +267,7 @@ func TestPageCanBeHeard(t *testing.T) {
 				t.Error("a table has no caption")
 			}
 		case "th":
-			if s := attr(n, "scope"); s != "col" && s != "row" {
+			if s := attr(n, "scope"); s != "col" && s != "row" && s != "rowgroup" {
 				t.Errorf("a heading's scope is %q", s)
 			}
 		}
@@ -321,6 +321,30 @@ func TestRulesOfOneHostFold(t *testing.T) {
 		if len(s.Rows) != 2 || s.Rows[0][0] != "t.test" || s.Rows[1][0] != others {
 			t.Errorf("beside them stand %q", s.Rows)
 		}
+	}
+}
+
+func TestWideTablesHaveTwoLinesForARow(t *testing.T) {
+	p := goldenReport(t).page(0)
+	two := map[string]bool{}
+	for _, s := range p.Tables {
+		two[s.ID] = s.Stacked()
+		if s.ID != "hosts" {
+			continue
+		}
+		cells := s.Cells(s.Rows[0])
+		if len(cells.Beside) != len(s.Beside()) || cells.Beside[0] != (cell{column{"requests", figures}, "17"}) {
+			t.Errorf("counts: %v under %v", cells.Beside, s.Beside())
+		}
+		if len(cells.Above) != 4 || cells.Above[0] != (cell{column{"asked delay", figures}, "30 s"}) {
+			t.Errorf("beside the host: %v", cells.Above)
+		}
+		if cells := s.Cells(s.Rows[1]); len(cells.Above) != 1 || cells.Above[0].Name != "robots.txt" {
+			t.Errorf("beside a host without a delay: %v", cells.Above)
+		}
+	}
+	if !two["rules"] || !two["clients"] || two["unreachable"] || two["events"] {
+		t.Errorf("with two lines: %v", two)
 	}
 }
 

@@ -26,7 +26,7 @@ func goldenReport(t testing.TB) *Report {
 		rec(3, with(silent, record{"host": "down.test"})), rec(4, record{"host": "down.test", "reason": "no-file"}),
 		rec(3, record{"host": "gone.test", "decision": "block", "reason": "origin"}),
 		rec(4, record{"host": "open.test", "reason": "override", "entry": "open.test", "entry_reason": "letter of 3 March"}),
-		rec(4, watched),
+		rec(4, watched), rec(4, record{"decision": "block", "reason": "pace", "enforced": false}), rec(4, with(silent, record{"enforced": false})),
 		rec(5, record{"decision": "block", "reason": "usage", "withheld": true, "license": "https://site.test/license.xml", "usage_source": "header X-Robots-Tag",
 			"usage": map[string]any{"train-ai": map[string]any{"outcome": "disallowed", "statement": "X-Robots-Tag: noai", "source": "header X-Robots-Tag"}, "tdm": map[string]any{"outcome": "unknown"}}}),
 		rec(4, record{"signed": "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"}), rec(4, record{"unsigned": "client"}), rec(4, record{"unsigned": "tunnel", "reason": "tunnel"}),

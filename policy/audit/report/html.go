@@ -116,6 +116,50 @@ func (r *Report) period() string {
 	return period(r.Totals.First, r.Totals.Ended)
 }
 
+// maxBeside is the maximum number of columns that fit beside each other on A4.
+const maxBeside = 9
+
+// Stacked reports that the table has too many columns: each row has two lines, and the second one
+// has the counts.
+func (s displayTable) Stacked() bool { return s.Counts > 0 && len(s.Columns) > maxBeside }
+
+// Beside returns the columns of the cells that stand beside each other, without the first column.
+func (s displayTable) Beside() []column {
+	if s.Stacked() {
+		return s.Columns[s.Keys : s.Keys+s.Counts]
+	}
+	return s.Columns[1:]
+}
+
+// A cell is a text in a column.
+type cell struct {
+	column
+	Text string
+}
+
+// Class returns the names of the style of a cell.
+func (c cell) Class() string {
+	if c.Text == "0" || c.Text == "0 s" {
+		return string(c.Kind) + " zero"
+	}
+	return string(c.Kind)
+}
+
+// Cells returns the cells of a row that stand beside each other, and those in the line above them,
+// without the first cell. Empty cells above are left out.
+func (s displayTable) Cells(row []string) (c struct{ Beside, Above []cell }) {
+	for i, text := range row {
+		switch counts := i >= s.Keys && i < s.Keys+s.Counts; {
+		case i == 0:
+		case counts || !s.Stacked():
+			c.Beside = append(c.Beside, cell{s.Columns[i], text})
+		case text != "":
+			c.Above = append(c.Above, cell{s.Columns[i], text})
+		}
+	}
+	return c
+}
+
 // minGrouped is the least number of rules of a host that are put into a group.
 const minGrouped = 4
 
@@ -139,7 +183,10 @@ func (s *section) groupRules(rules []rule) {
 			continue // it is in its group already
 		}
 		name := row[ruleHost]
-		part := displayTable{ID: fmt.Sprintf("rules-%d", i), Title: "Rules of " + name, Columns: s.Columns[ruleHost+1:]}
+		part := displayTable{
+			ID: fmt.Sprintf("rules-%d", i), Title: "Rules of " + name,
+			Columns: s.Columns[ruleHost+1:], Keys: s.Keys - 1, Counts: s.Counts,
+		}
 		var sum counts
 		for _, j := range own {
 			part.Rows = append(part.Rows, s.Rows[j][ruleHost+1:])
