@@ -11,6 +11,7 @@ package explain
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"time"
@@ -358,7 +359,11 @@ func (e *Explanation) Basis() []Fact {
 				line += ": " + humanize.Brief(e.CrawlText)
 			}
 		}
-		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s%s)", e.CrawlDelay, e.CrawlAsked, line))
+		if e.CrawlDelay < e.CrawlAsked {
+			f.add("crawl-delay", shortened(e.CrawlAsked, e.CrawlDelay)+line)
+		} else {
+			f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s%s)", e.CrawlDelay, e.CrawlAsked, line))
+		}
 	}
 	if e.BackOff > 0 {
 		cause := ""
@@ -382,6 +387,15 @@ func (e *Explanation) Basis() []Fact {
 		f.add("tdm note", "an older copy, because tdmrep.json could not be fetched again")
 	}
 	return f
+}
+
+// Shortened says that a site asks for more time between two requests than the proxy keeps, because of
+// robots.over_max: clamp.
+func Shortened(asked, kept time.Duration) string { return shortened(asked.Seconds(), kept.Seconds()) }
+
+func shortened(asked, kept float64) string {
+	milli := func(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
+	return fmt.Sprintf("asks for %g s between requests; sent every %g s (robots.max_crawl_delay)", milli(asked), milli(kept))
 }
 
 // RuleText returns the rule that applies, with its line, in the form of robots.txt. If

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"robotsproxy/policy/pace/limiter"
 )
 
 // ErrTooBusy matches every [BusyError] in errors.Is.
@@ -99,6 +101,19 @@ type Limits struct {
 	// Redirected marks the fetch of another host's robots.txt that was redirected to this
 	// host. The fetch uses the CrawlDelay of the last request if that is longer.
 	Redirected bool
+}
+
+// Interval returns the time between two requests of one client in a long queue, rounded up to a nanosecond, as
+// far as the limits tell. It is zero without a rate.
+func (l *Limits) Interval() time.Duration {
+	if l.PerSecond <= 0 {
+		return 0
+	}
+	rate := l.PerSecond
+	if l.Client.PerSecond > 0 {
+		rate = min(rate, l.Client.PerSecond)
+	}
+	return max(limiter.Nanoseconds(1e9/rate), l.CrawlDelay)
 }
 
 // A Rate is a number of requests per second, with a burst after a quiet time. The zero

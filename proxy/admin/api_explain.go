@@ -163,11 +163,7 @@ func requestGap(l *pace.Limits, state *pace.HostState) time.Duration {
 	if l.PerSecond <= 0 {
 		return 0
 	}
-	gap := max(time.Duration(float64(time.Second)/l.PerSecond), l.CrawlDelay, state.Slowed)
-	if l.Client.PerSecond > 0 {
-		gap = max(gap, time.Duration(float64(time.Second)/l.Client.PerSecond))
-	}
-	return gap
+	return max(l.Interval(), state.Slowed)
 }
 
 func newExcerpt(e *explain.Excerpt) *excerpt {

@@ -27,6 +27,8 @@ type hostState struct {
 	Pace    *paceState    `json:"pace,omitempty"`        // nil: unknown
 	Origins []originState `json:"origins"`               // sorted by origin; set by loadOrigins
 
+	asked   time.Duration // see live.Host, like paced
+	paced   time.Duration
 	entries []*cache.Entry // cache entries of its origins
 }
 
@@ -161,6 +163,7 @@ func (o *Options) addPaceStates(all map[string]*hostState, get func(string) *hos
 
 func (h *hostState) setCounts(l live.Host) {
 	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Counts[live.Allowed], l.Counts.Blocked(), l.Waited.Seconds(), l.Last
+	h.asked, h.paced = l.Asked, l.Paced
 	h.hostOutcomes = hostOutcomes{l.Counts[live.Disallowed], l.Counts[live.Deferred], l.Counts[live.Failed], l.Counts[live.NotEnforced]}
 }
 

@@ -135,6 +135,9 @@ func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	if p.GapS > 0 {
 		gap.Value = humanize.Duration(secondsDuration(p.GapS))
 	}
+	if h.asked > h.paced {
+		gap.Note = "the host " + explain.Shortened(h.asked, h.paced) + "; " + gap.Note
+	}
 	next := figure{Name: "Next slot", Value: nextSlotText(p, now), Note: "for a request that arrives now", Words: true}
 	return append(figures, gap, next)
 }

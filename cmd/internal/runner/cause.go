@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"syscall"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,7 +15,6 @@ import (
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
-	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 )
@@ -102,10 +100,10 @@ func paceCause(err error, l *pace.Limits) string {
 	switch busy.Reason {
 	case pace.WaitTooLong:
 		bound = "the wait would be longer than pace.max_wait (" + humanize.Duration(l.MaxWait) + ")"
-		if busy.Slowed > interval(l) {
+		if busy.Slowed > l.Interval() {
 			return bound + ", because the host responds slowly"
 		}
-		most = max(1, int(l.MaxWait/interval(l)))
+		most = max(1, int(l.MaxWait/l.Interval()))
 	case pace.QueueFull:
 		bound = fmt.Sprintf("pace.max_queue (%d) requests were waiting", l.MaxQueue)
 		most = l.MaxQueue
@@ -118,13 +116,4 @@ func paceCause(err error, l *pace.Limits) string {
 		return ""
 	}
 	return fmt.Sprintf("%s; send at most %d at once to avoid this", bound, most)
-}
-
-// interval returns the time between two requests of a long queue.
-func interval(l *pace.Limits) time.Duration {
-	rate := l.PerSecond
-	if l.Client.PerSecond > 0 {
-		rate = min(rate, l.Client.PerSecond)
-	}
-	return max(limiter.Nanoseconds(1e9/rate), l.CrawlDelay, 1)
 }

@@ -20,6 +20,8 @@ type Host struct {
 	Counts Counts
 	Waited time.Duration // sum over all requests
 	Last   time.Time     // when the last request arrived
+	Asked  time.Duration // the Crawl-delay that the site asked for, as of the last page that was paced; zero: none
+	Paced  time.Duration // pace.Limits.Interval of that page
 }
 
 // A Cause has decided requests to a host: a rule, a statement about uses of the content, or otherwise a
@@ -92,6 +94,9 @@ func (t *hostTable) count(r *audit.Record, c Class) {
 	}
 	h.Waited += r.Waited
 	h.Counts[c]++
+	if r.Slot && r.Decision.Reason != policy.ReasonRobotsTxt {
+		h.Asked, h.Paced = r.Decision.Asked, r.Decision.Pace.Interval()
+	}
 	h.cause(r, c, t.maxRules)
 }
 

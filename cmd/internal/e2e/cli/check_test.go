@@ -45,7 +45,7 @@ func TestCheckExplains(t *testing.T) {
 		"  rule:           Disallow: /private (line 3)\n", "  group:          checkbot\n",
 		"  agent:          CheckBot\n", "  agent from:     the User-Agent header\n", "  considered:     Lib, CheckBot\n", "  dialect:        standard\n",
 		"  robots.txt:     " + o.URL("https", "/real.txt") + "\n", "  outcome:        status 200: rules, after 1 redirect\n",
-		fmt.Sprintf("  sha256:         %x\n", sha256.Sum256([]byte(hostileFile))), "  crawl-delay:    10 s (asked: 30 s, line 5: Crawl-delay: 30)\n",
+		fmt.Sprintf("  sha256:         %x\n", sha256.Sum256([]byte(hostileFile))), "  crawl-delay:    asks for 30 s between requests; sent every 10 s (robots.max_crawl_delay), line 5: Crawl-delay: 30\n",
 		"  sitemaps:       \"https://x.test/1.xml\\x1b[1A", "                  https://x.test/2.xml\n", "  license:        https://x.test/terms\n",
 		"  content-signal: search=yes, ai-train=no\n", `  content-usage:  "train-ai=n\x1b[8m"` + "\n", "  outranked:      Disallow: /private (line 3)\n",
 	} {
