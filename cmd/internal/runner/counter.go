@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
+	"robotsproxy/policy/pace"
 )
 
 // maxCounted bounds how many hosts, and how many causes, a counter counts apart. It counts
@@ -21,6 +22,9 @@ const (
 	others     = "(others)"
 	noHost     = "(no host)" // of requests that name none
 )
+
+// noticed is the wait from which a summary names the rate as its cause.
+const noticed = 100 * time.Millisecond
 
 // A counter counts Records by host, and those of requests that were not allowed also by cause. The
 // zero counter is ready for use.
@@ -63,6 +67,24 @@ type hostSummary struct {
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
 	HTTPS       bool // one of the requests came over HTTPS
+
+	Asked, Sent time.Duration // a Crawl-delay that was shortened, and the interval that was kept instead; zero: none was
+	Rate        float64       // requests per second that a request waited for, and for nothing else; zero: none did
+}
+
+// setPace sets what limited the pace of a request that had its turn.
+func (h *hostSummary) setPace(r *audit.Record) {
+	if !r.Slot || r.Decision.Reason == policy.ReasonRobotsTxt {
+		return
+	}
+	l := &r.Decision.Pace
+	every := l.Interval()
+	if r.Decision.Asked > every {
+		h.Asked, h.Sent = r.Decision.Asked, every
+	}
+	if r.Waited >= noticed && every > max(l.CrawlDelay, r.Slowed) && l.Client == (pace.Rate{}) && r.BackOff == 0 && !r.StoreAway {
+		h.Rate = l.PerSecond
+	}
 }
 
 // A causeSummary counts the requests to one host that were not allowed for the same cause.
@@ -85,6 +107,7 @@ func (c *counter) Write(r *audit.Record) error {
 	h := c.host(hostOf(r))
 	h.LongestWait, c.total.LongestWait = max(h.LongestWait, r.Waited), max(c.total.LongestWait, r.Waited)
 	h.HTTPS = h.HTTPS || r.Request.Origin.Scheme == "https" && r.Request.Method != http.MethodConnect
+	h.setPace(r)
 	if r.StoreAway {
 		c.total.StoreAway++
 	}

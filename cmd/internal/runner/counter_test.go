@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
 
@@ -60,8 +61,8 @@ func TestCounterCountsByHostAndCause(t *testing.T) {
 	want := summary{
 		Outcomes: outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 2}, LongestWait: 2 * time.Second, StoreAway: 1,
 		Hosts: []hostSummary{
-			{"b.test", outcomeCounts{policy.Failed: 1}, 1500 * time.Microsecond, true},
-			{"site.test", outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 1}, 2 * time.Second, true},
+			{Host: "b.test", Outcomes: outcomeCounts{policy.Failed: 1}, LongestWait: 1500 * time.Microsecond, HTTPS: true},
+			{Host: "site.test", Outcomes: outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 1}, LongestWait: 2 * time.Second, HTTPS: true},
 		},
 		Causes: []causeSummary{
 			{Host: "site.test", Outcome: policy.Disallowed, Rule: "/p", Line: 3, Count: 2},
@@ -72,6 +73,47 @@ func TestCounterCountsByHostAndCause(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, tally.summary()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestCounterKnowsWhatLimitedThePace: a summary names a setting only if that delayed requests.
+func TestCounterKnowsWhatLimitedThePace(t *testing.T) {
+	const second = time.Second
+	at := func(rate float64, delay, asked, waited time.Duration) *audit.Record {
+		r := allowed()
+		r.Slot, r.Waited, r.Decision.Asked = true, waited, asked
+		r.Decision.Pace = pace.Limits{PerSecond: rate, CrawlDelay: delay}
+		return r
+	}
+	with := func(r *audit.Record, change func(*audit.Record)) *audit.Record { change(r); return r }
+	for _, c := range []struct {
+		name        string
+		record      *audit.Record
+		asked, sent time.Duration
+		rate        float64
+	}{
+		{"the rate", at(2, 0, 0, second/2), 0, 0, 2},
+		{"nobody waited", at(2, 0, 0, second/50), 0, 0, 0},
+		{"a longer Crawl-delay", at(2, 5*second, 5*second, second), 0, 0, 0},
+		{"a shorter Crawl-delay", at(2, second/4, second/4, second), 0, 0, 2},
+		{"a Crawl-delay that was shortened", at(2, 10*second, 30*second, second), 30 * second, 10 * second, 0},
+		{"shortened, but the rate is as slow", at(1./30, 10*second, 30*second, second), 0, 0, 1. / 30},
+		{"shortened, and the rate is slower than the maximum", at(1./20, 10*second, 30*second, second), 30 * second, 20 * second, 1. / 20},
+		{"the client's own rate", with(at(2, 0, 0, second), func(r *audit.Record) { r.Decision.Pace.Client = pace.Rate{PerSecond: 1, Burst: 1} }), 0, 0, 0},
+		{"a slow host", with(at(2, 0, 0, second), func(r *audit.Record) { r.Slowed = second }), 0, 0, 0},
+		{"a back-off", with(at(2, 0, 0, second), func(r *audit.Record) { r.BackOff = second }), 0, 0, 0},
+		{"the store is away", with(at(2, 0, 0, second), func(r *audit.Record) { r.StoreAway = true }), 0, 0, 0},
+		{"not paced", with(at(2, 10*second, 30*second, second), func(r *audit.Record) { r.Slot = false }), 0, 0, 0},
+		{"robots.txt itself", with(at(2, 10*second, 30*second, second), func(r *audit.Record) { r.Decision.Reason = policy.ReasonRobotsTxt }), 0, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var tally counter
+			tally.Write(c.record)
+			h := tally.summary().Hosts[0]
+			if h.Asked != c.asked || h.Sent != c.sent || h.Rate != c.rate {
+				t.Errorf("asked %s, sent every %s, rate %v; want %s, %s and %v", h.Asked, h.Sent, h.Rate, c.asked, c.sent, c.rate)
+			}
+		})
 	}
 }
 

@@ -301,7 +301,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	switch {
 	case f.quiet:
 	case s.Outcomes.total() > 0:
-		printSummary(w, s, h.AuditFile())
+		printSummary(w, s, h.Active.Load().Cfg.Pace.RequestsPerSecond, h.AuditFile())
 		if hint := bypassOf(argv); hint != nil && s.hasCause(proxy.ErrTLSInTheClear) {
 			hint.print(w)
 		}

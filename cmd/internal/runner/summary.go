@@ -17,12 +17,13 @@ import (
 // maxSummary is how many hosts, and how many causes, are named one by one.
 const maxSummary = 20
 
-// printSummary prints what became of the requests of a run. Hosts, rules and causes are strangers'
-// words: it prints them escaped.
-func printSummary(w io.Writer, s summary, auditFile string) {
+// printSummary prints what became of the requests of a run, whose pace.requests_per_second was rate. Hosts,
+// rules and causes are strangers' words: it prints them escaped.
+func printSummary(w io.Writer, s summary, rate float64, auditFile string) {
 	fmt.Fprintf(w, "robotsproxy: %s: %s, longest wait %s\n", count(s.Outcomes.total(), "request"), outcomesText(s.Outcomes), humanize.Duration(s.LongestWait))
 	printHosts(w, s.Hosts)
 	printCauses(w, s.Causes)
+	printPace(w, s.Hosts, rate)
 	if s.StoreAway > 0 {
 		were := "were"
 		if s.StoreAway == 1 {
@@ -90,6 +91,34 @@ func printCauses(w io.Writer, causes []causeSummary) {
 	if more := len(causes) - len(shown); more > 0 {
 		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more cause"))
 	}
+}
+
+// printPace prints which hosts ask for a longer Crawl-delay than was kept, and whether rate delayed requests.
+func printPace(w io.Writer, hosts []hostSummary, rate float64) {
+	shortened, limited := 0, false
+	for _, h := range hosts {
+		limited = limited || h.Rate == rate
+		if h.Asked == 0 {
+			continue
+		}
+		if shortened++; shortened <= maxSummary {
+			fmt.Fprintf(w, "robotsproxy: %s %s\n", humanize.Printable(h.Host), explain.Shortened(h.Asked, h.Sent))
+		}
+	}
+	if more := shortened - maxSummary; more > 0 {
+		fmt.Fprintf(w, "robotsproxy: and %s with a shorter Crawl-delay than the host asks for\n", count(int64(more), "more host"))
+	}
+	if limited {
+		fmt.Fprintf(w, "robotsproxy: paced at %s: pace.requests_per_second\n", perSecond(rate))
+	}
+}
+
+// perSecond returns a rate in requests per second.
+func perSecond(rate float64) string {
+	if rate == 1 {
+		return "1 request/s"
+	}
+	return strconv.FormatFloat(rate, 'g', -1, 64) + " requests/s"
 }
 
 // count is a number of things, whose name takes an s for more than one.
