@@ -26,6 +26,7 @@ type Config struct {
 	Egress            Egress        `key:"egress" doc:"Where requests may go, and through which proxy."`
 	Audit             Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
 	Archive           Archive       `key:"archive" doc:"The archive of what was fetched, in WARC files."`
+	Runs              Runs          `key:"runs" doc:"The directories in state_dir/runs, in which each robotsproxy run has its audit and its log."`
 	Store             Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
 	Admin             Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
 	Log               Log           `key:"log" doc:"The proxy's own log, on standard error."`
@@ -258,6 +259,12 @@ type Archive struct {
 
 	MaxAge       time.Duration `key:"max_age" default:"0s" check:"not-negative" zero:"means forever" doc:"How long records are kept. The proxy deletes older ones."`
 	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all files. The proxy deletes the oldest ones first. auto means half of the space that is free, or already taken by the files, when the proxy starts. A size must be at least max_file."`
+}
+
+// Runs is how long the directories of finished runs are kept.
+type Runs struct {
+	MaxAge    time.Duration `key:"max_age" default:"2160h" check:"not-negative" zero:"means forever" doc:"How long the directory of a run is kept after its end. The next run deletes older ones, with their audits."`
+	MaxNumber int           `key:"max_number" default:"1000" check:"count-or-0" unit:"directories" zero:"means no limit" doc:"The maximum number of directories. The next run deletes those of the runs that ended first."`
 }
 
 // Store is what a fleet of replicas shares.

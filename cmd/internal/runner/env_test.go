@@ -251,7 +251,10 @@ func TestNewRunDir(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	for _, want := range []string{"20260102T020405Z-7", "20260102T020405Z-7.2", "20260102T020405Z-7.3"} {
-		dir, err := newRunDir(state, at, 7)
+		dir, lock, err := newRunDir(state, at, 7)
+		if lock != nil {
+			defer lock.Close()
+		}
 		if err != nil || dir != filepath.Join(state, "runs", want) {
 			t.Errorf("%s, %v; want %s", dir, err, want)
 		}

@@ -120,10 +120,11 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 		return err
 	}
 	defer inside.close()
-	dir, err := f.prepare(&cfg)
+	dir, lock, err := f.prepare(&cfg)
 	if err != nil {
 		return err
 	}
+	defer lock.Close()
 	report.begin(cfg.Audit.File, time.Now())
 	// Standard error belongs to the child: the proxy's own log goes beside the audit.
 	logFile, err := os.OpenFile(filepath.Join(dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -133,11 +134,12 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	defer logFile.Close()
 	var tally counter
 	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
+	defer pruner{cfg.Runs, filepath.Dir(dir), log}.start()()
 	own := inside.resources(dir, log) // no store: one process would lock it for itself
 	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
 	h, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
-		os.RemoveAll(dir) // it is empty, and the next run makes its own
+		os.RemoveAll(dir) // nothing has happened, and the next run makes its own
 		return err
 	}
 	caught, release := catchSignals()
@@ -232,9 +234,9 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 	return named
 }
 
-// prepare makes the run's directory and sets in cfg what a run does not share with others:
-// listener, access, admin, audit and the file of its anchors.
-func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
+// prepare makes the run's directory, which is locked until lock is closed, and sets in cfg what a run does not
+// share with others: listener, access, admin, audit and the file of its anchors.
+func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err error) {
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.ListenTransparent, cfg.Admin.MetricsListen = "", ""
@@ -245,31 +247,31 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	}
 	if f.warc != "" {
 		if cfg.Archive.Dir, err = filepath.Abs(f.warc); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	if f.audit == "-" {
-		return "", cli.UsageErrorf("--audit: must be a file, since standard output belongs to the command")
+		return "", nil, cli.UsageErrorf("--audit: must be a file, since standard output belongs to the command")
 	}
 	if err := cfg.Check(); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	state, err := cli.StateDir(*cfg)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	if dir, err = newRunDir(state, time.Now(), os.Getpid()); err != nil {
-		return "", err
+	if dir, lock, err = newRunDir(state, time.Now(), os.Getpid()); err != nil {
+		return "", nil, err
 	}
 	cfg.Audit.File, cfg.Audit.FIFO = filepath.Join(dir, cli.AuditName), false
 	if f.audit == "" {
-		return dir, nil
+		return dir, lock, nil
 	}
 	here := cfg.Audit.File
-	if cfg.Audit.File, err = filepath.Abs(f.audit); err != nil {
-		return "", err
+	if cfg.Audit.File, err = filepath.Abs(f.audit); err == nil {
+		err = os.Symlink(cfg.Audit.File, here) // audit --run finds it by this link
 	}
-	return dir, os.Symlink(cfg.Audit.File, here) // audit --run finds it by this link
+	return dir, lock, err
 }
 
 // checkReporting checks the flags for status and report, and that no flag for a file is empty.

@@ -28,9 +28,11 @@ func TestEmptyFileNames(t *testing.T) {
 func TestAnchorsOfARun(t *testing.T) {
 	cfg := config.Default()
 	cfg.StateDir, cfg.Audit.Anchor.File = t.TempDir(), "/elsewhere/anchors"
-	if _, err := new(runFlags).prepare(&cfg); err != nil {
+	_, lock, err := new(runFlags).prepare(&cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer lock.Close()
 	if file := cfg.Audit.Anchor.File; file != "" {
 		t.Errorf("the run writes its anchors to %s", file)
 	}

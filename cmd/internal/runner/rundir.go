@@ -20,24 +20,24 @@ import (
 //go:embed preload.cjs
 var nodePreload []byte
 
-// newRunDir makes the directory state/runs/TIME-PID for one run.
-func newRunDir(state string, now time.Time, pid int) (string, error) {
+// newRunDir makes the directory state/runs/TIME-PID for one run, and locks it until lock is closed.
+func newRunDir(state string, now time.Time, pid int) (dir string, lock *os.File, err error) {
 	runs := filepath.Join(state, "runs")
 	if err := os.MkdirAll(runs, 0o700); err != nil {
-		return "", fmt.Errorf("run directory: %w", err)
+		return "", nil, fmt.Errorf("run directory: %w", err)
 	}
 	name := fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405Z"), pid)
-	dir := filepath.Join(runs, name)
-	err := os.Mkdir(dir, 0o700)
+	dir = filepath.Join(runs, name)
+	lock, err = makeLocked(dir)
 	// Containers that share a state directory may share a process id too.
 	for n := 2; errors.Is(err, fs.ErrExist) && n < 1000; n++ {
 		dir = filepath.Join(runs, fmt.Sprintf("%s.%d", name, n))
-		err = os.Mkdir(dir, 0o700)
+		lock, err = makeLocked(dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("run directory: %w", err)
+		return "", nil, fmt.Errorf("run directory: %w", err)
 	}
-	return dir, nil
+	return dir, lock, nil
 }
 
 // filesIn returns the files of a run in a directory.
