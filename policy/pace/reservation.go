@@ -94,17 +94,25 @@ func (h *host) notifyReserving() {
 	}
 }
 
-// waiters returns how many requests wait in the host's queues or for a slot of the Store.
-func (h *host) waiters() int {
-	n := len(h.expiry)
+// waiters returns how many requests wait in the host's queues or for a slot of the Store, and since when the first of them
+// waits; zero: none does.
+func (h *host) waiters() (n int, since time.Time) {
+	count := func(from time.Time) {
+		if n++; n == 1 || from.Before(since) {
+			since = from
+		}
+	}
+	for _, w := range h.expiry {
+		count(w.since)
+	}
 	if h.sharing != nil {
 		for r, v := range h.sharing.reservations {
 			if v.readying && r.stage == granted {
-				n++
+				count(r.admitted)
 			}
 		}
 	}
-	return n
+	return n, since
 }
 
 // contention is what the last slot that the Store gave to a queue tells about other processes.

@@ -23,7 +23,8 @@ func (p *Pacer) Stats() Stats {
 	now := time.Now()
 	p.hosts.each(func(_ string, h *host) {
 		s.Hosts++
-		s.Waiting += h.waiters()
+		n, _ := h.waiters()
+		s.Waiting += n
 		s.UnderWay += len(h.active)
 		s.Streams += len(h.streams) + len(h.yielded)
 		if h.backOff.get().host.left(now) > 0 {
@@ -40,6 +41,7 @@ func (p *Pacer) Stats() Stats {
 type HostState struct {
 	Key          string        // Limits.Key
 	Waiting      int           // requests in its queues, or waiting for a slot of the Store
+	Since        time.Time     // since when the first of them waits; zero: none does
 	UnderWay     int           // requests that hold a concurrency slot
 	Streams      int           // requests that returned their slot and continue
 	Sent         time.Time     // the last request for a page; zero: none is remembered
@@ -118,11 +120,11 @@ func (p *Pacer) host(key string) (HostState, bool) {
 func (h *host) state(key string, now time.Time) HostState {
 	s := HostState{
 		Key:      key,
-		Waiting:  h.waiters(),
 		UnderWay: len(h.active),
 		Streams:  len(h.streams) + len(h.yielded),
 		Slowed:   h.latency.spacing(now),
 	}
+	s.Waiting, s.Since = h.waiters()
 	b := h.backOff.get().host
 	s.NextSlot = now.Add(b.left(now))
 	if l := &h.pages.limiter; l.terms != (terms{}) {

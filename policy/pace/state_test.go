@@ -14,7 +14,7 @@ func TestHosts(t *testing.T) {
 		p, end := twoHosts(t, 90*time.Second)
 		defer end()
 		want := []HostState{
-			{Key: "a.test", Waiting: 3, UnderWay: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(4 * time.Minute)},
+			{Key: "a.test", Waiting: 3, Since: start, UnderWay: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(4 * time.Minute)},
 			{Key: "b.test", Streams: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(90 * time.Second), BackOffUntil: start.Add(90 * time.Second).UTC(), BackOffBy: "id"},
 		}
 		got := p.Hosts()

@@ -137,6 +137,8 @@ type flight struct {
 	reload  bool // the Store has changed during the load
 	refetch bool // a caller needs a new fetch, whatever is in memory
 	retry   bool // RetryUnconnected was called: without a connection, the fetch is retried at the next lookup
+
+	since time.Time // when the first caller of Lookup came, also guarded by Cache.mu; zero: none has
 }
 
 // A generation is the Options of one call of New or Reconfigure, and the number of flights that
@@ -226,6 +228,19 @@ func (c *Cache) All() iter.Seq[*Entry] { return c.entries.Values() }
 func (c *Cache) Peek(o robots.Origin) *Entry {
 	e, _ := c.entries.GetEntryQuietly(key{origin: o})
 	return e.Value
+}
+
+// Awaited returns the origin for whose file callers of Lookup have waited longest, and since when. The time is zero if
+// nobody waits. A caller that has left counts until the file has come.
+func (c *Cache) Awaited() (o robots.Origin, since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, f := range c.flights {
+		if !f.since.IsZero() && (since.IsZero() || f.since.Before(since)) {
+			o, since = k.origin, f.since
+		}
+	}
+	return o, since
 }
 
 // Stats are the current numbers of a Cache.

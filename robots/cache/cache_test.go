@@ -182,6 +182,39 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
+// TestAwaited: the file that a request needs is awaited, and one that is refreshed or fetched for an operator is not.
+func TestAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
+		c := newCache(t, Options{Fetcher: f})
+		awaited := func(want time.Time) {
+			t.Helper()
+			synctest.Wait()
+			if o, since := c.Awaited(); !since.Equal(want) || !want.IsZero() && o != site {
+				t.Errorf("%v since %v, want %v", o, since, want)
+			}
+		}
+		awaited(time.Time{})
+		var wg sync.WaitGroup
+		wg.Go(func() { c.Refetch(t.Context(), Query{Origin: site}) })
+		awaited(time.Time{})
+		time.Sleep(time.Second)
+		first := time.Now()
+		wg.Go(func() { rule(t, c) })
+		awaited(first)
+		time.Sleep(time.Second)
+		wg.Go(func() { rule(t, c) })
+		wg.Go(func() {
+			if _, err := c.Lookup(t.Context(), Query{Origin: robots.Origin{Scheme: "http", Host: "later.test", Port: 80}}, robots.Standard()); err != nil {
+				t.Error(err)
+			}
+		})
+		awaited(first)
+		wg.Wait()
+		awaited(time.Time{})
+	})
+}
+
 func TestNilAnswer(t *testing.T) {
 	c := newCache(t, Options{Fetcher: nobody{}})
 	if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errNoAnswer) {

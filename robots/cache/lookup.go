@@ -125,7 +125,7 @@ func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialec
 	c.mu.Lock()
 	f := c.flights[k]
 	if f != nil {
-		f.refetch = f.refetch || d == nil
+		f.await(d)
 	}
 	c.mu.Unlock()
 	if f != nil {
@@ -157,7 +157,7 @@ func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, rel
 	}
 	if f := c.flights[k]; f != nil {
 		release()
-		f.refetch = f.refetch || d == nil
+		f.await(d)
 		return f, nil
 	}
 	before, ok := c.entries.GetIfPresent(k)
@@ -173,8 +173,17 @@ func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, rel
 	// memory.
 	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
 	f := c.launch(k, strings.Clone(client), before, release, d)
-	f.refetch = d == nil
+	f.await(d)
 	return f, nil
+}
+
+// await notes what a caller needs that waits for the flight, with a nil d as for usableFor. The caller holds c.mu.
+func (f *flight) await(d *robots.Dialect) {
+	if d == nil {
+		f.refetch = true
+	} else if f.since.IsZero() {
+		f.since = time.Now()
+	}
 }
 
 // refresh fetches e in the background once it has a slot. ctx is that of Run.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/castore"
@@ -25,6 +26,7 @@ import (
 	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
 
@@ -105,6 +107,9 @@ func (d *Daemon) Untrusted() Untrusted {
 	a := d.Active.Load().rules.Authority
 	return Untrusted{a.FaultHosts(mitm.FaultUntrusted), a.FaultHosts(mitm.FaultClosed), a.FaultHosts(mitm.FaultUnused)}
 }
+
+// AwaitedRobots returns the origin for whose robots.txt requests have waited longest, and since when; zero: none waits.
+func (d *Daemon) AwaitedRobots() (robots.Origin, time.Time) { return d.robotsCache.Awaited() }
 
 // token returns admin.token.
 func (d *Daemon) token() string { return d.Active.Load().Cfg.Admin.Token }

@@ -63,7 +63,9 @@ decided by, whoever fetched them.
 On a terminal, a status line on standard error shows what the requests wait for. It
 appears while no request is in flight and the next one is not due yet, but not if the
 command reads the terminal key by key. --status always shows it all the time. Without
-a terminal, it then prints a line at most every 10 seconds.`,
+a terminal, it then prints a line at most every 10 seconds. Where the line does not show
+a wait of more than 10 seconds, run reports the first one for a robots.txt, and the first
+one for a slot.`,
 		Example: `  robotsproxy run -- scrapy crawl books
   robotsproxy run --confine -- ./crawl.sh
   robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
@@ -151,7 +153,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	served := make(chan error, 1)
 	go func() { served <- h.Run(ctx, forceStop) }()
 
-	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h.Pacer)
+	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h)
 	end, kept, err := runWithProxy(h, dir, child, inside, caught, wipe)
 	unwatch()
 	stop()

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
 )
 
 // Timing of the status line.
@@ -19,6 +22,7 @@ const (
 	statusUntil = 400 * time.Millisecond // it disappears so long before that request: the command may print on its response
 	statusLog   = 10 * time.Second       // between two lines on what is no terminal
 	statusWipe  = time.Second            // longest delay of a signal by a terminal that is stopped (^S)
+	statusNote  = 10 * time.Second       // a longer wait is reported once, if no line says so
 )
 
 // The choices of --status.
@@ -41,15 +45,21 @@ var statuses = []string{statusAuto, statusAlways, statusNever}
 // command reads key by key (an editor, a pager, a prompt with line editing) or without echo (a
 // password), or that has another process group in the foreground. It ends when the command is asked
 // to end, which may then print something.
+//
+// Where a wait is not shown, because w is no terminal or the line would mix with the output, the first wait over
+// statusNote for a robots.txt, and the first one for a slot, are each written as a plain line.
 type status struct {
 	w      io.Writer
 	counts func() outcomeCounts
 	hosts  func() []pace.HostState
+	robots func() (robots.Origin, time.Time) // see daemon.Daemon.AwaitedRobots
 	always bool
-	screen screen // nil: w is no terminal and gets a line now and then
+	screen screen // nil: w is no terminal and gets a line now and then (always), or none
 
 	shown string    // the line on the screen, or the last one written; "": none
 	last  time.Time // when it was written
+
+	notedRobots, notedSlot bool // the wait was reported
 }
 
 // A screen is the terminal that a status is drawn on.
@@ -62,13 +72,12 @@ type screen interface {
 // startStatus starts the status line on w; mode is the value of --status. Either function that it
 // returns ends it for good: wipe waits until the line is removed, at most statusWipe; stop waits
 // without a limit.
-func startStatus(w io.Writer, mode string, counts *counter, pacer *pace.Pacer) (wipe, stop func()) {
-	on := openTerminal(w)
-	if mode == statusNever || mode == statusAuto && on == nil {
+func startStatus(w io.Writer, mode string, counts *counter, d *daemon.Daemon) (wipe, stop func()) {
+	if mode == statusNever {
 		return func() {}, func() {}
 	}
-	s := &status{w: w, counts: counts.counts, hosts: pacer.Hosts, always: mode == statusAlways}
-	if on != nil {
+	s := &status{w: w, counts: counts.counts, hosts: d.Pacer.Hosts, robots: d.AwaitedRobots, always: mode == statusAlways}
+	if on := openTerminal(w); on != nil {
 		s.screen = on
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,11 +110,47 @@ func (s *status) run(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			s.draw(now)
+			s.note(now)
 		}
 	}
 }
 
+// note reports a long wait that no line shows.
+func (s *status) note(now time.Time) {
+	if s.always || s.notedRobots && s.notedSlot || s.screen != nil && !s.screen.IsIdle() {
+		return
+	}
+	say := func(noted *bool, since time.Time, of string) {
+		if *noted || since.IsZero() || now.Sub(since) < statusNote {
+			return
+		}
+		*noted = true
+		s.clear()
+		fmt.Fprintf(s.w, "robotsproxy: %s; --status always shows every wait\n", of)
+	}
+	origin, since := s.robots()
+	say(&s.notedRobots, since, "waiting for "+humanize.Printable(origin.RobotsURL()))
+	longest := longestWait(s.hosts())
+	if !s.last.Before(longest.Since) { // the line has shown it
+		return
+	}
+	say(&s.notedSlot, longest.Since, strings.TrimPrefix(firstQueue([]pace.HostState{longest}, now).String(), ", "))
+}
+
+// longestWait returns the host for which a request has waited longest; the zero HostState if none waits.
+func longestWait(hosts []pace.HostState) (longest pace.HostState) {
+	for _, h := range hosts {
+		if !h.Since.IsZero() && (longest.Since.IsZero() || h.Since.Before(longest.Since)) {
+			longest = h
+		}
+	}
+	return longest
+}
+
 func (s *status) draw(now time.Time) {
+	if s.screen == nil && !s.always {
+		return
+	}
 	text := s.text(now)
 	if s.screen == nil {
 		if text != "" && text != s.shown && now.Sub(s.last) >= statusLog {
@@ -129,7 +174,7 @@ func (s *status) draw(now time.Time) {
 	// Erase behind the cursor; make sure that there is a line below (IND scrolls, and
 	// keeps the column); keep the cursor, and how it writes; draw there; put it back.
 	io.WriteString(s.w, "\x1b[J\x1bD\x1b[A\x1b7\r\x1b[B"+look+"\x1b8") // where nobody sees it, nothing is lost
-	s.shown = text
+	s.shown, s.last = text, now
 }
 
 // clear removes the line.
