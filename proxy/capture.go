@@ -17,7 +17,7 @@ import (
 // beginCapture begins to archive a request, if there is an archive.
 func (h *Handler) beginCapture(s *requestState) {
 	if h.o.Archive != nil {
-		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct()})
+		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct(s.record.Request.Origin)})
 	}
 }
 
@@ -62,11 +62,11 @@ func captureFields(rec *audit.Record, client string) (b []byte) {
 }
 
 // beginCapture begins to archive a GET, if there is an archive.
-func (f *Fetches) beginCapture(client string) *archive.Exchange {
+func (f *Fetches) beginCapture(hop fetch.Hop) *archive.Exchange {
 	if f.Archive == nil {
 		return nil
 	}
-	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(client), Direct: f.Rules.Egress.Direct()})
+	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(hop.Client), Direct: f.Rules.Egress.Direct(hop.Origin)})
 }
 
 // captureFetch returns the body of a response, which is archived when it was read.

@@ -97,7 +97,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 // roundTrip sends a GET, and signs it if that is configured for the client that caused it.
 func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
 	by, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
-	capture := f.beginCapture(hop.Client)
+	capture := f.beginCapture(hop)
 	resp, err := s.roundTrip(f.Rules.Egress, r, by)
 	hop.SetConnected(s.state > connecting)
 	if err == nil {

@@ -104,6 +104,7 @@ func (c *Client) At(addr netip.Addr) Pinned { return Pinned{client: c, addr: add
 // sends nothing. It fails with the errors that the package comment names, or with the cause of ctx. For
 // an ftp URL that FTP cannot request, it fails with ftp.ErrPath or ftp.ErrMethod.
 func (p Pinned) Acquire(ctx context.Context, r *http.Request, owner *Owner) (Conn, error) {
+	p.client = p.client.viaURL(r.URL)
 	conn, err := p.acquire(ctx, r, owner)
 	if !p.addr.IsValid() && errors.Is(err, ErrElsewhere) {
 		conn, err = p.acquire(ctx, r, owner) // the caller did not choose the address that failed
@@ -239,5 +240,5 @@ func (c *Client) destination(ctx context.Context, r *http.Request, addr netip.Ad
 // that is passed through. The connection is a *socket.Conn, so that copying between two
 // of them needs no buffer, except through an upstream proxy with TLS.
 func (p Pinned) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	return p.client.dialCounted(ctx, host, port, p.addr)
+	return p.client.viaTLS(host, port).dialCounted(ctx, host, port, p.addr)
 }

@@ -7,7 +7,7 @@
 // addresses is in guard.go.
 //
 // It is not a policy (package policy decides about robots.txt, pace and clients) and it
-// does not change requests: it uses no proxy from the environment, does not decompress
+// does not change requests: it reads no environment, does not decompress
 // and follows no redirects. It speaks HTTP/2 to origins that choose it in their TLS
 // handshake, otherwise HTTP/1.1. It always verifies certificates. Package ftp answers requests
 // for ftp URLs.
@@ -24,7 +24,8 @@
 // resolves the names and must check their addresses. Before anything is sent, this package
 // still checks the port, the address if the host is one, and names that can only mean the
 // upstream proxy's own host or the metadata service of its cloud. ErrParent marks a failure
-// of the upstream proxy itself.
+// of the upstream proxy itself. Options.Environment names upstream proxies for some origins;
+// there is a Client for each, and one that connects directly.
 //
 // Options.OneAddress is for a pace by address. Each host is then dialled at one of its
 // addresses for some minutes, so that the address of a request is known before it is sent.
@@ -78,6 +79,7 @@ type Options struct {
 	Resolver     string           // host:port of a DNS server, which the guard does not check; "": the system's
 	Roots        *x509.CertPool   // verify origins and an https parent; nil: the system's
 	Parent       *url.URL         // proxy that all requests go through: http, https or socks5, with or without user and password; nil: none
+	Environment  Environment      // proxies for some requests; ignored with a Parent
 	TLSMin       uint16           // oldest version of TLS with origins, as in crypto/tls; zero: TLS 1.2
 	OneAddress   bool             // each host is dialled at one address at a time, which Address returns; ignored with a Parent
 	Previous     *Client          // the Client that the new one replaces: the new one takes over its pseudonym and its counts; nil: none
@@ -96,6 +98,7 @@ type Client struct {
 	connector
 	parent    *parent // nil: none
 	toParent  *Client // connects only to parent; nil: none
+	routes    *routes // to upstream proxies for some origins; nil: none
 	pseudonym string
 	counters  *counters
 	reaching  singleflight.Group // of Reach, by endpoint
@@ -105,8 +108,8 @@ type Client struct {
 	running sync.WaitGroup // attempts of Reach; call Add under mu
 }
 
-// Direct reports whether connections lead to origins, not to an upstream proxy.
-func (c *Client) Direct() bool { return c.parent == nil }
+// Direct reports whether connections for o lead to o, not to an upstream proxy.
+func (c *Client) Direct(o robots.Origin) bool { return c.via(o).parent == nil }
 
 // New checks o and makes a Client of it.
 func New(o Options) (*Client, error) {
@@ -151,6 +154,12 @@ func New(o Options) (*Client, error) {
 		c.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if o.Parent == nil && !o.Environment.IsZero() {
+		if c.routes, err = newRoutes(o, c); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("egress: upstream proxy in the environment: %w", err)
+		}
+	}
 	return c, nil
 }
 
@@ -204,7 +213,7 @@ func (c *Client) Stats() Stats {
 // It does not use the network. The addresses of a name are checked when it is dialled;
 // with an upstream proxy, the upstream proxy checks them.
 func (c *Client) Check(host string, port uint16) error {
-	if err := c.guard.check(host, port); err != nil {
+	if err := c.viaTLS(host, port).guard.check(host, port); err != nil {
 		return fmt.Errorf("check %s: %w", hostPort(host, port), err)
 	}
 	return nil
@@ -220,7 +229,7 @@ func (c *Client) KnownAddress(host string) netip.Addr { return c.addrFor(host, n
 // addresses as a dial does, with the same errors. It returns the zero Addr without
 // Options.OneAddress, and with an upstream proxy, which resolves names itself.
 func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, error) {
-	if c.bindings == nil {
+	if c = c.via(o); c.bindings == nil {
 		return netip.Addr{}, nil
 	}
 	if err := c.Check(o.Host, o.Port); err != nil {
@@ -263,8 +272,8 @@ func (c *Client) CloseIdle() {
 		return
 	}
 	c.pool.closeIdle()
-	if c.toParent != nil {
-		c.toParent.CloseIdle()
+	for _, other := range c.others() {
+		other.CloseIdle()
 	}
 }
 
@@ -279,7 +288,18 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.running.Wait()
 	c.pool.close()
-	if c.toParent != nil {
-		c.toParent.Close()
+	for _, other := range c.others() {
+		other.Close()
 	}
+}
+
+// others returns the Clients by which c reaches upstream proxies.
+func (c *Client) others() []*Client {
+	switch {
+	case c.toParent != nil:
+		return []*Client{c.toParent}
+	case c.routes != nil:
+		return c.routes.all
+	}
+	return nil
 }

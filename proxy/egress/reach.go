@@ -26,12 +26,12 @@ import (
 // a peer whose certificate has another name or that needs a name in the SNI (the client
 // may send one).
 func (p Pinned) Reach(ctx context.Context, o robots.Origin) error {
-	return p.client.reach(ctx, endpoint{o, p.addr}, false)
+	return p.client.via(o).reach(ctx, endpoint{o, p.addr}, false)
 }
 
 // Dials reports whether Reach, or with tcp ReachTCP, would make a connection to o now.
 func (c *Client) Dials(o robots.Origin, tcp bool) bool {
-	if tcp {
+	if c = c.via(o); tcp {
 		o.Scheme = "http"
 	}
 	return (tcp || !c.parent.forwards(o.Scheme)) && !c.history.wasReached(o) && c.history.failure(o) == nil
@@ -40,8 +40,9 @@ func (c *Client) Dials(o robots.Origin, tcp bool) bool {
 // ReachTCP is Reach without TLS, for a client that has not said whether it will speak TLS. Nothing is sent to
 // o. With an upstream proxy it makes a tunnel.
 func (p Pinned) ReachTCP(ctx context.Context, o robots.Origin) error {
+	c := p.client.via(o)
 	o.Scheme = "http"
-	return p.client.reach(ctx, endpoint{o, p.addr}, true)
+	return c.reach(ctx, endpoint{o, p.addr}, true)
 }
 
 // reach is Reach for the endpoint at. If tunnel is set, it also makes a connection if the upstream proxy forwards

@@ -43,6 +43,7 @@ func TestDefault(t *testing.T) {
 		Audit: Audit{Include: "all", QueryStrings: "keep", MaxSize: 100 << 20, MaxAge: 365 * 24 * time.Hour, MaxTotalSize: Auto, OnError: "refuse", Sync: "interval", Clients: "name",
 			Anchor: Anchor{Every: 24 * time.Hour}, SnapshotMaxAge: 365 * 24 * time.Hour, SnapshotMaxSize: 4 << 30},
 		Archive: Archive{MaxFile: 1 << 30, MaxBody: 1 << 30, Prefix: "robotsproxy", Include: "all", Compress: "gzip", Dedup: true, OnError: "refuse", Secrets: "drop", MaxTotalSize: Auto},
+		Runs:    Runs{MaxAge: 90 * 24 * time.Hour, MaxNumber: 1000},
 		Store:   Store{Replicas: 1},
 		Admin:   Admin{Listen: "127.0.0.1:8081"},
 		Log:     Log{Level: "info", Format: "text"},

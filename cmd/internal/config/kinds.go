@@ -97,7 +97,7 @@ var kinds = map[string]kind{
 	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), hint: AddressHint, write: asText, pattern: `:[0-9]+$`},
 	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), hint: AddressHint, write: asText, pattern: `^$|:[0-9]+$`},
 	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), hint: serverHint, write: asText, pattern: `^$|.:[0-9]+$`},
-	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText, pattern: `^$|^(https?|socks5h?)://.`},
+	"parent":          {what: "the address of a proxy, or env", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText, pattern: `^$|^env$|^(https?|socks5h?)://.`},
 	"tsa":             {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr", text: true, read: textThat(emptyOr(isWebURL)), write: asText, pattern: `^$|^https?://.`},
 	"directory":       {what: "the https:// URL of a key directory, in ASCII", example: "https://bot.example/.well-known/http-message-signatures-directory", text: true, read: textThat(emptyOr(isDirectory)), write: asText, pattern: `^$|^https://[!-~]+$`},
 	"redis":           {what: "the URL of a Redis server", example: "redis://:password@redis.example:6379/0", text: true, secret: true, read: textThat(emptyOr(isRedis)), hint: notRedis, write: asText, pattern: `^$|^(rediss?|unix)://.`},
@@ -308,7 +308,10 @@ func isServer(s string) bool {
 	return err == nil && n > 0 && isHost(host)
 }
 
-func isParent(s string) bool { return notParent(s) == "" }
+// ParentEnv is the Egress.Parent that the environment names.
+const ParentEnv = "env"
+
+func isParent(s string) bool { return s == ParentEnv || notParent(s) == "" }
 
 // notParent returns why s is not the address of a proxy, "" if it is one.
 func notParent(s string) string {
@@ -319,7 +322,7 @@ func notParent(s string) string {
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
 	switch {
 	case !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme):
-		return "must begin with http://, https:// or socks5://"
+		return "must begin with http://, https:// or socks5://, or be env"
 	case !isHost(u.Hostname()):
 		return "has no host"
 	case err != nil || port == 0:

@@ -313,7 +313,11 @@ func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, er
 			return o, fmt.Errorf("egress.extra_ca: %w", err)
 		}
 	}
-	if cfg.Egress.Parent != "" {
+	switch cfg.Egress.Parent {
+	case "":
+	case config.ParentEnv:
+		o.Environment = environment(os.Getenv)
+	default:
 		var err error
 		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
 			return o, errors.New("egress.parent: not a URL") // err contains the password

@@ -84,6 +84,7 @@ func checkStart(cfg config.Config, log *slog.Logger) (state string, err error) {
 	}
 	warnExpired(cfg, log)
 	warnBare(log)
+	logNoEnvironment(cfg, log)
 	return cli.StateDir(cfg)
 }
 
