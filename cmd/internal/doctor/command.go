@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/confine"
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/cmd/internal/runner"
 )
 
@@ -166,7 +167,7 @@ func findProxy(ctx context.Context, d *doctor, other *url.URL) {
 
 // credentials returns the name and password in the first proxy variable that points to the proxy and has any.
 func credentials(ctx context.Context, d *doctor) *url.Userinfo {
-	for _, name := range proxyVariables {
+	for _, name := range daemon.ProxyVariables {
 		if u, err := proxyURL(d.getenv(name)); err == nil && u.User != nil && sameListener(ctx, u.Host, d.proxy.Host) {
 			return u.User
 		}

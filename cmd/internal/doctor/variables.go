@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
 )
-
-// proxyVariables are the variables that name a proxy.
-var proxyVariables = []string{"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}
 
 // checkVariables checks where the proxy variables of this environment lead.
 func checkVariables(ctx context.Context, d *doctor) []cli.Diagnosis {
@@ -22,7 +20,7 @@ func checkVariables(ctx context.Context, d *doctor) []cli.Diagnosis {
 	export := fmt.Sprintf("export http_proxy=%[1]s https_proxy=%[1]s HTTP_PROXY=%[1]s HTTPS_PROXY=%[1]s", set)
 	var names []string
 	var found []cli.Diagnosis
-	for _, name := range proxyVariables {
+	for _, name := range daemon.ProxyVariables {
 		value := d.getenv(name)
 		if value == "" {
 			continue

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
@@ -51,6 +52,7 @@ type summary struct {
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
 	StoreAway   int64          // requests that were paced without the shared store
+	Unreached   int64          // requests to hosts without an address or a connection
 	NotEnforced int64          // requests that were not allowed, and sent nevertheless (mode: monitor)
 	Hosts       []hostSummary  // by name
 	Causes      []causeSummary // by Count, the highest first
@@ -113,6 +115,9 @@ func (c *counter) Write(r *audit.Record) error {
 	}
 	if r.Monitor && r.Blocked() {
 		c.total.NotEnforced++
+	}
+	if daemon.Unreached(r) {
+		c.total.Unreached++
 	}
 	outcome := r.Outcome()
 	h.Outcomes[outcome]++

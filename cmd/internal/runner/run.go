@@ -306,6 +306,9 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case f.quiet:
 	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.Active.Load().Cfg.Pace.RequestsPerSecond, h.AuditFile())
+		if unused := daemon.UnusedProxy(h.Active.Load().Cfg, os.Getenv); s.Unreached > 0 && unused != "" {
+			fmt.Fprintf(w, "robotsproxy: %s\n", unused)
+		}
 		if hint := bypassOf(argv); hint != nil && s.hasCause(proxy.ErrTLSInTheClear) {
 			hint.print(w)
 		}

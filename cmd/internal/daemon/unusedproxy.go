@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// ProxyVariables are the environment variables by which programs find an upstream proxy.
+var ProxyVariables = []string{"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}
+
+// UnusedProxy says which variables name an upstream proxy that cfg does not use, without passwords; "": none does.
+func UnusedProxy(cfg config.Config, getenv func(string) string) string {
+	if cfg.Egress.Parent != "" {
+		return ""
+	}
+	var set []string
+	for _, name := range ProxyVariables {
+		if value := getenv(name); value != "" {
+			set = append(set, name+"="+shownProxy(value))
+		}
+	}
+	switch len(set) {
+	case 0:
+		return ""
+	case 1:
+		return set[0] + " is set; robotsproxy does not use it: egress.parent"
+	}
+	return strings.Join(set, ", ") + " are set; robotsproxy does not use them: egress.parent"
+}
+
+// shownProxy returns the scheme, host and port in a proxy variable, which may have a password.
+func shownProxy(value string) string {
+	u, err := url.Parse(value)
+	if err != nil || u.Host == "" { // host:port
+		u, err = url.Parse("//" + value)
+	}
+	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return "(not a proxy)" // a password with such characters would look like a host
+	}
+	u.User, u.Path = nil, ""
+	return humanize.Clip(humanize.Escape(strings.TrimPrefix(u.String(), "//")), maxShown)
+}
+
+// maxShown bounds the value of a variable in a message, in bytes.
+const maxShown = 200
+
+// Unreached reports whether a request failed because its host's name did not resolve, or no connection could be
+// made.
+func Unreached(r *audit.Record) bool {
+	if r.Decision.Reason != policy.ReasonOrigin && r.Decision.Reason != policy.ReasonUnreachable {
+		return false
+	}
+	err := cmp.Or(r.Decision.Err, r.Err)
+	_, dns := errors.AsType[*net.DNSError](err)
+	op, ok := errors.AsType[*net.OpError](err)
+	return dns || ok && op.Op == "dial"
+}
+
+// unusedEvery is the shortest time between two warnings about variables.
+const unusedEvery = 10 * time.Minute
+
+// An unusedWarning is a Sink that warns of proxy variables that are not used when a request is Unreached. The
+// response says nothing of them, because clients may be strangers.
+type unusedWarning struct {
+	log    *slog.Logger
+	unused func() string // see UnusedProxy
+	next   atomic.Int64  // nanoseconds of the Unix time of the next warning
+}
+
+// Write implements [audit.Sink].
+func (w *unusedWarning) Write(r *audit.Record) error {
+	if !Unreached(r) {
+		return nil
+	}
+	now, next := time.Now(), w.next.Load()
+	if now.UnixNano() < next || !w.next.CompareAndSwap(next, now.Add(unusedEvery).UnixNano()) {
+		return nil
+	}
+	if unused := w.unused(); unused != "" {
+		host, err := humanize.Clip(r.Request.Origin.Host, maxShown), cmp.Or(r.Decision.Err, r.Err)
+		w.log.Warn("host not reached", "host", host, "error", err, "detail", unused)
+	}
+	return nil
+}
