@@ -21,11 +21,7 @@ func (h *Handler) countFault(k clientfault.Kind, client, host string) {
 	if !h.counts.clientFaults.Add(k, client, host, time.Now()) {
 		return
 	}
-	about := []any{"client", client}
-	if host != "" {
-		about = append(about, "host", host)
-	}
-	h.o.Log.Warn(k.String(), append(about, "what_to_do", k.Advice())...)
+	h.o.Log.Warn("requests of a client do not arrive", "client", client, "host", host, "why", k.String(), "what_to_do", k.Advice())
 }
 
 // countHandshake counts a TLS handshake in a tunnel that failed with err, if the cause may be that the client does not trust

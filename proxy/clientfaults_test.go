@@ -111,8 +111,8 @@ func TestClientFaults(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			lines := log.lines()
-			if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN msg=\""+c.want.String()+"\" client=127.0.0.1 ") ||
-				!strings.Contains(lines[0], "what_to_do=") || strings.Contains(lines[0], " host="+origin.host()+" ") != c.tunnel {
+			if len(lines) != 1 || !strings.Contains(lines[0], " level=WARN ") || !strings.Contains(lines[0], " client=127.0.0.1 ") ||
+				!strings.Contains(lines[0], "why=\""+c.want.String()+"\" what_to_do=") || strings.Contains(lines[0], " host="+origin.host()+" ") != c.tunnel {
 				t.Errorf("the log has %q", lines)
 			}
 		})

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"robotsproxy/proxy/clientfault"
@@ -38,7 +37,7 @@ func (s *Server) faultRows(now, since time.Time, most int) (rows []faultRow) {
 
 func newFaultRow(f *clientfault.Fault, now time.Time) faultRow {
 	return faultRow{
-		Client: cmp.Or(clipPrintable(f.Client, maxCell), "another client"), What: strings.TrimPrefix(f.Kind.String(), "client "),
+		Client: cmp.Or(clipPrintable(f.Client, maxCell), "another client"), What: f.Kind.String(),
 		Count: f.Count, Host: clipPrintable(f.Host, maxCell), Last: timeAgo(now, f.Last), Advice: f.Kind.Advice(),
 	}
 }

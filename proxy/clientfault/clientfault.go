@@ -29,15 +29,15 @@ const (
 const trustCA = "Make the client trust the CA whose file `robotsproxy ca path` prints, for example by `robotsproxy ca install`. " +
 	"`robotsproxy doctor` says what each client on this machine needs (docs/https.md)."
 
-// kinds has what is wrong, in the form of a log message, and what to do, for each Kind.
+// kinds has what is wrong, as a predicate of the client, and what to do, for each Kind.
 var kinds = [...]struct{ text, advice string }{
-	Distrust:      {"client does not trust the proxy's CA", trustCA},
-	MaybeDistrust: {"client closed a tunnel without a request, perhaps because it does not trust the proxy's CA", trustCA},
-	TLS:           {"client speaks TLS to the proxy's port, which expects plain HTTP", "Use an http:// URL for the proxy."},
-	PlainHTTP:     {"client speaks plain HTTP to the proxy's port, which requires TLS", "Use an https:// URL for the proxy."},
+	Distrust:      {"does not trust the proxy's CA", trustCA},
+	MaybeDistrust: {"closed a tunnel without a request, perhaps because it does not trust the proxy's CA", trustCA},
+	TLS:           {"speaks TLS to the proxy's port, which expects plain HTTP", "Use an http:// URL for the proxy."},
+	PlainHTTP:     {"speaks plain HTTP to the proxy's port, which requires TLS", "Use an https:// URL for the proxy."},
 }
 
-// String says what is wrong, as a log message.
+// String says what is wrong, as a predicate of the client: "does not trust the proxy's CA".
 func (k Kind) String() string { return kinds[k].text }
 
 // Advice says what to do, in sentences.

@@ -19,6 +19,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/h2"
 	"robotsproxy/proxy/socket"
 )
 
@@ -284,6 +285,10 @@ func checkSite(ctx context.Context, d *doctor) []cli.Diagnosis {
 	return []cli.Diagnosis{found}
 }
 
+// beginHTTP2 is what a client of HTTP/2 sends first, with empty settings (RFC 9113 3.4). A client that sent nothing after its TLS
+// handshake would look to the proxy as if it did not trust the certificate.
+const beginHTTP2 = h2.Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
 // checkTunnel opens a tunnel and checks the certificate in it; seen reports whether there was one.
 func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis, seen bool) {
 	r, err := request(ctx, d, http.MethodConnect, to, to)
@@ -301,7 +306,8 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err = tls.Client(r.conn, &tls.Config{ServerName: host, RootCAs: roots, Time: d.now}).HandshakeContext(ctx)
+	secure := tls.Client(r.conn, &tls.Config{ServerName: host, RootCAs: roots, Time: d.now, NextProtos: []string{"h2"}})
+	err = secure.HandshakeContext(ctx)
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		issuer := e.UnverifiedCertificates[0].Issuer // a server sends at least one (RFC 8446 4.4.2.4)
 		if d.ca == nil {
@@ -313,6 +319,7 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	}
 	switch {
 	case err == nil:
+		io.WriteString(secure, beginHTTP2) // the result is known already
 		return cli.OK("a tunnel passes the proxy, and its certificate is signed by the CA"), true
 	case !d.cfg.TLS.Intercept && !d.remote:
 		return cli.OK("a tunnel passes the proxy, which does not intercept it (tls.intercept)"), true

@@ -6,8 +6,10 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // The test binary plays two more parts.
@@ -40,6 +42,7 @@ func runScript(script string) int {
 
 // countSignals says for each signal that it has come, and at SIGTERM how many had.
 func countSignals() {
+	time.AfterFunc(4*testkit.Patience, func() { os.Exit(8) }) // the test has failed
 	caught, _ := catchSignals()
 	fmt.Println("ready")
 	for n := 0; ; n++ {

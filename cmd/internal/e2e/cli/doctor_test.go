@@ -216,6 +216,9 @@ func TestDoctorAfterARotation(t *testing.T) {
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Unpaced)
 	wantFound(t, doctor(t, nil, "-c", p.Config, "--client", "none"), "ok", "CA", "HTTPS")
+	if strings.Contains(p.Stderr.String(), "level=WARN") {
+		t.Errorf("doctor itself looks like a client that does not trust the CA:\n%s", p.Stderr)
+	}
 	e2e.Command(t, "ca", "rotate", "-c", p.Config).Want(t, 0)
 	all := doctor(t, nil, "-c", p.Config, "--client", "none")
 	wantFound(t, all, "fail", "HTTPS")

@@ -66,7 +66,7 @@ func TestWrongClientsDoNotFillTheLog(t *testing.T) {
 	}
 	log := p.Stderr.String()
 	for warning, want := range map[string]int{
-		"level=WARN": 3, "client does not trust the proxy's CA": 2, "client=client-127.0.0.3": 1, "client speaks TLS": 1, "client=client-127.0.0.4": 0,
+		"level=WARN": 3, "does not trust the proxy's CA": 2, "client=client-127.0.0.3": 1, "speaks TLS": 1, "client=client-127.0.0.4": 0,
 	} {
 		if n := strings.Count(log, warning); n != want {
 			t.Errorf("the log has %q %d times, want %d", warning, n, want)
