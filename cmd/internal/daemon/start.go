@@ -64,7 +64,8 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if err := d.openAudit(first); err != nil {
 		return nil, err
 	}
-	sinks, err := d.sinks(others)
+	warning := &unusedWarning{log: log, unused: func() string { return UnusedProxy(d.Active.Load().Cfg, os.Getenv) }}
+	sinks, err := d.sinks(append([]audit.Sink{warning}, others...))
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,6 @@ func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 	if !isLeftOut("audit") {
 		all = append(all, d.evidence)
 	}
-	all = append(all, &unusedWarning{log: d.log, unused: func() string { return UnusedProxy(d.Active.Load().Cfg, os.Getenv) }})
 	all = append(all, others...)
 	if d.adminListener == nil && d.monitorListener == nil {
 		return all, nil
