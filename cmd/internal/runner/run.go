@@ -224,6 +224,17 @@ func waitForDaemon(served <-chan error, caught <-chan os.Signal, unseen os.Signa
 	}
 }
 
+// stateApart returns the state directory of a run that shares its pace neither with the processes that have the usual
+// state directory nor with a fleet; "": it shares it.
+func stateApart(cfg config.Config, getenv func(string) string) string {
+	state, err := cfg.State(getenv)
+	usual, noUsual := config.Default().State(getenv)
+	if err != nil || noUsual == nil && state == usual || cfg.Store.Redis != "" {
+		return ""
+	}
+	return state
+}
+
 // withoutPasswords returns the clients that are identified by a network, without their passwords:
 // the command knows none of the passwords, and no other client knows the proxy.
 func withoutPasswords(clients []config.Client) (named []config.Client) {
@@ -306,6 +317,9 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case f.quiet:
 	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.Active.Load().Cfg.Pace.RequestsPerSecond, h.AuditFile())
+		if state := stateApart(h.Active.Load().Cfg, os.Getenv); state != "" {
+			fmt.Fprintf(w, "robotsproxy: the pace is shared only with processes that have the state directory %s\n", humanize.Printable(state))
+		}
 		if unused := daemon.UnusedProxy(h.Active.Load().Cfg, os.Getenv); s.Unreached > 0 && unused != "" {
 			fmt.Fprintf(w, "robotsproxy: %s\n", unused)
 		}

@@ -71,3 +71,19 @@ func TestWaitForDaemonKnowsTheChildsSignal(t *testing.T) {
 		})
 	}
 }
+
+func TestStateApart(t *testing.T) {
+	home := func(name string) string { return map[string]string{"HOME": "/home/me"}[name] }
+	for _, c := range []struct{ name, state, redis, want string }{
+		{"the usual directory", "", "", ""},
+		{"the usual directory by its path", "/home/me/.local/state/robotsproxy", "", ""},
+		{"another directory", "/srv/state", "", "/srv/state"},
+		{"a fleet", "/srv/state", "redis://localhost", ""},
+	} {
+		cfg := config.Default()
+		cfg.StateDir, cfg.Store.Redis = c.state, c.redis
+		if got := stateApart(cfg, home); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

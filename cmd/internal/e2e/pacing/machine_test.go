@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -94,7 +95,10 @@ func TestAKilledRunLeavesItsPace(t *testing.T) {
 	e2e.Command(t, h.RunArgs(curl, "-q", "-sS", o.URL("http", "/a?next"))...).Want(t, 0)
 	e2e.WantGaps(t, arrivals(o), gap)
 	sent := time.Now()
-	e2e.Command(t, apart.RunArgs(curl, "-q", "-sS", o.URL("http", "/a?apart"))...).Want(t, 0)
+	out := e2e.Command(t, apart.RunArgs(curl, "-q", "-sS", o.URL("http", "/a?apart"))...).Want(t, 0)
+	if !strings.Contains(out.Stderr, "robotsproxy: the pace is shared only with processes that have the state directory "+apart.State+"\n") {
+		t.Errorf("%s", out.Stderr)
+	}
 	pages := o.Pages("http")
 	if last := pages[len(pages)-1]; last.Path != "/a?apart" || last.At.Sub(pages[len(pages)-2].At) > gap && time.Since(sent) < gap {
 		t.Errorf("the run with another state directory waited: %+v", pages)
