@@ -61,7 +61,7 @@ func isProxyRequest(r *http.Request) bool {
 		return true
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return r.URL.IsAbs() && (local == nil || r.URL.Scheme != "http" || cmp.Or(r.URL.Port(), "80") != strconv.Itoa(local.Port))
+	return r.URL.IsAbs() && local != nil && (r.URL.Scheme != "http" || cmp.Or(r.URL.Port(), "80") != strconv.Itoa(local.Port))
 }
 
 // showProxy answers a client that takes the listener with this name for the proxy.
