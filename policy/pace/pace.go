@@ -94,10 +94,12 @@ func New(o Options) *Pacer {
 		o.MaxHosts = defaultMaxHosts
 	}
 	now := time.Now()
-	return &Pacer{
+	p := &Pacer{
 		process: process{began: now, maxStreams: o.MaxStreams, chance: rand.Float64, store: o.Store, seed: maphash.MakeSeed()},
 		hosts:   newTable(o.MaxHosts, localTime(o.Since, now, now)),
 	}
+	p.ahead, _ = o.Store.(AheadStore)
+	return p
 }
 
 // Wait returns when the client has a concurrency slot of l.Key, shortly before its turn:

@@ -17,6 +17,7 @@ type process struct {
 	maxStreams int            // see Options.MaxStreams
 	chance     func() float64 // returns a random number from 0 to 1
 	store      Store          // nil: none
+	ahead      AheadStore     // store, if it is one
 	seed       maphash.Seed   // of the hashes of paths
 	outage     atomic.Pointer[outage]
 	closed     atomic.Bool
@@ -40,9 +41,7 @@ func (p *process) standing() Standing {
 // share returns t for this process's share of the rate: slower by Standing.Slowdown.
 func (p *process) share(t terms) terms {
 	st := p.standing()
-	if st.Alone {
-		t.alone = p.currentOutage(st)
-	}
+	t.alone = p.outageOf(st)
 	if st.Slowdown > 1 { // false for NaN
 		t.perSecond /= st.Slowdown
 		t.burst = max(1, int(float64(t.burst)/st.Slowdown))
@@ -59,8 +58,14 @@ func (p *process) shareOf(limit int) int {
 	return limit
 }
 
-// currentOutage returns the same pointer as long as the outage lasts.
-func (p *process) currentOutage(st Standing) *outage {
+// alone returns the outage of the Store that lasts; nil: none does.
+func (p *process) alone() *outage { return p.outageOf(p.standing()) }
+
+// outageOf returns the same pointer as long as an outage lasts; nil: st is no outage.
+func (p *process) outageOf(st Standing) *outage {
+	if !st.Alone {
+		return nil
+	}
 	for {
 		known := p.outage.Load()
 		if known != nil && known.Standing == st {

@@ -43,17 +43,39 @@ func (r *request) reserve(ctx context.Context) error {
 	if r.process.closed.Load() {
 		a.notify() // Close has not seen this attempt
 	}
-	h.mu.Unlock()
+	w, err := h.askPermit(r, a.end)
+	if err == nil && w == nil && a.takeAhead() {
+		a.readying = false
+		h.mu.Unlock()
+		return nil
+	}
 	defer a.leave()
 	for {
-		if err := h.permit(ctx, r, a.end); err != nil {
+		if err = h.await(ctx, r, w, err); err != nil {
 			return err
 		}
-		again, err := a.slot(ctx)
-		if err != nil || !again {
+		var again bool
+		if again, err = a.slot(ctx); err != nil || !again {
 			return err
 		}
+		h.mu.Lock()
+		w, err = h.askPermit(r, a.end)
 	}
+}
+
+// takeAhead reports whether the Store has reserved a slot in advance that the request, which has just got the permit of
+// this process, may use now. host.mu is held.
+func (a *attempt) takeAhead() bool {
+	v := a.reservation
+	if a.process.ahead == nil || v.lease != nil || v.under != nil {
+		return false
+	}
+	ask := a.ask(time.Now())
+	g, ok := a.process.ahead.ReserveAhead(&ask)
+	if ok {
+		v.lease, v.unsent, v.at, v.until = g.Lease, true, g.At, g.Until
+	}
+	return ok
 }
 
 func (a *attempt) leave() {
@@ -103,7 +125,7 @@ func (a *attempt) next() (SlotRequest, step) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, v := time.Now(), a.reservation
-	alone := a.terms(now).alone
+	alone := a.process.alone()
 	switch {
 	case a.released:
 		return SlotRequest{}, gone
@@ -168,7 +190,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 		}
 		return 0, false, errReleased
 	}
-	if a.site().merge(g.BackOff, now) {
+	if g.BackOff != (BackOff{}) && a.site().merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
 	v.unsent = false // the Store took it back, or it was used, or its state is unknown
@@ -289,7 +311,7 @@ func (a *attempt) awake(began time.Time, notified bool, left error) (end bool, e
 	case notified && a.process.closed.Load():
 		end, err = true, ErrClosed
 	case notified && a.stage == granted:
-		end = a.under != a.terms(now).alone || a.backOff().left(now) > 0 && a.at.Before(a.backOff().until)
+		end = a.under != a.process.alone() || a.backOff().left(now) > 0 && a.at.Before(a.backOff().until)
 	}
 	if end {
 		a.giveUp()

@@ -45,7 +45,7 @@ func (s *Slot) Timely() bool {
 	case v.unsent:
 		return !v.ended(now)
 	}
-	return v.under == s.terms(now).alone
+	return v.under == s.process.alone()
 }
 
 // Redial reports that the connection failed and another one is being made. It gives back

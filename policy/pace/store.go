@@ -30,6 +30,15 @@ type Store interface {
 	Report(r Report)
 }
 
+// An AheadStore is a Store that reserves slots in advance where many requests a second are permitted.
+type AheadStore interface {
+	Store
+
+	// ReserveAhead returns a slot that begins now, if one was reserved in advance for requests like a. Like Standing, it
+	// does not wait and does not call the Pacer.
+	ReserveAhead(a *SlotRequest) (Reservation, bool)
+}
+
 // A Standing is the state of a process among those that share a Store. The zero Standing
 // belongs to a process that shares nothing.
 type Standing struct {

@@ -22,8 +22,8 @@ type credit struct {
 	until  time.Time
 }
 
-// fromCredit reserves a slot that was taken in advance.
-func (t *Table) fromCredit(a *pace.SlotRequest) (r pace.Reservation, ok bool) {
+// ReserveAhead implements [pace.AheadStore].
+func (t *Table) ReserveAhead(a *pace.SlotRequest) (r pace.Reservation, ok bool) {
 	if a.Unused || a.Follows != nil || a.BackOff != (pace.BackOff{}) {
 		return r, false
 	}

@@ -145,7 +145,7 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 	if ctx.Err() != nil {
 		return r, context.Cause(ctx)
 	}
-	if r, ok := t.fromCredit(&a); ok {
+	if r, ok := t.ReserveAhead(&a); ok {
 		return r, nil
 	}
 	err = t.use(func(now clock) error {
@@ -153,7 +153,7 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 			return context.Cause(ctx)
 		}
 		var ok bool
-		if r, ok = t.fromCredit(&a); ok {
+		if r, ok = t.ReserveAhead(&a); ok {
 			return nil // another request has taken slots in advance meanwhile
 		}
 		r, err = t.reserve(&a, now)
