@@ -15,11 +15,11 @@ const advance = 10 * time.Millisecond
 // A credit is what the file has counted in advance for this process at one key. It is for requests under one limiter
 // without a gap, while there is no back-off.
 type credit struct {
-	of     string // name of the limiter
-	limit  limiter.Limit
-	slots  int
-	places int // concurrency slots
-	until  time.Time
+	limiter    string // its name
+	limit      limiter.Limit
+	slots      int
+	concurrent int // concurrency slots
+	until      time.Time
 }
 
 // ReserveAhead implements [pace.AheadStore].
@@ -30,16 +30,16 @@ func (t *Table) ReserveAhead(a *pace.SlotRequest) (r pace.Reservation, ok bool) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c, now := t.credits[a.Key], time.Now()
-	if c == nil || !now.Before(c.until) || c.slots == 0 || !fits(a) || a.Limiters[0].Limit != c.limit || a.Limiters[0].Name != c.of {
+	if c == nil || !now.Before(c.until) || c.slots == 0 || !fits(a) || a.Limiters[0].Limit != c.limit || a.Limiters[0].Name != c.limiter {
 		return r, false
 	}
-	next := &lease{key: a.Key, place: new(place)}
-	if held, _ := a.Lease.(*lease); held != nil && !held.place.returned {
-		next.place = held.place
-	} else if c.places == 0 {
+	next := &lease{key: a.Key, concurrency: new(concurrencySlot)}
+	if held, _ := a.Lease.(*lease); held != nil && !held.concurrency.returned {
+		next.concurrency = held.concurrency
+	} else if c.concurrent == 0 {
 		return r, false
 	} else {
-		c.places--
+		c.concurrent--
 		t.inUse[a.Key]++
 	}
 	c.slots--
@@ -59,7 +59,10 @@ func takeCredit(a *pace.SlotRequest, l *ledger.Limiter, free int, now clock) *cr
 		return nil
 	}
 	l.Tokens, l.Stamp = l.TokensAt(now.Time)-float64(slots), now.Time
-	return &credit{of: a.Limiters[0].Name, limit: a.Limiters[0].Limit, slots: slots, places: min(slots, free/2), until: now.Add(advance)}
+	return &credit{
+		limiter: a.Limiters[0].Name, limit: a.Limiters[0].Limit,
+		slots: slots, concurrent: min(slots, free/2), until: now.Add(advance),
+	}
 }
 
 // spare returns how many concurrency slots of a key are taken in advance. The caller holds t.mu.
@@ -72,5 +75,5 @@ func (t *Table) spare(key string, now time.Time) int {
 		delete(t.credits, key)
 		return 0
 	}
-	return c.places
+	return c.concurrent
 }

@@ -48,11 +48,11 @@ type Table struct {
 	slots   atomic.Uint64 // number of the last slot of this process; begins at random, so that it differs from those of others
 	watch   osfile.Watch
 
-	turn  osfile.Mutex // guards the fields below, and is held while the file is locked
-	file  *os.File
-	seed  [seedSize]byte // of the hashes of keys
-	news  uint64         // number of the last ended back-off that this process has read
-	pages [2]page        // buffers
+	fileMu   osfile.Mutex // guards the fields below, and is held while the file is locked
+	file     *os.File
+	seed     [seedSize]byte // of the hashes of keys
+	endsRead uint64         // number of the last ended back-off that this process has read
+	pages    [2]page        // buffers
 
 	wake    chan struct{} // contains a value if there is something to write
 	failing atomic.Pointer[error]
@@ -74,18 +74,19 @@ type lease struct {
 	slot     uint64
 	limiters []name           // the rows of its limiters
 	before   []ledger.Limiter // the limiters without the slot
-	place    *place
+
+	concurrency *concurrencySlot
 }
 
-// A place is the concurrency slot of a request, which all its leases share.
-type place struct{ returned bool } // guarded by Table.mu
+// A concurrencySlot is that of a request, which all its leases share. Table.mu guards it.
+type concurrencySlot struct{ returned bool }
 
 // Open opens the file, or makes it. An error means that it can be neither read nor made.
 func Open(path string, log *slog.Logger) (*Table, error) {
 	var random [16]byte
-	rand.Read(random[:]) // never fails
+	rand.Read(random[:])
 	t := &Table{
-		path: path, log: log, process: binary.LittleEndian.Uint64(random[:8]), turn: make(osfile.Mutex, 1),
+		path: path, log: log, process: binary.LittleEndian.Uint64(random[:8]), fileMu: make(osfile.Mutex, 1),
 		wake: make(chan struct{}, 1), inUse: make(map[string]int), credits: make(map[string]*credit), changed: make(map[string]bool),
 	}
 	t.slots.Store(binary.LittleEndian.Uint64(random[8:]))
@@ -95,7 +96,7 @@ func Open(path string, log *slog.Logger) (*Table, error) {
 	return t, nil
 }
 
-// open opens the file in place of the one that is open, if any. The caller has the turn.
+// open opens the file in place of the one that is open, if any. The caller holds t.fileMu.
 func (t *Table) open() error {
 	f, err := osfile.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -115,9 +116,9 @@ func (t *Table) open() error {
 		return err
 	}
 	if t.file != nil {
-		t.file.Close() // nothing of it is needed any more
+		t.file.Close()
 	}
-	t.file, t.seed, t.news = f, head.seed(), head.last()
+	t.file, t.seed, t.endsRead = f, head.seed(), head.last()
 	return nil
 }
 
@@ -152,9 +153,10 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		// Another request may have taken slots in advance meanwhile.
 		var ok bool
 		if r, ok = t.ReserveAhead(&a); ok {
-			return nil // another request has taken slots in advance meanwhile
+			return nil
 		}
 		r, err = t.reserve(&a, now)
 		return err
@@ -167,15 +169,15 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 
 // use calls f with the file locked.
 func (t *Table) use(f func(now clock) error) error {
-	if err := t.turn.Lock(&t.watch); err != nil {
+	if err := t.fileMu.Lock(&t.watch); err != nil {
 		return t.note(err)
 	}
-	defer t.turn.Unlock()
+	defer t.fileMu.Unlock()
 	defer t.watch.Begin(osfile.MaxWrite).End()
 	if err := osfile.Lock(t.file); err != nil {
 		return t.note(err)
 	}
-	defer osfile.Unlock(t.file) // fails only with the file
+	defer osfile.Unlock(t.file)
 	return f(clockNow())
 }
 
@@ -186,7 +188,8 @@ func (t *Table) note(err error) error {
 		t.failing.Store(nil)
 		t.log.Info("pace file in use again", "file", t.path)
 	case err != nil:
-		failed := err // only then is it allocated
+		// A variable of its own, so that err is not allocated where the file works.
+		failed := err
 		if t.failing.Swap(&failed) == nil {
 			t.log.Warn("pace file failed, requests wait", "file", t.path, "error", err)
 		}
@@ -197,17 +200,13 @@ func (t *Table) note(err error) error {
 // reserve reserves a slot. The caller has locked the file.
 func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error) {
 	key := t.nameOf(a.Key, nil)
-	p, site, siteKey := &t.pages[0], &t.pages[0], key
-	if err := t.load(p, key, now); err != nil {
-		return pace.Reservation{}, err
-	}
+	siteKey := key
 	if a.BackOffKey != "" && a.BackOffKey != a.Key {
-		if siteKey = t.nameOf(a.BackOffKey, nil); pageOf(siteKey) != pageOf(key) {
-			site = &t.pages[1]
-			if err := t.load(site, siteKey, now); err != nil {
-				return pace.Reservation{}, err
-			}
-		}
+		siteKey = t.nameOf(a.BackOffKey, nil)
+	}
+	p, site, err := t.loadBoth(key, siteKey, now)
+	if err != nil {
+		return pace.Reservation{}, err
 	}
 	held, _ := a.Lease.(*lease)
 	if held != nil && a.Unused {
@@ -215,21 +214,12 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	}
 	next := &lease{key: a.Key, slot: t.slots.Add(1)}
 	known := ledger.Key{BackOff: site.backOff(siteKey, now), InUse: p.inUse(key, t.process, now)}
-	fetch, _ := a.Follows.(*lease)
-	for i, l := range a.Limiters {
-		row := t.nameOf(a.Key, &l.Name)
-		state := p.limiter(row, now)
-		next.limiters, next.before = append(next.limiters, row), append(next.before, state)
-		if fetch != nil && i == 0 && len(fetch.limiters) > 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
-			state = fetch.before[0]
-		}
-		known.Limiters = append(known.Limiters, state)
-	}
-	own, again := t.places(a.Key, held)
+	known.Limiters = t.limiters(p, a, next, now)
+	own, kept := t.ownInUse(a.Key, held)
 	known.InUse += own
-	if again {
+	if kept {
 		known.InUse--
-		next.place = held.place
+		next.concurrency = held.concurrency
 	}
 	r := known.Reserve(a, next.slot, now.Time)
 	space := site.setBackOff(siteKey, known.BackOff, now)
@@ -241,23 +231,19 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		for i, row := range next.limiters {
 			space = p.setLimiter(row, known.Limiters[i], now) && space
 		}
-		if !again {
+		if !kept {
 			own++
 		}
 		if ahead != nil {
-			own += ahead.places
+			own += ahead.concurrent
 		}
 		space = p.setInUse(key, t.process, own, now) && space
 	}
 	if !space {
-		return pace.Reservation{Wait: fullRetry, BackOff: r.BackOff}, nil // and nothing is written
+		// Neither page is stored, so nothing is reserved.
+		return pace.Reservation{Wait: fullRetry, BackOff: r.BackOff}, nil
 	}
-	if site != p {
-		if err := t.store(site, now); err != nil {
-			return pace.Reservation{}, err
-		}
-	}
-	if err := t.store(p, now); err != nil {
+	if err := t.storeBoth(p, site, now); err != nil {
 		return pace.Reservation{}, err
 	}
 	if !r.At.IsZero() {
@@ -266,9 +252,25 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	return r, nil
 }
 
-// places returns how many concurrency slots of the key this process has, and whether held still is one of them. What was
+// limiters returns the limiters of a request in its page, and notes them in its next lease. If the request shares the slot
+// of a fetch and no later slot was reserved, the first limiter is without that slot.
+func (t *Table) limiters(p *page, a *pace.SlotRequest, next *lease, now clock) (all []ledger.Limiter) {
+	fetch, _ := a.Follows.(*lease)
+	for i, l := range a.Limiters {
+		row := t.nameOf(a.Key, &l.Name)
+		state := p.limiter(row, now)
+		next.limiters, next.before = append(next.limiters, row), append(next.before, state)
+		if fetch != nil && i == 0 && len(fetch.limiters) > 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
+			state = fetch.before[0]
+		}
+		all = append(all, state)
+	}
+	return all
+}
+
+// ownInUse returns how many concurrency slots of the key this process has, and whether held still is one of them. What was
 // taken in advance is given up.
-func (t *Table) places(key string, held *lease) (n int, again bool) {
+func (t *Table) ownInUse(key string, held *lease) (n int, kept bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.credits[key] != nil {
@@ -276,7 +278,7 @@ func (t *Table) places(key string, held *lease) (n int, again bool) {
 		t.changed[key] = true
 		t.wakeUp()
 	}
-	return t.inUse[key], held != nil && !held.place.returned
+	return t.inUse[key], held != nil && !held.concurrency.returned
 }
 
 // took counts the concurrency slot of a lease and what was taken in advance, which are in the file.
@@ -285,12 +287,14 @@ func (t *Table) took(l *lease, ahead *credit) *lease {
 	defer t.mu.Unlock()
 	if ahead != nil {
 		t.credits[l.key] = ahead
-		t.changed[l.key] = true // it ends soon
+		// It ends soon.
+		t.changed[l.key] = true
 		t.wakeUp()
-		l.limiters = nil // this slot cannot be given back without the later ones
+		// This slot cannot be given back without the later ones.
+		l.limiters = nil
 	}
-	if l.place == nil {
-		l.place = new(place)
+	if l.concurrency == nil {
+		l.concurrency = new(concurrencySlot)
 		t.inUse[l.key]++
 	}
 	return l
@@ -299,8 +303,8 @@ func (t *Table) took(l *lease, ahead *credit) *lease {
 // Report implements [pace.Store].
 func (t *Table) Report(r pace.Report) {
 	t.mu.Lock()
-	if l, ok := r.Lease.(*lease); ok && !l.place.returned {
-		l.place.returned = true
+	if l, ok := r.Lease.(*lease); ok && !l.concurrency.returned {
+		l.concurrency.returned = true
 		t.changed[l.key] = true
 		if t.inUse[l.key]--; t.inUse[l.key] == 0 {
 			delete(t.inUse, l.key)

@@ -1,16 +1,15 @@
 package pacefile
 
 import (
-	"fmt"
-	"os"
-	"strings"
-	"time"
-
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/limiter"

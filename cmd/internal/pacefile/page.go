@@ -124,6 +124,24 @@ func (t *Table) load(p *page, key name, now clock) error {
 	return nil
 }
 
+// loadBoth loads the page of key, and that of siteKey, which may be the same.
+func (t *Table) loadBoth(key, siteKey name, now clock) (p, site *page, err error) {
+	p, site = &t.pages[0], &t.pages[0]
+	if err := t.load(p, key, now); err != nil || pageOf(siteKey) == pageOf(key) {
+		return p, site, err
+	}
+	site = &t.pages[1]
+	return p, site, t.load(site, siteKey, now)
+}
+
+// storeBoth stores two pages, which may be the same.
+func (t *Table) storeBoth(p, site *page, now clock) error {
+	if err := t.store(site, now); err != nil || p == site {
+		return err
+	}
+	return t.store(p, now)
+}
+
 // store writes the page if it has changed.
 func (t *Table) store(p *page, now clock) error {
 	if !p.changed {
@@ -198,6 +216,7 @@ func (p *page) row(kind byte, n name, process uint64, until time.Duration, now c
 	return at
 }
 
+// space returns where a row may be added; -1: nowhere.
 func (p *page) space(now clock) int {
 	longest, latest := -1, int64(math.MinInt64)
 	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
@@ -227,7 +246,8 @@ func (p *page) limiter(n name, now clock) (l ledger.Limiter) {
 	}
 	return ledger.Limiter{Slot: uint64(p.get(at + slotAt)), State: limiter.State{
 		Limit: limiter.Limit{
-			PerSecond: math.Float64frombits(uint64(p.get(at + perSecondAt))), Burst: int(p.get(at + burstAt)), Gap: time.Duration(p.get(at + gapAt)),
+			PerSecond: math.Float64frombits(uint64(p.get(at + perSecondAt))),
+			Burst:     int(p.get(at + burstAt)), Gap: time.Duration(p.get(at + gapAt)),
 		},
 		Tokens: math.Float64frombits(uint64(p.get(at + tokensAt))), Stamp: now.out(p.get(at + stampAt)),
 		Last: now.out(p.get(at + lastAt)), Longest: time.Duration(p.get(at + longestAt)),
@@ -292,10 +312,11 @@ func (p *page) setBackOff(key name, b pace.BackOff, now clock) bool {
 	return true
 }
 
-// inUse returns how many concurrency slots of the key the other processes have.
+// inUse returns how many concurrency slots of the key the processes other than process have.
 func (p *page) inUse(key name, process uint64, now clock) (n int) {
 	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
-		if p.data[at+kindAt] == inUseRow && name(p.data[at:at+nameSize]) == key && p.get(at+untilAt) > now.wall && uint64(p.get(at+processAt)) != process {
+		if p.data[at+kindAt] == inUseRow && name(p.data[at:at+nameSize]) == key &&
+			p.get(at+untilAt) > now.wall && uint64(p.get(at+processAt)) != process {
 			n += int(p.get(at + countAt))
 		}
 	}
@@ -338,7 +359,7 @@ func (h *header) valid() bool { return string(h[:len(magic)]) == magic }
 func (h *header) make() {
 	clear(h[:])
 	copy(h[:], magic)
-	rand.Read(h[seedAt : seedAt+seedSize]) // never fails
+	rand.Read(h[seedAt : seedAt+seedSize])
 }
 
 func (h *header) seed() (s [seedSize]byte) {

@@ -40,7 +40,8 @@ func (t *Table) Run(ctx context.Context, p *pace.Pacer) error {
 				case <-time.After(gather):
 				}
 			}
-			_ = t.flush(p) // use has logged any error
+			// use has logged any error.
+			_ = t.flush(p)
 		}
 	}
 }
@@ -60,7 +61,7 @@ func (t *Table) read(p *pace.Pacer) {
 		if _, err := t.file.ReadAt(head[:], 0); err != nil {
 			return t.note(err)
 		}
-		ended, t.news = head.since(t.news), head.last()
+		ended, t.endsRead = head.since(t.endsRead), head.last()
 		return nil
 	})
 	for _, key := range ended {
@@ -73,10 +74,10 @@ func (t *Table) read(p *pace.Pacer) {
 
 // reopen opens the file again if it was removed or replaced.
 func (t *Table) reopen() {
-	if t.turn.Lock(&t.watch) != nil {
+	if t.fileMu.Lock(&t.watch) != nil {
 		return
 	}
-	defer t.turn.Unlock()
+	defer t.fileMu.Unlock()
 	if _, same := osfile.Named(t.file, t.path); !same {
 		_ = t.note(t.open())
 	}
@@ -89,7 +90,8 @@ func (t *Table) renew() {
 		t.changed[key] = true
 	}
 	t.mu.Unlock()
-	_ = t.flush(nil) // use has logged any error
+	// use has logged any error.
+	_ = t.flush(nil)
 }
 
 // A change is a change of the rows of a key.
@@ -150,7 +152,8 @@ func (t *Table) waiting() (all []change, ended []string) {
 			if !r.BackOff.Ended {
 				b = ledger.Merge(p.backOff(key, now), r.BackOff)
 			}
-			p.setBackOff(key, b, now) // without space, others learn of it from the origin
+			// Without space, the other processes learn of it from the origin.
+			p.setBackOff(key, b, now)
 		}})
 	}
 	for key := range t.changed {
@@ -167,7 +170,8 @@ func (t *Table) count(key string) int {
 	defer t.mu.Unlock()
 	n := t.spare(key, time.Now())
 	if n > 0 {
-		t.changed[key] = true // until they are given back
+		// They must be given back later.
+		t.changed[key] = true
 		t.wakeUp()
 	}
 	return t.inUse[key] + n
@@ -180,12 +184,13 @@ func (t *Table) announce(ended []string) error {
 		if _, err := t.file.ReadAt(head[:], 0); err != nil {
 			return t.note(err)
 		}
-		told := t.news == head.last()
+		read := t.endsRead == head.last()
 		for _, key := range ended {
 			head.end(key)
 		}
-		if told {
-			t.news = head.last() // flush tells this process
+		if read {
+			// flush tells this process of these.
+			t.endsRead = head.last()
 		}
 		_, err := t.file.WriteAt(head[:], 0)
 		return t.note(err)
