@@ -69,7 +69,8 @@ func printBypass(w io.Writer, argv []string, past *directConns, nothing bool) {
 	}
 	past.print(w)
 	hint := bypassOf(argv)
-	if len(pairs) > 0 { // the command may have run several programs
+	// The command may have run several programs.
+	if len(pairs) > 0 {
 		hint = bypassNamed(pairs[0].program)
 	}
 	verdict := "The proxy judged none of this."

@@ -53,7 +53,7 @@ func TestLeaksAreFound(t *testing.T) {
 // TestPrintBypass: the last line offers --confine first.
 func TestPrintBypass(t *testing.T) {
 	var python directConns
-	python.add(direct{program: "python3", to: netip.MustParseAddrPort("192.0.2.7:443")})
+	python.add(directPair{program: "python3", to: netip.MustParseAddrPort("192.0.2.7:443")})
 	for _, c := range []struct {
 		name    string
 		argv    []string

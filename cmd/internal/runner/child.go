@@ -82,7 +82,8 @@ type childResult struct {
 	status      int  // its own, or 128 plus the number of the signal that ended it
 	interrupted bool // a signal ended it or asked it to end
 
-	unseen os.Signal // it ended the child and was sent to this process too, which has not received it yet; nil: there is none
+	// unseen ended the child and was sent to this process too, which has not received it yet; nil: there is none.
+	unseen os.Signal
 
 	direct *directConns // what it connected to without the proxy; nil: not watched
 }
@@ -94,7 +95,8 @@ func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childRe
 		return childResult{}, err
 	}
 	cmd := c.cmd
-	group := newGroupWatch() // after the child: a signal that was sent before is forwarded
+	// It begins after the child, so that a signal that was sent before is forwarded.
+	group := newGroupWatch()
 	defer group.end()
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -116,7 +118,8 @@ func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childRe
 				interrupted()
 			}
 			if !group.saw(s) || !inGroup(cmd.Process.Pid) {
-				cmd.Process.Signal(s) // fails only if the child has ended
+				// Signal fails only if the child has ended.
+				cmd.Process.Signal(s)
 			}
 		}
 	}

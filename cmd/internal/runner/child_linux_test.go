@@ -60,10 +60,10 @@ func groupOf(t *testing.T, group int) (names []string) {
 	return names
 }
 
-// awaitWitness waits until the witness of a group runs.
-func awaitWitness(t *testing.T, group int) {
+// awaitProbe waits until the probe of a group runs.
+func awaitProbe(t *testing.T, group int) {
 	t.Helper()
-	testkit.Eventually(t, "the witness runs", func() bool { return slices.Contains(groupOf(t, group), "cat") })
+	testkit.Eventually(t, "the probe runs", func() bool { return slices.Contains(groupOf(t, group), "cat") })
 }
 
 // countingScript runs a command that counts signals, by means of another one: "" for none.
@@ -105,8 +105,8 @@ func TestChildReceivesASignalOnce(t *testing.T) {
 				keys, screen = newPTY(t)
 			}
 			cmd, out := childInSession(t, countingScript(t, c.by), screen)
-			for range 2 { // the second has a witness of its own
-				awaitWitness(t, cmd.Process.Pid)
+			for range 2 { // the second has a probe of its own
+				awaitProbe(t, cmd.Process.Pid)
 				testkit.Must(t, c.send(cmd.Process.Pid, keys))
 				expect(t, out, "caught")
 			}
@@ -121,12 +121,12 @@ func TestChildReceivesASignalOnce(t *testing.T) {
 }
 
 // No process is left over, though the command has inherited what it could.
-func TestWitnessEndsWithRun(t *testing.T) {
+func TestProbeEndsWithRun(t *testing.T) {
 	t.Parallel()
 	cmd, _ := childInSession(t, "echo ready; exec sleep 1000", nil)
 	group := cmd.Process.Pid
 	t.Cleanup(func() { syscall.Kill(-group, syscall.SIGKILL) })
-	awaitWitness(t, group)
+	awaitProbe(t, group)
 	testkit.Must(t, cmd.Process.Kill())
 	cmd.Wait()
 	testkit.Eventually(t, "only the command runs", func() bool { return slices.Equal(groupOf(t, group), []string{"sleep"}) })

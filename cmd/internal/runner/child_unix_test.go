@@ -121,7 +121,7 @@ func TestRunChildPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// The witness tells a signal to the group from one to this process, and a signal that comes twice counts as one.
+// The probe tells a signal to the group from one to this process, and a signal that comes twice counts as one.
 func TestGroupWatch(t *testing.T) {
 	t.Parallel()
 	testkit.TakesSignal(t, syscall.SIGINT)
@@ -135,14 +135,14 @@ func TestGroupWatch(t *testing.T) {
 		want   bool
 	}{
 		{"to this process alone", func() {}, syscall.SIGINT, false},
-		{"to the group", func() { g.witness.cmd.Process.Signal(syscall.SIGINT) }, syscall.SIGINT, true},
+		{"to the group", func() { g.probe.cmd.Process.Signal(syscall.SIGINT) }, syscall.SIGINT, true},
 		{"again, at once", func() { g.lastAt = time.Now().Add(time.Hour) }, syscall.SIGINT, true},
 		{"another", func() {}, syscall.SIGTERM, false},
-		{"again, later", func() { g.lastAt = time.Now().Add(-witnessWait) }, syscall.SIGINT, false},
-		{"to a group whose witness is stopped", func() { g.witness.cmd.Process.Signal(syscall.SIGSTOP) }, syscall.SIGINT, false},
-		{"the witness was killed", func() { g.witness.cmd.Process.Kill() }, syscall.SIGINT, false},
-		{"there is no witness", func() { g.witness.end(); g.witness = nil }, syscall.SIGINT, false},
-		{"to the group, later", func() { g.witness.cmd.Process.Signal(syscall.SIGQUIT) }, syscall.SIGQUIT, true},
+		{"again, later", func() { g.lastAt = time.Now().Add(-probeWait) }, syscall.SIGINT, false},
+		{"to a group whose probe is stopped", func() { g.probe.cmd.Process.Signal(syscall.SIGSTOP) }, syscall.SIGINT, false},
+		{"the probe was killed", func() { g.probe.cmd.Process.Kill() }, syscall.SIGINT, false},
+		{"there is no probe", func() { g.probe.end(); g.probe = nil }, syscall.SIGINT, false},
+		{"to the group, later", func() { g.probe.cmd.Process.Signal(syscall.SIGQUIT) }, syscall.SIGQUIT, true},
 	} {
 		c.before()
 		if got := g.saw(c.signal); got != c.want {

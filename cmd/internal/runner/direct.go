@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	maxDirect   = 1000 // programs and addresses that are counted apart
-	directShown = 5    // of them are printed
+	maxDirect   = 1000 // directPairs that are counted apart
+	directShown = 5    // directPairs that are printed
 )
 
-// A direct is a program of the command and an address to which it connected without the proxy.
-type direct struct {
+// A directPair is a program of the command and an address to which it connected without the proxy.
+type directPair struct {
 	program string // as the process names itself
 	to      netip.AddrPort
 	udp     bool
@@ -26,28 +26,28 @@ type direct struct {
 // directConns counts connections without the proxy. The zero value is ready for use, and a nil pointer has
 // no connections.
 type directConns struct {
-	counts map[direct]int64
+	counts map[directPair]int64
 	others int64 // connections beyond maxDirect
 }
 
 // add counts a connection.
-func (c *directConns) add(d direct) {
+func (c *directConns) add(d directPair) {
 	if _, ok := c.counts[d]; !ok && len(c.counts) >= maxDirect {
 		c.others++
 		return
 	}
 	if c.counts == nil {
-		c.counts = map[direct]int64{}
+		c.counts = map[directPair]int64{}
 	}
 	c.counts[d]++
 }
 
 // pairs returns the programs and addresses with the most connections first.
-func (c *directConns) pairs() []direct {
+func (c *directConns) pairs() []directPair {
 	if c == nil {
 		return nil
 	}
-	return slices.SortedFunc(maps.Keys(c.counts), func(a, b direct) int {
+	return slices.SortedFunc(maps.Keys(c.counts), func(a, b directPair) int {
 		return cmp.Or(cmp.Compare(c.counts[b], c.counts[a]), cmp.Compare(a.program, b.program), a.to.Compare(b.to))
 	})
 }

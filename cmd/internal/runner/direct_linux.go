@@ -24,17 +24,17 @@ const (
 type directWatch struct {
 	proc    procFS
 	self    int    // this process: its connections are the proxy's, or the command has inherited them
-	program string // file name of this process's program: the command's processes of that name are proxies too
+	program string // file name of this process's program: processes of the command with that name are proxies too
 	marker  []byte // variable of the command's processes, unless they have cleared it
 
 	opens    string // how many TCP connections the machine had opened at the last look
-	tcp, udp table
+	tcp, udp socketTable
 	found    directConns
 }
 
-// A table has the inodes of the sockets that were there at the last look. Those with the value false have to be looked at
+// A socketTable has the inodes of the sockets of the last sample. The value is false for a socket that must be looked at
 // again.
-type table map[uint64]bool
+type socketTable map[uint64]bool
 
 // newDirectWatch returns a watch of a command; dir is the directory of its run.
 func newDirectWatch(proc procFS, dir string) *directWatch {
@@ -65,7 +65,8 @@ func watchDirect(c *child, dir string) (stop func() *directConns) {
 
 // run samples until ctx ends. child is the process of the command.
 func (w *directWatch) run(ctx context.Context, child int) {
-	runtime.LockOSThread() // for threadTime
+	// threadTime is that of one thread.
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for began, before := time.Now(), threadTime(); ; {
 		w.sample(child)
@@ -86,13 +87,14 @@ func untilSample(while, spent time.Duration) time.Duration {
 // threadTime returns how long the thread has used a processor.
 func threadTime() time.Duration {
 	var t unix.Timespec
-	unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // every Linux has this clock
+	// Every Linux has this clock.
+	unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return time.Duration(t.Nano())
 }
 
 // sample counts the connections that are new since the last sample.
 func (w *directWatch) sample(child int) {
-	wanted := map[uint64]direct{}
+	wanted := map[uint64]directPair{}
 	// The kernel makes the TCP table from all of a large hash table, which takes some milliseconds.
 	if opens := w.proc.activeOpens(child); opens != w.opens || w.tcp.undecided() {
 		w.opens, w.tcp = opens, w.tcp.next(w.proc.sockets(child, "tcp"), wanted)
@@ -104,7 +106,7 @@ func (w *directWatch) sample(child int) {
 }
 
 // undecided reports whether a socket has to be looked at again.
-func (t table) undecided() bool {
+func (t socketTable) undecided() bool {
 	for _, decided := range t {
 		if !decided {
 			return true
@@ -114,23 +116,24 @@ func (t table) undecided() bool {
 }
 
 // next returns the next table, and adds the new connections to wanted.
-func (t table) next(sockets []netSocket, wanted map[uint64]direct) table {
-	next := table{}
+func (t socketTable) next(sockets []netSocket, wanted map[uint64]directPair) socketTable {
+	next := socketTable{}
 	for _, s := range sockets {
 		decided, known := t[s.inode]
 		// To put the addresses of a name in order, the C library connects a UDP socket to each and closes it.
 		next[s.inode] = decided || s.connected && (known || !s.udp)
 		if next[s.inode] && !decided && !s.accepted {
-			wanted[s.inode] = s.direct
+			wanted[s.inode] = s.directPair
 		}
 	}
 	return next
 }
 
 // attribute counts those of the wanted sockets, by inode, that a process of the command has open.
-func (w *directWatch) attribute(wanted map[uint64]direct) {
+func (w *directWatch) attribute(wanted map[uint64]directPair) {
+	// The proxy makes most connections.
 	if w.claim(w.self, "", wanted); len(wanted) == 0 {
-		return // as a rule, because the proxy makes most connections
+		return
 	}
 	processes := w.proc.processes()
 	var unrelated []int
@@ -145,14 +148,15 @@ func (w *directWatch) attribute(wanted map[uint64]direct) {
 		if len(wanted) == 0 {
 			return
 		}
-		if w.proc.hasVariable(pid, w.marker) { // its parent has ended
+		// The parent of such a process has ended.
+		if w.proc.hasVariable(pid, w.marker) {
 			w.claim(pid, processes[pid].name, wanted)
 		}
 	}
 }
 
 // claim takes the sockets that a process has open out of wanted, and counts them unless it is a proxy.
-func (w *directWatch) claim(pid int, name string, wanted map[uint64]direct) {
+func (w *directWatch) claim(pid int, name string, wanted map[uint64]directPair) {
 	for inode := range w.proc.openSockets(pid) {
 		d, ok := wanted[inode]
 		if !ok {

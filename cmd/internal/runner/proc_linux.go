@@ -31,17 +31,23 @@ func (p procFS) path(pid int, name string) string {
 	return filepath.Join(string(p), strconv.Itoa(pid), name)
 }
 
+// namesIn returns the names in a directory, as far as they can be read.
+func namesIn(dir string) []string {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	return names
+}
+
 // openSockets yields the inodes of the sockets that a process has open; none if it has ended or is another user's.
 func (p procFS) openSockets(pid int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
-		dir, err := os.Open(p.path(pid, "fd"))
-		if err != nil {
-			return
-		}
-		defer dir.Close()
-		names, _ := dir.Readdirnames(-1) // as many as can be read
-		for _, name := range names {
-			link, _ := os.Readlink(filepath.Join(dir.Name(), name)) // "": closed meanwhile
+		for _, name := range namesIn(p.path(pid, "fd")) {
+			// link is empty if the socket was closed meanwhile.
+			link, _ := os.Readlink(filepath.Join(p.path(pid, "fd"), name))
 			number, isSocket := strings.CutPrefix(link, "socket:[")
 			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
 			if isSocket && err == nil && !yield(inode) {
@@ -53,13 +59,15 @@ func (p procFS) openSockets(pid int) iter.Seq[uint64] {
 
 // programFile returns the file name of the program that a process runs; ".": not known.
 func (p procFS) programFile(pid int) string {
-	link, _ := os.Readlink(p.path(pid, "exe")) // "": not known
+	// link is empty if the program is not known.
+	link, _ := os.Readlink(p.path(pid, "exe"))
 	return filepath.Base(strings.TrimSuffix(link, " (deleted)"))
 }
 
 // hasVariable reports whether a process was started with a variable, such as NAME=VALUE.
 func (p procFS) hasVariable(pid int, variable []byte) bool {
-	text, _ := cli.ReadFile(p.path(pid, "environ"), maxEnviron) // nil: another user's
+	// text is nil if the process is another user's.
+	text, _ := cli.ReadFile(p.path(pid, "environ"), maxEnviron)
 	for v := range bytes.SplitSeq(text, []byte{0}) {
 		if bytes.Equal(v, variable) {
 			return true
@@ -77,18 +85,13 @@ type process struct {
 // processes returns all processes by number.
 func (p procFS) processes() map[int]process {
 	all := map[int]process{}
-	dir, err := os.Open(string(p))
-	if err != nil {
-		return all
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // as many as can be read
-	for _, name := range names {
+	for _, name := range namesIn(string(p)) {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		text, _ := cli.ReadFile(p.path(pid, "stat"), maxStat) // nil: it has ended
+		// text is nil if the process has ended.
+		text, _ := cli.ReadFile(p.path(pid, "stat"), maxStat)
 		if one, ok := parseStat(text); ok {
 			all[pid] = one
 		}
@@ -98,7 +101,8 @@ func (p procFS) processes() map[int]process {
 
 // isDescendant reports whether a process is a child of ancestor, or of a descendant.
 func isDescendant(all map[int]process, ancestor, pid int) bool {
-	for range all { // bounded: the processes were not read all at once, and their parents may form a circle
+	// The number of steps is bounded, because the processes were not read all at once: their parents may form a circle.
+	for range all {
 		switch pid = all[pid].parent; pid {
 		case ancestor:
 			return true
@@ -120,13 +124,15 @@ func parseStat(text []byte) (p process, ok bool) {
 		return p, false
 	}
 	parent, err := strconv.Atoi(string(fields[1]))
-	name := strings.TrimSuffix(string(text[first+1:last]), "-MainThread") // of Node 24
+	// Node 24 adds the suffix.
+	name := strings.TrimSuffix(string(text[first+1:last]), "-MainThread")
 	return process{parent, name}, err == nil
 }
 
 // activeOpens returns how many TCP connections were opened in the network namespace of a process; "": not known.
 func (p procFS) activeOpens(pid int) string {
-	text, _ := cli.ReadFile(p.path(pid, "net/snmp"), maxSNMP) // nil: the process has ended
+	// text is nil if the process has ended.
+	text, _ := cli.ReadFile(p.path(pid, "net/snmp"), maxSNMP)
 	value := ""
 	for line := range bytes.Lines(text) {
 		// The first such line has the names. The value of ActiveOpens is the fifth.
@@ -139,7 +145,7 @@ func (p procFS) activeOpens(pid int) string {
 
 // A netSocket is a socket that is connected to another machine, or will be.
 type netSocket struct {
-	direct
+	directPair
 	inode     uint64
 	connected bool
 	accepted  bool // the other machine opened the connection
@@ -148,11 +154,12 @@ type netSocket struct {
 // sockets returns the sockets of a protocol, tcp or udp, in the network namespace of a process.
 func (p procFS) sockets(pid int, protocol string) (all []netSocket) {
 	listening := map[uint16]bool{}
-	var ports []uint16 // local ones of all
+	var localPorts []uint16 // of all
 	for _, name := range []string{protocol, protocol + "6"} {
 		f, err := os.Open(p.path(pid, "net/"+name))
+		// The process may have ended, and there may be no IPv6.
 		if err != nil {
-			continue // the process has ended, or there is no IPv6
+			continue
 		}
 		for lines := bufio.NewScanner(f); lines.Scan() && len(all) < maxSockets; {
 			l, ok := parseSocket(lines.Bytes())
@@ -161,13 +168,13 @@ func (p procFS) sockets(pid int, protocol string) (all []netSocket) {
 			case l.state == stateListen:
 				listening[l.local.Port()] = true
 			case l.leaves(udp):
-				all = append(all, netSocket{direct{to: l.remote, udp: udp}, l.inode, l.state != stateSynSent, false})
-				ports = append(ports, l.local.Port())
+				all = append(all, netSocket{directPair{to: l.remote, udp: udp}, l.inode, l.state != stateSynSent, false})
+				localPorts = append(localPorts, l.local.Port())
 			}
 		}
 		f.Close()
 	}
-	for i, port := range ports {
+	for i, port := range localPorts {
 		all[i].accepted = listening[port]
 	}
 	return all

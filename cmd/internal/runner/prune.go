@@ -45,7 +45,7 @@ func (p pruner) start() (wait func()) {
 			p.log.Info("directories of finished runs removed", "number", n)
 		}
 		if err != nil {
-			p.log.Warn("directories of finished runs cannot be removed", "err", err)
+			p.log.Warn("directories of finished runs cannot be removed", "error", err)
 		}
 	}()
 	return func() {
@@ -73,7 +73,8 @@ func (p pruner) prune(ctx context.Context, now time.Time) (n int, err error) {
 			n++
 		}
 	}
-	for _, e := range entries { // those that an earlier run did not remove in time
+	// An earlier run may have left directories that it did not remove in time.
+	for _, e := range entries {
 		if name, left := strings.CutPrefix(e.Name(), prunedPrefix); left && e.IsDir() && ctx.Err() == nil {
 			err = errors.Join(err, p.remove(name))
 		}
@@ -88,7 +89,8 @@ func (p pruner) finished(entries []fs.DirEntry, now time.Time) (names []string) 
 		if !e.IsDir() || !runName.MatchString(e.Name()) {
 			continue
 		}
-		if info, err := e.Info(); err == nil { // otherwise another process has removed it
+		// It fails if another process has removed the directory.
+		if info, err := e.Info(); err == nil {
 			runs = append(runs, info)
 		}
 	}
@@ -106,7 +108,8 @@ func (p pruner) finished(entries []fs.DirEntry, now time.Time) (names []string) 
 func (p pruner) setAside(name string, now time.Time) bool {
 	dir := filepath.Join(p.dir, name)
 	locks, free := takeLocks(dir, now)
-	if runtime.GOOS != "windows" { // where a directory with open files cannot be renamed
+	// Windows does not rename a directory with open files.
+	if runtime.GOOS != "windows" {
 		defer locks.close()
 	} else {
 		locks.close()

@@ -137,7 +137,8 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	var tally counter
 	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
 	defer pruner{cfg.Runs, filepath.Dir(dir), log}.start()()
-	own := inside.resources(dir, log) // no store: one process would lock it for itself
+	// There is no store: one process would lock it for itself.
+	own := inside.resources(dir, log)
 	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
 	h, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
@@ -282,7 +283,8 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err e
 	}
 	here := cfg.Audit.File
 	if cfg.Audit.File, err = filepath.Abs(f.audit); err == nil {
-		err = os.Symlink(cfg.Audit.File, here) // audit --run finds it by this link
+		// audit --run finds the file by this link.
+		err = os.Symlink(cfg.Audit.File, here)
 	}
 	return dir, lock, err
 }
@@ -312,21 +314,21 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	if end.interrupted {
 		untrusted.Closed, untrusted.Unused = nil, nil // by the signal
 	}
-	nothing := false
+	cfg, nothing := h.Active.Load().Cfg, false
 	switch {
 	case f.quiet:
 	case s.Outcomes.total() > 0:
-		printSummary(w, s, h.Active.Load().Cfg.Pace.RequestsPerSecond, h.AuditFile())
-		if state := stateApart(h.Active.Load().Cfg, os.Getenv); state != "" {
+		printSummary(w, s, cfg.Pace.RequestsPerSecond, h.AuditFile())
+		if state := stateApart(cfg, os.Getenv); state != "" {
 			fmt.Fprintf(w, "robotsproxy: the pace is shared only with processes that have the state directory %s\n", humanize.Printable(state))
 		}
-		if unused := daemon.UnusedProxy(h.Active.Load().Cfg, os.Getenv); s.Unreached > 0 && unused != "" {
+		if unused := daemon.UnusedProxy(cfg, os.Getenv); s.Unreached > 0 && unused != "" {
 			fmt.Fprintf(w, "robotsproxy: %s\n", unused)
 		}
 		if hint := bypassOf(argv); hint != nil && s.hasCause(proxy.ErrTLSInTheClear) {
 			hint.print(w)
 		}
-		if h.Active.Load().Cfg.Mode == "monitor" {
+		if cfg.Mode == "monitor" {
 			fmt.Fprintf(w, "robotsproxy: mode: monitor: the proxy sent %d of the requests that are not counted as allowed\n", s.NotEnforced)
 		}
 		printUntrusted(w, argv, untrusted)

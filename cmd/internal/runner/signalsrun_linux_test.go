@@ -32,7 +32,7 @@ func TestSignalsOfARun(t *testing.T) {
 				run, keys := startOnTerminal(t, flags, "sh", "-c", "stty -echo; "+countingScript(t, ""))
 				out := bufio.NewReader(keys)
 				expect(t, out, "ready\r")
-				awaitWitness(t, run.Process.Pid)
+				awaitProbe(t, run.Process.Pid)
 				testkit.Must(t, c.send(run, keys))
 				expect(t, out, "caught\r")
 				testkit.Must(t, run.Process.Signal(syscall.SIGTERM))

@@ -131,7 +131,8 @@ func (s *status) note(now time.Time) {
 	origin, since := s.robots()
 	say(&s.notedRobots, since, "waiting for "+humanize.Printable(origin.RobotsURL()))
 	longest := longestWait(s.hosts())
-	if !s.last.Before(longest.Since) { // the line has shown it
+	// The line may have shown the wait.
+	if !s.last.Before(longest.Since) {
 		return
 	}
 	say(&s.notedSlot, longest.Since, strings.TrimPrefix(firstQueue([]pace.HostState{longest}, now).String(), ", "))
