@@ -85,8 +85,8 @@ func addressKinds(rows [][2]string) (all []addressKind) {
 	return all
 }
 
-// AddressKind says what an address is that is not dialled unless the options allow it, as in "a private address". It returns ""
-// for a public address. A NAT64 address is what the address behind the gateway is.
+// AddressKind returns what a non-public address is, such as "a private address", or "" for a public one. Non-public
+// addresses are dialled only if the options allow it. A NAT64 address is what the address behind the gateway is.
 func AddressKind(addr netip.Addr) string {
 	addr = addr.WithZone("").Unmap()
 	if behind := behindNAT64(addr); behind.IsValid() {

@@ -34,8 +34,8 @@ type routes struct {
 // newRoutes makes the Clients of o.Environment. No error contains a password.
 func newRoutes(o Options, direct *Client) (*routes, error) {
 	e := o.Environment
-	any := httpproxy.Config{HTTPSProxy: "http://any", NoProxy: e.NoProxy}
-	r := &routes{through: make(map[string]*Client), excludes: any.ProxyFunc()}
+	everywhere := httpproxy.Config{HTTPSProxy: "http://any", NoProxy: e.NoProxy}
+	r := &routes{through: make(map[string]*Client), excludes: everywhere.ProxyFunc()}
 	o.Environment, o.Previous = Environment{}, direct
 	byURL := make(map[string]*Client)
 	for scheme, text := range map[string]string{"http": e.HTTP, "https": e.HTTPS, "ftp": e.FTP} {
@@ -63,8 +63,9 @@ func parseParent(text string) (*url.URL, error) {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
+	// err repeats the password.
 	if err != nil {
-		return nil, errors.New("not a URL") // err repeats the password
+		return nil, errors.New("not a URL")
 	}
 	return u, nil
 }
@@ -86,14 +87,12 @@ func (c *Client) via(o robots.Origin) *Client {
 
 // viaURL is via for the origin of a URL. An invalid one fails later.
 func (c *Client) viaURL(u *url.URL) *Client {
-	if c.routes == nil {
-		return c // parse no URL for nothing
+	if c.routes != nil {
+		if o, err := robots.ParseOrigin(u.Scheme, u.Host); err == nil {
+			return c.via(o)
+		}
 	}
-	o, err := robots.ParseOrigin(u.Scheme, u.Host)
-	if err != nil {
-		return c
-	}
-	return c.via(o)
+	return c
 }
 
 // viaTLS is via for the destination of a tunnel, whose scheme is not known.
