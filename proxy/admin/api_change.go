@@ -137,16 +137,16 @@ func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 	w.Write(script)
 }
 
-// proxyAddress returns the proxy's host:port as a client can reach it that has reached this listener at the authority own.
-// If the proxy listens on all addresses, the host is that of own. If the proxy speaks TLS, https:// stands in front.
-// proxyAddress returns "" if own has no valid host.
-func (o *Options) proxyAddress(own string) string {
+// proxyAddress returns the host:port at which a client reaches the proxy. reached is the host:port at which the client has
+// reached this listener: if the proxy listens on all addresses, its host is used. If the proxy speaks TLS, https:// stands
+// in front. proxyAddress returns "" if reached has no valid host.
+func (o *Options) proxyAddress(reached string) string {
 	host, port, err := net.SplitHostPort(o.Proxy.String())
 	if err != nil {
 		return ""
 	}
 	if ip := net.ParseIP(host); ip.IsUnspecified() {
-		origin, err := robots.ParseOrigin("http", own)
+		origin, err := robots.ParseOrigin("http", reached)
 		if err != nil {
 			return ""
 		}

@@ -38,7 +38,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		setSecurityHeaders(w.Header())
 		token := s.opts.Token()
 		switch {
-		case isProxyRequest(r): // its client has no token
+		// A client that looks for the proxy has no token.
+		case isProxyRequest(r):
 			s.opts.showProxy(w, r, "admin")
 			return
 		case token == "":
@@ -71,7 +72,8 @@ func (o *Options) showProxy(w http.ResponseWriter, r *http.Request, listener str
 		at = local.String()
 	}
 	text := "this is the " + listener + " listener; the proxy is at " + o.proxyAddress(at)
-	w.Header().Set("Proxy-Status", "robotsproxy; error=http_request_error; details="+strconv.Quote(text)) // RFC 9209
+	// RFC 9209
+	w.Header().Set("Proxy-Status", "robotsproxy; error=http_request_error; details="+strconv.Quote(text))
 	http.Error(w, "robotsproxy: "+text, http.StatusMisdirectedRequest)
 }
 
