@@ -31,7 +31,8 @@ func (h *Handler) countHandshake(t *tunnelConn, err error) {
 	switch mitm.FaultOf(err) {
 	case mitm.FaultUntrusted:
 	case mitm.FaultClosed:
-		if errors.Is(err, net.ErrClosed) || h.handoff.isEnded() { // the proxy has closed it
+		// The proxy itself may have closed the tunnel.
+		if errors.Is(err, net.ErrClosed) || h.handoff.isEnded() {
 			return
 		}
 		kind = clientfault.MaybeDistrust

@@ -58,7 +58,10 @@ type SlotRequest struct {
 	BackOff       BackOff       // back-off of BackOffKey, as this process knows it
 	Lease         any           // of an earlier Reservation of the same request, which keeps its concurrency slot; nil: none
 	Unused        bool          // the slot of Lease was not used, see Report
-	Follows       any           // Lease of a fetch whose slot this request shares, see Limits.Shared: it follows the fetch without a gap unless a later slot is reserved; nil: none
+
+	// Follows is the Lease of a fetch whose slot this request shares, see Limits.Shared. The request follows the fetch without
+	// a gap unless a later slot is reserved. Nil: none.
+	Follows any
 }
 
 // A Limiter is one limiter of a key and its limit from now on. Many requests share the

@@ -81,8 +81,9 @@ func (t *Table) Add(k Kind, client, host string, now time.Time) (warn bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, apart := t.entry(key{policy.ShareKey(client), k}, client, now)
+	// The strings are parts of the head of a request, which must not stay in memory.
 	if apart && e.Client != client {
-		e.Client = strings.Clone(client) // otherwise it keeps the head of a request in memory
+		e.Client = strings.Clone(client)
 	}
 	if e.Host != host {
 		e.Host = strings.Clone(host)

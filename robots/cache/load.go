@@ -174,7 +174,8 @@ func (c *Cache) Purge(o robots.Origin) bool {
 		case c.sharedStore != nil:
 			c.sharedStore.Announce(c.gen.Load().storeKey(k), Purged)
 		case c.store != nil:
-			c.store.Save(c.gen.Load().storeKey(k), []byte{0}, time.Now(), "") // not an entry, and already expired
+			// It is not an entry, and has already expired.
+			c.store.Save(c.gen.Load().storeKey(k), []byte{0}, time.Now(), "")
 		}
 	}
 	return had

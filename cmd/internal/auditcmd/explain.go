@@ -168,7 +168,9 @@ func explainRecord(ctx context.Context, at auditFiles, id string) (*recordExplan
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
-	r := &recordExplanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry, run: at.run}
+	r := &recordExplanation{
+		Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry, run: at.run,
+	}
 	link, err := trail.ReadLink(line.Text)
 	r.Place.Seq = link.Seq
 	if err != nil {

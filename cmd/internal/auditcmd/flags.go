@@ -40,7 +40,9 @@ type auditFiles struct {
 // auditIn returns the audit in a state directory, or in that of a run.
 func auditIn(dir string) auditFiles {
 	return auditFiles{
-		file: filepath.Join(dir, cli.AuditName), snapshots: filepath.Join(dir, cli.SnapshotsName), stamps: filepath.Join(dir, cli.StampsName),
+		file:      filepath.Join(dir, cli.AuditName),
+		snapshots: filepath.Join(dir, cli.SnapshotsName),
+		stamps:    filepath.Join(dir, cli.StampsName),
 	}
 }
 
@@ -311,7 +313,8 @@ func runDirs(runs string) (dirs []string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	for _, e := range slices.Backward(entries) { // names begin with the time, and ReadDir sorts
+	// Names begin with the time, and ReadDir sorts them.
+	for _, e := range slices.Backward(entries) {
 		if e.IsDir() {
 			dirs = append(dirs, filepath.Join(runs, e.Name()))
 		}

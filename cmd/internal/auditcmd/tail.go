@@ -351,7 +351,8 @@ func (t *tail) last(ctx context.Context, n int, follow bool) error {
 	if err := t.out.Flush(); err != nil {
 		return err
 	}
-	if len(all) < n && !slices.ContainsFunc(all, isRequest) { // this was everything
+	// Fewer lines than n are all that there are.
+	if len(all) < n && !slices.ContainsFunc(all, isRequest) {
 		cli.Report(t.errOut, errors.New(t.nothing(follow)))
 	}
 	return nil

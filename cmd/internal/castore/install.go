@@ -26,8 +26,9 @@ func (f *installFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.java, "java", false, "also change the trust store of Java (JAVA_HOME, or the java on PATH)")
 	const usage = "also change the databases of Firefox and Chromium (needs certutil, of libnss3-tools)"
 	flags.BoolVar(&f.browsers, "browsers", false, usage)
+	// --firefox is the name of --browsers in earlier versions.
 	flags.BoolVar(&f.browsers, "firefox", false, usage)
-	flags.Lookup("firefox").Hidden = true // the name of --browsers in earlier versions
+	flags.Lookup("firefox").Hidden = true
 	flags.BoolVar(&f.noSystem, "no-system", false, "do not change the system's store")
 }
 

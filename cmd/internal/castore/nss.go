@@ -32,7 +32,8 @@ func openNSS() (*nss, error) {
 		return nil, errors.New("the databases of browsers cannot be changed on Windows")
 	}
 	certutil, err := exec.LookPath("certutil")
-	if err != nil && runtime.GOOS == "darwin" { // Homebrew may not have linked it
+	// Homebrew may not have linked it.
+	if err != nil && runtime.GOOS == "darwin" {
 		prefix, _ := exec.Command("brew", "--prefix", "nss").Output()
 		certutil, err = exec.LookPath(filepath.Join(strings.TrimSpace(string(prefix)), "bin/certutil"))
 	}
@@ -58,14 +59,17 @@ func (n *nss) find(home string) {
 	} {
 		n.dirs = append(n.dirs, databases(filepath.Join(home, profiles))...)
 	}
+	// On macOS, Chromium uses the system's store.
 	if runtime.GOOS == "darwin" {
-		return // Chromium uses the system's store
+		return
 	}
-	n.findChromium(filepath.Join(home, ".pki"), filepath.Join(cmp.Or(os.Getenv("XDG_DATA_HOME"), filepath.Join(home, ".local/share")), "pki"))
+	data := cmp.Or(os.Getenv("XDG_DATA_HOME"), filepath.Join(home, ".local/share"))
+	n.findChromium(filepath.Join(home, ".pki"), filepath.Join(data, "pki"))
 	for _, snap := range directories(filepath.Join(home, "snap/chromium/current")) {
 		n.findChromium(filepath.Join(snap, ".pki"), filepath.Join(snap, ".local/share/pki"))
 	}
-	for _, private := range directories(filepath.Join(home, ".var/app/*/.pki")) { // Flatpaks without one read that in home
+	// Flatpaks without a directory of their own read the one in home.
+	for _, private := range directories(filepath.Join(home, ".var/app/*/.pki")) {
 		n.findChromium(private, filepath.Join(filepath.Dir(private), "data/pki"))
 	}
 }
@@ -90,7 +94,8 @@ func databases(pattern string) (dirs []string) {
 
 // directories returns the directories of a pattern.
 func directories(pattern string) []string {
-	found, _ := filepath.Glob(pattern) // fails only for an invalid pattern
+	// Glob fails only for an invalid pattern.
+	found, _ := filepath.Glob(pattern)
 	return slices.DeleteFunc(found, func(name string) bool {
 		info, err := os.Stat(name)
 		return err != nil || !info.IsDir()
@@ -120,7 +125,8 @@ func installInBrowsers(c *x509.Certificate) (cli.Diagnosis, error) {
 			}
 			as += " (new)"
 		}
-		if n.run(nil, dir, "-V", "-u", "L", "-n", storeName(c)) == nil { // it is there and trusted
+		// The command succeeds if the CA is there and trusted.
+		if n.run(nil, dir, "-V", "-u", "L", "-n", storeName(c)) == nil {
 			continue
 		}
 		if err := n.run(c.Raw, dir, "-A", "-t", "C,,", "-n", storeName(c)); err != nil {

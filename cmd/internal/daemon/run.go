@@ -153,7 +153,8 @@ func (d *Daemon) close() (err error) {
 		d.fleet.Close() // nobody can be told of an error
 	}
 	if d.paceFile != nil {
-		d.paceFile.Close() // has logged any error
+		// It has logged any error.
+		d.paceFile.Close()
 	}
 	if d.evidence != nil {
 		err = d.evidence.Close()

@@ -41,7 +41,8 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if err := d.openPace(state); err != nil {
 		return nil, err
 	}
-	if own.ShareFiles && d.fleet == nil { // a fleet shares them by its store
+	// A fleet shares them by its store.
+	if own.ShareFiles && d.fleet == nil {
 		d.files = filestore.New(filepath.Join(state, filesName), log)
 	}
 	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.files, d.fleet)

@@ -59,7 +59,7 @@ func (d *Daemon) openPace(state string) (err error) {
 	switch {
 	case err == nil:
 		d.Pacer = newPacer(d.store, d.paceFile)
-	case errors.Is(err, errors.ErrUnsupported): // by the file system
+	case errors.Is(err, errors.ErrUnsupported):
 		d.log.Warn("files cannot be locked here, other processes do not share the pace", "error", err)
 		d.Pacer, err = newPacer(d.store, nil), nil
 	}

@@ -42,11 +42,13 @@ func UnusedProxy(cfg config.Config, getenv func(string) string) string {
 // shownProxy returns the scheme, host and port in a proxy variable, which may have a password.
 func shownProxy(value string) string {
 	u, err := url.Parse(value)
-	if err != nil || u.Host == "" { // host:port
+	// The value may be host:port.
+	if err != nil || u.Host == "" {
 		u, err = url.Parse("//" + value)
 	}
+	// The beginning of a password with such characters would look like a host.
 	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return "(not a proxy)" // a password with such characters would look like a host
+		return "(not a proxy)"
 	}
 	u.User, u.Path = nil, ""
 	return humanize.Clip(humanize.Escape(strings.TrimPrefix(u.String(), "//")), maxShown)

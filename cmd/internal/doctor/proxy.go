@@ -319,7 +319,8 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	}
 	switch {
 	case err == nil:
-		io.WriteString(secure, beginHTTP2) // the result is known already
+		// The result is known already, so an error does not matter.
+		io.WriteString(secure, beginHTTP2)
 		return cli.OK("a tunnel passes the proxy, and its certificate is signed by the CA"), true
 	case !d.cfg.TLS.Intercept && !d.remote:
 		return cli.OK("a tunnel passes the proxy, which does not intercept it (tls.intercept)"), true

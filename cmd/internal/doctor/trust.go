@@ -51,7 +51,8 @@ func checkTrust(ctx context.Context, d *doctor) []cli.Diagnosis {
 	if !slices.ContainsFunc(found, func(f cli.Diagnosis) bool { return f.Status == cli.StatusOK }) {
 		return found
 	}
-	for i, c := range wanted { // one is set up, and others may just be on this machine
+	// One client is set up, and the others may just be on this machine.
+	for i, c := range wanted {
 		if found[i].Status == cli.StatusFail && !isRequested(d, c) {
 			found[i].Status = cli.StatusWarn
 		}

@@ -70,7 +70,8 @@ func (d directory) read(key string) (seal.Value, error) {
 	}
 	defer root.Close()
 	path := pathOf(key)
-	v, err := readStart(root, path, seal.Bytes+cache.MaxSaved+1) // with the last byte, the checksum is wrong
+	// A file with one byte more than the longest entry has a wrong checksum.
+	v, err := readStart(root, path, seal.Bytes+cache.MaxSaved+1)
 	switch {
 	case isMissing(err):
 		return nil, nil
@@ -88,7 +89,8 @@ func readStart(root *os.Root, path string, most int64) (seal.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // to open a FIFO would hang
+	// To open a FIFO would hang.
+	if !info.Mode().IsRegular() {
 		return nil, errNotRegular
 	}
 	file, err := root.Open(path)
@@ -99,12 +101,13 @@ func readStart(root *os.Root, path string, most int64) (seal.Value, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
-// write replaces the entry of a key, or removes it if v has expired. Then it tidies the entry's subdirectory and any
-// other one, so that expired files also go where nothing is written any more.
+// write replaces the entry of a key, or removes it if v has expired. Then it tidies the entry's subdirectory, and another
+// one at random, so that expired files also go where nothing is written any more.
 func (d directory) write(key string, v seal.Value, now time.Time) error {
 	root, err := d.open()
 	if isMissing(err) {
-		if err = os.Mkdir(string(d), 0o700); err == nil || errors.Is(err, fs.ErrExist) { // another process may have made it
+		// Another process may have made it meanwhile.
+		if err = os.Mkdir(string(d), 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 			root, err = d.open()
 		}
 	}
@@ -140,7 +143,7 @@ func replace(root *os.Root, path string, v seal.Value) error {
 		err = root.Rename(temp, path)
 	}
 	if err != nil {
-		_ = root.Remove(temp) // the first error is returned
+		_ = root.Remove(temp)
 	}
 	return err
 }

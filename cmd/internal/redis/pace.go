@@ -75,7 +75,8 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 	f.counts.roundTrip(took)
 	r := f.read(reply, next, asked, replied, window)
 	if fetch := next.fetchOf(a); fetch != nil && next.before[0] == fetch.before[0] {
-		next.before[0] = fetch.after[0] // without this slot, that of the fetch counts
+		// Without this slot, that of the fetch counts.
+		next.before[0] = fetch.after[0]
 	}
 	return r, took, nil
 }

@@ -42,7 +42,8 @@ func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Re
 	r := pace.Reservation{BackOff: k.BackOff}
 	start := later(now, k.BackOff.Until)
 	if a.BackOffKey != "" && a.BackOffKey != a.Key && start.After(now) {
-		r.Wait = start.Sub(now) // a slot after the back-off would delay the other hosts
+		// A slot after the back-off would delay the other hosts.
+		r.Wait = start.Sub(now)
 		return r
 	}
 	states := make([]limiter.State, len(a.Limiters))
