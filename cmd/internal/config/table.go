@@ -269,7 +269,7 @@ type Runs struct {
 
 // Store is what a fleet of replicas shares.
 type Store struct {
-	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" zero:"means none: this proxy shares nothing" doc:"The URL of the Redis server: redis://, rediss:// (TLS) or unix://, with a password if the server needs one."`
+	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" zero:"means none: the proxy shares its pace only with the processes that have its state directory" doc:"The URL of the Redis server: redis://, rediss:// (TLS) or unix://, with a password if the server needs one."`
 	Replicas int    `key:"replicas" default:"1" check:"replicas" unit:"replicas" restart:"yes" doc:"The maximum number of replicas that share the server. While the server is unreachable, each replica divides the pace by this number."`
 	Replica  string `key:"replica" default:"" kind:"replica" restart:"yes" zero:"means the name of the machine" doc:"The name of this replica in its records."`
 }
