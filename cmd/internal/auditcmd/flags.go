@@ -336,7 +336,7 @@ func (f *auditFlags) runs() (all []auditFiles, in string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	in = filepath.Join(state, "runs")
+	in = filepath.Join(state, cli.RunsName)
 	dirs, err := runDirs(in)
 	for _, dir := range dirs[:min(len(dirs), maxRuns)] {
 		at := auditIn(dir)
@@ -355,7 +355,7 @@ func (f *auditFlags) runs() (all []auditFiles, in string, err error) {
 
 // runDir finds the directory of a run.
 func runDir(state, name string) (string, error) {
-	runs := filepath.Join(state, "runs")
+	runs := filepath.Join(state, cli.RunsName)
 	if name != "last" {
 		if dir := filepath.Join(runs, name); filepath.Base(name) == name && name != ".." && IsDir(dir) {
 			return dir, nil

@@ -114,6 +114,7 @@ const (
 	SnapshotsName = "snapshots"
 	StampsName    = "timestamps" // directory with the responses of audit.anchor.tsa
 	KeyName       = "audit.key"  // key of the clients' hashes
+	RunsName      = "runs"       // directory with those of all runs
 )
 
 // NewLogger returns the proxy's own logger in the configured format. level is set to the configured

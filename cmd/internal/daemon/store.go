@@ -25,7 +25,7 @@ const StateFile = "state.db"
 // paceFileName is the name of the file in the state directory that all processes share, see package pacefile.
 const paceFileName = "pace"
 
-// filesName is the name of the directory in the state directory that has the files of every run.
+// filesName is the name of the directory in the state directory that has the files that runs share, see package filestore.
 const filesName = "robots"
 
 // saveInterval bounds how much of the pace's state a crash loses.

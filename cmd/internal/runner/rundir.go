@@ -22,7 +22,7 @@ var nodePreload []byte
 
 // newRunDir makes the directory state/runs/TIME-PID for one run, and locks it until lock is closed.
 func newRunDir(state string, now time.Time, pid int) (dir string, lock *os.File, err error) {
-	runs := filepath.Join(state, "runs")
+	runs := filepath.Join(state, cli.RunsName)
 	if err := os.MkdirAll(runs, 0o700); err != nil {
 		return "", nil, fmt.Errorf("run directory: %w", err)
 	}
