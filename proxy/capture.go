@@ -17,7 +17,8 @@ import (
 // beginCapture begins to archive a request, if there is an archive.
 func (h *Handler) beginCapture(s *requestState) {
 	if h.o.Archive != nil {
-		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: s.rules.Egress.Direct(s.record.Request.Origin)})
+		direct := s.rules.Egress.Direct(s.record.Request.Origin)
+		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
 	}
 }
 

@@ -37,7 +37,7 @@ type auditFiles struct {
 	run                     string // the name of the run that wrote it, if it was found by this name or by a search
 }
 
-// auditIn returns the audit in a state directory, or in that of a run.
+// auditIn returns the audit in a directory, such as the state directory or that of a run.
 func auditIn(dir string) auditFiles {
 	return auditFiles{
 		file:      filepath.Join(dir, cli.AuditName),
@@ -161,7 +161,8 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 			continue
 		}
 		seen[name] = true
-		at := auditFiles{file: path, snapshots: filepath.Join(filepath.Dir(path), cli.SnapshotsName), stamps: filepath.Join(filepath.Dir(path), cli.StampsName)}
+		at := auditIn(filepath.Dir(path))
+		at.file = path
 		if home != "" && !IsDir(at.snapshots) { // the audit is a run's, or was moved with its snapshots, or is the configured one
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
 		}
