@@ -74,7 +74,7 @@ type hostSummary struct {
 	Rate        float64       // requests per second that a request waited for, and for nothing else; zero: none did
 }
 
-// setPace sets what limited the pace of a request that had its turn.
+// setPace sets what limited the pace of a request that took a slot.
 func (h *hostSummary) setPace(r *audit.Record) {
 	if !r.Slot || r.Decision.Reason == policy.ReasonRobotsTxt {
 		return

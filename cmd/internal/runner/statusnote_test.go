@@ -70,7 +70,7 @@ func TestStatusNotesALongWait(t *testing.T) {
 	}
 }
 
-// TestStatusNotesNoWaitThatItShows: nor one that the line has shown, when the line is removed before the turn.
+// TestStatusNotesNoWaitThatItShows: a wait that the line has shown is not reported when the line is removed.
 func TestStatusNotesNoWaitThatItShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &fakeScreen{t: t, height: 5}

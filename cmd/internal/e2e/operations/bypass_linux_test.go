@@ -17,8 +17,8 @@ import (
 type heldOrigin struct {
 	held time.Duration
 
-	mu                sync.Mutex
-	direct, throughUs []string // authority and path of the requests that came without the proxy, and through it
+	mu                   sync.Mutex
+	direct, throughProxy []string // authority and path of the requests that came without the proxy, and through it
 }
 
 func newHeldOrigin(t *testing.T, held time.Duration, addrs ...string) *heldOrigin {
@@ -39,7 +39,7 @@ func (o *heldOrigin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	to := &o.direct
 	if strings.Contains(r.Header.Get("Via"), "robotsproxy") {
-		to = &o.throughUs
+		to = &o.throughProxy
 	}
 	*to = append(*to, r.Host+r.URL.Path)
 	o.mu.Unlock()
@@ -50,10 +50,10 @@ func (o *heldOrigin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // pages returns the requests so far, sorted.
-func (o *heldOrigin) pages() (direct, throughUs []string) {
+func (o *heldOrigin) pages() (direct, throughProxy []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Sorted(slices.Values(o.direct)), slices.Sorted(slices.Values(o.throughUs))
+	return slices.Sorted(slices.Values(o.direct)), slices.Sorted(slices.Values(o.throughProxy))
 }
 
 // ignoring is a client that ignores the variables. It connects a UDP socket to a second address.
@@ -155,8 +155,8 @@ func TestNothingGoesPast(t *testing.T) {
 wait`
 	out := e2e.Command(t, h.RunArgs("sh", "-c", script, "sh", e2e.Binary(t), h.Config, curl)...).Want(t, 0)
 	wantPast(t, out, nil)
-	if direct, throughUs := o.pages(); len(direct) != 0 || len(throughUs) != 301 {
-		t.Errorf("%d requests came without the proxy, and %d through it", len(direct), len(throughUs))
+	if direct, throughProxy := o.pages(); len(direct) != 0 || len(throughProxy) != 301 {
+		t.Errorf("%d requests came without the proxy, and %d through it", len(direct), len(throughProxy))
 	}
 	for _, want := range []string{"robotsproxy: 300 requests: 300 allowed", "robotsproxy: 1 request: 1 allowed"} {
 		if !strings.Contains(out.Stderr, want) {
