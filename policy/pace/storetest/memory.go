@@ -98,12 +98,12 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	given := lease{name: m.slots + 1, slot: m.slots + 1, limiters: a.Limiters}
 	fetch, follows := a.Follows.(lease)
 	for i, l := range a.Limiters {
-		now := k.limiters[l.Name]
-		given.before = append(given.before, now)
-		if follows && i == 0 && fetch.limiters[0].Name == l.Name && now.Slot == fetch.slot {
-			now = fetch.before[i]
+		state := k.limiters[l.Name]
+		given.before = append(given.before, state)
+		if follows && i == 0 && fetch.limiters[0].Name == l.Name && state.Slot == fetch.slot {
+			state = fetch.before[i]
 		}
-		known.Limiters = append(known.Limiters, now)
+		known.Limiters = append(known.Limiters, state)
 	}
 	r := known.Reserve(&a, given.slot, now)
 	backedOff.backOff = known.BackOff
