@@ -388,7 +388,7 @@ func (h *host) grant(r *request, now time.Time) {
 	r.slowed = r.spacing(now)
 	t := r.terms(now)
 	r.strict = t.limit().Gap > 0
-	if v := r.reservation(); v != nil {
+	if v := r.reservation; v != nil {
 		v.under = t.alone
 	}
 	r.limiters(func(l *rateLimiter) {
@@ -408,9 +408,7 @@ func (h *host) release(r *request) {
 	}
 	r.dropPermit()
 	r.moveTo(nil)
-	if h.sharing != nil {
-		r.leaveStore()
-	}
+	r.leaveStore()
 }
 
 // expire refuses one waiter whose time has run out and returns true. If there is none, it

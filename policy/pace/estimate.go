@@ -87,7 +87,7 @@ func (h *host) forecast(r *request, ahead int, now, start time.Time) time.Durati
 // negative) than the same number of requests like r, and with a Store, no request is sent before
 // the slot that it has given, and those behind it wait for other processes too.
 func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
-	shared := h.sharing != nil && !r.process.standing().Alone
+	shared := r.process.store != nil && !r.process.standing().Alone
 	lead := r.heldLeft(now)
 	if shared {
 		lead = max(lead, r.queue.slotIn(now))

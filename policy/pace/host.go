@@ -28,22 +28,22 @@ type host struct {
 	gone  bool       // removed from the table: look the host up again
 	owner string     // the client that the host counts against: the one whose request was sent last, else the first one that requested the host; "": none yet, because the host was restored
 
-	pages    queue
-	assets   *queue                  // nil: there was no request for an asset
-	clients  map[string]*rateLimiter // limiters of the clients that have a rate of their own
-	connects fairQueue               // requests of Pacer.WaitConnect, which wait for no rate
-	contacts contacts
-	last     *fairQueue // the queue of the last request that had to wait for a concurrency slot; nil: none had to
-	latency  hostLatency
-	shared   bool          // hosts with other keys have sent requests here, see Limits.BackOffKey
-	lead     time.Duration // recent time to prepare a connection
-	active   []*request    // requests that hold a concurrency slot; see Limits.MaxConcurrent
-	yielded  []*request    // requests that returned their slot while their transfers continue
-	sampleAt time.Time     // next sampling of active and yielded transfers; zero: no request waits for a concurrency slot
-	streams  []*request    // requests that returned their slot and became streams; see Slot.Detach
-	expiry   expiry
-	timer    *time.Timer
-	sharing  *sharing // nil: no request has asked a Store for a slot
+	pages     queue
+	assets    *queue                  // nil: there was no request for an asset
+	clients   map[string]*rateLimiter // limiters of the clients that have a rate of their own
+	connects  fairQueue               // requests of Pacer.WaitConnect, which wait for no rate
+	contacts  contacts
+	last      *fairQueue // the queue of the last request that had to wait for a concurrency slot; nil: none had to
+	latency   hostLatency
+	shared    bool          // hosts with other keys have sent requests here, see Limits.BackOffKey
+	lead      time.Duration // recent time to prepare a connection
+	active    []*request    // requests that hold a concurrency slot; see Limits.MaxConcurrent
+	yielded   []*request    // requests that returned their slot while their transfers continue
+	sampleAt  time.Time     // next sampling of active and yielded transfers; zero: no request waits for a concurrency slot
+	streams   []*request    // requests that returned their slot and became streams; see Slot.Detach
+	expiry    expiry
+	timer     *time.Timer
+	reserving map[*request]bool // requests that wait for a slot of a Store in Slot.Ready
 }
 
 // A queue is one limiter of a host with the requests that it applies to. A request waits
@@ -80,6 +80,7 @@ type request struct {
 
 	// Guarded by host.mu.
 	queue          *queue
+	reservation    *reservation // nil: it has not asked a Store
 	own            *rateLimiter // the limiter of the client's own rate; nil: none
 	waiter         *waiter      // while it waits for the permit
 	stage          stage
@@ -306,7 +307,7 @@ func (q *queue) countSent(r *request) {
 	}
 	q.shared, q.before, q.fetched = r.limits.Shared, before, nil
 	if r.process.store != nil {
-		if v := r.reservation(); v != nil {
+		if v := r.reservation; v != nil {
 			q.fetched = v.lease
 		}
 		q.shared = q.shared && q.fetched != nil

@@ -58,7 +58,7 @@ func eachWaits(hosts int, wait func(key, client string)) (leave func(end func())
 // waitingTakes measures the memory of a waiter: ten clients wait at each host, and the
 // memory of as many goroutines is subtracted.
 func waitingTakes(t testing.TB, hosts int) {
-	const most = 1 << 10
+	const most = 1100
 	blocked := make(chan struct{})
 	eachWaits(hosts, func(string, string) { <-blocked })(func() { close(blocked) })
 

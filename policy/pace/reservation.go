@@ -10,21 +10,15 @@ import (
 // other process counts as active.
 const contentionFor = time.Minute
 
-// sharing is what a host knows of the Store. host.mu guards it.
-type sharing struct {
-	reservations map[*request]*reservation
-}
-
 // A reservation is what one request has reserved in the Store. host.mu guards it.
 type reservation struct {
-	wake     chan struct{} // contains a value if something has changed for the waiting request
-	readying bool          // Slot.Ready is running
-	under    *outage       // the outage in which the permit was given, see terms.alone
-	lease    any           // nil: the request has no concurrency slot of the Store
-	unsent   bool          // the slot was not used yet
-	at       time.Time     // begin of the slot
-	until    time.Time     // end of the slot; zero: none
-	missed   int           // number of slots that ended before they were used
+	wake   chan struct{} // contains a value if something has changed for the waiting request; nil: it did not wait for the Store
+	under  *outage       // the outage in which the permit was given, see terms.alone
+	lease  any           // nil: the request has no concurrency slot of the Store
+	unsent bool          // the slot was not used yet
+	at     time.Time     // begin of the slot
+	until  time.Time     // end of the slot; zero: none
+	missed int           // number of slots that ended before they were used
 }
 
 func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && now.After(r.until) }
@@ -37,35 +31,22 @@ func (r *reservation) notify() {
 	}
 }
 
-// reservation returns the reservation of r, or nil if r has not asked the Store.
-func (r *request) reservation() *reservation {
-	if r.host.sharing == nil {
-		return nil
+// beginReserving makes r wait for a slot of the Store, in a call of Ready.
+func (r *request) beginReserving() {
+	h, v := r.host, r.reservation
+	if v.wake == nil {
+		v.wake = make(chan struct{}, 1)
 	}
-	return r.host.sharing.reservations[r]
-}
-
-// reserving returns the reservation for a call of Ready that begins.
-func (r *request) reserving() *reservation {
-	h := r.host
-	if h.sharing == nil {
-		h.sharing = &sharing{reservations: make(map[*request]*reservation)}
+	if h.reserving == nil {
+		h.reserving = make(map[*request]bool)
 	}
-	v := r.reservation()
-	if v == nil {
-		v = &reservation{wake: make(chan struct{}, 1)}
-		if !r.released { // it would never be removed
-			h.sharing.reservations[r] = v
-		}
-	}
-	v.readying = true
-	return v
+	h.reserving[r] = true
 }
 
 // returnLease reports to the Store that the concurrency slot of r is free, if r has one.
 // It also returns the slot if it was not used.
 func (r *request) returnLease() {
-	v := r.reservation()
+	v := r.reservation
 	if v == nil || v.lease == nil {
 		return
 	}
@@ -76,21 +57,16 @@ func (r *request) returnLease() {
 // leaveStore removes everything that r has reserved, in the Store and in the host.
 func (r *request) leaveStore() {
 	r.returnLease()
-	if v := r.reservation(); v != nil {
+	if v := r.reservation; v != nil {
 		v.notify()
-		delete(r.host.sharing.reservations, r)
+		delete(r.host.reserving, r)
 	}
 }
 
 // notifyReserving notifies all requests that wait for a slot of the Store.
 func (h *host) notifyReserving() {
-	if h.sharing == nil {
-		return
-	}
-	for _, v := range h.sharing.reservations {
-		if v.readying {
-			v.notify()
-		}
+	for r := range h.reserving {
+		r.reservation.notify()
 	}
 }
 
@@ -105,11 +81,9 @@ func (h *host) waiters() (n int, since time.Time) {
 	for _, w := range h.expiry {
 		count(w.since)
 	}
-	if h.sharing != nil {
-		for r, v := range h.sharing.reservations {
-			if v.readying && r.stage == granted {
-				count(r.admitted)
-			}
+	for r := range h.reserving {
+		if r.stage == granted {
+			count(r.admitted)
 		}
 	}
 	return n, since

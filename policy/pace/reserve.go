@@ -29,8 +29,9 @@ const (
 type attempt struct {
 	*request
 	*reservation
-	end  time.Time // how long it may wait
-	poll time.Duration
+	end      time.Time // how long it may wait
+	poll     time.Duration
+	limiters [2]Limiter // of the request to the Store
 }
 
 // reserve implements Slot.Ready with a Store. It asks this process's own limiters first,
@@ -39,15 +40,18 @@ type attempt struct {
 func (r *request) reserve(ctx context.Context) error {
 	h := r.host
 	h.mu.Lock()
-	a := &attempt{request: r, reservation: r.reserving(), end: h.readyBy(r, time.Now()), poll: firstPoll}
-	if r.process.closed.Load() {
-		a.notify() // Close has not seen this attempt
+	if r.reservation == nil {
+		r.reservation = new(reservation)
 	}
+	a := &attempt{request: r, reservation: r.reservation, end: h.readyBy(r, time.Now()), poll: firstPoll}
 	w, err := h.askPermit(r, a.end)
 	if err == nil && w == nil && a.takeAhead() {
-		a.readying = false
 		h.mu.Unlock()
 		return nil
+	}
+	r.beginReserving()
+	if r.process.closed.Load() {
+		a.notify() // Close has not seen this attempt
 	}
 	defer a.leave()
 	for {
@@ -81,7 +85,7 @@ func (a *attempt) takeAhead() bool {
 func (a *attempt) leave() {
 	a.host.mu.Lock()
 	defer a.host.mu.Unlock()
-	a.readying = false
+	delete(a.host.reserving, a.request)
 }
 
 // slot reserves a slot for a request that has the permit of this process. If it returns
@@ -162,7 +166,7 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	if a.queue.sharesFetch(a.request, now) {
 		ask.Follows, sent = a.queue.fetched, a.queue.before
 	}
-	ask.Limiters = append(make([]Limiter, 0, 2), Limiter{name, a.terms(now).limit(), sent})
+	ask.Limiters = append(a.limiters[:0], Limiter{name, a.terms(now).limit(), sent})
 	if a.own != nil {
 		ask.Limiters = append(ask.Limiters, Limiter{"client:" + a.client, a.ownTerms().limit(), a.own.last})
 	}

@@ -36,7 +36,7 @@ func (s *Slot) Timely() bool {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	v, now := s.reservation(), time.Now()
+	v, now := s.reservation, time.Now()
 	switch {
 	case s.released:
 		return false
@@ -99,7 +99,7 @@ func (s *Slot) count(onlyGranted bool) {
 		h.owner = s.client
 	}
 	s.dropPermit()
-	if v := s.reservation(); v != nil {
+	if v := s.reservation; v != nil {
 		v.unsent = false
 	}
 	h.dispatch()

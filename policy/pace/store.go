@@ -51,7 +51,7 @@ type Standing struct {
 type SlotRequest struct {
 	Key           string
 	BackOffKey    string        // the host whose BackOff applies, if several hosts share Key: nothing is reserved during its back-off; "": Key
-	Limiters      []Limiter     // one or two limiters, which must all permit the slot
+	Limiters      []Limiter     // one or two limiters, which must all permit the slot; the Store must not keep the slice
 	MaxConcurrent int           // requests of Key in flight at once, of all processes together; positive
 	MaxWait       time.Duration // a slot that begins later is not reserved
 	Window        time.Duration // how long the slot may be used; zero without a gap

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,7 +96,7 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	if again {
 		known.InUse--
 	}
-	given := lease{name: m.slots + 1, slot: m.slots + 1, limiters: a.Limiters}
+	given := lease{name: m.slots + 1, slot: m.slots + 1, limiters: slices.Clone(a.Limiters)}
 	fetch, follows := a.Follows.(lease)
 	for i, l := range a.Limiters {
 		state := k.limiters[l.Name]
