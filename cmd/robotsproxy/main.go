@@ -10,6 +10,9 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/confine"
@@ -18,5 +21,21 @@ import (
 func main() {
 	confine.Stage()           // does not return in the process that becomes a confined command
 	log.SetOutput(io.Discard) // net/http's Transport logs there, line by line, what origins send without a request
-	os.Exit(cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	status := cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	if status == cli.ExitSignal+int(syscall.SIGINT) {
+		interruptSelf()
+	}
+	os.Exit(status)
+}
+
+// interruptSelf ends this process by SIGINT, where that is possible. A shell shows the same status then, but only then does
+// it end the loop that this command is in.
+func interruptSelf() {
+	if signal.Ignored(syscall.SIGINT) {
+		return
+	}
+	signal.Reset(syscall.SIGINT)
+	if self, err := os.FindProcess(os.Getpid()); err == nil && self.Signal(syscall.SIGINT) == nil {
+		<-time.After(time.Second) // another thread may receive the signal
+	}
 }

@@ -45,3 +45,26 @@ func TestSignalsOfARun(t *testing.T) {
 		}
 	}
 }
+
+// A run whose command Ctrl-C has ended ends by SIGINT too, because a shell ends a loop only then.
+func TestInterruptEndsRun(t *testing.T) {
+	t.Parallel()
+	testkit.TakesSignal(t, syscall.SIGINT)
+	for _, flags := range [][]string{nil, {"--confine"}} {
+		t.Run(fmt.Sprint(flags), func(t *testing.T) {
+			t.Parallel()
+			if flags != nil {
+				e2e.NeedConfinement(t)
+			}
+			run, keys := startOnTerminal(t, flags, "sh", "-c", "echo ready; exec sleep 1000")
+			expect(t, bufio.NewReader(keys), "ready\r")
+			awaitWitness(t, run.Process.Pid)
+			_, err := keys.Write([]byte{3})
+			testkit.Must(t, err)
+			run.Wait()
+			if by := run.ProcessState.Sys().(syscall.WaitStatus); !by.Signaled() || by.Signal() != syscall.SIGINT {
+				t.Errorf("%v, want an end by SIGINT", run.ProcessState)
+			}
+		})
+	}
+}

@@ -163,7 +163,7 @@ func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 			cmd.Wait()
 			g := &fakeScreen{t: t, height: 24}
 			g.Write(all)
-			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") || cmd.ProcessState.ExitCode() != c.status {
+			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") || e2e.ExitCode(cmd.ProcessState) != c.status {
 				t.Errorf("%v; on the screen:\n%s", cmd.ProcessState, got)
 			}
 		})
