@@ -60,10 +60,11 @@ const maxShown = 200
 // Unreached reports whether a request failed because its host's name did not resolve, or no connection could be
 // made.
 func Unreached(r *audit.Record) bool {
-	if r.Decision.Reason != policy.ReasonOrigin && r.Decision.Reason != policy.ReasonUnreachable {
+	d := &r.Decision
+	if d.Verdict != policy.Allow && d.Reason != policy.ReasonOrigin && d.Reason != policy.ReasonUnreachable {
 		return false
 	}
-	err := cmp.Or(r.Decision.Err, r.Err)
+	err := cmp.Or(d.Err, r.Err)
 	_, dns := errors.AsType[*net.DNSError](err)
 	op, ok := errors.AsType[*net.OpError](err)
 	return dns || ok && op.Op == "dial"

@@ -50,24 +50,27 @@ func TestUnusedProxy(t *testing.T) {
 func TestUnreached(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, c := range []struct {
-		name   string
-		reason policy.Reason
-		err    error
-		want   bool
+		name    string
+		verdict policy.Verdict
+		reason  policy.Reason
+		err     error
+		want    bool
 	}{
-		{"refused", policy.ReasonOrigin, dial, true},
-		{"a name", policy.ReasonOrigin, &net.DNSError{IsNotFound: true}, true},
-		{"robots.txt", policy.ReasonUnreachable, errors.Join(errors.New("fetch"), dial), true},
-		{"a certificate", policy.ReasonOrigin, errors.New("x509"), false},
-		{"a connection that broke", policy.ReasonOrigin, &net.OpError{Op: "read", Err: syscall.ECONNRESET}, false},
-		{"the upstream proxy", policy.ReasonParent, dial, false},
-		{"a rule", policy.ReasonRule, nil, false},
+		{"refused", policy.Refuse, policy.ReasonOrigin, dial, true},
+		{"a name", policy.Refuse, policy.ReasonOrigin, &net.DNSError{IsNotFound: true}, true},
+		{"robots.txt", policy.Refuse, policy.ReasonUnreachable, errors.Join(errors.New("fetch"), dial), true},
+		{"allowed by a cached robots.txt", policy.Allow, policy.ReasonNoRule, dial, true},
+		{"allowed, and sent", policy.Allow, policy.ReasonNoRule, nil, false},
+		{"a certificate", policy.Refuse, policy.ReasonOrigin, errors.New("x509"), false},
+		{"a connection that broke", policy.Refuse, policy.ReasonOrigin, &net.OpError{Op: "read", Err: syscall.ECONNRESET}, false},
+		{"the upstream proxy", policy.Refuse, policy.ReasonParent, dial, false},
+		{"a rule", policy.Refuse, policy.ReasonRule, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := Unreached(&audit.Record{Decision: policy.Decision{Reason: c.reason, Err: c.err}}); got != c.want {
+			if got := Unreached(&audit.Record{Decision: policy.Decision{Verdict: c.verdict, Reason: c.reason, Err: c.err}}); got != c.want {
 				t.Errorf("in the decision: %v, want %v", got, c.want)
 			}
-			if got := Unreached(&audit.Record{Decision: policy.Decision{Reason: c.reason}, Err: c.err}); got != c.want {
+			if got := Unreached(&audit.Record{Decision: policy.Decision{Verdict: c.verdict, Reason: c.reason}, Err: c.err}); got != c.want {
 				t.Errorf("in the record: %v, want %v", got, c.want)
 			}
 		})
