@@ -34,9 +34,9 @@ func UnusedProxy(cfg config.Config, getenv func(string) string) string {
 	case 0:
 		return ""
 	case 1:
-		return set[0] + " is set; robotsproxy does not use it: egress.parent"
+		return set[0] + " is set; robotsproxy does not use it: set egress.parent: " + config.ParentEnv
 	}
-	return strings.Join(set, ", ") + " are set; robotsproxy does not use them: egress.parent"
+	return strings.Join(set, ", ") + " are set; robotsproxy does not use them: set egress.parent: " + config.ParentEnv
 }
 
 // shownProxy returns the scheme, host and port in a proxy variable, which may have a password.

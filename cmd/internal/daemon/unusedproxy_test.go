@@ -18,7 +18,7 @@ import (
 )
 
 func TestUnusedProxy(t *testing.T) {
-	const is, are = " is set; robotsproxy does not use it: egress.parent", " are set; robotsproxy does not use them: egress.parent"
+	const is, are = " is set; robotsproxy does not use it: set egress.parent: env", " are set; robotsproxy does not use them: set egress.parent: env"
 	for _, c := range []struct {
 		name   string
 		parent string

@@ -12,7 +12,7 @@ import (
 // A proxy variable that is not used is named in the log when a host cannot be reached, and to no client.
 func TestUnusedProxyIsNamed(t *testing.T) {
 	t.Parallel()
-	const want = "http_proxy=http://corp.test:3128 is set; robotsproxy does not use it: egress.parent"
+	const want = "http_proxy=http://corp.test:3128 is set; robotsproxy does not use it: set egress.parent: env"
 	p := e2e.StartProxyBy(t, e2e.Unpaced, "env", "http_proxy=http://"+parentUser+":s3cr3t@corp.test:3128")
 	for _, url := range []string{"http://" + testkit.DeadEnd(t, "127.0.0.1") + "/", "http://nowhere.test/"} {
 		got := e2e.Get(t, p.Client(t, false), url)
