@@ -35,7 +35,7 @@ var bypasses = []bypass{
 		"Java finds the proxy through JAVA_TOOL_OPTIONS, which a start script may have replaced or cleared.",
 		[]string{"Apache HttpClient uses the proxy only with useSystemProperties()."}},
 	{[]string{"python", "pypy", "ipython", "pytest", "uv", "poetry"},
-		"In Python, urllib3 does not read proxy variables, aiohttp reads them only with trust_env=True, and requests and httpx do not with trust_env=False.",
+		"In Python, http.client and urllib3 do not read proxy variables, aiohttp reads them only with trust_env=True, and requests and httpx do not with trust_env=False.",
 		[]string{`For urllib3 use urllib3.ProxyManager(os.environ["http_proxy"]).`}},
 	{[]string{"scrapy"}, "Scrapy bypasses the proxy with HTTPPROXY_ENABLED = False, or if Request.meta names another proxy.", nil},
 	{[]string{"ruby", "bundle", "rake"}, "In Ruby, Mechanize does not read proxy variables, and Net::HTTP bypasses any proxy for loopback addresses.",
@@ -73,7 +73,7 @@ func printBypass(w io.Writer, argv []string, past *directConns, nothing bool) {
 	if len(pairs) > 0 {
 		hint = bypassNamed(pairs[0].program)
 	}
-	verdict := "The proxy judged none of this."
+	verdict := "The proxy judged none of these connections."
 	if nothing {
 		verdict = "NOTHING WAS JUDGED."
 	}
@@ -83,7 +83,7 @@ func printBypass(w io.Writer, argv []string, past *directConns, nothing bool) {
 	case nothing:
 		fmt.Fprintln(w, "  (Go, Ruby, Java and Chromium bypass any proxy for addresses of this machine.)")
 	}
-	fmt.Fprintf(w, "robotsproxy: %s Use robotsproxy run --confine -- COMMAND (Linux), or set the URL in $http_proxy in the client's own settings.\n", verdict)
+	fmt.Fprintf(w, "robotsproxy: %s Use robotsproxy run --confine -- COMMAND (Linux), or set the URL that COMMAND finds in $http_proxy in the client's own settings.\n", verdict)
 }
 
 // print prints the hint.

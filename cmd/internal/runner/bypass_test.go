@@ -67,7 +67,7 @@ func TestPrintBypass(t *testing.T) {
 		{"no requests of a known client", []string{"httrack"}, nil, true, []string{"  HTTrack", "    robotsproxy run --confine", "robotsproxy: NOTHING"}},
 		{"not printable", []string{"a\x1b[2J"}, nil, true, []string{"  (Go, Ruby", "robotsproxy: NOTHING"}},
 		{"past the proxy, by one of two clients", []string{"sh", "-c", "curl x; ./crawl.py"}, &python, false,
-			[]string{"robotsproxy: went past the proxy: python3 to 192.0.2.7:443", "  In Python", "    For urllib3", "robotsproxy: The proxy judged none of this. Use robotsproxy run --confine"}},
+			[]string{"robotsproxy: went past the proxy: python3 to 192.0.2.7:443", "  In Python", "    For urllib3", "robotsproxy: The proxy judged none of these connections. Use robotsproxy run --confine"}},
 		{"all past the proxy", []string{"./crawl.py"}, &python, true,
 			[]string{"robotsproxy: went past the proxy: python3", "  In Python", "    For urllib3", "robotsproxy: NOTHING WAS JUDGED."}},
 	} {
