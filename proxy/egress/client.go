@@ -157,7 +157,7 @@ func New(o Options) (*Client, error) {
 	if o.Parent == nil && !o.Environment.IsZero() {
 		if c.routes, err = newRoutes(o, c); err != nil {
 			c.Close()
-			return nil, fmt.Errorf("egress: upstream proxy in the environment: %w", err)
+			return nil, fmt.Errorf("environment: %w", err)
 		}
 	}
 	return c, nil

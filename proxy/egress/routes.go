@@ -45,10 +45,10 @@ func newRoutes(o Options, direct *Client) (*routes, error) {
 		if byURL[text] == nil {
 			var err error
 			if o.Parent, err = parseParent(text); err != nil {
-				return r, fmt.Errorf("for %s: %w", scheme, err)
+				return r, fmt.Errorf("proxy for %s: %w", scheme, err)
 			}
 			if byURL[text], err = New(o); err != nil {
-				return r, fmt.Errorf("for %s: %w", scheme, err)
+				return r, fmt.Errorf("proxy for %s: %w", scheme, err)
 			}
 			r.all = append(r.all, byURL[text])
 		}

@@ -88,6 +88,9 @@ func TestBadEnvironment(t *testing.T) {
 				continue
 			}
 			noSecret(t, err.Error())
+			if strings.Count(err.Error(), "egress: ") > 1 || !strings.HasPrefix(err.Error(), "environment: proxy for ") {
+				t.Errorf("%s: %v", text, err)
+			}
 		}
 	}
 }
