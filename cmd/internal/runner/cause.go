@@ -22,10 +22,13 @@ import (
 // maxCause bounds the text of a cause, in bytes.
 const maxCause = 200
 
-// causeOf says in a few words why a request that no rule disallowed was not allowed. The text may
-// have bytes of the origin.
+// causeOf says in a few words why a request that no rule disallowed was not allowed, or was allowed and not sent. The
+// text may have bytes of the origin.
 func causeOf(r *audit.Record) string {
 	err := cmp.Or(r.Decision.Err, r.Err)
+	if r.Outcome() == policy.Allowed { // by a cached robots.txt
+		return humanize.Clip("not sent: "+networkCause(err), maxCause)
+	}
 	switch r.Decision.Reason {
 	case policy.ReasonPace:
 		if text := paceCause(err, &r.Decision.Pace); text != "" {

@@ -89,7 +89,7 @@ func (h *hostSummary) setPace(r *audit.Record) {
 	}
 }
 
-// A causeSummary counts the requests to one host that were not allowed for the same cause.
+// A causeSummary counts the requests to one host that were not allowed, or not sent, for the same cause.
 type causeSummary struct {
 	Host    string
 	Outcome policy.Outcome
@@ -116,17 +116,18 @@ func (c *counter) Write(r *audit.Record) error {
 	if r.Monitor && r.Blocked() {
 		c.total.NotEnforced++
 	}
-	if daemon.Unreached(r) {
+	unreached := daemon.Unreached(r)
+	if unreached {
 		c.total.Unreached++
 	}
 	outcome := r.Outcome()
 	h.Outcomes[outcome]++
 	c.total.Outcomes[outcome]++
-	if outcome == policy.Allowed {
+	if outcome == policy.Allowed && !unreached {
 		return nil
 	}
 	k := causeSummary{Host: h.Host, Outcome: outcome}
-	if d := &r.Decision; explain.ByRobots(d.Reason) && d.Line > 0 {
+	if d := &r.Decision; outcome != policy.Allowed && explain.ByRobots(d.Reason) && d.Line > 0 {
 		k.Rule, k.Line = strings.Clone(d.Rule), d.Line
 	} else {
 		k.Text = causeOf(r)

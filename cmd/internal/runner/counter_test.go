@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -53,20 +54,23 @@ func TestCounterCountsByHostAndCause(t *testing.T) {
 	left.Decision.Rule, left.Decision.Line, left.Decision.Reason = "", 0, policy.ReasonClient
 	over := refused()
 	over.Decision.Rule, over.Decision.Line, over.Decision.Reason, over.Waited = "", 0, policy.ReasonQuota, 2*time.Second
-	for _, r := range []*audit.Record{allowed(), refused(), refused(), other, left, over} {
+	gone := allowed()
+	gone.Err = fmt.Errorf("dial site.test:443: %w", &net.DNSError{Err: "no such host", IsNotFound: true})
+	for _, r := range []*audit.Record{allowed(), gone, refused(), refused(), other, left, over} {
 		if err := tally.Write(r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := summary{
-		Outcomes: outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 2}, LongestWait: 2 * time.Second, StoreAway: 1,
+		Outcomes: outcomeCounts{policy.Allowed: 2, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 2}, LongestWait: 2 * time.Second, StoreAway: 1, Unreached: 1,
 		Hosts: []hostSummary{
 			{Host: "b.test", Outcomes: outcomeCounts{policy.Failed: 1}, LongestWait: 1500 * time.Microsecond, HTTPS: true},
-			{Host: "site.test", Outcomes: outcomeCounts{policy.Allowed: 1, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 1}, LongestWait: 2 * time.Second, HTTPS: true},
+			{Host: "site.test", Outcomes: outcomeCounts{policy.Allowed: 2, policy.Disallowed: 2, policy.Deferred: 1, policy.Failed: 1}, LongestWait: 2 * time.Second, HTTPS: true},
 		},
 		Causes: []causeSummary{
 			{Host: "site.test", Outcome: policy.Disallowed, Rule: "/p", Line: 3, Count: 2},
 			{Host: "b.test", Outcome: policy.Failed, Text: "no usable robots.txt: why", Count: 1},
+			{Host: "site.test", Outcome: policy.Allowed, Text: "not sent: the name does not resolve", Count: 1},
 			{Host: "site.test", Outcome: policy.Failed, Text: "the client disconnected before the request was complete", Count: 1},
 			{Host: "site.test", Outcome: policy.Deferred, Text: "the client has sent all the requests that it may send in a day (quota in clients)", Count: 1},
 		},

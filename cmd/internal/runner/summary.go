@@ -78,7 +78,7 @@ func printHosts(w io.Writer, hosts []hostSummary) {
 	}
 }
 
-// printCauses prints why requests were not allowed, in the order of a summary.
+// printCauses prints why requests were not allowed or not sent, in the order of a summary.
 func printCauses(w io.Writer, causes []causeSummary) {
 	shown := causes[:min(len(causes), maxSummary)]
 	word, times := 0, 0 // widths of the columns
