@@ -379,5 +379,6 @@ func TestInstallInJava(t *testing.T) {
 	mustChange(t, true, f, "ok    java     is installed\n")
 	mustChange(t, true, f, "ok    java     is already installed\n")
 	mustChange(t, false, f, "ok    java     is uninstalled\n")
+	mustChange(t, false, f, "ok    java     was not installed\n")
 	mustChange(t, true, f, "ok    java     is installed\n")
 }

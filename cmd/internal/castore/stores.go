@@ -188,11 +188,14 @@ func installInJava(c *x509.Certificate) (cli.Diagnosis, error) {
 	return cli.OK("is installed"), err
 }
 
-// uninstallFromJava removes c from the trust store of Java.
+// uninstallFromJava removes c from the trust store of Java if it is there.
 func uninstallFromJava(c *x509.Certificate) (cli.Diagnosis, error) {
 	trust, err := openJava()
 	if err != nil {
 		return cli.Diagnosis{}, err
+	}
+	if !trust.Exists(c) {
+		return cli.OK("was not installed"), nil
 	}
 	return cli.OK("is uninstalled"), truststore.Uninstall(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
 }
