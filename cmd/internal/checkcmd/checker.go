@@ -12,6 +12,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy"
@@ -34,6 +35,7 @@ type checker struct {
 	file        *File                  // the robots.txt of every origin; nil: each origin has its own
 	passthrough func(host string) bool // its tunnels are passed through
 	maxURL      int                    // bytes, from limits.url
+	unreached   bool                   // an origin could not be reached
 }
 
 // newChecker makes a checker that fetches the files of each origin, or takes file for the robots.txt
@@ -119,6 +121,7 @@ func (c *checker) check(ctx context.Context, address string) finding {
 		return f
 	}
 	d := c.decide(ctx, &r)
+	c.unreached = c.unreached || daemon.Unreached(&audit.Record{Decision: d})
 	f := finding{URL: address, Allowed: d.Verdict == policy.Allow, Explanation: explain.Of(&d), header: r.UserAgent}
 	switch {
 	case errors.Is(d.Err, egress.ErrForbiddenAddr):

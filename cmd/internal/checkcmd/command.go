@@ -6,6 +6,7 @@ package checkcmd
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -125,6 +126,9 @@ func (f *checkFlags) run(cmd *cobra.Command, urls []string) error {
 	status, err := c.checkAll(cmd.Context(), cmd.OutOrStdout(), urls, f.json)
 	if err != nil {
 		return err
+	}
+	if unused := daemon.UnusedProxy(cfg, os.Getenv); c.unreached && unused != "" {
+		cli.Report(cmd.ErrOrStderr(), errors.New(unused))
 	}
 	if file != nil {
 		lintBriefly(cmd.ErrOrStderr(), file, dialect, originOf(urls[0]))

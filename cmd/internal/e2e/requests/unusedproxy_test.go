@@ -31,4 +31,10 @@ func TestUnusedProxyIsNamed(t *testing.T) {
 	if out := e2e.Finish(t, cmd); strings.Count(out.Stderr, "robotsproxy: "+want+"\n") != 1 || strings.Contains(out.Stderr, "s3cr") {
 		t.Errorf("the summary of run:\n%s", out.Stderr)
 	}
+
+	cmd = e2e.Prepare(t, "check", "http://nowhere.test/")
+	cmd.Env = append(cmd.Env, "http_proxy=http://"+parentUser+":s3cr3t@corp.test:3128")
+	if out := e2e.Finish(t, cmd); out.Stderr != "robotsproxy: "+want+"\n" {
+		t.Errorf("check:\n%s", out.Stderr)
+	}
 }
