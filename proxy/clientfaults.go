@@ -21,7 +21,11 @@ func (h *Handler) countFault(k clientfault.Kind, client, host string) {
 	if !h.counts.clientFaults.Add(k, client, host, time.Now()) {
 		return
 	}
-	h.o.Log.Warn("requests of a client do not arrive", "client", client, "host", host, "why", k.String(), "what_to_do", k.Advice())
+	log := h.o.Log.With("client", client)
+	if host != "" {
+		log = log.With("host", host)
+	}
+	log.Warn("requests of a client do not arrive", "why", k.String(), "what_to_do", k.Advice())
 }
 
 // countHandshake counts a TLS handshake in a tunnel that failed with err, if the cause may be that the client does not trust
