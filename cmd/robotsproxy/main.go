@@ -22,14 +22,14 @@ func main() {
 	confine.Stage()           // does not return in the process that becomes a confined command
 	log.SetOutput(io.Discard) // net/http's Transport logs there, line by line, what origins send without a request
 	status := cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	if status == cli.ExitSignal+int(syscall.SIGINT) {
+	if status == cli.ExitSignal+int(syscall.SIGINT) && (cli.IsTerminal(os.Stdin) || cli.IsTerminal(os.Stdout) || cli.IsTerminal(os.Stderr)) {
 		interruptSelf()
 	}
 	os.Exit(status)
 }
 
-// interruptSelf ends this process by SIGINT, where that is possible. A shell shows the same status then, but only then does
-// it end the loop that this command is in.
+// interruptSelf ends this process by SIGINT, where that is possible. An interactive shell shows the same status then, but
+// only then does it end the loop that this command is in.
 func interruptSelf() {
 	if signal.Ignored(syscall.SIGINT) {
 		return

@@ -58,7 +58,7 @@ func TestInterruptEndsRun(t *testing.T) {
 			}
 			run, keys := startOnTerminal(t, flags, "sh", "-c", "echo ready; exec sleep 1000")
 			expect(t, bufio.NewReader(keys), "ready\r")
-			awaitWitness(t, run.Process.Pid)
+			awaitProbe(t, run.Process.Pid)
 			_, err := keys.Write([]byte{3})
 			testkit.Must(t, err)
 			run.Wait()
