@@ -20,7 +20,8 @@ type Store interface {
 	// If the error is the Store's fault, Standing says Alone before Reserve returns.
 	Reserve(ctx context.Context, a SlotRequest) (Reservation, error)
 
-	// Report informs the other processes. It does not wait. It does not call the Pacer,
+	// Report informs the other processes. It does not wait, except that it may wait for a
+	// disk to end a back-off. It does not call the Pacer,
 	// except [Pacer.MergeBackOff] for a BackOff, which the Pacer reports without a lock.
 	// A BackOff with Ended must reach all processes that way, this one too, when the Store
 	// has ended the back-off itself.

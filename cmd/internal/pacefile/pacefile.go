@@ -54,7 +54,9 @@ type Table struct {
 	endsRead uint64         // number of the last ended back-off that this process has read
 	pages    [2]page        // buffers
 
-	wake    chan struct{} // contains a value if there is something to write
+	pacer   atomic.Pointer[pace.Pacer] // nil: Run has not begun
+	flushMu sync.Mutex                 // held while reports are written, so that they are written in their order
+	wake    chan struct{}              // contains a value if there is something to write
 	failing atomic.Pointer[error]
 
 	mu       sync.Mutex     // guards the fields below
@@ -124,7 +126,7 @@ func (t *Table) open() error {
 
 // Close writes what waits to be written and closes the file. It must be called once, after Run has returned.
 func (t *Table) Close() error {
-	return errors.Join(t.flush(nil), t.file.Close())
+	return errors.Join(t.flush(), t.file.Close())
 }
 
 // Err returns the error of the last use of the file; nil: it succeeded.
@@ -317,6 +319,11 @@ func (t *Table) Report(r pace.Report) {
 		t.backOffs = append(t.backOffs, r)
 	}
 	t.mu.Unlock()
+	if r.BackOff.Ended {
+		// At once: a later back-off must not end with it. use has logged any error.
+		_ = t.flush()
+		return
+	}
 	t.wakeUp()
 }
 

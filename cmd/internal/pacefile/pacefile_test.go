@@ -2,6 +2,7 @@ package pacefile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -227,7 +228,7 @@ func TestFullPage(t *testing.T) {
 			t.Fatalf("host %d: Reserve = %+v", i, r)
 		}
 		table.Report(pace.Report{Key: key, Lease: r.Lease})
-		if err := table.flush(nil); err != nil {
+		if err := table.flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,7 +237,7 @@ func TestFullPage(t *testing.T) {
 	for _, key := range keys[2*rows+1:] {
 		r := reserve(t, table, request(key, time.Hour))
 		table.Report(pace.Report{Key: key, Lease: r.Lease})
-		if err := table.flush(nil); err != nil {
+		if err := table.flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -360,6 +361,39 @@ func FuzzPage(f *testing.F) {
 		a.MaxWait = 1 << 62
 		if _, err := table.reserve(&a, now); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// TestBackOffAfterTheEndOfAnother tests that a back-off that begins as soon as an operator has ended another one stays.
+func TestBackOffAfterTheEndOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacers(t, 1)[0]
+		l := pace.Limits{Key: "a.test", PerSecond: 1e6, Burst: 1000, MaxConcurrent: 100, MaxQueue: 100}
+		send := func() *pace.Slot {
+			s, err := p.Wait(t.Context(), "", l)
+			if err == nil {
+				err = s.Ready(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Sent()
+			return s
+		}
+		for range 3 {
+			s := send()
+			s.BackOff(time.Hour, "id")
+			s.Release()
+			p.EndBackOff(l.Key)
+			s = send()
+			s.BackOff(time.Hour, "id")
+			s.Release()
+			time.Sleep(2 * readEvery)
+			if _, err := p.Wait(t.Context(), "", l); !errors.Is(err, pace.ErrTooBusy) {
+				t.Fatalf("Wait = %v in a back-off", err)
+			}
+			p.EndBackOff(l.Key)
 		}
 	})
 }

@@ -22,6 +22,7 @@ const (
 // Run writes reports, renews concurrency slots, and tells p of the back-offs that an operator has ended in any process,
 // until ctx ends. It must be called once.
 func (t *Table) Run(ctx context.Context, p *pace.Pacer) error {
+	t.pacer.Store(p)
 	read, renew := time.NewTicker(readEvery), time.NewTicker(renewEvery)
 	defer read.Stop()
 	defer renew.Stop()
@@ -30,7 +31,7 @@ func (t *Table) Run(ctx context.Context, p *pace.Pacer) error {
 		case <-ctx.Done():
 			return nil
 		case <-read.C:
-			t.read(p)
+			t.read()
 		case <-renew.C:
 			t.renew()
 		case <-t.wake:
@@ -41,7 +42,7 @@ func (t *Table) Run(ctx context.Context, p *pace.Pacer) error {
 				}
 			}
 			// use has logged any error.
-			_ = t.flush(p)
+			_ = t.flush()
 		}
 	}
 }
@@ -53,8 +54,8 @@ func (t *Table) urgent() bool {
 	return len(t.backOffs) > 0
 }
 
-// read tells p of the back-offs that have ended. If the file was removed or replaced, read opens the new one.
-func (t *Table) read(p *pace.Pacer) {
+// read tells the Pacer of the back-offs that have ended. If the file was removed or replaced, read opens the new one.
+func (t *Table) read() {
 	var ended []string
 	err := t.use(func(clock) error {
 		var head header
@@ -64,9 +65,7 @@ func (t *Table) read(p *pace.Pacer) {
 		ended, t.endsRead = head.since(t.endsRead), head.last()
 		return nil
 	})
-	for _, key := range ended {
-		p.MergeBackOff(key, pace.BackOff{Ended: true})
-	}
+	t.tell(ended)
 	if err == nil {
 		t.reopen()
 	}
@@ -91,7 +90,7 @@ func (t *Table) renew() {
 	}
 	t.mu.Unlock()
 	// use has logged any error.
-	_ = t.flush(nil)
+	_ = t.flush()
 }
 
 // A change is a change of the rows of a key.
@@ -103,8 +102,10 @@ type change struct {
 // maxChanges is how many changes are made while the file is locked, which other requests wait for.
 const maxChanges = 64
 
-// flush writes all reports. It tells p of the back-offs that it has ended; p may be nil.
-func (t *Table) flush(p *pace.Pacer) error {
+// flush writes all reports, in their order. It tells the Pacer of the back-offs that it has ended.
+func (t *Table) flush() error {
+	t.flushMu.Lock()
+	defer t.flushMu.Unlock()
 	all, ended := t.waiting()
 	for some := range slices.Chunk(all, maxChanges) {
 		err := t.use(func(now clock) error {
@@ -128,12 +129,19 @@ func (t *Table) flush(p *pace.Pacer) error {
 		return nil
 	}
 	err := t.announce(ended)
-	for _, key := range ended {
-		if p != nil {
-			p.MergeBackOff(key, pace.BackOff{Ended: true})
-		}
-	}
+	t.tell(ended)
 	return err
+}
+
+// tell tells the Pacer of back-offs that have ended.
+func (t *Table) tell(ended []string) {
+	p := t.pacer.Load()
+	if p == nil {
+		return
+	}
+	for _, key := range ended {
+		p.MergeBackOff(key, pace.BackOff{Ended: true})
+	}
 }
 
 // waiting takes what waits to be written, and returns the keys of back-offs that have ended.
