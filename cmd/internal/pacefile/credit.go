@@ -15,11 +15,17 @@ const advance = 10 * time.Millisecond
 // A credit is what the file has counted in advance for this process at one key. It is for requests under one limiter
 // without a gap, while there is no back-off.
 type credit struct {
-	limiter    string // its name
-	limit      limiter.Limit
-	slots      int
-	concurrent int // concurrency slots
-	until      time.Time
+	limiter       string // its name
+	limit         limiter.Limit
+	maxConcurrent int // SlotRequest.MaxConcurrent
+	slots         int
+	concurrent    int // concurrency slots
+	until         time.Time
+}
+
+// isFor reports whether the credit is for requests like a.
+func (c *credit) isFor(a *pace.SlotRequest) bool {
+	return fits(a) && a.Limiters[0].Limit == c.limit && a.Limiters[0].Name == c.limiter && a.MaxConcurrent == c.maxConcurrent
 }
 
 // ReserveAhead implements [pace.AheadStore].
@@ -30,7 +36,7 @@ func (t *Table) ReserveAhead(a *pace.SlotRequest) (r pace.Reservation, ok bool) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c, now := t.credits[a.Key], time.Now()
-	if c == nil || !now.Before(c.until) || c.slots == 0 || !fits(a) || a.Limiters[0].Limit != c.limit || a.Limiters[0].Name != c.limiter {
+	if c == nil || !now.Before(c.until) || c.slots == 0 || !c.isFor(a) {
 		return r, false
 	}
 	next := &lease{key: a.Key, concurrency: new(concurrencySlot)}
@@ -58,10 +64,12 @@ func takeCredit(a *pace.SlotRequest, l *ledger.Limiter, free int, now clock) *cr
 	if slots < 2 || free < 2 {
 		return nil
 	}
-	l.Tokens, l.Stamp = l.TokensAt(now.Time)-float64(slots), now.Time
+	until := now.Add(advance)
+	// The gap of another process counts from the last of the slots.
+	l.Tokens, l.Stamp, l.Last = l.TokensAt(now.Time)-float64(slots), now.Time, until
 	return &credit{
-		limiter: a.Limiters[0].Name, limit: a.Limiters[0].Limit,
-		slots: slots, concurrent: min(slots, free/2), until: now.Add(advance),
+		limiter: a.Limiters[0].Name, limit: a.Limiters[0].Limit, maxConcurrent: a.MaxConcurrent,
+		slots: slots, concurrent: min(slots, free/2), until: until,
 	}
 }
 

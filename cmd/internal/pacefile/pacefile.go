@@ -7,10 +7,11 @@
 //
 // How it fails: if the file cannot be locked, read or written, Reserve returns an error and no slot, so that requests
 // wait and are refused in the end. It never says that its process is alone, since another process may have the same
-// trouble. A damaged page is empty. A page with more live rows than it has space for forgets the ones that would delay
-// requests longest; one request of another process may then be early. Concurrency slots of a process that was killed
-// are free after leaseTime. If the wall clock is set back, what is in the file is set back with it; if it is set forward,
-// one request to each host may be early.
+// trouble. If the file is removed, replaced or truncated, all processes use a new one from their next request on; one
+// request to each host may be early. A damaged page is empty. A page with more live rows than it has space for forgets
+// back-offs that have ended, and then the rows that would delay requests longest; one request of another process may then
+// be early. Concurrency slots of a process that was killed are free after leaseTime. If the wall clock is set back, what
+// is in the file is set back with it; if it is set forward, one request to each host may be early.
 package pacefile
 
 import (
@@ -50,9 +51,9 @@ type Table struct {
 
 	fileMu   osfile.Mutex // guards the fields below, and is held while the file is locked
 	file     *os.File
-	seed     [seedSize]byte // of the hashes of keys
-	endsRead uint64         // number of the last ended back-off that this process has read
-	pages    [2]page        // buffers
+	head     header  // as of the last use of the file
+	endsRead uint64  // number of the last ended back-off that this process has read
+	pages    [2]page // buffers
 
 	pacer   atomic.Pointer[pace.Pacer] // nil: Run has not begun
 	flushMu sync.Mutex                 // held while reports are written, so that they are written in their order
@@ -92,41 +93,31 @@ func Open(path string, log *slog.Logger) (*Table, error) {
 		wake: make(chan struct{}, 1), inUse: make(map[string]int), credits: make(map[string]*credit), changed: make(map[string]bool),
 	}
 	t.slots.Store(binary.LittleEndian.Uint64(random[8:]))
-	if err := t.open(); err != nil {
-		return nil, fmt.Errorf("pace of this machine: %w", err)
-	}
-	return t, nil
-}
-
-// open opens the file in place of the one that is open, if any. The caller holds t.fileMu.
-func (t *Table) open() error {
-	f, err := osfile.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	var head header
-	err = t.watch.Do(osfile.MaxWrite, func() (err error) {
-		if err := osfile.Lock(f); err != nil {
-			return err
+	var err error
+	if t.file, err = openFile(path); err == nil {
+		var unlock func()
+		if unlock, err = t.lock(); err == nil {
+			unlock()
+			return t, nil
 		}
-		defer osfile.Unlock(f)
-		head, err = readOrMake(f)
-		return err
-	})
-	if err != nil {
-		f.Close()
-		return err
-	}
-	if t.file != nil {
 		t.file.Close()
 	}
-	t.file, t.seed, t.endsRead = f, head.seed(), head.last()
-	return nil
+	return nil, fmt.Errorf("pace of this machine: %w", err)
+}
+
+func openFile(path string) (*os.File, error) {
+	return osfile.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }
 
 // Close writes what waits to be written and closes the file. It must be called once, after Run has returned.
 func (t *Table) Close() error {
-	return errors.Join(t.flush(), t.file.Close())
+	err := t.flush()
+	if t.fileMu.Lock(&t.watch) != nil {
+		// An operation on the file hangs.
+		return err
+	}
+	defer t.fileMu.Unlock()
+	return errors.Join(err, t.file.Close())
 }
 
 // Err returns the error of the last use of the file; nil: it succeeded.
@@ -171,16 +162,87 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 
 // use calls f with the file locked.
 func (t *Table) use(f func(now clock) error) error {
-	if err := t.fileMu.Lock(&t.watch); err != nil {
+	unlock, err := t.lock()
+	if err != nil {
 		return t.note(err)
 	}
-	defer t.fileMu.Unlock()
-	defer t.watch.Begin(osfile.MaxWrite).End()
-	if err := osfile.Lock(t.file); err != nil {
-		return t.note(err)
-	}
-	defer osfile.Unlock(t.file)
+	defer unlock()
 	return f(clockNow())
+}
+
+// lock locks the file that has the path now, which it makes if there is none, and reads its header.
+func (t *Table) lock() (unlock func(), err error) {
+	if err := t.fileMu.Lock(&t.watch); err != nil {
+		return nil, err
+	}
+	using := t.watch.Begin(osfile.MaxWrite)
+	unlock = func() {
+		// It fails only with the file.
+		_ = osfile.Unlock(t.file)
+		using.End()
+		t.fileMu.Unlock()
+	}
+	for {
+		if err := t.lockFile(unlock); err != nil {
+			return nil, err
+		}
+		size, same := osfile.Named(t.file, t.path)
+		if same {
+			err = t.readHeader(size)
+			break
+		}
+		var f *os.File
+		if f, err = openFile(t.path); err != nil {
+			break
+		}
+		t.file.Close()
+		t.file = f
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// lockFile locks the open file, or returns an error and calls unlock. Another process may have been stopped while it had
+// the lock. After osfile.MaxWrite, lockFile therefore leaves it to a goroutine to wait for the lock and call unlock.
+func (t *Table) lockFile(unlock func()) error {
+	err := osfile.TryLock(t.file)
+	if errors.Is(err, osfile.ErrLocked) {
+		f, locked, left := t.file, make(chan error), make(chan struct{})
+		go func() {
+			err := osfile.Lock(f)
+			select {
+			case locked <- err:
+			case <-left:
+				unlock()
+			}
+		}()
+		timer := time.NewTimer(osfile.MaxWrite)
+		defer timer.Stop()
+		select {
+		case err = <-locked:
+		case <-timer.C:
+			close(left)
+			return t.watch.Err()
+		}
+	}
+	if err != nil {
+		unlock()
+	}
+	return err
+}
+
+// readHeader reads the header of the locked file, which has the given size. In a new file, the concurrency slots of this
+// process must be written again.
+func (t *Table) readHeader(size int64) (err error) {
+	seed := t.head.seed()
+	if t.head, err = readOrMake(t.file, size); err == nil && t.head.seed() != seed {
+		t.endsRead = t.head.last()
+		t.rewrite()
+	}
+	return err
 }
 
 // note logs the first error of the file, and that it can be used again.
@@ -222,8 +284,12 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	if kept {
 		known.InUse--
 		next.concurrency = held.concurrency
+	} else {
+		// Otherwise the process that has the slots would always be faster.
+		known.InUse += p.waitingBefore(key, t.process, now)
 	}
 	r := known.Reserve(a, next.slot, now.Time)
+	p.setWaiting(key, t.process, r.Full, now)
 	space := site.setBackOff(siteKey, known.BackOff, now)
 	var ahead *credit
 	if !r.At.IsZero() {
@@ -335,12 +401,8 @@ func (t *Table) wakeUp() {
 }
 
 // readOrMake returns the header of a file, which it makes anew if it is not complete. The caller has locked it.
-func readOrMake(f *os.File) (head header, err error) {
-	info, err := f.Stat()
-	if err != nil {
-		return head, err
-	}
-	if info.Size() == fileSize {
+func readOrMake(f *os.File, size int64) (head header, err error) {
+	if size == fileSize {
 		if _, err := f.ReadAt(head[:], 0); err != nil {
 			return head, err
 		}

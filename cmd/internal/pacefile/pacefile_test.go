@@ -2,16 +2,21 @@ package pacefile
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/policy/pace/storetest"
@@ -173,6 +178,79 @@ func TestCredit(t *testing.T) {
 	})
 }
 
+// TestCreditAndLowerConcurrency tests that what was taken in advance gives no slot under a lower concurrency limit.
+func TestCreditAndLowerConcurrency(t *testing.T) {
+	table := open(t, 1)[0]
+	a := pace.SlotRequest{Key: "a.test", Limiters: []pace.Limiter{{Limit: limiter.Limit{PerSecond: 5000, Burst: 100}}}, MaxConcurrent: 40}
+	reserve(t, table, a)
+	if table.credits[a.Key] == nil {
+		t.Fatal("nothing was taken in advance")
+	}
+	a.MaxConcurrent = 1
+	if r := reserve(t, table, a); !r.Full {
+		t.Errorf("Reserve = %+v, want it full", r)
+	}
+}
+
+// TestConcurrencySlotsTakeTurns tests that a process with many requests leaves concurrency slots to another one.
+func TestConcurrencySlotsTakeTurns(t *testing.T) {
+	for _, most := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := pace.Limits{Key: "a.test", PerSecond: 1000, Burst: 1000, MaxConcurrent: most, MaxQueue: 1000, MaxWait: time.Minute}
+				ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer stop()
+				var inFlight, sent [2]atomic.Int32
+				var all sync.WaitGroup
+				for i, p := range pacers(t, 2) {
+					for range []int{20, 1}[i] {
+						all.Go(func() {
+							for ctx.Err() == nil {
+								s, err := p.Wait(ctx, "", l)
+								if err != nil {
+									continue
+								}
+								if s.Ready(ctx) == nil {
+									s.Sent()
+									if n := inFlight[0].Load() + inFlight[1].Load(); n >= int32(most) {
+										t.Errorf("%d requests in flight", n+1)
+									}
+									inFlight[i].Add(1)
+									time.Sleep(time.Second)
+									sent[i].Add(1)
+									inFlight[i].Add(-1)
+								}
+								s.Release()
+							}
+						})
+					}
+				}
+				all.Wait()
+				if few, many := sent[1].Load(), sent[0].Load(); few < 60 || many < few/2 {
+					t.Errorf("%d requests of the process with many, %d of the other one", many, few)
+				}
+			})
+		})
+	}
+}
+
+// TestGapAfterCredit tests that the gap of one process counts from what another one sends in advance.
+func TestGapAfterCredit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tables := open(t, 2)
+		fast := pace.SlotRequest{Key: "a.test", Limiters: []pace.Limiter{{Limit: limiter.Limit{PerSecond: 5000, Burst: 100}}}, MaxConcurrent: 40}
+		reserve(t, tables[0], fast)
+		time.Sleep(advance - time.Millisecond)
+		ahead := reserve(t, tables[0], fast)
+		if ahead.Lease.(*lease).slot != 0 {
+			t.Fatal("the slot was not taken in advance")
+		}
+		if r := reserve(t, tables[1], request("a.test", 100*time.Millisecond)); r.At.Sub(ahead.At) < 100*time.Millisecond {
+			t.Errorf("a slot %v after the last request", r.At.Sub(ahead.At))
+		}
+	})
+}
+
 // TestLeaseOfAnEndedProcess tests that the concurrency slot of a process that was killed is free after a while, and that
 // of one that runs is not.
 func TestLeaseOfAnEndedProcess(t *testing.T) {
@@ -211,17 +289,31 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestFullPage tests that a page without space serves other hosts, at the expense of those that would wait longest.
-func TestFullPage(t *testing.T) {
-	table := open(t, 1)[0]
-	table.seed = [seedSize]byte{} // so that the test can tell which keys share a page
-	var keys []string
+// forgetSeed gives the file a seed that is always the same, for a test of keys that share a page.
+func forgetSeed(t *testing.T, table *Table) {
+	t.Helper()
+	clear(table.head[seedAt:][:seedSize])
+	if _, err := table.file.WriteAt(table.head[:], 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sharedPage returns n keys that share a page.
+func sharedPage(table *Table, n int) (keys []string) {
 	want := pageOf(table.nameOf("key 0", nil))
-	for i := 0; len(keys) < 3*rows; i++ {
+	for i := 0; len(keys) < n; i++ {
 		if key := fmt.Sprint("key ", i); pageOf(table.nameOf(key, nil)) == want {
 			keys = append(keys, key)
 		}
 	}
+	return keys
+}
+
+// TestFullPage tests that a page without space serves other hosts, at the expense of those that would wait longest.
+func TestFullPage(t *testing.T) {
+	table := open(t, 1)[0]
+	forgetSeed(t, table)
+	keys := sharedPage(table, 3*rows)
 	for i, key := range keys[:2*rows] {
 		r := reserve(t, table, request(key, time.Hour))
 		if r.At.IsZero() {
@@ -241,15 +333,62 @@ func TestFullPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r := reserve(t, table, short); r.At.Sub(first.Until) < time.Second {
+	if r := reserve(t, table, short); r.At.Sub(first.Until) < time.Second-time.Millisecond { // the two clocks differ a little
 		t.Errorf("the slot after %v is at %v: the host is forgotten", first.Until, r.At)
+	}
+}
+
+// TestFullPageKeepsBackOffs tests that a page without space rather forgets back-offs that have ended, which are only
+// remembered, than one that lasts.
+func TestFullPageKeepsBackOffs(t *testing.T) {
+	table := open(t, 1)[0]
+	forgetSeed(t, table)
+	keys := sharedPage(table, 2*rows)
+	now := time.Now()
+	for i, key := range keys {
+		b := pace.BackOff{Until: now.Add(-time.Second), Length: time.Minute}
+		if i == rows {
+			b.Until = now.Add(time.Hour)
+		}
+		table.Report(pace.Report{Key: key, BackOff: b})
+	}
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if r := reserve(t, table, request(keys[rows], time.Second)); time.Until(r.At) < 50*time.Minute {
+		t.Errorf("a slot in the back-off is in %v", time.Until(r.At))
+	}
+}
+
+// TestFullPageKeepsTheHostOfARequest tests that a request takes no space of its own host.
+func TestFullPageKeepsTheHostOfARequest(t *testing.T) {
+	tables := open(t, 2)
+	forgetSeed(t, tables[0])
+	keys := sharedPage(tables[0], rows-1)
+	var leases []any
+	for _, key := range keys[1:] {
+		leases = append(leases, reserve(t, tables[0], request(key, time.Millisecond)).Lease)
+	}
+	a := request(keys[0], time.Hour)
+	if r := reserve(t, tables[0], a); r.At.IsZero() { // in the last two rows
+		t.Fatalf("Reserve = %+v", r)
+	}
+	reserve(t, tables[1], a)
+	for i, key := range keys[1:] {
+		tables[0].Report(pace.Report{Key: key, Lease: leases[i]})
+	}
+	if err := tables[0].flush(); err != nil {
+		t.Fatal(err)
+	}
+	if r := reserve(t, tables[1], a); time.Until(r.At) < 50*time.Minute {
+		t.Errorf("the next slot is in %v: the host is forgotten", time.Until(r.At))
 	}
 }
 
 // TestPageFullOfConcurrencySlots tests that a host without space in its page waits.
 func TestPageFullOfConcurrencySlots(t *testing.T) {
 	table := open(t, 1)[0]
-	table.seed = [seedSize]byte{}
+	forgetSeed(t, table)
 	want := pageOf(table.nameOf("key 0", nil))
 	n := 0
 	for i := 0; n < rows+1; i++ {
@@ -300,23 +439,80 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestFileIsReplaced tests that all processes use the new file when somebody has removed the old one.
-func TestFileIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tables := open(t, 2)
-		for _, table := range tables {
-			running(t, table, pace.New(pace.Options{}))
+// TestFileIsMadeAnew tests that all processes use the same file, whatever somebody does to it.
+func TestFileIsMadeAnew(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"replaced": func(path string) error {
+			return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
+		},
+		"truncated": func(path string) error { return os.Truncate(path, 0) },
+		"damaged":   func(path string) error { return os.WriteFile(path, make([]byte, fileSize), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			earlier := open(t, 1)[0]
+			held := request("held.test", time.Millisecond)
+			held.MaxConcurrent = 1
+			reserve(t, earlier, held)
+			if err := change(earlier.path); err != nil {
+				t.Fatal(err)
+			}
+			later, err := Open(earlier.path, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := request("a.test", time.Hour)
+			reserve(t, later, a)
+			if r := reserve(t, earlier, a); time.Until(r.At) < 50*time.Minute {
+				t.Errorf("the slot of the earlier process is in %v", time.Until(r.At))
+			}
+			if err := errors.Join(earlier.flush(), later.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if later, err = Open(earlier.path, slog.New(slog.DiscardHandler)); err != nil {
+				t.Fatal(err)
+			}
+			if r := reserve(t, later, held); !r.Full {
+				t.Errorf("Reserve = %+v, want it full", r)
+			}
+			if err := later.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLockedFile tests that nobody waits for long if a process was stopped while it had the file locked, and that the
+// file is in use again afterwards.
+func TestLockedFile(t *testing.T) {
+	table := open(t, 1)[0]
+	stopped, err := openFile(table.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := osfile.Lock(stopped); err != nil {
+		t.Fatal(err)
+	}
+	release := time.AfterFunc(time.Minute, func() { stopped.Close() }) // only a fault lets it come to that
+	a := request("a.test", time.Hour)
+	for range 2 {
+		if r, err := table.Reserve(t.Context(), a); !errors.Is(err, osfile.ErrHangs) {
+			t.Errorf("Reserve = %+v, %v", r, err)
 		}
-		if err := os.Remove(tables[0].path); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * readEvery)
-		a := request("a.test", time.Hour)
-		reserve(t, tables[0], a)
-		if r := reserve(t, tables[1], a); time.Until(r.At) < 50*time.Minute {
-			t.Errorf("the slot of the second process is in %v", time.Until(r.At))
-		}
-	})
+	}
+	if !release.Stop() {
+		t.Fatal("Reserve waited for the lock")
+	}
+	stopped.Close()
+	for table.watch.Err() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	if r := reserve(t, table, a); r.At.IsZero() || table.Err() != nil {
+		t.Errorf("Reserve = %+v; Err = %v", r, table.Err())
+	}
+	if err := table.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestFailingFile tests that no slot is given while the file cannot be used.
@@ -335,6 +531,20 @@ func TestFailingFile(t *testing.T) {
 	table.file = good
 	if r := reserve(t, table, request("a.test", time.Second)); r.At.IsZero() || table.Err() != nil {
 		t.Errorf("Reserve = %+v; Err = %v", r, table.Err())
+	}
+}
+
+// TestDamagedHeader tests that no number of the last ended back-off makes a process hang.
+func TestDamagedHeader(t *testing.T) {
+	var h header
+	h.make()
+	h.end("a.test")
+	if ended := h.since(0); len(ended) != 1 || ended[0] != "a.test" {
+		t.Errorf("ended back-offs: %q", ended)
+	}
+	binary.LittleEndian.PutUint64(h[lastEnd:], math.MaxUint64)
+	if ended := h.since(1); len(ended) != 0 {
+		t.Errorf("ended back-offs: %q", ended)
 	}
 }
 

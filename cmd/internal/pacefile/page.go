@@ -42,6 +42,7 @@ const (
 	limiterRow // slot, tokens, stamp, per second, burst, gap, last, longest
 	backOffRow // end, length, the request that caused it
 	inUseRow   // process, number of its concurrency slots
+	waitRow    // process, since when it waits for a concurrency slot
 )
 
 // The values of rows.
@@ -49,7 +50,7 @@ const (
 	slotAt, tokensAt, stampAt, perSecondAt = valueAt, valueAt + 8, valueAt + 16, valueAt + 24
 	burstAt, gapAt, lastAt, longestAt      = valueAt + 32, valueAt + 40, valueAt + 48, valueAt + 56
 	endAt, backOffLengthAt, byAt, maxBy    = valueAt, valueAt + 8, valueAt + 16, rowSize - valueAt - 16
-	processAt, countAt                     = valueAt, valueAt + 8
+	processAt, countAt, sinceAt            = valueAt, valueAt + 8, valueAt + 8
 )
 
 // farthest is how far ahead the times of a row may be.
@@ -61,7 +62,7 @@ type name [nameSize]byte
 // nameOf returns the name of a key, or of a limiter of the key. Nobody can choose keys whose rows are in the same page:
 // the seed is secret.
 func (t *Table) nameOf(key string, of *string) (n name) {
-	b := append(make([]byte, 0, 512), t.seed[:]...)
+	b := append(make([]byte, 0, 512), t.head[seedAt:seedAt+seedSize]...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(key)))
 	b = append(b, key...)
 	if of != nil {
@@ -107,11 +108,12 @@ type page struct {
 	number  int64
 	data    [pageSize]byte
 	changed bool
+	found   [rows]bool // rows that find has found since the page was loaded: those of the request's key
 }
 
 // load reads the page of a key. A page that is damaged, as after a loss of power, is empty.
 func (t *Table) load(p *page, key name, now clock) error {
-	p.number, p.changed = pageOf(key), false
+	p.number, p.changed, p.found = pageOf(key), false, [rows]bool{}
 	if _, err := t.file.ReadAt(p.data[:], (1+p.number)*pageSize); err != nil {
 		return t.note(err)
 	}
@@ -181,6 +183,8 @@ func (p *page) setBack(by int64) {
 			times = append(times, stampAt, lastAt)
 		case backOffRow:
 			times = append(times, endAt)
+		case waitRow:
+			times = append(times, sinceAt)
 		}
 		for _, field := range times {
 			if v := p.get(at + field); v != 0 {
@@ -190,10 +194,15 @@ func (p *page) setBack(by int64) {
 	}
 }
 
-// find returns where the row of this kind and name begins; -1: there is none. A row of inUseRow is that of a process.
+// rowAt returns the number of the row that begins at a place.
+func rowAt(at int) int { return (at - rowsAt) / rowSize }
+
+// find returns where the row of this kind and name begins; -1: there is none. A row of inUseRow or waitRow is that of a process.
 func (p *page) find(kind byte, n name, process uint64) int {
 	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
-		if p.data[at+kindAt] == kind && name(p.data[at:at+nameSize]) == n && (kind != inUseRow || uint64(p.get(at+processAt)) == process) {
+		ours := kind != inUseRow && kind != waitRow || uint64(p.get(at+processAt)) == process
+		if ours && p.data[at+kindAt] == kind && name(p.data[at:at+nameSize]) == n {
+			p.found[rowAt(at)] = true
 			return at
 		}
 	}
@@ -201,7 +210,8 @@ func (p *page) find(kind byte, n name, process uint64) int {
 }
 
 // row returns where a row begins, which it adds if there is none; -1: there is no space. It takes the place of a row that
-// is of no use any more or else of the one that would be longest, but for concurrency slots.
+// is of no use any more, else of a back-off that has ended, else of the one that would be longest, but for concurrency slots
+// and the rows that were found.
 func (p *page) row(kind byte, n name, process uint64, until time.Duration, now clock) int {
 	at := p.find(kind, n, process)
 	if at < 0 {
@@ -211,6 +221,7 @@ func (p *page) row(kind byte, n name, process uint64, until time.Duration, now c
 		clear(p.data[at : at+rowSize])
 		copy(p.data[at:], n[:])
 		p.data[at+kindAt] = kind
+		p.found[rowAt(at)] = true
 	}
 	p.set(at+untilAt, now.wall+int64(min(max(0, until), farthest)))
 	return at
@@ -221,10 +232,15 @@ func (p *page) space(now clock) int {
 	longest, latest := -1, int64(math.MinInt64)
 	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
 		until := p.get(at + untilAt)
-		if p.data[at+kindAt] == freeRow || until <= now.wall {
+		switch kind := p.data[at+kindAt]; {
+		case kind == freeRow:
 			return at
-		}
-		if p.data[at+kindAt] != inUseRow && until > latest {
+		case p.found[rowAt(at)]:
+		case until <= now.wall:
+			return at
+		case kind == backOffRow && p.get(at+endAt) <= now.wall:
+			longest, latest = at, math.MaxInt64 // it delays no request
+		case kind != inUseRow && until > latest:
 			longest, latest = at, until
 		}
 	}
@@ -338,6 +354,38 @@ func (p *page) setInUse(key name, process uint64, n int, now clock) bool {
 	return true
 }
 
+// waitFor is how long a process counts as waiting for a concurrency slot after it has asked for one. It is more than the
+// time after which a request asks again.
+const waitFor = 500 * time.Millisecond
+
+// setWaiting notes that a process waits for a concurrency slot of the key, or that it does not.
+func (p *page) setWaiting(key name, process uint64, waits bool, now clock) {
+	at := p.find(waitRow, key, process)
+	if !waits {
+		p.remove(at)
+		return
+	}
+	begins := at < 0 || p.get(at+untilAt) <= now.wall
+	if at = p.row(waitRow, key, process, waitFor, now); at >= 0 && begins { // without space, others go first
+		p.set(at+processAt, int64(process))
+		p.set(at+sinceAt, now.wall)
+	}
+}
+
+// waitingBefore returns how many other processes have waited longer for a concurrency slot of the key.
+func (p *page) waitingBefore(key name, process uint64, now clock) (n int) {
+	since := now.wall
+	if at := p.find(waitRow, key, process); at >= 0 && p.get(at+untilAt) > now.wall {
+		since = p.get(at + sinceAt)
+	}
+	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
+		if p.data[at+kindAt] == waitRow && name(p.data[at:at+nameSize]) == key && p.get(at+untilAt) > now.wall && p.get(at+sinceAt) < since {
+			n++
+		}
+	}
+	return n
+}
+
 // A header is the first page of the file: what it is, the seed of the names, and the last back-offs that operators have
 // ended.
 type header [pageSize]byte
@@ -384,7 +432,8 @@ func (h *header) end(key string) {
 
 // since returns the keys of the back-offs that have ended after the one with the given number, as far as they are known.
 func (h *header) since(number uint64) (keys []string) {
-	for n := max(number, h.last()-min(h.last(), maxEnds)) + 1; n <= h.last(); n++ {
+	for n := max(number, h.last()-min(h.last(), maxEnds)); n < h.last(); {
+		n++ // not further than the last one, which may be any number in a damaged header
 		e := h[endsAt+int(n%maxEnds)*endSize:][:endSize]
 		if binary.LittleEndian.Uint64(e) == n {
 			keys = append(keys, string(e[10:][:min(int(binary.LittleEndian.Uint16(e[8:])), maxKey)]))

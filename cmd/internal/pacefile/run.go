@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/ledger"
 )
@@ -54,43 +53,32 @@ func (t *Table) urgent() bool {
 	return len(t.backOffs) > 0
 }
 
-// read tells the Pacer of the back-offs that have ended. If the file was removed or replaced, read opens the new one.
+// read tells the Pacer of the back-offs that have ended.
 func (t *Table) read() {
 	var ended []string
-	err := t.use(func(clock) error {
-		var head header
-		if _, err := t.file.ReadAt(head[:], 0); err != nil {
-			return t.note(err)
-		}
-		ended, t.endsRead = head.since(t.endsRead), head.last()
+	// use has logged any error.
+	_ = t.use(func(clock) error {
+		ended, t.endsRead = t.head.since(t.endsRead), t.head.last()
 		return nil
 	})
 	t.tell(ended)
-	if err == nil {
-		t.reopen()
-	}
-}
-
-// reopen opens the file again if it was removed or replaced.
-func (t *Table) reopen() {
-	if t.fileMu.Lock(&t.watch) != nil {
-		return
-	}
-	defer t.fileMu.Unlock()
-	if _, same := osfile.Named(t.file, t.path); !same {
-		_ = t.note(t.open())
-	}
 }
 
 // renew renews the concurrency slots of this process.
 func (t *Table) renew() {
-	t.mu.Lock()
-	for key := range t.inUse {
-		t.changed[key] = true
-	}
-	t.mu.Unlock()
+	t.rewrite()
 	// use has logged any error.
 	_ = t.flush()
+}
+
+// rewrite lets the concurrency slots of this process be written again.
+func (t *Table) rewrite() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key := range t.inUse {
+		t.changed[key] = true
+		t.wakeUp()
+	}
 }
 
 // A change is a change of the rows of a key.
@@ -188,19 +176,15 @@ func (t *Table) count(key string) int {
 // announce writes which back-offs have ended, for the other processes.
 func (t *Table) announce(ended []string) error {
 	return t.use(func(clock) error {
-		var head header
-		if _, err := t.file.ReadAt(head[:], 0); err != nil {
-			return t.note(err)
-		}
-		read := t.endsRead == head.last()
+		read := t.endsRead == t.head.last()
 		for _, key := range ended {
-			head.end(key)
+			t.head.end(key)
 		}
 		if read {
 			// flush tells this process of these.
-			t.endsRead = head.last()
+			t.endsRead = t.head.last()
 		}
-		_, err := t.file.WriteAt(head[:], 0)
+		_, err := t.file.WriteAt(t.head[:], 0)
 		return t.note(err)
 	})
 }

@@ -100,6 +100,67 @@ func TestAKilledRunLeavesItsPace(t *testing.T) {
 	}
 }
 
+// A serve and a run keep one pace after somebody has truncated or removed the file that they share.
+func TestTheSharedPaceIsDamaged(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	for name, damage := range map[string]func(file string) error{
+		"truncated": func(file string) error { return os.Truncate(file, 0) },
+		"removed":   os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := e2e.NewOrigin(t, name, "User-agent: *\nCrawl-delay: 5\n")
+			o.Handle("/a", e2e.TextPage("text/plain", "a"))
+			h := e2e.NewSetup(t, nil)
+			p := e2e.StartSetup(t, h)
+			get := func(page string) {
+				if got := e2e.Get(t, p.Client(t, false), o.URL("http", page)); got.Status != http.StatusOK {
+					t.Errorf("%v", got)
+				}
+			}
+			get("/a?0")
+			time.Sleep(2 * time.Second) // the run is then earlier than the gap to the request of the serve, and no other one may be
+			if err := damage(filepath.Join(h.State, "pace")); err != nil {
+				t.Fatal(err)
+			}
+			e2e.Command(t, h.RunArgs(curl, "-q", "-sS", o.URL("http", "/a?1"))...).Want(t, 0)
+			get("/a?2")
+			e2e.WantGaps(t, o.Pages("http")[1:], 5*time.Second)
+		})
+	}
+}
+
+// A run gets its turn beside a serve whose clients always have requests waiting for the concurrency slots of the host.
+func TestARunBesideABusyServe(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "busy", "")
+	o.Handle("/a", func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
+	h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"pace.max_concurrent": 2}))
+	p := e2e.StartSetup(t, h)
+	const clients, each = 6, 15
+	var all sync.WaitGroup
+	for range clients {
+		client := p.Client(t, false)
+		all.Go(func() {
+			for range each {
+				if got := e2e.Get(t, client, o.URL("http", "/a")); got.Status != http.StatusOK {
+					t.Errorf("%v", got)
+				}
+			}
+		})
+	}
+	e2e.Command(t, h.RunArgs(curl, "-q", "-sS", o.URL("http", "/a?run"))...).Want(t, 0)
+	all.Wait()
+	switch pages := o.Pages("http"); {
+	case len(pages) != clients*each+1:
+		t.Errorf("%d pages arrived", len(pages))
+	case slices.ContainsFunc(pages[len(pages)-clients:], func(h e2e.Hit) bool { return h.Path == "/a?run" }):
+		t.Error("the run waited until the clients of the serve had no more requests")
+	}
+}
+
 // On a full disk, runs keep one pace too.
 func TestRunsOnAFullDisk(t *testing.T) {
 	t.Parallel()
