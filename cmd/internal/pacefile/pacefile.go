@@ -11,7 +11,8 @@
 // request to each host may be early. A damaged page is empty. A page with more live rows than it has space for forgets
 // back-offs that have ended, and then the rows that would delay requests longest; one request of another process may then
 // be early. Concurrency slots of a process that was killed are free after leaseTime. If the wall clock is set back, what
-// is in the file is set back with it; if it is set forward, one request to each host may be early.
+// is in the file is set back with it; if it is set forward, requests may be early by as much, as may be the ends of
+// back-offs of other processes.
 package pacefile
 
 import (
