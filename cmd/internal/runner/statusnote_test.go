@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"robotsproxy/cmd/internal/e2e"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
@@ -42,7 +44,7 @@ func TestStatusNotesALongWait(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var b strings.Builder
+				var b e2e.SyncBuffer
 				began := time.Now()
 				second := func() int { return int(time.Since(began) / time.Second) }
 				s := status{w: &b, screen: c.screen, counts: countOf(1, 0), hosts: func() []pace.HostState { return c.hosts(second()) },
@@ -70,10 +72,30 @@ func TestStatusNotesALongWait(t *testing.T) {
 	}
 }
 
+// A sharedScreen is a fakeScreen that several goroutines use.
+type sharedScreen struct {
+	mu     sync.Mutex // guards screen
+	screen fakeScreen
+}
+
+// Write implements io.Writer.
+func (s *sharedScreen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.screen.Write(p)
+}
+
+// String returns what the screen shows.
+func (s *sharedScreen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.screen.String()
+}
+
 // TestStatusNotesNoWaitThatItShows: a wait that the line has shown is not reported when the line is removed.
 func TestStatusNotesNoWaitThatItShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &fakeScreen{t: t, height: 5}
+		g := &sharedScreen{screen: fakeScreen{t: t, height: 5}}
 		began := time.Now()
 		s := status{w: g, screen: &frame{free: true, width: 80}, counts: countOf(1, 0), robots: func() (o robots.Origin, at time.Time) { return o, at },
 			hosts: func() []pace.HostState {
