@@ -97,6 +97,9 @@ one for a slot.`,
 
 // runCommand starts a daemon for this run, runs argv behind it and prints the outcome.
 func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
+	// Last, so that no signal replaces the command's exit status meanwhile.
+	release := func() {}
+	defer func() { release() }()
 	if f.File == "-" {
 		return cli.UsageErrorf("-c: must be a file, since standard input belongs to the command")
 	}
@@ -145,8 +148,8 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 		os.RemoveAll(dir) // nothing has happened, and the next run makes its own
 		return err
 	}
-	caught, release := catchSignals()
-	defer release()
+	var caught <-chan os.Signal
+	caught, release = catchSignals()
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	forceStop, forceStopNow := context.WithCancel(context.Background())
