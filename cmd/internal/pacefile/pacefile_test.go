@@ -579,6 +579,7 @@ func FuzzPage(f *testing.F) {
 func TestBackOffAfterTheEndOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pacers(t, 1)[0]
+		synctest.Wait() // until Run has begun
 		l := pace.Limits{Key: "a.test", PerSecond: 1e6, Burst: 1000, MaxConcurrent: 100, MaxQueue: 100}
 		send := func() *pace.Slot {
 			s, err := p.Wait(t.Context(), "", l)
