@@ -239,7 +239,7 @@ func (t *Table) lockFile(unlock func()) error {
 // process must be written again.
 func (t *Table) readHeader(size int64) (err error) {
 	seed := t.head.seed()
-	if t.head, err = readOrMake(t.file, size); err == nil && t.head.seed() != seed {
+	if err = t.head.readOrMake(t.file, size); err == nil && t.head.seed() != seed {
 		t.endsRead = t.head.last()
 		t.rewrite()
 	}
@@ -401,26 +401,24 @@ func (t *Table) wakeUp() {
 	}
 }
 
-// readOrMake returns the header of a file, which it makes anew if it is not complete. The caller has locked it.
-func readOrMake(f *os.File, size int64) (head header, err error) {
+// readOrMake reads the header of a file, which it makes anew if it is not complete. The caller has locked it. The header is
+// not a result: it would make the stack of each request twice as large.
+func (h *header) readOrMake(f *os.File, size int64) error {
 	if size == fileSize {
-		if _, err := f.ReadAt(head[:], 0); err != nil {
-			return head, err
-		}
-		if head.valid() {
-			return head, nil
+		if _, err := f.ReadAt(h[:], 0); err != nil || h.valid() {
+			return err
 		}
 	}
 	if err := osfile.Truncate(f, 0); err != nil {
-		return head, err
+		return err
 	}
 	// Not a hole: a full disk must not prevent a later write.
 	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.LimitReader(zeros{}, fileSize)); err != nil {
-		return head, err
+		return err
 	}
-	head.make()
-	_, err = f.WriteAt(head[:], 0)
-	return head, err
+	h.make()
+	_, err := f.WriteAt(h[:], 0)
+	return err
 }
 
 // zeros is a reader of zeros without end.
