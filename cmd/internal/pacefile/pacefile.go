@@ -39,6 +39,13 @@ const leaseTime = 10 * time.Second
 // fullRetry is the time until a request asks again whose host finds no space in its page.
 const fullRetry = time.Second
 
+// A slot may be used for a windowPart of what the Pacer asks for, but not for less than minWindow if it asks for more:
+// no reply from another machine is waited for.
+const (
+	windowPart = 3
+	minWindow  = time.Millisecond
+)
+
 var errLimiters = errors.New("pace file: a slot request must have one or two limiters")
 
 // A Table is one process's use of the file. Create it with Open. Any number of goroutines may share it.
@@ -143,6 +150,7 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 	if r, ok := t.ReserveAhead(&a); ok {
 		return r, nil
 	}
+	a.Window = max(min(a.Window, minWindow), a.Window/windowPart)
 	err = t.use(func(now clock) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
