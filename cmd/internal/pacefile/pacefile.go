@@ -16,6 +16,7 @@
 package pacefile
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -234,7 +235,7 @@ func (t *Table) lockFile(unlock func()) error {
 		case err = <-locked:
 		case <-timer.C:
 			close(left)
-			return t.watch.Err()
+			return cmp.Or(t.watch.Err(), osfile.ErrHangs)
 		}
 	}
 	if err != nil {

@@ -239,7 +239,8 @@ func (p *page) space(now clock) int {
 		case until <= now.wall:
 			return at
 		case kind == backOffRow && p.get(at+endAt) <= now.wall:
-			longest, latest = at, math.MaxInt64 // it delays no request
+			// It delays no request.
+			longest, latest = at, math.MaxInt64
 		case kind != inUseRow && until > latest:
 			longest, latest = at, until
 		}
@@ -366,7 +367,8 @@ func (p *page) setWaiting(key name, process uint64, waits bool, now clock) {
 		return
 	}
 	begins := at < 0 || p.get(at+untilAt) <= now.wall
-	if at = p.row(waitRow, key, process, waitFor, now); at >= 0 && begins { // without space, others go first
+	// Without space, others go first.
+	if at = p.row(waitRow, key, process, waitFor, now); at >= 0 && begins {
 		p.set(at+processAt, int64(process))
 		p.set(at+sinceAt, now.wall)
 	}
