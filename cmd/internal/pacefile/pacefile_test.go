@@ -84,19 +84,7 @@ func BenchmarkRequest(b *testing.B) {
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- table.Run(ctx, p) }()
-	l := pace.Limits{Key: "a.test", PerSecond: 1e9, Burst: 1 << 30, MaxConcurrent: 1 << 20, MaxWait: 1e9}
-	b.ReportAllocs()
-	for b.Loop() {
-		s, err := p.Wait(b.Context(), "", l)
-		if err == nil {
-			err = s.Ready(b.Context())
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Sent()
-		s.Release()
-	}
+	storetest.Requests(b, p)
 	stop()
 	<-ended
 }

@@ -90,3 +90,20 @@ func until(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+// Requests sends one request after the other by p, whose host delays none. It measures what a Store costs them.
+func Requests(b *testing.B, p *pace.Pacer) {
+	l := pace.Limits{Key: "a.test", PerSecond: 1e9, Burst: 1 << 30, MaxConcurrent: 1 << 20, MaxWait: time.Second}
+	b.ReportAllocs()
+	for b.Loop() {
+		s, err := p.Wait(b.Context(), "", l)
+		if err == nil {
+			err = s.Ready(b.Context())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Sent()
+		s.Release()
+	}
+}
