@@ -5,10 +5,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"robotsproxy/cmd/internal/admin"
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
-	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/archive"
 )
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/cmd/internal/admin"
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/config"
@@ -23,7 +24,6 @@ import (
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
-	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"

@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
+	"robotsproxy/cmd/internal/admin"
 	"robotsproxy/policy/audit/report"
 	"robotsproxy/policy/audit/trail"
-	"robotsproxy/proxy/admin"
 )
 
 // reportRows is how many rows each table of a downloaded report has, as in `robotsproxy audit report`.

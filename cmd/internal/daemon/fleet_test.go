@@ -15,11 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"robotsproxy/cmd/internal/admin"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/policy/audit"
-	"robotsproxy/proxy/admin"
 )
 
 func TestReplicaName(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"robotsproxy/cmd/internal/admin"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
-	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"

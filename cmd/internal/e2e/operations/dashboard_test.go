@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// The pages show the state of the running proxy. Tests in proxy/admin check their
+// The pages show the state of the running proxy. Tests in cmd/internal/admin check their
 // appearance and their behaviour in a browser.
 func TestDashboardOfARunningProxy(t *testing.T) {
 	t.Parallel()

@@ -111,7 +111,7 @@ func testAboutAppearance(t *testing.T, b *browser) {
 // testReportAppearance does the same for a report with every table and long texts, also as it is
 // printed on A4.
 func testReportAppearance(t *testing.T, b *browser) {
-	file, err := filepath.Abs("../../policy/audit/report/testdata/report.html")
+	file, err := filepath.Abs("../../../policy/audit/report/testdata/report.html")
 	check(t, err)
 	_, err = os.Stat(file) // so that go test knows the file that Chromium opens
 	check(t, err)

@@ -15,7 +15,7 @@ import (
 
 // The picture of the dashboard in the documentation.
 const (
-	pictureFile              = "../../docs/dashboard.png"
+	pictureFile              = "../../../docs/dashboard.png"
 	pictureWide, pictureHigh = 1200, 720      // pixels
 	maxPicture               = 150 << 10      // bytes, so that README.md loads quickly
 	pictureVariable          = "DOCS_PICTURE" // "write" replaces pictureFile
@@ -24,7 +24,7 @@ const (
 // testPicture checks that the picture in the documentation can still be made, and that the one in
 // the repository has the same size. To replace it:
 //
-//	DOCS_PICTURE=write go test ./proxy/admin -run 'TestDashboard/picture'
+//	DOCS_PICTURE=write go test ./cmd/internal/admin -run 'TestDashboard/picture'
 func testPicture(t *testing.T, b *browser) {
 	w := newBusyProxy(t)
 	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: spreadSeries})
