@@ -11,17 +11,25 @@ import (
 )
 
 const (
-	maxName     = 512 // bytes
-	maxPassword = 72  // bytes that bcrypt reads of a password; of a longer one the beginning would suffice
+	// Bytes.
+	maxName = 512
+	// Bytes that bcrypt reads of a password; of a longer one the beginning would suffice.
+	maxPassword = 72
 )
 
 // admission decides which clients may use the proxy.
 type admission struct {
-	clients    []Client
-	open       bool
-	accounts   map[string]*account // of clients with a password, by name
-	anyAddress bool                // one of these may log in from any address
-	passwords  *passwords          // nil: there are no accounts
+	clients []Client
+	open    bool
+
+	// Of clients with a password, by name.
+	accounts map[string]*account
+
+	// One of these may log in from any address.
+	anyAddress bool
+
+	// nil: there are no accounts.
+	passwords *passwords
 }
 
 func newAdmission(clients []Client, open bool) (*admission, error) {
@@ -84,7 +92,8 @@ func (g *admission) admit(ctx context.Context, address string, l Login) (string,
 
 // addrOf parses an address for a comparison with networks. No network contains the zero Addr, for another text.
 func addrOf(address string) netip.Addr {
-	addr, _ := netip.ParseAddr(address) // zero with an error
+	// Zero with an error.
+	addr, _ := netip.ParseAddr(address)
 	return addr.Unmap().WithZone("")
 }
 
@@ -97,7 +106,8 @@ func (g *admission) addressShare(address string) string {
 		case c.PasswordHash == "":
 			return c.Name
 		case login == "":
-			login = c.Name + "\n" // no client has such a name
+			// No client has such a name.
+			login = c.Name + "\n"
 		}
 	}
 	return login + key
@@ -108,7 +118,8 @@ func (g *admission) addressShare(address string) string {
 func (g *admission) login(ctx context.Context, address string, addr netip.Addr, l Login) (string, error) {
 	a := g.accounts[l.Name]
 	if a != nil && !a.mayUseFrom(addr) {
-		a = nil // response and timing must not differ from those of an unknown name
+		// Response and timing must not differ from those of an unknown name.
+		a = nil
 	}
 	if !l.wellFormed() {
 		return "", errWrongLogin
@@ -168,5 +179,7 @@ func (g *admission) keepLogins(before *admission) {
 // A Pass records how a client was admitted whose later requests carry no login: those in a tunnel.
 type Pass struct {
 	client, address string
-	hash            string // of the password; "": the client was admitted without one
+
+	// Of the password; "": the client was admitted without one.
+	hash string
 }

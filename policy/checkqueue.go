@@ -17,11 +17,20 @@ const (
 // A checkQueue gives the right to run a check to a few at once. The addresses that have checks waiting take turns, so that
 // the many wrong passwords of one delay only its own. Any number of goroutines may share a checkQueue.
 type checkQueue struct {
-	mu    sync.Mutex           // guards the fields below
-	free  int                  // checks that may run beside those that do; 0 while any wait
-	n     int                  // waiting checks
-	of    map[string][]waiting // by share, in the order of arrival
-	turns []string             // the keys of of; the first has the next turn
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// Checks that may run beside those that do; 0 while any wait.
+	free int
+
+	// waiting checks.
+	n int
+
+	// By share, in the order of arrival.
+	of map[string][]waiting
+
+	// The keys of of; the first has the next turn.
+	turns []string
 }
 
 // A waiting check receives true when it may run, or false if it must give way to one of an address with fewer.

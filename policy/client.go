@@ -14,15 +14,32 @@ import (
 
 // A Client is a configured client, identified by its address, a password or both.
 type Client struct {
-	Name         string         // also its login; never an address
-	Networks     []netip.Prefix // that contain its address; none: any address, with its password
-	PasswordHash string         // bcrypt ($2a$, $2b$ or $2y$); "": every address in Networks is this client
-	Dialect      robots.Dialect // zero: that of the Engine
-	ProductToken string         // takes precedence over Options.ProductToken; "": that, or the User-Agent
-	Pace         pace.Rate      // its rate at each host; a zero field: as for other clients
-	AssetBurst   int            // how many parts of a page it may request at once; zero: they are paced as pages
-	Purposes     usage.Set      // takes precedence over that of Options.Usage; empty: that
-	PerDay       int            // requests in a day; zero: no limit
+	// Also its login; never an address.
+	Name string
+
+	// That contain its address; none: any address, with its password.
+	Networks []netip.Prefix
+
+	// Bcrypt ($2a$, $2b$ or $2y$); "": every address in Networks is this client.
+	PasswordHash string
+
+	// Zero: that of the Engine.
+	Dialect robots.Dialect
+
+	// Takes precedence over Options.ProductToken; "": that, or the User-Agent.
+	ProductToken string
+
+	// Its rate at each host; a zero field: as for other clients.
+	Pace pace.Rate
+
+	// How many parts of a page it may request at once; zero: they are paced as pages.
+	AssetBurst int
+
+	// Takes precedence over that of Options.Usage; empty: that.
+	Purposes usage.Set
+
+	// Requests in a day; zero: no limit.
+	PerDay int
 }
 
 func (c *Client) check() error {
@@ -35,7 +52,9 @@ func (c *Client) check() error {
 // A clientState is a Client and its state.
 type clientState struct {
 	Client
-	tokens []string // its ProductToken alone; nil: it has none
+
+	// Its ProductToken alone; nil: it has none.
+	tokens []string
 	quota  *quota
 }
 

@@ -23,33 +23,71 @@ type Cache interface {
 
 // Options make an Engine.
 type Options struct {
-	Cache         Cache          // of robots.txt; required
-	TDMRep        Cache          // of tdmrep.json; nil: none is read
-	Dialect       robots.Dialect // zero: the standard dialect
-	Readings      Readings       // zero: those of the dialect
-	Forbidden     OnForbidden    // what status 401 or 403 for robots.txt means; zero: AllowForbidden
-	Hosts         []Host         // settings for some hosts; the first entry that matches and has not expired applies
-	Clients       []Client       // who may use the proxy; empty: everybody, known by address
-	Open          bool           // with Clients: others may use the proxy too
-	ProductToken  string         // of every client; "": from its User-Agent header
-	FetchPerToken bool           // robots.txt and tdmrep.json are fetched with the client's product token and cached for that token; false: with the proxy's own User-Agent, once for all clients
-	Require       Require        // how clients must identify themselves; zero: not at all
-	MaxCrawlDelay time.Duration  // zero: ten seconds
-	OverMax       OverMax        // zero: Clamp
-	Pace          pace.Limits    // of every host; the Engine sets Key, BackOffKey, CrawlDelay, Client, AssetBurst and Unshared for each request
-	Usage         usage.Policy   // for what purposes clients fetch, and whether a site that disallows that refuses
-	PerDomain     bool           // the hosts of one registered domain share a pace; false: each has its own
+	// Of robots.txt; required.
+	Cache Cache
+
+	// Of tdmrep.json; nil: none is read.
+	TDMRep Cache
+
+	// Zero: the standard dialect.
+	Dialect robots.Dialect
+
+	// Zero: those of the dialect.
+	Readings Readings
+
+	// What status 401 or 403 for robots.txt means; zero: AllowForbidden.
+	Forbidden OnForbidden
+
+	// Settings for some hosts; the first entry that matches and has not expired applies.
+	Hosts []Host
+
+	// Who may use the proxy; empty: everybody, known by address.
+	Clients []Client
+
+	// With Clients: others may use the proxy too.
+	Open bool
+
+	// Of every client; "": from its User-Agent header.
+	ProductToken string
+
+	// robots.txt and tdmrep.json are fetched with the client's product token and cached for that token; false: with the
+	// proxy's own User-Agent, once for all clients.
+	FetchPerToken bool
+
+	// How clients must identify themselves; zero: not at all.
+	Require Require
+
+	// Zero: ten seconds.
+	MaxCrawlDelay time.Duration
+
+	// Zero: Clamp.
+	OverMax OverMax
+
+	// Of every host; the Engine sets Key, BackOffKey, CrawlDelay, Client, AssetBurst and Unshared for each request.
+	Pace pace.Limits
+
+	// For what purposes clients fetch, and whether a site that disallows that refuses.
+	Usage usage.Policy
+
+	// The hosts of one registered domain share a pace; false: each has its own.
+	PerDomain bool
 }
 
 // An Engine decides about requests. Use [New] to make one.
 type Engine struct {
-	o            Options
-	admission    *admission
-	clients      map[string]*clientState // Options.Clients by name
-	formerQuotas map[string]*quota       // of names that are not among them, but were, and have sent something that day
+	o         Options
+	admission *admission
+
+	// Options.Clients by name.
+	clients map[string]*clientState
+
+	// Of names that are not among them, but were, and have sent something that day.
+	formerQuotas map[string]*quota
 	hosts        hosts
-	fixedTokens  []string // the configured product token alone, or nil
-	agents       agentCache
+
+	// The configured product token alone, or nil.
+	fixedTokens []string
+	agents      agentCache
 }
 
 // New returns an Engine. It returns an error for invalid options.
@@ -104,8 +142,11 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 
 // A requestConfig is the configuration that applies to one request.
 type requestConfig struct {
-	client *clientState // nil: the client is not one of Options.Clients
-	host   *Host        // nil: no entry applies to the host
+	// nil: the client is not one of Options.Clients.
+	client *clientState
+
+	// nil: no entry applies to the host.
+	host   *Host
 	tokens []string
 	source TokenSource
 }
@@ -143,7 +184,8 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed. RobotsTxt returns the
 		// Crawl-delay.
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
-		d.Pace.Unshared = true // the proxy may just have fetched the file itself
+		// The proxy may just have fetched the file itself.
+		d.Pace.Unshared = true
 		return d
 	case c.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride
@@ -161,7 +203,8 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	j := matchForms(g, &r, e.countedChanges(&c, e.dialect(c.client)))
 	d.Rule, d.Line = j.Rule, j.Line
 	d.JoinedLine = g.JoinedAgent(j.Line)
-	if j.form != 0 && (j.Rule != "" || j.GaveUp) { // else no form decided
+	// Else no form decided.
+	if j.form != 0 && (j.Rule != "" || j.GaveUp) {
 		d.Form, d.Read = j.form, j.path
 	}
 	d.Reason = ReasonNoRule
@@ -193,7 +236,8 @@ func (e *Engine) countedChanges(c *requestConfig, d robots.Dialect) Form {
 	case d.ReservedAsWritten:
 		return allChanges
 	}
-	return allChanges &^ PunctuationDecoded // package robots compares escaped punctuation and unescaped punctuation alike
+	// Package robots compares escaped punctuation and unescaped punctuation alike.
+	return allChanges &^ PunctuationDecoded
 }
 
 // RulingOf returns what the robots.txt of an origin means under a dialect and the configuration of its host.
@@ -307,7 +351,8 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) 
 	if ruling.Outcome == cache.Rules {
 		given, ok := e.o.OverMax.Keep(ruling.File.For(c.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
 		if !ok {
-			given = e.o.MaxCrawlDelay // the file itself may be fetched
+			// The file itself may be fetched.
+			given = e.o.MaxCrawlDelay
 		}
 		setCrawlDelay(limits, given)
 	}
@@ -344,7 +389,8 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 		return robots.Group{}
 	case cache.Rules:
 	default:
-		d.Reason = ReasonUnreachable // RFC 9309 2.3.1.4: unreachable means no access at all
+		// RFC 9309 2.3.1.4: unreachable means no access at all.
+		d.Reason = ReasonUnreachable
 		return robots.Group{}
 	}
 	g := d.Ruling.File.For(c.tokens...)
@@ -454,7 +500,8 @@ const maxFormerQuotas = 100_000
 func (e *Engine) quotasToday(now time.Time) map[string]*quota {
 	all := make(map[string]*quota, len(e.clients)+len(e.formerQuotas))
 	for name, c := range e.clients {
-		all[name] = c.quota // even an unused one: an earlier request may be about to take from it
+		// Even an unused one: an earlier request may be about to take from it.
+		all[name] = c.quota
 	}
 	if len(e.formerQuotas) > maxFormerQuotas {
 		return all
@@ -485,16 +532,25 @@ func (e *Engine) Readmit(p Pass) (client string, err error) {
 	if a := g.accounts[p.client]; p.hash != "" && a != nil && string(a.hash) == p.hash && a.mayUseFrom(addr) {
 		return p.client, nil
 	}
-	return g.admit(context.Background(), p.address, Login{}) // checks no password, so it does not wait
+	// Checks no password, so it does not wait.
+	return g.admit(context.Background(), p.address, Login{})
 }
 
 // A Reading explains how Decide read a request. It decides nothing.
 type Reading struct {
-	Dialect   robots.Dialect
-	Tokens    []string     // the product tokens that chose the group, the most significant first
-	Source    TokenSource  // where they come from
-	Group     robots.Group // zero: no robots.txt was read
-	PathQuery string       // the path and query that the rules were matched with; "" for none
+	Dialect robots.Dialect
+
+	// The product tokens that chose the group, the most significant first.
+	Tokens []string
+
+	// Where they come from.
+	Source TokenSource
+
+	// Zero: no robots.txt was read.
+	Group robots.Group
+
+	// The path and query that the rules were matched with; "" for none.
+	PathQuery string
 }
 
 // Reading returns how Decide read the request r, for its result d.
@@ -503,7 +559,8 @@ func (e *Engine) Reading(r Request, d Decision) Reading {
 	x := Reading{Dialect: e.dialect(c.client), Tokens: slices.Clone(c.tokens), Source: c.source}
 	if d.Ruling.Outcome == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
-		if d.Reason != ReasonTunnel { // decided by its host
+		// Decided by its host.
+		if d.Reason != ReasonTunnel {
 			x.PathQuery = matchForms(x.Group, &r, e.countedChanges(&c, x.Dialect)).path
 		}
 	}

@@ -24,14 +24,29 @@ const (
 
 // A Host is an entry with settings for the hosts that match a pattern.
 type Host struct {
-	Match       string      // a pattern: exact, *.suffix, or *
-	Robots      Treatment   // zero: Enforce
-	Reason      string      // who permitted it, or why it is denied, in one line of printable text; required with Ignore, Deny and IgnoreUsage
-	Until       time.Time   // when the entry expires; zero: never
-	IgnoreUsage bool        // usage preferences are only recorded
-	Forbidden   OnForbidden // what status 401 or 403 for robots.txt means; zero: Options.Forbidden
-	Readings    Readings    // the forms in which paths are matched; zero: Options.Readings
-	Pace        pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace
+	// A pattern: exact, *.suffix, or *.
+	Match string
+
+	// Zero: Enforce.
+	Robots Treatment
+
+	// Who permitted it, or why it is denied, in one line of printable text; required with Ignore, Deny and IgnoreUsage.
+	Reason string
+
+	// When the entry expires; zero: never.
+	Until time.Time
+
+	// Usage preferences are only recorded.
+	IgnoreUsage bool
+
+	// What status 401 or 403 for robots.txt means; zero: Options.Forbidden.
+	Forbidden OnForbidden
+
+	// The forms in which paths are matched; zero: Options.Readings.
+	Readings Readings
+
+	// PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
+	Pace pace.Limits
 }
 
 func (h *Host) check() error {
@@ -97,8 +112,11 @@ func (h *hosts) find(host string) *Host {
 // HostPatterns is a list of host patterns: a name or an address, *.suffix for all names
 // below a domain, or * for every host. It is immutable; the zero value matches no host.
 type HostPatterns struct {
-	at   map[string][]int // positions in the list, ascending, by the pattern without its star
-	wild bool             // a pattern has a star
+	// Positions in the list, ascending, by the pattern without its star.
+	at map[string][]int
+
+	// A pattern has a star.
+	wild bool
 }
 
 // NewHostPatterns parses patterns. It normalises hosts as [robots.ParseHost] does.

@@ -71,20 +71,25 @@ func singleToken(token string) []string {
 
 // A parsedAgent is the content of a User-Agent header.
 type parsedAgent struct {
-	tokens  []string // product tokens, the most significant first
-	contact bool     // it has a web or e-mail address
+	// Product tokens, the most significant first.
+	tokens []string
+
+	// It has a web or e-mail address.
+	contact bool
 }
 
 // agentCache caches parsed User-Agent headers. When it is full it drops all of them: to parse one
 // again takes about a microsecond.
 type agentCache struct {
-	known sync.Map // of *agent, by header
+	// Of *agent, by header.
+	known sync.Map
 	n     atomic.Int64
 }
 
 func (a *agentCache) parse(userAgent string) *parsedAgent {
 	if len(userAgent) > maxHeader {
-		userAgent = userAgent[:maxHeader+1] // one byte more shows that it was cut
+		// One byte more shows that it was cut.
+		userAgent = userAgent[:maxHeader+1]
 	}
 	if said, ok := a.known.Load(userAgent); ok {
 		return said.(*parsedAgent)
@@ -93,7 +98,8 @@ func (a *agentCache) parse(userAgent string) *parsedAgent {
 		a.known.Clear()
 		a.n.Store(1)
 	}
-	userAgent = strings.Clone(userAgent) // else it and the tokens would keep a whole request's head in memory
+	// Else it and the tokens would keep a whole request's head in memory.
+	userAgent = strings.Clone(userAgent)
 	said := &parsedAgent{robots.ProductTokens(userAgent), hasContact(userAgent)}
 	a.known.Store(userAgent, said)
 	return said

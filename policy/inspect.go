@@ -20,9 +20,14 @@ func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
 
 // A ClientUse is a configured client and its use of the quota today.
 type ClientUse struct {
-	Client      // its Dialect and Purposes are those that apply to it
-	Used   int  // requests of the day that its quota has counted; without a quota none are
-	Login  bool // it has a password
+	// Its Dialect and Purposes are those that apply to it.
+	Client
+
+	// Requests of the day that its quota has counted; without a quota none are.
+	Used int
+
+	// It has a password.
+	Login bool
 }
 
 // ClientUses returns the clients, in the order of Options.Clients and without their password hashes, and

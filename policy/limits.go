@@ -76,7 +76,8 @@ func isAsset(dest string) bool {
 func registeredDomain(host string) string {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if strings.Contains(host, ":") || last != "" && '0' <= last[0] && last[0] <= '9' && !strings.ContainsFunc(last, isNoDigit) {
-		return host // see robots.Origin: a name does not end in a number
+		// See robots.Origin: a name does not end in a number.
+		return host
 	}
 	suffix, _ := publicsuffix.PublicSuffix(host)
 	if len(suffix) >= len(host) {

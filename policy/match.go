@@ -5,9 +5,15 @@ import "robotsproxy/robots"
 // A matchResult is the result of matching a group's rules with a request's path.
 type matchResult struct {
 	robots.Verdict
-	path  string        // the form of the path and query that decided
-	form  Form          // the changes that lead to that form
-	spent robots.Effort // for all forms together
+
+	// The form of the path and query that decided.
+	path string
+
+	// The changes that lead to that form.
+	form Form
+
+	// For all forms together.
+	spent robots.Effort
 }
 
 // MatchLiteral matches a group's rules with a target as [LiteralReadings] does: as it was sent, and

@@ -47,7 +47,9 @@ type account struct {
 	client *Client
 	hash   []byte
 	cost   int
-	login  atomic.Pointer[digest] // of its Login, once verified
+
+	// Of its Login, once verified.
+	login atomic.Pointer[digest]
 }
 
 // verified reports whether the Login was found right before.
@@ -70,20 +72,31 @@ func (a *account) verified(d *digest) bool {
 // cost, whatever its name. To look up a Login by its HMAC in a map reveals nothing either: without the key
 // nobody can choose digests with a common prefix.
 type passwords struct {
-	cost    int                               // the highest of all accounts' hashes
-	compare func(hash, password []byte) error // bcrypt.CompareHashAndPassword, except in tests
-	queue   *checkQueue                       // one check at once for each two processors
-	shareOf func(address string) string       // the share of the queue for an address
-	digests *sync.Pool                        // of *digester
+	// The highest of all accounts' hashes.
+	cost int
 
-	mu      sync.Mutex // guards the fields below
+	// bcrypt.CompareHashAndPassword, except in tests.
+	compare func(hash, password []byte) error
+
+	// One check at once for each two processors.
+	queue *checkQueue
+
+	// The share of the queue for an address.
+	shareOf func(address string) string
+
+	// Of *digester.
+	digests *sync.Pool
+
+	// Guards the fields below.
+	mu      sync.Mutex
 	running map[digest]chan struct{}
 	failed  failedLogins
 }
 
 func newPasswords(highest int, shareOf func(address string) string) *passwords {
 	key := make([]byte, sha256.Size)
-	rand.Read(key) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	rand.Read(key)
 	return &passwords{
 		cost:    highest,
 		compare: bcrypt.CompareHashAndPassword,
@@ -117,7 +130,8 @@ func (p *passwords) verify(ctx context.Context, address string, a *account, l Lo
 			return p.check(ctx, address, a, l.Password, d)
 		}
 		select {
-		case <-done: // with a result, unless the client of that check disconnected or its check was refused
+		// With a result, unless the client of that check disconnected or its check was refused.
+		case <-done:
 		case <-ctx.Done():
 			return false, waitError(ctx)
 		}
@@ -159,7 +173,8 @@ func (p *passwords) check(ctx context.Context, address string, a *account, passw
 // cost doubles the work, so runs of cost c, c, c+1, ... h-1 take as long as one of cost h.
 func (p *passwords) run(a *account, password []byte) bool {
 	if a == nil {
-		p.compare(dummyHash(p.cost), password) // no known password matches it
+		// No known password matches it.
+		p.compare(dummyHash(p.cost), password)
 		return false
 	}
 	if p.compare(a.hash, password) == nil {
@@ -204,7 +219,9 @@ func (p *passwords) digest(account bool, l Login) digest {
 // failedLogins remembers failed Logins for a while.
 type failedLogins struct {
 	until map[digest]time.Time
-	order []digest // the keys of until, the oldest first
+
+	// The keys of until, the oldest first.
+	order []digest
 }
 
 func (m *failedLogins) has(d digest, now time.Time) bool {

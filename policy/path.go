@@ -19,17 +19,26 @@ type Form uint16
 // These changes there are. All servers remove dot segments (RFC 3986 5.2.4); many
 // make the other changes.
 const (
-	SlashesDecoded     Form = 1 << iota // "%2F", "%5C" and a backslash are slashes; for some servers only the first is, or only the others
-	ParametersStripped                  // ";" and what follows it in a segment is removed (RFC 3986 3.3); some servers take "%3B" for ";"
-	SlashesMerged                       // several slashes are one
-	PunctuationDecoded                  // "%3A" and other escaped punctuation is what it stands for
-	DotsRemoved                         // dot segments are removed
-	AsFTP                               // the path is the one that an FTP server is asked for: see ftpForms
+	// "%2F", "%5C" and a backslash are slashes; for some servers only the first is, or only the others.
+	SlashesDecoded Form = 1 << iota
+	// ";" and what follows it in a segment is removed (RFC 3986 3.3); some servers take "%3B" for ";".
+	ParametersStripped
+	// Several slashes are one.
+	SlashesMerged
+	// "%3A" and other escaped punctuation is what it stands for.
+	PunctuationDecoded
+	// Dot segments are removed.
+	DotsRemoved
+	// The path is the one that an FTP server is asked for: see ftpForms.
+	AsFTP
 
 	// Among the changes that changesOf finds are these facts.
-	semicolonsEscaped // there is a "%3B"
-	slashesEscaped    // there is a "%2F"
-	backslashes       // there is a "%5C" or a backslash
+	// There is a "%3B".
+	semicolonsEscaped
+	// There is a "%2F".
+	slashesEscaped
+	// There is a "%5C" or a backslash.
+	backslashes
 )
 
 // These are what changesOf finds that counts under all readings of a path, and under literal ones.
@@ -72,7 +81,8 @@ func changesOf(pathQuery string) (found Form) {
 			}
 		case '\\':
 			found |= SlashesDecoded | backslashes
-			c = '/' // behind it dots may be a segment
+			// Behind it dots may be a segment.
+			c = '/'
 		case ';':
 			found |= ParametersStripped
 		case '%':
@@ -156,7 +166,8 @@ func forms(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string,
 	}
 	const both, keepAll = SlashesDecoded | ParametersStripped, keepBackslashes | keepEscapedSlashes
 	if found&both != 0 {
-		found |= SlashesMerged // there may be several slashes then
+		// There may be several slashes then.
+		found |= SlashesMerged
 	}
 	return func(yield func(string, Form) bool) {
 		path, query := pathQuery, ""
@@ -170,10 +181,12 @@ func forms(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string,
 			}
 			bits := ordersOf(choice, found)
 			for order := range bits + 1 {
-				if order&^bits != 0 || order&keepAll == keepAll { // the latter is another choice
+				// The latter is another choice.
+				if order&^bits != 0 || order&keepAll == keepAll {
 					continue
 				}
-				*spent += robots.Effort(len(path)) // a byte changed takes as long as a step of matching
+				// A byte changed takes as long as a step of matching.
+				*spent += robots.Effort(len(path))
 				read, form := readAs(path, choice, order)
 				if *spent <= robots.MaxEffort && slices.Contains(seen, read) {
 					continue
@@ -311,7 +324,8 @@ func mergeSlashes(path string) string {
 
 // withoutDots removes the dot segments of a path (RFC 3986 5.2.4). A dot may be
 // escaped: it is an unreserved character.
-func withoutDots(path string) string { // begins with a slash
+// Begins with a slash.
+func withoutDots(path string) string {
 	if !strings.Contains(path, "/.") && !strings.Contains(path, "/%2") {
 		return path
 	}
@@ -329,7 +343,8 @@ func withoutDots(path string) string { // begins with a slash
 			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
 		}
 		if dots > 0 && end == len(rest) {
-			out = append(out, '/') // "/a/." is "/a/"
+			// "/a/." is "/a/".
+			out = append(out, '/')
 		}
 		rest = rest[end:]
 	}

@@ -141,41 +141,96 @@ const (
 
 // A Request is what an Engine decides about: the target and the client's identity.
 type Request struct {
-	Client string // the client's name or address, as Engine.Admit returns it
-	Method string // the decision does not depend on it
+	// The client's name or address, as Engine.Admit returns it.
+	Client string
+
+	// The decision does not depend on it.
+	Method string
 	robots.Target
-	UserAgent string // the header as it will be sent; "" for none
-	From      string // likewise
-	Dest      string // the header Sec-Fetch-Dest; "" for none
+
+	// The header as it will be sent; "" for none.
+	UserAgent string
+
+	// Likewise.
+	From string
+
+	// The header Sec-Fetch-Dest; "" for none.
+	Dest string
 }
 
 // A Decision is the result for one Request. The zero Decision refuses.
 type Decision struct {
-	Verdict      Verdict
-	Reason       Reason
-	Entry        string            // the pattern of the entry of Options.Hosts that applies to the host; "" for none
-	EntryReason  string            // the reason in that entry
-	Rule         string            // the pattern of the rule that decided, as written; "" for none
-	Line         int               // the line of the rule in the file, from 1
-	JoinedLine   int               // the User-agent line by which the rule applies, see robots.Group.JoinedAgent; 0: its list is not joined
-	Form         Form              // the form of the path that decided; zero: as it was sent, or none decided
-	Read         string            // path and query in that form; "": as they were sent
-	Group        string            // the group that applies: "foobot", "*"; "" for none
-	Token        string            // the product token by which the group was chosen; "" for none
-	Dialect      string            // the name of the dialect that robots.txt was read in; "" if it was not read
-	Decoded      string            // how robots.txt was encoded, see robots.Decode; "": it is plain text
-	Asked        time.Duration     // the Crawl-delay in the group
-	DelayLine    int               // the line that sets Asked, from 1
-	Signals      robots.Signals    // the Content-Signal lines of the group, combined
-	ContentUsage string            // the Content-Usage lines for this path, as written; "" for none
-	TDMPolicy    string            // URL of the terms that the rule in tdmrep.json names; "" for none
-	Licenses     string            // the License lines of robots.txt, as written; "" for none
-	Usage        usage.Policy      // for what purposes the content is fetched
-	Statements   []usage.Statement // what the site states about them, at most one statement that decides for each category
-	Pace         pace.Limits       // how fast requests may go; its CrawlDelay is the one that is enforced
-	Ruling       cache.Ruling      // the robots.txt that the decision is based on
-	TDMRep       cache.Ruling      // the tdmrep.json that the decision is based on; zero: none was read
-	Err          error             // what went wrong; nil for nothing
+	Verdict Verdict
+	Reason  Reason
+
+	// The pattern of the entry of Options.Hosts that applies to the host; "" for none.
+	Entry string
+
+	// The reason in that entry.
+	EntryReason string
+
+	// The pattern of the rule that decided, as written; "" for none.
+	Rule string
+
+	// The line of the rule in the file, from 1.
+	Line int
+
+	// The User-agent line by which the rule applies, see robots.Group.JoinedAgent; 0: its list is not joined.
+	JoinedLine int
+
+	// The form of the path that decided; zero: as it was sent, or none decided.
+	Form Form
+
+	// Path and query in that form; "": as they were sent.
+	Read string
+
+	// The group that applies: "foobot", "*"; "" for none.
+	Group string
+
+	// The product token by which the group was chosen; "" for none.
+	Token string
+
+	// The name of the dialect that robots.txt was read in; "" if it was not read.
+	Dialect string
+
+	// How robots.txt was encoded, see robots.Decode; "": it is plain text.
+	Decoded string
+
+	// The Crawl-delay in the group.
+	Asked time.Duration
+
+	// The line that sets Asked, from 1.
+	DelayLine int
+
+	// The Content-Signal lines of the group, combined.
+	Signals robots.Signals
+
+	// The Content-Usage lines for this path, as written; "" for none.
+	ContentUsage string
+
+	// URL of the terms that the rule in tdmrep.json names; "" for none.
+	TDMPolicy string
+
+	// The License lines of robots.txt, as written; "" for none.
+	Licenses string
+
+	// For what purposes the content is fetched.
+	Usage usage.Policy
+
+	// What the site states about them, at most one statement that decides for each category.
+	Statements []usage.Statement
+
+	// How fast requests may go; its CrawlDelay is the one that is enforced.
+	Pace pace.Limits
+
+	// The robots.txt that the decision is based on.
+	Ruling cache.Ruling
+
+	// The tdmrep.json that the decision is based on; zero: none was read.
+	TDMRep cache.Ruling
+
+	// What went wrong; nil for nothing.
+	Err error
 }
 
 // Release drops the rules of the files that d is based on, and keeps what identifies the files. Call
@@ -183,7 +238,8 @@ type Decision struct {
 func (d *Decision) Release() {
 	d.TDMRep.Shrink()
 	if d.Ruling.Shrink() {
-		for _, part := range []*string{&d.Rule, &d.Group, &d.ContentUsage, &d.Licenses} { // of the file
+		// Of the file.
+		for _, part := range []*string{&d.Rule, &d.Group, &d.ContentUsage, &d.Licenses} {
 			*part = strings.Clone(*part)
 		}
 		for i := range d.Statements {

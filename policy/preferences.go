@@ -84,8 +84,12 @@ const parseSteps = 5
 type preferences struct {
 	policy usage.Policy
 	group  robots.Group
-	tdmrep *tdmrep.File  // nil: none
-	spent  robots.Effort // for all forms of the path together
+
+	// nil: none.
+	tdmrep *tdmrep.File
+
+	// For all forms of the path together.
+	spent robots.Effort
 }
 
 // dependOnPath reports whether the preferences may differ between paths.
@@ -104,12 +108,18 @@ const (
 
 // formPreferences are the preferences about one form of a path.
 type formPreferences struct {
-	path       string
-	form       Form
-	refusal    refusal
-	lines      []robots.UsageLine // Content-Usage
-	statements []usage.Statement  // those that decide, of all sources
-	tdmPolicy  string             // of the rule of tdmrep.json
+	path    string
+	form    Form
+	refusal refusal
+
+	// Content-Usage.
+	lines []robots.UsageLine
+
+	// Those that decide, of all sources.
+	statements []usage.Statement
+
+	// Of the rule of tdmrep.json.
+	tdmPolicy string
 }
 
 // of returns what the site states about one form of a path. A tdmrep.json without a rule for it states

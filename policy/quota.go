@@ -13,7 +13,9 @@ var ErrQuota = errors.New("daily quota of the client used up")
 // A QuotaError reports that a client has used its quota for the day. It is [ErrQuota].
 type QuotaError struct {
 	PerDay int
-	Until  time.Time // the next midnight, UTC
+
+	// The next midnight, UTC.
+	Until time.Time
 }
 
 func (e *QuotaError) Error() string { return fmt.Sprintf("%v: %d", ErrQuota, e.PerDay) }
@@ -44,9 +46,14 @@ const daySeconds = 24 * 60 * 60
 
 // A quota counts a client's requests. The Engines before and after a Renew share it.
 type quota struct {
-	mu   sync.Mutex // guards the fields below
-	day  int64      // days since 1970, UTC
-	used int        // on that day
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// Days since 1970, UTC.
+	day int64
+
+	// On that day.
+	used int
 }
 
 // take counts one more request, of at most perDay.
@@ -62,7 +69,8 @@ func (q *quota) take(now time.Time, perDay int) (Ticket, error) {
 
 // exhausted returns the error of one more request, of at most perDay. q.mu is held.
 func (q *quota) exhausted(now time.Time, perDay int) error {
-	if day := now.Unix() / daySeconds; day != q.day && day != q.day-1 { // of two requests at midnight, the earlier may be counted last
+	// Of two requests at midnight, the earlier may be counted last.
+	if day := now.Unix() / daySeconds; day != q.day && day != q.day-1 {
 		q.day, q.used = day, 0
 	}
 	if q.used < perDay {

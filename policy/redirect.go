@@ -15,7 +15,8 @@ import (
 // origin disallows. A redirect to /robots.txt is always allowed. The error is
 // fetch.ErrDisallowed, or says why the robots.txt there is not known.
 func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.Origin, pathQuery string) error {
-	if robots.IsRobotsTxt(pathQuery) { // RFC 9309 2.2.2
+	// RFC 9309 2.2.2.
+	if robots.IsRobotsTxt(pathQuery) {
 		return nil
 	}
 	r := Request{Client: f.Client, Target: robots.Target{Origin: to, PathQuery: pathQuery}}

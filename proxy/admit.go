@@ -63,7 +63,8 @@ func (h *Handler) decide(s *requestState) error {
 // error, or nil if the proxy only monitors.
 func (h *Handler) enforce(s *requestState) error {
 	err := h.o.Keep(&s.record)
-	s.record.Decision.Release() // the request or its refusal may take long
+	// The request or its refusal may take long.
+	s.record.Decision.Release()
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,8 @@ func refusalError(d *policy.Decision) error {
 	case d.Verdict == policy.Allow:
 		return nil
 	case d.Err != nil && (d.Reason == policy.ReasonOrigin || d.Reason == policy.ReasonClient):
-		return d.Err // the answer depends on the kind of failure
+		// The answer depends on the kind of failure.
+		return d.Err
 	}
 	return errRefused
 }
@@ -135,12 +137,14 @@ func (h *Handler) authenticate(s *requestState, head sentHead) error {
 	}
 	if by.client != nil && by.client.tooMany {
 		if name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, policy.Login{}); err == nil {
-			q.Client = name // by the address, without the check of a password
+			// By the address, without the check of a password.
+			q.Client = name
 		}
 		return errTooManyConns
 	}
 	offered := login(s.request.Header)
-	if by.redirect() != nil { // the client does not know of the proxy, and cannot log in
+	// The client does not know of the proxy, and cannot log in.
+	if by.redirect() != nil {
 		offered = policy.Login{}
 	}
 	name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, offered)

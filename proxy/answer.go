@@ -46,10 +46,18 @@ var (
 // the record has.
 type answer struct {
 	status int
-	token  string        // error type in Proxy-Status (RFC 9209 2.3); "" if none fits
-	reason policy.Reason // for the record; "": that of the decision
-	detail string        // a sentence for the client; "": that of the reason
-	advice string        // what the client can do; "": the advice of the reason
+
+	// error type in Proxy-Status (RFC 9209 2.3); "" if none fits.
+	token string
+
+	// For the record; "": that of the decision.
+	reason policy.Reason
+
+	// A sentence for the client; "": that of the reason.
+	detail string
+
+	// What the client can do; "": the advice of the reason.
+	advice string
 }
 
 // answers maps errors to answers; the first match applies. An error without a match means
@@ -140,7 +148,8 @@ var answers = []struct {
 	{is(egress.ErrExhausted), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonInternal,
 		"The proxy cannot open another connection.",
 		"Try again later. The operator can permit more open files (ulimit -n), or lower limits.connections."}},
-	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, "", ""}}, // must precede the rows for its cause
+	// Must precede the rows for its cause.
+	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, "", ""}},
 	{func(err error) bool { return errors.Is(err, egress.ErrBeyondParent) && !isTimeout(err) }, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 		"The upstream proxy cannot reach the origin.", "Check the spelling of the host name, or try again later."}},
 	{isNoSuchHost, answer{http.StatusBadGateway, dnsError, policy.ReasonOrigin, noAddress, adviseName}},
@@ -222,7 +231,8 @@ func isExpired(err error) bool {
 
 func isCertificate(err error) bool {
 	return as[*tls.CertificateVerificationError](err) || as[x509.CertificateInvalidError](err) ||
-		err != nil && strings.Contains(err.Error(), "tls: failed to parse certificate from server") // crypto/tls has no type for it
+		// crypto/tls has no type for it.
+		err != nil && strings.Contains(err.Error(), "tls: failed to parse certificate from server")
 }
 
 // isAlert reports whether the other side ended a TLS handshake. crypto/tls marks the alerts that

@@ -99,6 +99,7 @@ func (b *capturedFetch) Read(p []byte) (int, error) {
 
 // Close archives what was read.
 func (b *capturedFetch) Close() error {
-	b.capture.End(b.about) // an error is that of the archive, which refuses the requests that follow
+	// An error is that of the archive, which refuses the requests that follow.
+	b.capture.End(b.about)
 	return b.ReadCloser.Close()
 }

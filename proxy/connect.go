@@ -40,7 +40,8 @@ func (h *Handler) serveConnect(s *requestState) {
 // it fails.
 func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	var limits pace.Limits
-	if !s.rules.Monitor { // in monitor mode a denied host is recorded with the requests inside the tunnel
+	// In monitor mode a denied host is recorded with the requests inside the tunnel.
+	if !s.rules.Monitor {
 		d := s.rules.Engine.DecideConnect(s.record.Request)
 		if d.Verdict != policy.Allow {
 			s.record.Decision = d
@@ -50,14 +51,16 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	}
 	err := tryAddresses(func() error { return h.reach(s, o, limits) })
 	s.dialled = s.dialled && err == nil
-	if err != nil && !isBusy(pace.BackedOff)(err) { // during a back-off the requests inside get their own responses, for example those of robots.txt
+	// During a back-off the requests inside get their own responses, for example those of robots.txt.
+	if err != nil && !isBusy(pace.BackedOff)(err) {
 		return err
 	}
 	held, err := h.o.Memory.Open(s.shareKey(), time.Now())
 	if err != nil {
 		return err
 	}
-	t, err := h.acceptTunnel(s, o, &h.counts.intercepted, closeReadOrClose) // at shutdown, the alert of a client that has ended is read
+	// At shutdown, the alert of a client that has ended is read.
+	t, err := h.acceptTunnel(s, o, &h.counts.intercepted, closeReadOrClose)
 	if err != nil {
 		held.End()
 		return err
@@ -66,9 +69,11 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	if s.dialled {
 		contact := s.record.Begun()
 		contact.Unused, contact.Verdict, contact.Reason = true, policy.Allow, policy.ReasonTunnel
-		t.onUnused = func() { _ = h.o.Begin(&contact) } // the proxy's health has the error
+		// The proxy's health has the error.
+		t.onUnused = func() { _ = h.o.Begin(&contact) }
 	}
-	s.leave() // each request inside counts for itself, and a tunnel without one is idle
+	// Each request inside counts for itself, and a tunnel without one is idle.
+	s.leave()
 	defer h.hijacked.remove(t.Conn)
 	inner, err := h.handshake(s.rules, t)
 	if err != nil || !h.handoff.give(inner) {
@@ -167,7 +172,8 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	const handshakeRecord = 22 // RFC 8446 5.1
+	// RFC 8446 5.1.
+	const handshakeRecord = 22
 	if first[0] != handshakeRecord {
 		return h.newHTTPConn(t), t.SetDeadline(time.Time{})
 	}
@@ -229,7 +235,8 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	}
 	defer h.hijacked.remove(t.Conn)
 	defer t.Close()
-	if s.tunnel.conn != nil { // the end of a stream looks like that of its data, after which the origin may still send
+	// The end of a stream looks like that of its data, after which the origin may still send.
+	if s.tunnel.conn != nil {
 		defer context.AfterFunc(s.request.Context(), func() { origin.Close() })()
 	}
 	s.record.Status = http.StatusOK
@@ -242,7 +249,8 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 func (s *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 	client := http.NewResponseController(s.client)
 	header := s.client.Header()
-	header["Content-Type"], header["Date"] = nil, nil // the response that establishes a tunnel has neither field
+	// The response that establishes a tunnel has neither field.
+	header["Content-Type"], header["Date"] = nil, nil
 	s.response.headSent = true
 	s.client.WriteHeader(http.StatusOK)
 	if err := client.Flush(); err != nil {
@@ -260,7 +268,8 @@ func (s *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 		io.Copy(flushWriter{s.client, client}, toClient)
 		s.tunnel.conn.end()
 		toClient.Close()
-		body.Close() // ends the other copy
+		// Ends the other copy.
+		body.Close()
 	})
 	return s.tunnel.conn, bufio.NewReader(received), nil
 }
@@ -268,10 +277,12 @@ func (s *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 // waitForTunnel waits until the tunnel of a stream has ended, if there is one, because net/http
 // ends the stream when the handler returns.
 func (s *requestState) waitForTunnel() {
-	s.releaseRules() // each request inside has its own generation
+	// Each request inside has its own generation.
+	s.releaseRules()
 	s.tunnel.copies.Wait()
 	if s.tunnel.conn != nil && s.tunnel.conn.broken.Load() {
-		panic(http.ErrAbortHandler) // net/http resets the stream
+		// net/http resets the stream.
+		panic(http.ErrAbortHandler)
 	}
 }
 

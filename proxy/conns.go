@@ -15,9 +15,12 @@ const lastWait = 5 * time.Second
 // A connLimit counts the open connections to the proxy's own port. One goroutine of each
 // listener waits for a free slot.
 type connLimit struct {
-	mu    sync.Mutex // guards taken
+	// Guards taken.
+	mu    sync.Mutex
 	taken int
-	free  chan struct{} // has a value if a slot may have become free
+
+	// Has a value if a slot may have become free.
+	free chan struct{}
 }
 
 // take counts one more connection and returns true if fewer than most are open.
@@ -50,11 +53,17 @@ func (r *connLimit) notify() {
 // clientConns counts the open connections of each client to the proxy's own ports. Its zero value has
 // counted none.
 type clientConns struct {
-	overMemory atomic.Int64 // open connections that the memory budget has no space for
+	// open connections that the memory budget has no space for.
+	overMemory atomic.Int64
 
-	mu  sync.Mutex               // guards all and of, and the client, share and closed of each clientConn
-	all map[*clientConn]struct{} // the open connections
-	of  map[string]int           // their number, by the key of their client's share
+	// Guards all and of, and the client, share and closed of each clientConn.
+	mu sync.Mutex
+
+	// The open connections.
+	all map[*clientConn]struct{}
+
+	// Their number, by the key of their client's share.
+	of map[string]int
 }
 
 // open adds a connection and returns how many its client has.
@@ -130,7 +139,8 @@ func closeWriteOrClose(c net.Conn) error {
 // has arrived can still be read.
 func closeReadOrClose(c net.Conn) {
 	if r, ok := rawConn(underlying(c)).(interface{ CloseRead() error }); ok {
-		r.CloseRead() // fails if the peer has reset the connection, and what it sent before can be read
+		// Fails if the peer has reset the connection, and what it sent before can be read.
+		r.CloseRead()
 		return
 	}
 	c.Close()
@@ -143,7 +153,9 @@ func closeConn(c net.Conn) { c.Close() }
 // advance, and net/http would wait for them at a shutdown.
 type unusedConns struct {
 	conns sync.Map
-	n     atomic.Int64 // at least the number of conns
+
+	// At least the number of conns.
+	n     atomic.Int64
 	ended atomic.Bool
 }
 
@@ -229,8 +241,10 @@ func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 
 // hijackedConns are the connections that were taken over from net/http: tunnels and upgraded connections.
 type hijackedConns struct {
-	mu    sync.Mutex
-	open  map[net.Conn]func(net.Conn) // how close ends it
+	mu sync.Mutex
+
+	// How close ends it.
+	open  map[net.Conn]func(net.Conn)
 	ended bool
 	all   sync.WaitGroup
 }

@@ -26,7 +26,8 @@ func usableCopy(r cache.Ruling) *fetch.Result {
 	switch {
 	case a == nil || a.Err != nil || a.TooManyRedirects || a.RedirectDisallowed:
 		return nil
-	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes: // otherwise it may be truncated
+	// Otherwise it may be truncated.
+	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes:
 		return a
 	case r.Outcome == cache.NoFile && a.Status >= 400 && a.Status <= 499:
 		return a
@@ -62,9 +63,11 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 		return false, nil
 	}
 	a := rec.Decision.Ruling.Result
-	err = s.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
+	// The cache may drop it before it is sent.
+	err = s.work.Hold(int64(len(a.Body)))
 	if err == nil {
-		err = h.refusals.pace(ctx, &s.record) // it has a record but takes no slot
+		// It has a record but takes no slot.
+		err = h.refusals.pace(ctx, &s.record)
 	}
 	if err != nil {
 		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}
@@ -78,7 +81,8 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	s.watch.begin(s)
 	defer s.watch.stop()
 	if a.Status == http.StatusOK {
-		http.ServeContent(s, s.request, "", modified, bytes.NewReader(a.Body)) // conditions and ranges (RFC 9110 13, 14)
+		// Conditions and ranges (RFC 9110 13, 14).
+		http.ServeContent(s, s.request, "", modified, bytes.NewReader(a.Body))
 	} else {
 		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
 		s.WriteHeader(a.Status)
@@ -98,7 +102,8 @@ func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified ti
 		said = new(fetch.Headers)
 	}
 	set := func(name, value string) {
-		if value != "" && len(value) < fetch.MaxHeader { // otherwise it may be truncated
+		// Otherwise it may be truncated.
+		if value != "" && len(value) < fetch.MaxHeader {
 			header.Set(name, value)
 		}
 	}
@@ -106,7 +111,8 @@ func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified ti
 	set("Content-Type", said.ContentType)
 	set("Last-Modified", said.LastModified)
 	set("Cache-Control", said.CacheControl)
-	if said.ContentEncoding == "" { // otherwise the ETag belongs to the encoded bytes
+	// Otherwise the ETag belongs to the encoded bytes.
+	if said.ContentEncoding == "" {
 		set("ETag", said.ETag)
 	}
 	age := max(0, int(now.Sub(a.Fetched)/time.Second))

@@ -35,7 +35,8 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	judge := rules.Engine.Decide
 	if rules.passesThrough(q.Origin) {
 		judge = rules.Engine.DecideTunnel
-		q.From = "" // a CONNECT contains nothing that the client would send
+		// A CONNECT contains nothing that the client would send.
+		q.From = ""
 	}
 	d = judge(ctx, q)
 	if err := refusalError(&d); err != nil {
@@ -44,7 +45,8 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	}
 	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
 	if rules.Monitor || fromCopy {
-		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // there is no wait
+		// There is no wait.
+		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay}
 		return d, 0
 	}
 	if wait, err = h.forecast(ctx, rules, &q, &d.Pace); err != nil {

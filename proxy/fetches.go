@@ -29,10 +29,16 @@ import (
 // Fetches is a [fetch.Sender] for any number of goroutines. Rules must be complete when the
 // first fetch begins and must not change.
 type Fetches struct {
-	Pacer   *pace.Pacer
-	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
-	Ready   func() error     // as in Options; nil: nothing is recorded
-	Rules   *Rules           // used: Engine, Egress, Signers, Monitor, BackOff, PerAddress and NoVia
+	Pacer *pace.Pacer
+
+	// Gets what is fetched; nil: nothing is archived.
+	Archive *archive.Archive
+
+	// As in Options; nil: nothing is recorded.
+	Ready func() error
+
+	// Used: Engine, Egress, Signers, Monitor, BackOff, PerAddress and NoVia.
+	Rules *Rules
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
@@ -81,14 +87,16 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		switch {
 		case by.refused == nil:
 			return nil, err
-		case s.wasSent: // in an earlier try
+		// In an earlier try.
+		case s.wasSent:
 			return nil, noSlot(err, hop)
 		}
 		return nil, unsent(err, hop)
 	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		slot.BackOff(retryAfter(after, time.Now()), fetchName(r.URL)) // without Retry-After, the retries of robots.txt are slow enough
+		// Without Retry-After, the retries of robots.txt are slow enough.
+		slot.BackOff(retryAfter(after, time.Now()), fetchName(r.URL))
 	}
 	resp.Body = &fetchBody{resp.Body, slot}
 	return resp, nil
@@ -157,8 +165,10 @@ func noSlot(err error, hop fetch.Hop) error {
 
 // A fetchSender is the [sender] of a GET.
 type fetchSender struct {
-	hop     fetch.Hop
-	refused error // why the slot gave no permit; nil: it gave one, or was not asked
+	hop fetch.Hop
+
+	// Why the slot gave no permit; nil: it gave one, or was not asked.
+	refused error
 }
 
 func (s *fetchSender) await(ctx context.Context, slot *pace.Slot) error {

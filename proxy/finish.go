@@ -25,10 +25,12 @@ import (
 func (h *Handler) finish(s *requestState, err error) {
 	rec := &s.record
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
-		err = errAborted // the client was not the cause
+		// The client was not the cause.
+		err = errAborted
 	}
 	s.recordPace(err)
-	s.releaseSlot() // the origin has answered: a client that does not read must not delay other requests
+	// The origin has answered: a client that does not read must not delay other requests.
+	s.releaseSlot()
 	unarchived := h.endCapture(s)
 	err = cmp.Or(err, unarchived)
 	var a answer
@@ -44,7 +46,8 @@ func (h *Handler) finish(s *requestState, err error) {
 	}
 	rec.Took = time.Since(rec.Time)
 	s.recorded = true
-	_, _ = s.allSent.end(&s.sentRequest) // an error is that of the audit, which the record meets too
+	// An error is that of the audit, which the record meets too.
+	_, _ = s.allSent.end(&s.sentRequest)
 	switch werr := h.writeRecord(rec, err); {
 	case werr != nil && !s.response.headSent:
 		err, a = werr, answerTo(werr)
@@ -71,7 +74,8 @@ func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.
 	a = answerTo(err)
 	if !s.wasSent {
 		a.override(&rec.Decision)
-		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow a request that is refused here
+		// Monitor mode does not allow a request that is refused here.
+		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow
 		if isRateLimited(rec) {
 			var ok bool
 			if wait, ok = h.refusals.take(rec); !ok {
@@ -119,32 +123,38 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 	if a.status == http.StatusProxyAuthRequired {
 		header.Set("Proxy-Authenticate", challenge)
 	}
-	if a.status == http.StatusMethodNotAllowed { // RFC 9110 15.5.6
+	// RFC 9110 15.5.6.
+	if a.status == http.StatusMethodNotAllowed {
 		header.Set("Allow", "GET, HEAD")
 	}
 	body := p.text()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	if acceptsJSON(s.request.Header["Accept"]) {
 		header.Set("Content-Type", "application/problem+json")
-		body, _ = json.Marshal(p) // strings and numbers: it cannot fail
+		// Strings and numbers: it cannot fail.
+		body, _ = json.Marshal(p)
 		body = append(audit.EscapeJSON(body), '\n')
 	}
 	if errors.Is(err, memory.ErrShort) && s.request.ProtoMajor == 2 {
-		body = nil // otherwise the stream uses memory until its client reads the body (RFC 9113 5.2)
+		// Otherwise the stream uses memory until its client reads the body (RFC 9113 5.2).
+		body = nil
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	s.setConnectionClose()
-	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil { // clients send a login only with CONNECT
+	// Clients send a login only with CONNECT.
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil {
 		header.Set("Connection", "close")
 	}
-	s.watch.forgive() // the refusal has its own time limit
+	// The refusal has its own time limit.
+	s.watch.forgive()
 	s.beginWrite()
 	w := s.lastWatch()
 	w.begin(s)
 	defer w.stop()
 	s.client.WriteHeader(a.status)
 	if s.request.Method != http.MethodHead && len(body) > 0 {
-		s.client.Write(body) // the record is written, so an error does not matter
+		// The record is written, so an error does not matter.
+		s.client.Write(body)
 		http.NewResponseController(s.client).Flush()
 	}
 }
@@ -153,7 +163,8 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	q, d := &s.record.Request, &s.record.Decision
 	p := newProblem(a, explain.Of(d), s.rules.UserAgent != "", s.record.ID)
-	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // also for a request for robots.txt, which does not need the delay itself
+	// Also for a request for robots.txt, which does not need the delay itself.
+	p.CrawlDelay = d.Pace.CrawlDelay.Seconds()
 	if mayMeanProxy(s, err) {
 		p.Advice += " " + seeGuide
 	}
@@ -192,11 +203,13 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		if host, _ := h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
-			retry = host.BackOffUntil // the fetch gets no slot before that time
+			// The fetch gets no slot before that time.
+			retry = host.BackOffUntil
 		}
 		return seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
-		return 1 // the time is unknown
+		// The time is unknown.
+		return 1
 	}
 	return 0
 }

@@ -9,13 +9,23 @@ import (
 // A flow says how far the two bodies of a request are. The goroutine that serves the request, the one
 // that sends its body, the watch and the Pacer meet here; mu guards all fields.
 type flow struct {
-	mu      sync.Mutex
-	passed  int64 // bytes of both bodies
-	reading bool  // a read of the client's body is in progress
-	writing bool  // the response is being sent
-	sending bool  // a write of it to the client is in progress
+	mu sync.Mutex
+
+	// bytes of both bodies.
+	passed int64
+
+	// A read of the client's body is in progress.
+	reading bool
+
+	// The response is being sent.
+	writing bool
+
+	// A write of it to the client is in progress.
+	sending bool
 	upload  uploadEnd
-	failure error // why the client's body ended early; nil: it did not
+
+	// Why the client's body ended early; nil: it did not.
+	failure error
 }
 
 // An uploadEnd says how the client's body ended. What comes first stays.
@@ -24,7 +34,8 @@ type uploadEnd uint8
 const (
 	uploadOpen uploadEnd = iota
 	uploadComplete
-	uploadAbandoned // its reads were ended
+	// Its reads were ended.
+	uploadAbandoned
 )
 
 // beginRead and endRead enclose a read of the client's body, which returned n bytes.

@@ -26,8 +26,10 @@ type stateKey struct{}
 // newPipeline creates a goproxy that sends by roundTrip and decides nothing.
 func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
-	p.Tr, p.ConnectDial = nil, nil // only egress sends requests, not through the proxy of the environment
-	p.KeepHeader = true            // prepareRequest has removed what must not be sent
+	// Only egress sends requests, not through the proxy of the environment.
+	p.Tr, p.ConnectDial = nil, nil
+	// prepareRequest has removed what must not be sent.
+	p.KeepHeader = true
 	p.KeepDestinationHeaders = true
 	p.Logger = pipelineLog{h.o.Log}
 	send := goproxy.RoundTripperFunc(h.roundTrip)
@@ -61,7 +63,8 @@ func (h *Handler) forward(s *requestState) error {
 		h.setUpload(s, r)
 		// An origin may respond before it has read the whole body. Without full duplex,
 		// net/http would then discard part of the body.
-		http.NewResponseController(s.client).EnableFullDuplex() // HTTP/2 needs none
+		// HTTP/2 needs none.
+		http.NewResponseController(s.client).EnableFullDuplex()
 	}
 	s.watch.begin(s)
 	defer s.watch.stop()
@@ -69,7 +72,8 @@ func (h *Handler) forward(s *requestState) error {
 	h.pipeline.ServeHTTP(s, r)
 	switch {
 	case s.response.upgraded != nil:
-		s.watch.stop() // the relay has its own watch
+		// The relay has its own watch.
+		s.watch.stop()
 		return h.upgrade(s)
 	case s.response.failure != nil:
 	case s.response.length >= 0 && s.record.Bytes > 0:
@@ -91,7 +95,8 @@ func (h *Handler) setUpload(s *requestState, r *http.Request) {
 		}
 		return s.capture.Upload(&clientBody{body, s, r.Trailer}), nil
 	}
-	r.Body, _ = upload() // there is no error
+	// There is no error.
+	r.Body, _ = upload()
 	if s.ahead != nil {
 		r.GetBody = upload
 	}
@@ -103,7 +108,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	s := r.Context().Value(stateKey{}).(*requestState)
 	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
 	if by != nil {
-		r.Header = maps.Clone(r.Header) // it is also that of the client's request
+		// It is also that of the client's request.
+		r.Header = maps.Clone(r.Header)
 	}
 	resp, err := s.roundTrip(s.rules.Egress, r, by)
 	s.recordSignature(by, unsigned)
@@ -118,13 +124,15 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	h.adaptPace(s, resp, err)
 	if err != nil {
 		if upload := s.flow.uploadFailure(); upload != nil {
-			err = upload // the origin is not at fault
+			// The origin is not at fault.
+			err = upload
 		}
 		return nil, s.mute(err)
 	}
 	s.record.Preferences = audit.PreferencesOf(resp.Header)
 	if s.rules.Engine.JudgeResponse(s.record.Request, &s.record.Decision, resp.StatusCode, resp.Header) && !s.rules.Monitor {
-		resp.Body.Close() // the rest is not downloaded
+		// The rest is not downloaded.
+		resp.Body.Close()
 		s.record.Withheld = true
 		s.capture.Discard()
 		return nil, s.mute(errRefused)
@@ -209,7 +217,8 @@ func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
 func retryAfter(v string, now time.Time) time.Duration {
 	v = textproto.TrimString(v)
 	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(s) * time.Second // if out of range, the largest number of 31 bits
+		// If out of range, the largest number of 31 bits.
+		return time.Duration(s) * time.Second
 	}
 	if t, err := http.ParseTime(v); err == nil {
 		return max(0, t.Sub(now))
@@ -228,7 +237,8 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 	trailers := hasToken(r.Header["Te"], "trailers")
 	stripRequest(r.Header)
 	if trailers {
-		r.Header["Te"] = []string{"trailers"} // gRPC insists on it, and the proxy passes trailers on (RFC 9110 10.1.4)
+		// gRPC insists on it, and the proxy passes trailers on (RFC 9110 10.1.4).
+		r.Header["Te"] = []string{"trailers"}
 	}
 	if upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
@@ -238,18 +248,21 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 			r.Header["User-Agent"] = []string{ua}
 		}
 	} else {
-		r.Header["User-Agent"] = nil // otherwise net/http would add its own over HTTP/2
+		// Otherwise net/http would add its own over HTTP/2.
+		r.Header["User-Agent"] = nil
 	}
 	switch from := s.record.Request.From; {
 	case s.rules.from != nil:
 		r.Header["From"] = s.rules.from
-	case from != "" && r.Header["From"] == nil: // Connection names From, but the decision used it
+	// Connection names From, but the decision used it.
+	case from != "" && r.Header["From"] == nil:
 		r.Header["From"] = []string{from}
 	}
 	if !s.rules.NoVia {
 		addVia(r.Header, h.via)
 	}
-	r.Close = false // it concerned the client's connection
+	// It concerned the client's connection.
+	r.Close = false
 }
 
 // upgrade answers 101 and relays between the two connections until both directions have
@@ -288,7 +301,8 @@ func (h *Handler) upgrade(s *requestState) error {
 		err = resp.Write(conn)
 	}
 	if err == nil {
-		err = conn.SetWriteDeadline(time.Time{}) // the watch of the relay replaces it
+		// The watch of the relay replaces it.
+		err = conn.SetWriteDeadline(time.Time{})
 	}
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)

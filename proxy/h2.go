@@ -19,10 +19,12 @@ const unencryptedProto = "unencrypted_http2"
 // a request in the clear if its :scheme is https (RFC 9113 8.3.1). net/http shows :scheme only
 // on connections that have a ConnectionState.
 func setUpHTTP2(s *http.Server) {
-	s.Serve(noListener{}) // returns at once, after it has set up HTTP/2
+	// Returns at once, after it has set up HTTP/2.
+	s.Serve(noListener{})
 	serve := s.TLSNextProto[unencryptedProto]
 	if serve == nil {
-		s.Protocols.SetUnencryptedHTTP2(false) // otherwise requests for https in the clear could not be recognised
+		// Otherwise requests for https in the clear could not be recognised.
+		s.Protocols.SetUnencryptedHTTP2(false)
 		return
 	}
 	base := newHTTP2Base(s)
@@ -35,7 +37,8 @@ func setUpHTTP2(s *http.Server) {
 	s.TLSNextProto["h2"] = func(s *http.Server, c *tls.Conn, h http.Handler) {
 		if err := readPreface(c, s.ReadHeaderTimeout); err != nil {
 			s.ErrorLog.Printf("no HTTP/2 preface from %v: %v", c.RemoteAddr(), err)
-			return // net/http closes the connection
+			// net/http closes the connection.
+			return
 		}
 		serve(base, tls.Client(newH2Conn(c, c.ConnectionState(), s.HTTP2.WriteByteTimeout), nil), h)
 	}
@@ -49,7 +52,8 @@ func newHTTP2Base(s *http.Server) *http.Server {
 		ErrorLog:       s.ErrorLog,
 		MaxHeaderBytes: maxStandIn,
 	}
-	s.RegisterOnShutdown(func() { base.SetKeepAlivesEnabled(false) }) // also for connections that have just begun
+	// Also for connections that have just begun.
+	s.RegisterOnShutdown(func() { base.SetKeepAlivesEnabled(false) })
 	return base
 }
 

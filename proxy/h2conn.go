@@ -20,20 +20,38 @@ import (
 type h2Conn struct {
 	net.Conn
 	state tls.ConnectionState
-	limit time.Duration // for writing what was held back; zero: no limit
-	timer *time.Timer   // calls release
-	heads headReader    // reads from Conn; belongs to net/http's reading goroutine
+
+	// For writing what was held back; zero: no limit.
+	limit time.Duration
+
+	// Calls release.
+	timer *time.Timer
+
+	// Reads from Conn; belongs to net/http's reading goroutine.
+	heads headReader
 
 	// mu is held during each write, so that held bytes are sent before later ones. Close must not
 	// lock it, because Close must end such a write.
-	mu       sync.Mutex
-	sent     h2.Tracker
-	long     bool           // longResponseHeadBytes are counted
-	buffer   *[maxHeld]byte // nil: nothing is held back
-	held     []byte         // in buffer
-	armed    bool           // the timer runs
-	deadline time.Time      // deadline of net/http's writes
-	err      error          // why nothing can be written any more
+	mu   sync.Mutex
+	sent h2.Tracker
+
+	// longResponseHeadBytes are counted.
+	long bool
+
+	// nil: nothing is held back.
+	buffer *[maxHeld]byte
+
+	// In buffer.
+	held []byte
+
+	// The timer runs.
+	armed bool
+
+	// deadline of net/http's writes.
+	deadline time.Time
+
+	// Why nothing can be written any more.
+	err error
 }
 
 func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Conn {
@@ -82,7 +100,8 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	n, err := c.Conn.Write(b)
-	if n < len(b) { // net/http may continue with the rest
+	// net/http may continue with the rest.
+	if n < len(b) {
 		c.sent = was
 		c.sent.Track(b[:n])
 	}
@@ -135,10 +154,12 @@ func (c *h2Conn) release() {
 		return
 	}
 	if c.limit > 0 {
-		c.Conn.SetWriteDeadline(time.Now().Add(c.limit)) // the write returns the error
+		// The write returns the error.
+		c.Conn.SetWriteDeadline(time.Now().Add(c.limit))
 	}
 	if c.send() != nil {
-		c.Conn.Close() // net/http notices when it reads
+		// net/http notices when it reads.
+		c.Conn.Close()
 		return
 	}
 	c.Conn.SetWriteDeadline(c.deadline)

@@ -17,7 +17,8 @@ const maxBlock = 2 * maxHead
 
 var (
 	errLongBlock = errors.New("the header of a request is too long")
-	errPadding   = errors.New("a HEADERS frame has more padding than bytes") // RFC 9113 6.2: a connection error
+	// RFC 9113 6.2: a connection error.
+	errPadding = errors.New("a HEADERS frame has more padding than bytes")
 )
 
 // A headReader reads the frames of an HTTP/2 client. It puts a stand-in in the place of a head that
@@ -27,15 +28,29 @@ var (
 //
 // A headReader belongs to one goroutine.
 type headReader struct {
-	from   io.Reader
-	memory *memory.Work   // the connection in the memory budget
-	long   bool           // longHeadBytes are counted for a head
-	frame  h2.Tracker     // contains the head of the last frame
-	buffer *[maxHeld]byte // nil: it is not in use
-	unread []byte         // bytes that were read and not returned yet; in buffer unless there are too many
-	left   int            // bytes of the last frame's payload that were not read yet
-	last   uint32         // the last stream that the client has opened
-	heads  http2Heads
+	from io.Reader
+
+	// The connection in the memory budget.
+	memory *memory.Work
+
+	// longHeadBytes are counted for a head.
+	long bool
+
+	// Contains the head of the last frame.
+	frame h2.Tracker
+
+	// nil: it is not in use.
+	buffer *[maxHeld]byte
+
+	// Bytes that were read and not returned yet; in buffer unless there are too many.
+	unread []byte
+
+	// Bytes of the last frame's payload that were not read yet.
+	left int
+
+	// The last stream that the client has opened.
+	last  uint32
+	heads http2Heads
 }
 
 // Read returns the client's frames to net/http.
@@ -69,7 +84,8 @@ func (r *headReader) putBuffer() {
 // advance reads the next frame if it is a HEADERS frame, with its CONTINUATION frames. Of other
 // frames it reads only the head. net/http handles frames out of order and ends the connection.
 func (r *headReader) advance() error {
-	if _, err := io.ReadFull(r.from, r.frame.Head[:]); err != nil { // no buffer is used during this wait
+	// No buffer is used during this wait.
+	if _, err := io.ReadFull(r.from, r.frame.Head[:]); err != nil {
 		return err
 	}
 	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
@@ -105,7 +121,8 @@ func (r *headReader) rewrite() error {
 	stream := h2.StreamOf(r.unread)
 	trailer := stream <= r.last
 	r.last = max(r.last, stream)
-	if dependsOnItself(r.unread) { // net/http resets such a stream, although priorities mean nothing any more (RFC 9113 5.3.2)
+	// net/http resets such a stream, although priorities mean nothing any more (RFC 9113 5.3.2).
+	if dependsOnItself(r.unread) {
 		r.heads.encodeAnew()
 	}
 	block, changed, err := r.heads.rewrite(wholeBlock(r.unread), trailer)
@@ -221,9 +238,12 @@ func recode(frames, block []byte) (out []byte) {
 }
 
 const (
-	maxHeld      = 4 << 10          // bytes; net/http's server writes more at once only for bodies
-	heldFor      = time.Millisecond // long enough for a handler that has the body ready
-	bareHeadSize = 1                // length of a head with only a status, such as the 200 to a CONNECT, after which the client sends first
+	// Bytes; net/http's server writes more at once only for bodies.
+	maxHeld = 4 << 10
+	// long enough for a handler that has the body ready.
+	heldFor = time.Millisecond
+	// Length of a head with only a status, such as the 200 to a CONNECT, after which the client sends first.
+	bareHeadSize = 1
 )
 
 // heldBuffers is the pool of buffers for h2Conns and headReaders.

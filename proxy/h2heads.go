@@ -50,7 +50,8 @@ func (h *http2Heads) rewrite(block []byte, trailer bool) (rewritten []byte, chan
 	if h.encoder == nil {
 		return nil, false, nil
 	}
-	h.encoded = bytes.Buffer{} // a connection keeps no buffer
+	// A connection keeps no buffer.
+	h.encoded = bytes.Buffer{}
 	for _, f := range fields {
 		if err := h.encoder.WriteField(f); err != nil {
 			return nil, false, err
@@ -89,7 +90,8 @@ func (h *http2Heads) decode(block []byte) error {
 // add adds a field that was decoded.
 func (h *http2Heads) add(f hpack.HeaderField) {
 	if h.size += int(f.Size()); h.size > maxHead {
-		h.decoder.SetEmitEnabled(false) // a block may refer to the same long field many times
+		// A block may refer to the same long field many times.
+		h.decoder.SetEmitEnabled(false)
 		return
 	}
 	h.fields = append(h.fields, f)

@@ -39,24 +39,41 @@ import (
 
 // Options are the parameters of New. All are required except Archive, Memory and the Limits.
 type Options struct {
-	Rules // the first Rules
+	// The first Rules.
+	Rules
 	Pacer *pace.Pacer
-	Audit audit.Sink                  // writes each record
-	Keep  func(*audit.Record) error   // stores the robots.txt that a decision is based on before the proxy acts on the decision: audit.Log.SaveSnapshot
-	Begin func(...*audit.Begun) error // writes lines about requests that are under way: audit.Log.Begin
-	Ready func() error                // returns why requests must be refused now: the audit or the archive cannot be written
+
+	// Writes each record.
+	Audit audit.Sink
+
+	// Stores the robots.txt that a decision is based on before the proxy acts on the decision: audit.Log.SaveSnapshot.
+	Keep func(*audit.Record) error
+
+	// Writes lines about requests that are under way: audit.Log.Begin.
+	Begin func(...*audit.Begun) error
+
+	// Returns why requests must be refused now: the audit or the archive cannot be written.
+	Ready func() error
 	Log   *slog.Logger
 
-	Archive *archive.Archive // gets what is fetched; nil: nothing is archived
-	Memory  *memory.Budget   // memory budget for requests; nil: one of memory.Default
+	// Gets what is fetched; nil: nothing is archived.
+	Archive *archive.Archive
+
+	// memory budget for requests; nil: one of memory.Default.
+	Memory *memory.Budget
 	Limits
 }
 
 // Limits are time limits for silent clients and for a shutdown.
 type Limits struct {
-	Linger      time.Duration // how long Shutdown lets requests finish; zero: 20 s
-	Silence     time.Duration // a transfer without progress for this time is ended, after at most twice the time; zero: 5 minutes
-	HeadTimeout time.Duration // for the head of a request or a TLS handshake; twice that for the first byte in a tunnel; zero: 30 s
+	// How long Shutdown lets requests finish; zero: 20 s.
+	Linger time.Duration
+
+	// A transfer without progress for this time is ended, after at most twice the time; zero: 5 minutes.
+	Silence time.Duration
+
+	// For the head of a request or a TLS handshake; twice that for the first byte in a tunnel; zero: 30 s.
+	HeadTimeout time.Duration
 }
 
 // withDefaults returns l with its zero fields set to their defaults.
@@ -70,23 +87,42 @@ func (l Limits) withDefaults() Limits {
 
 // A Handler answers the clients of a proxy. Create it with New and end it with Shutdown.
 type Handler struct {
-	o           Options  // without the Rules
-	via         []string // the value that is added to Via headers
-	pipeline    *goproxy.ProxyHttpServer
-	outer       *h1.Server
-	inner       *h1.Server // serves the connections inside intercepted tunnels
-	hijacked    *hijackedConns
-	handoff     *handoff
-	connLimit   *connLimit      // for connections to the proxy's own ports
-	clientConns clientConns     // likewise, of each client
-	draining    atomic.Bool     // see Drain
-	aborting    atomic.Bool     // Shutdown breaks off the requests in flight
-	parentLog   logThrottle     // for warnings about the upstream proxy
-	refusals    *refusalLimiter // limits the rate of refusals
-	alarms      sync.Pool       // stopped alarms for later transfers: see watch.pool
-	counts      counts
-	rules       generations
-	sent        sentRequests
+	// Without the Rules.
+	o Options
+
+	// The value that is added to Via headers.
+	via      []string
+	pipeline *goproxy.ProxyHttpServer
+	outer    *h1.Server
+
+	// Serves the connections inside intercepted tunnels.
+	inner    *h1.Server
+	hijacked *hijackedConns
+	handoff  *handoff
+
+	// For connections to the proxy's own ports.
+	connLimit *connLimit
+
+	// Likewise, of each client.
+	clientConns clientConns
+
+	// See Drain.
+	draining atomic.Bool
+
+	// Shutdown breaks off the requests in flight.
+	aborting atomic.Bool
+
+	// For warnings about the upstream proxy.
+	parentLog logThrottle
+
+	// Limits the rate of refusals.
+	refusals *refusalLimiter
+
+	// Stopped alarms for later transfers: see watch.pool.
+	alarms sync.Pool
+	counts counts
+	rules  generations
+	sent   sentRequests
 }
 
 // addressOf returns the host of a host:port. If remote has another form, it returns

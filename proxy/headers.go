@@ -73,8 +73,10 @@ func stripTrailer(trailer http.Header, connection []string) {
 func allowedInTrailer(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	switch name {
-	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer", // identify the sender
-		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", "X-Host", "X-Method-Override": // route
+	// Identify the sender.
+	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer",
+		// Route.
+		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", "X-Host", "X-Method-Override":
 		return false
 	}
 	for _, prefix := range [...]string{"Proxy-", "Sec-", "Signature", "X-Forwarded", "X-Original-", "X-Rewrite-", "X-Http-", "X-Client-", "X-Remote-"} {
@@ -82,7 +84,8 @@ func allowedInTrailer(name string) bool {
 			return false
 		}
 	}
-	for _, suffix := range [...]string{"Client-Ip", "Connecting-Ip"} { // the address of the client
+	// The address of the client.
+	for _, suffix := range [...]string{"Client-Ip", "Connecting-Ip"} {
 		if strings.HasSuffix(name, suffix) {
 			return false
 		}
@@ -144,7 +147,8 @@ func isLoop(h http.Header, pseudonym string) bool {
 func prepareResponse(status int, header http.Header, via []string) {
 	stripHop(header)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
-		delete(header, "Content-Length") // RFC 9110 8.6; some clients would wait for a body
+		// RFC 9110 8.6; some clients would wait for a body.
+		delete(header, "Content-Length")
 	}
 	addVia(header, via)
 	if before := header["Proxy-Status"]; len(before) > 0 {
@@ -154,7 +158,8 @@ func prepareResponse(status int, header http.Header, via []string) {
 	}
 	for _, name := range [...]string{"Content-Type", "Date"} {
 		if _, ok := header[name]; !ok {
-			header[name] = nil // otherwise net/http would add its own
+			// Otherwise net/http would add its own.
+			header[name] = nil
 		}
 	}
 }

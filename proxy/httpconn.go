@@ -23,15 +23,23 @@ type httpConn struct {
 	net.Conn
 	h        *Handler
 	requests requestReader
-	connect  string      // the CONNECT that the client of a redirected connection has not sent; "": none
-	serving  atomic.Bool // a request has been read and not answered yet
-	tlsErr   error       // error of the TLS handshake; net/http reads and writes on one goroutine before the first request
+
+	// The CONNECT that the client of a redirected connection has not sent; "": none.
+	connect string
+
+	// A request has been read and not answered yet.
+	serving atomic.Bool
+
+	// error of the TLS handshake; net/http reads and writes on one goroutine before the first request.
+	tlsErr error
 }
 
 // An httpListener wraps each accepted connection in an httpConn.
 type httpListener struct {
 	*listener
-	secure *tls.Config // nil: connections are in the clear
+
+	// nil: connections are in the clear.
+	secure *tls.Config
 }
 
 // Accept waits for a connection.
@@ -83,7 +91,8 @@ func (c *httpConn) Direct() net.Conn {
 	return rawConn(c)
 }
 
-var _ h1.Conn = (*httpConn)(nil) // otherwise net/http would serve all requests
+// Otherwise net/http would serve all requests.
+var _ h1.Conn = (*httpConn)(nil)
 
 // HandOver prepares the connection for net/http (h1.Conn).
 func (c *httpConn) HandOver(ahead []byte) { c.requests.ahead, c.requests.active = ahead, true }
@@ -105,9 +114,14 @@ func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 
 // A connInfo is the client's connection on which a request arrived, with its layers.
 type connInfo struct {
-	http   *httpConn   // nil with HTTP/2 over TLS
-	client *clientConn // on the proxy's own port; nil in a tunnel
-	tunnel *tunnelConn // nil on the proxy's own port
+	// nil with HTTP/2 over TLS.
+	http *httpConn
+
+	// On the proxy's own port; nil in a tunnel.
+	client *clientConn
+
+	// nil on the proxy's own port.
+	tunnel *tunnelConn
 }
 
 // clientName returns the client of the connection, as far as it is known before a request.
@@ -135,7 +149,8 @@ func underlying(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
 	}
-	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
+	// *tls.Conn.
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = t.NetConn()
 	}
 	return c
@@ -158,7 +173,8 @@ func rawConn(c net.Conn) net.Conn {
 func reset(c net.Conn) {
 	under := underlying(c)
 	if t, ok := under.(*tunnelConn); ok {
-		defer t.Close() // for the count
+		// For the count.
+		defer t.Close()
 		under = underlying(t.Conn)
 	}
 	switch c := rawConn(under).(type) {

@@ -55,7 +55,8 @@ func (l *listener) waitForPlace(share string) error {
 		most := l.h.rules.active.Load().MaxConns
 		if l.h.connLimit.take(most) {
 			if waited {
-				l.h.connLimit.notify() // another listener may wait too, and there may be more slots
+				// Another listener may wait too, and there may be more slots.
+				l.h.connLimit.notify()
 			}
 			return nil
 		}
@@ -76,7 +77,8 @@ func (l *listener) waitForPlace(share string) error {
 		}
 		select {
 		case <-l.h.connLimit.free:
-		case <-time.After(minIdle): // some may have become idle
+		// Some may have become idle.
+		case <-time.After(minIdle):
 		case <-l.ended:
 			return net.ErrClosed
 		}
@@ -109,7 +111,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		l.h.counts.conns.begin()
 		if c.memory, err = l.h.o.Memory.Open(c.share, time.Now()); err != nil {
-			if c.unbudgeted = l.h.clientConns.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // otherwise its requests are refused
+			// Otherwise its requests are refused.
+			if c.unbudgeted = l.h.clientConns.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted {
 				l.h.clientConns.overMemory.Add(-1)
 				l.h.clientConns.open(c)
 				c.Close()
@@ -145,18 +148,38 @@ func (l *listener) Close() error {
 // A clientConn is a client's connection to the proxy's own port.
 type clientConn struct {
 	net.Conn
-	listener   *listener
-	redirect   *redirect              // original destination of the connection; nil: the client connected to the proxy
-	client     atomic.Pointer[string] // the client; changed under the lock of clientConns
-	share      string                 // key of the share for which the connection is counted; guarded by the lock of clientConns
-	tooMany    bool                   // the connection is over its client's limit
-	closed     bool                   // the connection is not counted any more; guarded by the lock of clientConns
-	requests   atomic.Int32           // requests in progress, also in the tunnel that the connection has become
-	idleSince  atomic.Int64           // when the last of them ended, or the connection was accepted, in nanoseconds since 1970
-	memory     memory.Work            // the connection in the memory budget, for the share of the address, until Close
-	unbudgeted bool                   // memory is zero, because the budget had no space
-	logins     egress.Owner           // of the connections to origins that carry the client's login, until Close
-	once       sync.Once
+	listener *listener
+
+	// Original destination of the connection; nil: the client connected to the proxy.
+	redirect *redirect
+
+	// The client; changed under the lock of clientConns.
+	client atomic.Pointer[string]
+
+	// Key of the share for which the connection is counted; guarded by the lock of clientConns.
+	share string
+
+	// The connection is over its client's limit.
+	tooMany bool
+
+	// The connection is not counted any more; guarded by the lock of clientConns.
+	closed bool
+
+	// requests in progress, also in the tunnel that the connection has become.
+	requests atomic.Int32
+
+	// When the last of them ended, or the connection was accepted, in nanoseconds since 1970.
+	idleSince atomic.Int64
+
+	// The connection in the memory budget, for the share of the address, until Close.
+	memory memory.Work
+
+	// memory is zero, because the budget had no space.
+	unbudgeted bool
+
+	// Of the connections to origins that carry the client's login, until Close.
+	logins egress.Owner
+	once   sync.Once
 }
 
 // assign counts the connection for client, whose name is now known. It returns false if
@@ -169,7 +192,8 @@ func (c *clientConn) assign(client string) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	before := *c.client.Load()
-	if before == client || c.closed { // another request of the connection has done it; or, with HTTP/2, outlives it
+	// Another request of the connection has done it; or, with HTTP/2, outlives it.
+	if before == client || c.closed {
 		return true
 	}
 	if share := policy.ShareKey(client); share != c.share {

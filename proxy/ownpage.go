@@ -25,11 +25,13 @@ func isForProxy(s *requestState) bool {
 	r := s.request
 	by := connInfoFrom(r)
 	switch {
-	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(s.ownPath()): // as nearly always
+	// As nearly always.
+	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(s.ownPath()):
 		return false
 	case by.client == nil || by.client.redirect != nil:
 		return false
-	case by.client.tooMany: // it is refused
+	// It is refused.
+	case by.client.tooMany:
 		return false
 	case r.Method != http.MethodGet && r.Method != http.MethodHead, r.Body != http.NoBody:
 		return false
@@ -48,7 +50,8 @@ func isForProxy(s *requestState) bool {
 // ownPath returns the path of a request that may be for the proxy itself.
 func (s *requestState) ownPath() string {
 	path := s.record.Request.PathQuery
-	if path == "" { // for example in origin form
+	// For example in origin form.
+	if path == "" {
 		path = s.record.Target
 	}
 	path, _, _ = strings.Cut(path, "?")
@@ -83,11 +86,13 @@ func isAt(o robots.Origin, local netip.AddrPort) bool {
 // guide.
 func mayBeProxyName(host string, local netip.AddrPort) bool {
 	if host == "" {
-		return true // HTTP/1.0
+		// HTTP/1.0.
+		return true
 	}
 	o, err := robots.ParseOrigin("http", host)
 	if err != nil {
-		return !local.Addr().IsLoopback() // browsers accept more names than ParseOrigin
+		// Browsers accept more names than ParseOrigin.
+		return !local.Addr().IsLoopback()
 	}
 	if _, err := netip.ParseAddr(o.Host); err == nil || isLocalhost(o.Host) {
 		return true
@@ -111,7 +116,8 @@ func (h *Handler) serveOwnPage(s *requestState) {
 	r := *s.request
 	r.URL = &url.URL{Path: s.ownPath()}
 	s.rules.OwnPage.ServeHTTP(s.client, &r)
-	http.NewResponseController(s.client).Flush() // under the watch
+	// Under the watch.
+	http.NewResponseController(s.client).Flush()
 }
 
 // mayMeanProxy reports whether the client of a refused request may have meant the proxy
@@ -120,7 +126,8 @@ func mayMeanProxy(s *requestState, err error) bool {
 	switch {
 	case s.rules.OwnPage == nil:
 		return false
-	case errors.Is(err, egress.ErrForbiddenAddr): // the proxy does not know all its own addresses
+	// The proxy does not know all its own addresses.
+	case errors.Is(err, egress.ErrForbiddenAddr):
 		local, ok := localAddr(s.request)
 		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(s.record.Request.Origin, local)
 	}

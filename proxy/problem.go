@@ -29,7 +29,9 @@ type problem struct {
 	RetryAfter int    `json:"retry_after_s,omitempty"`
 	Advice     string `json:"what_to_do,omitempty"`
 	ID         string `json:"id"`
-	cause      string // cause of the failure of robots.txt
+
+	// cause of the failure of robots.txt.
+	cause string
 }
 
 // newProblem returns the problem of an answer and of the explanation of a decision. ownAgent reports
@@ -61,10 +63,12 @@ func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 // proxyStatus returns the value of Proxy-Status (RFC 9209), by which programs recognise responses
 // of the proxy.
 func proxyStatus(a answer, p problem) string {
-	const most = 256 // bytes of details: some clients take no more than 16 KiB of header
+	// Bytes of details: some clients take no more than 16 KiB of header.
+	const most = 256
 	details := string(p.Reason)
 	switch {
-	case a.shown() == policy.ReasonOrigin: // the kind of failure
+	// The kind of failure.
+	case a.shown() == policy.ReasonOrigin:
 		details += ": " + a.detail
 	case p.cause != "":
 		details += ": " + p.cause
@@ -79,7 +83,8 @@ func proxyStatus(a answer, p problem) string {
 		status += "; error=" + a.token
 	}
 	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' { // RFC 9651 3.3.3: strings are printable ASCII
+		// RFC 9651 3.3.3: strings are printable ASCII.
+		if r < ' ' || r > '~' {
 			return '?'
 		}
 		return r

@@ -63,7 +63,8 @@ func countContact(slot *pace.Slot, err error) {
 
 // writeRecord writes the record of a request that ended, with err if it failed.
 func (h *Handler) writeRecord(rec *audit.Record, err error) error {
-	if !errors.Is(err, errRefused) { // otherwise the decision says everything
+	// Otherwise the decision says everything.
+	if !errors.Is(err, errRefused) {
 		rec.Err = err
 	}
 	return h.o.Audit.Write(rec)

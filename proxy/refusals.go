@@ -40,13 +40,16 @@ var errRefusedOften = errors.New("too many refusals of the client")
 // A refusalLimiter limits the rate of the proxy's own responses that have a record: refusals,
 // and answers from the cached copy of a robots.txt.
 type refusalLimiter struct {
-	mu      sync.Mutex // guards the fields below
+	// Guards the fields below.
+	mu      sync.Mutex
 	clients map[string]*rate.Limiter
 	ofAll   audit.FairLimit
 	swept   time.Time
 
-	once  sync.Once
-	ended chan struct{} // closed by close
+	once sync.Once
+
+	// Closed by close.
+	ended chan struct{}
 }
 
 func newRefusalLimiter() *refusalLimiter {
@@ -109,7 +112,8 @@ func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 		}
 	}
 	l = rate.NewLimiter(refusalsPerSecond, refusalBurst)
-	r.clients[strings.Clone(share)] = l // otherwise it keeps the head of a request in memory
+	// Otherwise it keeps the head of a request in memory.
+	r.clients[strings.Clone(share)] = l
 	return l
 }
 

@@ -36,7 +36,8 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	done, refused := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		if up.run(); up.err != nil { // the origin may have closed its connection after its last bytes, which down still copies
+		// The origin may have closed its connection after its last bytes, which down still copies.
+		if up.run(); up.err != nil {
 			close(refused)
 			client.SetReadDeadline(time.Time{})
 			io.Copy(io.Discard, client)
@@ -45,7 +46,8 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 			both.abandon()
 		}
 	}()
-	if down.run(); down.err != nil || !closeWrite(client) { // if the client's connection were closed with unread bytes, the system would reset it
+	// If the client's connection were closed with unread bytes, the system would reset it.
+	if down.run(); down.err != nil || !closeWrite(client) {
 		both.abandon()
 	}
 	limited := !half
@@ -65,7 +67,8 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 		return total, errSilent
 	}
 	if !half && down.err == nil {
-		return total, nil // the origin has ended it, and may not accept more
+		// The origin has ended it, and may not accept more.
+		return total, nil
 	}
 	for _, p := range []*pump{up, down} {
 		if p.err != nil && !errors.Is(p.err, net.ErrClosed) && !errors.Is(p.err, io.ErrClosedPipe) {
@@ -93,12 +96,19 @@ type pump struct {
 	total int64
 	err   error
 
-	to     *socket.Conn    // socket of dst; nil: the kernel cannot copy to it
-	out    syscall.RawConn // of to
-	send   func(fd uintptr) bool
-	buf    *[relayBufferSize]byte
-	unsent []byte // part of buf that was not written yet
-	streak int    // bytes since there was last nothing to read
+	// socket of dst; nil: the kernel cannot copy to it.
+	to *socket.Conn
+
+	// Of to.
+	out  syscall.RawConn
+	send func(fd uintptr) bool
+	buf  *[relayBufferSize]byte
+
+	// Part of buf that was not written yet.
+	unsent []byte
+
+	// Bytes since there was last nothing to read.
+	streak int
 	ended  bool
 }
 
@@ -207,7 +217,8 @@ func (p *pump) release() {
 // splice lets the kernel copy for at most spliceInterval.
 func (p *pump) splice(src *socket.Conn) error {
 	p.streak = 0
-	src.SetReadDeadline(time.Now().Add(min(spliceInterval, p.watch.limit/2))) // the next read returns the error
+	// The next read returns the error.
+	src.SetReadDeadline(time.Now().Add(min(spliceInterval, p.watch.limit/2)))
 	n, err := src.Splice(p.to)
 	p.total += n
 	if n > 0 {

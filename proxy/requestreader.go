@@ -16,8 +16,11 @@ import (
 )
 
 const (
-	maxHead  = 64 << 10 // maximum length of a request's head, in bytes
-	maxFrame = 16 << 10 // maximum HTTP/2 frame, in bytes, the smallest that is allowed: net/http keeps a buffer of that size for each connection
+	// Maximum length of a request's head, in bytes.
+	maxHead = 64 << 10
+	// Maximum HTTP/2 frame, in bytes, the smallest that is allowed: net/http keeps a buffer of that size for each
+	// connection.
+	maxFrame = 16 << 10
 
 	// longHead and manyLines are the length of a request's head, in bytes and in lines, up to which the
 	// estimate for a connection includes its memory.
@@ -79,7 +82,8 @@ const (
 	noBytes wireProtocol = iota
 	wireHTTP1
 	wireHTTP2
-	wireTLS // the beginning of a TLS handshake
+	// The beginning of a TLS handshake.
+	wireTLS
 )
 
 // A nextHead is a head that is being read.
@@ -143,7 +147,8 @@ func (r *requestReader) readAny(b []byte) (int, error) {
 func take(b []byte, from *[]byte) (n int) {
 	n = copy(b, *from)
 	if *from = (*from)[n:]; len(*from) == 0 {
-		*from = nil // its memory
+		// Its memory.
+		*from = nil
 	}
 	return n
 }
@@ -170,10 +175,12 @@ func (r *requestReader) readHead(b []byte) error {
 		}
 	}
 	if n > 0 {
-		err = nil // the next read returns it again
+		// The next read returns it again.
+		err = nil
 	}
 	if len(r.next.text) == 0 {
-		if r.afterPOST { // as net/http does, because of old clients
+		// As net/http does, because of old clients.
+		if r.afterPOST {
 			b = bytes.TrimLeft(b[:n], "\r\n")
 			n = len(b)
 		}
@@ -181,14 +188,16 @@ func (r *requestReader) readHead(b []byte) error {
 	}
 	r.next.text = append(r.next.text, b[:n]...)
 	if err != nil {
-		if len(r.next.text) > 0 && !isTimeout(err) { // net/http answers half a head
+		// net/http answers half a head.
+		if len(r.next.text) > 0 && !isTimeout(err) {
 			r.giveUp(err)
 			return nil
 		}
 		return err
 	}
 	if r.protocol == wireTLS {
-		r.deliver(nil) // there is no line to wait for
+		// There is no line to wait for.
+		r.deliver(nil)
 		r.rest.left = math.MaxInt64
 		return nil
 	}
@@ -291,7 +300,8 @@ func (r *requestReader) parseStart(line []byte) *malformedError {
 	switch {
 	case !ok:
 		return malformed("the request line does not end with an HTTP version")
-	case !httpguts.ValidHeaderFieldName(method): // a token, as a method is
+	// A token, as a method is.
+	case !httpguts.ValidHeaderFieldName(method):
 		return malformed("the method is not a token")
 	case target == "":
 		return malformed("the request line has no target")
@@ -315,7 +325,8 @@ func blankIn(target string) string {
 
 // deliver gives text to net/http in place of the head. The caller sets rest, if there is a body.
 func (r *requestReader) deliver(text []byte) {
-	const least = len(http2Preface) // net/http waits for as many bytes, to see whether they are the preface
+	// net/http waits for as many bytes, to see whether they are the preface.
+	const least = len(http2Preface)
 	if len(text) < least {
 		text = append(text, bytes.Repeat([]byte("\n"), least-len(text))...)
 	}
@@ -348,7 +359,8 @@ func bodyLength(method string, fields []byte) (n int64, known bool) {
 	for line := range bytes.Lines(fields) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
-		case line[0] == ' ' || line[0] == '\t': // a part of the value before (RFC 9112 5.2)
+		// A part of the value before (RFC 9112 5.2).
+		case line[0] == ' ' || line[0] == '\t':
 			return math.MaxInt64, false
 		case isField(name, "Transfer-Encoding"):
 			return math.MaxInt64, false
@@ -373,7 +385,8 @@ func isField(name []byte, field string) bool {
 // reset prepares for the next head, after a response. net/http may have begun to read that head before.
 // If more bytes have passed than those of the body, they may contain heads, so that all others pass too.
 func (r *requestReader) reset() {
-	if r.protocol == wireHTTP2 || len(r.ready) > 0 { // HTTP/2 first: responses of HTTP/2 end while the connection is read
+	// HTTP/2 first: responses of HTTP/2 end while the connection is read.
+	if r.protocol == wireHTTP2 || len(r.ready) > 0 {
 		return
 	}
 	if r.long {
@@ -383,7 +396,8 @@ func (r *requestReader) reset() {
 	if r.rest.left == math.MaxInt64 && r.rest.passed <= r.rest.least {
 		r.rest.left = r.rest.least - r.rest.passed
 	}
-	if len(r.next.text) == 0 { // otherwise it is that of the next head
+	// Otherwise it is that of the next head.
+	if len(r.next.text) == 0 {
 		r.sent = sentHead{}
 	}
 }
@@ -393,7 +407,8 @@ func (r *requestReader) reset() {
 func (r *requestReader) withAhead(from *bufio.Reader) *bufio.Reader {
 	if n := from.Buffered() + len(r.ahead); len(r.ahead) > 0 {
 		from = bufio.NewReaderSize(from, n)
-		from.Peek(n) // cannot fail: no byte of it comes from the connection
+		// Cannot fail: no byte of it comes from the connection.
+		from.Peek(n)
 	}
 	return from
 }

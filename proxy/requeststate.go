@@ -46,46 +46,88 @@ var (
 // sent. It is also the [pace.Transfer] of its slot. It belongs to the goroutine that serves the request,
 // except the fields that say otherwise.
 type requestState struct {
-	client        http.ResponseWriter
-	request       *http.Request // as the client has sent it
-	rules         *generation   // the generation under which the request began
-	rulesReleased bool          // rules was released
-	noTarget      error         // why the request is refused for its target; nil: it is not
-	record        audit.Record
-	recorded      bool          // the record was written
-	quota         policy.Ticket // for the client's quota
-	work          memory.Work   // the request in the memory budget
-	ahead         []byte        // the client's body, if readAhead has read it
-	carrier       *clientConn   // on which the request is in progress; nil: none, or leave was called
-	clientLeft    bool          // the client has left, and its header must not be used
-	draining      *atomic.Bool  // that of the handler, like allSent
-	allSent       *sentRequests
-	sentRequest   sentRequest
-	dialled       bool // the origin was dialled for a CONNECT
-	watch         watch
-	flow          flow
+	client http.ResponseWriter
+
+	// As the client has sent it.
+	request *http.Request
+
+	// The generation under which the request began.
+	rules *generation
+
+	// rules was released.
+	rulesReleased bool
+
+	// Why the request is refused for its target; nil: it is not.
+	noTarget error
+	record   audit.Record
+
+	// The record was written.
+	recorded bool
+
+	// For the client's quota.
+	quota policy.Ticket
+
+	// The request in the memory budget.
+	work memory.Work
+
+	// The client's body, if readAhead has read it.
+	ahead []byte
+
+	// On which the request is in progress; nil: none, or leave was called.
+	carrier *clientConn
+
+	// The client has left, and its header must not be used.
+	clientLeft bool
+
+	// That of the handler, like allSent.
+	draining    *atomic.Bool
+	allSent     *sentRequests
+	sentRequest sentRequest
+
+	// The origin was dialled for a CONNECT.
+	dialled bool
+	watch   watch
+	flow    flow
 	sending
-	cancel   context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
+
+	// Ends the sending and the response; nil: nothing is being sent.
+	cancel   context.CancelCauseFunc
 	response responseState
 	tunnel   streamTunnel
-	capture  *archive.Exchange // nil: the request is not archived
+
+	// nil: the request is not archived.
+	capture *archive.Exchange
 }
 
 // A responseState says how far the response was sent to the client.
 type responseState struct {
-	headSent bool           // the head was sent
-	muted    bool           // the pipeline's output is not sent to the client
-	upgraded *http.Response // the origin's response that changes protocols (101); nil: none
-	length   int64          // length of the body that the origin announced; -1: unknown
-	body     originBody
-	failure  error  // why the origin gave no response, or ended it early
-	held     []byte // last byte of the body, which waits for the record; see endsLast
+	// The head was sent.
+	headSent bool
+
+	// The pipeline's output is not sent to the client.
+	muted bool
+
+	// The origin's response that changes protocols (101); nil: none.
+	upgraded *http.Response
+
+	// length of the body that the origin announced; -1: unknown.
+	length int64
+	body   originBody
+
+	// Why the origin gave no response, or ended it early.
+	failure error
+
+	// last byte of the body, which waits for the record; see endsLast.
+	held []byte
 }
 
 // A streamTunnel is the tunnel of a CONNECT that arrived as a stream of HTTP/2.
 type streamTunnel struct {
-	conn   *streamConn    // nil: none, or not yet
-	copies sync.WaitGroup // the goroutines that copy between conn and the stream
+	// nil: none, or not yet.
+	conn *streamConn
+
+	// The goroutines that copy between conn and the stream.
+	copies sync.WaitGroup
 }
 
 // readAhead reads a small body of known length into memory, so that the proxy notices if
@@ -141,7 +183,8 @@ func (s *requestState) fail(err error) {
 		return
 	}
 	if s.watch.hasEnded() && s.flow.uploadFailure() == nil {
-		err = s.watch.cause() // the watch has caused the error
+		// The watch has caused the error.
+		err = s.watch.cause()
 	}
 	s.response.failure = err
 }
@@ -182,13 +225,15 @@ func (s *requestState) WriteHeader(status int) {
 	s.setConnectionClose()
 	s.beginWrite()
 	s.client.WriteHeader(status)
-	for _, list := range s.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
+	// A field of the same name in the head is not the trailer's.
+	for _, list := range s.client.Header()["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			s.client.Header().Del(textproto.TrimString(name))
 		}
 	}
 	if s.response.length < 0 && s.request.Method != http.MethodHead {
-		s.Flush() // the client gets the head of a stream before its first byte
+		// The client gets the head of a stream before its first byte.
+		s.Flush()
 	}
 }
 
@@ -233,15 +278,18 @@ func (s *requestState) drainUpload(refused bool) {
 		return
 	}
 	client := http.NewResponseController(s.client)
-	client.Flush() // the response does not wait for the body
+	// The response does not wait for the body.
+	client.Flush()
 	until := time.Now().Add(lastWait)
 	c := connInfoFrom(s.request).http
-	if sentHeadOf(s.request).fault != nil && c != nil { // its body is all that follows
+	// Its body is all that follows.
+	if sentHeadOf(s.request).fault != nil && c != nil {
 		drain(c.Conn, until)
 		return
 	}
 	client.SetReadDeadline(until)
-	_, err := io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for egress, which may still read the body
+	// Also waits for egress, which may still read the body.
+	_, err := io.CopyN(io.Discard, s.request.Body, maxLateUpload)
 	if refused && err != nil && err != io.EOF && c != nil {
 		drain(c.Conn, until)
 	}
@@ -279,7 +327,8 @@ func (s *requestState) endsLast() bool { return s.rules.RecordFirst || s.capture
 func (s *requestState) Flush() {
 	if !s.response.muted {
 		s.flow.beginSend()
-		http.NewResponseController(s.client).Flush() // the next Write returns an error
+		// The next Write returns an error.
+		http.NewResponseController(s.client).Flush()
 		s.flow.endSend(0)
 	}
 }
@@ -290,7 +339,8 @@ func (s *requestState) Flush() {
 func (s *requestState) flushLast() {
 	switch {
 	case len(s.response.held) > 0:
-		return // see sendHeld
+		// See sendHeld.
+		return
 	case s.request.ProtoMajor == 1:
 		s.Flush()
 		return
@@ -308,7 +358,8 @@ func (s *requestState) sendHeld() {
 	w.begin(s)
 	defer w.stop()
 	s.flow.beginSend()
-	s.client.Write(last) // the record is written, so an error does not matter
+	// The record is written, so an error does not matter.
+	s.client.Write(last)
 	s.flow.endSend(0)
 	s.flushLast()
 }
@@ -328,7 +379,8 @@ func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 			s.work.Free(copySize)
 		}
 	}()
-	buf, long := small[:], s.response.length > smallCopy // long: the body needs the large buffer
+	// long: the body needs the large buffer.
+	buf, long := small[:], s.response.length > smallCopy
 	for {
 		if long && large == nil && s.work.Spare(copySize) {
 			large = copyBuffers.Get().(*[copySize]byte)
@@ -362,7 +414,8 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 		return nil, nil, err
 	}
 	s.response.headSent = true
-	s.flow.endUpload(uploadComplete) // the server no longer reads the body
+	// The server no longer reads the body.
+	s.flow.endUpload(uploadComplete)
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -376,18 +429,21 @@ func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 // passInterim implements [sender]: it sends a 1xx response to the client (RFC 9110 15.2). net/http sends 100 itself.
 func (s *requestState) passInterim(resp *http.Response) {
 	if s.sentRequest.awaitLine(s.request.Context()) != nil || resp.StatusCode == http.StatusContinue || !s.request.ProtoAtLeast(1, 1) || s.clientLeft ||
-		len(s.request.Header["Expect"]) > 0 { // net/http may be about to send 100 on another goroutine
+		// net/http may be about to send 100 on another goroutine.
+		len(s.request.Header["Expect"]) > 0 {
 		return
 	}
 	h := s.client.Header()
 	maps.Copy(h, resp.Header)
 	stripHop(h)
 	s.flow.setWriting(true)
-	if !s.watch.hasEnded() { // otherwise a refusal follows, whose writes beginWrite would make fail
+	// Otherwise a refusal follows, whose writes beginWrite would make fail.
+	if !s.watch.hasEnded() {
 		s.client.WriteHeader(resp.StatusCode)
 	}
 	s.flow.setWriting(false)
-	if s.clientLeft = s.request.Context().Err() != nil; !s.clientLeft { // over HTTP/2, WriteHeader has not waited until the header was read
+	// Over HTTP/2, WriteHeader has not waited until the header was read.
+	if s.clientLeft = s.request.Context().Err() != nil; !s.clientLeft {
 		clear(h)
 	}
 }
@@ -425,9 +481,12 @@ func (s *requestState) setTarget(sent string) {
 // abandon implements transfer: it makes all reads and writes fail that wait for the client or the
 // origin. If the response has not begun, the client can still get one.
 func (s *requestState) abandon() {
-	s.flow.failUpload(s.brokenBody(errSilent), true) // the origin waits for the body too
-	if s.flow.endUpload(uploadAbandoned) {           // otherwise the deadline would end net/http's background read and the connection
-		http.NewResponseController(s.client).SetReadDeadline(longAgo) // an error means that nothing waits
+	// The origin waits for the body too.
+	s.flow.failUpload(s.brokenBody(errSilent), true)
+	// Otherwise the deadline would end net/http's background read and the connection.
+	if s.flow.endUpload(uploadAbandoned) {
+		// An error means that nothing waits.
+		http.NewResponseController(s.client).SetReadDeadline(longAgo)
 	}
 	if s.flow.isWriting() {
 		s.failWrites()
@@ -449,7 +508,8 @@ func (s *requestState) lastWatch() *watch { return &watch{limit: s.watch.limit, 
 // brokenBody returns the error for a client's body that cannot be read because of err.
 func (s *requestState) brokenBody(err error) error {
 	if s.watch.cause() == errTooSlow {
-		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
+		// The watch has set the body's deadline.
+		return fmt.Errorf("body: %w", errTooSlow)
 	}
 	return fmt.Errorf("%w: body: %w", errMalformed, err)
 }
@@ -471,9 +531,13 @@ func (s *requestState) beginWrite() {
 // pipeline does not return it.
 type originBody struct {
 	io.ReadCloser
-	state      *requestState
-	response   *http.Response // its trailer is complete when the body was read
-	connection []string       // its Connection header
+	state *requestState
+
+	// Its trailer is complete when the body was read.
+	response *http.Response
+
+	// Its Connection header.
+	connection []string
 }
 
 // hasBegun reports whether a part of the body is known to have arrived with the head.
@@ -500,8 +564,10 @@ func (b *originBody) Read(p []byte) (int, error) {
 // origin's fault.
 type clientBody struct {
 	io.ReadCloser
-	state   *requestState
-	trailer http.Header // trailer of the request to the origin; its fields get their values at the end of the body
+	state *requestState
+
+	// trailer of the request to the origin; its fields get their values at the end of the body.
+	trailer http.Header
 }
 
 // Read reads from the client.

@@ -22,23 +22,53 @@ import (
 // Rules are the part of the configuration that can be replaced, as a whole, while a Handler
 // serves; see [Handler.Use]. Engine, Egress and Authority are required.
 type Rules struct {
-	Engine            *policy.Engine
-	Egress            *egress.Client // its pseudonym must not change during the life of the Handler: it identifies requests that return to the proxy
-	Authority         *mitm.Authority
-	UserAgent         string            // sent instead of the client's; "": the client's own
-	From              string            // sent instead of the client's From; "": the client's own
-	Signers           Signers           // sign the requests that are sent; zero: none are signed
-	NoVia             bool              // requests to origins have no Via field of the proxy
-	Monitor           bool              // only decide and record; refuse and delay no request
-	PassThrough       func(string) bool // reports whether the tunnels of a host are passed through; nil: none
-	RecordFirst       bool              // end a response only after its record is written, and break it off if that fails
-	BackOff           bool              // honour 429 and 503 of origins
-	PerAddress        bool              // pace by the address of the host that Egress uses, not by the host
-	TLS               *tls.Config       // for the proxy's own port; nil: no TLS. TLS cannot be turned on or off
-	OwnPage           *guide.Page       // answers requests for the proxy itself; nil: these are refused
-	MaxURL            int               // maximum length of a URL, in bytes; zero: 8 KiB
-	MaxConns          int               // maximum open connections of all clients; zero: 20,000
-	MaxConnsPerClient int               // maximum open connections of one client; zero: 10,000
+	Engine *policy.Engine
+
+	// Its pseudonym must not change during the life of the Handler: it identifies requests that return to the proxy.
+	Egress    *egress.Client
+	Authority *mitm.Authority
+
+	// Sent instead of the client's; "": the client's own.
+	UserAgent string
+
+	// Sent instead of the client's From; "": the client's own.
+	From string
+
+	// Sign the requests that are sent; zero: none are signed.
+	Signers Signers
+
+	// Requests to origins have no Via field of the proxy.
+	NoVia bool
+
+	// Only decide and record; refuse and delay no request.
+	Monitor bool
+
+	// Reports whether the tunnels of a host are passed through; nil: none.
+	PassThrough func(string) bool
+
+	// End a response only after its record is written, and break it off if that fails.
+	RecordFirst bool
+
+	// Honour 429 and 503 of origins.
+	BackOff bool
+
+	// pace by the address of the host that Egress uses, not by the host.
+	PerAddress bool
+
+	// For the proxy's own port; nil: no TLS. TLS cannot be turned on or off.
+	TLS *tls.Config
+
+	// Answers requests for the proxy itself; nil: these are refused.
+	OwnPage *guide.Page
+
+	// Maximum length of a URL, in bytes; zero: 8 KiB.
+	MaxURL int
+
+	// Maximum open connections of all clients; zero: 20,000.
+	MaxConns int
+
+	// Maximum open connections of one client; zero: 10,000.
+	MaxConnsPerClient int
 }
 
 // maxRedials is how many more addresses of a host are dialled for one CONNECT or one fetch.
@@ -76,7 +106,8 @@ func (r Rules) withDefaults() (Rules, error) {
 	r.MaxConns, r.MaxConnsPerClient = cmp.Or(r.MaxConns, 20_000), cmp.Or(r.MaxConnsPerClient, 10_000)
 	if r.TLS != nil {
 		r.TLS = r.TLS.Clone()
-		r.TLS.NextProtos = nil // Go's own client accepts h2 from a proxy, but then speaks HTTP/1.1
+		// Go's own client accepts h2 from a proxy, but then speaks HTTP/1.1.
+		r.TLS.NextProtos = nil
 	}
 	return r, nil
 }
@@ -85,19 +116,27 @@ func (r Rules) withDefaults() (Rules, error) {
 type generation struct {
 	Rules
 	*usage
-	number uint64   // 1 for the first
-	from   []string // the From header to send; nil: the client's
+
+	// 1 for the first.
+	number uint64
+
+	// The From header to send; nil: the client's.
+	from []string
 }
 
 // A usage counts the users of a generation: the active configuration, each request that began under
 // the generation, and the generation before. It does not refer to the Rules. Therefore a long
 // request keeps only its own Rules in memory, not later ones.
 type usage struct {
-	users  atomic.Int64
-	once   sync.Once
-	unused chan struct{} // closed when there are no users
+	users atomic.Int64
+	once  sync.Once
+
+	// closed when there are no users.
+	unused chan struct{}
 	all    *sync.WaitGroup
-	next   *usage // usage of the next generation; its users include this one
+
+	// usage of the next generation; its users include this one.
+	next *usage
 }
 
 // release ends one use.
@@ -105,7 +144,8 @@ func (u *usage) release() {
 	if u.users.Add(-1) > 0 {
 		return
 	}
-	u.once.Do(func() { // a late acquire may count once more up and down
+	// A late acquire may count once more up and down.
+	u.once.Do(func() {
 		close(u.unused)
 		u.all.Done()
 		if u.next != nil {
@@ -117,9 +157,15 @@ func (u *usage) release() {
 // generations are the active generation and the earlier ones that are still in use.
 type generations struct {
 	active atomic.Pointer[generation]
-	all    sync.WaitGroup // the generations in use
-	mu     sync.Mutex     // held to replace the active generation; guards closed
-	closed bool           // the active generation is not replaced any more
+
+	// The generations in use.
+	all sync.WaitGroup
+
+	// Held to replace the active generation; guards closed.
+	mu sync.Mutex
+
+	// The active generation is not replaced any more.
+	closed bool
 }
 
 // install makes r the active generation. The caller holds g.mu or is the only user of g.
@@ -146,7 +192,8 @@ func (g *generations) acquire() *generation {
 	for {
 		r := g.active.Load()
 		r.users.Add(1)
-		if g.active.Load() == r { // otherwise it may have become unused before it was counted
+		// Otherwise it may have become unused before it was counted.
+		if g.active.Load() == r {
 			return r
 		}
 		r.release()

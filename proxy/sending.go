@@ -29,17 +29,30 @@ const (
 
 // A sending is the sending of one request to its origin, with its slot. It belongs to one goroutine.
 type sending struct {
-	slot  *pace.Slot    // nil: the request is sent without a permit
-	addr  netip.Addr    // the address that the slot and the request are for; zero: any address of the host
-	owner *egress.Owner // of connections that carry the client's login; nil: none
-	from  sender        // whose request it is
-	// check returns why the request must not be sent: its record could not be written. It is Options.Ready; nil: no check.
-	check  func() error
-	memory *memory.Work // counts what the response holds in memory; nil: nothing is counted
+	// nil: the request is sent without a permit.
+	slot *pace.Slot
 
-	state   sendState
-	wasSent bool        // sent was reached, in this try or an earlier one
-	conn    egress.Info // of the last connection
+	// The address that the slot and the request are for; zero: any address of the host.
+	addr netip.Addr
+
+	// Of connections that carry the client's login; nil: none.
+	owner *egress.Owner
+
+	// Whose request it is.
+	from sender
+	// check returns why the request must not be sent: its record could not be written. It is Options.Ready; nil: no check.
+	check func() error
+
+	// Counts what the response holds in memory; nil: nothing is counted.
+	memory *memory.Work
+
+	state sendState
+
+	// sent was reached, in this try or an earlier one.
+	wasSent bool
+
+	// Of the last connection.
+	conn egress.Info
 }
 
 // A sender has a request sent and waits for the response: a client's request, or a fetch.
@@ -60,7 +73,8 @@ func (s *sending) roundTrip(out *egress.Client, r *http.Request, by *signature.S
 		if err == nil || try == egress.MaxTries || !egress.Repeat(r, err) {
 			return resp, err
 		}
-		s.slot.Redial() // an unused permit would delay other requests
+		// An unused permit would delay other requests.
+		s.slot.Redial()
 	}
 }
 
@@ -78,7 +92,8 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 		err = by.Sign(r)
 	}
 	if err == nil {
-		err = s.ready(r.Context()) // signing takes time, and a permit that replicas share is valid only for a moment
+		// Signing takes time, and a permit that replicas share is valid only for a moment.
+		err = s.ready(r.Context())
 	}
 	if err != nil {
 		conn.Release()

@@ -21,7 +21,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		by.http.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
-		r.Body = http.NoBody // as with HTTP/1.1; otherwise the request could not be sent again on a new connection
+		// As with HTTP/1.1; otherwise the request could not be sent again on a new connection.
+		r.Body = http.NoBody
 	}
 	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining, allSent: &h.sent}
 	defer s.releaseRules()
@@ -39,7 +40,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case head.fault != nil:
 		s.noTarget = head.fault
-	case r.Method != http.MethodConnect: // for CONNECT see admit
+	// For CONNECT see admit.
+	case r.Method != http.MethodConnect:
 		s.setTarget(head.target)
 	}
 	if isForProxy(s) {
@@ -69,7 +71,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //
 //go:noinline
 func growStack() {
-	var frame [11 << 10]byte // together with the existing frames under 16 KiB, because larger stacks are not cached
+	// Together with the existing frames under 16 KiB, because larger stacks are not cached.
+	var frame [11 << 10]byte
 	runtime.KeepAlive(&frame)
 }
 

@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	idleTimeout = 3 * time.Minute // of a kept connection between requests
-	maxStreams  = 250             // maximum number of requests at once on one HTTP/2 connection
+	// Of a kept connection between requests.
+	idleTimeout = 3 * time.Minute
+	// Maximum number of requests at once on one HTTP/2 connection.
+	maxStreams = 250
 )
 
 func (h *Handler) newServer() *http.Server {
@@ -36,9 +38,11 @@ func (h *Handler) newServer() *http.Server {
 		ConnContext:       withConnInfo,
 		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like other requests
+		// OPTIONS * is judged like other requests.
+		DisableGeneralOptionsHandler: true,
 	}
-	s.RegisterOnShutdown(unused.close) // when it runs, neither h1 nor net/http begins another HTTP/1 request
+	// When it runs, neither h1 nor net/http begins another HTTP/1 request.
+	s.RegisterOnShutdown(unused.close)
 	setUpHTTP2(s)
 	return s
 }
@@ -75,7 +79,8 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	outer := make(chan error, 1)
 	go func() { outer <- h.outer.Shutdown(ctx) }()
 	err := h.inner.Shutdown(ctx)
-	h.hijacked.close() // tunnels that are streams are requests of the outer server
+	// Tunnels that are streams are requests of the outer server.
+	h.hijacked.close()
 	err = errors.Join(<-outer, err)
 	if ctx.Err() != nil {
 		h.o.Log.Warn("breaking off requests in flight")
@@ -88,7 +93,8 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 		h.rules.close()
 	}()
 	select {
-	case <-served: // and their records are written
+	// And their records are written.
+	case <-served:
 	case <-time.After(lastWait):
 		h.o.Log.Error("requests outlived their connections, records may be missing")
 	}
@@ -102,7 +108,8 @@ func (h *Handler) connState(unused *unusedConns, c net.Conn, state http.ConnStat
 		c = p.Conn
 	}
 	switch state {
-	case http.StateIdle: // the response was sent
+	// The response was sent.
+	case http.StateIdle:
 		if c, ok := c.(*httpConn); ok {
 			c.requests.reset()
 			c.serving.Store(false)

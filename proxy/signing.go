@@ -9,9 +9,14 @@ import (
 
 // Signers sign the requests that the proxy sends. The zero Signers sign none.
 type Signers struct {
-	Default   *signature.Signer            // nil: none
-	Clients   map[string]*signature.Signer // in place of Default, by the name of the client
-	PlainHTTP bool                         // also sign requests without TLS
+	// nil: none.
+	Default *signature.Signer
+
+	// In place of Default, by the name of the client.
+	Clients map[string]*signature.Signer
+
+	// Also sign requests without TLS.
+	PlainHTTP bool
 }
 
 // of returns the Signer of a client's requests; nil: they are not signed.

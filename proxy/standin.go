@@ -100,11 +100,13 @@ func sentHeadOf(r *http.Request) sentHead {
 	}
 	parts := strings.Split(text, "#")
 	for i, part := range parts {
-		parts[i], _ = url.PathUnescape(part) // cannot fail: escapeForStandIn wrote it
+		// Cannot fail: escapeForStandIn wrote it.
+		parts[i], _ = url.PathUnescape(part)
 	}
 	if len(parts) == 1 {
 		return sentHead{method: r.Method, target: parts[0]}
 	}
-	status, _ := strconv.Atoi(parts[0]) // likewise
+	// Likewise.
+	status, _ := strconv.Atoi(parts[0])
 	return sentHead{parts[3], parts[4], &malformedError{status, parts[1], parts[2]}}
 }

@@ -12,24 +12,48 @@ import (
 
 // Stats are the counters of a Handler.
 type Stats struct {
-	Requests Flow // requests in progress, except those for the proxy's own page; a tunnel that is passed through and an upgraded connection last as long as their request
+	// requests in progress, except those for the proxy's own page; a tunnel that is passed through and an upgraded
+	// connection last as long as their request.
+	Requests Flow
 
-	Conns    Flow      // connections from clients to the proxy's own port
-	MaxConns int       // maximum open connections
-	Failed   uint64    // accepts that failed so far, for example because too many files are open
-	Answered uint64    // connections over a client's limit so far whose requests were refused
-	Closed   uint64    // connections over a client's limit, or its share of MaxConns, so far that were closed without a response
-	Evicted  uint64    // idle connections so far that were closed to make room for others at MaxConns
-	FullAt   time.Time // when a connection last found MaxConns open; zero: never
+	// Connections from clients to the proxy's own port.
+	Conns Flow
 
-	Intercepted   Flow   // tunnels
-	Unused        uint64 // intercepted tunnels so far without a request, failed handshakes included; with HTTP/2, those whose client sent no preface
-	PassedThrough Flow   // tunnels
-	Upgraded      Flow   // connections, also inside tunnels
+	// Maximum open connections.
+	MaxConns int
+
+	// Accepts that failed so far, for example because too many files are open.
+	Failed uint64
+
+	// Connections over a client's limit so far whose requests were refused.
+	Answered uint64
+
+	// Connections over a client's limit, or its share of MaxConns, so far that were closed without a response.
+	Closed uint64
+
+	// Idle connections so far that were closed to make room for others at MaxConns.
+	Evicted uint64
+
+	// When a connection last found MaxConns open; zero: never.
+	FullAt time.Time
+
+	// Tunnels.
+	Intercepted Flow
+
+	// intercepted tunnels so far without a request, failed handshakes included; with HTTP/2, those whose client sent no
+	// preface.
+	Unused uint64
+
+	// Tunnels.
+	PassedThrough Flow
+
+	// Connections, also inside tunnels.
+	Upgraded Flow
 
 	Memory memory.Stats
 
-	Faults map[mitm.Fault]uint64 // failed TLS handshakes at the proxy's own port; the Authority counts those in tunnels
+	// failed TLS handshakes at the proxy's own port; the Authority counts those in tunnels.
+	Faults map[mitm.Fault]uint64
 }
 
 // fullFor is how long Stats.Warning tells that all connections were open.
@@ -45,8 +69,11 @@ func (s Stats) Warning() string {
 
 // A Flow counts things that begin and end.
 type Flow struct {
-	Open  int    // number that have begun and not ended
-	Total uint64 // number that have begun so far
+	// Number that have begun and not ended.
+	Open int
+
+	// Number that have begun so far.
+	Total uint64
 }
 
 // counts are the counters that Stats returns.
@@ -54,9 +81,11 @@ type counts struct {
 	requests, conns, intercepted, passedThrough, upgraded flowCounter
 
 	failed, answered, closed, evicted, unused atomic.Uint64
-	fullAt                                    atomic.Int64 // in nanoseconds since 1970; 0: never
-	faults                                    mitm.Faults
-	clientFaults                              clientfault.Table
+
+	// In nanoseconds since 1970; 0: never.
+	fullAt       atomic.Int64
+	faults       mitm.Faults
+	clientFaults clientfault.Table
 }
 
 // A flowCounter counts a Flow.
@@ -66,7 +95,8 @@ func (t *flowCounter) begin() { t.begun.Add(1) }
 func (t *flowCounter) end()   { t.ended.Add(1) }
 
 func (t *flowCounter) flow() Flow {
-	ended := t.ended.Load() // read first, so that Open is never negative
+	// Read first, so that Open is never negative.
+	ended := t.ended.Load()
 	begun := t.begun.Load()
 	return Flow{int(begun - ended), begun}
 }

@@ -16,14 +16,21 @@ import (
 // net/http does with deadlines of connections. The sending half cannot be closed alone: it ends with
 // the stream.
 type streamConn struct {
-	net.Conn          // for writing to the client
-	received net.Conn // for reading from the client
+	// For writing to the client.
+	net.Conn
+
+	// For reading from the client.
+	received net.Conn
 	remote   net.Addr
 	client   *http.ResponseController
-	broken   atomic.Bool // the stream must be reset
 
-	mu          sync.Mutex
-	streamEnded bool // nothing more is written to the stream
+	// The stream must be reset.
+	broken atomic.Bool
+
+	mu sync.Mutex
+
+	// Nothing more is written to the stream.
+	streamEnded bool
 }
 
 func (c *streamConn) RemoteAddr() net.Addr { return c.remote }

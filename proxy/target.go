@@ -73,7 +73,8 @@ func checkForm(r *http.Request) error {
 	if r.ProtoMajor < 2 {
 		return nil
 	}
-	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as a method is
+	// A token, as a method is.
+	if !httpguts.ValidHeaderFieldName(r.Method) {
 		return malformed("the method is not a token")
 	}
 	for _, host := range r.Header["Host"] {
@@ -101,10 +102,12 @@ func (t *tunnelConn) scheme(r *http.Request) string {
 func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
 	scheme, host := t.scheme(r), r.Host
 	if host == t.authority && scheme == t.origin.Scheme && host != "" {
-		return t.origin, nil // the usual case
+		// The usual case.
+		return t.origin, nil
 	}
 	if host == "" && !r.ProtoAtLeast(1, 1) {
-		host = t.origin.Addr() // HTTP/1.0 need not name a host
+		// HTTP/1.0 need not name a host.
+		host = t.origin.Addr()
 	}
 	o, err := robots.ParseOrigin(scheme, host)
 	if err != nil {
@@ -117,7 +120,8 @@ func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
 // be the one that the CONNECT named, or the server name of the TLS handshake (RFC 9110 15.5.20).
 func (t *tunnelConn) admits(o robots.Origin, scheme string, hasPort bool) (robots.Origin, error) {
 	if !hasPort {
-		o.Port = t.origin.Port // many clients leave out even an unusual port
+		// Many clients leave out even an unusual port.
+		o.Port = t.origin.Port
 	}
 	if o.Scheme != scheme || o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
 		return robots.Origin{}, errMisdirected
@@ -129,7 +133,8 @@ func (t *tunnelConn) admits(o robots.Origin, scheme string, hasPort bool) (robot
 // one, are those that the request names.
 func (d *redirect) originOf(r *http.Request) (robots.Origin, error) {
 	host := r.Host
-	if host == "" { // HTTP/1.0
+	// HTTP/1.0.
+	if host == "" {
 		host = cmp.Or(d.name, bracketed(d.addr.Addr()))
 	}
 	o, err := robots.ParseOrigin("http", host)
@@ -155,7 +160,8 @@ func connectTarget(r *http.Request, sent string) (robots.Origin, error) {
 	if !hasPort(sent) || strings.HasSuffix(sent, ":") {
 		return robots.Origin{}, malformed("CONNECT needs host:port and nothing else")
 	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; otherwise what follows could be read as a body or as the tunnel's content
+	// RFC 9110 9.3.6; otherwise what follows could be read as a body or as the tunnel's content.
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		return robots.Origin{}, malformed("CONNECT must not have a body")
 	}
 	o, err := robots.ParseOrigin("https", sent)
@@ -185,7 +191,8 @@ func withoutUserinfo(target string) string {
 	if strings.HasPrefix(target, "/") {
 		return target
 	}
-	from, ends := 0, "?" // without "//", everything before a query may be meant as an authority
+	// Without "//", everything before a query may be meant as an authority.
+	from, ends := 0, "?"
 	if i := strings.Index(target, "://"); i >= 0 {
 		from = i + len("://")
 		if rest := target[from:]; rest != "" && strings.IndexAny(rest, "/?#") != 0 {

@@ -23,9 +23,12 @@ import (
 )
 
 const (
-	maxHello    = longHead               // maximum bytes of a TLS ClientHello that are read; the estimate for a connection includes them
-	maxMethod   = 32                     // maximum length of an HTTP method; longer ones are not recognised
-	acceptRetry = 100 * time.Millisecond // after an error of the system
+	// Maximum bytes of a TLS ClientHello that are read; the estimate for a connection includes them.
+	maxHello = longHead
+	// Maximum length of an HTTP method; longer ones are not recognised.
+	maxMethod = 32
+	// After an error of the system.
+	acceptRetry = 100 * time.Millisecond
 )
 
 // errConfined refuses a redirected connection that cannot be judged.
@@ -38,9 +41,13 @@ var (
 
 // A redirect is the original destination of a connection that was redirected to the proxy.
 type redirect struct {
-	addr    netip.AddrPort
-	name    string // name for the address; "": unknown
-	release func() // called when the connection is closed; nil: not called
+	addr netip.AddrPort
+
+	// name for the address; "": unknown.
+	name string
+
+	// Called when the connection is closed; nil: not called.
+	release func()
 }
 
 // NameOf returns the name for an address, or "". The address keeps the name until release is called.
@@ -65,7 +72,8 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 		nameOf = func(netip.Addr) (string, func()) { return "", nil }
 	}
 	limited := h.newListener(l)
-	go func() { // until Shutdown
+	// Until Shutdown.
+	go func() {
 		<-h.handoff.ended
 		limited.Close()
 	}()
@@ -74,8 +82,10 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 		switch {
 		case err == nil:
 			c := conn.(*clientConn)
-			err := c.findDestination(nameOf) // before other code uses the connection
-			go h.serveRedirected(c, err)     // until it is removed from h.hijacked
+			// Before other code uses the connection.
+			err := c.findDestination(nameOf)
+			// Until it is removed from h.hijacked.
+			go h.serveRedirected(c, err)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default:
@@ -127,7 +137,8 @@ func (h *Handler) serveRedirected(c *clientConn, err error) {
 		if c.redirect != nil {
 			rec.Target = net.JoinHostPort(c.redirect.host(), strconv.Itoa(int(c.redirect.addr.Port())))
 		}
-		h.writeRecord(rec, err) // no client can get the error, and nothing is sent
+		// No client can get the error, and nothing is sent.
+		h.writeRecord(rec, err)
 	} else {
 		h.counts.unused.Add(1)
 	}
@@ -174,7 +185,8 @@ func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
 		case err != nil:
 			return false, "", err
 		}
-		const handshakeRecord = 22 // RFC 8446 5.1
+		// RFC 8446 5.1.
+		const handshakeRecord = 22
 		if b[0] != handshakeRecord {
 			if is, certain := isRequestLine(b[:n]); is {
 				return false, "", nil
@@ -190,7 +202,8 @@ func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
 			return false, "", errNotHTTP
 		}
 		if n == len(b) {
-			b, n = make([]byte, min(4*len(b), maxHello)), 0 // all bytes are still in the socket
+			// All bytes are still in the socket.
+			b, n = make([]byte, min(4*len(b), maxHello)), 0
 		}
 	}
 }
@@ -229,8 +242,9 @@ func parseClientHello(b []byte) (serverName string, whole bool) {
 
 // A helloConn is a connection of which only the beginning exists.
 type helloConn struct {
-	net.Conn // nil: the handshake calls only Read and Write
-	in       *bytes.Reader
+	// nil: the handshake calls only Read and Write.
+	net.Conn
+	in *bytes.Reader
 }
 
 func (c *helloConn) Read(b []byte) (int, error) { return c.in.Read(b) }
@@ -260,7 +274,9 @@ func bracketed(addr netip.Addr) string {
 // than 200 (see acceptHTTP1). Instead of sending one, the connection is reset.
 type impliedConnect struct {
 	net.Conn
-	connect string // the part of the CONNECT that was not read yet
+
+	// The part of the CONNECT that was not read yet.
+	connect string
 }
 
 // Read returns the CONNECT, then reads from the connection.

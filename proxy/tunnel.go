@@ -17,27 +17,53 @@ import (
 // return the bytes that the server has read ahead.
 type tunnelConn struct {
 	net.Conn
-	buffered   *bufio.Reader
-	pass       policy.Pass // how the client was admitted
-	admitted   atomic.Pointer[admission]
-	origin     robots.Origin // the origin in the CONNECT; its scheme is a guess
-	authority  string        // origin in the form of a Host header
-	outer      *clientConn   // the connection to the proxy's own port that carries the tunnel
-	redirect   *redirect     // original destination of the connection; nil: the client connected to the proxy
-	secured    time.Time     // when the TLS handshake in the tunnel ended; zero: the client speaks no TLS in it
-	serverName string        // the server name of the TLS handshake; "": none
-	counter    *flowCounter  // counts the tunnel
-	memory     memory.Work   // an intercepted tunnel in the memory budget, until Close
-	used       atomic.Bool   // a request has arrived
-	onUnused   func()        // Close calls it if none has; nil: it calls nothing
-	logins     egress.Owner  // of the connections to origins that carry the client's login, until Close
-	once       sync.Once
+	buffered *bufio.Reader
+
+	// How the client was admitted.
+	pass     policy.Pass
+	admitted atomic.Pointer[admission]
+
+	// The origin in the CONNECT; its scheme is a guess.
+	origin robots.Origin
+
+	// origin in the form of a Host header.
+	authority string
+
+	// The connection to the proxy's own port that carries the tunnel.
+	outer *clientConn
+
+	// Original destination of the connection; nil: the client connected to the proxy.
+	redirect *redirect
+
+	// When the TLS handshake in the tunnel ended; zero: the client speaks no TLS in it.
+	secured time.Time
+
+	// The server name of the TLS handshake; "": none.
+	serverName string
+
+	// Counts the tunnel.
+	counter *flowCounter
+
+	// An intercepted tunnel in the memory budget, until Close.
+	memory memory.Work
+
+	// A request has arrived.
+	used atomic.Bool
+
+	// Close calls it if none has; nil: it calls nothing.
+	onUnused func()
+
+	// Of the connections to origins that carry the client's login, until Close.
+	logins egress.Owner
+	once   sync.Once
 }
 
 // An admission is the client to which a tunnel and all its requests belong.
 type admission struct {
-	client     string
-	generation uint64 // the latest generation under which the client was admitted
+	client string
+
+	// The latest generation under which the client was admitted.
+	generation uint64
 }
 
 // owner returns the client to which the tunnel belongs under g. It returns an error of the

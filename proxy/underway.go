@@ -23,27 +23,42 @@ var errLineHangs = fmt.Errorf("%w: the line about the request is still being wri
 type sentRequests struct {
 	write func(...*audit.Begun) error
 
-	mu          sync.Mutex   // guards what follows, and the links of all sentRequests
-	first, last *sentRequest // those without a line, in the order in which they were sent
-	timer       *time.Timer  // for the first; nil: none was sent yet
+	// Guards what follows, and the links of all sentRequests.
+	mu sync.Mutex
+
+	// Those without a line, in the order in which they were sent.
+	first, last *sentRequest
+
+	// For the first; nil: none was sent yet.
+	timer *time.Timer
 }
 
 // A sentRequest is one request in sentRequests. Only the goroutine that serves the request passes it to the methods.
 type sentRequest struct {
-	at     time.Time // when it was sent; zero: it was not, or it has ended; written under sentRequests.mu
-	inTime bool      // see awaitLine
+	// When it was sent; zero: it was not, or it has ended; written under sentRequests.mu.
+	at time.Time
+
+	// See awaitLine.
+	inTime bool
 	line   audit.Begun
 
 	before, after *sentRequest
-	linked        bool          // it has no line yet
-	written       chan struct{} // closed when the line is written; nil: nobody waits for that, and it is not being written
-	err           error         // why it could not be written
+
+	// It has no line yet.
+	linked bool
+
+	// Closed when the line is written; nil: nobody waits for that, and it is not being written.
+	written chan struct{}
+
+	// Why it could not be written.
+	err error
 }
 
 // add adds a request that was sent. If inTime is set, awaitLine waits for its line.
 func (u *sentRequests) add(s *sentRequest, r *audit.Record, inTime bool) {
 	if !s.at.IsZero() {
-		return // it is sent once more
+		// It is sent once more.
+		return
 	}
 	s.inTime, s.line = inTime, r.Begun()
 	if inTime {
@@ -140,7 +155,8 @@ func (u *sentRequests) end(s *sentRequest) (noLine bool, err error) {
 	select {
 	case <-written:
 		return false, s.err
-	case <-time.After(lastWait): // the record still follows the line, which has its number already
+	// The record still follows the line, which has its number already.
+	case <-time.After(lastWait):
 		return false, errLineHangs
 	}
 }

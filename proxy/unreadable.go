@@ -24,13 +24,21 @@ var ErrTLSInTheClear = errors.New("the client speaks TLS to the proxy's own port
 
 // An unreadable is a request that net/http answers itself, or bytes that are not HTTP.
 type unreadable struct {
-	conn     net.Conn
-	client   string
-	head     sentHead
-	tls      bool   // it is the beginning of a TLS handshake, on the proxy's own port without TLS
-	tlsFault error  // why the TLS handshake failed; nil: it succeeded
-	headErr  error  // why the requestReader stopped reading; nil: it did not
-	answer   []byte // the response of net/http
+	conn   net.Conn
+	client string
+	head   sentHead
+
+	// It is the beginning of a TLS handshake, on the proxy's own port without TLS.
+	tls bool
+
+	// Why the TLS handshake failed; nil: it succeeded.
+	tlsFault error
+
+	// Why the requestReader stopped reading; nil: it did not.
+	headErr error
+
+	// The response of net/http.
+	answer []byte
 }
 
 // answerUnreadable records a request that net/http answers itself, and replaces the response.
@@ -49,7 +57,8 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
 		if !ok || inTheClear.Conn == nil {
 			h.o.Log.Debug("TLS handshake with a client failed", "error", c.tlsFault)
-			return c.tlsFault // there is no request, and no response is possible
+			// There is no request, and no response is possible.
+			return c.tlsFault
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
 		a.detail, a.advice = "This port requires TLS.", clientfault.PlainHTTP.Advice()
@@ -95,7 +104,8 @@ func faultOf(response []byte) *malformedError {
 	line, _, _ := strings.Cut(string(response), "\r\n")
 	_, text, _ := strings.Cut(line, " ")
 	number, _, _ := strings.Cut(text, " ")
-	_, cause, known := strings.Cut(text, ": ") // net/http gives some causes
+	// net/http gives some causes.
+	_, cause, known := strings.Cut(text, ": ")
 	switch status, _ := strconv.Atoi(number); {
 	case status == http.StatusRequestHeaderFieldsTooLarge:
 		return errLongHead

@@ -18,14 +18,27 @@ var (
 // that time.
 type watch struct {
 	limit time.Duration
-	pool  *sync.Pool // of stopped alarms; nil: none
 
-	mu     sync.Mutex // guards the fields below; it may be locked while an alarm's is
-	moves  uint64     // reads and writes so far
-	ended  bool       // the watch has ended the transfer
-	slow   bool       // the transfer was too slow; false: nothing moved
-	paused bool       // the transfer waits for its turn, so nothing moves
-	alarm  *alarm     // nil: the transfer is not watched
+	// Of stopped alarms; nil: none.
+	pool *sync.Pool
+
+	// Guards the fields below; it may be locked while an alarm's is.
+	mu sync.Mutex
+
+	// Reads and writes so far.
+	moves uint64
+
+	// The watch has ended the transfer.
+	ended bool
+
+	// The transfer was too slow; false: nothing moved.
+	slow bool
+
+	// The transfer waits for its turn, so nothing moves.
+	paused bool
+
+	// nil: the transfer is not watched.
+	alarm *alarm
 }
 
 // An alarm is the timer of a watch. It is a separate struct because the runtime may keep a
@@ -33,14 +46,17 @@ type watch struct {
 type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	watch *watch // nil: none
+
+	// nil: none.
+	watch *watch
 	seen  uint64
 	what  transfer
 }
 
 // A transfer is something that a watch can end.
 type transfer interface {
-	abandon() // called at most once; must not wait
+	// Called at most once; must not wait.
+	abandon()
 }
 
 // begin starts the watch of a transfer, until stop.
@@ -139,12 +155,14 @@ func (w *watch) stop() {
 	w.alarm = nil
 	w.mu.Unlock()
 	if a == nil {
-		return // stopped already
+		// Stopped already.
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watch, a.what = nil, nil
-	if a.timer.Stop() && w.pool != nil { // otherwise check may be about to run
+	// Otherwise check may be about to run.
+	if a.timer.Stop() && w.pool != nil {
 		w.pool.Put(a)
 	}
 }

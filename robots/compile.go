@@ -29,19 +29,32 @@ func ParseFor(origin Origin, text string, d Dialect) *File {
 
 // A nameKey is a name under which an agent finds a block.
 type nameKey struct {
-	text    string // lower case
-	agent   int32  // index in parsed.agents
-	partial bool   // text is the leading letters of the word in the file, which is longer
+	// lower case.
+	text string
+
+	// Index in parsed.agents.
+	agent int32
+
+	// text is the leading letters of the word in the file, which is longer.
+	partial bool
 }
 
 // A compiler turns parsed lines into a File.
 type compiler struct {
 	*parsed
-	file       *File
-	setOf      []int  // the rule set of each block; -1: the block names nobody
-	nameText   []byte // of the File
-	firstBytes []byte // of the File
-	spans      []span // one for each node of the trie being built
+	file *File
+
+	// The rule set of each block; -1: the block names nobody.
+	setOf []int
+
+	// Of the File.
+	nameText []byte
+
+	// Of the File.
+	firstBytes []byte
+
+	// One for each node of the trie being built.
+	spans []span
 }
 
 func compile(s *parsed) *File {
@@ -131,7 +144,8 @@ func (c *compiler) groupBlocks(keys []nameKey) {
 		}
 		m := member{int(c.agentOf(k).block), i}
 		if n := len(members); n > 0 && keys[members[n-1].name].text == k.text {
-			m.name = members[n-1].name // all keys of a name have the index of its first key
+			// all keys of a name have the index of its first key.
+			m.name = members[n-1].name
 		}
 		members = append(members, m)
 	}
@@ -196,7 +210,8 @@ func (c *compiler) buildTries() {
 	f.labels = c.finalText()
 	items := c.sortedRules()
 	f.rules = make([]rule, 0, len(items))
-	f.nodes = make([]node, 0, 2*len(items)+len(f.ruleSets)+1) // usually enough: a rule adds a leaf and may split a label
+	// Usually enough: a rule adds a leaf and may split a label.
+	f.nodes = make([]node, 0, 2*len(items)+len(f.ruleSets)+1)
 	for in := range f.ruleSets {
 		n := 0
 		for n < len(items) && c.setOf[items[n].block] == in {
@@ -381,8 +396,10 @@ func (c *compiler) joins(keys []nameKey) (all []join) {
 	if !c.joined {
 		return nil
 	}
-	lastPart, nextBlock := make([]int32, c.blocks), make([]uint32, c.blocks) // of each block; the line after it
-	nextPart := make([]uint32, c.parts+1)                                    // the line after each part
+	// Of each block; the line after it.
+	lastPart, nextBlock := make([]int32, c.blocks), make([]uint32, c.blocks)
+	// The line after each part.
+	nextPart := make([]uint32, c.parts+1)
 	for i, a := range c.agents {
 		lastPart[a.block], nextBlock[a.block] = a.part, math.MaxUint32
 		if i+1 == len(c.agents) {
@@ -428,7 +445,8 @@ func (c *compiler) perRun(runs []agentRun) *parsed {
 func (c *compiler) addSignals(e *extensions) {
 	groups := compiler{parsed: c.perRun(c.ext.signalRuns)}
 	groups.build()
-	groups.file.nameText = c.file.nameText // equal, so shared
+	// Equal, so shared.
+	groups.file.nameText = c.file.nameText
 	e.signals.groups = groups.file
 	runs := make([]Signals, groups.blocks)
 	for _, l := range c.ext.signals {
@@ -473,7 +491,8 @@ func (c *compiler) addUsages(e *extensions) {
 	s.blocks = blocks
 	groups := compiler{parsed: s}
 	groups.build()
-	groups.file.nameText = c.file.nameText // equal, so shared
+	// Equal, so shared.
+	groups.file.nameText = c.file.nameText
 	e.usages.groups = groups.file
 	for i := range e.usages.lines {
 		e.usages.lines[i].set = int32(groups.setOf[e.usages.lines[i].set])

@@ -15,7 +15,8 @@ const (
 	codingGzip    = "gzip"
 	codingUTF16LE = "utf-16le"
 	codingUTF16BE = "utf-16be"
-	codingMark    = "utf-16-mark" // a byte order mark of UTF-16 before a text that is not UTF-16
+	// A byte order mark of UTF-16 before a text that is not UTF-16.
+	codingMark = "utf-16-mark"
 )
 
 // Decode returns a robots.txt, or its first [MaxBytes] bytes, as a dialect reads it. A Careful

@@ -12,12 +12,18 @@ import (
 // than the RFC. A Dialect is comparable, and a program may make its own. Under the zero Dialect,
 // which has no name, Parse returns nil, and a nil File refuses.
 type Dialect struct {
-	Name string // as users write it; required
+	// As users write it; required.
+	Name string
 
 	// What a line means.
-	Misspellings bool  // known misspellings of field names count, and so do two words without a colon between them
-	Delay        Delay // the meaning of a Crawl-delay line
-	UsageRules   bool  // a Content-Usage line is a rule, which ends the list of agents before it (draft-ietf-aipref-attach)
+	// Known misspellings of field names count, and so do two words without a colon between them.
+	Misspellings bool
+
+	// The meaning of a Crawl-delay line.
+	Delay Delay
+
+	// A Content-Usage line is a rule, which ends the list of agents before it (draft-ietf-aipref-attach).
+	UsageRules bool
 
 	// Careful: what the author of a file evidently meant counts, although RFC 9309 has no such line.
 	//   - The text may be UTF-16 with a byte order mark, or gzip; see [Decode].
@@ -28,25 +34,52 @@ type Dialect struct {
 	Careful bool
 
 	// Which group applies.
-	LettersOnly  bool // only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
-	NamePrefixes bool // "foobot" applies to "foobot-images" too, unless a group has the longer name
+	// Only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1).
+	LettersOnly bool
+
+	// "foobot" applies to "foobot-images" too, unless a group has the longer name.
+	NamePrefixes bool
 
 	// Which rule decides.
-	AsWritten         bool // paths are not normalised, and escapes in patterns not decoded; only with ReservedAsWritten
-	ReservedAsWritten bool // an escaped reserved character, such as "%3A", never matches the character itself
-	IndexPages        bool // an Allow of "/a/index.html" allows "/a/" too
-	MatchRobotsTxt    bool // "/robots.txt" is matched like any other path; a crawler may still fetch it
-	Literal           bool // a path is matched without dot segments, but in no other form that servers may read; for package policy
-	EmptyRules        bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
+	// Paths are not normalised, and escapes in patterns not decoded; only with ReservedAsWritten.
+	AsWritten bool
+
+	// An escaped reserved character, such as "%3A", never matches the character itself.
+	ReservedAsWritten bool
+
+	// An Allow of "/a/index.html" allows "/a/" too.
+	IndexPages bool
+
+	// "/robots.txt" is matched like any other path; a crawler may still fetch it.
+	MatchRobotsTxt bool
+
+	// A path is matched without dot segments, but in no other form that servers may read; for package policy.
+	Literal bool
+
+	// An empty rule, which matches nothing, is named in the Verdict if no other rule matches.
+	EmptyRules bool
 
 	// What the response to the request for the file means; for robots/cache.
-	Only200                    bool          // only status 200 brings rules; any other status means no file
-	NoFileOn429                bool          // status 429 means no file, as any other 4xx does (RFC 9309 2.3.1.3)
-	NoFileOnDisallowedRedirect bool          // a redirect to a URL that the robots.txt of its origin disallows means no file
-	NoFileOnDeadRedirect       bool          // a 3xx that cannot be followed means no file
-	NoStale                    bool          // a cached file is not used while its origin fails
-	IgnoreCacheControl         bool          // Cache-Control does not shorten the time for which a file is used
-	NoFileAfter                time.Duration // an origin that has failed for so long, without a cached file, has no file; 0: never
+	// Only status 200 brings rules; any other status means no file.
+	Only200 bool
+
+	// Status 429 means no file, as any other 4xx does (RFC 9309 2.3.1.3).
+	NoFileOn429 bool
+
+	// A redirect to a URL that the robots.txt of its origin disallows means no file.
+	NoFileOnDisallowedRedirect bool
+
+	// A 3xx that cannot be followed means no file.
+	NoFileOnDeadRedirect bool
+
+	// A cached file is not used while its origin fails.
+	NoStale bool
+
+	// Cache-Control does not shorten the time for which a file is used.
+	IgnoreCacheControl bool
+
+	// An origin that has failed for so long, without a cached file, has no file; 0: never.
+	NoFileAfter time.Duration
 }
 
 // A Delay is the meaning of a Crawl-delay line. RFC 9309 has none.
@@ -54,9 +87,12 @@ type Delay uint8
 
 // The meanings of a Crawl-delay line.
 const (
-	NoDelay       Delay = iota
-	DelayOfAgents       // decimal seconds for the agents since the last rule or delay; the line does not end the list of agents (RFC 9309 2.2.4)
-	DelayOfGroup        // whole seconds, rounded up; the line ends the list of agents as a rule does
+	NoDelay Delay = iota
+	// Decimal seconds for the agents since the last rule or delay; the line does not end the list of agents (RFC 9309
+	// 2.2.4).
+	DelayOfAgents
+	// Whole seconds, rounded up; the line ends the list of agents as a rule does.
+	DelayOfGroup
 )
 
 // month is how long an unreachable file keeps Google away, as its documents say.

@@ -89,23 +89,32 @@ type extensionLines struct {
 const everyRun = -1
 
 type runSignals struct {
-	run     int    // index in signalRuns, or everyRun
-	pattern string // "": all paths
+	// Index in signalRuns, or everyRun.
+	run int
+
+	// "": all paths.
+	pattern string
 	UsageLine
 	Signals
 }
 
 type runUsage struct {
-	run     int // index in usageRuns
+	// Index in usageRuns.
+	run     int
 	pattern string
 	UsageLine
 }
 
 // A UsageLine is a line of a robots.txt that states usage preferences.
 type UsageLine struct {
-	Number       int    // from 1
-	Text         string // the preferences as written: the value of the line, without the path pattern
-	BeforeGroups bool   // the line is before the first group: it counts where the group's own lines say nothing
+	// From 1.
+	Number int
+
+	// The preferences as written: the value of the line, without the path pattern.
+	Text string
+
+	// The line is before the first group: it counts where the group's own lines say nothing.
+	BeforeGroups bool
 }
 
 // An extensionCount counts the accepted lines of one kind.
@@ -168,7 +177,8 @@ func (e *extensionLines) addUsage(value string, line, run int) {
 	}
 	pattern, text := cutPattern(value)
 	if pattern != "" && text == "" {
-		return // no preference
+		// No preference.
+		return
 	}
 	e.usages = append(e.usages, runUsage{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}})
 }

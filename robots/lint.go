@@ -19,22 +19,34 @@ type Fault string
 
 // The kinds of remarks.
 const (
-	NotRead   Fault = "not-read"   // the line is not parsed, by nobody or not under this dialect
-	Misspelt  Fault = "misspelt"   // the dialect takes it, RFC 9309 does not
-	NoGroup   Fault = "no-group"   // a rule before any User-agent line applies to nobody (RFC 9309 2.2.1)
-	Nobody    Fault = "nobody"     // no client can have the name of this group
-	NeverWins Fault = "never-wins" // the rule matches no path, or always loses to another
-	Joined    Fault = "joined"     // the rule reaches agents of an earlier list, which the lines in between do not end (RFC 9309 2.2.4)
-	Suspect   Fault = "suspect"    // the line counts, but perhaps not as it is meant
-	TooLong   Fault = "too-long"   // the file or the line has more bytes than are parsed
+	// The line is not parsed, by nobody or not under this dialect.
+	NotRead Fault = "not-read"
+	// The dialect takes it, RFC 9309 does not.
+	Misspelt Fault = "misspelt"
+	// A rule before any User-agent line applies to nobody (RFC 9309 2.2.1).
+	NoGroup Fault = "no-group"
+	// No client can have the name of this group.
+	Nobody Fault = "nobody"
+	// The rule matches no path, or always loses to another.
+	NeverWins Fault = "never-wins"
+	// The rule reaches agents of an earlier list, which the lines in between do not end (RFC 9309 2.2.4).
+	Joined Fault = "joined"
+	// The line counts, but perhaps not as it is meant.
+	Suspect Fault = "suspect"
+	// The file or the line has more bytes than are parsed.
+	TooLong Fault = "too-long"
 )
 
 // A Remark is something that a file's author may not have meant.
 type Remark struct {
-	Line   int
-	Fault  Fault
-	Text   string // one line for people; it quotes what it shows of the file
-	Source string // the part of the line that is parsed: text of a stranger
+	Line  int
+	Fault Fault
+
+	// One line for people; it quotes what it shows of the file.
+	Text string
+
+	// The part of the line that is parsed: text of a stranger.
+	Source string
 }
 
 // IsHTML reports whether a robots.txt begins as an HTML page does. Servers often send one instead
@@ -62,7 +74,8 @@ func Lint(text []byte, d Dialect, origin Origin) []Remark {
 		last = number
 	}
 	if d.Name != "" {
-		l.count = 0 // the limit holds for each kind of checks, so that the first remarks of all are kept
+		// The limit holds for each kind of checks, so that the first remarks of all are kept.
+		l.count = 0
 		l.checkJoins(source)
 		l.count = 0
 		l.checkNeverWins(source)
@@ -70,7 +83,8 @@ func Lint(text []byte, d Dialect, origin Origin) []Remark {
 	slices.SortStableFunc(l.remarks, func(a, b Remark) int { return cmp.Compare(a.Line, b.Line) })
 	l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks)]
 	if len(text) > MaxBytes {
-		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)] // the next remark is the most important one
+		// The next remark is the most important one.
+		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)]
 		l.count = 0
 		l.remark(last+1, TooLong, "the file has more than %d bytes: the rest is not read", MaxBytes)
 	}
@@ -116,9 +130,15 @@ func (l *linter) addSources(source string) {
 type linter struct {
 	dialect Dialect
 	origin  Origin
-	html    bool // the file is an HTML page
-	grouped bool // there was a User-agent line
-	count   int  // remarks since the last reset
+
+	// The file is an HTML page.
+	html bool
+
+	// There was a User-agent line.
+	grouped bool
+
+	// remarks since the last reset.
+	count   int
 	remarks []Remark
 }
 
@@ -171,7 +191,8 @@ func (l *linter) checkLine(number int, line string) {
 			l.remark(number, NotRead, "%q is not a list of search, ai-input and ai-train, each with =yes or =no", clip(value))
 		}
 		if l.dialect.Careful {
-			return // before the first group it applies to every client
+			// Before the first group it applies to every client.
+			return
 		}
 	case fieldContentUsage:
 		if pattern, preferences := cutPattern(value); pattern != "" && preferences == "" {
@@ -263,7 +284,8 @@ func (l *linter) checkPattern(number int, value string) {
 	}
 	_, _, _, isURL := SplitURL(value)
 	switch {
-	case len(value) == 0: // the usual way to allow everything
+	// The usual way to allow everything.
+	case len(value) == 0:
 	case canMatch(value):
 		if l.dialect.AsWritten && strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 			l.remark(number, NeverWins, "%q matches nothing: a URL has no spaces or control characters", clip(value))
@@ -299,7 +321,8 @@ func hasUnicodeBlank(s string) bool {
 // line that does not end their list.
 func (l *linter) checkJoins(source string) {
 	s := parsed{dialect: l.dialect, origin: l.origin, source: source}
-	between, checked := "", false // the first line that divides the list; the list is checked
+	// The first line that divides the list; the list is checked.
+	between, checked := "", false
 	for number, line := range lines(source) {
 		f, value := splitLine(line, &l.dialect)
 		switch {
@@ -366,7 +389,8 @@ func (l *linter) checkNeverWins(text string) {
 		switch {
 		case file.names[at].partial != k.partial:
 		case len(names[block]) == maxAgentsTried:
-			more[block] = true // the rule may win for an agent that is not tried
+			// The rule may win for an agent that is not tried.
+			more[block] = true
 		default:
 			names[block] = append(names[block], file.group(at, ""))
 		}

@@ -24,15 +24,27 @@ const MaxEffort Effort = 160_000
 //
 // The path is a parameter and no field, so that it may stay on the caller's stack.
 type matcher struct {
-	tries        *tries
-	best         *rule
-	ignored      uint32         // flags of the rules that cannot match this form of the path
-	stepsLeft    int            // steps that may still be taken
-	indexBelow   int            // the value of stepsLeft below which an indexedSearch takes over; 0: none does any more
-	indexed      *indexedSearch // nil: not needed so far
-	pendingCount int            // of pending, in the current trie
-	morePending  []wildcard     // those beyond maxPending, or all of an indexedSearch
-	pending      [maxPending]wildcard
+	tries *tries
+	best  *rule
+
+	// Flags of the rules that cannot match this form of the path.
+	ignored uint32
+
+	// Steps that may still be taken.
+	stepsLeft int
+
+	// The value of stepsLeft below which an indexedSearch takes over; 0: none does any more.
+	indexBelow int
+
+	// nil: not needed so far.
+	indexed *indexedSearch
+
+	// Of pending, in the current trie.
+	pendingCount int
+
+	// Those beyond maxPending, or all of an indexedSearch.
+	morePending []wildcard
+	pending     [maxPending]wildcard
 }
 
 // A wildcard is a node that begins with "*", and the first byte of the path that may follow.
@@ -53,7 +65,8 @@ func (m *matcher) setBudget(n int, spent Effort) {
 	m.stepsLeft = int(MaxEffort - spent)
 	m.indexBelow = m.stepsLeft - maxStepsPerByte*(n+8)
 	if m.indexBelow <= n*indexSteps {
-		m.indexBelow = 0 // too few steps would be left for an indexedSearch
+		// Too few steps would be left for an indexedSearch.
+		m.indexBelow = 0
 	}
 }
 
@@ -61,16 +74,19 @@ func (m *matcher) setBudget(n int, spent Effort) {
 func (m *matcher) matchTrie(root uint32, path string) {
 	m.stepsLeft--
 	from := int(m.tries.nodes[root].size)
-	if from > 1 && !strings.HasPrefix(path, m.tries.label(root)) { // a label of 1 byte is "/", as the path
+	// A label of 1 byte is "/", as the path.
+	if from > 1 && !strings.HasPrefix(path, m.tries.label(root)) {
 		return
 	}
 	if m.indexed == nil {
 		m.pendingCount = 0
 		m.descend(root, path, from)
-		for i := 0; i < m.pendingCount && m.stepsLeft >= m.indexBelow; i++ { // pendingCount grows
+		// pendingCount grows.
+		for i := 0; i < m.pendingCount && m.stepsLeft >= m.indexBelow; i++ {
 			m.tryPending(m.pending[i], path)
 		}
-		for i := 0; i < len(m.morePending) && m.stepsLeft >= m.indexBelow; i++ { // morePending grows
+		// morePending grows.
+		for i := 0; i < len(m.morePending) && m.stepsLeft >= m.indexBelow; i++ {
 			m.tryPending(m.morePending[i], path)
 		}
 		m.morePending = nil
@@ -105,7 +121,8 @@ func (m *matcher) descend(at uint32, path string, from int) {
 			return
 		}
 		child := strings.IndexByte(children, path[from])
-		if child < 0 || children[child] == '*' { // a "*" in a path is no wildcard
+		// A "*" in a path is no wildcard.
+		if child < 0 || children[child] == '*' {
 			return
 		}
 		at = n.firstChild + uint32(child)
@@ -136,7 +153,8 @@ func (m *matcher) considerRules(at uint32, atEnd bool) {
 
 // addPending adds a wildcard unless its node was reached before.
 func (m *matcher) addPending(w wildcard) {
-	if m.indexed != nil { // it reaches no node twice
+	// It reaches no node twice.
+	if m.indexed != nil {
 		m.morePending = append(m.morePending, w)
 		return
 	}
@@ -170,12 +188,14 @@ func (m *matcher) tryPending(w wildcard, path string) {
 	n := &t.nodes[w.node]
 	m.stepsLeft--
 	if m.best != nil && n.longest < longestUnknown && uint16(n.longest) < m.best.size {
-		return // no rule there outranks best
+		// No rule there outranks best.
+		return
 	}
 	from := int(w.from)
 	literal := t.label(w.node)[1:]
 	m.stepsLeft -= searchSteps(uint(len(path)-from), uint(len(literal)))
-	if n.childCount == 0 { // no node follows: any match will do
+	// No node follows: any match will do.
+	if n.childCount == 0 {
 		if rest := path[from:]; strings.Contains(rest, literal) {
 			m.considerRules(w.node, strings.HasSuffix(rest, literal))
 		}
@@ -231,26 +251,32 @@ func (b *byteSet) has(c byte) bool { return b[c/64]&(1<<(c%64)) != 0 }
 // a "*" once, for all bytes of the path together.
 type indexedSearch struct {
 	index *suffixIndex
-	stack []partialMatch // not visited yet
+
+	// Not visited yet.
+	stack []partialMatch
 }
 
 // A partialMatch is a node below a "*", and all suffixes of the path that begin with the bytes
 // between the two.
 type partialMatch struct {
-	node  uint32
-	depth int // bytes between the "*" and the end of the node's label
+	node uint32
+
+	// Bytes between the "*" and the end of the node's label.
+	depth int
 	suffixRange
 }
 
 func newIndexedSearch(path string) *indexedSearch {
-	return &indexedSearch{index: newSuffixIndex(strings.Clone(path))} // without the copy every path would escape to the heap
+	// Without the copy every path would escape to the heap.
+	return &indexedSearch{index: newSuffixIndex(strings.Clone(path))}
 }
 
 // matchTrieIndexed is matchTrie by an indexedSearch, below a root whose label ends at from.
 func (m *matcher) matchTrieIndexed(root uint32, path string, from int) {
 	m.morePending = m.morePending[:0]
 	m.descend(root, path, from)
-	for i := 0; i < len(m.morePending) && m.stepsLeft >= 0; i++ { // morePending grows
+	// morePending grows.
+	for i := 0; i < len(m.morePending) && m.stepsLeft >= 0; i++ {
 		m.tryIndexed(m.morePending[i], path)
 	}
 }
@@ -261,7 +287,8 @@ func (m *matcher) tryIndexed(w wildcard, path string) {
 	n := &t.nodes[w.node]
 	m.stepsLeft--
 	if m.best != nil && n.longest < longestUnknown && uint16(n.longest) < m.best.size {
-		return // no rule there outranks best
+		// No rule there outranks best.
+		return
 	}
 	s.stack = s.stack[:0]
 	s.push(partialMatch{w.node, 0, s.index.all()}, t.label(w.node)[1:])
@@ -271,7 +298,8 @@ func (m *matcher) tryIndexed(w wildcard, path string) {
 		s.stack = s.stack[:len(s.stack)-1]
 		n := &t.nodes[p.node]
 		star := n.childCount > 0 && t.firstBytes[n.firstChild] == '*'
-		if star || n.firstRule != t.nodes[p.node+1].firstRule { // otherwise the first match is not needed
+		// Otherwise the first match is not needed.
+		if star || n.firstRule != t.nodes[p.node+1].firstRule {
 			first, atEnd := int(w.from), true
 			if p.depth > 0 {
 				if first = s.index.next(p.suffixRange, p.depth, first); first < 0 {
@@ -293,7 +321,8 @@ func (m *matcher) tryIndexed(w wildcard, path string) {
 func (m *matcher) pushChildren(n *node, p partialMatch, path string) {
 	t, s := m.tries, m.indexed
 	heads := t.childBytes(n)
-	if p.hi-p.lo == 1 { // one suffix, which has one next byte
+	// One suffix, which has one next byte.
+	if p.hi-p.lo == 1 {
 		if next := int(s.index.starts[p.lo]) + p.depth; next < len(path) && path[next] != '*' {
 			if child := strings.IndexByte(heads, path[next]); child >= 0 {
 				at := n.firstChild + uint32(child)

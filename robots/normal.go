@@ -38,8 +38,10 @@ func isNormal(path string) bool {
 		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
 			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
 		star, backquote := w^'*'*ones, w^'`'*ones
-		brackets := (w | 0x62*ones) ^ 0x7E*ones         // zero for <, >, \, ^, | and ~
-		odd := w | (w-0x26*ones)&^w | (w + 0x05*ones) | // under 0x26: controls, blank, ", $ and %; over 0x7A: {, |, }, ~ and DEL
+		// Zero for <, >, \, ^, | and ~.
+		brackets := (w | 0x62*ones) ^ 0x7E*ones
+		// Under 0x26: controls, blank, ", $ and %; over 0x7A: {, |, }, ~ and DEL.
+		odd := w | (w-0x26*ones)&^w | (w + 0x05*ones) |
 			(star-ones)&^star | (backquote-ones)&^backquote | (brackets-ones)&^brackets
 		if odd&tops != 0 {
 			return false
@@ -131,7 +133,8 @@ const (
 // appendForm appends a path or pattern in a form, with star for each "*". differs reports whether the
 // two forms differ.
 func appendForm(dst []byte, s, star string, f form) (_ []byte, differs bool) {
-	query := false // what follows is behind the first "?"
+	// What follows is behind the first "?".
+	query := false
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {

@@ -22,9 +22,14 @@ const (
 // An Origin is the scheme, host and port that one robots.txt applies to (RFC 9309 2.3). It is
 // comparable; equal origins have the same robots.txt. The zero Origin is invalid.
 type Origin struct {
-	Scheme string // "http", "https" or "ftp"
-	Host   string // lower-case ASCII: a name (IDN as Punycode, no trailing dot), or an address (IPv6 without brackets)
-	Port   uint16 // never 0
+	// "http", "https" or "ftp".
+	Scheme string
+
+	// Lower-case ASCII: a name (IDN as Punycode, no trailing dot), or an address (IPv6 without brackets).
+	Host string
+
+	// Never 0.
+	Port uint16
 }
 
 // ParseOrigin parses the scheme and the host part of a URL, with or without a port, into the
@@ -72,7 +77,8 @@ func parseOrigin(scheme, hostport string) (Origin, error) {
 func ParseHost(host string) (string, error) {
 	bracketed := host
 	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
-		bracketed = "[" + host + "]" // no name has a colon
+		// No name has a colon.
+		bracketed = "[" + host + "]"
 	}
 	parsed, err := parseHost(bracketed)
 	if err != nil {
@@ -162,7 +168,8 @@ func parseName(s string) (string, error) {
 	if len(s) > 4*maxHost {
 		return "", errors.New("the host is longer than 253 bytes")
 	}
-	if strings.IndexByte(s, '%') >= 0 { // RFC 3986 3.2.2; browsers and curl decode it
+	// RFC 3986 3.2.2; browsers and curl decode it.
+	if strings.IndexByte(s, '%') >= 0 {
 		var err error
 		if s, err = url.PathUnescape(s); err != nil {
 			return "", errors.New("the host has a broken escape")
@@ -195,7 +202,8 @@ func checkHost(host string) error {
 	if host == "" {
 		return errors.New("the host is empty")
 	}
-	label := 0 // where the current label begins
+	// Where the current label begins.
+	label := 0
 	for i := 0; i <= len(host); i++ {
 		if i < len(host) && host[i] != '.' {
 			if c := host[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '_' {

@@ -25,9 +25,13 @@ var kinds = [...]Kind{
 // An OutlineLine is a line with its kind and its group.
 type OutlineLine struct {
 	Line
-	Kind  Kind
-	Value string // what follows the colon; "" if the line is not parsed
-	Group int    // the group that the line is in, from 1 in the order of the file; 0: none
+	Kind Kind
+
+	// What follows the colon; "" if the line is not parsed.
+	Value string
+
+	// The group that the line is in, from 1 in the order of the file; 0: none.
+	Group int
 }
 
 // Outline yields the lines of a text as Parse reads them; none if [Decode] gives an error. It is for
@@ -48,7 +52,8 @@ func Outline(text string, d Dialect) iter.Seq[OutlineLine] {
 
 // A Line is one line of a text as written, without its line end.
 type Line struct {
-	Number int // from 1
+	// From 1.
+	Number int
 	Text   string
 }
 

@@ -23,7 +23,8 @@ func parseText(text string, d Dialect, origin Origin) *parsed {
 		dialect: d,
 		origin:  origin,
 		source:  text,
-		rules:   make([]parsedRule, 0, len(text)/24), // enough for most large files, so that append need not grow it
+		// Enough for most large files, so that append need not grow it.
+		rules: make([]parsedRule, 0, len(text)/24),
 	}
 	for number, line := range lines(text) {
 		f, value := splitLine(line, &s.dialect)
@@ -75,8 +76,10 @@ func trimBOM(text string) string {
 type field uint8
 
 const (
-	fieldNone    field = iota // a line without content
-	fieldUnknown              // a line that is not parsed
+	// A line without content.
+	fieldNone field = iota
+	// A line that is not parsed.
+	fieldUnknown
 	fieldUserAgent
 	fieldAllow
 	fieldDisallow
@@ -90,10 +93,14 @@ const (
 
 // spellings are the field names, in lower case. A line has a field if it begins with its name.
 var spellings = [...]struct {
-	text     string
-	field    field
-	misspelt bool // only with Dialect.Misspellings
-	careful  bool // only with Dialect.Careful
+	text  string
+	field field
+
+	// Only with Dialect.Misspellings.
+	misspelt bool
+
+	// Only with Dialect.Careful.
+	careful bool
 }{
 	{text: "disallow", field: fieldDisallow},
 	{text: "allow", field: fieldAllow},
@@ -167,26 +174,47 @@ func fieldOf(key string, d *Dialect) field {
 type parsed struct {
 	dialect Dialect
 	origin  Origin
-	coding  string // see Decode
-	source  string // the text
 
-	agents     []agentLine
-	blocks     int
-	blockStart int // index in agents of the first agent of the current block
-	parts      int // of all blocks together; see agentLine
-	listed     int // names that follow a comma
-	names      []nameKey
-	rules      []parsedRule
-	formText   []byte // forms of patterns that differ from the text of the patterns
+	// See Decode.
+	coding string
 
-	delays    []delay
-	delayRuns []agentRun // of delays
+	// The text.
+	source string
+
+	agents []agentLine
+	blocks int
+
+	// Index in agents of the first agent of the current block.
+	blockStart int
+
+	// Of all blocks together; see agentLine.
+	parts int
+
+	// names that follow a comma.
+	listed int
+	names  []nameKey
+	rules  []parsedRule
+
+	// Forms of patterns that differ from the text of the patterns.
+	formText []byte
+
+	delays []delay
+
+	// Of delays.
+	delayRuns []agentRun
 	ext       extensionLines
 
-	hasRule bool // the current block has a rule: the next User-agent line begins another block
-	parted  bool // the last line with content was no User-agent line: the next one begins another part
-	joined  bool // a block has several parts
-	ownURLs bool // a rule is a URL of origin
+	// The current block has a rule: the next User-agent line begins another block.
+	hasRule bool
+
+	// The last line with content was no User-agent line: the next one begins another part.
+	parted bool
+
+	// A block has several parts.
+	joined bool
+
+	// A rule is a URL of origin.
+	ownURLs bool
 }
 
 // An agentLine is one name in a User-agent line. A block is a list of agents and the rules that follow
@@ -197,7 +225,9 @@ type agentLine struct {
 	line  uint32
 	block int32
 	part  int32
-	delay int32 // index in parsed.delays, from 1; 0: none
+
+	// Index in parsed.delays, from 1; 0: none.
+	delay int32
 }
 
 // An agentRun is the agents to which lines of one kind apply that do not end the list of agents:
@@ -336,7 +366,9 @@ func (s *parsed) addDelay(f field, value string, line int) {
 // A parsedRule is a rule before it is in a trie, for one form or for both.
 type parsedRule struct {
 	rule
-	start, end uint32 // what goes into the trie: the pattern in its form without its anchor and trailing "*"s; see finalText
+
+	// What goes into the trie: the pattern in its form without its anchor and trailing "*"s; see finalText.
+	start, end uint32
 	block      uint32
 }
 
@@ -384,7 +416,8 @@ func (s *parsed) addRule(written, pattern string, line int, allow bool) {
 	}
 	text, differs := s.patternIn(formNormalised, pattern)
 	it.size = uint16(len(text))
-	if strings.IndexByte(text, '%') >= 0 && !s.dialect.AsWritten { // a "$" counts alike with and without a meaning
+	// A "$" counts alike with and without a meaning.
+	if strings.IndexByte(text, '%') >= 0 && !s.dialect.AsWritten {
 		it.size -= uint16(strings.Count(text, literalDollar) * (len(literalDollar) - len("$")))
 	}
 	if differs {

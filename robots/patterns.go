@@ -10,7 +10,8 @@ import (
 // which the first one that matches a path counts. It never changes; any number of goroutines may
 // share it. A nil Patterns matches nothing.
 type Patterns struct {
-	file *File // whose rules are the patterns: an earlier one has a greater size
+	// Whose rules are the patterns: an earlier one has a greater size.
+	file *File
 }
 
 // NewPatterns compiles patterns. As in rules, a pattern that begins with neither "/" nor "*"

@@ -8,10 +8,14 @@ import (
 
 // A RelatedRule is a rule of a client's group that did not decide about a path.
 type RelatedRule struct {
-	Allow   bool
-	Rule    string // the pattern as written
-	Line    int
-	Matches bool // the rule matches, but another one outranks it; false: the rule only begins as the path does
+	Allow bool
+
+	// The pattern as written.
+	Rule string
+	Line int
+
+	// The rule matches, but another one outranks it; false: the rule only begins as the path does.
+	Matches bool
 }
 
 // RelatedRules returns the rules that came nearest to deciding about a path, at most limit of
@@ -54,8 +58,10 @@ type ruleRanking struct {
 
 type rankedRule struct {
 	RelatedRule
-	rule   rule
-	shared int // length of the common beginning of the rule's literal and the path
+	rule rule
+
+	// Length of the common beginning of the rule's literal and the path.
+	shared int
 }
 
 // add adds a rule if it matches, or begins as the path does. The "/" that all paths begin with
@@ -64,8 +70,10 @@ func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
 	e := rankedRule{rule: it.rule, RelatedRule: RelatedRule{Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine)}}
 	literal, _, _ := strings.Cut(pattern, "*")
 	for _, f := range [...]struct {
-		path  string
-		never uint32 // the flag of rules that this form never matches
+		path string
+
+		// The flag of rules that this form never matches.
+		never uint32
 	}{{c.path.normalised, flagUnifiedOnly}, {c.path.unified, flagNormalisedOnly}} {
 		if it.is(f.never) {
 			continue

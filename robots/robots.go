@@ -42,23 +42,41 @@ import (
 
 // A File is one compiled robots.txt. A nil File refuses everything.
 type File struct {
-	source   string      // the parsed text; patterns as written are substrings of it
-	nameText string      // what the names are substrings of
-	names    []agentName // sorted by their text
-	setRefs  []uint32    // indices in ruleSets: the rule sets of each name
-	ruleSets []ruleSet   // the rules that the same agents have
-	tries                // of ruleSets
-	ext      *extensions // nil: none
-	dialect  *Dialect
+	// The parsed text; patterns as written are substrings of it.
+	source string
+
+	// What the names are substrings of.
+	nameText string
+
+	// Sorted by their text.
+	names []agentName
+
+	// Indices in ruleSets: the rule sets of each name.
+	setRefs []uint32
+
+	// The rules that the same agents have.
+	ruleSets []ruleSet
+
+	// Of ruleSets.
+	tries
+
+	// nil: none.
+	ext     *extensions
+	dialect *Dialect
 }
 
 // An agentName is a name under which a client finds its group.
 type agentName struct {
-	start, size        uint32 // in File.nameText, lower case
-	firstRef, refCount uint32 // the slice of File.setRefs
+	// In File.nameText, lower case.
+	start, size uint32
+
+	// The slice of File.setRefs.
+	firstRef, refCount uint32
 	delay              time.Duration
 	delayLine          uint32
-	partial            bool // no group has this name in full: it is the leading letters of longer names
+
+	// No group has this name in full: it is the leading letters of longer names.
+	partial bool
 }
 
 // A ruleSet is the rules of all blocks that name the same agents. Most files have one for each
@@ -66,34 +84,56 @@ type agentName struct {
 // to merge these for each agent would let a small file take memory for the product of its agents
 // and its rules.
 type ruleSet struct {
-	root               uint32 // in File.nodes
-	longestDisallowAll int32  // size of the longest Disallow that matches every path; -1: none
-	longestAllow       int32  // size of the longest Allow; -1: none
+	// In File.nodes.
+	root uint32
+
+	// size of the longest Disallow that matches every path; -1: none.
+	longestDisallowAll int32
+
+	// size of the longest Allow; -1: none.
+	longestAllow int32
 }
 
 // A join is a name that a block lists only before a line that divides its list of agents. The lines
 // between from and until apply to it nevertheless.
 type join struct {
-	name  uint32 // index in File.names
-	line  uint32 // of the first User-agent line of the block with the name
-	from  uint32 // line of the first agent after the last part with the name
-	until uint32 // line of the next block
+	// Index in File.names.
+	name uint32
+
+	// Of the first User-agent line of the block with the name.
+	line uint32
+
+	// line of the first agent after the last part with the name.
+	from uint32
+
+	// line of the next block.
+	until uint32
 }
 
 // extensions are what a File has beside groups and rules. Most files have none of it.
 type extensions struct {
-	coding             string // see Decode
-	origin             Origin // if a rule is a URL of it
-	joins              []join // sorted by name and line
+	// See Decode.
+	coding string
+
+	// If a rule is a URL of it.
+	origin Origin
+
+	// Sorted by name and line.
+	joins              []join
 	sitemaps, licenses []string
 	signals, usages    preferences
-	signalsOf          []Signals // of each name in File.names, its lines without a pattern combined; nil: none
-	signalsOfAll       Signals   // of agents that no group names
+
+	// Of each name in File.names, its lines without a pattern combined; nil: none.
+	signalsOf []Signals
+
+	// Of agents that no group names.
+	signalsOfAll Signals
 }
 
 // preferences are the Content-Signal or the Content-Usage lines of a File.
 type preferences struct {
-	lines []preference // in the order of the file
+	// In the order of the file.
+	lines []preference
 
 	// groups has the names of the File. Its rule sets tell which lines apply to a name, and have the
 	// patterns of Content-Usage as rules. nil: there are no lines.
@@ -103,9 +143,15 @@ type preferences struct {
 // A preference is a Content-Usage or Content-Signal line of a File.
 type preference struct {
 	UsageLine
-	set     int32        // index in preferences.groups.ruleSets; -1: the line applies to nobody; or everySet
-	size    uint16       // see rule; of a Content-Usage line
-	pattern patternForms // "": the line applies to all paths
+
+	// Index in preferences.groups.ruleSets; -1: the line applies to nobody; or everySet.
+	set int32
+
+	// See rule; of a Content-Usage line.
+	size uint16
+
+	// "": the line applies to all paths.
+	pattern patternForms
 }
 
 // everySet is the set of a line that applies to every agent.
@@ -136,7 +182,8 @@ func (e *extensions) size(nameText int) int {
 	}
 	return int(unsafe.Sizeof(*e)) + cap(e.joins)*int(unsafe.Sizeof(join{})) + len(e.signalsOf)*int(unsafe.Sizeof(Signals{})) +
 		e.signals.size(nameText) + e.usages.size(nameText) +
-		(cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // their text is part of the source
+		// Their text is part of the source.
+		(cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof(""))
 }
 
 // For returns the group that applies to a client with these product tokens, the most significant
@@ -175,7 +222,8 @@ func (f *File) For(tokens ...string) Group {
 // lookup returns the index of the name for a token, or -1. It is the token itself or, under a
 // dialect with NamePrefixes, the longest name that the token continues with a "-", "_" or ".".
 func (f *File) lookup(token string) int {
-	full := leadingName(token[:min(len(token), maxLine)]) // a name is part of a line
+	// A name is part of a line.
+	full := leadingName(token[:min(len(token), maxLine)])
 	run := len(leadingLetters(full))
 	for {
 		if !f.dialect.LettersOnly || len(full) <= run {
@@ -295,7 +343,8 @@ func (f *File) Rules() int {
 	}
 	n := 0
 	for i := range f.rules {
-		if !f.rules[i].is(flagUnifiedOnly) { // else it is a rule's other form
+		// Else it is a rule's other form.
+		if !f.rules[i].is(flagUnifiedOnly) {
 			n++
 		}
 	}
@@ -323,10 +372,14 @@ func (f *File) Licenses() []string {
 // A Group is the rules of one File for one client. It is a small value; any number of goroutines
 // may share it. The zero Group refuses everything.
 type Group struct {
-	file  *File
-	name  int // index in file.names; -1: no group applies
+	file *File
+
+	// Index in file.names; -1: no group applies.
+	name  int
 	token string
-	root  uint32 // of the only rule set, which most groups have; severalSets: see setRefs
+
+	// Of the only rule set, which most groups have; severalSets: see setRefs.
+	root uint32
 }
 
 const severalSets = math.MaxUint32
@@ -379,7 +432,8 @@ func (g Group) matchBoth(path string, spent Effort) (Verdict, Effort) {
 	if !differs || g.file.dialect.ReservedAsWritten {
 		return g.matchBytes(normalised, nil, spent)
 	}
-	both, _ := appendPath(normalised, path, formUnified) // it may take another array, and keeps what is in normalised
+	// It may take another array, and keeps what is in normalised.
+	both, _ := appendPath(normalised, path, formUnified)
 	normalised, unified := both[:len(normalised)], both[len(normalised):]
 	return g.matchBytes(normalised, unified, spent+Effort(len(unified)/normalisePerStep))
 }
@@ -619,8 +673,14 @@ func (g Group) setRefs() []uint32 {
 // A Verdict says whether a path may be fetched, and which rule decided. The zero Verdict
 // refuses.
 type Verdict struct {
-	Allow  bool
-	GaveUp bool   // matching would take more than MaxEffort steps; Allow is false and Rule is ""
-	Rule   string // the pattern as written, which shares the File's memory; "" if no rule matched
-	Line   int    // line of the rule, from 1; 0 if no rule matched. With Dialect.EmptyRules it may be that of an empty rule.
+	Allow bool
+
+	// Matching would take more than MaxEffort steps; Allow is false and Rule is "".
+	GaveUp bool
+
+	// The pattern as written, which shares the File's memory; "" if no rule matched.
+	Rule string
+
+	// line of the rule, from 1; 0 if no rule matched. With Dialect.EmptyRules it may be that of an empty rule.
+	Line int
 }

@@ -9,12 +9,22 @@ import (
 // A suffixIndex is a sorted suffix array of one path. All suffixes that begin with the same
 // string are adjacent, so that a trie below a "*" can be visited once for all of them.
 type suffixIndex struct {
-	path        string
-	starts      []int32        // of the suffixes, in the order of their text
-	byFirstByte [257]int32     // in starts: where the suffixes that begin with each byte are
-	memo        []memoStep     // results of extendByte, by a hash of its arguments
-	levels      []waveletLevel // a wavelet matrix of starts; nil before the first call of nextStart
-	steps       int            // taken since the last call of takeSteps
+	path string
+
+	// Of the suffixes, in the order of their text.
+	starts []int32
+
+	// In starts: where the suffixes that begin with each byte are.
+	byFirstByte [257]int32
+
+	// Results of extendByte, by a hash of its arguments.
+	memo []memoStep
+
+	// A wavelet matrix of starts; nil before the first call of nextStart.
+	levels []waveletLevel
+
+	// Taken since the last call of takeSteps.
+	steps int
 }
 
 const (
@@ -133,7 +143,8 @@ func (x *suffixIndex) lowerBound(s suffixRange, depth, c int) int32 {
 func (x *suffixIndex) next(s suffixRange, depth, from int) int {
 	const near = 64
 	x.steps += 2
-	if s.hi-s.lo > near/8 { // with so many, one is probably near
+	// With so many, one is probably near.
+	if s.hi-s.lo > near/8 {
 		if depth <= shortLiteral {
 			shared := x.path[x.starts[s.lo]:][:depth]
 			if i := strings.Index(x.path[from:min(len(x.path), from+near+depth)], shared); i >= 0 {
@@ -179,7 +190,8 @@ func newWaveletMatrix(numbers []int32) []waveletLevel {
 			l.zeros[j+1] = l.zeros[j] + 1 - v>>shift&1
 		}
 		all := l.zeros[n]
-		for j, v := range now { // without a branch, which the processor would mispredict
+		// Without a branch, which the processor would mispredict.
+		for j, v := range now {
 			zero, one := l.zeros[j], all+int32(j)-l.zeros[j]
 			then[zero+(one-zero)&-(v>>shift&1)] = v
 		}
@@ -267,11 +279,19 @@ func inducedSort(text []int32, limit int) []int32 {
 
 // A suffixSorter is one level of inducedSort.
 type suffixSorter struct {
-	text   []int32
-	sType  []bool  // the suffix is less than the one that begins one later
-	lms    []int32 // the S-type suffixes whose predecessor is not, in text order
-	starts []int32 // where the suffixes that begin with each number are in sorted
-	next   []int32 // the next free index for each number; for induce
+	text []int32
+
+	// The suffix is less than the one that begins one later.
+	sType []bool
+
+	// The S-type suffixes whose predecessor is not, in text order.
+	lms []int32
+
+	// Where the suffixes that begin with each number are in sorted.
+	starts []int32
+
+	// The next free index for each number; for induce.
+	next   []int32
 	sorted []int32
 }
 
@@ -344,7 +364,8 @@ func (s *suffixSorter) placeLast(at int32) {
 // nameLMS returns for each LMS suffix, in text order, the rank of the substring from it to the
 // next LMS suffix, and how many ranks there are. sorted is in the order of these substrings.
 func (s *suffixSorter) nameLMS() (names []int32, distinct int) {
-	index := make([]int32, len(s.text)) // in lms, by where they begin
+	// In lms, by where they begin.
+	index := make([]int32, len(s.text))
 	for i, at := range s.lms {
 		index[at] = int32(i)
 	}
@@ -369,7 +390,8 @@ func (s *suffixSorter) sameLMS(a, b int32) bool {
 	from, to := s.lms[a], s.lmsEnd(a)
 	other, end := s.lms[b], s.lmsEnd(b)
 	if to-from != end-other || to > int32(len(s.text)) || end > int32(len(s.text)) {
-		return false // one ends with the text, whose end is less than any number
+		// One ends with the text, whose end is less than any number.
+		return false
 	}
 	for ; from < to; from, other = from+1, other+1 {
 		if s.text[from] != s.text[other] {

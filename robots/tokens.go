@@ -7,8 +7,10 @@ import (
 
 // Limits of ProductTokens.
 const (
-	maxHeader = 1 << 10 // bytes of a header that are parsed
-	maxTokens = 16      // tokens that are returned
+	// Bytes of a header that are parsed.
+	maxHeader = 1 << 10
+	// tokens that are returned.
+	maxTokens = 16
 )
 
 // ProductTokens returns the product tokens by which a User-Agent header may name its client, the
@@ -23,7 +25,8 @@ func ProductTokens(userAgent string) []string {
 	}
 	var tokens []string
 	if number := leadingName(userAgent); isNumeral(number) {
-		tokens = append(tokens, number) // "008/0.83" is of a crawler that some files name
+		// "008/0.83" is of a crawler that some files name.
+		tokens = append(tokens, number)
 	}
 	for userAgent != "" && len(tokens) < maxTokens {
 		var products, comment string
@@ -102,12 +105,14 @@ func isDelimiter(r rune) bool {
 // productToken returns the product token in a word of a header, or "".
 func productToken(raw string) string {
 	if raw[0] == '+' || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
-		return "" // a URL or an e-mail address of the client's owner
+		// A URL or an e-mail address of the client's owner.
+		return ""
 	}
 	token := leadingName(raw)
 	version, found := strings.CutPrefix(raw[len(token):], "/")
 	if found && strings.Contains(token, ".") && !startsVersion(version) {
-		return "" // a URL without its scheme
+		// A URL without its scheme.
+		return ""
 	}
 	if !found {
 		token = trimVersion(token)

@@ -10,20 +10,38 @@ import (
 //
 // The children of a node are adjacent; one that begins with "*" comes first.
 type node struct {
-	label      uint32 // offset in File.labels; its first byte is also in File.firstBytes
-	firstChild uint32 // index in File.nodes
-	firstRule  uint32 // the first rule that ends here; the next node's firstRule is the end
-	size       uint16 // of the label, in bytes
-	childCount uint8  // under 256: no pattern has NUL, CR or LF
-	longest    uint8  // if the label begins with "*": size of the longest rule at or below the node, up to longestUnknown
+	// Offset in File.labels; its first byte is also in File.firstBytes.
+	label uint32
+
+	// Index in File.nodes.
+	firstChild uint32
+
+	// The first rule that ends here; the next node's firstRule is the end.
+	firstRule uint32
+
+	// Of the label, in bytes.
+	size uint16
+
+	// Under 256: no pattern has NUL, CR or LF.
+	childCount uint8
+
+	// If the label begins with "*": size of the longest rule at or below the node, up to longestUnknown.
+	longest uint8
 }
 
 // tries are the tries of all rule sets of a File, one after another.
 type tries struct {
-	labels     string // what the labels of nodes are substrings of: the parsed text, or the normalised patterns
-	nodes      []node // a last node ends the rules of the previous one
-	firstBytes string // the first byte of each node's label
-	rules      []rule // in the order of their nodes
+	// What the labels of nodes are substrings of: the parsed text, or the normalised patterns.
+	labels string
+
+	// A last node ends the rules of the previous one.
+	nodes []node
+
+	// The first byte of each node's label.
+	firstBytes string
+
+	// In the order of their nodes.
+	rules []rule
 }
 
 // label returns the bytes between a node's parent and the node.
@@ -54,18 +72,28 @@ const longestUnknown = 255
 // A rule takes 12 bytes. A few rules end at one node: an anchored one and another, each at most three
 // times: for both forms of a path, for the normalised one only, for the unified one only.
 type rule struct {
-	text    uint32 // offset in File.source of the pattern as written
-	meta    uint32 // the line, and the flags below
-	written uint16 // size of the pattern as written
-	size    uint16 // bytes of the normalised pattern: the longer rule wins
+	// Offset in File.source of the pattern as written.
+	text uint32
+
+	// The line, and the flags below.
+	meta uint32
+
+	// size of the pattern as written.
+	written uint16
+
+	// Bytes of the normalised pattern: the longer rule wins.
+	size uint16
 }
 
 const (
-	flagAllow          uint32 = 1 << 31
-	flagAnchored       uint32 = 1 << 30 // the path must end where the pattern does
-	flagNormalisedOnly uint32 = 1 << 29 // only the normalised form of a path can match
-	flagUnifiedOnly    uint32 = 1 << 28 // only the unified form of a path can match
-	maskLine           uint32 = 1<<28 - 1
+	flagAllow uint32 = 1 << 31
+	// The path must end where the pattern does.
+	flagAnchored uint32 = 1 << 30
+	// Only the normalised form of a path can match.
+	flagNormalisedOnly uint32 = 1 << 29
+	// Only the unified form of a path can match.
+	flagUnifiedOnly uint32 = 1 << 28
+	maskLine        uint32 = 1<<28 - 1
 )
 
 // covers reports whether r, which decides rather than s and whose pattern is the same, matches

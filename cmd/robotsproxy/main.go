@@ -19,8 +19,10 @@ import (
 )
 
 func main() {
-	confine.Stage()           // does not return in the process that becomes a confined command
-	log.SetOutput(io.Discard) // net/http's Transport logs there, line by line, what origins send without a request
+	// Does not return in the process that becomes a confined command.
+	confine.Stage()
+	// net/http's Transport logs there, line by line, what origins send without a request.
+	log.SetOutput(io.Discard)
 	status := cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	if status == cli.ExitSignal+int(syscall.SIGINT) && (cli.IsTerminal(os.Stdin) || cli.IsTerminal(os.Stdout) || cli.IsTerminal(os.Stderr)) {
 		interruptSelf()
@@ -36,6 +38,7 @@ func interruptSelf() {
 	}
 	signal.Reset(syscall.SIGINT)
 	if self, err := os.FindProcess(os.Getpid()); err == nil && self.Signal(syscall.SIGINT) == nil {
-		<-time.After(time.Second) // another thread may receive the signal
+		// Another thread may receive the signal.
+		<-time.After(time.Second)
 	}
 }

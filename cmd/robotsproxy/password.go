@@ -71,19 +71,22 @@ func askPassword(terminal *os.File, prompt io.Writer) (string, error) {
 	for i, question := range []string{"Password: ", "Repeat the password: "} {
 		fmt.Fprint(prompt, question)
 		answered := make(chan answer, 1)
-		go func() { // ends with the process if a signal comes first
+		// Ends with the process if a signal comes first.
+		go func() {
 			text, err := term.ReadPassword(fd)
 			answered <- answer{text, err}
 		}()
 		select {
 		case a := <-answered:
-			fmt.Fprintln(prompt) // the terminal has not shown the line end
+			// The terminal has not shown the line end.
+			fmt.Fprintln(prompt)
 			if a.err != nil {
 				return "", fmt.Errorf("password: %w", a.err)
 			}
 			typed[i] = string(a.text)
 		case s := <-interrupted:
-			term.Restore(fd, before) // or the shell would not show what is typed
+			// Or the shell would not show what is typed.
+			term.Restore(fd, before)
 			fmt.Fprintln(prompt)
 			return "", cli.ExitError(cli.ExitSignal + int(s.(syscall.Signal)))
 		}

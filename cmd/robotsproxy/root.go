@@ -31,7 +31,8 @@ reason.`,
 		Version: version.Line(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.InitDefaultVersionFlag() // --version and -v, as the command version
+	// --version and -v, as the command version.
+	root.InitDefaultVersionFlag()
 	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(), auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), passwordCommand(), doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -4,9 +4,14 @@ import "strconv"
 
 // Archived says where an archive has the WARC record of a response.
 type Archived struct {
-	File   string // name of the file once it is complete
-	Offset int64  // of the record in the file, in bytes
-	ID     string // WARC-Record-ID
+	// Name of the file once it is complete.
+	File string
+
+	// Of the record in the file, in bytes.
+	Offset int64
+
+	// WARC-Record-ID.
+	ID string
 }
 
 // append appends the member warc, if the response was archived.

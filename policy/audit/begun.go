@@ -21,10 +21,14 @@ type Begun struct {
 	Target      string
 	Transparent bool
 	Monitor     bool
-	Token       string // of the Decision, like Verdict and Reason
-	Verdict     policy.Verdict
-	Reason      policy.Reason
-	Unused      bool // it is a tunnel to a host that was dialled, and has ended without a request
+
+	// Of the Decision, like Verdict and Reason.
+	Token   string
+	Verdict policy.Verdict
+	Reason  policy.Reason
+
+	// It is a tunnel to a host that was dialled, and has ended without a request.
+	Unused bool
 }
 
 // Begun returns what r says from the beginning.
@@ -56,7 +60,8 @@ func (r *Begun) append(b []byte, kind string, o *Options, limit int) (line []byt
 	}
 	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
 	b, url = appendURL(b, r, o.DropQuery, limit)
-	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, trail.MaxText) // whole, for filters and reports
+	// Whole, for filters and reports.
+	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, trail.MaxText)
 	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
 	b = appendOptional(b, `,"agent":"`, r.Token, limit)
 	b = append(append(b, `,"decision":"`...), r.Verdict.String()...)

@@ -10,8 +10,11 @@ const settleTime = 12 * time.Hour
 // that the wall clock shows only for some hours, for example because a time server was wrong. The zero
 // SettledClock is ready for use, by one goroutine.
 type SettledClock struct {
-	begun             time.Time // when the current period of settleTime began; has a monotonic reading
-	current, previous time.Time // earliest wall time in the current period, and in the one before
+	// When the current period of settleTime began; has a monotonic reading.
+	begun time.Time
+
+	// Earliest wall time in the current period, and in the one before.
+	current, previous time.Time
 }
 
 // Now returns the earliest time that the wall clock has shown at a call within the last settleTime or

@@ -66,7 +66,8 @@ func percentEncoded(url string) string {
 // percent-encoded. A byte that is not UTF-8 is utf8.RuneError of size 1.
 func percentEncode(url string, keep func(r rune, size int) bool) string {
 	if plainPrefix(url) == len(url) {
-		return url // the usual case
+		// The usual case.
+		return url
 	}
 	b := make([]byte, 0, len(url))
 	for url != "" {
@@ -109,7 +110,8 @@ func appendTime(b []byte, t time.Time) []byte {
 // appendSeconds appends a duration in seconds.
 func appendSeconds(b []byte, d time.Duration) []byte {
 	if d%time.Second == 0 {
-		return strconv.AppendInt(b, int64(d/time.Second), 10) // the usual case
+		// The usual case.
+		return strconv.AppendInt(b, int64(d/time.Second), 10)
 	}
 	return strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
 }
@@ -184,10 +186,12 @@ func appendString(b []byte, s string) []byte {
 func appendText(b []byte, s string, limit, whole int) []byte {
 	start := len(b)
 	if n := plainPrefix(s); n == len(s) && n == whole && n <= limit {
-		return append(b, s...) // the usual case
+		// The usual case.
+		return append(b, s...)
 	}
 	most := limit - trail.MaxCut
-	end := start // of the text that fits before the mark of the cut
+	// Of the text that fits before the mark of the cut.
+	end := start
 	for rest := s[:min(len(s), limit+1)]; rest != "" && len(b)-start <= limit; {
 		n := plainPrefix(rest)
 		if n > 0 {

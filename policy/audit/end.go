@@ -67,7 +67,8 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 	}
 	switch {
 	case errors.Is(err, trail.ErrNoRecord), errors.Is(err, fs.ErrNotExist):
-		return last, nil // its segment was removed, or its absence is a gap that verification finds
+		// Its segment was removed, or its absence is a gap that verification finds.
+		return last, nil
 	case err != nil && !errors.Is(err, trail.ErrChanged):
 		return last, changedEvent(known.Seq, fmt.Sprintf("cannot be read: %v", err))
 	case err != nil || found.Hash != known.Hash:
@@ -92,8 +93,11 @@ func (l *Log) setSynced(last trail.Link) {
 
 // An End is what a process knows of the end of its trail.
 type End struct {
-	trail.Link        // of the last line that the disk has for certain
-	Open       uint64 // each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown
+	// Of the last line that the disk has for certain.
+	trail.Link
+
+	// Each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown.
+	Open uint64
 }
 
 // An openMark says that when the last line was at, the oldest line of kind begun without its record was oldest.
@@ -107,7 +111,8 @@ func (l *Log) OnDisk() End {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.syncedLink.Seq >= l.marked.at { // the disk has the records that had ended requests then
+	// The disk has the records that had ended requests then.
+	if l.syncedLink.Seq >= l.marked.at {
 		l.openBound = l.marked.oldest
 		l.marked = openMark{at: l.seq, oldest: l.seq + 1}
 		for _, seq := range l.open {

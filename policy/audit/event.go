@@ -11,20 +11,45 @@ import (
 
 // An event is a line about the trail itself.
 type event struct {
-	name      string // as in trail.Entry
-	detail    string
-	file      string           // name of the file to which a file or bytes were moved; "": none
-	fileBytes int64            // size of that file
-	sha256    string           // hash of that file
-	count     int64            // records that were lost, or refusals that were counted
-	reasons   map[string]int64 // number of these refusals for each reason; none is zero
-	clients   int              // number of clients that were refused
-	client    string           // the client, if there is one; "": there are several, or it is not named
-	first     uint64           // seq of the first line that is removed; 0: none is
-	last      uint64           // seq of the last line that is removed
-	process   Process          // what has started, or was reloaded
-	keys      []string         // keys of the configuration that have changed
-	ids       []string         // requests that have no records
+	// As in trail.Entry.
+	name   string
+	detail string
+
+	// name of the file to which a file or bytes were moved; "": none.
+	file string
+
+	// Size of that file.
+	fileBytes int64
+
+	// Hash of that file.
+	sha256 string
+
+	// Records that were lost, or refusals that were counted.
+	count int64
+
+	// Number of these refusals for each reason; none is zero.
+	reasons map[string]int64
+
+	// Number of clients that were refused.
+	clients int
+
+	// The client, if there is one; "": there are several, or it is not named.
+	client string
+
+	// Seq of the first line that is removed; 0: none is.
+	first uint64
+
+	// Seq of the last line that is removed.
+	last uint64
+
+	// What has started, or was reloaded.
+	process Process
+
+	// keys of the configuration that have changed.
+	keys []string
+
+	// Requests that have no records.
+	ids []string
 }
 
 func (e event) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {

@@ -111,7 +111,8 @@ func (l *Log) logStates(ctx context.Context) error {
 		}
 		err, past := l.Err(), l.unreported.Swap(nil)
 		if err == nil && past != nil && !failing {
-			failing = true // it came and went since the last tick
+			// It came and went since the last tick.
+			failing = true
 			l.logState(*past)
 		}
 		if failing != (err != nil) {

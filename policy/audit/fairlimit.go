@@ -23,30 +23,43 @@ const (
 // What one client may have in a second depends on what the clients wanted in the seconds before. In the
 // first second of an attack, the attackers can have it all. One goroutine at a time may use a FairLimit.
 type FairLimit struct {
-	PerSecond int // of each kind of clients; at least 1
-	Burst     int // what they may have at first, and save at most; at least PerSecond
+	// Of each kind of clients; at least 1.
+	PerSecond int
 
-	start            time.Time // when the current second began
+	// What they may have at first, and save at most; at least PerSecond.
+	Burst int
+
+	// When the current second began.
+	start            time.Time
 	strangers, named fairTotal
 }
 
 // A fairTotal is the state of a FairLimit for one kind of clients.
 type fairTotal struct {
-	left   int               // what they may still have
-	most   int               // what one of them may have in the current second
-	demand map[string]demand // by ShareKey
+	// What they may still have.
+	left int
+
+	// What one of them may have in the current second.
+	most int
+
+	// By ShareKey.
+	demand map[string]demand
 }
 
 // A demand is what a client wants, at most Burst.
 type demand struct {
-	now    int // in the current second
-	recent int // in the second before; half of that two seconds before, and so on, if that is more
+	// In the current second.
+	now int
+
+	// In the second before; half of that two seconds before, and so on, if that is more.
+	recent int
 }
 
 // Take reports whether client, as policy.Engine.Admit returns it, may add n.
 func (f *FairLimit) Take(client string, n int, now time.Time) bool {
 	if passed := now.Sub(f.start); passed >= fairInterval {
-		seconds := int(min(passed/fairInterval, time.Duration(f.Burst))) // more make no difference
+		// More make no difference.
+		seconds := int(min(passed/fairInterval, time.Duration(f.Burst)))
 		f.strangers.next(f, seconds)
 		f.named.next(f, seconds)
 		f.start = now
@@ -65,7 +78,8 @@ func (t *fairTotal) take(share string, n, burst int) bool {
 		share = others
 		d = t.demand[share]
 	case !known:
-		share = strings.Clone(share) // else it would keep the whole request header in memory
+		// Else it would keep the whole request header in memory.
+		share = strings.Clone(share)
 	}
 	allowed := d.now < t.most && t.left > 0
 	d.now = min(burst, d.now+n)

@@ -13,7 +13,8 @@ import (
 
 // A fetchLine is the line about one fetch by the proxy itself.
 type fetchLine struct {
-	kind string // trail.KindRobots or trail.KindTDMRep
+	// trail.KindRobots or trail.KindTDMRep.
+	kind string
 	fetch.Report
 }
 
@@ -44,7 +45,8 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	b = appendOptional(b, `,"signed":"`, f.Signed, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	sha, body := a.SHA256, a.Body
-	if f.Rejected != nil { // a failure: nothing rests on these bytes, and they are not stored
+	// A failure: nothing rests on these bytes, and they are not stored.
+	if f.Rejected != nil {
 		sum := sha256.Sum256(f.Rejected)
 		sha, body = hex.EncodeToString(sum[:]), f.Rejected
 	}

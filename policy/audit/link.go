@@ -46,7 +46,8 @@ func isLicense(params string) bool {
 
 // cutQuoted cuts s at the first separator that is neither in a quoted string nor in a URL in angle brackets.
 func cutQuoted(s string, separator byte) (before, after string) {
-	var within byte // the end of what the position is in; 0: nothing
+	// The end of what the position is in; 0: nothing.
+	var within byte
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case within == '"' && c == '\\':

@@ -19,59 +19,120 @@ import (
 )
 
 const (
-	batchBytes = 256 << 10              // allowed requests' lines are written when there are so many bytes of them
-	batchDelay = 100 * time.Millisecond // or after so much time
-	probeDelay = time.Second            // between attempts while the file cannot be written
-	syncDelay  = time.Second            // between two waits for the disk, with SyncInterval
-	maxPending = 4 << 20                // bytes of lines in memory: beyond it Write waits, or, if the file cannot be written, loses the record
+	// Allowed requests' lines are written when there are so many bytes of them.
+	batchBytes = 256 << 10
+	// Or after so much time.
+	batchDelay = 100 * time.Millisecond
+	// Between attempts while the file cannot be written.
+	probeDelay = time.Second
+	// Between two waits for the disk, with SyncInterval.
+	syncDelay = time.Second
+	// bytes of lines in memory: beyond it Write waits, or, if the file cannot be written, loses the record.
+	maxPending = 4 << 20
 )
 
 // A Log writes Records to the active segment of a trail, a JSON object a line. Each line is
 // chained to the one before, which may be in an earlier segment. A lock file prevents that
 // two processes write to one trail.
 type Log struct {
-	opened     Options                 // as given to Open
-	options    atomic.Pointer[Options] // as given to the last SetOptions
-	failure    atomic.Pointer[error]
-	unreported atomic.Pointer[error] // the last failure that was not logged yet
+	// As given to Open.
+	opened Options
+
+	// As given to the last SetOptions.
+	options atomic.Pointer[Options]
+	failure atomic.Pointer[error]
+
+	// The last failure that was not logged yet.
+	unreported atomic.Pointer[error]
 	unsaved    unsavedSnapshots
 	counts     counts
 	retention  retention
 	space      atomic.Pointer[Space]
-	tampered   string        // see Tampered
-	previous   trail.Entry   // the last line that Open found; zero: none, or it cannot be read
-	continues  bool          // the chain continues an earlier one
-	lastFound  uint64        // seq of the last line that Open found, or that Options.Known names
-	started    atomic.Bool   // Start was called
-	searched   atomic.Bool   // findUnfinished has ended
-	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
-	disk       osfile.Watch
 
-	mu       sync.Mutex // guards what follows; no file is read or written under it
-	buf      []byte     // complete lines that were not written yet
-	bufSince time.Time  // when the first line was added to buf
-	seq      uint64     // of the last line
-	hash     trail.Hash // of the last line
-	lost     int64      // records that were lost since the last event about lost records
-	cheap    refusalCounter
-	open     map[string]uint64 // seqs of the lines of requests that are under way, by ID
-	marked   openMark          // becomes openBound when the disk has the line marked.at
+	// See Tampered.
+	tampered string
 
-	openBound uint64 // see End.Open
+	// The last line that Open found; zero: none, or it cannot be read.
+	previous trail.Entry
 
-	io           osfile.Mutex      // guards what follows, see lock; mu may be locked under it, but not the reverse
-	writer       *osfile.Operation // of the goroutine that has locked io
-	closed       bool
-	segment      activeSegment
-	writing      []byte        // lines that are being written; buf before
-	writtenBytes int           // bytes of writing that are in the file
-	writingSeq   uint64        // of the last line in writing; guarded by mu too
-	writingHash  trail.Hash    // of the last line in writing
-	writtenHash  trail.Hash    // of the last line that is in the file
-	writingSince time.Time     // when the first line in writing was added; guarded by mu too
-	written      atomic.Uint64 // seq of the last line that is in the file
-	synced       atomic.Uint64 // seq of the last line that the disk has, or that Open found
-	syncedLink   trail.Link    // last line that the disk has for certain, without its Prev; guarded by mu
+	// The chain continues an earlier one.
+	continues bool
+
+	// seq of the last line that Open found, or that Options.Known names.
+	lastFound uint64
+
+	// Start was called.
+	started atomic.Bool
+
+	// findUnfinished has ended.
+	searched atomic.Bool
+
+	// Holds one token: a segment was rotated, or the options changed.
+	rotated chan struct{}
+	disk    osfile.Watch
+
+	// Guards what follows; no file is read or written under it.
+	mu sync.Mutex
+
+	// Complete lines that were not written yet.
+	buf []byte
+
+	// When the first line was added to buf.
+	bufSince time.Time
+
+	// Of the last line.
+	seq uint64
+
+	// Of the last line.
+	hash trail.Hash
+
+	// Records that were lost since the last event about lost records.
+	lost  int64
+	cheap refusalCounter
+
+	// Seqs of the lines of requests that are under way, by ID.
+	open map[string]uint64
+
+	// Becomes openBound when the disk has the line marked.at.
+	marked openMark
+
+	// See End.Open.
+	openBound uint64
+
+	// Guards what follows, see lock; mu may be locked under it, but not the reverse.
+	io osfile.Mutex
+
+	// Of the goroutine that has locked io.
+	writer  *osfile.Operation
+	closed  bool
+	segment activeSegment
+
+	// lines that are being written; buf before.
+	writing []byte
+
+	// bytes of writing that are in the file.
+	writtenBytes int
+
+	// Of the last line in writing; guarded by mu too.
+	writingSeq uint64
+
+	// Of the last line in writing.
+	writingHash trail.Hash
+
+	// Of the last line that is in the file.
+	writtenHash trail.Hash
+
+	// When the first line in writing was added; guarded by mu too.
+	writingSince time.Time
+
+	// seq of the last line that is in the file.
+	written atomic.Uint64
+
+	// seq of the last line that the disk has, or that Open found.
+	synced atomic.Uint64
+
+	// last line that the disk has for certain, without its Prev; guarded by mu.
+	syncedLink trail.Link
 }
 
 // Open locks the file and continues the chain at its end. If the file does not end with a
@@ -94,14 +155,16 @@ func Open(o Options) (*Log, error) {
 	if l.segment.regular {
 		var e *event
 		if last, e = compareEnd(o.File, last, o.Known.Link); e != nil {
-			events = slices.Insert(events, 0, *e) // first, since it explains the gap before it
+			// First, since it explains the gap before it.
+			events = slices.Insert(events, 0, *e)
 		}
 		if l.segment.size == 0 {
 			l.segment.firstSeq = last.Seq + 1
 		}
 	}
 	if l.segment.regular {
-		l.previous, _ = trail.LastEntry(o.File) // unknown after an error
+		// Unknown after an error.
+		l.previous, _ = trail.LastEntry(o.File)
 		l.continues, l.lastFound = last.Seq > 0, last.Seq
 	}
 	l.seq, l.hash = last.Seq, last.Hash
@@ -113,7 +176,8 @@ func Open(o Options) (*Log, error) {
 		l.report(e)
 		l.addEvent(e)
 	}
-	l.commit(l.seq) // at once, since after another crash nothing else would explain the file; Err has the error
+	// At once, since after another crash nothing else would explain the file; Err has the error.
+	l.commit(l.seq)
 	return l, nil
 }
 
@@ -304,7 +368,8 @@ func (l *Log) writeEvent(e event) error {
 // an error the lines wait for the next probe.
 func (l *Log) commit(seq uint64) error {
 	if err := l.writeError(); err != nil {
-		return err // without l.io, which the probe may hold for long
+		// Without l.io, which the probe may hold for long.
+		return err
 	}
 	if err := l.lock(); err != nil {
 		return err
@@ -315,7 +380,8 @@ func (l *Log) commit(seq uint64) error {
 		err = l.setFailure(l.flush())
 	}
 	if err == nil && l.options.Load().Sync == SyncAlways && l.synced.Load() < seq {
-		if err = l.unsaved.flush(l.opened.Snapshots); err == nil { // first, since the lines rest on the snapshots
+		// First, since the lines rest on the snapshots.
+		if err = l.unsaved.flush(l.opened.Snapshots); err == nil {
 			err = l.setFailure(l.sync())
 		}
 	}
@@ -340,7 +406,8 @@ func (l *Log) flush() error {
 	replaced, err := l.segment.checkInPlace()
 	if replaced != nil {
 		l.opened.Log.Warn("audit file changed by another process", "file", l.opened.File, "detail", replaced.detail, "set_aside", replaced.file)
-		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1 // a part of a line is in the lost file
+		// A part of a line is in the lost file.
+		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1
 		l.segment.firstSeq = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.writtenBytes], []byte{'\n'}))
 		l.addEvent(*replaced)
 	}
@@ -365,7 +432,8 @@ func (l *Log) swapBuffers() {
 		l.chain(e)
 	}
 	if cap(l.writing) > 4*batchBytes {
-		l.writing = nil // free the memory of a long failure
+		// Free the memory of a long failure.
+		l.writing = nil
 	}
 	l.writing, l.buf = l.buf, l.writing[:0]
 	l.writingSeq, l.writingHash, l.writingSince = l.seq, l.hash, l.bufSince
@@ -409,7 +477,8 @@ func (l *Log) rotate() error {
 // rotateAged begins a new segment if the active one has lines for too long: a line is removed with
 // its whole segment, which must not be much later than after MaxAge.
 func (l *Log) rotateAged(now time.Time) error {
-	const perAge = 10 // segments that a trail has at least within MaxAge
+	// Segments that a trail has at least within MaxAge.
+	const perAge = 10
 	maxAge := l.options.Load().MaxAge
 	if maxAge <= 0 {
 		return nil
@@ -423,7 +492,8 @@ func (l *Log) rotateAged(now time.Time) error {
 	}
 	defer l.unlock()
 	if l.lastFailure() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
-		return nil // the next write comes first
+		// The next write comes first.
+		return nil
 	}
 	return l.rotate()
 }
@@ -447,7 +517,8 @@ func (l *Log) sync() error {
 func (l *Log) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.writeBatches(ctx) })
-	g.Go(func() error { return l.logStates(ctx) }) // apart, since writeBatches may hang
+	// Apart, since writeBatches may hang.
+	g.Go(func() error { return l.logStates(ctx) })
 	g.Go(func() error { return l.retention.run(ctx) })
 	g.Go(func() error { return l.findUnfinished(ctx) })
 	return g.Wait()
@@ -493,7 +564,8 @@ func (l *Log) probe(due bool) {
 	failures := l.counts.failures.Load()
 	l.unlock()
 	if due || sync {
-		l.unsaved.retry(l.opened.Snapshots) // first, since the lines rest on the snapshots
+		// First, since the lines rest on the snapshots.
+		l.unsaved.retry(l.opened.Snapshots)
 	}
 	if err != nil {
 		return
@@ -508,7 +580,8 @@ func (l *Log) probe(due bool) {
 	if sync && err == nil {
 		l.setSynced(written)
 	}
-	if err != nil || l.counts.failures.Load() == failures { // else another write has failed meanwhile
+	// Else another write has failed meanwhile.
+	if err != nil || l.counts.failures.Load() == failures {
 		l.setFailure(err)
 	}
 }

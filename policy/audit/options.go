@@ -35,22 +35,53 @@ type SnapshotStore interface {
 
 // Options make a Log. [Log.SetOptions] can change those from MaxSize to Continue.
 type Options struct {
-	File        string                        // path of a regular file; "-" for standard output; required
-	FIFO        bool                          // File is a FIFO, which another program reads
-	MaxSize     int64                         // bytes after which the active segment is rotated; zero: 100 MiB
-	MaxAge      time.Duration                 // full segments are removed when their last line is older; zero: never
-	MaxTotal    int64                         // bytes that the segments may take on the disk; beyond it the oldest are removed; zero: no limit
-	MaxFiles    int                           // full segments that are kept; beyond it the oldest are removed; zero: no limit
-	Sync        Sync                          // when the Log waits for the disk
-	BlockedOnly bool                          // leave allowed requests out
-	DropQuery   bool                          // leave the query out of each URL
-	Known       End                           // of the previous process, as OnDisk returned it; zero: unknown
-	Replica     string                        // name of this replica in each record; "": there is only one
-	Client      func(string) string           // replaces a client's name, such as its Pseudonym; nil: leave it
-	Continue    bool                          // a failed write is reported by Err, but refuses no request
-	Tap         func(seq uint64, line []byte) // is called for each line, in order and under a lock: it must not wait or keep line; nil: nothing is
-	Snapshots   SnapshotStore                 // stores the robots.txt that a record is based on; nil: it is not stored
-	Log         *slog.Logger                  // reports when the trail cannot be written, and when it can again; required
+	// Path of a regular file; "-" for standard output; required.
+	File string
+
+	// File is a FIFO, which another program reads.
+	FIFO bool
+
+	// Bytes after which the active segment is rotated; zero: 100 MiB.
+	MaxSize int64
+
+	// Full segments are removed when their last line is older; zero: never.
+	MaxAge time.Duration
+
+	// Bytes that the segments may take on the disk; beyond it the oldest are removed; zero: no limit.
+	MaxTotal int64
+
+	// Full segments that are kept; beyond it the oldest are removed; zero: no limit.
+	MaxFiles int
+
+	// When the Log waits for the disk.
+	Sync Sync
+
+	// Leave allowed requests out.
+	BlockedOnly bool
+
+	// Leave the query out of each URL.
+	DropQuery bool
+
+	// Of the previous process, as OnDisk returned it; zero: unknown.
+	Known End
+
+	// Name of this replica in each record; "": there is only one.
+	Replica string
+
+	// Replaces a client's name, such as its Pseudonym; nil: leave it.
+	Client func(string) string
+
+	// A failed write is reported by Err, but refuses no request.
+	Continue bool
+
+	// Is called for each line, in order and under a lock: it must not wait or keep line; nil: nothing is.
+	Tap func(seq uint64, line []byte)
+
+	// Stores the robots.txt that a record is based on; nil: it is not stored.
+	Snapshots SnapshotStore
+
+	// Reports when the trail cannot be written, and when it can again; required.
+	Log *slog.Logger
 }
 
 // clientName returns the name of a client in the records.

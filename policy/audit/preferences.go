@@ -11,20 +11,36 @@ const maxPreference = trail.MaxText
 
 // Preferences are an origin's usage preferences, as the header of a response states them.
 type Preferences struct {
-	RobotsTag      Preference // X-Robots-Tag, for example noindex or nosnippet
-	ContentSignal  Preference // Content-Signal (contentsignals.org)
-	ContentUsage   Preference // Content-Usage (draft-ietf-aipref-attach)
-	TDMReservation Preference // TDM-Reservation (TDM Reservation Protocol 7.1)
-	TDMPolicy      Preference // TDM-Policy (likewise): URL of the terms
-	License        Preference // the licenses of Link headers, separated by spaces
-	CrawlerPrice   Preference // crawler-price: what the content costs (Cloudflare, pay per crawl), which the proxy never pays
+	// X-Robots-Tag, for example noindex or nosnippet.
+	RobotsTag Preference
+
+	// Content-Signal (contentsignals.org).
+	ContentSignal Preference
+
+	// Content-Usage (draft-ietf-aipref-attach).
+	ContentUsage Preference
+
+	// TDM-Reservation (TDM Reservation Protocol 7.1).
+	TDMReservation Preference
+
+	// TDM-Policy (likewise): URL of the terms.
+	TDMPolicy Preference
+
+	// The licenses of Link headers, separated by spaces.
+	License Preference
+
+	// Crawler-price: what the content costs (Cloudflare, pay per crawl), which the proxy never pays.
+	CrawlerPrice Preference
 }
 
 // A Preference is the value of one header field, with its lines joined. The zero Preference means
 // that the response does not have the field.
 type Preference struct {
-	Text  string // the first bytes, at most maxPreference
-	Bytes int    // the length of the whole value
+	// The first bytes, at most maxPreference.
+	Text string
+
+	// The length of the whole value.
+	Bytes int
 }
 
 // PreferencesOf reads the header of a response. The result does not refer to the header.

@@ -15,8 +15,12 @@ import (
 // A Process is the program that writes a trail, as the events about it describe it.
 type Process struct {
 	Version string
-	Config  string // SHA-256 of the configuration file in hex; "": there is none
-	CA      string // SHA-256 of the CA's certificate (DER), in upper-case hex with colons
+
+	// SHA-256 of the configuration file in hex; "": there is none.
+	Config string
+
+	// SHA-256 of the CA's certificate (DER), in upper-case hex with colons.
+	CA string
 }
 
 // maxIDs is how many requests one event names.
@@ -46,7 +50,8 @@ func (l *Log) Start(p Process) error {
 	if err := l.commit(l.addEvent(e)); err != nil {
 		return err
 	}
-	l.probe(true) // also waits for the disk, so that OnDisk has the event
+	// Also waits for the disk, so that OnDisk has the event.
+	l.probe(true)
 	return l.writeError()
 }
 

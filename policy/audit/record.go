@@ -41,34 +41,87 @@ import (
 
 // A Record describes one request.
 type Record struct {
-	Time        time.Time       // when the request arrived
-	ID          string          // identifies the request, here and in the response to the client
-	Request     policy.Request  // what the client requested
-	Target      string          // the target as the client sent it; used if it could not be normalised
-	Remote      string          // address and port of the client; in no line, and removed from errors if Options.Client is set
-	Decision    policy.Decision // with its reasons
-	Transparent bool            // the client's connection was redirected to the proxy
-	Monitor     bool            // the decision was only recorded, not enforced
-	Slot        bool            // the pacer gave the request a slot, at once or after a wait
-	Waited      time.Duration   // wait for a slot, whether or not the request got one
-	BackOff     time.Duration   // the host's back-off that delayed the request, or that its response began; zero: none
-	BackOffBy   string          // ID of the request whose response began that back-off, or the URL of a robots.txt; "": there is none, or it is unknown
-	Slowed      time.Duration   // interval between requests that delayed the request, since the host responds slowly; zero: none did
-	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
-	Signed      string          // ID of the key with which the proxy signed the request; "": it did not
-	Unsigned    policy.Unsigned // why the request was sent without a signature of the proxy; "": it has one, or none is configured
-	LegacyTLS   bool            // the connection to the origin had a version of TLS before 1.2, or a weak cipher suite
-	Dropped     int             // fields of the response that were left out, because they cannot be passed on
-	Cached      bool            // the request for robots.txt was answered from the cache
-	Withheld    bool            // the origin was requested, and its response not passed on: a usage preference in it forbids the use
-	Archived    Archived        // where the archive has the response; zero: it does not
-	Preferences Preferences     // of the origin, in the response header
-	Status      int             // status of the response; 0: no response was possible
-	Bytes       int64           // bytes of the body, or of both directions of a tunnel
-	Took        time.Duration   // from arrival to the end
-	Err         error           // the error in detail, for the record only
+	// When the request arrived.
+	Time time.Time
 
-	snapshotSaved bool // Log.SaveSnapshot was called
+	// Identifies the request, here and in the response to the client.
+	ID string
+
+	// What the client requested.
+	Request policy.Request
+
+	// The target as the client sent it; used if it could not be normalised.
+	Target string
+
+	// Address and port of the client; in no line, and removed from errors if Options.Client is set.
+	Remote string
+
+	// With its reasons.
+	Decision policy.Decision
+
+	// The client's connection was redirected to the proxy.
+	Transparent bool
+
+	// The decision was only recorded, not enforced.
+	Monitor bool
+
+	// The pacer gave the request a slot, at once or after a wait.
+	Slot bool
+
+	// Wait for a slot, whether or not the request got one.
+	Waited time.Duration
+
+	// The host's back-off that delayed the request, or that its response began; zero: none.
+	BackOff time.Duration
+
+	// ID of the request whose response began that back-off, or the URL of a robots.txt; "": there is none, or it is
+	// unknown.
+	BackOffBy string
+
+	// Interval between requests that delayed the request, since the host responds slowly; zero: none did.
+	Slowed time.Duration
+
+	// The shared store was unavailable: the request was paced without it, or refused.
+	StoreAway bool
+
+	// ID of the key with which the proxy signed the request; "": it did not.
+	Signed string
+
+	// Why the request was sent without a signature of the proxy; "": it has one, or none is configured.
+	Unsigned policy.Unsigned
+
+	// The connection to the origin had a version of TLS before 1.2, or a weak cipher suite.
+	LegacyTLS bool
+
+	// Fields of the response that were left out, because they cannot be passed on.
+	Dropped int
+
+	// The request for robots.txt was answered from the cache.
+	Cached bool
+
+	// The origin was requested, and its response not passed on: a usage preference in it forbids the use.
+	Withheld bool
+
+	// Where the archive has the response; zero: it does not.
+	Archived Archived
+
+	// Of the origin, in the response header.
+	Preferences Preferences
+
+	// Status of the response; 0: no response was possible.
+	Status int
+
+	// Bytes of the body, or of both directions of a tunnel.
+	Bytes int64
+
+	// From arrival to the end.
+	Took time.Duration
+
+	// The error in detail, for the record only.
+	Err error
+
+	// Log.SaveSnapshot was called.
+	snapshotSaved bool
 }
 
 // Blocked reports whether the request was decided against.

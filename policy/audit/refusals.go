@@ -49,18 +49,30 @@ func Weight(r *Record) int { return 1 + min(len(r.Request.PathQuery)>>10, 8) }
 // A refusalCounter counts the cheap refusals that are not recorded: those of a client beyond maxCheap, and those
 // beyond maxCheapOfAll. Log.mu guards it.
 type refusalCounter struct {
-	start       time.Time               // when the current interval began
-	byClient    map[string]cheapRecords // in the interval, by ShareKey
-	ofAll       FairLimit               // PerSecond and Burst are maxCheapOfAll
-	clientsOver int                     // clients with refusals in the interval that are not recorded
-	client      string                  // the first of these clients; its ShareKey if several addresses have it
-	reasons     map[policy.Reason]int64
+	// When the current interval began.
+	start time.Time
+
+	// In the interval, by ShareKey.
+	byClient map[string]cheapRecords
+
+	// PerSecond and Burst are maxCheapOfAll.
+	ofAll FairLimit
+
+	// clients with refusals in the interval that are not recorded.
+	clientsOver int
+
+	// The first of these clients; its ShareKey if several addresses have it.
+	client  string
+	reasons map[policy.Reason]int64
 }
 
 // cheapRecords are the cheap refusals of one client in an interval.
 type cheapRecords struct {
-	n    int  // that are recorded
-	over bool // others are not recorded
+	// That are recorded.
+	n int
+
+	// others are not recorded.
+	over bool
 }
 
 // add counts a refusal and reports whether it is not to be recorded.
@@ -76,7 +88,8 @@ func (c *refusalCounter) add(r *Record) bool {
 		key = others
 		of = c.byClient[key]
 	case !known:
-		key = strings.Clone(key) // else it would keep the whole request header in memory
+		// Else it would keep the whole request header in memory.
+		key = strings.Clone(key)
 	}
 	recorded := of.n < maxCheap && c.ofAll.Take(r.Request.Client, Weight(r), time.Now())
 	switch {
@@ -116,7 +129,8 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 	clients := humanize.Count(c.clientsOver, "client")
 	switch {
 	case c.byClient[others].over:
-		clients = "at least " + clients // others are several, and no client has that name
+		// others are several, and no client has that name.
+		clients = "at least " + clients
 	case c.clientsOver == 1:
 		e.client = o.clientName(c.client)
 	}

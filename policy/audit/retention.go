@@ -42,11 +42,17 @@ const (
 
 // A retention compresses the full segments of a Log, and removes the oldest ones.
 type retention struct {
-	log       *Log
-	prunedSeq uint64            // last line that a pruned event has named
-	lastSeqs  map[uint64]uint64 // the last line of each full segment that was listed last, by its first line
-	clock     SettledClock
-	settled   time.Time // by the clock, from which ages count
+	log *Log
+
+	// last line that a pruned event has named.
+	prunedSeq uint64
+
+	// The last line of each full segment that was listed last, by its first line.
+	lastSeqs map[uint64]uint64
+	clock    SettledClock
+
+	// By the clock, from which ages count.
+	settled time.Time
 }
 
 // run compresses and removes segments, and measures the space, until ctx ends.
@@ -133,7 +139,8 @@ func (r *retention) prune() (plain []string, err error) {
 		r.leaveOutCut(segments, n)
 		for i := range n - 1 {
 			if segments[i].lastSeq+1 < segments[i+1].FirstSeq {
-				n = i + 1 // the event must not name lines that somebody else has removed
+				// The event must not name lines that somebody else has removed.
+				n = i + 1
 				break
 			}
 		}
@@ -153,7 +160,8 @@ func (r *retention) segments() (full []fullSegment, active int64, err error) {
 	if err := r.log.lock(); err != nil {
 		return nil, 0, err
 	}
-	next := r.log.segment.firstSeq // before the list is made, so that a segment that is rotated meanwhile is left out
+	// Before the list is made, so that a segment that is rotated meanwhile is left out.
+	next := r.log.segment.firstSeq
 	r.log.unlock()
 	all, _, err := onDisk(r.log.segment.path)
 	if err != nil {
@@ -167,7 +175,8 @@ func (r *retention) segments() (full []fullSegment, active int64, err error) {
 		case f.FirstSeq < next:
 			last := next - 1
 			if known := r.lastSeqs[f.FirstSeq]; known > 0 {
-				last = min(last, known) // somebody may have removed the segment behind it
+				// Somebody may have removed the segment behind it.
+				last = min(last, known)
 			}
 			lastSeqs[f.FirstSeq] = last
 			full = append(full, fullSegment{f, last})
@@ -224,7 +233,8 @@ func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
 	if r.settled.Sub(segments[0].lastWrite) <= age {
 		return false
 	}
-	next := trail.Segment{Path: r.log.segment.path} // its first line is as old as the last one of segments[0], or younger
+	// Its first line is as old as the last one of segments[0], or younger.
+	next := trail.Segment{Path: r.log.segment.path}
 	if len(segments) > 1 {
 		next = segments[1].Segment
 	}
@@ -257,7 +267,8 @@ func (r *retention) remove(segments []fullSegment, cause int) error {
 	var err error
 	for _, s := range segments {
 		plain := trail.SegmentPath(r.log.segment.path, s.FirstSeq)
-		for _, name := range []string{plain, plain + partialExt, trail.GzipPath(plain)} { // there are several after a crash
+		// There are several after a crash.
+		for _, name := range []string{plain, plain + partialExt, trail.GzipPath(plain)} {
 			if e := os.Remove(name); e != nil && !errors.Is(e, os.ErrNotExist) {
 				err = errors.Join(err, e)
 			}
@@ -291,7 +302,8 @@ func compress(name string, pause func(n int) error) (err error) {
 	if err != nil {
 		return err
 	}
-	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // half the time of compress/gzip, and fewer bytes
+	// Half the time of compress/gzip, and fewer bytes.
+	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
@@ -309,7 +321,8 @@ func compress(name string, pause func(n int) error) (err error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it was removed meanwhile, since there were too many
+		// It was removed meanwhile, since there were too many.
+		return nil
 	case err != nil:
 		return err
 	}

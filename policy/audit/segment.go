@@ -32,19 +32,37 @@ const lockName = ".lock"
 // An activeSegment is the segment that is written, and the lock file beside it. Only sync may
 // be called at the same time as another method.
 type activeSegment struct {
-	path     string
-	regular  bool     // it is a regular file; standard output or a FIFO is neither locked nor rotated
-	lock     *os.File // nil: the lock has to be taken
-	firstSeq uint64   // seq of the first line
-	size     int64    // bytes
-	lost     bool     // the file was removed or replaced, and no other was opened yet
+	path string
 
-	movedTo   string // name to which the file that replaced it was moved
-	movedSize int64  // bytes of that file
+	// It is a regular file; standard output or a FIFO is neither locked nor rotated.
+	regular bool
 
-	mu         sync.Mutex // guards what follows, so that sync does not use a closed file
-	file       *os.File   // nil: it has to be opened
-	nameSynced bool       // the disk has the name of the file
+	// nil: the lock has to be taken.
+	lock *os.File
+
+	// Seq of the first line.
+	firstSeq uint64
+
+	// Bytes.
+	size int64
+
+	// The file was removed or replaced, and no other was opened yet.
+	lost bool
+
+	// name to which the file that replaced it was moved.
+	movedTo string
+
+	// Bytes of that file.
+	movedSize int64
+
+	// Guards what follows, so that sync does not use a closed file.
+	mu sync.Mutex
+
+	// nil: it has to be opened.
+	file *os.File
+
+	// The disk has the name of the file.
+	nameSynced bool
 }
 
 // open opens the file at path, or the FIFO if fifo is set, and returns the last Link of its chain. It moves what is not a
@@ -64,7 +82,8 @@ func (s *activeSegment) open(path string, fifo bool) (last trail.Link, events []
 	case fifo && (!exists || info.Mode().Type() != fs.ModeNamedPipe):
 		return last, nil, fmt.Errorf("%s: %w", path, errNoFIFO)
 	case fifo:
-		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0) // without a reader it is an error
+		// Without a reader it is an error.
+		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		return last, nil, err
 	case exists && !info.Mode().IsRegular():
 		return last, nil, fmt.Errorf("%s: %w", path, errIrregular)
@@ -129,7 +148,8 @@ func (s *activeSegment) openFile(flag int) error {
 	if err := s.flock(file); err != nil {
 		return err
 	}
-	info, err := file.Stat() // now that no other process writes it
+	// Now that no other process writes it.
+	info, err := file.Stat()
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
@@ -141,7 +161,8 @@ func (s *activeSegment) openFile(flag int) error {
 
 // resume finds the end of the chain.
 func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
-	changed := false // the last line does not match its hash
+	// The last line does not match its hash.
+	changed := false
 	if s.size > 0 {
 		var end int64
 		var e event
@@ -244,7 +265,8 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 	if err := s.closeFile(); err != nil {
 		return nil, err
 	}
-	if err := s.takeLock(); err != nil { // first, since another process may write the file there now
+	// first, since another process may write the file there now.
+	if err := s.takeLock(); err != nil {
 		return nil, err
 	}
 	if info, err := os.Stat(s.path); err == nil {
@@ -283,7 +305,8 @@ func (s *activeSegment) rotate(first uint64) error {
 		return err
 	}
 	s.firstSeq, s.size = first, 0
-	s.closeFile() // all of it is written
+	// All of it is written.
+	s.closeFile()
 	return s.openFile(os.O_EXCL)
 }
 

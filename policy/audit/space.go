@@ -30,14 +30,29 @@ const (
 // A Space says how much of the disk a trail or an archive uses, and how long the rest lasts. The zero Space is
 // that of one that is not a file, or is empty.
 type Space struct {
-	Of      string    // the part of the configuration that it is of: "audit" or "archive"
-	Oldest  time.Time // when the oldest record was written
-	Bytes   int64     // of all files, as they are on the disk
-	Free    int64     // bytes that the disk has left
-	PerDay  int64     // bytes by which the files grow in a day, once compressed; 0: not known yet
-	UsedUp  time.Time // when the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown
-	Limit   string    // what uses the space up: the disk, or the option that removes lines then
-	Segment int64     // bytes that the file which is written may reach
+	// The part of the configuration that it is of: "audit" or "archive".
+	Of string
+
+	// When the oldest record was written.
+	Oldest time.Time
+
+	// Of all files, as they are on the disk.
+	Bytes int64
+
+	// Bytes that the disk has left.
+	Free int64
+
+	// Bytes by which the files grow in a day, once compressed; 0: not known yet.
+	PerDay int64
+
+	// When the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown.
+	UsedUp time.Time
+
+	// What uses the space up: the disk, or the option that removes lines then.
+	Limit string
+
+	// Bytes that the file which is written may reach.
+	Segment int64
 }
 
 // isLow reports whether the disk has less left than a full segment and the next one: compression needs
@@ -83,8 +98,12 @@ func AutoTotal(path string) (int64, error) {
 // A segmentFile is a segment with the state of its file.
 type segmentFile struct {
 	trail.Segment
-	size      int64     // bytes on the disk
-	lastWrite time.Time // the file's modification time
+
+	// Bytes on the disk.
+	size int64
+
+	// The file's modification time.
+	lastWrite time.Time
 }
 
 // onDisk returns the segments of a trail, and the bytes that its disk has left.
@@ -99,7 +118,8 @@ func onDisk(path string) (files []segmentFile, free int64, err error) {
 	for _, s := range segments {
 		info, err := os.Stat(s.Path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was compressed or removed meanwhile
+			// It was compressed or removed meanwhile.
+			continue
 		}
 		if err != nil {
 			return nil, 0, err
@@ -140,7 +160,8 @@ func (s *Space) Forecast(grown int64, began time.Time, o Options, now time.Time)
 // measure sets what the segments tell.
 func (s *Space) measure(files []segmentFile, o Options, now time.Time) {
 	ratio := compressionRatio(files)
-	var grown float64 // bytes of the segments since began, once compressed
+	// Bytes of the segments since began, once compressed.
+	var grown float64
 	began := now
 	for _, f := range slices.Backward(files) {
 		s.Bytes += f.size
@@ -149,7 +170,8 @@ func (s *Space) measure(files []segmentFile, o Options, now time.Time) {
 		}
 		first, err := trail.Began(f.Segment)
 		if err != nil || first.IsZero() {
-			continue // verify describes what is wrong with it
+			// Verify describes what is wrong with it.
+			continue
 		}
 		began = first
 		if f.Gzip {
@@ -181,7 +203,8 @@ func (s *Space) estimate(grown float64, began time.Time, o Options, segments int
 	if s.PerDay == 0 || o.MaxAge > 0 && rate*float64(o.MaxAge) <= float64(s.Bytes+left) {
 		return
 	}
-	const longest = 100 * 365 * day // what a time.Duration holds
+	// What a time.Duration holds.
+	const longest = 100 * 365 * day
 	s.UsedUp = now.Add(time.Duration(min(max(0, float64(left))/rate, float64(longest))))
 }
 

@@ -7,19 +7,41 @@ import (
 
 // Stats is the state of a Log.
 type Stats struct {
-	Err       error         // why the audit cannot be written at present; nil: it can
-	Waiting   int           // lines that are not in the file yet
-	Lag       time.Duration // age of the oldest of them
-	Unsynced  int           // lines in the file that the disk may not have yet; 0 with SyncNone
-	Lines     uint64        // lines written so far
-	Bytes     uint64        // bytes written so far
-	Failures  uint64        // failed writes and waits for the disk so far, with those of retries
-	Lost      uint64        // records so far that could be neither written nor held in memory
-	Rotations uint64        // segments so far that were rotated because they were full
-	Counted   uint64        // cheap refusals so far without a record: beyond maxCheap of one client, or maxCheapOfAll of all
+	// Why the audit cannot be written at present; nil: it can.
+	Err error
 
-	Removed map[string]uint64 // lines that retention has removed so far, by the name of the option that it followed
-	Space   Space             // as last measured
+	// lines that are not in the file yet.
+	Waiting int
+
+	// Age of the oldest of them.
+	Lag time.Duration
+
+	// lines in the file that the disk may not have yet; 0 with SyncNone.
+	Unsynced int
+
+	// lines written so far.
+	Lines uint64
+
+	// bytes written so far.
+	Bytes uint64
+
+	// Failed writes and waits for the disk so far, with those of retries.
+	Failures uint64
+
+	// Records so far that could be neither written nor held in memory.
+	Lost uint64
+
+	// Segments so far that were rotated because they were full.
+	Rotations uint64
+
+	// Cheap refusals so far without a record: beyond maxCheap of one client, or maxCheapOfAll of all.
+	Counted uint64
+
+	// lines that retention has removed so far, by the name of the option that it followed.
+	Removed map[string]uint64
+
+	// As last measured.
+	Space Space
 }
 
 // Stats returns the present Stats. It waits for no disk.

@@ -21,8 +21,11 @@ type unsavedSnapshots struct {
 	failure atomic.Pointer[error]
 	disk    osfile.Watch
 
-	mu      sync.Mutex               // guards answers
-	answers map[*fetch.Result]string // with the client whose request is based on each
+	// Guards answers.
+	mu sync.Mutex
+
+	// With the client whose request is based on each.
+	answers map[*fetch.Result]string
 }
 
 // add takes an answer that could not be saved because of err, and returns the error for the
@@ -54,7 +57,8 @@ func (u *unsavedSnapshots) retry(s SnapshotStore) {
 	u.mu.Unlock()
 	failure := u.failure.Load()
 	for a, client := range answers {
-		if err := s.Save(a, client); err != nil && !errors.Is(err, ErrNoSpace) { // ErrNoSpace is not retried
+		// ErrNoSpace is not retried.
+		if err := s.Save(a, client); err != nil && !errors.Is(err, ErrNoSpace) {
 			u.setFailure(err)
 			return
 		}
@@ -67,8 +71,10 @@ func (u *unsavedSnapshots) retry(s SnapshotStore) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.answers) == 0 { // else another was added meanwhile
-		u.failure.CompareAndSwap(failure, nil) // a flush that has failed meanwhile remains
+	// Else another was added meanwhile.
+	if len(u.answers) == 0 {
+		// A flush that has failed meanwhile remains.
+		u.failure.CompareAndSwap(failure, nil)
 	}
 }
 

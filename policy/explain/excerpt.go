@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	around    = 3  // lines that are shown before and after the one that decided
-	maxAgents = 20 // User-agent lines that are shown of a group
+	// lines that are shown before and after the one that decided.
+	around = 3
+	// User-agent lines that are shown of a group.
+	maxAgents = 20
 )
 
 // A Line is a line of robots.txt.
@@ -21,8 +23,11 @@ type Line struct {
 
 // An Excerpt is a part of the robots.txt that a decision is based on.
 type Excerpt struct {
-	Lines  []Line // the one that decided, and those around it
-	Agents []Line // the User-agent lines of its group
+	// The one that decided, and those around it.
+	Lines []Line
+
+	// The User-agent lines of its group.
+	Agents []Line
 	group  string
 }
 

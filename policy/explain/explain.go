@@ -26,24 +26,36 @@ import (
 // An Explanation is why a request was decided as it was. Its strings contain what clients
 // and sites sent, unescaped; Sentence, Decided and Basis make them printable.
 type Explanation struct {
-	Reason        policy.Reason          `json:"reason,omitempty"`
-	Entry         string                 `json:"entry,omitempty"`
-	EntryReason   string                 `json:"entry_reason,omitempty"`
-	Rule          string                 `json:"rule,omitempty"`
-	Line          int                    `json:"line,omitempty"`
-	JoinedLine    int                    `json:"joined_line,omitempty"` // the User-agent line by which the rule applies, if its list is joined
-	Form          string                 `json:"reading,omitempty"`     // a policy.Form
-	Path          string                 `json:"read_as,omitempty"`     // the path and query in that form; no record has it
-	Group         string                 `json:"group,omitempty"`
-	Agent         string                 `json:"agent,omitempty"`
-	Dialect       string                 `json:"dialect,omitempty"`
-	RobotsURL     string                 `json:"robots_url,omitempty"`
-	Fetched       time.Time              `json:"robots_fetched,omitzero"`
-	RobotsAgent   string                 `json:"robots_agent,omitempty"`
-	SHA256        string                 `json:"robots_sha256,omitempty"`
-	Stale         bool                   `json:"robots_stale,omitempty"`   // an older robots.txt was used, because the fetch failed
-	Decoded       string                 `json:"robots_decoded,omitempty"` // how its bytes were encoded
-	TDMRepURL     string                 `json:"tdmrep_url,omitempty"`     // these are as those of robots.txt
+	Reason      policy.Reason `json:"reason,omitempty"`
+	Entry       string        `json:"entry,omitempty"`
+	EntryReason string        `json:"entry_reason,omitempty"`
+	Rule        string        `json:"rule,omitempty"`
+	Line        int           `json:"line,omitempty"`
+
+	// The User-agent line by which the rule applies, if its list is joined.
+	JoinedLine int `json:"joined_line,omitempty"`
+
+	// A policy.Form.
+	Form string `json:"reading,omitempty"`
+
+	// The path and query in that form; no record has it.
+	Path        string    `json:"read_as,omitempty"`
+	Group       string    `json:"group,omitempty"`
+	Agent       string    `json:"agent,omitempty"`
+	Dialect     string    `json:"dialect,omitempty"`
+	RobotsURL   string    `json:"robots_url,omitempty"`
+	Fetched     time.Time `json:"robots_fetched,omitzero"`
+	RobotsAgent string    `json:"robots_agent,omitempty"`
+	SHA256      string    `json:"robots_sha256,omitempty"`
+
+	// An older robots.txt was used, because the fetch failed.
+	Stale bool `json:"robots_stale,omitempty"`
+
+	// How its bytes were encoded.
+	Decoded string `json:"robots_decoded,omitempty"`
+
+	// These are as those of robots.txt.
+	TDMRepURL     string                 `json:"tdmrep_url,omitempty"`
 	TDMRepFetched time.Time              `json:"tdmrep_fetched,omitzero"`
 	TDMRepSHA256  string                 `json:"tdmrep_sha256,omitempty"`
 	TDMRepStale   bool                   `json:"tdmrep_stale,omitempty"`
@@ -56,25 +68,39 @@ type Explanation struct {
 	Usage         map[string]trail.Usage `json:"usage,omitempty"`
 	UsageSource   string                 `json:"usage_source,omitempty"`
 	License       string                 `json:"license,omitempty"`
-	Error         string                 `json:"error,omitempty"` // what went wrong, for the operator alone
 
-	Allow         bool   `json:"-"`
-	CrawlText     string `json:"-"` // the line that sets CrawlAsked, as written; "": not known
+	// What went wrong, for the operator alone.
+	Error string `json:"error,omitempty"`
+
+	Allow bool `json:"-"`
+
+	// The line that sets CrawlAsked, as written; "": not known.
+	CrawlText     string `json:"-"`
 	ContentSignal string `json:"-"`
 	ContentUsage  string `json:"-"`
-	Fetch         *Fetch `json:"-"` // nil: robots.txt was not requested, or the result is unknown
+
+	// nil: robots.txt was not requested, or the result is unknown.
+	Fetch *Fetch `json:"-"`
 }
 
 // A Fetch is the result of a request for robots.txt.
 type Fetch struct {
-	Outcome            cache.Outcome
-	Status             int // 0: no complete response
-	Redirects          int
-	TooManyRedirects   bool
-	DeadRedirect       bool // a redirect cannot be followed; Error says why
-	RedirectDisallowed bool // a redirect leads to a URL that the robots.txt there disallows
-	HTML               bool // the file is an HTML page without a rule
-	Error              string
+	Outcome cache.Outcome
+
+	// 0: no complete response.
+	Status           int
+	Redirects        int
+	TooManyRedirects bool
+
+	// A redirect cannot be followed; Error says why.
+	DeadRedirect bool
+
+	// A redirect leads to a URL that the robots.txt there disallows.
+	RedirectDisallowed bool
+
+	// The file is an HTML page without a rule.
+	HTML  bool
+	Error string
 }
 
 // Of explains a decision.
@@ -214,7 +240,8 @@ func (e *Explanation) Sentence() string {
 	case policy.ReasonUnreachable:
 		if cause := e.Cause(); cause != "" {
 			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched"
-			if !strings.Contains(cause, "robots.forbidden") { // else the operator decides so
+			// Else the operator decides so.
+			if !strings.Contains(cause, "robots.forbidden") {
 				said += " (RFC 9309 2.3.1.4)"
 			}
 		}

@@ -5,7 +5,9 @@ import "robotsproxy/policy/explain/humanize"
 // A Fact is one line of an explanation. Its Value is printable and not longer than people read.
 type Fact struct {
 	Name, Value string
-	Quoted      bool // Value is from a request, a robots.txt or the configuration
+
+	// Value is from a request, a robots.txt or the configuration.
+	Quoted bool
 }
 
 // facts collects those that have a value.

@@ -91,7 +91,8 @@ func uses(stated map[string]trail.Usage) []Fact {
 	for c := range usage.Everything.All {
 		u := stated[c.String()]
 		text, where := u.Outcome, source(u)
-		if strings.HasPrefix(u.Source, "header ") { // the statement says which
+		// The statement says which.
+		if strings.HasPrefix(u.Source, "header ") {
 			where = "response header"
 		}
 		if u.Statement != "" {

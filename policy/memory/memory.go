@@ -57,24 +57,38 @@ const (
 
 // Options make a Budget.
 type Options struct {
-	Limit int64        // bytes; zero: Default
-	InUse func() int64 // bytes in use; nil: as the Go runtime reports
+	// Bytes; zero: Default.
+	Limit int64
+
+	// Bytes in use; nil: as the Go runtime reports.
+	InUse func() int64
 }
 
 // A Budget bounds the memory of a process, and shares it between clients. Make one with New.
 type Budget struct {
-	limit     atomic.Int64
-	inUse     func() int64
-	sampling  sync.Mutex   // held while inUse is called, so that no result is replaced by an earlier one
-	sampled   atomic.Int64 // last result of inUse
-	sampleAt  atomic.Int64 // when inUse is called next, in nanoseconds since 1970
-	collectAt atomic.Int64 // earliest time of the next garbage collection, likewise
+	limit atomic.Int64
+	inUse func() int64
+
+	// held while inUse is called, so that no result is replaced by an earlier one.
+	sampling sync.Mutex
+
+	// Last result of inUse.
+	sampled atomic.Int64
+
+	// When inUse is called next, in nanoseconds since 1970.
+	sampleAt atomic.Int64
+
+	// Earliest time of the next garbage collection, likewise.
+	collectAt atomic.Int64
 
 	refusedRequests, refusedConns, refusedBodies atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
-	total   held
-	clients map[string]*share // clients that hold bytes
+	// Guards what follows.
+	mu    sync.Mutex
+	total held
+
+	// clients that hold bytes.
+	clients map[string]*share
 }
 
 // held has the estimated bytes of connections and requests in flight.
@@ -137,7 +151,8 @@ func (b *Budget) currentUse(now time.Time) int64 {
 // caller holds b.sampling.
 func (b *Budget) sample(at int64) {
 	if !isDue(at, b.sampleAt.Load(), sampleEvery) {
-		return // another goroutine has just done it
+		// Another goroutine has just done it.
+		return
 	}
 	b.sampleAt.Store(at + int64(sampleEvery))
 	n, limit := b.inUse(), b.limit.Load()
@@ -158,10 +173,14 @@ func isDue(at, due int64, every time.Duration) bool {
 // Work is one open connection, or one request in flight. The zero Work holds nothing, and is
 // refused everything. Any number of goroutines may use a Work, but it must not be copied then.
 type Work struct {
-	budget   *Budget        // nil: the zero Work
-	refusals *atomic.Uint64 // counts refusals; one of the Budget's counters
+	// nil: the zero Work.
+	budget *Budget
 
-	held   // guarded by the budget's lock, as the rest is
+	// Counts refusals; one of the Budget's counters.
+	refusals *atomic.Uint64
+
+	// Guarded by the budget's lock, as the rest is.
+	held
 	client *share
 	ended  bool
 }
@@ -306,14 +325,26 @@ func (w *Work) add(work, bodies int64) {
 
 // Stats is the state of a Budget.
 type Stats struct {
-	Limit  int64 // bytes
-	InUse  int64 // bytes, as the Go runtime reports
-	Held   int64 // estimated bytes of connections and requests in flight
-	Bodies int64 // bytes of request bodies that were read ahead of a wait
+	// Bytes.
+	Limit int64
 
-	Refused uint64 // requests so far
-	Closed  uint64 // connections so far that were refused, or closed because there was no memory for a long head
-	Unread  uint64 // bodies so far that were not read ahead of a wait because there was no memory
+	// Bytes, as the Go runtime reports.
+	InUse int64
+
+	// Estimated bytes of connections and requests in flight.
+	Held int64
+
+	// Bytes of request bodies that were read ahead of a wait.
+	Bodies int64
+
+	// Requests so far.
+	Refused uint64
+
+	// Connections so far that were refused, or closed because there was no memory for a long head.
+	Closed uint64
+
+	// bodies so far that were not read ahead of a wait because there was no memory.
+	Unread uint64
 }
 
 // Stats returns the present Stats. It calls the runtime if sampleEvery has passed.

@@ -44,7 +44,8 @@ func Sync(path string) error {
 
 // Named reports whether an open file is the file of this name, and returns its size.
 func Named(f *os.File, name string) (size int64, ok bool) {
-	var ours, there unix.Stat_t // os.Stat would allocate
+	// os.Stat would allocate.
+	var ours, there unix.Stat_t
 	if unix.Stat(name, &there) != nil || unix.Fstat(int(f.Fd()), &ours) != nil {
 		return 0, false
 	}

@@ -21,7 +21,8 @@ func Owner(fs.FileInfo) int { return os.Geteuid() }
 // OpenFile opens a file that others may rename and remove while it is open. Package os does so only for files
 // below an os.Root.
 func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	if target, err := filepath.EvalSymlinks(name); err == nil { // a Root does not follow a link that leaves it
+	// A Root does not follow a link that leaves it.
+	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
 	}
 	dir, err := os.OpenRoot(filepath.Dir(name))
@@ -45,7 +46,8 @@ func Sync(path string) error {
 	if info, err := os.Stat(path); err != nil || info.IsDir() {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0) // only a handle that can write can be flushed
+	// Only a handle that can write can be flushed.
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}

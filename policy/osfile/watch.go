@@ -25,7 +25,8 @@ var errPanic = errors.New("an operation on the disk failed with an internal erro
 // A Watch knows the operations on files that are in progress, and how long each may take. The zero Watch is ready to
 // use. Any number of goroutines may share it.
 type Watch struct {
-	next    atomic.Pointer[Operation] // the one of running whose time is over first; nil: none runs
+	// The one of running whose time is over first; nil: none runs.
+	next    atomic.Pointer[Operation]
 	mu      sync.Mutex
 	running []*Operation
 }

@@ -8,17 +8,26 @@ import (
 )
 
 const (
-	firstBackOff  = time.Minute      // if a 429 or 503 has no Retry-After
-	maxBackOff    = time.Hour        // upper bound, whatever the origin asks for
-	backOffMemory = 30 * time.Minute // after this time without a new back-off, the next one begins at firstBackOff again
-	maxJitter     = 0.25             // random part added to a back-off that the proxy chose, so that requests do not all return at once
+	// If a 429 or 503 has no Retry-After.
+	firstBackOff = time.Minute
+	// Upper bound, whatever the origin asks for.
+	maxBackOff = time.Hour
+	// After this time without a new back-off, the next one begins at firstBackOff again.
+	backOffMemory = 30 * time.Minute
+	// Random part added to a back-off that the proxy chose, so that requests do not all return at once.
+	maxJitter = 0.25
 )
 
 // backOff is one back-off. The zero value means that there was none.
 type backOff struct {
-	until  time.Time     // end of the last back-off; zero: there was none
-	length time.Duration // length of the last back-off that the proxy chose, without jitter; zero: forgiven
-	by     string        // see BackOff.By
+	// end of the last back-off; zero: there was none.
+	until time.Time
+
+	// length of the last back-off that the proxy chose, without jitter; zero: forgiven.
+	length time.Duration
+
+	// See BackOff.By.
+	by string
 }
 
 // left returns the time until the back-off ends.
@@ -65,10 +74,17 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 
 // An incident is a response 429 or 503.
 type incident struct {
-	at, sent time.Time     // when the response came, and when its request was sent
-	asked    time.Duration // time that the origin asked for; zero: none
-	chance   float64       // from 0 to 1: the part of maxJitter that is added
-	by       string        // see BackOff.By
+	// When the response came, and when its request was sent.
+	at, sent time.Time
+
+	// time that the origin asked for; zero: none.
+	asked time.Duration
+
+	// From 0 to 1: the part of maxJitter that is added.
+	chance float64
+
+	// See BackOff.By.
+	by string
 }
 
 // begin starts or lengthens the back-off and reports whether it did. If the origin asked for
@@ -102,8 +118,11 @@ func (b *backOff) end(now time.Time) {
 
 // A metBackOff is a back-off that delayed a request.
 type metBackOff struct {
-	left time.Duration // when the request met it
-	by   string        // see BackOff.By
+	// When the request met it.
+	left time.Duration
+
+	// See BackOff.By.
+	by string
 }
 
 const (
@@ -124,8 +143,11 @@ type clientBackOff struct {
 
 // backOffs are the back-offs of one host. A stored value never changes.
 type backOffs struct {
-	begun   time.Time // when this process last stored a change; zero: never
-	host    backOff   // applies to all requests
+	// When this process last stored a change; zero: never.
+	begun time.Time
+
+	// Applies to all requests.
+	host    backOff
 	clients []clientBackOff
 }
 
@@ -201,15 +223,20 @@ func (b *backOffs) forgiven(now time.Time) bool {
 
 // A hostBackOff holds the back-offs of a host. Any goroutine may read and change it.
 type hostBackOff struct {
-	mu     sync.Mutex // held during a change; no other lock is taken under it; guards served
-	held   atomic.Pointer[backOffs]
-	served *[2]served // the clients with the latest 2xx responses, the latest first; nil: none
+	// held during a change; no other lock is taken under it; guards served.
+	mu   sync.Mutex
+	held atomic.Pointer[backOffs]
+
+	// The clients with the latest 2xx responses, the latest first; nil: none.
+	served *[2]served
 }
 
 // served is the latest 2xx response to one client.
 type served struct {
 	client string
-	at     time.Time // zero: there was none
+
+	// Zero: there was none.
+	at time.Time
 }
 
 var noBackOffs backOffs
@@ -231,7 +258,8 @@ func (h *hostBackOff) change(f func(*backOffs) bool) bool {
 	b := *was
 	changed := f(&b)
 	if b.host != was.host || !slices.Equal(b.clients, was.clients) {
-		b.begun = time.Now() // under the lock: see changedSince
+		// Under the lock: see changedSince.
+		b.begun = time.Now()
 		h.held.Store(&b)
 	}
 	return changed

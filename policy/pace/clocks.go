@@ -7,18 +7,36 @@ import "time"
 // limiter of a client's own rate ([Limits.Client]), because that limiter does not protect
 // the host.
 type Clock struct {
-	Key        string        `json:"key"`                  // Limits.Key
-	Sent       time.Time     `json:"sent,omitzero"`        // the last request that counts; zero: none
-	AssetsSent time.Time     `json:"assets_sent,omitzero"` // the last request by the limiter of the host's assets; zero: none that counts
-	Gap        time.Duration `json:"gap_ns,omitzero"`      // how long after Sent or AssetsSent other requests may be delayed: the longest gap, or the time until the burst is available again
+	// Limits.Key.
+	Key string `json:"key"`
 
-	BackOffUntil  time.Time     `json:"paused_until,omitzero"`    // end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
-	BackOffLength time.Duration `json:"pause_length_ns,omitzero"` // length of the last back-off that the proxy chose, which the next one doubles; zero: none
-	BackOffBy     string        `json:"paused_by,omitzero"`       // see BackOff.By
-	Clients       []ClientClock `json:"clients,omitempty"`        // clients with back-offs of their own
+	// The last request that counts; zero: none.
+	Sent time.Time `json:"sent,omitzero"`
 
-	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // the host's response time; zero: the host is not slow
-	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // time of the last response that counts for it
+	// The last request by the limiter of the host's assets; zero: none that counts.
+	AssetsSent time.Time `json:"assets_sent,omitzero"`
+
+	// How long after Sent or AssetsSent other requests may be delayed: the longest gap, or the time until the burst is
+	// available again.
+	Gap time.Duration `json:"gap_ns,omitzero"`
+
+	// end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven.
+	BackOffUntil time.Time `json:"paused_until,omitzero"`
+
+	// length of the last back-off that the proxy chose, which the next one doubles; zero: none.
+	BackOffLength time.Duration `json:"pause_length_ns,omitzero"`
+
+	// See BackOff.By.
+	BackOffBy string `json:"paused_by,omitzero"`
+
+	// clients with back-offs of their own.
+	Clients []ClientClock `json:"clients,omitempty"`
+
+	// The host's response time; zero: the host is not slow.
+	SlowAverage time.Duration `json:"slow_average_ns,omitzero"`
+
+	// time of the last response that counts for it.
+	AnsweredAt time.Time `json:"answered_at,omitzero"`
 }
 
 // A ClientClock is the back-off of one client at a host.
@@ -66,7 +84,8 @@ func (p *Pacer) Clocks(now, since time.Time) []Clock {
 				some = append(some, c)
 			}
 		})
-		all = append(all, some...) // without a lock, because it may take long
+		// Without a lock, because it may take long.
+		all = append(all, some...)
 	}
 	return all
 }

@@ -81,7 +81,8 @@ func (s *Slot) Contacted() {
 	}
 	s.host.mu.Lock()
 	free := s.host.contacts.add(s.client, time.Now())
-	s.limits.Shared = s.limits.Shared && free // no request follows it
+	// No request follows it.
+	s.limits.Shared = s.limits.Shared && free
 	s.host.mu.Unlock()
 	if !free {
 		s.Sent()

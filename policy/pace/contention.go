@@ -96,7 +96,8 @@ func (h *host) relieve(now time.Time) Transfer {
 				r.seen = r.seen.sample(t, now, whole)
 			}
 			if r.seen != nil && now.Sub(r.seen.ended) < slow {
-				return nil // its concurrency slot will be free soon
+				// Its concurrency slot will be free soon.
+				return nil
 			}
 			if h.keepsWaiting(r, slow, whole, now) {
 				late = append(late, r)

@@ -27,7 +27,8 @@ func (h *host) permit(ctx context.Context, r *request, until time.Time) error {
 
 // await unlocks h. It returns when w is granted or refused, or when ctx ends.
 func (h *host) await(ctx context.Context, r *request, w *waiter, err error) error {
-	if w != nil && r.process.closed.Load() { // under the lock: a later Close sees w
+	// under the lock: a later Close sees w.
+	if w != nil && r.process.closed.Load() {
 		h.refuseAll(ErrClosed)
 	}
 	h.mu.Unlock()
@@ -69,7 +70,8 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	if l.First || l.Redirected {
 		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.asked)
 	}
-	r.apply(now) // sets the terms, without which a limiter cannot count the request
+	// Sets the terms, without which a limiter cannot count the request.
+	r.apply(now)
 	fair := &h.connects
 	if rated {
 		fair = &r.queue.waiting
@@ -122,15 +124,18 @@ func (h *host) mayWait(r *request, rated bool, now time.Time) (last *waiter, err
 // queue after adding r.
 func (h *host) displaceable(r *request) *waiter {
 	waiting := make(map[string]int)
-	var most *line // a line of the client with the most requests
+	// A line of the client with the most requests.
+	var most *line
 	count := func(q *fairQueue) {
 		for _, ln := range q.lines {
 			for _, w := range ln.waiters {
 				if w.limits.First {
-					continue // MaxQueue does not count it
+					// MaxQueue does not count it.
+					continue
 				}
 				if waiting[ln.client]++; most == nil || waiting[ln.client] > waiting[most.client] {
-					most = ln // its last waiter is not under Limits.First
+					// Its last waiter is not under Limits.First.
+					most = ln
 				}
 			}
 		}
@@ -159,9 +164,11 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 	case r.released:
 		return nil, errReleased
 	case r.stage == granted:
-		return nil, nil // the permit is unused: the request moved to another connection
+		// The permit is unused: the request moved to another connection.
+		return nil, nil
 	case r.stage == preparing:
-		h.lead = max(now.Sub(r.admitted), h.lead-h.lead/32) // lead falls slowly, because a reused connection is ready sooner than a new one
+		// lead falls slowly, because a reused connection is ready sooner than a new one.
+		h.lead = max(now.Sub(r.admitted), h.lead-h.lead/32)
 		r.queue.prepared(r)
 	default:
 		r.prepare()
@@ -189,10 +196,12 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 func (h *host) readyBy(r *request, now time.Time) time.Time {
 	until := r.deadline
 	if !r.sent.IsZero() {
-		until = now.Add(r.limits.MaxWait) // a replay starts a new wait
+		// A replay starts a new wait.
+		until = now.Add(r.limits.MaxWait)
 	}
 	if soon := now.Add(h.leadTime()); until.Before(soon) {
-		until = soon // it started in time, but dialling took long
+		// It started in time, but dialling took long.
+		until = soon
 	}
 	return until
 }
@@ -308,7 +317,8 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	switch {
 	case w == nil || started != nil && h.last == &h.connects:
 	case started == nil || h.last != nil || w.since.Before(started.since):
-		started = w // both need the concurrency slot: they alternate, and the one that has waited longer begins
+		// Both need the concurrency slot: they alternate, and the one that has waited longer begins.
+		started = w
 	}
 	return started, min(wake, after)
 }
@@ -343,7 +353,8 @@ func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
 			if len(h.active) >= w.maxActive() {
 				return nil, wake
 			}
-			continue // the last concurrency slot is for other clients
+			// The last concurrency slot is for other clients.
+			continue
 		}
 		if w.own != nil {
 			if d := w.own.startIn(w.ownTerms(), w.own.preparing, now, lead); d > 0 {
@@ -356,7 +367,8 @@ func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
 			d = min(d, max(0, wait-lead))
 		}
 		if d > 0 {
-			return nil, min(wake, max(minWake, min(d, late))) // a client with its own rate does not overtake
+			// A client with its own rate does not overtake.
+			return nil, min(wake, max(minWake, min(d, late)))
 		}
 		return w, 0
 	}
@@ -450,7 +462,8 @@ func (h *host) refuseLate(now time.Time) {
 	}
 	h.queues(func(q *queue) {
 		dialling := len(q.preparing)
-		ahead, others := 0, time.Duration(0) // the waiters that stay, and their total time
+		// The waiters that stay, and their total time.
+		ahead, others := 0, time.Duration(0)
 		for _, w := range append(slices.Clone(q.ready), q.waiting.inOrder()...) {
 			own := w.interval(now)
 			if !late(w, h.forecastBehind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.ownDue(now) <= h.leadTime() {

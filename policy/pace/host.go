@@ -21,42 +21,85 @@ const (
 // A host is the state of one key: what was sent, and which requests are in flight or
 // waiting.
 type host struct {
-	pins    atomic.Int32 // number of requests of other keys that use this host's back-off; increased under mu
-	backOff hostBackOff  // any goroutine may use it
+	// Number of requests of other keys that use this host's back-off; increased under mu.
+	pins atomic.Int32
 
-	mu    sync.Mutex // guards all fields below; no other lock is taken while it is held
-	gone  bool       // removed from the table: look the host up again
-	owner string     // the client that the host counts against: the one whose request was sent last, else the first one that requested the host; "": none yet, because the host was restored
+	// any goroutine may use it.
+	backOff hostBackOff
 
-	pages     queue
-	assets    *queue                  // nil: there was no request for an asset
-	clients   map[string]*rateLimiter // limiters of the clients that have a rate of their own
-	connects  fairQueue               // requests of Pacer.WaitConnect, which wait for no rate
-	contacts  contacts
-	last      *fairQueue // the queue of the last request that had to wait for a concurrency slot; nil: none had to
-	latency   hostLatency
-	shared    bool          // hosts with other keys have sent requests here, see Limits.BackOffKey
-	lead      time.Duration // recent time to prepare a connection
-	active    []*request    // requests that hold a concurrency slot; see Limits.MaxConcurrent
-	yielded   []*request    // requests that returned their slot while their transfers continue
-	sampleAt  time.Time     // next sampling of active and yielded transfers; zero: no request waits for a concurrency slot
-	streams   []*request    // requests that returned their slot and became streams; see Slot.Detach
-	expiry    expiry
-	timer     *time.Timer
-	reserving map[*request]bool // requests that wait for a slot of a Store in Slot.Ready
+	// Guards all fields below; no other lock is taken while it is held.
+	mu sync.Mutex
+
+	// Removed from the table: look the host up again.
+	gone bool
+
+	// The client that the host counts against: the one whose request was sent last, else the first one that requested
+	// the host; "": none yet, because the host was restored.
+	owner string
+
+	pages queue
+
+	// nil: there was no request for an asset.
+	assets *queue
+
+	// limiters of the clients that have a rate of their own.
+	clients map[string]*rateLimiter
+
+	// Requests of Pacer.WaitConnect, which wait for no rate.
+	connects fairQueue
+	contacts contacts
+
+	// The queue of the last request that had to wait for a concurrency slot; nil: none had to.
+	last    *fairQueue
+	latency hostLatency
+
+	// Hosts with other keys have sent requests here, see Limits.BackOffKey.
+	shared bool
+
+	// Recent time to prepare a connection.
+	lead time.Duration
+
+	// Requests that hold a concurrency slot; see Limits.MaxConcurrent.
+	active []*request
+
+	// Requests that returned their slot while their transfers continue.
+	yielded []*request
+
+	// Next sampling of active and yielded transfers; zero: no request waits for a concurrency slot.
+	sampleAt time.Time
+
+	// Requests that returned their slot and became streams; see Slot.Detach.
+	streams []*request
+	expiry  expiry
+	timer   *time.Timer
+
+	// Requests that wait for a slot of a Store in Slot.Ready.
+	reserving map[*request]bool
 }
 
 // A queue is one limiter of a host with the requests that it applies to. A request waits
 // for its turn, prepares its connection, and then waits for the permit to send.
 type queue struct {
-	limiter    rateLimiter
-	waiting    fairQueue
-	preparing  []*request  // requests that prepare their connections, in the order of their turns
-	ready      []*waiter   // requests that have a connection; they go before all others
-	shared     bool        // the next request may follow the last one without a gap, see Limits.Shared
-	fetched    any         // if shared and there is a Store: the lease of the last request
-	before     time.Time   // if shared: when the request before the last one was sent
-	contention *contention // nil: the Store has given no slot
+	limiter rateLimiter
+	waiting fairQueue
+
+	// Requests that prepare their connections, in the order of their turns.
+	preparing []*request
+
+	// Requests that have a connection; they go before all others.
+	ready []*waiter
+
+	// The next request may follow the last one without a gap, see Limits.Shared.
+	shared bool
+
+	// If shared and there is a Store: the lease of the last request.
+	fetched any
+
+	// If shared: when the request before the last one was sent.
+	before time.Time
+
+	// nil: the Store has given no slot.
+	contention *contention
 }
 
 // A stage is how far a request has come.
@@ -70,32 +113,55 @@ const (
 
 // A request is one request that has or waits for a concurrency slot of a host.
 type request struct {
-	process     *process
-	host        *host
-	backOffHost *host // the host whose back-off applies, see Limits.BackOffKey; nil: host
+	process *process
+	host    *host
+
+	// The host whose back-off applies, see Limits.BackOffKey; nil: host.
+	backOffHost *host
 	limits      Limits
 	client      string
 
-	transfer atomic.Value // a Transfer; unset until Slot.Follow is called
+	// A Transfer; unset until Slot.Follow is called.
+	transfer atomic.Value
 
 	// Guarded by host.mu.
-	queue          *queue
-	reservation    *reservation // nil: it has not asked a Store
-	own            *rateLimiter // the limiter of the client's own rate; nil: none
-	waiter         *waiter      // while it waits for the permit
-	stage          stage
-	strict         bool // the permit was given under a gap
-	released       bool
-	alone          bool        // see Held
-	index          int32       // position in list
-	list           *[]*request // the list of the host that contains the request; nil: none
-	seen           *observation
-	deadline       time.Time
-	admitted       time.Time
-	sent           time.Time // time of the last send; zero: not sent yet
-	waited         time.Duration
-	longestBackOff *metBackOff   // the longest back-off that the request met; nil: none
-	slowed         time.Duration // see Held
+	queue *queue
+
+	// nil: it has not asked a Store.
+	reservation *reservation
+
+	// The limiter of the client's own rate; nil: none.
+	own *rateLimiter
+
+	// While it waits for the permit.
+	waiter *waiter
+	stage  stage
+
+	// The permit was given under a gap.
+	strict   bool
+	released bool
+
+	// See Held.
+	alone bool
+
+	// Position in list.
+	index int32
+
+	// The list of the host that contains the request; nil: none.
+	list     *[]*request
+	seen     *observation
+	deadline time.Time
+	admitted time.Time
+
+	// time of the last send; zero: not sent yet.
+	sent   time.Time
+	waited time.Duration
+
+	// The longest back-off that the request met; nil: none.
+	longestBackOff *metBackOff
+
+	// See Held.
+	slowed time.Duration
 }
 
 // origin returns the host that r is for, which may share its rate with others. Only its backOff and
@@ -187,7 +253,8 @@ func (r *request) limiters(f func(*rateLimiter)) {
 // terms returns the current terms of the host's limiter for r.
 func (r *request) terms(now time.Time) terms {
 	var spacing time.Duration
-	if !r.host.shared { // otherwise it would delay other hosts: see apartLeft
+	// Otherwise it would delay other hosts: see apartLeft.
+	if !r.host.shared {
 		spacing = r.spacing(now)
 	}
 	return r.process.share(r.limits.terms(spacing))

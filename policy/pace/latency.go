@@ -19,16 +19,26 @@ const (
 // paths, so that one slow path does not count for the host. Of an even number, the lower one of
 // the two in the middle counts. The zero value has no response.
 type latency struct {
-	paths [maxPaths]pathLatency // the latest first
-	n     int                   // number of paths
-	at    time.Time             // time of the last response; zero: none
-	turn  time.Time             // the latest turn of a request while the host is slow and shares its rate with others
+	// The latest first.
+	paths [maxPaths]pathLatency
+
+	// Number of paths.
+	n int
+
+	// time of the last response; zero: none.
+	at time.Time
+
+	// The latest turn of a request while the host is slow and shares its rate with others.
+	turn time.Time
 }
 
 // pathLatency is the moving average of the response time of one path.
 type pathLatency struct {
-	path    uint32 // hash; two paths with the same one count as one
-	average uint32 // in microseconds
+	// Hash; two paths with the same one count as one.
+	path uint32
+
+	// In microseconds.
+	average uint32
 }
 
 // note counts a response. An error response may come quickly because the host is in
@@ -69,10 +79,14 @@ func (l *latency) forgotten(now time.Time) bool { return l.at.IsZero() || now.Su
 
 // A hostLatency holds the latency of a host. Any goroutine may use it.
 type hostLatency struct {
-	slow atomic.Int64 // the median in nanoseconds if it is slow; zero: it is not
+	// The median in nanoseconds if it is slow; zero: it is not.
+	slow atomic.Int64
 
-	mu   sync.Mutex // guards held; no other lock is taken under it
-	held *latency   // nil: there was no response
+	// Guards held; no other lock is taken under it.
+	mu sync.Mutex
+
+	// nil: there was no response.
+	held *latency
 }
 
 func (h *hostLatency) note(path uint32, took time.Duration, fine bool, now time.Time) {

@@ -21,20 +21,29 @@ var ErrLimits = errors.New("pace: unusable limits")
 var ErrClosed = errors.New("pace: closed")
 
 const (
-	minRetry     = time.Second // minimum of BusyError.RetryAfter
-	unknownRetry = time.Minute // BusyError.RetryAfter if nothing tells when the host is free
+	// Minimum of BusyError.RetryAfter.
+	minRetry = time.Second
+	// BusyError.RetryAfter if nothing tells when the host is free.
+	unknownRetry = time.Minute
 )
 
 // A Reason says which limit a [BusyError] is about. The set is closed.
 type Reason uint8
 
 const (
-	WaitTooLong     Reason = iota // the wait is longer than Limits.MaxWait, or became longer
-	QueueFull                     // Limits.MaxQueue requests are waiting
-	StreamsFull                   // the client has at least as many streams as are free of Options.MaxStreams
-	HostsFull                     // the table of hosts has Options.MaxHosts hosts, and all are in use
-	BackedOff                     // the back-off of the host, or of the client at the host, lasts longer than Limits.MaxWait or Limits.MaxBackOff; see Slot.BackOff
-	ConcurrencyFull               // Limits.MaxConcurrent requests were in flight all the time
+	// The wait is longer than Limits.MaxWait, or became longer.
+	WaitTooLong Reason = iota
+	// Limits.MaxQueue requests are waiting.
+	QueueFull
+	// The client has at least as many streams as are free of Options.MaxStreams.
+	StreamsFull
+	// The table of hosts has Options.MaxHosts hosts, and all are in use.
+	HostsFull
+	// The back-off of the host, or of the client at the host, lasts longer than Limits.MaxWait or Limits.MaxBackOff;
+	// see Slot.BackOff.
+	BackedOff
+	// Limits.MaxConcurrent requests were in flight all the time.
+	ConcurrencyFull
 )
 
 var reasons = [...]string{
@@ -55,12 +64,21 @@ func (r Reason) String() string {
 
 // A BusyError refuses a request temporarily. It matches [ErrTooBusy].
 type BusyError struct {
-	RetryAfter time.Duration // estimated time until a new request could be sent; at least one second
+	// Estimated time until a new request could be sent; at least one second.
+	RetryAfter time.Duration
 	Reason     Reason
-	Alone      bool          // the Store was unavailable, and this process had used its share of the rate
-	BackOff    time.Duration // remaining back-off of the host, see Slot.BackOff; zero: none
-	BackOffBy  string        // the cause of the back-off, see BackOff.By
-	Slowed     time.Duration // minimum time between two requests because the host responds slowly; zero: it does not
+
+	// The Store was unavailable, and this process had used its share of the rate.
+	Alone bool
+
+	// Remaining back-off of the host, see Slot.BackOff; zero: none.
+	BackOff time.Duration
+
+	// The cause of the back-off, see BackOff.By.
+	BackOffBy string
+
+	// Minimum time between two requests because the host responds slowly; zero: it does not.
+	Slowed time.Duration
 }
 
 func (e *BusyError) Error() string {
@@ -76,19 +94,44 @@ func busy(r Reason, after time.Duration) error {
 
 // Limits are the limits for one request. The zero value permits no request.
 type Limits struct {
-	Key           string        // the host that the limits protect; required
-	BackOffKey    string        // the host whose back-off applies, if several hosts share Key; "": Key
-	PerSecond     float64       // requests per second; must be positive
-	Burst         int           // requests at once after a quiet time; must be positive; not used with a CrawlDelay
-	CrawlDelay    time.Duration // minimum time between two requests; zero: none; the slower of CrawlDelay and PerSecond applies
-	MaxConcurrent int           // requests in flight at once; must be positive; as many transfers may continue without a concurrency slot, see Transfer
-	MaxWait       time.Duration // a longer wait is refused; zero: the request is sent at once or refused
-	MaxBackOff    time.Duration // a longer back-off of the host refuses the request; zero: only MaxWait limits the wait for a back-off
-	MaxQueue      int           // requests that may wait for the host; a full queue drops the last request of the client with the most for a client with fewer; zero: none
+	// The host that the limits protect; required.
+	Key string
 
-	Client     Rate // what this client may send to the host, in addition to the other limits; zero: no limit of its own
-	AssetBurst int  // the request is for an asset of a page: without a CrawlDelay, it uses the limiter of the host's assets, with PerSecond and this burst; zero: it uses the host's limiter
-	Adapt      bool // slow responses lower the rate
+	// The host whose back-off applies, if several hosts share Key; "": Key.
+	BackOffKey string
+
+	// Requests per second; must be positive.
+	PerSecond float64
+
+	// Requests at once after a quiet time; must be positive; not used with a CrawlDelay.
+	Burst int
+
+	// Minimum time between two requests; zero: none; the slower of CrawlDelay and PerSecond applies.
+	CrawlDelay time.Duration
+
+	// Requests in flight at once; must be positive; as many transfers may continue without a concurrency slot, see
+	// Transfer.
+	MaxConcurrent int
+
+	// A longer wait is refused; zero: the request is sent at once or refused.
+	MaxWait time.Duration
+
+	// A longer back-off of the host refuses the request; zero: only MaxWait limits the wait for a back-off.
+	MaxBackOff time.Duration
+
+	// Requests that may wait for the host; a full queue drops the last request of the client with the most for a client
+	// with fewer; zero: none.
+	MaxQueue int
+
+	// What this client may send to the host, in addition to the other limits; zero: no limit of its own.
+	Client Rate
+
+	// The request is for an asset of a page: without a CrawlDelay, it uses the limiter of the host's assets, with
+	// PerSecond and this burst; zero: it uses the host's limiter.
+	AssetBurst int
+
+	// Slow responses lower the rate.
+	Adapt bool
 
 	// First marks the fetch of the host's own robots.txt. The fetch goes before the other
 	// requests of its client, does not count in MaxQueue, and uses the CrawlDelay of the
@@ -141,7 +184,8 @@ func (l *Limits) check() error {
 	switch {
 	case l.Key == "":
 		return fmt.Errorf("%w: no key", ErrLimits)
-	case !(l.PerSecond > 0): // also for NaN
+	// Also for NaN.
+	case !(l.PerSecond > 0):
 		return fmt.Errorf("%w: %q: %v requests per second", ErrLimits, l.Key, l.PerSecond)
 	case l.Burst <= 0:
 		return fmt.Errorf("%w: %q: burst %d", ErrLimits, l.Key, l.Burst)

@@ -59,13 +59,17 @@ import (
 
 const (
 	defaultMaxStreams = 64
-	defaultMaxHosts   = 1 << 18 // each takes about 1,000 bytes
+	// Each takes about 1,000 bytes.
+	defaultMaxHosts = 1 << 18
 )
 
 // Options are the limits of a Pacer itself.
 type Options struct {
-	MaxStreams int // upgraded connections and event streams of one key; see Slot.Detach for the share of one client; zero or less: 64
-	MaxHosts   int // hosts remembered at once, see the package comment; zero or less: 262,144
+	// Upgraded connections and event streams of one key; see Slot.Detach for the share of one client; zero or less: 64.
+	MaxStreams int
+
+	// hosts remembered at once, see the package comment; zero or less: 262,144.
+	MaxHosts int
 
 	// Since is for a process whose predecessor may have sent requests that were not
 	// stored. Until a later request to a host is known, the host counts as having received
@@ -206,7 +210,8 @@ func (p *Pacer) endBackOff(key string) {
 	ended := h.backOff.change(func(b *backOffs) bool { return b.end(now) })
 	h.mu.Unlock()
 	if ended {
-		p.Recheck() // requests may wait at another host, see Limits.BackOffKey
+		// Requests may wait at another host, see Limits.BackOffKey.
+		p.Recheck()
 	}
 }
 

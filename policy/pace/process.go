@@ -13,16 +13,27 @@ const maxDelay = never / 4
 
 // process is the state that all hosts of a Pacer share. Any goroutine may use it.
 type process struct {
-	began      time.Time      // see now
-	maxStreams int            // see Options.MaxStreams
-	chance     func() float64 // returns a random number from 0 to 1
-	store      Store          // nil: none
-	ahead      AheadStore     // store, if it is one
-	seed       maphash.Seed   // of the hashes of paths
-	outage     atomic.Pointer[outage]
-	closed     atomic.Bool
-	backOffs   atomic.Uint64
-	missed     atomic.Uint64
+	// See now.
+	began time.Time
+
+	// See Options.MaxStreams.
+	maxStreams int
+
+	// Returns a random number from 0 to 1.
+	chance func() float64
+
+	// nil: none.
+	store Store
+
+	// store, if it is one.
+	ahead AheadStore
+
+	// Of the hashes of paths.
+	seed     maphash.Seed
+	outage   atomic.Pointer[outage]
+	closed   atomic.Bool
+	backOffs atomic.Uint64
+	missed   atomic.Uint64
 }
 
 // now is time.Now at half its cost, which is a quarter of the time that a request takes in
@@ -42,7 +53,8 @@ func (p *process) standing() Standing {
 func (p *process) share(t terms) terms {
 	st := p.standing()
 	t.alone = p.outageOf(st)
-	if st.Slowdown > 1 { // false for NaN
+	// false for NaN.
+	if st.Slowdown > 1 {
 		t.perSecond /= st.Slowdown
 		t.burst = max(1, int(float64(t.burst)/st.Slowdown))
 		t.delay = min(limiter.Nanoseconds(float64(t.delay)*st.Slowdown), maxDelay)

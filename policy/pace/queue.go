@@ -8,15 +8,28 @@ import (
 // A waiter is a request that waits for a concurrency slot or for a permit to send.
 type waiter struct {
 	*request
-	fair  *fairQueue // the queue in which it waits for a concurrency slot; nil: it waits in queue.ready for the permit
-	rated bool       // the request is subject to a rate, see Pacer.Wait
-	since time.Time
-	until time.Time // when the waiter is refused
-	index int       // position in host.expiry
 
-	ready chan struct{} // closed when done
-	done  bool          // granted, or refused with err; guarded by host.mu
-	err   error         // read it only after ready is closed
+	// The queue in which it waits for a concurrency slot; nil: it waits in queue.ready for the permit.
+	fair *fairQueue
+
+	// The request is subject to a rate, see Pacer.Wait.
+	rated bool
+	since time.Time
+
+	// When the waiter is refused.
+	until time.Time
+
+	// Position in host.expiry.
+	index int
+
+	// Closed when done.
+	ready chan struct{}
+
+	// Granted, or refused with err; guarded by host.mu.
+	done bool
+
+	// Read it only after ready is closed.
+	err error
 }
 
 func (w *waiter) finish(err error) {
@@ -46,7 +59,8 @@ func (e *expiry) Pop() any {
 	w := (*e)[last]
 	(*e)[last] = nil
 	if *e = (*e)[:last]; last == 0 {
-		*e = nil // free the memory of the queue
+		// Free the memory of the queue.
+		*e = nil
 	}
 	return w
 }
@@ -54,16 +68,21 @@ func (e *expiry) Pop() any {
 // A fairQueue is a queue in which clients take turns. The waiters of one client go in the
 // order in which they arrived. The zero value is empty.
 type fairQueue struct {
-	lines  []*line // the first line is next
+	// The first line is next.
+	lines  []*line
 	client map[string]*line
 	n      int
-	firsts int // number of waiters under Limits.First
+
+	// Number of waiters under Limits.First.
+	firsts int
 }
 
 // A line is the part of a fairQueue that belongs to one client.
 type line struct {
-	client  string
-	waiters []*waiter // never empty while in a fairQueue
+	client string
+
+	// never empty while in a fairQueue.
+	waiters []*waiter
 }
 
 func (q *fairQueue) push(w *waiter) {
@@ -99,7 +118,8 @@ func (q *fairQueue) remove(w *waiter) {
 	i = slices.Index(q.lines, ln)
 	q.lines = slices.Delete(q.lines, i, i+1)
 	if q.n == 0 {
-		*q = fairQueue{} // free the memory of the queue
+		// Free the memory of the queue.
+		*q = fairQueue{}
 	}
 }
 

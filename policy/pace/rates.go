@@ -22,9 +22,15 @@ const (
 type terms struct {
 	perSecond float64
 	burst     int
-	delay     time.Duration // minimum time between two requests; zero: none
-	asked     time.Duration // Limits.CrawlDelay, from which delay is computed
-	alone     *outage       // an outage of the Store, in which other processes send too; nil: none
+
+	// Minimum time between two requests; zero: none.
+	delay time.Duration
+
+	// Limits.CrawlDelay, from which delay is computed.
+	asked time.Duration
+
+	// An outage of the Store, in which other processes send too; nil: none.
+	alone *outage
 }
 
 // terms returns the terms of the host's limiter. spacing is the minimum time between two
@@ -67,7 +73,9 @@ func (t terms) interval() time.Duration {
 // An outage is a time in which the Store is unavailable.
 type outage struct {
 	Standing
-	phase float64 // a random number from 0 to 1: the position of this process among all processes
+
+	// A random number from 0 to 1: the position of this process among all processes.
+	phase float64
 }
 
 // rateLimiter is a limiter and the permits that it gave. It counts a request when the
@@ -75,13 +83,24 @@ type outage struct {
 // permit will need. host.mu guards it, and also orders the times that callers pass.
 type rateLimiter struct {
 	state limiter.State
-	terms terms // the active terms, from the latest request
 
-	last      time.Time // the last request sent; before the first apply, that of an earlier process
-	presumed  time.Time // a request that is assumed to have been sent, for gaps of at most maxPresumed; see Options.Since
-	preparing int       // requests that may soon ask for a permit
-	unsent    int       // permits that were not used yet
-	strict    int       // those of unsent that were given under a gap: no other request may go before them
+	// The active terms, from the latest request.
+	terms terms
+
+	// The last request sent; before the first apply, that of an earlier process.
+	last time.Time
+
+	// A request that is assumed to have been sent, for gaps of at most maxPresumed; see Options.Since.
+	presumed time.Time
+
+	// Requests that may soon ask for a permit.
+	preparing int
+
+	// Permits that were not used yet.
+	unsent int
+
+	// Those of unsent that were given under a gap: no other request may go before them.
+	strict int
 }
 
 // apply makes t the active terms. This alone lets no request out, see [limiter.Apply].
@@ -115,7 +134,8 @@ func (t terms) presumedSent(before time.Time) time.Time {
 	if !(t.alone.Slowdown > 1) {
 		return before
 	}
-	round := time.Duration(float64(t.interval()) * (1 - 1/t.alone.Slowdown)) // the gaps of all other processes
+	// The gaps of all other processes.
+	round := time.Duration(float64(t.interval()) * (1 - 1/t.alone.Slowdown))
 	if !before.Before(t.alone.Since.Add(-round)) {
 		return before
 	}

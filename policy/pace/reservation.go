@@ -12,13 +12,26 @@ const contentionFor = time.Minute
 
 // A reservation is what one request has reserved in the Store. host.mu guards it.
 type reservation struct {
-	wake   chan struct{} // contains a value if something has changed for the waiting request; nil: it did not wait for the Store
-	under  *outage       // the outage in which the permit was given, see terms.alone
-	lease  any           // nil: the request has no concurrency slot of the Store
-	unsent bool          // the slot was not used yet
-	at     time.Time     // begin of the slot
-	until  time.Time     // end of the slot; zero: none
-	missed int           // number of slots that ended before they were used
+	// Contains a value if something has changed for the waiting request; nil: it did not wait for the Store.
+	wake chan struct{}
+
+	// The outage in which the permit was given, see terms.alone.
+	under *outage
+
+	// nil: the request has no concurrency slot of the Store.
+	lease any
+
+	// The slot was not used yet.
+	unsent bool
+
+	// Begin of the slot.
+	at time.Time
+
+	// End of the slot; zero: none.
+	until time.Time
+
+	// Number of slots that ended before they were used.
+	missed int
 }
 
 func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && now.After(r.until) }
@@ -27,7 +40,8 @@ func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && no
 func (r *reservation) notify() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it has not read the last value yet
+	// It has not read the last value yet.
+	default:
 	}
 }
 
@@ -91,11 +105,20 @@ func (h *host) waiters() (n int, since time.Time) {
 
 // contention is what the last slot that the Store gave to a queue tells about other processes.
 type contention struct {
-	terms  terms     // those of the request's Limits: under other ones, slots take another time
-	slot   time.Time // begin of the slot: a later request gets no earlier one
-	at     time.Time // when it was reserved
-	last   float64   // how many times longer the slot took than one of this process's own limiters
-	before float64   // last, of the slot before under the same terms; at least 1
+	// Those of the request's Limits: under other ones, slots take another time.
+	terms terms
+
+	// Begin of the slot: a later request gets no earlier one.
+	slot time.Time
+
+	// When it was reserved.
+	at time.Time
+
+	// How many times longer the slot took than one of this process's own limiters.
+	last float64
+
+	// last, of the slot before under the same terms; at least 1.
+	before float64
 }
 
 // counts reports whether other processes may still be as active as at the slot, and terms are

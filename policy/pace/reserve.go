@@ -22,16 +22,21 @@ const (
 	widthPart = 64
 	minWidth  = time.Millisecond
 	maxWidth  = 100 * time.Millisecond
-	maxMissed = 4 // number of misses that double the window
+	// Number of misses that double the window.
+	maxMissed = 4
 )
 
 // An attempt is one call of Slot.Ready with a Store.
 type attempt struct {
 	*request
 	*reservation
-	end      time.Time // how long it may wait
-	poll     time.Duration
-	limiters [2]Limiter // of the request to the Store
+
+	// How long it may wait.
+	end  time.Time
+	poll time.Duration
+
+	// Of the request to the Store.
+	limiters [2]Limiter
 }
 
 // reserve implements Slot.Ready with a Store. It asks this process's own limiters first,
@@ -51,7 +56,8 @@ func (r *request) reserve(ctx context.Context) error {
 	}
 	r.beginReserving()
 	if r.process.closed.Load() {
-		a.notify() // Close has not seen this attempt
+		// Close has not seen this attempt.
+		a.notify()
 	}
 	defer a.leave()
 	for {
@@ -119,8 +125,10 @@ type step uint8
 const (
 	askStore step = iota
 	goNow
-	startOver // the permit was given back
-	gone      // the slot was released
+	// The permit was given back.
+	startOver
+	// The slot was released.
+	gone
 )
 
 // next returns the next step, and the request to the Store.
@@ -136,7 +144,8 @@ func (a *attempt) next() (SlotRequest, step) {
 	case a.stage != granted:
 		return SlotRequest{}, startOver
 	case v.under != alone, a.backOff().left(now) > 0:
-		a.giveUp() // the permit was given under other terms
+		// The permit was given under other terms.
+		a.giveUp()
 		return SlotRequest{}, startOver
 	case alone != nil:
 		a.returnLease()
@@ -197,7 +206,8 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	if g.BackOff != (BackOff{}) && a.site().merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
-	v.unsent = false // the Store took it back, or it was used, or its state is unknown
+	// The Store took it back, or it was used, or its state is unknown.
+	v.unsent = false
 	left := a.end.Sub(now)
 	switch {
 	case ctx.Err() != nil:

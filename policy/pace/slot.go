@@ -41,7 +41,8 @@ func (s *Slot) Timely() bool {
 	case s.released:
 		return false
 	case s.stage != granted, v == nil:
-		return true // there is nothing to wait for
+		// There is nothing to wait for.
+		return true
 	case v.unsent:
 		return !v.ended(now)
 	}
@@ -63,7 +64,8 @@ func (s *Slot) Redial() {
 	s.dropPermit()
 	s.returnLease()
 	s.admitted = time.Now()
-	s.deadline = s.admitted.Add(s.limits.MaxWait) // its first wait is over; it waits again
+	// Its first wait is over; it waits again.
+	s.deadline = s.admitted.Add(s.limits.MaxWait)
 	h.startDial(&s.request)
 	h.dispatch()
 }
@@ -89,13 +91,16 @@ func (s *Slot) count(onlyGranted bool) {
 	if onlyGranted {
 		h.contacts.use(s.client)
 	}
-	s.sent = s.process.now() // under the lock: a limiter needs its times in order
-	s.apply(s.sent)          // the permit was given under these terms
+	// under the lock: a limiter needs its times in order.
+	s.sent = s.process.now()
+	// The permit was given under these terms.
+	s.apply(s.sent)
 	s.queue.countSent(&s.request)
 	if h.shared {
 		s.origin().latency.take(s.sent)
 	}
-	if s.client != "" { // a request without a client is the refresh of a robots.txt
+	// A request without a client is the refresh of a robots.txt.
+	if s.client != "" {
 		h.owner = s.client
 	}
 	s.dropPermit()
@@ -147,7 +152,8 @@ func (s *Slot) BackOff(retryAfter time.Duration, by string) (left time.Duration,
 	i := incident{at: time.Now(), sent: s.sent, asked: retryAfter, chance: s.process.chance(), by: by}
 	client := s.client
 	if s.limits.fetch() {
-		client = "" // a robots.txt is for all clients
+		// A robots.txt is for all clients.
+		client = ""
 	}
 	begun, shared := s.site().begin(i, client)
 	if begun {
@@ -218,11 +224,20 @@ func (s *Slot) Release() {
 
 // Held says what delayed a request.
 type Held struct {
-	Waited  time.Duration // total, including the waits in Ready
-	BackOff time.Duration // the longest back-off that the request met; zero: none
-	By      string        // the cause of that back-off, see BackOff.By
-	Slowed  time.Duration // minimum time between two requests because the host responded slowly; zero: it did not
-	Alone   bool          // the request got the permit while the Store was unavailable
+	// Total, including the waits in Ready.
+	Waited time.Duration
+
+	// The longest back-off that the request met; zero: none.
+	BackOff time.Duration
+
+	// The cause of that back-off, see BackOff.By.
+	By string
+
+	// Minimum time between two requests because the host responded slowly; zero: it did not.
+	Slowed time.Duration
+
+	// The request got the permit while the Store was unavailable.
+	Alone bool
 }
 
 // Held returns what has delayed the request so far.

@@ -7,14 +7,29 @@ const maxShown = 30 * 24 * time.Hour
 
 // Stats is a summary of all hosts of a Pacer.
 type Stats struct {
-	Hosts     int    // hosts in the table
-	Waiting   int    // requests in queues, or waiting for a slot of the Store
-	UnderWay  int    // requests that hold a concurrency slot
-	Streams   int    // requests that returned their slot and continue
-	BackedOff int    // hosts in a back-off
-	Slowed    int    // hosts whose rate is lowered by slow responses
-	BackOffs  uint64 // back-offs begun so far
-	Missed    uint64 // slots of the Store so far that ended before they were used
+	// hosts in the table.
+	Hosts int
+
+	// Requests in queues, or waiting for a slot of the Store.
+	Waiting int
+
+	// Requests that hold a concurrency slot.
+	UnderWay int
+
+	// Requests that returned their slot and continue.
+	Streams int
+
+	// hosts in a back-off.
+	BackedOff int
+
+	// hosts whose rate is lowered by slow responses.
+	Slowed int
+
+	// Back-offs begun so far.
+	BackOffs uint64
+
+	// Slots of the Store so far that ended before they were used.
+	Missed uint64
 }
 
 // Stats returns the sums over all hosts. It locks one host after the other.
@@ -39,17 +54,38 @@ func (p *Pacer) Stats() Stats {
 
 // A HostState is the state of one host, for display.
 type HostState struct {
-	Key          string        // Limits.Key
-	Waiting      int           // requests in its queues, or waiting for a slot of the Store
-	Since        time.Time     // since when the first of them waits; zero: none does
-	UnderWay     int           // requests that hold a concurrency slot
-	Streams      int           // requests that returned their slot and continue
-	Sent         time.Time     // the last request for a page; zero: none is remembered
-	Gap          time.Duration // between two pages, under the Limits of the last request; zero: none
-	NextSlot     time.Time     // when a new request for a page could be sent, as far as the rates tell
-	BackOffUntil time.Time     // end of the back-off; zero: none
-	BackOffBy    string        // the cause of the back-off, see BackOff.By
-	Slowed       time.Duration // minimum time between two requests because the host responds slowly; zero: it does not
+	// Limits.Key.
+	Key string
+
+	// Requests in its queues, or waiting for a slot of the Store.
+	Waiting int
+
+	// Since when the first of them waits; zero: none does.
+	Since time.Time
+
+	// Requests that hold a concurrency slot.
+	UnderWay int
+
+	// Requests that returned their slot and continue.
+	Streams int
+
+	// The last request for a page; zero: none is remembered.
+	Sent time.Time
+
+	// Between two pages, under the Limits of the last request; zero: none.
+	Gap time.Duration
+
+	// When a new request for a page could be sent, as far as the rates tell.
+	NextSlot time.Time
+
+	// End of the back-off; zero: none.
+	BackOffUntil time.Time
+
+	// The cause of the back-off, see BackOff.By.
+	BackOffBy string
+
+	// Minimum time between two requests because the host responds slowly; zero: it does not.
+	Slowed time.Duration
 }
 
 // Hosts returns the state of all hosts in the table, in no order. It locks one host after
@@ -75,9 +111,12 @@ func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 
 // A ClientBackOff is the back-off of one client at a host, for display.
 type ClientBackOff struct {
-	Client string // as in Wait
+	// As in Wait.
+	Client string
 	Until  time.Time
-	By     string // see BackOff.By
+
+	// See BackOff.By.
+	By string
 }
 
 // ClientBackOffs returns the clients that have a back-off of their own at a host. key is as

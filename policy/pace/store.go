@@ -43,22 +43,43 @@ type AheadStore interface {
 // A Standing is the state of a process among those that share a Store. The zero Standing
 // belongs to a process that shares nothing.
 type Standing struct {
-	Alone    bool      // the Store is unavailable or not reliable yet; Reserve must not be called
-	Slowdown float64   // how many times slower than the Limits this process is; less than 1 counts as 1
-	Since    time.Time // when the process became Alone, if it is; has a monotonic reading
+	// The Store is unavailable or not reliable yet; Reserve must not be called.
+	Alone bool
+
+	// How many times slower than the Limits this process is; less than 1 counts as 1.
+	Slowdown float64
+
+	// When the process became Alone, if it is; has a monotonic reading.
+	Since time.Time
 }
 
 // A SlotRequest is a request for one slot.
 type SlotRequest struct {
-	Key           string
-	BackOffKey    string        // the host whose BackOff applies, if several hosts share Key: nothing is reserved during its back-off; "": Key
-	Limiters      []Limiter     // one or two limiters, which must all permit the slot; the Store must not keep the slice
-	MaxConcurrent int           // requests of Key in flight at once, of all processes together; positive
-	MaxWait       time.Duration // a slot that begins later is not reserved
-	Window        time.Duration // how long the slot may be used; zero without a gap
-	BackOff       BackOff       // back-off of BackOffKey, as this process knows it
-	Lease         any           // of an earlier Reservation of the same request, which keeps its concurrency slot; nil: none
-	Unused        bool          // the slot of Lease was not used, see Report
+	Key string
+
+	// The host whose BackOff applies, if several hosts share Key: nothing is reserved during its back-off; "": Key.
+	BackOffKey string
+
+	// One or two limiters, which must all permit the slot; the Store must not keep the slice.
+	Limiters []Limiter
+
+	// Requests of Key in flight at once, of all processes together; positive.
+	MaxConcurrent int
+
+	// A slot that begins later is not reserved.
+	MaxWait time.Duration
+
+	// How long the slot may be used; zero without a gap.
+	Window time.Duration
+
+	// Back-off of BackOffKey, as this process knows it.
+	BackOff BackOff
+
+	// Of an earlier Reservation of the same request, which keeps its concurrency slot; nil: none.
+	Lease any
+
+	// The slot of Lease was not used, see Report.
+	Unused bool
 
 	// Follows is the Lease of a fetch whose slot this request shares, see Limits.Shared. The request follows the fetch without
 	// a gap unless a later slot is reserved. Nil: none.
@@ -75,35 +96,62 @@ type SlotRequest struct {
 // that request. If nothing else is known of the limiter, its bucket was empty at that
 // time.
 type Limiter struct {
-	Name string // "": the host's limiter; otherwise any bytes
+	// "": the host's limiter; otherwise any bytes.
+	Name string
 	limiter.Limit
-	Sent time.Time // the last request of this process under this limiter; zero: none is remembered
+
+	// The last request of this process under this limiter; zero: none is remembered.
+	Sent time.Time
 }
 
 // A Reservation is the reply to a SlotRequest. Its times are this process's.
 type Reservation struct {
-	At      time.Time     // begin of the slot; zero: nothing was reserved
-	Until   time.Time     // end of the slot; zero: none
-	Wait    time.Duration // if nothing was reserved: time until asking again is useful; more than MaxWait: a slot would begin that late
-	Full    bool          // nothing was reserved because MaxConcurrent requests are in flight
-	BackOff BackOff       // back-off of BackOffKey, as all processes know it
-	Lease   any           // a value of the Store, to be returned in a Report; nil if nothing was reserved
+	// Begin of the slot; zero: nothing was reserved.
+	At time.Time
+
+	// End of the slot; zero: none.
+	Until time.Time
+
+	// If nothing was reserved: time until asking again is useful; more than MaxWait: a slot would begin that late.
+	Wait time.Duration
+
+	// Nothing was reserved because MaxConcurrent requests are in flight.
+	Full bool
+
+	// Back-off of BackOffKey, as all processes know it.
+	BackOff BackOff
+
+	// A value of the Store, to be returned in a Report; nil if nothing was reserved.
+	Lease any
 }
 
 // A BackOff is the back-off of a key, see [Slot.BackOff]. The zero BackOff means none. If
 // two are known, the later end and the greater length count. Because of its length, it is
 // remembered for 30 minutes after its end.
 type BackOff struct {
-	Until  time.Time     // end of the back-off
-	Length time.Duration // length of the last back-off that the proxy chose, which the next one doubles; zero: none
-	By     string        // the request whose response began the back-off or lengthened it last, as its caller named it; "": unknown
-	Ended  bool          // an operator has ended all back-offs of the key; the other fields are zero
+	// End of the back-off.
+	Until time.Time
+
+	// Length of the last back-off that the proxy chose, which the next one doubles; zero: none.
+	Length time.Duration
+
+	// The request whose response began the back-off or lengthened it last, as its caller named it; "": unknown.
+	By string
+
+	// An operator has ended all back-offs of the key; the other fields are zero.
+	Ended bool
 }
 
 // A Report is what other processes must know of a key.
 type Report struct {
-	Key     string
-	Lease   any     // the lease of a Reservation whose concurrency slot is returned; nil: none
-	Unused  bool    // the slot was not used: unless a later one is reserved, any process may have it
-	BackOff BackOff // a back-off that has begun or ended; zero: none
+	Key string
+
+	// The lease of a Reservation whose concurrency slot is returned; nil: none.
+	Lease any
+
+	// The slot was not used: unless a later one is reserved, any process may have it.
+	Unused bool
+
+	// A back-off that has begun or ended; zero: none.
+	BackOff BackOff
 }

@@ -10,10 +10,13 @@ import (
 )
 
 const (
-	shards     = 64
-	sweepSteps = 8           // hosts checked for each new one, so that few idle hosts stay
-	sweepEvery = time.Second // how long a table in which every host was in use counts as full
-	minQuiet   = time.Minute // minimum time that a host is remembered after its last request, whatever its limits
+	shards = 64
+	// hosts checked for each new one, so that few idle hosts stay.
+	sweepSteps = 8
+	// How long a table in which every host was in use counts as full.
+	sweepEvery = time.Second
+	// Minimum time that a host is remembered after its last request, whatever its limits.
+	minQuiet = time.Minute
 
 	// evictPart is the divisor for the part of a full table that is evicted at once: a
 	// sixteenth, which is 16,384 hosts of 262,144. This spreads the cost of scanning all
@@ -25,18 +28,26 @@ const (
 // A table finds the host of a key. Lock order: a shard, then a host. Hosts of different
 // keys share only a shard, for a short time.
 type table struct {
-	seed   maphash.Seed
-	max    int64
-	since  time.Time    // see Options.Since; zero: never
-	known  atomic.Int64 // number of hosts in all shards
+	seed maphash.Seed
+	max  int64
+
+	// See Options.Since; zero: never.
+	since time.Time
+
+	// Number of hosts in all shards.
+	known  atomic.Int64
 	shards [shards]shard
 
-	evictMu sync.Mutex // held while hosts are evicted; guards fullAt
-	fullAt  time.Time  // when every host of a full table was last in use
+	// Held while hosts are evicted; guards fullAt.
+	evictMu sync.Mutex
+
+	// When every host of a full table was last in use.
+	fullAt time.Time
 }
 
 type shard struct {
-	mu    sync.Mutex // guards hosts
+	// Guards hosts.
+	mu    sync.Mutex
 	hosts map[string]*host
 }
 
@@ -81,7 +92,8 @@ func (t *table) find(key string, add bool) *host {
 		if !h.gone {
 			return h
 		}
-		h.mu.Unlock() // it was removed in the meantime
+		// It was removed in the meantime.
+		h.mu.Unlock()
 	}
 }
 
@@ -111,7 +123,8 @@ func (t *table) add(sh *shard, key string) *host {
 		return nil
 	}
 	h := t.newHost()
-	sh.hosts[strings.Clone(key)] = h // the key may be part of a large string
+	// The key may be part of a large string.
+	sh.hosts[strings.Clone(key)] = h
 	return h
 }
 
@@ -128,12 +141,14 @@ func (t *table) newHost() *host {
 func (sh *shard) sweep(n int) int64 {
 	now := time.Now()
 	var forgot int64
-	for key, h := range sh.hosts { // map order: a random few
+	// Map order: a random few.
+	for key, h := range sh.hosts {
 		if n--; n < 0 {
 			break
 		}
 		if !h.mu.TryLock() {
-			continue // in use
+			// In use.
+			continue
 		}
 		if h.idle(now) {
 			sh.forget(key, h)
@@ -160,7 +175,8 @@ var epoch = time.Unix(0, 0)
 
 func (h *host) rank(now time.Time) rank {
 	d := h.backOff.get().longest(now)
-	if d <= minQuiet { // otherwise the limiters make little difference
+	// Otherwise the limiters make little difference.
+	if d <= minQuiet {
 		h.queues(func(q *queue) { d = max(d, q.limiter.left(now)) })
 	}
 	if d > minQuiet {
@@ -171,10 +187,17 @@ func (h *host) rank(now time.Time) rank {
 
 // A holding is the set of hosts that count against one client.
 type holding struct {
-	hosts int    // number of hosts, in use or not
-	free  []rank // ranks of the hosts that are not in use
-	take  int    // how many of free must be removed
-	last  rank   // the highest rank to remove
+	// Number of hosts, in use or not.
+	hosts int
+
+	// Ranks of the hosts that are not in use.
+	free []rank
+
+	// How many of free must be removed.
+	take int
+
+	// The highest rank to remove.
+	last rank
 }
 
 // makeSpace reports whether the table has space for another host. It removes the idle hosts
@@ -185,7 +208,8 @@ func (t *table) makeSpace() bool {
 	now := time.Now()
 	switch {
 	case t.known.Load() < t.max:
-		return true // another goroutine has made space
+		// Another goroutine has made space.
+		return true
 	case now.Sub(t.fullAt) < sweepEvery:
 		return false
 	}

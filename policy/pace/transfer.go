@@ -30,12 +30,21 @@ const (
 
 // An observation is the result of sampling a transfer while others waited.
 type observation struct {
-	since, last time.Time // the first and last of the samples
-	from, bytes int64     // bytes transferred by since and by last
+	// The first and last of the samples.
+	since, last time.Time
+
+	// bytes transferred by since and by last.
+	from, bytes int64
 	samples     int
-	slow        int       // samples in which the transfer waited for the client
-	uploads     int       // samples in which it waited for the client's body
-	ended       time.Time // when the transfer was chosen to be ended; zero: it was not
+
+	// samples in which the transfer waited for the client.
+	slow int
+
+	// samples in which it waited for the client's body.
+	uploads int
+
+	// When the transfer was chosen to be ended; zero: it was not.
+	ended time.Time
 }
 
 // sample returns the observation after one more sample of t. Samples from before a time in

@@ -6,7 +6,9 @@ type Mapping struct {
 	Term       string
 	Category   Category
 	Preference Preference
-	Source     string // the clause that says so
+
+	// The clause that says so.
+	Source string
 }
 
 // Mappings are all terms that count. Any other term says nothing.

@@ -46,7 +46,8 @@ func FromRobots(signals, usages []robots.UsageLine) []Statement {
 // X-Robots-Tag may name. Statements that say nothing are left out.
 func FromResponse(h http.Header, tokens []string) []Statement {
 	var all []Statement
-	if lines := h[usageField]; len(lines) > 0 { // one dictionary, whose lines are one value (RFC 9651 4.2)
+	// One dictionary, whose lines are one value (RFC 9651 4.2).
+	if lines := h[usageField]; len(lines) > 0 {
 		all = keep(all, contentUsage("header "+usageField, 0, strings.Join(lines, ", ")))
 	}
 	for _, line := range h[signalField] {
@@ -143,7 +144,8 @@ func robotsTag(text string, tokens []string, image bool) Statement {
 		directive := strings.ToLower(strings.Trim(part, " \t"))
 		if before, after, found := strings.Cut(directive, ":"); found {
 			agent := strings.Trim(before, " \t")
-			if valued[agent] || strings.ContainsAny(agent, " \t") { // the latter is the rest of a date, "Wed, 3 Dec 2025 15:00:00 GMT"
+			// The latter is the rest of a date, "Wed, 3 Dec 2025 15:00:00 GMT".
+			if valued[agent] || strings.ContainsAny(agent, " \t") {
 				continue
 			}
 			applies, directive = named(agent, tokens), strings.Trim(after, " \t")

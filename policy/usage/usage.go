@@ -109,11 +109,20 @@ const (
 
 // A Statement is one statement of a site. Its strings are as the site sent them.
 type Statement struct {
-	Source string                 // RobotsTxt, TDMRep or "header NAME"
-	Field  string                 // Content-Usage, Content-Signal, tdm-reservation or X-Robots-Tag
-	Line   int                    // in robots.txt, from 1; 0: it is of another source
-	Text   string                 // the value of the field; at most its first 2 KiB
-	Says   [categories]Preference // of each Category
+	// RobotsTxt, TDMRep or "header NAME".
+	Source string
+
+	// Content-Usage, Content-Signal, tdm-reservation or X-Robots-Tag.
+	Field string
+
+	// In robots.txt, from 1; 0: it is of another source.
+	Line int
+
+	// The value of the field; at most its first 2 KiB.
+	Text string
+
+	// Of each Category.
+	Says [categories]Preference
 }
 
 // String returns the statement as the site wrote it: its field and value.
@@ -176,9 +185,13 @@ func Supersede(before, header []Statement) []Statement {
 // A Policy says for what purposes content is fetched, and what the preferences of sites mean for that.
 // The zero Policy has no purposes: it looks at no statement.
 type Policy struct {
-	Purposes      Set
-	Refuse        bool // content that a site disallows for one of the Purposes is refused; false: it is only recorded
-	RefuseUnknown bool // with Refuse: content of which a site says nothing is refused too
+	Purposes Set
+
+	// Content that a site disallows for one of the Purposes is refused; false: it is only recorded.
+	Refuse bool
+
+	// With Refuse: content of which a site says nothing is refused too.
+	RefuseUnknown bool
 }
 
 // Disallows reports whether the site disallows one of the Purposes of p.

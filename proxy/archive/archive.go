@@ -141,7 +141,8 @@ func (a *Archive) Run(ctx context.Context) error {
 			a.setFailure(err)
 		} else if a.Err() != nil {
 			failures := a.counts.failures.Load()
-			if err := a.spools.probe(); err != nil || a.counts.failures.Load() == failures { // else another write has failed meanwhile
+			// Else another write has failed meanwhile.
+			if err := a.spools.probe(); err != nil || a.counts.failures.Load() == failures {
 				a.setFailure(err)
 			}
 		}
@@ -173,7 +174,8 @@ func (a *Archive) sync() error {
 	pending := a.index.take()
 	if a.options().Sync != audit.SyncNone {
 		if err := a.files.sync(); err != nil {
-			_ = a.index.store(nil) // payloads of the pending entries are archived once more
+			// payloads of the pending entries are archived once more.
+			_ = a.index.store(nil)
 			return err
 		}
 	}
@@ -190,14 +192,29 @@ func (a *Archive) Close() error {
 
 // Stats is the state of an Archive.
 type Stats struct {
-	Err       error       // why nothing can be written at present; nil: it can
-	Records   uint64      // records of exchanges written so far
-	Revisits  uint64      // of the records, those of payloads that an earlier record has
-	Truncated uint64      // of the records, those without the end of their body
-	Failures  uint64      // failed writes so far
-	Left      uint64      // exchanges so far that could not be archived
-	Spooled   int64       // bytes in the files of bodies that are not complete
-	Space     audit.Space // as last measured
+	// Why nothing can be written at present; nil: it can.
+	Err error
+
+	// records of exchanges written so far.
+	Records uint64
+
+	// Of the records, those of payloads that an earlier record has.
+	Revisits uint64
+
+	// Of the records, those without the end of their body.
+	Truncated uint64
+
+	// Failed writes so far.
+	Failures uint64
+
+	// Exchanges so far that could not be archived.
+	Left uint64
+
+	// Bytes in the files of bodies that are not complete.
+	Spooled int64
+
+	// As last measured.
+	Space audit.Space
 }
 
 // Stats returns the present Stats. It waits for no disk.

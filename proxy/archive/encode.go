@@ -14,19 +14,27 @@ import (
 
 // A record is what an encoder writes.
 type record struct {
-	head  []byte // the record's head, with the blank line at its end
-	block []byte // begins the block
-	body  *spool // the rest of the block; nil: there is none
+	// The record's head, with the blank line at its end.
+	head []byte
+
+	// Begins the block.
+	block []byte
+
+	// The rest of the block; nil: there is none.
+	body *spool
 }
 
 // An encoder writes records. It is used by one goroutine.
 type encoder struct {
 	out io.Writer
-	zip *gzip.Writer // nil: records are not compressed
+
+	// nil: records are not compressed.
+	zip *gzip.Writer
 }
 
 var zips = sync.Pool{New: func() any {
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
+	// A valid level.
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	return z
 }}
 

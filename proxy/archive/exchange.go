@@ -16,9 +16,14 @@ import (
 
 // A Source says who made a request, and what an Exchange takes memory from.
 type Source struct {
-	Client string                 // whose share of the space the bodies count against
-	Spare  func(bytes int64) bool // takes bytes of the memory budget, if it has them; nil: the bodies are small
-	Direct bool                   // connections lead to the origin, not to an upstream proxy
+	// Whose share of the space the bodies count against.
+	Client string
+
+	// Takes bytes of the memory budget, if it has them; nil: the bodies are small.
+	Spare func(bytes int64) bool
+
+	// Connections lead to the origin, not to an upstream proxy.
+	Direct bool
 }
 
 // An Exchange is a request and its response on their way into the archive. Its methods may be called on a
@@ -28,22 +33,29 @@ type Exchange struct {
 	options *Options
 	source  Source
 	began   time.Time
-	address netip.Addr // of the origin; zero: unknown
 
-	target   string // WARC-Target-URI
+	// Of the origin; zero: unknown.
+	address netip.Addr
+
+	// WARC-Target-URI.
+	target   string
 	protocol []string
 	ftp      bool
 	request  message
 	response message
 	ended    bool
 
-	uploading sync.Mutex // guards request.body while the body is read
-	closed    bool       // the request's body is no longer kept
+	// Guards request.body while the body is read.
+	uploading sync.Mutex
+
+	// The request's body is no longer kept.
+	closed bool
 }
 
 // A message is a request or a response.
 type message struct {
-	head []byte // as HTTP/1.1 has it, with the blank line at its end
+	// As HTTP/1.1 has it, with the blank line at its end.
+	head []byte
 	body spool
 }
 
@@ -68,9 +80,11 @@ func (x *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
 	}
 	x.uploading.Lock()
 	defer x.uploading.Unlock()
-	x.request.body.close() // an error of its file does not matter any more
+	// An error of its file does not matter any more.
+	x.request.body.close()
 	x.request.body = x.spool()
-	x.request.body.truncated = "unspecified" // until it was read to its end
+	// Until it was read to its end.
+	x.request.body.truncated = "unspecified"
 	return &upload{body, x}
 }
 
@@ -93,7 +107,8 @@ func (u *upload) Read(b []byte) (int, error) {
 		return n, err
 	}
 	of := &u.x.request.body
-	of.Write(b[:n]) // End returns its error
+	// End returns its error.
+	of.Write(b[:n])
 	if err == io.EOF && of.truncated == "unspecified" {
 		of.truncated = ""
 	}
@@ -123,7 +138,8 @@ func (x *Exchange) Respond(sent *http.Request, resp *http.Response, from netip.A
 	}
 	x.response.body.begin(x.response.head)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		x.response.body.truncated = "disconnect" // until it was read to its end
+		// Until it was read to its end.
+		x.response.body.truncated = "disconnect"
 	}
 	return x
 }
@@ -157,7 +173,8 @@ func (x *Exchange) Discard() {
 	x.uploading.Lock()
 	defer x.uploading.Unlock()
 	x.closed = true
-	x.request.body.close() // nothing of it is needed
+	// Nothing of it is needed.
+	x.request.body.close()
 	x.response.body.close()
 }
 
@@ -215,7 +232,8 @@ func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
 		}
 	}
 	small := x.request.body.file == nil && x.response.body.file == nil
-	var before int64 // bytes of the records before that of the response
+	// bytes of the records before that of the response.
+	var before int64
 	if small {
 		at.File, at.Offset, before, err = x.writeSmall(records, written)
 	} else {
@@ -272,8 +290,10 @@ func (x *Exchange) writeLarge(records *records, written func(file string)) (file
 
 // records are the records of one exchange, in their order.
 type records struct {
-	all        []record
-	response   int // index of that of the response
+	all []record
+
+	// index of that of the response.
+	response   int
 	responseID string
 	revisit    bool
 }
@@ -374,7 +394,8 @@ func (x *Exchange) responseRecord(id, requestID string) (rec record, original *O
 	m := &x.response
 	payload := m.body.digest()
 	if x.options.Dedup && m.body.size > 0 && m.body.truncated == "" && !x.ftp {
-		if of, ok := x.archive.index.find(payload); ok && !(x.options.DropQuery && strings.Contains(of.URI, "?")) { // a revisit repeats the URL
+		// A revisit repeats the URL.
+		if of, ok := x.archive.index.find(payload); ok && !(x.options.DropQuery && strings.Contains(of.URI, "?")) {
 			return x.revisitRecord(id, requestID, of), nil, nil
 		}
 		original = &Original{ID: id, URI: x.target, Date: warc.FormatTime(x.began)}
@@ -402,7 +423,8 @@ func (x *Exchange) responseRecord(id, requestID string) (rec record, original *O
 func (x *Exchange) revisitRecord(id, requestID string, of Original) record {
 	m := &x.response
 	var none spool
-	digest, _ := none.blockDigest(m.head) // it reads no file
+	// It reads no file.
+	digest, _ := none.blockDigest(m.head)
 	h := x.fetched(x.head("revisit", id))
 	h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
 	h = warc.AppendField(h, "WARC-Profile", warc.IdenticalPayload)
@@ -417,7 +439,8 @@ func (x *Exchange) revisitRecord(id, requestID string, of Original) record {
 
 func (x *Exchange) metadataRecord(about []byte, responseID string) record {
 	var none spool
-	digest, _ := none.blockDigest(about) // it reads no file
+	// It reads no file.
+	digest, _ := none.blockDigest(about)
 	h := warc.AppendField(x.head("metadata", warc.NewID()), "WARC-Concurrent-To", responseID)
 	h = warc.AppendField(h, "Content-Type", warc.Fields)
 	h = appendDigest(h, "WARC-Block-Digest", digest)

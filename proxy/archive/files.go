@@ -37,14 +37,22 @@ type files struct {
 	dir      string
 	software string
 	options  atomic.Pointer[Options]
-	forget   func(name string) error // is called before a file is removed, or if somebody has removed it
-	small    writer
-	large    chan *writer // those that no exchange uses
-	all      []*writer
-	turns    turns
-	serial   atomic.Uint64 // of the last file
-	disk     *osfile.Watch
-	full     chan struct{} // holds one token: a file was completed or is full, or the options have changed
+
+	// Is called before a file is removed, or if somebody has removed it.
+	forget func(name string) error
+	small  writer
+
+	// Those that no exchange uses.
+	large chan *writer
+	all   []*writer
+	turns turns
+
+	// Of the last file.
+	serial atomic.Uint64
+	disk   *osfile.Watch
+
+	// Holds one token: a file was completed or is full, or the options have changed.
+	full chan struct{}
 }
 
 func newFiles(dir, software string, disk *osfile.Watch, forget func(name string) error) *files {
@@ -104,18 +112,31 @@ func (f *files) close() (err error) {
 
 // A writer writes one file after the other.
 type writer struct {
-	disk   *osfile.Watch
-	mu     sync.Mutex // guards what follows
-	file   *os.File   // nil: none is open; changes only with syncing locked too
-	name   string     // of the file once it is complete
-	form   form       // of its records
-	size   int64
-	began  time.Time
-	looked time.Time // when isGone last found it
+	disk *osfile.Watch
 
-	syncing  sync.Mutex // held while file is synced, opened or closed; taken under mu, but not the reverse
+	// Guards what follows.
+	mu sync.Mutex
+
+	// nil: none is open; changes only with syncing locked too.
+	file *os.File
+
+	// Of the file once it is complete.
+	name string
+
+	// Of its records.
+	form  form
+	size  int64
+	began time.Time
+
+	// When isGone last found it.
+	looked time.Time
+
+	// Held while file is synced, opened or closed; taken under mu, but not the reverse.
+	syncing  sync.Mutex
 	unsynced atomic.Bool
-	named    bool // the disk has the name of file; guarded by syncing
+
+	// The disk has the name of file; guarded by syncing.
+	named bool
 }
 
 // append writes the records of one exchange, which write writes, behind the others. o are the options under which
@@ -136,7 +157,8 @@ func (f *files) append(w *writer, o *Options, write func(io.Writer) error, writt
 		err = w.sync()
 	}
 	if err != nil {
-		if cut := w.file.Truncate(before); cut != nil { // the next Open cuts the incomplete record off
+		// The next Open cuts the incomplete record off.
+		if cut := w.file.Truncate(before); cut != nil {
 			w.close()
 		}
 		return "", 0, err
@@ -166,7 +188,8 @@ func (f *files) prepare(w *writer, o *Options) error {
 func (f *files) completeIfDue(w *writer, o *Options) error {
 	gone := w.isGone()
 	if gone {
-		if err := f.forget(w.name); err != nil { // no revisit refers to what somebody has removed
+		// No revisit refers to what somebody has removed.
+		if err := f.forget(w.name); err != nil {
 			return err
 		}
 	}
@@ -224,7 +247,8 @@ func (f *files) open(w *writer, o *Options) error {
 func (f *files) newName(prefix, ext string, now time.Time) string {
 	for {
 		name := fmt.Sprintf("%s-%s%03d-%05d%s", prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, f.serial.Add(1), ext)
-		if _, err := os.Lstat(filepath.Join(f.dir, name)); err != nil { // another error is that of opening the file
+		// Another error is that of opening the file.
+		if _, err := os.Lstat(filepath.Join(f.dir, name)); err != nil {
 			return name
 		}
 	}
@@ -265,7 +289,8 @@ func (w *writer) complete(how audit.Sync) error {
 	}
 	err := os.Rename(path, filepath.Join(filepath.Dir(path), w.name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody has removed it
+		// Somebody has removed it.
+		return nil
 	}
 	if err == nil && how != audit.SyncNone {
 		err = osfile.Sync(filepath.Dir(path))
@@ -312,7 +337,8 @@ func (f *files) recover() error {
 	for _, e := range entries {
 		path := filepath.Join(f.dir, e.Name())
 		switch {
-		case !e.Type().IsRegular(): // it belongs to somebody else
+		// It belongs to somebody else.
+		case !e.Type().IsRegular():
 		case strings.HasPrefix(e.Name(), spoolPrefix):
 			err = errors.Join(err, os.Remove(path))
 		case strings.HasSuffix(e.Name(), openExt) && isFileName(e.Name()):
@@ -364,10 +390,12 @@ func wholeRecords(f *os.File) (whole, size int64, err error) {
 		}
 	}
 	if _, failed := errors.AsType[*fs.PathError](err); failed {
-		return 0, 0, err // the file cannot be read, which says nothing about its records
+		// The file cannot be read, which says nothing about its records.
+		return 0, 0, err
 	}
 	if r == nil {
-		return 0, info.Size(), nil // nothing in it is a record
+		// Nothing in it is a record.
+		return 0, info.Size(), nil
 	}
 	return r.Whole(), info.Size(), nil
 }

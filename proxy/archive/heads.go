@@ -58,7 +58,8 @@ func pathQuery(r *http.Request, o *Options) string {
 // targetURI returns the URL of a request, without user and password, as WARC-Target-URI has it.
 func targetURI(r *http.Request, o *Options) string {
 	target := pathQuery(r, o)
-	if target == "*" { // RFC 9112 3.2.4: the whole origin
+	// RFC 9112 3.2.4: the whole origin.
+	if target == "*" {
 		target = ""
 	}
 	return r.URL.Scheme + "://" + r.URL.Host + warc.EscapeURL(target)
@@ -111,7 +112,8 @@ func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...str
 	for _, name := range without {
 		left[name] = true
 	}
-	var changed http.Header // fields with URLs
+	// Fields with URLs.
+	var changed http.Header
 	for name, values := range header {
 		switch {
 		case !o.KeepSecrets && isSecret(name):
@@ -126,7 +128,8 @@ func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...str
 			}
 		}
 	}
-	header.WriteSubset(b, left) // a Buffer returns no error
+	// A Buffer returns no error.
+	header.WriteSubset(b, left)
 	changed.Write(b)
 	b.WriteString("\r\n")
 }

@@ -20,24 +20,56 @@ func (e *exchangeError) Unwrap() error { return ErrUnwritable }
 
 // Options make an Archive. [Archive.SetOptions] can change those from Prefix on.
 type Options struct {
-	Dir      string // directory of the files; required
-	Index    Index  // payloads that the files have; required. It must let no other process use Dir
-	Software string // name and version of this program, for the files
+	// Directory of the files; required.
+	Dir string
 
-	Prefix      string              // begins the names of files
-	MaxFile     int64               // bytes after which another file is begun
-	MaxBody     int64               // bytes of a body that are archived; the rest is left out
-	Only2xx     bool                // leave out responses with another status than 2xx
-	Compress    bool                // one member of gzip for each record
-	Dedup       bool                // write a revisit record if an earlier record has the same payload
-	MaxAge      time.Duration       // files are removed when their last record is older; zero: never
-	MaxTotal    int64               // bytes of all files; beyond it the oldest are removed; zero: no limit
-	Sync        audit.Sync          // when the Archive waits for the disk
-	Continue    bool                // a failed write is reported by Err, but breaks off no response
-	KeepSecrets bool                // keep the fields that isSecret names
-	DropQuery   bool                // leave the query out of URLs
-	Client      func(string) string // replaces a client's name; nil: leave it
-	Log         *slog.Logger        // reports when nothing can be written, and when it can again; required
+	// Payloads that the files have; required. It must let no other process use Dir.
+	Index Index
+
+	// Name and version of this program, for the files.
+	Software string
+
+	// Begins the names of files.
+	Prefix string
+
+	// Bytes after which another file is begun.
+	MaxFile int64
+
+	// Bytes of a body that are archived; the rest is left out.
+	MaxBody int64
+
+	// Leave out responses with another status than 2xx.
+	Only2xx bool
+
+	// One member of gzip for each record.
+	Compress bool
+
+	// Write a revisit record if an earlier record has the same payload.
+	Dedup bool
+
+	// Files are removed when their last record is older; zero: never.
+	MaxAge time.Duration
+
+	// Bytes of all files; beyond it the oldest are removed; zero: no limit.
+	MaxTotal int64
+
+	// When the Archive waits for the disk.
+	Sync audit.Sync
+
+	// A failed write is reported by Err, but breaks off no response.
+	Continue bool
+
+	// Keep the fields that isSecret names.
+	KeepSecrets bool
+
+	// Leave the query out of URLs.
+	DropQuery bool
+
+	// Replaces a client's name; nil: leave it.
+	Client func(string) string
+
+	// Reports when nothing can be written, and when it can again; required.
+	Log *slog.Logger
 }
 
 // A form is what the Options say of all records of a file.

@@ -11,18 +11,27 @@ type Digest [sha256.Size]byte
 
 // An Original is the record that has a payload, to which revisit records refer.
 type Original struct {
-	ID   string // WARC-Record-ID
-	URI  string // WARC-Target-URI
-	Date string // WARC-Date
-	File string // name of the file
+	// WARC-Record-ID.
+	ID string
+
+	// WARC-Target-URI.
+	URI string
+
+	// WARC-Date.
+	Date string
+
+	// Name of the file.
+	File string
 }
 
 // An Index finds the records that have a payload. It survives the process. Any number of goroutines may
 // share it.
 type Index interface {
 	Find(Digest) (of Original, ok bool)
-	Add(map[Digest]Original) error // in one commit
-	Remove(file string) error      // removes the entries of a file
+	// In one commit.
+	Add(map[Digest]Original) error
+	// Removes the entries of a file.
+	Remove(file string) error
 }
 
 // maxPendingPayloads is how many payloads are not in the Index yet. Further ones are not remembered.
@@ -30,11 +39,19 @@ const maxPendingPayloads = 1 << 16
 
 // payloads are the payloads of an Archive: those of the Index, and those that are not written to it yet.
 type payloads struct {
-	stored  Index
-	commit  sync.Mutex          // held while stored changes; taken before mu
-	mu      sync.Mutex          // guards what follows
-	pending map[Digest]Original // since the last take
-	storing map[Digest]Original // that store writes; its entries change only with commit locked too
+	stored Index
+
+	// Held while stored changes; taken before mu.
+	commit sync.Mutex
+
+	// Guards what follows.
+	mu sync.Mutex
+
+	// Since the last take.
+	pending map[Digest]Original
+
+	// That store writes; its entries change only with commit locked too.
+	storing map[Digest]Original
 }
 
 func (p *payloads) find(d Digest) (Original, bool) {
@@ -86,7 +103,8 @@ func (p *payloads) store(all map[Digest]Original) error {
 
 // remove removes the entries of a file.
 func (p *payloads) remove(file string) error {
-	p.commit.Lock() // else store might add them afterwards
+	// Else store might add them afterwards.
+	p.commit.Lock()
 	defer p.commit.Unlock()
 	ofFile := func(_ Digest, of Original) bool { return of.File == file }
 	p.mu.Lock()

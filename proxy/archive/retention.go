@@ -46,7 +46,8 @@ func measure(dir string, files []writtenFile, taken int64, o *Options, now time.
 	if s.Free, err = osfile.Free(dir); err != nil {
 		return s, err
 	}
-	began, grown := now, int64(0) // the growth of the last day
+	// The growth of the last day.
+	began, grown := now, int64(0)
 	for _, f := range slices.Backward(files) {
 		if now.Sub(began) > 24*time.Hour {
 			break
@@ -63,11 +64,15 @@ func measure(dir string, files []writtenFile, taken int64, o *Options, now time.
 
 // A writtenFile is a file of an archive.
 type writtenFile struct {
-	name      string
-	began     time.Time // as its name has it
+	name string
+
+	// As its name has it.
+	began     time.Time
 	size      int64
 	lastWrite time.Time
-	complete  bool // it is not written any more
+
+	// It is not written any more.
+	complete bool
 }
 
 // onDisk returns the files in a directory, the oldest first, and how many bytes they take.
@@ -84,12 +89,14 @@ func onDisk(dir string) (files []writtenFile, taken int64, err error) {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was renamed meanwhile
+			// It was renamed meanwhile.
+			continue
 		}
 		if err != nil {
 			return nil, 0, err
 		}
-		began, _ := time.Parse("20060102150405.000", at[1]+"."+at[2]) // zero: an impossible time, which somebody else has written
+		// Zero: an impossible time, which somebody else has written.
+		began, _ := time.Parse("20060102150405.000", at[1]+"."+at[2])
 		files = append(files, writtenFile{name, began, info.Size(), info.ModTime(), !strings.HasSuffix(name, openExt)})
 		taken += info.Size()
 	}
@@ -126,7 +133,8 @@ func (f *files) clean(settled time.Time) (audit.Space, error) {
 func (f *files) completeDue() (err error) {
 	for _, w := range f.all {
 		if !w.mu.TryLock() {
-			continue // an exchange is written, and the next one looks too
+			// An exchange is written, and the next one looks too.
+			continue
 		}
 		if w.file != nil {
 			err = errors.Join(err, f.completeIfDue(w, f.options.Load()))

@@ -32,10 +32,14 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // spools are the files of bodies that are not complete, and the space that they take.
 type spools struct {
-	dir     string
-	disk    *osfile.Watch
-	maxBody atomic.Int64   // Options.MaxBody
-	space   *memory.Budget // bytes of files, not of memory
+	dir  string
+	disk *osfile.Watch
+
+	// Options.MaxBody.
+	maxBody atomic.Int64
+
+	// bytes of files, not of memory.
+	space *memory.Budget
 }
 
 func newSpools(dir string, disk *osfile.Watch) *spools {
@@ -80,19 +84,39 @@ func (s *spools) probe() error {
 
 // A spool keeps a body until its record is written. One goroutine uses it at a time.
 type spool struct {
-	files     *spools
-	client    string           // whose share of the space the file counts against
-	spare     func(int64) bool // takes bytes of the memory budget, if it has them; nil: the body is small
-	max       int64            // bytes; the rest is left out
-	size      int64
-	held      bool
-	memory    *bytes.Buffer // nil: empty, or in the file
-	file      *os.File      // nil: in memory
-	space     memory.Work   // of the file
-	payload   hash.Hash     // of all bytes; nil: none
-	block     hash.Hash     // of the head of the message and all bytes; nil: the head is not known yet
-	truncated string        // why the end of the body is missing, as WARC-Truncated has it; "": it is not
-	err       error         // why the body could not be kept
+	files *spools
+
+	// Whose share of the space the file counts against.
+	client string
+
+	// Takes bytes of the memory budget, if it has them; nil: the body is small.
+	spare func(int64) bool
+
+	// bytes; the rest is left out.
+	max  int64
+	size int64
+	held bool
+
+	// nil: empty, or in the file.
+	memory *bytes.Buffer
+
+	// nil: in memory.
+	file *os.File
+
+	// Of the file.
+	space memory.Work
+
+	// Of all bytes; nil: none.
+	payload hash.Hash
+
+	// Of the head of the message and all bytes; nil: the head is not known yet.
+	block hash.Hash
+
+	// Why the end of the body is missing, as WARC-Truncated has it; "": it is not.
+	truncated string
+
+	// Why the body could not be kept.
+	err error
 }
 
 // begin sets the head of the message whose body follows.
@@ -173,7 +197,8 @@ func (s *spool) toFile() (err error) {
 }
 
 func (s *spool) freeMemory() {
-	s.memory.Reset() // WriteTo leaves what it could not write
+	// WriteTo leaves what it could not write.
+	s.memory.Reset()
 	bodies.Put(s.memory)
 	s.memory = nil
 }

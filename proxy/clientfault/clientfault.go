@@ -53,21 +53,29 @@ const (
 
 // A Fault is one kind of fault of one client.
 type Fault struct {
-	Kind   Kind
-	Client string // as policy.Engine.Admit returns it, of the last connection; "": strangers that are not kept apart
-	Host   string // to which the last tunnel led, as in a Host header; "": the connection was no tunnel
-	Count  uint64 // connections
-	Last   time.Time
+	Kind Kind
+
+	// As policy.Engine.Admit returns it, of the last connection; "": strangers that are not kept apart.
+	Client string
+
+	// To which the last tunnel led, as in a Host header; "": the connection was no tunnel.
+	Host string
+
+	// Connections.
+	Count uint64
+	Last  time.Time
 }
 
 // A Table has the faults of all clients. Its zero value has none. Any number of goroutines may share one.
 type Table struct {
-	mu     sync.Mutex // guards faults
+	// Guards faults.
+	mu     sync.Mutex
 	faults map[key]*entry
 }
 
 type key struct {
-	share string // "": strangers that are not kept apart
+	// "": strangers that are not kept apart.
+	share string
 	kind  Kind
 }
 

@@ -48,8 +48,11 @@ type Conn interface {
 
 // An Info describes a Conn.
 type Info struct {
-	Addr netip.Addr // of the other end: the origin or the upstream proxy; zero: unknown
-	TLS  uint16     // version of TLS, as in crypto/tls; 0: none
+	// Of the other end: the origin or the upstream proxy; zero: unknown.
+	Addr netip.Addr
+
+	// Version of TLS, as in crypto/tls; 0: none.
+	TLS uint16
 
 	// Legacy says that the version of TLS is older than 1.2, or that the cipher suite is one that crypto/tls
 	// does not use by default.
@@ -107,7 +110,8 @@ func (p Pinned) Acquire(ctx context.Context, r *http.Request, owner *Owner) (Con
 	p.client = p.client.viaURL(r.URL)
 	conn, err := p.acquire(ctx, r, owner)
 	if !p.addr.IsValid() && errors.Is(err, ErrElsewhere) {
-		conn, err = p.acquire(ctx, r, owner) // the caller did not choose the address that failed
+		// The caller did not choose the address that failed.
+		conn, err = p.acquire(ctx, r, owner)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -120,17 +124,20 @@ func (p Pinned) acquire(ctx context.Context, r *http.Request, owner *Owner) (Con
 	upgrade := len(r.Header["Upgrade"]) > 0
 	// A change of protocols is requested only once, so it needs a new connection: an idle one may be dead.
 	want := requirements{owner: owner, login: hasLogin(r.Header["Authorization"]), fresh: upgrade}
-	want.http1 = upgrade || want.login // RFC 9113 8.6; RFC 4559 6
+	// RFC 9113 8.6; RFC 4559 6.
+	want.http1 = upgrade || want.login
 	switch {
 	case c.pool == nil:
 		return nil, errClosed
 	case r.URL.Scheme == "ftp":
 		return c.acquireFTP(ctx, r, p.addr)
-	case c.parent.forwards(r.URL.Scheme) && !upgrade: // a change of protocols needs a tunnel, even with http (RFC 6455 4.1)
+	// A change of protocols needs a tunnel, even with http (RFC 6455 4.1).
+	case c.parent.forwards(r.URL.Scheme) && !upgrade:
 		if err := forwardable(r, &c.dialer); err != nil {
 			return nil, err
 		}
-		want.http1 = true // the upstream proxy gets nothing else
+		// The upstream proxy gets nothing else.
+		want.http1 = true
 		conn, err := c.toParent.connector.acquire(ctx, endpoint{Origin: c.parent.origin}, want)
 		if err != nil {
 			return nil, c.parent.fault(err)
@@ -147,9 +154,15 @@ func (p Pinned) acquire(ctx context.Context, r *http.Request, owner *Owner) (Con
 // requirements say which connection a request needs.
 type requirements struct {
 	owner *Owner
-	login bool // the request logs its connection in
-	http1 bool // not HTTP/2
-	fresh bool // no request has used the connection
+
+	// The request logs its connection in.
+	login bool
+
+	// Not HTTP/2.
+	http1 bool
+
+	// No request has used the connection.
+	fresh bool
 }
 
 // acquire returns a kept or a new connection.
@@ -188,7 +201,8 @@ func (c *connector) open(ctx context.Context, to endpoint, http1 bool) (Conn, er
 	switch {
 	case err == nil:
 		return c.adopt(ctx, conn, to)
-	case ctx.Err() != nil: // there was no time left
+	// There was no time left.
+	case ctx.Err() != nil:
 		return nil, err
 	}
 	return nil, c.remember(to.Origin, began, err)
@@ -229,7 +243,8 @@ func (c *Client) destination(ctx context.Context, r *http.Request, addr netip.Ad
 		if err := c.At(netip.Addr{}).Reach(ctx, o); err != nil {
 			return endpoint{}, err
 		}
-		if addr, err = c.Address(ctx, o); err != nil { // the host is bound now, unless Reach had nothing to do
+		// The host is bound now, unless Reach had nothing to do.
+		if addr, err = c.Address(ctx, o); err != nil {
 			return endpoint{}, err
 		}
 	}

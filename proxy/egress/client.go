@@ -68,44 +68,86 @@ import (
 	"robotsproxy/robots"
 )
 
-const maxTLSSessions = 1024 // origins whose TLS session is kept for resumption
+// origins whose TLS session is kept for resumption.
+const maxTLSSessions = 1024
 
 // Options configure a Client. The zero Options connect to the public Internet alone, to
 // the default ports, and use the system's resolver and roots.
 type Options struct {
-	AllowPrivate []netip.Prefix   // addresses that are allowed although they are not public
-	Own          []netip.AddrPort // addresses on which the proxy itself listens; they are never dialled, not even with AllowPrivate
-	Ports        []PortRange      // allowed ports; empty: DefaultPorts
-	Resolver     string           // host:port of a DNS server, which the guard does not check; "": the system's
-	Roots        *x509.CertPool   // verify origins and an https parent; nil: the system's
-	Parent       *url.URL         // proxy that all requests go through: http, https or socks5, with or without user and password; nil: none
-	Environment  Environment      // proxies for some requests; ignored with a Parent
-	TLSMin       uint16           // oldest version of TLS with origins, as in crypto/tls; zero: TLS 1.2
-	OneAddress   bool             // each host is dialled at one address at a time, which Address returns; ignored with a Parent
-	Previous     *Client          // the Client that the new one replaces: the new one takes over its pseudonym and its counts; nil: none
+	// Addresses that are allowed although they are not public.
+	AllowPrivate []netip.Prefix
 
-	DialTimeout   time.Duration // total time for name resolution and TCP connection; zero: 10 s
-	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
-	HeaderTimeout time.Duration // from the request (FTP: from the connection) to the head of the response; zero: 60 s
-	IdleTimeout   time.Duration // how long an idle connection is kept; zero: 90 s
-	Retry         time.Duration // how long a failure to reach an origin is returned again without an attempt; zero: 30 s
-	Rebind        time.Duration // with OneAddress: how long the address of a name is used; zero: 5 minutes
+	// Addresses on which the proxy itself listens; they are never dialled, not even with AllowPrivate.
+	Own []netip.AddrPort
+
+	// Allowed ports; empty: DefaultPorts.
+	Ports []PortRange
+
+	// host:port of a DNS server, which the guard does not check; "": the system's.
+	Resolver string
+
+	// Verify origins and an https parent; nil: the system's.
+	Roots *x509.CertPool
+
+	// Proxy that all requests go through: http, https or socks5, with or without user and password; nil: none.
+	Parent *url.URL
+
+	// Proxies for some requests; ignored with a Parent.
+	Environment Environment
+
+	// Oldest version of TLS with origins, as in crypto/tls; zero: TLS 1.2.
+	TLSMin uint16
+
+	// Each host is dialled at one address at a time, which Address returns; ignored with a Parent.
+	OneAddress bool
+
+	// The Client that the new one replaces: the new one takes over its pseudonym and its counts; nil: none.
+	Previous *Client
+
+	// Total time for name resolution and TCP connection; zero: 10 s.
+	DialTimeout time.Duration
+
+	// For a TLS handshake; zero: 10 s.
+	TLSTimeout time.Duration
+
+	// From the request (FTP: from the connection) to the head of the response; zero: 60 s.
+	HeaderTimeout time.Duration
+
+	// How long an idle connection is kept; zero: 90 s.
+	IdleTimeout time.Duration
+
+	// How long a failure to reach an origin is returned again without an attempt; zero: 30 s.
+	Retry time.Duration
+
+	// With OneAddress: how long the address of a name is used; zero: 5 minutes.
+	Rebind time.Duration
 }
 
 // A Client connects to origins, keeps connections and sends requests. The zero Client
 // refuses every address and port; create a Client with New.
 type Client struct {
 	connector
-	parent    *parent // nil: none
-	toParent  *Client // connects only to parent; nil: none
-	routes    *routes // to upstream proxies for some origins; nil: none
+
+	// nil: none.
+	parent *parent
+
+	// Connects only to parent; nil: none.
+	toParent *Client
+
+	// To upstream proxies for some origins; nil: none.
+	routes    *routes
 	pseudonym string
 	counters  *counters
-	reaching  singleflight.Group // of Reach, by endpoint
 
-	cancel  context.CancelFunc // of connector.ctx; called under mu
-	mu      sync.Mutex
-	running sync.WaitGroup // attempts of Reach; call Add under mu
+	// Of Reach, by endpoint.
+	reaching singleflight.Group
+
+	// Of connector.ctx; called under mu.
+	cancel context.CancelFunc
+	mu     sync.Mutex
+
+	// Attempts of Reach; call Add under mu.
+	running sync.WaitGroup
 }
 
 // Direct reports whether connections for o lead to o, not to an upstream proxy.
@@ -192,7 +234,8 @@ func (c *Client) Pseudonym() string { return c.pseudonym }
 
 func newPseudonym() string {
 	var b [4]byte
-	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	rand.Read(b[:])
 	return "robotsproxy-" + hex.EncodeToString(b[:])
 }
 
@@ -242,13 +285,15 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved {
 		return netip.Addr{}, err
 	}
-	o.Host = strings.Clone(o.Host) // the host may be part of a long URL, and is kept
+	// The host may be part of a long URL, and is kept.
+	o.Host = strings.Clone(o.Host)
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	began := time.Now()
 	addrs, err := c.resolve(ctx, o.Host)
 	if err != nil {
-		c.counter.dial(err) // counts in place of the dial that it prevents
+		// Counts in place of the dial that it prevents.
+		c.counter.dial(err)
 		return netip.Addr{}, c.remember(o, began, newDialError(o.Host, o.Port, err))
 	}
 	return c.bindings.bind(o.Host, addrs), nil

@@ -32,10 +32,16 @@ func (e endpoint) clone() endpoint {
 // A trackedConn is a connection to an origin, below TLS. It reports when it is closed.
 type trackedConn struct {
 	net.Conn
-	once    sync.Once
-	onClose func()         // nil: the connection is not counted yet
-	peek    *socket.Conn   // Read reads from it without waiting; nil: Read reads as usual
-	records *recordTracker // TLS records of what was read; nil: no TLS
+	once sync.Once
+
+	// nil: the connection is not counted yet.
+	onClose func()
+
+	// Read reads from it without waiting; nil: Read reads as usual.
+	peek *socket.Conn
+
+	// TLS records of what was read; nil: no TLS.
+	records *recordTracker
 }
 
 // tracked returns the trackedConn below TLS.
@@ -94,10 +100,17 @@ func closeWrite(conn net.Conn) error {
 // were read. It is needed because crypto/tls does not report that it holds part of a
 // record.
 type recordTracker struct {
-	header [5]byte // header of the current record
-	have   int     // number of bytes of header that were read
-	left   int     // number of bytes of its content that were not read yet
-	size   int     // size of the last record, in bytes, including its header
+	// header of the current record.
+	header [5]byte
+
+	// Number of bytes of header that were read.
+	have int
+
+	// Number of bytes of its content that were not read yet.
+	left int
+
+	// size of the last record, in bytes, including its header.
+	size int
 }
 
 // smallRead bounds, in bytes, a read at the beginning of a record of unknown length. It
@@ -114,7 +127,8 @@ func (t *recordTracker) maxRead() int {
 	case t.have > 0:
 		return len(t.header) - t.have
 	}
-	return max(t.size, smallRead) // long records mostly follow records of the same size
+	// Long records mostly follow records of the same size.
+	return max(t.size, smallRead)
 }
 
 // advance updates the state for bytes that were read.
@@ -143,14 +157,19 @@ func (t *recordTracker) atBoundary() bool { return t.have == 0 && t.left == 0 }
 // (session tickets), and notices when the peer closes the connection. Its owner calls run on a
 // separate goroutine.
 type idleWatch struct {
-	conn  net.Conn
-	done  chan struct{} // closed when run returns
-	alive bool          // the peer neither sent data nor closed the connection; set before done is closed
+	conn net.Conn
+
+	// Closed when run returns.
+	done chan struct{}
+
+	// The peer neither sent data nor closed the connection; set before done is closed.
+	alive bool
 }
 
 // newIdleWatch creates the watch of conn. The watch ends at deadline.
 func newIdleWatch(conn net.Conn, deadline time.Time) *idleWatch {
-	conn.SetReadDeadline(deadline) // fails only if the connection is closed, which the read then finds
+	// Fails only if the connection is closed, which the read then finds.
+	conn.SetReadDeadline(deadline)
 	return &idleWatch{conn: conn, done: make(chan struct{})}
 }
 
@@ -164,7 +183,8 @@ func (w *idleWatch) run() {
 
 // stop ends the watch and reports whether the connection can take a request.
 func (w *idleWatch) stop() bool {
-	err := w.conn.SetReadDeadline(longAgo) // does not harm TLS
+	// Does not harm TLS.
+	err := w.conn.SetReadDeadline(longAgo)
 	<-w.done
 	return err == nil && w.alive && w.conn.SetReadDeadline(time.Time{}) == nil
 }

@@ -20,15 +20,25 @@ import (
 // A connector connects to origins and reuses its connections.
 type connector struct {
 	dialer
-	tunnel     func(ctx context.Context, host string, port uint16) (net.Conn, error) // connects through the upstream proxy; nil: dialer connects
-	tls        *tls.Config                                                           // without a ServerName; cloned for each handshake
+
+	// Connects through the upstream proxy; nil: dialer connects.
+	tunnel func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
+	// Without a ServerName; cloned for each handshake.
+	tls        *tls.Config
 	tlsTimeout time.Duration
 
-	history   *history
-	counter   *counter // nil: nothing is counted
-	pool      *pool    // nil: a zero Client
-	http2     *http.Transport
-	forwarder *parent // forwards the requests of the connections; nil: they lead to origins
+	history *history
+
+	// nil: nothing is counted.
+	counter *counter
+
+	// nil: a zero Client.
+	pool  *pool
+	http2 *http.Transport
+
+	// Forwards the requests of the connections; nil: they lead to origins.
+	forwarder *parent
 
 	headerTimeout time.Duration
 }
@@ -70,15 +80,18 @@ func (c *connector) connect(ctx context.Context, to endpoint, http1 bool) (net.C
 		}
 		secure, err := c.secure(ctx, o, raw, http1, legacy)
 		switch raw = nil; {
-		case kept && notTLS(err): // it may have died while it was kept
+		// It may have died while it was kept.
+		case kept && notTLS(err):
 			kept = false
-		case !legacy && isRefusal(err): // legacy suites are offered only to origins that accept no other
+		// legacy suites are offered only to origins that accept no other.
+		case !legacy && isRefusal(err):
 			legacy = true
 		case err != nil:
 			c.counter.handshake(err)
 			return nil, err
 		default:
-			if !kept { // otherwise ReachTCP has counted it
+			// Otherwise ReachTCP has counted it.
+			if !kept {
 				c.counter.handshake(nil)
 			}
 			if legacy {

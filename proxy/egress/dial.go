@@ -37,13 +37,22 @@ const (
 // A dialer resolves names and makes TCP connections. No other code in this package makes
 // connections, except to a DNS server.
 type dialer struct {
-	ctx      context.Context // ends when the Client is closed; nil: a zero Client
+	// Ends when the Client is closed; nil: a zero Client.
+	ctx      context.Context
 	guard    guard
 	resolver *net.Resolver
-	server   string        // Options.Resolver
-	timeout  time.Duration // total time for name resolution and TCP connection
-	bindings *bindings     // nil: any address of a host may be dialled
-	made     *socket.Set   // of the connections that a Client and its predecessors have made; nil: a zero Client
+
+	// Options.Resolver.
+	server string
+
+	// Total time for name resolution and TCP connection.
+	timeout time.Duration
+
+	// nil: any address of a host may be dialled.
+	bindings *bindings
+
+	// Of the connections that a Client and its predecessors have made; nil: a zero Client.
+	made *socket.Set
 }
 
 // dialTCP connects to host and port. It dials the address that addrFor returns. If there
@@ -162,12 +171,14 @@ func addrOf(conn net.Conn) netip.Addr {
 // are none.
 func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}, nil // guard.check has checked it, and guard.control checks it again
+		// guard.check has checked it, and guard.control checks it again.
+		return []netip.Addr{addr}, nil
 	}
 	all, err := d.lookup(ctx, host)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && d.server != "" {
 		named := *dns
-		named.Server = d.server // otherwise it is the first of the system's servers
+		// Otherwise it is the first of the system's servers.
+		named.Server = d.server
 		return nil, &named
 	}
 	if err != nil {
@@ -329,7 +340,8 @@ func newResolver(server string) (*net.Resolver, error) {
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, network, server)
 			if err == nil {
-				context.AfterFunc(ctx, func() { conn.Close() }) // package net would wait for the reply
+				// Package net would wait for the reply.
+				context.AfterFunc(ctx, func() { conn.Close() })
 			}
 			return conn, err
 		},
@@ -339,19 +351,27 @@ func newResolver(server string) (*net.Resolver, error) {
 // bindings hold the one address at which each host is dialled if Options.OneAddress is
 // set.
 type bindings struct {
-	keep time.Duration // time until a name is resolved again
+	// time until a name is resolved again.
+	keep time.Duration
 
-	mu    sync.Mutex // guards hosts
+	// Guards hosts.
+	mu    sync.Mutex
 	hosts map[string]binding
 }
 
 // A binding is the address of one host. An expired binding is kept, so that the host keeps
 // its address while its name still has that address.
 type binding struct {
-	addr    netip.Addr
-	expires time.Time    // zero: addr has failed
-	addrs   []netip.Addr // all addresses of the name
-	failed  []netip.Addr // addresses that could not be dialled
+	addr netip.Addr
+
+	// Zero: addr has failed.
+	expires time.Time
+
+	// all addresses of the name.
+	addrs []netip.Addr
+
+	// Addresses that could not be dialled.
+	failed []netip.Addr
 }
 
 func newBindings(keep time.Duration) *bindings {
@@ -412,7 +432,8 @@ func (b *bindings) fail(host string, addr netip.Addr) bool {
 	defer b.mu.Unlock()
 	e, known := b.hosts[host]
 	if !known || e.addr != addr {
-		return e.addr.IsValid() // the host was bound again in the meantime
+		// The host was bound again in the meantime.
+		return e.addr.IsValid()
 	}
 	e.expires = time.Time{}
 	if !slices.Contains(e.failed, addr) {
@@ -420,7 +441,8 @@ func (b *bindings) fail(host string, addr netip.Addr) bool {
 	}
 	others := slices.ContainsFunc(e.addrs, func(a netip.Addr) bool { return !slices.Contains(e.failed, a) })
 	if !others {
-		e = binding{} // try all addresses again
+		// Try all addresses again.
+		e = binding{}
 	}
 	b.hosts[host] = e
 	return others
@@ -432,8 +454,10 @@ func (b *bindings) put(host string, e binding) {
 		now := time.Now()
 		maps.DeleteFunc(b.hosts, func(_ string, e binding) bool { return !now.Before(e.expires) })
 		if len(b.hosts) >= maxBindings {
-			clear(b.hosts) // each costs one more name resolution
+			// Each costs one more name resolution.
+			clear(b.hosts)
 		}
 	}
-	b.hosts[strings.Clone(host)] = e // the host may be part of a long URL
+	// The host may be part of a long URL.
+	b.hosts[strings.Clone(host)] = e
 }

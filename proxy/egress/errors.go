@@ -54,7 +54,8 @@ var ErrOldTLS = errors.New("the server speaks only TLS 1.0 or 1.1 (for origins: 
 
 // A CertificateError is a certificate that the proxy cannot verify, of an origin or of the upstream proxy.
 type CertificateError struct {
-	Server string // host:port
+	// host:port.
+	Server string
 	Err    *tls.CertificateVerificationError
 }
 
@@ -70,9 +71,13 @@ func (e *CertificateError) Unwrap() error { return e.Err }
 
 // A RetryError is a failure that is repeated until the next attempt is due.
 type RetryError struct {
-	Err      error
-	At       time.Time // of the next attempt
-	Repeated bool      // nothing was tried: an earlier attempt has failed
+	Err error
+
+	// Of the next attempt.
+	At time.Time
+
+	// Nothing was tried: an earlier attempt has failed.
+	Repeated bool
 }
 
 func (e *RetryError) Error() string { return e.Err.Error() }

@@ -26,37 +26,67 @@ func DefaultPorts() []PortRange {
 // (RFC 6890), except what is globally reachable in them. guard.allows handles IPv4
 // addresses inside IPv6 addresses.
 var nonPublic = addressKinds([][2]string{
-	{"0.0.0.0/8", kindReserved},                             // RFC 791 3.2; 0.0.0.0 connects to this host
-	{"10.0.0.0/8", kindPrivate},                             // RFC 1918
-	{"100.64.0.0/10", "an address of carrier-grade NAT"},    // RFC 6598; metadata at Alibaba Cloud
-	{"127.0.0.0/8", kindLoopback},                           // RFC 1122 3.2.1.3
-	{"168.63.129.16/32", "an address of the host at Azure"}, // looks public
-	{"169.254.0.0/16", kindLinkLocal},                       // RFC 3927; metadata at most clouds
-	{"172.16.0.0/12", kindPrivate},                          // RFC 1918
-	{"192.0.0.0/24", kindReserved},                          // IETF protocol assignments (RFC 6890); metadata at Oracle Cloud
-	{"192.0.2.0/24", kindExample},                           // RFC 5737
-	{"192.88.99.0/24", kindReserved},                        // 6to4 relay anycast, deprecated (RFC 7526)
-	{"192.168.0.0/16", kindPrivate},                         // RFC 1918
-	{"198.18.0.0/15", kindReserved},                         // benchmarking (RFC 2544)
-	{"198.51.100.0/24", kindExample},                        // RFC 5737
-	{"203.0.113.0/24", kindExample},                         // RFC 5737
-	{"224.0.0.0/4", kindMulticast},                          // RFC 5771
-	{"240.0.0.0/4", kindReserved},                           // RFC 1112 4; limited broadcast (RFC 919)
+	// RFC 791 3.2; 0.0.0.0 connects to this host.
+	{"0.0.0.0/8", kindReserved},
+	// RFC 1918.
+	{"10.0.0.0/8", kindPrivate},
+	// RFC 6598; metadata at Alibaba Cloud.
+	{"100.64.0.0/10", "an address of carrier-grade NAT"},
+	// RFC 1122 3.2.1.3.
+	{"127.0.0.0/8", kindLoopback},
+	// Looks public.
+	{"168.63.129.16/32", "an address of the host at Azure"},
+	// RFC 3927; metadata at most clouds.
+	{"169.254.0.0/16", kindLinkLocal},
+	// RFC 1918.
+	{"172.16.0.0/12", kindPrivate},
+	// IETF protocol assignments (RFC 6890); metadata at Oracle Cloud.
+	{"192.0.0.0/24", kindReserved},
+	// RFC 5737.
+	{"192.0.2.0/24", kindExample},
+	// 6to4 relay anycast, deprecated (RFC 7526).
+	{"192.88.99.0/24", kindReserved},
+	// RFC 1918.
+	{"192.168.0.0/16", kindPrivate},
+	// Benchmarking (RFC 2544).
+	{"198.18.0.0/15", kindReserved},
+	// RFC 5737.
+	{"198.51.100.0/24", kindExample},
+	// RFC 5737.
+	{"203.0.113.0/24", kindExample},
+	// RFC 5771.
+	{"224.0.0.0/4", kindMulticast},
+	// RFC 1112 4; limited broadcast (RFC 919).
+	{"240.0.0.0/4", kindReserved},
 
-	{"::1/128", kindLoopback},           // RFC 4291
-	{"::/96", kindReserved},             // unspecified (RFC 4291), IPv4-compatible, deprecated
-	{"64:ff9b:1::/48", kindReserved},    // local NAT64 (RFC 8215): the network chooses the position of the IPv4 address
-	{"100::/64", kindReserved},          // discard-only (RFC 6666)
-	{"100:0:0:1::/64", kindReserved},    // dummy (RFC 9780)
-	{"2001:db8::/32", kindExample},      // RFC 3849
-	{"2001::/23", kindReserved},         // IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
-	{"2002::/16", "an address of 6to4"}, // RFC 3056: could bypass every IPv4 line above
-	{"3fff::/20", kindExample},          // RFC 9637
-	{"5f00::/16", kindReserved},         // segment routing (RFC 9602)
-	{"fc00::/7", kindPrivate},           // unique local (RFC 4193); metadata at AWS and Google Cloud
-	{"fe80::/10", kindLinkLocal},        // RFC 4291
-	{"fec0::/10", kindPrivate},          // site-local, deprecated (RFC 3879)
-	{"ff00::/8", kindMulticast},         // RFC 4291
+	// RFC 4291.
+	{"::1/128", kindLoopback},
+	// Unspecified (RFC 4291), IPv4-compatible, deprecated.
+	{"::/96", kindReserved},
+	// Local NAT64 (RFC 8215): the network chooses the position of the IPv4 address.
+	{"64:ff9b:1::/48", kindReserved},
+	// Discard-only (RFC 6666).
+	{"100::/64", kindReserved},
+	// Dummy (RFC 9780).
+	{"100:0:0:1::/64", kindReserved},
+	// RFC 3849.
+	{"2001:db8::/32", kindExample},
+	// IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID.
+	{"2001::/23", kindReserved},
+	// RFC 3056: could bypass every IPv4 line above.
+	{"2002::/16", "an address of 6to4"},
+	// RFC 9637.
+	{"3fff::/20", kindExample},
+	// Segment routing (RFC 9602).
+	{"5f00::/16", kindReserved},
+	// Unique local (RFC 4193); metadata at AWS and Google Cloud.
+	{"fc00::/7", kindPrivate},
+	// RFC 4291.
+	{"fe80::/10", kindLinkLocal},
+	// Site-local, deprecated (RFC 3879).
+	{"fec0::/10", kindPrivate},
+	// RFC 4291.
+	{"ff00::/8", kindMulticast},
 
 	// Everything outside 2000::/3, the global unicast addresses (RFC 4291 2.4).
 	{"::/3", kindReserved}, {"4000::/2", kindReserved}, {"8000::/1", kindReserved},
@@ -123,10 +153,17 @@ func prefixes(texts ...string) []netip.Prefix {
 
 // A guard decides which destinations may be dialled. Its zero value allows no port.
 type guard struct {
-	private []netip.Prefix   // allowed although not public
-	ports   []PortRange      // allowed ports
-	own     []netip.AddrPort // addresses on which the proxy itself listens
-	names   bool             // check forbids wellKnownNames, because the upstream proxy resolves names
+	// Allowed although not public.
+	private []netip.Prefix
+
+	// Allowed ports.
+	ports []PortRange
+
+	// Addresses on which the proxy itself listens.
+	own []netip.AddrPort
+
+	// check forbids wellKnownNames, because the upstream proxy resolves names.
+	names bool
 }
 
 func newGuard(private []netip.Prefix, ports []PortRange, own []netip.AddrPort, names bool) (guard, error) {
@@ -200,7 +237,8 @@ func (g guard) check(host string, port uint16) error {
 	if !g.allowsPort(port) {
 		return fmt.Errorf("%w %d", ErrForbiddenPort, port)
 	}
-	if host == "" { // net.Dial takes it for this host
+	// net.Dial takes it for this host.
+	if host == "" {
 		return fmt.Errorf("%w: no host", ErrForbiddenAddr)
 	}
 	addr, err := netip.ParseAddr(host)
@@ -209,7 +247,8 @@ func (g guard) check(host string, port uint16) error {
 		addr = wellKnownAddr(host)
 	}
 	switch {
-	case !addr.IsValid(): // a name
+	// A name.
+	case !addr.IsValid():
 	case !g.allows(addr) && isName:
 		return fmt.Errorf("%w: %s", ErrForbiddenName, addr)
 	case !g.allows(addr):
@@ -267,14 +306,20 @@ var (
 	loopbackAddr   = netip.MustParseAddr("127.0.0.1")
 	metadataAddr   = netip.MustParseAddr("169.254.169.254")
 	wellKnownNames = map[string]netip.Addr{
-		"localhost":                loopbackAddr, // RFC 6761 6.3
-		"localhost.localdomain":    loopbackAddr, // in the hosts file of many systems, as the next ones
-		"ip6-localhost":            loopbackAddr,
-		"ip6-loopback":             loopbackAddr,
-		"metadata.google.internal": metadataAddr, // Google Cloud
-		"metadata.goog":            metadataAddr, // the same
-		"metadata":                 metadataAddr, // the same, with its search list
-		"instance-data":            metadataAddr, // AWS
+		// RFC 6761 6.3.
+		"localhost": loopbackAddr,
+		// In the hosts file of many systems, as the next ones.
+		"localhost.localdomain": loopbackAddr,
+		"ip6-localhost":         loopbackAddr,
+		"ip6-loopback":          loopbackAddr,
+		// Google Cloud.
+		"metadata.google.internal": metadataAddr,
+		// The same.
+		"metadata.goog": metadataAddr,
+		// The same, with its search list.
+		"metadata": metadataAddr,
+		// AWS.
+		"instance-data": metadataAddr,
 	}
 )
 
@@ -282,7 +327,8 @@ var (
 // name that must be resolved.
 func wellKnownAddr(host string) netip.Addr {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	if strings.HasSuffix(host, ".localhost") { // RFC 6761 6.3
+	// RFC 6761 6.3.
+	if strings.HasSuffix(host, ".localhost") {
 		return loopbackAddr
 	}
 	return wellKnownNames[host]

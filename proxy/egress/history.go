@@ -18,18 +18,22 @@ const (
 type trait uint8
 
 const (
-	needsHTTP1     trait = iota
-	needsLegacyTLS       // it accepts only legacy cipher suites
+	needsHTTP1 trait = iota
+	// It accepts only legacy cipher suites.
+	needsLegacyTLS
 )
 
 // A history remembers what the last connections to each origin showed.
 type history struct {
-	mu      sync.Mutex
-	open    map[robots.Origin]int // open connections; without the scheme, as reached
+	mu sync.Mutex
+
+	// open connections; without the scheme, as reached.
+	open    map[robots.Origin]int
 	reached expiringSet
 	traits  [2]expiringSet
 
-	retry    time.Duration // how long a failure is returned again
+	// How long a failure is returned again.
+	retry    time.Duration
 	failures map[robots.Origin]*RetryError
 }
 
@@ -75,7 +79,8 @@ func (h *history) fail(o robots.Origin, began time.Time, err error) error {
 		return err
 	}
 	if len(h.failures) >= maxHistory {
-		clear(h.failures) // each costs one more attempt
+		// Each costs one more attempt.
+		clear(h.failures)
 	}
 	e := &RetryError{Err: err, At: time.Now().Add(h.retry)}
 	h.failures[o] = e
@@ -141,7 +146,8 @@ func (s expiringSet) add(o robots.Origin) {
 	if _, ok := s.added[o]; !ok && len(s.added) >= s.limit {
 		maps.DeleteFunc(s.added, func(o robots.Origin, _ time.Time) bool { return !s.has(o) })
 		if len(s.added) >= s.limit {
-			clear(s.added) // each costs one more connection
+			// Each costs one more connection.
+			clear(s.added)
 		}
 	}
 	s.added[o] = time.Now()

@@ -24,7 +24,8 @@ const (
 	// client that reads slowly. All streams of a connection together have no such bound:
 	// the slow ones would use it up.
 	maxStreamAhead = 256 << 10
-	pingAfter      = 30 * time.Second // after this time without data, the client pings an HTTP/2 connection
+	// After this time without data, the client pings an HTTP/2 connection.
+	pingAfter = 30 * time.Second
 
 	// maxReusedHead is the maximum length of a request head, in bytes, after which its HTTP/2
 	// connection is reused. net/http keeps buffers of three times the longest head as long as
@@ -41,14 +42,17 @@ type connKey struct{}
 func newHTTP2Transport(o Options) *http.Transport {
 	var spoken http.Protocols
 	spoken.SetHTTP2(true)
-	spoken.SetUnencryptedHTTP2(true) // for net/http, a frameConn is a connection without TLS
+	// For net/http, a frameConn is a connection without TLS.
+	spoken.SetUnencryptedHTTP2(true)
 	return &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return ctx.Value(connKey{}).(*frameConn), nil
 		},
-		Protocols:              &spoken,
-		DisableCompression:     true, // bodies pass unchanged
-		IdleConnTimeout:        0,    // the pool closes idle connections: net/http's timer stops for good while a stream is reserved
+		Protocols: &spoken,
+		// Bodies pass unchanged.
+		DisableCompression: true,
+		// The pool closes idle connections: net/http's timer stops for good while a stream is reserved.
+		IdleConnTimeout:        0,
 		ResponseHeaderTimeout:  o.HeaderTimeout,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: h1.MaxHead,
@@ -67,9 +71,15 @@ type http2Conn struct {
 	info     Info
 	client   *http.ClientConn
 	made     time.Time
-	used     atomic.Bool // a response has arrived
-	last     time.Time   // when a stream was last reserved; guarded by the pool's mutex, as timer
-	timer    *time.Timer // calls pool.expire; nil: the connection is not shared
+
+	// A response has arrived.
+	used atomic.Bool
+
+	// When a stream was last reserved; guarded by the pool's mutex, as timer.
+	last time.Time
+
+	// Calls pool.expire; nil: the connection is not shared.
+	timer *time.Timer
 }
 
 // newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
@@ -133,14 +143,16 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 					err = s.gotInterim(&http.Response{StatusCode: status, Header: http.Header(header), Body: http.NoBody})
 				}
 				if err != nil {
-					fail(err) // the origin would get the request again after the error of net/http
+					// The origin would get the request again after the error of net/http.
+					fail(err)
 				}
 				return err
 			},
 		}))
 		own.Close = r.Close || headSize(r) > maxReusedHead
 		resp, err := s.client.RoundTrip(own)
-		if s.frames.hadLong() { // its memory is free when the connection ends
+		// Its memory is free when the connection ends.
+		if s.frames.hadLong() {
 			s.pool.unshare(s.http2Conn)
 			s.closeWhenIdle()
 		}
@@ -148,7 +160,8 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 			return nil, causeOf(ctx, s.classify(err))
 		}
 		s.used.Store(true)
-		if err = m.decoded(resp.Header); err == nil && (resp.StatusCode < 100 || resp.StatusCode > 999) { // net/http reads any number
+		// net/http reads any number.
+		if err = m.decoded(resp.Header); err == nil && (resp.StatusCode < 100 || resp.StatusCode > 999) {
 			err = fmt.Errorf("malformed status %d", resp.StatusCode)
 		}
 		if err != nil {
@@ -160,7 +173,8 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 		}
 		return resp, nil
 	})
-	sent = sent || err != nil && ctx.Err() != nil // a response has begun
+	// A response has begun.
+	sent = sent || err != nil && ctx.Err() != nil
 	if err != nil && !sent && !failedAtOnce(s.used.Load(), s.made) {
 		err = &unprocessedError{err}
 	}
@@ -197,7 +211,8 @@ func (s *streamConn) classify(err error) error {
 		return &unprocessedError{errors.New("the origin requires HTTP/1.1")}
 	case isReset && reset.Code == codeRefusedStream, err.Error() == goAwayText:
 		return &unprocessedError{err}
-	case isReset && reset.Code == codeProtocolError: // the origin may permit fewer streams now (RFC 9113 5.1.2)
+	// The origin may permit fewer streams now (RFC 9113 5.1.2).
+	case isReset && reset.Code == codeProtocolError:
 		return &lostError{err}
 	case !isReset && s.client.Err() != nil && s.used.Load(), errors.Is(err, errHeadMemory):
 		return &lostError{err}
@@ -208,7 +223,9 @@ func (s *streamConn) classify(err error) error {
 // A streamBody is the body of a response over HTTP/2.
 type streamBody struct {
 	io.ReadCloser
-	response *http.Response // its trailer is complete at the end
+
+	// Its trailer is complete at the end.
+	response *http.Response
 	memory   *streamMemory
 	ctx      context.Context
 }
@@ -216,7 +233,8 @@ type streamBody struct {
 // Read reads from the body. At its end it counts the trailer.
 func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.memory.receive(-n) // there is no error: it counts less
+	// There is no error: it counts less.
+	b.memory.receive(-n)
 	if err == io.EOF && len(b.response.Trailer) > 0 {
 		if short := b.memory.decoded(b.response.Trailer); short != nil {
 			return n, short

@@ -28,19 +28,37 @@ var errHeadMemory = errors.New("the origin sent a long head that finds no memory
 
 // A streamMemory is the memory of the response on one stream of HTTP/2. Any number of goroutines may use it.
 type streamMemory struct {
-	fail  context.CancelCauseFunc // ends the request; nil: the request is not known yet
-	ended bool                    // nothing more arrives; guarded by the frameConn's mutex, as long
-	long  bool                    // a head of several frames has begun before the request was known
+	// Ends the request; nil: the request is not known yet.
+	fail context.CancelCauseFunc
 
-	mu     sync.Mutex // guards what follows
-	heads  reserve
-	body   reserve
-	begun  int // number of heads and trailers that have begun
-	waits  int // the last of them, counted from 1, that is a long trailer; 0: none is
-	known  int // number of those that were decoded
-	size   int // of the decoded ones, in bytes
-	fields int // of the decoded ones
-	unread int // bytes of the body that were received and not read
+	// Nothing more arrives; guarded by the frameConn's mutex, as long.
+	ended bool
+
+	// A head of several frames has begun before the request was known.
+	long bool
+
+	// Guards what follows.
+	mu    sync.Mutex
+	heads reserve
+	body  reserve
+
+	// Number of heads and trailers that have begun.
+	begun int
+
+	// The last of them, counted from 1, that is a long trailer; 0: none is.
+	waits int
+
+	// Number of those that were decoded.
+	known int
+
+	// Of the decoded ones, in bytes.
+	size int
+
+	// Of the decoded ones.
+	fields int
+
+	// Bytes of the body that were received and not read.
+	unread int
 }
 
 // begin counts a head or trailer whose first frame begins to arrive. A head counts when it was decoded, at once. A trailer
@@ -114,13 +132,18 @@ func causeOf(ctx context.Context, err error) error {
 type frameConn struct {
 	*tls.Conn
 
-	mu       sync.Mutex // guards what follows
+	// Guards what follows.
+	mu       sync.Mutex
 	sent     h2.Tracker
 	received h2.Tracker
-	padded   *streamMemory // of a DATA frame whose next byte is the length of its padding (RFC 9113 6.1); nil: there is none
-	streams  map[uint32]*streamMemory
-	last     uint32 // the last stream that was opened
-	closed   bool
+
+	// Of a DATA frame whose next byte is the length of its padding (RFC 9113 6.1); nil: there is none.
+	padded  *streamMemory
+	streams map[uint32]*streamMemory
+
+	// The last stream that was opened.
+	last   uint32
+	closed bool
 
 	// long is what a head of several frames takes: it may never end, and net/http keeps buffers of its size as long as the
 	// connection lives. The client that has caused the first one pays for all: only one arrives at a time (RFC 9113 4.3).
@@ -152,7 +175,8 @@ func (c *frameConn) follow(b []byte) error {
 	}
 	for len(b) > 0 {
 		if c.padded != nil {
-			c.padded.receive(-1 - int(b[0])) // there is no error: it counts less
+			// There is no error: it counts less.
+			c.padded.receive(-1 - int(b[0]))
 			c.padded = nil
 		}
 		n, begins := c.received.Next(b)
@@ -220,7 +244,8 @@ func (c *frameConn) beginLong(m *streamMemory) (err error) {
 // end notes that nothing more arrives on a stream. The caller holds c.mu.
 func (c *frameConn) end(stream uint32, m *streamMemory) {
 	m.ended = true
-	if m.fail != nil { // otherwise claim is about to be called
+	// Otherwise claim is about to be called.
+	if m.fail != nil {
 		delete(c.streams, stream)
 	}
 }
@@ -242,7 +267,8 @@ func (c *frameConn) open(b []byte) {
 		}
 		stream := h2.StreamOf(c.sent.Head[:])
 		switch m := c.streams[stream]; {
-		case c.sent.Type() == h2.Headers && stream > c.last: // otherwise it is a trailer
+		// Otherwise it is a trailer.
+		case c.sent.Type() == h2.Headers && stream > c.last:
 			c.last, c.streams[stream] = stream, new(streamMemory)
 		case c.sent.Type() == h2.Reset && m != nil:
 			c.end(stream, m)
@@ -256,7 +282,8 @@ func (c *frameConn) claim(m *streamMemory) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.streams[c.last]
-	if before == nil || before.fail != nil { // the head could not be written
+	// The head could not be written.
+	if before == nil || before.fail != nil {
 		return
 	}
 	if c.streams[c.last] = m; before.ended {

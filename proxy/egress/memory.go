@@ -26,8 +26,11 @@ func headMemory(size, fields int) int64 { return int64(size)*headByte + int64(fi
 
 // A reserve is what a part of a response takes of the memory budget. It belongs to one goroutine at a time.
 type reserve struct {
-	work    *memory.Work // the request in the memory budget; nil: nothing is counted
-	counted int64        // bytes
+	// The request in the memory budget; nil: nothing is counted.
+	work *memory.Work
+
+	// Bytes.
+	counted int64
 }
 
 // set counts the steps that n bytes need beyond includedBytes, instead of what it has counted before. After an error, which

@@ -17,7 +17,9 @@ const maxOwned = 8
 type Owner struct {
 	mu    sync.Mutex
 	ended bool
-	pools []*pool // those that have had connections of the Owner
+
+	// Those that have had connections of the Owner.
+	pools []*pool
 }
 
 // noOwner owns the connections that are not kept.

@@ -14,10 +14,14 @@ const maxInterimAhead = 8
 // its own, so that its sender learns when the request was sent. The goroutine ends with the response, or
 // with the request's context.
 type pending struct {
-	ctx      context.Context
-	events   chan event
-	next     event // was received already
-	received int   // number of 1xx responses
+	ctx    context.Context
+	events chan event
+
+	// Was received already.
+	next event
+
+	// Number of 1xx responses.
+	received int
 }
 
 // An event is what became of a request. The zero event says that its head was written.
@@ -39,7 +43,8 @@ func (p *pending) send(r *http.Request, roundTrip func(written func()) (*http.Re
 		return true, nil
 	}
 	if p.ctx.Err() != nil {
-		return true, context.Cause(p.ctx) // the head may still be written after this
+		// The head may still be written after this.
+		return true, context.Cause(p.ctx)
 	}
 	return false, p.next.err
 }
@@ -50,7 +55,8 @@ func (p *pending) gotInterim(resp *http.Response) error {
 	switch {
 	case p.received > maxInterim:
 		return errInterim
-	case !IsInterim(resp): // RFC 9113 8.6
+	// RFC 9113 8.6.
+	case !IsInterim(resp):
 		return errors.New("the origin switched protocols over HTTP/2")
 	}
 	if len(p.events) < maxInterimAhead {
@@ -63,7 +69,8 @@ func (p *pending) gotInterim(resp *http.Response) error {
 func (p *pending) Receive() (*http.Response, error) {
 	e := p.next
 	p.next = event{}
-	for e == (event{}) { // only the head was written so far
+	// Only the head was written so far.
+	for e == (event{}) {
 		e = <-p.events
 	}
 	if e.err != nil && p.ctx.Err() != nil {

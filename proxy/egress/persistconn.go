@@ -32,33 +32,62 @@ const quickResponse = 200 * time.Millisecond
 // them. It belongs to the goroutine of its request.
 type persistConn struct {
 	key
-	conn    net.Conn     // TLS, if the origin speaks it
-	tracked *trackedConn // below TLS
-	socket  *socket.Conn // below all; nil: it cannot be peeked at
-	pool    *pool
-	timeout time.Duration // for the head of a response
+
+	// TLS, if the origin speaks it.
+	conn net.Conn
+
+	// Below TLS.
+	tracked *trackedConn
+
+	// Below all; nil: it cannot be peeked at.
+	socket *socket.Conn
+	pool   *pool
+
+	// For the head of a response.
+	timeout time.Duration
 	info    Info
-	parent  *parent // the upstream proxy at its end, which forwards the requests; nil: the origin is at its end
-	made    time.Time
+
+	// The upstream proxy at its end, which forwards the requests; nil: the origin is at its end.
+	parent *parent
+	made   time.Time
 
 	// slow is awaitRest. cut closes the socket below TLS, whose Close could wait for a write. Both are made
 	// once, so that a request allocates less.
 	slow func() error
 	cut  func()
 
-	idle  idleState
-	waits *idleWatch // while a request waits; nil: there is none
-	used  bool       // a response has arrived over the connection
+	idle idleState
 
-	requester *Owner          // that of the request in flight
-	request   *http.Request   // in flight; nil: none
-	ctx       context.Context // of the request
-	stop      func() bool     // keeps the end of ctx from closing the connection; nil: ctx does not close it
-	wrote     bool            // at least one byte of the request was written
-	upload    *upload         // sends the body; nil: there is none, or it was sent with the head
-	from      *bufio.Reader   // reads the response
-	interim   int             // number of 1xx responses
-	peeked    [1]byte
+	// While a request waits; nil: there is none.
+	waits *idleWatch
+
+	// A response has arrived over the connection.
+	used bool
+
+	// That of the request in flight.
+	requester *Owner
+
+	// In flight; nil: none.
+	request *http.Request
+
+	// Of the request.
+	ctx context.Context
+
+	// Keeps the end of ctx from closing the connection; nil: ctx does not close it.
+	stop func() bool
+
+	// At least one byte of the request was written.
+	wrote bool
+
+	// Sends the body; nil: there is none, or it was sent with the head.
+	upload *upload
+
+	// Reads the response.
+	from *bufio.Reader
+
+	// Number of 1xx responses.
+	interim int
+	peeked  [1]byte
 
 	// head is the number of bytes that the heads of the responses, 1xx included, may still have; -1: the
 	// head is complete. fields is the number of their fields, as far as it is known, and memory counts both.
@@ -73,9 +102,14 @@ type persistConn struct {
 
 // An idleState is the state of a connection in a pool.
 type idleState struct {
-	watch        *idleWatch   // nil: none; guarded by the pool's mutex
-	round        uint64       // the pool's round when the connection became idle
-	older, newer *persistConn // neighbours in the order in which connections became idle
+	// nil: none; guarded by the pool's mutex.
+	watch *idleWatch
+
+	// The pool's round when the connection became idle.
+	round uint64
+
+	// Neighbours in the order in which connections became idle.
+	older, newer *persistConn
 }
 
 // newPersistConn returns a connection that no request has used yet.
@@ -136,9 +170,11 @@ func (p *persistConn) claim(want requirements) {
 	if p.requester = want.owner; want.login {
 		p.bind()
 	}
-	if p.socket == nil { // it cannot be checked otherwise when the request is sent
+	// It cannot be checked otherwise when the request is sent.
+	if p.socket == nil {
 		p.waits = newIdleWatch(p.conn, time.Now().Add(p.pool.keep))
-		go p.waits.run() // stopWatch ends it
+		// stopWatch ends it.
+		go p.waits.run()
 	}
 }
 
@@ -211,12 +247,14 @@ func (p *persistConn) send() error {
 	to.Reset(p)
 	target, login := p.parent.forwarding(r)
 	if err := h1.WriteHead(to, r, target, login); err != nil && to.Flush() == nil {
-		return err // of the request: the connection has no error
+		// Of the request: the connection has no error.
+		return err
 	}
 	expects := len(r.Header["Expect"]) > 0
 	switch {
 	case !h1.HasBody(r):
-	case r.GetBody != nil && !expects && 0 < r.ContentLength && r.ContentLength <= int64(to.Available()): // it is in memory
+	// It is in memory.
+	case r.GetBody != nil && !expects && 0 < r.ContentLength && r.ContentLength <= int64(to.Available()):
 		if err := h1.WriteBody(to, r); err != nil {
 			return err
 		}
@@ -232,7 +270,8 @@ func (p *persistConn) send() error {
 	case p.upload == nil:
 		return nil
 	}
-	p.onBlocked(nil) // it would be called on the upload's goroutine
+	// It would be called on the upload's goroutine.
+	p.onBlocked(nil)
 	p.until = time.Time{}
 	if err := p.conn.SetReadDeadline(p.until); err != nil {
 		return err
@@ -345,7 +384,8 @@ func (p *persistConn) receive() (*http.Response, error) {
 func (p *persistConn) await() error {
 	if p.upload == nil && !p.timed && p.from.Buffered() == 0 {
 		limit := min(quickResponse, p.timeout)
-		if now := time.Now(); p.until.Sub(now) < limit/2 { // otherwise the deadline of an earlier request is good enough
+		// Otherwise the deadline of an earlier request is good enough.
+		if now := time.Now(); p.until.Sub(now) < limit/2 {
 			p.until = now.Add(limit)
 			if err := p.conn.SetReadDeadline(p.until); err != nil {
 				return err
@@ -367,7 +407,8 @@ func (p *persistConn) await() error {
 // the end of the request's context closes the connection, and the rest of the head must
 // arrive in time.
 func (p *persistConn) awaitSlow() error {
-	if p.timed || p.upload != nil { // an upload sets the deadline at its end
+	// An upload sets the deadline at its end.
+	if p.timed || p.upload != nil {
 		return nil
 	}
 	p.closeWithContext()
@@ -393,7 +434,8 @@ func (p *persistConn) closeWithContext() {
 
 // deliver prepares the final response for its reader.
 func (p *persistConn) deliver(resp *http.Response) {
-	p.head = -1 // it is complete
+	// It is complete.
+	p.head = -1
 	if resp.StatusCode == http.StatusUnauthorized && hasLogin(resp.Header["Www-Authenticate"]) {
 		p.bind()
 	}
@@ -441,7 +483,8 @@ func (p *persistConn) fail(err error) error {
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
 	reusable := well && uncut && p.from.Buffered() == 0 && (p.upload == nil || p.upload.waitSent())
-	p.request, p.ctx, p.stop, p.upload, p.memory = nil, nil, nil, nil, reserve{} // they keep much in memory
+	// They keep much in memory.
+	p.request, p.ctx, p.stop, p.upload, p.memory = nil, nil, nil, nil, reserve{}
 	p.from.Reset(nil)
 	readers.Put(p.from)
 	p.from = nil
@@ -450,7 +493,8 @@ func (p *persistConn) finish(well bool) {
 		return
 	}
 	p.used = true
-	if p.socket != nil && p.socket.OnBlocked == nil { // after an upload
+	// After an upload.
+	if p.socket != nil && p.socket.OnBlocked == nil {
 		p.onBlocked(p.closeWithContext)
 	}
 	p.pool.put(p)
@@ -459,12 +503,20 @@ func (p *persistConn) finish(well bool) {
 // A body is the body of a response. When all of it was read, its connection is free for
 // another request. If it is closed earlier, it is not read further.
 type body struct {
-	inner    io.Reader
-	conn     *persistConn // until done
-	ctx      context.Context
-	reusable bool        // the connection may be reused
-	done     atomic.Bool // read to its end, or closed
-	err      error       // the error with which it ended
+	inner io.Reader
+
+	// Until done.
+	conn *persistConn
+	ctx  context.Context
+
+	// The connection may be reused.
+	reusable bool
+
+	// Read to its end, or closed.
+	done atomic.Bool
+
+	// The error with which it ended.
+	err error
 }
 
 // Read reads from the body.

@@ -12,39 +12,60 @@ const (
 	// HTTP/2, in use or not, a new one replaces one that no request uses.
 	maxIdle        = 1024
 	maxIdlePerHost = 256
-	maxUnused      = 256 // maximum number of idle connections of HTTP/1.1 that no request has used yet
+	// Maximum number of idle connections of HTTP/1.1 that no request has used yet.
+	maxUnused = 256
 
 	// watchAfter is the minimum time that a connection is idle before it gets a watch; the
 	// maximum is twice that. A connection that is reused earlier needs no watch, because it is
 	// checked right before each request.
 	watchAfter = 100 * time.Millisecond
 
-	unusedFor = 30 * time.Second // how long a connection of HTTP/1.1 waits for its first request
+	// How long a connection of HTTP/1.1 waits for its first request.
+	unusedFor = 30 * time.Second
 )
 
 // A key says which requests may use an idle connection.
 type key struct {
 	endpoint
-	owner *Owner // nil: requests of all clients
+
+	// nil: requests of all clients.
+	owner *Owner
 }
 
 // A pool keeps connections for further requests: those of HTTP/1.1 while they are idle, and those of
 // HTTP/2 until they are closed.
 type pool struct {
-	keep    time.Duration // how long an idle connection is kept
-	perHost int           // maximum number of idle connections of HTTP/1.1 to one endpoint
+	// How long an idle connection is kept.
+	keep time.Duration
+
+	// Maximum number of idle connections of HTTP/1.1 to one endpoint.
+	perHost int
 	watches sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	draining bool                   // closeIdle was called, and take was not called since
-	idle     map[key][]*persistConn // the connection that has been idle longest comes first; a list may be empty until the next sweep
-	count    int                    // number of all idle
-	unused   int                    // number of those that no request has used
-	round    uint64                 // number of sweeps
-	timer    *time.Timer            // timer of the next sweep; nil: none is due
-	shared   map[endpoint][]*http2Conn
-	sharing  int // number of all shared
+	mu     sync.Mutex
+	closed bool
+
+	// closeIdle was called, and take was not called since.
+	draining bool
+
+	// The connection that has been idle longest comes first; a list may be empty until the next sweep.
+	idle map[key][]*persistConn
+
+	// Number of all idle.
+	count int
+
+	// Number of those that no request has used.
+	unused int
+
+	// Number of sweeps.
+	round uint64
+
+	// timer of the next sweep; nil: none is due.
+	timer  *time.Timer
+	shared map[endpoint][]*http2Conn
+
+	// Number of all shared.
+	sharing int
 
 	// order has all idle connections in a ring linked by idle.older and idle.newer, so that put does not
 	// allocate. order.idle.newer is the oldest.
@@ -73,7 +94,8 @@ func (p *pool) put(c *persistConn) {
 			p.unused++
 			p.startWatch(c, unusedFor)
 		} else if c.socket == nil {
-			p.startWatch(c, p.keep) // it cannot be checked without a watch
+			// It cannot be checked without a watch.
+			p.startWatch(c, p.keep)
 		}
 		if p.timer == nil {
 			p.timer = time.AfterFunc(min(watchAfter, p.keep), p.sweep)
@@ -149,7 +171,8 @@ func (p *pool) take(at key, fresh bool) *persistConn {
 			return c
 		}
 		if w.stop() {
-			c.until = time.Time{} // the watch leaves no deadline
+			// The watch leaves no deadline.
+			c.until = time.Time{}
 			return c
 		}
 		c.conn.Close()
@@ -224,7 +247,8 @@ func (p *pool) startWatch(c *persistConn, keep time.Duration) {
 		p.mu.Lock()
 		waits := c.idle.watch == w && p.remove(c) != nil
 		p.mu.Unlock()
-		if waits { // otherwise take has it, or it is closed
+		// Otherwise take has it, or it is closed.
+		if waits {
 			c.conn.Close()
 		}
 	})
@@ -249,7 +273,8 @@ func (p *pool) share(c *http2Conn) {
 		evicted.closeWhenIdle()
 	}
 	if c.client.Err() != nil {
-		p.unshare(c) // it may have been closed before it was added
+		// It may have been closed before it was added.
+		p.unshare(c)
 	}
 }
 

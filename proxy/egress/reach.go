@@ -66,7 +66,8 @@ func (c *Client) reach(ctx context.Context, at endpoint, tunnel bool) error {
 	case <-ctx.Done():
 		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))
 	case r := <-result:
-		return r.Err // the error names the origin
+		// The error names the origin.
+		return r.Err
 	}
 }
 
@@ -79,7 +80,8 @@ func (c *Client) tryReach(at endpoint) error {
 	}
 	defer end()
 	at = at.clone()
-	if c.history.wasReached(at.Origin) { // another attempt may have succeeded just before this one began
+	// Another attempt may have succeeded just before this one began.
+	if c.history.wasReached(at.Origin) {
 		return nil
 	}
 	began := time.Now()
@@ -91,7 +93,8 @@ func (c *Client) tryReach(at endpoint) error {
 			return err
 		}
 		kept.Release()
-	case LocalError(err): // first, because TLS with the upstream proxy may have failed, or its name may be unknown
+	// First, because TLS with the upstream proxy may have failed, or its name may be unknown.
+	case LocalError(err):
 		return err
 	case errors.Is(err, errNotTLS), needsName(at.Origin, err, c.tls.RootCAs):
 		c.history.reach(at.Origin, 0)

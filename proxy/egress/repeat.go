@@ -11,9 +11,15 @@ import (
 
 // The errors after which a request may be sent again.
 type (
-	unsentError      struct{ error } // nothing of the request was sent; only a body that is in memory may have been read
-	unprocessedError struct{ error } // the origin has not processed the request
-	lostError        struct{ error } // a connection that had worked ended before the response
+
+	// Nothing of the request was sent; only a body that is in memory may have been read.
+	unsentError struct{ error }
+
+	// The origin has not processed the request.
+	unprocessedError struct{ error }
+
+	// A connection that had worked ended before the response.
+	lostError struct{ error }
 )
 
 func (e *unsentError) Unwrap() error      { return e.error }
@@ -28,10 +34,13 @@ func Repeat(r *http.Request, err error) bool {
 	var lost *lostError
 	switch {
 	case errors.As(err, &unsent):
-		return r.GetBody == nil || rewind(r) // Send may have read a body that is in memory
-	case errors.As(err, &unprocessed): // RFC 9113 8.7 and 6.8, and for HTTP_1_1_REQUIRED 7
+		// Send may have read a body that is in memory.
+		return r.GetBody == nil || rewind(r)
+	// RFC 9113 8.7 and 6.8, and for HTTP_1_1_REQUIRED 7.
+	case errors.As(err, &unprocessed):
 		return rewind(r)
-	case errors.As(err, &lost): // RFC 9112 9.3.1, RFC 9113 8.7
+	// RFC 9112 9.3.1, RFC 9113 8.7.
+	case errors.As(err, &lost):
 		return idempotent(r.Method) && !h1.HasBody(r)
 	}
 	return false
@@ -72,7 +81,8 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 // RoundTrip acquires a connection for r, sends r, and returns the final response. It repeats this if
 // [Repeat] permits. It makes a Pinned an http.RoundTripper.
 func (p Pinned) RoundTrip(r *http.Request) (*http.Response, error) {
-	own := *r // Repeat may change its body
+	// Repeat may change its body.
+	own := *r
 	for try := 1; ; try++ {
 		resp, err := p.try(&own)
 		if err == nil {

@@ -14,7 +14,8 @@ import (
 // An Environment names upstream proxies in the form of environment variables, each as a URL like Options.Parent
 // or as host:port of an HTTP proxy; "" means none. The zero Environment names none.
 type Environment struct {
-	HTTP, HTTPS, FTP string // for origins of these schemes
+	// For origins of these schemes.
+	HTTP, HTTPS, FTP string
 
 	// NoProxy lists origins that are reached directly, in the form of NO_PROXY in golang.org/x/net/http/httpproxy.
 	// localhost and loopback addresses always are.
@@ -26,9 +27,12 @@ func (e Environment) IsZero() bool { return e.HTTP == "" && e.HTTPS == "" && e.F
 
 // routes are the Clients of upstream proxies that an Environment names. A nil *routes has none.
 type routes struct {
-	through  map[string]*Client // by scheme
-	all      []*Client
-	excludes func(*url.URL) (*url.URL, error) // returns nil for an origin in NoProxy
+	// By scheme.
+	through map[string]*Client
+	all     []*Client
+
+	// Returns nil for an origin in NoProxy.
+	excludes func(*url.URL) (*url.URL, error)
 }
 
 // newRoutes makes the Clients of o.Environment. No error contains a password.

@@ -12,14 +12,20 @@ import (
 
 // Stats counts a Client's connections.
 type Stats struct {
-	Origins Peers // to origins, directly or by tunnels through the upstream proxy
-	Parent  Peers // to the upstream proxy, for tunnels and forwarded requests; zero without one
+	// To origins, directly or by tunnels through the upstream proxy.
+	Origins Peers
+
+	// To the upstream proxy, for tunnels and forwarded requests; zero without one.
+	Parent Peers
 }
 
 // Peers counts the connections to one kind of peer.
 type Peers struct {
-	Open   int                // open HTTP connections, including idle ones
-	Dialed map[Outcome]uint64 // attempts to connect so far, by outcome, including those for FTP and for tunnels that are passed through
+	// open HTTP connections, including idle ones.
+	Open int
+
+	// Attempts to connect so far, by outcome, including those for FTP and for tunnels that are passed through.
+	Dialed map[Outcome]uint64
 }
 
 // counters are the sources of Stats. A Client shares them with its Options.Previous.
@@ -81,8 +87,10 @@ func outcomeOf(err error) Outcome {
 
 // A counter counts the connections to one kind of peer. A nil counter counts nothing.
 type counter struct {
-	open   atomic.Int64
-	dialed [len(allOutcomes)]atomic.Uint64 // attempts, by the index in allOutcomes
+	open atomic.Int64
+
+	// Attempts, by the index in allOutcomes.
+	dialed [len(allOutcomes)]atomic.Uint64
 }
 
 // dial counts an attempt to dial.

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	continueTimeout = time.Second // how long a body with Expect waits for 100 Continue (RFC 9110 10.1.1)
+	// How long a body with Expect waits for 100 Continue (RFC 9110 10.1.1).
+	continueTimeout = time.Second
 
 	// lateResponse is how long an origin that accepts no more of a body may take to respond. It may have
 	// responded and closed its connection.
@@ -29,11 +30,16 @@ var errNotWanted = errors.New("the origin responded without asking for the reque
 // An upload sends the body of a request over HTTP/1.1 on a goroutine of its own, while the goroutine
 // of the request waits for the response.
 type upload struct {
-	wanted chan bool     // receives whether to send the body; nil: it is sent at once
-	done   chan struct{} // closed at the end of run
+	// Receives whether to send the body; nil: it is sent at once.
+	wanted chan bool
 
-	mu      sync.Mutex
-	waiting bool // the goroutine of the request waits for the response, with the deadline that run sets
+	// Closed at the end of run.
+	done chan struct{}
+
+	mu sync.Mutex
+
+	// The goroutine of the request waits for the response, with the deadline that run sets.
+	waiting bool
 	err     error
 }
 
@@ -77,7 +83,8 @@ func (u *upload) run(conn net.Conn, r *http.Request, timeout time.Duration) {
 	case err == nil:
 		conn.SetReadDeadline(time.Now().Add(timeout))
 	case broken:
-		conn.Close() // the request cannot be completed
+		// The request cannot be completed.
+		conn.Close()
 	default:
 		conn.SetReadDeadline(time.Now().Add(min(timeout, lateResponse)))
 	}
@@ -125,7 +132,8 @@ func (u *upload) waitSent() bool {
 	defer timer.Stop()
 	select {
 	case <-u.done:
-		return u.err == nil // run has ended
+		// run has ended.
+		return u.err == nil
 	case <-timer.C:
 		return false
 	}

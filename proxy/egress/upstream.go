@@ -25,14 +25,26 @@ const maxConnectHead = 16 << 10
 // A parent is the upstream proxy that all requests go through. It resolves the names of
 // origins. None of its errors and messages contains its password.
 type parent struct {
-	name   string        // for messages: scheme, host and port
-	origin robots.Origin // origin of the upstream proxy itself; https if the connection to it uses TLS
-	socks  bool          // SOCKS5; otherwise HTTP
-	user   *url.Userinfo // nil: none
-	login  string        // Proxy-Authorization field of a request to an HTTP proxy; "": none
-	via    string        // Via field of CONNECT
+	// For messages: scheme, host and port.
+	name string
 
-	connector *connector // connects only to the upstream proxy; setParent sets it
+	// origin of the upstream proxy itself; https if the connection to it uses TLS.
+	origin robots.Origin
+
+	// SOCKS5; otherwise HTTP.
+	socks bool
+
+	// nil: none.
+	user *url.Userinfo
+
+	// Proxy-Authorization field of a request to an HTTP proxy; "": none.
+	login string
+
+	// Via field of CONNECT.
+	via string
+
+	// Connects only to the upstream proxy; setParent sets it.
+	connector *connector
 }
 
 // newParent creates a parent from its URL. No error contains the credentials.
@@ -41,10 +53,12 @@ func newParent(u *url.URL, pseudonym string) (*parent, error) {
 	scheme, hostport := u.Scheme, u.Host
 	switch u.Scheme {
 	case "http", "https":
-	case "socks5", "socks5h": // both send names, not addresses
+	// Both send names, not addresses.
+	case "socks5", "socks5h":
 		p.socks, scheme = true, "http"
 		if u.Port() == "" && u.Hostname() != "" {
-			hostport = net.JoinHostPort(u.Hostname(), "1080") // RFC 1928 3
+			// RFC 1928 3.
+			hostport = net.JoinHostPort(u.Hostname(), "1080")
 		}
 	default:
 		return nil, errors.New("the scheme must be http, https or socks5")
@@ -74,7 +88,8 @@ func (p *parent) checkUser() error {
 		return errors.New("the user name is empty")
 	case p.socks && max(len(name), len(password)) > maxSocksField:
 		return fmt.Errorf("the user name or password is longer than %d bytes, the limit of SOCKS5", maxSocksField)
-	case !p.socks && strings.Contains(name, ":"): // RFC 7617 2
+	// RFC 7617 2.
+	case !p.socks && strings.Contains(name, ":"):
 		return errors.New("the user name contains a colon")
 	}
 	return nil
@@ -98,7 +113,8 @@ func (p *parent) forwarding(r *http.Request) (target, login string) {
 	if p == nil {
 		return target, ""
 	}
-	if target == "*" { // the whole origin (RFC 9112 3.2.4)
+	// The whole origin (RFC 9112 3.2.4).
+	if target == "*" {
 		target = ""
 	}
 	if p.login != "" {
@@ -158,7 +174,8 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	}
 	limited, cancel := context.WithTimeout(ctx, p.connector.timeout)
 	defer cancel()
-	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) }) // ends reads and writes
+	// Ends reads and writes.
+	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) })
 	if p.socks {
 		err = p.connectSocks(conn, o)
 	} else {
@@ -194,8 +211,9 @@ func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 // because the origin's bytes follow.
 func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) error {
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: o.Addr()}, Host: o.Addr(), Header: http.Header{
-		"Via":        {p.via},
-		"User-Agent": {""}, // none: only the origin learns the client's User-Agent
+		"Via": {p.via},
+		// None: only the origin learns the client's User-Agent.
+		"User-Agent": {""},
 	}}
 	if p.login != "" {
 		r.Header["Proxy-Authorization"] = []string{p.login}
@@ -206,7 +224,8 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) error {
 	from := bufio.NewReader(io.LimitReader(byteReader{conn}, maxConnectHead))
 	resp, err := http.ReadResponse(from, r)
 	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp, err = http.ReadResponse(from, r) // RFC 9110 15.2: the final response follows
+		// RFC 9110 15.2: the final response follows.
+		resp, err = http.ReadResponse(from, r)
 	}
 	if err != nil {
 		return p.noReply(err)
@@ -240,22 +259,26 @@ func (p *parent) noReply(err error) error {
 // golang.org/x/net/proxy returns a server's reply only as text, and the reply tells
 // whether the origin or the upstream proxy has failed.
 const (
-	socksVersion   = 5
-	socksNoAuth    = 0
-	socksPassword  = 2
-	socksConnect   = 1
-	socksIPv4      = 1
-	socksName      = 3
-	socksIPv6      = 4
-	socksAuthForm  = 1   // the version number of RFC 1929
-	maxSocksField  = 255 // maximum length of a name, user or password, in bytes
+	socksVersion  = 5
+	socksNoAuth   = 0
+	socksPassword = 2
+	socksConnect  = 1
+	socksIPv4     = 1
+	socksName     = 3
+	socksIPv6     = 4
+	// The version number of RFC 1929.
+	socksAuthForm = 1
+	// Maximum length of a name, user or password, in bytes.
+	maxSocksField  = 255
 	socksSucceeded = 0
 )
 
 // socksReplies are the replies of RFC 1928 6.
 var socksReplies = map[byte]struct {
-	text   string
-	origin bool // the origin could not be reached; otherwise the upstream proxy has failed
+	text string
+
+	// The origin could not be reached; otherwise the upstream proxy has failed.
+	origin bool
 }{
 	1: {"general failure", false},
 	2: {"not allowed by its rules", false},
@@ -276,7 +299,8 @@ func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	if _, err := conn.Write(append([]byte{socksVersion, socksConnect, 0}, socksAddress(o)...)); err != nil {
 		return p.fault(err)
 	}
-	var head [5]byte // version, reply, 0, type of address, its first byte
+	// Version, reply, 0, type of address, its first byte.
+	var head [5]byte
 	if _, err := io.ReadFull(conn, head[:2]); err != nil {
 		return p.noReply(err)
 	}
@@ -298,7 +322,8 @@ func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	if rest == 0 {
 		return p.fault(errNotSocks)
 	}
-	if _, err := io.CopyN(io.Discard, conn, int64(rest-1+2)); err != nil { // and the port
+	// And the port.
+	if _, err := io.CopyN(io.Discard, conn, int64(rest-1+2)); err != nil {
 		return p.fault(err)
 	}
 	return nil
@@ -348,7 +373,8 @@ func socksAddress(o robots.Origin) []byte {
 	var b []byte
 	switch addr, err := netip.ParseAddr(o.Host); {
 	case err != nil:
-		b = append([]byte{socksName, byte(len(o.Host))}, o.Host...) // at most 253 bytes: see robots.ParseOrigin
+		// At most 253 bytes: see robots.ParseOrigin.
+		b = append([]byte{socksName, byte(len(o.Host))}, o.Host...)
 	case addr.Is4():
 		b = append([]byte{socksIPv4}, addr.AsSlice()...)
 	default:

@@ -35,13 +35,24 @@ import (
 
 // Options configure a Page.
 type Options struct {
-	CAPEM       func() []byte // returns the CA certificate as PEM, then its issuers; required
-	Ready       func() error  // returns why the proxy accepts no requests now, which clients are not told; required
-	Operator    string        // e-mail address of the operator; "": not shown
-	TLS         bool          // the proxy's own port speaks TLS
-	Passthrough bool          // HTTPS tunnels are not intercepted, so nobody needs the CA
-	Monitor     bool          // requests are checked and recorded, but neither refused nor delayed
-	Version     string
+	// Returns the CA certificate as PEM, then its issuers; required.
+	CAPEM func() []byte
+
+	// Returns why the proxy accepts no requests now, which clients are not told; required.
+	Ready func() error
+
+	// E-mail address of the operator; "": not shown.
+	Operator string
+
+	// The proxy's own port speaks TLS.
+	TLS bool
+
+	// HTTPS tunnels are not intercepted, so nobody needs the CA.
+	Passthrough bool
+
+	// Requests are checked and recorded, but neither refused nor delayed.
+	Monitor bool
+	Version string
 }
 
 // A Page serves the proxy's own pages. New makes one.
@@ -85,11 +96,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	maps.Copy(w.Header(), http.Header{
-		"Cache-Control":                {"no-store"},
-		"Cross-Origin-Resource-Policy": {"same-origin"}, // pages of other origins must not embed these
+		"Cache-Control": {"no-store"},
+		// Pages of other origins must not embed these.
+		"Cross-Origin-Resource-Policy": {"same-origin"},
 		"Referrer-Policy":              {"no-referrer"},
 		"X-Content-Type-Options":       {"nosniff"},
-		"X-Frame-Options":              {"DENY"}, // for browsers without frame-ancestors
+		// For browsers without frame-ancestors.
+		"X-Frame-Options": {"DENY"},
 	})
 	if err := answer(w, r); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -118,10 +131,16 @@ func contentPolicy(style string) string {
 
 // A view is the data of the templates. Its strings are safe for a terminal.
 type view struct {
-	Style       template.CSS
-	Base        string // http://host:port of the page and the proxy
-	Addr        string // host:port
-	Host        string // IPv6 without brackets
+	Style template.CSS
+
+	// http://host:port of the page and the proxy.
+	Base string
+
+	// host:port.
+	Addr string
+
+	// IPv6 without brackets.
+	Host        string
 	Port        string
 	Operator    string
 	Version     string
@@ -129,9 +148,14 @@ type view struct {
 	Monitor     bool
 	TLS         bool
 
-	Fingerprint string // SHA-256
-	From, Until string // dates
-	NotValid    bool   // the certificate has expired, or is not valid yet
+	// SHA-256.
+	Fingerprint string
+
+	// Dates.
+	From, Until string
+
+	// The certificate has expired, or is not valid yet.
+	NotValid bool
 }
 
 // page serves the guide, as HTML to clients that accept it.
@@ -140,7 +164,8 @@ func (p *Page) page(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer // a failure must not leave half a page
+	// A failure must not leave half a page.
+	var b bytes.Buffer
 	w.Header().Set("Vary", "Accept")
 	if !acceptsHTML(r.Header["Accept"]) {
 		if err := asText.Execute(&b, v); err != nil {
@@ -169,7 +194,8 @@ func (p *Page) view(r *http.Request) (*view, error) {
 		return nil, fmt.Errorf("guide: %w", err)
 	}
 	v := &view{
-		Style: template.CSS(pageStyle), // embedded, not user input
+		// Embedded, not user input.
+		Style: template.CSS(pageStyle),
 		Base:  "http://" + at, Addr: at, Host: host, Port: port,
 		Operator: p.o.Operator, Version: p.o.Version, Passthrough: p.o.Passthrough, Monitor: p.o.Monitor, TLS: p.o.TLS,
 		Fingerprint: Fingerprint(cert.Raw),
@@ -244,10 +270,12 @@ const (
 func send(w http.ResponseWriter, contentType, name string, body []byte) error {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	if name != "" { // inline: Firefox would save an attachment without asking whether to trust it
+	// Inline: Firefox would save an attachment without asking whether to trust it.
+	if name != "" {
 		w.Header().Set("Content-Disposition", `inline; filename="`+name+`"`)
 	}
-	w.Write(body) // an error means that the client has disconnected
+	// An error means that the client has disconnected.
+	w.Write(body)
 	return nil
 }
 

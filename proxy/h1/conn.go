@@ -28,33 +28,60 @@ var bufReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, rea
 
 // A conn is a connection that a Server serves.
 type conn struct {
-	server       *http.Server
-	set          *connSet
-	handoff      *handoffListener
-	full         Conn          // as the listener returned it
-	rw           net.Conn      // full.Direct()
-	br           *bufio.Reader // nil after a hijack
-	remote       string
-	cancel       context.CancelFunc // cancels the context of its requests
-	readDeadline time.Time          // the last deadline that was set; zero: none
-	watchTimer   *time.Timer        // calls watchClient
+	server  *http.Server
+	set     *connSet
+	handoff *handoffListener
 
-	gone   atomic.Bool // remove has been called
+	// As the listener returned it.
+	full Conn
+
+	// full.Direct().
+	rw net.Conn
+
+	// nil after a hijack.
+	br     *bufio.Reader
+	remote string
+
+	// Cancels the context of its requests.
+	cancel context.CancelFunc
+
+	// The last deadline that was set; zero: none.
+	readDeadline time.Time
+
+	// Calls watchClient.
+	watchTimer *time.Timer
+
+	// remove has been called.
+	gone   atomic.Bool
 	closed atomic.Bool
 
-	mu          sync.Mutex // guards the fields below
-	watchEnded  sync.Cond  // signals that watching has become false
-	busy        bool       // a request is being served
-	pipelined   bool       // the next request has begun to arrive
-	watching    bool       // watchClient reads
-	interrupted bool       // watchClient is to return
-	readAhead   []byte     // what watchClient has read; the next Read returns it. mu guards it only while watching
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// Signals that watching has become false.
+	watchEnded sync.Cond
+
+	// A request is being served.
+	busy bool
+
+	// The next request has begun to arrive.
+	pipelined bool
+
+	// watchClient reads.
+	watching bool
+
+	// watchClient is to return.
+	interrupted bool
+
+	// What watchClient has read; the next Read returns it. mu guards it only while watching.
+	readAhead []byte
 }
 
 // next waits for the next request and returns all bytes that have arrived. They are valid until
 // the next read.
 func (c *conn) next(first bool) ([]byte, error) {
-	limit, least := c.server.IdleTimeout, 4 // as in net/http's server: fewer bytes before the end are no request
+	// As in net/http's server: fewer bytes before the end are no request.
+	limit, least := c.server.IdleTimeout, 4
 	if first {
 		limit, least = c.server.ReadHeaderTimeout, 1
 	}
@@ -118,7 +145,8 @@ func (c *conn) watchClient() {
 	}
 	c.watching = true
 	c.readDeadline = time.Time{}
-	c.rw.SetReadDeadline(c.readDeadline) // the read returns the error
+	// The read returns the error.
+	c.rw.SetReadDeadline(c.readDeadline)
 	b := make([]byte, 1)
 	c.mu.Unlock()
 	n, err := c.rw.Read(b)
@@ -154,26 +182,31 @@ func (c *conn) handOver(read []byte) {
 	if c.rw.SetReadDeadline(time.Time{}) != nil || !c.remove() {
 		return
 	}
-	if c.set.shuttingDown.Load() { // Shutdown may have closed it
+	// Shutdown may have closed it.
+	if c.set.shuttingDown.Load() {
 		c.close()
 		c.setState(http.StateClosed)
 		return
 	}
 	c.full.HandOver(slices.Concat(read, c.readAhead))
-	c.setState(http.StateActive) // the http.Server sets it to new again
+	// The http.Server sets it to new again.
+	c.setState(http.StateActive)
 	c.handoff.give(c.full, nil)
 }
 
 // hijack hands the connection to the handler.
 func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if !c.remove() { // before stopWatching, after which Shutdown would close it as idle
+	// Before stopWatching, after which Shutdown would close it as idle.
+	if !c.remove() {
 		return nil, nil, net.ErrClosed
 	}
 	c.stopWatching()
 	c.setState(http.StateHijacked)
-	c.rw.SetDeadline(time.Time{}) // as net/http's server does; the next read or write returns the error
+	// As net/http's server does; the next read or write returns the error.
+	c.rw.SetDeadline(time.Time{})
 	if len(c.readAhead) > 0 {
-		c.br.Peek(c.br.Buffered() + 1) // the handler expects it in the Reader
+		// The handler expects it in the Reader.
+		c.br.Peek(c.br.Buffered() + 1)
 	}
 	in := c.br
 	c.br = nil
@@ -220,7 +253,8 @@ func (c *conn) end() {
 	if c.gone.CompareAndSwap(false, true) {
 		c.close()
 		c.setState(http.StateClosed)
-		c.set.remove(c) // last: Shutdown waits for it
+		// Last: Shutdown waits for it.
+		c.set.remove(c)
 	}
 }
 
@@ -255,10 +289,14 @@ var pastDeadline = time.Unix(1, 0)
 
 // A connSet holds the connections that a Server serves.
 type connSet struct {
-	mu           sync.Mutex
-	open         map[*conn]struct{}
-	shuttingDown atomic.Bool    // written under mu
-	serving      sync.WaitGroup // counts open
+	mu   sync.Mutex
+	open map[*conn]struct{}
+
+	// Written under mu.
+	shuttingDown atomic.Bool
+
+	// Counts open.
+	serving sync.WaitGroup
 }
 
 // add adds c. It returns false if the Server is shutting down.

@@ -27,7 +27,8 @@ func ParseHead(b []byte) (start string, fields http.Header, size int) {
 	text := string(b[first+1 : size-len("\r\n")])
 	n := strings.Count(text, "\n")
 	fields = make(http.Header, n)
-	all := make([]string, 0, n) // one allocation for all values
+	// One allocation for all values.
+	all := make([]string, 0, n)
 	for text != "" {
 		line, rest, _ := strings.Cut(text, "\r\n")
 		name, value, ok := strings.Cut(line, ":")

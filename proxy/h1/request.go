@@ -33,7 +33,8 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 	}
 	delete(fields, "Host")
 	if pragma := fields["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" && fields["Cache-Control"] == nil {
-		fields["Cache-Control"] = []string{"no-cache"} // RFC 9111 5.4
+		// RFC 9111 5.4.
+		fields["Cache-Control"] = []string{"no-cache"}
 	}
 	method, target, _ := strings.Cut(line, " ")
 	u := parseTarget(method, target, template.URL)
@@ -42,9 +43,11 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 	}
 	r = new(http.Request)
 	*r = *template
-	r.Method, r.RequestURI, r.URL, r.Host, r.Header = method, target, u, u.Host, fields // RFC 9112 3.2.2
+	// RFC 9112 3.2.2.
+	r.Method, r.RequestURI, r.URL, r.Host, r.Header = method, target, u, u.Host, fields
 	if r.Host == "" {
-		r.Host = strings.Clone(hosts[0]) // a stored host must not keep the whole head in memory
+		// A stored host must not keep the whole head in memory.
+		r.Host = strings.Clone(hosts[0])
 	}
 	r.Close = httpguts.HeaderValuesContainsToken(fields["Connection"], "close")
 	return r, size
@@ -95,7 +98,8 @@ func Passes(target string) bool {
 			return false
 		case c == '?':
 			query = true
-		case c == '%' && !query && !isEscape(target[i:]): // net/http does not read the query
+		// net/http does not read the query.
+		case c == '%' && !query && !isEscape(target[i:]):
 			return false
 		}
 	}

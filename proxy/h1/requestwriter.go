@@ -18,7 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-const bodyBufferSize = 32 << 10 // bytes
+// Bytes.
+const bodyBufferSize = 32 << 10
 
 var bodyBuffers = sync.Pool{New: func() any { return new([bodyBufferSize]byte) }}
 
@@ -42,7 +43,8 @@ func WriteHead(to *bufio.Writer, r *http.Request, target, extra string) error {
 	}
 	add := func(parts ...string) {
 		for _, s := range parts {
-			to.WriteString(s) // the last write returns the error
+			// The last write returns the error.
+			to.WriteString(s)
 		}
 	}
 	add(cmp.Or(r.Method, http.MethodGet), " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n")
@@ -64,7 +66,8 @@ func WriteHead(to *bufio.Writer, r *http.Request, target, extra string) error {
 		add("Connection: close\r\n")
 	}
 	if r.Header["Te"] != nil {
-		add("Connection: TE\r\n") // RFC 9110 10.1.4
+		// RFC 9110 10.1.4.
+		add("Connection: TE\r\n")
 	}
 	add(extra)
 	r.Header.WriteSubset(to, excludedFields)
@@ -90,7 +93,8 @@ func isChunked(r *http.Request) bool { return HasBody(r) && r.ContentLength <= 0
 func WriteBody(to *bufio.Writer, r *http.Request) error {
 	buf := bodyBuffers.Get().(*[bodyBufferSize]byte)
 	defer bodyBuffers.Put(buf)
-	chunked, trailer := isChunked(r), r.Trailer // reading the body may replace r.Trailer by what was not announced
+	// Reading the body may replace r.Trailer by what was not announced.
+	chunked, trailer := isChunked(r), r.Trailer
 	var out io.Writer = to
 	if chunked {
 		out = httputil.NewChunkedWriter(to)
@@ -136,7 +140,8 @@ func writeTrailer(to *bufio.Writer, trailer http.Header) error {
 
 // checkRequest returns an error for a request whose method or fields cannot be sent as they are.
 func checkRequest(r *http.Request) error {
-	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) { // also a token (RFC 9110 9.1)
+	// Also a token (RFC 9110 9.1).
+	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) {
 		return errors.New("the method is not valid")
 	}
 	for name, values := range r.Header {

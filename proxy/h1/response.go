@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	maxBuffered = 4 << 10 // bytes of a response that are written at once
-	maxHeld     = 2 << 10 // bytes of a body of unknown length that are held back until its end may be known
+	// bytes of a response that are written at once.
+	maxBuffered = 4 << 10
+	// bytes of a body of unknown length that are held back until its end may be known.
+	maxHeld = 2 << 10
 )
 
 var responseBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxBuffered); return &b }}
@@ -31,21 +33,48 @@ type response struct {
 	c      *conn
 	r      *http.Request
 	header http.Header
-	buf    *[]byte // what has not been written to the connection
-	err    error   // of the connection; then nothing more is written
 
-	status      int         // 0: WriteHeader has not been called
-	headEnded   bool        // the head is complete
-	bodiless    bool        // HEAD, 204, 304
-	chunked     bool        // the body is sent in chunks
-	close       bool        // the connection is closed after the response
-	hijacked    bool        // the handler has the connection
-	deadlineSet atomic.Bool // SetWriteDeadline was called, by any goroutine
-	length      int64       // of the body, from the handler's Content-Length; -1: unknown
-	written     int64       // bytes of the body so far
-	held        []byte      // those bytes until headEnded
-	hasType     bool        // the head has a Content-Type
-	trailers    []string    // names that the handler announced
+	// What has not been written to the connection.
+	buf *[]byte
+
+	// Of the connection; then nothing more is written.
+	err error
+
+	// 0: WriteHeader has not been called.
+	status int
+
+	// The head is complete.
+	headEnded bool
+
+	// HEAD, 204, 304.
+	bodiless bool
+
+	// The body is sent in chunks.
+	chunked bool
+
+	// The connection is closed after the response.
+	close bool
+
+	// The handler has the connection.
+	hijacked bool
+
+	// SetWriteDeadline was called, by any goroutine.
+	deadlineSet atomic.Bool
+
+	// Of the body, from the handler's Content-Length; -1: unknown.
+	length int64
+
+	// bytes of the body so far.
+	written int64
+
+	// Those bytes until headEnded.
+	held []byte
+
+	// The head has a Content-Type.
+	hasType bool
+
+	// Names that the handler announced.
+	trailers []string
 }
 
 func newResponse(c *conn, r *http.Request) *response {
@@ -54,7 +83,8 @@ func newResponse(c *conn, r *http.Request) *response {
 
 // release returns the buffer to the pool and clears the write deadline.
 func (r *response) release() {
-	if *r.buf = (*r.buf)[:0]; cap(*r.buf) == maxBuffered { // else it had to grow
+	// Else it had to grow.
+	if *r.buf = (*r.buf)[:0]; cap(*r.buf) == maxBuffered {
 		responseBuffers.Put(r.buf)
 	}
 	r.buf = nil
@@ -132,7 +162,8 @@ func (r *response) writeHead(status int, left map[string]bool) {
 	r.append(" ")
 	r.append(http.StatusText(status))
 	r.append("\r\n")
-	r.header.WriteSubset(appendWriter{r.buf}, left) // cannot fail
+	// Cannot fail.
+	r.header.WriteSubset(appendWriter{r.buf}, left)
 }
 
 // appendWriter is a writer that appends to a slice.
@@ -188,7 +219,8 @@ func (r *response) endHead(whole bool, first []byte) {
 	r.headEnded = true
 	switch {
 	case r.length >= 0:
-	case r.bodiless && (!whole || r.written == 0 || len(r.trailers) > 0): // the handler has not written all of the body
+	// The handler has not written all of the body.
+	case r.bodiless && (!whole || r.written == 0 || len(r.trailers) > 0):
 	case whole && len(r.trailers) == 0:
 		*r.buf = strconv.AppendInt(append(*r.buf, "Content-Length: "...), r.written, 10)
 		r.append("\r\n")
@@ -209,7 +241,8 @@ func (r *response) endHead(whole bool, first []byte) {
 // writeBody writes a part of the body, unless the response has none.
 func (r *response) writeBody(b []byte) {
 	switch {
-	case r.bodiless || len(b) == 0: // an empty chunk would be the last one
+	// An empty chunk would be the last one.
+	case r.bodiless || len(b) == 0:
 	case r.chunked:
 		*r.buf = strconv.AppendInt(*r.buf, int64(len(b)), 16)
 		r.append("\r\n")
@@ -228,7 +261,8 @@ type pairWriter interface {
 // bufferBody adds b to the buffer, and writes the buffer when it is full.
 func (r *response) bufferBody(b []byte) {
 	out := *r.buf
-	if len(out)+len(b) <= maxBuffered-2 { // two for the CRLF after a chunk
+	// Two for the CRLF after a chunk.
+	if len(out)+len(b) <= maxBuffered-2 {
 		*r.buf = append(out, b...)
 		return
 	}
@@ -326,6 +360,7 @@ func (r *response) addTrailers() {
 		}
 	}
 	var b bytes.Buffer
-	trailer.Write(&b) // cannot fail
+	// Cannot fail.
+	trailer.Write(&b)
 	*r.buf = append(*r.buf, b.Bytes()...)
 }

@@ -63,7 +63,8 @@ func readLine(from *bufio.Reader, left *int) (string, error) {
 // readFields reads at most so many fields, until the empty line.
 func readFields(from *bufio.Reader, left *int, most int) (fields http.Header, dropped int, err error) {
 	fields = make(http.Header)
-	var name, value string // of the field that may continue on the next line; name is "" without one
+	// Of the field that may continue on the next line; name is "" without one.
+	var name, value string
 	for n := 0; ; n++ {
 		line, err := readLine(from, left)
 		switch {
@@ -71,7 +72,8 @@ func readFields(from *bufio.Reader, left *int, most int) (fields http.Header, dr
 			return nil, 0, err
 		case n > most:
 			return nil, 0, ErrFieldCount
-		case line != "" && (line[0] == ' ' || line[0] == '\t'): // RFC 9112 5.2
+		// RFC 9112 5.2.
+		case line != "" && (line[0] == ' ' || line[0] == '\t'):
 			value = strings.TrimLeft(value+" "+textproto.TrimString(line), " ")
 			continue
 		}
@@ -119,9 +121,11 @@ func fieldName(name, value string) (string, error) {
 // fields that were left out because they cannot be passed on. It fails with ErrHeadSize, ErrFieldCount, the error of
 // slow or of from, or an error that says what is malformed. Do not reuse the connection if the response's Close is set.
 func ReadResponse(from *bufio.Reader, r *http.Request, slow func() error) (resp *http.Response, dropped int, err error) {
-	buffered, _ := from.Peek(from.Buffered()) // cannot fail
+	// Cannot fail.
+	buffered, _ := from.Peek(from.Buffered())
 	start, fields, size := ParseHead(buffered)
-	if from.Discard(size); size == 0 { // cannot fail
+	// Cannot fail.
+	if from.Discard(size); size == 0 {
 		if err := slow(); err != nil {
 			return nil, 0, err
 		}
@@ -146,7 +150,8 @@ func parseResponse(start string, fields http.Header, r *http.Request, from *bufi
 	}
 	resp.ProtoMajor, resp.ProtoMinor, resp.StatusCode = major, minor, int(number)
 	if !httpguts.ValidHeaderFieldValue(resp.Status) {
-		resp.Status = code // without a reason that cannot be passed on
+		// Without a reason that cannot be passed on.
+		resp.Status = code
 	}
 	if CountFields(fields) > MaxFields {
 		return nil, ErrFieldCount
@@ -157,7 +162,8 @@ func parseResponse(start string, fields http.Header, r *http.Request, from *bufi
 	chunked, err := isChunkedResponse(fields["Transfer-Encoding"])
 	delete(fields, "Transfer-Encoding")
 	if !modern {
-		chunked, err = false, nil // HTTP/1.0 has no transfer codings
+		// HTTP/1.0 has no transfer codings.
+		chunked, err = false, nil
 	}
 	length := int64(-1)
 	if err == nil {
@@ -181,7 +187,8 @@ func parseResponse(start string, fields http.Header, r *http.Request, from *bufi
 	case length > 0:
 		resp.Body = &sizedBody{from, length}
 	case length < 0:
-		resp.Close = true // the end of the connection is the end of the body
+		// The end of the connection is the end of the body.
+		resp.Close = true
 		resp.Body = io.NopCloser(from)
 	}
 	return resp, nil
@@ -256,9 +263,11 @@ func announced(fields http.Header) (trailer http.Header) {
 
 // A chunkedBody is a body of unknown length (RFC 9112 7.1).
 type chunkedBody struct {
-	chunks   io.Reader
-	from     *bufio.Reader
-	response *http.Response // gets the trailer at the end
+	chunks io.Reader
+	from   *bufio.Reader
+
+	// Gets the trailer at the end.
+	response *http.Response
 }
 
 // Read returns io.EOF after it has read the trailer into the response.

@@ -80,7 +80,8 @@ func (s *Server) startConn(ctx context.Context, g *handoffListener, c Conn) {
 		served.close()
 		return
 	}
-	go serve(ctx, served) // until it is removed from s.conns
+	// Until it is removed from s.conns.
+	go serve(ctx, served)
 }
 
 // Shutdown accepts no more connections, closes the idle ones and waits for the others
@@ -90,7 +91,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.stop((*conn).closeIdle)
 	err := s.fallback.Shutdown(ctx)
 	served := make(chan struct{})
-	go func() { // returns after the last request
+	// Returns after the last request.
+	go func() {
 		defer close(served)
 		s.conns.serving.Wait()
 	}()
@@ -141,11 +143,13 @@ func serve(ctx context.Context, c *conn) {
 			return
 		}
 		c.br.Discard(size)
-		c.setState(http.StateActive) // before begin: a connection that is new when Shutdown begins gets no request
+		// Before begin: a connection that is new when Shutdown begins gets no request.
+		c.setState(http.StateActive)
 		if !c.begin() {
 			return
 		}
-		if !answer(c, r) || c.set.shuttingDown.Load() { // or nobody would close it
+		// Or nobody would close it.
+		if !answer(c, r) || c.set.shuttingDown.Load() {
 			c.drain()
 			return
 		}

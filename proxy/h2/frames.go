@@ -19,9 +19,14 @@ const (
 // A Tracker follows the frames in one direction of a connection. The zero Tracker expects the head of a frame. It belongs
 // to one goroutine at a time.
 type Tracker struct {
-	Head [HeadSize]byte // of the last frame
-	have int            // number of bytes of Head so far
-	left int            // bytes of the payload that are still missing
+	// Of the last frame.
+	Head [HeadSize]byte
+
+	// Number of bytes of Head so far.
+	have int
+
+	// Bytes of the payload that are still missing.
+	left int
 }
 
 // Skip makes the Tracker pass over n bytes that are no frame.

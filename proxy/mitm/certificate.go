@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	organization = "robotsproxy" // in the subject of our CA and of its leaves
+	// In the subject of our CA and of its leaves.
+	organization = "robotsproxy"
 	caYears      = 10
 
 	// leafLife is how long a leaf is valid after it is signed. With backdate it stays well
@@ -28,7 +29,8 @@ const (
 	// backdate is subtracted from NotBefore, for clients whose clock is behind.
 	backdate = 24 * time.Hour
 
-	maxCN = 64 // bytes, ub-common-name (RFC 5280 A.1)
+	// Bytes, ub-common-name (RFC 5280 A.1).
+	maxCN = 64
 )
 
 // PEM block types (RFC 7468).
@@ -62,7 +64,8 @@ func newCA(now time.Time) (cert, key []byte, err error) {
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		MaxPathLenZero:        true, // it signs leaves, no further CA
+		// It signs leaves, no further CA.
+		MaxPathLenZero: true,
 	}
 	// CreateCertificate adds the SubjectKeyId of a CA itself.
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)

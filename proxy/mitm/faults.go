@@ -37,14 +37,17 @@ func FaultOf(err error) Fault {
 		return FaultNoCertificate
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
-		is := func(a tls.AlertError) bool { return a.Error() == op.Err.Error() } // crypto/tls does not export its own alert type
+		// crypto/tls does not export its own alert type.
+		is := func(a tls.AlertError) bool { return a.Error() == op.Err.Error() }
 		switch op.Op {
-		case "remote error": // a received alert
+		// A received alert.
+		case "remote error":
 			if slices.ContainsFunc(distrust, is) {
 				return FaultUntrusted
 			}
 			return FaultProtocol
-		case "local error": // a sent alert
+		// A sent alert.
+		case "local error":
 			if is(badRecordMAC) {
 				return FaultUntrusted
 			}
@@ -80,10 +83,14 @@ func (e *noCertificateError) Unwrap() error { return e.error }
 // Faults counts failed handshakes with clients, of this package or of another TLS server. Any
 // number of goroutines may share one; its zero value has counted none.
 type Faults struct {
-	n [len(allFaults)]atomic.Uint64 // by index in allFaults
+	// By index in allFaults.
+	n [len(allFaults)]atomic.Uint64
 
-	mu    sync.Mutex       // guards hosts
-	hosts map[string]Fault // of the first maxFaultHosts hosts
+	// Guards hosts.
+	mu sync.Mutex
+
+	// Of the first maxFaultHosts hosts.
+	hosts map[string]Fault
 }
 
 // maxFaultHosts bounds the hosts in Faults.

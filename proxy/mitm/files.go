@@ -22,15 +22,19 @@ import (
 const (
 	certName = "ca.pem"
 	keyName  = "ca.key"
-	lockName = "ca.lock" // locked while a pair is made or replaced; never removed
+	// Locked while a pair is made or replaced; never removed.
+	lockName = "ca.lock"
 
 	// nextName holds the new key, the new certificate and the replaced certificates in one file. A
 	// rotation is decided as soon as that file exists: then finishRotation completes it.
-	nextName     = "ca.next"
-	previousName = "ca-previous.pem" // the replaced certificates, the newest first; no keys
+	nextName = "ca.next"
+	// The replaced certificates, the newest first; no keys.
+	previousName = "ca-previous.pem"
 
-	maxFile  = 1 << 20 // bytes read of a certificate or key file
-	maxChain = 10      // certificates read of one file
+	// bytes read of a certificate or key file.
+	maxFile = 1 << 20
+	// Certificates read of one file.
+	maxChain = 10
 
 	keyMode      fs.FileMode = 0o600
 	groupKeyMode fs.FileMode = 0o640
@@ -43,15 +47,21 @@ var ErrNoCA = errors.New("there is no CA yet")
 
 // A keyPair is the checked content of the two files of a CA.
 type keyPair struct {
-	certs []*x509.Certificate // the CA, then its issuers if the file has them
-	key   crypto.Signer       // of certs[0]
+	// The CA, then its issuers if the file has them.
+	certs []*x509.Certificate
+
+	// Of certs[0].
+	key crypto.Signer
 }
 
 // caFiles are the two files of a CA.
 type caFiles struct {
-	dir       string // of a pair in a state directory
+	// Of a pair in a state directory.
+	dir       string
 	cert, key string
-	remedy    string // ends the error message about a pair that cannot be used
+
+	// Ends the error message about a pair that cannot be used.
+	remedy string
 }
 
 // stateFiles returns the files of the pair that LoadOrCreate makes in dir.
@@ -130,9 +140,11 @@ func (f caFiles) readKey() (crypto.Signer, error) {
 			return nil, fmt.Errorf("CA key %s contains no PEM private key: %s", f.key, f.remedy)
 		}
 		if !strings.HasSuffix(block.Type, blockPKCS8) {
-			continue // a certificate, EC PARAMETERS, ...
+			// A certificate, EC PARAMETERS, ...
+			continue
 		}
-		if block.Type == blockEncrypted || block.Headers["DEK-Info"] != "" { // RFC 1421 4.6.1.3
+		// RFC 1421 4.6.1.3.
+		if block.Type == blockEncrypted || block.Headers["DEK-Info"] != "" {
 			return nil, fmt.Errorf("CA key %s is encrypted: store it unencrypted, with mode 0600", f.key)
 		}
 		key, err := parseKey(block)
@@ -169,7 +181,8 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 		return keyPair{}, fmt.Errorf("CA: %w", err)
 	}
 	if complete, err := f.complete(); complete && err == nil && !rotated {
-		p, err := f.load() // usually neither a lock nor a writable directory is needed
+		// Usually neither a lock nor a writable directory is needed.
+		p, err := f.load()
 		if err == nil {
 			return p, nil
 		}
@@ -204,7 +217,8 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 func (f caFiles) loadLocked(failed error) (keyPair, error) {
 	unlock, err := lock(filepath.Join(f.dir, lockName))
 	if err != nil {
-		return keyPair{}, failed // this user cannot write to the directory, so it cannot finish a rotation either
+		// This user cannot write to the directory, so it cannot finish a rotation either.
+		return keyPair{}, failed
 	}
 	defer unlock()
 	if err := f.finishRotation(); err != nil {
@@ -220,7 +234,8 @@ func (f caFiles) create() error {
 		return err
 	}
 	if err := replaceFiles(f.dir, newFile{f.key, key, keyMode}, newFile{f.cert, cert, certMode}); err != nil {
-		os.Remove(f.key) // half a pair would make the next start fail
+		// Half a pair would make the next start fail.
+		os.Remove(f.key)
 		os.Remove(f.cert)
 		return err
 	}
@@ -283,7 +298,8 @@ func Previous(dir string) ([]*x509.Certificate, error) {
 func (f caFiles) checkOwner() error {
 	info, err := os.Stat(f.key)
 	if err != nil {
-		return nil // reading it reports the error
+		// Reading it reports the error.
+		return nil
 	}
 	if uid := osfile.Owner(info); uid != os.Geteuid() {
 		return fmt.Errorf("%s belongs to another user: run the command as user %d", f.key, uid)
@@ -376,7 +392,8 @@ func replaceFiles(dir string, all ...newFile) error {
 	var temps []string
 	defer func() {
 		for _, tmp := range temps {
-			os.Remove(tmp) // does nothing after the rename
+			// Does nothing after the rename.
+			os.Remove(tmp)
 		}
 	}()
 	for _, w := range all {
@@ -391,12 +408,14 @@ func replaceFiles(dir string, all ...newFile) error {
 			return err
 		}
 	}
-	return osfile.Sync(dir) // so that the new names survive a crash
+	// So that the new names survive a crash.
+	return osfile.Sync(dir)
 }
 
 // writeTemp writes data to a new file in dir and syncs it.
 func writeTemp(dir string, data []byte, mode fs.FileMode) (name string, err error) {
-	f, err := os.CreateTemp(dir, ".ca-*") // mode 0600
+	// mode 0600.
+	f, err := os.CreateTemp(dir, ".ca-*")
 	if err != nil {
 		return "", err
 	}
@@ -410,7 +429,8 @@ func writeTemp(dir string, data []byte, mode fs.FileMode) (name string, err erro
 
 // readFile returns the content of a regular file and its info, both of the same open file.
 func readFile(name string) ([]byte, fs.FileInfo, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a FIFO would wait for its writer
+	// To open a FIFO would wait for its writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}

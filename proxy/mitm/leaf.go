@@ -19,7 +19,8 @@ const (
 	// is replaced.
 	renewFraction = 4
 
-	maxShown = 100 // bytes of a client's name in an error message
+	// Bytes of a client's name in an error message.
+	maxShown = 100
 )
 
 var errBadName = errors.New("not a host name or an IP address")
@@ -43,21 +44,28 @@ func hostName(name string) (string, error) {
 // A leafCache holds the most recently used leaves, at most max of them. Concurrent requests for one
 // name sign one certificate.
 type leafCache struct {
-	max    int
-	signed *atomic.Uint64 // leaves, so far; see Authority.Follow
+	max int
 
-	mu    sync.Mutex
-	byUse *list.List // of *cachedLeaf; the most recently used in front
+	// Leaves, so far; see Authority.Follow.
+	signed *atomic.Uint64
+
+	mu sync.Mutex
+
+	// Of *cachedLeaf; the most recently used in front.
+	byUse *list.List
 	names map[string]*list.Element
 }
 
 type cachedLeaf struct {
 	name string
-	sign sync.Once // not under the cache's lock: an RSA signature takes milliseconds
+
+	// Not under the cache's lock: an RSA signature takes milliseconds.
+	sign sync.Once
 	cert *tls.Certificate
 	err  error
 
-	renew time.Time // when it is replaced; guarded by the cache's mu, zero while it is being signed
+	// When it is replaced; guarded by the cache's mu, zero while it is being signed.
+	renew time.Time
 }
 
 func newLeafCache(most int) *leafCache {

@@ -41,16 +41,28 @@ const maxNames = 10_000
 // An Authority signs leaf certificates with a CA. Its zero value has no CA and refuses every
 // handshake; [Load] and [LoadOrCreate] make one.
 type Authority struct {
-	ca      *x509.Certificate // the issuer
-	chain   [][]byte          // DER, the issuer first
-	pem     []byte            // chain as PEM
-	signer  crypto.Signer     // the issuer's key
-	leafKey *ecdsa.PrivateKey // shared by all leaves; new in each Authority
+	// The issuer.
+	ca *x509.Certificate
+
+	// DER, the issuer first.
+	chain [][]byte
+
+	// chain as PEM.
+	pem []byte
+
+	// The issuer's key.
+	signer crypto.Signer
+
+	// Shared by all leaves; new in each Authority.
+	leafKey *ecdsa.PrivateKey
 	leaves  *leafCache
 	faults  *Faults
 
-	config *tls.Config // offers h2 and http/1.1
-	noALPN *tls.Config // for clients whose ALPN list has neither
+	// Offers h2 and http/1.1.
+	config *tls.Config
+
+	// For clients whose ALPN list has neither.
+	noALPN *tls.Config
 	protos []string
 }
 
@@ -131,7 +143,8 @@ func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string, p
 	tc := tls.Server(conn, a.config)
 	if err := tc.HandshakeContext(context.WithValue(ctx, hostKey{}, host)); err != nil {
 		a.faults.Add(tunnelName(host, port), err)
-		if FaultOf(err) == FaultUntrusted { // the text of err is that of an alert, which says something else for OpenSSL
+		// The text of err is that of an alert, which says something else for OpenSSL.
+		if FaultOf(err) == FaultUntrusted {
 			return nil, fmt.Errorf("tls handshake with client: the client does not trust the certificate: %w", err)
 		}
 		return nil, fmt.Errorf("tls handshake with client: %w", err)
@@ -163,14 +176,16 @@ func (a *Authority) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if len(hello.SupportedProtos) > 0 && !slices.ContainsFunc(hello.SupportedProtos, ours) {
 		return a.noALPN, nil
 	}
-	return nil, nil // use config
+	// Use config.
+	return nil, nil
 }
 
 // certificate is the Config's GetCertificate.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	host, _ := hello.Context().Value(hostKey{}).(string)
 	name := hello.ServerName
-	if before, _, _ := strings.Cut(name, ":"); name == "" || strings.EqualFold(before, host) { // HTTrack sends host:port
+	// HTTrack sends host:port.
+	if before, _, _ := strings.Cut(name, ":"); name == "" || strings.EqualFold(before, host) {
 		name = host
 	}
 	if name == "" {
@@ -248,10 +263,17 @@ func (a *Authority) Follow(before *Authority) {
 
 // Stats is the state of an Authority.
 type Stats struct {
-	NotAfter time.Time        // when the CA's certificate expires
-	Leaves   int              // cached certificates
-	Minted   uint64           // certificates signed so far
-	Failed   map[Fault]uint64 // handshakes that failed so far; has every Fault as a key
+	// When the CA's certificate expires.
+	NotAfter time.Time
+
+	// Cached certificates.
+	Leaves int
+
+	// Certificates signed so far.
+	Minted uint64
+
+	// Handshakes that failed so far; has every Fault as a key.
+	Failed map[Fault]uint64
 }
 
 // Stats returns the current state. It must not be called on the zero Authority.

@@ -16,7 +16,8 @@ const (
 	// DirectoryType is the media type of a key directory at DirectoryPath.
 	DirectoryType = "application/http-message-signatures-directory+json"
 
-	maxKeys = 100 // of a directory that is read
+	// Of a directory that is read.
+	maxKeys = 100
 )
 
 // A jwkSet is a JWK Set (RFC 7517 5).
@@ -26,7 +27,8 @@ type jwkSet[K any] struct {
 
 // Directory returns the key directory with keys, a JWK Set.
 func Directory(keys ...PublicKey) []byte {
-	text, _ := json.MarshalIndent(jwkSet[PublicKey]{keys}, "", "  ") // strings: cannot fail
+	// Strings: cannot fail.
+	text, _ := json.MarshalIndent(jwkSet[PublicKey]{keys}, "", "  ")
 	return append(text, '\n')
 }
 

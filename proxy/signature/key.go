@@ -42,8 +42,10 @@ type jwk struct {
 	Curve string `json:"crv"`
 	ID    string `json:"kid,omitempty"`
 	X     string `json:"x"`
-	D     string `json:"d,omitempty"` // of a private key only
-	Use   string `json:"use,omitempty"`
+
+	// Of a private key only.
+	D   string `json:"d,omitempty"`
+	Use string `json:"use,omitempty"`
 }
 
 const (
@@ -60,7 +62,9 @@ func (p PublicKey) MarshalJSON() ([]byte, error) {
 // ID, and in JSON it is its public key. NewKey or ParseKey make one.
 type Key struct {
 	PublicKey
-	private func() ed25519.PrivateKey // a function, because fmt prints the fields of a nested struct
+
+	// A function, because fmt prints the fields of a nested struct.
+	private func() ed25519.PrivateKey
 }
 
 func newKey(private ed25519.PrivateKey) *Key {
@@ -69,7 +73,8 @@ func newKey(private ed25519.PrivateKey) *Key {
 
 // NewKey makes a random key.
 func NewKey() *Key {
-	_, private, _ := ed25519.GenerateKey(rand.Reader) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	_, private, _ := ed25519.GenerateKey(rand.Reader)
 	return newKey(private)
 }
 
@@ -126,7 +131,8 @@ func (k *Key) Public() PublicKey { return k.PublicKey }
 
 // PEM returns the private key as ParseKey reads it, to be stored.
 func (k *Key) PEM() []byte {
-	der, _ := x509.MarshalPKCS8PrivateKey(k.private()) // cannot fail for Ed25519
+	// Cannot fail for Ed25519.
+	der, _ := x509.MarshalPKCS8PrivateKey(k.private())
 	return pem.EncodeToMemory(&pem.Block{Type: blockPKCS8, Bytes: der})
 }
 

@@ -35,8 +35,10 @@ const (
 
 // The bounds of Options.Valid.
 const (
-	MinValid = 10 * time.Second // clocks differ
-	MaxValid = 24 * time.Hour   // the draft recommends no more
+	// Clocks differ.
+	MinValid = 10 * time.Second
+	// The draft recommends no more.
+	MaxValid = 24 * time.Hour
 )
 
 const (
@@ -44,9 +46,11 @@ const (
 	tag       = "web-bot-auth"
 	algorithm = "ed25519"
 
-	nonceSize = 64 // bytes; earlier drafts recommend it, and some verifiers require it
+	// Bytes; earlier drafts recommend it, and some verifiers require it.
+	nonceSize = 64
 
-	covered = `("@authority" "signature-agent";key="` + label + `")` // what a signature covers
+	// What a signature covers.
+	covered = `("@authority" "signature-agent";key="` + label + `")`
 )
 
 // ErrSign is in the chain of each error of Sign.
@@ -59,15 +63,21 @@ func Signed(h http.Header) bool {
 
 // Options make a Signer.
 type Options struct {
-	Key   *Key
-	Agent string        // https URL of the directory that has the key
-	Valid time.Duration // how long a signature is valid; between MinValid and MaxValid
+	Key *Key
+
+	// Https URL of the directory that has the key.
+	Agent string
+
+	// How long a signature is valid; between MinValid and MaxValid.
+	Valid time.Duration
 }
 
 // A Signer signs requests. The zero Signer cannot.
 type Signer struct {
-	key   *Key
-	agent string // the Signature-Agent member, serialised
+	key *Key
+
+	// The Signature-Agent member, serialised.
+	agent string
 	valid time.Duration
 }
 
@@ -116,7 +126,8 @@ func (s *Signer) Sign(r *http.Request) error {
 // params returns the signature parameters of a signature that is made at now (RFC 9421 2.3).
 func (s *Signer) params(now time.Time) string {
 	var nonce [nonceSize]byte
-	rand.Read(nonce[:]) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	rand.Read(nonce[:])
 	b := make([]byte, 0, 300)
 	b = strconv.AppendInt(append(b, covered+";created="...), now.Unix(), 10)
 	b = append(append(b, `;keyid="`...), s.key.id...)

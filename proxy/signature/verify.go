@@ -25,12 +25,18 @@ var (
 
 // A Result is a signature that was verified.
 type Result struct {
-	KeyID   string
-	Agent   string // URL of the key directory
+	KeyID string
+
+	// URL of the key directory.
+	Agent   string
 	Created time.Time
 	Expires time.Time
-	Nonce   string // "": none
-	Covered string // what is signed, as in the Signature-Input field
+
+	// "": none.
+	Nonce string
+
+	// What is signed, as in the Signature-Input field.
+	Covered string
 }
 
 // Verify verifies the first Web Bot Auth signature of r at a time with one of keys. It accepts what
@@ -176,7 +182,8 @@ func component(r *http.Request, c httpsfv.Item) (string, error) {
 	}
 	values := r.Header[textproto.CanonicalMIMEHeaderKey(name)]
 	if name == "host" {
-		values = []string{r.Host} // net/http removes it from the header
+		// net/http removes it from the header.
+		values = []string{r.Host}
 	}
 	if len(values) == 0 {
 		return "", errors.New("the request has no such field")
@@ -205,12 +212,14 @@ func component(r *http.Request, c httpsfv.Item) (string, error) {
 // derived returns the value of a component that is no field.
 func derived(r *http.Request, name string, params []string) (string, error) {
 	target := robots.PathQueryOf(r.URL)
-	if strings.HasPrefix(r.RequestURI, "/") { // a server's request
+	// A server's request.
+	if strings.HasPrefix(r.RequestURI, "/") {
 		target = r.RequestURI
 	}
 	whole := target
 	path, query, _ := strings.Cut(target, "?")
-	if target == "*" { // RFC 9112 3.2.4: the whole origin
+	// RFC 9112 3.2.4: the whole origin.
+	if target == "*" {
 		whole, path = "", "/"
 	}
 	switch {

@@ -66,7 +66,9 @@ type readCall struct {
 	b      []byte
 	noWait bool
 	n      int
-	err    error // of the system call, or ErrWouldBlock
+
+	// Of the system call, or ErrWouldBlock.
+	err error
 }
 
 func (r *readCall) try(fd uintptr) (done bool) {
@@ -78,9 +80,13 @@ func (r *readCall) try(fd uintptr) (done bool) {
 
 type writeCall struct {
 	step func(fd uintptr) (done bool)
-	a, b []byte // not written yet
+
+	// Not written yet.
+	a, b []byte
 	n    int
-	err  error // of the system call, or io.ErrUnexpectedEOF
+
+	// Of the system call, or io.ErrUnexpectedEOF.
+	err error
 
 	onBlocked func()
 }
@@ -89,7 +95,8 @@ func (w *writeCall) try(fd uintptr) (done bool) {
 	for len(w.a)+len(w.b) > 0 {
 		n, err := writeBoth(fd, w.a, w.b)
 		if w.err = err; err == nil && n == 0 {
-			w.err = io.ErrUnexpectedEOF // as in package net
+			// As in package net.
+			w.err = io.ErrUnexpectedEOF
 		}
 		if w.err == syscall.EAGAIN && w.onBlocked != nil {
 			w.onBlocked()

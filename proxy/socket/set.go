@@ -9,8 +9,10 @@ import (
 // A Set knows which open connections have been added to it, by their addresses. Its zero value is empty. Any number of
 // goroutines may share it.
 type Set struct {
-	mu   sync.Mutex
-	open map[addrPair]int // number of connections; the next one can be added before OnClose of the previous one is called
+	mu sync.Mutex
+
+	// Number of connections; the next one can be added before OnClose of the previous one is called.
+	open map[addrPair]int
 }
 
 // An addrPair is the local and the remote address of a connection.

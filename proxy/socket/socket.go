@@ -24,9 +24,10 @@ import (
 // A Conn is a TCP connection of package net. Like any net.Conn it may be used by several goroutines
 // at once. Make one with New.
 type Conn struct {
-	net.Conn // tcp, for all methods but those below
-	tcp      *net.TCPConn
-	raw      syscall.RawConn
+	// tcp, for all methods but those below.
+	net.Conn
+	tcp *net.TCPConn
+	raw syscall.RawConn
 
 	// OnBlocked, if not nil, is called by the goroutine of a Write that has to wait for the peer, before
 	// it waits. It must be set before the connection is used.
@@ -42,7 +43,8 @@ func New(c net.Conn) net.Conn {
 		return c
 	}
 	raw, err := tcp.SyscallConn()
-	if err != nil { // the connection is invalid and fails at every use
+	// The connection is invalid and fails at every use.
+	if err != nil {
 		return c
 	}
 	return &Conn{Conn: tcp, tcp: tcp, raw: raw}
@@ -101,7 +103,8 @@ func (wouldBlock) Temporary() bool { return true }
 func (c *Conn) TryRead(b []byte) (int, error) {
 	n, err := c.read(b, true)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.SetReadDeadline(time.Time{}) // the next read returns any error
+		// The next read returns any error.
+		c.SetReadDeadline(time.Time{})
 		n, err = c.read(b, true)
 	}
 	return n, err

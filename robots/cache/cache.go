@@ -83,15 +83,32 @@ type Fetcher interface {
 // Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxFetches, Store and
 // StoreTokens.
 type Options struct {
-	Fetcher      Fetcher       // required
-	MaxAge       time.Duration // the maximum time that a file is used without a fetch; zero means 24 hours
-	MinAge       time.Duration // the minimum time between two fetches of a file; zero means a minute (or MaxAge, if less)
-	Retry        time.Duration // time before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
-	FetchTimeout time.Duration // zero means 20 seconds
-	MaxBytes     int64         // of memory for results and compiled files; zero means 64 MiB
-	MaxFetches   int           // fetches at once for callers that wait; zero means DefaultFetches
-	UserAgent    string        // sent with the fetches of Queries without a Token; "" means "robotsproxy"
-	Store        Store         // keeps entries beyond the life of the Cache; nil: entries are in memory only
+	// Required.
+	Fetcher Fetcher
+
+	// The maximum time that a file is used without a fetch; zero means 24 hours.
+	MaxAge time.Duration
+
+	// The minimum time between two fetches of a file; zero means a minute (or MaxAge, if less).
+	MinAge time.Duration
+
+	// time before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds.
+	Retry time.Duration
+
+	// Zero means 20 seconds.
+	FetchTimeout time.Duration
+
+	// Of memory for results and compiled files; zero means 64 MiB.
+	MaxBytes int64
+
+	// fetches at once for callers that wait; zero means DefaultFetches.
+	MaxFetches int
+
+	// Sent with the fetches of Queries without a Token; "" means "robotsproxy".
+	UserAgent string
+
+	// Keeps entries beyond the life of the Cache; nil: entries are in memory only.
+	Store Store
 
 	// StoreTokens lets the Store also keep the files that are fetched for product tokens. It has no effect with a
 	// SharedStore. Purge then deletes from the Store the files for the tokens that the Cache knows.
@@ -100,25 +117,40 @@ type Options struct {
 
 // A Cache keeps the robots.txt files of origins. The zero Cache is not usable; see [New].
 type Cache struct {
-	store       Store       // may be nil
-	sharedStore SharedStore // store, if it is a SharedStore; otherwise nil
-	storeTokens bool        // see Options.StoreTokens; false with sharedStore
+	// May be nil.
+	store Store
+
+	// store, if it is a SharedStore; otherwise nil.
+	sharedStore SharedStore
+
+	// See Options.StoreTokens; false with sharedStore.
+	storeTokens bool
 	gen         atomic.Pointer[generation]
 
 	counters counters
 	entries  *otter.Cache[key, *Entry]
 	variants variants
 	schedule schedule
-	running  atomic.Bool // Run is running
-	stopped  atomic.Bool // written under mu
 
-	slots        *fetchSlots   // of fetches for callers that wait
-	refreshSlots chan struct{} // of fetches in the background
+	// Run is running.
+	running atomic.Bool
 
-	baseCtx context.Context // parent of the context of every fetch: it ends with the cache, not with a caller
+	// Written under mu.
+	stopped atomic.Bool
+
+	// Of fetches for callers that wait.
+	slots *fetchSlots
+
+	// Of fetches in the background.
+	refreshSlots chan struct{}
+
+	// Parent of the context of every fetch: it ends with the cache, not with a caller.
+	baseCtx context.Context
 	cancel  context.CancelCauseFunc
 
-	mu      sync.Mutex // guards flights and puts of entries under the current generation, and ensures that no fetch starts after stopped is set; otter's locks are taken while it is held
+	// Guards flights and puts of entries under the current generation, and ensures that no fetch starts after stopped
+	// is set; otter's locks are taken while it is held.
+	mu      sync.Mutex
 	flights map[key]*flight
 	wg      sync.WaitGroup
 }
@@ -126,19 +158,36 @@ type Cache struct {
 // A flight is a fetch in progress, or a load from the Store before it. There is at most one
 // flight for each key.
 type flight struct {
-	done   chan struct{} // closed when entry and loaded are set
-	entry  *Entry        // nil: the cache was stopped first
-	loaded bool          // entry is from the Store: it may be too old for some callers
-	saved  bool          // entry was fetched, and saved for other processes
-	gen    *generation   // the generation in which it began
+	// Closed when entry and loaded are set.
+	done chan struct{}
+
+	// nil: the cache was stopped first.
+	entry *Entry
+
+	// entry is from the Store: it may be too old for some callers.
+	loaded bool
+
+	// entry was fetched, and saved for other processes.
+	saved bool
+
+	// The generation in which it began.
+	gen *generation
 
 	// guarded by Cache.mu; constant once done is closed
-	purged  bool // the origin was purged: earlier state must not be used
-	reload  bool // the Store has changed during the load
-	refetch bool // a caller needs a new fetch, whatever is in memory
-	retry   bool // RetryUnconnected was called: without a connection, the fetch is retried at the next lookup
+	// The origin was purged: earlier state must not be used.
+	purged bool
 
-	since time.Time // when the first caller of Lookup came, also guarded by Cache.mu; zero: none has
+	// The Store has changed during the load.
+	reload bool
+
+	// A caller needs a new fetch, whatever is in memory.
+	refetch bool
+
+	// RetryUnconnected was called: without a connection, the fetch is retried at the next lookup.
+	retry bool
+
+	// When the first caller of Lookup came, also guarded by Cache.mu; zero: none has.
+	since time.Time
 }
 
 // A generation is the Options of one call of New or Reconfigure, and the number of flights that
@@ -147,12 +196,19 @@ type generation struct {
 	fetcher   Fetcher
 	timing    timing
 	userAgent string
-	agent     string // of userAgent, see agentOf
+
+	// Of userAgent, see agentOf.
+	agent string
 
 	// guarded by Cache.mu
-	flights int           // number of flights of this generation, plus one for the previous generation while that has any
-	next    *generation   // the next generation; nil: this is the current one
-	drained chan struct{} // closed when this generation is replaced and no flight uses it or an earlier one
+	// Number of flights of this generation, plus one for the previous generation while that has any.
+	flights int
+
+	// The next generation; nil: this is the current one.
+	next *generation
+
+	// Closed when this generation is replaced and no flight uses it or an earlier one.
+	drained chan struct{}
 }
 
 // storeKey returns the key of the file of k in a Store.
@@ -245,11 +301,19 @@ func (c *Cache) Awaited() (o robots.Origin, since time.Time) {
 
 // Stats are the current numbers of a Cache.
 type Stats struct {
-	Entries  int
-	Bytes    int64  // of memory, as Options.MaxBytes counts them
-	Hits     uint64 // lookups answered from memory
-	Misses   uint64 // lookups that had to wait for the Store or a fetch
-	Fetching int    // files that are being fetched, or loaded from the Store
+	Entries int
+
+	// Of memory, as Options.MaxBytes counts them.
+	Bytes int64
+
+	// Lookups answered from memory.
+	Hits uint64
+
+	// Lookups that had to wait for the Store or a fetch.
+	Misses uint64
+
+	// Files that are being fetched, or loaded from the Store.
+	Fetching int
 	Fetches  map[FetchOutcome]uint64
 }
 
@@ -275,7 +339,9 @@ func (c *Cache) Stats() Stats {
 // counters are the counters behind Stats.
 type counters struct {
 	hits, misses atomic.Uint64
-	fetches      map[FetchOutcome]*atomic.Uint64 // has every FetchOutcome
+
+	// Has every FetchOutcome.
+	fetches map[FetchOutcome]*atomic.Uint64
 }
 
 // checked returns the Options with their defaults, or an error if they are invalid.
@@ -312,14 +378,17 @@ func (o Options) generation() *generation {
 // put puts e in place of before.
 func (c *Cache) put(e, before *Entry) {
 	if due := e.lifetimes[byCacheControl].refreshAt; !due.IsZero() {
-		c.schedule.add(e, due) // before the entry is put: an eviction removes it again
+		// Before the entry is put: an eviction removes it again.
+		c.schedule.add(e, due)
 	}
 	c.entries.Set(e.key, e)
 	c.variants.remember(e.key)
 	if before != nil {
-		c.schedule.remove(before) // after the entry is put: see postpone
+		// After the entry is put: see postpone.
+		c.schedule.remove(before)
 	}
-	c.entries.CleanUp() // evict now, not at the next use
+	// Evict now, not at the next use.
+	c.entries.CleanUp()
 }
 
 // reweigh tells otter that r has grown by a compiled file.
@@ -335,7 +404,8 @@ func (c *Cache) reweigh(k key, r *response) {
 
 // onDeletion is called under otter's locks.
 func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
-	if d.Cause != otter.CauseReplacement { // put and replaceAll have already updated the schedule
+	// put and replaceAll have already updated the schedule.
+	if d.Cause != otter.CauseReplacement {
 		c.schedule.remove(d.Value)
 		c.variants.remove(d.Key)
 	}
@@ -391,7 +461,8 @@ func (c *Cache) replaceAll(replacement func(*Entry) *Entry) {
 		next.reweigh = c.reweigh
 		next.useBits.Store(e.useBits.Load() & (usedBit(byCacheControl) | usedBit(byMaxAge)))
 		if due := next.lifetimes[byCacheControl].refreshAt; !due.IsZero() {
-			c.schedule.add(next, due) // before the entry is put: an eviction removes it again
+			// Before the entry is put: an eviction removes it again.
+			c.schedule.add(next, due)
 		}
 		replaced := false
 		c.entries.ComputeIfPresent(e.key, func(now *Entry) (*Entry, otter.ComputeOp) {
@@ -401,7 +472,8 @@ func (c *Cache) replaceAll(replacement func(*Entry) *Entry) {
 			return next, otter.WriteOp
 		})
 		if !replaced {
-			c.schedule.remove(next) // e was evicted
+			// e was evicted.
+			c.schedule.remove(next)
 		}
 		c.schedule.remove(e)
 	}

@@ -50,7 +50,8 @@ var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
 // compile compiles a text of an origin that nobody modifies: a robots.txt or, under [tdmrep.Dialect], a
 // tdmrep.json.
 func compile(text []byte, d robots.Dialect, origin robots.Origin) *compiled {
-	if len(text) >= largeText || bytes.HasPrefix(text, []byte("\x1F\x8B")) { // gzip, which may be short for a large text
+	// Gzip, which may be short for a large text.
+	if len(text) >= largeText || bytes.HasPrefix(text, []byte("\x1F\x8B")) {
 		compiling <- struct{}{}
 		defer func() { <-compiling }()
 	}
@@ -59,7 +60,8 @@ func compile(text []byte, d robots.Dialect, origin robots.Origin) *compiled {
 	if d == tdmrep.Dialect() {
 		c.tdmrep, err = tdmrep.Parse(text)
 	} else {
-		whole := unsafe.String(unsafe.SliceData(text), len(text)) // without a copy
+		// Without a copy.
+		whole := unsafe.String(unsafe.SliceData(text), len(text))
 		if c.file = robots.ParseFor(origin, whole, d); c.file == nil {
 			_, _, err = robots.Decode(whole, d)
 		}

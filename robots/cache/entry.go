@@ -18,24 +18,37 @@ var errNoDialect = errors.New("the dialect has no name")
 // may share it, whatever their dialects.
 type Entry struct {
 	key
-	last     *response
-	stale    *response // the last settled response, while the origin fails; nil: none
-	failures           // zero if last is settled
+	last *response
 
-	lifetimes    [lifetimeCount]lifetime // see usableAt
-	withoutStale *Entry                  // if there is a stale file: the entry to use when that is too old
+	// The last settled response, while the origin fails; nil: none.
+	stale *response
 
-	useBits       atomic.Uint32 // usedBit and missedBit of each lifetime
-	scheduleIndex int           // index in the schedule, from 1; guarded by schedule.mu
+	// Zero if last is settled.
+	failures
 
-	reweigh func(key, *response) // called after a compilation; nil: no cache contains the entry
+	// See usableAt.
+	lifetimes [lifetimeCount]lifetime
+
+	// If there is a stale file: the entry to use when that is too old.
+	withoutStale *Entry
+
+	// usedBit and missedBit of each lifetime.
+	useBits atomic.Uint32
+
+	// Index in the schedule, from 1; guarded by schedule.mu.
+	scheduleIndex int
+
+	// Called after a compilation; nil: no cache contains the entry.
+	reweigh func(key, *response)
 }
 
 // failures are the consecutive failed fetches of an origin; 429 counts as one.
 type failures struct {
 	firstFailure time.Time
 	lastFailure  time.Time
-	retryAfter   time.Duration // time from lastFailure to the next try
+
+	// time from lastFailure to the next try.
+	retryAfter time.Duration
 }
 
 // The lifetimes of an Entry. The one by Cache-Control is never longer than the one by
@@ -81,7 +94,8 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	}
 	if e.usesStale(d, e.lastFailure) {
 		r := e.stale.ruling(outcome(e.stale.kind, d))
-		if r.Outcome == Rules { // otherwise it is itself fresh
+		// Otherwise it is itself fresh.
+		if r.Outcome == Rules {
 			r.Stale, r.Err = true, e.last.err
 			r.setFile(e.file(e.stale, d), e.retryAt())
 		}
@@ -297,17 +311,30 @@ func (e *Entry) weight() uint32 {
 // A response is the result of a fetch with what the cache derives from it. While it is stale,
 // several entries share it.
 type response struct {
-	result     *fetch.Result
-	short      *shortResult // of result
-	kind       kind
-	err        error     // why the response is not settled; nil if it is
-	freshUntil time.Time // end of its ttl; zero unless settled
-	staleUntil time.Time // until when it is used if its origin fails; zero without a text
-	errSize    int       // length of the text of err
+	result *fetch.Result
 
-	mu    sync.Mutex // held during a compilation
+	// Of result.
+	short *shortResult
+	kind  kind
+
+	// Why the response is not settled; nil if it is.
+	err error
+
+	// End of its ttl; zero unless settled.
+	freshUntil time.Time
+
+	// Until when it is used if its origin fails; zero without a text.
+	staleUntil time.Time
+
+	// Length of the text of err.
+	errSize int
+
+	// Held during a compilation.
+	mu    sync.Mutex
 	files atomic.Pointer[compiled]
-	size  atomic.Int64 // of files, in bytes
+
+	// Of files, in bytes.
+	size atomic.Int64
 }
 
 func newResponse(a *fetch.Result, now time.Time, c timing) *response {
@@ -330,7 +357,8 @@ func (r *response) withTiming(c timing) *response {
 		return nil
 	}
 	next := newResponse(r.result, r.result.Fetched, c)
-	files := r.files.Load() // a dialect that is compiled meanwhile is compiled again
+	// A dialect that is compiled meanwhile is compiled again.
+	files := r.files.Load()
 	next.files.Store(files)
 	for f := files; f != nil; f = f.next {
 		next.size.Add(f.size())

@@ -43,9 +43,14 @@ func (t timing) refreshTimes(ttl time.Duration) (refresh, until time.Duration) {
 
 // A lifetime contains the times of an entry until its next fetch.
 type lifetime struct {
-	refreshAt   time.Time // when it is refreshed or retried in the background; zero: never
-	expires     time.Time // it is usable before this time, in use or not
-	usableUntil time.Time // if in use, it is usable before this time, because its refresh is running
+	// When it is refreshed or retried in the background; zero: never.
+	refreshAt time.Time
+
+	// It is usable before this time, in use or not.
+	expires time.Time
+
+	// If in use, it is usable before this time, because its refresh is running.
+	usableUntil time.Time
 }
 
 // lifetime returns the lifetime of a file that is usable for ttl from now on.

@@ -65,7 +65,8 @@ func (c *Cache) addLoaded(saved []byte, k key, f *flight, before *Entry) (e *Ent
 	}
 	t := c.gen.Load()
 	if c.sharedStore != nil && kindOf(s.last) == noConnection {
-		s.retryAfter = 0 // another process may have no connection; each has its own retry time
+		// Another process may have no connection; each has its own retry time.
+		s.retryAfter = 0
 		if before != nil {
 			s.retryAfter = before.retryAfter
 		}
@@ -98,7 +99,8 @@ func (c *Cache) waitForLease(k key, before *Entry, f *flight) (release func(), e
 	refetch := f.refetch
 	c.mu.Unlock()
 	term := f.gen.timing.refreshLimit()
-	deadline := time.Now().Add(2 * term) // one term for a Cache that died with the right, and one for its successor
+	// One term for a Cache that died with the right, and one for its successor.
+	deadline := time.Now().Add(2 * term)
 	asked, version := false, ""
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
 		lease, err := c.requestLease(f.gen.storeKey(k), term)
@@ -116,7 +118,8 @@ func (c *Cache) waitForLease(k key, before *Entry, f *flight) (release func(), e
 				return lease.Release, e, nil
 			default:
 				before = e
-				if e.last.kind == noConnection { // perhaps only that Cache has no connection: do not wait for each such Cache in turn
+				// Perhaps only that Cache has no connection: do not wait for each such Cache in turn.
+				if e.last.kind == noConnection {
 					deadline = earlier(deadline, time.Now().Add(storeTime))
 				}
 			}
@@ -151,7 +154,8 @@ func (c *Cache) sleep(d time.Duration) bool {
 func (c *Cache) onChange(k StoreKey, what Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k == c.gen.Load().storeKey(key{origin: k.Origin}) { // otherwise it is another agent's
+	// Otherwise it is another agent's.
+	if k == c.gen.Load().storeKey(key{origin: k.Origin}) {
 		c.forgetInMemory(k.Origin, what)
 	}
 }

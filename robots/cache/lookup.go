@@ -29,7 +29,8 @@ func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, 
 		}
 	}
 	c.counters.misses.Add(1)
-	missed := d // copied only here, so that the hot path does not allocate
+	// Copied only here, so that the hot path does not allocate.
+	missed := d
 	return c.wait(ctx, k, q.Client, &missed)
 }
 
@@ -67,11 +68,13 @@ func (c *Cache) usableFor(e *Entry, d *robots.Dialect) *Entry {
 func (c *Cache) touch(e *Entry, d robots.Dialect, now time.Time) *Entry {
 	e = e.usableAt(d, now, c.running.Load())
 	l := lifetimeOf(d)
-	if e == nil || e.useBits.Load()&usedBit(l) != 0 { // read first, because many processors may use the entry
+	// Read first, because many processors may use the entry.
+	if e == nil || e.useBits.Load()&usedBit(l) != 0 {
 		return e
 	}
 	if was := e.useBits.Or(usedBit(l)); was&usedBit(l) == 0 && was&missedBit(l) != 0 {
-		c.schedule.add(e, now) // its refresh was skipped while it was unused
+		// Its refresh was skipped while it was unused.
+		c.schedule.add(e, now)
 	}
 	return e
 }
@@ -83,7 +86,8 @@ var errNoAnswer = errors.New("fetcher returned no result")
 // meanwhile. It waits for several flights if the first one loads an entry that is not usable.
 // client is the client that causes the fetch.
 func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialect) (*Entry, error) {
-	var known *Entry // the loaded entry; memory may have evicted it again
+	// The loaded entry; memory may have evicted it again.
+	var known *Entry
 	for {
 		f, e, err := c.join(ctx, k, client, d, known)
 		if err != nil {
@@ -105,14 +109,16 @@ func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialec
 		if !f.loaded {
 			return f.entry, nil
 		}
-		if f.purged { // perhaps after the load; else memory has what was loaded again
+		// Perhaps after the load; else memory has what was loaded again.
+		if f.purged {
 			known = nil
 			continue
 		}
 		if e := c.usableFor(f.entry, d); e != nil {
 			return e, nil
 		}
-		known = f.entry // so that the next flight fetches
+		// So that the next flight fetches.
+		known = f.entry
 	}
 }
 
@@ -132,7 +138,8 @@ func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialec
 		return f, nil, nil
 	}
 	release := func() {}
-	if !k.direct { // the fetch that was redirected already has a slot
+	// The fetch that was redirected already has a slot.
+	if !k.direct {
 		var err error
 		if release, err = c.slots.acquire(ctx, c.baseCtx, client); err != nil {
 			return nil, nil, err
@@ -189,7 +196,8 @@ func (f *flight) await(d *robots.Dialect) {
 // refresh fetches e in the background once it has a slot. ctx is that of Run.
 func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	if wanted, next := e.refreshWanted(time.Now()); !wanted {
-		c.postpone(e, next) // unused: its next use schedules it again
+		// Unused: its next use schedules it again.
+		c.postpone(e, next)
 		return
 	}
 	select {
@@ -201,7 +209,8 @@ func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	defer c.mu.Unlock()
 	now, ok := c.entries.GetEntryQuietly(e.key)
 	if !ok || now.Value != e || c.flights[e.key] != nil || c.stopped.Load() {
-		<-c.refreshSlots // evicted, fetched, or in progress
+		// Evicted, fetched, or in progress.
+		<-c.refreshSlots
 		return
 	}
 	c.launch(e.key, "", e, func() { <-c.refreshSlots }, nil)
@@ -214,7 +223,8 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 	}
 	c.schedule.add(e, next)
 	if now, ok := c.entries.GetEntryQuietly(e.key); !ok || now.Value != e {
-		c.schedule.remove(e) // evicted or replaced before it was scheduled
+		// Evicted or replaced before it was scheduled.
+		c.schedule.remove(e)
 	}
 }
 
@@ -231,10 +241,12 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 			f.entry.Under(*d)
 		}
 		c.mu.Lock()
-		delete(c.flights, k) // after the entry was put: a caller that finds no flight finds the entry
+		// After the entry was put: a caller that finds no flight finds the entry.
+		delete(c.flights, k)
 		c.removeUnused(k)
 		f.gen.release()
-		if f.refetch && f.saved { // here, because a Refetch may join until now
+		// Here, because a Refetch may join until now.
+		if f.refetch && f.saved {
 			c.sharedStore.Announce(f.gen.storeKey(k), Replaced)
 		}
 		c.mu.Unlock()
@@ -300,7 +312,8 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 		e = e.withTiming(f.gen.timing, t.timing)
 	}
 	if now, ok := c.entries.GetEntryQuietly(k); ok {
-		before = now.Value // Reconfigure or RetryUnconnected may have replaced it
+		// Reconfigure or RetryUnconnected may have replaced it.
+		before = now.Value
 	}
 	if f.retry {
 		e = e.retriedAt(time.Now(), t.timing)

@@ -81,7 +81,8 @@ func kindOf(a *fetch.Result) kind {
 
 // textError returns why a careful dialect cannot decode the text of a result, or nil.
 func textError(a *fetch.Result) error {
-	_, _, err := robots.Decode(unsafe.String(unsafe.SliceData(a.Body), len(a.Body)), robots.Standard()) // without a copy
+	// Without a copy.
+	_, _, err := robots.Decode(unsafe.String(unsafe.SliceData(a.Body), len(a.Body)), robots.Standard())
 	return err
 }
 
@@ -102,7 +103,8 @@ func outcome(k kind, d robots.Dialect) Outcome {
 	switch k {
 	case noConnection:
 		return NoConnection
-	case success: // RFC 9309 2.3.1.1
+	// RFC 9309 2.3.1.1.
+	case success:
 		return Rules
 	case brokenText:
 		if !d.Careful {
@@ -113,9 +115,11 @@ func outcome(k kind, d robots.Dialect) Outcome {
 			return Rules
 		}
 		return NoFile
-	case clientError, tooManyRedirects: // RFC 9309 2.3.1.3, 2.3.1.2
+	// RFC 9309 2.3.1.3, 2.3.1.2.
+	case clientError, tooManyRedirects:
 		return NoFile
-	case tooManyRequests: // a busy server, although the RFC's text includes it in all 4xx
+	// A busy server, although the RFC's text includes it in all 4xx.
+	case tooManyRequests:
 		if d.Only200 || d.NoFileOn429 {
 			return NoFile
 		}
@@ -132,7 +136,8 @@ func outcome(k kind, d robots.Dialect) Outcome {
 			return NoFile
 		}
 	}
-	return Unreachable // RFC 9309 2.3.1.4
+	// RFC 9309 2.3.1.4.
+	return Unreachable
 }
 
 // Failure returns why a result does not settle what the robots.txt says, or nil if it

@@ -13,14 +13,28 @@ import (
 // A Ruling is what an Entry means under a dialect. The zero Ruling refuses.
 type Ruling struct {
 	Outcome Outcome
-	File    *robots.File  // with Rules, but under tdmrep.Dialect
-	TDMRep  *tdmrep.File  // with Rules, under tdmrep.Dialect
-	Result  *fetch.Result // of the file in use, the stale one if Stale is set; if there is no file, of the failed fetch
-	Stale   bool          // a stale file is used while the origin fails
-	Err     error         // the cause, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for Dialect.NoFileAfter
-	Retry   time.Time     // time of the next try, with Unreachable and NoConnection
 
-	short *shortResult // Result without its body; nil: the body is small
+	// With Rules, but under tdmrep.Dialect.
+	File *robots.File
+
+	// With Rules, under tdmrep.Dialect.
+	TDMRep *tdmrep.File
+
+	// Of the file in use, the stale one if Stale is set; if there is no file, of the failed fetch.
+	Result *fetch.Result
+
+	// A stale file is used while the origin fails.
+	Stale bool
+
+	// The cause, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for
+	// Dialect.NoFileAfter.
+	Err error
+
+	// time of the next try, with Unreachable and NoConnection.
+	Retry time.Time
+
+	// Result without its body; nil: the body is small.
+	short *shortResult
 }
 
 // setFile sets the file of a Ruling with Rules. A file that cannot be read is no usable response; it is
@@ -36,7 +50,8 @@ func (r *Ruling) setFile(c *compiled, retry time.Time) {
 // Fetched returns when the file in use was fetched, or when it was found that there is none. It returns the zero time
 // if neither is in use.
 func (r Ruling) Fetched() time.Time {
-	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // it has failed for Dialect.NoFileAfter
+	// It has failed for Dialect.NoFileAfter.
+	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil {
 		return time.Time{}
 	}
 	return r.Result.Fetched

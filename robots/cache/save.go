@@ -65,8 +65,10 @@ var errDamaged = errors.New("malformed saved entry")
 type savedEntry struct {
 	origin string
 	failures
-	last  *fetch.Result
-	stale *fetch.Result // nil: none
+	last *fetch.Result
+
+	// nil: none.
+	stale *fetch.Result
 }
 
 // encode returns the saved form of e.
@@ -266,8 +268,9 @@ func (d *decoder) time() time.Time {
 
 func (d *decoder) result() *fetch.Result {
 	a := &fetch.Result{
-		URL:       d.string(),
-		UserAgent: unique.Make(d.string()).Value(), // most entries have the same value
+		URL: d.string(),
+		// most entries have the same value.
+		UserAgent: unique.Make(d.string()).Value(),
 		Status:    int(d.inRange(0, 999)),
 		Redirects: int(d.inRange(0, fetch.MaxRedirects)),
 		MaxAge:    time.Duration(d.number()),

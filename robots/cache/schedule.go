@@ -11,7 +11,9 @@ import (
 type schedule struct {
 	mu      sync.Mutex
 	entries byDue
-	wake    chan struct{} // contains a value if the first entry has changed
+
+	// Contains a value if the first entry has changed.
+	wake chan struct{}
 }
 
 // add adds e. If the schedule has e already, the earlier time counts: a use may have added e while a
@@ -47,7 +49,8 @@ func (s *schedule) take(now time.Time) (e *Entry, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.entries) == 0 {
-		return nil, time.Hour // until woken
+		// Until woken.
+		return nil, time.Hour
 	}
 	if wait := s.entries[0].due.Sub(now); wait > 0 {
 		return nil, wait

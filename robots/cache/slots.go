@@ -14,17 +14,24 @@ import (
 // does not wait for the slow fetches of others. Waiting clients get slots in turn. Create one
 // with newFetchSlots. Any number of goroutines may use it.
 type fetchSlots struct {
-	mu      sync.Mutex // guards the fields below
-	free    int
-	clients map[string]*slotClient // clients that have slots or wait for one
-	queue   []*slotClient          // clients that wait, the next one first
+	// Guards the fields below.
+	mu   sync.Mutex
+	free int
+
+	// clients that have slots or wait for one.
+	clients map[string]*slotClient
+
+	// clients that wait, the next one first.
+	queue []*slotClient
 }
 
 // A slotClient is one client of fetchSlots.
 type slotClient struct {
-	client  string
-	slots   int
-	waiting []chan struct{} // waiting requests in their order; a channel is closed when its request gets a slot
+	client string
+	slots  int
+
+	// waiting requests in their order; a channel is closed when its request gets a slot.
+	waiting []chan struct{}
 }
 
 func newFetchSlots(n int) *fetchSlots {
@@ -37,7 +44,8 @@ func (p *fetchSlots) acquire(ctx, base context.Context, client string) (release 
 	p.mu.Lock()
 	s := p.clients[client]
 	if s == nil {
-		s = &slotClient{client: strings.Clone(client)} // a substring would keep the request's head in memory
+		// A substring would keep the request's head in memory.
+		s = &slotClient{client: strings.Clone(client)}
 		p.clients[s.client] = s
 	}
 	granted := make(chan struct{})
@@ -101,7 +109,8 @@ func (p *fetchSlots) dispatch() {
 		p.free--
 		p.queue = slices.Delete(p.queue, i, i+1)
 		if len(s.waiting) > 0 {
-			p.queue = append(p.queue, s) // behind all others
+			// Behind all others.
+			p.queue = append(p.queue, s)
 		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 // Caches that fetch as different agents have different entries.
 type StoreKey struct {
 	robots.Origin
-	Agent string // see agentOf; a Store may keep any string apart from others
+
+	// See agentOf; a Store may keep any string apart from others.
+	Agent string
 }
 
 // String returns a text that differs between keys.
@@ -73,8 +75,12 @@ type SharedStore interface {
 
 // A Lease is the result of asking for the right to fetch.
 type Lease struct {
-	Release func() // returns the right after everything that was saved before can be loaded, and does not wait; nil: another Cache has the right
-	Version string // version of the saved entry: every Save changes it
+	// Returns the right after everything that was saved before can be loaded, and does not wait; nil: another Cache has
+	// the right.
+	Release func()
+
+	// Version of the saved entry: every Save changes it.
+	Version string
 }
 
 // A Change is a change to an entry.
@@ -82,6 +88,8 @@ type Change uint8
 
 // The changes. Zero is none.
 const (
-	Purged   Change = iota + 1 // deleted
-	Replaced                   // fetched again before it was due
+	// Deleted.
+	Purged Change = iota + 1
+	// Fetched again before it was due.
+	Replaced
 )

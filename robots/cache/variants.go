@@ -17,8 +17,12 @@ import (
 // A Query with a Token over the limits gets the proxy's own file.
 type Query struct {
 	Origin robots.Origin
-	Token  string // product token to fetch with; "": the file is fetched with Options.UserAgent
-	Client string // the client against whose share a fetch counts; any string
+
+	// Product token to fetch with; "": the file is fetched with Options.UserAgent.
+	Token string
+
+	// The client against whose share a fetch counts; any string.
+	Client string
 
 	// Direct marks a lookup for a redirect of another origin's file to Origin, to decide whether
 	// the redirect may be followed. With Direct, redirects of Origin's file to a third origin are
@@ -42,8 +46,12 @@ const (
 // A key identifies one file in the cache; see [Query].
 type key struct {
 	origin robots.Origin
-	token  string // "": the proxy's own file
-	direct bool   // see Query
+
+	// "": the proxy's own file.
+	token string
+
+	// See Query.
+	direct bool
 }
 
 // inStore reports whether the Store keeps the entry of k: only the proxy's own files are stored and, with
@@ -56,13 +64,16 @@ func (c *Cache) inStore(k key) bool {
 // the clients that caused these files. The zero value is empty. Any number of goroutines may use
 // it.
 type variants struct {
-	mu sync.Mutex // guards all below; no other lock is taken under it
+	// Guards all below; no other lock is taken under it.
+	mu sync.Mutex
 	of map[robots.Origin][]variant
 }
 
 type variant struct {
 	token, client string
-	files         [2]bool // whether there is a file with Query.Direct, and one without
+
+	// Whether there is a file with Query.Direct, and one without.
+	files [2]bool
 }
 
 // fileIndex is the index of the file of k in variant.files.
@@ -122,7 +133,8 @@ func (v *variants) add(k key, client string) key {
 	if v.of == nil {
 		v.of = make(map[robots.Origin][]variant)
 	}
-	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token) // a substring would keep the request's head in memory
+	// A substring would keep the request's head in memory.
+	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
 	added := variant{token: k.token, client: strings.Clone(client)}
 	added.files[k.fileIndex()] = true
 	v.of[k.origin] = append(v.of[k.origin], added)

@@ -34,13 +34,15 @@ func decode(res *http.Response) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	res.Header = nil // it may be long, and the memory is for the text
+	// It may be long, and the memory is for the text.
+	res.Header = nil
 	body, err := io.ReadAll(io.LimitReader(r, robots.MaxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)
 	}
 	if spare := cap(body) - len(body); spare > len(body)/8 {
-		body = bytes.Clone(body) // without the spare capacity: the cache may keep the body for weeks
+		// Without the spare capacity: the cache may keep the body for weeks.
+		body = bytes.Clone(body)
 	}
 	return body, nil
 }
@@ -62,7 +64,8 @@ func decoder(res *http.Response) (io.Reader, error) {
 		return res.Body, nil
 	}
 	z, err := gzip.NewReader(io.LimitReader(res.Body, maxRaw))
-	if errors.Is(err, io.EOF) { // an empty body, which some servers label as gzip
+	// An empty body, which some servers label as gzip.
+	if errors.Is(err, io.EOF) {
 		return http.NoBody, nil
 	}
 	if err != nil {

@@ -45,9 +45,14 @@ const (
 
 // A File is the file that a Client fetches from each origin. The zero File is /robots.txt.
 type File struct {
-	Path   string                  // "": /robots.txt
-	Accept string                  // the value of the header; "": that for text
-	Check  func(body []byte) error // returns why a body cannot be read, which fails the fetch; nil: each can
+	// "": /robots.txt.
+	Path string
+
+	// The value of the header; "": that for text.
+	Accept string
+
+	// Returns why a body cannot be read, which fails the fetch; nil: each can.
+	Check func(body []byte) error
 }
 
 // url returns the URL of the file of an origin.
@@ -60,11 +65,19 @@ func (f *File) url(o robots.Origin) string {
 
 // A Request names the origin of one file, and the User-Agent to fetch it with.
 type Request struct {
-	Origin    robots.Origin
-	UserAgent string // value of the header; "": no User-Agent is sent
-	Token     string // the product token that the fetch is for; "": none, it is the proxy's own fetch
-	Client    string // the client whose fair share the fetch counts against; "": none, it is a refresh
-	Direct    bool   // no redirect to another origin is followed, because the fetch itself is made to judge a redirect
+	Origin robots.Origin
+
+	// Value of the header; "": no User-Agent is sent.
+	UserAgent string
+
+	// The product token that the fetch is for; "": none, it is the proxy's own fetch.
+	Token string
+
+	// The client whose fair share the fetch counts against; "": none, it is a refresh.
+	Client string
+
+	// No redirect to another origin is followed, because the fetch itself is made to judge a redirect.
+	Direct bool
 }
 
 // ErrDisallowed is the error of Options.Allowed for a redirect to a URL that the robots.txt of
@@ -76,33 +89,77 @@ var ErrUnsent = errors.New("not sent")
 
 // A Result is the result of one fetch, complete or not.
 type Result struct {
-	URL                string        // the URL of the last request, after redirects; the file's own if no request was sent
-	UserAgent          string        // as it was sent; "": none was sent
-	Status             int           // of URL; 0: no response
-	Body               []byte        // of a 2xx: decoded, cut at robots.MaxBytes
-	SHA256             string        // of Body, in hex; "" without one
-	Headers            *Headers      // of URL; nil: the response had none of them, or they were not stored
-	Redirects          int           // how many were followed
-	TooManyRedirects   bool          // a redirect after MaxRedirects hops was not followed
-	DeadRedirect       bool          // Err is why a redirect cannot be followed: it has no usable Location, or a status that names none
-	RedirectDisallowed bool          // Err is that the robots.txt of a redirect's target disallows it; the target was not requested
-	MaxAge             time.Duration // Cache-Control max-age less Age; -1: none; no-store and no-cache count as 0
-	Connected          bool          // there was a connection to the origin, TLS included
-	OwnFailure         bool          // Err is a failure of the proxy's own, and says nothing about the origin
-	Err                error         // network, protocol or decoding failure, or a redirect that may not be followed; nil if the response is complete
-	Fetched            time.Time     // when the fetch ended
+	// The URL of the last request, after redirects; the file's own if no request was sent.
+	URL string
+
+	// As it was sent; "": none was sent.
+	UserAgent string
+
+	// Of URL; 0: no response.
+	Status int
+
+	// Of a 2xx: decoded, cut at robots.MaxBytes.
+	Body []byte
+
+	// Of Body, in hex; "" without one.
+	SHA256 string
+
+	// Of URL; nil: the response had none of them, or they were not stored.
+	Headers *Headers
+
+	// How many were followed.
+	Redirects int
+
+	// A redirect after MaxRedirects hops was not followed.
+	TooManyRedirects bool
+
+	// Err is why a redirect cannot be followed: it has no usable Location, or a status that names none.
+	DeadRedirect bool
+
+	// Err is that the robots.txt of a redirect's target disallows it; the target was not requested.
+	RedirectDisallowed bool
+
+	// Cache-Control max-age less Age; -1: none; no-store and no-cache count as 0.
+	MaxAge time.Duration
+
+	// There was a connection to the origin, TLS included.
+	Connected bool
+
+	// Err is a failure of the proxy's own, and says nothing about the origin.
+	OwnFailure bool
+
+	// Network, protocol or decoding failure, or a redirect that may not be followed; nil if the response is complete.
+	Err error
+
+	// When the fetch ended.
+	Fetched time.Time
 }
 
 // Options configure a [Client]. New reads them once.
 type Options struct {
-	File         File              // what is fetched
-	Sender       Sender            // required
-	Timeout      time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
-	From         string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
-	MaxURL       int               // maximum length of a redirect's target, in bytes; zero means 8 KiB
-	DropQuery    bool              // leave the queries of URLs out of Results and Reports
-	Denied       func(string) bool // reports that no request may go to a host, in the form of robots.Origin; nil: none is denied
-	IsOwnFailure func(error) bool  // reports that an error of Sender, or of a body, is a failure of the proxy's own; nil: none is
+	// What is fetched.
+	File File
+
+	// Required.
+	Sender Sender
+
+	// For the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds.
+	Timeout time.Duration
+
+	// An e-mail address, sent as From (RFC 9110 10.1.2); "": none.
+	From string
+
+	// Maximum length of a redirect's target, in bytes; zero means 8 KiB.
+	MaxURL int
+
+	// Leave the queries of URLs out of Results and Reports.
+	DropQuery bool
+
+	// Reports that no request may go to a host, in the form of robots.Origin; nil: none is denied.
+	Denied func(string) bool
+
+	// Reports that an error of Sender, or of a body, is a failure of the proxy's own; nil: none is.
+	IsOwnFailure func(error) bool
 
 	// Allowed returns an error if a redirect of r's file to another origin may not be followed:
 	// ErrDisallowed, or another error if that is not known. A nil Allowed permits every redirect.
@@ -115,12 +172,20 @@ type Options struct {
 
 // A Report is what Options.Record records of a fetch.
 type Report struct {
-	Began    time.Time
-	Request  Request
-	Hops     []string // the URLs that were requested; the first is the file's
-	Signed   string   // what the Sender gave to Hop.SetSigned for the last of them; "": nothing
-	Result   *Result  // must not be kept or changed
-	Rejected []byte   // the body that File.Check rejected; Result does not have it; nil: none
+	Began   time.Time
+	Request Request
+
+	// The URLs that were requested; the first is the file's.
+	Hops []string
+
+	// What the Sender gave to Hop.SetSigned for the last of them; "": nothing.
+	Signed string
+
+	// Must not be kept or changed.
+	Result *Result
+
+	// The body that File.Check rejected; Result does not have it; nil: none.
+	Rejected []byte
 }
 
 // A Sender sends the GETs of a fetch.
@@ -136,7 +201,8 @@ func Unpaced(rt http.RoundTripper) Sender { return unpaced{rt} }
 type unpaced struct{ http.RoundTripper }
 
 func (u unpaced) Send(r *http.Request, h Hop) (*http.Response, error) {
-	var connected atomic.Bool // goroutines of a Transport set it
+	// Goroutines of a Transport set it.
+	var connected atomic.Bool
 	resp, err := u.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		// A Transport may replace an idle connection that proves dead by a new one that fails: the last one counts.
 		GetConn: func(string) { connected.Store(false) },
@@ -148,12 +214,21 @@ func (u unpaced) Send(r *http.Request, h Hop) (*http.Response, error) {
 
 // A Hop is what a Sender needs to know about one GET.
 type Hop struct {
-	Origin     robots.Origin // of the GET
-	SameOrigin bool          // Origin is that of the file; false: the file is redirected to Origin
-	Client     string        // see Request
-	limit      *timeLimit
-	signed     *string // of the fetching
-	connected  *bool   // of the fetching
+	// Of the GET.
+	Origin robots.Origin
+
+	// Origin is that of the file; false: the file is redirected to Origin.
+	SameOrigin bool
+
+	// See Request.
+	Client string
+	limit  *timeLimit
+
+	// Of the fetching.
+	signed *string
+
+	// Of the fetching.
+	connected *bool
 }
 
 // SetConnected notes whether there was a connection for the GET.
@@ -237,13 +312,21 @@ func (e withoutQueries) Unwrap() error { return e.error }
 
 // A fetching is one fetch in progress.
 type fetching struct {
-	client   *Client
-	request  Request
-	result   *Result
-	next     string   // the URL to request next
-	hops     []string // URLs that were requested
-	signed   string   // see Report
-	rejected []byte   // see Report
+	client  *Client
+	request Request
+	result  *Result
+
+	// The URL to request next.
+	next string
+
+	// URLs that were requested.
+	hops []string
+
+	// See Report.
+	signed string
+
+	// See Report.
+	rejected []byte
 	limit    *timeLimit
 }
 
@@ -316,7 +399,8 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		a.OwnFailure = f.isOwn(err)
 		return nil, err
 	}
-	if res.Request == nil { // a Sender should set Request; target resolves against it
+	// A Sender should set Request; target resolves against it.
+	if res.Request == nil {
 		res.Request = req
 	}
 	return res, nil
@@ -402,7 +486,8 @@ func sendable(userAgent string) string {
 
 func (c *Client) requestHeader(userAgent string) http.Header {
 	h := http.Header{
-		"User-Agent":      {userAgent}, // without a value net/http would send its own
+		// Without a value net/http would send its own.
+		"User-Agent":      {userAgent},
 		"Accept":          {cmp.Or(c.o.File.Accept, "text/plain, */*;q=0.1")},
 		"Accept-Encoding": {"gzip"},
 	}
@@ -432,7 +517,8 @@ func target(res *http.Response, maxURL int) (string, error) {
 	case err != nil || u.Host == "":
 		return "", fmt.Errorf("the Location %.100q is no URL with a host", location)
 	}
-	u.User = nil // user information must be neither sent nor recorded
+	// User information must be neither sent nor recorded.
+	u.User = nil
 	u.Fragment, u.RawFragment = "", ""
 	if to := u.String(); len(to) <= maxURL {
 		return to, nil

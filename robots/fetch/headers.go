@@ -25,7 +25,8 @@ type Headers struct {
 func headersOf(h http.Header) *Headers {
 	cut := func(name string) string {
 		value := strings.Join(h.Values(name), ", ")
-		return strings.Clone(value[:min(len(value), MaxHeader)]) // a substring would keep the whole head in memory
+		// A substring would keep the whole head in memory.
+		return strings.Clone(value[:min(len(value), MaxHeader)])
 	}
 	picked := Headers{
 		ContentType:     cut("Content-Type"),

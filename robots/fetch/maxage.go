@@ -23,7 +23,8 @@ func maxAge(h http.Header) time.Duration {
 			switch name = strings.TrimSpace(name); {
 			case strings.EqualFold(name, "no-store"):
 				return 0
-			case strings.EqualFold(name, "no-cache") && !valued: // with a value it applies to fields only (5.2.2.4)
+			// With a value it applies to fields only (5.2.2.4).
+			case strings.EqualFold(name, "no-cache") && !valued:
 				return 0
 			case strings.EqualFold(name, "max-age") && fresh < 0:
 				if d, ok := deltaSeconds(value); ok {
@@ -68,7 +69,8 @@ func deltaSeconds(s string) (time.Duration, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil { // of digits only, so it is too large
+	// Of digits only, so it is too large.
+	if err != nil {
 		n = maxDelta
 	}
 	return time.Duration(min(n, maxDelta)) * time.Second, true

@@ -6,8 +6,12 @@ import "time"
 // Only one goroutine at a time may use it.
 type timeLimit struct {
 	timer *time.Timer
-	left  time.Duration // time that was left at the last start
-	since time.Time     // the last start
+
+	// time that was left at the last start.
+	left time.Duration
+
+	// The last start.
+	since time.Time
 }
 
 // newTimeLimit makes a timeLimit and starts it.

@@ -48,16 +48,26 @@ const (
 // A Rule is one object of the file.
 type Rule struct {
 	Reservation Reservation
-	Location    string // the pattern as written
-	Policy      string // the URL of the policy, as written, with Reserved; "": none
-	Index       int    // in the array, from 1
-	GaveUp      bool   // matching would take more than robots.MaxEffort steps: the rule is not known, and the other fields are zero
+
+	// The pattern as written.
+	Location string
+
+	// The URL of the policy, as written, with Reserved; "": none.
+	Policy string
+
+	// In the array, from 1.
+	Index int
+
+	// Matching would take more than robots.MaxEffort steps: the rule is not known, and the other fields are zero.
+	GaveUp bool
 }
 
 // A File is one parsed tdmrep.json. A nil File has no rules.
 type File struct {
-	rules    []Rule
-	patterns *robots.Patterns // the Location of each rule
+	rules []Rule
+
+	// The Location of each rule.
+	patterns *robots.Patterns
 	size     int
 }
 
@@ -80,16 +90,20 @@ func parse(text []byte) (*File, error) {
 		return nil, fmt.Errorf("it has %d bytes or more", robots.MaxBytes)
 	case robots.IsHTML(text):
 		return nil, errors.New("it is an HTML page")
-	case !utf8.Valid(text): // RFC 8259 8.1
+	// RFC 8259 8.1.
+	case !utf8.Valid(text):
 		return nil, errors.New("it is not UTF-8")
 	}
-	text = bytes.TrimPrefix(text, []byte("\ufeff")) // may be ignored (RFC 8259 8.1)
+	// May be ignored (RFC 8259 8.1).
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	var whole json.RawMessage
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(whole)) // one for all elements
-	d.UseNumber()                                // no number is out of range
+	// One for all elements.
+	d := json.NewDecoder(bytes.NewReader(whole))
+	// No number is out of range.
+	d.UseNumber()
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, errors.New("it must be an array of rules")
 	}

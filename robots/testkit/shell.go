@@ -5,8 +5,10 @@ import "strings"
 // ShellComment returns the first comment in a script of a shell, "" if it has none. It does not know
 // here-documents. An interactive zsh takes the words of a comment as arguments, or as a command.
 func ShellComment(script string) string {
-	var quote rune // the quote that is open; 0: none
-	word := false  // the character before is part of a word
+	// The quote that is open; 0: none.
+	var quote rune
+	// The character before is part of a word.
+	word := false
 	escaped := false
 	for i, r := range script {
 		switch {

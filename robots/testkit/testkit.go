@@ -27,7 +27,8 @@ func SetParallel() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		flag.Set("test.parallel", strconv.Itoa(Waiters)) // fails for no number
+		// Fails for no number.
+		flag.Set("test.parallel", strconv.Itoa(Waiters))
 	}
 }
 
@@ -53,7 +54,8 @@ func Rounds(n int) int {
 func Heap() int {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // the second empties pools
+	// The second empties pools.
+	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
 }

@@ -88,7 +88,8 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // or OPTIONS * would bypass the guard
+		// Or OPTIONS * would bypass the guard.
+		DisableGeneralOptionsHandler: true,
 	}
 }
 

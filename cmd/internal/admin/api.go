@@ -54,7 +54,8 @@ func (s *Server) newAPIMux() *http.ServeMux {
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.apiMux.Handler(r)
 	if pattern != "" {
-		s.apiMux.ServeHTTP(w, r) // unlike handler, it sets the path values
+		// Unlike handler, it sets the path values.
+		s.apiMux.ServeHTTP(w, r)
 		return
 	}
 	muted := statusRecorder{header: w.Header(), status: http.StatusOK}

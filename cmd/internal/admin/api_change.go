@@ -27,7 +27,9 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 	s.opts.Log.Info("robots.txt removed from the cache by an operator", "origin", o.String(), "known", purged)
 	writeJSON(w, http.StatusOK, struct {
 		Origin string `json:"origin"`
-		Purged bool   `json:"purged"` // an entry was in memory
+
+		// An entry was in memory.
+		Purged bool `json:"purged"`
 	}{o.String(), purged})
 }
 
@@ -74,8 +76,10 @@ func (s *Server) deleteBackOff(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
-		Host  string `json:"host"`
-		Ended bool   `json:"ended"` // this replica knew of a back-off
+		Host string `json:"host"`
+
+		// This replica knew of a back-off.
+		Ended bool `json:"ended"`
 	}{host, ended})
 }
 

@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	maxDecisions    = 1000 // in a response
-	maxScannedLines = 5000 // lines of the feed that are filtered for one response
+	// In a response.
+	maxDecisions = 1000
+	// lines of the feed that are filtered for one response.
+	maxScannedLines = 5000
 )
 
 // filterParams are the query parameters of a filter.
@@ -75,7 +77,8 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	if params.writeError(w) {
 		return
 	}
-	newest := s.opts.Live.Newest() // read first: lines that come in between are returned by the next request
+	// Read first: lines that come in between are returned by the next request.
+	newest := s.opts.Live.Newest()
 	lines, missed := s.opts.Live.After(after, maxScannedLines)
 	if n := len(lines); n > 0 {
 		newest = lines[n-1].Number
@@ -83,7 +86,8 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	matched := f.selectLines(lines)
 	switch {
 	case len(matched) <= limit:
-	case resume: // the client continues after newest and misses nothing
+	// The client continues after newest and misses nothing.
+	case resume:
 		matched = matched[:limit]
 		newest = matched[limit-1].Number
 	default:
@@ -161,7 +165,8 @@ type seriesJSON struct {
 	Waiting     []int64 `json:"waiting"`
 }
 
-const maxBlockers = 200 // in a response
+// In a response.
+const maxBlockers = 200
 
 // blockers answers with the rules and reasons for which most requests were not allowed.
 func (s *Server) blockers(w http.ResponseWriter, r *http.Request) {

@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	maxOriginWaits    = 16               // requests that may wait for an origin at the same time
-	originWaitTimeout = 30 * time.Second // for one request
+	// Requests that may wait for an origin at the same time.
+	maxOriginWaits = 16
+	// For one request.
+	originWaitTimeout = 30 * time.Second
 )
 
 // An explainRequest describes a request that has not been sent.
@@ -46,7 +48,8 @@ func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	}
 	r := policy.Request{Client: q.Client, Method: method, Target: target, UserAgent: q.UserAgent, From: q.From, Dest: q.Dest}
 	switch {
-	case !httpguts.ValidHeaderFieldName(r.Method): // a method is a token, as a field name is
+	// A method is a token, as a field name is.
+	case !httpguts.ValidHeaderFieldName(r.Method):
 		return r, errors.New("method: invalid method")
 	case r.Method == http.MethodConnect:
 		return r, errors.New("method: CONNECT cannot be explained; explain the requests inside the tunnel")
@@ -64,18 +67,24 @@ type explainResponse struct {
 	URL      string `json:"url"`
 	Decision string `json:"decision"`
 	explain.Explanation
-	Signal  string   `json:"robots_content_signal,omitempty"`
-	Usage   string   `json:"robots_content_usage,omitempty"`
-	Gap     float64  `json:"gap_s,omitempty"`  // between two such requests to the host
-	Wait    *float64 `json:"wait_s,omitempty"` // of a request that comes now; only if it is allowed
+	Signal string `json:"robots_content_signal,omitempty"`
+	Usage  string `json:"robots_content_usage,omitempty"`
+
+	// Between two such requests to the host.
+	Gap float64 `json:"gap_s,omitempty"`
+
+	// Of a request that comes now; only if it is allowed.
+	Wait    *float64 `json:"wait_s,omitempty"`
 	Excerpt *excerpt `json:"excerpt,omitempty"`
 }
 
 // An excerpt is a bounded [explain.Excerpt].
 type excerpt struct {
-	Lines      []explain.Line `json:"lines"`
-	Agents     []explain.Line `json:"agents"`
-	MoreAgents int            `json:"agents_more,omitempty"` // number of agents left out
+	Lines  []explain.Line `json:"lines"`
+	Agents []explain.Line `json:"agents"`
+
+	// Number of agents left out.
+	MoreAgents int `json:"agents_more,omitempty"`
 }
 
 // explain answers how the proxy would decide a request.
@@ -131,7 +140,8 @@ func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(co
 	}
 	defer s.waitSlots.release()
 	control, deadline := http.NewResponseController(w), time.Now().Add(originWaitTimeout+requestTimeout)
-	control.SetReadDeadline(deadline) // the server's deadlines are too short to wait for an origin
+	// The server's deadlines are too short to wait for an origin.
+	control.SetReadDeadline(deadline)
 	control.SetWriteDeadline(deadline)
 	ctx, cancel := context.WithTimeout(r.Context(), originWaitTimeout)
 	defer cancel()

@@ -66,23 +66,30 @@ func (h *hostState) paceOrZero() paceState {
 type hostJSON struct {
 	hostState
 	Origins []originJSON `json:"origins"`
-	More    int          `json:"origins_more,omitempty"` // number of origins left out
+
+	// Number of origins left out.
+	More int `json:"origins_more,omitempty"`
 }
 
 // originJSON is an origin in the API. Headers and Text are set only in responses about a
 // single host.
 type originJSON struct {
 	originState
-	Age     float64        `json:"age_s"` // of the file that applies
+
+	// Of the file that applies.
+	Age     float64        `json:"age_s"`
 	Headers *fetch.Headers `json:"headers,omitempty"`
-	Text    *string        `json:"text,omitempty"` // of the file that applies; bytes that are not UTF-8 become U+FFFD
+
+	// Of the file that applies; bytes that are not UTF-8 become U+FFFD.
+	Text *string `json:"text,omitempty"`
 }
 
 func newHostJSON(h hostState, now time.Time) *hostJSON {
 	s := &hostJSON{hostState: h, Origins: []originJSON{}}
 	toUTC(&s.Last)
 	if s.Pace != nil {
-		s.Pace = new(*s.Pace) // a copy: hosts with the same pace key share it
+		// A copy: hosts with the same pace key share it.
+		s.Pace = new(*s.Pace)
 		toUTC(&s.Pace.Sent, &s.Pace.NextSlot, &s.Pace.PausedUntil)
 	}
 	for i := range h.Origins {
@@ -142,7 +149,9 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 	page := struct {
 		Hosts []*hostJSON `json:"hosts"`
 		Total int         `json:"total"`
-		Next  string      `json:"next,omitempty"` // the parameter after of the next page
+
+		// The parameter after of the next page.
+		Next string `json:"next,omitempty"`
 	}{Hosts: []*hostJSON{}, Total: len(all)}
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })

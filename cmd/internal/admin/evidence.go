@@ -16,35 +16,53 @@ import (
 )
 
 const (
-	verifyTimeout = 30 * time.Minute // for one verification, which runs in the background
-	reportTimeout = 5 * time.Minute  // for one report, for which its client waits
+	// For one verification, which runs in the background.
+	verifyTimeout = 30 * time.Minute
+	// For one report, for which its client waits.
+	reportTimeout = 5 * time.Minute
 )
 
 // An Evidence gives access to the audit. All its fields are required.
 type Evidence struct {
-	Verify  func(context.Context) (lines int, err error) // verifies the chain of all lines; the error says what is wrong
-	Report  func(context.Context, io.Writer) error       // writes a report over the whole audit, as an HTML page
-	Anchors func() []Anchor                              // where anchors are written to; empty: nowhere
+	// Verifies the chain of all lines; the error says what is wrong.
+	Verify func(context.Context) (lines int, err error)
+
+	// Writes a report over the whole audit, as an HTML page.
+	Report func(context.Context, io.Writer) error
+
+	// Where anchors are written to; empty: nowhere.
+	Anchors func() []Anchor
 }
 
 // An Anchor is a place to which anchors of the audit are written.
 type Anchor struct {
-	Place string    // a file or a URL
-	Last  time.Time // when the newest anchor was written there; zero: none was
+	// A file or a URL.
+	Place string
+
+	// When the newest anchor was written there; zero: none was.
+	Last time.Time
 }
 
 var errShutdown = errors.New("the proxy is shutting down")
 
 // A chainCheck verifies the audit in the background, once at a time.
 type chainCheck struct {
-	wg sync.WaitGroup // counts the goroutine that verifies
+	// Counts the goroutine that verifies.
+	wg sync.WaitGroup
 
-	mu     sync.Mutex              // guards the fields below
-	ended  bool                    // stop was called
-	cancel context.CancelCauseFunc // ends the verification; nil: none runs
-	began  time.Time               // when the last verification began; zero: there was none
-	lines  int
-	err    error
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// stop was called.
+	ended bool
+
+	// Ends the verification; nil: none runs.
+	cancel context.CancelCauseFunc
+
+	// When the last verification began; zero: there was none.
+	began time.Time
+	lines int
+	err   error
 }
 
 // start begins a verification unless one runs.
@@ -147,9 +165,11 @@ func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), reportTimeout, fmt.Errorf("the report was not finished after %s", reportTimeout))
 	defer cancel()
 	control, deadline := http.NewResponseController(w), time.Now().Add(reportTimeout+requestTimeout)
-	control.SetReadDeadline(deadline) // the server's deadlines are too short for a long audit
+	// The server's deadlines are too short for a long audit.
+	control.SetReadDeadline(deadline)
 	control.SetWriteDeadline(deadline)
-	var page bytes.Buffer // its tables have a bounded number of rows
+	// Its tables have a bounded number of rows.
+	var page bytes.Buffer
 	if err := s.opts.Evidence.Report(ctx, &page); err != nil {
 		s.opts.Log.Error("audit report failed", "err", err)
 		s.refuse(w, r, http.StatusInternalServerError, "The report could not be made: "+clipPrintable(err.Error(), 2048)+". robotsproxy audit report has no time limit.")
@@ -163,7 +183,9 @@ func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
 // A configView is the page of the active configuration.
 type configView struct {
 	frame
-	Text string // "": it is not known
+
+	// "": it is not known.
+	Text string
 }
 
 func (s *Server) showConfig(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,8 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers would send the forms of these pages with Origin: null (Fetch Standard 3.1)
+	// With no-referrer, browsers would send the forms of these pages with Origin: null (Fetch Standard 3.1).
+	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -84,7 +85,8 @@ func isPublicPath(p string) bool {
 	case "/healthz", "/readyz", "/login", "/logout":
 		return true
 	}
-	return strings.HasPrefix(p, "/static/") && path.Clean(p) == p // the same for everybody
+	// The same for everybody.
+	return strings.HasPrefix(p, "/static/") && path.Clean(p) == p
 }
 
 // rejectNonLocal returns why a request is refused when no token is configured; status 0
@@ -96,7 +98,8 @@ func rejectNonLocal(r *http.Request) (status int, detail string) {
 	if local == nil || !local.IP.IsLoopback() {
 		return http.StatusForbidden, "Without admin.token, the listener answers only requests from this machine."
 	}
-	if r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser sends HTTP/1.0
+	// No browser sends HTTP/1.0.
+	if r.Host == "" && !r.ProtoAtLeast(1, 1) {
 		return 0, ""
 	}
 	if !isLocalName(r.Host) {
@@ -143,7 +146,8 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request) {
 	challenge := `Bearer realm="robotsproxy"`
 	detail := "The token in admin.token is required. Send it as Authorization: Bearer TOKEN."
 	if presented {
-		challenge += `, error="invalid_token"` // RFC 6750 3.1
+		// RFC 6750 3.1.
+		challenge += `, error="invalid_token"`
 		detail = "The token is wrong. It must be the one in admin.token."
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
@@ -204,7 +208,8 @@ func localPath(next string) string {
 
 // hasSession reports whether a request has the cookie of a valid session.
 func (s *Server) hasSession(r *http.Request, token string) bool {
-	for _, c := range r.CookiesNamed(cookieName) { // cookies do not respect ports: another server on this host may have set one
+	// Cookies do not respect ports: another server on this host may have set one.
+	for _, c := range r.CookiesNamed(cookieName) {
 		if s.sessions.valid(c.Value, token, time.Now()) {
 			return true
 		}

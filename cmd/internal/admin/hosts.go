@@ -20,44 +20,78 @@ import (
 type hostState struct {
 	Host    string `json:"host"`
 	Allowed int64  `json:"allowed"`
-	Blocked int64  `json:"blocked"` // all that are not allowed
-	hostOutcomes
-	WaitedS float64       `json:"waited_s"`              // by all requests together
-	Last    time.Time     `json:"last_request,omitzero"` // zero: unknown
-	Pace    *paceState    `json:"pace,omitempty"`        // nil: unknown
-	Origins []originState `json:"origins"`               // sorted by origin; set by loadOrigins
 
-	asked   time.Duration // see live.Host, like paced
-	paced   time.Duration
-	entries []*cache.Entry // cache entries of its origins
+	// all that are not allowed.
+	Blocked int64 `json:"blocked"`
+	hostOutcomes
+
+	// By all requests together.
+	WaitedS float64 `json:"waited_s"`
+
+	// Zero: unknown.
+	Last time.Time `json:"last_request,omitzero"`
+
+	// nil: unknown.
+	Pace *paceState `json:"pace,omitempty"`
+
+	// Sorted by origin; set by loadOrigins.
+	Origins []originState `json:"origins"`
+
+	// See live.Host, like paced.
+	asked time.Duration
+	paced time.Duration
+
+	// cache entries of its origins.
+	entries []*cache.Entry
 }
 
 // hostOutcomes has the numbers of requests that add up to hostState.Blocked.
 type hostOutcomes struct {
-	Disallowed  int64 `json:"disallowed"`
-	Deferred    int64 `json:"deferred"`
-	Failed      int64 `json:"failed"`
-	NotEnforced int64 `json:"not_enforced"` // would have been disallowed, but were sent (mode: monitor)
+	Disallowed int64 `json:"disallowed"`
+	Deferred   int64 `json:"deferred"`
+	Failed     int64 `json:"failed"`
+
+	// Would have been disallowed, but were sent (mode: monitor).
+	NotEnforced int64 `json:"not_enforced"`
 }
 
 // A paceState is the state of the pace of one host.
 type paceState struct {
-	Queue       int       `json:"queue"`                 // waiting requests
-	UnderWay    int       `json:"under_way"`             // requests that hold a slot
-	Streams     int       `json:"streams"`               // requests that stream a response after they released their slot
-	Sent        time.Time `json:"last_sent,omitzero"`    // time of the last request
-	GapS        float64   `json:"gap_s"`                 // time between two requests, as for the last one
-	NextSlot    time.Time `json:"next_slot,omitzero"`    // earliest time for a new request; zero: now
-	PausedUntil time.Time `json:"paused_until,omitzero"` // end of the back-off
-	BackOffBy   string    `json:"back_off_by,omitempty"` // ID of the request whose response began it, or the URL of a robots.txt
-	SlowedS     float64   `json:"slowed_s,omitempty"`    // minimum time between two requests, because the host answers slowly
+	// Waiting requests.
+	Queue int `json:"queue"`
+
+	// Requests that hold a slot.
+	UnderWay int `json:"under_way"`
+
+	// Requests that stream a response after they released their slot.
+	Streams int `json:"streams"`
+
+	// time of the last request.
+	Sent time.Time `json:"last_sent,omitzero"`
+
+	// time between two requests, as for the last one.
+	GapS float64 `json:"gap_s"`
+
+	// Earliest time for a new request; zero: now.
+	NextSlot time.Time `json:"next_slot,omitzero"`
+
+	// End of the back-off.
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+
+	// ID of the request whose response began it, or the URL of a robots.txt.
+	BackOffBy string `json:"back_off_by,omitempty"`
+
+	// Minimum time between two requests, because the host answers slowly.
+	SlowedS float64 `json:"slowed_s,omitempty"`
 }
 
 // A clientBackOff is the back-off of one client at a host.
 type clientBackOff struct {
 	Client      string    `json:"client"`
 	PausedUntil time.Time `json:"paused_until"`
-	BackOffBy   string    `json:"back_off_by"` // as in paceState
+
+	// As in paceState.
+	BackOffBy string `json:"back_off_by"`
 }
 
 func (o *Options) clientBackOffs(host string) (all []clientBackOff) {
@@ -69,22 +103,40 @@ func (o *Options) clientBackOffs(host string) (all []clientBackOff) {
 
 // An originState is what is known of the robots.txt of one origin.
 type originState struct {
-	Origin  string    `json:"origin"`
-	URL     string    `json:"robots_url"`       // final URL, after redirects
-	Outcome string    `json:"outcome"`          // a cache.Outcome in words
-	Status  int       `json:"status,omitempty"` // HTTP status of the fetch; zero: no response
-	Rules   int       `json:"rules"`
-	Bytes   int       `json:"bytes"`
-	SHA256  string    `json:"sha256,omitempty"`
-	Agent   string    `json:"robots_agent,omitempty"` // User-Agent of the fetch
-	Fetched time.Time `json:"fetched,omitzero"`       // zero: no file applies
-	Expires time.Time `json:"expires,omitzero"`       // the next request after this time fetches the file again
-	Stale   bool      `json:"stale,omitempty"`        // an old copy is used because the origin fails
-	Error   string    `json:"error,omitempty"`
-	Retry   time.Time `json:"retry,omitzero"` // when a failing origin is tried next
+	Origin string `json:"origin"`
+
+	// Final URL, after redirects.
+	URL string `json:"robots_url"`
+
+	// A cache.Outcome in words.
+	Outcome string `json:"outcome"`
+
+	// HTTP status of the fetch; zero: no response.
+	Status int    `json:"status,omitempty"`
+	Rules  int    `json:"rules"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"`
+
+	// User-Agent of the fetch.
+	Agent string `json:"robots_agent,omitempty"`
+
+	// Zero: no file applies.
+	Fetched time.Time `json:"fetched,omitzero"`
+
+	// The next request after this time fetches the file again.
+	Expires time.Time `json:"expires,omitzero"`
+
+	// An old copy is used because the origin fails.
+	Stale bool   `json:"stale,omitempty"`
+	Error string `json:"error,omitempty"`
+
+	// When a failing origin is tried next.
+	Retry time.Time `json:"retry,omitzero"`
 
 	origin robots.Origin
-	token  string // product token whose requests the file decides; "": those without a file of their own
+
+	// Product token whose requests the file decides; "": those without a file of their own.
+	token  string
 	ruling cache.Ruling
 }
 

@@ -57,9 +57,11 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func writeEscapedJSON(w http.ResponseWriter, status int, v any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // rules and URLs are full of "&"
+	// Rules and URLs are full of "&".
+	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // a mistake in our own types
+		// A mistake in our own types.
+		panic(err)
 	}
 	w.WriteHeader(status)
 	w.Write(audit.EscapeJSON(b.Bytes()))
@@ -68,7 +70,9 @@ func writeEscapedJSON(w http.ResponseWriter, status int, v any) {
 // queryParams are the query parameters of a request, each of which occurs at most once.
 type queryParams struct {
 	values url.Values
-	err    error // the first invalid value
+
+	// The first invalid value.
+	err error
 }
 
 // parseQuery parses the query of a request. It answers 400 and returns false if the query is
@@ -167,7 +171,8 @@ func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 	dec.DisallowUnknownFields()
 	switch {
 	case err != nil:
-	case !utf8.Valid(body): // encoding/json would replace these bytes, and judge another URL
+	// encoding/json would replace these bytes, and judge another URL.
+	case !utf8.Valid(body):
 		err = errors.New("must be UTF-8: percent-encode other bytes of a URL")
 	default:
 		err = dec.Decode(dst)

@@ -8,8 +8,11 @@ import (
 
 // A loginView is the content of the login page.
 type loginView struct {
-	Next  string // path to redirect to after the login
-	Error string // why the last attempt failed; "": there was none
+	// Path to redirect to after the login.
+	Next string
+
+	// Why the last attempt failed; "": there was none.
+	Error string
 }
 
 // mountLogin adds the login and logout handlers.

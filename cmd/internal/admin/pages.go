@@ -8,16 +8,30 @@ import (
 
 // A frame has what all pages show around their content.
 type frame struct {
-	Title         string
-	Version       string
-	Nav           []link
-	HealthErrors  []string // why the proxy is not healthy or not ready
-	ReloadWarning string   // "" if the last reload succeeded
-	StoreWarning  string   // "" unless this replica paces alone
-	Warnings      []string // what the operator should see to before it stops requests
-	Monitor       bool     // decisions are only recorded
-	SignOut       bool     // there is a login to sign out of
-	Flash         *flash   // outcome of the last action; nil: none
+	Title   string
+	Version string
+	Nav     []link
+
+	// Why the proxy is not healthy or not ready.
+	HealthErrors []string
+
+	// "" if the last reload succeeded.
+	ReloadWarning string
+
+	// "" unless this replica paces alone.
+	StoreWarning string
+
+	// What the operator should see to before it stops requests.
+	Warnings []string
+
+	// Decisions are only recorded.
+	Monitor bool
+
+	// There is a login to sign out of.
+	SignOut bool
+
+	// Outcome of the last action; nil: none.
+	Flash *flash
 }
 
 // A link leads to a page. Current is the value of its aria-current attribute.

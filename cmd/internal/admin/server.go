@@ -24,41 +24,85 @@ const requestTimeout = 10 * time.Second
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
 // Reloads, Store, About, Clients, Monitor, Warnings, Faults, Evidence, Config, Space, Version and ProxyTLS.
 type Options struct {
-	Healthy func() error  // why the proxy is not healthy, or nil
-	Ready   func() error  // why the proxy takes no requests, or nil
-	Metrics http.Handler  // answers GET /metrics; nil: 404
-	Token   func() string // admin.token, required for all but health; nil or "": no token, only requests to local names from this machine are answered
-	Log     *slog.Logger
+	// Why the proxy is not healthy, or nil.
+	Healthy func() error
 
-	Live    *live.Feed
-	Cache   RobotsCache
-	Pacer   *pace.Pacer
-	Dialect func() robots.Dialect                                                  // dialect in which robots.txt files are shown
-	PaceKey func(host string) string                                               // key under which the Pacer keeps a host; nil: the host itself
-	Explain func(context.Context, policy.Request) (policy.Decision, time.Duration) // decides a request without sending it, and says how long it would wait
-	Query   func(policy.Request) cache.Query                                       // the cache query that decides a request
-	Engine  func() *policy.Engine                                                  // the active engine, whose entries of hosts and clients are shown
-	Clients func() []string                                                        // names of the configured clients; nil: none
-	Monitor func() bool                                                            // reports whether decisions are only recorded (mode: monitor); nil: they are enforced
-	Reload  func(context.Context) error                                            // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
+	// Why the proxy takes no requests, or nil.
+	Ready func() error
+
+	// Answers GET /metrics; nil: 404.
+	Metrics http.Handler
+
+	// admin.token, required for all but health; nil or "": no token, only requests to local names from this machine are
+	// answered.
+	Token func() string
+	Log   *slog.Logger
+
+	Live  *live.Feed
+	Cache RobotsCache
+	Pacer *pace.Pacer
+
+	// Dialect in which robots.txt files are shown.
+	Dialect func() robots.Dialect
+
+	// Key under which the Pacer keeps a host; nil: the host itself.
+	PaceKey func(host string) string
+
+	// Decides a request without sending it, and says how long it would wait.
+	Explain func(context.Context, policy.Request) (policy.Decision, time.Duration)
+
+	// The cache query that decides a request.
+	Query func(policy.Request) cache.Query
+
+	// The active engine, whose entries of hosts and clients are shown.
+	Engine func() *policy.Engine
+
+	// Names of the configured clients; nil: none.
+	Clients func() []string
+
+	// Reports whether decisions are only recorded (mode: monitor); nil: they are enforced.
+	Monitor func() bool
+
+	// Reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload.
+	Reload func(context.Context) error
 	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
 	// reload.
-	Reloads  func() (ok, refused uint64, lastOK time.Time, lastErr error)
-	Store    func() Store               // state of this replica in a fleet; nil: the proxy is no replica
-	About    func() About               // nil: all unknown
-	Warnings func() []string            // what the operator should see to before it stops requests; nil: nothing
-	Faults   func() []clientfault.Fault // clients whose settings do not fit the proxy, the latest first; nil: none are known
-	Evidence *Evidence                  // access to the audit; nil: the audit cannot be read
-	Config   func() []byte              // the active configuration without its secrets, as YAML; nil: it is not shown
-	Space    func() audit.Space         // how much of the disk the audit takes; nil: unknown
-	CAPEM    func() []byte              // the CA certificate that clients must trust
-	Proxy    net.Addr                   // address on which the proxy listens
-	Version  string
+	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
 
-	ProxyTLS bool // clients speak TLS to the proxy
+	// State of this replica in a fleet; nil: the proxy is no replica.
+	Store func() Store
 
-	BackOffEnded func(host string) error // records that an operator has ended the back-off of a host
+	// nil: all unknown.
+	About func() About
+
+	// What the operator should see to before it stops requests; nil: nothing.
+	Warnings func() []string
+
+	// Clients whose settings do not fit the proxy, the latest first; nil: none are known.
+	Faults func() []clientfault.Fault
+
+	// Access to the audit; nil: the audit cannot be read.
+	Evidence *Evidence
+
+	// The active configuration without its secrets, as YAML; nil: it is not shown.
+	Config func() []byte
+
+	// How much of the disk the audit takes; nil: unknown.
+	Space func() audit.Space
+
+	// The CA certificate that clients must trust.
+	CAPEM func() []byte
+
+	// Address on which the proxy listens.
+	Proxy   net.Addr
+	Version string
+
+	// Clients speak TLS to the proxy.
+	ProxyTLS bool
+
+	// Records that an operator has ended the back-off of a host.
+	BackOffEnded func(host string) error
 }
 
 // missing returns the name of the first required option that is not set.
@@ -90,57 +134,106 @@ type RobotsCache interface {
 // A Server serves the operator's listener. Make one with New, run it with Serve and
 // stop it with Shutdown. Its methods may be called by any number of goroutines.
 type Server struct {
-	http        *http.Server
-	opts        Options
-	sessions    *sessions
-	streamSlots slots // one slot for each open stream
-	waitSlots   slots // one slot for each request that waits for an origin
-	reportSlots slots // one slot for each report that is made
+	http     *http.Server
+	opts     Options
+	sessions *sessions
+
+	// One slot for each open stream.
+	streamSlots slots
+
+	// One slot for each request that waits for an origin.
+	waitSlots slots
+
+	// One slot for each report that is made.
+	reportSlots slots
 	chain       chainCheck
-	streamsDone chan struct{} // closed when all streams must end
-	stopStreams func()        // closes streamsDone
+
+	// Closed when all streams must end.
+	streamsDone chan struct{}
+
+	// Closes streamsDone.
+	stopStreams func()
 	apiMux      *http.ServeMux
 	rootMux     *http.ServeMux
 }
 
 // About has what only the starting code knows about the proxy.
 type About struct {
-	Commit  string    // the commit of the build; "": unknown
-	Started time.Time // zero: unknown
-	Config  string    // configuration file; "": none
-	State   string    // state directory
-	Audit   string    // audit file
-	Archive *Archive  // nil: nothing is archived
-	Signing []Signing // none: requests are not signed
+	// The commit of the build; "": unknown.
+	Commit string
+
+	// Zero: unknown.
+	Started time.Time
+
+	// Configuration file; "": none.
+	Config string
+
+	// State directory.
+	State string
+
+	// audit file.
+	Audit string
+
+	// nil: nothing is archived.
+	Archive *Archive
+
+	// None: requests are not signed.
+	Signing []Signing
 }
 
 // An Archive is the state of the archive of what is fetched.
 type Archive struct {
-	Dir            string
-	Records        uint64 // written so far
-	Revisits, Lost uint64 // of the records, those without a payload; responses that could not be archived
-	Bytes, Free    int64  // of the files; that the disk has left
-	Err            error  // why it cannot be written; nil: it can
+	Dir string
+
+	// Written so far.
+	Records uint64
+
+	// Of the records, those without a payload; responses that could not be archived.
+	Revisits, Lost uint64
+
+	// Of the files; that the disk has left.
+	Bytes, Free int64
+
+	// Why it cannot be written; nil: it can.
+	Err error
 }
 
 // A Signing is an identity with which requests are signed.
 type Signing struct {
-	Client string // whose requests; "": those of all clients without one of their own
-	Agent  string // URL of the key directory
-	KeyID  string
+	// Whose requests; "": those of all clients without one of their own.
+	Client string
+
+	// URL of the key directory.
+	Agent string
+	KeyID string
 }
 
 // A Store is the state of this replica and of its connection to the store that the replicas
 // share.
 type Store struct {
-	Replica   string    // name of this replica
-	Alone     bool      // it paces alone, because the store is unavailable or has only just come back
-	Returning bool      // Alone, although the store answers again
-	Why       string    // the cause of Alone, in a few words
-	Since     time.Time // when Alone last changed; zero: unknown
-	Times     float64   // how many times slower than permitted this replica paces; values below 1 count as 1
-	Members   int       // replicas seen last, including this one
-	Expected  int       // configured number of replicas
+	// name of this replica.
+	Replica string
+
+	// It paces alone, because the store is unavailable or has only just come back.
+	Alone bool
+
+	// Alone, although the store answers again.
+	Returning bool
+
+	// The cause of Alone, in a few words.
+	Why string
+
+	// When Alone last changed; zero: unknown.
+	Since time.Time
+
+	// How many times slower than permitted this replica paces; values below 1 count as 1.
+	Times float64
+
+	// Replicas seen last, including this one.
+	Members int
+
+	// Configured number of replicas.
+	Expected int
 }
 
 // slots bounds how many goroutines do something at the same time. Its capacity is the bound.

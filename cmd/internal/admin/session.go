@@ -21,19 +21,24 @@ const (
 // leaves the process. A session therefore ends when it expires, when the process ends, when
 // the token changes or when it is revoked.
 type sessions struct {
-	mu      sync.Mutex // guards the fields below
-	key     [sha256.Size]byte
-	revoked map[[sessionIDBytes]byte]time.Time // expiry times of revoked sessions
+	// Guards the fields below.
+	mu  sync.Mutex
+	key [sha256.Size]byte
+
+	// Expiry times of revoked sessions.
+	revoked map[[sessionIDBytes]byte]time.Time
 }
 
 const (
 	sessionIDBytes = 16
-	signedBytes    = sessionIDBytes + 8 // the ID and the expiry time in Unix seconds
+	// The ID and the expiry time in Unix seconds.
+	signedBytes = sessionIDBytes + 8
 )
 
 func newSessions() *sessions {
 	s := &sessions{revoked: map[[sessionIDBytes]byte]time.Time{}}
-	rand.Read(s.key[:]) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	rand.Read(s.key[:])
 	return s
 }
 
@@ -50,7 +55,8 @@ func (s *sessions) create(token string, now time.Time) string {
 // sign appends the HMAC of b and token to b. The caller holds mu.
 func (s *sessions) sign(b []byte, token string) []byte {
 	mac := hmac.New(sha256.New, s.key[:])
-	mac.Write(b) // b has a fixed length, so token cannot run into it
+	// b has a fixed length, so token cannot run into it.
+	mac.Write(b)
 	mac.Write([]byte(token))
 	return mac.Sum(b)
 }
@@ -78,7 +84,8 @@ func (s *sessions) revoke(cookie, token string, now time.Time) {
 			}
 		}
 	}
-	if len(s.revoked) >= maxRevoked { // no room: revoke all sessions with a new key
+	// No room: revoke all sessions with a new key.
+	if len(s.revoked) >= maxRevoked {
 		rand.Read(s.key[:])
 		clear(s.revoked)
 		return

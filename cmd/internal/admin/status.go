@@ -30,7 +30,9 @@ func healthHandler(check func() error) http.HandlerFunc {
 // caCertificate identifies the CA.
 type caCertificate struct {
 	Subject string `json:"subject"`
-	SHA256  string `json:"sha256"` // as robotsproxy ca show prints it
+
+	// As robotsproxy ca show prints it.
+	SHA256  string `json:"sha256"`
 	Expires string `json:"expires"`
 }
 
@@ -49,11 +51,13 @@ func (o *Options) caCertificate() *caCertificate {
 
 // reloadStatus is the outcome of the reloads so far.
 type reloadStatus struct {
-	OK      uint64   `json:"ok"`
-	Refused uint64   `json:"refused"`
-	Since   string   `json:"in_force_since,omitempty"`
-	LastOK  string   `json:"last_ok,omitempty"`
-	Errors  []string `json:"errors,omitempty"` // why the last reload was refused, line by line; nil: it succeeded
+	OK      uint64 `json:"ok"`
+	Refused uint64 `json:"refused"`
+	Since   string `json:"in_force_since,omitempty"`
+	LastOK  string `json:"last_ok,omitempty"`
+
+	// Why the last reload was refused, line by line; nil: it succeeded.
+	Errors []string `json:"errors,omitempty"`
 
 	since time.Time
 }
@@ -94,26 +98,32 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	}
 	about := s.opts.About()
 	st := struct {
-		Version  string         `json:"version"`
-		Commit   string         `json:"commit,omitempty"`
-		Go       string         `json:"go"`
-		Started  string         `json:"started,omitempty"`
-		Uptime   float64        `json:"uptime_s,omitempty"`
-		Config   string         `json:"config_file,omitempty"`
-		State    string         `json:"state_dir,omitempty"`
-		Audit    string         `json:"audit_file,omitempty"`
-		Proxy    string         `json:"proxy"`
-		ProxyTLS bool           `json:"proxy_tls"`
-		Mode     string         `json:"mode"` // enforce or monitor
-		Dialect  string         `json:"dialect"`
-		CA       *caCertificate `json:"ca,omitempty"`
-		Healthy  bool           `json:"healthy"`
-		Ready    bool           `json:"ready"`
-		Reasons  []string       `json:"reasons"`            // why the proxy is not healthy or not ready
-		Warnings []string       `json:"warnings,omitempty"` // what the operator should see to before it stops requests
-		Oldest   string         `json:"oldest_record,omitempty"`
-		Reloads  *reloadStatus  `json:"reloads,omitempty"`
-		Store    *storeStatus   `json:"store,omitempty"`
+		Version  string  `json:"version"`
+		Commit   string  `json:"commit,omitempty"`
+		Go       string  `json:"go"`
+		Started  string  `json:"started,omitempty"`
+		Uptime   float64 `json:"uptime_s,omitempty"`
+		Config   string  `json:"config_file,omitempty"`
+		State    string  `json:"state_dir,omitempty"`
+		Audit    string  `json:"audit_file,omitempty"`
+		Proxy    string  `json:"proxy"`
+		ProxyTLS bool    `json:"proxy_tls"`
+
+		// Enforce or monitor.
+		Mode    string         `json:"mode"`
+		Dialect string         `json:"dialect"`
+		CA      *caCertificate `json:"ca,omitempty"`
+		Healthy bool           `json:"healthy"`
+		Ready   bool           `json:"ready"`
+
+		// Why the proxy is not healthy or not ready.
+		Reasons []string `json:"reasons"`
+
+		// What the operator should see to before it stops requests.
+		Warnings []string      `json:"warnings,omitempty"`
+		Oldest   string        `json:"oldest_record,omitempty"`
+		Reloads  *reloadStatus `json:"reloads,omitempty"`
+		Store    *storeStatus  `json:"store,omitempty"`
 	}{
 		Version: s.opts.Version, Commit: about.Commit, Go: runtime.Version(), Started: formatTime(about.Started),
 		Config: about.Config, State: about.State, Audit: about.Audit,
@@ -172,9 +182,11 @@ func (s *Store) paceText() string {
 
 // storeStatus is a [Store] in the API.
 type storeStatus struct {
-	Replica  string  `json:"replica"`
-	Shared   bool    `json:"shared"`
-	Detail   string  `json:"detail,omitempty"` // why it is not shared
+	Replica string `json:"replica"`
+	Shared  bool   `json:"shared"`
+
+	// Why it is not shared.
+	Detail   string  `json:"detail,omitempty"`
 	Since    string  `json:"since,omitempty"`
 	Times    float64 `json:"times_slower"`
 	Members  int     `json:"replicas"`

@@ -28,7 +28,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if params.writeError(w) {
 		return
 	}
-	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64); err == nil { // a browser that reconnects: newer than after
+	// A browser that reconnects: newer than after.
+	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
 		after, resume = last, true
 	}
 	if !resume {
@@ -41,7 +42,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.streamSlots.release()
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // or nginx would buffer the stream
+	// Or nginx would buffer the stream.
+	w.Header().Set("X-Accel-Buffering", "no")
 	if r.Method == http.MethodHead {
 		return
 	}
@@ -51,22 +53,28 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 
 // An eventStream is one open stream.
 type eventStream struct {
-	w        http.ResponseWriter
-	control  *http.ResponseController
-	filter   filter
-	after    uint64 // the last line read from the feed
-	reported uint64 // the last line that the reader knows of
+	w       http.ResponseWriter
+	control *http.ResponseController
+	filter  filter
+
+	// The last line read from the feed.
+	after uint64
+
+	// The last line that the reader knows of.
+	reported uint64
 	buf      bytes.Buffer
 }
 
 // run writes events until the client disconnects, does not read for requestTimeout, is no
 // longer authenticated, or the Server shuts down.
 func (e *eventStream) run(s *Server, r *http.Request) {
-	e.control.SetReadDeadline(time.Time{}) // the server's deadline is for the request; a stream has none
+	// The server's deadline is for the request; a stream has none.
+	e.control.SetReadDeadline(time.Time{})
 	poll, heartbeat := time.NewTicker(pollInterval), time.NewTicker(heartbeatInterval)
 	defer poll.Stop()
 	defer heartbeat.Stop()
-	e.buf.WriteString(":\n\n") // send at once: a browser waits for the first bytes before it reports the stream as open
+	// Send at once: a browser waits for the first bytes before it reports the stream as open.
+	e.buf.WriteString(":\n\n")
 	for {
 		for more := true; more; {
 			more = e.collect(s)
@@ -81,7 +89,8 @@ func (e *eventStream) run(s *Server, r *http.Request) {
 			return
 		case <-poll.C:
 			if token := s.opts.Token(); token != "" && !s.authenticated(r, token) {
-				return // the token has changed or the session has ended
+				// The token has changed or the session has ended.
+				return
 			}
 		case <-heartbeat.C:
 			e.heartbeat()
@@ -119,7 +128,8 @@ func (e *eventStream) flush() error {
 	if e.buf.Len() == 0 {
 		return nil
 	}
-	e.control.SetWriteDeadline(time.Now().Add(requestTimeout)) // the server's deadline is for a whole response
+	// The server's deadline is for a whole response.
+	e.control.SetWriteDeadline(time.Now().Add(requestTimeout))
 	_, err := e.w.Write(e.buf.Bytes())
 	e.buf.Reset()
 	if err == nil {

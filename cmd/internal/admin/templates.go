@@ -22,8 +22,11 @@ var files embed.FS
 var ui = sync.OnceValue(loadUI)
 
 type uiFiles struct {
-	templates map[string]*template.Template // by file name without .html
-	assets    map[string]asset              // by the path below /static/
+	// By file name without .html.
+	templates map[string]*template.Template
+
+	// By the path below /static/.
+	assets map[string]asset
 }
 
 // An asset is a file that pages load. Its URL contains its version.
@@ -69,7 +72,8 @@ func must(err error) {
 func (u *uiFiles) assetURL(name string) string {
 	a, ok := u.assets[name]
 	if !ok {
-		panic("no asset is named " + name) // a mistake in a template
+		// A mistake in a template.
+		panic("no asset is named " + name)
 	}
 	return "/static/" + name + "?v=" + a.version
 }

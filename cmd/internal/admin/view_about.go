@@ -15,18 +15,26 @@ import (
 // An aboutView is the page about this proxy.
 type aboutView struct {
 	frame
-	Connect        connectView
-	Facts          []fact
-	Reloads        []fact
-	ReloadErrors   []string // why the last reload was refused
+	Connect connectView
+	Facts   []fact
+	Reloads []fact
+
+	// Why the last reload was refused.
+	ReloadErrors   []string
 	Healthy, Ready badge
-	Replica        []fact // state of the replica; nil: the proxy is no replica
-	Shared         badge  // whether it paces together with the other replicas
-	CanReload      bool
-	Audit          []fact
-	Chain          badge // what the last verification of the audit has found
-	CanVerify      bool
-	API            []apiRow
+
+	// State of the replica; nil: the proxy is no replica.
+	Replica []fact
+
+	// Whether it paces together with the other replicas.
+	Shared    badge
+	CanReload bool
+	Audit     []fact
+
+	// What the last verification of the audit has found.
+	Chain     badge
+	CanVerify bool
+	API       []apiRow
 }
 
 // An apiRow is an endpoint of the API. It has an Href if a browser can open it.
@@ -156,13 +164,15 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusNotImplemented, "This proxy has no configuration file to reload.")
 		return
 	}
-	err := s.opts.Reload(context.WithoutCancel(r.Context())) // a reload must finish even if the client disconnects
+	// A reload must finish even if the client disconnects.
+	err := s.opts.Reload(context.WithoutCancel(r.Context()))
 	if err == nil {
 		http.Redirect(w, r, "/about?done=reload", http.StatusSeeOther)
 		return
 	}
 	v := s.newAboutView(r)
-	v.Flash, v.ReloadErrors = errorFlash("The reload failed. The previous configuration stays active.", clipErrors(strings.Split(err.Error(), "\n"))...), nil // the flash has the errors already
+	// The flash has the errors already.
+	v.Flash, v.ReloadErrors = errorFlash("The reload failed. The previous configuration stays active.", clipErrors(strings.Split(err.Error(), "\n"))...), nil
 	s.render(w, http.StatusUnprocessableEntity, "about", "frame", v)
 }
 

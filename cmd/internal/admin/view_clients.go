@@ -17,9 +17,15 @@ type clientsView struct {
 	frame
 	Clients []clientRow
 	Count   string
-	Others  string // requests of clients that are known by their address
-	Open    bool   // such clients may use the proxy
-	More    int    // number of clients left out
+
+	// Requests of clients that are known by their address.
+	Others string
+
+	// Such clients may use the proxy.
+	Open bool
+
+	// Number of clients left out.
+	More    int
 	Faults  []faultRow
 	Connect connectView
 }
@@ -27,14 +33,20 @@ type clientsView struct {
 // A clientRow is a client of the configuration.
 type clientRow struct {
 	Name, Href string
-	From       string // its networks, and whether it logs in
-	Dialect    string
-	Purposes   string // for which it fetches content; "": none are configured
-	Pace       string
-	Quota      string
-	QuotaUsed  bool // no request is left today
-	Requests   string
-	Last       string
+
+	// Its networks, and whether it logs in.
+	From    string
+	Dialect string
+
+	// For which it fetches content; "": none are configured.
+	Purposes string
+	Pace     string
+	Quota    string
+
+	// No request is left today.
+	QuotaUsed bool
+	Requests  string
+	Last      string
 }
 
 func (s *Server) showClients(w http.ResponseWriter, r *http.Request) {

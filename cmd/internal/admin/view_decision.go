@@ -21,21 +21,37 @@ import (
 // row that the script fills in.
 type decisionRow struct {
 	Number uint64
-	JSON   string // the audit line
-	Stamp  string // when the request ended, for the datetime attribute; lines are in this order
-	Clock  string // the same time, for people
 
-	Kind, Icon, Word string // of the decision
+	// The audit line.
+	JSON string
 
-	Host, HostHref string // HostHref is "" if the line has no host
+	// When the request ended, for the datetime attribute; lines are in this order.
+	Stamp string
+
+	// The same time, for people.
+	Clock string
+
+	// Of the decision.
+	Kind, Icon, Word string
+
+	// HostHref is "" if the line has no host.
+	Host, HostHref string
 	Method, Path   string
-	Reason         string // in a few words; "" if Rule says everything
-	Why            string // in a sentence
-	Rule, Line     string
-	Use            string // the uses that the site does not permit
+
+	// In a few words; "" if Rule says everything.
+	Reason string
+
+	// In a sentence.
+	Why        string
+	Rule, Line string
+
+	// The uses that the site does not permit.
+	Use            string
 	Client, Agent  string
 	Waited, Status string
-	ExplainHref    string // URL of the filled-in form; "": the request cannot be explained
+
+	// URL of the filled-in form; "": the request cannot be explained.
+	ExplainHref string
 }
 
 // An auditLine has the members of an audit line that a decisionRow shows.
@@ -63,7 +79,8 @@ func newDecisionRow(l live.Line) decisionRow {
 		return r
 	}
 	if t, err := time.Parse(time.RFC3339Nano, a.Time); err == nil {
-		ended := t.UTC().Truncate(time.Millisecond).Add(time.Duration(a.DurationMS) * time.Millisecond) // whole milliseconds, as in the script
+		// Whole milliseconds, as in the script.
+		ended := t.UTC().Truncate(time.Millisecond).Add(time.Duration(a.DurationMS) * time.Millisecond)
 		r.Stamp, r.Clock = ended.Format("2006-01-02T15:04:05.000Z"), ended.Format("15:04:05")
 	}
 	if a.Event != "" {
@@ -149,11 +166,15 @@ func explainHref(q explainRequest) string {
 // A recordView is the page of one audit line.
 type recordView struct {
 	frame
-	Name                  string
-	Badge                 badge
-	Facts                 []fact // the decision in words; nil: the line cannot be read
-	Record                []jsonMember
-	Missing               string // why there is no record
+	Name  string
+	Badge badge
+
+	// The decision in words; nil: the line cannot be read.
+	Facts  []fact
+	Record []jsonMember
+
+	// Why there is no record.
+	Missing               string
 	HostHref, ExplainHref string
 }
 

@@ -12,26 +12,33 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-const maxEntries = 1000 // entries of hosts, or clients, on a page
+// entries of hosts, or clients, on a page.
+const maxEntries = 1000
 
 // An exceptionsView is the page of the entries of hosts.
 type exceptionsView struct {
 	frame
 	Entries []entryRow
 	Count   string
-	More    int // number of entries left out
+
+	// Number of entries left out.
+	More int
 }
 
 // An entryRow is an entry of hosts.
 type entryRow struct {
 	Match, Reason string
 	Robots        badge
-	Settings      string // its pace, readings and use; "": none
-	Expires       string
-	Expired       bool
-	Requests      string
-	Href          string // of its decisions; "": there are none
-	Last          string
+
+	// Its pace, readings and use; "": none.
+	Settings string
+	Expires  string
+	Expired  bool
+	Requests string
+
+	// Of its decisions; "": there are none.
+	Href string
+	Last string
 }
 
 func (s *Server) showExceptions(w http.ResponseWriter, r *http.Request) {

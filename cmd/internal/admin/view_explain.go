@@ -19,8 +19,12 @@ type explainView struct {
 	frame
 	Form    explainRequest
 	Methods []option
-	Error   string      // what is wrong with the form
-	Result  *resultView // nil: nothing was submitted
+
+	// What is wrong with the form.
+	Error string
+
+	// nil: nothing was submitted.
+	Result *resultView
 }
 
 // A resultView is a decision on the explain page.
@@ -61,7 +65,8 @@ func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := formExplainRequest(r.Form)
-	if audit.IsPseudonym(q.Client) { // the client of a record is not known by its pseudonym
+	// The client of a record is not known by its pseudonym.
+	if audit.IsPseudonym(q.Client) {
 		q.Client = ""
 	}
 	v := s.newExplainView(q)
@@ -130,7 +135,8 @@ func excerptLines(e *explain.Excerpt, verdict badge) (all []textLine) {
 	for i, l := range lines {
 		shown := textLine{Number: l.Number, Class: "rule", Text: clipPrintable(l.Text, maxLineBytes)}
 		if i == 0 && len(all) > 0 && all[len(all)-1].Number < l.Number-1 {
-			shown.Class += " begins" // lines are left out
+			// lines are left out.
+			shown.Class += " begins"
 		}
 		if l.Decides {
 			shown.Class, shown.Effect = "block", &ruleEffect{verdict.Icon, "decides"}

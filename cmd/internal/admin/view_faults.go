@@ -17,9 +17,15 @@ const (
 // A faultRow is a client whose settings do not fit the proxy.
 type faultRow struct {
 	Client string
-	What   string // a predicate, as in "does not trust the proxy's CA"
-	Count  uint64 // connections
-	Host   string // "": it opened no tunnel
+
+	// A predicate, as in "does not trust the proxy's CA".
+	What string
+
+	// Connections.
+	Count uint64
+
+	// "": it opened no tunnel.
+	Host   string
 	Last   string
 	Advice string
 }

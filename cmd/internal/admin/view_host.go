@@ -17,41 +17,55 @@ import (
 )
 
 const (
-	maxOriginTexts = 8 // origins of a host whose files are shown
+	// origins of a host whose files are shown.
+	maxOriginTexts = 8
 )
 
 // A hostView is the page of one host.
 type hostView struct {
 	frame
-	Host      string
-	Known     bool
-	Decisions string // URL of its decisions
+	Host  string
+	Known bool
+
+	// URL of its decisions.
+	Decisions string
 	Explain   string
-	Action    string // URL of the page's forms
-	Figures   []figure
-	Entry     []fact // the entry of hosts that applies to it; nil: none
-	BackOffs  []backOffRow
-	Causes    []causeView
-	Origins   []originView
+
+	// URL of the page's forms.
+	Action  string
+	Figures []figure
+
+	// The entry of hosts that applies to it; nil: none.
+	Entry    []fact
+	BackOffs []backOffRow
+	Causes   []causeView
+	Origins  []originView
 }
 
 // An originView is one origin on the page of its host.
 type originView struct {
-	ID         string
-	Origin     string
-	Token      string // product token of the file, as the cache has it
-	Badge      badge
-	Facts      []fact
-	NoFileText string // why no lines are shown
+	ID     string
+	Origin string
+
+	// Product token of the file, as the cache has it.
+	Token string
+	Badge badge
+	Facts []fact
+
+	// Why no lines are shown.
+	NoFileText string
 	Remarks    []robots.Remark
 	fileListing
 }
 
 // A backOffRow is a back-off of the host or of one client there.
 type backOffRow struct {
-	Client string // "": all clients
+	// "": all clients.
+	Client string
 	Left   string
-	By     string // see paceState.BackOffBy
+
+	// See paceState.BackOffBy.
+	By string
 }
 
 // backOffRows returns the back-offs of a host, that of all clients first.

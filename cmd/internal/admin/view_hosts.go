@@ -17,7 +17,8 @@ import (
 
 const (
 	hostsPerPage = 50
-	filesPerHost = 3 // origins of a host that the list shows
+	// Origins of a host that the list shows.
+	filesPerHost = 3
 )
 
 // A hostListView is one page of the list of hosts.
@@ -83,7 +84,8 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 		v.Hosts = append(v.Hosts, newHostRow(h, classes, now))
 	}
 	v.Columns = v.columns(classes)
-	v.Query = printable(v.Query) // last, because the URLs above need the query unescaped
+	// Last, because the URLs above need the query unescaped.
+	v.Query = printable(v.Query)
 	v.Unknown = badge{Kind: "plain", Icon: "none", Word: "Not fetched"}
 	s.render(w, http.StatusOK, "hosts", "frame", v)
 }
@@ -164,7 +166,8 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 	for _, o := range h.Origins[:min(filesPerHost, len(h.Origins))] {
 		file := fileBadge(&o)
 		file.Note = o.origin.Scheme
-		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) { // not the default port of the scheme
+		// Not the default port of the scheme.
+		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) {
 			file.Note += ", port " + port
 		}
 		if o.ruling.Outcome == cache.Rules {

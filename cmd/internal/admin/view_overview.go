@@ -30,10 +30,14 @@ var reasons = []policy.Reason{
 // An overview is the first page.
 type overview struct {
 	frame
-	Figures  []figure
-	Faults   []faultRow // of the last hour
-	Chart    chartView
-	Spans    []option // Value is the URL of the span
+	Figures []figure
+
+	// Of the last hour.
+	Faults []faultRow
+	Chart  chartView
+
+	// Value is the URL of the span.
+	Spans    []option
 	Blockers []causeView
 	Outcomes []outcomeOption
 	Reasons  []reasonOption
@@ -41,17 +45,23 @@ type overview struct {
 	Filter   filterView
 	Rows     []decisionRow
 	Blank    decisionRow
-	Newest   uint64 // the last line that was scanned
-	Shown    string
-	Clock    string
+
+	// The last line that was scanned.
+	Newest uint64
+	Shown  string
+	Clock  string
 }
 
 // A figure is a number at the top of a page.
 type figure struct {
 	Name, Value, Note string
 	Kind, Icon        string
-	Words             bool   // Value is a word, no number
-	Href              string // link to the list that it counts; "": none
+
+	// Value is a word, no number.
+	Words bool
+
+	// Link to the list that it counts; "": none.
+	Href string
 }
 
 // An option is an entry of a list to choose from.
@@ -69,15 +79,21 @@ type outcomeOption struct {
 // A reasonOption is a reason in the filter. Scripts take from it what a row shows of the reason.
 type reasonOption struct {
 	option
-	Outcome string // of refusals for this reason
-	Why     string // the reason in a sentence
+
+	// Of refusals for this reason.
+	Outcome string
+
+	// The reason in a sentence.
+	Why string
 }
 
 // A filterView has the values of the filter's fields.
 type filterView struct {
 	Text, Host, Client, Agent string
-	Decision, Entry           string // parameters without a field; "": not given
-	Any                       bool
+
+	// Parameters without a field; "": not given.
+	Decision, Entry string
+	Any             bool
 }
 
 // A connectView says how to connect a client.
@@ -118,7 +134,8 @@ func (s *Server) overviewState(r *http.Request) overview {
 	}
 	for _, c := range s.opts.Live.Blockers(maxBlockersShown) {
 		shown := newCauseView(c, now)
-		if c.Host == "" { // no host, so no page about it
+		// No host, so no page about it.
+		if c.Host == "" {
 			shown.Host, shown.Href = "No host", classHref(c.Class, "reason", c.Reason)
 		}
 		v.Blockers = append(v.Blockers, shown)

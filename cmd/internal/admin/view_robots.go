@@ -23,19 +23,27 @@ type fileListing struct {
 	Range  string
 	Pages  []pageLink
 
-	prefix string // prefix of the anchors of its lines
-	from   int    // first line that is shown
-	last   int    // last line of the file
+	// prefix of the anchors of its lines.
+	prefix string
+
+	// first line that is shown.
+	from int
+
+	// last line of the file.
+	last int
 }
 
 // A textLine is one line of a file.
 type textLine struct {
-	ID     string // anchor; "": none
+	// Anchor; "": none.
+	ID     string
 	Href   string
 	Number int
 	Class  string
 	Text   string
-	Effect *ruleEffect // nil: the line has decided nothing
+
+	// nil: the line has decided nothing.
+	Effect *ruleEffect
 }
 
 // A ruleEffect says what a rule has decided.
@@ -67,7 +75,8 @@ func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 			all[c.Line] = f
 		}
 		if f.rule != c.Rule {
-			continue // the line had another rule in another version of the file
+			// The line had another rule in another version of the file.
+			continue
 		}
 		f.counts[c.Class] += c.Count
 	}
@@ -78,7 +87,8 @@ func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 func newFileListing(text string, d robots.Dialect, prefix string, from int, counts map[int]*ruleCounts) fileListing {
 	l := fileListing{prefix: prefix, from: max(1, from)}
 	var names []string
-	begins, group := 0, 0 // current group and its first line
+	// Current group and its first line.
+	begins, group := 0, 0
 	for line := range robots.Outline(text, d) {
 		l.last = line.Number
 		if line.Group != group {

@@ -13,22 +13,32 @@ import (
 // A chartView is the chart of a span as the page shows it without scripts: two static pictures
 // and a table. A bar of the chart covers one bucket; a row of the table covers several bars.
 type chartView struct {
-	Span     string // a key of chartSpans
+	// A key of chartSpans.
+	Span     string
 	Sentence string
-	Step     string // length of a table row, in words
-	Bars     []chartBar
-	Rows     []chartRow
-	Width    int
-	Waiting  string // SVG path, in a box of Width by 100
 
-	counts live.Counts // over the whole span
+	// length of a table row, in words.
+	Step  string
+	Bars  []chartBar
+	Rows  []chartRow
+	Width int
+
+	// SVG path, in a box of Width by 100.
+	Waiting string
+
+	// Over the whole span.
+	counts live.Counts
 }
 
 // A chartBar is one class in the chart.
 type chartBar struct {
-	Badge  badge
-	Path   string // SVG path, in a box of Width by 100
-	Hidden bool   // there is no such request
+	Badge badge
+
+	// SVG path, in a box of Width by 100.
+	Path string
+
+	// There is no such request.
+	Hidden bool
 }
 
 // A bucket has the counts of one part of a [live.Series].
@@ -39,8 +49,10 @@ type bucket struct {
 }
 
 type chartRow struct {
-	Clock   string
-	Counts  []int64 // in the order of the Bars that are not hidden
+	Clock string
+
+	// In the order of the Bars that are not hidden.
+	Counts  []int64
 	Waiting int64
 }
 
@@ -49,8 +61,10 @@ type chartSpan struct {
 	span             live.Span
 	length           time.Duration
 	barStep, rowStep time.Duration
-	phrase           string // such as "the last hour"
-	rowStepText      string
+
+	// Such as "the last hour".
+	phrase      string
+	rowStepText string
 }
 
 var chartSpans = map[string]chartSpan{
@@ -79,7 +93,8 @@ func newChartView(feed *live.Feed, name string, monitor bool, now time.Time) cha
 		for _, c := range shown {
 			row.Counts = append(row.Counts, b.counts[c])
 		}
-		v.Rows = append([]chartRow{row}, v.Rows...) // latest first
+		// Latest first.
+		v.Rows = append([]chartRow{row}, v.Rows...)
 	}
 	v.drawPaths(buckets(s, span.barStep), now.Add(-span.length), span.barStep)
 	for i, c := range classOrder {

@@ -35,7 +35,9 @@ const openExt = ".open"
 // A file is one WARC file of the archive.
 type file struct {
 	path string
-	open bool // it is, or was, being written
+
+	// It is, or was, being written.
+	open bool
 }
 
 // name returns the name that the file has when it is complete.
@@ -47,7 +49,8 @@ func (f *flags) files() (files []file, err error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(dir) // sorted
+	// Sorted.
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
@@ -65,7 +68,8 @@ func (f *flags) files() (files []file, err error) {
 
 // directory returns the directory of the archive.
 func (f *flags) directory() (string, error) {
-	if f.dir == "" && f.Flags.Changed("dir") { // an unset variable of a script must not select the configured directory
+	// An unset variable of a script must not select the configured directory.
+	if f.dir == "" && f.Flags.Changed("dir") {
 		return "", cli.UsageErrorf("--dir: empty directory name")
 	}
 	cfg, err := f.Load()
@@ -93,7 +97,8 @@ func (f file) records(offset int64) iter.Seq2[*warc.Record, error] {
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		defer in.Close() // nil is an error, which does not matter
+		// nil is an error, which does not matter.
+		defer in.Close()
 		var r *warc.Reader
 		if err == nil {
 			_, err = in.Seek(offset, io.SeekStart)

@@ -20,7 +20,9 @@ type archive []file
 type place struct {
 	file   file
 	offset int64
-	id     string // WARC-Record-ID
+
+	// WARC-Record-ID.
+	id string
 }
 
 func (p place) found() bool { return p.id != "" }
@@ -78,7 +80,8 @@ func (a archive) byURL(url string, until time.Time) (newest place, err error) {
 // byID finds a record by its WARC-Record-ID, or a capture by the ID of its record in the audit.
 func (a archive) byID(id string) (at place, err error) {
 	uri := strings.ToLower(strings.Trim(id, "<>"))
-	var about []string // the records that metadata with the ID is about
+	// The records that metadata with the ID is about.
+	var about []string
 	err = a.each(func(rec *warc.Record, here place) {
 		own := strings.ToLower(strings.Trim(rec.ID(), "<>"))
 		if own == uri || own == "urn:uuid:"+uri {
@@ -105,7 +108,8 @@ const maxMetadata = 64 << 10
 
 // auditID returns the ID that a metadata record has of the audit, or "".
 func auditID(rec *warc.Record) string {
-	text, _ := io.ReadAll(io.LimitReader(rec.Block, maxMetadata)) // the next record has the error, too
+	// The next record has the error, too.
+	text, _ := io.ReadAll(io.LimitReader(rec.Block, maxMetadata))
 	for line := range bytes.Lines(text) {
 		if name, value, _ := bytes.Cut(line, []byte(":")); strings.EqualFold(string(name), "id") {
 			return string(bytes.TrimSpace(value))

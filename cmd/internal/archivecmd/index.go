@@ -62,7 +62,8 @@ func index(files []file) (lines [][]byte, err error) {
 			}
 			c, err := rec.Capture(file.name())
 			switch {
-			case err != nil: // the next round has it, too
+			// The next round has it, too.
+			case err != nil:
 			case c.Length == 0:
 				shared++
 			default:

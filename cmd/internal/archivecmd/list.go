@@ -78,7 +78,8 @@ func list(files []file, print func(listed) error) error {
 	for _, file := range files {
 		in, err := file.openFile()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the proxy has removed it
+			// The proxy has removed it.
+			continue
 		} else if err != nil {
 			return err
 		}

@@ -40,7 +40,8 @@ its digests.`,
 			for _, file := range files {
 				in, err := file.openFile()
 				if errors.Is(err, fs.ErrNotExist) {
-					continue // the proxy has removed it
+					// The proxy has removed it.
+					continue
 				} else if err != nil {
 					return err
 				}

@@ -65,22 +65,38 @@ repeated, if the line of the record was changed, or if there is no such record.`
 
 // A recordExplanation is what is known of the decision that one record is about.
 type recordExplanation struct {
-	Record   json.RawMessage `json:"record"`
-	Place    recordPlace     `json:"place"`
-	Why      string          `json:"why,omitempty"` // a sentence, unless the rule says everything
-	Snapshot string          `json:"snapshot,omitempty"`
-	TDMRep   string          `json:"tdmrep_snapshot,omitempty"`
-	Fetch    *snapshot.Fetch `json:"fetch,omitempty"`  // from the index
-	Agents   []excerptLine   `json:"agents,omitempty"` // the User-agent lines of the group
-	Lines    []excerptLine   `json:"lines,omitempty"`  // the one that decided, and those around it
-	Derived  *derivation     `json:"rederived,omitempty"`
+	Record json.RawMessage `json:"record"`
+	Place  recordPlace     `json:"place"`
 
-	entry       trail.Entry
-	run         string // the run that has the record; "": no run, or that of --file
+	// A sentence, unless the rule says everything.
+	Why      string `json:"why,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"`
+	TDMRep   string `json:"tdmrep_snapshot,omitempty"`
+
+	// From the index.
+	Fetch *snapshot.Fetch `json:"fetch,omitempty"`
+
+	// The User-agent lines of the group.
+	Agents []excerptLine `json:"agents,omitempty"`
+
+	// The one that decided, and those around it.
+	Lines   []excerptLine `json:"lines,omitempty"`
+	Derived *derivation   `json:"rederived,omitempty"`
+
+	entry trail.Entry
+
+	// The run that has the record; "": no run, or that of --file.
+	run         string
 	explanation explain.Explanation
-	size        int              // of the snapshot of robots.txt, in bytes
-	tdmrepSize  int              // of that of tdmrep.json
-	excerpt     *explain.Excerpt // nil: no line decided, or the snapshot is not there
+
+	// Of the snapshot of robots.txt, in bytes.
+	size int
+
+	// Of that of tdmrep.json.
+	tdmrepSize int
+
+	// nil: no line decided, or the snapshot is not there.
+	excerpt *explain.Excerpt
 }
 
 // A recordPlace is the place of a record in the chain.
@@ -89,7 +105,9 @@ type recordPlace struct {
 	Line int    `json:"line"`
 	Seq  uint64 `json:"seq,omitempty"`
 	Hash bool   `json:"hash_holds"`
-	Says string `json:"says,omitempty"` // what is wrong with the line
+
+	// What is wrong with the line.
+	Says string `json:"says,omitempty"`
 }
 
 // An excerptLine is an explain.Line in the JSON of this command.
@@ -233,7 +251,8 @@ func snapshotOf(dir, sha string) (text []byte, state string, err error) {
 		return nil, "", nil
 	}
 	text, state, err = stateOf(dir, sha)
-	if errors.Is(err, snapshot.ErrName) { // what the record has is no hash
+	// What the record has is no hash.
+	if errors.Is(err, snapshot.ErrName) {
 		return nil, isDamaged, nil
 	}
 	return text, state, err
@@ -258,7 +277,8 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 		return nil, nil
 	}
 	end := e.Time.Add(time.Duration(e.DurationMS * float64(time.Millisecond)))
-	known, _, _ := trail.CutText(e.RobotsURL) // a long line has only the beginning
+	// A long line has only the beginning.
+	known, _, _ := trail.CutText(e.RobotsURL)
 	for f, err := range snapshot.Index(dir, known) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -267,12 +287,14 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 			return nil, err
 		case !isRecorded(e.RobotsURL, f.URL) || f.SHA256 != e.RobotsSHA256:
 		case f.Fetched.Equal(e.RobotsFetched):
-			found = &f // only the first line of a fetch has its headers
+			// Only the first line of a fetch has its headers.
+			found = &f
 		case e.RobotsFetched.IsZero() && !f.Fetched.After(end):
 			return &f, nil
 		}
 		if !e.RobotsFetched.IsZero() && f.Saved.Before(e.RobotsFetched) {
-			break // what is older was before
+			// What is older was before.
+			break
 		}
 	}
 	return found, nil
@@ -391,7 +413,8 @@ func printLine(s *cli.Details, l explain.Line) {
 // printResponse shows what the response said about uses of its content.
 func (r *recordExplanation) printResponse(s *cli.Details) {
 	e := &r.entry
-	s.Row("tdm-policy", humanize.Brief(e.TDMPolicy)) // of the response or of tdmrep.json
+	// Of the response or of tdmrep.json.
+	s.Row("tdm-policy", humanize.Brief(e.TDMPolicy))
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
 		{"tdm-reservation", e.TDMReservation}, {"crawler-price", e.CrawlerPrice},

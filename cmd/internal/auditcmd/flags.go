@@ -33,8 +33,12 @@ const maxAudits = 100
 // belong to it.
 type auditFiles struct {
 	file, snapshots, stamps string
-	part                    bool   // file is one of the closed files of an audit
-	run                     string // the name of the run that wrote it, if it was found by this name or by a search
+
+	// file is one of the closed files of an audit.
+	part bool
+
+	// The name of the run that wrote it, if it was found by this name or by a search.
+	run string
 }
 
 // auditIn returns the audit in a directory, such as the state directory or that of a run.
@@ -127,7 +131,8 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	case f.run != "":
 		at.run = filepath.Base(home)
 		if elsewhere, err := os.Readlink(at.file); err == nil {
-			at.file = elsewhere // run --audit
+			// run --audit.
+			at.file = elsewhere
 		}
 	case cfg.Audit.File == "-":
 		at.file = ""
@@ -147,7 +152,8 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 	for _, path := range paths {
 		files, err := trail.Segments(path)
 		if err != nil {
-			continue // opening it returns the error
+			// Opening it returns the error.
+			continue
 		}
 		for _, file := range files {
 			name := daemon.AbsolutePath(file.Path)
@@ -163,7 +169,8 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 		seen[name] = true
 		at := auditIn(filepath.Dir(path))
 		at.file = path
-		if home != "" && !IsDir(at.snapshots) { // the audit is a run's, or was moved with its snapshots, or is the configured one
+		// The audit is a run's, or was moved with its snapshots, or is the configured one.
+		if home != "" && !IsDir(at.snapshots) {
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
 		}
 		if home != "" && isSameFile(path, configured) {
@@ -244,7 +251,8 @@ func closeAll(trails []auditreport.Trail) {
 // shortNames tells audits apart by their paths without the directories that all have in common.
 func shortNames(audits []auditFiles) (names []string) {
 	var paths []string
-	dir := "" // with a slash at its end
+	// With a slash at its end.
+	dir := ""
 	for i, at := range audits {
 		path := filepath.ToSlash(daemon.AbsolutePath(at.file))
 		paths = append(paths, path)
@@ -376,7 +384,9 @@ func runDir(state, name string) (string, error) {
 // requestFlags say which requests are meant.
 type requestFlags struct {
 	client, host string
-	hosts        *policy.HostPatterns // of host; nil: all hosts are meant
+
+	// Of host; nil: all hosts are meant.
+	hosts *policy.HostPatterns
 }
 
 func (f *requestFlags) add(cmd *cobra.Command) {

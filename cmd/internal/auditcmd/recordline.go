@@ -21,7 +21,9 @@ import (
 type tailFilter struct {
 	requestFlags
 	blocked bool
-	needles [][]byte // each selected line contains them
+
+	// Each selected line contains them.
+	needles [][]byte
 }
 
 // allowed is a part of each line of a request that was allowed, and of no other line: quotes in
@@ -32,10 +34,12 @@ var allowed = []byte(`"decision":"allow"`)
 func (f *tailFilter) prepare() {
 	host, err := robots.ParseHost(f.host)
 	if err != nil {
-		host = "" // a pattern
+		// A pattern.
+		host = ""
 	}
 	for _, s := range []string{f.client, host} {
-		if q := strconv.Quote(s); s != "" && q[1:len(q)-1] == s { // JSON has it unescaped
+		// JSON has it unescaped.
+		if q := strconv.Quote(s); s != "" && q[1:len(q)-1] == s {
 			f.needles = append(f.needles, []byte(q))
 		}
 	}
@@ -65,7 +69,9 @@ func (f *tailFilter) passes(line []byte) bool {
 type recordLines struct {
 	cli.Details
 	zone *time.Location
-	day  string // of the record before
+
+	// Of the record before.
+	day string
 }
 
 func newRecordLines(colours bool, zone *time.Location) *recordLines {
@@ -173,7 +179,8 @@ func asDuration(seconds float64) time.Duration {
 // eventText formats an event. It is printable.
 func eventText(e *trail.Entry) string {
 	text := humanize.Word(e.Event)
-	if e.Count > 0 && e.Event != trail.EventCounted && e.Event != trail.EventUnfinished { // their details have the number
+	// Their details have the number.
+	if e.Count > 0 && e.Event != trail.EventCounted && e.Event != trail.EventUnfinished {
 		text += " " + humanize.Count(e.Count, "record")
 	}
 	if e.Detail != "" {

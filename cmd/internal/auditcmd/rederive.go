@@ -86,14 +86,16 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 	}
 	address, _ := e.RequestURL()
 	scheme, authority, pathQuery, _ := robots.SplitURL(address)
-	r.PathQuery = cmp.Or(pathQuery, "*") // RFC 9112 3.2.4: only OPTIONS has no path
+	// RFC 9112 3.2.4: only OPTIONS has no path.
+	r.PathQuery = cmp.Or(pathQuery, "*")
 	r.Origin, err = robots.ParseOrigin(scheme, authority)
 	return r, (*policy.Engine).Decide, err
 }
 
 // engineOf makes an Engine with the options that a record implies.
 func engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) (*policy.Engine, error) {
-	dialect, err := robots.DialectByName(cmp.Or(e.Dialect, robots.Standard().Name)) // without a robots.txt a record has none
+	// Without a robots.txt a record has none.
+	dialect, err := robots.DialectByName(cmp.Or(e.Dialect, robots.Standard().Name))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,8 @@ func engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) 
 		o.Readings = policy.AllReadings
 	}
 	switch {
-	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay: // the maximum was less than the delay of the site
+	// The maximum was less than the delay of the site.
+	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay:
 		o.OverMax, o.MaxCrawlDelay = policy.RefuseExcess, max(1, asDuration(e.CrawlAsked)-1)
 	case e.CrawlDelay < e.CrawlAsked:
 		o.OverMax, o.MaxCrawlDelay = policy.Clamp, max(1, asDuration(e.CrawlDelay))
@@ -134,7 +137,8 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	add("rule", e.Rule, d.Rule)
 	add("line", fmt.Sprint(e.Line), fmt.Sprint(d.Line))
 	decided := e.Rule != "" || e.Reason == string(policy.ReasonTooComplex)
-	if e.Reading != "" && decided { // earlier versions wrote none, or one that did not decide
+	// Earlier versions wrote none, or one that did not decide.
+	if e.Reading != "" && decided {
 		add("reading", e.Reading, d.Form.String())
 	}
 	add("group", e.Group, d.Group)
@@ -148,7 +152,8 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 		p := c.String()
 		was, is := e.Usage[p], derived[p]
 		superseded := is.Source == usage.TDMRep && e.TDMReservation != ""
-		if isBefore(was.Source) || is.Outcome == usage.Disallowed.String() && !superseded { // else a response header decided
+		// Else a response header decided.
+		if isBefore(was.Source) || is.Outcome == usage.Disallowed.String() && !superseded {
 			add("usage "+p, fmt.Sprintf("%s, line %d", was.Outcome, was.Line), fmt.Sprintf("%s, line %d", is.Outcome, is.Line))
 			add("statement about "+p, was.Statement, is.Statement)
 		}
@@ -158,7 +163,8 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 
 // usageOf gives the purposes that a record names, and whether preferences before the response refused the request.
 func usageOf(e *trail.Entry) usage.Policy {
-	tooComplex := e.Reason == string(policy.ReasonTooComplex) && e.TDMRepSHA256 != "" // it refuses only with Refuse
+	// It refuses only with Refuse.
+	tooComplex := e.Reason == string(policy.ReasonTooComplex) && e.TDMRepSHA256 != ""
 	p := usage.Policy{Refuse: refusesUse(e) || tooComplex, RefuseUnknown: refusesUse(e) && e.UsageSource == ""}
 	for name := range e.Usage {
 		if c, known := usage.ParseCategory(name); known {
@@ -221,7 +227,8 @@ func missing(e *trail.Entry) (all []string) {
 	if _, whole, ok := trail.CutText(e.UserAgent); ok {
 		all = append(all, fmt.Sprintf(cut, "User-Agent", whole))
 	}
-	if e.Version < 2 && strings.ContainsRune(e.URL, utf8.RuneError) { // the writers of such lines had no other form for these bytes
+	// The writers of such lines had no other form for these bytes.
+	if e.Version < 2 && strings.ContainsRune(e.URL, utf8.RuneError) {
 		all = append(all, "the record lacks bytes of the URL that were not UTF-8, so the decision cannot be re-derived exactly")
 	}
 	if !strings.Contains(e.URL, "?") {

@@ -199,11 +199,15 @@ func fetchText(f snapshot.Fetch) string {
 
 // A snapshotInfo is what is known of one snapshot.
 type snapshotInfo struct {
-	SHA256 string           `json:"sha256"`
-	State  string           `json:"state"` // there, removed or damaged
-	File   string           `json:"file,omitempty"`
-	Bytes  int              `json:"octets"`
-	Lines  int64            `json:"lines"` // of the index
+	SHA256 string `json:"sha256"`
+
+	// There, removed or damaged.
+	State string `json:"state"`
+	File  string `json:"file,omitempty"`
+	Bytes int    `json:"octets"`
+
+	// Of the index.
+	Lines  int64            `json:"lines"`
 	First  time.Time        `json:"first_kept,omitzero"`
 	Last   time.Time        `json:"last_kept,omitzero"`
 	Latest []snapshot.Fetch `json:"latest"`
@@ -233,7 +237,8 @@ func stateOf(dir, sha string) (text []byte, state string, err error) {
 func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error {
 	sha, err := snapshot.Find(dir, digits)
 	if errors.Is(err, fs.ErrNotExist) && len(digits) == 64 {
-		sha, err = strings.ToLower(digits), nil // the index may still contain it
+		// The index may still contain it.
+		sha, err = strings.ToLower(digits), nil
 	}
 	if err != nil {
 		return noSnapshot(digits, err)
@@ -274,7 +279,8 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 	i.First, i.Bytes = f.Saved, max(i.Bytes, f.Bytes)
 	for n := range i.Latest {
 		if l := &i.Latest[n]; l.URL == f.URL && l.Fetched.Equal(f.Fetched) {
-			*l = f // only the first line of a fetch has its headers
+			// Only the first line of a fetch has its headers.
+			*l = f
 			return
 		}
 	}

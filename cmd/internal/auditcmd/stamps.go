@@ -14,14 +14,22 @@ import (
 
 // A stampCheck compares the time-stamps of an audit with its lines.
 type stampCheck struct {
-	roots *x509.CertPool // nil: the signatures are not verified
-	part  bool           // the lines are those of one closed file: later ones are in other files
-	all   []tsa.Response
-	lines map[uint64]trail.Hash // of the lines that were stamped and are there, by their seq
+	// nil: the signatures are not verified.
+	roots *x509.CertPool
 
-	count  int // time-stamps of lines that are there
+	// The lines are those of one closed file: later ones are in other files.
+	part bool
+	all  []tsa.Response
+
+	// Of the lines that were stamped and are there, by their seq.
+	lines map[uint64]trail.Hash
+
+	// Time-stamps of lines that are there.
+	count  int
 	newest trail.Anchor
-	at     time.Time // of newest
+
+	// Of newest.
+	at time.Time
 }
 
 // read reads the names of the time-stamps in dir.

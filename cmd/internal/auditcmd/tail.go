@@ -121,9 +121,12 @@ func jsonLine(line []byte) string { return string(audit.EscapeJSON(line)) }
 
 // A tailedTrail is one of the trails that are printed.
 type tailedTrail struct {
-	path string // "": r reads a stream
+	// "": r reads a stream.
+	path string
 	r    *trail.Reader
-	at   time.Time // of the last line that has a time
+
+	// Of the last line that has a time.
+	at time.Time
 }
 
 func (d *tailedTrail) close() {
@@ -144,7 +147,8 @@ func (d *tailedTrail) exists() (bool, error) {
 // last remark about a line.
 func (d *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (lines [][]byte, remark, err error) {
 	for bytes := int64(tailFirst); ; bytes *= 4 {
-		all := true // a stream is read whole
+		// A stream is read whole.
+		all := true
 		if d.path != "" {
 			d.close()
 			if d.r, all, err = trail.OpenLast(d.path, bytes); err != nil {
@@ -203,7 +207,8 @@ func (d *tailedTrail) some(t *tail) (lines [][]byte, more bool, err error) {
 			lines = append(lines, slices.Clone(line))
 		}
 		if bytes += len(line); d.path == "" {
-			break // the next line may take long
+			// The next line may take long.
+			break
 		}
 	}
 	return lines, true, nil

@@ -66,7 +66,8 @@ allowed.`,
 			v.out, v.snapshots = cmd.OutOrStdout(), !noSnapshots && !v.anchor
 			if cmd.Flags().Changed("since-anchor") {
 				var err error
-				if v.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // it may come from a file, with a newline
+				// It may come from a file, with a newline.
+				if v.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil {
 					return cli.UsageErrorf("--since-anchor %q: %w", since, err)
 				}
 			}
@@ -94,10 +95,16 @@ allowed.`,
 // A verification verifies audits, and prints what it finds.
 type verification struct {
 	trail.VerifyOptions
-	anchor    bool           // print nothing but the anchors
-	snapshots bool           // also verify the snapshots that the records are based on
-	tsaRoots  *x509.CertPool // authorities whose time-stamps are trusted; nil: none
-	out       io.Writer
+
+	// Print nothing but the anchors.
+	anchor bool
+
+	// Also verify the snapshots that the records are based on.
+	snapshots bool
+
+	// Authorities whose time-stamps are trusted; nil: none.
+	tsaRoots *x509.CertPool
+	out      io.Writer
 }
 
 // verify verifies the audits that are meant, one after the other, or standard input. The error is

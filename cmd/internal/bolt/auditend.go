@@ -15,10 +15,13 @@ import (
 
 // An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
 type AuditEnd struct {
-	File string // name of the audit
+	// Name of the audit.
+	File string
 	Seq  uint64
 	Hash trail.Hash
-	Open uint64 `json:",omitempty"` // as in audit.End
+
+	// As in audit.End.
+	Open uint64 `json:",omitempty"`
 }
 
 // ReadAuditEnd returns the AuditEnd in a file, and changes nothing; zero: there is none, or no file. It
@@ -37,7 +40,8 @@ func ReadAuditEnd(file string) (end AuditEnd, err error) {
 	}
 	err = safely(func() error {
 		db, err := bbolt.Open(file, 0, &bbolt.Options{
-			ReadOnly: true, PreLoadFreelist: true, // check needs the list
+			// check needs the list.
+			ReadOnly: true, PreLoadFreelist: true,
 			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 		})
 		if err != nil {

@@ -37,11 +37,18 @@ const (
 
 // A batch is the content of one commit.
 type batch struct {
-	entries map[string]*list.Element // of item
-	order   *list.List               // the oldest first
-	bytes   int                      // of entries
-	clocks  map[string]seal.Value
-	audit   seal.Value // of the AuditEnd; nil: unchanged
+	// Of item.
+	entries map[string]*list.Element
+
+	// The oldest first.
+	order *list.List
+
+	// Of entries.
+	bytes  int
+	clocks map[string]seal.Value
+
+	// Of the AuditEnd; nil: unchanged.
+	audit seal.Value
 }
 
 func newBatch() *batch {
@@ -51,7 +58,9 @@ func newBatch() *batch {
 type item struct {
 	key   string
 	value seal.Value
-	owner uint32 // see Store.owner
+
+	// See Store.owner.
+	owner uint32
 }
 
 func (i item) size() int { return len(i.key) + len(i.value) + itemOverhead }

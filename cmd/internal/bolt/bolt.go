@@ -64,30 +64,57 @@ var errAway = errors.New("state.db is unavailable for the moment")
 
 // Options configure a [Store].
 type Options struct {
-	File      string       // required; created with mode 0600 if there is none
-	MaxBytes  int64        // of the file, which never grows beyond them; near that size entries are removed, see sweep; zero means 1 GiB
-	MaxClocks int          // clocks in the file; beyond, those that would be of use for longest are removed; zero means 262,144
-	Log       *slog.Logger // logs damage and disk failures; required
+	// Required; created with mode 0600 if there is none.
+	File string
+
+	// Of the file, which never grows beyond them; near that size entries are removed, see sweep; zero means 1 GiB.
+	MaxBytes int64
+
+	// clocks in the file; beyond, those that would be of use for longest are removed; zero means 262,144.
+	MaxClocks int
+
+	// Logs damage and disk failures; required.
+	Log *slog.Logger
 }
 
 // A Store is the open file and the changes that are not yet written to it.
 type Store struct {
-	database // used only with the token of turn, but for counts and filed
+	// Used only with the token of turn, but for counts and filed.
+	database
 
-	initial fileContents // what Open found in the file
+	// What Open found in the file.
+	initial fileContents
 
-	turn   chan struct{} // holds a token while a goroutine uses the database; see use
-	again  time.Time     // when the file may be opened again
-	wait   time.Duration // from the next damage until then
+	// Holds a token while a goroutine uses the database; see use.
+	turn chan struct{}
+
+	// When the file may be opened again.
+	again time.Time
+
+	// From the next damage until then.
+	wait   time.Duration
 	closed bool
 
-	wake       chan struct{} // holds a token: there is something to commit
-	mu         sync.Mutex    // guards the fields below
-	pending    *batch        // newer than writing
-	writing    *batch        // being committed and not changed meanwhile; newer than the file
-	lost       int           // entries dropped because pending was full
-	lostClocks bool          // clocks were dropped
-	failing    bool          // the disk fails, and this was logged
+	// Holds a token: there is something to commit.
+	wake chan struct{}
+
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// Newer than writing.
+	pending *batch
+
+	// Being committed and not changed meanwhile; newer than the file.
+	writing *batch
+
+	// entries dropped because pending was full.
+	lost int
+
+	// clocks were dropped.
+	lostClocks bool
+
+	// The disk fails, and this was logged.
+	failing bool
 }
 
 // lockWait is how long Open waits for the lock of the file. ReadAuditEnd has it for a moment.
@@ -137,7 +164,8 @@ func (s *Store) AuditEnd() AuditEnd { return s.initial.audit }
 
 // SaveAuditEnd stores end.
 func (s *Store) SaveAuditEnd(end AuditEnd) {
-	text, _ := json.Marshal(end) // cannot fail
+	// Cannot fail.
+	text, _ := json.Marshal(end)
 	s.mu.Lock()
 	s.pending.audit = seal.New(string(auditKey), text, time.Time{})
 	s.mu.Unlock()
@@ -217,7 +245,8 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 	for i := range clocks {
 		c := &clocks[i]
 		text, err := json.Marshal(c)
-		if err != nil { // a time beyond the year 9999
+		// A time beyond the year 9999.
+		if err != nil {
 			s.lostClocks = true
 			continue
 		}
@@ -273,7 +302,8 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-sweep.C:
-			_ = s.use(ctx, s.sweep) // use has logged any error
+			// use has logged any error.
+			_ = s.use(ctx, s.sweep)
 		case <-s.wake:
 			if s.commit(ctx, false) != nil {
 				rest = retryEvery
@@ -447,7 +477,8 @@ func (s *Store) use(ctx context.Context, f func(*bbolt.DB) error) error {
 			s.logFailure(err)
 		}
 	case errors.Is(err, bolterrors.ErrInvalidMapping) || errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		s.forgetFile() // it could not be remapped; open it again
+		// It could not be remapped; open it again.
+		s.forgetFile()
 		s.logFailure(err)
 	default:
 		s.logFailure(err)
@@ -457,11 +488,20 @@ func (s *Store) use(ctx context.Context, f func(*bbolt.DB) error) error {
 
 // Stats is the state of a Store.
 type Stats struct {
-	Bytes    int64  // of the file at the last commit
-	Pending  int    // bytes of entries not yet written
-	Failures uint64 // times that the file could not be opened, read or written
-	Damaged  uint64 // damaged files
-	Lost     uint64 // entries dropped while the disk took none
+	// Of the file at the last commit.
+	Bytes int64
+
+	// bytes of entries not yet written.
+	Pending int
+
+	// Times that the file could not be opened, read or written.
+	Failures uint64
+
+	// damaged files.
+	Damaged uint64
+
+	// entries dropped while the disk took none.
+	Lost uint64
 }
 
 // Stats does not wait for the disk.

@@ -12,7 +12,8 @@ import (
 const (
 	pageHead      = 16
 	branchElement = 16
-	childAt       = 8 // in an element
+	// In an element.
+	childAt = 8
 )
 
 // check reports why db must not be used. bbolt follows page numbers: a page that refers to itself,
@@ -38,7 +39,8 @@ func check(db *bbolt.DB, file *os.File) error {
 			return err
 		}
 		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-			if b == nil || b.Root() == 0 { // not a bucket, or one stored within the page
+			// Not a bucket, or one stored within the page.
+			if b == nil || b.Root() == 0 {
 				return nil
 			}
 			return c.tree(uint64(b.Root()))
@@ -50,7 +52,9 @@ type checker struct {
 	tx       *bbolt.Tx
 	file     *os.File
 	pageSize int64
-	taken    []bool // by page
+
+	// By page.
+	taken []bool
 }
 
 // free marks the free pages. There must be n: otherwise one is listed twice, or beyond the end.

@@ -24,8 +24,11 @@ const dropAtOnce = 5000
 type keyIndex struct {
 	seed maphash.Seed
 
-	mu   sync.Mutex        // guards sums
-	sums map[uint64]uint32 // owners, by the hash of the key; nil until the file was read
+	// Guards sums.
+	mu sync.Mutex
+
+	// Owners, by the hash of the key; nil until the file was read.
+	sums map[uint64]uint32
 }
 
 // add adds a key of owner; 0 leaves the key to the owner that it has.
@@ -70,9 +73,14 @@ func (k *keyIndex) replace(all []entryInfo) {
 
 // bucketValues describes the values in a bucket.
 type bucketValues struct {
-	bytes   int64       // of the values that stay
-	kept    []entryInfo // the values that stay
-	removed [][]byte    // keys of the values that are to be deleted
+	// Of the values that stay.
+	bytes int64
+
+	// The values that stay.
+	kept []entryInfo
+
+	// Keys of the values that are to be deleted.
+	removed [][]byte
 }
 
 // An entryInfo describes a value that has not expired.
@@ -94,7 +102,8 @@ func read(db *bbolt.DB, bucket []byte) (k bucketValues, err error) {
 
 // read describes the values in b at the time now.
 func (k *bucketValues) read(b *bbolt.Bucket, now int64) error {
-	stays := false // whether the entry of the last chunk does
+	// Whether the entry of the last chunk does.
+	stays := false
 	return b.ForEach(func(key, value []byte) error {
 		if isChunk(key) {
 			if n := len(k.kept); stays && n > 0 {

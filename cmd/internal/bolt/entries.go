@@ -21,7 +21,8 @@ const (
 	// chunkRoom is the length of a chunk with its key, in bytes: two fit on a page.
 	chunkRoom = 2024
 
-	chunkMark = 0 // a byte that no origin has
+	// A byte that no origin has.
+	chunkMark = 0
 )
 
 // chunkKey returns the key of the nth chunk of an entry.
@@ -42,7 +43,8 @@ func getEntry(b *bbolt.Bucket, key []byte) seal.Value {
 	if value == nil {
 		return nil
 	}
-	value = value[:len(value):len(value)] // so that append copies it
+	// So that append copies it.
+	value = value[:len(value):len(value)]
 	for n := 1; ; n++ {
 		chunk := b.Get(chunkKey(key, n))
 		if chunk == nil {
@@ -82,13 +84,18 @@ func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 
 // The buckets of a file, and the keys of the first. Values of the others are sealed.
 var (
-	metaBucket   = []byte("meta")   // values are not sealed but for auditKey's
-	robotsBucket = []byte("robots") // by origin; those of tdmrep.json have tdmrepPrefix before it
-	clocksBucket = []byte("clocks") // by the key of their Limits; JSON
+	// Values are not sealed but for auditKey's.
+	metaBucket = []byte("meta")
+	// By origin; those of tdmrep.json have tdmrepPrefix before it.
+	robotsBucket = []byte("robots")
+	// By the key of their Limits; JSON.
+	clocksBucket = []byte("clocks")
 
 	formatKey = []byte("format")
-	auditKey  = []byte("audit") // AuditEnd; JSON
-	endKey    = []byte("end")   // there while no process has the file, where the last one closed it; Store.Since, marshaled
+	// AuditEnd; JSON.
+	auditKey = []byte("audit")
+	// There while no process has the file, where the last one closed it; Store.Since, marshaled.
+	endKey = []byte("end")
 
 	format = []byte("robotsproxy 1")
 )

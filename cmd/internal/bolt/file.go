@@ -32,8 +32,10 @@ var ErrInUse = errors.New("in use by another robotsproxy")
 // fileContents is what Open reads from a file.
 type fileContents struct {
 	clocks []pace.Clock
-	since  time.Time // see Store.Since
-	audit  AuditEnd
+
+	// See Store.Since.
+	since time.Time
+	audit AuditEnd
 }
 
 // safely runs f, which uses bbolt, and turns a panic or a fault into a damage error.
@@ -57,11 +59,20 @@ type database struct {
 	// counts are the Stats that Store.mu does not guard.
 	counts counts
 
-	db     *bbolt.DB   // nil: the file is not open
-	handle *os.File    // db's, which has the lock
-	info   os.FileInfo // handle's
-	clocks int         // how many clocks are in db
-	filed  keyIndex    // of the entries in the file
+	// nil: the file is not open.
+	db *bbolt.DB
+
+	// Db's, which has the lock.
+	handle *os.File
+
+	// Handle's.
+	info os.FileInfo
+
+	// How many clocks are in db.
+	clocks int
+
+	// Of the entries in the file.
+	filed keyIndex
 }
 
 // openOrReplace opens the file, or a new one if it is damaged.
@@ -110,7 +121,8 @@ func (d *database) open() (initial fileContents, err error) {
 	d.measure()
 	if err != nil && !errors.Is(err, errDamaged) {
 		if d.db != nil {
-			_ = safely(d.db.Close) // the first error is reported
+			// The first error is reported.
+			_ = safely(d.db.Close)
 		}
 		d.forgetFile()
 	}
@@ -120,7 +132,8 @@ func (d *database) open() (initial fileContents, err error) {
 // bbolt makes bbolt open the file with d.handle.
 func (d *database) bbolt() (*bbolt.DB, error) {
 	db, err := bbolt.Open(d.file, 0o600, &bbolt.Options{
-		Timeout:      time.Millisecond, // this handle has the lock already
+		// This handle has the lock already.
+		Timeout:      time.Millisecond,
 		FreelistType: bbolt.FreelistMapType,
 		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return d.handle, nil },
 	})
@@ -139,7 +152,8 @@ func (d *database) shrink() error {
 		return err
 	}
 	small := d.file + ".small"
-	if err := os.RemoveAll(small); err != nil { // of a crash
+	// Of a crash.
+	if err := os.RemoveAll(small); err != nil {
 		return err
 	}
 	to, err := bbolt.Open(small, 0o600, nil)
@@ -169,7 +183,8 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 		if name, _ := tx.Cursor().First(); name != nil {
 			return damage("written by another program")
 		}
-		c.since = time.Time{} // it is new
+		// It is new.
+		c.since = time.Time{}
 		return nil
 	}
 	if was := meta.Get(formatKey); !bytes.Equal(was, format) {
@@ -238,7 +253,8 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 		f, err := osfile.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			for _, no := range []error{syscall.EISDIR, fs.ErrPermission, syscall.ELOOP, syscall.ENXIO, syscall.ENOTDIR} {
-				if _, lost := os.Lstat(name); lost == nil && errors.Is(err, no) { // a missing file is not damaged
+				// A missing file is not damaged.
+				if _, lost := os.Lstat(name); lost == nil && errors.Is(err, no) {
 					return nil, nil, damage("%v", err)
 				}
 			}
@@ -257,7 +273,8 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 		f.Close()
 		if err != nil {
 			return nil, nil, err
-		} // otherwise it was renamed or deleted before it was locked
+			// Otherwise it was renamed or deleted before it was locked.
+		}
 	}
 }
 
@@ -281,11 +298,14 @@ func hasName(file os.FileInfo, name string) (bool, error) {
 
 // renameDamaged renames the file, to be examined later, and leaves the database closed.
 func (d *database) renameDamaged(cause error) error {
-	defer d.forgetFile() // after the renaming, which needs the lock
+	// After the renaming, which needs the lock.
+	defer d.forgetFile()
 	kept := d.file + ".damaged-" + time.Now().UTC().Format("20060102T150405.000000Z")
-	if d.handle != nil { // bbolt may have closed it
+	// bbolt may have closed it.
+	if d.handle != nil {
 		if ours, err := hasName(d.info, d.file); err != nil || !ours {
-			return err // renamed or deleted already
+			// Renamed or deleted already.
+			return err
 		}
 	}
 	if err := os.Rename(d.file, kept); err != nil {
@@ -302,7 +322,8 @@ func (d *database) renameDamaged(cause error) error {
 func (d *database) forgetFile() {
 	d.db = nil
 	if d.handle != nil {
-		d.handle.Close() // releases the lock
+		// Releases the lock.
+		d.handle.Close()
 		d.handle = nil
 	}
 }
@@ -341,7 +362,8 @@ func (d *database) sweepTo(db *bbolt.DB, most int64) error {
 	}
 	if used := inUse(db); used > most {
 		d.filed.fillOwners(entries.kept)
-		entries.reduce(int64(float64(entries.bytes) * float64(most) / float64(used))) // as much as their pages are to shrink
+		// As much as their pages are to shrink.
+		entries.reduce(int64(float64(entries.bytes) * float64(most) / float64(used)))
 	}
 	if err := cmp.Or(entries.deleteRemoved(db, robotsBucket), d.sweepClocks(db)); err != nil {
 		return err
@@ -398,7 +420,8 @@ func (d *database) empty(db *bbolt.DB) error {
 // inUse returns how many bytes of the file are in use. The rest is free for the next commits; the
 // file does not shrink.
 func inUse(db *bbolt.DB) (n int64) {
-	_ = db.View(func(tx *bbolt.Tx) error { // fails if db is closed: nothing is in use
+	// Fails if db is closed: nothing is in use.
+	_ = db.View(func(tx *bbolt.Tx) error {
 		n = tx.Size()
 		return nil
 	})

@@ -63,7 +63,8 @@ func (p *Payloads) try() error {
 	}
 	err = safely(func() error {
 		db, err := bbolt.Open(p.file, 0o600, &bbolt.Options{
-			Timeout: time.Millisecond, FreelistType: bbolt.FreelistMapType, // this handle has the lock already
+			// This handle has the lock already.
+			Timeout: time.Millisecond, FreelistType: bbolt.FreelistMapType,
 			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return handle, nil },
 		})
 		if err != nil {
@@ -85,9 +86,11 @@ func (p *Payloads) try() error {
 	})
 	if err != nil {
 		if p.db != nil {
-			_ = safely(p.db.Close) // the first error is reported
+			// The first error is reported.
+			_ = safely(p.db.Close)
 		}
-		handle.Close() // bbolt may have closed it
+		// bbolt may have closed it.
+		handle.Close()
 	}
 	return err
 }
@@ -118,7 +121,8 @@ func (p *Payloads) Add(all map[archive.Digest]archive.Original) error {
 			break
 		}
 		if err := p.update(func(originals, files *bbolt.Bucket) error {
-			oldest, _ := files.Cursor().First() // names begin with the time, behind the prefix
+			// Names begin with the time, behind the prefix.
+			oldest, _ := files.Cursor().First()
 			file, _, _ := bytes.Cut(oldest, separator)
 			return removeFile(originals, files, bytes.Clone(file))
 		}); err != nil {
@@ -132,7 +136,8 @@ func (p *Payloads) Add(all map[archive.Digest]archive.Original) error {
 func (p *Payloads) add(all map[archive.Digest]archive.Original) error {
 	return p.update(func(originals, files *bbolt.Bucket) error {
 		for d, of := range all {
-			value, _ := json.Marshal(of) // cannot fail
+			// Cannot fail.
+			value, _ := json.Marshal(of)
 			if err := errors.Join(originals.Put(d[:], value), files.Put(fileKey(of.File, d), nil)); err != nil {
 				return err
 			}
@@ -160,7 +165,8 @@ func removeFile(originals, files *bbolt.Bucket, file []byte) error {
 	var all [][]byte
 	c := files.Cursor()
 	for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
-		all = append(all, bytes.Clone(key)) // a cursor does not bear deletions
+		// A cursor does not bear deletions.
+		all = append(all, bytes.Clone(key))
 	}
 	for _, key := range all {
 		var of archive.Original

@@ -175,7 +175,8 @@ const browserStore = "browser"
 // newStores returns the trust stores that the flags select. verb is the subcommand, install or
 // uninstall.
 func newStores(f *installFlags, verb string) stores {
-	s := stores{canWriteSystem: os.Geteuid() == 0 || runtime.GOOS != "linux"} // on other systems the library calls sudo itself
+	// On other systems the library calls sudo itself.
+	s := stores{canWriteSystem: os.Geteuid() == 0 || runtime.GOOS != "linux"}
 	if !f.noSystem {
 		s.list = append(s.list, trustStore{name: "system"})
 	}

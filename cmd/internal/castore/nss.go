@@ -19,8 +19,12 @@ import (
 // library NSS, and its program certutil changes their databases.
 type nss struct {
 	certutil string
-	dirs     []string // of the databases
-	missing  []string // of databases that a Chromium reads as soon as they exist
+
+	// Of the databases.
+	dirs []string
+
+	// Of databases that a Chromium reads as soon as they exist.
+	missing []string
 }
 
 // errNoProfile means that the user has no database that Firefox or Chromium reads.
@@ -55,7 +59,8 @@ func (n *nss) find(home string) {
 	for _, profiles := range []string{
 		".mozilla/firefox/*", ".config/mozilla/firefox/*", "snap/firefox/common/.mozilla/firefox/*",
 		".var/app/org.mozilla.firefox/.mozilla/firefox/*", ".var/app/org.mozilla.firefox/config/mozilla/firefox/*",
-		"Library/Application Support/Firefox/Profiles/*", // macOS
+		// macOS.
+		"Library/Application Support/Firefox/Profiles/*",
 	} {
 		n.dirs = append(n.dirs, databases(filepath.Join(home, profiles))...)
 	}

@@ -19,19 +19,27 @@ const JavaPassword = "changeit"
 // are those of crypto/x509.
 var (
 	SystemRootFiles = []string{
-		"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Gentoo
-		"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL 6
-		"/etc/ssl/ca-bundle.pem",                            // openSUSE
-		"/etc/pki/tls/cacert.pem",                           // OpenELEC
-		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // CentOS, RHEL 7
-		"/etc/ssl/cert.pem",                                 // Alpine, macOS, BSD
+		// Debian, Ubuntu, Arch, Gentoo.
+		"/etc/ssl/certs/ca-certificates.crt",
+		// Fedora, RHEL 6.
+		"/etc/pki/tls/certs/ca-bundle.crt",
+		// openSUSE.
+		"/etc/ssl/ca-bundle.pem",
+		// OpenELEC.
+		"/etc/pki/tls/cacert.pem",
+		// CentOS, RHEL 7.
+		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+		// Alpine, macOS, BSD.
+		"/etc/ssl/cert.pem",
 	}
 	rootDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
 )
 
 const (
-	maxRootFile  = 16 << 20 // bytes read of one file
-	maxRootFiles = 10_000   // read of one directory
+	// Bytes read of one file.
+	maxRootFile = 16 << 20
+	// Read of one directory.
+	maxRootFiles = 10_000
 )
 
 // SystemRoots returns the root certificates that a program trusts in this environment: those of

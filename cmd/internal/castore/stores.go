@@ -22,10 +22,16 @@ import (
 
 // stores are the trust stores of this machine that a command changes.
 type stores struct {
-	list           []trustStore
-	canWriteSystem bool   // this process may write to the system's store
-	sudoCommand    string // the command that could, if it may not
-	nssCommand     string // the command that installs into the databases of Firefox and Chromium only
+	list []trustStore
+
+	// This process may write to the system's store.
+	canWriteSystem bool
+
+	// The command that could, if it may not.
+	sudoCommand string
+
+	// The command that installs into the databases of Firefox and Chromium only.
+	nssCommand string
 }
 
 // A trustStore is one of the stores. Its functions are nil for the system's.
@@ -44,19 +50,23 @@ func openJava() (truststore.Trust, error) {
 		if err != nil {
 			return nil, errors.New("no Java found: set JAVA_HOME, or add java to PATH")
 		}
-		home := strings.TrimSuffix(filepath.Dir(filepath.Dir(java)), "/jre") // the JRE of Java 8 is a subdirectory of the JDK
-		if err := os.Setenv("JAVA_HOME", home); err != nil {                 // the library reads the variable
+		// The JRE of Java 8 is a subdirectory of the JDK.
+		home := strings.TrimSuffix(filepath.Dir(filepath.Dir(java)), "/jre")
+		// The library reads the variable.
+		if err := os.Setenv("JAVA_HOME", home); err != nil {
 			return nil, err
 		}
 	}
 	home := os.Getenv("JAVA_HOME")
-	for _, dir := range []string{"lib", "jre/lib"} { // without this check the library would call sudo, which asks for a password
+	// Without this check the library would call sudo, which asks for a password.
+	for _, dir := range []string{"lib", "jre/lib"} {
 		file := filepath.Join(home, dir, "security/cacerts")
 		f, err := os.OpenFile(file, os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 			return nil, fmt.Errorf("%w: %s", errNeedsRoot, file)
 		}
-		f.Close() // of no file does nothing
+		// Of no file does nothing.
+		f.Close()
 	}
 	t, err := truststore.NewJavaTrust()
 	if err != nil {

@@ -23,6 +23,7 @@ func installedFile(c *x509.Certificate) (file string, there bool) {
 // systemTrusts reports whether c is one of the system's roots, whatever the environment names
 // instead. It reads them again at each call.
 func systemTrusts(c *x509.Certificate) bool {
-	roots, _ := SystemRoots(func(string) string { return "" }) // fails only because of a variable
+	// Fails only because of a variable.
+	roots, _ := SystemRoots(func(string) string { return "" })
 	return slices.ContainsFunc(roots, c.Equal)
 }

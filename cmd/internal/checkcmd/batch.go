@@ -33,7 +33,8 @@ const batchBuffer = 64 << 10
 
 // checkBatch reads cases from in and writes an answer to each to out, until in ends.
 func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer) error {
-	signal.Ignore(syscall.SIGPIPE) // a failed write is an error to report
+	// A failed write is an error to report.
+	signal.Ignore(syscall.SIGPIPE)
 	b := batch{dialect: d, most: cfg.Robots.MaxCrawlDelay, over: daemon.OverMax(cfg)}
 	return b.run(in, out)
 }
@@ -41,13 +42,22 @@ func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer
 // A batch judges cases by the rules alone, under robots.readings: literal.
 type batch struct {
 	dialect robots.Dialect
-	most    time.Duration // the longest Crawl-delay that is kept
-	over    policy.OverMax
 
-	last    batchCase     // the case before: consecutive cases often have the same file
-	file    *robots.File  // of last; nil: none yet
-	hasURLs bool          // file may have a rule that is a URL, so that it depends on the origin
-	origin  robots.Origin // for which file was parsed; zero without hasURLs
+	// The longest Crawl-delay that is kept.
+	most time.Duration
+	over policy.OverMax
+
+	// The case before: consecutive cases often have the same file.
+	last batchCase
+
+	// Of last; nil: none yet.
+	file *robots.File
+
+	// file may have a rule that is a URL, so that it depends on the origin.
+	hasURLs bool
+
+	// For which file was parsed; zero without hasURLs.
+	origin robots.Origin
 }
 
 // A batchCase is a line of input. A member that was not given is nil.
@@ -61,14 +71,17 @@ type batchCase struct {
 
 // A batchAnswer is a line of output.
 type batchAnswer struct {
-	Allow bool    `json:"allow"`
-	Rule  string  `json:"rule,omitempty"`
-	Line  int     `json:"line,omitempty"`
-	Group string  `json:"group,omitempty"`
-	Delay float64 `json:"crawl_delay,omitempty"` // in seconds
+	Allow bool   `json:"allow"`
+	Rule  string `json:"rule,omitempty"`
+	Line  int    `json:"line,omitempty"`
+	Group string `json:"group,omitempty"`
+
+	// In seconds.
+	Delay float64 `json:"crawl_delay,omitempty"`
 	Agent *string `json:"agent,omitempty"`
 
-	gaveUp bool // as robots.Verdict.GaveUp
+	// As robots.Verdict.GaveUp.
+	gaveUp bool
 }
 
 // A batchError is the answer to a line that cannot be judged.
@@ -210,7 +223,8 @@ func (b *batch) compile(c batchCase) error {
 // originOf returns the origin of a URL; the zero Origin if it has none.
 func originOf(address string) (o robots.Origin) {
 	if scheme, authority, _, ok := robots.SplitURL(address); ok {
-		o, _ = robots.ParseOrigin(scheme, authority) // zero with an error
+		// Zero with an error.
+		o, _ = robots.ParseOrigin(scheme, authority)
 	}
 	return o
 }
@@ -218,7 +232,8 @@ func originOf(address string) (o robots.Origin) {
 func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func (b *batch) judge(c batchCase) batchAnswer {
-	var tokens []string // none: the group "*"
+	// None: the group "*".
+	var tokens []string
 	if c.UserAgent != nil {
 		tokens = robots.ProductTokens(*c.UserAgent)
 	} else if *c.Agent != "" {
@@ -248,7 +263,9 @@ func (b *batch) judge(c batchCase) batchAnswer {
 type flushingReader struct {
 	in      io.Reader
 	answers *bufio.Writer
-	err     error // of the last read: there is no other after it
+
+	// Of the last read: there is no other after it.
+	err error
 }
 
 func (r *flushingReader) Read(p []byte) (n int, err error) {

@@ -28,14 +28,28 @@ const maxOthers = 3
 
 // A checker judges URLs and explains the decisions.
 type checker struct {
-	engine      *policy.Engine
-	out         *egress.Client         // how the files are fetched; nil: they are not
-	userAgent   string                 // the User-Agent header of the requests
-	from        string                 // their From header
-	file        *File                  // the robots.txt of every origin; nil: each origin has its own
-	passthrough func(host string) bool // its tunnels are passed through
-	maxURL      int                    // bytes, from limits.url
-	unreached   bool                   // an origin could not be reached
+	engine *policy.Engine
+
+	// How the files are fetched; nil: they are not.
+	out *egress.Client
+
+	// The User-Agent header of the requests.
+	userAgent string
+
+	// Their From header.
+	from string
+
+	// The robots.txt of every origin; nil: each origin has its own.
+	file *File
+
+	// Its tunnels are passed through.
+	passthrough func(host string) bool
+
+	// Bytes, from limits.url.
+	maxURL int
+
+	// An origin could not be reached.
+	unreached bool
 }
 
 // newChecker makes a checker that fetches the files of each origin, or takes file for the robots.txt
@@ -76,7 +90,8 @@ func newCaches(cfg config.Config, file *File, out *egress.Client, engine func() 
 	if err != nil {
 		return nil, nil, err
 	}
-	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: out, Signers: signers, Monitor: true}} // no pace
+	// No pace.
+	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: out, Signers: signers, Monitor: true}}
 	robotsCache, err = newCache(cfg, fetch.Options{Sender: sender}, engine)
 	if err == nil && cfg.Usage.TDMRep {
 		tdmrepCache, err = newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()}, engine)
@@ -133,7 +148,8 @@ func (c *checker) check(ctx context.Context, address string) finding {
 	if answer := d.Ruling.Result; answer != nil {
 		f.Status, f.Cut = answer.Status, len(answer.Body) >= robots.MaxBytes
 	}
-	if c.file != nil { // nothing was fetched
+	// Nothing was fetched.
+	if c.file != nil {
 		f.Fetch, f.Fetched, f.Status = nil, time.Time{}, 0
 	}
 	f.addReading(d, c.engine.Reading(r, d))
@@ -148,8 +164,10 @@ func (c *checker) decide(ctx context.Context, r *policy.Request) policy.Decision
 		}
 	}
 	if r.Origin.Scheme == "https" && c.passthrough(r.Origin.Host) {
-		r.From = ""                           // it stays in the tunnel
-		return c.engine.DecideTunnel(ctx, *r) // the proxy sees the host alone
+		// It stays in the tunnel.
+		r.From = ""
+		// The proxy sees the host alone.
+		return c.engine.DecideTunnel(ctx, *r)
 	}
 	return c.engine.Decide(ctx, *r)
 }

@@ -59,7 +59,8 @@ answers failed.`,
 		RunE: func(cmd *cobra.Command, urls []string) error {
 			err := f.run(cmd, urls)
 			if _, said := cli.ExitStatus(err); !said {
-				err = &cli.StatusError{Status: exitUnknown, Err: err} // status 1 means disallowed
+				// status 1 means disallowed.
+				err = &cli.StatusError{Status: exitUnknown, Err: err}
 			}
 			return err
 		},
@@ -90,7 +91,8 @@ func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
 		return errors.New(`--batch and -A exclude each other: each line of the input has its own "agent" or "user_agent"`)
 	case f.batch && f.json:
 		return errors.New("--batch and --json exclude each other: --batch always prints JSON")
-	case set("robots") && f.robots == "": // an unset variable of a script must not ask the origins
+	// An unset variable of a script must not ask the origins.
+	case set("robots") && f.robots == "":
 		return errors.New("--robots: empty file name")
 	case f.File == "-" && (f.batch || f.robots == "-"):
 		return errors.New("-c - excludes --batch and --robots -: both would read standard input")
@@ -151,7 +153,8 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	}
 	if cmd.Flags().Changed("user-agent") {
 		cfg.Identity.UserAgent = f.userAgent
-		if err := cfg.Check(); err != nil { // Load has checked the rest
+		// Load has checked the rest.
+		if err := cfg.Check(); err != nil {
 			return cfg, robots.Dialect{}, fmt.Errorf("-A: %w", err)
 		}
 	}

@@ -15,9 +15,14 @@ import (
 
 // A File is a robots.txt that every origin is taken to have. It is a cache.Fetcher.
 type File struct {
-	Name   string // for people
-	Text   []byte // up to one byte more than robots.MaxBytes, so that a longer file is known
-	Status int    // of the response
+	// For people.
+	Name string
+
+	// Up to one byte more than robots.MaxBytes, so that a longer file is known.
+	Text []byte
+
+	// Of the response.
+	Status int
 }
 
 // readFile reads the file that --robots names.
@@ -28,7 +33,8 @@ func readFile(name string, stdin io.Reader) (*File, error) {
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, err // it names the file
+			// It names the file.
+			return nil, err
 		}
 		defer f.Close()
 		in = f

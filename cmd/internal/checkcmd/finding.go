@@ -32,17 +32,22 @@ type finding struct {
 	URL     string `json:"url"`
 	Allowed bool   `json:"allow"`
 	explain.Explanation
-	AgentFrom string      `json:"agent_from,omitempty"`
-	Agents    []string    `json:"agents,omitempty"` // product tokens that a group was looked for by
-	Status    int         `json:"robots_status,omitempty"`
-	Cut       bool        `json:"robots_cut,omitempty"` // robots.txt may be longer than is read
-	Sitemaps  []string    `json:"sitemaps,omitempty"`
-	Licenses  []string    `json:"licenses,omitempty"`
-	Signals   signals     `json:"content_signals,omitzero"`
-	Usage     string      `json:"content_usage,omitempty"`
-	Others    []otherRule `json:"others,omitempty"`
+	AgentFrom string `json:"agent_from,omitempty"`
 
-	header string // the User-Agent header
+	// Product tokens that a group was looked for by.
+	Agents []string `json:"agents,omitempty"`
+	Status int      `json:"robots_status,omitempty"`
+
+	// robots.txt may be longer than is read.
+	Cut      bool        `json:"robots_cut,omitempty"`
+	Sitemaps []string    `json:"sitemaps,omitempty"`
+	Licenses []string    `json:"licenses,omitempty"`
+	Signals  signals     `json:"content_signals,omitzero"`
+	Usage    string      `json:"content_usage,omitempty"`
+	Others   []otherRule `json:"others,omitempty"`
+
+	// The User-Agent header.
+	header string
 }
 
 // signals are the members of a Content-Signal line.

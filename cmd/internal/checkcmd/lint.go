@@ -55,10 +55,12 @@ func lint(out io.Writer, file *File, d robots.Dialect, asJSON bool) error {
 func lintBriefly(out io.Writer, file *File, d robots.Dialect, origin robots.Origin) {
 	remarks := robots.Lint(file.Text, d, origin)
 	first := remarks[:min(len(remarks), maxBrief)]
-	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong { // the most important one: the rest of the file is not read
+	// The most important one: the rest of the file is not read.
+	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong {
 		first = append(slices.Clone(first[1:]), remarks[n-1])
 	}
-	io.WriteString(out, remarkLines(file, first)) // best effort
+	// Best effort.
+	io.WriteString(out, remarkLines(file, first))
 	if more := len(remarks) - len(first); more > 0 {
 		fmt.Fprintf(out, "%s: and %s (run the command without a URL to list more)\n", humanize.Printable(file.Name), humanize.Count(more, "more remark"))
 	}

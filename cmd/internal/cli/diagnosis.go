@@ -28,7 +28,9 @@ func (s Status) MarshalText() ([]byte, error) { return []byte(strings.ToLower(s.
 type Diagnosis struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
-	Detail string `json:"detail"` // one or more lines; escaped when printed
+
+	// One or more lines; escaped when printed.
+	Detail string `json:"detail"`
 	Hint   string `json:"what_to_do,omitempty"`
 }
 
@@ -54,9 +56,13 @@ func Fail(hint, format string, args ...any) Diagnosis {
 
 // A DiagnosisPrinter prints each Diagnosis as soon as it is known.
 type DiagnosisPrinter struct {
-	out   io.Writer
-	json  *jsonLines // nil: text
-	width int        // of the column of names, in bytes
+	out io.Writer
+
+	// nil: text.
+	json *jsonLines
+
+	// Of the column of names, in bytes.
+	width int
 	count [StatusOK + 1]int
 }
 

@@ -23,7 +23,8 @@ import (
 const (
 	ExitFailure = 1
 	ExitUsage   = 2
-	ExitSignal  = 128 // plus the number of the signal that ended it, like shells
+	// Plus the number of the signal that ended it, like shells.
+	ExitSignal = 128
 )
 
 // Execute runs a command with its arguments, reports its error, and returns the exit status.

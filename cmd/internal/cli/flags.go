@@ -19,7 +19,8 @@ import (
 func (f *ConfigFlags) Args() string {
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"-c", f.File}, {"--state", f.State}} {
-		if flag.value == "" || flag.value == "-" { // nothing can be read twice from standard input
+		// Nothing can be read twice from standard input.
+		if flag.value == "" || flag.value == "-" {
 			continue
 		}
 		if abs, err := filepath.Abs(flag.value); err == nil {
@@ -45,7 +46,9 @@ func ShellQuote(s string) string {
 // ConfigFlags are the flags of every command that reads configuration or state.
 type ConfigFlags struct {
 	File, State string
-	Flags       *pflag.FlagSet // distinguishes an empty value from none
+
+	// Distinguishes an empty value from none.
+	Flags *pflag.FlagSet
 }
 
 // Add defines the flags of cmd.
@@ -71,7 +74,8 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 		return config.Config{}, UsageErrorf("--state: empty directory name")
 	}
 	if f.State != "" {
-		state, err := filepath.Abs(f.State) // as the paths in a file
+		// As the paths in a file.
+		state, err := filepath.Abs(f.State)
 		if err != nil {
 			return config.Config{}, fmt.Errorf("--state: %w", err)
 		}
@@ -112,9 +116,12 @@ func StateDir(cfg config.Config) (string, error) {
 const (
 	AuditName     = "audit.jsonl"
 	SnapshotsName = "snapshots"
-	StampsName    = "timestamps" // directory with the responses of audit.anchor.tsa
-	KeyName       = "audit.key"  // key of the clients' hashes
-	RunsName      = "runs"       // directory with those of all runs
+	// Directory with the responses of audit.anchor.tsa.
+	StampsName = "timestamps"
+	// Key of the clients' hashes.
+	KeyName = "audit.key"
+	// Directory with those of all runs.
+	RunsName = "runs"
 )
 
 // NewLogger returns the proxy's own logger in the configured format. level is set to the configured
@@ -130,6 +137,7 @@ func NewLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
 
 // LevelOf returns the configured log level.
 func LevelOf(l config.Log) (level slog.Level) {
-	level.UnmarshalText([]byte(l.Level)) // config has checked it
+	// config has checked it.
+	level.UnmarshalText([]byte(l.Level))
 	return level
 }

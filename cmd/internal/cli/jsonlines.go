@@ -10,16 +10,19 @@ import (
 
 // jsonLines writes one JSON object a line. It must not be shared by goroutines.
 type jsonLines struct {
-	out     io.Writer
-	line    bytes.Buffer
-	encoder *json.Encoder // into line
+	out  io.Writer
+	line bytes.Buffer
+
+	// Into line.
+	encoder *json.Encoder
 }
 
 // NewJSONLines writes to out.
 func NewJSONLines(out io.Writer) *jsonLines {
 	j := &jsonLines{out: out}
 	j.encoder = json.NewEncoder(&j.line)
-	j.encoder.SetEscapeHTML(false) // rules and addresses often contain "&"
+	// Rules and addresses often contain "&".
+	j.encoder.SetEscapeHTML(false)
 	return j
 }
 

@@ -20,7 +20,8 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: not a regular file", name)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*") // mode 0600
+	// Mode 0600.
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,8 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		os.Remove(f.Name()) // best effort: err matters more
+		// Best effort: err matters more.
+		os.Remove(f.Name())
 	}
 	return err
 }
@@ -48,7 +50,8 @@ func CopyBytes(out, errOut io.Writer, in io.Reader) error {
 	lines := bufio.NewReaderSize(in, 64<<10)
 	escaped := false
 	for {
-		line, err := lines.ReadSlice('\n') // a part of a longer line
+		// A part of a longer line.
+		line, err := lines.ReadSlice('\n')
 		text, ended := strings.CutSuffix(string(line), "\n")
 		shown := humanize.Escape(text)
 		escaped = escaped || shown != text

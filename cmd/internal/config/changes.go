@@ -7,9 +7,14 @@ import (
 
 // A Change is a key whose value differs between two configurations.
 type Change struct {
-	Key      string // "pace.burst", "clients entry 1: name"; the key of the list if the number of entries differs
-	From, To string // the values as in a file; long values are cut, secrets are hidden
-	Restart  bool   // the change takes effect only after a restart
+	// "pace.burst", "clients entry 1: name"; the key of the list if the number of entries differs.
+	Key string
+
+	// The values as in a file; long values are cut, secrets are hidden.
+	From, To string
+
+	// The change takes effect only after a restart.
+	Restart bool
 }
 
 // String describes the change in one line.

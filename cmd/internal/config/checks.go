@@ -13,9 +13,12 @@ import (
 
 // check is a set of allowed values.
 type check struct {
-	allowed string // completes "must be …" and is shown unchanged in the reference
+	// Completes "must be …" and is shown unchanged in the reference.
+	allowed string
 	holds   func(any) bool
-	number  *bounds // for the schema: of a number; nil: the value is no number
+
+	// For the schema: of a number; nil: the value is no number.
+	number *bounds
 }
 
 // checks holds each check under the name in the check tag of a field.
@@ -63,27 +66,35 @@ func between(least, most int) check {
 const (
 	maxRetry = 30 * time.Minute
 
-	minSignature = 10 * time.Second // clocks differ
+	// Clocks differ.
+	minSignature = 10 * time.Second
 	maxSignature = 24 * time.Hour
 
 	minAnchor = time.Hour
-	minRate   = 1e-6 // one request in eleven days; the interval still fits a time.Duration
-	maxRate   = 1e9  // an interval of one nanosecond
-	maxCount  = 1 << 20
-	maxQuota  = 1_000_000_000
-	minFile   = 64 << 10 // bytes; a smaller file holds only a few records
+	// One request in eleven days; the interval still fits a time.Duration.
+	minRate = 1e-6
+	// An interval of one nanosecond.
+	maxRate  = 1e9
+	maxCount = 1 << 20
+	maxQuota = 1_000_000_000
+	// Bytes; a smaller file holds only a few records.
+	minFile = 64 << 10
 
-	minFolder = 1 << 20  // bytes; the largest robots.txt must fit
-	minMemory = 64 << 20 // bytes; the process takes about 20 MiB without any request
+	// Bytes; the largest robots.txt must fit.
+	minFolder = 1 << 20
+	// Bytes; the process takes about 20 MiB without any request.
+	minMemory = 64 << 20
 
 	maxReplicas = 10_000
 
-	minURL, maxURL = 1 << 10, 64 << 10 // bytes
+	// Bytes.
+	minURL, maxURL = 1 << 10, 64 << 10
 )
 
 // rule is a constraint between keys. It is not checked if one of the keys is invalid by itself.
 type rule struct {
-	keys   []string // the error names the first, at the line of the first that the file has
+	// The error names the first, at the line of the first that the file has.
+	keys   []string
 	broken func(Config) string
 }
 
@@ -124,13 +135,15 @@ var rules = []rule{
 		return "refuse needs usage.on_disallowed: refuse"
 	}},
 	{[]string{"audit.max_total_size", "audit.max_size"}, func(c Config) string {
-		if total := c.Audit.MaxTotalSize; total <= 0 || total >= AutoSize(c.Audit.MaxSize) { // 0 or Auto
+		// 0 or Auto.
+		if total := c.Audit.MaxTotalSize; total <= 0 || total >= AutoSize(c.Audit.MaxSize) {
 			return ""
 		}
 		return fmt.Sprintf("must be 0, auto, or at least audit.max_size (%s), got %s", writeSize(c.Audit.MaxSize), writeAutoSize(c.Audit.MaxTotalSize))
 	}},
 	{[]string{"archive.max_total_size", "archive.max_file"}, func(c Config) string {
-		if total := c.Archive.MaxTotalSize; total <= 0 || total >= AutoSize(c.Archive.MaxFile) { // 0 or Auto
+		// 0 or Auto.
+		if total := c.Archive.MaxTotalSize; total <= 0 || total >= AutoSize(c.Archive.MaxFile) {
 			return ""
 		}
 		return fmt.Sprintf("must be 0, auto, or at least archive.max_file (%s), got %s", writeSize(c.Archive.MaxFile), writeAutoSize(c.Archive.MaxTotalSize))
@@ -143,7 +156,8 @@ var rules = []rule{
 	}},
 	{[]string{"hosts"}, func(c Config) string {
 		for i, host := range c.Hosts {
-			if keys, why := host.invalid(); why != "" { // for Check: Parse reports it with its line
+			// For Check: Parse reports it with its line.
+			if keys, why := host.invalid(); why != "" {
 				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
 			}
 			before := slices.IndexFunc(c.Hosts[:i], func(b Host) bool {
@@ -158,7 +172,8 @@ var rules = []rule{
 	{[]string{"clients"}, func(c Config) string {
 		first := map[string]int{}
 		for i, client := range c.Clients {
-			if keys, why := client.invalid(); why != "" { // for Check: Parse reports it with its line
+			// For Check: Parse reports it with its line.
+			if keys, why := client.invalid(); why != "" {
 				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
 			}
 			if at, twice := first[client.Name]; twice {

@@ -150,7 +150,8 @@ func (c Config) State(getenv func(string) string) (string, error) {
 	if home := getenv("HOME"); home != "" {
 		return filepath.Abs(filepath.Join(home, ".local", "state", "robotsproxy"))
 	}
-	if local := getenv("LOCALAPPDATA"); local != "" { // Windows
+	// Windows.
+	if local := getenv("LOCALAPPDATA"); local != "" {
 		return filepath.Abs(filepath.Join(local, "robotsproxy"))
 	}
 	return "", errors.New("no state directory: neither XDG_STATE_HOME nor HOME is set (use state_dir or --state)")

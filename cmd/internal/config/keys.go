@@ -14,10 +14,15 @@ import (
 
 // key is one key of the table: a field of a section, and its value in a Config.
 type key struct {
-	path  string // "pace.max_wait"
-	name  string // "max_wait"
-	tag   reflect.StructTag
-	value reflect.Value // settable if the Config is addressable
+	// "pace.max_wait".
+	path string
+
+	// "max_wait".
+	name string
+	tag  reflect.StructTag
+
+	// Settable if the Config is addressable.
+	value reflect.Value
 }
 
 // fields returns the keys of one section, in the order of the table.
@@ -91,10 +96,12 @@ func (k key) kind() kind {
 	}
 	found, ok := kinds[name]
 	if !ok {
-		panic("config: no kind " + name + " for " + k.path) // a mistake in the table
+		// A mistake in the table.
+		panic("config: no kind " + name + " for " + k.path)
 	}
 	if found.example == "" {
-		found.example = k.tag.Get("default") // the kind's own example may be out of the key's range
+		// The kind's own example may be out of the key's range.
+		found.example = k.tag.Get("default")
 	}
 	return found
 }
@@ -139,7 +146,8 @@ func (k key) check() (check, bool) {
 	}
 	c, ok := checks[name]
 	if !ok {
-		panic("config: no check " + name + " for " + k.path) // a mistake in the table
+		// A mistake in the table.
+		panic("config: no check " + name + " for " + k.path)
 	}
 	return c, true
 }
@@ -230,13 +238,15 @@ func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
 	if !k.list() {
 		names, ok := k.tag.Lookup("oneof")
 		if ok && n.Kind == yaml.ScalarNode && slices.Contains(strings.Fields(names), n.Value) {
-			text := *n // without quotes, a version is a number for YAML
+			// Without quotes, a version is a number for YAML.
+			text := *n
 			text.Tag = "!!str"
 			n = &text
 		}
 		v, why := k.kind().scalar(n)
 		if ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
-			why = notOneOf(cut(printable(n.Value)), names) // quotes would not make it valid
+			// Quotes would not make it valid.
+			why = notOneOf(cut(printable(n.Value)), names)
 		}
 		if why == "" {
 			k.value.Set(reflect.ValueOf(v))
@@ -293,7 +303,8 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 	}
 	shown := quoted(n.Value)
 	if n.ShortTag() != "!!str" {
-		shown = cut(printable(n.Value)) // a number without quotes is shown without them
+		// A number without quotes is shown without them.
+		shown = cut(printable(n.Value))
 	}
 	return k.readText(n.Value, shown)
 }
@@ -339,7 +350,8 @@ func (k kind) yaml(v any) string {
 	if k.bare || plain(s) {
 		return s
 	}
-	return strconv.Quote(s) // YAML's double quotes know all of Go's escapes
+	// YAML's double quotes know all of Go's escapes.
+	return strconv.Quote(s)
 }
 
 // plainText matches what contains no indicator of YAML's, in a list or outside of one.

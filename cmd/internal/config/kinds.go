@@ -23,17 +23,39 @@ import (
 
 // kind is a kind of value: its name in messages, and how it is read and written.
 type kind struct {
-	what    string                   // "a duration": completes "must be …"
-	example string                   // as in a file; "": the key's default
-	bare    bool                     // a number or a boolean, which has no quotes in YAML
-	text    bool                     // text only: a number without quotes is refused
-	secret  bool                     // may hold a password: messages do not repeat it
-	sized   bool                     // a number needs a unit of bytes
-	read    func(string) (any, bool) // false: the text is not of this kind
-	hint    func(text string) string // a more exact message, which replaces the example; may be nil, and may return ""
-	write   func(any) string         // the inverse of read
-	pattern string                   // for the schema, in the syntax that RE2 and ECMAScript share: matches all texts of the kind, and perhaps others; "": all match
-	number  *bounds                  // for the schema: the numbers that are values although the kind is not bare; nil: none
+	// "a duration": completes "must be …".
+	what string
+
+	// As in a file; "": the key's default.
+	example string
+
+	// A number or a boolean, which has no quotes in YAML.
+	bare bool
+
+	// text only: a number without quotes is refused.
+	text bool
+
+	// May hold a password: messages do not repeat it.
+	secret bool
+
+	// A number needs a unit of bytes.
+	sized bool
+
+	// false: the text is not of this kind.
+	read func(string) (any, bool)
+
+	// A more exact message, which replaces the example; may be nil, and may return "".
+	hint func(text string) string
+
+	// The inverse of read.
+	write func(any) string
+
+	// For the schema, in the syntax that RE2 and ECMAScript share: matches all texts of the kind, and perhaps others;
+	// "": all match.
+	pattern string
+
+	// For the schema: the numbers that are values although the kind is not bare; nil: none.
+	number *bounds
 }
 
 // bounds are the least and the greatest of some numbers.
@@ -317,7 +339,8 @@ func isParent(s string) bool { return s == ParentEnv || notParent(s) == "" }
 func notParent(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "is not a URL (example: http://proxy.example:3128)" // err repeats the password
+		// err repeats the password.
+		return "is not a URL (example: http://proxy.example:3128)"
 	}
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
 	switch {
@@ -418,7 +441,8 @@ var name = onUse(namePattern)
 
 const (
 	namePattern = `^[\p{L}\p{N}][\p{L}\p{M}\p{N} ._@-]*$`
-	maxName     = 100 // characters
+	// Characters.
+	maxName = 100
 )
 
 func isName(s string) bool {
@@ -454,21 +478,24 @@ func notQuiteBcrypt(s string) string {
 // secret matches a bearer token (RFC 6750 2.1).
 var secret = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 
-const minSecret, maxSecret = 16, 256 // characters, without the padding
+// Characters, without the padding.
+const minSecret, maxSecret = 16, 256
 
 func isSecret(s string) bool {
 	n := len(strings.TrimRight(s, "="))
 	return n >= minSecret && n <= maxSecret && secret.MatchString(s)
 }
 
-const maxLine = 500 // bytes of a reason
+// bytes of a reason.
+const maxLine = 500
 
 // isLine reports whether s can be written to responses and records as it is.
 func isLine(s string) bool {
 	return len(s) <= maxLine && s == strings.TrimSpace(s) && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-const maxEmail = 254 // bytes (RFC 5321 4.5.3.1.3, without the angle brackets)
+// bytes (RFC 5321 4.5.3.1.3, without the angle brackets).
+const maxEmail = 254
 
 // isEmail reports whether s is an address without a display name (RFC 5322 3.4.1), as From
 // has it (RFC 9110 10.1.2).
@@ -478,7 +505,8 @@ func isEmail(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return r > 0x7f })
 }
 
-const maxHeader = 4 << 10 // bytes of a header's value
+// bytes of a header's value.
+const maxHeader = 4 << 10
 
 func isHeader(s string) bool {
 	if len(s) > maxHeader || s != strings.TrimSpace(s) {
@@ -487,7 +515,8 @@ func isHeader(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-const maxShown = 60 // runes of a file's own text in a message
+// runes of a file's own text in a message.
+const maxShown = 60
 
 // quoted returns text of the file in quotes, on one line, cut after maxShown runes.
 func quoted(s string) string { return strconv.Quote(cut(s)) }
@@ -597,10 +626,12 @@ func notParameters(u *url.URL) string {
 func redactedRedis(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "" // Parse accepts no such URL
+		// Parse accepts no such URL.
+		return ""
 	}
 	if asked := u.Query(); asked.Has("password") {
-		asked.Set("password", "xxxxx") // as url.URL.Redacted does
+		// As url.URL.Redacted does.
+		asked.Set("password", "xxxxx")
 		u.RawQuery = asked.Encode()
 	}
 	if _, has := u.User.Password(); has {

@@ -17,13 +17,20 @@ import (
 // reader reads one file and collects its errors.
 type reader struct {
 	problems []problem
-	bad      map[string]bool // keys that have a problem of their own
-	lines    map[string]int  // the line of each key that the file gives
+
+	// keys that have a problem of their own.
+	bad map[string]bool
+
+	// The line of each key that the file gives.
+	lines map[string]int
 }
 
 type problem struct {
-	line int    // 0: the whole file
-	text string // begins with the key
+	// 0: the whole file.
+	line int
+
+	// Begins with the key.
+	text string
 }
 
 func (r *reader) problem(line int, key, text string) {
@@ -98,10 +105,12 @@ func (r *reader) syntax(err error, file []byte) {
 	}
 	line, text := 0, err.Error()
 	if m := yamlError.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1]) // "" if yaml names no line: then the whole file
+		// "" if yaml names no line: then the whole file.
+		line, _ = strconv.Atoi(m[1])
 		text = m[2]
 	}
-	if m := unknownAnchor.FindStringSubmatch(text); m != nil { // as in tunnel: [*.example.com]; yaml names no line
+	// As in tunnel: [*.example.com]; yaml names no line.
+	if m := unknownAnchor.FindStringSubmatch(text); m != nil {
 		r.problem(aliasLine(file, m[1]), "", "put a value that begins with * in quotes: "+quoted("*"+m[1]))
 		return
 	}
@@ -133,7 +142,8 @@ var comment = regexp.MustCompile(`(?:^|\s)#`)
 // section reads the mapping n into the struct section.
 func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 	if isNull(n) {
-		return // "pace:" without keys below it means all defaults
+		// "pace:" without keys below it means all defaults.
+		return
 	}
 	if why := aliased(n); why != "" {
 		r.problem(n.Line, path, why)
@@ -262,7 +272,8 @@ func names(keys []key) []string {
 func nearest(name string, known []key) string {
 	typos := max(2, len(name)/3)
 	if len(name) < 4 {
-		typos = 1 // else every short key would match
+		// Else every short key would match.
+		typos = 1
 	}
 	best, least := "", typos+1
 	for _, k := range known {

@@ -11,21 +11,27 @@ import (
 
 // schema is a JSON schema (draft 2020-12), as far as a configuration needs it.
 type schema struct {
-	Dialect     string     `json:"$schema,omitempty"`
-	Title       string     `json:"title,omitempty"`
-	Description string     `json:"description,omitempty"`
-	Type        any        `json:"type"` // a name or a list of names
-	Default     any        `json:"default,omitempty"`
-	Enum        []string   `json:"enum,omitempty"`
-	Pattern     string     `json:"pattern,omitempty"` // of a text; a number has none
-	Minimum     *float64   `json:"minimum,omitempty"` // of a number; a text has none
-	Maximum     *float64   `json:"maximum,omitempty"`
-	Items       *schema    `json:"items,omitempty"`
-	MinItems    int        `json:"minItems,omitempty"`
-	MaxItems    int        `json:"maxItems,omitempty"`
-	Properties  properties `json:"properties,omitempty"`
-	Required    []string   `json:"required,omitempty"`
-	Additional  *bool      `json:"additionalProperties,omitempty"`
+	Dialect     string `json:"$schema,omitempty"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+
+	// A name or a list of names.
+	Type    any      `json:"type"`
+	Default any      `json:"default,omitempty"`
+	Enum    []string `json:"enum,omitempty"`
+
+	// Of a text; a number has none.
+	Pattern string `json:"pattern,omitempty"`
+
+	// Of a number; a text has none.
+	Minimum    *float64   `json:"minimum,omitempty"`
+	Maximum    *float64   `json:"maximum,omitempty"`
+	Items      *schema    `json:"items,omitempty"`
+	MinItems   int        `json:"minItems,omitempty"`
+	MaxItems   int        `json:"maxItems,omitempty"`
+	Properties properties `json:"properties,omitempty"`
+	Required   []string   `json:"required,omitempty"`
+	Additional *bool      `json:"additionalProperties,omitempty"`
 }
 
 // A property is a key of a section.
@@ -75,7 +81,8 @@ func Schema() []byte {
 		err = json.Indent(&b, compact, "", "  ")
 	}
 	if err != nil {
-		panic("config: schema: " + err.Error()) // a mistake in the table
+		// A mistake in the table.
+		panic("config: schema: " + err.Error())
 	}
 	return b.Bytes()
 }
@@ -120,7 +127,8 @@ func (k key) schema() (s schema) {
 	}
 	if !k.required() {
 		if err := yaml.Unmarshal([]byte(k.defaultText()), &s.Default); err != nil {
-			panic("config: default of " + k.path + ": " + err.Error()) // a mistake in the table
+			// A mistake in the table.
+			panic("config: default of " + k.path + ": " + err.Error())
 		}
 	}
 	return s

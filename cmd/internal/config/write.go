@@ -37,7 +37,8 @@ func (c Config) Redacted() Config {
 		c.Admin.Token = hiddenToken
 	}
 	if u, err := url.Parse(c.Egress.Parent); err != nil {
-		c.Egress.Parent = "" // Parse accepts no such URL
+		// Parse accepts no such URL.
+		c.Egress.Parent = ""
 	} else if _, has := u.User.Password(); has {
 		c.Egress.Parent = u.Redacted()
 	}
@@ -64,7 +65,8 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 		default:
 			text := k.text()
 			if written := k.tag.Get("default"); written != "" && text == byDefault[i].text() {
-				text = written // "60s" stays "60s", not "1m"
+				// "60s" stays "60s", not "1m".
+				text = written
 			}
 			fmt.Fprintf(b, "%s%s: %s\n", indent, k.name, text)
 		}

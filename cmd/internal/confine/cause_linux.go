@@ -46,7 +46,8 @@ func cause(err error, uid int, read func(string) string) string {
 		return "this kernel lacks what it needs (Linux 5.12 with user namespaces, nftables and seccomp)"
 	case strings.Contains(err.Error(), nftablesStep) && !errors.Is(err, fs.ErrPermission):
 		return "this kernel may lack nftables with NAT (nf_tables, nft_redir, nf_conntrack)"
-	case !errors.Is(err, fs.ErrPermission): // EPERM and EACCES
+	// EPERM and EACCES.
+	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case uid != 0 && read("kernel/unprivileged_userns_clone") == "0":
 		return "the sysctl kernel.unprivileged_userns_clone is 0"

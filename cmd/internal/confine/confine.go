@@ -20,17 +20,29 @@ import (
 
 // Options say how a command is confined.
 type Options struct {
-	Command    *exec.Cmd  // with Path, Args, Stdin, Stdout and Stderr; it is not started itself
-	AllowLocal []uint16   // TCP ports of loopback outside that are reachable on loopback inside
-	ShowSocket []string   // Unix sockets that are not hidden
-	User       *user.User // whom the command runs as; nil: as this process. Needs root
+	// With Path, Args, Stdin, Stdout and Stderr; it is not started itself.
+	Command *exec.Cmd
+
+	// TCP ports of loopback outside that are reachable on loopback inside.
+	AllowLocal []uint16
+
+	// Unix sockets that are not hidden.
+	ShowSocket []string
+
+	// Whom the command runs as; nil: as this process. Needs root.
+	User *user.User
 }
 
 // A Trust is what a confined command trusts.
 type Trust struct {
-	Bundle []byte // certificates as PEM
-	Java   []byte // the same as PKCS #12 without a password
-	CA     []byte // the certificate of the proxy's CA as DER
+	// Certificates as PEM.
+	Bundle []byte
+
+	// The same as PKCS #12 without a password.
+	Java []byte
+
+	// The certificate of the proxy's CA as DER.
+	CA []byte
 }
 
 // InsideDir is where a confined command finds the files of its run.

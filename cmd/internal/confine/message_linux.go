@@ -18,7 +18,8 @@ import (
 
 // A setup is the first message to the stage.
 type setup struct {
-	NetNS      string // the network namespace that the stage must not be in
+	// The network namespace that the stage must not be in.
+	NetNS      string
 	AllowLocal []uint16
 }
 
@@ -26,38 +27,63 @@ type setup struct {
 type ready struct {
 	Failure *failure
 	IPv6    bool
-	Sockets []insideSocket // whose descriptors come with the message, in this order
+
+	// Whose descriptors come with the message, in this order.
+	Sockets []insideSocket
 }
 
 // An order is the second message to the stage: what to run, and what it sees. All paths are
 // absolute.
 type order struct {
-	Path      string // of the command
+	// Of the command.
+	Path      string
 	Argv, Env []string
-	Dir       string // working directory
 
-	Files    string            // directory that appears as InsideDir
-	Over     map[string]string // by path: the file of InsideDir that covers it
-	Hide     []string          // directories that appear empty, if there are any
-	Private  string            // directory for the command alone, made within a hidden one; "": none
-	Cover    []string          // sockets that do not appear, if there are any
-	Show     []string          // sockets that appear within hidden directories
-	ReadOnly []string          // what cannot be changed, if there is any
+	// Working directory.
+	Dir string
 
-	User *account // nil: that of the stage
+	// Directory that appears as InsideDir.
+	Files string
+
+	// By path: the file of InsideDir that covers it.
+	Over map[string]string
+
+	// Directories that appear empty, if there are any.
+	Hide []string
+
+	// Directory for the command alone, made within a hidden one; "": none.
+	Private string
+
+	// Sockets that do not appear, if there are any.
+	Cover []string
+
+	// Sockets that appear within hidden directories.
+	Show []string
+
+	// What cannot be changed, if there is any.
+	ReadOnly []string
+
+	// nil: that of the stage.
+	User *account
 }
 
 // A started is the answer to an order. Only a failure may follow, or else the end of the stream.
 type started struct {
 	Failure *failure
-	Notes   []string // what is not as wanted, for the log
+
+	// What is not as wanted, for the log.
+	Notes []string
 }
 
 // A failure is an error of the stage.
 type failure struct {
-	Text  string
-	Errno syscall.Errno // zero: none
-	Exec  bool          // the command itself could not be executed
+	Text string
+
+	// Zero: none.
+	Errno syscall.Errno
+
+	// The command itself could not be executed.
+	Exec bool
 }
 
 // failureOf returns err for a message; nil for nil.

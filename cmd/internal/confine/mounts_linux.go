@@ -22,7 +22,8 @@ func (o *order) mount() (notes []string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make the mounts private: %w", err)
 	}
-	shown := map[string]int{} // descriptors, by path: the directories are hidden soon
+	// Descriptors, by path: the directories are hidden soon.
+	shown := map[string]int{}
 	for path, name := range o.shown() {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil {
@@ -73,7 +74,8 @@ func (o *order) shown() map[string]string {
 
 // overlay lays the files over /etc, which becomes read-only.
 func (o *order) overlay() error {
-	if err := os.Chdir(o.Files); err != nil { // else a ":" in its name would need quoting
+	// Else a ":" in its name would need quoting.
+	if err := os.Chdir(o.Files); err != nil {
 		return err
 	}
 	return unix.Mount("overlay", "/etc", "overlay", hiddenFlags|unix.MS_RDONLY, "lowerdir="+etcName+":/etc")
@@ -122,7 +124,8 @@ func unixMode(dir string) uint32 {
 func coverSocket(path string) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // not there any more, or out of reach for the command as well
+		// Not there any more, or out of reach for the command as well.
+		return nil
 	}
 	defer unix.Close(fd)
 	var stat unix.Stat_t
@@ -172,11 +175,13 @@ func coverEtc() error {
 			return err
 		}
 		path := "/etc" + strings.TrimPrefix(name, from)
-		if link, err := os.Readlink(path); err == nil { // such as /etc/resolv.conf, into what is hidden now
+		// Such as /etc/resolv.conf, into what is hidden now.
+		if link, err := os.Readlink(path); err == nil {
 			if !filepath.IsAbs(link) {
 				link = filepath.Join(filepath.Dir(path), link)
 			}
-			makePlace(link, false) // fails where it is not in a hidden directory
+			// Fails where it is not in a hidden directory.
+			makePlace(link, false)
 		}
 		if err := bind(name, path); err != nil && (!errors.Is(err, fs.ErrNotExist) || path == "/etc/resolv.conf") {
 			return fmt.Errorf("cover %s: %w", path, err)
@@ -190,7 +195,8 @@ func bind(from, to string) error { return unix.Mount(from, to, "", unix.MS_BIND,
 
 // makeReadOnly makes what is at a path, with the mounts below it, read-only.
 func makeReadOnly(path string) error {
-	if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil { // it may be no mount yet
+	// It may be no mount yet.
+	if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
 	return unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})

@@ -26,11 +26,14 @@ type role string
 
 // The roles of the sockets.
 const (
-	roleProxy       role = "proxy"       // for programs that know a proxy
-	roleTransparent role = "transparent" // all other TCP connections are redirected to it
+	// For programs that know a proxy.
+	roleProxy role = "proxy"
+	// all other TCP connections are redirected to it.
+	roleTransparent role = "transparent"
 	roleDNSPacket   role = "dns-udp"
 	roleDNSStream   role = "dns-tcp"
-	roleLocal       role = "local" // one port of --allow-local
+	// One port of --allow-local.
+	roleLocal role = "local"
 )
 
 // An insideSocket is one listening socket inside.
@@ -92,7 +95,8 @@ func routeToLoopback(family byte) error {
 	}
 	defer c.Close()
 	attributes := []netlink.Attribute{{Type: unix.RTA_OIF, Data: binary.NativeEndian.AppendUint32(nil, loopbackIndex)}}
-	if family == unix.AF_INET { // else each address would be the client's own as well; with IPv6 it is ::1
+	// Else each address would be the client's own as well; with IPv6 it is ::1.
+	if family == unix.AF_INET {
 		attributes = append(attributes, netlink.Attribute{Type: unix.RTA_PREFSRC, Data: []byte{127, 0, 0, 1}})
 	}
 	encoded, err := netlink.MarshalAttributes(attributes)
@@ -134,7 +138,8 @@ func listenInside(allowLocal []uint16, ipv6 bool) (all []insideSocket, err error
 		}
 		return port, nil
 	}
-	for _, port := range allowLocal { // first, so that no other socket has the port
+	// First, so that no other socket has the port.
+	for _, port := range allowLocal {
 		if _, err := listen(roleLocal, port); err != nil {
 			return nil, err
 		}
@@ -143,7 +148,8 @@ func listenInside(allowLocal []uint16, ipv6 bool) (all []insideSocket, err error
 	_, noStream := listen(roleDNSStream, packets)
 	hosts = hosts[:1]
 	_, noProxy := listen(roleProxy, 0)
-	hosts = []string{""} // both families on one socket
+	// Both families on one socket.
+	hosts = []string{""}
 	_, noRedirect := listen(roleTransparent, 0)
 	return all, errors.Join(noDNS, noStream, noRedirect, noProxy)
 }
@@ -188,7 +194,8 @@ func redirect(transparent, resolver uint16) error {
 		}
 		c.AddRule(rule)
 	}
-	for _, chain := range []*nftables.Chain{nat, filter} { // what is on loopback inside stays there
+	// What is on loopback inside stays there.
+	for _, chain := range []*nftables.Chain{nat, filter} {
 		add(chain, toLoopback4(), accept)
 		add(chain, toLoopback6(), accept)
 	}
@@ -196,7 +203,8 @@ func redirect(transparent, resolver uint16) error {
 	add(nat, protocol(unix.IPPROTO_TCP), toPort(53), redirectTo(resolver))
 	add(nat, protocol(unix.IPPROTO_TCP), redirectTo(transparent))
 	add(filter, protocol(unix.IPPROTO_TCP), accept)
-	add(filter, established(), accept) // answers of the resolver
+	// Answers of the resolver.
+	add(filter, established(), accept)
 	return c.Flush()
 }
 

@@ -26,8 +26,10 @@ const reserved = 256
 
 // The addresses of the pool.
 var (
-	pool4 = netip.MustParsePrefix("198.18.0.0/15")       // RFC 2544: for tests of networks, routed nowhere
-	pool6 = netip.MustParsePrefix("fd72:6f62:6f74::/96") // a unique local prefix (RFC 4193)
+	// RFC 2544: for tests of networks, routed nowhere.
+	pool4 = netip.MustParsePrefix("198.18.0.0/15")
+	// A unique local prefix (RFC 4193).
+	pool6 = netip.MustParsePrefix("fd72:6f62:6f74::/96")
 )
 
 // resolver4 is the address of the resolver inside.
@@ -41,19 +43,32 @@ type pool struct {
 	size int
 	now  func() time.Time
 
-	mu    sync.Mutex // guards the fields below
+	// Guards the fields below.
+	mu    sync.Mutex
 	names map[string]*poolEntry
-	slots []*poolEntry // by index of the address
-	idle  *list.List   // of *poolEntry without connections, the least recently used first
+
+	// By index of the address.
+	slots []*poolEntry
+
+	// Of *poolEntry without connections, the least recently used first.
+	idle *list.List
 }
 
 // A poolEntry is a name with its addresses.
 type poolEntry struct {
-	name     string
-	index    int           // of its addresses
-	open     int           // connections
-	answered time.Time     // when the resolver last gave out its address
-	place    *list.Element // in pool.idle; nil: it has connections
+	name string
+
+	// Of its addresses.
+	index int
+
+	// Connections.
+	open int
+
+	// When the resolver last gave out its address.
+	answered time.Time
+
+	// In pool.idle; nil: it has connections.
+	place *list.Element
 }
 
 // newPool returns an empty pool for size names.

@@ -14,12 +14,15 @@ import (
 // binding.
 type resolver struct {
 	pool *pool
-	ipv6 bool // AAAA has data
+
+	// AAAA has data.
+	ipv6 bool
 }
 
 // ServeDNS answers one query.
 func (r *resolver) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	w.WriteMsg(r.answer(q)) // fails only if the client is gone
+	// Fails only if the client is gone.
+	w.WriteMsg(r.answer(q))
 }
 
 // answer returns the answer to a query.
@@ -44,7 +47,8 @@ func (r *resolver) answer(q *dns.Msg) *dns.Msg {
 		return a
 	}
 	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
-	if name != "localhost" && !strings.HasSuffix(name, ".localhost") { // RFC 6761 6.3
+	// RFC 6761 6.3.
+	if name != "localhost" && !strings.HasSuffix(name, ".localhost") {
 		var ok bool
 		if v4, v6, ok = r.pool.assign(name); !ok {
 			a.Rcode = dns.RcodeServerFailure
@@ -114,7 +118,8 @@ func isHostname(name string) bool {
 		}
 		last = label
 	}
-	return strings.ContainsFunc(last, func(r rune) bool { return r < '0' || r > '9' }) // else URLs take it for an address
+	// Else URLs take it for an address.
+	return strings.ContainsFunc(last, func(r rune) bool { return r < '0' || r > '9' })
 }
 
 func notInHostname(r rune) bool {

@@ -71,7 +71,8 @@ func (c *Confinement) closeServed() {
 
 // A relay connects clients inside with services on loopback outside.
 type relay struct {
-	free chan struct{} // has an element for each open connection
+	// Has an element for each open connection.
+	free chan struct{}
 	open sync.WaitGroup
 }
 
@@ -106,7 +107,8 @@ func join(ctx context.Context, inside *net.TCPConn, port uint16) {
 		}
 	}
 	if err != nil {
-		inside.SetLinger(0) // the client sees a reset, as from a port where nobody listens
+		// The client sees a reset, as from a port where nobody listens.
+		inside.SetLinger(0)
 		return
 	}
 	defer outside.Close()
@@ -121,7 +123,8 @@ func join(ctx context.Context, inside *net.TCPConn, port uint16) {
 		outside.(*net.TCPConn).CloseWrite()
 	})
 	if _, err := io.Copy(inside, outside); err != nil {
-		inside.SetLinger(0) // the client sees a reset too, and does not take what it got for complete
+		// The client sees a reset too, and does not take what it got for complete.
+		inside.SetLinger(0)
 		inside.Close()
 	} else {
 		inside.CloseWrite()

@@ -34,7 +34,8 @@ func namedSockets(getenv func(string) string) (all []string) {
 	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST", "CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS"} {
 		for address := range strings.SplitSeq(getenv(name), ";") {
 			address = strings.TrimPrefix(strings.TrimPrefix(address, "unix://"), "unix:path=")
-			path, _, _ := strings.Cut(address, ",") // D-Bus has options there
+			// D-Bus has options there.
+			path, _, _ := strings.Cut(address, ",")
 			if filepath.IsAbs(path) {
 				all = append(all, path)
 			}
@@ -81,7 +82,8 @@ func pathSockets() ([]string, error) {
 
 // workingDirs returns the working directories of all processes, as far as this user may know them.
 func workingDirs() map[string]bool {
-	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is well-formed
+	// The pattern is well-formed.
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	dirs := map[string]bool{}
 	for _, link := range links {
 		if dir, err := os.Readlink(link); err == nil {
@@ -134,7 +136,8 @@ func checkInherited(cmd *exec.Cmd) error {
 func isConnectable(fd int) bool {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return false // no socket
+		// No socket.
+		return false
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	_, unconnected := unix.Getpeername(fd)

@@ -24,14 +24,16 @@ func Stage() {
 	if len(os.Args) != 2 || os.Args[1] != stageArgument {
 		return
 	}
-	if err := runStage(); err != nil { // it could not be reported over the sockets
+	// It could not be reported over the sockets.
+	if err := runStage(); err != nil {
 		fmt.Fprintln(os.Stderr, "robotsproxy: confinement:", err)
 	}
 	os.Exit(1)
 }
 
 func runStage() error {
-	runtime.LockOSThread() // capabilities and the filter are those of a thread
+	// Capabilities and the filter are those of a thread.
+	runtime.LockOSThread()
 	f := os.NewFile(stageFD, "sockets")
 	c, err := net.FileConn(f)
 	f.Close()
@@ -45,7 +47,8 @@ func runStage() error {
 	in := json.NewDecoder(control)
 	var s setup
 	if err := in.Decode(&s); err != nil {
-		return nil // the other end has gone
+		// The other end has gone.
+		return nil
 	}
 	if err := sendReady(control, prepare(s)); err != nil {
 		return err

@@ -26,18 +26,26 @@ const stageTimeout = 30 * time.Second
 
 // A Confinement is a command in namespaces of its own, and the sockets there.
 type Confinement struct {
-	o       Options
-	stage   *exec.Cmd // becomes the command
-	running bool      // the stage has become the command
+	o Options
+
+	// Becomes the command.
+	stage *exec.Cmd
+
+	// The stage has become the command.
+	running bool
 	control *net.UnixConn
 	pool    *pool
 	ipv6    bool
 
 	proxy       net.Listener
 	transparent net.Listener
-	packets     []net.PacketConn // of the resolver
-	streams     []net.Listener   // of the resolver
-	local       map[uint16][]net.Listener
+
+	// Of the resolver.
+	packets []net.PacketConn
+
+	// Of the resolver.
+	streams []net.Listener
+	local   map[uint16][]net.Listener
 }
 
 // Start makes the namespaces and the sockets in them. The command itself runs after
@@ -87,7 +95,8 @@ func start(o Options) (_ *Confinement, err error) {
 	if err := c.stage.Start(); err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
-	theirs.Close() // so that the end of the stage is noticed
+	// So that the end of the stage is noticed.
+	theirs.Close()
 	return c, c.receiveSockets()
 }
 
@@ -152,7 +161,8 @@ func (c *Confinement) receiveSockets() error {
 	if err != nil {
 		return err
 	}
-	c.control.SetDeadline(time.Now().Add(stageTimeout)) // fails only on a closed connection
+	// Fails only on a closed connection.
+	c.control.SetDeadline(time.Now().Add(stageTimeout))
 	if err := sendMessage(c.control, setup{NetNS: here, AllowLocal: c.o.AllowLocal}); err != nil {
 		return fmt.Errorf("start in the new namespaces: %w", err)
 	}
@@ -246,7 +256,8 @@ func (c *Confinement) Run(dir string, t Trust, env []string) (notes []string, er
 	}
 	var failed started
 	switch err := in.Decode(&failed); {
-	case errors.Is(err, io.EOF): // the command's first instruction has closed the stage's end
+	// The command's first instruction has closed the stage's end.
+	case errors.Is(err, io.EOF):
 		c.running = true
 		return append(notes, s.Notes...), nil
 	case err != nil:
@@ -336,14 +347,16 @@ func (c *Confinement) Command() *exec.Cmd { return c.stage }
 // Close closes the sockets, and ends the stage if the command does not run.
 func (c *Confinement) Close() {
 	if c.stage != nil && c.stage.Process != nil && !c.running {
-		c.stage.Process.Kill() // fails only if it has ended
+		// Fails only if it has ended.
+		c.stage.Process.Kill()
 		c.stage.Wait()
 	}
 	c.control.Close()
 	c.closeServed()
 	for _, l := range []net.Listener{c.proxy, c.transparent} {
 		if l != nil {
-			l.Close() // the proxy may have closed it
+			// The proxy may have closed it.
+			l.Close()
 		}
 	}
 }

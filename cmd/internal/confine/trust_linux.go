@@ -39,7 +39,8 @@ func layTrust(dir string, t Trust) (over map[string]string, notes []string, err 
 	etc.write("/etc/resolv.conf", []byte("nameserver "+resolver4.String()+"\n"))
 	etc.write("/etc/hosts", fmt.Appendf(nil, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", name))
 	for _, file := range castore.SystemRootFiles {
-		if exists(file) || file == castore.SystemRootFiles[0] || file == "/etc/ssl/cert.pem" { // OpenSSL and others look for these two
+		// OpenSSL and others look for these two.
+		if exists(file) || file == castore.SystemRootFiles[0] || file == "/etc/ssl/cert.pem" {
 			etc.write(file, t.Bundle)
 			notes = append(notes, file)
 		}
@@ -134,7 +135,8 @@ func (l *layer) write(path string, text []byte) {
 	}
 	dir, rest := filepath.Dir(path), ""
 	real, err := filepath.EvalSymlinks(dir)
-	for err != nil && dir != "/" { // the system does not have it yet
+	// The system does not have it yet.
+	for err != nil && dir != "/" {
 		dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest)
 		real, err = filepath.EvalSymlinks(dir)
 	}

@@ -27,19 +27,32 @@ const (
 // An anchorWriter writes anchors of the audit to one place: the file, or the time-stamp authority. One goroutine
 // writes, and any number may read the state.
 type anchorWriter struct {
-	placeIn func(config.Anchor) string   // the path or URL; "": no anchors are written
-	newest  func(place string) time.Time // when the newest anchor was written there, as far as it shows; zero: unknown
-	write   func(ctx context.Context, place string, a trail.Anchor) error
-	limit   time.Duration // for write
-	disk    osfile.Watch
+	// The path or URL; "": no anchors are written.
+	placeIn func(config.Anchor) string
 
-	retry   time.Time // before this time nothing is tried, since the last attempt failed; zero: it did not fail
-	lastSeq uint64    // of the line whose anchor was written last
+	// When the newest anchor was written there, as far as it shows; zero: unknown.
+	newest func(place string) time.Time
+	write  func(ctx context.Context, place string, a trail.Anchor) error
 
-	mu    sync.Mutex // guards what follows
+	// For write.
+	limit time.Duration
+	disk  osfile.Watch
+
+	// Before this time nothing is tried, since the last attempt failed; zero: it did not fail.
+	retry time.Time
+
+	// Of the line whose anchor was written last.
+	lastSeq uint64
+
+	// Guards what follows.
+	mu    sync.Mutex
 	place string
-	last  time.Time // when the newest anchor was written
-	err   error     // why an anchor that is due was not written
+
+	// When the newest anchor was written.
+	last time.Time
+
+	// Why an anchor that is due was not written.
+	err error
 }
 
 // newAnchorWriters returns the writers for audit.anchor.file and audit.anchor.tsa.
@@ -107,7 +120,8 @@ func (w *anchorWriter) begin(place string, now time.Time) {
 		}
 	}
 	if last.After(now) {
-		last = time.Time{} // a clock was wrong
+		// A clock was wrong.
+		last = time.Time{}
 	}
 	w.lastSeq, w.retry = 0, time.Time{}
 	w.setState(place, last, nil)
@@ -152,7 +166,8 @@ func checkAnchorFile(file string) error {
 		return nil
 	})
 	if errors.Is(err, osfile.ErrHangs) {
-		return nil // the anchors will be overdue
+		// The anchors will be overdue.
+		return nil
 	}
 	return err
 }
@@ -205,7 +220,8 @@ func (d *Daemon) newestInFile(file string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	at, _ := trail.TimeOf(d.auditFile, a) // zero after an error
+	// Zero after an error.
+	at, _ := trail.TimeOf(d.auditFile, a)
 	return at
 }
 
@@ -219,7 +235,8 @@ func (d *Daemon) stamp(ctx context.Context, url string, a trail.Anchor) error {
 		switch {
 		case err == nil:
 			return tsa.Save(filepath.Join(d.auditDir, cli.StampsName), a, response)
-		case d.Active.Load().rules.Egress == client: // otherwise a reload may have closed it
+		// Otherwise a reload may have closed it.
+		case d.Active.Load().rules.Egress == client:
 			return err
 		}
 	}
@@ -236,6 +253,7 @@ func (d *Daemon) newestStamp() time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	at, _ := tsa.Verify(response, newest.Anchor, nil) // which does not trust it
+	// Which does not trust it.
+	at, _ := tsa.Verify(response, newest.Anchor, nil)
 	return at
 }

@@ -67,7 +67,8 @@ func (d *Daemon) archiveTotal(c config.Archive) int64 {
 		return max(0, int64(c.MaxTotalSize))
 	}
 	if d.autoArchive == 0 {
-		d.autoArchive, _ = archive.AutoTotal(c.Dir) // without a limit, the free space is one
+		// Without a limit, the free space is one.
+		d.autoArchive, _ = archive.AutoTotal(c.Dir)
 	}
 	return d.autoArchive
 }

@@ -106,7 +106,8 @@ func configExampleCommand() *cobra.Command {
 		Use:     "example",
 		Short:   "Print a configuration file in which every key has its default",
 		Example: `  robotsproxy config example > robotsproxy.yaml`,
-	}, func() []byte { return config.Default().Marshal() }) // not before it runs: each command makes this one
+		// Not before it runs: each command makes this one.
+	}, func() []byte { return config.Default().Marshal() })
 }
 
 func configSchemaCommand() *cobra.Command {

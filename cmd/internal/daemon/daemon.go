@@ -33,40 +33,82 @@ import (
 // A Daemon is a running proxy: every package, made from one configuration in the order in which they
 // need each other. The functions in options.go turn the configuration into the packages' own Options.
 type Daemon struct {
-	log             *slog.Logger
-	Active          atomic.Pointer[generation] // the active generation
-	store           *bolt.Store                // nil: no state outlives the process
-	files           *filestore.Store           // nil: the process shares no robots.txt and tdmrep.json files by the state directory
-	fleet           fleet                      // nil: there are no other replicas
-	paceFile        *pacefile.Table            // nil: fleet shares the pace, or nobody does
-	robotsStore     cache.Store                // the stored robots.txt files of store, files and fleet; nil without any
-	tdmrepStore     cache.Store                // likewise of tdmrep.json files
-	fetchTimer      *prom.Stopwatch
-	robotsCache     *cache.Cache
-	Pacer           *pace.Pacer
-	evidence        *audit.Log
-	snapshots       *snapshot.Store
-	anchorWriters   []*anchorWriter
-	memory          *memory.Budget
-	auditDir        string // the audit, its snapshots and its key
-	auditFile       string
-	configSum       [sha256.Size]byte // of the active configuration's file; zero: there is none
-	savedEnd        savedEnd
-	autoTotal       int64            // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
-	feed            *live.Feed       // nil without admin
-	archive         *archive.Archive // nil: nothing is archived
-	payloads        *bolt.Payloads   // of archive
-	autoArchive     int64            // archive.max_total_size: auto; 0: not derived yet
-	metrics         *prom.Metrics    // nil without admin and monitor
-	handler         *proxy.Handler
-	reloader        *reloader // nil: the configuration is not reloaded
-	listener        net.Listener
-	transparent     net.Listener  // of redirected connections; nil: there are none
-	nameOf          proxy.NameOf  // see Resources
-	elsewhere       bool          // listener and transparent are in another network namespace
-	admin           *admin.Server // nil: it is off
-	adminListener   net.Listener
-	monitor         *admin.Monitor // nil: it is off
+	log *slog.Logger
+
+	// The active generation.
+	Active atomic.Pointer[generation]
+
+	// nil: no state outlives the process.
+	store *bolt.Store
+
+	// nil: the process shares no robots.txt and tdmrep.json files by the state directory.
+	files *filestore.Store
+
+	// nil: there are no other replicas.
+	fleet fleet
+
+	// nil: fleet shares the pace, or nobody does.
+	paceFile *pacefile.Table
+
+	// The stored robots.txt files of store, files and fleet; nil without any.
+	robotsStore cache.Store
+
+	// Likewise of tdmrep.json files.
+	tdmrepStore   cache.Store
+	fetchTimer    *prom.Stopwatch
+	robotsCache   *cache.Cache
+	Pacer         *pace.Pacer
+	evidence      *audit.Log
+	snapshots     *snapshot.Store
+	anchorWriters []*anchorWriter
+	memory        *memory.Budget
+
+	// The audit, its snapshots and its key.
+	auditDir  string
+	auditFile string
+
+	// Of the active configuration's file; zero: there is none.
+	configSum [sha256.Size]byte
+	savedEnd  savedEnd
+
+	// What audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet.
+	autoTotal int64
+
+	// nil without admin.
+	feed *live.Feed
+
+	// nil: nothing is archived.
+	archive *archive.Archive
+
+	// Of archive.
+	payloads *bolt.Payloads
+
+	// archive.max_total_size: auto; 0: not derived yet.
+	autoArchive int64
+
+	// nil without admin and monitor.
+	metrics *prom.Metrics
+	handler *proxy.Handler
+
+	// nil: the configuration is not reloaded.
+	reloader *reloader
+	listener net.Listener
+
+	// Of redirected connections; nil: there are none.
+	transparent net.Listener
+
+	// See Resources.
+	nameOf proxy.NameOf
+
+	// listener and transparent are in another network namespace.
+	elsewhere bool
+
+	// nil: it is off.
+	admin         *admin.Server
+	adminListener net.Listener
+
+	// nil: it is off.
+	monitor         *admin.Monitor
 	monitorListener net.Listener
 	draining        atomic.Bool
 }
@@ -79,14 +121,26 @@ type savedEnd struct {
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.
 type Resources struct {
-	Dir        string      // for the audit and what belongs to it; "": the state directory
-	ConfigFile string      // that the configuration was read from; "": none
-	ShareFiles bool        // fetched robots.txt and tdmrep.json files are kept in the state directory for other processes with ShareFiles
-	store      *bolt.Store // nil: no state outlives the process
+	// For the audit and what belongs to it; "": the state directory.
+	Dir string
 
-	Listener    net.Listener // in another network namespace, in place of one on the configured addresses
-	Transparent net.Listener // of redirected connections there
-	NameOf      proxy.NameOf // names of the destinations of Transparent's connections; nil: there are none
+	// That the configuration was read from; "": none.
+	ConfigFile string
+
+	// Fetched robots.txt and tdmrep.json files are kept in the state directory for other processes with ShareFiles.
+	ShareFiles bool
+
+	// nil: no state outlives the process.
+	store *bolt.Store
+
+	// In another network namespace, in place of one on the configured addresses.
+	Listener net.Listener
+
+	// Of redirected connections there.
+	Transparent net.Listener
+
+	// Names of the destinations of Transparent's connections; nil: there are none.
+	NameOf proxy.NameOf
 }
 
 // Addr returns the proxy's address as host:port.
@@ -97,9 +151,14 @@ func (d *Daemon) CAPEM() []byte { return d.Active.Load().rules.Authority.CertPEM
 
 // Untrusted are the hosts in whose tunnels a client did not trust the proxy's certificate, or may not have.
 type Untrusted struct {
-	Rejected []string // the client rejected the certificate
-	Closed   []string // it closed the connection during the TLS handshake
-	Unused   []string // it closed the connection after the TLS handshake, without a request
+	// The client rejected the certificate.
+	Rejected []string
+
+	// It closed the connection during the TLS handshake.
+	Closed []string
+
+	// It closed the connection after the TLS handshake, without a request.
+	Unused []string
 }
 
 // Untrusted returns the hosts for which clients did not trust the proxy's certificate so far.

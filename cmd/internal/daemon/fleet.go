@@ -30,7 +30,8 @@ func openFleet(cfg config.Config, log *slog.Logger) (fleet, error) {
 	warnReplicas(cfg, log)
 	f, err := redis.Open(redis.Options{URL: cfg.Store.Redis, Replicas: cfg.Store.Replicas, Log: log})
 	if err != nil {
-		return nil, err // not a fleet that holds a nil pointer
+		// Not a fleet that holds a nil pointer.
+		return nil, err
 	}
 	return f, nil
 }

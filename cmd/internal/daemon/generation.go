@@ -28,20 +28,33 @@ import (
 // A generation is one configuration and all that was made from it and can be replaced while the daemon
 // runs.
 type generation struct {
-	Cfg     config.Config
-	rules   proxy.Rules
-	egress  egress.Options // of rules.Egress
-	agents  []Agent        // whose signatures requests get
-	dialect robots.Dialect // of clients without one of their own
-	cache   cache.Options
-	audit   audit.Options   // without its Snapshots
-	archive archive.Options // without its Index
+	Cfg   config.Config
+	rules proxy.Rules
 
-	tdmrep        *tdmrepCache // nil: tdmrep.json files are not read
+	// Of rules.Egress.
+	egress egress.Options
+
+	// Whose signatures requests get.
+	agents []Agent
+
+	// Of clients without one of their own.
+	dialect robots.Dialect
+	cache   cache.Options
+
+	// Without its Snapshots.
+	audit audit.Options
+
+	// Without its Index.
+	archive archive.Options
+
+	// nil: tdmrep.json files are not read.
+	tdmrep        *tdmrepCache
 	tdmrepOptions cache.Options
 
 	snapshots snapshot.Options
-	memory    int64 // the budget of the process in bytes
+
+	// The budget of the process in bytes.
+	memory int64
 }
 
 // close closes what was made for f alone, if f is not activated.
@@ -114,7 +127,8 @@ func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 	total := int64(cfg.Audit.MaxTotalSize)
 	if cfg.Audit.MaxTotalSize == config.Auto {
 		if d.autoTotal == 0 {
-			d.autoTotal, _ = audit.AutoTotal(file) // audit.Open describes the error
+			// audit.Open describes the error.
+			d.autoTotal, _ = audit.AutoTotal(file)
 		}
 		total = d.autoTotal
 	}
@@ -256,7 +270,8 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 // When the first channel of last is closed, no request uses before. When all channels of last are closed,
 // the egress client of before sends no more requests.
 func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
-	answered, err := d.handler.Use(f.rules) // first, since only this can fail
+	// First, since only this can fail.
+	answered, err := d.handler.Use(f.rules)
 	if err != nil {
 		f.close(before)
 		return nil, err

@@ -21,7 +21,8 @@ import (
 
 const (
 	healthTimeout = 2 * time.Second
-	maxHealthText = 4 << 10 // bytes of the response that are read
+	// Bytes of the response that are read.
+	maxHealthText = 4 << 10
 )
 
 func HealthCommand() *cobra.Command {
@@ -36,7 +37,8 @@ if the proxy is healthy, else 1.`,
   robotsproxy health --admin 127.0.0.1:8081`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if admin == "" && cmd.Flags().Changed("admin") { // an unset variable of a script must not select another proxy
+			// An unset variable of a script must not select another proxy.
+			if admin == "" && cmd.Flags().Changed("admin") {
 				return cli.UsageErrorf("--admin: empty address")
 			}
 			if hint := config.AddressHint(admin); hint != "" {
@@ -80,7 +82,8 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the URL, which is named already
+			// Without the URL, which is named already.
+			err = e.Err
 		}
 		if errors.Is(err, socket.ECONNREFUSED) {
 			return nil, fmt.Errorf("health: nothing listens at %s: start robotsproxy serve, or name its address with --admin", admin)

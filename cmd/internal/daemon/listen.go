@@ -51,7 +51,8 @@ func (d *Daemon) listenForClients(cfg config.Config) (err error) {
 // listenNetwork returns the network for net.Listen.
 func listenNetwork(address string) string {
 	if ip, err := netip.ParseAddrPort(address); err == nil && ip.Addr().Is4() {
-		return "tcp4" // else 0.0.0.0 would also be every IPv6 address
+		// Else 0.0.0.0 would also be every IPv6 address.
+		return "tcp4"
 	}
 	return "tcp"
 }

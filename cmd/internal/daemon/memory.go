@@ -86,13 +86,15 @@ func groupMemory(root fs.FS) (least int64) {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // hierarchy, controllers, path
+		// Hierarchy, controllers, path.
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
 		}
 		under, file := "sys/fs/cgroup", "memory.max"
 		switch {
-		case strings.Contains(","+parts[1]+",", ",memory,"): // version 1
+		// Version 1.
+		case strings.Contains(","+parts[1]+",", ",memory,"):
 			under, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
 		case parts[1] != "":
 			continue

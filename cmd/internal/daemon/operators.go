@@ -54,7 +54,8 @@ func (d *Daemon) openAdmin() (err error) {
 		Evidence: d.evidenceForAdmin(),
 		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
 		CAPEM:    d.CAPEM,
-		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
+		// A reload does not change it.
+		Proxy: d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil,
 		Version: version, BackOffEnded: d.evidence.BackOffEnded,
 	}
 	if d.monitorListener != nil {
@@ -90,7 +91,8 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 	if d.store != nil {
 		o.State = d.store.Stats
 	}
-	if d.Active.Load().rules.TLS != nil { // a reload changes the certificate, but not whether there is one
+	// A reload changes the certificate, but not whether there is one.
+	if d.Active.Load().rules.TLS != nil {
 		o.ListenTLS = func() time.Time { return d.Active.Load().rules.TLS.Certificates[0].Leaf.NotAfter }
 	}
 	return prom.New(o)
@@ -101,7 +103,8 @@ func (d *Daemon) adminStore() func() admin.Store {
 	if d.fleet == nil {
 		return nil
 	}
-	cfg := d.Active.Load().Cfg.Store // a reload does not change it
+	// A reload does not change it.
+	cfg := d.Active.Load().Cfg.Store
 	name := d.Active.Load().audit.Replica
 	return func() admin.Store {
 		s := d.fleet.Stats()

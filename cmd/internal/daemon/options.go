@@ -48,8 +48,10 @@ func NewEngine(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (*polic
 
 // The values of pace.max_wait: auto.
 const (
-	serveMaxWait = time.Minute          // many clients give up after that themselves
-	runMaxWait   = 365 * 24 * time.Hour // longer than any client stays
+	// Many clients give up after that themselves.
+	serveMaxWait = time.Minute
+	// Longer than any client stays.
+	runMaxWait = 365 * 24 * time.Hour
 )
 
 // runMaxBackOff limits the wait for a host's back-off where requests otherwise wait as long as the client stays.
@@ -99,16 +101,17 @@ func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (po
 	}
 	slot, backOff := maxWait(cfg)
 	return policy.Options{
-		Cache:         robotsCache,
-		TDMRep:        tdmrepCache,
-		Dialect:       dialect,
-		Readings:      readings(cfg.Robots.Readings),
-		Forbidden:     forbidden(cfg.Robots.Forbidden),
-		Hosts:         entries,
-		Clients:       clients,
-		Open:          cfg.Open,
-		ProductToken:  cfg.Identity.ProductToken,
-		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "", // otherwise all clients look the same to sites
+		Cache:        robotsCache,
+		TDMRep:       tdmrepCache,
+		Dialect:      dialect,
+		Readings:     readings(cfg.Robots.Readings),
+		Forbidden:    forbidden(cfg.Robots.Forbidden),
+		Hosts:        entries,
+		Clients:      clients,
+		Open:         cfg.Open,
+		ProductToken: cfg.Identity.ProductToken,
+		// Otherwise all clients look the same to sites.
+		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "",
 		Require:       requirement(cfg),
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
 		OverMax:       OverMax(cfg),
@@ -258,7 +261,8 @@ func auditKey(file string) (key []byte, err error) {
 	key, err = os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		key = make([]byte, SecretBytes)
-		rand.Read(key) // never fails (crypto/rand since Go 1.24)
+		// Never fails (crypto/rand since Go 1.24).
+		rand.Read(key)
 		err = cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(key); return err })
 	}
 	if err == nil && len(key) != SecretBytes {
@@ -320,7 +324,8 @@ func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, er
 	default:
 		var err error
 		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
-			return o, errors.New("egress.parent: not a URL") // err contains the password
+			// err contains the password.
+			return o, errors.New("egress.parent: not a URL")
 		}
 	}
 	return o, nil

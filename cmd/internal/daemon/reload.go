@@ -27,11 +27,20 @@ const (
 
 // settings say where serve reads its configuration, at the start and at each reload.
 type settings struct {
-	file   string                        // "": there is no file to read again
-	load   func() (config.Config, error) // reads the file, applies the flags, and checks the result
-	sum    [sha256.Size]byte             // of the file, before it was first read
-	files  map[string][sha256.Size]byte  // the checksums of the files that it names, before they were first read
-	level  *slog.LevelVar                // of the daemon's log
+	// "": there is no file to read again.
+	file string
+
+	// Reads the file, applies the flags, and checks the result.
+	load func() (config.Config, error)
+
+	// Of the file, before it was first read.
+	sum [sha256.Size]byte
+
+	// The checksums of the files that it names, before they were first read.
+	files map[string][sha256.Size]byte
+
+	// Of the daemon's log.
+	level  *slog.LevelVar
 	sighup <-chan os.Signal
 }
 
@@ -43,20 +52,34 @@ type reloader struct {
 	settings settings
 	notifier notifier
 	requests chan chan error
-	done     chan struct{} // closed when run returns
+
+	// closed when run returns.
+	done chan struct{}
 
 	// Only run uses these.
-	watch    *watcher                     // nil: files cannot be watched
-	files    map[string][sha256.Size]byte // checksums of the files that the active configuration, or a refused one, was read from
-	unseen   bool                         // files may have changed before their directories were watched
-	fileGone bool                         // a missing configuration file was logged
-	closing  sync.WaitGroup               // counts what reloads have begun: earlier egress clients that are not closed yet, and caches that run
+	// nil: files cannot be watched.
+	watch *watcher
 
-	mu         sync.Mutex // guards the fields below
+	// Checksums of the files that the active configuration, or a refused one, was read from.
+	files map[string][sha256.Size]byte
+
+	// files may have changed before their directories were watched.
+	unseen bool
+
+	// A missing configuration file was logged.
+	fileGone bool
+
+	// Counts what reloads have begun: earlier egress clients that are not closed yet, and caches that run.
+	closing sync.WaitGroup
+
+	// Guards the fields below.
+	mu         sync.Mutex
 	ok, failed uint64
 	lastOK     time.Time
 	lastErr    error
-	fileErr    error // the configuration file is missing; nil: it is not
+
+	// The configuration file is missing; nil: it is not.
+	fileErr error
 }
 
 func newReloader(h *Daemon, from settings) *reloader {
@@ -105,9 +128,11 @@ func (r *reloader) run(ctx, over context.Context) error {
 	defer close(r.done)
 	r.start()
 	defer r.watch.close()
-	quiet := time.NewTimer(0) // files may have changed since the start
+	// files may have changed since the start.
+	quiet := time.NewTimer(0)
 	defer quiet.Stop()
-	var first time.Time // of the changes that were not checked yet
+	// Of the changes that were not checked yet.
+	var first time.Time
 	soon := func() {
 		if first.IsZero() {
 			first = time.Now()
@@ -151,7 +176,8 @@ func (r *reloader) start() {
 	}
 	r.noteFiles(r.settings.files, r.settings.sum)
 	r.watchFiles()
-	r.unseen = false // run checks them at once
+	// run checks them at once.
+	r.unseen = false
 }
 
 // noteFiles stores the checksums of the files that a configuration names, and of its own file, from before
@@ -193,7 +219,8 @@ func (r *reloader) watchFiles() {
 // fileSum returns the checksum of a file; empty: the file is empty, missing or not a regular file.
 func fileSum(file string) (sum [sha256.Size]byte, empty bool) {
 	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() { // reading a pipe would block
+	// Reading a pipe would block.
+	if err != nil || !info.Mode().IsRegular() {
 		return sum, true
 	}
 	f, err := os.Open(file)
@@ -231,7 +258,8 @@ func (r *reloader) checkFiles(over context.Context) {
 		r.reload(over, "a changed file")
 		return
 	}
-	r.watchFiles() // links may lead elsewhere
+	// Links may lead elsewhere.
+	r.watchFiles()
 }
 
 // answerRequests reloads once for all pending requests of the operator.
@@ -315,7 +343,8 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 	before := r.d.Active.Load()
 	cfg := before.Cfg
 	if r.settings.file != "" {
-		r.files[r.settings.file], _ = fileSum(r.settings.file) // before it is read: a later change causes another reload
+		// Before it is read: a later change causes another reload.
+		r.files[r.settings.file], _ = fileSum(r.settings.file)
 		if cfg, err = r.settings.load(); err != nil {
 			return nil, nil, err
 		}
@@ -350,7 +379,8 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 	}
 	if added, removed := next.tdmrep, before.tdmrep; added != removed {
 		if added != nil {
-			r.closing.Go(func() { _ = added.run(over) }) // it has no error
+			// It has no error.
+			r.closing.Go(func() { _ = added.run(over) })
 		}
 		if removed != nil {
 			r.closing.Go(func() { await(over, last[0]); removed.stop() })

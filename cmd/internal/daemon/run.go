@@ -55,13 +55,17 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 	g.Go(func() error {
 		select {
 		case <-time.After(freeDelay):
-			debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
+			// The start has allocated a lot, as for the system's roots, and without load no collection runs for
+			// minutes.
+			debug.FreeOSMemory()
 		case <-background.Done():
 		}
 		return nil
 	})
-	tdmrep := d.Active.Load().tdmrep                          // before a reload can replace it: a reload runs its own
-	sharing, part := context.WithCancel(context.Background()) // ends after the caches have saved their state
+	// Before a reload can replace it: a reload runs its own.
+	tdmrep := d.Active.Load().tdmrep
+	// Ends after the caches have saved their state.
+	sharing, part := context.WithCancel(context.Background())
 	defer part()
 	g.Go(func() error {
 		defer part()
@@ -100,7 +104,8 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 		g.Go(func() error { return d.reloader.notifier.watchdog(background) })
 	}
 	g.Go(func() error {
-		<-failed.Done() // ctx has ended, or one of the goroutines above has failed
+		// ctx has ended, or one of the goroutines above has failed.
+		<-failed.Done()
 		d.draining.Store(true)
 		if d.reloader != nil {
 			d.reloader.notifier.stopping()
@@ -143,14 +148,16 @@ func (d *Daemon) runCaches(ctx context.Context, tdmrep *tdmrepCache) error {
 func (d *Daemon) close() (err error) {
 	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener, d.monitorListener} {
 		if l != nil {
-			l.Close() // returns an error if Run has closed it
+			// Returns an error if Run has closed it.
+			l.Close()
 		}
 	}
 	if now := d.Active.Load(); now != nil {
 		now.rules.Egress.Close()
 	}
 	if d.fleet != nil {
-		d.fleet.Close() // nobody can be told of an error
+		// Nobody can be told of an error.
+		d.fleet.Close()
 	}
 	if d.paceFile != nil {
 		// It has logged any error.
@@ -180,7 +187,8 @@ const (
 	// few seconds has noticed by then.
 	drainQuiet = 5 * time.Second
 
-	drainLook = 100 * time.Millisecond // how often drain checks
+	// How often drain checks.
+	drainLook = 100 * time.Millisecond
 )
 
 // drain continues to serve, as not ready, until the configured time, until urged ends, or until no

@@ -67,13 +67,16 @@ again.`,
 func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logger) error {
 	end := catchSignals(ctx)
 	defer end.release()
-	hup := make(chan os.Signal, 1) // several that arrive at once cause one reload
+	// Several that arrive at once cause one reload.
+	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	from.sighup = hup
-	signal.Ignore(syscall.SIGPIPE) // if the audit goes to a pipe, its reader may exit: then the audit fails, not the process
+	// If the audit goes to a pipe, its reader may exit: then the audit fails, not the process.
+	signal.Ignore(syscall.SIGPIPE)
 	tuneGC()
-	store, err := openStore(cfg, log) // before it listens, so that a second serve reports this error
+	// Before it listens, so that a second serve reports this error.
+	store, err := openStore(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -100,8 +103,11 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 
 // shutdownSignals says how many signals to shut down have arrived.
 type shutdownSignals struct {
-	first   context.Context // ends with the first signal
-	second  context.Context // ends with the second signal, which is its cause
+	// Ends with the first signal.
+	first context.Context
+
+	// Ends with the second signal, which is its cause.
+	second  context.Context
 	release func()
 }
 

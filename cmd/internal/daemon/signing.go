@@ -15,10 +15,15 @@ import (
 
 // An Agent is an identity with which requests are signed.
 type Agent struct {
-	Client string // whose requests; "": those of all clients without one of their own
-	URL    string // of the key directory
-	Key    *signature.Key
-	Next   *signature.Key // of the next rotation; nil: none
+	// Whose requests; "": those of all clients without one of their own.
+	Client string
+
+	// Of the key directory.
+	URL string
+	Key *signature.Key
+
+	// Of the next rotation; nil: none.
+	Next *signature.Key
 }
 
 // Keys returns the keys that the directory has to have, the one that signs first.

@@ -28,7 +28,8 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	d.configSum, _ = fileSum(own.ConfigFile)
 	defer func() {
 		if err != nil {
-			d.close() // the first error is returned
+			// The first error is returned.
+			d.close()
 		}
 	}()
 	state, err := checkStart(cfg, log)
@@ -47,7 +48,8 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	}
 	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.files, d.fleet)
 	d.auditDir = cmp.Or(own.Dir, state)
-	if err := d.listen(cfg); err != nil { // first, since the egress client must not connect to these ports
+	// first, since the egress client must not connect to these ports.
+	if err := d.listen(cfg); err != nil {
 		return nil, err
 	}
 	if err := d.openFeed(); err != nil {
@@ -104,10 +106,12 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	if d.evidence, err = audit.Open(o); err != nil || isLeftOut("audit") {
 		return err
 	}
-	_ = d.evidence.Start(d.process(f)) // its Err has the error
+	// Its Err has the error.
+	_ = d.evidence.Start(d.process(f))
 	d.saveAuditEnd()
 	if d.store != nil {
-		d.store.Commit() // before anything is answered
+		// Before anything is answered.
+		d.store.Commit()
 	}
 	return nil
 }

@@ -139,7 +139,8 @@ func (d *Daemon) begin(all ...*audit.Begun) error {
 func CompareAuditEnd(state, file string) (string, error) {
 	end, err := bolt.ReadAuditEnd(filepath.Join(state, StateFile))
 	if err != nil || !isAudit(end, file, state) {
-		return "", nil // the proxy runs, or writes another audit; a damaged state.db is replaced at the next start
+		// The proxy runs, or writes another audit; a damaged state.db is replaced at the next start.
+		return "", nil
 	}
 	found, err := audit.CompareEnd(file, trail.Link{Seq: end.Seq, Hash: end.Hash})
 	if found != "" {
@@ -163,7 +164,8 @@ func (d *Daemon) knownEnd(file string) audit.End {
 
 // isAudit reports whether end is that of the audit in a file.
 func isAudit(end bolt.AuditEnd, file, state string) bool {
-	return end.File == auditName(file, state) || end.File == AbsolutePath(file) // the latter is from an earlier version
+	// The latter is from an earlier version.
+	return end.File == auditName(file, state) || end.File == AbsolutePath(file)
 }
 
 // auditName returns the path of an audit relative to the state directory if the audit is in it, so that

@@ -13,9 +13,15 @@ import (
 // false.
 type tdmrepCache struct {
 	*cache.Cache
-	needed context.Context    // ends when the cache is not needed any more
-	stop   context.CancelFunc // ends needed
-	ended  chan struct{}      // closed when run has ended
+
+	// Ends when the cache is not needed any more.
+	needed context.Context
+
+	// Ends needed.
+	stop context.CancelFunc
+
+	// Closed when run has ended.
+	ended chan struct{}
 }
 
 func newTDMRepCache(o cache.Options) (*tdmrepCache, error) {
@@ -72,7 +78,8 @@ func (f *generation) activateTDMRep(before *generation) (last []<-chan struct{},
 // policyCache returns the cache for the Engine of f; nil: tdmrep.json files are not read.
 func (f *generation) policyCache() policy.Cache {
 	if f.tdmrep == nil {
-		return nil // not a Cache that holds a nil pointer
+		// Not a Cache that holds a nil pointer.
+		return nil
 	}
 	return f.tdmrep
 }
@@ -89,7 +96,9 @@ func (d *Daemon) tdmrepStats() cache.Stats {
 // fetches again is every file of an origin.
 type operatorCache struct {
 	*cache.Cache
-	tdmrep func() *tdmrepCache // returns nil if tdmrep.json files are not read
+
+	// Returns nil if tdmrep.json files are not read.
+	tdmrep func() *tdmrepCache
 }
 
 // Purge removes the files of o. It reports whether memory had any.

@@ -76,9 +76,13 @@ const unusedEvery = 10 * time.Minute
 // An unusedWarning is a Sink that warns of proxy variables that are not used when a request is Unreached. The
 // response says nothing of them, because clients may be strangers.
 type unusedWarning struct {
-	log    *slog.Logger
-	unused func() string // see UnusedProxy
-	next   atomic.Int64  // nanoseconds of the Unix time of the next warning
+	log *slog.Logger
+
+	// See UnusedProxy.
+	unused func() string
+
+	// Nanoseconds of the Unix time of the next warning.
+	next atomic.Int64
 }
 
 // Write implements [audit.Sink].

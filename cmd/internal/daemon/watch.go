@@ -18,8 +18,10 @@ const maxLinks = 40
 // or when a symbolic link changes, as Kubernetes does with a ConfigMap (..data) and certbot with a
 // certificate. A nil watcher watches nothing.
 type watcher struct {
-	fs    *fsnotify.Watcher
-	names map[string]bool // in a watched directory, or such a directory itself
+	fs *fsnotify.Watcher
+
+	// In a watched directory, or such a directory itself.
+	names map[string]bool
 }
 
 func newWatcher() (*watcher, error) {
@@ -61,7 +63,8 @@ func (w *watcher) watch(files []string) (more bool, err error) {
 	if w == nil {
 		return false, nil
 	}
-	const most = 3 // tries, if the names change meanwhile
+	// Tries, if the names change meanwhile.
+	const most = 3
 	for range most {
 		dirs, names := map[string]bool{}, map[string]bool{}
 		for _, file := range files {
@@ -85,7 +88,8 @@ func (w *watcher) setDirs(dirs map[string]bool) (missing []string) {
 	watched := w.fs.WatchList()
 	for _, dir := range watched {
 		if !dirs[dir] {
-			w.fs.Remove(dir) // fails if it is gone
+			// Fails if it is gone.
+			w.fs.Remove(dir)
 		}
 	}
 	for dir := range dirs {
@@ -113,7 +117,8 @@ func traceLinks(file string, dirs, names map[string]bool) {
 		if err != nil {
 			return
 		}
-		file = here + "/" + file // not cleaned: what is before .. may be a link
+		// Not cleaned: what is before .. may be a link.
+		file = here + "/" + file
 	}
 	dir, rest := "/", strings.Split(file, "/")
 	for links := 0; len(rest) > 0; {

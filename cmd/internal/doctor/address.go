@@ -20,7 +20,8 @@ func proxyURL(s string) (*url.URL, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		return nil, errors.New("not the URL of a proxy (example: http://127.0.0.1:8080)") // err would contain the password
+		// err would contain the password.
+		return nil, errors.New("not the URL of a proxy (example: http://127.0.0.1:8080)")
 	}
 	if hint := config.AddressHint(u.Host); hint != "" {
 		return nil, fmt.Errorf("%s %s", u.Host, hint)
@@ -81,7 +82,8 @@ func addresses(ctx context.Context, host string) (all []netip.Addr) {
 	case err == nil && !ip.IsUnspecified():
 		return []netip.Addr{ip.Unmap()}
 	case err == nil || host == "":
-		nets, _ := net.InterfaceAddrs() // on error no addresses match
+		// On error no addresses match.
+		nets, _ := net.InterfaceAddrs()
 		for _, n := range nets {
 			if p, err := netip.ParsePrefix(n.String()); err == nil {
 				all = append(all, p.Addr().Unmap())

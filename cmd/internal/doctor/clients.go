@@ -98,7 +98,8 @@ const javaFetch = `public class Fetch {
 
 func javaArgs(url, dir string) []string {
 	file := filepath.Join(dir, "Fetch.java")
-	os.WriteFile(file, []byte(javaFetch), 0o600) // on error Java reports the missing file
+	// On error Java reports the missing file.
+	os.WriteFile(file, []byte(javaFetch), 0o600)
 	// JAVA_TOOL_OPTIONS may name a proxy; the command line overrides it.
 	return []string{"-Dhttp.nonProxyHosts=127.0.0.1|localhost", file, url}
 }
@@ -108,7 +109,8 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	list := exec.CommandContext(ctx, "java", "--list-modules")
-	list.WaitDelay = time.Second // a start script may leave a Java process behind that keeps the pipe open
+	// A start script may leave a Java process behind that keeps the pipe open.
+	list.WaitDelay = time.Second
 	if modules, err := list.Output(); err == nil && strings.Contains(string(modules), "jdk.compiler@") {
 		return nil
 	}
@@ -131,7 +133,8 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	return &found
 }
 
-const maxLockFile = 16 << 20 // bytes read of a dependency lock file
+// Bytes read of a dependency lock file.
+const maxLockFile = 16 << 20
 
 // fileContains reports whether a dependency lock file in the working directory contains a line.
 func fileContains(file, line string) bool {
@@ -148,10 +151,20 @@ const (
 // A client is a program that fetches pages, and how to run it against an https:// URL. The server
 // sees whether it accepts the certificate there.
 type client struct {
-	name    string
-	command string                                        // a program on PATH; "": this process
-	args    func(url, dir string) []string                // dir is an empty directory
-	vars    []string                                      // the variables that name the file of its roots; the first that is set counts
-	hint    string                                        // if none of them is set; see expandHint
-	inspect func(context.Context, *doctor) *cli.Diagnosis // checks a client that cannot be run; nil, or a nil result: it can
+	name string
+
+	// A program on PATH; "": this process.
+	command string
+
+	// dir is an empty directory.
+	args func(url, dir string) []string
+
+	// The variables that name the file of its roots; the first that is set counts.
+	vars []string
+
+	// If none of them is set; see expandHint.
+	hint string
+
+	// Checks a client that cannot be run; nil, or a nil result: it can.
+	inspect func(context.Context, *doctor) *cli.Diagnosis
 }

@@ -51,7 +51,8 @@ robotsproxy-doctor.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM) // so that started clients are ended
+			// So that started clients are ended.
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			printer := cli.NewDiagnosisPrinter(cmd.OutOrStdout(), f.json, configCheck)
 			if err := runChecks(ctx, d, printer); err != nil {
@@ -77,7 +78,8 @@ type check struct {
 }
 
 // configCheck is the name on the first line; no other name is longer.
-const configCheck = "configuration" // of the first line; no name of a line is longer
+// Of the first line; no name of a line is longer.
+const configCheck = "configuration"
 
 // checks run in this order. Each bounds its own time.
 var checks = []check{
@@ -147,9 +149,11 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 func findProxy(ctx context.Context, d *doctor, other *url.URL) {
 	if run, file, ok := runner.EnclosingRun(d.getenv); ok && (other == nil || sameListener(ctx, other.Host, run.Listen)) {
 		d.insideRun, d.cfg = true, run
-		d.flags.File, d.flags.State = file, "" // for the commands in hints
+		// For the commands in hints.
+		d.flags.File, d.flags.State = file, ""
 		if run.TLS.CACert == "" {
-			d.flags.File, d.flags.State = "", run.StateDir // which exists after the run as well
+			// Which exists after the run as well.
+			d.flags.File, d.flags.State = "", run.StateDir
 		}
 	}
 	d.listen = d.cfg.Listen

@@ -20,25 +20,44 @@ import (
 // A doctor checks one proxy and the clients of this machine. The checks run in the order of checks;
 // later ones use what earlier ones have stored here.
 type doctor struct {
-	flags     *doctorFlags
-	cfg       config.Config
-	configErr error // why cfg is invalid
+	flags *doctorFlags
+	cfg   config.Config
+
+	// Why cfg is invalid.
+	configErr error
 	getenv    func(string) string
 	now       func() time.Time
 
-	proxy  *url.URL // where requests are sent
-	listen string   // its listening address, as host:port; the host may be a wildcard
-	remote bool     // it is not the configured one: files of this machine are not its files
+	// Where requests are sent.
+	proxy *url.URL
 
-	insideRun bool // this process runs under robotsproxy run, and cfg is that run's
+	// Its listening address, as host:port; the host may be a wildcard.
+	listen string
 
-	reachable   bool      // the proxy answers
-	proxyDate   time.Time // the Date of its answer; zero: none
-	proxyDateAt time.Time // when that answer came
+	// It is not the configured one: files of this machine are not its files.
+	remote bool
+
+	// This process runs under robotsproxy run, and cfg is that run's.
+	insideRun bool
+
+	// The proxy answers.
+	reachable bool
+
+	// The Date of its answer; zero: none.
+	proxyDate time.Time
+
+	// When that answer came.
+	proxyDateAt time.Time
 	servedCA    *x509.Certificate
-	ca          *x509.Certificate // the CA that clients have to trust; nil: unknown
-	caFile      string            // its file, for messages and variables
-	authority   *mitm.Authority   // with ca and its key; nil: the key is not on this machine
+
+	// The CA that clients have to trust; nil: unknown.
+	ca *x509.Certificate
+
+	// Its file, for messages and variables.
+	caFile string
+
+	// With ca and its key; nil: the key is not on this machine.
+	authority *mitm.Authority
 }
 
 type doctorFlags struct {

@@ -33,7 +33,8 @@ const (
 	// maxClockSkew is the accepted difference between two clocks.
 	maxClockSkew = time.Minute
 
-	lastRecordBytes = 256 << 10 // bytes at the end of the audit that are searched for its newest line
+	// Bytes at the end of the audit that are searched for its newest line.
+	lastRecordBytes = 256 << 10
 )
 
 const elsewhere = "cannot be checked here: the proxy of --proxy runs on another machine"
@@ -169,7 +170,8 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 func comparedAudit(d *doctor, file string) *cli.Diagnosis {
 	state, err := d.cfg.State(d.getenv)
 	if err != nil {
-		return nil // checkState reports it
+		// checkState reports it.
+		return nil
 	}
 	differs, err := daemon.CompareAuditEnd(state, file)
 	var found cli.Diagnosis
@@ -361,7 +363,8 @@ func lastRecord(file string) (at time.Time) {
 	defer r.Close()
 	for {
 		line, err := r.Next()
-		if err != nil { // the end, or an unreadable line: audit verify tells them apart
+		// The end, or an unreadable line: audit verify tells them apart.
+		if err != nil {
 			return at
 		}
 		if e, err := trail.Read(line.Text); err == nil {

@@ -27,7 +27,9 @@ import (
 type reply struct {
 	*http.Response
 	body []byte
-	conn net.Conn // of an established tunnel, else nil
+
+	// Of an established tunnel, else nil.
+	conn net.Conn
 }
 
 // fromRobotsproxy reports whether robotsproxy answered, rather than an origin or another proxy.
@@ -91,7 +93,8 @@ func request(ctx context.Context, d *doctor, method, target, host string) (*repl
 	}
 	r := &reply{Response: resp}
 	if method == http.MethodConnect && resp.StatusCode == http.StatusOK {
-		keep, r.conn = true, conn // the client speaks first in a tunnel, so the reader has buffered nothing
+		// The client speaks first in a tunnel, so the reader has buffered nothing.
+		keep, r.conn = true, conn
 		return r, nil
 	}
 	defer resp.Body.Close()
@@ -117,7 +120,8 @@ func checkProxy(ctx context.Context, d *doctor) cli.Diagnosis {
 	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
 		d.proxyDate, d.proxyDateAt = date, d.now()
 	}
-	if r.StatusCode == http.StatusOK { // this version has own pages
+	// This version has own pages.
+	if r.StatusCode == http.StatusOK {
 		if page, err := request(ctx, d, http.MethodGet, "/ca.pem", at); err == nil && page.StatusCode == http.StatusOK && page.fromRobotsproxy() {
 			if certs := castore.Certificates(page.body); len(certs) > 0 {
 				d.servedCA = certs[0]
@@ -171,8 +175,10 @@ type testOrigin struct {
 	server   http.Server
 	listener net.Listener
 
-	mu  sync.Mutex
-	via string // the Via of the last request; guarded by mu
+	mu sync.Mutex
+
+	// The Via of the last request; guarded by mu.
+	via string
 }
 
 // newTestOrigin starts the server. The caller closes it.
@@ -184,14 +190,16 @@ func newTestOrigin() (*testOrigin, error) {
 	s := &testOrigin{listener: l}
 	s.server.ReadHeaderTimeout = requestTimeout
 	s.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if via := r.Header.Get("Via"); via != "" { // of the request, or of the proxy's fetch of robots.txt
+		// Of the request, or of the proxy's fetch of robots.txt.
+		if via := r.Header.Get("Via"); via != "" {
 			s.mu.Lock()
 			s.via = via
 			s.mu.Unlock()
 		}
 		io.WriteString(w, "User-agent: *\nAllow: /\n")
 	})
-	go s.server.Serve(l) // ends with Close
+	// Ends with Close.
+	go s.server.Serve(l)
 	return s, nil
 }
 
@@ -275,7 +283,8 @@ func checkSite(ctx context.Context, d *doctor) []cli.Diagnosis {
 		return []cli.Diagnosis{cli.Skip(noAnswer)}
 	}
 	to, err := authorityOf(d.flags.site)
-	if err != nil { // newDoctor has checked it
+	// newDoctor has checked it.
+	if err != nil {
 		return []cli.Diagnosis{cli.Fail("", "%v", err)}
 	}
 	found, seen := checkTunnel(ctx, d, to)
@@ -309,7 +318,8 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	secure := tls.Client(r.conn, &tls.Config{ServerName: host, RootCAs: roots, Time: d.now, NextProtos: []string{"h2"}})
 	err = secure.HandshakeContext(ctx)
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		issuer := e.UnverifiedCertificates[0].Issuer // a server sends at least one (RFC 8446 4.4.2.4)
+		// A server sends at least one (RFC 8446 4.4.2.4).
+		issuer := e.UnverifiedCertificates[0].Issuer
 		if d.ca == nil {
 			return cli.Warn("check that this is the proxy's CA, and make clients trust it", "the certificate in a tunnel is signed by %s", issuer), true
 		}

@@ -174,11 +174,20 @@ func trustHint(d *doctor, c client) string {
 
 // A clientRun is the result of running a client once.
 type clientRun struct {
-	connected    bool   // it connected to the server
-	gotRequest   bool   // it sent a request, so it accepted the certificate
-	notInstalled bool   // its library is not installed
-	late         bool   // it did not end in time
-	stderr       string // one line of its standard error
+	// It connected to the server.
+	connected bool
+
+	// It sent a request, so it accepted the certificate.
+	gotRequest bool
+
+	// Its library is not installed.
+	notInstalled bool
+
+	// It did not end in time.
+	late bool
+
+	// One line of its standard error.
+	stderr string
 }
 
 // runClient runs c, in this environment but without a proxy, against a server with a certificate of
@@ -281,8 +290,10 @@ func newTLSServer(a *mitm.Authority) (*tlsServer, error) {
 	t := &tlsServer{Listener: l, authority: a}
 	t.server.ReadHeaderTimeout = requestTimeout
 	t.server.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.gotRequest.Store(true) })
-	t.server.ErrorLog = log.New(io.Discard, "", 0) // of clients that disconnect
-	go t.server.Serve(t)                           // ends with close
+	// Of clients that disconnect.
+	t.server.ErrorLog = log.New(io.Discard, "", 0)
+	// Ends with close.
+	go t.server.Serve(t)
 	return t, nil
 }
 

@@ -82,7 +82,9 @@ type uncoveredClient struct {
 	name      string
 	installed func(ctx context.Context, d *doctor) bool
 	problem   string
-	hint      string // {proxy}, {host} and {port} are the proxy's
+
+	// {proxy}, {host} and {port} are the proxy's.
+	hint string
 }
 
 const (

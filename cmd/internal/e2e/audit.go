@@ -79,20 +79,24 @@ type Record struct {
 	DurationMS    float64        `json:"duration_ms"`
 	Error         string         `json:"error"`
 	Seq           uint64         `json:"seq"`
-	Kind          string         `json:"kind"` // of the line; "" for a request
-	Hops          []string       `json:"hops"`
-	Outcome       string         `json:"outcome"`
-	SHA256        string         `json:"sha256"`
-	Event         string         `json:"event"` // of the file itself, for a line of that kind
-	Count         int            `json:"count"`
-	Clients       int            `json:"clients"`
-	File          string         `json:"file"`
-	Detail        string         `json:"detail"`
-	IDs           []string       `json:"ids"`
-	Keys          []string       `json:"keys"`
-	Config        string         `json:"config_sha256"`
-	CA            string         `json:"ca_sha256"`
-	Version       string         `json:"version"`
+
+	// Of the line; "" for a request.
+	Kind    string   `json:"kind"`
+	Hops    []string `json:"hops"`
+	Outcome string   `json:"outcome"`
+	SHA256  string   `json:"sha256"`
+
+	// Of the file itself, for a line of that kind.
+	Event   string   `json:"event"`
+	Count   int      `json:"count"`
+	Clients int      `json:"clients"`
+	File    string   `json:"file"`
+	Detail  string   `json:"detail"`
+	IDs     []string `json:"ids"`
+	Keys    []string `json:"keys"`
+	Config  string   `json:"config_sha256"`
+	CA      string   `json:"ca_sha256"`
+	Version string   `json:"version"`
 }
 
 // A WARCPlace is where the archive has a response.

@@ -44,7 +44,8 @@ func (p *Proxy) Client(t testing.TB, h2 bool) *http.Client {
 	protocols.SetHTTP1(!h2)
 	protocols.SetHTTP2(h2)
 	if h2 {
-		protocols.SetHTTP1(true) // for requests outside tunnels; ALPN prefers h2
+		// For requests outside tunnels; ALPN prefers h2.
+		protocols.SetHTTP1(true)
 	}
 	tr := &http.Transport{
 		Proxy:              http.ProxyURL(&url.URL{Scheme: "http", Host: p.Listen}),

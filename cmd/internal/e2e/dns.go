@@ -16,9 +16,12 @@ var Names = &nameServer{hosts: map[string][]netip.Addr{}, asked: map[string]int{
 type nameServer struct {
 	udp, tcp *dns.Server
 
-	mu    sync.Mutex // guards the fields below
+	// Guards the fields below.
+	mu    sync.Mutex
 	hosts map[string][]netip.Addr
-	asked map[string]int // queries, by name
+
+	// queries, by name.
+	asked map[string]int
 }
 
 // start listens for UDP and TCP on the same loopback port.

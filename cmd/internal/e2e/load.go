@@ -26,9 +26,13 @@ import (
 // Sites are many origins behind one listener, each with its own loopback address. They write
 // prepared responses, to leave the processor to the proxy.
 type Sites struct {
-	Port    int
-	robots  func(i int) int // size of a site's robots.txt in bytes
-	fetched []atomic.Uint32 // robots.txt requests by site
+	Port int
+
+	// size of a site's robots.txt in bytes.
+	robots func(i int) int
+
+	// robots.txt requests by site.
+	fetched []atomic.Uint32
 	Pages   atomic.Int64
 }
 
@@ -56,7 +60,8 @@ func NewSites(t testing.TB, n int, robots func(i int) int) *Sites {
 // NewSecureSites starts n sites behind TLS, or without TLS if secure is nil.
 func NewSecureSites(t testing.TB, n int, robots func(i int) int, secure *tls.Config) *Sites {
 	t.Helper()
-	l, err := net.Listen("tcp4", "0.0.0.0:0") // connections from other networks are closed
+	// Connections from other networks are closed.
+	l, err := net.Listen("tcp4", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +82,8 @@ func NewSecureSites(t testing.TB, n int, robots func(i int) int, secure *tls.Con
 			})
 		}
 	})
-	t.Cleanup(func() { // the proxy, started later, has closed its connections by now
+	// The proxy, started later, has closed its connections by now.
+	t.Cleanup(func() {
 		l.Close()
 		all.Wait()
 	})
@@ -121,7 +127,8 @@ func (s *Sites) sendRobots(c net.Conn, i int) error {
 	own := fmt.Sprintf("# site %d\n", i)
 	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", size, own)
 	rest := siteRules[:size-len(own)]
-	rest = rest[:bytes.LastIndexByte(rest, '\n')+1] // a rule cut short would be a different rule
+	// A rule cut short would be a different rule.
+	rest = rest[:bytes.LastIndexByte(rest, '\n')+1]
 	answer := net.Buffers{[]byte(head), rest, bytes.Repeat([]byte("#"), size-len(own)-len(rest))}
 	_, err := answer.WriteTo(c)
 	return err

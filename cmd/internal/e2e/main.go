@@ -97,7 +97,8 @@ var built = sync.OnceValues(func() (string, error) {
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build robotsproxy: %w\n%s", err, out)
 		}
-		if err := os.Chtimes(path, began, began); err != nil { // a source may have changed since
+		// A source may have changed since.
+		if err := os.Chtimes(path, began, began); err != nil {
 			return "", err
 		}
 	}
@@ -122,7 +123,8 @@ func buildDir() (string, error) {
 
 // sweep removes run directories in dir that are older than a day.
 func sweep(dir string) {
-	left, _ := filepath.Glob(filepath.Join(dir, "run-*")) // the pattern is well-formed
+	// The pattern is well-formed.
+	left, _ := filepath.Glob(filepath.Join(dir, "run-*"))
 	for _, run := range left {
 		if info, err := os.Stat(run); err == nil && time.Since(info.ModTime()) > 24*time.Hour {
 			os.RemoveAll(run)

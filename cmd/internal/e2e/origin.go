@@ -29,12 +29,17 @@ const FooBot = "FooBot/1.0 (+https://foo.test)"
 
 // A Hit is one request as it arrived at an origin.
 type Hit struct {
-	At     time.Time // when the kernel received the head
-	Conn   int       // number of the connection, from 1
+	// When the kernel received the head.
+	At time.Time
+
+	// Number of the connection, from 1.
+	Conn   int
 	Scheme string
 	Method string
 	Host   string
-	Path   string // with the query, as received
+
+	// With the query, as received.
+	Path   string
 	Proto  string
 	Header http.Header
 }
@@ -42,11 +47,14 @@ type Hit struct {
 // An Origin is one *.test name on its own loopback address, serving HTTP and HTTPS. It logs
 // each request before it responds.
 type Origin struct {
-	Name  string
-	Ip    netip.Addr
-	Ports map[string]int // by scheme
+	Name string
+	Ip   netip.Addr
 
-	mu     sync.Mutex // guards the fields below
+	// By scheme.
+	Ports map[string]int
+
+	// Guards the fields below.
+	mu     sync.Mutex
 	hits   []Hit
 	conns  int
 	routes map[string]http.HandlerFunc
@@ -205,7 +213,8 @@ type wire struct {
 	*net.TCPConn
 	id int
 
-	mu   sync.Mutex // guards last
+	// Guards last.
+	mu   sync.Mutex
 	last time.Time
 }
 

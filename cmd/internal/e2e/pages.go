@@ -173,7 +173,8 @@ func WebSocketPage(t testing.TB) http.HandlerFunc {
 				rw.Write([]byte{0x80 | op, byte(len(payload))})
 				rw.Write(payload)
 				rw.Flush()
-				if op == 8 { // close
+				// Close.
+				if op == 8 {
 					return
 				}
 			}

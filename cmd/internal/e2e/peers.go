@@ -21,8 +21,10 @@ import (
 // A Peer is an unmodified real client. It finds the proxy and the CA only through its
 // environment.
 type Peer struct {
-	Name  string
-	Need  func(t testing.TB) []string // its command line; skips or fails if it is missing
+	Name string
+
+	// Its command line; skips or fails if it is missing.
+	Need  func(t testing.TB) []string
 	Fetch func(t testing.TB, argv, env []string, urls []string) []Result
 }
 
@@ -109,7 +111,8 @@ func NeedModule(module string, args ...string) func(testing.TB) []string {
 	}
 }
 
-var pythons sync.Map // module name to interpreter
+// module name to interpreter.
+var pythons sync.Map
 
 // PythonWith returns the first python3 that has the module, or "". It returns the interpreter,
 // not a wrapper that depends on HOME.
@@ -238,7 +241,9 @@ func scriptResults(t testing.TB, text []byte, urls []string) []Result {
 			URL     string
 			Status  int
 			Headers map[string]string
-			Body    []byte // base64 in JSON
+
+			// base64 in JSON.
+			Body []byte
 		}
 		if err := json.Unmarshal(line, &got); err != nil {
 			t.Fatalf("script's line: %v\n%s", err, line)

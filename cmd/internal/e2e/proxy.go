@@ -68,8 +68,10 @@ func (s Settings) YAML(t testing.TB) string {
 // A Setup is a state directory and a configuration file for the tests' origins, without a process.
 type Setup struct {
 	Dir, State, Config string
-	CA                 string // path of the CA file
-	Listen, Admin      string
+
+	// Path of the CA file.
+	CA            string
+	Listen, Admin string
 }
 
 // NewSetup writes a configuration with its own state directory and ports.
@@ -106,12 +108,18 @@ func WriteFile(t testing.TB, file, text string) {
 // A Proxy is a running `robotsproxy serve`.
 type Proxy struct {
 	*Setup
-	Audit    string // path of the audit file
-	Cmd      *exec.Cmd
-	Stderr   *SyncBuffer
-	Exited   chan struct{} // closed after Code is set
-	Code     int
-	WantCode int // the expected exit status after SIGTERM
+
+	// Path of the audit file.
+	Audit  string
+	Cmd    *exec.Cmd
+	Stderr *SyncBuffer
+
+	// Closed after Code is set.
+	Exited chan struct{}
+	Code   int
+
+	// The expected exit status after SIGTERM.
+	WantCode int
 }
 
 // StartProxy runs serve until the test ends and checks that it exits cleanly.
@@ -275,7 +283,8 @@ func (o Outcome) Want(t testing.TB, code int) Outcome {
 
 // A SyncBuffer is a bytes.Buffer that is safe for concurrent use.
 type SyncBuffer struct {
-	mu sync.Mutex // guards b
+	// Guards b.
+	mu sync.Mutex
 	b  bytes.Buffer
 }
 
@@ -339,7 +348,8 @@ func AwaitState(t testing.TB, p *Proxy, bucket, key string) {
 		WriteFile(t, copied, string(data))
 		db, err := bbolt.Open(copied, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 		if err != nil {
-			return false // the copy was made during a write
+			// The copy was made during a write.
+			return false
 		}
 		defer db.Close()
 		kept := false

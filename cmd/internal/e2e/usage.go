@@ -12,7 +12,8 @@ import (
 
 // A Usage holds the memory and file counts of a process.
 type Usage struct {
-	Peak, Resident int64 // bytes
+	// Bytes.
+	Peak, Resident int64
 	Descriptors    int
 }
 
@@ -38,10 +39,12 @@ func (p *Proxy) CPU(t testing.TB) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the process name may contain anything
+	// The process name may contain anything.
+	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
 	var ticks time.Duration
-	for _, field := range fields[11:13] { // utime and stime
+	// Utime and stime.
+	for _, field := range fields[11:13] {
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			t.Fatal(err)

@@ -10,16 +10,33 @@ import (
 
 // A WARCRecord is a record as warcio reads it.
 type WARCRecord struct {
-	File           string // without its directory
-	Offset, Length int64  // in the file
+	// Without its directory.
+	File string
+
+	// In the file.
+	Offset, Length int64
 	Type, ID, URL  string
-	Concurrent     []string // WARC-Concurrent-To
-	Refers         string   // WARC-Refers-To
-	Truncated      string   // WARC-Truncated
-	Digest         string   // WARC-Payload-Digest
-	Status         int      // of a response
-	Bytes          int64    // of the payload as stored
-	SHA256         string   // of these bytes, computed by the script
+
+	// WARC-Concurrent-To.
+	Concurrent []string
+
+	// WARC-Refers-To.
+	Refers string
+
+	// WARC-Truncated.
+	Truncated string
+
+	// WARC-Payload-Digest.
+	Digest string
+
+	// Of a response.
+	Status int
+
+	// Of the payload as stored.
+	Bytes int64
+
+	// Of these bytes, computed by the script.
+	SHA256 string
 }
 
 // NeedWarcio returns the command line of the script that uses the npm package warcio.

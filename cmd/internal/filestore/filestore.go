@@ -45,11 +45,18 @@ type Store struct {
 	log  *slog.Logger
 	disk osfile.Watch
 
-	wake    chan struct{} // holds a token: something is pending
-	mu      sync.Mutex    // guards the fields below
+	// Holds a token: something is pending.
+	wake chan struct{}
+
+	// Guards the fields below.
+	mu      sync.Mutex
 	pending map[string]*item
-	bytes   int  // of pending
-	failed  bool // a failure was logged
+
+	// Of pending.
+	bytes int
+
+	// A failure was logged.
+	failed bool
 }
 
 // An item is an entry that is not yet written.

@@ -86,10 +86,12 @@ func create(name string, data []byte) error {
 
 // A shownAgent is an agent as show prints it in JSON.
 type shownAgent struct {
-	Client string                `json:"client,omitempty"`
-	Agent  string                `json:"agent"`
-	KeyID  string                `json:"keyid"`
-	Keys   []signature.PublicKey `json:"keys"` // the one that signs first
+	Client string `json:"client,omitempty"`
+	Agent  string `json:"agent"`
+	KeyID  string `json:"keyid"`
+
+	// The one that signs first.
+	Keys []signature.PublicKey `json:"keys"`
 }
 
 func showCommand() *cobra.Command {
@@ -228,5 +230,6 @@ func writeDirectory(dir, agent string, text []byte) (file string, err error) {
 	if err := cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
 		return "", err
 	}
-	return file, os.Chmod(file, 0o644) // a web server reads it, and it has nothing secret
+	// A web server reads it, and it has nothing secret.
+	return file, os.Chmod(file, 0o644)
 }

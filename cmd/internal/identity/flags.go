@@ -37,7 +37,8 @@ func (f *flags) load() (cfg config.Config, sign config.ClientSign, err error) {
 	if cfg, err = f.Load(); err != nil {
 		return cfg, sign, err
 	}
-	if f.client == "" && f.Flags.Changed("client") { // an unset variable of a script must not select another key
+	// An unset variable of a script must not select another key.
+	if f.client == "" && f.Flags.Changed("client") {
 		return cfg, sign, cli.UsageErrorf("--client: empty name")
 	}
 	if f.client == "" {
@@ -68,6 +69,7 @@ func (f *flags) agent() (cfg config.Config, agent daemon.Agent, all []daemon.Age
 	if all, err = daemon.Agents(cfg); err != nil {
 		return cfg, agent, nil, err
 	}
-	at := slices.IndexFunc(all, func(a daemon.Agent) bool { return a.Client == f.client }) // load has found its key
+	// load has found its key.
+	at := slices.IndexFunc(all, func(a daemon.Agent) bool { return a.Client == f.client })
 	return cfg, all[at], all, nil
 }

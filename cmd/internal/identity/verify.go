@@ -30,8 +30,10 @@ import (
 
 const (
 	fetchTimeout = 10 * time.Second
-	maxDirectory = 64 << 10 // bytes that are read of a key directory
-	maxHead      = 64 << 10 // bytes that are read of a captured request
+	// bytes that are read of a key directory.
+	maxDirectory = 64 << 10
+	// bytes that are read of a captured request.
+	maxHead = 64 << 10
 
 	// maxSkew is the accepted difference of the clocks of the proxy and of a web server.
 	maxSkew = 30 * time.Second
@@ -192,7 +194,8 @@ func fetchDirectory(ctx context.Context, cfg config.Config, agent string) (keys 
 		return nil, date, errors.New(humanize.Error(err))
 	}
 	defer resp.Body.Close()
-	date, _ = http.ParseTime(resp.Header.Get("Date")) // a web server may have no clock
+	// A web server may have no clock.
+	date, _ = http.ParseTime(resp.Header.Get("Date"))
 	if resp.StatusCode != http.StatusOK {
 		return nil, date, fmt.Errorf("the web server answers %s, not 200 OK", strings.TrimSpace(resp.Status))
 	}
@@ -212,7 +215,8 @@ func fetchDirectory(ctx context.Context, cfg config.Config, agent string) (keys 
 
 // checkMediaType returns an error for a directory at the well-known path with another media type.
 func checkMediaType(contentType string, u *url.URL) error {
-	media, _, _ := mime.ParseMediaType(contentType) // an invalid one is another
+	// An invalid one is another.
+	media, _, _ := mime.ParseMediaType(contentType)
 	if u.Path == signature.DirectoryPath && media != signature.DirectoryType {
 		return fmt.Errorf("its media type is %q, but must be %s", contentType, signature.DirectoryType)
 	}

@@ -13,7 +13,8 @@ import (
 func manPage(cmd *cobra.Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, ".TH %s 1 \"\" robotsproxy\n", strconv.Quote(strings.ToUpper(dashed(cmd))))
-	b.WriteString(".nh\n.ad l\n") // help texts have line breaks and columns of their own
+	// Help texts have line breaks and columns of their own.
+	b.WriteString(".nh\n.ad l\n")
 	heading(&b, "NAME")
 	fmt.Fprintf(&b, "%s \\- %s\n", roff(dashed(cmd)), roff(cmd.Short))
 	verbatim(&b, "SYNOPSIS", usage(cmd))

@@ -15,12 +15,17 @@ const advance = 10 * time.Millisecond
 // A credit is what the file has counted in advance for this process at one key. It is for requests under one limiter
 // without a gap, while there is no back-off.
 type credit struct {
-	limiter       string // its name
-	limit         limiter.Limit
-	maxConcurrent int // SlotRequest.MaxConcurrent
+	// Its name.
+	limiter string
+	limit   limiter.Limit
+
+	// SlotRequest.MaxConcurrent.
+	maxConcurrent int
 	slots         int
-	concurrent    int // concurrency slots
-	until         time.Time
+
+	// concurrency slots.
+	concurrent int
+	until      time.Time
 }
 
 // isFor reports whether the credit is for requests like a.

@@ -54,27 +54,51 @@ type Table struct {
 	path string
 	log  *slog.Logger
 
-	process uint64        // identifies this process in the file; random
-	slots   atomic.Uint64 // number of the last slot of this process; begins at random, so that it differs from those of others
-	watch   osfile.Watch
+	// Identifies this process in the file; random.
+	process uint64
 
-	fileMu   osfile.Mutex // guards the fields below, and is held while the file is locked
-	file     *os.File
-	head     header  // as of the last use of the file
-	endsRead uint64  // number of the last ended back-off that this process has read
-	pages    [2]page // buffers
+	// Number of the last slot of this process; begins at random, so that it differs from those of others.
+	slots atomic.Uint64
+	watch osfile.Watch
 
-	pacer   atomic.Pointer[pace.Pacer] // nil: Run has not begun
-	flushMu sync.Mutex                 // held while reports are written, so that they are written in their order
-	wake    chan struct{}              // contains a value if there is something to write
+	// Guards the fields below, and is held while the file is locked.
+	fileMu osfile.Mutex
+	file   *os.File
+
+	// As of the last use of the file.
+	head header
+
+	// Number of the last ended back-off that this process has read.
+	endsRead uint64
+
+	// Buffers.
+	pages [2]page
+
+	// nil: Run has not begun.
+	pacer atomic.Pointer[pace.Pacer]
+
+	// held while reports are written, so that they are written in their order.
+	flushMu sync.Mutex
+
+	// Contains a value if there is something to write.
+	wake    chan struct{}
 	failing atomic.Pointer[error]
 
-	mu       sync.Mutex     // guards the fields below
-	inUse    map[string]int // by key: concurrency slots of this process
-	credits  map[string]*credit
-	changed  map[string]bool // keys whose inUse and credit are not in the file yet
-	unused   []*lease        // slots to be given back
-	backOffs []pace.Report   // back-offs to be written
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// By key: concurrency slots of this process.
+	inUse   map[string]int
+	credits map[string]*credit
+
+	// Keys whose inUse and credit are not in the file yet.
+	changed map[string]bool
+
+	// slots to be given back.
+	unused []*lease
+
+	// Back-offs to be written.
+	backOffs []pace.Report
 }
 
 // maxReports bounds what waits to be written. Further reports are dropped, see pace.Store.
@@ -82,10 +106,14 @@ const maxReports = 1 << 14
 
 // A lease is the Lease of a pace.Reservation.
 type lease struct {
-	key      string
-	slot     uint64
-	limiters []name           // the rows of its limiters
-	before   []ledger.Limiter // the limiters without the slot
+	key  string
+	slot uint64
+
+	// The rows of its limiters.
+	limiters []name
+
+	// The limiters without the slot.
+	before []ledger.Limiter
 
 	concurrency *concurrencySlot
 }

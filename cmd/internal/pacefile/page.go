@@ -108,7 +108,9 @@ type page struct {
 	number  int64
 	data    [pageSize]byte
 	changed bool
-	found   [rows]bool // rows that find has found since the page was loaded: those of the request's key
+
+	// rows that find has found since the page was loaded: those of the request's key.
+	found [rows]bool
 }
 
 // load reads the page of a key. A page that is damaged, as after a loss of power, is empty.
@@ -396,10 +398,12 @@ const (
 	magic    = "robotsproxy pace 1\n"
 	seedAt   = 32
 	seedSize = 32
-	lastEnd  = 64 // number of the last ended back-off
+	// number of the last ended back-off.
+	lastEnd = 64
 
-	endsAt  = 256
-	endSize = 384 // of an ended back-off: its number, the length of its key, and the key
+	endsAt = 256
+	// Of an ended back-off: its number, the length of its key, and the key.
+	endSize = 384
 	maxEnds = (pageSize - endsAt) / endSize
 	maxKey  = endSize - 10
 )
@@ -435,7 +439,8 @@ func (h *header) end(key string) {
 // since returns the keys of the back-offs that have ended after the one with the given number, as far as they are known.
 func (h *header) since(number uint64) (keys []string) {
 	for n := max(number, h.last()-min(h.last(), maxEnds)); n < h.last(); {
-		n++ // not further than the last one, which may be any number in a damaged header
+		// Not further than the last one, which may be any number in a damaged header.
+		n++
 		e := h[endsAt+int(n%maxEnds)*endSize:][:endSize]
 		if binary.LittleEndian.Uint64(e) == n {
 			keys = append(keys, string(e[10:][:min(int(binary.LittleEndian.Uint16(e[8:])), maxKey)]))

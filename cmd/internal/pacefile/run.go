@@ -14,7 +14,8 @@ const (
 	// back-offs do not wait.
 	gather = 5 * time.Millisecond
 
-	readEvery  = time.Second // how often the back-offs are read that operators have ended
+	// How often the back-offs are read that operators have ended.
+	readEvery  = time.Second
 	renewEvery = leaseTime / 4
 )
 

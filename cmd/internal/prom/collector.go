@@ -19,7 +19,8 @@ type metric[S any] struct {
 
 // A sample is the value of one series of a metric.
 type sample struct {
-	labels []string // the values of the metric's labels
+	// The values of the metric's labels.
+	labels []string
 	value  float64
 }
 

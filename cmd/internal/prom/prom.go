@@ -36,30 +36,49 @@ const maxScrapes = 4
 
 // Options configure a Metrics. All fields are required unless their comment says what nil means.
 type Options struct {
-	Version  string // of this program
-	Revision string // the commit that it was built from; "": unknown
+	// Of this program.
+	Version string
+
+	// The commit that it was built from; "": unknown.
+	Revision string
 
 	// These functions are called once a scrape and must not block.
-	Ready     func() error // returns why requests are refused, nil if they are accepted
-	Monitor   func() bool  // reports whether decisions are only recorded (mode: monitor)
+	// Returns why requests are refused, nil if they are accepted.
+	Ready func() error
+
+	// Reports whether decisions are only recorded (mode: monitor).
+	Monitor   func() bool
 	Handler   func() proxy.Stats
 	Authority func() mitm.Stats
 	Egress    func() egress.Stats
-	Cache     func() cache.Stats // of robots.txt
-	TDMRep    func() cache.Stats // of tdmrep.json; zero while none is read
-	Pace      func() pace.Stats
-	Audit     func() audit.Stats
-	Archive   func() archive.Stats // zero while nothing is archived
+
+	// Of robots.txt.
+	Cache func() cache.Stats
+
+	// Of tdmrep.json; zero while none is read.
+	TDMRep func() cache.Stats
+	Pace   func() pace.Stats
+	Audit  func() audit.Stats
+
+	// Zero while nothing is archived.
+	Archive   func() archive.Stats
 	Snapshots func() snapshot.Stats
-	State     func() bolt.Stats // nil: there is no state.db
-	Store     func() StoreStats // nil: there is no shared store
-	ListenTLS func() time.Time  // returns when the certificate of the proxy's own port expires; nil: it has none
+
+	// nil: there is no state.db.
+	State func() bolt.Stats
+
+	// nil: there is no shared store.
+	Store func() StoreStats
+
+	// Returns when the certificate of the proxy's own port expires; nil: it has none.
+	ListenTLS func() time.Time
 
 	// Reloads returns how often the configuration was reloaded or rejected so far, when it was last
 	// reloaded, and why the last attempt was rejected; nil: it is never reloaded.
 	Reloads func() (ok, failed uint64, last time.Time, err error)
 
-	Fetches *Stopwatch // of the Cache's Fetcher
+	// Of the Cache's Fetcher.
+	Fetches *Stopwatch
 }
 
 // A Metrics holds all metrics of the proxy. Make one with New.
@@ -142,7 +161,8 @@ func (m *Metrics) Write(r *audit.Record) error {
 	k := decision{r.Decision.Verdict, r.Decision.Reason}
 	c, ok := m.decisions.known[k]
 	if !ok {
-		c = m.decisions.counter(k) // a combination that knownDecisions lacks is counted as well
+		// A combination that knownDecisions lacks is counted as well.
+		c = m.decisions.counter(k)
 	}
 	c.Inc()
 	if r.Monitor && r.Blocked() {

@@ -10,8 +10,10 @@ import (
 
 // decisions counts requests by decision and reason.
 type decisions struct {
-	all   *prometheus.CounterVec
-	known map[decision]prometheus.Counter // looked up once: a look-up in all costs as much as all the rest
+	all *prometheus.CounterVec
+
+	// Looked up once: a look-up in all costs as much as all the rest.
+	known map[decision]prometheus.Counter
 }
 
 type decision struct {

@@ -9,8 +9,10 @@ import (
 // StoreStats are the Stats of the store that replicas share, as one replica knows them.
 type StoreStats struct {
 	redis.Stats
-	Robots   redis.RobotsStats
-	Expected int // configured maximum of replicas
+	Robots redis.RobotsStats
+
+	// Configured maximum of replicas.
+	Expected int
 }
 
 // A storeCollector is a statsCollector with a histogram.

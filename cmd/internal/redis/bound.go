@@ -29,9 +29,11 @@ const (
 	// maxNewsEntry is the maximum size of an entry of the news, which contains the name of a host.
 	maxNewsEntry = 2 << 10
 
-	elementSize = 32 // of an array or a map
-	maxDepth    = 8  // of arrays in arrays; the news have five
-	maxLine     = maxReply
+	// Of an array or a map.
+	elementSize = 32
+	// Of arrays in arrays; the news have five.
+	maxDepth = 8
+	maxLine  = maxReply
 )
 
 // maxReplies are the commands with longer replies than maxReply.
@@ -54,7 +56,8 @@ func boundDialer(o *redis.Options) func(ctx context.Context, network, addr strin
 		}
 		b := &boundConn{Conn: c}
 		b.most.Store(maxReply)
-		if raw, ok := c.(syscall.Conn); ok { // without TLS, go-redis finds out by that whether an idle connection was closed
+		// Without TLS, go-redis finds out by that whether an idle connection was closed.
+		if raw, ok := c.(syscall.Conn); ok {
 			return struct {
 				*boundConn
 				syscall.Conn
@@ -68,9 +71,13 @@ func boundDialer(o *redis.Options) func(ctx context.Context, network, addr strin
 // larger than the last command permits. One goroutine at a time may read, and one may write.
 type boundConn struct {
 	net.Conn
-	most    atomic.Int64 // maximum size of a reply
+
+	// Maximum size of a reply.
+	most    atomic.Int64
 	replies replyCounter
-	failed  error // of replies
+
+	// Of replies.
+	failed error
 }
 
 // Write writes commands. go-redis writes a command with a long reply alone, and from its beginning.
@@ -111,10 +118,17 @@ func commandName(b []byte) []byte {
 
 // A replyCounter counts the size of each reply in a stream in the Redis protocol.
 type replyCounter struct {
-	line []byte // the beginning of an incomplete line
-	skip int    // the rest of a string, with its CRLF
-	open []int  // for each array in an array, the number of elements that follow
-	left int    // what the rest of the present reply may take
+	// The beginning of an incomplete line.
+	line []byte
+
+	// The rest of a string, with its CRLF.
+	skip int
+
+	// For each array in an array, the number of elements that follow.
+	open []int
+
+	// What the rest of the present reply may take.
+	left int
 }
 
 // add counts the next part of the stream. A reply that begins in it may have the size most.
@@ -167,7 +181,8 @@ func (r *replyCounter) header(line []byte) error {
 	default:
 		return errReply
 	}
-	if n > r.left { // the sums below stay small
+	// The sums below stay small.
+	if n > r.left {
 		return errTooMuch
 	}
 	depth := len(r.open)

@@ -101,7 +101,8 @@ var refusals = []struct {
 }{
 	{"WRONGPASS", Password}, {"NOAUTH", Password}, {"invalid password", Password},
 	{"AUTH", Password}, {"Client sent AUTH", Password},
-	{"Protocol error: unauthenticated", Password}, // the reply to a script, which is longer than unauthenticated clients may send
+	// The reply to a script, which is longer than unauthenticated clients may send.
+	{"Protocol error: unauthenticated", Password},
 	{"NOPERM", Forbidden},
 	{"OOM", Full},
 	{"MISCONF", NotSaving}, {"NOREPLICAS", NotSaving},

@@ -28,7 +28,8 @@ func (conn *connection) do(ctx context.Context, call func(ctx context.Context, c
 	defer cancel()
 	c := conn.client.Load()
 	err := call(short, c)
-	if err != nil && err != redis.Nil && ctx.Err() == nil { // inside another error, redis.Nil comes from a Sentinel
+	// Inside another error, redis.Nil comes from a Sentinel.
+	if err != nil && err != redis.Nil && ctx.Err() == nil {
 		conn.fail(c, causeOf(err))
 	}
 	return err
@@ -38,32 +39,65 @@ func (conn *connection) do(ctx context.Context, call func(ctx context.Context, c
 type connection struct {
 	replicas int
 	log      *slog.Logger
-	connect  func() *redis.Client // returns a client that has not connected yet
-	id       string               // random name of this process
-	callTime time.Duration        // the constant, except in tests
 
-	client atomic.Pointer[redis.Client] // changes under mu
-	view   atomic.Pointer[view]         // replaced under mu
-	wake   chan struct{}                // contains a value if this replica has become alone
+	// Returns a client that has not connected yet.
+	connect func() *redis.Client
 
-	outages  atomic.Uint64             // number of times that this replica became alone
-	failures [causeCount]atomic.Uint64 // failed calls, by cause
+	// Random name of this process.
+	id string
 
-	mu     sync.Mutex      // guards the fields below
-	stale  []*redis.Client // clients to close
-	closed bool            // Close was called
-	logged map[Cause]bool  // causes that were already logged in this outage
+	// The constant, except in tests.
+	callTime time.Duration
+
+	// Changes under mu.
+	client atomic.Pointer[redis.Client]
+
+	// Replaced under mu.
+	view atomic.Pointer[view]
+
+	// Contains a value if this replica has become alone.
+	wake chan struct{}
+
+	// Number of times that this replica became alone.
+	outages atomic.Uint64
+
+	// failed calls, by cause.
+	failures [causeCount]atomic.Uint64
+
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// Clients to close.
+	stale []*redis.Client
+
+	// Close was called.
+	closed bool
+
+	// Causes that were already logged in this outage.
+	logged map[Cause]bool
 }
 
 // A view is the state of this replica among the others. It never changes.
 type view struct {
 	pace.Standing
-	cause        Cause     // why this replica is alone, or was the last time
-	since        time.Time // when Alone last changed
-	epoch        string    // epoch of the store; empty: unknown
-	returnsSince time.Time // when the return from an outage began; zero: none is in progress
-	replicas     int       // replicas last seen, including this one
-	freeShares   int       // shares of replicas that have shut down normally
+
+	// Why this replica is alone, or was the last time.
+	cause Cause
+
+	// When Alone last changed.
+	since time.Time
+
+	// epoch of the store; empty: unknown.
+	epoch string
+
+	// When the return from an outage began; zero: none is in progress.
+	returnsSince time.Time
+
+	// replicas last seen, including this one.
+	replicas int
+
+	// Shares of replicas that have shut down normally.
+	freeShares int
 }
 
 func alone(times int, c Cause, now time.Time) *view {

@@ -43,7 +43,8 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" && u.Path == "" {
-		return nil, errors.New("not a URL (example: redis://redis.example:6379)") // the error of url.Parse contains the password
+		// The error of url.Parse contains the password.
+		return nil, errors.New("not a URL (example: redis://redis.example:6379)")
 	}
 	if u.Query().Has("master_name") {
 		o, err := redis.ParseFailoverURL(raw)
@@ -85,7 +86,8 @@ func withoutPrefix(err error) error { return errors.New(strings.TrimPrefix(err.E
 
 // A server is the server that a client is connected to.
 type server struct {
-	run atomic.Pointer[string] // ID of its present run; nil: unknown
+	// ID of its present run; nil: unknown.
+	run atomic.Pointer[string]
 }
 
 // checkSame fails on a connection to another server, or to another run of it, than the

@@ -10,25 +10,37 @@ import (
 
 // Options are the parameters of a [Fleet].
 type Options struct {
-	URL      string       // redis://, rediss:// or unix://; with ?master_name=… that of its Sentinels; required
-	Replicas int          // maximum number of replicas that share the server; required, at most 10,000
-	Log      *slog.Logger // gets one line for each change of state; required
+	// redis://, rediss:// or unix://; with ?master_name=… that of its Sentinels; required.
+	URL string
+
+	// Maximum number of replicas that share the server; required, at most 10,000.
+	Replicas int
+
+	// Gets one line for each change of state; required.
+	Log *slog.Logger
 }
 
 // Hooks are the functions of the process that [Fleet.Run] calls.
 type Hooks struct {
-	Clocks  func(now, since time.Time) []pace.Clock // returns recent requests, see pace.Pacer.Clocks; required
-	Recheck func()                                  // called when the Standing has changed; see pace.Pacer.Recheck; required
-	BackOff func(key string, b pace.BackOff)        // called when another replica has begun a back-off, or any has ended one; see pace.Pacer.MergeBackOff; required
+	// Returns recent requests, see pace.Pacer.Clocks; required.
+	Clocks func(now, since time.Time) []pace.Clock
+
+	// Called when the Standing has changed; see pace.Pacer.Recheck; required.
+	Recheck func()
+
+	// Called when another replica has begun a back-off, or any has ended one; see pace.Pacer.MergeBackOff; required.
+	BackOff func(key string, b pace.BackOff)
 }
 
 // A Fleet is one replica's connection to the state that all replicas share. It implements
 // [pace.Store].
 type Fleet struct {
 	connection
-	robots  sharedFiles
-	tdmrep  sharedFiles
-	files   robotsCounts // of both
+	robots sharedFiles
+	tdmrep sharedFiles
+
+	// Of both.
+	files   robotsCounts
 	reports reportQueue
 	held    leases
 	counts  counts
@@ -66,7 +78,8 @@ func (f *Fleet) Stats() Stats {
 		Failures:      make(map[string]uint64),
 		RoundTripTime: time.Duration(f.counts.took.Load()),
 	}
-	for c := Ended + 1; c < causeCount; c++ { // earlier causes do not belong to calls
+	// Earlier causes do not belong to calls.
+	for c := Ended + 1; c < causeCount; c++ {
 		s.Failures[c.Name()] = f.failures[c].Load()
 	}
 	var sum uint64

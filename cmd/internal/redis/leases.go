@@ -24,8 +24,10 @@ const (
 	// added.
 	maxName = 300
 
-	maxReports = 1 << 14 // reports that wait; further ones are dropped and counted
-	batch      = 256     // calls in one pipeline, and keys of one script
+	// Reports that wait; further ones are dropped and counted.
+	maxReports = 1 << 14
+	// Calls in one pipeline, and keys of one script.
+	batch = 256
 
 	// maxLimiters is the maximum number of limiters of a request.
 	maxLimiters = 2
@@ -33,11 +35,17 @@ const (
 
 // A lease is the Lease of a pace.Reservation. It never changes.
 type lease struct {
-	key    string
-	name   string // name in the sorted set of leases
-	names  [maxLimiters]string
-	before [maxLimiters]string // each limiter before the slot
-	after  [maxLimiters]string // each limiter after the slot; empty: there is none
+	key string
+
+	// name in the sorted set of leases.
+	name  string
+	names [maxLimiters]string
+
+	// Each limiter before the slot.
+	before [maxLimiters]string
+
+	// Each limiter after the slot; empty: there is none.
+	after [maxLimiters]string
 }
 
 // Beginnings of the keys of hosts.
@@ -126,11 +134,15 @@ func clamp(d time.Duration) time.Duration { return min(max(d, -longest), longest
 
 // A reportQueue contains the reports that were not sent yet.
 type reportQueue struct {
-	wake chan struct{} // contains a value if there is something to do
+	// Contains a value if there is something to do.
+	wake chan struct{}
 
-	mu      sync.Mutex // guards the fields below
+	// Guards the fields below.
+	mu      sync.Mutex
 	waiting []pace.Report
-	due     bool // all leases must be renewed at once
+
+	// all leases must be renewed at once.
+	due bool
 }
 
 func (q *reportQueue) add(r pace.Report) bool {
@@ -173,8 +185,11 @@ func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
 type leases struct {
 	last atomic.Uint64
 
-	mu  sync.Mutex        // guards the fields below
-	all map[string]string // keys of hosts by the name of the lease
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// keys of hosts by the name of the lease.
+	all map[string]string
 }
 
 func (l *leases) newName(id string) string {

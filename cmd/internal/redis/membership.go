@@ -11,9 +11,12 @@ import (
 )
 
 const (
-	beatEvery  = 500 * time.Millisecond // while this replica shares the rate
-	probeEvery = 250 * time.Millisecond // while it is alone
-	pushEvery  = 100 * time.Millisecond // while it returns from an outage
+	// While this replica shares the rate.
+	beatEvery = 500 * time.Millisecond
+	// While it is alone.
+	probeEvery = 250 * time.Millisecond
+	// While it returns from an outage.
+	pushEvery = 100 * time.Millisecond
 
 	// gone is the time after which a silent replica counts as gone.
 	gone = 2 * time.Second
@@ -179,7 +182,9 @@ func (f *Fleet) warnOfEviction(ctx context.Context) {
 type pusher struct {
 	fleet  *Fleet
 	clocks func(now, since time.Time) []pace.Clock
-	pushed time.Time // everything up to this time is pushed; zero: nothing is
+
+	// Everything up to this time is pushed; zero: nothing is.
+	pushed time.Time
 }
 
 // push pushes what has changed since the last push, and reports whether all of it was

@@ -40,22 +40,38 @@ const (
 
 // A job is a change that must be sent to the server.
 type job struct {
-	kind   kind
-	key    cache.StoreKey
-	frame  frame  // the entry to save, or of a purge
-	claim  string // the claim to release
-	purge  string // mark of the last purge that a save takes into account
-	number uint64 // ascending number
+	kind kind
+	key  cache.StoreKey
+
+	// The entry to save, or of a purge.
+	frame frame
+
+	// The claim to release.
+	claim string
+
+	// mark of the last purge that a save takes into account.
+	purge string
+
+	// Ascending number.
+	number uint64
 }
 
 // An outbox contains the jobs that wait to be sent.
 type outbox struct {
-	wake chan struct{} // contains a value if there is a job to send
+	// Contains a value if there is a job to send.
+	wake chan struct{}
 
-	mu     sync.Mutex // guards the fields below
-	jobs   []job      // the oldest first
-	size   int        // size of their frames
-	last   uint64     // number of the newest job
+	// Guards the fields below.
+	mu sync.Mutex
+
+	// The oldest first.
+	jobs []job
+
+	// size of their frames.
+	size int
+
+	// number of the newest job.
+	last   uint64
 	newest map[cache.StoreKey]job
 }
 
@@ -115,7 +131,8 @@ func (b *outbox) done(some []job) {
 	for _, j := range some {
 		b.end(j)
 	}
-	clear(some) // they share their array with the waiting jobs
+	// They share their array with the waiting jobs.
+	clear(some)
 }
 
 // end removes j from newest. The caller holds b.mu.
@@ -153,7 +170,8 @@ func (b *outbox) dropAllButPurges(taken []job) (lost int) {
 		}
 	}
 	for _, j := range purges {
-		b.newest[j.key] = j // later saves are lost
+		// Later saves are lost.
+		b.newest[j.key] = j
 	}
 	b.jobs = purges
 	return lost
@@ -166,16 +184,19 @@ type frame []byte
 
 const (
 	frameFormat = 1
-	frameMark   = 1 + 8 // bytes; different for each frame
-	frameSize   = frameMark + 8
+	// Bytes; different for each frame.
+	frameMark = 1 + 8
+	frameSize = frameMark + 8
 
-	maxEntry = cache.MaxSaved // length of an entry in bytes
+	// Length of an entry in bytes.
+	maxEntry = cache.MaxSaved
 )
 
 func newFrame(entry []byte, until time.Time) frame {
 	v := make(frame, frameSize, frameSize+len(entry))
 	v[0] = frameFormat
-	rand.Read(v[1:frameMark]) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	rand.Read(v[1:frameMark])
 	binary.BigEndian.PutUint64(v[frameMark:], uint64(until.UnixMilli()))
 	return append(v, entry...)
 }

@@ -11,10 +11,17 @@ import (
 
 // A ProbeResult is the result of [Probe]. Its strings come from the server.
 type ProbeResult struct {
-	Server      string        // its name and version; "": unknown
-	Policy      string        // its maxmemory-policy; "": unknown
-	Evicts      bool          // with that policy it may evict the time of a host's last request
-	ClockOffset time.Duration // its clock minus this machine's, accurate to RoundTrip
+	// Its name and version; "": unknown.
+	Server string
+
+	// Its maxmemory-policy; "": unknown.
+	Policy string
+
+	// With that policy it may evict the time of a host's last request.
+	Evicts bool
+
+	// Its clock minus this machine's, accurate to RoundTrip.
+	ClockOffset time.Duration
 	RoundTrip   time.Duration
 }
 
@@ -42,7 +49,8 @@ func probeServer(ctx context.Context, url string, callTime time.Duration) (Probe
 	}
 	c := connect()
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, 3*callTime) // to connect and for two replies
+	// To connect and for two replies.
+	ctx, cancel := context.WithTimeout(ctx, 3*callTime)
 	defer cancel()
 	var seen ProbeResult
 	info, err := c.InfoMap(ctx).Result()

@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	renewEvery = 3 * time.Second // less than a third of leaseTime
+	// Less than a third of leaseTime.
+	renewEvery = 3 * time.Second
 
 	// backOffChannel is where a back-off is published for the replicas that already hold a
 	// slot. A lost message does no harm, because the reply to the next reservation contains
 	// the back-off too.
 	backOffChannel = keyPrefix + "pauses"
 
-	maxBackOffMessage = 4 << 10 // bytes; a longer message is not the proxy's
+	// Bytes; a longer message is not the proxy's.
+	maxBackOffMessage = 4 << 10
 
 	// backOffField and backOffByField are the fields of a back-off and its cause, see reserve.lua.
 	backOffField, backOffByField = "p", "b"
@@ -57,12 +59,14 @@ func (f *Fleet) report(ctx context.Context, h Hooks) error {
 			if ending {
 				return nil
 			}
-			continue // they are sent, and the leases renewed, when the server is available
+			// They are sent, and the leases renewed, when the server is available.
+			continue
 		}
 		all, asked := f.reports.take(spare[:0])
 		short := context.WithoutCancel(ctx)
 		f.send(short, all)
-		for i := range all { // also if it failed: at least this replica's back-off ends
+		// Also if it failed: at least this replica's back-off ends.
+		for i := range all {
 			if all[i].BackOff.Ended {
 				h.BackOff(all[i].Key, all[i].BackOff)
 			}
@@ -84,7 +88,8 @@ func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 		some := all[:min(batch, len(all))]
 		err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			err := f.pipe(ctx, c, some)
-			if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server has dropped the scripts (SCRIPT FLUSH)
+			// The server has dropped the scripts (SCRIPT FLUSH).
+			if redis.HasErrorPrefix(err, "NOSCRIPT") {
 				if err = loadScripts(ctx, c); err == nil {
 					err = f.pipe(ctx, c, some)
 				}
@@ -139,9 +144,11 @@ func (f *Fleet) renewAll(ctx context.Context) {
 
 // A backOffMessage is a message of backOffChannel.
 type backOffMessage struct {
-	From   string        `json:"from"`
-	Key    string        `json:"key"`
-	Left   time.Duration `json:"left_ns"` // zero if Ended: earlier versions ignore such a message
+	From string `json:"from"`
+	Key  string `json:"key"`
+
+	// Zero if Ended: earlier versions ignore such a message.
+	Left   time.Duration `json:"left_ns"`
 	Length time.Duration `json:"length_ns"`
 	By     string        `json:"by,omitempty"`
 	Ended  bool          `json:"ended,omitempty"`
@@ -155,7 +162,8 @@ func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.
 		m.Left, m.Length, m.By = r.BackOff.Until.Sub(now), r.BackOff.Length, r.BackOff.By
 		args := appendBackOff([]any{""}, r.BackOff, now)
 		pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
-		pipe.HSet(ctx, paceKey(r.Key), backOffByField, m.By) // after the script, which lets the key expire
+		// After the script, which lets the key expire.
+		pipe.HSet(ctx, paceKey(r.Key), backOffByField, m.By)
 	}
 	message, err := json.Marshal(m)
 	if err == nil && len(message) <= maxBackOffMessage {

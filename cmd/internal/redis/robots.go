@@ -19,9 +19,15 @@ import (
 
 // fileKeys are the keys of one kind of files, of all origins.
 type fileKeys struct {
-	entry string // before a cache.StoreKey: its file, see frame
-	fetch string // before a cache.StoreKey: present while a replica fetches the file: the name of the claim
-	news  string // a stream of purges and replacements; unlike with pub/sub, a replica that was disconnected reads on where it stopped
+	// Before a cache.StoreKey: its file, see frame.
+	entry string
+
+	// Before a cache.StoreKey: present while a replica fetches the file: the name of the claim.
+	fetch string
+
+	// A stream of purges and replacements; unlike with pub/sub, a replica that was disconnected reads on where it
+	// stopped.
+	news string
 }
 
 var (
@@ -35,19 +41,25 @@ const robotsTime = 700 * time.Millisecond
 // sharedFiles loads, saves and purges the files of one kind that all replicas share.
 type sharedFiles struct {
 	*connection
-	keys     fileKeys
-	outbox   outbox
-	counts   *robotsCounts
-	loadTime time.Duration // robotsTime, except in tests
+	keys   fileKeys
+	outbox outbox
+	counts *robotsCounts
+
+	// robotsTime, except in tests.
+	loadTime time.Duration
 }
 
 // A fileStore is the [cache.SharedStore] of one replica: the server, and a local store with
 // everything that the replica has seen, for use while the server is unavailable.
 type fileStore struct {
-	shared      *sharedFiles
-	local       cache.Store // may be nil
+	shared *sharedFiles
+
+	// May be nil.
+	local       cache.Store
 	fetchLeases fetchLeases
-	purges      atomic.Uint64 // of the local store
+
+	// Of the local store.
+	purges atomic.Uint64
 }
 
 func (s *sharedFiles) store(local cache.Store) cache.Store {
@@ -57,7 +69,8 @@ func (s *sharedFiles) store(local cache.Store) cache.Store {
 // fetchLeases are the origins that this replica has the right to fetch. The value is the mark
 // of the last purge of the origin that it knows, or "".
 type fetchLeases struct {
-	mu  sync.Mutex // guards all
+	// Guards all.
+	mu  sync.Mutex
 	all map[cache.StoreKey]string
 }
 
@@ -94,7 +107,8 @@ func (b *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) 
 	j, waits := s.outbox.newestOf(k)
 	purged := waits && j.kind == purging
 	if purged {
-		b.fetchLeases.purged(k, j.frame.mark()) // the purge is sent before any later save
+		// The purge is sent before any later save.
+		b.fetchLeases.purged(k, j.frame.mark())
 	}
 	switch {
 	case s.away(), purged:
@@ -105,18 +119,21 @@ func (b *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) 
 	purges := b.purges.Load()
 	value, err := s.get(ctx, k)
 	if err != nil || !value.valid() {
-		return b.loadLocal(ctx, k) // the error is counted; continue as without a server
+		// The error is counted; continue as without a server.
+		return b.loadLocal(ctx, k)
 	}
 	s.counts.loads.Add(1)
 	if value.purge() {
 		b.fetchLeases.purged(k, value.mark())
-		b.forgetLocal(k) // Watch may not have learnt of the purge yet, or the stream may have lost it
+		// Watch may not have learnt of the purge yet, or the stream may have lost it.
+		b.forgetLocal(k)
 		return nil, cache.ErrPurged
 	}
 	entry := value.entry(time.Now())
 	if entry != nil {
 		b.saveLocal(ctx, k, entry, value.until())
-		if b.purges.Load() != purges { // perhaps of this entry, and before it was saved
+		// Perhaps of this entry, and before it was saved.
+		if b.purges.Load() != purges {
 			b.forgetLocal(k)
 		}
 	}
@@ -145,7 +162,8 @@ func (s *sharedFiles) get(ctx context.Context, k cache.StoreKey) (value frame, e
 	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
 	err = s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		value, err = c.GetRange(ctx, s.keys.entry+k.String(), 0, frameSize+maxEntry).Bytes() // one byte more than a valid one
+		// One byte more than a valid one.
+		value, err = c.GetRange(ctx, s.keys.entry+k.String(), 0, frameSize+maxEntry).Bytes()
 		return err
 	})
 	return value, err
@@ -209,7 +227,8 @@ func (b *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Durat
 		s.enqueue(job{kind: releasing, key: k, claim: name})
 	}
 	if err != nil {
-		giveBack() // the server may have granted it
+		// The server may have granted it.
+		giveBack()
 		return cache.Lease{}, err
 	}
 	c := cache.Lease{Version: mark}
@@ -239,7 +258,8 @@ func (b *fileStore) Announce(k cache.StoreKey, what cache.Change) {
 func (b *fileStore) forgetLocal(k cache.StoreKey) {
 	b.purges.Add(1)
 	if b.local != nil {
-		b.local.Save(k, []byte{0}, time.Now(), "") // not a valid entry, and already expired
+		// Not a valid entry, and already expired.
+		b.local.Save(k, []byte{0}, time.Now(), "")
 	}
 }
 
@@ -250,14 +270,29 @@ type robotsCounts struct {
 
 // RobotsStats counts the use of the shared robots.txt and tdmrep.json files by a replica since Open.
 type RobotsStats struct {
-	Loads    uint64 // from the server
-	Saves    uint64 // to the server
-	Claims   uint64 // rights to fetch that this replica got
-	Waits    uint64 // times that another replica had the right
-	Purges   uint64 // purges sent to the other replicas
-	Heard    uint64 // purges and replacements by other replicas
-	Lost     uint64 // saves and purges that never reached the server
-	Failures uint64 // failed calls
+	// From the server.
+	Loads uint64
+
+	// To the server.
+	Saves uint64
+
+	// Rights to fetch that this replica got.
+	Claims uint64
+
+	// Times that another replica had the right.
+	Waits uint64
+
+	// purges sent to the other replicas.
+	Purges uint64
+
+	// purges and replacements by other replicas.
+	Heard uint64
+
+	// saves and purges that never reached the server.
+	Lost uint64
+
+	// failed calls.
+	Failures uint64
 }
 
 // enqueue sends a job soon. While the server is unavailable, a purge waits, and any other job
@@ -314,9 +349,11 @@ func (s *sharedFiles) sendJobs(ctx context.Context, some []job) error {
 		return err
 	}
 	err := s.ask(ctx, send)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server has dropped the scripts (SCRIPT FLUSH)
+	// The server has dropped the scripts (SCRIPT FLUSH).
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		if err = s.ask(ctx, loadScripts); err == nil {
-			err = s.ask(ctx, send) // sending a job twice does no harm
+			// Sending a job twice does no harm.
+			err = s.ask(ctx, send)
 		}
 	}
 	if err != nil {
@@ -360,7 +397,8 @@ const (
 
 	// newsWait is how long the server waits for new entries.
 	newsWait = time.Second
-	newsRead = 250 // entries at once
+	// Entries at once.
+	newsRead = 250
 
 	// watchEvery is how often an unavailable server is tried again.
 	watchEvery = 250 * time.Millisecond
@@ -398,7 +436,8 @@ func (b *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.
 // readAll reads the stream after last until the server fails or ctx ends, and returns the last ID
 // read.
 func (b *fileStore) readAll(ctx context.Context, last string, heard func(cache.StoreKey, cache.Change)) string {
-	c := b.shared.connect() // a separate client: closing it ends a blocked read
+	// A separate client: closing it ends a blocked read.
+	c := b.shared.connect()
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	last, err := b.shared.resume(ctx, c, last)
@@ -442,7 +481,8 @@ func before(a, b string) bool {
 
 func split(id string) (ms, n uint64) {
 	first, second, _ := strings.Cut(id, "-")
-	ms, _ = strconv.ParseUint(first, 10, 64) // an invalid number counts as 0
+	// An invalid number counts as 0.
+	ms, _ = strconv.ParseUint(first, 10, 64)
 	n, _ = strconv.ParseUint(second, 10, 64)
 	return ms, n
 }
@@ -476,7 +516,8 @@ func (b *fileStore) handleNews(values map[string]any, heard func(cache.StoreKey,
 		b.forgetLocal(k)
 	}
 	heard(k, what)
-	if what == cache.Purged { // later saves are not based on what was purged
+	// Later saves are not based on what was purged.
+	if what == cache.Purged {
 		b.fetchLeases.purged(k, field("mark"))
 		b.forgetLocal(k)
 	}

@@ -19,7 +19,9 @@ type counts struct {
 
 	usually usual
 	trips   [len(roundTripBounds) + 1]atomic.Uint64
-	took    atomic.Int64 // nanoseconds
+
+	// Nanoseconds.
+	took atomic.Int64
 }
 
 func (c *counts) refused(full bool) {
@@ -44,38 +46,68 @@ func (c *counts) roundTrip(d time.Duration) {
 
 // Stats are the state of a [Fleet] and its counts since Open.
 type Stats struct {
-	Alone     bool      // this replica paces by itself
-	Returning bool      // as before, but the server answers
-	Cause     Cause     // why the replica is alone, or was the last time
-	Since     time.Time // when Alone last changed
-	Times     float64   // how many times slower than permitted the replica paces
+	// This replica paces by itself.
+	Alone bool
 
-	Replicas int // replicas last seen, including this one
-	Left     int // shares of replicas that have shut down
-	Held     int // concurrency slots that this replica holds
+	// As before, but the server answers.
+	Returning bool
 
-	Reserved uint64            // slots reserved
-	Late     uint64            // requests for a slot that would have come too late
-	Full     uint64            // requests for a slot beyond the concurrency limit
-	Dropped  uint64            // reports that were lost
-	Outages  uint64            // times that this replica became alone
-	Failures map[string]uint64 // calls that failed, by the name of each Cause that one may have
+	// Why the replica is alone, or was the last time.
+	Cause Cause
 
-	RoundTrips    []Trips       // duration of reservations
-	RoundTripTime time.Duration // total duration of all of them
+	// When Alone last changed.
+	Since time.Time
+
+	// How many times slower than permitted the replica paces.
+	Times float64
+
+	// Replicas last seen, including this one.
+	Replicas int
+
+	// Shares of replicas that have shut down.
+	Left int
+
+	// Concurrency slots that this replica holds.
+	Held int
+
+	// Slots reserved.
+	Reserved uint64
+
+	// Requests for a slot that would have come too late.
+	Late uint64
+
+	// Requests for a slot beyond the concurrency limit.
+	Full uint64
+
+	// Reports that were lost.
+	Dropped uint64
+
+	// Times that this replica became alone.
+	Outages uint64
+
+	// Calls that failed, by the name of each Cause that one may have.
+	Failures map[string]uint64
+
+	// Duration of reservations.
+	RoundTrips []Trips
+
+	// Total duration of all of them.
+	RoundTripTime time.Duration
 }
 
 // Trips is the number of round trips that took at most Within, including the shorter
 // ones.
 type Trips struct {
-	Within time.Duration // zero: no limit
+	// Zero: no limit.
+	Within time.Duration
 	Count  uint64
 }
 
 // usual estimates the usual time of a round trip with its variation, as TCP does (RFC
 // 6298).
 type usual struct {
-	mean, spread atomic.Int64 // nanoseconds; a lost update does no harm
+	// Nanoseconds; a lost update does no harm.
+	mean, spread atomic.Int64
 }
 
 func (u *usual) add(d time.Duration) {

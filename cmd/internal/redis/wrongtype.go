@@ -29,7 +29,9 @@ func keyType(key string) string {
 type mender struct {
 	client *redis.Client
 	log    *slog.Logger
-	logged *sync.Once // of all clients
+
+	// Of all clients.
+	logged *sync.Once
 }
 
 // DialHook implements [redis.Hook].
@@ -79,7 +81,8 @@ func (m *mender) mend(ctx context.Context, cmds ...redis.Cmder) bool {
 	if err != nil {
 		return false
 	}
-	if len(deleted) > 0 { // otherwise another replica was faster
+	// Otherwise another replica was faster.
+	if len(deleted) > 0 {
 		m.logged.Do(func() {
 			m.log.Warn("store key of the wrong type deleted, further ones are not logged", "key", deleted[0])
 		})

@@ -13,7 +13,9 @@ import (
 type bypass struct {
 	names []string
 	why   string
-	try   []string // command lines or sentences
+
+	// command lines or sentences.
+	try []string
 }
 
 var bypasses = []bypass{
@@ -102,7 +104,8 @@ func bypassOf(argv []string) *bypass {
 	if l := bypassNamed(argv[0]); l != nil || !slices.Contains(wrappers, program(argv[0])) {
 		return l
 	}
-	for _, word := range strings.Fields(strings.Join(argv[1:], " ")) { // an argument may be a script
+	// An argument may be a script.
+	for _, word := range strings.Fields(strings.Join(argv[1:], " ")) {
 		if l := bypassNamed(strings.Trim(word, `'"();&|`)); l != nil {
 			return l
 		}

@@ -26,7 +26,8 @@ const maxCause = 200
 // text may have bytes of the origin.
 func causeOf(r *audit.Record) string {
 	err := cmp.Or(r.Decision.Err, r.Err)
-	if r.Outcome() == policy.Allowed { // by a cached robots.txt
+	// By a cached robots.txt.
+	if r.Outcome() == policy.Allowed {
 		return humanize.Clip("not sent: "+networkCause(err), maxCause)
 	}
 	switch r.Decision.Reason {
@@ -79,7 +80,8 @@ func networkCause(err error) string {
 		return c.Error()
 	}
 	text := humanize.Error(err)
-	if step, ok := strings.CutPrefix(text, "fetch "); ok { // the URL has no part in the cause
+	// The URL has no part in the cause.
+	if step, ok := strings.CutPrefix(text, "fetch "); ok {
 		_, text, _ = strings.Cut(step, ": ")
 	}
 	return text

@@ -62,9 +62,12 @@ func startError(name string, err error) error {
 
 // A child is a command that runs behind the proxy.
 type child struct {
-	name  string // as given on the command line
-	cmd   *exec.Cmd
-	start func() error // starts cmd
+	// As given on the command line.
+	name string
+	cmd  *exec.Cmd
+
+	// Starts cmd.
+	start func() error
 }
 
 // plainChild returns a child in the namespaces of this process.
@@ -79,13 +82,17 @@ func plainChild(cmd *exec.Cmd) child {
 
 // A childResult is how a child has ended.
 type childResult struct {
-	status      int  // its own, or 128 plus the number of the signal that ended it
-	interrupted bool // a signal ended it or asked it to end
+	// Its own, or 128 plus the number of the signal that ended it.
+	status int
+
+	// A signal ended it or asked it to end.
+	interrupted bool
 
 	// unseen ended the child and was sent to this process too, which has not received it yet; nil: there is none.
 	unseen os.Signal
 
-	direct *directConns // what it connected to without the proxy; nil: not watched
+	// What it connected to without the proxy; nil: not watched.
+	direct *directConns
 }
 
 // runChild starts a child, forwards to it the caught signals that it has not received itself as a member of our

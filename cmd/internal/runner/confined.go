@@ -89,8 +89,12 @@ func (f *confineFlags) check(cmd *cobra.Command) (o confine.Options, err error) 
 // A confinement is what confines the command of a run. The nil confinement confines nothing.
 type confinement struct {
 	*confine.Confinement
-	user *user.User   // whom the command runs as; nil: as this process
-	log  *slog.Logger // of the run
+
+	// Whom the command runs as; nil: as this process.
+	user *user.User
+
+	// Of the run.
+	log *slog.Logger
 }
 
 // newConfinement makes the namespaces for cmd; nil without --confine.
@@ -134,7 +138,8 @@ func (c *confinement) removeFiles(real string) {
 		filesIn(real).remove()
 		return
 	}
-	os.RemoveAll(real) // best effort
+	// Best effort.
+	os.RemoveAll(real)
 }
 
 // wget2Variable names the system's configuration file of wget2, and wget2rcName is that file within InsideDir.
@@ -148,7 +153,8 @@ const (
 func writeWget2rc(file string) error {
 	text, err := cli.ReadFile(cmp.Or(os.Getenv(wget2Variable), "/etc/wget2rc"), maxWgetrc)
 	if err != nil {
-		text = nil // there is none, as a rule
+		// There is none, as a rule.
+		text = nil
 	}
 	return os.WriteFile(file, append(text, "\nproxy = off\n"...), 0o600)
 }

@@ -21,7 +21,8 @@ import (
 const (
 	maxCounted = 10_000
 	others     = "(others)"
-	noHost     = "(no host)" // of requests that name none
+	// Of requests that name none.
+	noHost = "(no host)"
 )
 
 // noticed is the wait from which a summary names the rate as its cause.
@@ -30,10 +31,12 @@ const noticed = 100 * time.Millisecond
 // A counter counts Records by host, and those of requests that were not allowed also by cause. The
 // zero counter is ready for use.
 type counter struct {
-	mu     sync.Mutex
-	total  summary
-	hosts  map[string]*hostSummary
-	causes map[causeSummary]int64 // keyed with Count zero
+	mu    sync.Mutex
+	total summary
+	hosts map[string]*hostSummary
+
+	// Keyed with Count zero.
+	causes map[causeSummary]int64
 }
 
 // outcomeCounts counts requests by what became of them. The index is a [policy.Outcome].
@@ -51,11 +54,21 @@ func (o *outcomeCounts) total() (n int64) {
 type summary struct {
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
-	StoreAway   int64          // requests that were paced without the shared store
-	Unreached   int64          // requests to hosts without an address or a connection
-	NotEnforced int64          // requests that were not allowed, and sent nevertheless (mode: monitor)
-	Hosts       []hostSummary  // by name
-	Causes      []causeSummary // by Count, the highest first
+
+	// Requests that were paced without the shared store.
+	StoreAway int64
+
+	// Requests to hosts without an address or a connection.
+	Unreached int64
+
+	// Requests that were not allowed, and sent nevertheless (mode: monitor).
+	NotEnforced int64
+
+	// By name.
+	Hosts []hostSummary
+
+	// By Count, the highest first.
+	Causes []causeSummary
 }
 
 // hasCause reports whether err, which causeOf returns as it is, is among the causes.
@@ -68,10 +81,15 @@ type hostSummary struct {
 	Host        string
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
-	HTTPS       bool // one of the requests came over HTTPS
 
-	Asked, Sent time.Duration // a Crawl-delay that was shortened, and the interval that was kept instead; zero: none was
-	Rate        float64       // requests per second that a request waited for, and for nothing else; zero: none did
+	// One of the requests came over HTTPS.
+	HTTPS bool
+
+	// A Crawl-delay that was shortened, and the interval that was kept instead; zero: none was.
+	Asked, Sent time.Duration
+
+	// Requests per second that a request waited for, and for nothing else; zero: none did.
+	Rate float64
 }
 
 // setPace sets what limited the pace of a request that took a slot.
@@ -93,10 +111,16 @@ func (h *hostSummary) setPace(r *audit.Record) {
 type causeSummary struct {
 	Host    string
 	Outcome policy.Outcome
-	Rule    string // the rule of robots.txt that decided
-	Line    int    // of the rule, from 1; 0: no rule decided
-	Text    string // what else decided, in words
-	Count   int64
+
+	// The rule of robots.txt that decided.
+	Rule string
+
+	// Of the rule, from 1; 0: no rule decided.
+	Line int
+
+	// What else decided, in words.
+	Text  string
+	Count int64
 }
 
 // Write counts a record. It never fails.
@@ -161,7 +185,8 @@ func (c *counter) host(name string) *hostSummary {
 			return h
 		}
 	}
-	name = strings.Clone(name) // else it would keep the whole request header in memory
+	// Else it would keep the whole request header in memory.
+	name = strings.Clone(name)
 	h := &hostSummary{Host: name}
 	c.hosts[name] = h
 	return h

@@ -12,13 +12,16 @@ import (
 )
 
 const (
-	maxDirect   = 1000 // directPairs that are counted apart
-	directShown = 5    // directPairs that are printed
+	// directPairs that are counted apart.
+	maxDirect = 1000
+	// directPairs that are printed.
+	directShown = 5
 )
 
 // A directPair is a program of the command and an address to which it connected without the proxy.
 type directPair struct {
-	program string // as the process names itself
+	// As the process names itself.
+	program string
 	to      netip.AddrPort
 	udp     bool
 }
@@ -27,7 +30,9 @@ type directPair struct {
 // no connections.
 type directConns struct {
 	counts map[directPair]int64
-	others int64 // connections beyond maxDirect
+
+	// Connections beyond maxDirect.
+	others int64
 }
 
 // add counts a connection.

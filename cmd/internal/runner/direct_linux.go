@@ -22,12 +22,19 @@ const (
 // A directWatch finds connections that the processes of a command make without the proxy, in samples of /proc. It
 // misses connections that are shorter than the time between two samples. One goroutine may use it at a time.
 type directWatch struct {
-	proc    procFS
-	self    int    // this process: its connections are the proxy's, or the command has inherited them
-	program string // file name of this process's program: processes of the command with that name are proxies too
-	marker  []byte // variable of the command's processes, unless they have cleared it
+	proc procFS
 
-	opens    string // how many TCP connections the machine had opened at the last look
+	// This process: its connections are the proxy's, or the command has inherited them.
+	self int
+
+	// File name of this process's program: processes of the command with that name are proxies too.
+	program string
+
+	// Variable of the command's processes, unless they have cleared it.
+	marker []byte
+
+	// How many TCP connections the machine had opened at the last look.
+	opens    string
 	tcp, udp socketTable
 	found    directConns
 }

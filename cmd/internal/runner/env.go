@@ -12,12 +12,21 @@ import (
 
 // runFiles are the files that a child's variables point at.
 type runFiles struct {
-	bundle      string // the system's roots and the proxy's CA, as PEM
-	wgetrc      string
-	phpDir      string // of .ini files
-	java        string // the roots as PKCS #12
-	preload     string // for Node
-	description string // for doctor; in the run's directory, which the variable names
+	// The system's roots and the proxy's CA, as PEM.
+	bundle string
+	wgetrc string
+
+	// Of .ini files.
+	phpDir string
+
+	// The roots as PKCS #12.
+	java string
+
+	// For Node.
+	preload string
+
+	// For doctor; in the run's directory, which the variable names.
+	description string
 }
 
 // A variable is one variable of the child's environment, computed from the parent's value.
@@ -32,8 +41,10 @@ type variable struct {
 func childEnv(parent []string, proxy string, f runFiles, kept []string) []string {
 	ours := slices.DeleteFunc(variables(proxy, f), func(v variable) bool { return slices.Contains(kept, v.name) })
 	drop := map[string]bool{
-		"NO_PROXY": true, "no_proxy": true, // nothing may bypass the proxy
-		"SSL_CERT_DIR": true, // would be searched in addition to the bundle
+		// Nothing may bypass the proxy.
+		"NO_PROXY": true, "no_proxy": true,
+		// Would be searched in addition to the bundle.
+		"SSL_CERT_DIR": true,
 	}
 	for _, v := range ours {
 		drop[v.name] = true
@@ -42,7 +53,8 @@ func childEnv(parent []string, proxy string, f runFiles, kept []string) []string
 	old := map[string]string{}
 	for _, line := range parent {
 		name, value, _ := strings.Cut(line, "=")
-		if drop[name] || runtime.GOOS == "windows" && drop[strings.ToUpper(name)] { // there, case does not matter
+		// There, case does not matter.
+		if drop[name] || runtime.GOOS == "windows" && drop[strings.ToUpper(name)] {
 			old[name] = value
 			continue
 		}
@@ -100,10 +112,12 @@ func variables(proxy string, f runFiles) []variable {
 	fixed(filepath.Dir(f.description), runDirVariable)
 	return append(all,
 		variable{"PHP_INI_SCAN_DIR", func(old string, set bool) string {
-			if set && old == "" { // set but empty: PHP scans no directory of its own
+			// set but empty: PHP scans no directory of its own.
+			if set && old == "" {
 				return f.phpDir
 			}
-			return old + string(filepath.ListSeparator) + f.phpDir // an empty element is PHP's own directory
+			// An empty element is PHP's own directory.
+			return old + string(filepath.ListSeparator) + f.phpDir
 		}},
 		variable{"JAVA_TOOL_OPTIONS", func(old string, _ bool) string { return appendOptions(old, javaOptions(proxy, f.java)) }},
 		variable{"NODE_OPTIONS", func(old string, _ bool) string { return appendOptions(old, "--require="+nodeQuote(f.preload)) }},
@@ -121,13 +135,15 @@ func appendOptions(old, more string) string {
 func javaOptions(proxy, store string) string {
 	host, port, err := net.SplitHostPort(proxy)
 	if err != nil {
-		return "" // not an address
+		// Not an address.
+		return ""
 	}
 	options := []string{
 		"-Dhttp.proxyHost=" + host, "-Dhttp.proxyPort=" + port,
 		"-Dhttps.proxyHost=" + host, "-Dhttps.proxyPort=" + port,
 		"-Dftp.proxyHost=" + host, "-Dftp.proxyPort=" + port,
-		"-Dhttp.nonProxyHosts=", // for https too; the default bypasses the proxy for loopback
+		// For https too; the default bypasses the proxy for loopback.
+		"-Dhttp.nonProxyHosts=",
 		"-Dftp.nonProxyHosts=",
 		JavaTrust(store),
 	}
@@ -162,6 +178,8 @@ func nodeQuote(path string) string {
 }
 
 const (
-	runDirVariable  = "ROBOTSPROXY_RUN" // names the directory of the run that a process is in
-	descriptionName = "run.yaml"        // is there for as long as the run lasts
+	// names the directory of the run that a process is in.
+	runDirVariable = "ROBOTSPROXY_RUN"
+	// Is there for as long as the run lasts.
+	descriptionName = "run.yaml"
 )

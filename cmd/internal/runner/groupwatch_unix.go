@@ -23,9 +23,13 @@ const probeWait = 100 * time.Millisecond
 // The probe is cat, waiting for input that never comes. This program would not do: before its runtime handles a
 // signal, it may already see the end of its input; and killall robotsproxy would end it too.
 type probe struct {
-	cmd   *exec.Cmd
-	stdin io.Closer     // its end ends the probe, also if this process is killed
-	ended chan struct{} // closed when the probe has ended
+	cmd *exec.Cmd
+
+	// Its end ends the probe, also if this process is killed.
+	stdin io.Closer
+
+	// Closed when the probe has ended.
+	ended chan struct{}
 }
 
 // startProbe starts a probe; nil if that is not possible.
@@ -72,9 +76,12 @@ func (p *probe) saw(s os.Signal) bool {
 
 // A groupWatch tells which signals are sent to the whole process group. Only one goroutine may use it.
 type groupWatch struct {
-	probe  *probe // of the next signal
-	last   os.Signal
-	lastAt time.Time // when last was sent to the group
+	// Of the next signal.
+	probe *probe
+	last  os.Signal
+
+	// When last was sent to the group.
+	lastAt time.Time
 }
 
 func newGroupWatch() *groupWatch { return &groupWatch{probe: startProbe()} }

@@ -148,13 +148,16 @@ type netSocket struct {
 	directPair
 	inode     uint64
 	connected bool
-	accepted  bool // the other machine opened the connection
+
+	// The other machine opened the connection.
+	accepted bool
 }
 
 // sockets returns the sockets of a protocol, tcp or udp, in the network namespace of a process.
 func (p procFS) sockets(pid int, protocol string) (all []netSocket) {
 	listening := map[uint16]bool{}
-	var localPorts []uint16 // of all
+	// Of all.
+	var localPorts []uint16
 	for _, name := range []string{protocol, protocol + "6"} {
 		f, err := os.Open(p.path(pid, "net/"+name))
 		// The process may have ended, and there may be no IPv6.
@@ -184,7 +187,9 @@ func (p procFS) sockets(pid int, protocol string) (all []netSocket) {
 type socketLine struct {
 	local, remote netip.AddrPort
 	state         uint64
-	inode         uint64 // 0: no process has the socket open
+
+	// 0: no process has the socket open.
+	inode uint64
 }
 
 // States of a socketLine.

@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	pruneTime    = time.Second // longest time that a run spends on the directories of other runs
-	prunedPrefix = ".pruned-"  // begins the name of a directory that is being removed
+	// Longest time that a run spends on the directories of other runs.
+	pruneTime = time.Second
+	// Begins the name of a directory that is being removed.
+	prunedPrefix = ".pruned-"
 )
 
 // runName matches the names that newRunDir gives. A directory of another name is not removed.
@@ -30,7 +32,9 @@ var runName = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9]+(\.[0-9]+)?$`)
 // symbolic link.
 type pruner struct {
 	config.Runs
-	dir string // of all runs
+
+	// Of all runs.
+	dir string
 	log *slog.Logger
 }
 

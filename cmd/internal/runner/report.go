@@ -20,7 +20,9 @@ import (
 type runReport struct {
 	file  string
 	write func(io.Writer, *auditreport.Report) error
-	since time.Time // start of the run if the audit file existed before, else zero
+
+	// Start of the run if the audit file existed before, else zero.
+	since time.Time
 }
 
 // newRunReport checks before the run that the report can be written.
@@ -60,7 +62,8 @@ func (r *runReport) end(file string) error {
 	}
 	lines, err := trail.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		lines, err = trail.NewReader(file, strings.NewReader("")), nil // nothing was recorded
+		// Nothing was recorded.
+		lines, err = trail.NewReader(file, strings.NewReader("")), nil
 	}
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)

@@ -91,7 +91,8 @@ one for a slot.`,
 	f.confine.add(cmd)
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary, except what went past the proxy")
 	cli.Offer(cmd, "status", statuses...)
-	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
+	// Flags behind the command are the command's.
+	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
@@ -145,7 +146,8 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
 	h, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
-		os.RemoveAll(dir) // nothing has happened, and the next run makes its own
+		// nothing has happened, and the next run makes its own.
+		os.RemoveAll(dir)
 		return err
 	}
 	var caught <-chan os.Signal
@@ -207,7 +209,8 @@ func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confineme
 // that was also for the child.
 func waitForDaemon(served <-chan error, caught <-chan os.Signal, unseen os.Signal, forceStopNow func()) error {
 	for len(caught) > 0 {
-		if <-caught == unseen { // arrived while the child ran
+		// Arrived while the child ran.
+		if <-caught == unseen {
 			unseen = nil
 		}
 	}
@@ -257,7 +260,8 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err e
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.ListenTransparent, cfg.Admin.MetricsListen = "", ""
-	cfg.Audit.Anchor.File = "" // it has the anchors of the configured audit, not of this one
+	// It has the anchors of the configured audit, not of this one.
+	cfg.Audit.Anchor.File = ""
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
 		cfg.Identity.UserAgent = f.userAgent
@@ -310,12 +314,14 @@ func (f *runFlags) checkReporting() (*runReport, error) {
 // the exit status, which is the command's.
 func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport, kept []string) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
-		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
+		// The terminal has shown ^C at the start of the line.
+		fmt.Fprintln(w)
 	}
 	untrusted := h.Untrusted()
 	untrusted.Unused = s.untrusted(untrusted.Unused)
 	if end.interrupted {
-		untrusted.Closed, untrusted.Unused = nil, nil // by the signal
+		// By the signal.
+		untrusted.Closed, untrusted.Unused = nil, nil
 	}
 	cfg, nothing := h.Active.Load().Cfg, false
 	switch {
@@ -339,7 +345,8 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	default:
 		fmt.Fprintln(w, "robotsproxy: the proxy received no request")
 		switch {
-		case end.interrupted: // it may not have sent any yet
+		// It may not have sent any yet.
+		case end.interrupted:
 		case f.confine.on:
 			fmt.Fprintln(w, "  The command sent none: with --confine, it reaches other machines through the proxy alone.")
 		default:

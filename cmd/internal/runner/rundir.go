@@ -93,7 +93,8 @@ func writeRunFiles(dir, seen, proxy string, caPEM []byte, getenv func(string) st
 // remove deletes the files.
 func (f runFiles) remove() {
 	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload, f.description} {
-		os.RemoveAll(name) // best effort
+		// Best effort.
+		os.RemoveAll(name)
 	}
 }
 
@@ -104,7 +105,8 @@ func wgetrc(users []byte, proxy, bundle string) []byte {
 	return append(users[:len(users):len(users)], own...)
 }
 
-const maxWgetrc = 1 << 20 // bytes read of the user's file
+// Bytes read of the user's file.
+const maxWgetrc = 1 << 20
 
 // usersWgetrc returns the file that wget would read; nil if there is none.
 func usersWgetrc(getenv func(string) string) []byte {
@@ -133,7 +135,8 @@ func phpINI(bundle string) []byte {
 func description(h *daemon.Daemon, dir string) config.Config {
 	cfg, c := h.Active.Load().Cfg, config.Default()
 	c.Listen, c.Admin.Listen = h.Addr(), ""
-	c.StateDir = filepath.Dir(filepath.Dir(dir)) // see newRunDir
+	// See newRunDir.
+	c.StateDir = filepath.Dir(filepath.Dir(dir))
 	c.Audit.File = cfg.Audit.File
 	c.TLS = cfg.TLS
 	return c

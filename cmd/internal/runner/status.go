@@ -52,21 +52,32 @@ type status struct {
 	w      io.Writer
 	counts func() outcomeCounts
 	hosts  func() []pace.HostState
-	robots func() (robots.Origin, time.Time) // see daemon.Daemon.AwaitedRobots
+
+	// See daemon.Daemon.AwaitedRobots.
+	robots func() (robots.Origin, time.Time)
 	always bool
-	screen screen // nil: w is no terminal and gets a line now and then (always), or none
 
-	shown string    // the line on the screen, or the last one written; "": none
-	last  time.Time // when it was written
+	// nil: w is no terminal and gets a line now and then (always), or none.
+	screen screen
 
-	notedRobots, notedSlot bool // the wait was reported
+	// The line on the screen, or the last one written; "": none.
+	shown string
+
+	// When it was written.
+	last time.Time
+
+	// The wait was reported.
+	notedRobots, notedSlot bool
 }
 
 // A screen is the terminal that a status is drawn on.
 type screen interface {
-	IsIdle() bool // the line would disturb no program
-	Width() int   // in columns
-	Dim() bool    // the line may be dimmed
+	// The line would disturb no program.
+	IsIdle() bool
+	// In columns.
+	Width() int
+	// The line may be dimmed.
+	Dim() bool
 }
 
 // startStatus starts the status line on w; mode is the value of --status. Either function that it
@@ -160,7 +171,8 @@ func (s *status) draw(now time.Time) {
 		}
 		return
 	}
-	text = cut(text, s.screen.Width()-1) // a full line may wrap
+	// A full line may wrap.
+	text = cut(text, s.screen.Width()-1)
 	if text == s.shown || !s.screen.IsIdle() {
 		return
 	}
@@ -174,7 +186,8 @@ func (s *status) draw(now time.Time) {
 	}
 	// Erase behind the cursor; make sure that there is a line below (IND scrolls, and
 	// keeps the column); keep the cursor, and how it writes; draw there; put it back.
-	io.WriteString(s.w, "\x1b[J\x1bD\x1b[A\x1b7\r\x1b[B"+look+"\x1b8") // where nobody sees it, nothing is lost
+	// Where nobody sees it, nothing is lost.
+	io.WriteString(s.w, "\x1b[J\x1bD\x1b[A\x1b7\r\x1b[B"+look+"\x1b8")
 	s.shown, s.last = text, now
 }
 
@@ -205,11 +218,20 @@ func (s *status) text(now time.Time) string {
 
 // A queue is what requests wait for.
 type queue struct {
-	host     string        // the host whose next request is due first
-	left     time.Duration // until then; not positive: it waits for a slot, not for a time
-	waiting  int           // requests that wait for that host; zero: none wait for any host
-	others   int           // other hosts with waiting requests
-	underWay int           // requests to any host
+	// The host whose next request is due first.
+	host string
+
+	// Until then; not positive: it waits for a slot, not for a time.
+	left time.Duration
+
+	// Requests that wait for that host; zero: none wait for any host.
+	waiting int
+
+	// Other hosts with waiting requests.
+	others int
+
+	// Requests to any host.
+	underWay int
 }
 
 // firstQueue returns the queue of the host whose next request is due first.

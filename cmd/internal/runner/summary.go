@@ -38,7 +38,8 @@ func printSummary(w io.Writer, s summary, rate float64, auditFile string) {
 // others if there are any.
 var outcomes = []policy.Outcome{policy.Allowed, policy.Disallowed, policy.Deferred, policy.Failed}
 
-const alwaysShown = 2 // of outcomes
+// Of outcomes.
+const alwaysShown = 2
 
 // outcomesText returns what became of requests: "120 allowed, 3 disallowed".
 func outcomesText(n outcomeCounts) string {
@@ -57,7 +58,8 @@ func printHosts(w io.Writer, hosts []hostSummary) {
 		return cmp.Or(cmp.Compare(b.Outcomes.total(), a.Outcomes.total()), cmp.Compare(a.Host, b.Host))
 	})
 	shown := hosts[:min(len(hosts), maxSummary)]
-	name, most := 0, outcomeCounts{} // widths of the columns
+	// Widths of the columns.
+	name, most := 0, outcomeCounts{}
 	for _, h := range shown {
 		name = max(name, utf8.RuneCountInString(humanize.Printable(h.Host)))
 		for o, n := range h.Outcomes {
@@ -81,7 +83,8 @@ func printHosts(w io.Writer, hosts []hostSummary) {
 // printCauses prints why requests were not allowed or not sent, in the order of a summary.
 func printCauses(w io.Writer, causes []causeSummary) {
 	shown := causes[:min(len(causes), maxSummary)]
-	word, times := 0, 0 // widths of the columns
+	// Widths of the columns.
+	word, times := 0, 0
 	for _, c := range shown {
 		word, times = max(word, len(c.Outcome.String())), max(times, digits(c.Count))
 	}

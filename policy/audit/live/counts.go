@@ -14,11 +14,12 @@ type Class uint8
 
 // The classes.
 const (
-	Failed      = Class(policy.Failed)
-	Allowed     = Class(policy.Allowed)
-	Disallowed  = Class(policy.Disallowed)
-	Deferred    = Class(policy.Deferred)
-	NotEnforced = Deferred + 1 // decided against but sent, under mode: monitor
+	Failed     = Class(policy.Failed)
+	Allowed    = Class(policy.Allowed)
+	Disallowed = Class(policy.Disallowed)
+	Deferred   = Class(policy.Deferred)
+	// Decided against but sent, under mode: monitor.
+	NotEnforced = Deferred + 1
 
 	classes = NotEnforced + 1
 )
@@ -66,7 +67,9 @@ type Entry struct{ Match, Reason string }
 // A Tallied is what became of the requests of one client, or under one entry.
 type Tallied struct {
 	Counts Counts
-	Last   time.Time // when the last request arrived; zero: there was none
+
+	// When the last request arrived; zero: there was none.
+	Last time.Time
 }
 
 // maxTallied bounds the keys of a tally. A configuration that is reloaded may name new ones each time.
@@ -77,7 +80,8 @@ const byAddress = ""
 
 // isAddress reports whether a client is known by its address. A name is never an address.
 func isAddress(client string) bool {
-	if !strings.ContainsAny(client, ".:") { // ParseAddr allocates its error
+	// ParseAddr allocates its error.
+	if !strings.ContainsAny(client, ".:") {
 		return client == ""
 	}
 	_, err := netip.ParseAddr(client)
@@ -86,10 +90,13 @@ func isAddress(client string) bool {
 
 // A tally counts requests by a key of the configuration.
 type tally[K comparable] struct {
-	max  int
-	keep func(K) K // returns a copy of a key that holds no request in memory
+	max int
 
-	mu    sync.Mutex // guards byKey
+	// Returns a copy of a key that holds no request in memory.
+	keep func(K) K
+
+	// Guards byKey.
+	mu    sync.Mutex
 	byKey map[K]*Tallied
 }
 

@@ -18,24 +18,43 @@ import (
 type Host struct {
 	Host   string
 	Counts Counts
-	Waited time.Duration // sum over all requests
-	Last   time.Time     // when the last request arrived
-	Asked  time.Duration // the Crawl-delay that the site asked for, as of the last page that was paced; zero: none
-	Paced  time.Duration // pace.Limits.Interval of that page
+
+	// Sum over all requests.
+	Waited time.Duration
+
+	// When the last request arrived.
+	Last time.Time
+
+	// The Crawl-delay that the site asked for, as of the last page that was paced; zero: none.
+	Asked time.Duration
+
+	// pace.Limits.Interval of that page.
+	Paced time.Duration
 }
 
 // A Cause has decided requests to a host: a rule, a statement about uses of the content, or otherwise a
 // reason.
 type Cause struct {
-	Host     string // "": of requests without a valid host
-	Robots   string // URL of the robots.txt of Line, cut by Clip; "": there is no Line
-	Rule     string // the pattern or the statement as written, cut by Clip; "": a reason alone decided
-	Line     int    // line of Robots; zero: no line of it decided
-	Reason   string
-	Decision string // allow or block
+	// "": of requests without a valid host.
+	Host string
+
+	// URL of the robots.txt of Line, cut by Clip; "": there is no Line.
+	Robots string
+
+	// The pattern or the statement as written, cut by Clip; "": a reason alone decided.
+	Rule string
+
+	// line of Robots; zero: no line of it decided.
+	Line   int
+	Reason string
+
+	// Allow or block.
+	Decision string
 	Class    Class
 	Count    int64
-	Last     time.Time // when the last of these requests arrived
+
+	// When the last of these requests arrived.
+	Last time.Time
 }
 
 // maxText bounds a URL or a rule, in bytes: a line of a robots.txt may have 16 KiB, and there are
@@ -54,19 +73,26 @@ type hostTable struct {
 	seed     maphash.Seed
 	maxRules int
 	shards   [shards]shard
-	noHost   shard // requests without a valid host, as a host named ""
+
+	// Requests without a valid host, as a host named "".
+	noHost shard
 }
 
 type shard struct {
-	mu     sync.Mutex // guards what follows
+	// Guards what follows.
+	mu     sync.Mutex
 	max    int
 	byName map[string]*list.Element
-	recent list.List // of *host, the last requested in front
+
+	// Of *host, the last requested in front.
+	recent list.List
 }
 
 type host struct {
 	Host
-	causes []Cause // their Host is empty
+
+	// Their Host is empty.
+	causes []Cause
 }
 
 func (t *hostTable) init(maxHosts, maxRules int) {
@@ -89,7 +115,8 @@ func (t *hostTable) count(r *audit.Record, c Class) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	h := sh.host(name)
-	if r.Time.After(h.Last) { // records come when their requests end
+	// Records come when their requests end.
+	if r.Time.After(h.Last) {
 		h.Last = r.Time
 	}
 	h.Waited += r.Waited
@@ -111,7 +138,8 @@ func (sh *shard) host(name string) *host {
 		last := sh.recent.Back()
 		delete(sh.byName, sh.recent.Remove(last).(*host).Host.Host)
 	}
-	h := &host{Host: Host{Host: strings.Clone(name)}} // else it would keep the whole request header in memory
+	// Else it would keep the whole request header in memory.
+	h := &host{Host: Host{Host: strings.Clone(name)}}
 	sh.byName[h.Host.Host] = sh.recent.PushFront(h)
 	return h
 }

@@ -4,18 +4,28 @@ import "sync"
 
 // A Line is a line of the trail, without its line feed.
 type Line struct {
-	Number uint64 // seq of the line
-	JSON   []byte // the caller's own copy
+	// Seq of the line.
+	Number uint64
+
+	// The caller's own copy.
+	JSON []byte
 }
 
 // A lineBuffer has the last lines in a ring buffer.
 type lineBuffer struct {
-	mu     sync.Mutex // guards what follows
-	buf    []byte
-	ranges []byteRange // of the lines from oldest on, by number
+	// Guards what follows.
+	mu  sync.Mutex
+	buf []byte
+
+	// Of the lines from oldest on, by number.
+	ranges []byteRange
 	oldest uint64
-	next   uint64 // number after the newest line
-	end    int    // end of the newest line in buf
+
+	// number after the newest line.
+	next uint64
+
+	// end of the newest line in buf.
+	end int
 }
 
 // byteRange is the place of a line in the buffer.
@@ -33,7 +43,8 @@ func (l *lineBuffer) rangeOf(number uint64) *byteRange {
 func (l *lineBuffer) add(number uint64, line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if number != l.next { // it is the first line, or lines are missing before it
+	// It is the first line, or lines are missing before it.
+	if number != l.next {
 		l.oldest, l.next, l.end = number, number, 0
 	}
 	if l.next-l.oldest == uint64(len(l.ranges)) {
@@ -41,7 +52,8 @@ func (l *lineBuffer) add(number uint64, line []byte) {
 	}
 	from := l.end
 	if from+len(line) > len(l.buf) {
-		for l.oldest < l.next && l.rangeOf(l.oldest).from >= from { // lines after the end are the oldest
+		// Lines after the end are the oldest.
+		for l.oldest < l.next && l.rangeOf(l.oldest).from >= from {
 			l.oldest++
 		}
 		from = 0

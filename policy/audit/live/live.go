@@ -24,11 +24,20 @@ import (
 
 // Options make a Feed.
 type Options struct {
-	Waiting  func() int // returns how many requests wait for a slot now; required
-	MaxLines int        // lines of the trail; zero: 2,000
-	MaxBytes int        // bytes of these lines, at least trail.MaxLine; zero: 4 MiB
-	MaxHosts int        // hosts, those last requested; zero: 10,000
-	MaxRules int        // rules and reasons for each host; zero: 32
+	// Returns how many requests wait for a slot now; required.
+	Waiting func() int
+
+	// lines of the trail; zero: 2,000.
+	MaxLines int
+
+	// Bytes of these lines, at least trail.MaxLine; zero: 4 MiB.
+	MaxBytes int
+
+	// hosts, those last requested; zero: 10,000.
+	MaxHosts int
+
+	// Rules and reasons for each host; zero: 32.
+	MaxRules int
 }
 
 // A Feed gets each request twice: as a Sink of the audit, and as a line of its Log
@@ -56,7 +65,8 @@ func New(o Options) (*Feed, error) {
 	f.counts.init(time.Now())
 	f.table.init(o.MaxHosts, o.MaxRules)
 	f.clients.init(maxTallied, strings.Clone)
-	f.entries.init(maxTallied, func(e Entry) Entry { return e }) // the configuration keeps these strings in memory
+	// The configuration keeps these strings in memory.
+	f.entries.init(maxTallied, func(e Entry) Entry { return e })
 	return f, nil
 }
 

@@ -26,27 +26,38 @@ var stepOf = [...]time.Duration{Hour: 5 * time.Second, Day: 2 * time.Minute}
 
 // A Series has counts for each step, the oldest first. The last step has not ended.
 type Series struct {
-	Start   time.Time // of the first step; a multiple of Step
-	Step    time.Duration
-	Counts  []Counts // requests
-	Waiting []int64  // requests that waited, sampled every five seconds; in longer steps, the maximum
+	// Of the first step; a multiple of Step.
+	Start time.Time
+	Step  time.Duration
+
+	// Requests.
+	Counts []Counts
+
+	// Requests that waited, sampled every five seconds; in longer steps, the maximum.
+	Waiting []int64
 }
 
 // counts has the counts of all spans.
 type counts struct {
-	pending [classes]atomic.Int64 // requests since the last addPending, by Class
+	// Requests since the last addPending, by Class.
+	pending [classes]atomic.Int64
 
-	mu    sync.Mutex // guards spans
+	// Guards spans.
+	mu    sync.Mutex
 	spans [len(stepOf)]spanSteps
 }
 
 // spanSteps has the ended steps of a span, and the current one.
 type spanSteps struct {
-	step    time.Duration
-	start   time.Time // of the current step
+	step time.Duration
+
+	// Of the current step.
+	start   time.Time
 	current step
 	past    [steps - 1]step
-	ended   int // number of steps that have ended so far
+
+	// Number of steps that have ended so far.
+	ended int
 }
 
 type step struct {
@@ -72,7 +83,8 @@ func (c *counts) addPending(now time.Time, waiting int) {
 	}
 	for i := range c.spans {
 		s := &c.spans[i]
-		s.current.counts.Add(&more) // in the step that was current, even if it has just ended
+		// In the step that was current, even if it has just ended.
+		s.current.counts.Add(&more)
 		s.current.waiting = max(s.current.waiting, int64(waiting))
 		s.advance(now)
 	}
@@ -80,7 +92,8 @@ func (c *counts) addPending(now time.Time, waiting int) {
 
 // advance ends the steps before now. If the clock was set back, the current step continues.
 func (s *spanSteps) advance(now time.Time) {
-	if ahead := now.Sub(s.start); ahead > steps*s.step { // the machine was suspended
+	// The machine was suspended.
+	if ahead := now.Sub(s.start); ahead > steps*s.step {
 		s.start, s.current, s.ended = now.Truncate(s.step), step{}, 0
 		return
 	}

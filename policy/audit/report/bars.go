@@ -15,13 +15,17 @@ const chartBars = 10
 type barChart struct {
 	Title, About string
 	Bars         []bar
-	Rest         string // a sentence about the rows without a bar
+
+	// A sentence about the rows without a bar.
+	Rest string
 }
 
 // A bar shows one row. The widths of its parts are in thousandths of the longest bar.
 type bar struct {
-	Label, Note   string
-	Total, Parted string // number of requests; and the numbers by outcome
+	Label, Note string
+
+	// Number of requests; and the numbers by outcome.
+	Total, Parted string
 	Parts         []part
 }
 
@@ -36,7 +40,8 @@ func (r *Report) bars() []barChart {
 		barsOf(r, "Reasons", "Reasons of the decisions.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
 		barsOf(r, "Sites", "Sites with the most requests.", &r.Hosts, func(h *host) (label, note string) { return shown(h.Host), "" }),
 		barsOf(r, "Rules", "Rules that disallowed the most requests come first.", &r.Rules, func(u *rule) (label, note string) {
-			if u.Line == 0 { // the further rules of a host
+			// The further rules of a host.
+			if u.Line == 0 {
 				return shown(u.Rule), shown(u.Host)
 			}
 			return shown(u.Rule), fmt.Sprintf("%s, line %d", shown(u.Host), u.Line)

@@ -14,11 +14,20 @@ import (
 
 // Options select the requests of a report. The zero value selects all.
 type Options struct {
-	Since     time.Time              // requests that arrived then or later; zero: any
-	Until     time.Time              // requests that arrived before; zero: any
-	Client    string                 // requests of this client; "": any
-	Host      string                 // name of MatchHost in the report
-	MatchHost func(host string) bool // requests to hosts that it accepts; nil: any
+	// Requests that arrived then or later; zero: any.
+	Since time.Time
+
+	// Requests that arrived before; zero: any.
+	Until time.Time
+
+	// Requests of this client; "": any.
+	Client string
+
+	// name of MatchHost in the report.
+	Host string
+
+	// Requests to hosts that it accepts; nil: any.
+	MatchHost func(host string) bool
 }
 
 // matches reports whether a record is selected.
@@ -31,8 +40,10 @@ func (o *Options) matches(e *trail.Entry) bool {
 
 // A Builder reads trails and builds a Report. It is for one goroutine. Make one with New.
 type Builder struct {
-	o            Options
-	sources      []*source // one for each trail
+	o Options
+
+	// One for each trail.
+	sources      []*source
 	totals       counts
 	monitored    counts
 	withheld     int64
@@ -47,12 +58,18 @@ type Builder struct {
 	signed       groups[signedKey, counts]
 	reservations groups[reservationKey, counts]
 	licenses     groups[licenseKey, counts]
-	rulesOf      map[string]int         // rows of rules by host
-	statements   map[reservationKey]int // rows of reservations that differ only in their Statement, which is ""
-	licensesOf   map[string]int         // rows of licenses by host
-	outages      list[outage]
-	events       list[event]
-	combined     groups[combinedKey, counts]
+
+	// rows of rules by host.
+	rulesOf map[string]int
+
+	// rows of reservations that differ only in their Statement, which is "".
+	statements map[reservationKey]int
+
+	// rows of licenses by host.
+	licensesOf map[string]int
+	outages    list[outage]
+	events     list[event]
+	combined   groups[combinedKey, counts]
 }
 
 // New returns a Builder.
@@ -109,7 +126,8 @@ func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		from.Fetches++
 	case e.Kind == trail.KindTDMRep:
 		from.TDMRep++
-	case !e.IsRequest(): // a line of another kind, which counts among the lines alone
+	// A line of another kind, which counts among the lines alone.
+	case !e.IsRequest():
 	default:
 		from.Requests++
 		clipEntry(e)
@@ -131,7 +149,8 @@ func (s *Builder) event(from *source, e *trail.Entry) {
 	switch e.Event {
 	case "lost":
 		from.Lost = addCapped(from.Lost, e.Count)
-	case trail.EventCounted: // there may be one a second, and they would fill the list
+	// There may be one a second, and they would fill the list.
+	case trail.EventCounted:
 		from.Counted = addCapped(from.Counted, e.Count)
 		return
 	}
@@ -161,7 +180,8 @@ func (s *Builder) request(e *trail.Entry) {
 		ended.Host = e.Host
 		if h.outages++; h.outages <= maxHostOutages {
 			s.outages.add(ended)
-		} else { // leave space for those of other hosts
+		} else {
+			// Leave space for those of other hosts.
 			s.outages.Others++
 		}
 	}
@@ -244,7 +264,8 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 	r.Replicas = tableOf(&s.replicas, func(k string, c *counts) replica { return replica{k, *c} }, func(r *replica) string { return r.Replica })
 	r.Hosts = tableOf(&s.hosts, withName, func(h *host) string { return h.Host })
 	r.Rules = tableOf(&s.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} }, func(r *rule) string { return fmt.Sprint(r.ruleKey) })
-	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int { // those that forbade come first
+	// Those that forbade come first.
+	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int {
 		return cmp.Compare(b.Disallowed+b.WouldDisallowed, a.Disallowed+a.WouldDisallowed)
 	})
 	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })

@@ -15,31 +15,39 @@ const (
 	chartHeight = 322
 	plotLeft    = 88
 	plotRight   = 956
-	plotTop     = 26  // requests: from here
-	plotBase    = 196 // to here
-	waitTop     = 234 // the same of the waits
-	waitBase    = 292
-	tickLine    = 314
+	// Requests: from here.
+	plotTop = 26
+	// To here.
+	plotBase = 196
+	// The same of the waits.
+	waitTop  = 234
+	waitBase = 292
+	tickLine = 314
 
-	chartTicks   = 6
-	chartNumbers = 48 // rows of the table beside it
+	chartTicks = 6
+	// Rows of the table beside it.
+	chartNumbers = 48
 )
 
 // A chart is a drawing of the timeline.
 type chart struct {
-	About, Text   string // Text describes the drawing for readers who cannot see it
+	// Text describes the drawing for readers who cannot see it.
+	About, Text   string
 	Width, Height int
-	Lines         []mark // lines of the scale
-	Areas         []area
-	Bases         []mark
-	Names         []mark
-	Ticks         []mark
-	Numbers       displayTable
+
+	// Lines of the scale.
+	Lines   []mark
+	Areas   []area
+	Bases   []mark
+	Names   []mark
+	Ticks   []mark
+	Numbers displayTable
 }
 
 // A mark is a line or a label in a chart.
 type mark struct {
-	From, To      int // of the line: across, and of a tick down
+	// Of the line: across, and of a tick down.
+	From, To      int
 	At, Y         int
 	Label, Anchor string
 }
@@ -127,7 +135,8 @@ func draw(class string, all []bucket, base int, up float64, of func(*bucket) (fr
 			continue
 		}
 		x := plotLeft + float64(i)*wide + (wide-bar)/2
-		height := max(float64(to-from)*up, 0.5) // a single request is seen too
+		// A single request is seen too.
+		height := max(float64(to-from)*up, 0.5)
 		path = fmt.Appendf(path, "M%v %vv%vh%vv%vz", point(x), point(float64(base)-float64(from)*up), point(-height), point(bar), point(height))
 	}
 	return area{class, string(path)}

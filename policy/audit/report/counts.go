@@ -12,27 +12,49 @@ import (
 
 // outcomes count requests by outcome.
 type outcomes struct {
-	Allowed         int64   `json:"allowed"`
-	Blocked         int64   `json:"blocked"`             // the sum of the next three
-	Disallowed      int64   `json:"disallowed"`          // refused: robots.txt or the operator forbids the request
-	Deferred        int64   `json:"deferred"`            // refused: the request may be sent later
-	Failed          int64   `json:"failed"`              // the origin, the network, the client or the proxy failed
-	NotEnforced     int64   `json:"not_enforced"`        // sent against the decision (mode: monitor); the sum of the next three
-	WouldDisallowed int64   `json:"would_be_disallowed"` // would have been disallowed
-	WouldDeferred   int64   `json:"would_be_deferred"`
-	WouldFailed     int64   `json:"would_have_failed"`
-	Waited          int64   `json:"waited"`     // requests that were sent after a wait for a slot
-	Wait            seconds `json:"wait_s"`     // sum of these waits, which may have been at the same time
-	WaitMax         seconds `json:"wait_max_s"` // the longest of them
+	Allowed int64 `json:"allowed"`
+
+	// The sum of the next three.
+	Blocked int64 `json:"blocked"`
+
+	// Refused: robots.txt or the operator forbids the request.
+	Disallowed int64 `json:"disallowed"`
+
+	// Refused: the request may be sent later.
+	Deferred int64 `json:"deferred"`
+
+	// The origin, the network, the client or the proxy failed.
+	Failed int64 `json:"failed"`
+
+	// Sent against the decision (mode: monitor); the sum of the next three.
+	NotEnforced int64 `json:"not_enforced"`
+
+	// Would have been disallowed.
+	WouldDisallowed int64 `json:"would_be_disallowed"`
+	WouldDeferred   int64 `json:"would_be_deferred"`
+	WouldFailed     int64 `json:"would_have_failed"`
+
+	// Requests that were sent after a wait for a slot.
+	Waited int64 `json:"waited"`
+
+	// Sum of these waits, which may have been at the same time.
+	Wait seconds `json:"wait_s"`
+
+	// The longest of them.
+	WaitMax seconds `json:"wait_max_s"`
 }
 
 // An outcomeKind is an outcome as people see it: a column, a colour and a word.
 type outcomeKind struct {
-	outcome  policy.Outcome
-	enforced bool   // always true for an allowed request
-	class    string // of the drawings
-	word     string
-	of       func(*outcomes) *int64
+	outcome policy.Outcome
+
+	// Always true for an allowed request.
+	enforced bool
+
+	// Of the drawings.
+	class string
+	word  string
+	of    func(*outcomes) *int64
 }
 
 // outcomeKinds are in the order of columns and drawings. Those that are not enforced appear only in
@@ -61,20 +83,41 @@ func (r *Report) kinds() (shown []outcomeKind) {
 type counts struct {
 	Requests int64 `json:"requests"`
 	outcomes
-	WaitMean   seconds   `json:"wait_mean_s"`            // of the requests that waited
-	WaitMedian seconds   `json:"wait_median_s,omitzero"` // likewise; only in totals, clients, replicas and hosts
-	Bytes      int64     `json:"bytes"`
-	Clamped    int64     `json:"clamped"`    // sent after a shorter Crawl-delay than the site asks for
-	Reserved   int64     `json:"reserved"`   // sent although the site disallows a purpose of the client
-	Stale      int64     `json:"stale"`      // decided by an older copy, since robots.txt could not be fetched
-	BackedOff  int64     `json:"back_offs"`  // delayed by a back-off after a 429 or 503, or the reason for one
-	Slowed     int64     `json:"slowed"`     // delayed since the host responded slowly
-	Away       int64     `json:"store_away"` // paced without the shared store
-	First      time.Time `json:"first,omitzero"`
-	Last       time.Time `json:"last,omitzero"`  // when the last request arrived
-	Ended      time.Time `json:"ended,omitzero"` // when the last request ended
 
-	waits waits // for WaitMedian
+	// Of the requests that waited.
+	WaitMean seconds `json:"wait_mean_s"`
+
+	// Likewise; only in totals, clients, replicas and hosts.
+	WaitMedian seconds `json:"wait_median_s,omitzero"`
+	Bytes      int64   `json:"bytes"`
+
+	// Sent after a shorter Crawl-delay than the site asks for.
+	Clamped int64 `json:"clamped"`
+
+	// Sent although the site disallows a purpose of the client.
+	Reserved int64 `json:"reserved"`
+
+	// Decided by an older copy, since robots.txt could not be fetched.
+	Stale int64 `json:"stale"`
+
+	// Delayed by a back-off after a 429 or 503, or the reason for one.
+	BackedOff int64 `json:"back_offs"`
+
+	// Delayed since the host responded slowly.
+	Slowed int64 `json:"slowed"`
+
+	// Paced without the shared store.
+	Away  int64     `json:"store_away"`
+	First time.Time `json:"first,omitzero"`
+
+	// When the last request arrived.
+	Last time.Time `json:"last,omitzero"`
+
+	// When the last request ended.
+	Ended time.Time `json:"ended,omitzero"`
+
+	// For WaitMedian.
+	waits waits
 }
 
 // seconds is a duration that JSON has in seconds.

@@ -14,9 +14,13 @@ import (
 type displayTable struct {
 	ID, Title, About string
 	Columns          []column
-	Keys, Counts     int // columns before those of counts, and columns of counts; zero: there are no counts
-	Rows             [][]string
-	Rest             string // a sentence about what has no row
+
+	// columns before those of counts, and columns of counts; zero: there are no counts.
+	Keys, Counts int
+	Rows         [][]string
+
+	// A sentence about what has no row.
+	Rest string
 }
 
 // A column has a name, and the kind of its cells.

@@ -11,13 +11,24 @@ import (
 type host struct {
 	Host string `json:"host"`
 	counts
-	CrawlAsked float64 `json:"crawl_delay_asked_s"` // the longest Crawl-delay that the host asked for
-	CrawlKept  float64 `json:"crawl_delay_s"`       // the Crawl-delay that was applied instead of it
-	SHA256     string  `json:"robots_sha256"`       // of the last robots.txt that decided
 
-	robotsAt time.Time // time of the last request that it decided
-	outage   outage    // the current outage, if it has requests
-	outages  int       // number of outages that ended
+	// The longest Crawl-delay that the host asked for.
+	CrawlAsked float64 `json:"crawl_delay_asked_s"`
+
+	// The Crawl-delay that was applied instead of it.
+	CrawlKept float64 `json:"crawl_delay_s"`
+
+	// Of the last robots.txt that decided.
+	SHA256 string `json:"robots_sha256"`
+
+	// time of the last request that it decided.
+	robotsAt time.Time
+
+	// The current outage, if it has requests.
+	outage outage
+
+	// Number of outages that ended.
+	outages int
 }
 
 // add counts a record, and returns the outage that it ended, if any.

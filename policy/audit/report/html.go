@@ -22,15 +22,22 @@ var (
 
 // A page has the data of the HTML template.
 type page struct {
-	Policy    string // Content-Security-Policy that permits only the style
-	Style     template.CSS
-	Title     string
-	Period    string
-	Filters   string
-	Anchor    string
-	Warning   string // the fault of the chain; "": it holds
-	Chain     string // what the chain proves; "": nothing
-	Monitor   string // what mode: monitor means for the numbers; "": nothing
+	// Content-Security-Policy that permits only the style.
+	Policy  string
+	Style   template.CSS
+	Title   string
+	Period  string
+	Filters string
+	Anchor  string
+
+	// The fault of the chain; "": it holds.
+	Warning string
+
+	// What the chain proves; "": nothing.
+	Chain string
+
+	// What mode: monitor means for the numbers; "": nothing.
+	Monitor   string
 	Figures   []figure
 	Sentences []string
 	Legend    []legend
@@ -64,7 +71,8 @@ func (r *Report) HTML(w io.Writer, most int) error {
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	var b bytes.Buffer // so that a failure leaves no half page
+	// So that a failure leaves no half page.
+	var b bytes.Buffer
 	if err := t.Execute(&b, r.page(most)); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -75,8 +83,9 @@ func (r *Report) HTML(w io.Writer, most int) error {
 func (r *Report) page(most int) *page {
 	sum := sha256.Sum256([]byte(pageStyle))
 	p := &page{
-		Policy:    "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
-		Style:     template.CSS(pageStyle), // embedded in the binary
+		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
+		// Embedded in the binary.
+		Style:     template.CSS(pageStyle),
 		Title:     "Compliance with robots.txt",
 		Period:    r.period(),
 		Filters:   r.Filters.String(),
@@ -180,7 +189,8 @@ func (s *section) groupRules(rules []rule) {
 		}
 		own := at[rules[i].Host]
 		if own[0] != i {
-			continue // it is in its group already
+			// It is in its group already.
+			continue
 		}
 		name := row[ruleHost]
 		part := displayTable{
@@ -203,7 +213,8 @@ func (r *Report) figures() []figure {
 	t := &r.Totals
 	hosts := len(r.Hosts.Rows)
 	if slices.ContainsFunc(r.Hosts.Rows, func(h host) bool { return h.Host == "" }) {
-		hosts-- // the row of requests without a host
+		// The row of requests without a host.
+		hosts--
 	}
 	sites := humanize.Number(hosts)
 	if r.Hosts.Others.Requests > 0 {

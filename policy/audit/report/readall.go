@@ -10,7 +10,8 @@ import (
 
 // A Trail is one of several trails that are summarised together, such as those of replicas.
 type Trail struct {
-	Name  string // name in the report of the active segment, which may have directories
+	// Name in the report of the active segment, which may have directories.
+	Name  string
 	Lines *trail.Reader
 }
 
@@ -41,16 +42,24 @@ func (s *Builder) ReadAll(trails []Trail) error {
 
 // A cursor reads a trail line by line.
 type cursor struct {
-	source  *source
-	verdict verification // valid when there are no more lines
+	source *source
+
+	// Valid when there are no more lines.
+	verdict verification
 	next    func() (trail.Line, error, bool)
 	stop    func()
 
-	line     trail.Line
-	entry    trail.Entry
-	parseErr error     // why the line cannot be read or parsed
-	at       time.Time // about when the line was written; never before the line before it
-	more     bool      // there is a line
+	line  trail.Line
+	entry trail.Entry
+
+	// Why the line cannot be read or parsed.
+	parseErr error
+
+	// About when the line was written; never before the line before it.
+	at time.Time
+
+	// There is a line.
+	more bool
 }
 
 func newCursor(s *source, r *trail.Reader) *cursor {

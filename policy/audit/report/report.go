@@ -20,17 +20,28 @@ import "time"
 // A Report is the summary of a trail. Scripts may rely on the names of its JSON members: others
 // may be added, and Format increases when a member changes its meaning.
 type Report struct {
-	Format       int                `json:"format"` // see formatVersion
-	Made         time.Time          `json:"made"`
-	Version      string             `json:"version"` // version of the program
-	Filters      filters            `json:"filters"`
-	Source       source             `json:"source"`    // the whole trail, whatever the filters
-	Totals       counts             `json:"totals"`    // of the requests that match the filters, like all that follows except Events
-	Monitored    int64              `json:"monitored"` // requests under mode: monitor
-	Timeline     timeline           `json:"timeline"`
-	Reasons      table[reason]      `json:"reasons"`
-	Clients      table[client]      `json:"clients"`
-	Replicas     table[replica]     `json:"replicas"` // without rows if there is only one replica
+	// See formatVersion.
+	Format int       `json:"format"`
+	Made   time.Time `json:"made"`
+
+	// Version of the program.
+	Version string  `json:"version"`
+	Filters filters `json:"filters"`
+
+	// The whole trail, whatever the filters.
+	Source source `json:"source"`
+
+	// Of the requests that match the filters, like all that follows except Events.
+	Totals counts `json:"totals"`
+
+	// Requests under mode: monitor.
+	Monitored int64         `json:"monitored"`
+	Timeline  timeline      `json:"timeline"`
+	Reasons   table[reason] `json:"reasons"`
+	Clients   table[client] `json:"clients"`
+
+	// Without rows if there is only one replica.
+	Replicas     table[replica]     `json:"replicas"`
 	Hosts        table[host]        `json:"hosts"`
 	Rules        table[rule]        `json:"rules"`
 	Overrides    table[override]    `json:"overrides"`
@@ -38,11 +49,19 @@ type Report struct {
 	Reservations table[reservation] `json:"reservations"`
 	Licenses     table[license]     `json:"licenses"`
 	Signals      list[signal]       `json:"signals"`
-	Signed       table[signed]      `json:"signed"` // of the requests that were sent while signing was configured
-	Events       list[event]        `json:"events"`
-	combined     table[combination] // for the CSV
-	monitored    counts             // of the requests under mode: monitor
-	withheld     int64              // disallowed requests that were sent; the response was not passed on
+
+	// Of the requests that were sent while signing was configured.
+	Signed table[signed] `json:"signed"`
+	Events list[event]   `json:"events"`
+
+	// For the CSV.
+	combined table[combination]
+
+	// Of the requests under mode: monitor.
+	monitored counts
+
+	// Disallowed requests that were sent; the response was not passed on.
+	withheld int64
 }
 
 // formatVersion is the value of Report.Format.
@@ -50,8 +69,13 @@ const formatVersion = 1
 
 // filters are the filters of the Options; a zero member filters nothing.
 type filters struct {
-	Since  time.Time `json:"since,omitzero"` // requests that arrived then or later
-	Until  time.Time `json:"until,omitzero"` // and before then
+	// Requests that arrived then or later.
+	Since time.Time `json:"since,omitzero"`
+
+	// And before then.
+	Until  time.Time `json:"until,omitzero"`
 	Client string    `json:"client,omitempty"`
-	Host   string    `json:"host,omitempty"` // a pattern
+
+	// A pattern.
+	Host string `json:"host,omitempty"`
 }

@@ -177,7 +177,8 @@ func (r *Report) exceptions() string {
 	if c := r.byReason("override"); c != nil {
 		return were(c.Requests, "request") + " " + overrideText
 	}
-	if r.Totals.Requests == 0 || r.Reasons.Others.Requests > 0 { // beyond the rows there may be one
+	// Beyond the rows there may be one.
+	if r.Totals.Requests == 0 || r.Reasons.Others.Requests > 0 {
 		return ""
 	}
 	text := "none"

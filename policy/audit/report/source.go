@@ -11,26 +11,46 @@ import (
 
 // A source describes the trail on which a report is based.
 type source struct {
-	Name   string        `json:"-"`                // name of the trail, if there are several
-	Trails []trailSource `json:"trails,omitempty"` // if there are several, each of them
+	// name of the trail, if there are several.
+	Name string `json:"-"`
+
+	// If there are several, each of them.
+	Trails []trailSource `json:"trails,omitempty"`
 	Files  list[file]    `json:"files"`
 	lineCounts
 	Chain chain `json:"chain"`
 
-	path string // path of the file that is read
-	file *file  // its row; if the list is full, one that is not in it
+	// path of the file that is read.
+	path string
+
+	// Its row; if the list is full, one that is not in it.
+	file *file
 }
 
 // lineCounts count the lines of a trail.
 type lineCounts struct {
-	Lines      int64 `json:"lines"`
-	Requests   int64 `json:"requests"`       // records of requests, before the filters
-	Fetches    int64 `json:"fetches"`        // lines about fetches of robots.txt
-	TDMRep     int64 `json:"tdmrep_fetches"` // lines about fetches of tdmrep.json
-	Events     int64 `json:"events"`         // lines about the trail
-	Lost       int64 `json:"lost"`           // records that could not be written, by these events
-	Counted    int64 `json:"counted"`        // refusals that were counted instead of recorded, by these events
-	Unreadable int64 `json:"unreadable"`     // lines that cannot be parsed
+	Lines int64 `json:"lines"`
+
+	// Records of requests, before the filters.
+	Requests int64 `json:"requests"`
+
+	// Lines about fetches of robots.txt.
+	Fetches int64 `json:"fetches"`
+
+	// Lines about fetches of tdmrep.json.
+	TDMRep int64 `json:"tdmrep_fetches"`
+
+	// Lines about the trail.
+	Events int64 `json:"events"`
+
+	// Records that could not be written, by these events.
+	Lost int64 `json:"lost"`
+
+	// Refusals that were counted instead of recorded, by these events.
+	Counted int64 `json:"counted"`
+
+	// Lines that cannot be parsed.
+	Unreadable int64 `json:"unreadable"`
 }
 
 // merge adds the counts of another trail.
@@ -47,7 +67,8 @@ func (c *lineCounts) merge(o *lineCounts) {
 
 // A file is a segment of a trail.
 type file struct {
-	Name     string `json:"name"` // without its directory; of several trails, without the common directory
+	// Without its directory; of several trails, without the common directory.
+	Name     string `json:"name"`
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`
 	LastSeq  uint64 `json:"last_seq"`
@@ -55,18 +76,32 @@ type file struct {
 
 // A chain is the result of [trail.Verify].
 type chain struct {
-	Held     bool   `json:"held"`              // every line is complete and follows the one before
-	FirstSeq uint64 `json:"first_seq"`         // above 1 if older segments were removed; 0 for several trails
-	LastSeq  uint64 `json:"last_seq"`          // 0 for several trails
-	Removed  bool   `json:"removed,omitempty"` // segments were removed while the trail was read
-	Pruned   bool   `json:"pruned,omitempty"`  // an event says that the proxy removed the older segments
-	Anchor   string `json:"anchor"`            // of the last line, if the chain holds
-	Fault    *fault `json:"fault,omitempty"`   // the first fault
+	// Every line is complete and follows the one before.
+	Held bool `json:"held"`
+
+	// Above 1 if older segments were removed; 0 for several trails.
+	FirstSeq uint64 `json:"first_seq"`
+
+	// 0 for several trails.
+	LastSeq uint64 `json:"last_seq"`
+
+	// Segments were removed while the trail was read.
+	Removed bool `json:"removed,omitempty"`
+
+	// An event says that the proxy removed the older segments.
+	Pruned bool `json:"pruned,omitempty"`
+
+	// Of the last line, if the chain holds.
+	Anchor string `json:"anchor"`
+
+	// The first fault.
+	Fault *fault `json:"fault,omitempty"`
 }
 
 // A fault is a [trail.Fault].
 type fault struct {
-	File   string `json:"file,omitempty"` // without its directory
+	// Without its directory.
+	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`
 	Kind   string `json:"kind"`

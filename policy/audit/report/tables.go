@@ -13,9 +13,11 @@ import (
 
 // groups collect what is counted for each key.
 type groups[K comparable, R any] struct {
-	most   int
-	rows   map[K]*R
-	others R // of the keys that came when it was full
+	most int
+	rows map[K]*R
+
+	// Of the keys that came when it was full.
+	others R
 }
 
 func newGroups[K comparable, R any](most int) groups[K, R] {
@@ -73,7 +75,8 @@ func topRows[R any, P counted[R]](t *table[R], most int) (first []R, others coun
 
 // These bound the rows of the tables.
 const (
-	maxReasons      = 100 // the set is closed, but the trail may come from anybody
+	// The set is closed, but the trail may come from anybody.
+	maxReasons      = 100
 	maxClients      = 10_000
 	maxHosts        = 10_000
 	maxReplicas     = 10_000
@@ -84,28 +87,42 @@ const (
 	maxSigned       = 1_000
 	maxReservations = 1_000
 	maxLicenses     = 1_000
-	maxStatements   = 20    // rows for one host: of reservations with one purpose, outcome and source, and of licenses
-	maxHostRules    = 1_000 // rows for one host, which may state other rules in each robots.txt
-	maxHostOutages  = 100   // rows for one host, of outages that ended
-	maxEvents       = 1_000
-	maxFiles        = 1_000
-	maxCombined     = 50_000 // rows of the CSV
-	maxBuckets      = 480    // buckets of the timeline, without the empty ones
-	maxText         = 256    // bytes of each string
+	// rows for one host: of reservations with one purpose, outcome and source, and of licenses.
+	maxStatements = 20
+	// rows for one host, which may state other rules in each robots.txt.
+	maxHostRules = 1_000
+	// rows for one host, of outages that ended.
+	maxHostOutages = 100
+	maxEvents      = 1_000
+	maxFiles       = 1_000
+	// rows of the CSV.
+	maxCombined = 50_000
+	// Buckets of the timeline, without the empty ones.
+	maxBuckets = 480
+	// Bytes of each string.
+	maxText = 256
 )
 
 // A table has a row for each key, and the counts of the keys without a row.
 type table[R any] struct {
-	Rows   []R    `json:"rows"`
-	Most   int    `json:"most"`   // maximum of rows
-	Others counts `json:"others"` // sums of the keys that arrived when the table was full
+	Rows []R `json:"rows"`
+
+	// Maximum of rows.
+	Most int `json:"most"`
+
+	// Sums of the keys that arrived when the table was full.
+	Others counts `json:"others"`
 }
 
 // A list contains items in their order.
 type list[R any] struct {
-	Rows   []R   `json:"rows"`
-	Most   int   `json:"most"`   // maximum of rows
-	Others int64 `json:"others"` // number of items beyond it
+	Rows []R `json:"rows"`
+
+	// Maximum of rows.
+	Most int `json:"most"`
+
+	// Number of items beyond it.
+	Others int64 `json:"others"`
 }
 
 // add appends a row unless the list is full.
@@ -152,22 +169,28 @@ type (
 // The keys that have several members.
 type (
 	ruleKey struct {
-		Host   string `json:"host"`
-		Group  string `json:"group"`
-		Rule   string `json:"rule"`
-		Line   int    `json:"line"`
-		Joined int    `json:"joined_line,omitempty"` // see trail.Entry.JoinedLine
+		Host  string `json:"host"`
+		Group string `json:"group"`
+		Rule  string `json:"rule"`
+		Line  int    `json:"line"`
+
+		// See trail.Entry.JoinedLine.
+		Joined int    `json:"joined_line,omitempty"`
 		SHA256 string `json:"robots_sha256"`
 	}
 	overrideKey struct {
-		Reason      string `json:"reason"` // override or denied-host
+		// override or denied-host.
+		Reason      string `json:"reason"`
 		Entry       string `json:"entry"`
 		EntryReason string `json:"entry_reason"`
 	}
 
 	signedKey struct {
-		Key      string `json:"key"`      // ID of the key of the proxy's signature; "": it has none
-		Unsigned string `json:"unsigned"` // why
+		// ID of the key of the proxy's signature; "": it has none.
+		Key string `json:"key"`
+
+		// Why.
+		Unsigned string `json:"unsigned"`
 	}
 
 	// A combinedKey is all by which the CSV tells requests apart.
@@ -185,11 +208,15 @@ func (k *combinedKey) outcome() policy.Outcome {
 
 // An outage is a time during which a host was reached and gave no usable robots.txt.
 type outage struct {
-	Host     string    `json:"host"`
-	First    time.Time `json:"first"`
-	Last     time.Time `json:"last"` // last request during the outage
+	Host  string    `json:"host"`
+	First time.Time `json:"first"`
+
+	// Last request during the outage.
+	Last     time.Time `json:"last"`
 	Requests int64     `json:"requests"`
-	Ended    bool      `json:"ended"` // another outcome came later
+
+	// Another outcome came later.
+	Ended bool `json:"ended"`
 }
 
 // A reservation counts the requests for which a statement of a host decided about one purpose.
@@ -199,12 +226,16 @@ type reservation struct {
 }
 
 type reservationKey struct {
-	Host      string `json:"host"`
-	Purpose   string `json:"purpose"`
-	Outcome   string `json:"outcome"` // allowed or disallowed
+	Host    string `json:"host"`
+	Purpose string `json:"purpose"`
+
+	// Allowed or disallowed.
+	Outcome   string `json:"outcome"`
 	Source    string `json:"source"`
 	Statement string `json:"statement"`
-	Entry     string `json:"entry_reason,omitempty"` // reason of the entry of hosts that applied to requests that were allowed
+
+	// reason of the entry of hosts that applied to requests that were allowed.
+	Entry string `json:"entry_reason,omitempty"`
 }
 
 // A license counts the requests for content for which a host named a license.
@@ -214,22 +245,31 @@ type license struct {
 }
 
 type licenseKey struct {
-	Host    string `json:"host"`
-	License string `json:"license"` // URLs, separated by spaces
+	Host string `json:"host"`
+
+	// URLs, separated by spaces.
+	License string `json:"license"`
 }
 
 // A signal is a usage preference that a host stated, in robots.txt or in a response header.
 type signal struct {
-	Host     string `json:"host"`
-	Name     string `json:"name"` // member of the record
-	Last     string `json:"last"` // last value
+	Host string `json:"host"`
+
+	// Member of the record.
+	Name string `json:"name"`
+
+	// Last value.
+	Last     string `json:"last"`
 	Requests int64  `json:"requests"`
-	NoIndex  int64  `json:"noindex"` // requests whose X-Robots-Tag says noindex or none
+
+	// Requests whose X-Robots-Tag says noindex or none.
+	NoIndex int64 `json:"noindex"`
 }
 
 // An event is a line about the trail itself.
 type event struct {
-	Trail     string    `json:"trail,omitempty"` // name of the trail, if there are several
+	// name of the trail, if there are several.
+	Trail     string    `json:"trail,omitempty"`
 	Replica   string    `json:"replica,omitempty"`
 	Time      time.Time `json:"time"`
 	Seq       uint64    `json:"seq"`

@@ -10,8 +10,10 @@ import (
 
 // A timeline counts requests by the time when they arrived.
 type timeline struct {
-	Width   seconds  `json:"bucket_s"`
-	Buckets []bucket `json:"buckets"` // by time; those without a request are left out
+	Width seconds `json:"bucket_s"`
+
+	// By time; those without a request are left out.
+	Buckets []bucket `json:"buckets"`
 }
 
 // A bucket counts the requests from Start on, for the width of the timeline.
@@ -23,9 +25,14 @@ type bucket struct {
 // A timelineBuilder sorts records into buckets. It makes the buckets wider when there would be
 // more than maxBuckets.
 type timelineBuilder struct {
-	width       int64             // seconds
-	buckets     map[int64]*bucket // by start, in seconds since 1970
-	first, last int64             // first and last start
+	// seconds.
+	width int64
+
+	// By start, in seconds since 1970.
+	buckets map[int64]*bucket
+
+	// first and last start.
+	first, last int64
 }
 
 // widths are the widths of buckets, in seconds. Each is a multiple of the previous one. Whole
@@ -48,7 +55,8 @@ func newTimelineBuilder() timelineBuilder {
 
 func (c *timelineBuilder) add(e *trail.Entry) {
 	if e.Time.Unix() < 0 {
-		return // no trail is so old: the time is missing, or made up
+		// No trail is so old: the time is missing, or made up.
+		return
 	}
 	at := c.bucketStart(e.Time.Unix())
 	if len(c.buckets) == 0 {

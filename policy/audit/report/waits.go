@@ -29,7 +29,8 @@ type waits []uint32
 
 // add counts a wait, which is at least minWait.
 func (w *waits) add(wait time.Duration) {
-	fraction, power := math.Frexp(float64(wait) / float64(minWait)) // fraction is from 1/2 on, power is from 1 on
+	// fraction is from 1/2 on, power is from 1 on.
+	fraction, power := math.Frexp(float64(wait) / float64(minWait))
 	i := (power-1)*waitsPerPower + int((fraction-0.5)*2*waitsPerPower)
 	if more := i + 1 - len(*w); more > 0 {
 		*w = append(*w, make(waits, more)...)

@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	noName = "(none)"   // for what is empty
-	others = "(others)" // for what has no row of its own
+	// For what is empty.
+	noName = "(none)"
+	// For what has no row of its own.
+	others = "(others)"
 )
 
 // shown returns the string of a client or an origin, quoted if it has unprintable characters.

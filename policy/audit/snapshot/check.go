@@ -26,30 +26,45 @@ const maxFaults = 20
 // needs about 100 bytes of memory for each fetch in the trail. Create one with NewCheck. It is
 // for one goroutine.
 type Check struct {
-	seed    maphash.Seed
-	files   map[[sha256.Size]byte]recordedFile // by their hash
-	fetches map[int64][]fetchLine              // by the time when they ended, in ns
+	seed maphash.Seed
+
+	// By their hash.
+	files map[[sha256.Size]byte]recordedFile
+
+	// By the time when they ended, in ns.
+	fetches map[int64][]fetchLine
 }
 
 // A recordedFile is one that records rest on.
 type recordedFile struct {
-	seq  uint64 // of the first record
-	kind int    // index of shaNames
+	// Of the first record.
+	seq uint64
+
+	// Index of shaNames.
+	kind int
 }
 
 // A fetchLine is what a line of kind [trail.KindRobots] or [trail.KindTDMRep] says about a fetch.
 type fetchLine struct {
-	seq       uint64
-	result    uint64     // hash of the status, the redirects, the SHA-256, the number of bytes and the outcome
-	url       hashedText // without its query
+	seq uint64
+
+	// hash of the status, the redirects, the SHA-256, the number of bytes and the outcome.
+	result uint64
+
+	// Without its query.
+	url       hashedText
 	userAgent hashedText
-	indexed   bool // the index says the same
+
+	// The index says the same.
+	indexed bool
 }
 
 // A hashedText is the hash of a string or, if the line has only the beginning of the string, of that.
 type hashedText struct {
 	hash uint64
-	most int // bytes of the beginning; 0: the line has the whole string
+
+	// bytes of the beginning; 0: the line has the whole string.
+	most int
 }
 
 // NewCheck returns a Check.
@@ -65,7 +80,8 @@ var (
 // Add adds a line of the trail, which was verified.
 func (c *Check) Add(line []byte, l trail.Link) {
 	for kind, name := range shaNames {
-		_, digits, found := bytes.Cut(line, name) // in a string, its quotes would be escaped
+		// In a string, its quotes would be escaped.
+		_, digits, found := bytes.Cut(line, name)
 		if found && len(digits) >= hexHashLen {
 			c.addFile(digits[:hexHashLen], recordedFile{l.Seq, kind})
 		}
@@ -96,7 +112,8 @@ func (c *Check) addFile(digits []byte, f recordedFile) {
 
 func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {
 	if outcome != cache.FetchedRules && outcome != cache.FetchedNoFile {
-		outcome, sha, size = cache.FetchedUnreachable, "", 0 // the index does not tell failures from one another, and has no bytes that were rejected
+		// The index does not tell failures from one another, and has no bytes that were rejected.
+		outcome, sha, size = cache.FetchedUnreachable, "", 0
 	}
 	return fetchLine{seq: seq, result: c.hash(fmt.Sprint(status, redirects, sha, size, outcome)), url: c.hashText(withoutQuery(url)), userAgent: c.hashText(userAgent)}
 }
@@ -127,19 +144,35 @@ func (c *Check) isSame(h hashedText, s string) bool {
 
 // A CheckResult says what Check.Compare has found.
 type CheckResult struct {
-	Robots    FileCounts // of robots.txt files
-	TDMRep    FileCounts // of tdmrep.json files
-	Fetches   int        // lines of the index that say what the trail says
-	Unknown   int        // lines of the index about fetches that are not in the trail
-	Unindexed int        // fetches in the trail without a line of the index that says the same
-	Faults    []error    // the first files and lines that are not as they were written
-	More      int        // further ones
+	// Of robots.txt files.
+	Robots FileCounts
+
+	// Of tdmrep.json files.
+	TDMRep FileCounts
+
+	// lines of the index that say what the trail says.
+	Fetches int
+
+	// lines of the index about fetches that are not in the trail.
+	Unknown int
+
+	// fetches in the trail without a line of the index that says the same.
+	Unindexed int
+
+	// The first files and lines that are not as they were written.
+	Faults []error
+
+	// Further ones.
+	More int
 }
 
 // FileCounts count files that records rest on.
 type FileCounts struct {
-	Unchanged int // their bytes have the hash that records rest on
-	Missing   int // hashes without a file: it was removed
+	// Their bytes have the hash that records rest on.
+	Unchanged int
+
+	// Hashes without a file: it was removed.
+	Missing int
 }
 
 func (r *CheckResult) fault(format string, args ...any) {

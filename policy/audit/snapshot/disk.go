@@ -34,17 +34,26 @@ const maxGzipWriters = 4
 
 // A disk writes the files.
 type disk struct {
-	dir         string
-	noSync      atomic.Bool       // flush and the others never wait for the disk
-	gzipWriters chan *gzip.Writer // holds maxGzipWriters writers; nil stands for one that was not made yet
+	dir string
 
-	indexMu sync.Mutex // held while a line is written, so that a torn line is noticed before the next one
+	// flush and the others never wait for the disk.
+	noSync atomic.Bool
 
-	flushing sync.Mutex // held while flush waits for the disk, so that each flush waits for the previous one
+	// Holds maxGzipWriters writers; nil stands for one that was not made yet.
+	gzipWriters chan *gzip.Writer
 
-	mu       sync.Mutex // guards what follows
-	pending  map[string]struct{}
-	awaiting int // paths for which flush waits now; those that fail become pending again
+	// Held while a line is written, so that a torn line is noticed before the next one.
+	indexMu sync.Mutex
+
+	// Held while flush waits for the disk, so that each flush waits for the previous one.
+	flushing sync.Mutex
+
+	// Guards what follows.
+	mu      sync.Mutex
+	pending map[string]struct{}
+
+	// paths for which flush waits now; those that fail become pending again.
+	awaiting int
 }
 
 // newGzipWriters returns a channel for disk.gzipWriters.
@@ -73,7 +82,8 @@ func (d *disk) isStored(a *fetch.Result, now time.Time) (known bool, freed int64
 		body, err := readFile(path)
 		switch {
 		case err == nil && bytes.Equal(body, a.Body):
-			return true, freed, os.Chtimes(path, now, now) // the time of the last use
+			// The time of the last use.
+			return true, freed, os.Chtimes(path, now, now)
 		case err != nil && !errors.Is(err, ErrDamaged):
 			return false, freed, err
 		case !hasHash(a.Body, a.SHA256):
@@ -113,7 +123,8 @@ func (d *disk) writeFile(a *fetch.Result, now time.Time) (size int64, err error)
 func (d *disk) compress(tmp *os.File, body []byte, now time.Time) (size int64, err error) {
 	zip := <-d.gzipWriters
 	if zip == nil {
-		zip, _ = gzip.NewWriterLevel(tmp, gzip.BestSpeed) // fails only for other levels
+		// Fails only for other levels.
+		zip, _ = gzip.NewWriterLevel(tmp, gzip.BestSpeed)
 	} else {
 		zip.Reset(tmp)
 	}
@@ -124,7 +135,8 @@ func (d *disk) compress(tmp *os.File, body []byte, now time.Time) (size int64, e
 	if err = errors.Join(err, serr, tmp.Close()); err != nil {
 		return 0, err
 	}
-	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now) // by the clock of this machine, like the times that are compared with it
+	// By the clock of this machine, like the times that are compared with it.
+	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now)
 }
 
 // appendIndex adds a line, which begins with a line feed, to the index of the day. It leaves the
@@ -145,7 +157,8 @@ func (d *disk) appendIndex(line []byte, now time.Time) (added int64, err error) 
 		if !osfile.EndsWithinLine(file, info.Size()) {
 			line = line[1:]
 		}
-		_, err = file.Write(line) // in one write, so that readers see all of it or a torn line
+		// In one write, so that readers see all of it or a torn line.
+		_, err = file.Write(line)
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return 0, err
@@ -206,7 +219,8 @@ func (d *disk) flush() error {
 	var first error
 	for path := range pending {
 		err := syncPath(path)
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+		// It was removed meanwhile.
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			delete(pending, path)
 			continue
 		}

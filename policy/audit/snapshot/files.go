@@ -125,7 +125,8 @@ func readFile(path string) ([]byte, error) {
 		r, err = gzip.NewReader(file)
 	}
 	if err == nil {
-		body, err = io.ReadAll(io.LimitReader(r, robots.MaxBytes+1)) // with one byte more, the hash differs
+		// With one byte more, the hash differs.
+		body, err = io.ReadAll(io.LimitReader(r, robots.MaxBytes+1))
 	}
 	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
 		err = ErrDamaged
@@ -136,9 +137,15 @@ func readFile(path string) ([]byte, error) {
 // A file has the bytes with a hash, or the index of a day.
 type file struct {
 	path string
-	sha  string    // "": it is of the index
-	used time.Time // when a decision last rested on it, to the day; for the index, the end of the day
-	size int64     // bytes that it takes on the disk; for the index, its length
+
+	// "": it is of the index.
+	sha string
+
+	// When a decision last rested on it, to the day; for the index, the end of the day.
+	used time.Time
+
+	// Bytes that it takes on the disk; for the index, its length.
+	size int64
 }
 
 // Size returns how many bytes all files of a snapshot directory take on the disk. The error is the
@@ -184,7 +191,8 @@ func files(root string) iter.Seq2[file, error] {
 				sha, ok := hashOf(dir, e.Name())
 				info, err := e.Info()
 				if !ok || err != nil || !info.Mode().IsRegular() {
-					continue // it is not a snapshot, or was removed
+					// It is not a snapshot, or was removed.
+					continue
 				}
 				if !yield(file{filepath.Join(root, dir, e.Name()), sha, info.ModTime(), onDisk(info.Size())}, nil) {
 					return

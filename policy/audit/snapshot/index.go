@@ -24,26 +24,42 @@ import (
 )
 
 const (
-	maxText = 8 << 10   // bytes of a URL or an error in a line; longer ones are cut
-	maxLine = 128 << 10 // bytes of a line; no line is longer, though \u takes six bytes
+	// bytes of a URL or an error in a line; longer ones are cut.
+	maxText = 8 << 10
+	// bytes of a line; no line is longer, though \u takes six bytes.
+	maxLine = 128 << 10
 )
 
 // A Fetch is a line of the index: an answer, and when a decision first rested on it on a day. An
 // answer that is used has a line for each day, and one for each start of the program. Its strings
 // may have any characters that the origin sent.
 type Fetch struct {
-	Saved              time.Time     `json:"kept"`
-	Fetched            time.Time     `json:"fetched,omitzero"`
-	URL                string        `json:"url"`                  // URL of the response, after redirects
-	UserAgent          string        `json:"user_agent,omitempty"` // User-Agent of the fetch
-	Status             int           `json:"status,omitempty"`
-	SHA256             string        `json:"sha256,omitempty"` // hash of the bytes; "": there are none
-	Coding             string        `json:"coding,omitempty"` // of the bytes, under the standard dialect; see robots.Decode
-	Bytes              int           `json:"octets,omitempty"`
-	Redirects          int           `json:"redirects,omitempty"`
-	TooManyRedirects   bool          `json:"lost,omitempty"`   // there are too many
-	DeadRedirect       bool          `json:"dead,omitempty"`   // a redirect cannot be followed; see Error
-	RedirectDisallowed bool          `json:"barred,omitempty"` // the robots.txt of the target disallows a redirect; see Error
+	Saved   time.Time `json:"kept"`
+	Fetched time.Time `json:"fetched,omitzero"`
+
+	// URL of the response, after redirects.
+	URL string `json:"url"`
+
+	// User-Agent of the fetch.
+	UserAgent string `json:"user_agent,omitempty"`
+	Status    int    `json:"status,omitempty"`
+
+	// Hash of the bytes; "": there are none.
+	SHA256 string `json:"sha256,omitempty"`
+
+	// Of the bytes, under the standard dialect; see robots.Decode.
+	Coding    string `json:"coding,omitempty"`
+	Bytes     int    `json:"octets,omitempty"`
+	Redirects int    `json:"redirects,omitempty"`
+
+	// There are too many.
+	TooManyRedirects bool `json:"lost,omitempty"`
+
+	// A redirect cannot be followed; see Error.
+	DeadRedirect bool `json:"dead,omitempty"`
+
+	// The robots.txt of the target disallows a redirect; see Error.
+	RedirectDisallowed bool          `json:"barred,omitempty"`
 	Headers            fetch.Headers `json:"headers,omitzero"`
 	Error              string        `json:"error,omitempty"`
 }
@@ -90,7 +106,8 @@ func appendASCII(b, text []byte) []byte {
 }
 
 const (
-	indexName = "index" // directory
+	// Directory.
+	indexName = "index"
 	day       = 24 * time.Hour
 	dayLayout = time.DateOnly
 	indexExt  = ".jsonl"
@@ -115,7 +132,8 @@ func days(dir string) (all []time.Time, err error) {
 			all = append(all, day)
 		}
 	}
-	return all, nil // ReadDir has sorted them
+	// ReadDir has sorted them.
+	return all, nil
 }
 
 // Index reads the index of a directory of snapshots, the newest line first. It returns only lines
@@ -123,7 +141,8 @@ func days(dir string) (all []time.Time, err error) {
 // written or was torn in a crash. An error ends it; if there is no index, the error is
 // fs.ErrNotExist.
 func Index(dir, having string) iter.Seq2[Fetch, error] {
-	quoted, _ := json.Marshal(having) // never fails for a string
+	// Never fails for a string.
+	quoted, _ := json.Marshal(having)
 	text := appendASCII(nil, quoted[1:len(quoted)-1])
 	return func(yield func(Fetch, error) bool) {
 		all, err := days(dir)
@@ -134,7 +153,8 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 		for _, day := range slices.Backward(all) {
 			for line, err := range backward(indexPath(dir, day)) {
 				if errors.Is(err, fs.ErrNotExist) {
-					break // it was removed meanwhile
+					// It was removed meanwhile.
+					break
 				}
 				if err != nil {
 					yield(Fetch{}, fmt.Errorf("read the index: %w", err))

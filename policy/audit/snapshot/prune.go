@@ -42,7 +42,8 @@ func (s *Store) Run(ctx context.Context) error {
 			s.counts.pruneFailed.Add(1)
 			s.o.Log.Error("old snapshots not removed", "error", err)
 		}
-		next := now.Truncate(time.Hour).Add(time.Hour).Sub(now) // so that the end of a day is noticed
+		// So that the end of a day is noticed.
+		next := now.Truncate(time.Hour).Add(time.Hour).Sub(now)
 		full, refused := s.full, s.refused
 		if s.quota.nearlyFull() {
 			next, full = min(next, fullRetry), nil
@@ -54,9 +55,11 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-full:
-		case <-refused: // logged at once, later ones after fullRetry
+		// Logged at once, later ones after fullRetry.
+		case <-refused:
 		case <-s.recount:
-			s.countedDay = "" // search for expired files again, and count the others
+			// Search for expired files again, and count the others.
+			s.countedDay = ""
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
@@ -125,7 +128,8 @@ func (s *Store) pruneExpired(now, settled time.Time) (first error) {
 		}
 		total += f.size
 	}
-	s.quota.add(total - before) // files that were saved meanwhile may count twice until tomorrow
+	// files that were saved meanwhile may count twice until tomorrow.
+	s.quota.add(total - before)
 	return first
 }
 
@@ -186,7 +190,8 @@ func (s *Store) remove(f file, now time.Time) (gone bool, err error) {
 	if now.Sub(f.used) <= minUnused {
 		return false, nil
 	}
-	if f.sha == "" { // the day ended long ago, so that no line is added
+	// The day ended long ago, so that no line is added.
+	if f.sha == "" {
 		err := os.Remove(f.path)
 		return err == nil, err
 	}
@@ -195,7 +200,8 @@ func (s *Store) remove(f file, now time.Time) (gone bool, err error) {
 	if !mine {
 		return false, nil
 	}
-	op.err = errPanic // else end would store an answerID
+	// Else end would store an answerID.
+	op.err = errPanic
 	defer s.end(at, op, now)
 	info, err := os.Lstat(f.path)
 	if err != nil || !info.ModTime().Equal(f.used) {

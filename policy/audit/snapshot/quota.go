@@ -27,12 +27,23 @@ const (
 // A quota counts the bytes of all files, and keeps them below a maximum. Bytes are reserved before
 // they are written.
 type quota struct {
-	mu               sync.Mutex       // guards what follows
-	max              int64            // bytes; zero: no maximum
-	total            int64            // bytes of all files, with reserved
-	reserved         int64            // bytes that may not be on the disk yet
-	day              string           // the current day
-	today, yesterday map[string]int64 // bytes that each client added, by shareKey
+	// Guards what follows.
+	mu sync.Mutex
+
+	// Bytes; zero: no maximum.
+	max int64
+
+	// Bytes of all files, with reserved.
+	total int64
+
+	// Bytes that may not be on the disk yet.
+	reserved int64
+
+	// The current day.
+	day string
+
+	// Bytes that each client added, by shareKey.
+	today, yesterday map[string]int64
 }
 
 // reserve reserves n bytes for client before they are written; see commit. The error wraps
@@ -65,7 +76,8 @@ func (q *quota) commit(client string, written, taken int64) {
 	q.reserved -= taken
 	q.total -= free
 	client = q.shareKey(policy.ShareKey(client))
-	for _, m := range []map[string]int64{q.today, q.yesterday} { // both, since the day may have ended meanwhile
+	// Both, since the day may have ended meanwhile.
+	for _, m := range []map[string]int64{q.today, q.yesterday} {
 		if some := min(free, m[client]); some > 0 {
 			m[client] -= some
 			free -= some
@@ -81,7 +93,8 @@ func (q *quota) shareKey(client string) string {
 	case today || before:
 		return client
 	case len(q.today) < maxShares:
-		return strings.Clone(client) // else it would keep the whole request header in memory
+		// Else it would keep the whole request header in memory.
+		return strings.Clone(client)
 	}
 	return ""
 }
@@ -89,7 +102,8 @@ func (q *quota) shareKey(client string) string {
 // startDay forgets what was added earlier than yesterday. The caller holds q.mu.
 func (q *quota) startDay(now time.Time) {
 	today := dayOf(now)
-	if today == q.day || q.day == dayOf(now.Add(day)) { // the latter: an operation that began before midnight
+	// The latter: an operation that began before midnight.
+	if today == q.day || q.day == dayOf(now.Add(day)) {
 		return
 	}
 	q.yesterday = nil

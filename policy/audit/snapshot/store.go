@@ -51,56 +51,88 @@ var errPanic = errors.New("keep a snapshot: failed")
 
 // Options make a Store.
 type Options struct {
-	Dir     string        // required; created if there is none
-	NoSync  bool          // Flush does not wait for the disk (fsync)
-	MaxAge  time.Duration // how long a file is kept after a decision last rested on it, to the day; zero: for ever
-	MaxSize int64         // most bytes that all files take on the disk; zero: no limit
-	Log     *slog.Logger  // reports files that cannot be removed, a full directory, and a directory that was removed; required
+	// Required; created if there is none.
+	Dir string
+
+	// Flush does not wait for the disk (fsync).
+	NoSync bool
+
+	// How long a file is kept after a decision last rested on it, to the day; zero: for ever.
+	MaxAge time.Duration
+
+	// most bytes that all files take on the disk; zero: no limit.
+	MaxSize int64
+
+	// Reports files that cannot be removed, a full directory, and a directory that was removed; required.
+	Log *slog.Logger
 }
 
 // A Store keeps snapshots. Make one with Open.
 type Store struct {
-	o      Options // as given to Open
+	// As given to Open.
+	o      Options
 	seed   maphash.Seed
 	quota  quota
 	counts counts
 	saves  osfile.Watch
 
-	maxAge  atomic.Int64  // Options.MaxAge now
-	recount chan struct{} // holds one token: Options have changed, or the directory was removed
-	full    chan struct{} // holds one token: too little is free
-	refused chan struct{} // holds one token: a file was refused
+	// Options.MaxAge now.
+	maxAge atomic.Int64
 
-	mu         sync.RWMutex // guards what follows
-	saved      map[answerID]struct{}
-	day        string // the day of saved
+	// Holds one token: Options have changed, or the directory was removed.
+	recount chan struct{}
+
+	// Holds one token: too little is free.
+	full chan struct{}
+
+	// Holds one token: a file was refused.
+	refused chan struct{}
+
+	// Guards what follows.
+	mu    sync.RWMutex
+	saved map[answerID]struct{}
+
+	// The day of saved.
+	day        string
 	operations map[resource]*operation
 
-	disk           disk
-	countedDay     string // day of the last count by the settled clock; for Prune only
-	loggedRefusals uint64 // refusals that were logged; for Run only
+	disk disk
+
+	// day of the last count by the settled clock; for Prune only.
+	countedDay string
+
+	// Refusals that were logged; for Run only.
+	loggedRefusals uint64
 }
 
 // An answerID identifies an answer by a hash of its URL, which an origin may have made long, and
 // by when it was fetched.
 type answerID struct {
-	url     uint64
-	fetched int64 // Unix time in ns
+	url uint64
+
+	// Unix time in ns.
+	fetched int64
 }
 
 // A resource is what one goroutine at a time works on: the file of a hash or, for an answer
 // without bytes, its line of the index.
 type resource struct {
 	sha string
-	id  answerID // zero if there is a sha
+
+	// Zero if there is a sha.
+	id answerID
 }
 
 // An operation saves an answer or removes a file.
 type operation struct {
-	id        answerID
-	done      chan struct{} // closed when err is set
-	err       error
-	forgotten bool // what was saved is forgotten since it began; guarded by Store.mu
+	id answerID
+
+	// Closed when err is set.
+	done chan struct{}
+	err  error
+
+	// What was saved is forgotten since it began; guarded by Store.mu.
+	forgotten bool
 }
 
 // Open returns a Store. It creates its directory, and counts the files in it. It starts nothing;
@@ -191,7 +223,8 @@ func (s *Store) save(id answerID, a *fetch.Result, client string) error {
 			return op.err
 		}
 		<-op.done
-		if op.id == id && !errors.Is(op.err, audit.ErrNoSpace) { // ErrNoSpace may be about the other client's share
+		// ErrNoSpace may be about the other client's share.
+		if op.id == id && !errors.Is(op.err, audit.ErrNoSpace) {
 			return op.err
 		}
 	}
@@ -237,7 +270,8 @@ func (s *Store) write(a *fetch.Result, client string, now time.Time) error {
 		if a.SHA256 == "" {
 			return err
 		}
-		s.counts.unindexed.Add(1) // its bytes are stored, and the record contains its URL, hash and time
+		// Its bytes are stored, and the record contains its URL, hash and time.
+		s.counts.unindexed.Add(1)
 		return nil
 	}
 	added, err := s.disk.appendIndex(line, now)
@@ -332,14 +366,29 @@ func (s *Store) Flush() error {
 
 // Stats is the state of a Store.
 type Stats struct {
-	Bytes       int64  // bytes that all files take on the disk
-	MaxBytes    int64  // bytes that they may take; zero: no limit
-	Saved       uint64 // answers saved so far; one that is in use is saved once a day
-	SaveFailed  uint64 // answers that could not be saved for another reason than space
-	Refused     uint64 // answers that could not be saved because there was no space
-	Unindexed   uint64 // lines of the index that were left out because there was no space
-	SyncFailed  uint64 // failed waits for the disk
-	PruneFailed uint64 // failed searches for files to remove, also if they failed in part
+	// Bytes that all files take on the disk.
+	Bytes int64
+
+	// Bytes that they may take; zero: no limit.
+	MaxBytes int64
+
+	// Answers saved so far; one that is in use is saved once a day.
+	Saved uint64
+
+	// Answers that could not be saved for another reason than space.
+	SaveFailed uint64
+
+	// Answers that could not be saved because there was no space.
+	Refused uint64
+
+	// Lines of the index that were left out because there was no space.
+	Unindexed uint64
+
+	// Failed waits for the disk.
+	SyncFailed uint64
+
+	// Failed searches for files to remove, also if they failed in part.
+	PruneFailed uint64
 }
 
 // Stats returns the present Stats. It waits for no disk.

@@ -13,8 +13,10 @@ const anchorDigits = 32
 // trail cannot change it, it proves later that this line and all lines before it have not
 // changed. The zero Anchor identifies no line.
 type Anchor struct {
-	Seq  uint64
-	Hash string // the first hex digits of the hash, at least 32
+	Seq uint64
+
+	// The first hex digits of the hash, at least 32.
+	Hash string
 }
 
 // Anchor returns the Anchor of the line; the zero Anchor for the zero Link.

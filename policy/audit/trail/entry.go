@@ -11,8 +11,10 @@ const KindEvent = "event"
 
 // The kinds of lines about fetches by the proxy itself.
 const (
-	KindRobots = "robots" // of robots.txt
-	KindTDMRep = "tdmrep" // of tdmrep.json
+	// Of robots.txt.
+	KindRobots = "robots"
+	// Of tdmrep.json.
+	KindTDMRep = "tdmrep"
 )
 
 // KindBegun is the kind of lines about requests and tunnels that are under way. The record with the same ID ends them.
@@ -34,45 +36,71 @@ const (
 
 // These events matter to verification and to counts.
 const (
-	EventCounted = "counted" // refusals were counted instead of recorded
-	EventPruned  = "pruned"  // the writer removed old segments
-	EventCut     = "cut"     // lines that the disk had were missing at the end when the writer started; the next line has the seq after theirs
-	EventChanged = "changed" // a line that was on the disk differed, or did not match its hash, when the writer started
+	// Refusals were counted instead of recorded.
+	EventCounted = "counted"
+	// The writer removed old segments.
+	EventPruned = "pruned"
+	// Lines that the disk had were missing at the end when the writer started; the next line has the seq after theirs.
+	EventCut = "cut"
+	// A line that was on the disk differed, or did not match its hash, when the writer started.
+	EventChanged = "changed"
 )
 
 // An Entry is the content of a line, about a request or about what its Kind says. Its strings
 // may have any characters that clients and origins sent.
 type Entry struct {
-	Time          time.Time `json:"time"`
-	Kind          string    `json:"kind"` // KindEvent, KindBegun, KindContact, KindRobots or KindTDMRep; "": a request
-	ID            string    `json:"id"`
-	Replica       string    `json:"replica"` // the replica that wrote the record; "": there was only one
-	Client        string    `json:"client"`
-	Via           string    `json:"via"` // transparent: the client's connection was redirected to the proxy
-	Method        string    `json:"method"`
-	URL           string    `json:"url"`        // bytes that are not UTF-8 are percent-encoded: see RequestURL
-	URLBytes      []byte    `json:"url_base64"` // the URL byte for byte, if it is not UTF-8
-	Host          string    `json:"host"`
-	UserAgent     string    `json:"user_agent"`
-	Agent         string    `json:"agent"`
-	Decision      string    `json:"decision"` // allow or block
-	Reason        string    `json:"reason"`
-	Enforced      bool      `json:"enforced"`
-	Entry         string    `json:"entry"`
-	EntryReason   string    `json:"entry_reason"`
-	Rule          string    `json:"rule"`
-	Line          int       `json:"line"`
-	JoinedLine    int       `json:"joined_line"` // the User-agent line of a joined list; see robots.Group.JoinedAgent
-	Reading       string    `json:"reading"`     // the policy.Form of the path that decided; "": the path as sent
+	Time time.Time `json:"time"`
+
+	// KindEvent, KindBegun, KindContact, KindRobots or KindTDMRep; "": a request.
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+
+	// The replica that wrote the record; "": there was only one.
+	Replica string `json:"replica"`
+	Client  string `json:"client"`
+
+	// Transparent: the client's connection was redirected to the proxy.
+	Via    string `json:"via"`
+	Method string `json:"method"`
+
+	// Bytes that are not UTF-8 are percent-encoded: see RequestURL.
+	URL string `json:"url"`
+
+	// The URL byte for byte, if it is not UTF-8.
+	URLBytes  []byte `json:"url_base64"`
+	Host      string `json:"host"`
+	UserAgent string `json:"user_agent"`
+	Agent     string `json:"agent"`
+
+	// Allow or block.
+	Decision    string `json:"decision"`
+	Reason      string `json:"reason"`
+	Enforced    bool   `json:"enforced"`
+	Entry       string `json:"entry"`
+	EntryReason string `json:"entry_reason"`
+	Rule        string `json:"rule"`
+	Line        int    `json:"line"`
+
+	// The User-agent line of a joined list; see robots.Group.JoinedAgent.
+	JoinedLine int `json:"joined_line"`
+
+	// The policy.Form of the path that decided; "": the path as sent.
+	Reading       string    `json:"reading"`
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
-	RobotsAgent   string    `json:"robots_agent"` // User-Agent of the fetch of robots.txt
-	RobotsSHA256  string    `json:"robots_sha256"`
-	Dialect       string    `json:"dialect"`
-	RobotsStale   bool      `json:"robots_stale"`
-	RobotsDecoded string    `json:"robots_decoded"` // how the bytes of robots.txt were encoded; see robots.Decode
-	TDMRepURL     string    `json:"tdmrep_url"`     // these are as those of robots.txt
+
+	// User-Agent of the fetch of robots.txt.
+	RobotsAgent  string `json:"robots_agent"`
+	RobotsSHA256 string `json:"robots_sha256"`
+	Dialect      string `json:"dialect"`
+	RobotsStale  bool   `json:"robots_stale"`
+
+	// How the bytes of robots.txt were encoded; see robots.Decode.
+	RobotsDecoded string `json:"robots_decoded"`
+
+	// These are as those of robots.txt.
+	TDMRepURL     string    `json:"tdmrep_url"`
 	TDMRepFetched time.Time `json:"tdmrep_fetched"`
 	TDMRepAgent   string    `json:"tdmrep_agent"`
 	TDMRepSHA256  string    `json:"tdmrep_sha256"`
@@ -82,14 +110,28 @@ type Entry struct {
 	CrawlLine     int       `json:"crawl_delay_line"`
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
-	BackOffBy     string    `json:"back_off_by"` // ID of the request whose response began the back-off, or the URL of a robots.txt
-	Slowed        float64   `json:"slowed_s"`
-	Signed        string    `json:"signed"`         // ID of the key with which the proxy signed the request, or the last GET of a fetch
-	Unsigned      string    `json:"unsigned"`       // why the proxy sent the request without a signature of its own
-	TLS           string    `json:"tls"`            // legacy: the origin speaks only TLS before 1.2, or weak cipher suites
-	Dropped       int       `json:"dropped_fields"` // fields of the response that were left out
-	Cached        bool      `json:"cached"`         // a request for robots.txt was answered from the cache
-	StoreAway     bool      `json:"store_away"`     // the request was paced without the shared store
+
+	// ID of the request whose response began the back-off, or the URL of a robots.txt.
+	BackOffBy string  `json:"back_off_by"`
+	Slowed    float64 `json:"slowed_s"`
+
+	// ID of the key with which the proxy signed the request, or the last GET of a fetch.
+	Signed string `json:"signed"`
+
+	// Why the proxy sent the request without a signature of its own.
+	Unsigned string `json:"unsigned"`
+
+	// Legacy: the origin speaks only TLS before 1.2, or weak cipher suites.
+	TLS string `json:"tls"`
+
+	// Fields of the response that were left out.
+	Dropped int `json:"dropped_fields"`
+
+	// A request for robots.txt was answered from the cache.
+	Cached bool `json:"cached"`
+
+	// The request was paced without the shared store.
+	StoreAway bool `json:"store_away"`
 
 	RobotsContentSignal string `json:"robots_content_signal"`
 	RobotsContentUsage  string `json:"robots_content_usage"`
@@ -100,53 +142,101 @@ type Entry struct {
 	TDMPolicy           string `json:"tdm_policy"`
 	CrawlerPrice        string `json:"crawler_price"`
 
-	Usage       map[string]Usage `json:"usage"`        // what the site states about each purpose of the client; nil: it has none
-	UsageSource string           `json:"usage_source"` // where the statement stands that disallows a purpose
-	License     string           `json:"license"`      // License lines of robots.txt, and license links in the response header
-	Withheld    bool             `json:"withheld"`     // the origin was requested, and its response not passed on
+	// What the site states about each purpose of the client; nil: it has none.
+	Usage map[string]Usage `json:"usage"`
 
-	WARC Archived `json:"warc"` // where the archive has the response
+	// Where the statement stands that disallows a purpose.
+	UsageSource string `json:"usage_source"`
+
+	// License lines of robots.txt, and license links in the response header.
+	License string `json:"license"`
+
+	// The origin was requested, and its response not passed on.
+	Withheld bool `json:"withheld"`
+
+	// Where the archive has the response.
+	WARC Archived `json:"warc"`
 
 	Status     int     `json:"status"`
 	Bytes      int64   `json:"bytes"`
 	DurationMS float64 `json:"duration_ms"`
 	Error      string  `json:"error"`
-	Version    int     `json:"v"` // see VersionMember; 0: an earlier version
-	Seq        uint64  `json:"seq"`
 
-	Fetched time.Time `json:"fetched"` // when the fetch ended; zero: an earlier version wrote the line
-	Hops    []string  `json:"hops"`    // URLs to which the fetch was redirected
-	Outcome string    `json:"outcome"` // a cache.FetchOutcome
+	// See VersionMember; 0: an earlier version.
+	Version int    `json:"v"`
+	Seq     uint64 `json:"seq"`
 
-	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": not an event
-	Detail    string           `json:"detail"`  // the event in a sentence
-	File      string           `json:"file"`    // file to which bytes or a file were moved
-	FileBytes int64            `json:"octets"`  // size of that file
-	SHA256    string           `json:"sha256"`  // hash of that file
-	Count     int64            `json:"count"`   // lost records, or counted refusals
-	Reasons   map[string]int64 `json:"reasons"` // number of counted refusals for each reason
-	Clients   int              `json:"clients"` // number of clients that were refused; if it is 1, Client names it
+	// When the fetch ended; zero: an earlier version wrote the line.
+	Fetched time.Time `json:"fetched"`
 
-	IDs     []string `json:"ids"`           // requests without records; a further event names those that did not fit
-	Keys    []string `json:"keys"`          // of the configuration, that have changed
-	Config  string   `json:"config_sha256"` // of the configuration file; "": there is none
-	CA      string   `json:"ca_sha256"`     // fingerprint of the CA's certificate
-	Program string   `json:"version"`       // version of the program
+	// URLs to which the fetch was redirected.
+	Hops []string `json:"hops"`
 
-	FirstSeq uint64 `json:"first_seq"` // first line that was removed, cut off or changed
-	LastSeq  uint64 `json:"last_seq"`  // last line that was removed, cut off or changed
+	// A cache.FetchOutcome.
+	Outcome string `json:"outcome"`
+
+	// Torn, unchained, replaced, lost or one of the constants; "": not an event.
+	Event string `json:"event"`
+
+	// The event in a sentence.
+	Detail string `json:"detail"`
+
+	// File to which bytes or a file were moved.
+	File string `json:"file"`
+
+	// Size of that file.
+	FileBytes int64 `json:"octets"`
+
+	// Hash of that file.
+	SHA256 string `json:"sha256"`
+
+	// Lost records, or counted refusals.
+	Count int64 `json:"count"`
+
+	// Number of counted refusals for each reason.
+	Reasons map[string]int64 `json:"reasons"`
+
+	// Number of clients that were refused; if it is 1, Client names it.
+	Clients int `json:"clients"`
+
+	// Requests without records; a further event names those that did not fit.
+	IDs []string `json:"ids"`
+
+	// Of the configuration, that have changed.
+	Keys []string `json:"keys"`
+
+	// Of the configuration file; "": there is none.
+	Config string `json:"config_sha256"`
+
+	// Fingerprint of the CA's certificate.
+	CA string `json:"ca_sha256"`
+
+	// Version of the program.
+	Program string `json:"version"`
+
+	// First line that was removed, cut off or changed.
+	FirstSeq uint64 `json:"first_seq"`
+
+	// Last line that was removed, cut off or changed.
+	LastSeq uint64 `json:"last_seq"`
 }
 
 // Archived says where an archive has a response; zero: it does not.
 type Archived struct {
-	File   string `json:"file"`   // name of the WARC file
-	Offset int64  `json:"offset"` // of the record in the file, in bytes
-	ID     string `json:"id"`     // WARC-Record-ID
+	// Name of the WARC file.
+	File string `json:"file"`
+
+	// Of the record in the file, in bytes.
+	Offset int64 `json:"offset"`
+
+	// WARC-Record-ID.
+	ID string `json:"id"`
 }
 
 // A Usage is what a site states about the use of its content for one purpose.
 type Usage struct {
-	Outcome   string `json:"outcome"` // a usage.Preference
+	// A usage.Preference.
+	Outcome   string `json:"outcome"`
 	Statement string `json:"statement,omitempty"`
 	Source    string `json:"source,omitempty"`
 	Line      int    `json:"line,omitempty"`

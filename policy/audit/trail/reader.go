@@ -20,28 +20,55 @@ const maxOpenTries = 20
 
 // A Line is a line and its place.
 type Line struct {
-	File   string // path of the segment
-	Number int    // number in the segment, from 1; 0: unknown, since reading began within the segment
-	Text   []byte // without the line feed; valid until the next line is read
+	// path of the segment.
+	File string
+
+	// Number in the segment, from 1; 0: unknown, since reading began within the segment.
+	Number int
+
+	// Without the line feed; valid until the next line is read.
+	Text []byte
 }
 
 // A Reader reads the lines of a trail, the oldest first and each once. Lines may be written
 // and segments be rotated, compressed and removed meanwhile. It is for one goroutine.
 type Reader struct {
-	ctx      context.Context // ends the reading; nil: nothing does
-	path     string          // of the active segment; "": there is only src
-	name     string          // path, or the name of src
-	src      *source         // the segment that is read; nil: the next one has to be opened
-	in       *bufio.Reader
-	finished uint64 // segments whose FirstSeq is at most this have been read
-	lastSeq  uint64 // seq of the last line that has one; 0: none yet
-	started  bool   // a line of src has been read
-	rotated  bool   // src was the active segment, and no lines are added to it any more
-	pending  []byte // the first line of src, which Next returns after ErrRemoved
+	// Ends the reading; nil: nothing does.
+	ctx context.Context
 
-	bounded   bool   // the reading ends with the first segment after boundSeq
-	boundSeq  uint64 // FirstSeq of the newest full segment when the reading was bounded; 0: there was none
-	oldestSeq uint64 // FirstSeq of the oldest segment then; 0: there was only the active one
+	// Of the active segment; "": there is only src.
+	path string
+
+	// path, or the name of src.
+	name string
+
+	// The segment that is read; nil: the next one has to be opened.
+	src *source
+	in  *bufio.Reader
+
+	// segments whose FirstSeq is at most this have been read.
+	finished uint64
+
+	// Seq of the last line that has one; 0: none yet.
+	lastSeq uint64
+
+	// A line of src has been read.
+	started bool
+
+	// src was the active segment, and no lines are added to it any more.
+	rotated bool
+
+	// The first line of src, which Next returns after ErrRemoved.
+	pending []byte
+
+	// The reading ends with the first segment after boundSeq.
+	bounded bool
+
+	// FirstSeq of the newest full segment when the reading was bounded; 0: there was none.
+	boundSeq uint64
+
+	// FirstSeq of the oldest segment then; 0: there was only the active one.
+	oldestSeq uint64
 }
 
 func newReader(path string) *Reader {
@@ -114,7 +141,8 @@ func (r *Reader) seekLast(size int64) (all bool, err error) {
 		if src.plain == nil {
 			return false, nil
 		}
-		if src.size < size { // the file was replaced meanwhile
+		// The file was replaced meanwhile.
+		if src.size < size {
 			return false, errors.Join(fs.ErrNotExist, r.Close())
 		}
 		return false, src.skipTo(src.size - size)
@@ -198,7 +226,8 @@ func (r *Reader) nextSegment() (next Segment, oldest bool, err error) {
 	}
 	i := slices.IndexFunc(segments, func(s Segment) bool { return s.FirstSeq == 0 || s.FirstSeq > r.finished })
 	if i < 0 {
-		return Segment{}, false, io.EOF // the next one does not exist yet
+		// The next one does not exist yet.
+		return Segment{}, false, io.EOF
 	}
 	return segments[i], i == 0, nil
 }
@@ -274,7 +303,8 @@ func (r *Reader) endOfSource() error {
 		if r.rotated = r.isReplaced(); !r.rotated {
 			return io.EOF
 		}
-		return nil // first, read what was written before the rotation
+		// First, read what was written before the rotation.
+		return nil
 	case r.lastSeq > 0:
 		r.finished = r.lastSeq
 	}
@@ -319,7 +349,8 @@ func (r *Reader) bound() error {
 // bounded.
 func (r *Reader) oldestRemoved() bool {
 	if r.oldestSeq == 0 {
-		return r.path != "" && r.src.FirstSeq > 0 // there was only the active segment, and it was rotated
+		// There was only the active segment, and it was rotated.
+		return r.path != "" && r.src.FirstSeq > 0
 	}
 	segments, err := Segments(r.path)
 	return err == nil && len(segments) > 0 && segments[0].FirstSeq != r.oldestSeq

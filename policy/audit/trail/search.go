@@ -27,7 +27,8 @@ func Find(path, id string) (Line, Entry, error) { return find(path, id, Segments
 
 // find is Find with the function that lists the segments.
 func find(path, id string, list func(string) ([]Segment, error)) (Line, Entry, error) {
-	const tries = 3 // a segment may be rotated or compressed during the search
+	// A segment may be rotated or compressed during the search.
+	const tries = 3
 	var err error
 	for range tries {
 		var segments []Segment
@@ -48,7 +49,8 @@ func find(path, id string, list func(string) ([]Segment, error)) (Line, Entry, e
 				missed = true
 			case ferr != ErrNoRecord:
 				err = errors.Join(err, ferr)
-			case segment.FirstSeq == 0: // it may have been rotated before it was opened, so that the one after it was searched
+			// It may have been rotated before it was opened, so that the one after it was searched.
+			case segment.FirstSeq == 0:
 				now, failed := list(path)
 				missed = failed == nil && newestFull(now) != newestFull(segments)
 			}
@@ -200,7 +202,8 @@ func LastSegmentLink(path string) (last Link, err error) {
 	if err != nil {
 		return Link{}, err
 	}
-	var changed error // of the last line
+	// Of the last line.
+	var changed error
 	for _, segment := range slices.Backward(segments) {
 		if segment.FirstSeq == 0 {
 			continue
@@ -268,7 +271,8 @@ func lastLine(segment Segment) (last []byte, err error) {
 // and at most to, and neither a record nor a mention in an EventUnfinished, in the trail that is written to path. It
 // returns the cause if ctx ends.
 func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string, err error) {
-	const tries = 3 // a segment may be rotated, compressed or removed during the search
+	// A segment may be rotated, compressed or removed during the search.
+	const tries = 3
 	for range tries {
 		if ids, err = unfinished(ctx, path, from, to); !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -334,8 +338,11 @@ func lineID(line []byte) (id []byte, begun bool) {
 
 // A BackwardLine is a line that Backward has read.
 type BackwardLine struct {
-	Text []byte // without the line feed; valid until the next line is read
-	End  int64  // the offset behind the line feed
+	// Without the line feed; valid until the next line is read.
+	Text []byte
+
+	// The offset behind the line feed.
+	End int64
 }
 
 // blockSize is how many bytes Backward reads at once.
@@ -345,8 +352,10 @@ const blockSize = 64 << 10
 // skips lines of more than maxLine bytes. An error ends it.
 func Backward(f io.ReaderAt, size int64, maxLine int) iter.Seq2[BackwardLine, error] {
 	return func(yield func(BackwardLine, error) bool) {
-		var tail []byte // what was read, without the lines behind it
-		whole := false  // tail ends where a line ends
+		// What was read, without the lines behind it.
+		var tail []byte
+		// tail ends where a line ends.
+		whole := false
 		for at := size; at > 0; {
 			n := min(at, blockSize)
 			at -= n
@@ -369,7 +378,8 @@ func Backward(f io.ReaderAt, size int64, maxLine int) iter.Seq2[BackwardLine, er
 				whole = true
 			}
 			if len(tail) > maxLine {
-				tail, whole = nil, false // the line is too long, and so is the rest of it
+				// The line is too long, and so is the rest of it.
+				tail, whole = nil, false
 			}
 		}
 		if whole {

@@ -17,9 +17,13 @@ import (
 
 // A Segment is one of the files of a trail.
 type Segment struct {
-	Path     string
-	FirstSeq uint64 // seq of the first line; 0: it is the active segment, which is written
-	Gzip     bool   // it is compressed
+	Path string
+
+	// Seq of the first line; 0: it is the active segment, which is written.
+	FirstSeq uint64
+
+	// It is compressed.
+	Gzip bool
 }
 
 // gzipExt ends the name of a compressed segment.
@@ -103,12 +107,14 @@ func listSegments(path string) ([]Segment, error) {
 		}
 		first, err := strconv.ParseUint(digits, 10, 64)
 		if err != nil || first == 0 || name != filepath.Base(SegmentPath(path, first)) {
-			continue // not a segment of this trail
+			// Not a segment of this trail.
+			continue
 		}
 		segments = append(segments, Segment{Path: filepath.Join(dir, e.Name()), FirstSeq: first, Gzip: zipped})
 	}
 	slices.SortFunc(segments, func(a, b Segment) int {
-		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), strings.Compare(a.Path, b.Path)) // plain before .gz
+		// Plain before .gz.
+		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), strings.Compare(a.Path, b.Path))
 	})
 	segments = slices.CompactFunc(segments, func(a, b Segment) bool { return a.FirstSeq == b.FirstSeq })
 	if _, err := os.Stat(path); err == nil {

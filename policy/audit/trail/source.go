@@ -30,14 +30,26 @@ const (
 // A source is an open segment, or a stream.
 type source struct {
 	Segment
-	in       *bufio.Reader
-	closer   io.Closer
-	size     int64    // bytes when it was opened
-	plain    *os.File // a regular file that is not compressed: it may grow, and be read again; else nil
-	offset   int64    // where in plain the next line begins
-	number   int      // number of the last line that was read; -1: unknown
-	torn     bool     // the line at offset was returned with ErrTorn
-	skipping bool     // the rest of a line is skipped
+	in     *bufio.Reader
+	closer io.Closer
+
+	// Bytes when it was opened.
+	size int64
+
+	// A regular file that is not compressed: it may grow, and be read again; else nil.
+	plain *os.File
+
+	// Where in plain the next line begins.
+	offset int64
+
+	// number of the last line that was read; -1: unknown.
+	number int
+
+	// The line at offset was returned with ErrTorn.
+	torn bool
+
+	// The rest of a line is skipped.
+	skipping bool
 }
 
 // openSource opens a segment, which is read through in.
@@ -70,8 +82,10 @@ func openSource(segment Segment, in *bufio.Reader) (*source, error) {
 func (s *source) readError(err error) error {
 	switch {
 	case s.plain != nil:
-		return err // it is a *fs.PathError
-	case s.Gzip && err == io.EOF: // even the gzip header is missing
+		// It is a *fs.PathError.
+		return err
+	// Even the gzip header is missing.
+	case s.Gzip && err == io.EOF:
 		err = io.ErrUnexpectedEOF
 		fallthrough
 	case s.Gzip:
@@ -85,7 +99,8 @@ func (s *source) skipTo(offset int64) error {
 	if offset == 0 {
 		return nil
 	}
-	s.offset, s.number, s.skipping = offset-1, -1, true // skip up to the line feed before offset
+	// Skip up to the line feed before offset.
+	s.offset, s.number, s.skipping = offset-1, -1, true
 	return s.rewind()
 }
 
@@ -163,7 +178,8 @@ func (s *source) atEnd(within bool, try int) (again bool, err error) {
 			return false, err
 		}
 		switch {
-		case s.torn: // ErrTorn was returned before
+		// ErrTorn was returned before.
+		case s.torn:
 			return false, io.EOF
 		case try == tornTries:
 			s.torn = true
@@ -179,6 +195,7 @@ func (s *source) atEnd(within bool, try int) (again bool, err error) {
 	case info.Size() >= s.offset:
 		return false, io.EOF
 	}
-	s.offset, s.number, s.torn, s.skipping = 0, 0, false, false // the file was truncated, and written again
+	// The file was truncated, and written again.
+	s.offset, s.number, s.torn, s.skipping = 0, 0, false, false
 	return true, s.rewind()
 }

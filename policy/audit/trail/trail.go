@@ -81,9 +81,14 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // A Link has the members that chain a line to the line before it.
 type Link struct {
-	Seq  uint64 // number of the line, from 1
-	Prev Hash   // Hash of the line before
-	Hash Hash   // SHA-256 of the line's bytes before the member hash
+	// Number of the line, from 1.
+	Seq uint64
+
+	// Hash of the line before.
+	Prev Hash
+
+	// SHA-256 of the line's bytes before the member hash.
+	Hash Hash
 }
 
 // These are the errors of ReadLink.
@@ -126,7 +131,8 @@ func appendHex(b []byte, h *Hash) []byte {
 		x = (x | x<<16) & 0x0000ffff0000ffff
 		x = (x | x<<8) & 0x00ff00ff00ff00ff
 		x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
-		letter := (x + ones*6) >> 4 & ones // 1 in each byte whose digit is a letter
+		// 1 in each byte whose digit is a letter.
+		letter := (x + ones*6) >> 4 & ones
 		b = binary.BigEndian.AppendUint64(b, x+ones*'0'+letter*('a'-'0'-10))
 	}
 	return b
@@ -180,5 +186,6 @@ func cutHash(line []byte, name, end string, size int, h *Hash) (rest []byte, ok 
 		return line, false
 	}
 	_, err := hex.Decode(h[:], value)
-	return rest, err == nil && !bytes.ContainsAny(value, "ABCDEF") // AppendLink writes lower-case digits
+	// AppendLink writes lower-case digits.
+	return rest, err == nil && !bytes.ContainsAny(value, "ABCDEF")
 }

@@ -14,24 +14,45 @@ const maxListed = 100
 
 // A Result describes a trail up to its first fault.
 type Result struct {
-	Files, Lines int       // segments that have a line, and their lines
-	First        uint64    // seq of the first line; above 1: earlier segments were removed
-	Last         Link      // Link of the last line
-	From, To     time.Time // times of the first and last line
-	Counted      int64     // refusals that were counted instead of recorded, by the events that say so
-	Events       int       // other events
-	ListedEvents []Entry   // the first of these events
-	Removed      bool      // segments were removed during the reading, and the Result is of the lines after them
-	Pruned       bool      // an event says that the writer removed the lines before the first one
+	// Segments that have a line, and their lines.
+	Files, Lines int
+
+	// seq of the first line; above 1: earlier segments were removed.
+	First uint64
+
+	// Link of the last line.
+	Last Link
+
+	// Times of the first and last line.
+	From, To time.Time
+
+	// Refusals that were counted instead of recorded, by the events that say so.
+	Counted int64
+
+	// Other events.
+	Events int
+
+	// The first of these events.
+	ListedEvents []Entry
+
+	// Segments were removed during the reading, and the Result is of the lines after them.
+	Removed bool
+
+	// An event says that the writer removed the lines before the first one.
+	Pruned bool
 }
 
 // VerifyOptions are requirements that Verify adds to those of the chain, and a receiver of its
 // lines. The zero value adds none.
 type VerifyOptions struct {
-	From  uint64 // the line of this seq must be there, and earlier lines are not judged; 0: see Verify
-	Since Anchor // the anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing
+	// The line of this seq must be there, and earlier lines are not judged; 0: see Verify.
+	From uint64
 
-	Each func(line []byte, l Link) // is called for each correct line, valid until it returns; nil: nothing is
+	// The anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing.
+	Since Anchor
+
+	// Is called for each correct line, valid until it returns; nil: nothing is.
+	Each func(line []byte, l Link)
 }
 
 // Anchor returns the Anchor of the last line, or the zero Anchor if there is no line.
@@ -42,11 +63,20 @@ const ChainLimit = "Without an anchor, two things cannot be detected: lines cut 
 
 // A Fault is a place where a trail is not as it was written.
 type Fault struct {
-	File   string
-	Line   int    // number in the file; 0: unknown
-	Seq    uint64 // the seq that the line states or that was expected; 0: unknown
-	Kind   string // changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain begins), unlinked (prev is not the hash of the line before) or anchor (the trail does not fit the anchor)
-	Detail string // a sentence
+	File string
+
+	// Number in the file; 0: unknown.
+	Line int
+
+	// The seq that the line states or that was expected; 0: unknown.
+	Seq uint64
+
+	// Changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain begins), unlinked
+	// (prev is not the hash of the line before) or anchor (the trail does not fit the anchor).
+	Kind string
+
+	// A sentence.
+	Detail string
 }
 
 func (f *Fault) Error() string {
@@ -95,11 +125,18 @@ type verifier struct {
 	Result
 	r    *Reader
 	opts VerifyOptions
-	each func(Line, error) // is called for each line; nil: nothing is
 
-	missingStart *Fault   // lines are missing at the beginning; nil once an event says that the writer removed them
-	lastPlace    Line     // place of the last line, without its text
-	lastHead     [64]byte // first bytes of the last line
+	// Is called for each line; nil: nothing is.
+	each func(Line, error)
+
+	// lines are missing at the beginning; nil once an event says that the writer removed them.
+	missingStart *Fault
+
+	// place of the last line, without its text.
+	lastPlace Line
+
+	// first bytes of the last line.
+	lastHead [64]byte
 }
 
 // read returns the next line, and calls v.each.
@@ -194,7 +231,8 @@ func (v *verifier) first(line Line, l Link) error {
 		return v.fault(line, l.Seq, "missing", "%s before it", seqRange(begins, l.Seq-1))
 	}
 	if from := max(1, v.opts.From); l.Seq > from && (v.opts.From > 0 || versionOf(line.Text) > 0) {
-		if v.Removed = v.Removed || v.r.oldestRemoved(); !v.Removed { // else the event may be in a line that is not read
+		// Else the event may be in a line that is not read.
+		if v.Removed = v.Removed || v.r.oldestRemoved(); !v.Removed {
 			v.missingStart = v.fault(line, l.Seq, "missing", "%s before it, and no line says that the proxy removed them", seqRange(from, l.Seq-1))
 		}
 	}
@@ -230,8 +268,10 @@ func (v *verifier) next(line Line, l Link) error {
 	if l.Seq >= v.First {
 		kind, detail = "repeated", "the line follows seq %d, but occurred before"
 	}
-	noticed := ""                                                     // by the proxy
-	if e, err := Read(line.Text); err == nil && e.Event == EventCut { // before find overwrites line.Text
+	// By the proxy.
+	noticed := ""
+	// Before find overwrites line.Text.
+	if e, err := Read(line.Text); err == nil && e.Event == EventCut {
 		noticed = ", which the proxy noticed when it started"
 	}
 	place := v.fault(line, l.Seq, kind, detail, v.Last.Seq)

@@ -38,7 +38,8 @@ import (
 )
 
 const (
-	maxResponse = 64 << 10 // bytes of a response; usual ones have 2 to 8 KiB
+	// bytes of a response; usual ones have 2 to 8 KiB.
+	maxResponse = 64 << 10
 	responseExt = ".tsr"
 )
 
@@ -85,7 +86,8 @@ func Request(ctx context.Context, rt http.RoundTripper, url string, a trail.Anch
 
 // parse parses a response, and checks that its token is of the anchor.
 func parse(response []byte, a trail.Anchor) (token *timestamp.Timestamp, err error) {
-	defer func() { // the parsers are for ASN.1 of strangers
+	// The parsers are for ASN.1 of strangers.
+	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("malformed response: %v", p)
 		}
@@ -151,7 +153,8 @@ func Save(dir string, a trail.Anchor, response []byte) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		os.Remove(temp) // best effort: err matters more
+		// Best effort: err matters more.
+		os.Remove(temp)
 	}
 	return err
 }

@@ -113,7 +113,8 @@ var plainErrors = strings.NewReplacer(
 	"context deadline exceeded", "timed out",
 	"i/o timeout", "timed out",
 	"context canceled", "the client disconnected",
-	"operation was canceled", "the client disconnected", // package net
+	// Package net.
+	"operation was canceled", "the client disconnected",
 	"unexpected EOF", "the connection was closed before the end",
 	": EOF", ": the connection was closed",
 )

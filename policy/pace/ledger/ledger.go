@@ -21,15 +21,21 @@ const (
 
 // A Limiter is a limiter after its last slot. The zero value had no slot.
 type Limiter struct {
-	Slot uint64 // number of the last slot; zero: there was none
+	// number of the last slot; zero: there was none.
+	Slot uint64
 	limiter.State
 }
 
 // A Key is what a Store knows of the key of a request.
 type Key struct {
-	Limiters []Limiter    // those of SlotRequest.Limiters, in the same order
-	BackOff  pace.BackOff // of SlotRequest.BackOffKey
-	InUse    int          // concurrency slots that are in use, without that of SlotRequest.Lease
+	// Those of SlotRequest.Limiters, in the same order.
+	Limiters []Limiter
+
+	// Of SlotRequest.BackOffKey.
+	BackOff pace.BackOff
+
+	// Concurrency slots that are in use, without that of SlotRequest.Lease.
+	InUse int
 }
 
 // Reserve reserves the slot with the given number for a, or says in the Reservation why there is none. It changes the

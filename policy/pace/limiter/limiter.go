@@ -20,9 +20,14 @@ const Never = time.Duration(math.MaxInt64)
 
 // A Limit says how often requests may be sent.
 type Limit struct {
-	PerSecond float64       // requests per second; positive
-	Burst     int           // requests at once after a quiet time; positive
-	Gap       time.Duration // minimum time between two requests; zero: none
+	// Requests per second; positive.
+	PerSecond float64
+
+	// Requests at once after a quiet time; positive.
+	Burst int
+
+	// Minimum time between two requests; zero: none.
+	Gap time.Duration
 }
 
 // Each returns the time in which the bucket earns one token, in nanoseconds.
@@ -31,11 +36,20 @@ func (l Limit) Each() float64 { return float64(time.Second) / l.PerSecond }
 // A State is what a limiter remembers of earlier requests. The zero State has neither a
 // request nor a Limit.
 type State struct {
-	Limit                 // the active limit; the zero Limit: none yet
-	Tokens  float64       // in the bucket at Stamp
-	Stamp   time.Time     // may be in the future
-	Last    time.Time     // the last request, from which the gap counts; zero: none
-	Longest time.Duration // the longest gap that was ever active
+	// The active limit; the zero Limit: none yet.
+	Limit
+
+	// In the bucket at Stamp.
+	Tokens float64
+
+	// May be in the future.
+	Stamp time.Time
+
+	// The last request, from which the gap counts; zero: none.
+	Last time.Time
+
+	// The longest gap that was ever active.
+	Longest time.Duration
 }
 
 // Apply makes l the active limit at now. The bucket earns tokens under the earlier limit

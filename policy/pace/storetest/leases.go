@@ -20,7 +20,8 @@ func concurrencyLimit(t *testing.T, all []pace.Store) {
 	until(t, "the lease given back", func() bool { return !reserve(t, all[2], a).At.IsZero() })
 	refused(t, all[0], a)
 	all[1].Report(pace.Report{Key: a.Key, Lease: two.Lease})
-	all[1].Report(pace.Report{Key: a.Key, Lease: two.Lease}) // returning it twice counts once
+	// Returning it twice counts once.
+	all[1].Report(pace.Report{Key: a.Key, Lease: two.Lease})
 	until(t, "the other", func() bool { return !reserve(t, all[0], a).At.IsZero() })
 	refused(t, all[1], a)
 }
@@ -169,7 +170,8 @@ func separateBackOff(t *testing.T, all []pace.Store) {
 	if first.BackOff != (pace.BackOff{}) {
 		t.Errorf("the other host's BackOff = %+v", first.BackOff)
 	}
-	if d := first.At.Sub(began); d > 2*time.Minute+tardy { // if the back-off was reported late, one or two slots were reserved before
+	// If the back-off was reported late, one or two slots were reserved before.
+	if d := first.At.Sub(began); d > 2*time.Minute+tardy {
 		t.Errorf("the other host's slot is in %v", d)
 	}
 	told := strict(time.Minute)

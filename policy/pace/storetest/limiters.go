@@ -29,7 +29,8 @@ func gaps(t *testing.T, all []pace.Store) {
 		if d := slot.At.Sub(last.Until); i > 0 && d < gap-slack {
 			t.Errorf("slot %d begins %v after the end of the one before, want %v", i, d, gap)
 		}
-		if d := min(slot.At.Sub(last.Until), time.Until(slot.At)); d > gap+tardy { // a store that replies late makes slots longer
+		// A store that replies late makes slots longer.
+		if d := min(slot.At.Sub(last.Until), time.Until(slot.At)); d > gap+tardy {
 			t.Errorf("slot %d begins %v after the end of the one before, want %v", i, d, gap)
 		}
 		last = slot
@@ -76,7 +77,8 @@ func newLimit(t *testing.T, all []pace.Store) {
 	a := loose(1.0/3600, 10)
 	a.Key = "b.test"
 	reserved(t, all[0], a)
-	a.Limiters[0].Burst = 2 // of the nine that are left
+	// Of the nine that are left.
+	a.Limiters[0].Burst = 2
 	reserved(t, all[1], a)
 	reserved(t, all[1], a)
 	near(t, "beyond a smaller burst", reserved(t, all[2], a).At.Sub(began), hour)

@@ -21,27 +21,39 @@ var errAway = errors.New("storetest: the store is away")
 type Memory struct {
 	replicas int
 
-	mu      sync.Mutex // guards all fields below and those of the members
-	all     []*Member
-	members int    // members that are connected
-	seen    int    // maximum of members so far
-	slots   uint64 // number of slots reserved so far
-	keys    map[string]*keyState
+	// Guards all fields below and those of the members.
+	mu  sync.Mutex
+	all []*Member
+
+	// members that are connected.
+	members int
+
+	// Maximum of members so far.
+	seen int
+
+	// Number of slots reserved so far.
+	slots uint64
+	keys  map[string]*keyState
 }
 
 // A keyState is the state of one key.
 type keyState struct {
 	limiters map[string]ledger.Limiter
-	leases   map[uint64]bool // for each lease, the number of its first slot
-	backOff  pace.BackOff
+
+	// For each lease, the number of its first slot.
+	leases  map[uint64]bool
+	backOff pace.BackOff
 }
 
 // A lease is the lease that a Member gives with a slot.
 type lease struct {
-	name     uint64 // key in keyState.leases
+	// key in keyState.leases.
+	name     uint64
 	slot     uint64
 	limiters []pace.Limiter
-	before   []ledger.Limiter // the limiters before the slot
+
+	// The limiters before the slot.
+	before []ledger.Limiter
 }
 
 // NewMemory returns an empty Memory for a fleet of the given number of replicas.
@@ -139,9 +151,13 @@ type Member struct {
 	memory *Memory
 
 	// Guarded by memory.mu.
-	pacer   *pace.Pacer
-	alone   time.Time // since when it is disconnected; zero: it is connected
-	failing bool      // the next Reserve fails
+	pacer *pace.Pacer
+
+	// since when it is disconnected; zero: it is connected.
+	alone time.Time
+
+	// The next Reserve fails.
+	failing bool
 }
 
 // Notify makes the member report back-offs of the others, and their ends, to p.

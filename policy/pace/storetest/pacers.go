@@ -48,7 +48,9 @@ func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *t
 type harness struct {
 	*testing.T
 	pacers []*pace.Pacer
-	exact  bool // time passes only while all goroutines wait
+
+	// time passes only while all goroutines wait.
+	exact bool
 
 	mu       sync.Mutex
 	sent     []time.Time
@@ -145,7 +147,8 @@ func keepRate(h *harness) {
 	began := time.Now()
 	h.all(n, limits(perSecond, burst, 0))
 	for i, at := range h.sent {
-		d := at.Sub(began) // not since the first one, which a busy machine may have delayed
+		// Not since the first one, which a busy machine may have delayed.
+		d := at.Sub(began)
 		if most := burst + perSecond*(d+slack).Seconds(); float64(i+1) > most {
 			h.Fatalf("%d in %v", i+1, d)
 		}
@@ -333,7 +336,8 @@ func keepMaxWait(h *harness) {
 // keepLeft tests that a caller that leaves while it waits costs no other request its
 // slot.
 func keepLeft(h *harness) {
-	const gap = 4 * time.Second // all have left before that time, even on a busy machine
+	// all have left before that time, even on a busy machine.
+	const gap = 4 * time.Second
 	l := limits(1000, 1, gap)
 	began := h.must(0, "", l)
 	for i := range h.pacers {
@@ -342,7 +346,8 @@ func keepLeft(h *harness) {
 			h.Errorf("%v, want the deadline", err)
 		}
 		leave()
-		pass(gap / 20) // its slot is given back only if there is no later one
+		// Its slot is given back only if there is no later one.
+		pass(gap / 20)
 	}
 	at := h.must(1, "", l)
 	h.spaced(gap)
@@ -423,7 +428,8 @@ func (h *harness) request(i int, l pace.Limits, chance int, dial, took time.Dura
 	defer s.Release()
 	pass(dial)
 	if chance == 1 {
-		return // the origin does not answer
+		// The origin does not answer.
+		return
 	}
 	if chance == 2 {
 		s.Redial()
@@ -435,7 +441,8 @@ func (h *harness) request(i int, l pace.Limits, chance int, dial, took time.Dura
 	h.occupy(1, l.MaxConcurrent)
 	defer func() { h.occupy(-1, l.MaxConcurrent) }()
 	if chance == 3 {
-		pass(dial) // the connection writes late, or never
+		// The connection writes late, or never.
+		pass(dial)
 		if dial > took {
 			return
 		}

@@ -21,15 +21,18 @@ func (h Header) IsCapture() bool {
 // A Capture is the entry of a record in an index. As JSON, after the key and the time, it is a
 // line of the format CDXJ.
 type Capture struct {
-	Key      string    `json:"-"` // SURT of URL
-	Time     time.Time `json:"-"`
-	URL      string    `json:"url"`
-	MIME     string    `json:"mime,omitempty"`
-	Status   string    `json:"status,omitempty"`
-	Digest   string    `json:"digest,omitempty"`
-	Length   int64     `json:"length,string"` // bytes of the record in the file; 0: it cannot be read alone
-	Offset   int64     `json:"offset,string"`
-	Filename string    `json:"filename"`
+	// SURT of URL.
+	Key    string    `json:"-"`
+	Time   time.Time `json:"-"`
+	URL    string    `json:"url"`
+	MIME   string    `json:"mime,omitempty"`
+	Status string    `json:"status,omitempty"`
+	Digest string    `json:"digest,omitempty"`
+
+	// Bytes of the record in the file; 0: it cannot be read alone.
+	Length   int64  `json:"length,string"`
+	Offset   int64  `json:"offset,string"`
+	Filename string `json:"filename"`
 }
 
 // Capture returns the entry of a record whose IsCapture is true. It reads Block to its end.
@@ -40,7 +43,8 @@ func (rec *Record) Capture(filename string) (c Capture, err error) {
 		return c, err
 	}
 	if rec.IsHTTP() {
-		head, _, _ := HTTPHead(rec.Block) // an entry without a status, if there is no head
+		// An entry without a status, if there is no head.
+		head, _, _ := HTTPHead(rec.Block)
 		c.MIME = mediaType(httpField(head, "Content-Type"))
 		c.Status = status(head)
 	}

@@ -22,20 +22,34 @@ const maxWaiting = 200_000
 // 100 for each reference to a record that it has not read. Create one with NewCheck. It is for one
 // goroutine.
 type Check struct {
-	result  CheckResult
-	seed    maphash.Seed
-	names   []string                // of the files
-	records map[uint64]checked      // by the hash of their IDs
-	waiting map[uint64][]*reference // to records that were not read yet, by the hash of their IDs
-	waits   int                     // references in waiting
-	last    []*reference            // those of the last record
+	result CheckResult
+	seed   maphash.Seed
+
+	// Of the files.
+	names []string
+
+	// By the hash of their IDs.
+	records map[uint64]checked
+
+	// To records that were not read yet, by the hash of their IDs.
+	waiting map[uint64][]*reference
+
+	// references in waiting.
+	waits int
+
+	// Those of the last record.
+	last []*reference
 }
 
 // A checked is what a Check keeps of a record.
 type checked struct {
-	file    int32
-	size    int8   // of the payload's digest, in bytes; 0: unknown
-	payload uint64 // hash of that digest
+	file int32
+
+	// Of the payload's digest, in bytes; 0: unknown.
+	size int8
+
+	// Hash of that digest.
+	payload uint64
 }
 
 // A reference is a record that names another one.
@@ -43,26 +57,52 @@ type reference struct {
 	field, id string
 	file      int32
 	offset    int64
-	end       bool // it is the last record of the file
-	growing   bool // the file is being written
-	size      int8 // of the digest that the payload of the other record has, in bytes; 0: any
-	payload   uint64
+
+	// It is the last record of the file.
+	end bool
+
+	// The file is being written.
+	growing bool
+
+	// Of the digest that the payload of the other record has, in bytes; 0: any.
+	size    int8
+	payload uint64
 }
 
 // A CheckResult says what a Check has found.
 type CheckResult struct {
 	Files   int
 	Records int
-	Digests int     // that are right
-	Unknown int     // digests of unknown algorithms, which were not compared
-	Bare    int     // records with a block but without a digest of it
-	Shared  int     // records that share their gzip member with others
-	Missing int     // records whose WARC-Refers-To names a record that these files do not have
-	Growing int     // files whose last record is still being written
-	Ignored int     // references that were not followed, since too many others were open
-	Cut     int     // files whose last record names records that were not written, as after a crash
-	Faults  []error // the first ones
-	More    int     // further faults
+
+	// That are right.
+	Digests int
+
+	// digests of unknown algorithms, which were not compared.
+	Unknown int
+
+	// records with a block but without a digest of it.
+	Bare int
+
+	// records that share their gzip member with others.
+	Shared int
+
+	// records whose WARC-Refers-To names a record that these files do not have.
+	Missing int
+
+	// Files whose last record is still being written.
+	Growing int
+
+	// references that were not followed, since too many others were open.
+	Ignored int
+
+	// Files whose last record names records that were not written, as after a crash.
+	Cut int
+
+	// The first ones.
+	Faults []error
+
+	// Further faults.
+	More int
 }
 
 // NewCheck returns a Check.
@@ -237,7 +277,8 @@ func (c *Check) digests(rec *Record) (payload digest, faults []error, err error)
 	if block.Hash != nil {
 		in = io.TeeReader(in, block)
 	}
-	var own []digest // of the payload, as readers and as some writers understand it
+	// Of the payload, as readers and as some writers understand it.
+	var own []digest
 	if rec.Type() != TypeRevisit {
 		var fault error
 		if own, fault = hashPayload(rec, in, payload); fault != nil {
@@ -263,7 +304,8 @@ func hashPayload(rec *Record, block io.Reader, want digest) (digests []digest, f
 		if want.Hash == nil {
 			return nil, nil
 		}
-		io.Copy(want, block) // the caller reads the error again
+		// The caller reads the error again.
+		io.Copy(want, block)
 		return []digest{want}, nil
 	}
 	head, body, err := HTTPHead(block)
@@ -280,9 +322,11 @@ func hashPayload(rec *Record, block io.Reader, want digest) (digests []digest, f
 		io.Copy(want, body)
 		return []digest{want}, nil
 	}
-	coded, _, _ := parseDigest(want.field) // was parsed before
+	// Was parsed before.
+	coded, _, _ := parseDigest(want.field)
 	body = io.TeeReader(body, coded)
-	io.Copy(want, httputil.NewChunkedReader(body)) // after an error want differs, but coded may be right
+	// After an error want differs, but coded may be right.
+	io.Copy(want, httputil.NewChunkedReader(body))
 	io.Copy(io.Discard, body)
 	return []digest{want, coded}, nil
 }

@@ -16,7 +16,9 @@ import (
 // A digest computes the hash that a field has, and compares it. The zero value computes nothing.
 type digest struct {
 	hash.Hash
-	field string // the value of the field
+
+	// The value of the field.
+	field string
 	sum   []byte
 }
 

@@ -14,9 +14,12 @@ import (
 
 // A Record is one record of a file.
 type Record struct {
-	Version string // "1.0" or "1.1"
+	// "1.0" or "1.1".
+	Version string
 	Header
-	Length int64 // of the block, in bytes
+
+	// Of the block, in bytes.
+	Length int64
 
 	// Offset is where the record begins in the file: with gzip, where its member begins.
 	Offset int64
@@ -33,17 +36,31 @@ type Record struct {
 
 // A Reader reads the records of a file in their order. It is for one goroutine.
 type Reader struct {
-	file   *counter
-	raw    *bufio.Reader // of file
-	gzip   *gzip.Reader  // of raw; nil: the file is not compressed, or its first member was not opened
-	data   *bufio.Reader // the records: raw, or the content of the current member
+	file *counter
+
+	// Of file.
+	raw *bufio.Reader
+
+	// Of raw; nil: the file is not compressed, or its first member was not opened.
+	gzip *gzip.Reader
+
+	// The records: raw, or the content of the current member.
+	data   *bufio.Reader
 	zipped bool
-	member bool  // a member is open: data may have a further record
-	start  int64 // where the next record or the current member begins
-	whole  int64
-	count  int // records of the current member
+
+	// A member is open: data may have a further record.
+	member bool
+
+	// Where the next record or the current member begins.
+	start int64
+	whole int64
+
+	// Records of the current member.
+	count  int
 	record *Record
-	err    error // of the last call of Next; nil: it may be called again
+
+	// Of the last call of Next; nil: it may be called again.
+	err error
 }
 
 // bufferSize is the size of each of the two buffers, in bytes.
@@ -94,7 +111,8 @@ func (r *Reader) next() (*Record, error) {
 	}
 	if !r.zipped {
 		if _, err := r.raw.Peek(1); err != nil {
-			return nil, err // io.EOF between two records
+			// io.EOF between two records.
+			return nil, err
 		}
 		r.start = r.offset()
 	}
@@ -117,7 +135,8 @@ func (r *Reader) openMember() error {
 	for {
 		r.start, r.count = r.offset(), 0
 		if _, err := r.raw.Peek(1); err != nil {
-			return err // io.EOF between two members
+			// io.EOF between two members.
+			return err
 		}
 		var err error
 		if r.gzip == nil {
@@ -163,7 +182,8 @@ func (r *Reader) finish(rec *Record) error {
 	if n, err := io.ReadFull(r.data, end[:]); !strings.HasPrefix("\r\n\r\n", string(end[:n])) {
 		return r.fail(errors.New("no empty lines after the block: Content-Length is wrong"))
 	} else if err != nil {
-		if err == io.ErrUnexpectedEOF { // of ReadFull, not of gzip
+		// Of ReadFull, not of gzip.
+		if err == io.ErrUnexpectedEOF {
 			_, err = r.data.Peek(1)
 		}
 		return r.fail(err)
@@ -171,7 +191,8 @@ func (r *Reader) finish(rec *Record) error {
 	if r.zipped {
 		_, err := r.data.Peek(1)
 		if err == nil {
-			return nil // a further record in this member
+			// A further record in this member.
+			return nil
 		}
 		if err != io.EOF {
 			return r.fail(err)
@@ -190,7 +211,9 @@ type block struct {
 	r    *Reader
 	rec  *Record
 	left int64
-	err  error // nil: there may be more
+
+	// nil: there may be more.
+	err error
 }
 
 func (b *block) Read(p []byte) (n int, err error) {
@@ -229,7 +252,8 @@ func (r *Reader) readHead(rec *Record) error {
 			return err
 		case line == "":
 			return nil
-		case line[0] == ' ' || line[0] == '\t': // continues the line before
+		// Continues the line before.
+		case line[0] == ' ' || line[0] == '\t':
 			if len(rec.Header) == 0 {
 				return errors.New("the first field has no name")
 			}

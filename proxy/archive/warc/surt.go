@@ -98,7 +98,8 @@ func surtQuery(query string) string {
 	query = strings.ToLower(escape(unescape(query), ""))
 	query = sessions.ReplaceAllString(query, "")
 	parts := strings.Split(query, "&")
-	slices.SortFunc(parts, func(a, b string) int { // by the name, then by the value, none before an empty one
+	// By the name, then by the value, none before an empty one.
+	slices.SortFunc(parts, func(a, b string) int {
 		aName, aValue, _ := strings.Cut(a, "=")
 		bName, bValue, _ := strings.Cut(b, "=")
 		return cmp.Or(strings.Compare(aName, bName), strings.Compare(aValue, bValue), len(a)-len(b))

@@ -16,7 +16,8 @@ var ErrTorn = errors.New("the file ends inside a record")
 
 // The bounds of a record's head. A head contains at most two URLs, of 64 KiB each.
 const (
-	maxHead   = 256 << 10 // bytes
+	// Bytes.
+	maxHead   = 256 << 10
 	maxFields = 512
 )
 

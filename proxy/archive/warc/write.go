@@ -54,7 +54,8 @@ func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // NewID returns a new WARC-Record-ID, a random UUID (RFC 9562 5.4).
 func NewID() string {
 	var u [16]byte
-	rand.Read(u[:]) // never fails (crypto/rand since Go 1.24)
+	// Never fails (crypto/rand since Go 1.24).
+	rand.Read(u[:])
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
 	const form = "<urn:uuid:00000000-0000-0000-0000-000000000000>"
 	b := []byte(form)

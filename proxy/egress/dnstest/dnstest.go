@@ -16,10 +16,13 @@ type Server struct {
 	server *dns.Server
 	done   chan struct{}
 
-	mu      sync.Mutex // guards the fields below
+	// Guards the fields below.
+	mu      sync.Mutex
 	answers map[string][][]string
-	asked   map[string]int // for A
-	mute    map[string]bool
+
+	// For A.
+	asked map[string]int
+	mute  map[string]bool
 }
 
 // Start listens on a free port of 127.0.0.1. Each name (with its final dot) has a list of

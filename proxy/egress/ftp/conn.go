@@ -51,16 +51,34 @@ func (e dialError) Unwrap() error { return e.error }
 type controlConn struct {
 	net.Conn
 
-	o         Options
-	ctx       context.Context // of the request
-	deadline  time.Time       // time until which the response must begin
-	peer      string          // the host that data connections are made to
-	sent      func()          // calls Options.Sent, once
-	requested bool            // a transfer was requested
-	left      int             // number of bytes that the server may still send
-	code      int             // code of the last reply
-	line      [4]byte         // first bytes of the current reply line
-	have      int             // number of bytes in line
+	o Options
+
+	// Of the request.
+	ctx context.Context
+
+	// time until which the response must begin.
+	deadline time.Time
+
+	// The host that data connections are made to.
+	peer string
+
+	// Calls Options.Sent, once.
+	sent func()
+
+	// A transfer was requested.
+	requested bool
+
+	// Number of bytes that the server may still send.
+	left int
+
+	// code of the last reply.
+	code int
+
+	// First bytes of the current reply line.
+	line [4]byte
+
+	// Number of bytes in line.
+	have int
 
 	mu     sync.Mutex
 	data   net.Conn

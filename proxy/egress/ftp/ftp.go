@@ -35,9 +35,12 @@ import (
 
 // Reply codes with a special treatment (RFC 959 4.2).
 const (
-	codeDone        = 250 // some servers end a transfer with this code instead of 226
-	codeUnavailable = 421 // possible reply to any command; ends the session
-	codeNoList      = 450 // reply of some servers to LIST if there is nothing to list
+	// Some servers end a transfer with this code instead of 226.
+	codeDone = 250
+	// Possible reply to any command; ends the session.
+	codeUnavailable = 421
+	// reply of some servers to LIST if there is nothing to list.
+	codeNoList      = 450
 	codeNotLoggedIn = 530
 	codeNoFile      = 550
 )
@@ -93,7 +96,8 @@ func RoundTrip(r *http.Request, o Options) (*http.Response, error) {
 	if code := s.refusalCode(err); code != 0 {
 		resp, err = s.refusal(code)
 	}
-	s.sent() // the server was contacted, even if no transfer was requested
+	// The server was contacted, even if no transfer was requested.
+	s.sent()
 	if s.body == nil {
 		s.quit()
 	}
@@ -109,10 +113,18 @@ type session struct {
 	r      *http.Request
 	origin robots.Origin
 	path   remotePath
-	server *ftplib.ServerConn // nil: the server has not sent its greeting
-	list   *listingConn       // data connection of a directory listing
-	body   *fileBody          // nil: the response has no body to transfer
-	stop   func() bool        // keeps the end of the context from closing the connections
+
+	// nil: the server has not sent its greeting.
+	server *ftplib.ServerConn
+
+	// data connection of a directory listing.
+	list *listingConn
+
+	// nil: the response has no body to transfer.
+	body *fileBody
+
+	// Keeps the end of the context from closing the connections.
+	stop func() bool
 }
 
 // respond logs in and makes the response. Its error is a *textproto.Error if the server
@@ -151,7 +163,8 @@ func (s *session) login() error {
 	s.server = server
 	err = server.Login("anonymous", "anonymous@")
 	if errors.Is(s.withoutReply(err), errNotFTP) && s.code >= 400 {
-		return &textproto.Error{Code: s.code} // the library does not return the reply to USER
+		// The library does not return the reply to USER.
+		return &textproto.Error{Code: s.code}
 	}
 	return err
 }
@@ -196,7 +209,8 @@ func (s *session) head() (*http.Response, error) {
 // file answers GET for a file.
 func (s *session) file() (*http.Response, error) {
 	name := s.path.String()
-	size, modified, _ := s.stat(name) // RETR tells whether the file exists
+	// RETR tells whether the file exists.
+	size, modified, _ := s.stat(name)
 	header := fileHeader(name, size, modified)
 	first, partial := rangeStart(s.r.Header)
 	if partial = partial && size >= 0; !partial {
@@ -208,13 +222,15 @@ func (s *session) file() (*http.Response, error) {
 	}
 	data, err := s.retrieve(name, first)
 	if err != nil && first > 0 && !s.requested && replyCode(err)/100 == 5 {
-		first, partial = 0, false // the server does not support REST
+		// The server does not support REST.
+		first, partial = 0, false
 		data, err = s.retrieve(name, 0)
 	}
 	if err != nil {
 		return s.redirect(name, err)
 	}
-	if err := s.SetDeadline(time.Time{}); err != nil { // the reader of the body limits its time
+	// The reader of the body limits its time.
+	if err := s.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
 	s.body = &fileBody{session: s, data: data, left: size - first}
@@ -265,7 +281,8 @@ func (s *session) directory() (*http.Response, error) {
 	if err := listingPage.Execute(&page, content); err != nil {
 		return nil, err
 	}
-	if s.list.short = s.list.count(int64(page.Cap())); s.list.short != nil { // the rest is free
+	// The rest is free.
+	if s.list.short = s.list.count(int64(page.Cap())); s.list.short != nil {
 		return nil, s.list.short
 	}
 	if err == nil {
@@ -362,7 +379,8 @@ func (s *session) withoutReply(err error) error {
 func (s *session) quit() {
 	s.stop()
 	if s.server != nil {
-		s.server.Quit() // best effort: it does not wait for the reply
+		// Best effort: it does not wait for the reply.
+		s.server.Quit()
 	}
 	s.Close()
 }
@@ -412,8 +430,12 @@ func fileHeader(name string, size int64, modified time.Time) http.Header {
 type fileBody struct {
 	session *session
 	data    *ftplib.Response
-	left    int64 // bytes that are still missing; -1: unknown
-	err     error // returned by every Read after the end
+
+	// bytes that are still missing; -1: unknown.
+	left int64
+
+	// Returned by every Read after the end.
+	err error
 }
 
 // Read reads from the data connection.
@@ -488,7 +510,8 @@ func (b *fileBody) Close() error {
 	if b.err == nil {
 		b.err = http.ErrBodyReadAfterClose
 	}
-	b.session.Close() // a second time does nothing
+	// A second time does nothing.
+	b.session.Close()
 	return nil
 }
 

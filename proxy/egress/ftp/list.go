@@ -17,7 +17,8 @@ import (
 
 // Limits of a directory listing.
 const (
-	maxListing = 1 << 20 // bytes
+	// bytes.
+	maxListing = 1 << 20
 	maxEntries = 10_000
 
 	// listingByte and listingLine are the estimates for a byte and for a line of a listing, in bytes: the library's entry, and
@@ -33,16 +34,23 @@ var errListingLimit = errors.New("the FTP server's listing is too long")
 type listingConn struct {
 	net.Conn
 	bytes, lines int
-	ended        bool                // the server has ended the listing
-	count        func(n int64) error // Options.Count
-	short        error               // its error
+
+	// The server has ended the listing.
+	ended bool
+
+	// Options.Count.
+	count func(n int64) error
+
+	// Its error.
+	short error
 }
 
 // Read reads from the connection and counts lines.
 func (l *listingConn) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if l.bytes == 0 && bytes.HasPrefix(b[:n], []byte("total ")) {
-		l.lines-- // the first line of ls -l is not an entry
+		// The first line of ls -l is not an entry.
+		l.lines--
 	}
 	l.bytes += n
 	l.lines += bytes.Count(b[:n], []byte{'\n'})
@@ -63,14 +71,19 @@ func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 // A listing is the content of a directory's page.
 type listing struct {
-	Title  string
-	Parent string // the path of the directory above; "" at the top
+	Title string
+
+	// The path of the directory above; "" at the top.
+	Parent string
 	Rows   []listingRow
-	Unread int // number of lines that the library could not read
+
+	// Number of lines that the library could not read.
+	Unread int
 }
 
 type listingRow struct {
-	Name, Href string // Href "": the entry cannot be requested
+	// Href "": the entry cannot be requested.
+	Name, Href string
 	Size       uint64
 	IsFile     bool
 	Date       string
@@ -83,7 +96,8 @@ func newListing(o robots.Origin, dir remotePath, entries []*ftplib.Entry) listin
 		l.Parent = remotePath{names: dir.names[:n-1]}.url()
 	}
 	for _, e := range entries {
-		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.Contains(e.Name, "/") { // this directory, or above it
+		// This directory, or above it.
+		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.Contains(e.Name, "/") {
 			continue
 		}
 		row := listingRow{Name: strings.ToValidUTF8(e.Name, "\ufffd"), Size: e.Size, IsFile: e.Type == ftplib.EntryTypeFile}

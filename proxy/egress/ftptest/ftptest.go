@@ -20,7 +20,8 @@ var Modified = time.Date(2024, time.March, 1, 12, 30, 45, 0, time.UTC)
 
 // A Command is one command that a Server received.
 type Command struct {
-	Session   int // number of the control connection, from 1
+	// number of the control connection, from 1.
+	Session   int
 	Verb, Arg string
 	At        time.Time
 }
@@ -30,10 +31,17 @@ func (c Command) String() string { return strings.TrimSuffix(c.Verb+" "+c.Arg, "
 
 // A Server is an FTP server. Start it, Close it.
 type Server struct {
-	Files     map[string]string // by path from the login directory, such as "pub/a.txt"; a name that ends in "/" is a directory
-	Greeting  string            // sent instead of 220
-	Features  []string          // reply to FEAT; nil: the default; empty: FEAT is unknown
-	PassiveIP string            // address in replies to PASV; "": its own
+	// By path from the login directory, such as "pub/a.txt"; a name that ends in "/" is a directory.
+	Files map[string]string
+
+	// Sent instead of 220.
+	Greeting string
+
+	// Reply to FEAT; nil: the default; empty: FEAT is unknown.
+	Features []string
+
+	// Address in replies to PASV; "": its own.
+	PassiveIP string
 
 	// Reply returns the reply to send instead of the server's own. "" means the server's
 	// own reply, Hangup means to close the connection. Many goroutines may call it.
@@ -48,9 +56,11 @@ type Server struct {
 	mu       sync.Mutex
 	commands []Command
 	conns    map[net.Conn]bool
-	ended    sync.Cond // signals that a connection has ended
-	count    int
-	closed   bool
+
+	// Signals that a connection has ended.
+	ended  sync.Cond
+	count  int
+	closed bool
 }
 
 // Hangup as a reply closes the control connection.
@@ -177,7 +187,8 @@ func (s *Server) list(dir string, machine bool) string {
 	if dir != "" {
 		dir += "/"
 	}
-	sizes := map[string]int{} // -1: a directory
+	// -1: a directory.
+	sizes := map[string]int{}
 	for f, content := range s.Files {
 		rest, below := strings.CutPrefix(f, dir)
 		switch name, _, deeper := strings.Cut(rest, "/"); {

@@ -24,7 +24,8 @@ type session struct {
 	conn   net.Conn
 	text   *textproto.Conn
 
-	dir     string // the working directory: "" or "a/b"
+	// The working directory: "" or "a/b".
+	dir     string
 	rest    int64
 	passive net.Listener
 }

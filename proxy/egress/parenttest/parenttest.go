@@ -22,17 +22,25 @@ import (
 
 // A Request is one request to a Parent.
 type Request struct {
-	Form   string // method and version; for SOCKS5 "name" or "address"
+	// Method and version; for SOCKS5 "name" or "address".
+	Form   string
 	Target string
-	Auth   string // Proxy-Authorization; for SOCKS5 user:password
+
+	// Proxy-Authorization; for SOCKS5 user:password.
+	Auth string
 }
 
 // A Parent is an upstream proxy. Serve it as an http.Handler, or each connection with
 // ServeSocks.
 type Parent struct {
-	User, Password string            // required credentials; User "": none
-	Names          map[string]string // addresses of origins by name
-	Status         int               // status that refuses CONNECT, or the reply of SOCKS5; 0: none
+	// Required credentials; User "": none.
+	User, Password string
+
+	// Addresses of origins by name.
+	Names map[string]string
+
+	// Status that refuses CONNECT, or the reply of SOCKS5; 0: none.
+	Status int
 
 	mu     sync.Mutex
 	asked  []Request
@@ -155,7 +163,8 @@ func splice(a, b net.Conn) {
 // ServeSocks serves SOCKS5 on one connection (RFC 1928 and 1929, as far as tests need them).
 func (p *Parent) ServeSocks(c net.Conn) {
 	in := bufio.NewReader(c)
-	field := func() string { // a length byte and that many bytes
+	// A length byte and that many bytes.
+	field := func() string {
 		n, _ := in.ReadByte()
 		b := make([]byte, n)
 		io.ReadFull(in, b)

@@ -51,9 +51,12 @@ var errDown = errors.New("connection refused")
 type site struct {
 	takes time.Duration
 
-	mu     sync.Mutex // guards what follows
+	// Guards what follows.
+	mu     sync.Mutex
 	result fetch.Result
-	begun  []time.Time // of each fetch
+
+	// Of each fetch.
+	begun []time.Time
 }
 
 func newSite(text string) *site {
@@ -288,11 +291,13 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 		s.apart(t, n, func(i int) time.Duration { return retry << (i - 1) * 3 / 4 })
 	}
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, Retry: retry})
-	failed := time.Now() // the last failure is not earlier
+	// The last failure is not earlier.
+	failed := time.Now()
 	all.ask(t, cache.Unreachable, "")
 	all.ask(t, cache.Unreachable, "")
 	apart(1)
-	wait := retry // doubles with each failure
+	// Doubles with each failure.
+	wait := retry
 	for n := 2; n <= failures; n++ {
 		<-time.After(wait + short)
 		failed = time.Now()
@@ -379,7 +384,8 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
-	s.takes = 30 * short // long enough for all refetches to begin
+	// Long enough for all refetches to begin.
+	s.takes = 30 * short
 	var lookups sync.WaitGroup
 	for _, c := range all {
 		lookups.Go(func() { refetch(t, c) })
@@ -412,7 +418,8 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func forgottenMeanwhile(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	s.takes = 30 * short // the purge happens during the fetch
+	// The purge happens during the fetch.
+	s.takes = 30 * short
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	var lookups sync.WaitGroup
 	lookups.Go(func() { all.ask(t, cache.Rules, first) })

@@ -13,7 +13,8 @@ import (
 // A Memory is an in-memory store that the replicas of a fleet share: a minimal implementation of
 // cache.SharedStore.
 type Memory struct {
-	mu       sync.Mutex // guards what follows
+	// Guards what follows.
+	mu       sync.Mutex
 	saved    map[cache.StoreKey]saved
 	leases   map[cache.StoreKey]lease
 	replicas []*Replica
@@ -77,17 +78,23 @@ func (m *Memory) save(k cache.StoreKey, s saved) (version string) {
 // A Replica is the part of a Memory that one process uses.
 type Replica struct {
 	shared *Memory
-	wake   chan struct{} // contains a value if changes is not empty
+
+	// Contains a value if changes is not empty.
+	wake chan struct{}
 
 	// guarded by shared.mu
 	changes []change
-	purges  map[cache.StoreKey]string // versions of the purges that it knows of
+
+	// Versions of the purges that it knows of.
+	purges map[cache.StoreKey]string
 }
 
 type change struct {
-	key     cache.StoreKey
-	what    cache.Change
-	version string // version of a purge
+	key  cache.StoreKey
+	what cache.Change
+
+	// version of a purge.
+	version string
 }
 
 // Load implements cache.Store.

@@ -72,7 +72,8 @@ func oneLease(t *testing.T, join func() replica) {
 	}
 	first.Release()
 	leaseSoon(t, b, key("a.test"), time.Minute)
-	first.Release() // another replica has the lease by now
+	// Another replica has the lease by now.
+	first.Release()
 	<-time.After(short)
 	if getLease(t, a, key("a.test"), time.Minute).Release != nil {
 		t.Error("a release ended the lease of another replica")
@@ -213,7 +214,8 @@ func purged(t *testing.T, join func() replica) {
 	save(b, k, []byte("two"))
 	testkit.Eventually(t, "entries saved later are kept", loads(t, a, k, []byte("two")))
 	b.Announce(k, cache.Purged)
-	own.expect(t, k, cache.Purged) // a replica does not hear its own changes
+	// A replica does not hear its own changes.
+	own.expect(t, k, cache.Purged)
 	watching[1].expect(t, k, cache.Purged)
 }
 
@@ -227,7 +229,8 @@ func purgeIsFinal(t *testing.T, join func() replica) {
 	held := getLease(t, a, k, time.Minute)
 	b.Announce(k, cache.Purged)
 	testkit.Eventually(t, "the entry is purged", loads(t, c, k, nil))
-	save(a, k, []byte("two")) // a does not know of the purge
+	// A does not know of the purge.
+	save(a, k, []byte("two"))
 	held.Release()
 	second := leaseSoon(t, c, k, time.Minute)
 	want(t, c, k, nil)
@@ -238,7 +241,8 @@ func purgeIsFinal(t *testing.T, join func() replica) {
 	held = leaseSoon(t, a, k, time.Minute)
 	b.Announce(k, cache.Purged)
 	e.expect(t, k, cache.Purged)
-	<-time.After(short) // until Watch has returned from the callback
+	// Until Watch has returned from the callback.
+	<-time.After(short)
 	save(a, k, []byte("three"))
 	held.Release()
 	testkit.Eventually(t, "what was fetched since the purge is saved", loads(t, c, k, []byte("three")))

@@ -31,15 +31,19 @@ const (
 
 // A Server is the process of a server, running or not.
 type Server struct {
-	Addr string // host:port, the same after a Restart
+	// host:port, the same after a Restart.
+	Addr string
 
 	t    testing.TB
 	bin  string
 	args []string
 	dir  string
 
-	cmd   *exec.Cmd     // nil: it does not run
-	ended chan struct{} // closed when cmd is over
+	// nil: it does not run.
+	cmd *exec.Cmd
+
+	// Closed when cmd is over.
+	ended chan struct{}
 }
 
 // Binaries returns the servers on this machine. If there is none, the test is skipped and
