@@ -224,17 +224,17 @@ type failedLogins struct {
 	order []digest
 }
 
-func (m *failedLogins) has(d digest, now time.Time) bool {
-	until, ok := m.until[d]
+func (f *failedLogins) has(d digest, now time.Time) bool {
+	until, ok := f.until[d]
 	return ok && now.Before(until)
 }
 
 // add adds a digest that it does not contain, and drops expired ones.
-func (m *failedLogins) add(d digest, now time.Time) {
-	for len(m.order) > 0 && (len(m.order) >= maxFailed || !m.has(m.order[0], now)) {
-		delete(m.until, m.order[0])
-		m.order = m.order[1:]
+func (f *failedLogins) add(d digest, now time.Time) {
+	for len(f.order) > 0 && (len(f.order) >= maxFailed || !f.has(f.order[0], now)) {
+		delete(f.until, f.order[0])
+		f.order = f.order[1:]
 	}
-	m.until[d] = now.Add(failedFor)
-	m.order = append(m.order, d)
+	f.until[d] = now.Add(failedFor)
+	f.order = append(f.order, d)
 }

@@ -86,11 +86,11 @@ type capturedFetch struct {
 	about   []byte
 }
 
-func (b *capturedFetch) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	err = b.capture.Read(p[:n], err)
+func (c *capturedFetch) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	err = c.capture.Read(p[:n], err)
 	if err == io.EOF {
-		if _, unarchived := b.capture.End(b.about); unarchived != nil {
+		if _, unarchived := c.capture.End(c.about); unarchived != nil {
 			err = unarchived
 		}
 	}
@@ -98,8 +98,8 @@ func (b *capturedFetch) Read(p []byte) (int, error) {
 }
 
 // Close archives what was read.
-func (b *capturedFetch) Close() error {
+func (c *capturedFetch) Close() error {
 	// An error is that of the archive, which refuses the requests that follow.
-	b.capture.End(b.about)
-	return b.ReadCloser.Close()
+	c.capture.End(c.about)
+	return c.ReadCloser.Close()
 }

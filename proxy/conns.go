@@ -24,28 +24,28 @@ type connLimit struct {
 }
 
 // take counts one more connection and returns true if fewer than most are open.
-func (r *connLimit) take(most int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.taken >= most {
+func (c *connLimit) take(most int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.taken >= most {
 		return false
 	}
-	r.taken++
+	c.taken++
 	return true
 }
 
 // release counts a closed connection.
-func (r *connLimit) release() {
-	r.mu.Lock()
-	r.taken--
-	r.mu.Unlock()
-	r.notify()
+func (c *connLimit) release() {
+	c.mu.Lock()
+	c.taken--
+	c.mu.Unlock()
+	c.notify()
 }
 
 // notify wakes the goroutine that waits for a slot.
-func (r *connLimit) notify() {
+func (c *connLimit) notify() {
 	select {
-	case r.free <- struct{}{}:
+	case c.free <- struct{}{}:
 	default:
 	}
 }
@@ -201,19 +201,19 @@ func newHandoff() *handoff {
 }
 
 // give passes a connection to the inner server. It returns false after Close.
-func (l *handoff) give(c net.Conn) bool {
+func (h *handoff) give(c net.Conn) bool {
 	select {
-	case l.conns <- c:
+	case h.conns <- c:
 		return true
-	case <-l.ended:
+	case <-h.ended:
 		return false
 	}
 }
 
 // isEnded reports whether Close was called.
-func (l *handoff) isEnded() bool {
+func (h *handoff) isEnded() bool {
 	select {
-	case <-l.ended:
+	case <-h.ended:
 		return true
 	default:
 		return false
@@ -221,23 +221,23 @@ func (l *handoff) isEnded() bool {
 }
 
 // Accept returns the next connection.
-func (l *handoff) Accept() (net.Conn, error) {
+func (h *handoff) Accept() (net.Conn, error) {
 	select {
-	case c := <-l.conns:
+	case c := <-h.conns:
 		return c, nil
-	case <-l.ended:
+	case <-h.ended:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close closes the listener.
-func (l *handoff) Close() error {
-	l.once.Do(func() { close(l.ended) })
+func (h *handoff) Close() error {
+	h.once.Do(func() { close(h.ended) })
 	return nil
 }
 
 // Addr implements [net.Listener].
-func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
+func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 
 // hijackedConns are the connections that were taken over from net/http: tunnels and upgraded connections.
 type hijackedConns struct {

@@ -91,12 +91,12 @@ type counts struct {
 // A flowCounter counts a Flow.
 type flowCounter struct{ begun, ended atomic.Uint64 }
 
-func (t *flowCounter) begin() { t.begun.Add(1) }
-func (t *flowCounter) end()   { t.ended.Add(1) }
+func (f *flowCounter) begin() { f.begun.Add(1) }
+func (f *flowCounter) end()   { f.ended.Add(1) }
 
-func (t *flowCounter) flow() Flow {
+func (f *flowCounter) flow() Flow {
 	// Read first, so that Open is never negative.
-	ended := t.ended.Load()
-	begun := t.begun.Load()
+	ended := f.ended.Load()
+	begun := f.begun.Load()
 	return Flow{int(begun - ended), begun}
 }

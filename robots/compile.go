@@ -87,19 +87,19 @@ func sharedDialect(d *Dialect) *Dialect {
 }
 
 // keys returns all names in order; of equal names the full ones come first.
-func (s *parsed) keys() []nameKey {
-	if s.names != nil {
-		return s.names
+func (p *parsed) keys() []nameKey {
+	if p.names != nil {
+		return p.names
 	}
-	keys := make([]nameKey, 0, len(s.agents))
-	for i, a := range s.agents {
+	keys := make([]nameKey, 0, len(p.agents))
+	for i, a := range p.agents {
 		if isStar(a.value) {
 			keys = append(keys, nameKey{"*", int32(i), false})
 			continue
 		}
 		full := lower(leadingName(a.value))
 		run := leadingLetters(full)
-		if s.dialect.LettersOnly {
+		if p.dialect.LettersOnly {
 			full = run
 		}
 		if full == "" {
@@ -122,12 +122,12 @@ func (s *parsed) keys() []nameKey {
 		}
 		return cmp.Compare(a.agent, b.agent)
 	})
-	s.names = keys
+	p.names = keys
 	return keys
 }
 
 // agentOf returns the agent that has the name k.
-func (s *parsed) agentOf(k nameKey) *agentLine { return &s.agents[k.agent] }
+func (p *parsed) agentOf(k nameKey) *agentLine { return &p.agents[k.agent] }
 
 // isStar reports whether a User-agent line names all clients.
 func isStar(value string) bool {
@@ -276,9 +276,9 @@ func (c *compiler) newRuleSet(items []parsedRule) ruleSet {
 
 // matchesAll reports whether the rule matches every path: its pattern is no more than the "/"
 // that every path begins with, and wildcards.
-func (it *parsedRule) matchesAll(text string) bool {
-	path := it.pattern(text)
-	if it.is(flagAnchored) && !strings.HasSuffix(path, "*") {
+func (p *parsedRule) matchesAll(text string) bool {
+	path := p.pattern(text)
+	if p.is(flagAnchored) && !strings.HasSuffix(path, "*") {
 		return false
 	}
 	literal := strings.Trim(path, "*")

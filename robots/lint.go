@@ -418,12 +418,12 @@ func (l *linter) checkNeverWins(text string) {
 	}
 }
 
-// samplePath returns a normalised path that another rule matches only if it matches all paths
+// samplePath returns a normalised path that another rule matches only if p matches all paths
 // that this rule matches.
-func (it *parsedRule) samplePath(text string) string {
+func (p *parsedRule) samplePath(text string) string {
 	const unused = "\x01"
-	path := strings.ReplaceAll(it.pattern(text), "*", unused)
-	if !it.is(flagAnchored) {
+	path := strings.ReplaceAll(p.pattern(text), "*", unused)
+	if !p.is(flagAnchored) {
 		path += unused
 	}
 	if !strings.HasPrefix(path, "/") {
@@ -432,14 +432,14 @@ func (it *parsedRule) samplePath(text string) string {
 	return path
 }
 
-// winner returns the line of the rule that decides about a sample path of it; 0: none does, or the
+// winner returns the line of the rule that decides about a sample path of p; 0: none does, or the
 // search takes too many steps. A rule for one form of a path wins only over rules for that form.
-func (it *parsedRule) winner(g Group, path string) int {
+func (p *parsedRule) winner(g Group, path string) int {
 	m := matcher{tries: &g.file.tries}
 	switch {
-	case it.is(flagNormalisedOnly):
+	case p.is(flagNormalisedOnly):
 		m.ignored = flagUnifiedOnly
-	case it.is(flagUnifiedOnly):
+	case p.is(flagUnifiedOnly):
 		m.ignored = flagNormalisedOnly
 	}
 	m.setBudget(len(path), 0)

@@ -242,71 +242,71 @@ type delay struct {
 }
 
 // addLine adds a line with its field and value.
-func (s *parsed) addLine(f field, value string, line int) {
-	grouped := len(s.agents) > 0
+func (p *parsed) addLine(f field, value string, line int) {
+	grouped := len(p.agents) > 0
 	switch f {
 	case fieldNone:
 		return
 	case fieldUserAgent:
-		s.addAgents(value, line)
+		p.addAgents(value, line)
 		return
 	case fieldAllow, fieldDisallow:
 		if grouped {
-			s.hasRule = true
+			p.hasRule = true
 			if canMatch(value) {
-				s.addRule(value, value, line, f == fieldAllow)
+				p.addRule(value, value, line, f == fieldAllow)
 			} else {
-				s.addOddRule(value, line, f == fieldAllow)
+				p.addOddRule(value, line, f == fieldAllow)
 			}
 		}
 	case fieldSitemap:
-		s.ext.addLink(&s.ext.sitemaps, value)
+		p.ext.addLink(&p.ext.sitemaps, value)
 	case fieldLicense:
-		s.ext.addLink(&s.ext.licenses, value)
+		p.ext.addLink(&p.ext.licenses, value)
 	case fieldContentSignal:
 		switch {
 		case grouped:
-			s.ext.signalRuns = s.extend(s.ext.signalRuns)
-			s.ext.addSignals(value, line, len(s.ext.signalRuns)-1)
-		case s.dialect.Careful:
-			s.ext.addSignals(value, line, everyRun)
+			p.ext.signalRuns = p.extend(p.ext.signalRuns)
+			p.ext.addSignals(value, line, len(p.ext.signalRuns)-1)
+		case p.dialect.Careful:
+			p.ext.addSignals(value, line, everyRun)
 		}
 	case fieldContentUsage:
 		if grouped {
-			s.ext.usageRuns = s.extend(s.ext.usageRuns)
-			s.ext.addUsage(value, line, len(s.ext.usageRuns)-1)
-			s.hasRule = s.hasRule || s.dialect.UsageRules
+			p.ext.usageRuns = p.extend(p.ext.usageRuns)
+			p.ext.addUsage(value, line, len(p.ext.usageRuns)-1)
+			p.hasRule = p.hasRule || p.dialect.UsageRules
 		}
 	case fieldCrawlDelay, fieldRequestRate:
-		if grouped && s.dialect.Delay != NoDelay {
-			s.addDelay(f, value, line)
+		if grouped && p.dialect.Delay != NoDelay {
+			p.addDelay(f, value, line)
 		}
 	}
-	s.parted = true
+	p.parted = true
 }
 
 // addAgents adds the names of a User-agent line.
-func (s *parsed) addAgents(names string, line int) {
-	if len(s.agents) == 0 || s.hasRule {
-		s.blocks++
-		s.blockStart = len(s.agents)
-	} else if s.parted {
-		s.joined = true
+func (p *parsed) addAgents(names string, line int) {
+	if len(p.agents) == 0 || p.hasRule {
+		p.blocks++
+		p.blockStart = len(p.agents)
+	} else if p.parted {
+		p.joined = true
 	}
-	if s.parted || len(s.agents) == 0 {
-		s.parts++
+	if p.parted || len(p.agents) == 0 {
+		p.parts++
 	}
-	s.hasRule, s.parted = false, false
+	p.hasRule, p.parted = false, false
 	further := false
-	for name := range agentNames(names, &s.dialect) {
+	for name := range agentNames(names, &p.dialect) {
 		if further {
-			if s.listed == maxListed {
+			if p.listed == maxListed {
 				return
 			}
-			s.listed++
+			p.listed++
 		}
 		further = true
-		s.agents = append(s.agents, agentLine{value: name, line: uint32(line), block: int32(s.blocks - 1), part: int32(s.parts)})
+		p.agents = append(p.agents, agentLine{value: name, line: uint32(line), block: int32(p.blocks - 1), part: int32(p.parts)})
 	}
 }
 
@@ -329,36 +329,36 @@ func agentNames(value string, d *Dialect) iter.Seq[string] {
 
 // extend returns runs with the run to which a line of their kind applies as its last one. A second
 // line of the kind, without a User-agent line in between, applies to the same agents.
-func (s *parsed) extend(runs []agentRun) []agentRun {
-	from := s.blockStart
+func (p *parsed) extend(runs []agentRun) []agentRun {
+	from := p.blockStart
 	if n := len(runs); n > 0 {
-		if runs[n-1].to == len(s.agents) {
+		if runs[n-1].to == len(p.agents) {
 			return runs
 		}
 		from = max(from, runs[n-1].to)
 	}
-	return append(runs, agentRun{from, len(s.agents)})
+	return append(runs, agentRun{from, len(p.agents)})
 }
 
 // addDelay adds a Crawl-delay or Request-rate line to the agents that it applies to.
-func (s *parsed) addDelay(f field, value string, line int) {
-	asked, _ := parseDelay(value, &s.dialect)
+func (p *parsed) addDelay(f field, value string, line int) {
+	asked, _ := parseDelay(value, &p.dialect)
 	if f == fieldRequestRate {
 		asked, _, _ = parseRate(value)
 	}
-	s.delayRuns = s.extend(s.delayRuns)
-	if len(s.delays) < len(s.delayRuns) {
-		s.delays = append(s.delays, delay{})
-		run := s.delayRuns[len(s.delays)-1]
+	p.delayRuns = p.extend(p.delayRuns)
+	if len(p.delays) < len(p.delayRuns) {
+		p.delays = append(p.delays, delay{})
+		run := p.delayRuns[len(p.delays)-1]
 		for i := run.from; i < run.to; i++ {
-			s.agents[i].delay = int32(len(s.delays))
+			p.agents[i].delay = int32(len(p.delays))
 		}
 	}
-	if s.dialect.Delay == DelayOfGroup {
-		s.hasRule = true
+	if p.dialect.Delay == DelayOfGroup {
+		p.hasRule = true
 		asked = (asked + time.Second - 1).Truncate(time.Second)
 	}
-	if last := &s.delays[len(s.delays)-1]; asked > last.asked {
+	if last := &p.delays[len(p.delays)-1]; asked > last.asked {
 		*last = delay{asked, uint32(line)}
 	}
 }
@@ -377,14 +377,14 @@ const inFormText uint32 = 1 << 31
 
 // addOddRule adds a rule whose value is no pattern, if the dialect reads it nevertheless: an empty
 // value, which matches nothing, or a URL.
-func (s *parsed) addOddRule(value string, line int, allow bool) {
+func (p *parsed) addOddRule(value string, line int, allow bool) {
 	switch {
-	case value == "" && s.dialect.EmptyRules:
-		s.addRule(value, value, line, allow)
-	case s.dialect.Careful:
-		if pattern, own := ownPath(value, s.origin); own {
-			s.ownURLs = true
-			s.addRule(value, pattern, line, allow)
+	case value == "" && p.dialect.EmptyRules:
+		p.addRule(value, value, line, allow)
+	case p.dialect.Careful:
+		if pattern, own := ownPath(value, p.origin); own {
+			p.ownURLs = true
+			p.addRule(value, pattern, line, allow)
 		}
 	}
 }
@@ -407,17 +407,17 @@ func ownPath(value string, origin Origin) (pattern string, own bool) {
 
 // addRule adds a rule to the current block, once for each form of its pattern. written, the value of
 // its line, and pattern are substrings of source.
-func (s *parsed) addRule(written, pattern string, line int, allow bool) {
-	it := parsedRule{block: uint32(s.blocks - 1), rule: rule{
-		text: offsetIn(s.source, written), meta: uint32(line), written: uint16(len(written)),
+func (p *parsed) addRule(written, pattern string, line int, allow bool) {
+	it := parsedRule{block: uint32(p.blocks - 1), rule: rule{
+		text: offsetIn(p.source, written), meta: uint32(line), written: uint16(len(written)),
 	}}
 	if allow {
 		it.meta |= flagAllow
 	}
-	text, differs := s.patternIn(formNormalised, pattern)
+	text, differs := p.patternIn(formNormalised, pattern)
 	it.size = uint16(len(text))
 	// A "$" counts alike with and without a meaning.
-	if strings.IndexByte(text, '%') >= 0 && !s.dialect.AsWritten {
+	if strings.IndexByte(text, '%') >= 0 && !p.dialect.AsWritten {
 		it.size -= uint16(strings.Count(text, literalDollar) * (len(literalDollar) - len("$")))
 	}
 	if differs {
@@ -425,10 +425,10 @@ func (s *parsed) addRule(written, pattern string, line int, allow bool) {
 	}
 	for {
 		if text == pattern {
-			it.start = offsetIn(s.source, pattern)
+			it.start = offsetIn(p.source, pattern)
 		} else {
-			it.start = uint32(len(s.formText)) | inFormText
-			s.formText = append(s.formText, text...)
+			it.start = uint32(len(p.formText)) | inFormText
+			p.formText = append(p.formText, text...)
 		}
 		path := strings.TrimRight(text, "*")
 		if len(path) > 0 && pattern[len(pattern)-1] == '$' {
@@ -436,32 +436,32 @@ func (s *parsed) addRule(written, pattern string, line int, allow bool) {
 			path = path[:len(path)-1]
 		}
 		it.end = it.start + uint32(len(path))
-		s.rules = append(s.rules, it)
+		p.rules = append(p.rules, it)
 		if !differs {
 			break
 		}
-		text, _ = s.patternIn(formUnified, pattern)
+		text, _ = p.patternIn(formUnified, pattern)
 		differs = false
 		it.meta = it.meta&^flagNormalisedOnly | flagUnifiedOnly
 	}
-	if allow && s.dialect.IndexPages {
+	if allow && p.dialect.IndexPages {
 		if slash := strings.LastIndexByte(text, '/'); slash >= 0 && strings.HasPrefix(text[slash:], "/index.htm") {
 			it.meta |= flagAnchored
 			it.size = uint16(slash + len("/$"))
 			it.end = it.start + uint32(slash+1)
-			s.rules = append(s.rules, it)
+			p.rules = append(p.rules, it)
 		}
 	}
 }
 
 // patternIn returns a pattern in a form for comparison with paths, with its wildcards as "*" and
 // its anchor as "$". differs reports whether the two forms differ.
-func (s *parsed) patternIn(f form, pattern string) (_ string, differs bool) {
+func (p *parsed) patternIn(f form, pattern string) (_ string, differs bool) {
 	path, anchored := strings.CutSuffix(pattern, "$")
 	switch {
-	case s.dialect.AsWritten && isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
+	case p.dialect.AsWritten && isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
 		return pattern, false
-	case s.dialect.AsWritten:
+	case p.dialect.AsWritten:
 		return string(appendEscaped(nil, pattern)), false
 	case isNormalPattern(path):
 		return pattern, false
@@ -470,46 +470,46 @@ func (s *parsed) patternIn(f form, pattern string) (_ string, differs bool) {
 	if anchored {
 		normal = append(normal, '$')
 	}
-	return string(normal), differs && !s.dialect.ReservedAsWritten
+	return string(normal), differs && !p.dialect.ReservedAsWritten
 }
 
 // patternForms is a pattern in both forms.
 type patternForms struct{ normalised, unified string }
 
-func (s *parsed) formsOf(pattern string) patternForms {
-	normalised, differs := s.patternIn(formNormalised, pattern)
+func (p *parsed) formsOf(pattern string) patternForms {
+	normalised, differs := p.patternIn(formNormalised, pattern)
 	unified := normalised
 	if differs {
-		unified, _ = s.patternIn(formUnified, pattern)
+		unified, _ = p.patternIn(formUnified, pattern)
 	}
 	return patternForms{normalised, unified}
 }
 
 // finalText returns the text that the offsets of all rules refer to from then on. It is the
 // source or, if a pattern differs from its normalised form, a copy of all that goes into tries.
-func (s *parsed) finalText() string {
-	if len(s.formText) == 0 {
-		return s.source
+func (p *parsed) finalText() string {
+	if len(p.formText) == 0 {
+		return p.source
 	}
 	var text []byte
-	for i := range s.rules {
-		it := &s.rules[i]
+	for i := range p.rules {
+		it := &p.rules[i]
 		at, size := it.start, it.end-it.start
 		it.start = uint32(len(text))
 		if at&inFormText != 0 {
 			at &^= inFormText
-			text = append(text, s.formText[at:at+size]...)
+			text = append(text, p.formText[at:at+size]...)
 		} else {
-			text = append(text, s.source[at:at+size]...)
+			text = append(text, p.source[at:at+size]...)
 		}
 		it.end = it.start + size
 	}
-	s.formText = nil
+	p.formText = nil
 	return string(text)
 }
 
 // pattern returns what goes into the trie; text is that of finalText.
-func (it *parsedRule) pattern(text string) string { return text[it.start:it.end] }
+func (p *parsedRule) pattern(text string) string { return text[p.start:p.end] }
 
 // offsetIn returns where in whole its substring part begins.
 func offsetIn(whole, part string) uint32 {

@@ -40,11 +40,11 @@ func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 }
 
 // blocksOf returns the blocks that name a group.
-func (s *parsed) blocksOf(g Group) map[uint32]bool {
+func (p *parsed) blocksOf(g Group) map[uint32]bool {
 	blocks := make(map[uint32]bool)
-	for _, k := range s.keys() {
+	for _, k := range p.keys() {
 		if k.text == g.Name() && k.partial == g.file.names[g.name].partial {
-			blocks[uint32(s.agentOf(k).block)] = true
+			blocks[uint32(p.agentOf(k).block)] = true
 		}
 	}
 	return blocks

@@ -72,25 +72,25 @@ func (a *Archive) Begin(from Source) *Exchange {
 	return x
 }
 
-// Upload returns the body of the request, which x copies while it is read. A later call is for another try
+// Upload returns the body of the request, which e copies while it is read. A later call is for another try
 // of the request, and the body is copied anew.
-func (x *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
-	if x == nil || body == nil || body == http.NoBody {
+func (e *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
+	if e == nil || body == nil || body == http.NoBody {
 		return body
 	}
-	x.uploading.Lock()
-	defer x.uploading.Unlock()
+	e.uploading.Lock()
+	defer e.uploading.Unlock()
 	// An error of its file does not matter any more.
-	x.request.body.close()
-	x.request.body = x.spool()
+	e.request.body.close()
+	e.request.body = e.spool()
 	// Until it was read to its end.
-	x.request.body.truncated = "unspecified"
-	return &upload{body, x}
+	e.request.body.truncated = "unspecified"
+	return &upload{body, e}
 }
 
 // spool returns an empty spool.
-func (x *Exchange) spool() spool {
-	return spool{files: x.archive.spools, client: x.source.Client, spare: x.source.Spare, max: x.options.MaxBody}
+func (e *Exchange) spool() spool {
+	return spool{files: e.archive.spools, client: e.source.Client, spare: e.source.Spare, max: e.options.MaxBody}
 }
 
 // An upload is the body of a request.
@@ -118,87 +118,87 @@ func (u *upload) Read(b []byte) (int, error) {
 // Respond hands over the response, before its header is changed and its body is read. sent is the request as
 // it was sent, from the address of the connection's other end, and version its version of TLS; 0: none. Respond
 // returns nil if the response is not archived.
-func (x *Exchange) Respond(sent *http.Request, resp *http.Response, from netip.Addr, version uint16) *Exchange {
-	if x == nil {
+func (e *Exchange) Respond(sent *http.Request, resp *http.Response, from netip.Addr, version uint16) *Exchange {
+	if e == nil {
 		return nil
 	}
-	if x.options.Only2xx && resp.StatusCode/100 != 2 {
-		x.Discard()
+	if e.options.Only2xx && resp.StatusCode/100 != 2 {
+		e.Discard()
 		return nil
 	}
-	x.target, x.ftp = targetURI(sent, x.options), sent.URL.Scheme == "ftp"
-	if x.source.Direct {
-		x.address = from
+	e.target, e.ftp = targetURI(sent, e.options), sent.URL.Scheme == "ftp"
+	if e.source.Direct {
+		e.address = from
 	}
-	x.protocol = protocols(sent, resp, version)
-	x.request.head = requestHead(sent, x.options)
-	x.response.head = responseHead(resp, x.options)
+	e.protocol = protocols(sent, resp, version)
+	e.request.head = requestHead(sent, e.options)
+	e.response.head = responseHead(resp, e.options)
 	if resp.Body == nil || resp.Body == http.NoBody {
-		return x
+		return e
 	}
-	x.response.body.begin(x.response.head)
+	e.response.body.begin(e.response.head)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		// Until it was read to its end.
-		x.response.body.truncated = "disconnect"
+		e.response.body.truncated = "disconnect"
 	}
-	return x
+	return e
 }
 
-// Read tells x what a read of the response's body has returned. The error is for the reader in place of
+// Read tells e what a read of the response's body has returned. The error is for the reader in place of
 // err.
-func (x *Exchange) Read(b []byte, err error) error {
-	if x == nil {
+func (e *Exchange) Read(b []byte, err error) error {
+	if e == nil {
 		return err
 	}
-	of := &x.response.body
+	of := &e.response.body
 	of.Write(b)
 	if err == io.EOF && of.truncated == "disconnect" {
 		of.truncated = ""
 	}
-	if of.err != nil && !x.options.Continue && (err == nil || err == io.EOF) {
-		return x.archive.setFailure(of.err)
+	if of.err != nil && !e.options.Continue && (err == nil || err == io.EOF) {
+		return e.archive.setFailure(of.err)
 	}
 	return err
 }
 
 // EndsLast reports whether the end of the response must not reach the client before End has returned.
-func (x *Exchange) EndsLast() bool { return x != nil && !x.options.Continue }
+func (e *Exchange) EndsLast() bool { return e != nil && !e.options.Continue }
 
-// Discard ends x without a record.
-func (x *Exchange) Discard() {
-	if x == nil || x.ended {
+// Discard ends e without a record.
+func (e *Exchange) Discard() {
+	if e == nil || e.ended {
 		return
 	}
-	x.ended = true
-	x.uploading.Lock()
-	defer x.uploading.Unlock()
-	x.closed = true
+	e.ended = true
+	e.uploading.Lock()
+	defer e.uploading.Unlock()
+	e.closed = true
 	// Nothing of it is needed.
-	x.request.body.close()
-	x.response.body.close()
+	e.request.body.close()
+	e.response.body.close()
 }
 
 // End writes the records. about are the fields of the metadata record, as warc.AppendField writes them. It returns
 // where the record of the response is. The error wraps ErrUnwritable; with Options.Continue there is none. Later
 // calls do nothing.
-func (x *Exchange) End(about []byte) (at audit.Archived, err error) {
-	if x == nil || x.ended || x.response.head == nil {
-		x.Discard()
+func (e *Exchange) End(about []byte) (at audit.Archived, err error) {
+	if e == nil || e.ended || e.response.head == nil {
+		e.Discard()
 		return at, nil
 	}
-	a := x.archive
-	x.uploading.Lock()
-	x.closed = true
-	x.uploading.Unlock()
-	defer x.Discard()
+	a := e.archive
+	e.uploading.Lock()
+	e.closed = true
+	e.uploading.Unlock()
+	defer e.Discard()
 	if err = a.Err(); err == nil {
-		if at, err = x.write(about); err != nil {
+		if at, err = e.write(about); err != nil {
 			err = a.setFailure(err)
 		}
 	}
 	if err != nil {
 		a.counts.left.Add(1)
-		if x.options.Continue {
+		if e.options.Continue {
 			return audit.Archived{}, nil
 		}
 	}
@@ -210,34 +210,34 @@ const maxURI = 64 << 10
 
 var errLongURI = &exchangeError{fmt.Sprintf("the URL is longer than %d KiB", maxURI>>10)}
 
-// write writes the records of x to a file.
-func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
-	if len(x.target) > maxURI {
+// write writes the records of e to a file.
+func (e *Exchange) write(about []byte) (at audit.Archived, err error) {
+	if len(e.target) > maxURI {
 		return at, errLongURI
 	}
-	for _, m := range []*message{&x.request, &x.response} {
+	for _, m := range []*message{&e.request, &e.response} {
 		if m.body.err != nil {
 			return at, m.body.err
 		}
 	}
-	records, original, err := x.records(about)
+	records, original, err := e.records(about)
 	if err != nil {
 		return at, err
 	}
-	a := x.archive
+	a := e.archive
 	written := func(file string) {
 		if original != nil {
 			original.File = file
-			a.index.add(x.response.body.digest(), *original)
+			a.index.add(e.response.body.digest(), *original)
 		}
 	}
-	small := x.request.body.file == nil && x.response.body.file == nil
+	small := e.request.body.file == nil && e.response.body.file == nil
 	// bytes of the records before that of the response.
 	var before int64
 	if small {
-		at.File, at.Offset, before, err = x.writeSmall(records, written)
+		at.File, at.Offset, before, err = e.writeSmall(records, written)
 	} else {
-		at.File, at.Offset, before, err = x.writeLarge(records, written)
+		at.File, at.Offset, before, err = e.writeLarge(records, written)
 	}
 	if err != nil {
 		return audit.Archived{}, err
@@ -248,7 +248,7 @@ func (x *Exchange) write(about []byte) (at audit.Archived, err error) {
 	if records.revisit {
 		a.counts.revisits.Add(1)
 	}
-	for _, m := range []*message{&x.request, &x.response} {
+	for _, m := range []*message{&e.request, &e.response} {
 		if m.body.truncated != "" {
 			a.counts.truncated.Add(1)
 		}
@@ -262,17 +262,17 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 const maxBuffer = 4 * maxInMemory
 
 // writeSmall writes records whose bodies are in memory. It encodes them before it takes the lock of the file.
-func (x *Exchange) writeSmall(records *records, written func(file string)) (file string, offset, before int64, err error) {
+func (e *Exchange) writeSmall(records *records, written func(file string)) (file string, offset, before int64, err error) {
 	b := buffers.Get().(*bytes.Buffer)
 	defer func() {
 		if b.Reset(); b.Cap() <= maxBuffer {
 			buffers.Put(b)
 		}
 	}()
-	if before, err = records.encode(b, x.options.Compress); err != nil {
+	if before, err = records.encode(b, e.options.Compress); err != nil {
 		return "", 0, 0, err
 	}
-	file, offset, err = x.archive.files.appendSmall(x.options, func(out io.Writer) error {
+	file, offset, err = e.archive.files.appendSmall(e.options, func(out io.Writer) error {
 		_, err := out.Write(b.Bytes())
 		return err
 	}, written)
@@ -280,9 +280,9 @@ func (x *Exchange) writeSmall(records *records, written func(file string)) (file
 }
 
 // writeLarge writes records with a body that is in a file.
-func (x *Exchange) writeLarge(records *records, written func(file string)) (file string, offset, before int64, err error) {
-	file, offset, err = x.archive.files.appendLarge(x.source.Client, x.options, func(out io.Writer) (err error) {
-		before, err = records.encode(out, x.options.Compress)
+func (e *Exchange) writeLarge(records *records, written func(file string)) (file string, offset, before int64, err error) {
+	file, offset, err = e.archive.files.appendLarge(e.source.Client, e.options, func(out io.Writer) (err error) {
+		before, err = records.encode(out, e.options.Compress)
 		return err
 	}, written)
 	return file, offset, before, err
@@ -325,52 +325,52 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// records makes the records of x. original is what the index has to learn; nil: nothing.
-func (x *Exchange) records(about []byte) (all *records, original *Original, err error) {
+// records makes the records of e. original is what the index has to learn; nil: nothing.
+func (e *Exchange) records(about []byte) (all *records, original *Original, err error) {
 	requestID, responseID := warc.NewID(), warc.NewID()
 	all = &records{responseID: responseID}
-	if !x.ftp {
-		rec, err := x.requestRecord(requestID, responseID)
+	if !e.ftp {
+		rec, err := e.requestRecord(requestID, responseID)
 		if err != nil {
 			return nil, nil, err
 		}
 		all.all, all.response = append(all.all, rec), 1
 	}
-	rec, original, err := x.responseRecord(responseID, requestID)
+	rec, original, err := e.responseRecord(responseID, requestID)
 	if err != nil {
 		return nil, nil, err
 	}
-	all.revisit = rec.body == nil && x.response.body.size > 0
-	all.all = append(all.all, rec, x.metadataRecord(about, responseID))
+	all.revisit = rec.body == nil && e.response.body.size > 0
+	all.all = append(all.all, rec, e.metadataRecord(about, responseID))
 	return all, original, nil
 }
 
 // head begins the head of a record.
-func (x *Exchange) head(kind, id string) []byte {
+func (e *Exchange) head(kind, id string) []byte {
 	h := warc.AppendType(make([]byte, 0, 1<<10), kind)
 	h = warc.AppendField(h, "WARC-Record-ID", id)
-	h = warc.AppendField(h, "WARC-Date", warc.FormatTime(x.began))
-	return warc.AppendField(h, "WARC-Target-URI", x.target)
+	h = warc.AppendField(h, "WARC-Date", warc.FormatTime(e.began))
+	return warc.AppendField(h, "WARC-Target-URI", e.target)
 }
 
 // fetched appends what a record of a request or response says of the connection.
-func (x *Exchange) fetched(h []byte) []byte {
-	if x.address.IsValid() {
-		h = warc.AppendField(h, "WARC-IP-Address", x.address.WithZone("").String())
+func (e *Exchange) fetched(h []byte) []byte {
+	if e.address.IsValid() {
+		h = warc.AppendField(h, "WARC-IP-Address", e.address.WithZone("").String())
 	}
-	for _, p := range x.protocol {
+	for _, p := range e.protocol {
 		h = warc.AppendField(h, "WARC-Protocol", p)
 	}
 	return h
 }
 
-func (x *Exchange) requestRecord(id, responseID string) (record, error) {
-	m := &x.request
+func (e *Exchange) requestRecord(id, responseID string) (record, error) {
+	m := &e.request
 	digest, err := m.body.blockDigest(m.head)
 	if err != nil {
 		return record{}, err
 	}
-	h := x.fetched(x.head("request", id))
+	h := e.fetched(e.head("request", id))
 	h = warc.AppendField(h, "WARC-Concurrent-To", responseID)
 	h = warc.AppendField(h, "Content-Type", warc.HTTPRequest)
 	h = appendDigest(h, "WARC-Block-Digest", digest)
@@ -390,18 +390,18 @@ func (m *message) finish(h []byte, length int64) []byte {
 
 // responseRecord returns the response, or a revisit record in its place, or the resource record of a file
 // from an FTP server.
-func (x *Exchange) responseRecord(id, requestID string) (rec record, original *Original, err error) {
-	m := &x.response
+func (e *Exchange) responseRecord(id, requestID string) (rec record, original *Original, err error) {
+	m := &e.response
 	payload := m.body.digest()
-	if x.options.Dedup && m.body.size > 0 && m.body.truncated == "" && !x.ftp {
+	if e.options.Dedup && m.body.size > 0 && m.body.truncated == "" && !e.ftp {
 		// A revisit repeats the URL.
-		if of, ok := x.archive.index.find(payload); ok && !(x.options.DropQuery && strings.Contains(of.URI, "?")) {
-			return x.revisitRecord(id, requestID, of), nil, nil
+		if of, ok := e.archive.index.find(payload); ok && !(e.options.DropQuery && strings.Contains(of.URI, "?")) {
+			return e.revisitRecord(id, requestID, of), nil, nil
 		}
-		original = &Original{ID: id, URI: x.target, Date: warc.FormatTime(x.began)}
+		original = &Original{ID: id, URI: e.target, Date: warc.FormatTime(e.began)}
 	}
 	kind, content, head := "response", warc.HTTPResponse, m.head
-	if x.ftp {
+	if e.ftp {
 		kind, content, head = "resource", "application/octet-stream", nil
 		m.body.block = m.body.payload
 	}
@@ -409,8 +409,8 @@ func (x *Exchange) responseRecord(id, requestID string) (rec record, original *O
 	if err != nil {
 		return rec, nil, err
 	}
-	h := x.fetched(x.head(kind, id))
-	if !x.ftp {
+	h := e.fetched(e.head(kind, id))
+	if !e.ftp {
 		h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
 	}
 	h = warc.AppendField(h, "Content-Type", content)
@@ -420,12 +420,12 @@ func (x *Exchange) responseRecord(id, requestID string) (rec record, original *O
 }
 
 // revisitRecord returns the record of a response with the payload of an earlier record (ISO 28500 6.7).
-func (x *Exchange) revisitRecord(id, requestID string, of Original) record {
-	m := &x.response
+func (e *Exchange) revisitRecord(id, requestID string, of Original) record {
+	m := &e.response
 	var none spool
 	// It reads no file.
 	digest, _ := none.blockDigest(m.head)
-	h := x.fetched(x.head("revisit", id))
+	h := e.fetched(e.head("revisit", id))
 	h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
 	h = warc.AppendField(h, "WARC-Profile", warc.IdenticalPayload)
 	h = warc.AppendField(h, "WARC-Refers-To", of.ID)
@@ -437,11 +437,11 @@ func (x *Exchange) revisitRecord(id, requestID string, of Original) record {
 	return record{warc.AppendLength(h, int64(len(m.head))), m.head, nil}
 }
 
-func (x *Exchange) metadataRecord(about []byte, responseID string) record {
+func (e *Exchange) metadataRecord(about []byte, responseID string) record {
 	var none spool
 	// It reads no file.
 	digest, _ := none.blockDigest(about)
-	h := warc.AppendField(x.head("metadata", warc.NewID()), "WARC-Concurrent-To", responseID)
+	h := warc.AppendField(e.head("metadata", warc.NewID()), "WARC-Concurrent-To", responseID)
 	h = warc.AppendField(h, "Content-Type", warc.Fields)
 	h = appendDigest(h, "WARC-Block-Digest", digest)
 	return record{head: warc.AppendLength(h, int64(len(about))), block: about}

@@ -21,11 +21,11 @@ type acceptResult struct {
 
 // give waits until the http.Server accepts c or err. If the listener is closed first, give closes c and
 // returns false.
-func (g *handoffListener) give(c net.Conn, err error) bool {
+func (h *handoffListener) give(c net.Conn, err error) bool {
 	select {
-	case g.results <- acceptResult{c, err}:
+	case h.results <- acceptResult{c, err}:
 		return true
-	case <-g.closed:
+	case <-h.closed:
 		if err == nil {
 			c.Close()
 		}
@@ -34,20 +34,20 @@ func (g *handoffListener) give(c net.Conn, err error) bool {
 }
 
 // Accept returns the next connection that is handed over.
-func (g *handoffListener) Accept() (net.Conn, error) {
+func (h *handoffListener) Accept() (net.Conn, error) {
 	select {
-	case a := <-g.results:
+	case a := <-h.results:
 		return a.conn, a.err
-	case <-g.closed:
+	case <-h.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close closes the listener.
-func (g *handoffListener) Close() (err error) {
-	g.once.Do(func() {
-		close(g.closed)
-		err = g.Listener.Close()
+func (h *handoffListener) Close() (err error) {
+	h.once.Do(func() {
+		close(h.closed)
+		err = h.Listener.Close()
 	})
 	return err
 }

@@ -169,13 +169,13 @@ func (r *response) writeHead(status int, left map[string]bool) {
 // appendWriter is a writer that appends to a slice.
 type appendWriter struct{ to *[]byte }
 
-func (g appendWriter) Write(b []byte) (int, error) {
-	*g.to = append(*g.to, b...)
+func (a appendWriter) Write(b []byte) (int, error) {
+	*a.to = append(*a.to, b...)
 	return len(b), nil
 }
 
-func (g appendWriter) WriteString(s string) (int, error) {
-	*g.to = append(*g.to, s...)
+func (a appendWriter) WriteString(s string) (int, error) {
+	*a.to = append(*a.to, s...)
 	return len(s), nil
 }
 

@@ -66,25 +66,25 @@ type scheduled struct {
 // byDue is a heap.Interface that maintains Entry.scheduleIndex.
 type byDue []scheduled
 
-func (h byDue) Len() int           { return len(h) }
-func (h byDue) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (b byDue) Len() int           { return len(b) }
+func (b byDue) Less(i, j int) bool { return b[i].due.Before(b[j].due) }
 
-func (h byDue) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].entry.scheduleIndex, h[j].entry.scheduleIndex = i+1, j+1
+func (b byDue) Swap(i, j int) {
+	b[i], b[j] = b[j], b[i]
+	b[i].entry.scheduleIndex, b[j].entry.scheduleIndex = i+1, j+1
 }
 
-func (h *byDue) Push(x any) {
+func (b *byDue) Push(x any) {
 	it := x.(scheduled)
-	*h = append(*h, it)
-	it.entry.scheduleIndex = len(*h)
+	*b = append(*b, it)
+	it.entry.scheduleIndex = len(*b)
 }
 
-func (h *byDue) Pop() any {
-	last := len(*h) - 1
-	it := (*h)[last]
-	(*h)[last] = scheduled{}
-	*h = (*h)[:last]
+func (b *byDue) Pop() any {
+	last := len(*b) - 1
+	it := (*b)[last]
+	(*b)[last] = scheduled{}
+	*b = (*b)[:last]
 	it.entry.scheduleIndex = 0
 	return it
 }

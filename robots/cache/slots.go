@@ -40,91 +40,91 @@ func newFetchSlots(n int) *fetchSlots {
 
 // acquire waits for a slot until ctx ends (the error is that of ctx) or base ends (the error is its
 // cause). The caller must call release once.
-func (p *fetchSlots) acquire(ctx, base context.Context, client string) (release func(), err error) {
-	p.mu.Lock()
-	s := p.clients[client]
+func (f *fetchSlots) acquire(ctx, base context.Context, client string) (release func(), err error) {
+	f.mu.Lock()
+	s := f.clients[client]
 	if s == nil {
 		// A substring would keep the request's head in memory.
 		s = &slotClient{client: strings.Clone(client)}
-		p.clients[s.client] = s
+		f.clients[s.client] = s
 	}
 	granted := make(chan struct{})
 	s.waiting = append(s.waiting, granted)
 	if len(s.waiting) == 1 {
-		p.queue = append(p.queue, s)
+		f.queue = append(f.queue, s)
 	}
-	p.dispatch()
-	p.mu.Unlock()
+	f.dispatch()
+	f.mu.Unlock()
 	select {
 	case <-granted:
-		return func() { p.release(s) }, nil
+		return func() { f.release(s) }, nil
 	default:
 	}
 	select {
 	case <-granted:
-		return func() { p.release(s) }, nil
+		return func() { f.release(s) }, nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-base.Done():
 		err = context.Cause(base)
 	}
-	p.abandon(s, granted)
+	f.abandon(s, granted)
 	return nil, err
 }
 
 // abandon removes a waiting request, or releases the slot that it got meanwhile.
-func (p *fetchSlots) abandon(s *slotClient, granted chan struct{}) {
-	p.mu.Lock()
+func (f *fetchSlots) abandon(s *slotClient, granted chan struct{}) {
+	f.mu.Lock()
 	i := slices.Index(s.waiting, granted)
 	if i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		p.removeUnused(s)
+		f.removeUnused(s)
 	}
-	p.mu.Unlock()
+	f.mu.Unlock()
 	if i < 0 {
-		p.release(s)
+		f.release(s)
 	}
 }
 
-func (p *fetchSlots) release(s *slotClient) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (f *fetchSlots) release(s *slotClient) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	s.slots--
-	p.free++
-	p.removeUnused(s)
-	p.dispatch()
+	f.free++
+	f.removeUnused(s)
+	f.dispatch()
 }
 
-// dispatch grants all slots that may be granted. The caller holds p.mu.
-func (p *fetchSlots) dispatch() {
-	for i := 0; i < len(p.queue); {
-		s := p.queue[i]
-		if s.slots >= p.free {
+// dispatch grants all slots that may be granted. The caller holds f.mu.
+func (f *fetchSlots) dispatch() {
+	for i := 0; i < len(f.queue); {
+		s := f.queue[i]
+		if s.slots >= f.free {
 			i++
 			continue
 		}
 		close(s.waiting[0])
 		s.waiting = slices.Delete(s.waiting, 0, 1)
 		s.slots++
-		p.free--
-		p.queue = slices.Delete(p.queue, i, i+1)
+		f.free--
+		f.queue = slices.Delete(f.queue, i, i+1)
 		if len(s.waiting) > 0 {
 			// Behind all others.
-			p.queue = append(p.queue, s)
+			f.queue = append(f.queue, s)
 		}
 	}
 }
 
 // removeUnused removes s from the queue and the clients if it is not needed there. The caller
-// holds p.mu.
-func (p *fetchSlots) removeUnused(s *slotClient) {
+// holds f.mu.
+func (f *fetchSlots) removeUnused(s *slotClient) {
 	if len(s.waiting) > 0 {
 		return
 	}
-	if i := slices.Index(p.queue, s); i >= 0 {
-		p.queue = slices.Delete(p.queue, i, i+1)
+	if i := slices.Index(f.queue, s); i >= 0 {
+		f.queue = slices.Delete(f.queue, i, i+1)
 	}
 	if s.slots == 0 {
-		delete(p.clients, s.client)
+		delete(f.clients, s.client)
 	}
 }

@@ -307,8 +307,8 @@ func (f *fetching) dropQueries() {
 // withoutQueries is an error whose text has no queries of URLs.
 type withoutQueries struct{ error }
 
-func (e withoutQueries) Error() string { return DropQueries(e.error.Error()) }
-func (e withoutQueries) Unwrap() error { return e.error }
+func (w withoutQueries) Error() string { return DropQueries(w.error.Error()) }
+func (w withoutQueries) Unwrap() error { return w.error }
 
 // A fetching is one fetch in progress.
 type fetching struct {

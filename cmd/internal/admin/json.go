@@ -29,11 +29,11 @@ type statusRecorder struct {
 	status int
 }
 
-func (m *statusRecorder) Header() http.Header { return m.header }
+func (s *statusRecorder) Header() http.Header { return s.header }
 
-func (m *statusRecorder) WriteHeader(status int) { m.status = status }
+func (s *statusRecorder) WriteHeader(status int) { s.status = status }
 
-func (m *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
+func (s *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
 // problemDetails is an error response of the API (RFC 9457). Its type is about:blank: the
 // status says all.

@@ -153,15 +153,15 @@ func (l *fileListing) paginate() {
 }
 
 // annotate returns the CSS class and the effect of a line that has decided requests.
-func (f *ruleCounts) annotate(class string) (string, *ruleEffect) {
+func (r *ruleCounts) annotate(class string) (string, *ruleEffect) {
 	var parts []string
 	icon := "allow"
 	for _, c := range []live.Class{live.Disallowed, live.Deferred, live.Failed, live.NotEnforced, live.Allowed} {
-		if n := f.counts[c]; n > 0 {
+		if n := r.counts[c]; n > 0 {
 			parts = append(parts, strings.ToLower(classBadges[c].Word)+" "+humanize.Number(n))
 		}
 	}
-	if f.counts.Blocked() > 0 {
+	if r.counts.Blocked() > 0 {
 		icon = "block"
 	}
 	return class + " " + icon, &ruleEffect{icon, strings.Join(parts, ", ")}

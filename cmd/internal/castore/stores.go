@@ -179,9 +179,9 @@ type recordingTrust struct {
 	had bool
 }
 
-func (n *recordingTrust) Exists(c *x509.Certificate) bool {
-	n.had = n.Trust.Exists(c)
-	return n.had
+func (r *recordingTrust) Exists(c *x509.Certificate) bool {
+	r.had = r.Trust.Exists(c)
+	return r.had
 }
 
 // installInJava adds c to the trust store of Java.

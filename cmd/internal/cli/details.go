@@ -22,8 +22,8 @@ const (
 )
 
 // Paint returns text in a colour, or unchanged without colours.
-func (s *Details) Paint(colour, text string) string {
-	if !s.Colours {
+func (d *Details) Paint(colour, text string) string {
+	if !d.Colours {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
@@ -31,7 +31,7 @@ func (s *Details) Paint(colour, text string) string {
 
 // Row adds a label and its values, one below the other, and skips empty values. The values must be
 // safe for a terminal.
-func (s *Details) Row(label string, values ...string) {
+func (d *Details) Row(label string, values ...string) {
 	for i, value := range values {
 		if value == "" {
 			continue
@@ -40,13 +40,13 @@ func (s *Details) Row(label string, values ...string) {
 		if i > 0 {
 			label = ""
 		}
-		fmt.Fprintf(&s.Text, "  %s %s\n", s.Paint(Dim, fmt.Sprintf("%-15s", label)), value)
+		fmt.Fprintf(&d.Text, "  %s %s\n", d.Paint(Dim, fmt.Sprintf("%-15s", label)), value)
 	}
 }
 
 // Facts adds a row for each fact.
-func (s *Details) Facts(facts []explain.Fact) {
+func (d *Details) Facts(facts []explain.Fact) {
 	for _, f := range facts {
-		s.Row(f.Name, f.Value)
+		d.Row(f.Name, f.Value)
 	}
 }

@@ -79,13 +79,13 @@ func NewDiagnosisPrinter(out io.Writer, asJSON bool, names ...string) *Diagnosis
 }
 
 // Add prints one Diagnosis.
-func (f *DiagnosisPrinter) Add(found Diagnosis) error {
-	f.count[found.Status]++
-	if f.json != nil {
-		return f.json.Write(found)
+func (d *DiagnosisPrinter) Add(found Diagnosis) error {
+	d.count[found.Status]++
+	if d.json != nil {
+		return d.json.Write(found)
 	}
 	var b strings.Builder
-	lead := fmt.Sprintf("%-4s  %-*s  ", found.Status, f.width, found.Check)
+	lead := fmt.Sprintf("%-4s  %-*s  ", found.Status, d.width, found.Check)
 	for line := range strings.SplitSeq(found.Detail, "\n") {
 		b.WriteString(lead + humanize.Escape(line) + "\n")
 		lead = strings.Repeat(" ", len(lead))
@@ -95,13 +95,13 @@ func (f *DiagnosisPrinter) Add(found Diagnosis) error {
 			b.WriteString("      " + humanize.Escape(line) + "\n")
 		}
 	}
-	_, err := io.WriteString(f.out, b.String())
+	_, err := io.WriteString(d.out, b.String())
 	return err
 }
 
 // Verdict returns the error of a command with failed checks, nil if none failed.
-func (f *DiagnosisPrinter) Verdict(what string) error {
-	switch n := f.count[StatusFail]; n {
+func (d *DiagnosisPrinter) Verdict(what string) error {
+	switch n := d.count[StatusFail]; n {
 	case 0:
 		return nil
 	case 1:

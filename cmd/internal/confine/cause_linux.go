@@ -16,9 +16,9 @@ type switchedOff struct {
 	err     error
 }
 
-func (e *switchedOff) Error() string { return fmt.Sprintf("%v: %s", e.err, e.setting) }
+func (s *switchedOff) Error() string { return fmt.Sprintf("%v: %s", s.err, s.setting) }
 
-func (e *switchedOff) Unwrap() error { return e.err }
+func (s *switchedOff) Unwrap() error { return s.err }
 
 // explained adds to an error the setting of the system that causes it, as far as that is known.
 func explained(err error) error {

@@ -57,10 +57,10 @@ type generation struct {
 	memory int64
 }
 
-// close closes what was made for f alone, if f is not activated.
-func (f *generation) close(before *generation) {
-	if f.rules.Egress != nil && (before == nil || f.rules.Egress != before.rules.Egress) {
-		f.rules.Egress.Close()
+// close closes what was made for g alone, if g is not activated.
+func (g *generation) close(before *generation) {
+	if g.rules.Egress != nil && (before == nil || g.rules.Egress != before.rules.Egress) {
+		g.rules.Egress.Close()
 	}
 }
 
@@ -83,19 +83,19 @@ func sameEgress(a, b egress.Options) bool {
 }
 
 // certChanges returns what differs from before although no key does, as attributes for the log.
-func (f *generation) certChanges(before *generation) (all []any) {
-	if f.rules.Authority != before.rules.Authority {
-		ca := f.rules.Authority.Certificate()
+func (g *generation) certChanges(before *generation) (all []any) {
+	if g.rules.Authority != before.rules.Authority {
+		ca := g.rules.Authority.Certificate()
 		all = append(all, "ca_sha256", guide.Fingerprint(ca.Raw), "ca_until", ca.NotAfter.UTC().Format(time.DateOnly))
 	}
-	if !bytes.Equal(chainOf(f.rules.TLS), chainOf(before.rules.TLS)) {
-		leaf := f.rules.TLS.Certificates[0].Leaf
+	if !bytes.Equal(chainOf(g.rules.TLS), chainOf(before.rules.TLS)) {
+		leaf := g.rules.TLS.Certificates[0].Leaf
 		all = append(all, "listen_tls_sha256", guide.Fingerprint(leaf.Raw), "listen_tls_until", leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
-	if now := keyIDs(f.agents); now != keyIDs(before.agents) {
+	if now := keyIDs(g.agents); now != keyIDs(before.agents) {
 		all = append(all, "signing_keys", now)
 	}
-	if f.rules.Egress != before.rules.Egress {
+	if g.rules.Egress != before.rules.Egress {
 		all = append(all, "egress", "new connections")
 	}
 	return all

@@ -62,26 +62,26 @@ func (d *Daemon) setTDMRep(f, before *generation) (err error) {
 	return err
 }
 
-// activateTDMRep gives a cache that f has from before the options of f. The last fetch with the options of
+// activateTDMRep gives a cache that g has from before the options of g. The last fetch with the options of
 // before has ended when all of last are closed.
-func (f *generation) activateTDMRep(before *generation) (last []<-chan struct{}, err error) {
+func (g *generation) activateTDMRep(before *generation) (last []<-chan struct{}, err error) {
 	switch before.tdmrep {
 	case nil:
 		return nil, nil
-	case f.tdmrep:
-		fetched, err := f.tdmrep.Reconfigure(f.tdmrepOptions)
+	case g.tdmrep:
+		fetched, err := g.tdmrep.Reconfigure(g.tdmrepOptions)
 		return []<-chan struct{}{fetched}, err
 	}
 	return []<-chan struct{}{before.tdmrep.ended}, nil
 }
 
-// policyCache returns the cache for the Engine of f; nil: tdmrep.json files are not read.
-func (f *generation) policyCache() policy.Cache {
-	if f.tdmrep == nil {
+// policyCache returns the cache for the Engine of g; nil: tdmrep.json files are not read.
+func (g *generation) policyCache() policy.Cache {
+	if g.tdmrep == nil {
 		// Not a Cache that holds a nil pointer.
 		return nil
 	}
-	return f.tdmrep
+	return g.tdmrep
 }
 
 // tdmrepStats returns the Stats of the present cache; zero: there is none.

@@ -203,12 +203,12 @@ func newTestOrigin() (*testOrigin, error) {
 	return s, nil
 }
 
-func (s *testOrigin) address() string { return s.listener.Addr().String() }
+func (t *testOrigin) address() string { return t.listener.Addr().String() }
 
-func (s *testOrigin) lastVia() (via string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.via
+func (t *testOrigin) lastVia() (via string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.via
 }
 
 const noAnswer = "the proxy does not answer"

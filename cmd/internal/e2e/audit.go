@@ -350,17 +350,17 @@ func (p *Proxy) Reports(t *testing.T) (sum AuditReport) {
 }
 
 // Whole checks that a report counted each line exactly once.
-func (s *AuditReport) Whole(t *testing.T) {
+func (a *AuditReport) Whole(t *testing.T) {
 	t.Helper()
 	next := int64(1)
-	for _, f := range s.Source.Files.Rows {
+	for _, f := range a.Source.Files.Rows {
 		if f.First != next || f.Last != f.First+f.Lines-1 {
 			t.Errorf("file %+v, its first line should be %d", f, next)
 		}
 		next = f.Last + 1
 	}
-	if !s.Source.Chain.Held || s.Source.Lines != next-1 || s.Source.Unreadable != 0 || s.Totals.Requests != s.Source.Requests {
-		t.Errorf("%+v", s)
+	if !a.Source.Chain.Held || a.Source.Lines != next-1 || a.Source.Unreadable != 0 || a.Totals.Requests != a.Source.Requests {
+		t.Errorf("%+v", a)
 	}
 }
 

@@ -152,17 +152,17 @@ func (p *Proxy) DialFrom(t testing.TB, address string) *RawClient {
 }
 
 // Send writes the lines joined by CRLF, followed by the empty line that ends a head.
-func (w *RawClient) Send(t testing.TB, lines ...string) {
+func (r *RawClient) Send(t testing.TB, lines ...string) {
 	t.Helper()
-	if _, err := io.WriteString(w, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(r, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
 		t.Fatalf("write to the proxy: %v", err)
 	}
 }
 
 // Receive reads one response with its body; method is the request's method.
-func (w *RawClient) Receive(t testing.TB, method string) Result {
+func (r *RawClient) Receive(t testing.TB, method string) Result {
 	t.Helper()
-	resp, err := http.ReadResponse(w.R, &http.Request{Method: method})
+	resp, err := http.ReadResponse(r.R, &http.Request{Method: method})
 	if err != nil {
 		t.Fatalf("read the proxy's answer: %v", err)
 	}
@@ -184,9 +184,9 @@ func (p *Proxy) Connect(t testing.TB, authority string) *RawClient {
 }
 
 // Secure starts TLS in the tunnel and trusts only the proxy's CA.
-func (w *RawClient) Secure(t testing.TB, p *Proxy, name string, alpn ...string) *RawClient {
+func (r *RawClient) Secure(t testing.TB, p *Proxy, name string, alpn ...string) *RawClient {
 	t.Helper()
-	c := tls.Client(&BufferedConn{w.Conn, w.R}, &tls.Config{RootCAs: CertPool(t, p.CA), ServerName: name, NextProtos: alpn})
+	c := tls.Client(&BufferedConn{r.Conn, r.R}, &tls.Config{RootCAs: CertPool(t, p.CA), ServerName: name, NextProtos: alpn})
 	if err := c.Handshake(); err != nil {
 		t.Fatalf("TLS inside the tunnel: %v", err)
 	}

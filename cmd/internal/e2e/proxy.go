@@ -395,29 +395,29 @@ func (p *Proxy) FailStart(t *testing.T) {
 }
 
 // Rewrite replaces the configuration file atomically.
-func (h *Setup) Rewrite(t testing.TB, own Settings) {
+func (s *Setup) Rewrite(t testing.TB, own Settings) {
 	t.Helper()
 	all := Settings{
-		"listen": h.Listen, "state_dir": h.State, "admin.listen": h.Admin,
+		"listen": s.Listen, "state_dir": s.State, "admin.listen": s.Admin,
 		"egress.allow_private": []string{"127.0.0.0/8"},
 		"egress.resolver":      Names.addr(),
 		"egress.extra_ca":      TrustedFile(t),
 	}.With(own)
-	WriteFile(t, h.Config+".new", all.YAML(t))
-	if err := os.Rename(h.Config+".new", h.Config); err != nil {
+	WriteFile(t, s.Config+".new", all.YAML(t))
+	if err := os.Rename(s.Config+".new", s.Config); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // RunArgs returns the arguments of `robotsproxy run` for a command line.
-func (h *Setup) RunArgs(argv ...string) []string {
-	return append([]string{"run", "-c", h.Config, "--"}, argv...)
+func (s *Setup) RunArgs(argv ...string) []string {
+	return append([]string{"run", "-c", s.Config, "--"}, argv...)
 }
 
 // RunAudit returns the audit file of the only run in the state directory.
-func (h *Setup) RunAudit(t testing.TB) string {
+func (s *Setup) RunAudit(t testing.TB) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(h.State, "runs", "*", "audit.jsonl"))
+	files, err := filepath.Glob(filepath.Join(s.State, "runs", "*", "audit.jsonl"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("audit files of runs: %v, %v; want one", files, err)
 	}

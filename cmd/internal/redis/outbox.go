@@ -81,99 +81,99 @@ func newOutbox() outbox {
 
 // newestOf returns the newest save or purge of k that may not have reached the server. ok is
 // false if all have. Saves after a purge may have been lost.
-func (b *outbox) newestOf(k cache.StoreKey) (j job, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	j, ok = b.newest[k]
+func (o *outbox) newestOf(k cache.StoreKey) (j job, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	j, ok = o.newest[k]
 	return j, ok
 }
 
 // add adds a job, and reports whether there was space. While the server is unavailable, only
 // purges wait.
-func (b *outbox) add(j job, away bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if away && j.kind != purging || len(b.jobs) >= maxJobs || b.size+len(j.frame) > maxWaiting {
+func (o *outbox) add(j job, away bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if away && j.kind != purging || len(o.jobs) >= maxJobs || o.size+len(j.frame) > maxWaiting {
 		return false
 	}
-	b.last++
-	j.number = b.last
-	b.jobs = append(b.jobs, j)
-	b.size += len(j.frame)
+	o.last++
+	j.number = o.last
+	o.jobs = append(o.jobs, j)
+	o.size += len(j.frame)
 	if j.frame != nil {
-		b.newest[j.key] = j
+		o.newest[j.key] = j
 	}
 	select {
-	case b.wake <- struct{}{}:
+	case o.wake <- struct{}{}:
 	default:
 	}
 	return true
 }
 
 // take removes and returns the next jobs that are sent together.
-func (b *outbox) take() []job {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (o *outbox) take() []job {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	n, size := 0, 0
-	for n < len(b.jobs) && n < maxBatchCalls && size < maxBatchBytes {
-		size += len(b.jobs[n].frame)
+	for n < len(o.jobs) && n < maxBatchCalls && size < maxBatchBytes {
+		size += len(o.jobs[n].frame)
 		n++
 	}
-	some := b.jobs[:n:n]
-	b.jobs = b.jobs[n:]
+	some := o.jobs[:n:n]
+	o.jobs = o.jobs[n:]
 	return some
 }
 
 // done ends the jobs that take has returned and the server has executed.
-func (b *outbox) done(some []job) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (o *outbox) done(some []job) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, j := range some {
-		b.end(j)
+		o.end(j)
 	}
 	// They share their array with the waiting jobs.
 	clear(some)
 }
 
-// end removes j from newest. The caller holds b.mu.
-func (b *outbox) end(j job) {
-	b.size -= len(j.frame)
-	if b.newest[j.key].number == j.number {
-		delete(b.newest, j.key)
+// end removes j from newest. The caller holds o.mu.
+func (o *outbox) end(j job) {
+	o.size -= len(j.frame)
+	if o.newest[j.key].number == j.number {
+		delete(o.newest, j.key)
 	}
 }
 
 // dropSave makes newestOf ignore a waiting save of k, because it may be based on what was
 // purged.
-func (b *outbox) dropSave(k cache.StoreKey) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.newest[k].kind == saving {
-		delete(b.newest, k)
+func (o *outbox) dropSave(k cache.StoreKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.newest[k].kind == saving {
+		delete(o.newest, k)
 	}
 }
 
 // dropAllButPurges drops all jobs but purges, including those that take returned, and returns how
 // many saves it dropped.
-func (b *outbox) dropAllButPurges(taken []job) (lost int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (o *outbox) dropAllButPurges(taken []job) (lost int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	var purges []job
-	for _, j := range slices.Concat(taken, b.jobs) {
+	for _, j := range slices.Concat(taken, o.jobs) {
 		if j.kind == purging {
 			purges = append(purges, j)
 			continue
 		}
-		b.end(j)
+		o.end(j)
 		if j.kind == saving {
 			lost++
 		}
 	}
 	for _, j := range purges {
 		// Later saves are lost.
-		b.newest[j.key] = j
+		o.newest[j.key] = j
 	}
-	b.jobs = purges
+	o.jobs = purges
 	return lost
 }
 
@@ -201,22 +201,22 @@ func newFrame(entry []byte, until time.Time) frame {
 	return append(v, entry...)
 }
 
-func (v frame) valid() bool {
-	return len(v) >= frameSize && len(v) <= frameSize+maxEntry && v[0] == frameFormat
+func (f frame) valid() bool {
+	return len(f) >= frameSize && len(f) <= frameSize+maxEntry && f[0] == frameFormat
 }
 
-func (v frame) until() time.Time {
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(v[frameMark:])))
+func (f frame) until() time.Time {
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(f[frameMark:])))
 }
 
-func (v frame) mark() string { return string(v[:frameMark]) }
+func (f frame) mark() string { return string(f[:frameMark]) }
 
-func (v frame) purge() bool { return len(v) == frameSize }
+func (f frame) purge() bool { return len(f) == frameSize }
 
 // entry returns the entry, or nil if it has expired or there is none.
-func (v frame) entry(now time.Time) []byte {
-	if v.purge() || !now.Before(v.until()) {
+func (f frame) entry(now time.Time) []byte {
+	if f.purge() || !now.Before(f.until()) {
 		return nil
 	}
-	return v[frameSize:]
+	return f[frameSize:]
 }

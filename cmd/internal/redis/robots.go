@@ -74,31 +74,31 @@ type fetchLeases struct {
 	all map[cache.StoreKey]string
 }
 
-func (c *fetchLeases) add(k cache.StoreKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all[k] = ""
+func (f *fetchLeases) add(k cache.StoreKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all[k] = ""
 }
 
-func (c *fetchLeases) remove(k cache.StoreKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.all, k)
+func (f *fetchLeases) remove(k cache.StoreKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, k)
 }
 
 // purged records a purge.
-func (c *fetchLeases) purged(k cache.StoreKey, mark string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ours := c.all[k]; ours {
-		c.all[k] = mark
+func (f *fetchLeases) purged(k cache.StoreKey, mark string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ours := f.all[k]; ours {
+		f.all[k] = mark
 	}
 }
 
-func (c *fetchLeases) purge(k cache.StoreKey) (mark string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all[k]
+func (f *fetchLeases) purge(k cache.StoreKey) (mark string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all[k]
 }
 
 // Load implements [cache.SharedStore].

@@ -89,9 +89,9 @@ func printBypass(w io.Writer, argv []string, past *directConns, nothing bool) {
 }
 
 // print prints the hint.
-func (l *bypass) print(w io.Writer) {
-	fmt.Fprintf(w, "  %s\n", l.why)
-	for _, line := range l.try {
+func (b *bypass) print(w io.Writer) {
+	fmt.Fprintf(w, "  %s\n", b.why)
+	for _, line := range b.try {
 		fmt.Fprintf(w, "    %s\n", line)
 	}
 }

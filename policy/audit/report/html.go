@@ -130,14 +130,14 @@ const maxBeside = 9
 
 // Stacked reports that the table has too many columns: each row has two lines, and the second one
 // has the counts.
-func (s displayTable) Stacked() bool { return s.Counts > 0 && len(s.Columns) > maxBeside }
+func (d displayTable) Stacked() bool { return d.Counts > 0 && len(d.Columns) > maxBeside }
 
 // Beside returns the columns of the cells that stand beside each other, without the first column.
-func (s displayTable) Beside() []column {
-	if s.Stacked() {
-		return s.Columns[s.Keys : s.Keys+s.Counts]
+func (d displayTable) Beside() []column {
+	if d.Stacked() {
+		return d.Columns[d.Keys : d.Keys+d.Counts]
 	}
-	return s.Columns[1:]
+	return d.Columns[1:]
 }
 
 // A cell is a text in a column.
@@ -156,14 +156,14 @@ func (c cell) Class() string {
 
 // Cells returns the cells of a row that stand beside each other, and those in the line above them,
 // without the first cell. Empty cells above are left out.
-func (s displayTable) Cells(row []string) (c struct{ Beside, Above []cell }) {
+func (d displayTable) Cells(row []string) (c struct{ Beside, Above []cell }) {
 	for i, text := range row {
-		switch counts := i >= s.Keys && i < s.Keys+s.Counts; {
+		switch counts := i >= d.Keys && i < d.Keys+d.Counts; {
 		case i == 0:
-		case counts || !s.Stacked():
-			c.Beside = append(c.Beside, cell{s.Columns[i], text})
+		case counts || !d.Stacked():
+			c.Beside = append(c.Beside, cell{d.Columns[i], text})
 		case text != "":
-			c.Above = append(c.Above, cell{s.Columns[i], text})
+			c.Above = append(c.Above, cell{d.Columns[i], text})
 		}
 	}
 	return c

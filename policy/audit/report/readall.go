@@ -75,17 +75,17 @@ func newCursor(s *source, r *trail.Reader) *cursor {
 }
 
 // advance reads the next line.
-func (l *cursor) advance() {
+func (c *cursor) advance() {
 	var err error
-	if l.line, err, l.more = l.next(); !l.more {
+	if c.line, err, c.more = c.next(); !c.more {
 		return
 	}
-	l.entry = trail.Entry{}
-	if l.parseErr = err; err == nil {
-		l.entry, l.parseErr = trail.Read(l.line.Text)
+	c.entry = trail.Entry{}
+	if c.parseErr = err; err == nil {
+		c.entry, c.parseErr = trail.Read(c.line.Text)
 	}
-	if end := l.entry.End(); end.After(l.at) {
-		l.at = end
+	if end := c.entry.End(); end.After(c.at) {
+		c.at = end
 	}
 }
 

@@ -26,13 +26,13 @@ func (r *Report) Text(w io.Writer, most int) error {
 }
 
 // text writes a table in columns as wide as their widest cell.
-func (s *displayTable) text(w io.Writer) {
-	wide := make([]int, len(s.Columns))
-	names := make([]string, len(s.Columns))
-	for i, c := range s.Columns {
+func (d *displayTable) text(w io.Writer) {
+	wide := make([]int, len(d.Columns))
+	names := make([]string, len(d.Columns))
+	for i, c := range d.Columns {
 		names[i] = c.Name
 	}
-	lines := append([][]string{names}, s.Rows...)
+	lines := append([][]string{names}, d.Rows...)
 	for _, line := range lines {
 		for i, cell := range line {
 			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
@@ -42,7 +42,7 @@ func (s *displayTable) text(w io.Writer) {
 		var b strings.Builder
 		for i, cell := range line {
 			space := strings.Repeat(" ", wide[i]-utf8.RuneCountInString(cell))
-			if s.Columns[i].Kind == figures {
+			if d.Columns[i].Kind == figures {
 				cell, space = space+cell, ""
 			}
 			b.WriteString("  " + cell + space)

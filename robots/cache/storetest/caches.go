@@ -147,13 +147,13 @@ func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
 	return e.Under(d)
 }
 
-// ask looks up the file in all Caches at once. Each must return the text, or an outcome without a
+// ask looks up the file in f Caches at once. Each must return the text, or an outcome without a
 // text.
-func (all cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
+func (f cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	var lookups sync.WaitGroup
-	for _, c := range all {
+	for _, c := range f {
 		lookups.Go(func() {
 			r := look(t, c, robots.Standard())
 			if r.Outcome != outcome || r.Outcome == cache.Rules && string(r.Result.Body) != text {
@@ -166,9 +166,9 @@ func (all cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (too
 }
 
 // soon waits until each Cache returns the text.
-func (all cacheFleet) soon(t *testing.T, text string) {
+func (f cacheFleet) soon(t *testing.T, text string) {
 	t.Helper()
-	for _, c := range all {
+	for _, c := range f {
 		testkit.Eventually(t, "the cache returns "+text, func() bool {
 			return string(look(t, c, robots.Standard()).Result.Body) == text
 		})

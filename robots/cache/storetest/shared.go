@@ -183,10 +183,10 @@ func listen(t *testing.T, r replica, then func(cache.StoreKey, cache.Change)) ch
 	return e
 }
 
-func (e changes) expect(t *testing.T, k cache.StoreKey, what cache.Change) {
+func (c changes) expect(t *testing.T, k cache.StoreKey, what cache.Change) {
 	t.Helper()
 	want := fmt.Sprint(k, " ", what)
-	if got := testkit.Within(t, want, e); got != want {
+	if got := testkit.Within(t, want, c); got != want {
 		t.Errorf("heard %q, want %q", got, want)
 	}
 }
