@@ -4,30 +4,46 @@ import (
 	"cmp"
 	"encoding/base64"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/robots"
 )
 
-// admit makes the checks of a request or a CONNECT that come before the policy's decision. It also
-// determines the origin of a CONNECT; for other requests ServeHTTP has determined it.
+// admit makes the checks of a request or a CONNECT that come before the policy's decision.
 func (h *Handler) admit(s *requestState) error {
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
+	if s.targetErr != nil {
+		return s.targetErr
+	}
+	return s.rules.admit(&s.record.Request, s.in.HTTP.Header)
+}
+
+// ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
+const ftpPort = 21
+
+// checkTarget returns why the request is refused for its target, or nil. The recorded Target of a URL that is longer than
+// limits.url is cut, and that of a CONNECT has a path.
+func (s *requestState) checkTarget() error {
 	q := &s.record.Request
-	if s.request.Method == http.MethodConnect {
-		if q.Origin, s.noTarget = connectTarget(s.request, sentHeadOf(s.request).target); q.Origin.Host != "" {
-			q.PathQuery = "/"
+	switch {
+	case s.in.Method == http.MethodConnect && q.Origin.Host != "":
+		if q.PathQuery = "/"; q.Origin.Port == ftpPort {
+			return errFTPTunnel
+		}
+	case s.in.TargetErr == nil:
+		if err := s.rules.checkURLLength(s.in.Target); err != nil {
+			q.PathQuery = strings.Clone(beginningOf(q.PathQuery))
+			return err
 		}
 	}
-	if s.noTarget != nil {
-		return s.noTarget
-	}
-	return s.rules.admit(q, s.request.Header)
+	return s.in.TargetErr
 }
 
 // admit checks that a request has not been through this proxy, does not ask for the proxy's signature, and that its
@@ -39,7 +55,7 @@ func (g *generation) admit(q *policy.Request, header http.Header) error {
 		q.From = cmp.Or(g.From, q.From)
 	}
 	if isLoop(header, g.Egress.Pseudonym()) {
-		return errLoop
+		return inbound.ErrLoop
 	}
 	if by, _ := g.Signers.choose(q.Client, q.Origin.Scheme, header); by != nil && strings.EqualFold(q.Method, http.MethodTrace) {
 		return errTrace
@@ -55,7 +71,7 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 
 // decide asks the policy about the request, and enforces its decision.
 func (h *Handler) decide(s *requestState) error {
-	s.record.Decision = s.rules.Engine.Decide(s.request.Context(), s.record.Request)
+	s.record.Decision = s.rules.Engine.Decide(s.in.HTTP.Context(), s.record.Request)
 	return h.enforce(s)
 }
 
@@ -99,11 +115,11 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	if err := s.readAhead(); err != nil {
 		return err
 	}
-	if s.addr, err = s.rules.chooseAddress(s.request.Context(), s.record.Request.Origin, &s.record.Decision.Pace); err != nil {
+	if s.addr, err = s.rules.chooseAddress(s.in.HTTP.Context(), s.record.Request.Origin, &s.record.Decision.Pace); err != nil {
 		return err
 	}
 	began := time.Now()
-	s.slot, err = h.o.Pacer.Wait(s.request.Context(), s.shareKey(), s.record.Decision.Pace)
+	s.slot, err = h.o.Pacer.Wait(s.in.HTTP.Context(), s.shareKey(), s.record.Decision.Pace)
 	if err != nil {
 		s.record.Waited = time.Since(began)
 	}
@@ -120,50 +136,55 @@ const maxCredentials = 1 << 10
 // were replaced since then, the new Rules must admit that client as well. The record of a
 // refused client has its address, not the name that it claims. A malformed request is refused for that,
 // whoever sends it.
-func (h *Handler) authenticate(s *requestState, head sentHead) error {
+func (h *Handler) authenticate(s *requestState) error {
 	q := &s.record.Request
-	by := connInfoFrom(s.request)
-	if head.fault != nil {
-		q.Client = by.clientName()
-		return head.fault
+	if s.in.Fault != nil {
+		q.Client = s.from.name()
+		return s.in.Fault
 	}
-	q.Client = addressOf(s.request.RemoteAddr)
-	if by.tunnel != nil {
-		name, err := by.tunnel.owner(s.rules)
-		if err == nil {
-			q.Client = name
-		}
-		return by.admissionError(err)
+	q.Client = addressOf(s.in.HTTP.RemoteAddr)
+	name, err := h.clientOf(s, q.Client)
+	if errors.Is(err, policy.ErrLogin) && s.from.conn.Redirected() {
+		// A redirected client does not know of the proxy, and cannot log in.
+		err = policy.ErrStranger
 	}
-	if by.client != nil && by.client.tooMany {
-		if name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, policy.Login{}); err == nil {
-			// By the address, without the check of a password.
-			q.Client = name
-		}
-		return errTooManyConns
-	}
-	offered := login(s.request.Header)
-	// The client does not know of the proxy, and cannot log in.
-	if by.redirect() != nil {
-		offered = policy.Login{}
-	}
-	name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, offered)
-	if err != nil {
-		return by.admissionError(err)
-	}
-	q.Client = name
-	if by.client != nil && !by.client.assign(name) {
-		return errTooManyConns
-	}
-	return nil
-}
-
-// admissionError returns the error for a client that is not admitted: a redirected one is not asked for a login.
-func (c connInfo) admissionError(err error) error {
-	if c.redirect() != nil && errors.Is(err, policy.ErrLogin) {
-		return policy.ErrStranger
+	if name != "" {
+		q.Client = name
 	}
 	return err
+}
+
+// clientOf returns the client of a request from an address. An error with a name is about that client.
+func (h *Handler) clientOf(s *requestState, address string) (name string, err error) {
+	switch ctx := s.in.HTTP.Context(); {
+	case s.from.tunnel != nil:
+		return s.from.owner(s.rules)
+	case s.from.conn.OverLimit:
+		// By the address, without the check of a password.
+		if name, err = s.rules.Engine.Admit(ctx, address, policy.Login{}); err != nil {
+			name = ""
+		}
+		return name, errTooManyConns
+	default:
+		offered := login(s.in.HTTP.Header)
+		if s.from.conn.Redirected() {
+			offered = policy.Login{}
+		}
+		if name, err = s.rules.Engine.Admit(ctx, address, offered); err == nil && !s.from.assign(name) {
+			err = errTooManyConns
+		}
+		return name, err
+	}
+}
+
+// addressOf returns the host of a host:port. If remote has another form, it returns
+// remote.
+func addressOf(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	return host
 }
 
 // login parses Proxy-Authorization. If the field is repeated, malformed or not Basic, it

@@ -19,18 +19,14 @@ import (
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/proxy/signature"
 	"robotsproxy/proxy/socket"
 )
 
 var (
-	errMalformed   = errors.New("malformed request")
-	errMisdirected = errors.New("the request names another host than its tunnel")
-	errLoop        = errors.New("the request has already passed this proxy")
-	errLongURL     = errors.New("the URL is too long")
-	errTrace       = errors.New("the response to TRACE would show the client the signature of the proxy")
-
-	errNoSite = malformed("this is a proxy, which needs an absolute URL, as in GET http://example.com/")
+	errLongURL = errors.New("the URL is too long")
+	errTrace   = errors.New("the response to TRACE would show the client the signature of the proxy")
 )
 
 var (
@@ -76,7 +72,7 @@ var answers = []struct {
 	{is(policy.ErrTooManyLogins), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonAuth,
 		"Too many names and passwords from your address wait to be checked.",
 		"Try again in a moment."}},
-	{is(errMisdirected), answer{http.StatusMisdirectedRequest, "http_request_error", policy.ReasonMalformed,
+	{is(inbound.ErrMisdirected), answer{http.StatusMisdirectedRequest, "http_request_error", policy.ReasonMalformed,
 		"The request names another host than its tunnel.",
 		"Open a tunnel for each host, or send the request to the proxy without a tunnel."}},
 	{is(ftp.ErrPath), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed,
@@ -93,9 +89,9 @@ var answers = []struct {
 	{is(errTooSlow), answer{http.StatusRequestTimeout, "http_request_error", policy.ReasonPace,
 		"The request body arrived too slowly while other requests waited for this host.",
 		"Send the body faster, or try again later."}},
-	{is(errMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed, "", ""}},
-	{is(errConfined), answer{http.StatusForbidden, "http_request_denied", policy.ReasonConfined, "", ""}},
-	{is(errLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop, "", ""}},
+	{is(inbound.ErrMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed, "", ""}},
+	{is(inbound.ErrConfined), answer{http.StatusForbidden, "http_request_denied", policy.ReasonConfined, "", ""}},
+	{is(inbound.ErrLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop, "", ""}},
 	{is(audit.ErrNoSpace), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
 		"The proxy has no space to store the robots.txt of this site as evidence, and allows no request without it.",
 		"Try again later, or continue with sites whose robots.txt the proxy has stored. The operator can raise audit.snapshot_max_size."}},
@@ -260,8 +256,8 @@ func answerTo(err error) answer {
 	for _, row := range answers {
 		if row.match(err) {
 			a := row.answer
-			if malformed, ok := errors.AsType[*malformedError](err); ok {
-				a.status, a.detail, a.advice = malformed.status, malformed.sentence(), malformed.advice
+			if malformed, ok := errors.AsType[*inbound.MalformedError](err); ok {
+				a.status, a.detail, a.advice = malformed.Status, malformed.Sentence(), malformed.Advice
 			}
 			return a
 		}

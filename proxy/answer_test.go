@@ -20,6 +20,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
+	"robotsproxy/proxy/inbound"
 )
 
 // dial returns err as the error of a failed dial.
@@ -66,11 +67,11 @@ var answersToErrors = []struct {
 	{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
 	{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 	{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
-	{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
-	{"invalid FTP path", fmt.Errorf("%w: %w", errMalformed, ftp.ErrPath), 400, "http_request_error", policy.ReasonMalformed},
+	{"malformed", inbound.ErrMalformed, 400, "http_request_error", policy.ReasonMalformed},
+	{"invalid FTP path", fmt.Errorf("%w: %w", inbound.ErrMalformed, ftp.ErrPath), 400, "http_request_error", policy.ReasonMalformed},
 	{"unsupported FTP method", ftp.ErrMethod, 405, "http_request_error", policy.ReasonMalformed},
-	{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
-	{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
+	{"misdirected", inbound.ErrMisdirected, 421, "http_request_error", policy.ReasonMalformed},
+	{"loop", inbound.ErrLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
 	{"no space for evidence", audit.ErrNoSpace, 503, "proxy_internal_error", policy.ReasonAudit},
 	{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
 	{"panic", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
@@ -106,7 +107,7 @@ func TestRefusalsByPaceHaveNumbers(t *testing.T) {
 		{pace.BusyError{Reason: pace.QueueFull}, pace.Limits{}, "The queue for this host is full."},
 	} {
 		rec := audit.Record{Decision: policy.Decision{Pace: c.limits}}
-		p := new(Handler).describe(&requestState{record: rec, rules: new(generation)}, answerTo(&c.busy), &c.busy)
+		p := (&requestState{record: rec, rules: new(generation)}).describe(answerTo(&c.busy), &c.busy)
 		if !strings.Contains(p.Detail, c.want) {
 			t.Errorf("%+v: %q, want %q", c.busy, p.Detail, c.want)
 		}
@@ -200,8 +201,8 @@ func TestProxyStatusWithoutAnError(t *testing.T) {
 
 // RFC 6585 4: the 429 for too many password checks has a Retry-After.
 func TestTooManyLoginsHaveRetryAfter(t *testing.T) {
-	h, s := &Handler{}, &requestState{rules: &generation{}}
-	if p := h.describe(s, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
+	s := &requestState{rules: &generation{}}
+	if p := s.describe(answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
 		t.Errorf("Retry-After: %d", p.RetryAfter)
 	}
 }
@@ -243,7 +244,7 @@ func TestForbiddenAddressesAreNamed(t *testing.T) {
 		s.record.Request.Origin.Host = c.host
 		a := answerTo(c.err)
 		s.record.Decision.Reason = a.reason
-		if got := new(Handler).describe(s, a, c.err); got.Detail != c.want || c.host == "a.test" && strings.Contains(got.Detail, "10.0.0.7") {
+		if got := s.describe(a, c.err); got.Detail != c.want || c.host == "a.test" && strings.Contains(got.Detail, "10.0.0.7") {
 			t.Errorf("%s, %v: %q, want %q", c.host, c.err, got.Detail, c.want)
 		}
 	}

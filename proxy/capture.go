@@ -15,17 +15,17 @@ import (
 )
 
 // beginCapture begins to archive a request, if there is an archive.
-func (h *Handler) beginCapture(s *requestState) {
-	if h.o.Archive != nil {
+func (s *requestState) beginCapture() {
+	if a := s.from.h.o.Archive; a != nil {
 		direct := s.rules.Egress.Direct(s.record.Request.Origin)
-		s.capture = h.o.Archive.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
+		s.response.capture = a.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
 	}
 }
 
 // endCapture archives a request that has ended. The error breaks the response off.
-func (h *Handler) endCapture(s *requestState) (err error) {
-	if s.capture != nil {
-		s.record.Archived, err = s.capture.End(captureFields(&s.record, h.o.Archive.ClientName(s.record.Request.Client)))
+func (s *requestState) endCapture() (err error) {
+	if s.response.capture != nil {
+		s.record.Archived, err = s.response.capture.End(captureFields(&s.record, s.from.h.o.Archive.ClientName(s.record.Request.Client)))
 	}
 	return err
 }

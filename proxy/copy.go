@@ -55,8 +55,8 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	if rec.Decision.Reason != policy.ReasonRobotsTxt {
 		return false, nil
 	}
-	ctx := s.request.Context()
-	if rec.Cached = s.rules.fromCopy(ctx, rec.Request, upgradeTo(s.request.Header), &rec.Decision); !rec.Cached {
+	ctx := s.in.HTTP.Context()
+	if rec.Cached = s.rules.fromCopy(ctx, rec.Request, upgradeTo(s.in.HTTP.Header), &rec.Decision); !rec.Cached {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
@@ -74,23 +74,23 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 		return false, err
 	}
 	rec.Decision.Ruling.File = nil
-	header := s.Header()
+	header := s.response.Header()
 	modified := copyHeader(header, a, time.Now())
 	addVia(header, h.via)
 	s.response.length = int64(len(a.Body))
-	s.watch.begin(s)
-	defer s.watch.stop()
+	s.transfer.begin()
+	defer s.transfer.watch.stop()
 	if a.Status == http.StatusOK {
 		// Conditions and ranges (RFC 9110 13, 14).
-		http.ServeContent(s, s.request, "", modified, bytes.NewReader(a.Body))
+		http.ServeContent(&s.response, s.in.HTTP, "", modified, bytes.NewReader(a.Body))
 	} else {
 		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
-		s.WriteHeader(a.Status)
-		if s.request.Method != http.MethodHead {
-			s.Write(a.Body)
+		s.response.WriteHeader(a.Status)
+		if s.in.HTTP.Method != http.MethodHead {
+			s.response.Write(a.Body)
 		}
 	}
-	s.flushLast()
+	s.response.flushLast()
 	return true, s.response.failure
 }
 

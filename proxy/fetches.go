@@ -61,7 +61,7 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
 	if f.Rules.Monitor {
-		return f.roundTrip(r, hop, &sending{from: &fetchSender{hop: hop}, check: f.Ready})
+		return f.roundTrip(r, hop, &sending{sender: &fetchSender{hop: hop}, check: f.Ready})
 	}
 	var resp *http.Response
 	err := tryAddresses(func() (err error) {
@@ -77,7 +77,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		return nil, err
 	}
 	by := &fetchSender{hop: hop}
-	s := &sending{slot: slot, addr: at, from: by, check: f.Ready}
+	s := &sending{slot: slot, addr: at, sender: by, check: f.Ready}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		if s.state == connecting {

@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -31,39 +29,41 @@ func (h *Handler) finish(s *requestState, err error) {
 	s.recordPace(err)
 	// The origin has answered: a client that does not read must not delay other requests.
 	s.releaseSlot()
-	unarchived := h.endCapture(s)
+	unarchived := s.endCapture()
 	err = cmp.Or(err, unarchived)
 	var a answer
 	var wait time.Duration
 	if err != nil && !s.response.headSent {
 		a, wait, err = h.chooseAnswer(s, err)
 	}
-	if errors.Is(err, egress.ErrParent) && h.parentLog.allow() {
-		h.o.Log.Warn("upstream proxy failed", "error", err)
+	if errors.Is(err, egress.ErrParent) {
+		h.parentLog.Do(func() { h.o.Log.Warn("upstream proxy failed", "error", err) })
 	}
 	if !s.wasSent {
 		s.quota.GiveBack()
 	}
 	rec.Took = time.Since(rec.Time)
-	s.recorded = true
+	s.written = true
 	// An error is that of the audit, which the record meets too.
-	_, _ = s.allSent.end(&s.sentRequest)
+	_, _ = h.sent.end(&s.line)
 	switch werr := h.writeRecord(rec, err); {
 	case werr != nil && !s.response.headSent:
 		err, a = werr, answerTo(werr)
 	case werr != nil && s.rules.RecordFirst:
 		err = cmp.Or(err, werr)
 	case unarchived == nil:
-		s.sendHeld()
+		s.response.sendHeld()
 	}
 	switch {
 	case s.response.headSent && err != nil:
-		s.abort()
+		s.in.Abort(s.response.length >= 0)
 	case err != nil:
-		h.refusals.wait(s.request.Context(), wait)
-		h.refuse(s, a, err)
+		h.refusals.wait(s.in.HTTP.Context(), wait)
+		s.refuse(a, err)
 	}
-	s.drainUpload(err != nil)
+	if !s.transfer.flow.uploaded() {
+		s.in.DiscardBody(err != nil)
+	}
 }
 
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer
@@ -89,35 +89,19 @@ func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.
 	return a, wait, err
 }
 
-// recoverPanic ends the request that has caused a panic, and logs the panic.
-func (h *Handler) recoverPanic(s *requestState) {
-	fault := recover()
-	if fault == nil {
-		return
-	}
-	if fault == http.ErrAbortHandler {
-		panic(fault)
-	}
-	h.o.Log.Error("request failed with an internal error", "id", s.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-	if s.recorded {
-		panic(http.ErrAbortHandler)
-	}
-	h.finish(s, errInternal)
-}
-
 // noRoomRetry is the Retry-After of a request whose robots.txt had no space in the
 // snapshot folder. It is about the interval at which the folder is searched for files to
 // remove.
 const noRoomRetry = 10 * time.Minute
 
 // refuse sends a refusal to the client, after the record was written.
-func (h *Handler) refuse(s *requestState, a answer, err error) {
-	p := h.describe(s, a, err)
+func (s *requestState) refuse(a answer, err error) {
+	p := s.describe(a, err)
 	s.response.headSent = true
-	if a.status == statusClientLeft || s.clientLeft {
+	if a.status == statusClientLeft || s.response.clientLeft {
 		panic(http.ErrAbortHandler)
 	}
-	header := s.client.Header()
+	header := s.in.Writer.Header()
 	clear(header)
 	maps.Copy(header, ownHeader(a, p))
 	if a.status == http.StatusProxyAuthRequired {
@@ -129,38 +113,36 @@ func (h *Handler) refuse(s *requestState, a answer, err error) {
 	}
 	body := p.text()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
-	if acceptsJSON(s.request.Header["Accept"]) {
+	if acceptsJSON(s.in.HTTP.Header["Accept"]) {
 		header.Set("Content-Type", "application/problem+json")
 		// Strings and numbers: it cannot fail.
 		body, _ = json.Marshal(p)
 		body = append(audit.EscapeJSON(body), '\n')
 	}
-	if errors.Is(err, memory.ErrShort) && s.request.ProtoMajor == 2 {
+	if errors.Is(err, memory.ErrShort) && s.in.HTTP.ProtoMajor == 2 {
 		// Otherwise the stream uses memory until its client reads the body (RFC 9113 5.2).
 		body = nil
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	s.setConnectionClose()
+	s.in.EndConnection(s.transfer.flow.uploaded())
 	// Clients send a login only with CONNECT.
-	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil {
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && s.in.Tunnel != nil {
 		header.Set("Connection", "close")
 	}
 	// The refusal has its own time limit.
-	s.watch.forgive()
-	s.beginWrite()
-	w := s.lastWatch()
-	w.begin(s)
-	defer w.stop()
-	s.client.WriteHeader(a.status)
-	if s.request.Method != http.MethodHead && len(body) > 0 {
+	s.transfer.watch.forgive()
+	s.transfer.beginWrite()
+	defer s.transfer.beginLast().stop()
+	s.in.Writer.WriteHeader(a.status)
+	if s.in.HTTP.Method != http.MethodHead && len(body) > 0 {
 		// The record is written, so an error does not matter.
-		s.client.Write(body)
-		http.NewResponseController(s.client).Flush()
+		s.in.Writer.Write(body)
+		http.NewResponseController(s.in.Writer).Flush()
 	}
 }
 
 // describe returns the problem for the refused client.
-func (h *Handler) describe(s *requestState, a answer, err error) problem {
+func (s *requestState) describe(a answer, err error) problem {
 	q, d := &s.record.Request, &s.record.Decision
 	p := newProblem(a, explain.Of(d), s.rules.UserAgent != "", s.record.ID)
 	// Also for a request for robots.txt, which does not need the delay itself.
@@ -186,13 +168,14 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	if errors.Is(err, egress.ErrForbiddenAddr) && a.detail == "" {
 		p.Detail = cmp.Or(addressDetail(q.Origin.Host), p.Detail)
 	}
-	p.RetryAfter = h.retryAfter(a, d, err)
+	p.RetryAfter = s.retryAfter(a, err)
 	return p
 }
 
 // retryAfter returns the number of seconds after which a refused client may try again. It
 // returns 0 if that is unknown or does not help.
-func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
+func (s *requestState) retryAfter(a answer, err error) int {
+	d := &s.record.Decision
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		return seconds(busy.RetryAfter)
 	} else if again, ok := errors.AsType[*egress.RetryError](err); ok {
@@ -202,7 +185,7 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 	} else if errors.Is(err, audit.ErrNoSpace) {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
-		if host, _ := h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
+		if host, _ := s.from.h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
 			// The fetch gets no slot before that time.
 			retry = host.BackOffUntil
 		}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,16 +22,18 @@ import (
 // RoundTripper uses it.
 type stateKey struct{}
 
-// newPipeline creates a goproxy that sends by roundTrip and decides nothing.
-func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
+// newPipeline creates a goproxy that sends by [requestState.exchange] and decides nothing.
+func newPipeline(log *slog.Logger) *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	// Only egress sends requests, not through the proxy of the environment.
 	p.Tr, p.ConnectDial = nil, nil
 	// prepareRequest has removed what must not be sent.
 	p.KeepHeader = true
 	p.KeepDestinationHeaders = true
-	p.Logger = pipelineLog{h.o.Log}
-	send := goproxy.RoundTripperFunc(h.roundTrip)
+	p.Logger = pipelineLog{log}
+	send := goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) {
+		return r.Context().Value(stateKey{}).(*requestState).exchange(r)
+	})
 	p.OnRequest().DoFunc(func(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
 		ctx.RoundTripper = send
 		return r, nil
@@ -50,62 +51,45 @@ func (l pipelineLog) Printf(format string, v ...any) {
 
 // forward sends the request through the pipeline, and the response to the client.
 func (h *Handler) forward(s *requestState) error {
-	ctx, cancel := context.WithCancelCause(context.WithValue(s.request.Context(), stateKey{}, s))
+	ctx, cancel := context.WithCancelCause(context.WithValue(s.in.HTTP.Context(), stateKey{}, s))
 	defer cancel(nil)
-	s.cancel = cancel
-	s.from, s.owner, s.check, s.memory = s, connInfoFrom(s.request).logins(), h.o.Ready, &s.work
-	h.beginCapture(s)
-	r := s.request.WithContext(ctx)
+	s.transfer.cancel = cancel
+	s.sender, s.owner, s.check, s.memory = &s.response, &s.from.logins, h.o.Ready, &s.work
+	s.beginCapture()
+	r := s.in.HTTP.WithContext(ctx)
 	r.URL, r.RequestURI = s.record.Request.URL(), ""
 	r.Host = r.URL.Host
-	h.prepareRequest(s, r)
+	s.prepareRequest(r)
 	if r.Body != nil && r.Body != http.NoBody {
-		h.setUpload(s, r)
+		s.setUpload(r)
 		// An origin may respond before it has read the whole body. Without full duplex,
 		// net/http would then discard part of the body.
 		// HTTP/2 needs none.
-		http.NewResponseController(s.client).EnableFullDuplex()
+		http.NewResponseController(s.in.Writer).EnableFullDuplex()
 	}
-	s.watch.begin(s)
-	defer s.watch.stop()
-	s.slot.Follow(s)
-	h.pipeline.ServeHTTP(s, r)
+	s.transfer.begin()
+	defer s.transfer.watch.stop()
+	s.slot.Follow(&s.transfer)
+	h.pipeline.ServeHTTP(&s.response, r)
 	switch {
 	case s.response.upgraded != nil:
 		// The relay has its own watch.
-		s.watch.stop()
+		s.transfer.watch.stop()
 		return h.upgrade(s)
 	case s.response.failure != nil:
 	case s.response.length >= 0 && s.record.Bytes > 0:
-		s.flushLast()
-	case s.response.length < 0 && s.response.body.state != nil && ctx.Err() != nil:
+		s.response.flushLast()
+	case s.response.length < 0 && s.response.body.response != nil && ctx.Err() != nil:
 		// The client left before it read the end. The origin may have ended without an
 		// error because the proxy closed the connection.
-		s.fail(context.Cause(ctx))
+		s.response.fail(context.Cause(ctx))
 	}
 	return s.response.failure
 }
 
-// setUpload sets the body of the request to the origin. One that is in memory can be sent again.
-func (h *Handler) setUpload(s *requestState, r *http.Request) {
-	body := r.Body
-	upload := func() (io.ReadCloser, error) {
-		if s.ahead != nil {
-			body = io.NopCloser(bytes.NewReader(s.ahead))
-		}
-		return s.capture.Upload(&clientBody{body, s, r.Trailer}), nil
-	}
-	// There is no error.
-	r.Body, _ = upload()
-	if s.ahead != nil {
-		r.GetBody = upload
-	}
-}
-
-// roundTrip sends a request of the pipeline. It keeps an error in the requestState and mutes the
+// exchange sends a request of the pipeline. It keeps an error in the response and mutes the
 // pipeline, which would otherwise write its own response.
-func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
-	s := r.Context().Value(stateKey{}).(*requestState)
+func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
 	if by != nil {
 		// It is also that of the client's request.
@@ -117,46 +101,46 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	if err == nil {
 		err = checkResponse(r, resp)
 	}
-	if err == nil && s.clientLeft {
+	if err == nil && s.response.clientLeft {
 		resp.Body.Close()
-		err = context.Cause(s.request.Context())
+		err = context.Cause(s.in.HTTP.Context())
 	}
-	h.adaptPace(s, resp, err)
+	s.adaptPace(resp, err)
 	if err != nil {
-		if upload := s.flow.uploadFailure(); upload != nil {
+		if upload := s.transfer.flow.uploadFailure(); upload != nil {
 			// The origin is not at fault.
 			err = upload
 		}
-		return nil, s.mute(err)
+		return nil, s.response.mute(err)
 	}
 	s.record.Preferences = audit.PreferencesOf(resp.Header)
 	if s.rules.Engine.JudgeResponse(s.record.Request, &s.record.Decision, resp.StatusCode, resp.Header) && !s.rules.Monitor {
 		// The rest is not downloaded.
 		resp.Body.Close()
 		s.record.Withheld = true
-		s.capture.Discard()
-		return nil, s.mute(errRefused)
+		s.response.capture.Discard()
+		return nil, s.response.mute(errRefused)
 	}
-	s.capture = s.capture.Respond(resp.Request, resp, s.conn.Addr, s.conn.TLS)
+	s.response.capture = s.response.capture.Respond(resp.Request, resp, s.conn.Addr, s.conn.TLS)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		s.response.muted, s.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	connection := resp.Header["Connection"]
-	prepareResponse(resp.StatusCode, resp.Header, h.via)
+	prepareResponse(resp.StatusCode, resp.Header, s.from.h.via)
 	stripTrailer(resp.Trailer, connection)
 	// Copy the header here: the pipeline would copy each value.
-	maps.Copy(s.client.Header(), resp.Header)
+	maps.Copy(s.in.Writer.Header(), resp.Header)
 	s.response.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
 		if err := s.detachSlot(); err != nil {
 			resp.Body.Close()
-			return nil, s.mute(err)
+			return nil, s.response.mute(err)
 		}
 	}
 	resp.Header = nil
 	if resp.Body != http.NoBody {
-		s.response.body = originBody{resp.Body, s, resp, connection}
+		s.response.body = originBody{resp.Body, &s.response, resp, connection}
 		resp.Body = &s.response.body
 	}
 	return resp, nil
@@ -177,13 +161,6 @@ func checkResponse(r *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// mute stores why there is no response, and drops the response of the pipeline.
-func (s *requestState) mute(err error) error {
-	s.response.muted = true
-	s.fail(err)
-	return err
-}
-
 func isEventStream(contentType string) bool {
 	const media = "text/event-stream"
 	return len(contentType) >= len(media) && strings.EqualFold(contentType[:len(media)], media)
@@ -192,12 +169,12 @@ func isEventStream(contentType string) bool {
 // adaptPace tells package pace that an origin asks for a back-off or serves the client, and how fast it
 // responded. A request with a body is not timed, because its time also depends on the
 // client.
-func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
+func (s *requestState) adaptPace(resp *http.Response, err error) {
 	if s.slot == nil {
 		return
 	}
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest
-	if (err == nil || isTimeout(err)) && s.request.ContentLength == 0 {
+	if (err == nil || isTimeout(err)) && s.in.HTTP.ContentLength == 0 {
 		path, _, _ := strings.Cut(s.record.Request.PathQuery, "?")
 		s.slot.Answered(path, fine)
 	}
@@ -228,7 +205,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 
 // prepareRequest changes the header of a client's request into that of the request to the
 // origin.
-func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
+func (s *requestState) prepareRequest(r *http.Request) {
 	r.Trailer = announcedTrailer(r)
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
@@ -259,7 +236,7 @@ func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 		r.Header["From"] = []string{from}
 	}
 	if !s.rules.NoVia {
-		addVia(r.Header, h.via)
+		addVia(r.Header, s.from.h.via)
 	}
 	// It concerned the client's connection.
 	r.Close = false
@@ -280,20 +257,19 @@ func (h *Handler) upgrade(s *requestState) error {
 	if err := s.detachSlot(); err != nil {
 		return err
 	}
-	if err := h.sent.writeNow(&s.sentRequest); err != nil {
+	if err := h.sent.writeNow(&s.line); err != nil {
 		return err
 	}
-	conn, buffered, err := s.hijack()
+	s.response.headSent = true
+	// The server no longer reads the body.
+	s.transfer.flow.endUpload(uploadComplete)
+	conn, err := s.in.Hijack()
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
 	defer conn.Close()
-	if !h.hijacked.add(conn, closeConn) {
-		return http.ErrServerClosed
-	}
-	defer h.hijacked.remove(conn)
-	h.counts.upgraded.begin()
-	defer h.counts.upgraded.end()
+	h.counts.upgraded.Begin()
+	defer h.counts.upgraded.End()
 	s.record.Status = resp.StatusCode
 	resp.Body = nil
 	err = conn.SetWriteDeadline(time.Now().Add(h.o.Silence))
@@ -307,6 +283,6 @@ func (h *Handler) upgrade(s *requestState) error {
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	s.record.Bytes, err = relay(rawConn(conn), buffered, origin, false, h.o.Silence)
+	s.record.Bytes, err = relay(conn.Conn, conn.Ahead, origin, false, h.o.Silence)
 	return err
 }

@@ -20,6 +20,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/robots/testkit"
 )
 
@@ -393,7 +394,7 @@ func TestTLSInTheClear(t *testing.T) {
 		t.Errorf("%s %s", resp.Status, body)
 	}
 	rec := r.records.last(t, 1)
-	if rec.Status != 400 || rec.Decision.Reason != policy.ReasonMalformed || !errors.Is(rec.Err, proxy.ErrTLSInTheClear) {
+	if rec.Status != 400 || rec.Decision.Reason != policy.ReasonMalformed || !errors.Is(rec.Err, inbound.ErrTLSInTheClear) {
 		t.Errorf("record: %+v", rec)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"robotsproxy/policy/explain"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
@@ -22,29 +23,28 @@ const seeGuide = "To see what this proxy is and how to use it, open / at its own
 // a request is not recorded, and nothing is sent. Other requests without an origin, or for the
 // proxy's own address, are refused. A request in a tunnel is never for the proxy.
 func isForProxy(s *requestState) bool {
-	r := s.request
-	by := connInfoFrom(r)
+	r, conn := s.in.HTTP, s.from.conn
 	switch {
 	// As nearly always.
 	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(s.ownPath()):
 		return false
-	case by.client == nil || by.client.redirect != nil:
+	case s.in.Tunnel != nil || conn.Redirected():
 		return false
 	// It is refused.
-	case by.client.tooMany:
+	case conn.OverLimit:
 		return false
 	case r.Method != http.MethodGet && r.Method != http.MethodHead, r.Body != http.NoBody:
 		return false
 	}
-	local, ok := localAddr(r)
+	local, ok := localAddr(conn)
 	if !ok {
 		return false
 	}
-	if errors.Is(s.noTarget, errNoSite) {
+	if errors.Is(s.targetErr, inbound.ErrNoSite) {
 		return mayBeProxyName(r.Host, local)
 	}
 	o := s.record.Request.Origin
-	return s.noTarget == nil && (o.Scheme == "http" || o.Scheme == "https" && s.rules.TLS != nil) && isAt(o, local)
+	return s.targetErr == nil && (o.Scheme == "http" || o.Scheme == "https" && s.rules.TLS != nil) && isAt(o, local)
 }
 
 // ownPath returns the path of a request that may be for the proxy itself.
@@ -58,10 +58,9 @@ func (s *requestState) ownPath() string {
 	return path
 }
 
-// localAddr returns the local address of the connection on which a request arrived.
-func localAddr(r *http.Request) (netip.AddrPort, bool) {
-	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	local := socket.AddrPort(addr)
+// localAddr returns the local address of a connection.
+func localAddr(c net.Conn) (netip.AddrPort, bool) {
+	local := socket.AddrPort(c.LocalAddr())
 	return local, local.IsValid()
 }
 
@@ -97,8 +96,9 @@ func mayBeProxyName(host string, local netip.AddrPort) bool {
 	if _, err := netip.ParseAddr(o.Host); err == nil || isLocalhost(o.Host) {
 		return true
 	}
+	_, _, noPort := net.SplitHostPort(host)
 	usual := local.Port() == 80 || local.Port() == 443
-	return (usual || hasPort(host)) && !local.Addr().IsLoopback()
+	return (usual || noPort == nil) && !local.Addr().IsLoopback()
 }
 
 func isLocalhost(host string) bool {
@@ -106,18 +106,19 @@ func isLocalhost(host string) bool {
 }
 
 // serveOwnPage answers with the guide and marks the response as one of the proxy.
-func (h *Handler) serveOwnPage(s *requestState) {
+func (s *requestState) serveOwnPage() {
 	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
-	maps.Copy(s.client.Header(), header)
-	s.setConnectionClose()
-	s.beginWrite()
-	s.watch.begin(s)
-	defer s.watch.stop()
-	r := *s.request
+	w := s.in.Writer
+	maps.Copy(w.Header(), header)
+	s.in.EndConnection(s.transfer.flow.uploaded())
+	s.transfer.beginWrite()
+	s.transfer.begin()
+	defer s.transfer.watch.stop()
+	r := *s.in.HTTP
 	r.URL = &url.URL{Path: s.ownPath()}
-	s.rules.OwnPage.ServeHTTP(s.client, &r)
+	s.rules.OwnPage.ServeHTTP(w, &r)
 	// Under the watch.
-	http.NewResponseController(s.client).Flush()
+	http.NewResponseController(w).Flush()
 }
 
 // mayMeanProxy reports whether the client of a refused request may have meant the proxy
@@ -128,8 +129,8 @@ func mayMeanProxy(s *requestState, err error) bool {
 		return false
 	// The proxy does not know all its own addresses.
 	case errors.Is(err, egress.ErrForbiddenAddr):
-		local, ok := localAddr(s.request)
+		local, ok := localAddr(s.from.conn)
 		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(s.record.Request.Origin, local)
 	}
-	return errors.Is(err, errNoSite)
+	return errors.Is(err, inbound.ErrNoSite)
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/inbound"
 )
 
 // newRecord creates the record of a request from the address remote.
@@ -17,14 +19,14 @@ func newRecord(rec *audit.Record, remote string) {
 	rec.Time, rec.ID, rec.Remote = time.Now(), audit.NewID(), remote
 }
 
-// recordRequest records the request as the client sent it, except its Target.
-func (s *requestState) recordRequest(head sentHead) {
-	r, rec := s.request, &s.record
+// recordRequest records the request as the client sent it.
+func (s *requestState) recordRequest() {
+	r, rec := s.in.HTTP, &s.record
 	rec.Monitor = s.rules.Monitor
-	rec.Target = recordedTarget(r, head.target)
-	rec.Transparent = connInfoFrom(r).redirect() != nil
+	rec.Target = recordedTarget(s.in)
+	rec.Transparent = s.from.conn.Redirected()
 	q := &rec.Request
-	q.Method, q.UserAgent, q.From, q.Dest = head.method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
+	q.Target, q.Method, q.UserAgent, q.From, q.Dest = s.in.Target, s.in.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }
 
 // recordPace records how long a request that ended with err waited for a slot, or why it got none.
@@ -69,3 +71,39 @@ func (h *Handler) writeRecord(rec *audit.Record, err error) error {
 	}
 	return h.o.Audit.Write(rec)
 }
+
+// recordedTarget returns the request target of a request for the record, without userinfo.
+func recordedTarget(in *inbound.Request) string {
+	if in.HTTP.ProtoMajor == 2 && strings.HasPrefix(in.Sent, "/") {
+		return withoutUserinfo(in.HTTP.Host) + in.Sent
+	}
+	return withoutUserinfo(in.Sent)
+}
+
+// withoutUserinfo removes a possible password from a target, so that the record of a
+// refused request does not contain it.
+func withoutUserinfo(target string) string {
+	if strings.HasPrefix(target, "/") {
+		return target
+	}
+	// Without "//", everything before a query may be meant as an authority.
+	from, ends := 0, "?"
+	if i := strings.Index(target, "://"); i >= 0 {
+		from = i + len("://")
+		if rest := target[from:]; rest != "" && strings.IndexAny(rest, "/?#") != 0 {
+			ends = "/?#"
+		}
+	}
+	authority := target[from:]
+	if i := strings.IndexAny(authority, ends); i >= 0 {
+		authority = authority[:i]
+	}
+	return target[:from] + target[from+strings.LastIndexByte(authority, '@')+1:]
+}
+
+// keptOfLongURL is how many bytes of a target that is malformed, or of the path and query of a URL that
+// is too long, are repeated in the refusal. Of the latter, the record has as many.
+const keptOfLongURL = 1 << 10
+
+// beginningOf returns the first bytes of a target, at most keptOfLongURL.
+func beginningOf(target string) string { return target[:min(len(target), keptOfLongURL)] }

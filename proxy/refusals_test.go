@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/inbound"
 )
 
 // refusingHandler is a Handler that only finishes requests, and keeps their reasons.
@@ -46,12 +46,9 @@ func (r *refusingHandler) recorded(reason policy.Reason) int {
 // finishWith ends a request of client with decision d and err.
 func (r *refusingHandler) finishWith(ctx context.Context, client string, d policy.Decision, err error, sent bool) (status int) {
 	w := httptest.NewRecorder()
-	s := &requestState{
-		client: w, request: httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil),
-		rules: &generation{}, record: audit.Record{Time: time.Now()}, draining: new(atomic.Bool),
-	}
-	s.watch.limit = time.Hour
-	s.flow.endUpload(uploadComplete)
+	s := stateOf(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil))
+	s.from.h, s.record.Time = r.Handler, time.Now()
+	s.transfer.flow.endUpload(uploadComplete)
 	s.wasSent = sent
 	s.record.Request.Client, s.record.Decision = client, d
 	r.finish(s, err)
@@ -112,7 +109,7 @@ func TestOnlyRefusalsArePaced(t *testing.T) {
 		for range 10 {
 			r.finishWith(t.Context(), "lab", allowed, nil, true)
 			r.finishWith(t.Context(), "lab", allowed, errors.New("the origin broke off"), true)
-			r.finishWith(t.Context(), "lab", policy.Decision{}, errMalformed, false)
+			r.finishWith(t.Context(), "lab", policy.Decision{}, inbound.ErrMalformed, false)
 			r.finishWith(t.Context(), "lab", policy.Decision{Reason: policy.ReasonDenied}, errRefused, false)
 			r.finishWith(t.Context(), "lab", allowed, errAborted, false)
 			r.refused(t.Context(), "another")

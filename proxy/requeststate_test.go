@@ -1,19 +1,28 @@
 package proxy
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/storetest"
+	"robotsproxy/proxy/inbound"
 )
+
+// stateOf returns the state of a request that arrived on no connection.
+func stateOf(w http.ResponseWriter, r *http.Request) *requestState {
+	s := &requestState{from: new(client), in: &inbound.Request{HTTP: r, Method: r.Method, Writer: w}, rules: new(generation)}
+	s.transfer.in, s.response.s, s.transfer.watch.limit = s.in, s, time.Hour
+	return s
+}
 
 // TestLateHeadWaitsForAnotherSlot checks that a request whose slot has passed waits for another slot
 // shared by all replicas, and is not sent if there is none in time.
@@ -32,7 +41,7 @@ func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 			}
 			return s
 		}
-		state := &sending{slot: ready(one), state: permitted, from: new(requestState)}
+		state := &sending{slot: ready(one), state: permitted, sender: &stateOf(nil, httptest.NewRequest(http.MethodGet, "http://a.test/", nil)).response}
 		defer state.slot.Release()
 		if began := time.Now(); state.ready(t.Context()) != nil || !time.Now().Equal(began) {
 			t.Error("the request waited in its own slot")
@@ -70,15 +79,15 @@ func (w *deadlineWriter) EnableFullDuplex() error          { return nil }
 func TestBodyEndsWhileItIsAbandoned(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "http://site.test/", strings.NewReader("x"))
 	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
-	s := &requestState{client: w, request: r, draining: new(atomic.Bool)}
-	body := &clientBody{r.Body, s, nil}
+	s := stateOf(w, r)
+	body := &clientBody{r.Body, &s.transfer, nil}
 	w.onRead = func() {
 		if _, err := io.ReadAll(body); err != nil {
 			t.Error(err)
 		}
 	}
-	s.abandon()
-	if s.setConnectionClose(); w.Header().Get("Connection") != "close" {
+	s.transfer.abandon()
+	if s.in.EndConnection(s.transfer.flow.uploaded()); w.Header().Get("Connection") != "close" {
 		t.Error("the connection is kept")
 	}
 }
@@ -87,9 +96,9 @@ func TestBodyEndsWhileItIsAbandoned(t *testing.T) {
 // does not prevent a refusal.
 func TestLateInformational(t *testing.T) {
 	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), onWrite: func() { t.Error("the writes of the refusal fail") }}
-	s := &requestState{client: w, request: httptest.NewRequest(http.MethodGet, "http://site.test/", nil)}
-	s.watch.ended = true
-	s.passInterim(&http.Response{StatusCode: http.StatusEarlyHints, Header: http.Header{"Link": {"</a>"}}})
+	s := stateOf(w, httptest.NewRequest(http.MethodGet, "http://site.test/", nil))
+	s.transfer.watch.ended = true
+	s.response.passInterim(&http.Response{StatusCode: http.StatusEarlyHints, Header: http.Header{"Link": {"</a>"}}})
 	if len(w.Header()) > 0 {
 		t.Errorf("the refusal has the header %v", w.Header())
 	}
@@ -118,23 +127,53 @@ func TestLateEndOfATransfer(t *testing.T) {
 	for name, send := range map[string]func(*requestState){
 		"the last byte": func(s *requestState) {
 			s.response.held = []byte("x")
-			s.sendHeld()
+			s.response.sendHeld()
 		},
-		"a refusal": func(s *requestState) { new(Handler).refuse(s, answerTo(errInternal), errInternal) },
+		"a refusal": func(s *requestState) { s.refuse(answerTo(errInternal), errInternal) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &lateClient{ResponseRecorder: httptest.NewRecorder()}
-			s := &requestState{client: c, request: httptest.NewRequest(http.MethodGet, "http://a.test/", nil), rules: &generation{}, draining: new(atomic.Bool)}
-			c.late = s.End
-			s.watch.limit = time.Hour
-			s.flow.endUpload(uploadComplete)
-			s.watch.begin(s)
-			s.beginWrite()
-			s.watch.stop()
+			s := stateOf(c, httptest.NewRequest(http.MethodGet, "http://a.test/", nil))
+			c.late = s.transfer.End
+			s.transfer.flow.endUpload(uploadComplete)
+			s.transfer.begin()
+			s.transfer.beginWrite()
+			s.transfer.watch.stop()
 			s.releaseSlot()
 			send(s)
 			if c.failed || c.Body.Len() == 0 {
 				t.Error("it was broken off")
+			}
+		})
+	}
+}
+
+func TestReadAhead(t *testing.T) {
+	for _, c := range []struct {
+		name, request string
+		read          bool
+		err           error
+	}{
+		{"no body", "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", false, nil},
+		{"small body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", true, nil},
+		{"large body streams", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\nabc", false, nil},
+		{"a client that waits for 100 Continue", "POST http://x/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", false, nil},
+		{"truncated body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc", false, inbound.ErrMalformed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(c.request)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := stateOf(nil, r)
+			if s.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.readAhead(); !errors.Is(err, c.err) {
+				t.Fatalf("got %v, want %v", err, c.err)
+			}
+			if got := s.transfer.ahead != nil; got != c.read {
+				t.Errorf("read ahead: %t, want %t", got, c.read)
 			}
 		})
 	}

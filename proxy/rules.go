@@ -15,6 +15,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/guide"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 )
@@ -24,51 +25,55 @@ import (
 type Rules struct {
 	Engine *policy.Engine
 
-	// Its pseudonym must not change during the life of the Handler: it identifies requests that return to the proxy.
+	// Egress sends the requests. Its pseudonym must not change during the life of the Handler: it identifies requests that
+	// return to the proxy.
 	Egress    *egress.Client
 	Authority *mitm.Authority
+	Identity
 
-	// Sent instead of the client's; "": the client's own.
-	UserAgent string
-
-	// Sent instead of the client's From; "": the client's own.
-	From string
-
-	// Sign the requests that are sent; zero: none are signed.
-	Signers Signers
-
-	// Requests to origins have no Via field of the proxy.
-	NoVia bool
-
-	// Only decide and record; refuse and delay no request.
+	// Monitor is set if the proxy only decides and records, and neither refuses nor delays a request.
 	Monitor bool
 
-	// Reports whether the tunnels of a host are passed through; nil: none.
+	// PassThrough reports whether the tunnels of a host are passed through; nil: none.
 	PassThrough func(string) bool
 
-	// End a response only after its record is written, and break it off if that fails.
+	// RecordFirst ends a response only after its record is written, and breaks it off if that fails.
 	RecordFirst bool
 
-	// Honour 429 and 503 of origins.
+	// BackOff honours 429 and 503 of origins.
 	BackOff bool
 
-	// pace by the address of the host that Egress uses, not by the host.
+	// PerAddress paces by the address of the host that Egress uses, not by the host.
 	PerAddress bool
 
-	// For the proxy's own port; nil: no TLS. TLS cannot be turned on or off.
-	TLS *tls.Config
-
-	// Answers requests for the proxy itself; nil: these are refused.
+	// OwnPage answers requests for the proxy itself; nil: these are refused.
 	OwnPage *guide.Page
 
-	// Maximum length of a URL, in bytes; zero: 8 KiB.
+	// MaxURL is the maximum length of a URL, in bytes; zero: 8 KiB.
 	MaxURL int
+	Ports
+}
 
-	// Maximum open connections of all clients; zero: 20,000.
-	MaxConns int
+// An Identity is what requests to origins say about who sends them. The zero Identity leaves what the client says.
+type Identity struct {
+	// UserAgent and From are sent instead of the client's; "": the client's own.
+	UserAgent, From string
 
-	// Maximum open connections of one client; zero: 10,000.
-	MaxConnsPerClient int
+	// Signers sign the requests that are sent; zero: none are signed.
+	Signers Signers
+
+	// NoVia is set if requests to origins have no Via field of the proxy.
+	NoVia bool
+}
+
+// Ports are the Rules of the proxy's own ports.
+type Ports struct {
+	// TLS is for the ports; nil: no TLS. It cannot be turned on or off.
+	TLS *tls.Config
+
+	// MaxConns is the maximum of open connections of all clients; zero: 20,000. MaxConnsPerClient is that of one client;
+	// zero: 10,000.
+	MaxConns, MaxConnsPerClient int
 }
 
 // maxRedials is how many more addresses of a host are dialled for one CONNECT or one fetch.
@@ -232,16 +237,15 @@ func (g *generations) close() {
 	g.all.Wait()
 }
 
-// tlsConfig returns the TLS configuration of the proxy's own port, or nil if there is none. It follows
-// the active generation and resumes sessions of earlier ones.
-func (g *generations) tlsConfig() *tls.Config {
-	if g.active.Load().TLS == nil {
-		return nil
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return g.active.Load().TLS, nil
+// inbound returns the Rules of the connections of clients.
+func (g *generation) inbound() inbound.Rules {
+	return inbound.Rules{
+		TLS: g.TLS, MaxConns: g.MaxConns, MaxConnsPerClient: g.MaxConnsPerClient, ShareOf: g.Engine.AddressShare, IsOwn: g.Egress.Made,
+		CheckPort: func(host string, port uint16) error {
+			if err := g.Egress.Check(host, port); errors.Is(err, egress.ErrForbiddenPort) {
+				return err
+			}
+			return nil
 		},
 	}
 }

@@ -38,8 +38,9 @@ type sending struct {
 	// Of connections that carry the client's login; nil: none.
 	owner *egress.Owner
 
-	// Whose request it is.
-	from sender
+	// sender has it sent.
+	sender sender
+
 	// check returns why the request must not be sent: its record could not be written. It is Options.Ready; nil: no check.
 	check func() error
 
@@ -111,7 +112,7 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 			s.state, s.conn = responded, conn.Info()
 			return resp, nil
 		default:
-			s.from.passInterim(resp)
+			s.sender.passInterim(resp)
 		}
 	}
 	return nil, err
@@ -122,7 +123,7 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 func (s *sending) ready(ctx context.Context) error {
 	if s.slot != nil && !(s.state == permitted && s.slot.Timely()) {
 		s.state = connected
-		if err := s.from.await(ctx, s.slot); err != nil {
+		if err := s.sender.await(ctx, s.slot); err != nil {
 			return err
 		}
 		s.state = permitted
@@ -137,5 +138,5 @@ func (s *sending) ready(ctx context.Context) error {
 func (s *sending) begun() {
 	s.state, s.wasSent = sent, true
 	s.slot.Written()
-	s.from.sent()
+	s.sender.sent()
 }

@@ -37,11 +37,11 @@ func TestSentRequests(t *testing.T) {
 		if noLine, err := u.end(quick); !noLine || err != nil {
 			t.Errorf("an early end: %v, %v", noLine, err)
 		}
-		if err := slow.awaitLine(t.Context()); err != nil {
+		if err := slow.await(t.Context()); err != nil {
 			t.Errorf("within the first second: %v", err)
 		}
 		time.Sleep(begunWithin - begunAfter + time.Millisecond)
-		if err := slow.awaitLine(t.Context()); err == nil {
+		if err := slow.await(t.Context()); err == nil {
 			t.Error("a line that could not be written is no error")
 		}
 		if noLine, err := u.end(slow); noLine || err == nil {
@@ -51,7 +51,7 @@ func TestSentRequests(t *testing.T) {
 		hangs := send("hangs", true)
 		time.Sleep(begunWithin)
 		began := time.Now()
-		if err := hangs.awaitLine(t.Context()); !errors.Is(err, audit.ErrUnwritable) || time.Since(began) != lastWait {
+		if err := hangs.await(t.Context()); !errors.Is(err, audit.ErrUnwritable) || time.Since(began) != lastWait {
 			t.Errorf("while the line is being written: %v after %v", err, time.Since(began))
 		}
 		if err := u.writeNow(hangs); !errors.Is(err, audit.ErrUnwritable) {

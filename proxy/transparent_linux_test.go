@@ -18,6 +18,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/dnstest"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/robots/testkit"
 )
 
@@ -31,7 +32,7 @@ func (redirector) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 
 
 // redirect has the proxy serve redirected connections that were going to port, and returns
 // the address that clients connect to.
-func (r *rig) redirect(port string, nameOf proxy.NameOf) string {
+func (r *rig) redirect(port string, nameOf inbound.NameOf) string {
 	r.t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.3", port))
 	testkit.Must(r.t, err)
@@ -318,7 +319,7 @@ func TestTransparentLoop(t *testing.T) {
 // TestNotRedirected checks that a client that takes the transparent listener for a proxy is refused.
 func TestNotRedirected(t *testing.T) {
 	r := start(t, setup{})
-	l, err := proxy.ListenTransparent("127.0.0.1:0")
+	l, err := inbound.ListenTransparent("127.0.0.1:0")
 	testkit.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- r.handler.ServeTransparent(l, nil) }()

@@ -38,7 +38,7 @@ type sentRequest struct {
 	// When it was sent; zero: it was not, or it has ended; written under sentRequests.mu.
 	at time.Time
 
-	// See awaitLine.
+	// See await.
 	inTime bool
 	line   audit.Begun
 
@@ -54,7 +54,7 @@ type sentRequest struct {
 	err error
 }
 
-// add adds a request that was sent. If inTime is set, awaitLine waits for its line.
+// add adds a request that was sent. If inTime is set, await waits for its line.
 func (u *sentRequests) add(s *sentRequest, r *audit.Record, inTime bool) {
 	if !s.at.IsZero() {
 		// It is sent once more.
@@ -161,9 +161,9 @@ func (u *sentRequests) end(s *sentRequest) (noLine bool, err error) {
 	}
 }
 
-// awaitLine waits until the disk has the line of a request that was sent begunWithin ago, and returns an error if it could
+// await waits until the disk has the line of a request that was sent begunWithin ago, and returns an error if it could
 // not be written, if ctx ends, or after lastWait.
-func (s *sentRequest) awaitLine(ctx context.Context) error {
+func (s *sentRequest) await(ctx context.Context) error {
 	if !s.inTime || time.Since(s.at) < begunWithin {
 		return nil
 	}

@@ -50,17 +50,17 @@ type alarm struct {
 	// nil: none.
 	watch *watch
 	seen  uint64
-	what  transfer
+	what  watched
 }
 
-// A transfer is something that a watch can end.
-type transfer interface {
+// A watched is something that a watch can end.
+type watched interface {
 	// Called at most once; must not wait.
 	abandon()
 }
 
 // begin starts the watch of a transfer, until stop.
-func (w *watch) begin(what transfer) {
+func (w *watch) begin(what watched) {
 	var a *alarm
 	if w.pool != nil {
 		a, _ = w.pool.Get().(*alarm)

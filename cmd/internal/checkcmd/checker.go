@@ -91,7 +91,7 @@ func newCaches(cfg config.Config, file *File, out *egress.Client, engine func() 
 		return nil, nil, err
 	}
 	// No pace.
-	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: out, Signers: signers, Monitor: true}}
+	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: out, Identity: proxy.Identity{Signers: signers}, Monitor: true}}
 	robotsCache, err = newCache(cfg, fetch.Options{Sender: sender}, engine)
 	if err == nil && cfg.Usage.TDMRep {
 		tdmrepCache, err = newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()}, engine)

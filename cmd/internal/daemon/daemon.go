@@ -25,6 +25,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/archive"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -98,7 +99,7 @@ type Daemon struct {
 	transparent net.Listener
 
 	// See Resources.
-	nameOf proxy.NameOf
+	nameOf inbound.NameOf
 
 	// listener and transparent are in another network namespace.
 	elsewhere bool
@@ -140,7 +141,7 @@ type Resources struct {
 	Transparent net.Listener
 
 	// Names of the destinations of Transparent's connections; nil: there are none.
-	NameOf proxy.NameOf
+	NameOf inbound.NameOf
 }
 
 // Addr returns the proxy's address as host:port.

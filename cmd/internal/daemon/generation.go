@@ -171,16 +171,13 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 		return nil, err
 	}
 	f.rules = proxy.Rules{
-		UserAgent:         cfg.Identity.UserAgent,
-		From:              cfg.Identity.From,
-		Monitor:           cfg.Mode == "monitor" || isLeftOut("pace"),
-		NoVia:             !cfg.Egress.Via,
-		RecordFirst:       cfg.Audit.Sync == "always",
-		BackOff:           cfg.Pace.BackOff,
-		PerAddress:        perAddress(cfg),
-		MaxURL:            int(cfg.Limits.URL),
-		MaxConns:          cfg.Limits.Connections,
-		MaxConnsPerClient: cfg.Limits.ConnectionsPerClient,
+		Identity:    proxy.Identity{UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From, NoVia: !cfg.Egress.Via},
+		Monitor:     cfg.Mode == "monitor" || isLeftOut("pace"),
+		RecordFirst: cfg.Audit.Sync == "always",
+		BackOff:     cfg.Pace.BackOff,
+		PerAddress:  perAddress(cfg),
+		MaxURL:      int(cfg.Limits.URL),
+		Ports:       proxy.Ports{MaxConns: cfg.Limits.Connections, MaxConnsPerClient: cfg.Limits.ConnectionsPerClient},
 	}
 	if err := d.loadCertificates(f, before); err != nil {
 		return nil, err

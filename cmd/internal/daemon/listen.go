@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"robotsproxy/cmd/internal/config"
-	"robotsproxy/proxy"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/proxy/socket"
 )
 
@@ -41,7 +41,7 @@ func (d *Daemon) listenForClients(cfg config.Config) (err error) {
 		return listenError("listen", "choose another address with --listen or with listen in the configuration", err)
 	}
 	if cfg.ListenTransparent != "" {
-		if d.transparent, err = proxy.ListenTransparent(cfg.ListenTransparent); err != nil {
+		if d.transparent, err = inbound.ListenTransparent(cfg.ListenTransparent); err != nil {
 			return listenError("listen_transparent", "choose another address with listen_transparent in the configuration", err)
 		}
 	}

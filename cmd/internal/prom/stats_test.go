@@ -18,6 +18,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -145,9 +146,12 @@ func numbered() Options {
 	o.Ready = func() error { return errors.New("no") }
 	o.Handler = func() proxy.Stats {
 		return proxy.Stats{
-			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Total: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7, Evicted: 107,
-			Intercepted: proxy.Flow{Open: 8, Total: 9}, Unused: 10, PassedThrough: proxy.Flow{Open: 11, Total: 12}, Upgraded: proxy.Flow{Open: 13},
-			Faults: map[mitm.Fault]uint64{mitm.FaultClosed: 14},
+			Stats: inbound.Stats{
+				Conns: inbound.Flow{Open: 2, Total: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7, Evicted: 107,
+				Intercepted: inbound.Flow{Open: 8, Total: 9}, Unused: 10,
+				Faults: map[mitm.Fault]uint64{mitm.FaultClosed: 14},
+			},
+			Requests: inbound.Flow{Open: 1}, PassedThrough: inbound.Flow{Open: 11, Total: 12}, Upgraded: inbound.Flow{Open: 13},
 			Memory: memory.Stats{Limit: 73, InUse: 74, Bodies: 75, Refused: 76, Closed: 78, Unread: 77},
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
-	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/inbound"
 )
 
 // maxCause bounds the text of a cause, in bytes.
@@ -44,8 +44,8 @@ func causeOf(r *audit.Record) string {
 			return humanize.Clip("no usable robots.txt: "+networkCause(err), maxCause)
 		}
 	case policy.ReasonMalformed:
-		if errors.Is(err, proxy.ErrTLSInTheClear) {
-			return proxy.ErrTLSInTheClear.Error()
+		if errors.Is(err, inbound.ErrTLSInTheClear) {
+			return inbound.ErrTLSInTheClear.Error()
 		}
 	case policy.ReasonParent:
 		if err != nil {

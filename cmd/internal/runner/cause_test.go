@@ -16,8 +16,8 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
-	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/inbound"
 )
 
 func certificateError(err error) error {
@@ -54,7 +54,7 @@ func TestCause(t *testing.T) {
 			"tls handshake with a.test:443: the server speaks only TLS 1.0 or 1.1 (for origins: egress.tls_min): remote error"},
 		{"a status", policy.ReasonUnreachable, errors.New("fetch http://a.test/robots.txt: status 500"), slow, "no usable robots.txt: status 500"},
 		{"a time limit", policy.ReasonUnreachable, fmt.Errorf("fetch http://a.test/robots.txt: no answer: %w", context.DeadlineExceeded), slow, "no usable robots.txt: no answer: timed out"},
-		{"TLS in the clear", policy.ReasonMalformed, proxy.ErrTLSInTheClear, slow, proxy.ErrTLSInTheClear.Error()},
+		{"TLS in the clear", policy.ReasonMalformed, inbound.ErrTLSInTheClear, slow, inbound.ErrTLSInTheClear.Error()},
 		{"the upstream proxy", policy.ReasonParent, os.NewSyscallError("connect", syscall.ECONNREFUSED), slow, "the upstream proxy (egress.parent) failed: connection refused"},
 		{"no error", policy.ReasonOrigin, nil, slow, "the site could not be reached"},
 		{"a long error", policy.ReasonOrigin, errors.New(strings.Repeat("x", 999)), slow, strings.Repeat("x", maxCause-3) + "…"},

@@ -22,7 +22,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
-	"robotsproxy/proxy"
+	"robotsproxy/proxy/inbound"
 )
 
 type runFlags struct {
@@ -334,7 +334,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 		if unused := daemon.UnusedProxy(cfg, os.Getenv); s.Unreached > 0 && unused != "" {
 			fmt.Fprintf(w, "robotsproxy: %s\n", unused)
 		}
-		if hint := bypassOf(argv); hint != nil && s.hasCause(proxy.ErrTLSInTheClear) {
+		if hint := bypassOf(argv); hint != nil && s.hasCause(inbound.ErrTLSInTheClear) {
 			hint.print(w)
 		}
 		if cfg.Mode == "monitor" {

@@ -1,4 +1,4 @@
-package proxy
+package inbound
 
 import (
 	"log/slog"
@@ -13,12 +13,13 @@ import (
 // when limits.connections is raised while they wait.
 func TestRaisedLimitWakesEachListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &Handler{o: Options{Log: slog.New(slog.DiscardHandler)}, connLimit: &connLimit{free: make(chan struct{}, 1)}}
-		h.rules.install(Rules{MaxConns: 1}, 1)
-		h.connLimit.take(1)
+		var most atomic.Int64
+		most.Store(1)
+		s := New(Options{Log: slog.New(slog.DiscardHandler), Rules: func() Rules { return Rules{MaxConns: int(most.Load())} }})
+		s.limit.take(1)
 		var accepting atomic.Int64
 		for range 2 {
-			l := h.newListener(nil)
+			l := s.newListener(nil)
 			defer close(l.ended)
 			go func() {
 				if l.waitForPlace("lab") == nil {
@@ -27,8 +28,8 @@ func TestRaisedLimitWakesEachListener(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		h.rules.install(Rules{MaxConns: 4}, 2) // as Use does
-		h.connLimit.notify()
+		most.Store(4)
+		s.LimitsChanged()
 		synctest.Wait()
 		if n := accepting.Load(); n != 2 {
 			t.Errorf("%d of 2 listeners accept connections", n)
@@ -62,9 +63,9 @@ func TestMakeRoom(t *testing.T) {
 		{"but the client keeps as many", []conn{{"a", 2}, {"a", 9}, {"a", 5}, {"new", busy}}, 512, []conn{{"a", 9}, {"a", 5}}, true},
 	} {
 		var all clientConns
-		known := map[*clientConn]conn{}
+		known := map[*Conn]conn{}
 		for _, from := range c.conns {
-			cc := &clientConn{share: from.share}
+			cc := &Conn{share: from.share}
 			known[cc] = from
 			all.open(cc)
 			if from.idle == busy {

@@ -1,4 +1,4 @@
-package proxy
+package inbound
 
 import (
 	"cmp"
@@ -14,11 +14,11 @@ import (
 	"robotsproxy/robots"
 )
 
-// target returns the Target of a request other than CONNECT that was sent for the given request target.
+// target returns the Target of a request other than CONNECT that was sent for the given request target on a connection.
 // It is the only place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's
 // own port, origin form or "*" on a redirected connection and inside a tunnel, where the host must be
 // that of the tunnel.
-func target(r *http.Request, sent string) (robots.Target, error) {
+func target(r *http.Request, by layers, sent string) (robots.Target, error) {
 	if err := checkForm(r); err != nil {
 		return robots.Target{}, err
 	}
@@ -26,24 +26,24 @@ func target(r *http.Request, sent string) (robots.Target, error) {
 	var err error
 	if strings.HasPrefix(sent, "/") || sent == "*" {
 		if t, err = robots.NewTarget(r.Method, robots.Origin{}, sent); err == nil {
-			t.Origin, err = originOf(r)
+			t.Origin, err = originOf(r, by)
 		}
-		if errors.Is(err, errNoSite) && !strings.HasPrefix(sent, "/") {
+		if errors.Is(err, ErrNoSite) && !strings.HasPrefix(sent, "/") {
 			err = malformed("the request names no site")
 		}
 	} else {
 		t, err = robots.ParseTarget(r.Method, sent)
-		if tunnel := tunnelOf(r); tunnel != nil && err == nil {
+		if by.tunnel != nil && err == nil {
 			_, authority, _, _ := robots.SplitURL(sent)
-			t.Origin, err = tunnel.admits(t.Origin, tunnel.scheme(r), hasPort(authority))
+			t.Origin, err = by.tunnel.admits(t.Origin, by.tunnel.scheme(r), hasPort(authority))
 		}
 	}
 	switch {
 	case err == nil && t.Origin.Scheme == "ftp":
 		if err = ftp.CheckPath(t.PathQuery); err != nil {
-			err = fmt.Errorf("%w: %w", errMalformed, err)
+			err = fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
-	case err != nil && !errors.Is(err, errMisdirected) && !errors.Is(err, errMalformed):
+	case err != nil && !errors.Is(err, ErrMisdirected) && !errors.Is(err, ErrMalformed):
 		err = malformed(err.Error())
 	}
 	return t, err
@@ -52,19 +52,18 @@ func target(r *http.Request, sent string) (robots.Target, error) {
 // originOf returns the origin of a request whose target does not name one: that of its tunnel or
 // redirected connection, or the one in the pseudo-headers of HTTP/2, which are an absolute address
 // (RFC 9113 8.3.1; see setUpHTTP2).
-func originOf(r *http.Request) (robots.Origin, error) {
-	by := connInfoFrom(r)
+func originOf(r *http.Request, by layers) (robots.Origin, error) {
 	switch {
 	case by.tunnel != nil:
 		return by.tunnel.originOf(r)
-	case by.redirect() != nil:
-		return by.redirect().originOf(r)
+	case by.conn != nil && by.conn.redirect != nil:
+		return by.conn.redirect.originOf(r)
 	case r.ProtoMajor == 2 && r.TLS != nil:
 		return robots.ParseOrigin("https", r.Host)
 	case r.ProtoMajor == 2:
 		return robots.ParseOrigin("http", r.Host)
 	}
-	return robots.Origin{}, errNoSite
+	return robots.Origin{}, ErrNoSite
 }
 
 // checkForm refuses what net/http accepts in HTTP/2 although it may mean one thing to the proxy and
@@ -91,7 +90,7 @@ func checkForm(r *http.Request) error {
 }
 
 // scheme returns the scheme of a request inside the tunnel.
-func (t *tunnelConn) scheme(r *http.Request) string {
+func (t *Tunnel) scheme(r *http.Request) string {
 	if !t.secured.IsZero() || r.TLS != nil {
 		return "https"
 	}
@@ -99,15 +98,15 @@ func (t *tunnelConn) scheme(r *http.Request) string {
 }
 
 // originOf returns the origin of a request inside the tunnel by its Host.
-func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
+func (t *Tunnel) originOf(r *http.Request) (robots.Origin, error) {
 	scheme, host := t.scheme(r), r.Host
-	if host == t.authority && scheme == t.origin.Scheme && host != "" {
+	if host == t.Authority && scheme == t.Origin.Scheme && host != "" {
 		// The usual case.
-		return t.origin, nil
+		return t.Origin, nil
 	}
 	if host == "" && !r.ProtoAtLeast(1, 1) {
 		// HTTP/1.0 need not name a host.
-		host = t.origin.Addr()
+		host = t.Origin.Addr()
 	}
 	o, err := robots.ParseOrigin(scheme, host)
 	if err != nil {
@@ -118,13 +117,13 @@ func (t *tunnelConn) originOf(r *http.Request) (robots.Origin, error) {
 
 // admits returns the origin o of a request inside the tunnel, whose requests have a scheme. The host must
 // be the one that the CONNECT named, or the server name of the TLS handshake (RFC 9110 15.5.20).
-func (t *tunnelConn) admits(o robots.Origin, scheme string, hasPort bool) (robots.Origin, error) {
+func (t *Tunnel) admits(o robots.Origin, scheme string, hasPort bool) (robots.Origin, error) {
 	if !hasPort {
 		// Many clients leave out even an unusual port.
-		o.Port = t.origin.Port
+		o.Port = t.Origin.Port
 	}
-	if o.Scheme != scheme || o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
-		return robots.Origin{}, errMisdirected
+	if o.Scheme != scheme || o.Port != t.Origin.Port || o.Host != t.Origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
+		return robots.Origin{}, ErrMisdirected
 	}
 	return o, nil
 }
@@ -144,14 +143,10 @@ func (d *redirect) originOf(r *http.Request) (robots.Origin, error) {
 	return o, err
 }
 
-// ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
-const ftpPort = 21
-
 // connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port), which was sent for the
-// given request target. Its scheme is guessed from the port. An error that is returned with an origin is about that
-// origin.
-func connectTarget(r *http.Request, sent string) (robots.Origin, error) {
-	if tunnelOf(r) != nil {
+// given request target. Its scheme is guessed from the port.
+func connectTarget(r *http.Request, by layers, sent string) (robots.Origin, error) {
+	if by.tunnel != nil {
 		return robots.Origin{}, malformed("a tunnel inside a tunnel")
 	}
 	if strings.Contains(sent, "@") {
@@ -171,39 +166,7 @@ func connectTarget(r *http.Request, sent string) (robots.Origin, error) {
 	if o.Port == 80 {
 		o.Scheme = "http"
 	}
-	if o.Port == ftpPort {
-		return o, errFTPTunnel
-	}
 	return o, nil
-}
-
-// recordedTarget returns the request target of a request for the record, without userinfo.
-func recordedTarget(r *http.Request, sent string) string {
-	if r.ProtoMajor == 2 && strings.HasPrefix(sent, "/") {
-		return withoutUserinfo(r.Host) + sent
-	}
-	return withoutUserinfo(sent)
-}
-
-// withoutUserinfo removes a possible password from a target, so that the record of a
-// refused request does not contain it.
-func withoutUserinfo(target string) string {
-	if strings.HasPrefix(target, "/") {
-		return target
-	}
-	// Without "//", everything before a query may be meant as an authority.
-	from, ends := 0, "?"
-	if i := strings.Index(target, "://"); i >= 0 {
-		from = i + len("://")
-		if rest := target[from:]; rest != "" && strings.IndexAny(rest, "/?#") != 0 {
-			ends = "/?#"
-		}
-	}
-	authority := target[from:]
-	if i := strings.IndexAny(authority, ends); i >= 0 {
-		authority = authority[:i]
-	}
-	return target[:from] + target[from+strings.LastIndexByte(authority, '@')+1:]
 }
 
 // authority returns an origin in the form of a URL or a Host header.

@@ -1,10 +1,12 @@
-package proxy
+package inbound
 
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +40,7 @@ const (
 	maxStandIn = 4 * maxHead
 )
 
-var errLongHead = &malformedError{http.StatusRequestHeaderFieldsTooLarge, "the header of the request is longer than 64 KiB or has more than 1,024 lines",
+var errLongHead = &MalformedError{http.StatusRequestHeaderFieldsTooLarge, "the header of the request is longer than 64 KiB or has more than 1,024 lines",
 	"Send a shorter URL or fewer header fields."}
 
 // A requestReader reads the HTTP/1 requests of a connection for net/http's server. It reads a head
@@ -189,7 +191,7 @@ func (r *requestReader) readHead(b []byte) error {
 	r.next.text = append(r.next.text, b[:n]...)
 	if err != nil {
 		// net/http answers half a head.
-		if len(r.next.text) > 0 && !isTimeout(err) {
+		if len(r.next.text) > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 			r.giveUp(err)
 			return nil
 		}
@@ -286,7 +288,7 @@ func isAuthority(method, target string) bool {
 }
 
 // parseStart reads the request line (RFC 9112 3) into sent.
-func (r *requestReader) parseStart(line []byte) *malformedError {
+func (r *requestReader) parseStart(line []byte) *MalformedError {
 	method, rest, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"), " ")
 	target, version := rest, ""
 	if end := strings.LastIndexByte(rest, ' '); end >= 0 {
@@ -337,7 +339,7 @@ func (r *requestReader) deliver(text []byte) {
 // deliverFault gives net/http a stand-in for a malformed request. What follows on the connection is its
 // body, so that the handler reads it for a while before the connection ends. A client that is not reset
 // gets the answer.
-func (r *requestReader) deliverFault(fault *malformedError) {
+func (r *requestReader) deliverFault(fault *MalformedError) {
 	r.ahead = slices.Concat(r.next.text, r.ahead)
 	r.sent.fault = fault
 	method := http.MethodGet

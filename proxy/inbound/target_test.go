@@ -1,15 +1,13 @@
-package proxy
+package inbound
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"robotsproxy/policy/memory"
 	"robotsproxy/robots"
 )
 
@@ -60,9 +58,9 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := read(t, c.head)
-			got, err := target(r, r.RequestURI)
+			got, err := target(r, layers{}, r.RequestURI)
 			if c.origin == "" {
-				if !errors.Is(err, errMalformed) {
+				if !errors.Is(err, ErrMalformed) {
 					t.Errorf("got %v: %v", got, err)
 				}
 				return
@@ -92,17 +90,17 @@ func TestTargetInsideATunnel(t *testing.T) {
 		{"absolute form of the same host", "site.test:443", "site.test", "GET https://site.test/x HTTP/1.1\nHost: site.test", "https://site.test", nil},
 		{"HTTP/1.0 without Host", "site.test:443", "site.test", "GET / HTTP/1.0", "https://site.test", nil},
 		{"the whole origin", "site.test:443", "site.test", "OPTIONS * HTTP/1.1\nHost: site.test", "https://site.test", nil},
-		{"the whole origin with another method", "site.test:443", "site.test", "GET * HTTP/1.1\nHost: site.test", "", errMalformed},
+		{"the whole origin with another method", "site.test:443", "site.test", "GET * HTTP/1.1\nHost: site.test", "", ErrMalformed},
 		{"in the clear", "site.test:80", "", "GET / HTTP/1.1\nHost: site.test", "http://site.test", nil},
 		{"in the clear on another port", "site.test:8080", "", "GET / HTTP/1.1\nHost: site.test:8080", "http://site.test:8080", nil},
-		{"foreign Host", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: other.test", "", errMisdirected},
-		{"foreign port", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test:8443", "", errMisdirected},
-		{"foreign absolute form", "site.test:443", "site.test", "GET https://other.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
-		{"absolute form of another scheme", "site.test:443", "site.test", "GET http://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
-		{"absolute form of ftp", "site.test:443", "site.test", "GET ftp://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
-		{"absolute form of ftp in the clear", "site.test:21", "", "GET ftp://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
-		{"Host with userinfo", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test@other.test", "", errMalformed},
-		{"Host with a path", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test/evil?", "", errMalformed},
+		{"foreign Host", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: other.test", "", ErrMisdirected},
+		{"foreign port", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test:8443", "", ErrMisdirected},
+		{"foreign absolute form", "site.test:443", "site.test", "GET https://other.test/ HTTP/1.1\nHost: site.test", "", ErrMisdirected},
+		{"absolute form of another scheme", "site.test:443", "site.test", "GET http://site.test/ HTTP/1.1\nHost: site.test", "", ErrMisdirected},
+		{"absolute form of ftp", "site.test:443", "site.test", "GET ftp://site.test/ HTTP/1.1\nHost: site.test", "", ErrMisdirected},
+		{"absolute form of ftp in the clear", "site.test:21", "", "GET ftp://site.test/ HTTP/1.1\nHost: site.test", "", ErrMisdirected},
+		{"Host with userinfo", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test@other.test", "", ErrMalformed},
+		{"Host with a path", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test/evil?", "", ErrMalformed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := read(t, c.head)
@@ -110,12 +108,11 @@ func TestTargetInsideATunnel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			by := connInfo{tunnel: &tunnelConn{origin: o, serverName: c.sni}}
+			by := layers{tunnel: &Tunnel{Origin: o, serverName: c.sni}}
 			if c.sni != "" {
 				by.tunnel.secured = time.Now()
 			}
-			r = r.WithContext(context.WithValue(t.Context(), connInfoKey{}, by))
-			got, err := target(r, r.RequestURI)
+			got, err := target(r, by, r.RequestURI)
 			if c.err != nil {
 				if !errors.Is(err, c.err) {
 					t.Errorf("got %v: %v; want %v", got, err, c.err)
@@ -129,57 +126,5 @@ func TestTargetInsideATunnel(t *testing.T) {
 				t.Errorf("%s, want %s", got.Origin, c.origin)
 			}
 		})
-	}
-}
-
-func TestReadAhead(t *testing.T) {
-	for _, c := range []struct {
-		name, request string
-		read          bool
-		err           error
-	}{
-		{"no body", "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", false, nil},
-		{"small body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", true, nil},
-		{"large body streams", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\nabc", false, nil},
-		{"a client that waits for 100 Continue", "POST http://x/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", false, nil},
-		{"truncated body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc", false, errMalformed},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(c.request)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &requestState{request: r}
-			if s.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.readAhead(); !errors.Is(err, c.err) {
-				t.Fatalf("got %v, want %v", err, c.err)
-			}
-			if got := s.ahead != nil; got != c.read {
-				t.Errorf("read ahead: %t, want %t", got, c.read)
-			}
-		})
-	}
-}
-
-func TestWithoutUserinfo(t *testing.T) {
-	for _, c := range []struct{ target, want string }{
-		{"http://bob:s3cret@site.test/a@b?c@d", "http://site.test/a@b?c@d"},
-		{"http://a@b@site.test", "http://site.test"},
-		{"http://site.test/a@b", "http://site.test/a@b"},
-		{"bob:s3cret@site.test:443", "site.test:443"},
-		{"/a@b//c@d", "/a@b//c@d"},
-		{"/a?b=http://c", "/a?b=http://c"},
-		{"*", "*"},
-		{"", ""},
-		{"http:/u:p@x/a", "x/a"},
-		{"http:///u:p@x/a?q@r", "http://x/a?q@r"},
-		{"http:\\\\u:p@x", "x"},
-		{"/~user@home", "/~user@home"},
-	} {
-		if got := withoutUserinfo(c.target); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.target, got, c.want)
-		}
 	}
 }

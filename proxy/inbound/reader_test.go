@@ -1,7 +1,8 @@
-package proxy
+package inbound
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -45,7 +46,7 @@ func TestNextHeadInParts(t *testing.T) {
 		if n, err = r.Read(b); string(b[:n]) != "x" || err != nil {
 			t.Fatalf("its body: %q, %v", b[:n], err)
 		}
-		if n, err = r.Read(b[:1]); n != 0 || !isTimeout(err) {
+		if n, err = r.Read(b[:1]); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("during the first request: %q, %v", b[:n], err)
 		}
 		r.reset()

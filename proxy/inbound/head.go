@@ -1,7 +1,8 @@
-package proxy
+package inbound
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -26,29 +27,46 @@ type sentHead struct {
 	// target is the request target (RFC 9112 3.2).
 	target string
 	// fault says what is wrong with the head; nil: nothing, but net/url may be unable to parse the target.
-	fault *malformedError
+	fault *MalformedError
 }
 
-// A malformedError says why a request cannot be read or forwarded. It is errMalformed.
-type malformedError struct {
-	// status is that of the answer.
-	status int
-	// cause completes the sentence "The request is malformed: ...".
-	cause string
-	// advice says what the client can do; "": that of policy.ReasonMalformed.
-	advice string
+var (
+	// ErrMalformed is the error of a request that cannot be read or forwarded. It is always a *MalformedError, except where a
+	// body or a path of FTP is malformed.
+	ErrMalformed = errors.New("malformed request")
+
+	// ErrMisdirected is the error of a request in a tunnel that names another host than the tunnel's.
+	ErrMisdirected = errors.New("the request names another host than its tunnel")
+
+	// ErrLoop is the error of a request that has already passed the proxy.
+	ErrLoop = errors.New("the request has already passed this proxy")
+
+	// ErrNoSite is the error of a request that does not say for which site it is. It is ErrMalformed.
+	ErrNoSite error = malformed("this is a proxy, which needs an absolute URL, as in GET http://example.com/")
+)
+
+// A MalformedError says why a request cannot be read or forwarded. It is ErrMalformed.
+type MalformedError struct {
+	// Status is that of the response.
+	Status int
+
+	// Cause completes the sentence "The request is malformed: ...".
+	Cause string
+
+	// Advice says what the client can do; "": nothing particular.
+	Advice string
 }
 
-func (e *malformedError) Error() string { return fmt.Sprintf("%v: %s", errMalformed, e.cause) }
+func (e *MalformedError) Error() string { return fmt.Sprintf("%v: %s", ErrMalformed, e.Cause) }
 
-func (e *malformedError) Is(target error) bool { return target == errMalformed }
+func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 
-// sentence returns the error for the client.
-func (e *malformedError) sentence() string { return "The request is malformed: " + e.cause + "." }
+// Sentence returns the error for the client.
+func (e *MalformedError) Sentence() string { return "The request is malformed: " + e.Cause + "." }
 
-// malformed returns a malformedError that is answered with 400.
-func malformed(cause string) *malformedError {
-	return &malformedError{http.StatusBadRequest, cause, ""}
+// malformed returns a MalformedError that is answered with 400.
+func malformed(cause string) *MalformedError {
+	return &MalformedError{http.StatusBadRequest, cause, ""}
 }
 
 // maxStandInText is how many bytes of the method, and of the target, a stand-in for a malformed
@@ -60,8 +78,8 @@ func (s sentHead) standIn() string {
 	if s.fault == nil {
 		return standInMark + escapeForStandIn(s.target)
 	}
-	path := standInMark + strconv.Itoa(s.fault.status)
-	for _, text := range [...]string{s.fault.cause, s.fault.advice, s.method, s.target} {
+	path := standInMark + strconv.Itoa(s.fault.Status)
+	for _, text := range [...]string{s.fault.Cause, s.fault.Advice, s.method, s.target} {
 		path += "#" + escapeForStandIn(text[:min(len(text), maxStandInText)])
 	}
 	return path
@@ -108,5 +126,5 @@ func sentHeadOf(r *http.Request) sentHead {
 	}
 	// Likewise.
 	status, _ := strconv.Atoi(parts[0])
-	return sentHead{parts[3], parts[4], &malformedError{status, parts[1], parts[2]}}
+	return sentHead{parts[3], parts[4], &MalformedError{status, parts[1], parts[2]}}
 }

@@ -1,4 +1,4 @@
-package proxy
+package inbound
 
 import (
 	"bytes"
@@ -10,14 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
 
-	"robotsproxy/policy/audit"
-	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
@@ -31,12 +30,12 @@ const (
 	acceptRetry = 100 * time.Millisecond
 )
 
-// errConfined refuses a redirected connection that cannot be judged.
+// ErrConfined refuses a redirected connection that cannot be judged.
 var (
-	errConfined      = errors.New("redirected connection refused")
-	errNotHTTP       = fmt.Errorf("%w: it carries neither HTTP nor TLS", errConfined)
-	errNoBytes       = fmt.Errorf("%w: the client sent nothing", errConfined)
-	errNotRedirected = fmt.Errorf("%w: it was not redirected: clients that use a proxy connect to the address in listen", errConfined)
+	ErrConfined      = errors.New("redirected connection refused")
+	errNotHTTP       = fmt.Errorf("%w: it carries neither HTTP nor TLS", ErrConfined)
+	errNoBytes       = fmt.Errorf("%w: the client sent nothing", ErrConfined)
+	errNotRedirected = fmt.Errorf("%w: it was not redirected: clients that use a proxy connect to the address in listen", ErrConfined)
 )
 
 // A redirect is the original destination of a connection that was redirected to the proxy.
@@ -57,40 +56,45 @@ type NameOf func(netip.Addr) (name string, release func())
 // host returns the name, or the address if there is no name.
 func (r *redirect) host() string { return cmp.Or(r.name, r.addr.Addr().String()) }
 
+// String returns host:port.
+func (r *redirect) String() string {
+	return net.JoinHostPort(r.host(), strconv.Itoa(int(r.addr.Port())))
+}
+
 // ServeTransparent serves connections that a firewall redirects to l (redirect, dnat or tproxy of
 // nftables), until Shutdown. The clients need not know of the proxy. A connection with TLS is
 // served as if its client had sent a CONNECT to the server name of the TLS handshake. Requests
 // without TLS name their origins in Host. If there is no name, the original destination is the
 // origin. nameOf returns the name for an original destination; nil means that there are no names.
-// Create l with [ListenTransparent]. Serve must run at the same time. ServeTransparent may be
+// Create l with [ListenTransparent]. [Server.Serve] must run at the same time. ServeTransparent may be
 // called once.
 //
 // A connection that carries neither HTTP nor TLS, or goes to a port that is not allowed, is reset,
-// and has a record with [policy.ReasonConfined].
-func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
+// and its Handler refuses it with ErrConfined.
+func (s *Server) ServeTransparent(l net.Listener, nameOf NameOf) error {
 	if nameOf == nil {
 		nameOf = func(netip.Addr) (string, func()) { return "", nil }
 	}
-	limited := h.newListener(l)
+	limited := s.newListener(l)
 	// Until Shutdown.
 	go func() {
-		<-h.handoff.ended
+		<-s.handoff.ended
 		limited.Close()
 	}()
 	for {
 		conn, err := limited.Accept()
 		switch {
 		case err == nil:
-			c := conn.(*clientConn)
+			c := conn.(*Conn)
 			// Before other code uses the connection.
-			err := c.findDestination(nameOf)
-			// Until it is removed from h.hijacked.
-			go h.serveRedirected(c, err)
+			err := c.findDestination(limited.Addr(), nameOf)
+			// It ends when it has removed c from s.hijacked.
+			go s.serveRedirected(c, err)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default:
 			select {
-			case <-h.handoff.ended:
+			case <-s.handoff.ended:
 			case <-time.After(acceptRetry):
 			}
 		}
@@ -98,7 +102,7 @@ func (h *Handler) ServeTransparent(l net.Listener, nameOf NameOf) error {
 }
 
 // findDestination determines the original destination of a redirected connection.
-func (c *clientConn) findDestination(nameOf NameOf) error {
+func (c *Conn) findDestination(listener net.Addr, nameOf NameOf) error {
 	conn, ok := c.Conn.(*socket.Conn)
 	if !ok {
 		return errNotRedirected
@@ -107,7 +111,7 @@ func (c *clientConn) findDestination(nameOf NameOf) error {
 	if err != nil {
 		return err
 	}
-	if addr == socket.AddrPort(c.LocalAddr()) && addr.Port() == socket.AddrPort(c.listener.Addr()).Port() {
+	if addr == socket.AddrPort(c.LocalAddr()) && addr.Port() == socket.AddrPort(listener).Port() {
 		return errNotRedirected
 	}
 	c.redirect = &redirect{addr: addr}
@@ -117,43 +121,40 @@ func (c *clientConn) findDestination(nameOf NameOf) error {
 
 // serveRedirected passes a redirected connection to the inner server, or resets it. err says why its
 // destination is not known.
-func (h *Handler) serveRedirected(c *clientConn, err error) {
-	if !h.hijacked.add(c, closeConn) {
+func (s *Server) serveRedirected(c *Conn, err error) {
+	if !s.hijacked.add(c, closeConn) {
 		c.Close()
 		return
 	}
-	defer h.hijacked.remove(c)
+	defer s.hijacked.remove(c)
 	var conn *httpConn
 	if err == nil {
-		conn, err = h.identify(c)
+		conn, err = s.identify(c)
 	}
-	if err == nil && h.handoff.give(conn) {
+	if err == nil && s.handoff.give(conn) {
 		return
 	}
-	if errors.Is(err, errConfined) || errors.Is(err, errLoop) || errors.Is(err, errMalformed) {
-		rec := new(audit.Record)
-		newRecord(rec, c.RemoteAddr().String())
-		rec.Request.Client, rec.Transparent, rec.Decision.Reason = *c.client.Load(), true, answerTo(err).reason
+	if errors.Is(err, ErrConfined) || errors.Is(err, ErrLoop) || errors.Is(err, ErrMalformed) {
+		refusal := Refusal{Silent: true, Err: err}
 		if c.redirect != nil {
-			rec.Target = net.JoinHostPort(c.redirect.host(), strconv.Itoa(int(c.redirect.addr.Port())))
+			refusal.Sent = c.redirect.String()
 		}
-		// No client can get the error, and nothing is sent.
-		h.writeRecord(rec, err)
+		c.handler.Refuse(refusal)
 	} else {
-		h.counts.unused.Add(1)
+		s.counts.unused.Add(1)
 	}
 	reset(c)
 }
 
 // identify determines whether a redirected connection carries HTTP or TLS, and prepares it for the
 // inner server.
-func (h *Handler) identify(c *clientConn) (*httpConn, error) {
-	out := h.rules.active.Load().Egress
-	if err := out.Check(c.redirect.host(), c.redirect.addr.Port()); errors.Is(err, egress.ErrForbiddenPort) {
-		return nil, fmt.Errorf("%w: %w", errConfined, err)
+func (s *Server) identify(c *Conn) (*httpConn, error) {
+	rules := s.o.Rules()
+	if err := rules.CheckPort(c.redirect.host(), c.redirect.addr.Port()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfined, err)
 	}
 	// Twice the time, because browsers connect before they need it.
-	if err := c.SetReadDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(2 * s.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
 	secure, serverName, err := peekProtocol(c.Conn.(*socket.Conn))
@@ -161,10 +162,10 @@ func (h *Handler) identify(c *clientConn) (*httpConn, error) {
 		return nil, err
 	}
 	// The local address of a connection is known only after it is made.
-	if out.Made(socket.AddrPort(c.RemoteAddr()), c.redirect.addr) {
-		return nil, errLoop
+	if rules.IsOwn(socket.AddrPort(c.RemoteAddr()), c.redirect.addr) {
+		return nil, ErrLoop
 	}
-	inner := h.newHTTPConn(c)
+	inner := s.newHTTPConn(c)
 	if secure {
 		inner.connect, err = connectFor(c.redirect, serverName)
 	}
@@ -178,16 +179,14 @@ func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
 	for n := 0; ; {
 		n, err = c.Peek(b, n)
 		switch {
-		case isTimeout(err) && n == 0:
+		case errors.Is(err, os.ErrDeadlineExceeded) && n == 0:
 			return false, "", errNoBytes
-		case isTimeout(err):
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			return false, "", errNotHTTP
 		case err != nil:
 			return false, "", err
 		}
-		// RFC 8446 5.1.
-		const handshakeRecord = 22
-		if b[0] != handshakeRecord {
+		if b[0] != tlsHandshake {
 			if is, certain := isRequestLine(b[:n]); is {
 				return false, "", nil
 			} else if certain {
@@ -255,7 +254,7 @@ func (c *helloConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func connectFor(r *redirect, serverName string) (string, error) {
 	o, err := robots.ParseOrigin("https", cmp.Or(r.name, serverName, bracketed(r.addr.Addr())))
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errMalformed, err)
+		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	o.Port = r.addr.Port()
 	return fmt.Sprintf("CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", o.Addr()), nil

@@ -1,4 +1,4 @@
-package proxy
+package inbound
 
 import (
 	"bytes"
@@ -149,8 +149,8 @@ func (h *http2Heads) sentHead() (sent sentHead, stand bool) {
 
 // checkFields returns what is wrong with the fields of a head (RFC 9113 8.2, 8.3), and puts its
 // pseudo-headers into p.
-func checkFields(fields []hpack.HeaderField, p *pseudoFields) *malformedError {
-	var fault *malformedError
+func checkFields(fields []hpack.HeaderField, p *pseudoFields) *MalformedError {
+	var fault *MalformedError
 	regular, te := false, false
 	for _, f := range fields {
 		found := ""
@@ -205,7 +205,7 @@ func isOfConnection(name string) bool {
 }
 
 // check returns what is wrong with the pseudo-headers of a request (RFC 9113 8.3.1, 8.5).
-func (p *pseudoFields) check() *malformedError {
+func (p *pseudoFields) check() *MalformedError {
 	switch connect := p.method == http.MethodConnect; {
 	case p.method == "":
 		return malformed("it has no :method pseudo-header")

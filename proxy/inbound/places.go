@@ -1,4 +1,4 @@
-package proxy
+package inbound
 
 import (
 	"cmp"
@@ -8,9 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 )
-
-// lastWait is how long the proxy waits for requests whose connections it has closed or will close.
-const lastWait = 5 * time.Second
 
 // A connLimit counts the open connections to the proxy's own port. One goroutine of each
 // listener waits for a free slot.
@@ -60,19 +57,19 @@ type clientConns struct {
 	mu sync.Mutex
 
 	// The open connections.
-	all map[*clientConn]struct{}
+	all map[*Conn]struct{}
 
 	// Their number, by the key of their client's share.
 	of map[string]int
 }
 
 // open adds a connection and returns how many its client has.
-func (all *clientConns) open(c *clientConn) int {
+func (all *clientConns) open(c *Conn) int {
 	c.idleSince.Store(time.Now().UnixNano())
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.all == nil {
-		all.all, all.of = map[*clientConn]struct{}{}, map[string]int{}
+		all.all, all.of = map[*Conn]struct{}{}, map[string]int{}
 	}
 	all.all[c] = struct{}{}
 	return all.add(c.share, 1)
@@ -86,7 +83,7 @@ const roomDivisor = 256
 // longest, of the client with the most connections that has idle ones. That must be the client of the new connection, or
 // one with more connections. If there are none, fair reports whether the client of the new connection has no more than an
 // equal division of the places gives.
-func (all *clientConns) makeRoom(share string, most int) (idle []*clientConn, fair bool) {
+func (all *clientConns) makeRoom(share string, most int) (idle []*Conn, fair bool) {
 	since := time.Now().Add(-minIdle).UnixNano()
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -101,7 +98,7 @@ func (all *clientConns) makeRoom(share string, most int) (idle []*clientConn, fa
 		}
 		idle = append(idle, c)
 	}
-	slices.SortFunc(idle, func(a, b *clientConn) int { return cmp.Compare(a.idleSince.Load(), b.idleSince.Load()) })
+	slices.SortFunc(idle, func(a, b *Conn) int { return cmp.Compare(a.idleSince.Load(), b.idleSince.Load()) })
 	room := 1 + most/roomDivisor
 	if largest != share {
 		room = min(room, all.of[largest]-all.of[share])
@@ -110,7 +107,7 @@ func (all *clientConns) makeRoom(share string, most int) (idle []*clientConn, fa
 }
 
 // forget removes a closed connection from the counts.
-func (all *clientConns) forget(c *clientConn) {
+func (all *clientConns) forget(c *Conn) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	c.closed = true

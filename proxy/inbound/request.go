@@ -1,0 +1,224 @@
+package inbound
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"time"
+
+	"robotsproxy/proxy/socket"
+	"robotsproxy/robots"
+)
+
+const (
+	// lastWait is how long a connection that is about to end may still send, or take what was sent.
+	lastWait = 5 * time.Second
+
+	// maxLateUpload is how many bytes of a request body are read after the response.
+	maxLateUpload = 256 << 10
+)
+
+// A Request is a request of a client. Only the goroutine that serves it may use it.
+type Request struct {
+	// HTTP is the request as net/http has read it. Its Method, URL and RequestURI may not be what the client has sent.
+	HTTP *http.Request
+
+	// Method and Sent are the method and the request target (RFC 9112 3.2) that the client has sent.
+	Method, Sent string
+
+	// Fault says what is wrong with the head; nil: nothing.
+	Fault error
+
+	// Target is what is requested. A CONNECT has only an Origin, whose scheme is guessed from its port. TargetErr says why
+	// there is no Target, and is Fault if there is one; it is ErrMalformed, and may be ErrNoSite, or ErrMisdirected.
+	Target    robots.Target
+	TargetErr error
+
+	// Conn is the connection to the proxy's own port on which the request arrived. It may carry the Tunnel in which the
+	// request arrived; nil: it arrived in none. Only a Request that no Server has made has no Conn.
+	Conn   *Conn
+	Tunnel *Tunnel
+
+	// Writer writes the response.
+	Writer http.ResponseWriter
+
+	// http is the connection that net/http or package h1 serves; nil with HTTP/2 over TLS.
+	http   *httpConn
+	stream stream
+
+	// counted says that the request is counted as in progress on Conn.
+	counted bool
+}
+
+// serveHTTP hands a request to its Handler, from the proxy's own port or from an intercepted tunnel.
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		growStack()
+	}
+	by, _ := r.Context().Value(layersKey{}).(layers)
+	if by.http != nil {
+		by.http.serving.Store(true)
+	}
+	if r.ContentLength == 0 {
+		// As with HTTP/1.1; otherwise the request could not be sent again on a new connection.
+		r.Body = http.NoBody
+	}
+	sent := sentHeadOf(r)
+	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: by.carrier(), Tunnel: by.tunnel, Writer: w, http: by.http, counted: true}
+	switch {
+	case sent.fault != nil:
+		req.Fault, req.TargetErr = sent.fault, sent.fault
+	case r.Method == http.MethodConnect:
+		req.Target.Origin, req.TargetErr = connectTarget(r, by, sent.target)
+	default:
+		req.Target, req.TargetErr = target(r, by, sent.target)
+	}
+	req.Conn.begin()
+	defer req.Leave()
+	by.handler().ServeRequest(req)
+}
+
+// growStack grows the goroutine's stack in one step to the size that a request needs. HTTP/2
+// has a new goroutine for each request. Its stack would otherwise grow in steps, with a copy
+// at each.
+//
+//go:noinline
+func growStack() {
+	// Together with the existing frames it has under 16 KiB, because larger stacks are not cached.
+	var frame [11 << 10]byte
+	runtime.KeepAlive(&frame)
+}
+
+// Leave ends the count of the request as one in progress on its connection, which may then be closed as idle. It may be
+// called again.
+func (r *Request) Leave() {
+	if r.counted {
+		r.counted = false
+		r.Conn.end()
+	}
+}
+
+// EndConnection makes the response the last of its connection while the Server drains; with
+// HTTP/2 net/http then sends GOAWAY. It also does so for an HTTP/1 connection on which the next
+// bytes could be misread as a request: if the client's body was not read to its end (uploaded); after a
+// chunked body, because net/http does not tell whether there was a Content-Length as well (RFC
+// 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding net/http ignores (RFC 9112 9.3). Call it before the head of the
+// response is written.
+func (r *Request) EndConnection(uploaded bool) {
+	if r.Conn != nil && r.Conn.server.draining.Load() {
+		r.Writer.Header().Set("Connection", "close")
+	}
+	if r.HTTP.ProtoMajor != 1 || uploaded && r.HTTP.ProtoAtLeast(1, 1) && len(r.HTTP.TransferEncoding) == 0 {
+		return
+	}
+	r.Writer.Header().Set("Connection", "close")
+	if !uploaded {
+		http.NewResponseController(r.Writer).EnableFullDuplex()
+	}
+}
+
+// Abort breaks off the response so that the client notices: net/http closes the connection or
+// resets the stream. If closing the connection would look like the end of the body, because its length was not
+// announced, Abort resets it. It does not return.
+func (r *Request) Abort(announced bool) {
+	if !announced && !r.HTTP.ProtoAtLeast(1, 1) {
+		if conn, _, err := http.NewResponseController(r.Writer).Hijack(); err == nil {
+			reset(conn)
+		}
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// DiscardBody reads the rest of the client's body after the response, for at most lastWait.
+// net/http would read it without a time limit. After a refusal it reads on if the body is broken.
+func (r *Request) DiscardBody(refused bool) {
+	if r.HTTP.ProtoMajor != 1 {
+		return
+	}
+	client := http.NewResponseController(r.Writer)
+	// The response does not wait for the body.
+	client.Flush()
+	until := time.Now().Add(lastWait)
+	if r.Fault != nil && r.http != nil {
+		// Its body is all that follows.
+		discard(r.http.Conn, until)
+		return
+	}
+	client.SetReadDeadline(until)
+	// It also waits for the sending of the request, which may still read the body.
+	_, err := io.CopyN(io.Discard, r.HTTP.Body, maxLateUpload)
+	if refused && err != nil && err != io.EOF && r.http != nil {
+		discard(r.http.Conn, until)
+	}
+}
+
+// A Raw is a client's connection that was taken over from its server. What the server has read ahead is in Ahead. Conn is
+// the connection that the kernel can copy from and to, or the one with TLS, and may be closed before. The owner calls Close once.
+type Raw struct {
+	net.Conn
+	Ahead *bufio.Reader
+
+	whole  net.Conn
+	server *Server
+}
+
+// Close closes the connection, and ends its count.
+func (r *Raw) Close() error {
+	defer r.server.hijacked.remove(r.whole)
+	return r.whole.Close()
+}
+
+// Hijack takes over the connection of an HTTP/1 request. The error is http.ErrServerClosed if Shutdown was called.
+func (r *Request) Hijack() (*Raw, error) {
+	conn, ahead, err := r.hijack()
+	if err != nil {
+		return nil, err
+	}
+	return r.Conn.server.takeOver(conn, ahead, closeConn)
+}
+
+// takeOver returns the Raw of a connection, which a shutdown ends with end.
+func (s *Server) takeOver(conn net.Conn, ahead *bufio.Reader, end func(net.Conn)) (*Raw, error) {
+	if !s.hijacked.add(conn, end) {
+		conn.Close()
+		return nil, http.ErrServerClosed
+	}
+	return &Raw{Conn: rawConn(conn), Ahead: ahead, whole: conn, server: s}, nil
+}
+
+// hijack takes over the client's connection from the server, with a reader for the bytes that
+// the server has read ahead.
+func (r *Request) hijack() (net.Conn, *bufio.Reader, error) {
+	conn, rw, err := http.NewResponseController(r.Writer).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	if c, ok := conn.(*httpConn); ok {
+		return conn, c.requests.withAhead(rw.Reader), nil
+	}
+	return conn, rw.Reader, nil
+}
+
+// reset resets a client's connection, so that the client cannot take the end for a
+// complete response.
+func reset(c net.Conn) {
+	under := underlying(c)
+	if t, ok := under.(*Tunnel); ok {
+		// It counts.
+		defer t.Close()
+		under = underlying(t.Conn)
+	}
+	switch c := rawConn(under).(type) {
+	case *socket.Conn:
+		c.SetLinger(0)
+	case *streamConn:
+		c.broken.Store(true)
+	}
+	under.Close()
+}

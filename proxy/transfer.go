@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/inbound"
+)
+
+// A transfer is the two bodies of a request. Its watch or the Pacer can end it: it is the [pace.Transfer] of its slot. The
+// Pacer and the watch use it on goroutines of their own.
+type transfer struct {
+	in    *inbound.Request
+	watch watch
+	flow  flow
+
+	// ahead is the client's body, if it was read before the request was sent.
+	ahead []byte
+
+	// cancel ends the sending and the response; nil: nothing is being sent.
+	cancel context.CancelCauseFunc
+}
+
+// Progress implements [pace.Transfer].
+func (t *transfer) Progress() (bytes int64, waits pace.Party) { return t.flow.progress() }
+
+// End implements [pace.Transfer].
+func (t *transfer) End() { t.watch.endSlow() }
+
+// begin starts the watch, until t.watch.stop.
+func (t *transfer) begin() { t.watch.begin(t) }
+
+// abandon makes all reads and writes fail that wait for the client or the
+// origin. If the response has not begun, the client can still get one.
+func (t *transfer) abandon() {
+	// The origin waits for the body too.
+	t.flow.failUpload(t.brokenBody(errSilent), true)
+	if t.flow.endUpload(uploadAbandoned) {
+		// An error means that nothing waits. Otherwise the deadline would end net/http's background read and the connection.
+		http.NewResponseController(t.in.Writer).SetReadDeadline(longAgo)
+	}
+	if t.flow.isWriting() {
+		t.failWrites()
+	}
+	if t.cancel != nil {
+		t.cancel(t.watch.cause())
+	}
+}
+
+// brokenBody returns the error for a client's body that cannot be read because of err.
+func (t *transfer) brokenBody(err error) error {
+	if t.watch.cause() == errTooSlow {
+		// The watch has set the body's deadline.
+		return fmt.Errorf("body: %w", errTooSlow)
+	}
+	return fmt.Errorf("%w: body: %w", inbound.ErrMalformed, err)
+}
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+func (t *transfer) failWrites() {
+	http.NewResponseController(t.in.Writer).SetWriteDeadline(longAgo)
+}
+
+// beginWrite marks the response as being written. If the watch has just ended the
+// transfer, the writes fail.
+func (t *transfer) beginWrite() {
+	t.flow.setWriting(true)
+	if t.watch.hasEnded() {
+		t.failWrites()
+	}
+}
+
+// beginLast starts another watch, of what is sent after the slot was released, which End does not end.
+func (t *transfer) beginLast() *watch {
+	w := &watch{limit: t.watch.limit, pool: t.watch.pool}
+	w.begin(t)
+	return w
+}
+
+// A clientBody is the body of a client's request. It keeps its error, which is not the
+// origin's fault.
+type clientBody struct {
+	io.ReadCloser
+	transfer *transfer
+
+	// trailer is that of the request to the origin; its fields get their values at the end of the body.
+	trailer http.Header
+}
+
+// Read reads from the client.
+func (b *clientBody) Read(p []byte) (int, error) {
+	t := b.transfer
+	t.flow.beginRead()
+	n, err := b.ReadCloser.Read(p)
+	t.flow.endRead(n)
+	t.watch.moved()
+	switch {
+	case err == io.EOF:
+		t.flow.endUpload(uploadComplete)
+		for name := range b.trailer {
+			b.trailer[name] = t.in.HTTP.Trailer[name]
+		}
+	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
+		t.flow.failUpload(t.brokenBody(err), false)
+	}
+	return n, err
+}
+
+// Close does nothing: net/http closes the body after the request. An earlier Close would
+// wait for the part that the client has not sent.
+func (b *clientBody) Close() error { return nil }
