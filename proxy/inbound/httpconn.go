@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
+	"robotsproxy/proxy/socket"
 )
 
 var (
@@ -148,6 +149,9 @@ func (c *httpConn) isTLSInTheClear() bool {
 	return c.requests.protocol == wireTLS && !secure && layersOf(c).tunnel == nil
 }
 
+// maxLateUpload is how many bytes are read of a client after the response.
+const maxLateUpload = 256 << 10
+
 // discard prepares the end of a connection, after the response, whose client may still be sending. If net/http closed it with
 // unread bytes, the system would reset it, and the client could lose the response.
 func discard(c net.Conn, until time.Time) {
@@ -181,6 +185,32 @@ func faultOf(response []byte) *MalformedError {
 
 // CloseWrite closes the writing direction.
 func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
+
+// An impliedConnect is a redirected TLS connection in the form that its server reads: it begins
+// with the CONNECT that the client has not sent. The client could not understand a response other
+// than 200 (see acceptHTTP1). Instead of sending one, the connection is reset.
+type impliedConnect struct {
+	net.Conn
+
+	// The part of the CONNECT that was not read yet.
+	connect string
+}
+
+// Read returns the CONNECT, then reads from the connection.
+func (c *impliedConnect) Read(b []byte) (int, error) {
+	if c.connect != "" {
+		n := copy(b, c.connect)
+		c.connect = c.connect[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// Write resets the connection.
+func (c *impliedConnect) Write(b []byte) (int, error) {
+	reset(c.Conn)
+	return len(b), nil
+}
 
 // layers are the connections under the one on which a request arrived. One of conn and tunnel is nil.
 type layers struct {
@@ -262,4 +292,33 @@ func rawConn(c net.Conn) net.Conn {
 		c = cc.Conn
 	}
 	return c
+}
+
+// closeReadOrClose ends the receiving half of c, or all of c if that is not possible. With Linux, what
+// has arrived can still be read.
+func closeReadOrClose(c net.Conn) {
+	if r, ok := rawConn(underlying(c)).(interface{ CloseRead() error }); ok {
+		// Fails if the peer has reset the connection, and what it sent before can be read.
+		r.CloseRead()
+		return
+	}
+	c.Close()
+}
+
+// reset resets a client's connection, so that the client cannot take the end for a
+// complete response.
+func reset(c net.Conn) {
+	under := underlying(c)
+	if t, ok := under.(*Tunnel); ok {
+		// It counts.
+		defer t.Close()
+		under = underlying(t.Conn)
+	}
+	switch c := rawConn(under).(type) {
+	case *socket.Conn:
+		c.SetLinger(0)
+	case *streamConn:
+		c.broken.Store(true)
+	}
+	under.Close()
 }

@@ -12,19 +12,19 @@
 package inbound
 
 import (
-	"cmp"
-	"context"
+	"bufio"
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
+	"robotsproxy/robots"
 )
 
 // A Handler answers the requests of one connection, or of one tunnel. Several goroutines may call ServeRequest at once.
@@ -106,113 +106,84 @@ type Server struct {
 	counts   counts
 }
 
-// New returns a Server.
-func New(o Options) *Server {
-	s := &Server{o: o, handoff: newHandoff(), hijacked: newHijackedConns(), limit: connLimit{free: make(chan struct{}, 1)}}
-	s.outer, s.inner = h1.New(s.newServer()), h1.New(s.newServer())
-	return s
+// A Conn is a client's connection to the proxy's own port.
+type Conn struct {
+	net.Conn
+
+	// OverLimit says that the client has too many connections, and that the requests of this one must be refused.
+	OverLimit bool
+
+	server  *Server
+	handler Handler
+	place   place
+
+	// redirect is the original destination of the connection; nil: the client connected to the proxy.
+	redirect *redirect
+
+	// memory is the connection in the memory budget, for the share of the address, until Close. It is zero if unbudgeted is
+	// set, because the budget had no space.
+	memory     memory.Work
+	unbudgeted bool
+	once       sync.Once
 }
 
-const (
-	// idleTimeout is for a kept connection between requests.
-	idleTimeout = 3 * time.Minute
+// A Request is a request of a client. Only the goroutine that serves it may use it.
+type Request struct {
+	// HTTP is the request as net/http has read it. Its Method, URL and RequestURI may not be what the client has sent.
+	HTTP *http.Request
 
-	// maxStreams is the maximum number of requests at once on one HTTP/2 connection.
-	maxStreams = 250
-)
+	// Method and Sent are the method and the request target (RFC 9112 3.2) that the client has sent.
+	Method, Sent string
 
-func (s *Server) newServer() *http.Server {
-	var spoken http.Protocols
-	spoken.SetHTTP1(true)
-	spoken.SetHTTP2(true)
-	spoken.SetUnencryptedHTTP2(true)
-	unused := new(unusedConns)
-	server := &http.Server{
-		Handler:           http.HandlerFunc(s.serveHTTP),
-		Protocols:         &spoken,
-		ReadHeaderTimeout: s.o.HeadTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxStandIn,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: s.o.WriteTimeout},
-		ConnState:         func(c net.Conn, state http.ConnState) { s.connState(unused, c, state) },
-		ConnContext:       withLayers,
-		ErrorLog:          slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+	// Fault says what is wrong with the head; nil: nothing.
+	Fault error
 
-		// OPTIONS * is judged like other requests.
-		DisableGeneralOptionsHandler: true,
-	}
-	// When it runs, neither h1 nor net/http begins another HTTP/1 request.
-	server.RegisterOnShutdown(unused.close)
-	setUpHTTP2(server)
-	return server
+	// Target is what is requested. A CONNECT has only an Origin, whose scheme is guessed from its port. TargetErr says why
+	// there is no Target, and is Fault if there is one; it is ErrMalformed, and may be ErrNoSite, or ErrMisdirected.
+	Target    robots.Target
+	TargetErr error
+
+	// Conn is the connection to the proxy's own port on which the request arrived. It may carry the Tunnel in which the
+	// request arrived; nil: it arrived in none. Only a Request that no Server has made has no Conn.
+	Conn   *Conn
+	Tunnel *Tunnel
+
+	// Writer writes the response.
+	Writer http.ResponseWriter
+
+	// under is the connection under HTTP/1; nil with HTTP/2 over TLS.
+	under  net.Conn
+	stream stream
+
+	// counted says that the request is counted as in progress on Conn.
+	counted bool
 }
 
-// connState is the ConnState of a server. unused holds the unused connections of that server. The
-// server calls it for every request. It does almost nothing except at the first one of a connection.
-func (s *Server) connState(unused *unusedConns, c net.Conn, state http.ConnState) {
-	if p, ok := c.(*h2Conn); ok {
-		c = p.Conn
-	}
-	switch state {
-	case http.StateIdle:
-		// The response was sent.
-		if c, ok := c.(*httpConn); ok {
-			c.requests.reset()
-			c.serving.Store(false)
-		}
-	case http.StateNew:
-		unused.add(c)
-	case http.StateActive, http.StateHijacked, http.StateClosed:
-		if unused.remove(c) {
-			if t := layersOf(c).tunnel; t != nil {
-				t.spoke.Store(state != http.StateClosed)
-			}
-		}
-	}
+// A Tunnel is a client's connection after its CONNECT was answered, whose requests are served. Its first reads
+// return the bytes that the server has read ahead.
+type Tunnel struct {
+	net.Conn
+	ahead *bufio.Reader
+
+	// Origin is the origin in the CONNECT; its scheme is a guess. Authority is it in the form of a Host header.
+	Origin    robots.Origin
+	Authority string
+
+	server  *Server
+	handler Handler
+
+	// carrier is the connection to the proxy's own port that carries the tunnel.
+	carrier *Conn
+
+	// secured is when the TLS handshake in the tunnel ended; zero: the client speaks no TLS in it. serverName is the
+	// server name of the handshake; "": none.
+	secured    time.Time
+	serverName string
+
+	// memory is the tunnel in the memory budget, until Close.
+	memory memory.Work
+
+	// spoke says that a request has begun to arrive; with HTTP/2, that the client has sent its preface.
+	spoke atomic.Bool
+	once  sync.Once
 }
-
-// Serve answers the clients of a listener until Shutdown, and then returns http.ErrServerClosed. It may be called once.
-func (s *Server) Serve(l net.Listener) error {
-	inner := make(chan error, 1)
-	go func() { inner <- s.inner.Serve(s.handoff) }()
-	err := s.outer.Serve(httpListener{s.newListener(l), s.tlsConfig()})
-	s.handoff.Close()
-	return cmp.Or(err, <-inner)
-}
-
-// tlsConfig returns the TLS configuration of the proxy's own port, or nil if there is none. It follows
-// the Rules and resumes sessions of earlier ones.
-func (s *Server) tlsConfig() *tls.Config {
-	if s.o.Rules().TLS == nil {
-		return nil
-	}
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.o.Rules().TLS, nil },
-	}
-}
-
-// Drain closes each connection after its next response, so that clients reconnect to another
-// server behind their load balancer. Requests are served as before until Shutdown.
-func (s *Server) Drain() { s.draining.Store(true) }
-
-// Shutdown accepts no more connections, and lets the requests in flight finish until ctx ends. Then, or at once if
-// there are none, it closes the tunnels and the upgraded connections, and waits until their owners have released them.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.handoff.Close()
-	outer := make(chan error, 1)
-	go func() { outer <- s.outer.Shutdown(ctx) }()
-	err := s.inner.Shutdown(ctx)
-	// Tunnels that are streams are requests of the outer server.
-	s.hijacked.close()
-	return errors.Join(<-outer, err)
-}
-
-// Close closes all connections except hijacked ones, and waits for nothing.
-func (s *Server) Close() error { return errors.Join(s.outer.Close(), s.inner.Close()) }
-
-// IsEnding reports whether Shutdown was called.
-func (s *Server) IsEnding() bool { return s.handoff.isEnded() }
-
-// LimitsChanged says that Rules may permit more connections than before.
-func (s *Server) LimitsChanged() { s.limit.notify() }

@@ -11,10 +11,6 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// minIdle is how long a connection must carry no request before it is closed to make room for another. A shorter time
-// would hit clients that are about to send a request.
-const minIdle = time.Second
-
 // maxRefusedConns limits the connections that stay open only so that their requests are refused:
 // those over a client's limit, and those that the memory budget has no space for. Further ones
 // are closed at once.
@@ -69,7 +65,7 @@ func (l *listener) waitForPlace(share string) error {
 		}
 		for _, c := range idle {
 			l.s.counts.evicted.Add(1)
-			c.Close()
+			c.conn.Close()
 		}
 		if len(idle) > 0 {
 			continue
@@ -130,10 +126,11 @@ func (l *listener) Close() error {
 // newConn returns the Conn of a connection that has a place and counts for share. It returns nil, and closes the
 // connection, if not even its requests may be refused.
 func (s *Server) newConn(conn net.Conn, share string) *Conn {
-	c := &Conn{Conn: socket.New(conn), server: s, share: share}
+	c := &Conn{Conn: socket.New(conn), server: s}
+	c.place.conn, c.place.share = c, share
 	c.handler = s.o.Accept(c)
 	s.counts.conns.Begin()
-	n := s.conns.open(c)
+	n := s.conns.open(&c.place)
 	var err error
 	if c.memory, err = s.o.Memory.Open(share, time.Now()); err != nil {
 		if c.unbudgeted = s.conns.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted {

@@ -63,9 +63,9 @@ func TestMakeRoom(t *testing.T) {
 		{"but the client keeps as many", []conn{{"a", 2}, {"a", 9}, {"a", 5}, {"new", busy}}, 512, []conn{{"a", 9}, {"a", 5}}, true},
 	} {
 		var all clientConns
-		known := map[*Conn]conn{}
+		known := map[*place]conn{}
 		for _, from := range c.conns {
-			cc := &Conn{share: from.share}
+			cc := &place{share: from.share}
 			known[cc] = from
 			all.open(cc)
 			if from.idle == busy {

@@ -7,50 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"time"
-
-	"robotsproxy/proxy/socket"
-	"robotsproxy/robots"
 )
-
-const (
-	// lastWait is how long a connection that is about to end may still send, or take what was sent.
-	lastWait = 5 * time.Second
-
-	// maxLateUpload is how many bytes of a request body are read after the response.
-	maxLateUpload = 256 << 10
-)
-
-// A Request is a request of a client. Only the goroutine that serves it may use it.
-type Request struct {
-	// HTTP is the request as net/http has read it. Its Method, URL and RequestURI may not be what the client has sent.
-	HTTP *http.Request
-
-	// Method and Sent are the method and the request target (RFC 9112 3.2) that the client has sent.
-	Method, Sent string
-
-	// Fault says what is wrong with the head; nil: nothing.
-	Fault error
-
-	// Target is what is requested. A CONNECT has only an Origin, whose scheme is guessed from its port. TargetErr says why
-	// there is no Target, and is Fault if there is one; it is ErrMalformed, and may be ErrNoSite, or ErrMisdirected.
-	Target    robots.Target
-	TargetErr error
-
-	// Conn is the connection to the proxy's own port on which the request arrived. It may carry the Tunnel in which the
-	// request arrived; nil: it arrived in none. Only a Request that no Server has made has no Conn.
-	Conn   *Conn
-	Tunnel *Tunnel
-
-	// Writer writes the response.
-	Writer http.ResponseWriter
-
-	// http is the connection that net/http or package h1 serves; nil with HTTP/2 over TLS.
-	http   *httpConn
-	stream stream
-
-	// counted says that the request is counted as in progress on Conn.
-	counted bool
-}
 
 // serveHTTP hands a request to its Handler, from the proxy's own port or from an intercepted tunnel.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
@@ -66,16 +23,19 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.NoBody
 	}
 	sent := sentHeadOf(r)
-	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: by.carrier(), Tunnel: by.tunnel, Writer: w, http: by.http, counted: true}
+	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: by.carrier(), Tunnel: by.tunnel, Writer: w, counted: true}
+	if by.http != nil {
+		req.under = by.http.Conn
+	}
 	switch {
 	case sent.fault != nil:
 		req.Fault, req.TargetErr = sent.fault, sent.fault
 	case r.Method == http.MethodConnect:
-		req.Target.Origin, req.TargetErr = connectTarget(r, by, sent.target)
+		req.Target.Origin, req.TargetErr = connectTarget(r, by.tunnel, sent.target)
 	default:
-		req.Target, req.TargetErr = target(r, by, sent.target)
+		req.Target, req.TargetErr = target(r, by.conn, by.tunnel, sent.target)
 	}
-	req.Conn.begin()
+	req.Conn.place.begin()
 	defer req.Leave()
 	by.handler().ServeRequest(req)
 }
@@ -96,7 +56,7 @@ func growStack() {
 func (r *Request) Leave() {
 	if r.counted {
 		r.counted = false
-		r.Conn.end()
+		r.Conn.place.end()
 	}
 }
 
@@ -141,16 +101,16 @@ func (r *Request) DiscardBody(refused bool) {
 	// The response does not wait for the body.
 	client.Flush()
 	until := time.Now().Add(lastWait)
-	if r.Fault != nil && r.http != nil {
+	if r.Fault != nil && r.under != nil {
 		// Its body is all that follows.
-		discard(r.http.Conn, until)
+		discard(r.under, until)
 		return
 	}
 	client.SetReadDeadline(until)
 	// It also waits for the sending of the request, which may still read the body.
 	_, err := io.CopyN(io.Discard, r.HTTP.Body, maxLateUpload)
-	if refused && err != nil && err != io.EOF && r.http != nil {
-		discard(r.http.Conn, until)
+	if refused && err != nil && err != io.EOF && r.under != nil {
+		discard(r.under, until)
 	}
 }
 
@@ -203,22 +163,4 @@ func (r *Request) hijack() (net.Conn, *bufio.Reader, error) {
 		return conn, c.requests.withAhead(rw.Reader), nil
 	}
 	return conn, rw.Reader, nil
-}
-
-// reset resets a client's connection, so that the client cannot take the end for a
-// complete response.
-func reset(c net.Conn) {
-	under := underlying(c)
-	if t, ok := under.(*Tunnel); ok {
-		// It counts.
-		defer t.Close()
-		under = underlying(t.Conn)
-	}
-	switch c := rawConn(under).(type) {
-	case *socket.Conn:
-		c.SetLinger(0)
-	case *streamConn:
-		c.broken.Store(true)
-	}
-	under.Close()
 }

@@ -84,17 +84,3 @@ func (f *FlowCounter) Flow() Flow {
 	begun := f.begun.Load()
 	return Flow{int(begun - ended), begun}
 }
-
-// Stats returns the counters, which may be of slightly different moments. It does not block.
-func (s *Server) Stats() Stats {
-	c := &s.counts
-	var fullAt time.Time
-	if at := c.fullAt.Load(); at != 0 {
-		fullAt = time.Unix(0, at)
-	}
-	return Stats{
-		Conns: c.conns.Flow(), MaxConns: s.o.Rules().MaxConns,
-		Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(), Evicted: c.evicted.Load(), FullAt: fullAt,
-		Intercepted: c.intercepted.Flow(), Unused: c.unused.Load(), Faults: c.faults.Counts(),
-	}
-}

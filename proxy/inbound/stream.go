@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// lastWait is how long a connection that is about to end may still send, or take what was sent.
+const lastWait = 5 * time.Second
+
 // A streamConn is the connection inside a CONNECT that arrived as a stream of HTTP/2 (RFC 9113 8.5).
 // It has a pipe for each direction, and acceptStream starts the goroutines that copy between the pipes
 // and the stream. The pipes are needed because a deadline of a stream cannot be removed again, as
@@ -67,4 +70,13 @@ func remoteAddr(r *http.Request) net.Addr {
 		return &net.TCPAddr{}
 	}
 	return net.TCPAddrFromAddrPort(at)
+}
+
+// A stream is the tunnel of a CONNECT that arrived as a stream of HTTP/2.
+type stream struct {
+	// conn is nil if there is none, or not yet.
+	conn *streamConn
+
+	// copies are the goroutines that copy between conn and the stream.
+	copies sync.WaitGroup
 }

@@ -1,7 +1,6 @@
 package inbound
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 // It is the only place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's
 // own port, origin form or "*" on a redirected connection and inside a tunnel, where the host must be
 // that of the tunnel.
-func target(r *http.Request, by layers, sent string) (robots.Target, error) {
+func target(r *http.Request, conn *Conn, tunnel *Tunnel, sent string) (robots.Target, error) {
 	if err := checkForm(r); err != nil {
 		return robots.Target{}, err
 	}
@@ -26,16 +25,16 @@ func target(r *http.Request, by layers, sent string) (robots.Target, error) {
 	var err error
 	if strings.HasPrefix(sent, "/") || sent == "*" {
 		if t, err = robots.NewTarget(r.Method, robots.Origin{}, sent); err == nil {
-			t.Origin, err = originOf(r, by)
+			t.Origin, err = originOf(r, conn, tunnel)
 		}
 		if errors.Is(err, ErrNoSite) && !strings.HasPrefix(sent, "/") {
 			err = malformed("the request names no site")
 		}
 	} else {
 		t, err = robots.ParseTarget(r.Method, sent)
-		if by.tunnel != nil && err == nil {
+		if tunnel != nil && err == nil {
 			_, authority, _, _ := robots.SplitURL(sent)
-			t.Origin, err = by.tunnel.admits(t.Origin, by.tunnel.scheme(r), hasPort(authority))
+			t.Origin, err = tunnel.admits(t.Origin, tunnel.scheme(r), hasPort(authority))
 		}
 	}
 	switch {
@@ -52,12 +51,12 @@ func target(r *http.Request, by layers, sent string) (robots.Target, error) {
 // originOf returns the origin of a request whose target does not name one: that of its tunnel or
 // redirected connection, or the one in the pseudo-headers of HTTP/2, which are an absolute address
 // (RFC 9113 8.3.1; see setUpHTTP2).
-func originOf(r *http.Request, by layers) (robots.Origin, error) {
+func originOf(r *http.Request, conn *Conn, tunnel *Tunnel) (robots.Origin, error) {
 	switch {
-	case by.tunnel != nil:
-		return by.tunnel.originOf(r)
-	case by.conn != nil && by.conn.redirect != nil:
-		return by.conn.redirect.originOf(r)
+	case tunnel != nil:
+		return tunnel.originOf(r)
+	case conn != nil && conn.redirect != nil:
+		return conn.redirect.originOf(r)
 	case r.ProtoMajor == 2 && r.TLS != nil:
 		return robots.ParseOrigin("https", r.Host)
 	case r.ProtoMajor == 2:
@@ -128,25 +127,10 @@ func (t *Tunnel) admits(o robots.Origin, scheme string, hasPort bool) (robots.Or
 	return o, nil
 }
 
-// originOf returns the origin of a redirected request without TLS. The host, and the port if there is
-// one, are those that the request names.
-func (d *redirect) originOf(r *http.Request) (robots.Origin, error) {
-	host := r.Host
-	// HTTP/1.0.
-	if host == "" {
-		host = cmp.Or(d.name, bracketed(d.addr.Addr()))
-	}
-	o, err := robots.ParseOrigin("http", host)
-	if err == nil && !hasPort(host) {
-		o.Port = d.addr.Port()
-	}
-	return o, err
-}
-
 // connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port), which was sent for the
 // given request target. Its scheme is guessed from the port.
-func connectTarget(r *http.Request, by layers, sent string) (robots.Origin, error) {
-	if by.tunnel != nil {
+func connectTarget(r *http.Request, tunnel *Tunnel, sent string) (robots.Origin, error) {
+	if tunnel != nil {
 		return robots.Origin{}, malformed("a tunnel inside a tunnel")
 	}
 	if strings.Contains(sent, "@") {
@@ -171,8 +155,3 @@ func connectTarget(r *http.Request, by layers, sent string) (robots.Origin, erro
 
 // authority returns an origin in the form of a URL or a Host header.
 func authority(o robots.Origin) string { return o.String()[len(o.Scheme)+len("://"):] }
-
-// hasPort reports whether there is a colon outside brackets.
-func hasPort(hostport string) bool {
-	return strings.LastIndexByte(hostport, ':') > strings.LastIndexByte(hostport, ']')
-}

@@ -58,7 +58,7 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := read(t, c.head)
-			got, err := target(r, layers{}, r.RequestURI)
+			got, err := target(r, nil, nil, r.RequestURI)
 			if c.origin == "" {
 				if !errors.Is(err, ErrMalformed) {
 					t.Errorf("got %v: %v", got, err)
@@ -108,11 +108,11 @@ func TestTargetInsideATunnel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			by := layers{tunnel: &Tunnel{Origin: o, serverName: c.sni}}
+			tunnel := &Tunnel{Origin: o, serverName: c.sni}
 			if c.sni != "" {
-				by.tunnel.secured = time.Now()
+				tunnel.secured = time.Now()
 			}
-			got, err := target(r, by, r.RequestURI)
+			got, err := target(r, nil, tunnel, r.RequestURI)
 			if c.err != nil {
 				if !errors.Is(err, c.err) {
 					t.Errorf("got %v: %v; want %v", got, err, c.err)

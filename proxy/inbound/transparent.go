@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,28 +37,9 @@ var (
 	errNotRedirected = fmt.Errorf("%w: it was not redirected: clients that use a proxy connect to the address in listen", ErrConfined)
 )
 
-// A redirect is the original destination of a connection that was redirected to the proxy.
-type redirect struct {
-	addr netip.AddrPort
-
-	// name for the address; "": unknown.
-	name string
-
-	// Called when the connection is closed; nil: not called.
-	release func()
-}
-
 // NameOf returns the name for an address, or "". The address keeps the name until release is called.
 // If release is nil, it keeps it for good.
 type NameOf func(netip.Addr) (name string, release func())
-
-// host returns the name, or the address if there is no name.
-func (r *redirect) host() string { return cmp.Or(r.name, r.addr.Addr().String()) }
-
-// String returns host:port.
-func (r *redirect) String() string {
-	return net.JoinHostPort(r.host(), strconv.Itoa(int(r.addr.Port())))
-}
 
 // ServeTransparent serves connections that a firewall redirects to l (redirect, dnat or tproxy of
 // nftables), until Shutdown. The clients need not know of the proxy. A connection with TLS is
@@ -258,38 +238,4 @@ func connectFor(r *redirect, serverName string) (string, error) {
 	}
 	o.Port = r.addr.Port()
 	return fmt.Sprintf("CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", o.Addr()), nil
-}
-
-// bracketed returns an address in the form of a URL host.
-func bracketed(addr netip.Addr) string {
-	if addr.Is6() {
-		return "[" + addr.String() + "]"
-	}
-	return addr.String()
-}
-
-// An impliedConnect is a redirected TLS connection in the form that its server reads: it begins
-// with the CONNECT that the client has not sent. The client could not understand a response other
-// than 200 (see acceptHTTP1). Instead of sending one, the connection is reset.
-type impliedConnect struct {
-	net.Conn
-
-	// The part of the CONNECT that was not read yet.
-	connect string
-}
-
-// Read returns the CONNECT, then reads from the connection.
-func (c *impliedConnect) Read(b []byte) (int, error) {
-	if c.connect != "" {
-		n := copy(b, c.connect)
-		c.connect = c.connect[n:]
-		return n, nil
-	}
-	return c.Conn.Read(b)
-}
-
-// Write resets the connection.
-func (c *impliedConnect) Write(b []byte) (int, error) {
-	reset(c.Conn)
-	return len(b), nil
 }

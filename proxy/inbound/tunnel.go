@@ -8,43 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 )
-
-// A Tunnel is a client's connection after its CONNECT was answered, whose requests are served. Its first reads
-// return the bytes that the server has read ahead.
-type Tunnel struct {
-	net.Conn
-	ahead *bufio.Reader
-
-	// Origin is the origin in the CONNECT; its scheme is a guess. Authority is it in the form of a Host header.
-	Origin    robots.Origin
-	Authority string
-
-	server  *Server
-	handler Handler
-
-	// carrier is the connection to the proxy's own port that carries the tunnel.
-	carrier *Conn
-
-	// secured is when the TLS handshake in the tunnel ended; zero: the client speaks no TLS in it. serverName is the
-	// server name of the handshake; "": none.
-	secured    time.Time
-	serverName string
-
-	// memory is the tunnel in the memory budget, until Close.
-	memory memory.Work
-
-	// spoke says that a request has begun to arrive; with HTTP/2, that the client has sent its preface.
-	spoke atomic.Bool
-	once  sync.Once
-}
 
 // AcceptTunnel answers a CONNECT to o and turns its connection into a Tunnel, which counts in the memory budget for share.
 // An error that is memory.ErrShort has not answered. The caller must call Serve.
@@ -190,15 +158,6 @@ func (t *Tunnel) Close() error {
 
 // CloseWrite closes the sending half of the connection.
 func (t *Tunnel) CloseWrite() error { return closeWriteOrClose(t.Conn) }
-
-// A stream is the tunnel of a CONNECT that arrived as a stream of HTTP/2.
-type stream struct {
-	// conn is nil if there is none, or not yet.
-	conn *streamConn
-
-	// copies are the goroutines that copy between conn and the stream.
-	copies sync.WaitGroup
-}
 
 // acceptStream answers a CONNECT of HTTP/2 and makes a connection from its stream.
 func (r *Request) acceptStream() (net.Conn, *bufio.Reader, error) {
