@@ -100,7 +100,7 @@ func refusalError(d *policy.Decision) error {
 		// The answer depends on the kind of failure.
 		return d.Err
 	}
-	return errRefused
+	return refusedError{d.Reason}
 }
 
 // waitForSlot counts the request against its client's quota, and waits for its slot.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,8 @@ var answersToErrors = []struct {
 	token  string
 	reason policy.Reason
 }{
-	{"a refusing decision", errRefused, 403, "http_request_denied", ""},
+	{"a refusing decision", refusedError{policy.ReasonRule}, 403, "http_request_denied", policy.ReasonRule},
+	{"a decision without a reason", refusedError{}, 403, "", ""},
 	{"bad credentials (RFC 9110 15.5.8)", policy.ErrLogin, 407, "", policy.ReasonAuth},
 	{"an unknown client", policy.ErrStranger, 403, "http_request_denied", policy.ReasonAuth},
 	{"too many passwords to check", policy.ErrTooManyLogins, 429, "connection_limit_reached", policy.ReasonAuth},
@@ -87,6 +89,28 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d %s %q, want %d %s %q", a.status, a.token, a.reason, c.status, c.token, c.reason)
 			}
 		})
+	}
+}
+
+// TestAnswersFitTheirReasons checks that an error refines its reason, repeats nothing of it, and has a status that the table of
+// reasons in docs/failures.md permits.
+func TestAnswersFitTheirReasons(t *testing.T) {
+	docs, err := os.ReadFile("../docs/failures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range answers {
+		a, reason := row.complete(), row.reason.Info()
+		if row.status == reason.Status || row.token != "" && row.token == reason.Error {
+			t.Errorf("%s: %+v repeats the reason", row.reason, row.answer)
+		}
+		if unknown := a.status == 429 || a.status == 503; unknown != (a.retry > 0) {
+			t.Errorf("%s: %d with Retry-After %v", row.reason, a.status, a.retry)
+		}
+		permitted := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%s` \\| (none|[^|]*%d)", row.reason, a.status))
+		if !permitted.Match(docs) {
+			t.Errorf("docs/failures.md: the row of %s lacks status %d", row.reason, a.status)
+		}
 	}
 }
 
@@ -151,7 +175,7 @@ func TestReasonOfTheRecord(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{"refused by the decision", policy.Decision{Reason: policy.ReasonRule}, errRefused, false},
+		{"refused by the decision", policy.Decision{Reason: policy.ReasonRule}, refusedError{policy.ReasonRule}, false},
 		{"allowed, and the origin failed", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRule}, errors.New("reset"), false},
 		{"no connection for robots.txt", policy.Decision{Reason: policy.ReasonOrigin}, errors.New("refused"), false},
 		{"CONNECT to a dead origin", policy.Decision{}, errors.New("refused"), true},

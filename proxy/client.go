@@ -186,8 +186,8 @@ func (c *client) Refuse(r inbound.Refusal) *http.Response {
 	}
 	p := newProblem(a, explain.Explanation{}, false, rec.ID)
 	p.URL = beginningOf(rec.Target)
-	if a.status == http.StatusServiceUnavailable {
-		p.RetryAfter = 1
+	if a.retry > 0 {
+		p.RetryAfter = seconds(a.retry)
 	}
 	body := p.text()
 	resp := &http.Response{

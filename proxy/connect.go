@@ -41,7 +41,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		d := s.rules.Engine.DecideConnect(s.record.Request)
 		if d.Verdict != policy.Allow {
 			s.record.Decision = d
-			return errRefused
+			return refusedError{d.Reason}
 		}
 		limits = d.Pace
 	}

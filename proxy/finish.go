@@ -98,7 +98,7 @@ const noRoomRetry = 10 * time.Minute
 func (s *requestState) refuse(a answer, err error) {
 	p := s.describe(a, err)
 	s.response.headSent = true
-	if a.status == statusClientLeft || s.response.clientLeft {
+	if a.reason == policy.ReasonClient || s.response.clientLeft {
 		panic(http.ErrAbortHandler)
 	}
 	header := s.in.Writer.Header()
@@ -190,9 +190,8 @@ func (s *requestState) retryAfter(a answer, err error) int {
 			retry = host.BackOffUntil
 		}
 		return seconds(time.Until(retry))
-	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
-		// The time is unknown.
-		return 1
+	} else if a.retry > 0 {
+		return seconds(a.retry)
 	}
 	return 0
 }

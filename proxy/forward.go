@@ -119,7 +119,7 @@ func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 		resp.Body.Close()
 		s.record.Withheld = true
 		s.response.capture.Discard()
-		return nil, s.response.mute(errRefused)
+		return nil, s.response.mute(refusedError{s.record.Decision.Reason})
 	}
 	s.response.capture = s.response.capture.Respond(resp.Request, resp, s.conn.Addr, s.conn.TLS)
 	if resp.StatusCode == http.StatusSwitchingProtocols {

@@ -66,7 +66,7 @@ func countContact(slot *pace.Slot, err error) {
 // writeRecord writes the record of a request that ended, with err if it failed.
 func (h *Handler) writeRecord(rec *audit.Record, err error) error {
 	// Otherwise the decision says everything.
-	if !errors.Is(err, errRefused) {
+	if !as[refusedError](err) {
 		rec.Err = err
 	}
 	return h.o.Audit.Write(rec)

@@ -63,11 +63,8 @@ func newRefusalLimiter() *refusalLimiter {
 // isRateLimited reports whether the refusalLimiter applies to a refusal. It does not apply to
 // one that the audit only counts, nor to one that a client cannot cause.
 func isRateLimited(rec *audit.Record) bool {
-	switch rec.Decision.Reason {
-	case policy.ReasonAudit, policy.ReasonShutdown, policy.ReasonInternal:
-		return false
-	}
-	return rec.Refused() && !audit.IsCheap(rec.Decision.Reason)
+	reason := rec.Decision.Reason.Info()
+	return rec.Refused() && !reason.Cheap && !reason.ByProxy
 }
 
 // take returns how long the proxy must wait before it answers a request with this record. It returns false if that is

@@ -56,7 +56,7 @@ func (r *refusingHandler) finishWith(ctx context.Context, client string, d polic
 }
 
 func (r *refusingHandler) refused(ctx context.Context, client string) int {
-	return r.finishWith(ctx, client, policy.Decision{Reason: policy.ReasonRule}, errRefused, false)
+	return r.finishWith(ctx, client, policy.Decision{Reason: policy.ReasonRule}, refusedError{policy.ReasonRule}, false)
 }
 
 // TestRefusalsArePaced checks that refusals are recorded immediately and answered at a limited rate.
@@ -110,7 +110,7 @@ func TestOnlyRefusalsArePaced(t *testing.T) {
 			r.finishWith(t.Context(), "lab", allowed, nil, true)
 			r.finishWith(t.Context(), "lab", allowed, errors.New("the origin broke off"), true)
 			r.finishWith(t.Context(), "lab", policy.Decision{}, inbound.ErrMalformed, false)
-			r.finishWith(t.Context(), "lab", policy.Decision{Reason: policy.ReasonDenied}, errRefused, false)
+			r.finishWith(t.Context(), "lab", policy.Decision{Reason: policy.ReasonDenied}, refusedError{policy.ReasonDenied}, false)
 			r.finishWith(t.Context(), "lab", allowed, errAborted, false)
 			r.refused(t.Context(), "another")
 		}

@@ -29,17 +29,9 @@ const (
 // others is the key of all clients that are not counted apart.
 const others = "(others)"
 
-// IsCheap reports whether a refusal for this reason costs its sender nothing: the request
-// and the configuration alone decide it. A client can send any number of such requests, and
-// the record of each would fill the segments, so that older ones are removed sooner.
-func IsCheap(r policy.Reason) bool {
-	switch r {
-	case policy.ReasonMalformed, policy.ReasonAuth, policy.ReasonLimit, policy.ReasonLoop,
-		policy.ReasonPort, policy.ReasonAddress, policy.ReasonConfined, policy.ReasonDenied, policy.ReasonIdentity:
-		return true
-	}
-	return false
-}
+// IsCheap reports whether a refusal for this reason costs its sender nothing. A client can send any number of such
+// requests, and the record of each would fill the segments, so that older ones are removed sooner.
+func IsCheap(r policy.Reason) bool { return r.Info().Cheap }
 
 // Weight returns what the record of a refusal takes of a limit for all clients together: 1, and 1 more for each KiB of path
 // and query, which can be much longer than the rest. It is at most 9, so that maxCheap refusals of one client fit into

@@ -181,15 +181,6 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 	return e
 }
 
-// ByRobots reports whether robots.txt decided, and nothing took the place of its answer.
-func ByRobots(r policy.Reason) bool {
-	switch r {
-	case policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel:
-		return true
-	}
-	return false
-}
-
 // ForClient returns the part of e that a refused client may know. It names an entry of the
 // configuration if the entry denies the host, a rule if robots.txt decided, and usage preferences
 // if they decided. It omits internal errors.
@@ -214,7 +205,7 @@ func (e Explanation) ForClient() Explanation {
 
 // Sentence says in one sentence why the request was decided so. It is printable.
 func (e *Explanation) Sentence() string {
-	said := reasons[e.Reason].text
+	said := e.Reason.Info().Text
 	switch e.Reason {
 	case policy.ReasonRule:
 		switch {
@@ -298,7 +289,7 @@ func (e *Explanation) noFile() string {
 	case e.Error != "":
 		return "robots.txt has failed for so long that " + humanize.Brief(e.Dialect) + " assumes there is none: everything is allowed"
 	case f == nil:
-		return reasons[policy.ReasonNoFile].text
+		return policy.ReasonNoFile.Info().Text
 	case f.RedirectDisallowed:
 		return "robots.txt redirects to a URL that the robots.txt there disallows. Under " + humanize.Brief(e.Dialect) + " this means that there are no rules: everything is allowed"
 	case f.DeadRedirect:
@@ -310,6 +301,8 @@ func (e *Explanation) noFile() string {
 	}
 	return fmt.Sprintf("Status %d means that there is no robots.txt: everything is allowed (RFC 9309 2.3.1.3)", f.Status)
 }
+
+const botExample = "User-Agent: FooBot/1.0 (+https://foo.example/bot)"
 
 // Advice says what a refused client can do; "": nothing. operatorNames says that the operator
 // chooses the User-Agent header.
@@ -325,7 +318,7 @@ func (e *Explanation) Advice(operatorNames bool) string {
 	default:
 		return "Put a web or e-mail address into your User-Agent, as in: " + botExample + ", or send one as From."
 	}
-	return reasons[e.Reason].advice
+	return e.Reason.Info().Advice
 }
 
 // Why returns the Sentence, or "" if the rule among the facts says everything.

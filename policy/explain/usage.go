@@ -47,7 +47,7 @@ func forbiddenUse(stated map[string]trail.Usage) string {
 			return fmt.Sprintf("The site does not say whether this content may be used for %s, and the operator requires that it does (usage.on_unknown: refuse)", c)
 		}
 	}
-	return reasons[policy.ReasonUsage].text
+	return policy.ReasonUsage.Info().Text
 }
 
 // Disallowed lists the purposes for which a site does not permit the use of content, each with where it

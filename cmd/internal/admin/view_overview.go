@@ -19,14 +19,6 @@ const (
 	maxNoteHost      = 40 // bytes of a host in the note of a figure
 )
 
-// reasons are the values of the filter on reasons.
-var reasons = []policy.Reason{
-	policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonUnreachable, policy.ReasonOrigin,
-	policy.ReasonParent, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonOverride,
-	policy.ReasonPace, policy.ReasonQuota, policy.ReasonShutdown, policy.ReasonLimit, policy.ReasonAddress, policy.ReasonPort,
-	policy.ReasonUsage, policy.ReasonConfined, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit, policy.ReasonClient, policy.ReasonInternal,
-}
-
 // An overview is the first page.
 type overview struct {
 	frame
@@ -222,10 +214,9 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 	for _, c := range classOrder {
 		v.Outcomes = append(v.Outcomes, outcomeOption{option{classBadges[c].Word, c.String(), f.outcome == c.String()}, classBadges[c]})
 	}
-	for _, reason := range reasons {
-		v.Reasons = append(v.Reasons, reasonOption{
-			option{explain.Label(string(reason)), string(reason), f.reason == string(reason)}, policy.OutcomeOf(policy.Refuse, reason).String(), explain.Reason(string(reason)),
-		})
+	for _, r := range policy.Reasons() {
+		name := string(r.Name)
+		v.Reasons = append(v.Reasons, reasonOption{option{r.Label, name, f.reason == name}, r.Outcome.String(), r.Text})
 	}
 	lines, _ := s.linesAfter(0, maxScannedLines)
 	if n := len(lines); n > 0 {

@@ -144,7 +144,7 @@ func TestUsagePreferencesAreCounted(t *testing.T) {
 
 // rate() cannot see the first of something: all are there from the start.
 func TestEveryReasonBeginsAtZero(t *testing.T) {
-	source, err := os.ReadFile("../../../policy/policy.go")
+	source, err := os.ReadFile("../../../policy/reasons.go")
 	if err != nil {
 		t.Fatal(err)
 	}

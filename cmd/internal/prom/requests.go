@@ -23,22 +23,14 @@ type decision struct {
 
 // knownDecisions returns the decisions that exist.
 func knownDecisions() []decision {
-	allow := []policy.Reason{
-		policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonTunnel,
-		policy.ReasonOverride,
-	}
-	refuse := []policy.Reason{
-		policy.ReasonRule, policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonParent, policy.ReasonCrawlDelay,
-		policy.ReasonTooComplex, policy.ReasonTunnel, policy.ReasonPace, policy.ReasonShutdown, policy.ReasonLimit, policy.ReasonAddress,
-		policy.ReasonUsage, policy.ReasonPort, policy.ReasonConfined, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit,
-		policy.ReasonClient, policy.ReasonInternal, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonQuota,
-	}
 	var all []decision
-	for _, r := range allow {
-		all = append(all, decision{policy.Allow, r})
-	}
-	for _, r := range refuse {
-		all = append(all, decision{policy.Refuse, r})
+	for _, r := range policy.Reasons() {
+		if r.Allows {
+			all = append(all, decision{policy.Allow, r.Name})
+		}
+		if r.Status > 0 {
+			all = append(all, decision{policy.Refuse, r.Name})
+		}
 	}
 	return all
 }
