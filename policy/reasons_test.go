@@ -39,6 +39,7 @@ func TestReasons(t *testing.T) {
 		lacks(strings.HasSuffix(r.Text, "."), "policy/reasons.go: Text must not end in a full stop")
 		lacks(r.Status == 0 && !r.Allows, "policy/reasons.go: no request is allowed or refused for it: Allows or Status is required")
 		lacks((r.Status == 429 || r.Status == 503) != (r.RetryAfter > 0), "policy/reasons.go: RetryAfter is required with Status 429 and 503 alone")
+		lacks(r.Status > 0 && r.Error == "" && r.Status != 407, "policy/reasons.go: Error is required with a Status other than 407")
 		lacks(r.Status > 0 && r.Outcome == policy.Allowed, "policy/reasons.go: the Outcome of a refusal is not Allowed")
 		lacks(r.Cheap && r.ByProxy, "policy/reasons.go: no client can cause what is ByProxy, so it is not Cheap")
 	}
