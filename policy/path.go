@@ -16,32 +16,29 @@ import (
 // before it looks for a page. The zero Form is the path as it was sent.
 type Form uint16
 
-// These changes there are. All servers remove dot segments (RFC 3986 5.2.4); many
-// make the other changes.
+// The changes. All servers remove dot segments (RFC 3986 5.2.4); many make the other changes.
 const (
-	// "%2F", "%5C" and a backslash are slashes; for some servers only the first is, or only the others.
+	// SlashesDecoded: "%2F", "%5C" and a backslash are slashes; for some servers only the first is, or only the others.
 	SlashesDecoded Form = 1 << iota
-	// ";" and what follows it in a segment is removed (RFC 3986 3.3); some servers take "%3B" for ";".
+	// ParametersStripped: ";" and what follows it in a segment is removed (RFC 3986 3.3); some servers take "%3B" for ";".
 	ParametersStripped
-	// Several slashes are one.
+	// SlashesMerged: several slashes are one.
 	SlashesMerged
-	// "%3A" and other escaped punctuation is what it stands for.
+	// PunctuationDecoded: "%3A" and other escaped punctuation is what it stands for.
 	PunctuationDecoded
-	// Dot segments are removed.
+	// DotsRemoved: dot segments are removed.
 	DotsRemoved
-	// The path is the one that an FTP server is asked for: see ftpForms.
+	// AsFTP: the path is the one that an FTP server is asked for, see ftpForms.
 	AsFTP
 
-	// Among the changes that changesOf finds are these facts.
-	// There is a "%3B".
+	// The rest are no changes, but facts about a path that changesOf finds with them: it has a "%3B", a "%2F", and a "%5C" or
+	// a backslash.
 	semicolonsEscaped
-	// There is a "%2F".
 	slashesEscaped
-	// There is a "%5C" or a backslash.
 	backslashes
 )
 
-// These are what changesOf finds that counts under all readings of a path, and under literal ones.
+// The changes that count under all readings of a path, and under literal ones.
 const (
 	allChanges     = ^AsFTP
 	literalChanges = DotsRemoved
@@ -50,11 +47,9 @@ const (
 // String returns the name of the form, which is `reading` in the audit: the names of the
 // changes, joined by "+", or "" for the path as it was sent.
 func (f Form) String() string {
-	if f == 0 {
-		return ""
-	}
 	var words []string
-	for i, word := range [...]string{"slashes-decoded", "parameters-stripped", "slashes-merged", "punctuation-decoded", "dots-removed", "as-ftp"} {
+	names := [...]string{"slashes-decoded", "parameters-stripped", "slashes-merged", "punctuation-decoded", "dots-removed", "as-ftp"}
+	for i, word := range names {
 		if f&(1<<i) != 0 {
 			words = append(words, word)
 		}
@@ -81,7 +76,7 @@ func changesOf(pathQuery string) (found Form) {
 			}
 		case '\\':
 			found |= SlashesDecoded | backslashes
-			// Behind it dots may be a segment.
+			// Dots behind a backslash may be a segment.
 			c = '/'
 		case ';':
 			found |= ParametersStripped
@@ -97,7 +92,7 @@ func changesOf(pathQuery string) (found Form) {
 				found |= ParametersStripped | semicolonsEscaped
 			case of == '.' && before == '/':
 				found |= DotsRemoved
-			case isPunctuation(of):
+			case plainPunctuation[of] != 0:
 				found |= PunctuationDecoded
 			}
 			if c == '/' {
@@ -166,7 +161,7 @@ func forms(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string,
 	}
 	const both, keepAll = SlashesDecoded | ParametersStripped, keepBackslashes | keepEscapedSlashes
 	if found&both != 0 {
-		// There may be several slashes then.
+		// These two changes may make several slashes of one.
 		found |= SlashesMerged
 	}
 	return func(yield func(string, Form) bool) {
@@ -181,7 +176,7 @@ func forms(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string,
 			}
 			bits := ordersOf(choice, found)
 			for order := range bits + 1 {
-				// The latter is another choice.
+				// To keep both kinds of slashes is another choice: that without SlashesDecoded.
 				if order&^bits != 0 || order&keepAll == keepAll {
 					continue
 				}
@@ -238,16 +233,13 @@ func escaped(s string, i int) byte {
 	if i+3 > len(s) || s[i] != '%' {
 		return 0
 	}
-	b, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-	if err != nil {
-		return 0
-	}
+	// ParseUint returns 0 with an error.
+	b, _ := strconv.ParseUint(s[i+1:i+3], 16, 8)
 	return byte(b)
 }
 
-// withSlashes decodes the escaped slashes of a path, and turns backslashes into slashes, as far
-// as the order says.
-func withSlashes(path string, o changeOrder) string {
+// decode replaces bytes of a path, whether they are escaped or not, by what replacement has for them; 0: they stay.
+func decode(path string, replacement *[256]byte) string {
 	var out strings.Builder
 	out.Grow(len(path))
 	for i := 0; i < len(path); i++ {
@@ -255,8 +247,8 @@ func withSlashes(path string, o changeOrder) string {
 		if c == '%' {
 			of, size = escaped(path, i), len("%2F")
 		}
-		if of == '/' && o&keepEscapedSlashes == 0 || of == '\\' && o&keepBackslashes == 0 {
-			c = '/'
+		if by := replacement[of]; by != 0 {
+			c = by
 			i += size - 1
 		}
 		out.WriteByte(c)
@@ -264,25 +256,31 @@ func withSlashes(path string, o changeOrder) string {
 	return out.String()
 }
 
-// withPunctuation decodes the escaped punctuation of a path.
-func withPunctuation(path string) string {
-	var out strings.Builder
-	out.Grow(len(path))
-	for i := 0; i < len(path); i++ {
-		c := path[i]
-		if of := escaped(path, i); isPunctuation(of) {
-			c = of
-			i += len("3A")
-		}
-		out.WriteByte(c)
+// withSlashes decodes the escaped slashes of a path, and turns backslashes into slashes, as far
+// as the order says.
+func withSlashes(path string, o changeOrder) string {
+	var slashes [256]byte
+	if o&keepEscapedSlashes == 0 {
+		slashes['/'] = '/'
 	}
-	return out.String()
+	if o&keepBackslashes == 0 {
+		slashes['\\'] = '/'
+	}
+	return decode(path, &slashes)
 }
 
-// isPunctuation reports whether a byte that a path may have escaped or not is the same for a
-// server, though not for a rule (RFC 9309 2.2.2). Other changes are about slashes and semicolons,
-// and a rule is compared with unreserved characters, "$" and "*" in one spelling.
-func isPunctuation(c byte) bool { return strings.IndexByte(`!"&'()+,:<=>@[]^{|}`+"`", c) >= 0 }
+// withPunctuation decodes the escaped punctuation of a path.
+func withPunctuation(path string) string { return decode(path, &plainPunctuation) }
+
+// plainPunctuation has the bytes that are the same for a server whether a path has them escaped or not, though not for a rule
+// (RFC 9309 2.2.2). Other changes are about slashes and semicolons, and a rule is compared with unreserved characters, "$"
+// and "*" in one spelling.
+var plainPunctuation = func() (same [256]byte) {
+	for _, c := range []byte(`!"&'()+,:<=>@[]^{|}` + "`") {
+		same[c] = c
+	}
+	return same
+}()
 
 // withoutParameters cuts each segment of a path at its first ";".
 func withoutParameters(path string) string {
@@ -309,22 +307,14 @@ var semicolons = strings.NewReplacer("%3b", ";", "%3B", ";")
 
 // mergeSlashes replaces several slashes in a row by one.
 func mergeSlashes(path string) string {
-	if !strings.Contains(path, "//") {
-		return path
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
 	}
-	var out strings.Builder
-	out.Grow(len(path))
-	for i := range len(path) {
-		if path[i] != '/' || i == 0 || path[i-1] != '/' {
-			out.WriteByte(path[i])
-		}
-	}
-	return out.String()
+	return path
 }
 
-// withoutDots removes the dot segments of a path (RFC 3986 5.2.4). A dot may be
+// withoutDots removes the dot segments of a path, which begins with a slash (RFC 3986 5.2.4). A dot may be
 // escaped: it is an unreserved character.
-// Begins with a slash.
 func withoutDots(path string) string {
 	if !strings.Contains(path, "/.") && !strings.Contains(path, "/%2") {
 		return path
@@ -351,20 +341,28 @@ func withoutDots(path string) string {
 	return string(out)
 }
 
+// pathWithoutDots returns a path and query without dot segments, which all origins remove.
+func pathWithoutDots(pathQuery string) string {
+	path, query, asked := strings.Cut(pathQuery, "?")
+	if path = withoutDots(path); asked {
+		path += "?" + query
+	}
+	return path
+}
+
 // dotsOf returns the number of dots of a dot segment, and 0 for any other segment.
 func dotsOf(segment string) (dots int) {
-	if len(segment) > len("%2e%2e") {
-		return 0
-	}
 	for ; segment != ""; dots++ {
-		rest, ok := strings.CutPrefix(segment, ".")
-		if !ok && len(segment) >= 3 && strings.EqualFold(segment[:3], "%2e") {
-			rest, ok = segment[3:], true
-		}
-		if !ok || dots == 2 {
+		switch {
+		case dots == 2:
+			return 0
+		case segment[0] == '.':
+			segment = segment[1:]
+		case len(segment) >= 3 && strings.EqualFold(segment[:3], "%2e"):
+			segment = segment[3:]
+		default:
 			return 0
 		}
-		segment = rest
 	}
 	return dots
 }
@@ -378,14 +376,11 @@ func ftpForms(pathQuery string) []string {
 	if code == 'd' && !strings.HasSuffix(plain, "/") {
 		plain += "/"
 	}
-	path, query, asked := strings.Cut(plain, "?")
-	plain = withoutDots(path)
-	if asked {
-		plain += "?" + query
-	}
+	plain = pathWithoutDots(plain)
 	forms := []string{plain}
 	if decoded, err := url.PathUnescape(plain); err == nil {
-		forms = append(forms, escapePath(decoded, func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }), escapePath(decoded, isUnreserved))
+		isPlain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }
+		forms = append(forms, escapePath(decoded, isPlain), escapePath(decoded, isUnreserved))
 	}
 	return slices.DeleteFunc(forms, func(form string) bool { return form == pathQuery })
 }
@@ -403,7 +398,7 @@ func escapePath(path string, literal func(byte) bool) string {
 	return b.String()
 }
 
-// isUnreserved is RFC 3986 2.3.
+// isUnreserved reports whether a byte is an unreserved character (RFC 3986 2.3).
 func isUnreserved(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }

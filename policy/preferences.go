@@ -166,15 +166,6 @@ func (p preferences) ofOtherForms(r *Request, found Form, strictest formPreferen
 	return strictest
 }
 
-// pathWithoutDots returns a path and query without dot segments, which all origins remove.
-func pathWithoutDots(pathQuery string) string {
-	path, query, asked := strings.Cut(pathQuery, "?")
-	if path = withoutDots(path); asked {
-		path += "?" + query
-	}
-	return path
-}
-
 // refuseUse refuses an allowed request if d.Usage refuses the content.
 func (d *Decision) refuseUse() (refused bool) {
 	refused = d.Verdict == Allow && d.Usage.Refuses(d.Statements)
