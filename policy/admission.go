@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Bytes.
+	// maxName is the length of a client's name that can log in, in bytes.
 	maxName = 512
-	// Bytes that bcrypt reads of a password; of a longer one the beginning would suffice.
+	// maxPassword is how many bytes bcrypt reads of a password: the beginning of a longer one would suffice.
 	maxPassword = 72
 )
 
@@ -22,18 +22,18 @@ type admission struct {
 	clients []Client
 	open    bool
 
-	// Of clients with a password, by name.
+	// accounts are those of the clients with a password, by name.
 	accounts map[string]*account
 
-	// One of these may log in from any address.
+	// anyAddress says that one of the accounts may log in from any address.
 	anyAddress bool
 
-	// nil: there are no accounts.
+	// passwords is nil if there are no accounts.
 	passwords *passwords
 }
 
 func newAdmission(clients []Client, open bool) (*admission, error) {
-	g := &admission{clients: clients, open: open, accounts: map[string]*account{}}
+	a := &admission{clients: clients, open: open, accounts: map[string]*account{}}
 	known := map[string]bool{}
 	highest := 0
 	for i := range clients {
@@ -58,33 +58,33 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 			return nil, fmt.Errorf("policy: the password hash of client %q is not a bcrypt hash", c.Name)
 		}
 		highest = max(highest, cost)
-		g.accounts[c.Name] = &account{client: c, hash: []byte(c.PasswordHash), cost: cost}
-		g.anyAddress = g.anyAddress || len(c.Networks) == 0
+		a.accounts[c.Name] = &account{client: c, hash: []byte(c.PasswordHash), cost: cost}
+		a.anyAddress = a.anyAddress || len(c.Networks) == 0
 	}
-	if len(g.accounts) > 0 {
-		g.passwords = newPasswords(highest, g.addressShare)
+	if len(a.accounts) > 0 {
+		a.passwords = newPasswords(highest, a.addressShare)
 	}
-	return g, nil
+	return a, nil
 }
 
 // admit implements Engine.Admit.
-func (g *admission) admit(ctx context.Context, address string, l Login) (string, error) {
-	if len(g.clients) == 0 {
+func (a *admission) admit(ctx context.Context, address string, l Login) (string, error) {
+	if len(a.clients) == 0 {
 		return address, nil
 	}
 	addr := addrOf(address)
-	if l.Offered && g.acceptsLogin(addr) {
-		return g.login(ctx, address, addr, l)
+	if l.Offered && a.acceptsLogin(addr) {
+		return a.login(ctx, address, addr, l)
 	}
-	for i := range g.clients {
-		if c := &g.clients[i]; c.PasswordHash == "" && c.inNetworks(addr) {
+	for i := range a.clients {
+		if c := &a.clients[i]; c.PasswordHash == "" && c.inNetworks(addr) {
 			return c.Name, nil
 		}
 	}
 	switch {
-	case g.open:
+	case a.open:
 		return address, nil
-	case g.acceptsLogin(addr):
+	case a.acceptsLogin(addr):
 		return "", errNoLogin
 	}
 	return "", ErrStranger
@@ -92,16 +92,16 @@ func (g *admission) admit(ctx context.Context, address string, l Login) (string,
 
 // addrOf parses an address for a comparison with networks. No network contains the zero Addr, for another text.
 func addrOf(address string) netip.Addr {
-	// Zero with an error.
+	// ParseAddr returns the zero Addr with an error.
 	addr, _ := netip.ParseAddr(address)
 	return addr.Unmap().WithZone("")
 }
 
 // addressShare implements Engine.AddressShare.
-func (g *admission) addressShare(address string) string {
+func (a *admission) addressShare(address string) string {
 	addr, key, login := addrOf(address), ShareKey(address), ""
-	for i := range g.clients {
-		switch c := &g.clients[i]; {
+	for i := range a.clients {
+		switch c := &a.clients[i]; {
 		case !c.inNetworks(addr):
 		case c.PasswordHash == "":
 			return c.Name
@@ -115,32 +115,32 @@ func (g *admission) addressShare(address string) string {
 
 // login checks a Login. A malformed one is refused without a check, since that reveals nothing about
 // the accounts.
-func (g *admission) login(ctx context.Context, address string, addr netip.Addr, l Login) (string, error) {
-	a := g.accounts[l.Name]
-	if a != nil && !a.mayUseFrom(addr) {
+func (a *admission) login(ctx context.Context, address string, addr netip.Addr, l Login) (string, error) {
+	own := a.accounts[l.Name]
+	if own != nil && !own.mayUseFrom(addr) {
 		// Response and timing must not differ from those of an unknown name.
-		a = nil
+		own = nil
 	}
 	if !l.wellFormed() {
 		return "", errWrongLogin
 	}
-	right, err := g.passwords.verify(ctx, address, a, l)
+	right, err := a.passwords.verify(ctx, address, own, l)
 	switch {
 	case err != nil:
 		return "", err
 	case !right:
 		return "", errWrongLogin
 	}
-	return a.client.Name, nil
+	return own.client.Name, nil
 }
 
 // acceptsLogin reports whether any client may log in from an address.
-func (g *admission) acceptsLogin(addr netip.Addr) bool {
-	if g.anyAddress {
+func (a *admission) acceptsLogin(addr netip.Addr) bool {
+	if a.anyAddress {
 		return true
 	}
-	for _, a := range g.accounts {
-		if a.mayUseFrom(addr) {
+	for _, known := range a.accounts {
+		if known.mayUseFrom(addr) {
 			return true
 		}
 	}
@@ -162,16 +162,16 @@ func (l Login) wellFormed() bool {
 
 // keepLogins takes over the verified Logins of accounts whose name and hash have not changed. It drops the
 // failed ones, which may be right now.
-func (g *admission) keepLogins(before *admission) {
-	if g.passwords == nil || before.passwords == nil {
+func (a *admission) keepLogins(before *admission) {
+	if a.passwords == nil || before.passwords == nil {
 		return
 	}
 	// The digests need the same key, and the limit of concurrent checks holds for both together.
-	g.passwords.digests, g.passwords.queue = before.passwords.digests, before.passwords.queue
-	g.passwords.compare = before.passwords.compare
-	for name, a := range g.accounts {
-		if old := before.accounts[name]; old != nil && string(old.hash) == string(a.hash) {
-			a.login.Store(old.login.Load())
+	a.passwords.digests, a.passwords.queue = before.passwords.digests, before.passwords.queue
+	a.passwords.compare = before.passwords.compare
+	for name, own := range a.accounts {
+		if old := before.accounts[name]; old != nil && string(old.hash) == string(own.hash) {
+			own.login.Store(old.login.Load())
 		}
 	}
 }
@@ -180,6 +180,6 @@ func (g *admission) keepLogins(before *admission) {
 type Pass struct {
 	client, address string
 
-	// Of the password; "": the client was admitted without one.
+	// hash is that of the client's password; "": the client was admitted without a password.
 	hash string
 }

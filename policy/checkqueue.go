@@ -17,19 +17,19 @@ const (
 // A checkQueue gives the right to run a check to a few at once. The addresses that have checks waiting take turns, so that
 // the many wrong passwords of one delay only its own. Any number of goroutines may share a checkQueue.
 type checkQueue struct {
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// Checks that may run beside those that do; 0 while any wait.
+	// free is how many checks may run beside those that do; 0 while any wait.
 	free int
 
-	// waiting checks.
+	// n is how many checks wait.
 	n int
 
-	// By share, in the order of arrival.
+	// of has the checks that wait, by share, in the order of arrival.
 	of map[string][]waiting
 
-	// The keys of of; the first has the next turn.
+	// turns are the keys of of; the first has the next turn.
 	turns []string
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"robotsproxy/policy/pace"
@@ -14,31 +15,31 @@ import (
 
 // A Client is a configured client, identified by its address, a password or both.
 type Client struct {
-	// Also its login; never an address.
+	// Name is also the client's login. It is never an address.
 	Name string
 
-	// That contain its address; none: any address, with its password.
+	// Networks contain the client's address; empty: it may have any address, with its password.
 	Networks []netip.Prefix
 
-	// Bcrypt ($2a$, $2b$ or $2y$); "": every address in Networks is this client.
+	// PasswordHash is a bcrypt hash ($2a$, $2b$ or $2y$); "": every address in Networks is this client.
 	PasswordHash string
 
-	// Zero: that of the Engine.
+	// Dialect is how robots.txt is read for the client; zero: that of Options.
 	Dialect robots.Dialect
 
-	// Takes precedence over Options.ProductToken; "": that, or the User-Agent.
+	// ProductToken takes precedence over that of Options; "": that, or the User-Agent header, says it.
 	ProductToken string
 
-	// Its rate at each host; a zero field: as for other clients.
+	// Pace is the client's rate at each host; a zero field: as for other clients.
 	Pace pace.Rate
 
-	// How many parts of a page it may request at once; zero: they are paced as pages.
+	// AssetBurst is how many parts of a page the client may request at once; zero: they are paced as pages.
 	AssetBurst int
 
-	// Takes precedence over that of Options.Usage; empty: that.
+	// Purposes take precedence over those of Options.Usage; empty: those apply.
 	Purposes usage.Set
 
-	// Requests in a day; zero: no limit.
+	// PerDay is how many requests the client may send in a day; zero: any number.
 	PerDay int
 }
 
@@ -53,7 +54,7 @@ func (c *Client) check() error {
 type clientState struct {
 	Client
 
-	// Its ProductToken alone; nil: it has none.
+	// tokens has the ProductToken alone; nil: the client has none.
 	tokens []string
 	quota  *quota
 }
@@ -72,12 +73,7 @@ func newClientStates(clients []Client, counted map[string]*quota) (map[string]*c
 
 // inNetworks reports whether addr is in one of the client's networks.
 func (c *Client) inNetworks(addr netip.Addr) bool {
-	for _, network := range c.Networks {
-		if network.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Networks, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // A Login is the name and password that a request offers. The zero Login is not offered; an offered
@@ -118,11 +114,11 @@ func IsStranger(client string) bool {
 
 // The errors of Engine.Admit.
 var (
-	// ErrLogin: the login is missing or wrong, and a right one would be accepted.
+	// ErrLogin says that the login is missing or wrong, and that a right one would be accepted.
 	ErrLogin = errors.New("name and password required")
-	// ErrStranger: no client may use the proxy from the address, with any login.
+	// ErrStranger says that no client may use the proxy from the address, with any login.
 	ErrStranger = errors.New("no client with this address in the configuration")
-	// ErrTooManyLogins: too many passwords from the address wait to be checked.
+	// ErrTooManyLogins says that too many passwords from the address wait to be checked.
 	ErrTooManyLogins = errors.New("too many passwords to check")
 )
 

@@ -1,12 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -23,53 +23,54 @@ type Cache interface {
 
 // Options make an Engine.
 type Options struct {
-	// Of robots.txt; required.
+	// Cache has the robots.txt files; required.
 	Cache Cache
 
-	// Of tdmrep.json; nil: none is read.
+	// TDMRep has the tdmrep.json files; nil: none is read.
 	TDMRep Cache
 
-	// Zero: the standard dialect.
+	// Dialect is how robots.txt is read; zero: the standard dialect.
 	Dialect robots.Dialect
 
-	// Zero: those of the dialect.
+	// Readings are the forms in which paths are matched; zero: those of the dialect.
 	Readings Readings
 
-	// What status 401 or 403 for robots.txt means; zero: AllowForbidden.
+	// Forbidden is what status 401 or 403 for robots.txt means; zero: AllowForbidden.
 	Forbidden OnForbidden
 
-	// Settings for some hosts; the first entry that matches and has not expired applies.
+	// Hosts has settings for some hosts. The first entry that matches and has not expired applies.
 	Hosts []Host
 
-	// Who may use the proxy; empty: everybody, known by address.
+	// Clients may use the proxy; empty: everybody may, and is known by address.
 	Clients []Client
 
-	// With Clients: others may use the proxy too.
+	// Open lets others than the Clients use the proxy too.
 	Open bool
 
-	// Of every client; "": from its User-Agent header.
+	// ProductToken is the product token of every client; "": that in its User-Agent header.
 	ProductToken string
 
-	// robots.txt and tdmrep.json are fetched with the client's product token and cached for that token; false: with the
-	// proxy's own User-Agent, once for all clients.
+	// FetchPerToken has robots.txt and tdmrep.json fetched with the client's product token, and cached for that token;
+	// false: they are fetched with the proxy's own User-Agent, once for all clients.
 	FetchPerToken bool
 
-	// How clients must identify themselves; zero: not at all.
+	// Require is how clients must identify themselves; zero: not at all.
 	Require Require
 
-	// Zero: ten seconds.
+	// MaxCrawlDelay is the longest Crawl-delay that is enforced; zero: ten seconds.
 	MaxCrawlDelay time.Duration
 
-	// Zero: Clamp.
+	// OverMax is what happens if a site asks for more than MaxCrawlDelay; zero: Clamp.
 	OverMax OverMax
 
-	// Of every host; the Engine sets Key, BackOffKey, CrawlDelay, Client, AssetBurst and Unshared for each request.
+	// Pace has the limits of every host. The Engine sets Key, BackOffKey, CrawlDelay, Client, AssetBurst and Unshared for
+	// each request.
 	Pace pace.Limits
 
-	// For what purposes clients fetch, and whether a site that disallows that refuses.
+	// Usage says for what purposes clients fetch, and whether requests are refused if a site disallows that.
 	Usage usage.Policy
 
-	// The hosts of one registered domain share a pace; false: each has its own.
+	// PerDomain has the hosts of one registered domain share a pace; false: each has its own.
 	PerDomain bool
 }
 
@@ -78,14 +79,14 @@ type Engine struct {
 	o         Options
 	admission *admission
 
-	// Options.Clients by name.
+	// clients are Options.Clients by name.
 	clients map[string]*clientState
 
-	// Of names that are not among them, but were, and have sent something that day.
+	// formerQuotas are those of former clients that have sent a request that day, by name.
 	formerQuotas map[string]*quota
 	hosts        hosts
 
-	// The configured product token alone, or nil.
+	// fixedTokens has the configured product token alone; nil: there is none.
 	fixedTokens []string
 	agents      agentCache
 }
@@ -102,9 +103,6 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if o.Cache == nil {
 		return nil, errors.New("policy: no robots.txt cache")
 	}
-	if o.Dialect == (robots.Dialect{}) {
-		o.Dialect = robots.Standard()
-	}
 	if o.Readings > LiteralReadings {
 		return nil, errors.New("policy: unknown readings")
 	}
@@ -114,9 +112,8 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if o.MaxCrawlDelay < 0 {
 		return nil, fmt.Errorf("policy: maximum Crawl-delay %v is negative", o.MaxCrawlDelay)
 	}
-	if o.MaxCrawlDelay == 0 {
-		o.MaxCrawlDelay = 10 * time.Second
-	}
+	o.Dialect = cmp.Or(o.Dialect, robots.Standard())
+	o.MaxCrawlDelay = cmp.Or(o.MaxCrawlDelay, 10*time.Second)
 	gate, err := newAdmission(o.Clients, o.Open)
 	if err != nil {
 		return nil, err
@@ -142,11 +139,13 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 
 // A requestConfig is the configuration that applies to one request.
 type requestConfig struct {
-	// nil: the client is not one of Options.Clients.
+	// client is nil if the client is not one of Options.Clients.
 	client *clientState
 
-	// nil: no entry applies to the host.
-	host   *Host
+	// host is nil if no entry of Options.Hosts applies to the host.
+	host *Host
+
+	// tokens are the product tokens of the client, the most significant first, and source is where they are from.
 	tokens []string
 	source TokenSource
 }
@@ -203,7 +202,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	j := matchForms(g, &r, e.countedChanges(&c, e.dialect(c.client)))
 	d.Rule, d.Line = j.Rule, j.Line
 	d.JoinedLine = g.JoinedAgent(j.Line)
-	// Else no form decided.
+	// Without a rule no form decided.
 	if j.form != 0 && (j.Rule != "" || j.GaveUp) {
 		d.Form, d.Read = j.form, j.path
 	}
@@ -305,7 +304,10 @@ func (e *Engine) DecideConnect(r Request) Decision {
 // client does not identify itself as required, or an entry denies the host.
 func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 	e.start(d, r, c)
-	if d.Err = e.unmetRequirement(r); d.Err != nil {
+	if e.o.Require != RequireNothing {
+		d.Err = e.o.Require.unmetBy(e.agents.parse(r.UserAgent), r.From)
+	}
+	if d.Err != nil {
 		d.Reason = ReasonIdentity
 		return true
 	}
@@ -351,7 +353,7 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) 
 	if ruling.Outcome == cache.Rules {
 		given, ok := e.o.OverMax.Keep(ruling.File.For(c.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
 		if !ok {
-			// The file itself may be fetched.
+			// A Crawl-delay that is too long does not forbid to fetch the file itself.
 			given = e.o.MaxCrawlDelay
 		}
 		setCrawlDelay(limits, given)
@@ -416,12 +418,11 @@ func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
 	if c.host != nil {
 		d.Entry, d.EntryReason = c.host.Match, c.host.Reason
 	}
-	switch {
-	case c.client != nil:
-		applyEntries(&d.Pace, c.host, &c.client.Client, r.Dest)
-	case c.host != nil:
-		applyEntries(&d.Pace, c.host, nil, r.Dest)
+	var client *Client
+	if c.client != nil {
+		client = &c.client.Client
 	}
+	applyEntries(&d.Pace, c.host, client, r.Dest)
 }
 
 // Admit identifies the client at an address, and refuses one that no entry of Options.Clients
@@ -443,14 +444,6 @@ func (e *Engine) Admit(ctx context.Context, address string, l Login) (client str
 // first client without a password whose Networks contain the address, else that of the address. An address in the
 // Networks of a client with a password has a key apart from other addresses with the same [ShareKey].
 func (e *Engine) AddressShare(address string) string { return e.admission.addressShare(address) }
-
-// unmetRequirement returns how a request fails Options.Require; nil: it does not.
-func (e *Engine) unmetRequirement(r *Request) error {
-	if e.o.Require == RequireNothing {
-		return nil
-	}
-	return e.o.Require.unmetBy(e.agents.parse(r.UserAgent), r.From)
-}
 
 // tokens returns the product tokens of a client, the most significant first, and their source.
 func (e *Engine) tokens(c *clientState, userAgent string) ([]string, TokenSource) {
@@ -500,7 +493,7 @@ const maxFormerQuotas = 100_000
 func (e *Engine) quotasToday(now time.Time) map[string]*quota {
 	all := make(map[string]*quota, len(e.clients)+len(e.formerQuotas))
 	for name, c := range e.clients {
-		// Even an unused one: an earlier request may be about to take from it.
+		// An unused quota is kept too: an earlier request may be about to take from it.
 		all[name] = c.quota
 	}
 	if len(e.formerQuotas) > maxFormerQuotas {
@@ -524,32 +517,26 @@ func (e *Engine) Pass(client, address string) Pass {
 // hash has not changed and it may log in from the address, else as Admit would without a login.
 // The error is Admit's.
 func (e *Engine) Readmit(p Pass) (client string, err error) {
-	g := e.admission
-	addr, err := netip.ParseAddr(p.address)
-	if err == nil {
-		addr = addr.Unmap().WithZone("")
-	}
-	if a := g.accounts[p.client]; p.hash != "" && a != nil && string(a.hash) == p.hash && a.mayUseFrom(addr) {
+	a := e.admission.accounts[p.client]
+	if p.hash != "" && a != nil && string(a.hash) == p.hash && a.mayUseFrom(addrOf(p.address)) {
 		return p.client, nil
 	}
-	// Checks no password, so it does not wait.
-	return g.admit(context.Background(), p.address, Login{})
+	// Without a login no password is checked, so this does not wait.
+	return e.admission.admit(context.Background(), p.address, Login{})
 }
 
 // A Reading explains how Decide read a request. It decides nothing.
 type Reading struct {
 	Dialect robots.Dialect
 
-	// The product tokens that chose the group, the most significant first.
+	// Tokens are the product tokens that chose the group, the most significant first, and Source is where they are from.
 	Tokens []string
-
-	// Where they come from.
 	Source TokenSource
 
-	// Zero: no robots.txt was read.
+	// Group is zero if no robots.txt was read.
 	Group robots.Group
 
-	// The path and query that the rules were matched with; "" for none.
+	// PathQuery has the path and query that the rules were matched with; "": none was.
 	PathQuery string
 }
 
@@ -559,7 +546,7 @@ func (e *Engine) Reading(r Request, d Decision) Reading {
 	x := Reading{Dialect: e.dialect(c.client), Tokens: slices.Clone(c.tokens), Source: c.source}
 	if d.Ruling.Outcome == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
-		// Decided by its host.
+		// A tunnel is decided by its host.
 		if d.Reason != ReasonTunnel {
 			x.PathQuery = matchForms(x.Group, &r, e.countedChanges(&c, x.Dialect)).path
 		}

@@ -24,28 +24,29 @@ const (
 
 // A Host is an entry with settings for the hosts that match a pattern.
 type Host struct {
-	// A pattern: exact, *.suffix, or *.
+	// Match is the pattern: a host, *.suffix, or *.
 	Match string
 
-	// Zero: Enforce.
+	// Robots says how robots.txt is treated; zero: Enforce.
 	Robots Treatment
 
-	// Who permitted it, or why it is denied, in one line of printable text; required with Ignore, Deny and IgnoreUsage.
+	// Reason says who permitted it, or why the host is denied, in one line of printable text; required with Ignore, Deny
+	// and IgnoreUsage.
 	Reason string
 
-	// When the entry expires; zero: never.
+	// Until is when the entry expires; zero: never.
 	Until time.Time
 
-	// Usage preferences are only recorded.
+	// IgnoreUsage has usage preferences only recorded.
 	IgnoreUsage bool
 
-	// What status 401 or 403 for robots.txt means; zero: Options.Forbidden.
+	// Forbidden is what status 401 or 403 for robots.txt means; zero: that of Options.
 	Forbidden OnForbidden
 
-	// The forms in which paths are matched; zero: Options.Readings.
+	// Readings are the forms in which paths are matched; zero: those of Options.
 	Readings Readings
 
-	// PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
+	// Pace has PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
 	Pace pace.Limits
 }
 
@@ -112,10 +113,10 @@ func (h *hosts) find(host string) *Host {
 // HostPatterns is a list of host patterns: a name or an address, *.suffix for all names
 // below a domain, or * for every host. It is immutable; the zero value matches no host.
 type HostPatterns struct {
-	// Positions in the list, ascending, by the pattern without its star.
+	// at has the positions in the list, ascending, by the pattern without its star.
 	at map[string][]int
 
-	// A pattern has a star.
+	// wild says that a pattern has a star.
 	wild bool
 }
 

@@ -26,7 +26,7 @@ const (
 	RequireContact         // a product token, and a web or e-mail address there or in From
 )
 
-// The Err of a Decision with ReasonIdentity.
+// These are the Err of a Decision with ReasonIdentity.
 var (
 	ErrNoToken   = errors.New("the User-Agent header has no product token")
 	ErrNoContact = errors.New("neither User-Agent nor From has a contact address")
@@ -71,17 +71,17 @@ func singleToken(token string) []string {
 
 // A parsedAgent is the content of a User-Agent header.
 type parsedAgent struct {
-	// Product tokens, the most significant first.
+	// tokens are the product tokens, the most significant first.
 	tokens []string
 
-	// It has a web or e-mail address.
+	// contact says that the header has a web or e-mail address.
 	contact bool
 }
 
 // agentCache caches parsed User-Agent headers. When it is full it drops all of them: to parse one
 // again takes about a microsecond.
 type agentCache struct {
-	// Of *agent, by header.
+	// known has *parsedAgent by header, and n is how many it has.
 	known sync.Map
 	n     atomic.Int64
 }
@@ -98,7 +98,7 @@ func (a *agentCache) parse(userAgent string) *parsedAgent {
 		a.known.Clear()
 		a.n.Store(1)
 	}
-	// Else it and the tokens would keep a whole request's head in memory.
+	// The header and the tokens would keep a whole request's head in memory.
 	userAgent = strings.Clone(userAgent)
 	said := &parsedAgent{robots.ProductTokens(userAgent), hasContact(userAgent)}
 	a.known.Store(userAgent, said)

@@ -20,13 +20,13 @@ func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
 
 // A ClientUse is a configured client and its use of the quota today.
 type ClientUse struct {
-	// Its Dialect and Purposes are those that apply to it.
+	// Client is the configured client. Its Dialect and Purposes are those that apply to it.
 	Client
 
-	// Requests of the day that its quota has counted; without a quota none are.
+	// Used is how many requests of the day its quota has counted; without a quota none are.
 	Used int
 
-	// It has a password.
+	// Login says that the client has a password.
 	Login bool
 }
 

@@ -2,7 +2,7 @@ package policy
 
 import (
 	"cmp"
-	"strings"
+	"net/netip"
 	"time"
 
 	"golang.org/x/net/publicsuffix"
@@ -74,20 +74,15 @@ func isAsset(dest string) bool {
 // registeredDomain returns the domain of a host that can be registered under a public suffix: that
 // suffix and one label. It returns an address, and a host that is a public suffix, unchanged.
 func registeredDomain(host string) string {
-	last := host[strings.LastIndexByte(host, '.')+1:]
-	if strings.Contains(host, ":") || last != "" && '0' <= last[0] && last[0] <= '9' && !strings.ContainsFunc(last, isNoDigit) {
-		// See robots.Origin: a name does not end in a number.
+	if _, err := netip.ParseAddr(host); err == nil {
 		return host
 	}
-	suffix, _ := publicsuffix.PublicSuffix(host)
-	if len(suffix) >= len(host) {
+	domain, err := publicsuffix.EffectiveTLDPlusOne(host)
+	if err != nil {
 		return host
 	}
-	below := host[:len(host)-len(suffix)-1]
-	return host[strings.LastIndexByte(below, '.')+1:]
+	return domain
 }
-
-func isNoDigit(r rune) bool { return r < '0' || r > '9' }
 
 // OverMax says what happens if a site's Crawl-delay exceeds the maximum.
 type OverMax uint8

@@ -6,13 +6,11 @@ import "robotsproxy/robots"
 type matchResult struct {
 	robots.Verdict
 
-	// The form of the path and query that decided.
+	// path is the form of the path and query that decided, and form the changes that lead to it.
 	path string
-
-	// The changes that lead to that form.
 	form Form
 
-	// For all forms together.
+	// spent is the effort for all forms together.
 	spent robots.Effort
 }
 

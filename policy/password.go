@@ -48,7 +48,7 @@ type account struct {
 	hash   []byte
 	cost   int
 
-	// Of its Login, once verified.
+	// login is the digest of the right Login; nil: none was verified yet.
 	login atomic.Pointer[digest]
 }
 
@@ -72,22 +72,22 @@ func (a *account) verified(d *digest) bool {
 // cost, whatever its name. To look up a Login by its HMAC in a map reveals nothing either: without the key
 // nobody can choose digests with a common prefix.
 type passwords struct {
-	// The highest of all accounts' hashes.
+	// cost is the highest of all accounts' hashes.
 	cost int
 
-	// bcrypt.CompareHashAndPassword, except in tests.
+	// compare is bcrypt.CompareHashAndPassword, except in tests.
 	compare func(hash, password []byte) error
 
-	// One check at once for each two processors.
+	// queue runs one check at once for each two processors.
 	queue *checkQueue
 
-	// The share of the queue for an address.
+	// shareOf returns the share of the queue for an address.
 	shareOf func(address string) string
 
-	// Of *digester.
+	// digests has *digester.
 	digests *sync.Pool
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	running map[digest]chan struct{}
 	failed  failedLogins
@@ -95,7 +95,7 @@ type passwords struct {
 
 func newPasswords(highest int, shareOf func(address string) string) *passwords {
 	key := make([]byte, sha256.Size)
-	// Never fails (crypto/rand since Go 1.24).
+	// Read never fails (crypto/rand since Go 1.24).
 	rand.Read(key)
 	return &passwords{
 		cost:    highest,
@@ -130,7 +130,7 @@ func (p *passwords) verify(ctx context.Context, address string, a *account, l Lo
 			return p.check(ctx, address, a, l.Password, d)
 		}
 		select {
-		// With a result, unless the client of that check disconnected or its check was refused.
+		// The check has a result then, unless its client disconnected or it was refused.
 		case <-done:
 		case <-ctx.Done():
 			return false, waitError(ctx)
@@ -173,7 +173,7 @@ func (p *passwords) check(ctx context.Context, address string, a *account, passw
 // cost doubles the work, so runs of cost c, c, c+1, ... h-1 take as long as one of cost h.
 func (p *passwords) run(a *account, password []byte) bool {
 	if a == nil {
-		// No known password matches it.
+		// No known password matches a dummyHash.
 		p.compare(dummyHash(p.cost), password)
 		return false
 	}
@@ -220,7 +220,7 @@ func (p *passwords) digest(account bool, l Login) digest {
 type failedLogins struct {
 	until map[digest]time.Time
 
-	// The keys of until, the oldest first.
+	// order has the keys of until, the oldest first.
 	order []digest
 }
 

@@ -55,20 +55,18 @@ const (
 
 // A Request is what an Engine decides about: the target and the client's identity.
 type Request struct {
-	// The client's name or address, as Engine.Admit returns it.
+	// Client is the client's name or address, as Engine.Admit returns it.
 	Client string
 
-	// The decision does not depend on it.
+	// Method has no influence on the decision.
 	Method string
 	robots.Target
 
-	// The header as it will be sent; "" for none.
+	// UserAgent and From are the headers as they will be sent; "": none is.
 	UserAgent string
+	From      string
 
-	// Likewise.
-	From string
-
-	// The header Sec-Fetch-Dest; "" for none.
+	// Dest is the header Sec-Fetch-Dest; "": there is none.
 	Dest string
 }
 
@@ -77,73 +75,68 @@ type Decision struct {
 	Verdict Verdict
 	Reason  Reason
 
-	// The pattern of the entry of Options.Hosts that applies to the host; "" for none.
-	Entry string
-
-	// The reason in that entry.
+	// Entry is the pattern of the entry of Options.Hosts that applies to the host, and EntryReason the reason in that entry;
+	// "": no entry applies.
+	Entry       string
 	EntryReason string
 
-	// The pattern of the rule that decided, as written; "" for none.
+	// Rule is the pattern of the rule that decided, as written, and Line its line in the file, from 1; "" and 0: no rule
+	// decided.
 	Rule string
-
-	// The line of the rule in the file, from 1.
 	Line int
 
-	// The User-agent line by which the rule applies, see robots.Group.JoinedAgent; 0: its list is not joined.
+	// JoinedLine is the User-agent line by which the rule applies, see robots.Group.JoinedAgent; 0: its list is not joined.
 	JoinedLine int
 
-	// The form of the path that decided; zero: as it was sent, or none decided.
+	// Form is the form of the path that decided, and Read the path and query in that form; zero: as they were sent, or none
+	// decided.
 	Form Form
-
-	// Path and query in that form; "": as they were sent.
 	Read string
 
-	// The group that applies: "foobot", "*"; "" for none.
+	// Group is the name of the group that applies, such as "foobot" or "*"; "": none does.
 	Group string
 
-	// The product token by which the group was chosen; "" for none.
+	// Token is the product token by which the group was chosen; "": none was.
 	Token string
 
-	// The name of the dialect that robots.txt was read in; "" if it was not read.
+	// Dialect is the name of the dialect in which robots.txt was read; "": it was not read.
 	Dialect string
 
-	// How robots.txt was encoded, see robots.Decode; "": it is plain text.
+	// Decoded is how robots.txt was encoded, see robots.Decode; "": it is plain text.
 	Decoded string
 
-	// The Crawl-delay in the group.
-	Asked time.Duration
-
-	// The line that sets Asked, from 1.
+	// Asked is the Crawl-delay in the group, and DelayLine the line that sets it, from 1; zero: the group has none.
+	Asked     time.Duration
 	DelayLine int
 
-	// The Content-Signal lines of the group, combined.
+	// Signals are the Content-Signal lines of the group, combined.
 	Signals robots.Signals
 
-	// The Content-Usage lines for this path, as written; "" for none.
+	// ContentUsage has the Content-Usage lines for this path, as written; "": there are none.
 	ContentUsage string
 
-	// URL of the terms that the rule in tdmrep.json names; "" for none.
+	// TDMPolicy is the URL of the terms that the rule in tdmrep.json names; "": it names none.
 	TDMPolicy string
 
-	// The License lines of robots.txt, as written; "" for none.
+	// Licenses has the License lines of robots.txt, as written; "": there are none.
 	Licenses string
 
-	// For what purposes the content is fetched.
+	// Usage says for what purposes the content is fetched.
 	Usage usage.Policy
 
-	// What the site states about them, at most one statement that decides for each category.
+	// Statements are what the site states about uses: at most one statement that decides for each category.
 	Statements []usage.Statement
 
-	// How fast requests may go; its CrawlDelay is the one that is enforced.
+	// Pace says how fast requests may go. Its CrawlDelay is the one that is enforced.
 	Pace pace.Limits
 
-	// The robots.txt that the decision is based on.
+	// Ruling is the robots.txt that the decision is based on; zero: none was read.
 	Ruling cache.Ruling
 
-	// The tdmrep.json that the decision is based on; zero: none was read.
+	// TDMRep is the tdmrep.json that the decision is based on; zero: none was read.
 	TDMRep cache.Ruling
 
-	// What went wrong; nil for nothing.
+	// Err is what went wrong; nil: nothing did.
 	Err error
 }
 
@@ -152,7 +145,7 @@ type Decision struct {
 func (d *Decision) Release() {
 	d.TDMRep.Shrink()
 	if d.Ruling.Shrink() {
-		// Of the file.
+		// These texts are parts of the file.
 		for _, part := range []*string{&d.Rule, &d.Group, &d.ContentUsage, &d.Licenses} {
 			*part = strings.Clone(*part)
 		}

@@ -48,7 +48,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 		}
 	}
 	d.ContentUsage, d.Statements, d.TDMPolicy = joinLines(s.lines), s.statements, s.tdmPolicy
-	if s.refusal == unknowable && d.Usage.Refuse && d.Verdict == Allow {
+	if s.refusal == undecided && d.Usage.Refuse && d.Verdict == Allow {
 		d.Verdict, d.Reason = Refuse, ReasonTooComplex
 	}
 	if by := d.Forbidding(); d.refuseUse() {
@@ -85,10 +85,10 @@ type preferences struct {
 	policy usage.Policy
 	group  robots.Group
 
-	// nil: none.
+	// tdmrep is nil if the site has none.
 	tdmrep *tdmrep.File
 
-	// For all forms of the path together.
+	// spent is the effort for all forms of the path together.
 	spent robots.Effort
 }
 
@@ -100,10 +100,10 @@ type refusal uint8
 
 // The refusals, from the least to the greatest.
 const (
-	permitted  refusal = iota
-	disallowed         // a purpose is disallowed, and that is only recorded
-	unknowable         // the rule of tdmrep.json that counts is not known: matching takes too many steps
-	refused            // the policy refuses the content
+	noRefusal    refusal = iota
+	onlyRecorded         // a purpose is disallowed, and that is only recorded
+	undecided            // the rule of tdmrep.json that counts is not known: matching takes too many steps
+	useRefused           // the policy refuses the content
 )
 
 // formPreferences are the preferences about one form of a path.
@@ -112,13 +112,13 @@ type formPreferences struct {
 	form    Form
 	refusal refusal
 
-	// Content-Usage.
+	// lines are the Content-Usage lines.
 	lines []robots.UsageLine
 
-	// Those that decide, of all sources.
+	// statements are those that decide, of all sources.
 	statements []usage.Statement
 
-	// Of the rule of tdmrep.json.
+	// tdmPolicy is the URL of the terms in the rule of tdmrep.json; "": it has none.
 	tdmPolicy string
 }
 
@@ -140,11 +140,11 @@ func (p *preferences) of(path string) (f formPreferences) {
 	}
 	switch {
 	case p.policy.Refuses(f.statements):
-		f.refusal = refused
+		f.refusal = useRefused
 	case rule.GaveUp:
-		f.refusal = unknowable
+		f.refusal = undecided
 	case p.policy.Disallows(f.statements):
-		f.refusal = disallowed
+		f.refusal = onlyRecorded
 	}
 	return f
 }
@@ -159,7 +159,7 @@ func (p preferences) ofOtherForms(r *Request, found Form, strictest formPreferen
 			strictest = f
 			strictest.form = form
 		}
-		if over || strictest.refusal == refused {
+		if over || strictest.refusal == useRefused {
 			break
 		}
 	}
@@ -195,9 +195,6 @@ const maxLicenses = 4
 func joinLicenses(all []string) string { return strings.Join(all[:min(len(all), maxLicenses)], " ") }
 
 func joinLines(lines []robots.UsageLine) string {
-	if len(lines) == 1 {
-		return lines[0].Text
-	}
 	var texts []string
 	for _, l := range lines {
 		texts = append(texts, l.Text)

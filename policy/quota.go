@@ -14,7 +14,7 @@ var ErrQuota = errors.New("daily quota of the client used up")
 type QuotaError struct {
 	PerDay int
 
-	// The next midnight, UTC.
+	// Until is the next midnight, UTC.
 	Until time.Time
 }
 
@@ -46,13 +46,11 @@ const daySeconds = 24 * 60 * 60
 
 // A quota counts a client's requests. The Engines before and after a Renew share it.
 type quota struct {
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// Days since 1970, UTC.
-	day int64
-
-	// On that day.
+	// day is the day of the last request, in days since 1970 (UTC), and used the number of requests on that day.
+	day  int64
 	used int
 }
 

@@ -15,7 +15,7 @@ import (
 // origin disallows. A redirect to /robots.txt is always allowed. The error is
 // fetch.ErrDisallowed, or says why the robots.txt there is not known.
 func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.Origin, pathQuery string) error {
-	// RFC 9309 2.2.2.
+	// RFC 9309 2.2.2: /robots.txt is always allowed.
 	if robots.IsRobotsTxt(pathQuery) {
 		return nil
 	}
