@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// lines that are shown before and after the one that decided.
+	// around is how many lines are shown before, and after, the one that decided.
 	around = 3
-	// User-agent lines that are shown of a group.
+	// maxAgents is how many User-agent lines of a group are shown.
 	maxAgents = 20
 )
 
@@ -23,10 +23,10 @@ type Line struct {
 
 // An Excerpt is a part of the robots.txt that a decision is based on.
 type Excerpt struct {
-	// The one that decided, and those around it.
+	// Lines are the line that decided, and those around it.
 	Lines []Line
 
-	// The User-agent lines of its group.
+	// Agents are the User-agent lines of its group.
 	Agents []Line
 	group  string
 }

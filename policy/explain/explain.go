@@ -32,13 +32,11 @@ type Explanation struct {
 	Rule        string        `json:"rule,omitempty"`
 	Line        int           `json:"line,omitempty"`
 
-	// The User-agent line by which the rule applies, if its list is joined.
+	// JoinedLine is the User-agent line by which the rule applies, if its list is joined.
 	JoinedLine int `json:"joined_line,omitempty"`
 
-	// A policy.Form.
-	Form string `json:"reading,omitempty"`
-
-	// The path and query in that form; no record has it.
+	// Form is the name of a policy.Form, and Path the path and query in that form, which no record has.
+	Form        string    `json:"reading,omitempty"`
 	Path        string    `json:"read_as,omitempty"`
 	Group       string    `json:"group,omitempty"`
 	Agent       string    `json:"agent,omitempty"`
@@ -48,13 +46,13 @@ type Explanation struct {
 	RobotsAgent string    `json:"robots_agent,omitempty"`
 	SHA256      string    `json:"robots_sha256,omitempty"`
 
-	// An older robots.txt was used, because the fetch failed.
+	// Stale says that an older robots.txt was used, because the fetch failed.
 	Stale bool `json:"robots_stale,omitempty"`
 
-	// How its bytes were encoded.
+	// Decoded is how the bytes of robots.txt were encoded.
 	Decoded string `json:"robots_decoded,omitempty"`
 
-	// These are as those of robots.txt.
+	// The fields of tdmrep.json are as those of robots.txt.
 	TDMRepURL     string                 `json:"tdmrep_url,omitempty"`
 	TDMRepFetched time.Time              `json:"tdmrep_fetched,omitzero"`
 	TDMRepSHA256  string                 `json:"tdmrep_sha256,omitempty"`
@@ -69,17 +67,17 @@ type Explanation struct {
 	UsageSource   string                 `json:"usage_source,omitempty"`
 	License       string                 `json:"license,omitempty"`
 
-	// What went wrong, for the operator alone.
+	// Error is what went wrong. It is for the operator alone.
 	Error string `json:"error,omitempty"`
 
 	Allow bool `json:"-"`
 
-	// The line that sets CrawlAsked, as written; "": not known.
+	// CrawlText is the line that sets CrawlAsked, as written; "": it is not known.
 	CrawlText     string `json:"-"`
 	ContentSignal string `json:"-"`
 	ContentUsage  string `json:"-"`
 
-	// nil: robots.txt was not requested, or the result is unknown.
+	// Fetch is nil if robots.txt was not requested, or the result is not known.
 	Fetch *Fetch `json:"-"`
 }
 
@@ -87,18 +85,18 @@ type Explanation struct {
 type Fetch struct {
 	Outcome cache.Outcome
 
-	// 0: no complete response.
+	// Status is 0 if there was no complete response.
 	Status           int
 	Redirects        int
 	TooManyRedirects bool
 
-	// A redirect cannot be followed; Error says why.
+	// DeadRedirect says that a redirect cannot be followed; Error says why.
 	DeadRedirect bool
 
-	// A redirect leads to a URL that the robots.txt there disallows.
+	// RedirectDisallowed says that a redirect leads to a URL that the robots.txt there disallows.
 	RedirectDisallowed bool
 
-	// The file is an HTML page without a rule.
+	// HTML says that the file is an HTML page without a rule.
 	HTML  bool
 	Error string
 }
@@ -121,7 +119,8 @@ func Of(d *policy.Decision) Explanation {
 		e.Dialect, e.RobotsURL, e.RobotsAgent, e.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
 		e.Fetched, e.Stale, e.Decoded = d.Ruling.Fetched().UTC(), d.Ruling.Stale, d.Decoded
 		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, HTML: IsHTML(&d.Ruling)}
-		e.Fetch.TooManyRedirects, e.Fetch.DeadRedirect, e.Fetch.RedirectDisallowed = a.TooManyRedirects, a.DeadRedirect, a.RedirectDisallowed
+		e.Fetch.TooManyRedirects = a.TooManyRedirects
+		e.Fetch.DeadRedirect, e.Fetch.RedirectDisallowed = a.DeadRedirect, a.RedirectDisallowed
 		if a.Err != nil {
 			e.Fetch.Error = humanize.Error(a.Err)
 		}
@@ -161,7 +160,8 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256,
 		Stale: r.RobotsStale, Decoded: r.RobotsDecoded,
 		TDMRepURL: r.TDMRepURL, TDMRepFetched: r.TDMRepFetched, TDMRepSHA256: r.TDMRepSHA256, TDMRepStale: r.TDMRepStale,
-		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, CrawlLine: r.CrawlLine, BackOff: r.BackOff, BackOffBy: r.BackOffBy, Slowed: r.Slowed,
+		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, CrawlLine: r.CrawlLine,
+		BackOff: r.BackOff, BackOffBy: r.BackOffBy, Slowed: r.Slowed,
 		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage,
 		Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
 	}
@@ -199,7 +199,8 @@ func (e Explanation) ForClient() Explanation {
 	}
 	e.License = ""
 	e.Fetched, e.TDMRepFetched = e.Fetched.Truncate(time.Second), e.TDMRepFetched.Truncate(time.Second)
-	e.SHA256, e.TDMRepSHA256, e.Stale, e.TDMRepStale, e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", "", false, false, "", "", "", nil
+	e.SHA256, e.TDMRepSHA256, e.Stale, e.TDMRepStale = "", "", false, false
+	e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", "", "", nil
 	return e
 }
 
@@ -231,7 +232,7 @@ func (e *Explanation) Sentence() string {
 	case policy.ReasonUnreachable:
 		if cause := e.Cause(); cause != "" {
 			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched"
-			// Else the operator decides so.
+			// With robots.forbidden the operator decides so, not the RFC.
 			if !strings.Contains(cause, "robots.forbidden") {
 				said += " (RFC 9309 2.3.1.4)"
 			}
@@ -241,9 +242,11 @@ func (e *Explanation) Sentence() string {
 	case policy.ReasonIdentity:
 		switch e.Error {
 		case policy.ErrNoToken.Error():
-			said = "The proxy requires a product token in the User-Agent header (identity.require), and the client sent only a browser's"
+			said = "The proxy requires a product token in the User-Agent header (identity.require), " +
+				"and the client sent only a browser's"
 		case policy.ErrNoContact.Error():
-			said = "The proxy requires a web or e-mail address in the User-Agent or From header (identity.require), and the client sent none"
+			said = "The proxy requires a web or e-mail address in the User-Agent or From header (identity.require), " +
+				"and the client sent none"
 		}
 	}
 	if said == "" {
@@ -284,18 +287,20 @@ func withoutURL(text string) string {
 
 // noFile says why there are no rules.
 func (e *Explanation) noFile() string {
-	f := e.Fetch
+	f, dialect := e.Fetch, humanize.Brief(e.Dialect)
 	switch {
 	case e.Error != "":
-		return "robots.txt has failed for so long that " + humanize.Brief(e.Dialect) + " assumes there is none: everything is allowed"
+		return "robots.txt has failed for so long that " + dialect + " assumes there is none: everything is allowed"
 	case f == nil:
 		return policy.ReasonNoFile.Info().Text
 	case f.RedirectDisallowed:
-		return "robots.txt redirects to a URL that the robots.txt there disallows. Under " + humanize.Brief(e.Dialect) + " this means that there are no rules: everything is allowed"
+		return "robots.txt redirects to a URL that the robots.txt there disallows. " +
+			"Under " + dialect + " this means that there are no rules: everything is allowed"
 	case f.DeadRedirect:
-		return fmt.Sprintf("robots.txt answers with %s. Under %s this means that there are no rules: everything is allowed", humanize.Prose(withoutURL(f.Error)), humanize.Brief(e.Dialect))
+		return "robots.txt answers with " + humanize.Prose(withoutURL(f.Error)) + ". " +
+			"Under " + dialect + " this means that there are no rules: everything is allowed"
 	case f.Status == 429 || f.Status < 300 || f.Status >= 500:
-		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, humanize.Brief(e.Dialect))
+		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, dialect)
 	case f.Status < 400:
 		return "robots.txt has too many redirects: everything is allowed (RFC 9309 2.3.1.2)"
 	}

@@ -6,7 +6,7 @@ import "robotsproxy/policy/explain/humanize"
 type Fact struct {
 	Name, Value string
 
-	// Value is from a request, a robots.txt or the configuration.
+	// Quoted says that Value is from a request, a robots.txt or the configuration.
 	Quoted bool
 }
 

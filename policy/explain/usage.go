@@ -44,7 +44,8 @@ func forbiddenUse(stated map[string]trail.Usage) string {
 	}
 	for c := range usage.Everything.All {
 		if stated[c.String()].Outcome == usage.Unknown.String() {
-			return fmt.Sprintf("The site does not say whether this content may be used for %s, and the operator requires that it does (usage.on_unknown: refuse)", c)
+			return fmt.Sprintf("The site does not say whether this content may be used for %s, "+
+				"and the operator requires that it does (usage.on_unknown: refuse)", c)
 		}
 	}
 	return policy.ReasonUsage.Info().Text
@@ -91,7 +92,7 @@ func uses(stated map[string]trail.Usage) []Fact {
 	for c := range usage.Everything.All {
 		u := stated[c.String()]
 		text, where := u.Outcome, source(u)
-		// The statement says which.
+		// The statement begins with the name of the header.
 		if strings.HasPrefix(u.Source, "header ") {
 			where = "response header"
 		}
