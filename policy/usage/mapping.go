@@ -7,11 +7,11 @@ type Mapping struct {
 	Category   Category
 	Preference Preference
 
-	// The clause that says so.
+	// Source is the clause that says so.
 	Source string
 }
 
-// Mappings are all terms that count. Any other term says nothing.
+// Mappings are all terms that count. Any other term says nothing. The table is of 25 November 2026.
 var Mappings = [...]Mapping{
 	{usageField, "train-ai=y", TrainAI, Allowed, "draft-ietf-aipref-vocab, AI Model Training"},
 	{usageField, "train-ai=n", TrainAI, Disallowed, "draft-ietf-aipref-vocab, AI Model Training"},
@@ -42,6 +42,3 @@ func (s *Statement) add(term string) {
 		}
 	}
 }
-
-// says reports whether the statement says anything.
-func (s *Statement) says() bool { return s.Says != [categories]Preference{} }

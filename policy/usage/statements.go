@@ -46,7 +46,7 @@ func FromRobots(signals, usages []robots.UsageLine) []Statement {
 // X-Robots-Tag may name. Statements that say nothing are left out.
 func FromResponse(h http.Header, tokens []string) []Statement {
 	var all []Statement
-	// One dictionary, whose lines are one value (RFC 9651 4.2).
+	// The lines of a dictionary are one value (RFC 9651 4.2).
 	if lines := h[usageField]; len(lines) > 0 {
 		all = keep(all, contentUsage("header "+usageField, 0, strings.Join(lines, ", ")))
 	}
@@ -81,7 +81,7 @@ func FromTDMRep(location string, reserved bool) Statement {
 
 // keep appends s unless it says nothing.
 func keep(all []Statement, s Statement) []Statement {
-	if !s.says() {
+	if s.Says == [categories]Preference{} {
 		return all
 	}
 	s.Text = cut(s.Text)
@@ -125,8 +125,8 @@ func contentUsage(source string, line int, text string) Statement {
 func contentSignal(source string, line int, text string) Statement {
 	s := Statement{Source: source, Field: signalField, Line: line, Text: text}
 	signals, _ := robots.ParseSignals(text)
-	for name, said := range map[string]robots.Signal{"search": signals.Search, "ai-input": signals.AIInput, "ai-train": signals.AITrain} {
-		s.add(name + "=" + said.String())
+	for term := range strings.SplitSeq(signals.String(), ", ") {
+		s.add(term)
 	}
 	return s
 }
@@ -144,7 +144,7 @@ func robotsTag(text string, tokens []string, image bool) Statement {
 		directive := strings.ToLower(strings.Trim(part, " \t"))
 		if before, after, found := strings.Cut(directive, ":"); found {
 			agent := strings.Trim(before, " \t")
-			// The latter is the rest of a date, "Wed, 3 Dec 2025 15:00:00 GMT".
+			// What has a space before the colon is the rest of a date, "Wed, 3 Dec 2025 15:00:00 GMT".
 			if valued[agent] || strings.ContainsAny(agent, " \t") {
 				continue
 			}

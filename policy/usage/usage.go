@@ -42,12 +42,8 @@ func (c Category) String() string { return names[c] }
 
 // ParseCategory returns the Category with a name.
 func ParseCategory(name string) (c Category, known bool) {
-	for c, n := range names {
-		if n == name {
-			return Category(c), true
-		}
-	}
-	return 0, false
+	i := slices.Index(names[:], name)
+	return Category(max(i, 0)), i >= 0
 }
 
 // A Set is a set of categories. The zero Set is empty.
@@ -109,19 +105,19 @@ const (
 
 // A Statement is one statement of a site. Its strings are as the site sent them.
 type Statement struct {
-	// RobotsTxt, TDMRep or "header NAME".
+	// Source is RobotsTxt, TDMRep or "header NAME".
 	Source string
 
-	// Content-Usage, Content-Signal, tdm-reservation or X-Robots-Tag.
+	// Field is Content-Usage, Content-Signal, tdm-reservation or X-Robots-Tag.
 	Field string
 
-	// In robots.txt, from 1; 0: it is of another source.
+	// Line is the line in robots.txt, from 1; 0: the statement is of another source.
 	Line int
 
-	// The value of the field; at most its first 2 KiB.
+	// Text is the value of the field, of which the first 2 KiB are kept.
 	Text string
 
-	// Of each Category.
+	// Says has the preference for each Category.
 	Says [categories]Preference
 }
 
@@ -187,21 +183,16 @@ func Supersede(before, header []Statement) []Statement {
 type Policy struct {
 	Purposes Set
 
-	// Content that a site disallows for one of the Purposes is refused; false: it is only recorded.
+	// Refuse has content refused that a site disallows for one of the Purposes; false: that is only recorded.
 	Refuse bool
 
-	// With Refuse: content of which a site says nothing is refused too.
+	// RefuseUnknown, with Refuse, has content refused of which a site says nothing, too.
 	RefuseUnknown bool
 }
 
 // Disallows reports whether the site disallows one of the Purposes of p.
 func (p Policy) Disallows(statements []Statement) bool {
-	for c := range p.Purposes.All {
-		if said, _ := Decide(c, statements); said == Disallowed {
-			return true
-		}
-	}
-	return false
+	return Policy{Purposes: p.Purposes, Refuse: true}.Refuses(statements)
 }
 
 // Refuses reports whether p refuses content about which a site makes these statements.
