@@ -57,10 +57,10 @@ const (
 
 // Options make a Budget.
 type Options struct {
-	// Bytes; zero: Default.
+	// Limit is in bytes; zero: Default.
 	Limit int64
 
-	// Bytes in use; nil: as the Go runtime reports.
+	// InUse returns the bytes in use; nil: as the Go runtime reports.
 	InUse func() int64
 }
 
@@ -69,25 +69,23 @@ type Budget struct {
 	limit atomic.Int64
 	inUse func() int64
 
-	// held while inUse is called, so that no result is replaced by an earlier one.
+	// sampling is held while inUse is called, so that no result is replaced by an earlier one.
 	sampling sync.Mutex
 
-	// Last result of inUse.
+	// sampled is the last result of inUse, in bytes.
 	sampled atomic.Int64
 
-	// When inUse is called next, in nanoseconds since 1970.
-	sampleAt atomic.Int64
-
-	// Earliest time of the next garbage collection, likewise.
-	collectAt atomic.Int64
+	// sampleAt is when inUse may be called next, and collectAt when the garbage collector may run next, in nanoseconds
+	// since 1970.
+	sampleAt, collectAt atomic.Int64
 
 	refusedRequests, refusedConns, refusedBodies atomic.Uint64
 
-	// Guards what follows.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	total held
 
-	// clients that hold bytes.
+	// clients are those that hold bytes.
 	clients map[string]*share
 }
 
@@ -128,13 +126,7 @@ func (b *Budget) SetLimit(limit int64) {
 func liveBytes() int64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
-	var n uint64
-	for _, s := range samples {
-		if s.Value.Kind() == metrics.KindUint64 {
-			n += s.Value.Uint64()
-		}
-	}
-	return int64(n)
+	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 }
 
 // currentUse returns the bytes in use. They are at most sampleEvery old, unless another goroutine is about to find them.
@@ -151,7 +143,7 @@ func (b *Budget) currentUse(now time.Time) int64 {
 // caller holds b.sampling.
 func (b *Budget) sample(at int64) {
 	if !isDue(at, b.sampleAt.Load(), sampleEvery) {
-		// Another goroutine has just done it.
+		// Another goroutine has just called inUse.
 		return
 	}
 	b.sampleAt.Store(at + int64(sampleEvery))
@@ -173,13 +165,13 @@ func isDue(at, due int64, every time.Duration) bool {
 // Work is one open connection, or one request in flight. The zero Work holds nothing, and is
 // refused everything. Any number of goroutines may use a Work, but it must not be copied then.
 type Work struct {
-	// nil: the zero Work.
+	// budget is nil in the zero Work.
 	budget *Budget
 
-	// Counts refusals; one of the Budget's counters.
+	// refusals is the one of the Budget's counters that counts refusals of this Work.
 	refusals *atomic.Uint64
 
-	// Guarded by the budget's lock, as the rest is.
+	// The budget's lock guards the fields below.
 	held
 	client *share
 	ended  bool
@@ -325,33 +317,32 @@ func (w *Work) add(work, bodies int64) {
 
 // Stats is the state of a Budget.
 type Stats struct {
-	// Bytes.
-	Limit int64
+	// Limit is in bytes, and so is InUse, which is what the Go runtime reports.
+	Limit, InUse int64
 
-	// Bytes, as the Go runtime reports.
-	InUse int64
-
-	// Estimated bytes of connections and requests in flight.
+	// Held is the estimate for connections and requests in flight, in bytes.
 	Held int64
 
-	// Bytes of request bodies that were read ahead of a wait.
+	// Bodies is the size of the request bodies that were read ahead of a wait, in bytes.
 	Bodies int64
 
-	// Requests so far.
+	// Refused is how many requests were refused so far.
 	Refused uint64
 
-	// Connections so far that were refused, or closed because there was no memory for a long head.
+	// Closed is how many connections so far were refused, or closed because there was no memory for a long head.
 	Closed uint64
 
-	// bodies so far that were not read ahead of a wait because there was no memory.
+	// Unread is how many bodies so far were not read ahead of a wait because there was no memory.
 	Unread uint64
 }
 
 // Stats returns the present Stats. It calls the runtime if sampleEvery has passed.
 func (b *Budget) Stats() Stats {
-	s := Stats{Limit: b.limit.Load(), InUse: b.currentUse(time.Now()), Refused: b.refusedRequests.Load(), Closed: b.refusedConns.Load(), Unread: b.refusedBodies.Load()}
+	inUse := b.currentUse(time.Now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Held, s.Bodies = b.total.work, b.total.bodies
-	return s
+	return Stats{
+		Limit: b.limit.Load(), InUse: inUse, Held: b.total.work, Bodies: b.total.bodies,
+		Refused: b.refusedRequests.Load(), Closed: b.refusedConns.Load(), Unread: b.refusedBodies.Load(),
+	}
 }

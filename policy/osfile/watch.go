@@ -12,7 +12,7 @@ import (
 const (
 	// MaxWrite is how long a write, or another short operation on files, may take before it counts as failed.
 	MaxWrite = 2 * time.Second
-	// MaxSync is likewise for a wait for the disk, which a busy disk makes long.
+	// MaxSync is how long a wait for the disk may take, which a busy disk makes long.
 	MaxSync = 10 * time.Second
 )
 
@@ -25,8 +25,10 @@ var errPanic = errors.New("an operation on the disk failed with an internal erro
 // A Watch knows the operations on files that are in progress, and how long each may take. The zero Watch is ready to
 // use. Any number of goroutines may share it.
 type Watch struct {
-	// The one of running whose time is over first; nil: none runs.
-	next    atomic.Pointer[Operation]
+	// next is the one of running whose time is over first; nil: none runs.
+	next atomic.Pointer[Operation]
+
+	// mu guards running.
 	mu      sync.Mutex
 	running []*Operation
 }

@@ -113,7 +113,7 @@ var plainErrors = strings.NewReplacer(
 	"context deadline exceeded", "timed out",
 	"i/o timeout", "timed out",
 	"context canceled", "the client disconnected",
-	// Package net.
+	// Package net says this of an ended context.
 	"operation was canceled", "the client disconnected",
 	"unexpected EOF", "the connection was closed before the end",
 	": EOF", ": the connection was closed",
