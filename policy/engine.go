@@ -186,10 +186,6 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		// The proxy may just have fetched the file itself.
 		d.Pace.Unshared = true
 		return d
-	case c.treatment() == Ignore:
-		d.Verdict, d.Reason = Allow, ReasonOverride
-		e.applyPreferences(ctx, &d, &r, &c, robots.Group{}, "")
-		return d
 	}
 	g := e.applyRobots(ctx, &r, &c, &d)
 	switch {
@@ -267,19 +263,16 @@ func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.
 func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 	c := e.configFor(&r)
 	var d Decision
-	switch {
-	case e.decideEarly(&d, &r, &c):
-		return d
-	case c.treatment() == Ignore:
-		d.Verdict, d.Reason = Allow, ReasonOverride
-		e.applyPreferences(ctx, &d, &r, &c, robots.Group{}, "/")
+	if e.decideEarly(&d, &r, &c) {
 		return d
 	}
 	g := e.applyRobots(ctx, &r, &c, &d)
 	if d.Verdict != Allow {
 		return d
 	}
-	d.Reason = ReasonTunnel
+	if d.Reason != ReasonOverride {
+		d.Reason = ReasonTunnel
+	}
 	if d.Ruling.Outcome == cache.Rules && g.DisallowsAll() {
 		v := g.Match("/")
 		d.Verdict, d.Rule, d.Line, d.JoinedLine = Refuse, v.Rule, v.Line, g.JoinedAgent(v.Line)
@@ -367,17 +360,18 @@ func (e *Engine) Query(r Request) cache.Query {
 	return e.query(&r, &c)
 }
 
-// applyRobots finds the robots.txt and the group that apply. It sets in d whether the request is
-// refused because of the file's state or its Crawl-delay; the caller matches the rules.
+// applyRobots finds the robots.txt and the group that apply, unless an entry ignores the file. It sets in d whether the
+// request is refused because of the file's state or its Crawl-delay; the caller matches the rules.
 func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, d *Decision) robots.Group {
+	if c.treatment() == Ignore {
+		d.Verdict, d.Reason = Allow, ReasonOverride
+		return robots.Group{}
+	}
 	dialect := e.dialect(c.client)
 	d.Dialect = dialect.Name
 	entry, err := e.o.Cache.Lookup(ctx, e.query(r, c), dialect)
 	if err != nil {
-		d.Reason, d.Err = ReasonUnreachable, err
-		if ctx.Err() != nil {
-			d.Reason = ReasonClient
-		}
+		d.refuseUnread(ctx, err)
 		return robots.Group{}
 	}
 	d.Ruling = e.ruling(entry, dialect, c.host)
@@ -405,6 +399,14 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 		d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
 	}
 	return g
+}
+
+// refuseUnread refuses a request because a cache gave no file.
+func (d *Decision) refuseUnread(ctx context.Context, err error) {
+	d.Verdict, d.Reason, d.Err = Refuse, ReasonUnreachable, err
+	if ctx.Err() != nil {
+		d.Reason = ReasonClient
+	}
 }
 
 // start sets in d what the configuration says about a request: the entry for its host, and its

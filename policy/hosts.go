@@ -151,28 +151,21 @@ func (p *HostPatterns) Has(host string) bool { return p.next(host, 0) >= 0 }
 // next returns the position of the first pattern, at or after from, that matches a host; -1:
 // none does. Its time grows with the host's labels, not with the list.
 func (p *HostPatterns) next(host string, from int) int {
-	if len(p.at) == 0 {
-		return -1
-	}
-	first := p.place(host, from, -1)
-	if !p.wild {
-		return first
-	}
-	first = p.place("", from, first)
-	for i := 1; i < len(host); i++ {
-		if host[i] == '.' {
-			first = p.place(host[i:], from, first)
+	first := -1
+	try := func(key string) {
+		at := p.at[key]
+		if i, _ := slices.BinarySearch(at, from); i < len(at) && (first < 0 || at[i] < first) {
+			first = at[i]
 		}
 	}
-	return first
-}
-
-// place returns the smaller of first, unless that is -1, and the next position of a key.
-func (p *HostPatterns) place(key string, from, first int) int {
-	at := p.at[key]
-	i, _ := slices.BinarySearch(at, from)
-	if i < len(at) && (first < 0 || at[i] < first) {
-		return at[i]
+	try(host)
+	if p.wild {
+		try("")
+		for i := 1; i < len(host); i++ {
+			if host[i] == '.' {
+				try(host[i:])
+			}
+		}
 	}
 	return first
 }

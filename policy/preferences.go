@@ -65,10 +65,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request, c *requestConfig) {
 	entry, err := e.o.TDMRep.Lookup(ctx, e.query(r, c), tdmrep.Dialect())
 	if err != nil {
-		d.Verdict, d.Reason, d.Err = Refuse, ReasonUnreachable, err
-		if ctx.Err() != nil {
-			d.Reason = ReasonClient
-		}
+		d.refuseUnread(ctx, err)
 		return
 	}
 	d.TDMRep = entry.Under(tdmrep.Dialect())

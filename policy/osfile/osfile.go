@@ -14,22 +14,13 @@ var ErrLocked = errors.New("another process has locked the file")
 
 // Lock waits for the exclusive lock of a file. The lock lasts until Unlock, until f is closed, or until the process
 // ends. It binds only those who lock the file too.
-func Lock(f *os.File) error { return lock(f, exclusive|wait) }
-
-// Unlock returns the lock of a file.
-func Unlock(f *os.File) error { return unlock(f) }
+func Lock(f *os.File) error { return lock(f, exclusive) }
 
 // TryLock is Lock without waiting.
-func TryLock(f *os.File) error { return lock(f, exclusive) }
+func TryLock(f *os.File) error { return lock(f, exclusive|noWait) }
 
 // TryRLock is TryLock for a lock that several handles may have.
-func TryRLock(f *os.File) error { return lock(f, 0) }
-
-// How a file is locked: without exclusive it is shared, without wait it fails with ErrLocked.
-const (
-	exclusive = 1 << iota
-	wait
-)
+func TryRLock(f *os.File) error { return lock(f, shared|noWait) }
 
 // EndsWithinLine reports whether a file of this size ends without a line feed, as after a crash or on a full disk.
 // It reports false for a file that cannot be read.

@@ -64,18 +64,20 @@ func Free(dir string) (int64, error) {
 // IsFull reports whether a write failed because the disk or the user's quota has no space left.
 func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-func unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+// Unlock returns the lock of a file.
+func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
+// How a file is locked.
+const (
+	shared    = unix.LOCK_SH
+	exclusive = unix.LOCK_EX
+	noWait    = unix.LOCK_NB
+)
+
+// lock locks a file. With noWait it fails with ErrLocked rather than wait.
 func lock(f *os.File, how int) error {
-	flags := unix.LOCK_SH
-	if how&exclusive != 0 {
-		flags = unix.LOCK_EX
-	}
-	if how&wait == 0 {
-		flags |= unix.LOCK_NB
-	}
 	for {
-		err := unix.Flock(int(f.Fd()), flags)
+		err := unix.Flock(int(f.Fd()), how)
 		switch {
 		case err == nil:
 			return nil

@@ -85,21 +85,22 @@ func IsFull(err error) bool {
 // lockedAt is the offset of the byte that lock locks, in units of 4 GiB.
 const lockedAt = 1 << 30
 
-func unlock(f *os.File) error {
+// Unlock returns the lock of a file.
+func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
 }
 
+// How a file is locked.
+const (
+	shared    = 0
+	exclusive = windows.LOCKFILE_EXCLUSIVE_LOCK
+	noWait    = windows.LOCKFILE_FAIL_IMMEDIATELY
+)
+
 // lock locks one byte far behind the content, because others cannot read locked bytes. It is not the byte that
-// bbolt locks, which a handle cannot lock twice.
-func lock(f *os.File, how int) error {
-	var flags uint32
-	if how&exclusive != 0 {
-		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
-	}
-	if how&wait == 0 {
-		flags |= windows.LOCKFILE_FAIL_IMMEDIATELY
-	}
-	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
+// bbolt locks, which a handle cannot lock twice. With noWait it fails with ErrLocked rather than wait.
+func lock(f *os.File, how uint32) error {
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
 	switch {
 	case err == nil:
 		return nil
