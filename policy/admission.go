@@ -45,6 +45,8 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 			return nil, fmt.Errorf("policy: two clients have the name %q", c.Name)
 		case len(c.Networks) == 0 && c.PasswordHash == "":
 			return nil, fmt.Errorf("policy: client %q has neither networks nor a password, so every client would match", c.Name)
+		case !(c.Pace.PerSecond >= 0) || min(c.Pace.Burst, c.AssetBurst, c.PerDay) < 0:
+			return nil, fmt.Errorf("policy: client %q has a negative pace or quota", c.Name)
 		}
 		known[c.Name] = true
 		if c.PasswordHash == "" {

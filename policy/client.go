@@ -43,13 +43,6 @@ type Client struct {
 	PerDay int
 }
 
-func (c *Client) check() error {
-	if !(c.Pace.PerSecond >= 0) || min(c.Pace.Burst, c.AssetBurst, c.PerDay) < 0 {
-		return fmt.Errorf("client %q has a negative pace or quota", c.Name)
-	}
-	return nil
-}
-
 // A clientState is a Client and its state.
 type clientState struct {
 	Client
@@ -60,15 +53,12 @@ type clientState struct {
 }
 
 // newClientStates returns the clients by name; counted has the quotas that were used under these names.
-func newClientStates(clients []Client, counted map[string]*quota) (map[string]*clientState, error) {
+func newClientStates(clients []Client, counted map[string]*quota) map[string]*clientState {
 	members := make(map[string]*clientState, len(clients))
 	for _, c := range clients {
-		if err := c.check(); err != nil {
-			return nil, err
-		}
 		members[c.Name] = &clientState{Client: c, tokens: singleToken(c.ProductToken), quota: cmp.Or(counted[c.Name], new(quota))}
 	}
-	return members, nil
+	return members
 }
 
 // inNetworks reports whether addr is in one of the client's networks.

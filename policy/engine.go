@@ -114,19 +114,16 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	}
 	o.Dialect = cmp.Or(o.Dialect, robots.Standard())
 	o.MaxCrawlDelay = cmp.Or(o.MaxCrawlDelay, 10*time.Second)
-	gate, err := newAdmission(o.Clients, o.Open)
+	a, err := newAdmission(o.Clients, o.Open)
 	if err != nil {
 		return nil, err
 	}
 	left := map[string]*quota{}
 	if before != nil {
-		gate.keepLogins(before.admission)
+		a.keepLogins(before.admission)
 		left = before.quotasToday(time.Now())
 	}
-	members, err := newClientStates(o.Clients, left)
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
+	members := newClientStates(o.Clients, left)
 	hosts, err := newHosts(o.Hosts)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
@@ -134,7 +131,7 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	for name := range members {
 		delete(left, name)
 	}
-	return &Engine{o: o, admission: gate, clients: members, formerQuotas: left, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
+	return &Engine{o: o, admission: a, clients: members, formerQuotas: left, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
 }
 
 // A requestConfig is the configuration that applies to one request.

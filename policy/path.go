@@ -210,7 +210,7 @@ func readAs(path string, choice Form, o changeOrder) (read string, form Form) {
 	do(PunctuationDecoded, withPunctuation)
 	strip := withoutParameters
 	if o&semicolonsFirst != 0 {
-		strip = withoutEscapedParameters
+		strip = func(path string) string { return withoutParameters(semicolons.Replace(path)) }
 	}
 	if o&dotsFirst != 0 {
 		do(DotsRemoved, withoutDots)
@@ -298,11 +298,7 @@ func withoutParameters(path string) string {
 	return out.String()
 }
 
-// withoutEscapedParameters is withoutParameters where "%3B" is ";" too.
-func withoutEscapedParameters(path string) string {
-	return withoutParameters(semicolons.Replace(path))
-}
-
+// semicolons decodes "%3B".
 var semicolons = strings.NewReplacer("%3b", ";", "%3B", ";")
 
 // mergeSlashes replaces several slashes in a row by one.

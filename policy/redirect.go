@@ -20,7 +20,10 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 		return nil
 	}
 	r := Request{Client: f.Client, Target: robots.Target{Origin: to, PathQuery: pathQuery}}
-	c := requestConfig{host: e.hosts.find(to.Host), tokens: e.redirectTokens(f)}
+	c := requestConfig{host: e.hosts.find(to.Host), tokens: singleToken(f.Token)}
+	if c.tokens == nil {
+		c.tokens, _ = e.tokens(nil, f.UserAgent)
+	}
 	if c.treatment() == Ignore {
 		return nil
 	}
@@ -42,15 +45,4 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	default:
 		return fmt.Errorf("robots.txt of %s: %s", to, ruling.Outcome)
 	}
-}
-
-// redirectTokens returns the product tokens that decide about the redirects of a fetch.
-func (e *Engine) redirectTokens(f fetch.Request) []string {
-	switch {
-	case f.Token != "":
-		return []string{f.Token}
-	case e.fixedTokens != nil:
-		return e.fixedTokens
-	}
-	return e.agents.parse(f.UserAgent).tokens
 }
