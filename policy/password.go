@@ -84,7 +84,7 @@ type passwords struct {
 	// shareOf returns the share of the queue for an address.
 	shareOf func(address string) string
 
-	// digests has *digester.
+	// digests is a pool of *digester.
 	digests *sync.Pool
 
 	// mu guards the fields below.

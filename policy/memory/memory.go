@@ -188,7 +188,7 @@ func (b *Budget) Open(client string, now time.Time) (Work, error) {
 	return b.begin(client, connBytes, &b.refusedConns, now)
 }
 
-func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.Time) (Work, error) {
+func (b *Budget) begin(client string, n int64, refusals *atomic.Uint64, now time.Time) (Work, error) {
 	b.currentUse(now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,9 +197,9 @@ func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.
 	if !known {
 		of = &share{name: client}
 	}
-	w := Work{budget: b, refusals: refused, client: of}
+	w := Work{budget: b, refusals: refusals, client: of}
 	if !w.reserve(n, 1) {
-		refused.Add(1)
+		refusals.Add(1)
 		return Work{}, ErrShort
 	}
 	if !known {
