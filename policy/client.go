@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -43,22 +42,12 @@ type Client struct {
 	PerDay int
 }
 
-// A clientState is a Client and its state.
+// A clientState is a Client, and what the Engine knows of it.
 type clientState struct {
 	Client
 
 	// tokens has the ProductToken alone; nil: the client has none.
 	tokens []string
-	quota  *quota
-}
-
-// newClientStates returns the clients by name; counted has the quotas that were used under these names.
-func newClientStates(clients []Client, counted map[string]*quota) map[string]*clientState {
-	members := make(map[string]*clientState, len(clients))
-	for _, c := range clients {
-		members[c.Name] = &clientState{Client: c, tokens: singleToken(c.ProductToken), quota: cmp.Or(counted[c.Name], new(quota))}
-	}
-	return members
 }
 
 // inNetworks reports whether addr is in one of the client's networks.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -82,9 +81,8 @@ type Engine struct {
 	// clients are Options.Clients by name.
 	clients map[string]*clientState
 
-	// formerQuotas are those of former clients that have sent a request that day, by name.
-	formerQuotas map[string]*quota
-	hosts        hosts
+	quotas *quotas
+	hosts  hosts
 
 	// fixedTokens has the configured product token alone; nil: there is none.
 	fixedTokens []string
@@ -118,20 +116,21 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := map[string]*quota{}
-	if before != nil {
-		a.keepLogins(before.admission)
-		left = before.quotasToday(time.Now())
-	}
-	members := newClientStates(o.Clients, left)
 	hosts, err := newHosts(o.Hosts)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	for name := range members {
-		delete(left, name)
+	clients := make(map[string]*clientState, len(o.Clients))
+	for _, c := range o.Clients {
+		clients[c.Name] = &clientState{Client: c, tokens: singleToken(c.ProductToken)}
 	}
-	return &Engine{o: o, admission: a, clients: members, formerQuotas: left, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
+	counts := new(quotas)
+	if before != nil {
+		a.keepLogins(before.admission)
+		counts = before.quotas
+		counts.forget(time.Now(), clients)
+	}
+	return &Engine{o: o, admission: a, clients: clients, quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
 }
 
 // A requestConfig is the configuration that applies to one request.
@@ -470,7 +469,7 @@ func (e *Engine) Take(client string) (Ticket, error) {
 	if c == nil || c.PerDay <= 0 {
 		return Ticket{}, nil
 	}
-	return c.quota.take(time.Now(), c.PerDay)
+	return e.quotas.take(c.Name, time.Now(), c.PerDay)
 }
 
 // CheckQuota returns the error that Take would return, and counts nothing.
@@ -479,28 +478,9 @@ func (e *Engine) CheckQuota(client string) error {
 	if c == nil || c.PerDay <= 0 {
 		return nil
 	}
-	c.quota.mu.Lock()
-	defer c.quota.mu.Unlock()
-	return c.quota.exhausted(time.Now(), c.PerDay)
-}
-
-// maxFormerQuotas bounds the quotas of removed clients that are kept, at about 100 bytes each.
-const maxFormerQuotas = 100_000
-
-// quotasToday returns the quotas by client name, with those that removed clients have used today:
-// a reload may add these clients again.
-func (e *Engine) quotasToday(now time.Time) map[string]*quota {
-	all := make(map[string]*quota, len(e.clients)+len(e.formerQuotas))
-	for name, c := range e.clients {
-		// An unused quota is kept too: an earlier request may be about to take from it.
-		all[name] = c.quota
-	}
-	if len(e.formerQuotas) > maxFormerQuotas {
-		return all
-	}
-	maps.Copy(all, e.formerQuotas)
-	maps.DeleteFunc(all, func(name string, q *quota) bool { return e.clients[name] == nil && q.count(now) == 0 })
-	return all
+	e.quotas.mu.Lock()
+	defer e.quotas.mu.Unlock()
+	return e.quotas.exhausted(c.Name, time.Now(), c.PerDay)
 }
 
 // Pass returns the Pass of a client that Admit has admitted from an address.

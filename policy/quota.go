@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
@@ -25,64 +26,78 @@ func (e *QuotaError) Is(target error) bool { return target == ErrQuota }
 
 // A Ticket is one counted request of a client. The zero Ticket is that of a client without a quota.
 type Ticket struct {
-	quota *quota
-	day   int64
+	quotas *quotas
+	client string
+	day    int64
 }
 
 // GiveBack uncounts a request that was not sent. It is called at most once, and has no effect after
 // the end of the day.
 func (t Ticket) GiveBack() {
-	if t.quota == nil {
+	if t.quotas == nil {
 		return
 	}
-	t.quota.mu.Lock()
-	defer t.quota.mu.Unlock()
-	if t.quota.day == t.day {
-		t.quota.used--
+	t.quotas.mu.Lock()
+	defer t.quotas.mu.Unlock()
+	if t.quotas.day == t.day {
+		t.quotas.used[t.client]--
 	}
 }
 
-const daySeconds = 24 * 60 * 60
+const (
+	daySeconds = 24 * 60 * 60
+	// maxFormer bounds the removed clients whose requests of the day are counted on, at about 100 bytes each.
+	maxFormer = 100_000
+)
 
-// A quota counts a client's requests. The Engines before and after a Renew share it.
-type quota struct {
+// quotas counts the requests of each client on one day. The Engines before and after a Renew share it, so that a reload
+// may remove a client and add it again.
+type quotas struct {
 	// mu guards the fields below.
 	mu sync.Mutex
 
-	// day is the day of the last request, in days since 1970 (UTC), and used the number of requests on that day.
+	// day is the day of the last request, in days since 1970 (UTC), and used the number of requests on that day by client.
 	day  int64
-	used int
+	used map[string]int
 }
 
-// take counts one more request, of at most perDay.
-func (q *quota) take(now time.Time, perDay int) (Ticket, error) {
+// take counts one more request of a client, of at most perDay.
+func (q *quotas) take(client string, now time.Time, perDay int) (Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.exhausted(now, perDay); err != nil {
+	if err := q.exhausted(client, now, perDay); err != nil {
 		return Ticket{}, err
 	}
-	q.used++
-	return Ticket{q, q.day}, nil
+	q.used[client]++
+	return Ticket{q, client, q.day}, nil
 }
 
-// exhausted returns the error of one more request, of at most perDay. q.mu is held.
-func (q *quota) exhausted(now time.Time, perDay int) error {
+// exhausted returns the error of one more request of a client, of at most perDay. q.mu is held.
+func (q *quotas) exhausted(client string, now time.Time, perDay int) error {
 	// Of two requests at midnight, the earlier may be counted last.
-	if day := now.Unix() / daySeconds; day != q.day && day != q.day-1 {
-		q.day, q.used = day, 0
+	if day := now.Unix() / daySeconds; day != q.day && day != q.day-1 || q.used == nil {
+		q.day, q.used = day, map[string]int{}
 	}
-	if q.used < perDay {
+	if q.used[client] < perDay {
 		return nil
 	}
 	return &QuotaError{PerDay: perDay, Until: time.Unix((q.day+1)*daySeconds, 0)}
 }
 
-// count returns how many requests q has counted on the day of now.
-func (q *quota) count(now time.Time) int {
+// count returns how many requests of a client were counted on the day of now.
+func (q *quotas) count(client string, now time.Time) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.day != now.Unix()/daySeconds {
 		return 0
 	}
-	return q.used
+	return q.used[client]
+}
+
+// forget drops what was counted before the day of now, and the counts of removed clients if there are too many.
+func (q *quotas) forget(now time.Time, clients map[string]*clientState) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	over, tooMany := q.day < now.Unix()/daySeconds, len(q.used) > len(clients)+maxFormer
+	maps.DeleteFunc(q.used, func(name string, _ int) bool { return over || tooMany && clients[name] == nil })
 }

@@ -73,7 +73,7 @@ func TestRenewCountsOn(t *testing.T) {
 			t.Errorf("gone, and there again: %v", err)
 		}
 		<-time.After(24 * time.Hour)
-		if left := renewed(t, renewed(t, raised, other), other).formerQuotas; len(left) != 0 {
+		if left := renewed(t, renewed(t, raised, other), other).quotas.used; len(left) != 0 {
 			t.Errorf("yesterday's is kept: %v", left)
 		}
 		if _, err := back.Take("lab-a"); err != nil {
@@ -175,20 +175,20 @@ func TestReadmit(t *testing.T) {
 // does not make the quota of that day begin again.
 func TestQuotaAtMidnight(t *testing.T) {
 	midnight := time.Unix(20_000*daySeconds, 0)
-	q := new(quota)
-	if _, err := q.take(midnight.Add(-time.Second), 2); err != nil {
+	q := new(quotas)
+	if _, err := q.take("lab-a", midnight.Add(-time.Second), 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.take(midnight, 2); err != nil {
+	if _, err := q.take("lab-a", midnight, 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.take(midnight.Add(-1), 2); err != nil {
+	if _, err := q.take("lab-a", midnight.Add(-1), 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.take(midnight, 2); !errors.Is(err, ErrQuota) {
+	if _, err := q.take("lab-a", midnight, 2); !errors.Is(err, ErrQuota) {
 		t.Errorf("the third of two: %v", err)
 	}
-	if _, err := q.take(midnight.Add(-48*time.Hour), 2); err != nil {
+	if _, err := q.take("lab-a", midnight.Add(-48*time.Hour), 2); err != nil {
 		t.Errorf("after the clock was set back: %v", err)
 	}
 }
