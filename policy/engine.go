@@ -135,10 +135,10 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 
 // A requestConfig is the configuration that applies to one request.
 type requestConfig struct {
-	// client is nil if the client is not one of Options.Clients.
+	// client is zero if the client is not one of Options.Clients.
 	client *clientState
 
-	// host is nil if no entry of Options.Hosts applies to the host.
+	// host is zero if no entry of Options.Hosts applies to the host.
 	host *Host
 
 	// tokens are the product tokens of the client, the most significant first, and source is where they are from.
@@ -147,25 +147,23 @@ type requestConfig struct {
 }
 
 func (e *Engine) configFor(r *Request) requestConfig {
-	c := requestConfig{client: e.clients[r.Client], host: e.hosts.find(r.Origin.Host)}
+	c := requestConfig{client: e.clientState(r.Client), host: e.hosts.find(r.Origin.Host)}
 	c.tokens, c.source = e.tokens(c.client, r.UserAgent)
 	return c
 }
 
-func (c *requestConfig) treatment() Treatment {
-	if c.host == nil {
-		return Enforce
+// clientState returns the clientState of one of Options.Clients, and a zero one for any other client.
+func (e *Engine) clientState(name string) *clientState {
+	if c := e.clients[name]; c != nil {
+		return c
 	}
-	return c.host.Robots
+	return &unknownClient
 }
 
+var unknownClient clientState
+
 // dialect returns the dialect in which robots.txt is read for a client.
-func (e *Engine) dialect(c *clientState) robots.Dialect {
-	if c != nil && c.Dialect != (robots.Dialect{}) {
-		return c.Dialect
-	}
-	return e.o.Dialect
-}
+func (e *Engine) dialect(c *clientState) robots.Dialect { return cmp.Or(c.Dialect, e.o.Dialect) }
 
 // Decide decides about one request. It may wait until the origin's robots.txt is fetched,
 // or ctx ends. An error is a refusal with Err set.
@@ -217,11 +215,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 // countedChanges returns the changes of a path that count. The entry for the host decides, otherwise the
 // options, otherwise the dialect.
 func (e *Engine) countedChanges(c *requestConfig, d robots.Dialect) Form {
-	r := e.o.Readings
-	if c.host != nil && c.host.Readings != ReadingsOfDialect {
-		r = c.host.Readings
-	}
-	switch {
+	switch r := cmp.Or(c.host.Readings, e.o.Readings); {
 	case r == LiteralReadings, r == ReadingsOfDialect && d.Literal:
 		return literalChanges
 	case d.ReservedAsWritten:
@@ -236,14 +230,10 @@ func (e *Engine) RulingOf(entry *cache.Entry, d robots.Dialect) cache.Ruling {
 	return e.ruling(entry, d, e.hosts.find(entry.Origin().Host))
 }
 
-// ruling is RulingOf with the entry of Options.Hosts for the host; nil: none applies.
+// ruling is RulingOf with the entry of Options.Hosts for the host.
 func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.Ruling {
-	f := e.o.Forbidden
-	if host != nil && host.Forbidden != ForbiddenOfOptions {
-		f = host.Forbidden
-	}
 	r := entry.Under(d)
-	if f == RefuseForbidden && r.Outcome == cache.NoFile && r.Err == nil {
+	if cmp.Or(host.Forbidden, e.o.Forbidden) == RefuseForbidden && r.Outcome == cache.NoFile && r.Err == nil {
 		switch status := r.Result.Status; status {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			r.Outcome, r.Retry = cache.Unreachable, entry.Expires()
@@ -283,7 +273,7 @@ func (e *Engine) DecideConnect(r Request) Decision {
 	c := e.configFor(&r)
 	d := Decision{Verdict: Allow, Reason: ReasonTunnel}
 	e.start(&d, &r, &c)
-	if c.treatment() == Deny {
+	if c.host.Robots == Deny {
 		d.Verdict, d.Reason = Refuse, ReasonDenied
 	}
 	return d
@@ -300,7 +290,7 @@ func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 		d.Reason = ReasonIdentity
 		return true
 	}
-	if c.treatment() == Deny {
+	if c.host.Robots == Deny {
 		d.Verdict, d.Reason = Refuse, ReasonDenied
 		return true
 	}
@@ -320,7 +310,7 @@ func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 // causes them. They have no Crawl-delay, since the file is not known yet.
 func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 	var d Decision
-	e.start(&d, &Request{Target: robots.Target{Origin: o}}, &requestConfig{host: e.hosts.find(o.Host)})
+	e.start(&d, &Request{Target: robots.Target{Origin: o}}, &requestConfig{client: &unknownClient, host: e.hosts.find(o.Host)})
 	return d.Pace
 }
 
@@ -330,7 +320,7 @@ func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 // not enforced for the host, or ctx ends first.
 func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) (_ cache.Ruling, dialect string) {
 	c := e.configFor(&r)
-	if c.treatment() != Enforce {
+	if c.host.Robots != Enforce {
 		return cache.Ruling{}, ""
 	}
 	d := e.dialect(c.client)
@@ -359,7 +349,7 @@ func (e *Engine) Query(r Request) cache.Query {
 // applyRobots finds the robots.txt and the group that apply, unless an entry ignores the file. It sets in d whether the
 // request is refused because of the file's state or its Crawl-delay; the caller matches the rules.
 func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, d *Decision) robots.Group {
-	if c.treatment() == Ignore {
+	if c.host.Robots == Ignore {
 		d.Verdict, d.Reason = Allow, ReasonOverride
 		return robots.Group{}
 	}
@@ -413,14 +403,8 @@ func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
 	if d.Pace.Key = e.PaceKey(r.Origin.Host); d.Pace.Key != r.Origin.Host {
 		d.Pace.BackOffKey = r.Origin.Host
 	}
-	if c.host != nil {
-		d.Entry, d.EntryReason = c.host.Match, c.host.Reason
-	}
-	var client *Client
-	if c.client != nil {
-		client = &c.client.Client
-	}
-	applyEntries(&d.Pace, c.host, client, r.Dest)
+	d.Entry, d.EntryReason = c.host.Match, c.host.Reason
+	applyEntries(&d.Pace, c.host, &c.client.Client, r.Dest)
 }
 
 // Admit identifies the client at an address, and refuses one that no entry of Options.Clients
@@ -446,7 +430,7 @@ func (e *Engine) AddressShare(address string) string { return e.admission.addres
 // tokens returns the product tokens of a client, the most significant first, and their source.
 func (e *Engine) tokens(c *clientState, userAgent string) ([]string, TokenSource) {
 	switch {
-	case c != nil && c.tokens != nil:
+	case c.tokens != nil:
 		return c.tokens, FromClient
 	case e.fixedTokens != nil:
 		return e.fixedTokens, FromOptions
@@ -465,8 +449,8 @@ func (e *Engine) PaceKey(host string) string {
 // Take counts a request of a client that is about to be sent. It returns a *QuotaError if the
 // client has used its quota for the day, in UTC. Each process counts by itself.
 func (e *Engine) Take(client string) (Ticket, error) {
-	c := e.clients[client]
-	if c == nil || c.PerDay <= 0 {
+	c := e.clientState(client)
+	if c.PerDay == 0 {
 		return Ticket{}, nil
 	}
 	return e.quotas.take(c.Name, time.Now(), c.PerDay)
@@ -474,8 +458,8 @@ func (e *Engine) Take(client string) (Ticket, error) {
 
 // CheckQuota returns the error that Take would return, and counts nothing.
 func (e *Engine) CheckQuota(client string) error {
-	c := e.clients[client]
-	if c == nil || c.PerDay <= 0 {
+	c := e.clientState(client)
+	if c.PerDay == 0 {
 		return nil
 	}
 	e.quotas.mu.Lock()

@@ -76,8 +76,7 @@ func Denied(entries []Host) (func(host string) bool, error) {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	return func(host string) bool {
-		e := h.find(host)
-		return e != nil && e.Robots == Deny
+		return h.find(host).Robots == Deny
 	}, nil
 }
 
@@ -100,15 +99,18 @@ func newHosts(entries []Host) (h hosts, err error) {
 	return h, err
 }
 
-// find returns the first entry that matches a host and has not expired; nil: there is none.
+// find returns the first entry that matches a host and has not expired; &noEntry: there is none.
 func (h *hosts) find(host string) *Host {
 	for i := h.patterns.next(host, 0); i >= 0; i = h.patterns.next(host, i+1) {
 		if e := &h.entries[i]; e.Until.IsZero() || time.Now().Before(e.Until) {
 			return e
 		}
 	}
-	return nil
+	return &noEntry
 }
+
+// noEntry is what applies to a host without an entry.
+var noEntry Host
 
 // HostPatterns is a list of host patterns: a name or an address, *.suffix for all names
 // below a domain, or * for every host. It is immutable; the zero value matches no host.

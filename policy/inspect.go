@@ -12,10 +12,8 @@ func (e *Engine) Entries() []Host { return slices.Clone(e.hosts.entries) }
 // EntryFor returns the entry that applies to a host now, if there is one. The host is in the form of
 // [robots.Origin].
 func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
-	if h := e.hosts.find(host); h != nil {
-		return *h, true
-	}
-	return Host{}, false
+	h := e.hosts.find(host)
+	return *h, h != &noEntry
 }
 
 // A ClientUse is a configured client and its use of the quota today.

@@ -11,26 +11,20 @@ import (
 )
 
 // applyEntries turns l, the limits of every host, into those of one request before a
-// Crawl-delay is known. h is the entry for the host and c the client; either may be nil.
+// Crawl-delay is known. h is the entry for the host and c the client; either may be zero.
 // dest is the request's Sec-Fetch-Dest. The entry for the host takes precedence over the
 // limits of every host, and no client is faster than that entry; where the entry says
 // nothing, a client may be. A client that is slower has a rate of its own, so that it
 // does not delay others.
 func applyEntries(l *pace.Limits, h *Host, c *Client, dest string) {
-	var named pace.Rate
-	if h != nil {
-		named = pace.Rate{PerSecond: h.Pace.PerSecond, Burst: h.Pace.Burst}
-		l.PerSecond = cmp.Or(h.Pace.PerSecond, l.PerSecond)
-		l.Burst = cmp.Or(h.Pace.Burst, l.Burst)
-		l.MaxConcurrent = cmp.Or(h.Pace.MaxConcurrent, l.MaxConcurrent)
-		if h.Pace.MaxWait > 0 {
-			l.MaxWait, l.MaxBackOff = h.Pace.MaxWait, 0
-		}
-		l.MaxQueue = cmp.Or(h.Pace.MaxQueue, l.MaxQueue)
+	named := pace.Rate{PerSecond: h.Pace.PerSecond, Burst: h.Pace.Burst}
+	l.PerSecond = cmp.Or(h.Pace.PerSecond, l.PerSecond)
+	l.Burst = cmp.Or(h.Pace.Burst, l.Burst)
+	l.MaxConcurrent = cmp.Or(h.Pace.MaxConcurrent, l.MaxConcurrent)
+	if h.Pace.MaxWait > 0 {
+		l.MaxWait, l.MaxBackOff = h.Pace.MaxWait, 0
 	}
-	if c == nil {
-		return
-	}
+	l.MaxQueue = cmp.Or(h.Pace.MaxQueue, l.MaxQueue)
 	if isAsset(dest) && named == (pace.Rate{}) {
 		l.AssetBurst = c.AssetBurst
 	}

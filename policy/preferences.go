@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -15,12 +16,8 @@ import (
 // preferences are recorded, and refuse nothing.
 func (e *Engine) usagePolicy(c *requestConfig) usage.Policy {
 	p := e.o.Usage
-	if c.client != nil && c.client.Purposes != 0 {
-		p.Purposes = c.client.Purposes
-	}
-	if c.host != nil && c.host.IgnoreUsage {
-		p.Refuse = false
-	}
+	p.Purposes = cmp.Or(c.client.Purposes, p.Purposes)
+	p.Refuse = p.Refuse && !c.host.IgnoreUsage
 	return p
 }
 

@@ -22,9 +22,9 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	r := Request{Client: f.Client, Target: robots.Target{Origin: to, PathQuery: pathQuery}}
 	c := requestConfig{host: e.hosts.find(to.Host), tokens: singleToken(f.Token)}
 	if c.tokens == nil {
-		c.tokens, _ = e.tokens(nil, f.UserAgent)
+		c.tokens, _ = e.tokens(&unknownClient, f.UserAgent)
 	}
-	if c.treatment() == Ignore {
+	if c.host.Robots == Ignore {
 		return nil
 	}
 	entry, err := e.o.Cache.Lookup(ctx, cache.Query{Origin: to, Token: f.Token, Client: f.Client, Direct: true}, e.o.Dialect)
