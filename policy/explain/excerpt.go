@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"robotsproxy/policy"
 	"robotsproxy/robots"
 )
 
@@ -31,11 +32,19 @@ type Excerpt struct {
 	group  string
 }
 
-// excerpt returns the lines around a line of text, a robots.txt that is read in a
-// dialect.
-func excerpt(text string, d robots.Dialect, line int, group string) *Excerpt {
-	near, agents := robots.Excerpt(text, d, line, around)
-	return &Excerpt{Lines: linesOf(near, line), Agents: linesOf(agents, 0), group: group}
+// Excerpt finds the line that decided in text, which is the robots.txt; nil where no line decided.
+func (e *Explanation) Excerpt(text string) *Excerpt {
+	line := e.Line
+	if e.Reason == policy.ReasonUsage {
+		u, _ := forbids(e.Usage)
+		line = u.Line
+	}
+	dialect, err := robots.DialectByName(e.Dialect)
+	if err != nil || line <= 0 {
+		return nil
+	}
+	near, agents := robots.Excerpt(text, dialect, line, around)
+	return &Excerpt{Lines: linesOf(near, line), Agents: linesOf(agents, 0), group: e.Group}
 }
 
 func linesOf(lines []robots.Line, decides int) []Line {

@@ -341,10 +341,8 @@ func (e *Explanation) Decided() []Fact {
 	if e.Rule != "" {
 		f = facts{{"rule", e.RuleText(), true}}
 	}
-	if e.JoinedLine > 0 {
-		f.add("joined", fmt.Sprintf("this group is in the list of agents since line %d: "+
-			"lines such as Crawl-delay between User-agent lines do not end a list (RFC 9309 2.2.4)", e.JoinedLine))
-	}
+	f.addIf(e.JoinedLine > 0, "joined", fmt.Sprintf("this group is in the list of agents since line %d: "+
+		"lines such as Crawl-delay between User-agent lines do not end a list (RFC 9309 2.2.4)", e.JoinedLine))
 	if e.Path != "" {
 		f.add("read as", fmt.Sprintf("%s (%s)", humanize.Brief(e.Path), humanize.Brief(e.Form)))
 	} else {
@@ -366,16 +364,12 @@ func (e *Explanation) Basis() []Fact {
 	var f facts
 	f.add("dialect", humanize.Brief(e.Dialect))
 	f.quote("robots.txt", e.RobotsURL)
-	if !e.Fetched.IsZero() {
-		f.add("fetched", e.Fetched.UTC().Format(time.RFC3339))
-	}
+	f.addIf(!e.Fetched.IsZero(), "fetched", e.Fetched.UTC().Format(time.RFC3339))
 	f.add("fetched as", humanize.Brief(e.RobotsAgent))
 	f.add("outcome", e.outcome())
 	f.add("sha256", humanize.Brief(e.SHA256))
 	f.add("decoded", humanize.Brief(e.Decoded))
-	if e.Stale {
-		f.add("note", "an older copy, because robots.txt could not be fetched again")
-	}
+	f.addIf(e.Stale, "note", "an older copy, because robots.txt could not be fetched again")
 	if e.CrawlAsked > 0 {
 		line := ""
 		if e.CrawlLine > 0 {
@@ -397,20 +391,14 @@ func (e *Explanation) Basis() []Fact {
 		}
 		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503%s", e.BackOff, cause))
 	}
-	if e.Slowed > 0 {
-		f.add("slowed", fmt.Sprintf("one request in %g s, because the host responds slowly", e.Slowed))
-	}
+	f.addIf(e.Slowed > 0, "slowed", fmt.Sprintf("one request in %g s, because the host responds slowly", e.Slowed))
 	f.add("content-signal", humanize.Brief(e.ContentSignal))
 	f.add("content-usage", humanize.Brief(e.ContentUsage))
 	f.quote("license", e.License)
 	f.quote("tdmrep.json", e.TDMRepURL)
-	if !e.TDMRepFetched.IsZero() {
-		f.add("tdm fetched", e.TDMRepFetched.UTC().Format(time.RFC3339))
-	}
+	f.addIf(!e.TDMRepFetched.IsZero(), "tdm fetched", e.TDMRepFetched.UTC().Format(time.RFC3339))
 	f.add("tdm sha256", humanize.Brief(e.TDMRepSHA256))
-	if e.TDMRepStale {
-		f.add("tdm note", "an older copy, because tdmrep.json could not be fetched again")
-	}
+	f.addIf(e.TDMRepStale, "tdm note", "an older copy, because tdmrep.json could not be fetched again")
 	return f
 }
 
@@ -470,18 +458,4 @@ func (e *Explanation) outcome() string {
 		text += ": " + humanize.Prose(withoutURL(f.Error))
 	}
 	return text
-}
-
-// Excerpt finds the line that decided in text, which is the robots.txt; nil where no line decided.
-func (e *Explanation) Excerpt(text string) *Excerpt {
-	line := e.Line
-	if e.Reason == policy.ReasonUsage {
-		u, _ := forbids(e.Usage)
-		line = u.Line
-	}
-	dialect, err := robots.DialectByName(e.Dialect)
-	if err != nil || line <= 0 {
-		return nil
-	}
-	return excerpt(text, dialect, line, e.Group)
 }

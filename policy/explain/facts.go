@@ -13,8 +13,11 @@ type Fact struct {
 // facts collects those that have a value.
 type facts []Fact
 
-func (f *facts) add(name, value string) {
-	if value != "" {
+func (f *facts) add(name, value string) { f.addIf(value != "", name, value) }
+
+// addIf adds a fact if it is known.
+func (f *facts) addIf(known bool, name, value string) {
+	if known {
 		*f = append(*f, Fact{Name: name, Value: value})
 	}
 }
