@@ -67,12 +67,11 @@ type otherRule struct {
 
 // exitStatus is the exit status for this finding alone.
 func (f *finding) exitStatus() int {
-	switch f.Reason {
-	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonTooComplex, policy.ReasonAddress, policy.ReasonPort:
-		return exitUnknown
-	}
-	if f.Allow {
+	switch {
+	case f.Allow:
 		return 0
+	case f.Reason.Info().Outcome == policy.Failed, f.Reason == policy.ReasonAddress, f.Reason == policy.ReasonPort:
+		return exitUnknown
 	}
 	return exitDisallowed
 }

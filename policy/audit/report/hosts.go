@@ -3,7 +3,9 @@ package report
 import (
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -40,8 +42,8 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 	if e.RobotsSHA256 != "" && !e.Time.Before(h.robotsAt) {
 		h.SHA256, h.robotsAt = humanize.Clip(e.RobotsSHA256, maxText), e.Time
 	}
-	switch e.Reason {
-	case "unreachable":
+	switch {
+	case e.Reason == string(policy.ReasonUnreachable):
 		if h.outage.Requests == 0 {
 			h.outage = outage{First: e.Time, Last: e.Time}
 		}
@@ -49,7 +51,7 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 		if e.Time.After(h.outage.Last) {
 			h.outage.Last = e.Time
 		}
-	case "rule", "no-rule", "no-file", "crawl-delay", "too-complex", "tunnel":
+	case explain.ByRobots(policy.Reason(e.Reason)):
 		// Other reasons do not say whether the site gave a robots.txt, and a record with an earlier time does
 		// not end the outage. Nor does a stale copy: the proxy uses it because the site still gives no new one.
 		if !e.RobotsStale && h.outage.Requests > 0 && e.Time.After(h.outage.Last) {
