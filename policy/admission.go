@@ -60,7 +60,7 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 			return nil, fmt.Errorf("policy: the password hash of client %q is not a bcrypt hash", c.Name)
 		}
 		highest = max(highest, cost)
-		a.accounts[c.Name] = &account{client: c, hash: []byte(c.PasswordHash), cost: cost}
+		a.accounts[c.Name] = &account{client: c, cost: cost}
 		a.anyAddress = a.anyAddress || len(c.Networks) == 0
 	}
 	if len(a.accounts) > 0 {
@@ -172,7 +172,7 @@ func (a *admission) keepLogins(before *admission) {
 	a.passwords.digests, a.passwords.queue = before.passwords.digests, before.passwords.queue
 	a.passwords.compare = before.passwords.compare
 	for name, own := range a.accounts {
-		if old := before.accounts[name]; old != nil && string(old.hash) == string(own.hash) {
+		if old := before.accounts[name]; old != nil && old.client.PasswordHash == own.client.PasswordHash {
 			own.login.Store(old.login.Load())
 		}
 	}

@@ -471,7 +471,7 @@ func (e *Engine) CheckQuota(client string) error {
 func (e *Engine) Pass(client, address string) Pass {
 	p := Pass{client: client, address: address}
 	if a := e.admission.accounts[client]; a != nil {
-		p.hash = string(a.hash)
+		p.hash = a.client.PasswordHash
 	}
 	return p
 }
@@ -481,7 +481,7 @@ func (e *Engine) Pass(client, address string) Pass {
 // The error is Admit's.
 func (e *Engine) Readmit(p Pass) (client string, err error) {
 	a := e.admission.accounts[p.client]
-	if p.hash != "" && a != nil && string(a.hash) == p.hash && a.mayUseFrom(addrOf(p.address)) {
+	if p.hash != "" && a != nil && a.client.PasswordHash == p.hash && a.mayUseFrom(addrOf(p.address)) {
 		return p.client, nil
 	}
 	// Without a login no password is checked, so this does not wait.

@@ -45,8 +45,9 @@ func HashPassword(password string) (string, error) {
 // An account is a Client with a password.
 type account struct {
 	client *Client
-	hash   []byte
-	cost   int
+
+	// cost is that of the client's PasswordHash.
+	cost int
 
 	// login is the digest of the right Login; nil: none was verified yet.
 	login atomic.Pointer[digest]
@@ -177,7 +178,7 @@ func (p *passwords) run(a *account, password []byte) bool {
 		p.compare(dummyHash(p.cost), password)
 		return false
 	}
-	if p.compare(a.hash, password) == nil {
+	if p.compare([]byte(a.client.PasswordHash), password) == nil {
 		return true
 	}
 	for cost := a.cost; cost < p.cost; cost++ {
