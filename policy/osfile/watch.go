@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -25,9 +24,6 @@ var errPanic = errors.New("an operation on the disk failed with an internal erro
 // A Watch knows the operations on files that are in progress, and how long each may take. The zero Watch is ready to
 // use. Any number of goroutines may share it.
 type Watch struct {
-	// next is the one of running whose time is over first; nil: none runs.
-	next atomic.Pointer[Operation]
-
 	// mu guards running.
 	mu      sync.Mutex
 	running []*Operation
@@ -46,7 +42,6 @@ func (w *Watch) Begin(limit time.Duration) *Operation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = append(w.running, o)
-	w.setNext()
 	return o
 }
 
@@ -55,16 +50,6 @@ func (o *Operation) End() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.of.running = slices.DeleteFunc(o.of.running, func(r *Operation) bool { return r == o })
-	o.of.setNext()
-}
-
-// setNext sets next. The caller holds w.mu.
-func (w *Watch) setNext() {
-	if len(w.running) == 0 {
-		w.next.Store(nil)
-		return
-	}
-	w.next.Store(slices.MinFunc(w.running, func(a, b *Operation) int { return a.began.Add(a.limit).Compare(b.began.Add(b.limit)) }))
 }
 
 // Do calls op, and returns its error. If op takes longer than limit, Do returns an error that wraps ErrHangs, and op
@@ -99,12 +84,12 @@ func (w *Watch) Do(limit time.Duration, op func() error) error {
 
 // Err returns an error that wraps ErrHangs while an operation takes longer than its limit.
 func (w *Watch) Err() error {
-	o := w.next.Load()
-	if o == nil {
-		return nil
-	}
-	if took := time.Since(o.began); took >= o.limit {
-		return hangs(took)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.running {
+		if took := time.Since(o.began); took >= o.limit {
+			return hangs(took)
+		}
 	}
 	return nil
 }
