@@ -301,7 +301,7 @@ func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 	q := cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}
 	if e.o.FetchPerToken {
-		q.Token = firstOrNone(c.tokens)
+		q.Token = cmp.Or(c.tokens...)
 	}
 	return q
 }
@@ -398,7 +398,7 @@ func (d *Decision) refuseUnread(ctx context.Context, err error) {
 // start sets in d what the configuration says about a request: the entry for its host, and its
 // limits before a Crawl-delay is known.
 func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
-	d.Token = firstOrNone(c.tokens)
+	d.Token = cmp.Or(c.tokens...)
 	d.Pace = e.o.Pace
 	if d.Pace.Key = e.PaceKey(r.Origin.Host); d.Pace.Key != r.Origin.Host {
 		d.Pace.BackOffKey = r.Origin.Host

@@ -137,10 +137,3 @@ func isMailbox(word string) bool {
 	_, err := robots.ParseHost(domain)
 	return local != "" && err == nil && strings.Contains(domain, ".")
 }
-
-func firstOrNone(tokens []string) string {
-	if len(tokens) == 0 {
-		return ""
-	}
-	return tokens[0]
-}
