@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"errors"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -175,16 +174,6 @@ func (h *Handler) clientOf(s *requestState, address string) (name string, err er
 		}
 		return name, err
 	}
-}
-
-// addressOf returns the host of a host:port. If remote has another form, it returns
-// remote.
-func addressOf(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return remote
-	}
-	return host
 }
 
 // login parses Proxy-Authorization. If the field is repeated, malformed or not Basic, it

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"robotsproxy/robots/testkit"
-
 	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/robots/testkit"
 )
 
 const (

@@ -1,17 +1,12 @@
 package proxy
 
 import (
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 
-	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/archive/warc"
-	"robotsproxy/proxy/egress"
-	"robotsproxy/robots/fetch"
 )
 
 // beginCapture begins to archive a request, if there is an archive.
@@ -60,46 +55,4 @@ func captureFields(rec *audit.Record, client string) (b []byte) {
 	}
 	add("purposes", strings.Join(purposes, " "))
 	return b
-}
-
-// beginCapture begins to archive a GET, if there is an archive.
-func (f *Fetches) beginCapture(hop fetch.Hop) *archive.Exchange {
-	if f.Archive == nil {
-		return nil
-	}
-	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(hop.Client), Direct: f.Rules.Egress.Direct(hop.Origin)})
-}
-
-// captureFetch returns the body of a response, which is archived when it was read.
-func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop, from egress.Info) io.ReadCloser {
-	if x = x.Respond(resp.Request, resp, from.Addr, from.TLS); x == nil {
-		return resp.Body
-	}
-	return &capturedFetch{resp.Body, x, warc.AppendField(nil, "rules_of", hop.Origin.String())}
-}
-
-// A capturedFetch is the body of a response to a GET. If it cannot be archived, reading it fails, unless the
-// archive permits that.
-type capturedFetch struct {
-	io.ReadCloser
-	capture *archive.Exchange
-	about   []byte
-}
-
-func (c *capturedFetch) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	err = c.capture.Read(p[:n], err)
-	if err == io.EOF {
-		if _, unarchived := c.capture.End(c.about); unarchived != nil {
-			err = unarchived
-		}
-	}
-	return n, err
-}
-
-// Close archives what was read.
-func (c *capturedFetch) Close() error {
-	// An error is that of the archive, which refuses the requests that follow.
-	c.capture.End(c.about)
-	return c.ReadCloser.Close()
 }

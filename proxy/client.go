@@ -55,12 +55,14 @@ func newClient(h *Handler, conn *inbound.Conn) *client {
 	return c
 }
 
-// newTunnelClient returns the client of a tunnel that the CONNECT of s has opened. dialled is as in client.
-func newTunnelClient(s *requestState, t *inbound.Tunnel, dialled *audit.Begun) *client {
-	name := s.record.Request.Client
-	c := &client{h: s.from.h, conn: s.from.conn, tunnel: t, dialled: dialled, pass: s.rules.Engine.Pass(name, addressOf(s.in.HTTP.RemoteAddr))}
-	c.admitted.Store(&admission{name, s.rules.number})
-	return c
+// addressOf returns the host of a host:port. If remote has another form, it returns
+// remote.
+func addressOf(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	return host
 }
 
 // name returns the client, as far as it is known without a request.
@@ -94,12 +96,6 @@ func (c *client) owner(g *generation) (name string, err error) {
 		let = c.admitted.Load()
 	}
 	return name, nil
-}
-
-// ServeRequest answers one request.
-func (c *client) ServeRequest(in *inbound.Request) {
-	c.used.Store(true)
-	c.h.serve(newRequestState(c, in))
 }
 
 // Closed ends what belongs to the connection.

@@ -9,6 +9,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/inbound"
 	"robotsproxy/robots"
 )
 
@@ -146,4 +147,12 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	s.record.Status = http.StatusOK
 	s.record.Bytes, err = relay(raw.Conn, raw.Ahead, origin, true, h.o.Silence)
 	return err
+}
+
+// newTunnelClient returns the client of a tunnel that the CONNECT of s has opened. dialled is as in client.
+func newTunnelClient(s *requestState, t *inbound.Tunnel, dialled *audit.Begun) *client {
+	name := s.record.Request.Client
+	c := &client{h: s.from.h, conn: s.from.conn, tunnel: t, dialled: dialled, pass: s.rules.Engine.Pass(name, addressOf(s.in.HTTP.RemoteAddr))}
+	c.admitted.Store(&admission{name, s.rules.number})
+	return c
 }

@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/archive"
+	"robotsproxy/proxy/archive/warc"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/signature"
 	"robotsproxy/robots/fetch"
@@ -96,7 +98,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		// Without Retry-After, the retries of robots.txt are slow enough.
-		slot.BackOff(retryAfter(after, time.Now()), fetchName(r.URL))
+		slot.BackOff(parseRetryAfter(after, time.Now()), fetchName(r.URL))
 	}
 	resp.Body = &fetchBody{resp.Body, slot}
 	return resp, nil
@@ -192,4 +194,46 @@ type fetchBody struct {
 func (b *fetchBody) Close() error {
 	defer b.slot.Release()
 	return b.ReadCloser.Close()
+}
+
+// beginCapture begins to archive a GET, if there is an archive.
+func (f *Fetches) beginCapture(hop fetch.Hop) *archive.Exchange {
+	if f.Archive == nil {
+		return nil
+	}
+	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(hop.Client), Direct: f.Rules.Egress.Direct(hop.Origin)})
+}
+
+// captureFetch returns the body of a response, which is archived when it was read.
+func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop, from egress.Info) io.ReadCloser {
+	if x = x.Respond(resp.Request, resp, from.Addr, from.TLS); x == nil {
+		return resp.Body
+	}
+	return &capturedFetch{resp.Body, x, warc.AppendField(nil, "rules_of", hop.Origin.String())}
+}
+
+// A capturedFetch is the body of a response to a GET. If it cannot be archived, reading it fails, unless the
+// archive permits that.
+type capturedFetch struct {
+	io.ReadCloser
+	capture *archive.Exchange
+	about   []byte
+}
+
+func (c *capturedFetch) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	err = c.capture.Read(p[:n], err)
+	if err == io.EOF {
+		if _, unarchived := c.capture.End(c.about); unarchived != nil {
+			err = unarchived
+		}
+	}
+	return n, err
+}
+
+// Close archives what was read.
+func (c *capturedFetch) Close() error {
+	// An error is that of the archive, which refuses the requests that follow.
+	c.capture.End(c.about)
+	return c.ReadCloser.Close()
 }

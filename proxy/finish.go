@@ -66,6 +66,26 @@ func (h *Handler) finish(s *requestState, err error) {
 	}
 }
 
+// recordPace records how long a request that ended with err waited for a slot, or why it got none.
+func (s *requestState) recordPace(err error) {
+	rec := &s.record
+	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
+		rec.BackOff, rec.BackOffBy, rec.Slowed, rec.StoreAway = busy.BackOff, busy.BackOffBy, busy.Slowed, busy.Alone
+	}
+	if s.slot == nil {
+		return
+	}
+	if s.state == connecting {
+		countContact(s.slot, err)
+	}
+	held := s.slot.Held()
+	if rec.BackOff == 0 {
+		rec.BackOff, rec.BackOffBy = held.BackOff, held.By
+	}
+	rec.Slot, rec.Waited, rec.Slowed = true, held.Waited, cmp.Or(rec.Slowed, held.Slowed)
+	rec.StoreAway = rec.StoreAway || held.Alone
+}
+
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer
 // must wait. It puts the answer into the record. If a client has too many refusals, it
 // is refused for that: chooseAnswer then returns another error.

@@ -46,15 +46,15 @@ func (f *flow) endRead(n int) { f.step(&f.reading, false, n) }
 func (f *flow) beginSend()    { f.step(&f.sending, true, 0) }
 func (f *flow) endSend(n int) { f.step(&f.sending, false, n) }
 
-func (f *flow) step(what *bool, is bool, n int) {
+func (f *flow) step(what *bool, value bool, n int) {
 	f.mu.Lock()
-	*what = is
+	*what = value
 	f.passed += int64(n)
 	f.mu.Unlock()
 }
 
 // setWriting notes whether the response is being sent.
-func (f *flow) setWriting(is bool) { f.step(&f.writing, is, 0) }
+func (f *flow) setWriting(writing bool) { f.step(&f.writing, writing, 0) }
 
 // isWriting reports whether the response is being sent.
 func (f *flow) isWriting() bool {

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/textproto"
-	"strconv"
 	"strings"
 	"time"
 
@@ -183,24 +181,10 @@ func (s *requestState) adaptPace(resp *http.Response, err error) {
 	}
 	switch status := resp.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		s.record.BackOff, s.record.BackOffBy = s.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()), s.record.ID)
+		s.record.BackOff, s.record.BackOffBy = s.slot.BackOff(parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()), s.record.ID)
 	case status/100 == 2:
 		s.slot.Succeeded()
 	}
-}
-
-// retryAfter parses Retry-After (RFC 9110 10.2.3): seconds or a date. It returns 0 if the
-// field is absent or invalid. Values from 2^31 s on count as 2^31-1 s.
-func retryAfter(v string, now time.Time) time.Duration {
-	v = textproto.TrimString(v)
-	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
-		// If out of range, the largest number of 31 bits.
-		return time.Duration(s) * time.Second
-	}
-	if t, err := http.ParseTime(v); err == nil {
-		return max(0, t.Sub(now))
-	}
-	return 0
 }
 
 // prepareRequest changes the header of a client's request into that of the request to the

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"robotsproxy/robots/testkit"
-
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"robotsproxy/robots/testkit"
 )
 
 // h2Client is the client side of an HTTP/2 connection, frame by frame.

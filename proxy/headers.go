@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"errors"
 	"net/http"
 	"net/textproto"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -172,4 +174,18 @@ func addVia(header http.Header, via []string) {
 		return
 	}
 	header["Via"] = via
+}
+
+// parseRetryAfter parses Retry-After (RFC 9110 10.2.3): seconds or a date. It returns 0 if the
+// field is absent or invalid. Values from 2^31 s on count as 2^31-1 s.
+func parseRetryAfter(v string, now time.Time) time.Duration {
+	v = textproto.TrimString(v)
+	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
+		// If out of range, the largest number of 31 bits.
+		return time.Duration(s) * time.Second
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return max(0, t.Sub(now))
+	}
+	return 0
 }

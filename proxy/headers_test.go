@@ -83,7 +83,7 @@ func TestRetryAfter(t *testing.T) {
 		{"a sign", "+5", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := retryAfter(c.value, now); got != c.want {
+			if got := parseRetryAfter(c.value, now); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -17,36 +16,6 @@ import (
 // newRecord creates the record of a request from the address remote.
 func newRecord(rec *audit.Record, remote string) {
 	rec.Time, rec.ID, rec.Remote = time.Now(), audit.NewID(), remote
-}
-
-// recordRequest records the request as the client sent it.
-func (s *requestState) recordRequest() {
-	r, rec := s.in.HTTP, &s.record
-	rec.Monitor = s.rules.Monitor
-	rec.Target = recordedTarget(s.in)
-	rec.Transparent = s.from.conn.Redirected()
-	q := &rec.Request
-	q.Target, q.Method, q.UserAgent, q.From, q.Dest = s.in.Target, s.in.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
-}
-
-// recordPace records how long a request that ended with err waited for a slot, or why it got none.
-func (s *requestState) recordPace(err error) {
-	rec := &s.record
-	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.BackOffBy, rec.Slowed, rec.StoreAway = busy.BackOff, busy.BackOffBy, busy.Slowed, busy.Alone
-	}
-	if s.slot == nil {
-		return
-	}
-	if s.state == connecting {
-		countContact(s.slot, err)
-	}
-	held := s.slot.Held()
-	if rec.BackOff == 0 {
-		rec.BackOff, rec.BackOffBy = held.BackOff, held.By
-	}
-	rec.Slot, rec.Waited, rec.Slowed = true, held.Waited, cmp.Or(rec.Slowed, held.Slowed)
-	rec.StoreAway = rec.StoreAway || held.Alone
 }
 
 // countContact counts an attempt to connect that failed with err, unless it cannot have reached the host. One that the

@@ -9,7 +9,9 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/inbound"
+	"robotsproxy/proxy/signature"
 )
 
 // maxReadAhead is the maximum size, in bytes, of a request body that is read before a
@@ -43,18 +45,46 @@ type requestState struct {
 	response response
 }
 
-// newRequestState returns the state of a request of c that has just arrived.
-func newRequestState(c *client, in *inbound.Request) *requestState {
-	s := &requestState{from: c, in: in, rules: c.h.rules.acquire(), transfer: transfer{in: in}}
-	s.response.s = s
-	s.transfer.watch.limit, s.transfer.watch.pool = c.h.o.Silence, &c.h.alarms
-	if in.HTTP.Body == nil || in.HTTP.Body == http.NoBody {
-		s.transfer.flow.endUpload(uploadComplete)
-	}
-	newRecord(&s.record, in.HTTP.RemoteAddr)
-	s.recordRequest()
-	s.targetErr = s.checkTarget()
-	return s
+// A response is the response to a client, as far as it was sent. It is the pipeline's ResponseWriter and streams: it does
+// not hold back what the origin has sent. It belongs to the goroutine that serves the request.
+type response struct {
+	s *requestState
+
+	// headSent says that the head was sent.
+	headSent bool
+
+	// muted says that the pipeline's output is not sent to the client.
+	muted bool
+
+	// clientLeft says that the client has left, and that its header must not be used.
+	clientLeft bool
+
+	// upgraded is the origin's response that changes protocols (101); nil: none.
+	upgraded *http.Response
+
+	// length is that of the body that the origin announced; -1: unknown.
+	length int64
+	body   originBody
+
+	// failure is why the origin gave no response, or ended it early.
+	failure error
+
+	// capture archives the request and its response; nil: they are not archived.
+	capture *archive.Exchange
+
+	// held is the last byte of the body, which waits for the record; see endsLast.
+	held []byte
+}
+
+// An originBody is the body of an origin's response. It keeps its error, because the
+// pipeline does not return it.
+type originBody struct {
+	io.ReadCloser
+	response *response
+
+	// from is the origin's response, whose trailer is complete when the body was read. connection is its Connection header.
+	from       *http.Response
+	connection []string
 }
 
 // releaseSlot releases the slot, if there is one. Unlike s.slot.Release, it can be deferred before there is a slot.
@@ -108,5 +138,15 @@ func (s *requestState) setUpload(r *http.Request) {
 	r.Body, _ = upload()
 	if s.transfer.ahead != nil {
 		r.GetBody = upload
+	}
+}
+
+// recordSignature records the signature of a request, or why it has none, once it was sent.
+func (s *requestState) recordSignature(by *signature.Signer, why policy.Unsigned) {
+	if !s.wasSent {
+		return
+	}
+	if s.record.Unsigned = why; by != nil {
+		s.record.Signed = by.KeyID()
 	}
 }

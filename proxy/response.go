@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
-	"robotsproxy/proxy/archive"
 )
 
 // A body is copied with a buffer of smallCopy bytes, which the estimate for a request includes. If the body is longer, and
@@ -25,37 +24,6 @@ var (
 	copyBuffers  = sync.Pool{New: func() any { return new([copySize]byte) }}
 	smallBuffers = sync.Pool{New: func() any { return new([smallCopy]byte) }}
 )
-
-// A response is the response to a client, as far as it was sent. It is the pipeline's ResponseWriter and streams: it does
-// not hold back what the origin has sent. It belongs to the goroutine that serves the request.
-type response struct {
-	s *requestState
-
-	// headSent says that the head was sent.
-	headSent bool
-
-	// muted says that the pipeline's output is not sent to the client.
-	muted bool
-
-	// clientLeft says that the client has left, and that its header must not be used.
-	clientLeft bool
-
-	// upgraded is the origin's response that changes protocols (101); nil: none.
-	upgraded *http.Response
-
-	// length is that of the body that the origin announced; -1: unknown.
-	length int64
-	body   originBody
-
-	// failure is why the origin gave no response, or ended it early.
-	failure error
-
-	// capture archives the request and its response; nil: they are not archived.
-	capture *archive.Exchange
-
-	// held is the last byte of the body, which waits for the record; see endsLast.
-	held []byte
-}
 
 // fail keeps the first error, because the pipeline does not return errors.
 func (r *response) fail(err error) {
@@ -255,17 +223,6 @@ func (r *response) passInterim(resp *http.Response) {
 	if r.clientLeft = in.HTTP.Context().Err() != nil; !r.clientLeft {
 		clear(h)
 	}
-}
-
-// An originBody is the body of an origin's response. It keeps its error, because the
-// pipeline does not return it.
-type originBody struct {
-	io.ReadCloser
-	response *response
-
-	// from is the origin's response, whose trailer is complete when the body was read. connection is its Connection header.
-	from       *http.Response
-	connection []string
 }
 
 // hasBegun reports whether a part of the body is known to have arrived with the head.

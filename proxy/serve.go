@@ -6,7 +6,38 @@ import (
 	"runtime/debug"
 
 	"robotsproxy/policy"
+	"robotsproxy/proxy/inbound"
 )
+
+// ServeRequest answers one request.
+func (c *client) ServeRequest(in *inbound.Request) {
+	c.used.Store(true)
+	c.h.serve(newRequestState(c, in))
+}
+
+// newRequestState returns the state of a request of c that has just arrived.
+func newRequestState(c *client, in *inbound.Request) *requestState {
+	s := &requestState{from: c, in: in, rules: c.h.rules.acquire(), transfer: transfer{in: in}}
+	s.response.s = s
+	s.transfer.watch.limit, s.transfer.watch.pool = c.h.o.Silence, &c.h.alarms
+	if in.HTTP.Body == nil || in.HTTP.Body == http.NoBody {
+		s.transfer.flow.endUpload(uploadComplete)
+	}
+	newRecord(&s.record, in.HTTP.RemoteAddr)
+	s.recordRequest()
+	s.targetErr = s.checkTarget()
+	return s
+}
+
+// recordRequest records the request as the client sent it.
+func (s *requestState) recordRequest() {
+	r, rec := s.in.HTTP, &s.record
+	rec.Monitor = s.rules.Monitor
+	rec.Target = recordedTarget(s.in)
+	rec.Transparent = s.from.conn.Redirected()
+	q := &rec.Request
+	q.Target, q.Method, q.UserAgent, q.From, q.Dest = s.in.Target, s.in.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
+}
 
 // serve answers one request, from the proxy's own port or from an intercepted tunnel.
 func (h *Handler) serve(s *requestState) {

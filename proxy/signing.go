@@ -43,13 +43,3 @@ func (s *Signers) choose(client, scheme string, header http.Header) (by *signatu
 	}
 	return by, ""
 }
-
-// recordSignature records the signature of a request, or why it has none, once it was sent.
-func (s *requestState) recordSignature(by *signature.Signer, why policy.Unsigned) {
-	if !s.wasSent {
-		return
-	}
-	if s.record.Unsigned = why; by != nil {
-		s.record.Signed = by.KeyID()
-	}
-}

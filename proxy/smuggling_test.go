@@ -3,10 +3,6 @@ package proxy_test
 import (
 	"bufio"
 	"crypto/tls"
-
-	"robotsproxy/robots/testkit"
-	"robotsproxy/robots/testkit/testca"
-
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +13,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"robotsproxy/robots/testkit"
+	"robotsproxy/robots/testkit/testca"
 )
 
 // rawOrigin is an origin that keeps the bytes of each complete request and answers "ok". Its

@@ -14,6 +14,9 @@ var (
 	errTooSlow = errors.New("the transfer was too slow while others waited for the host")
 )
 
+// lastWait is how long the proxy waits for requests whose connections it has closed or will close.
+const lastWait = 5 * time.Second
+
 // A watch ends a transfer without progress for longer than its limit, after at most twice
 // that time.
 type watch struct {
@@ -175,9 +178,9 @@ func (w *watch) moved() {
 }
 
 // pause says whether the transfer waits for its turn. The end of a pause counts as progress.
-func (w *watch) pause(is bool) {
+func (w *watch) pause(paused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.paused = is
+	w.paused = paused
 	w.moves++
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"robotsproxy/robots/testkit"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
+
+	"robotsproxy/robots/testkit"
 )
 
 const (

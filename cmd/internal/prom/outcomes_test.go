@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"robotsproxy/policy"
 	"robotsproxy/robots/testkit"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // reasonsOf returns the reasons of refusals with these outcomes, sorted.
