@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"strings"
@@ -27,22 +26,21 @@ func (h *Handler) admit(s *requestState) error {
 // ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
 const ftpPort = 21
 
-// checkTarget returns why the request is refused for its target, or nil. The recorded Target of a URL that is longer than
-// limits.url is cut, and that of a CONNECT has a path.
-func (s *requestState) checkTarget() error {
-	q := &s.record.Request
+// checkTarget returns why a request is refused for its target, or nil. If its URL is longer than limits.url, the Target of
+// q, as it will be recorded, is cut. That of a CONNECT gets a path.
+func (g *generation) checkTarget(in *inbound.Request, q *policy.Request) error {
 	switch {
-	case s.in.Method == http.MethodConnect && q.Origin.Host != "":
+	case in.Method == http.MethodConnect && q.Origin.Host != "":
 		if q.PathQuery = "/"; q.Origin.Port == ftpPort {
 			return errFTPTunnel
 		}
-	case s.in.TargetErr == nil:
-		if err := s.rules.checkURLLength(s.in.Target); err != nil {
+	case in.TargetErr == nil:
+		if err := g.checkURLLength(in.Target); err != nil {
 			q.PathQuery = strings.Clone(beginningOf(q.PathQuery))
 			return err
 		}
 	}
-	return s.in.TargetErr
+	return in.TargetErr
 }
 
 // admit checks that a request has not been through this proxy, does not ask for the proxy's signature, and that its
@@ -71,13 +69,13 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 // decide asks the policy about the request, and enforces its decision.
 func (h *Handler) decide(s *requestState) error {
 	s.record.Decision = s.rules.Engine.Decide(s.in.HTTP.Context(), s.record.Request)
-	return h.enforce(s)
+	return s.enforce()
 }
 
 // enforce stores the robots.txt that the decision is based on. It returns the refusal as an
 // error, or nil if the proxy only monitors.
-func (h *Handler) enforce(s *requestState) error {
-	err := h.o.Keep(&s.record)
+func (s *requestState) enforce() error {
+	err := s.from.h.o.Keep(&s.record)
 	// The request or its refusal may take long.
 	s.record.Decision.Release()
 	if err != nil {
@@ -111,7 +109,7 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	if s.quota, err = s.rules.Engine.Take(s.record.Request.Client); err != nil {
 		return err
 	}
-	if err := s.readAhead(); err != nil {
+	if err := s.transfer.readAhead(&s.work); err != nil {
 		return err
 	}
 	if s.addr, err = s.rules.chooseAddress(s.in.HTTP.Context(), s.record.Request.Origin, &s.record.Decision.Pace); err != nil {
@@ -124,10 +122,6 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	}
 	return err
 }
-
-// maxCredentials is the maximum length of Proxy-Authorization, in bytes. Basic with the
-// longest name and password of a configuration is shorter.
-const maxCredentials = 1 << 10
 
 // authenticate determines the client of a request. It refuses a client that no entry of
 // clients admits, or that has too many connections open. A request inside a tunnel belongs to
@@ -142,7 +136,7 @@ func (h *Handler) authenticate(s *requestState) error {
 		return s.in.Fault
 	}
 	q.Client = addressOf(s.in.HTTP.RemoteAddr)
-	name, err := h.clientOf(s, q.Client)
+	name, err := s.from.identify(s.in.HTTP, s.rules, q.Client)
 	if errors.Is(err, policy.ErrLogin) && s.from.conn.Redirected() {
 		// A redirected client does not know of the proxy, and cannot log in.
 		err = policy.ErrStranger
@@ -151,50 +145,4 @@ func (h *Handler) authenticate(s *requestState) error {
 		q.Client = name
 	}
 	return err
-}
-
-// clientOf returns the client of a request from an address. An error with a name is about that client.
-func (h *Handler) clientOf(s *requestState, address string) (name string, err error) {
-	switch ctx := s.in.HTTP.Context(); {
-	case s.from.tunnel != nil:
-		return s.from.owner(s.rules)
-	case s.from.conn.OverLimit:
-		// By the address, without the check of a password.
-		if name, err = s.rules.Engine.Admit(ctx, address, policy.Login{}); err != nil {
-			name = ""
-		}
-		return name, errTooManyConns
-	default:
-		offered := login(s.in.HTTP.Header)
-		if s.from.conn.Redirected() {
-			offered = policy.Login{}
-		}
-		if name, err = s.rules.Engine.Admit(ctx, address, offered); err == nil && !s.from.assign(name) {
-			err = errTooManyConns
-		}
-		return name, err
-	}
-}
-
-// login parses Proxy-Authorization. If the field is repeated, malformed or not Basic, it
-// returns a Login without a name, which is never admitted.
-func login(h http.Header) policy.Login {
-	fields := h["Proxy-Authorization"]
-	if len(fields) == 0 {
-		return policy.Login{}
-	}
-	l := policy.Login{Offered: true}
-	scheme, token, _ := strings.Cut(fields[0], " ")
-	if len(fields) > 1 || len(fields[0]) > maxCredentials || !strings.EqualFold(scheme, "Basic") {
-		return l
-	}
-	var data [maxCredentials]byte
-	n, err := base64.StdEncoding.Decode(data[:], []byte(strings.TrimLeft(token, " ")))
-	if err != nil {
-		return l
-	}
-	if name, password, ok := strings.Cut(string(data[:n]), ":"); ok {
-		l.Name, l.Password = name, password
-	}
-	return l
 }

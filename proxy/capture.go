@@ -10,17 +10,19 @@ import (
 )
 
 // beginCapture begins to archive a request, if there is an archive.
-func (s *requestState) beginCapture() {
+func (r *response) beginCapture() {
+	s := r.s
 	if a := s.from.h.o.Archive; a != nil {
 		direct := s.rules.Egress.Direct(s.record.Request.Origin)
-		s.response.capture = a.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
+		r.capture = a.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
 	}
 }
 
 // endCapture archives a request that has ended. The error breaks the response off.
-func (s *requestState) endCapture() (err error) {
-	if s.response.capture != nil {
-		s.record.Archived, err = s.response.capture.End(captureFields(&s.record, s.from.h.o.Archive.ClientName(s.record.Request.Client)))
+func (r *response) endCapture() (err error) {
+	s := r.s
+	if r.capture != nil {
+		s.record.Archived, err = r.capture.End(captureFields(&s.record, s.from.h.o.Archive.ClientName(s.record.Request.Client)))
 	}
 	return err
 }

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,6 +100,53 @@ func (c *client) owner(g *generation) (name string, err error) {
 	return name, nil
 }
 
+// identify returns the client of a request from an address, under g. An error with a name is about that client.
+func (c *client) identify(r *http.Request, g *generation, address string) (name string, err error) {
+	switch {
+	case c.tunnel != nil:
+		return c.owner(g)
+	case c.conn.OverLimit:
+		// By the address, without the check of a password.
+		name, _ = g.Engine.Admit(r.Context(), address, policy.Login{})
+		return name, errTooManyConns
+	}
+	offered := login(r.Header)
+	if c.conn.Redirected() {
+		offered = policy.Login{}
+	}
+	if name, err = g.Engine.Admit(r.Context(), address, offered); err == nil && !c.assign(name) {
+		err = errTooManyConns
+	}
+	return name, err
+}
+
+// maxCredentials is the maximum length of Proxy-Authorization, in bytes. Basic with the
+// longest name and password of a configuration is shorter.
+const maxCredentials = 1 << 10
+
+// login parses Proxy-Authorization. If the field is repeated, malformed or not Basic, it
+// returns a Login without a name, which is never admitted.
+func login(h http.Header) policy.Login {
+	fields := h["Proxy-Authorization"]
+	if len(fields) == 0 {
+		return policy.Login{}
+	}
+	l := policy.Login{Offered: true}
+	scheme, token, _ := strings.Cut(fields[0], " ")
+	if len(fields) > 1 || len(fields[0]) > maxCredentials || !strings.EqualFold(scheme, "Basic") {
+		return l
+	}
+	var data [maxCredentials]byte
+	n, err := base64.StdEncoding.Decode(data[:], []byte(strings.TrimLeft(token, " ")))
+	if err != nil {
+		return l
+	}
+	if name, password, ok := strings.Cut(string(data[:n]), ":"); ok {
+		l.Name, l.Password = name, password
+	}
+	return l
+}
+
 // Closed ends what belongs to the connection.
 func (c *client) Closed() {
 	if c.dialled != nil && !c.used.Load() {
@@ -177,7 +226,7 @@ func (c *client) Refuse(r inbound.Refusal) *http.Response {
 	if !r.Silent {
 		rec.Status = a.status
 	}
-	if err := c.h.writeRecord(rec, r.Err); err != nil {
+	if err := writeRecord(c.h.o.Audit, rec, r.Err); err != nil {
 		a = answerTo(err)
 	}
 	p := newProblem(a, explain.Explanation{}, false, rec.ID)

@@ -48,7 +48,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	}
 	dialled := false
 	err := tryAddresses(func() (err error) {
-		dialled, err = h.reach(s, o, limits)
+		dialled, err = s.reach(o, limits)
 		return err
 	})
 	// During a back-off the requests inside get their own responses, for example those of robots.txt.
@@ -80,14 +80,14 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 // reach makes sure that the origin can be connected to, within the concurrency limit. On another port than 443
 // the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin. dialled says that a new
 // connection was made.
-func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) (dialled bool, err error) {
+func (s *requestState) reach(o robots.Origin, limits pace.Limits) (dialled bool, err error) {
 	ctx := s.in.HTTP.Context()
 	tcp := o.Scheme == "https" && o.Port != 443
 	dialled = s.rules.Egress.Dials(o, tcp)
 	if !s.rules.Monitor {
-		wait := h.o.Pacer.WaitConnect
+		wait := s.from.h.o.Pacer.WaitConnect
 		if dialled {
-			wait = h.o.Pacer.WaitContact
+			wait = s.from.h.o.Pacer.WaitContact
 		}
 		if s.addr, err = s.rules.chooseAddress(ctx, o, &limits); err == nil {
 			s.slot, err = wait(ctx, s.shareKey(), limits)
@@ -106,7 +106,7 @@ func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) (d
 // passThrough judges a tunnel by its host alone and passes it through.
 func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	s.record.Decision = s.rules.Engine.DecideTunnel(s.in.HTTP.Context(), s.record.Request)
-	err := h.enforce(s)
+	err := s.enforce()
 	if err == nil {
 		err = h.waitForSlot(s)
 	}

@@ -29,12 +29,12 @@ func (h *Handler) finish(s *requestState, err error) {
 	s.recordPace(err)
 	// The origin has answered: a client that does not read must not delay other requests.
 	s.releaseSlot()
-	unarchived := s.endCapture()
+	unarchived := s.response.endCapture()
 	err = cmp.Or(err, unarchived)
 	var a answer
 	var wait time.Duration
 	if err != nil && !s.response.headSent {
-		a, wait, err = h.chooseAnswer(s, err)
+		a, wait, err = s.chooseAnswer(err)
 	}
 	if errors.Is(err, egress.ErrParent) {
 		h.parentLog.Do(func() { h.o.Log.Warn("upstream proxy failed", "error", err) })
@@ -46,7 +46,7 @@ func (h *Handler) finish(s *requestState, err error) {
 	s.written = true
 	// An error is that of the audit, which the record meets too.
 	_, _ = h.sent.end(&s.line)
-	switch werr := h.writeRecord(rec, err); {
+	switch werr := writeRecord(h.o.Audit, rec, err); {
 	case werr != nil && !s.response.headSent:
 		err, a = werr, answerTo(werr)
 	case werr != nil && s.rules.RecordFirst:
@@ -89,7 +89,7 @@ func (s *requestState) recordPace(err error) {
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer
 // must wait. It puts the answer into the record. If a client has too many refusals, it
 // is refused for that: chooseAnswer then returns another error.
-func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.Duration, _ error) {
+func (s *requestState) chooseAnswer(err error) (a answer, wait time.Duration, _ error) {
 	rec := &s.record
 	a = answerTo(err)
 	if !s.wasSent {
@@ -98,7 +98,7 @@ func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow
 		if isRateLimited(rec) {
 			var ok bool
-			if wait, ok = h.refusals.take(rec); !ok {
+			if wait, ok = s.from.h.refusals.take(rec); !ok {
 				err = errRefusedOften
 				a = answerTo(err)
 				a.override(&rec.Decision)

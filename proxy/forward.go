@@ -13,6 +13,7 @@ import (
 
 	"github.com/elazarl/goproxy"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 )
 
@@ -53,13 +54,13 @@ func (h *Handler) forward(s *requestState) error {
 	defer cancel(nil)
 	s.transfer.cancel = cancel
 	s.sender, s.owner, s.check, s.memory = &s.response, &s.from.logins, h.o.Ready, &s.work
-	s.beginCapture()
+	s.response.beginCapture()
 	r := s.in.HTTP.WithContext(ctx)
 	r.URL, r.RequestURI = s.record.Request.URL(), ""
 	r.Host = r.URL.Host
-	s.prepareRequest(r)
+	s.rules.prepareRequest(r, &s.record.Request, h.via)
 	if r.Body != nil && r.Body != http.NoBody {
-		s.setUpload(r)
+		s.transfer.setUpload(r, s.response.capture)
 		// An origin may respond before it has read the whole body. Without full duplex,
 		// net/http would then discard part of the body.
 		// HTTP/2 needs none.
@@ -73,7 +74,7 @@ func (h *Handler) forward(s *requestState) error {
 	case s.response.upgraded != nil:
 		// The relay has its own watch.
 		s.transfer.watch.stop()
-		return h.upgrade(s)
+		return s.upgrade()
 	case s.response.failure != nil:
 	case s.response.length >= 0 && s.record.Bytes > 0:
 		s.response.flushLast()
@@ -187,9 +188,9 @@ func (s *requestState) adaptPace(resp *http.Response, err error) {
 	}
 }
 
-// prepareRequest changes the header of a client's request into that of the request to the
+// prepareRequest changes the header of a client's request, which was decided about as q, into that of the request to the
 // origin.
-func (s *requestState) prepareRequest(r *http.Request) {
+func (g *generation) prepareRequest(r *http.Request, q *policy.Request, via []string) {
 	r.Trailer = announcedTrailer(r)
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
@@ -204,7 +205,7 @@ func (s *requestState) prepareRequest(r *http.Request) {
 	if upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
-	if ua := s.record.Request.UserAgent; ua != "" {
+	if ua := q.UserAgent; ua != "" {
 		if sent := r.Header["User-Agent"]; len(sent) != 1 || sent[0] != ua {
 			r.Header["User-Agent"] = []string{ua}
 		}
@@ -212,15 +213,15 @@ func (s *requestState) prepareRequest(r *http.Request) {
 		// Otherwise net/http would add its own over HTTP/2.
 		r.Header["User-Agent"] = nil
 	}
-	switch from := s.record.Request.From; {
-	case s.rules.from != nil:
-		r.Header["From"] = s.rules.from
+	switch from := q.From; {
+	case g.from != nil:
+		r.Header["From"] = g.from
 	// Connection names From, but the decision used it.
 	case from != "" && r.Header["From"] == nil:
 		r.Header["From"] = []string{from}
 	}
-	if !s.rules.NoVia {
-		addVia(r.Header, s.from.h.via)
+	if !g.NoVia {
+		addVia(r.Header, via)
 	}
 	// It concerned the client's connection.
 	r.Close = false
@@ -228,7 +229,8 @@ func (s *requestState) prepareRequest(r *http.Request) {
 
 // upgrade answers 101 and relays between the two connections until both directions have
 // ended. It returns the concurrency slot; the limit of streams applies instead.
-func (h *Handler) upgrade(s *requestState) error {
+func (s *requestState) upgrade() error {
+	h := s.from.h
 	resp := s.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {

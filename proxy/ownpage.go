@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/inbound"
@@ -26,7 +27,7 @@ func isForProxy(s *requestState) bool {
 	r, conn := s.in.HTTP, s.from.conn
 	switch {
 	// As nearly always.
-	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(s.ownPath()):
+	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(ownPath(&s.record)):
 		return false
 	case s.in.Tunnel != nil || conn.Redirected():
 		return false
@@ -48,11 +49,11 @@ func isForProxy(s *requestState) bool {
 }
 
 // ownPath returns the path of a request that may be for the proxy itself.
-func (s *requestState) ownPath() string {
-	path := s.record.Request.PathQuery
+func ownPath(rec *audit.Record) string {
+	path := rec.Request.PathQuery
 	// For example in origin form.
 	if path == "" {
-		path = s.record.Target
+		path = rec.Target
 	}
 	path, _, _ = strings.Cut(path, "?")
 	return path
@@ -115,7 +116,7 @@ func (s *requestState) serveOwnPage() {
 	s.transfer.begin()
 	defer s.transfer.watch.stop()
 	r := *s.in.HTTP
-	r.URL = &url.URL{Path: s.ownPath()}
+	r.URL = &url.URL{Path: ownPath(&s.record)}
 	s.rules.OwnPage.ServeHTTP(w, &r)
 	// Under the watch.
 	http.NewResponseController(w).Flush()

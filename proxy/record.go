@@ -33,12 +33,12 @@ func countContact(slot *pace.Slot, err error) {
 }
 
 // writeRecord writes the record of a request that ended, with err if it failed.
-func (h *Handler) writeRecord(rec *audit.Record, err error) error {
+func writeRecord(to audit.Sink, rec *audit.Record, err error) error {
 	// Otherwise the decision says everything.
 	if !as[refusedError](err) {
 		rec.Err = err
 	}
-	return h.o.Audit.Write(rec)
+	return to.Write(rec)
 }
 
 // recordedTarget returns the request target of a request for the record, without userinfo.

@@ -169,7 +169,7 @@ func TestReadAhead(t *testing.T) {
 			if s.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.readAhead(); !errors.Is(err, c.err) {
+			if err := s.transfer.readAhead(&s.work); !errors.Is(err, c.err) {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
 			if got := s.transfer.ahead != nil; got != c.read {

@@ -140,3 +140,14 @@ func (s *sending) begun() {
 	s.slot.Written()
 	s.sender.sent()
 }
+
+// releaseSlot releases the slot, if there is one. Unlike s.slot.Release, it can be deferred before there is a slot.
+func (s *sending) releaseSlot() { s.slot.Release() }
+
+// detachSlot returns the concurrency slot of a response that may last for hours.
+func (s *sending) detachSlot() error {
+	if s.slot == nil {
+		return nil
+	}
+	return s.slot.Detach()
+}

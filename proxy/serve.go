@@ -24,19 +24,13 @@ func newRequestState(c *client, in *inbound.Request) *requestState {
 		s.transfer.flow.endUpload(uploadComplete)
 	}
 	newRecord(&s.record, in.HTTP.RemoteAddr)
-	s.recordRequest()
-	s.targetErr = s.checkTarget()
+	// The record has the request as the client has sent it.
+	rec, q := &s.record, &s.record.Request
+	rec.Monitor, rec.Target, rec.Transparent = s.rules.Monitor, recordedTarget(in), c.conn.Redirected()
+	q.Target, q.Method, q.UserAgent = in.Target, in.Method, in.HTTP.UserAgent()
+	q.From, q.Dest = in.HTTP.Header.Get("From"), in.HTTP.Header.Get("Sec-Fetch-Dest")
+	s.targetErr = s.rules.checkTarget(in, q)
 	return s
-}
-
-// recordRequest records the request as the client sent it.
-func (s *requestState) recordRequest() {
-	r, rec := s.in.HTTP, &s.record
-	rec.Monitor = s.rules.Monitor
-	rec.Target = recordedTarget(s.in)
-	rec.Transparent = s.from.conn.Redirected()
-	q := &rec.Request
-	q.Target, q.Method, q.UserAgent, q.From, q.Dest = s.in.Target, s.in.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }
 
 // serve answers one request, from the proxy's own port or from an intercepted tunnel.
@@ -50,7 +44,7 @@ func (h *Handler) serve(s *requestState) {
 	defer s.in.WaitForTunnel()
 	// Each request in a tunnel has its own generation.
 	defer s.rules.release()
-	defer h.recoverPanic(s)
+	defer recoverPanic(s)
 	if own {
 		s.serveOwnPage()
 		return
@@ -90,7 +84,7 @@ func (h *Handler) serveRequest(s *requestState) {
 }
 
 // recoverPanic ends the request that has caused a panic, and logs the panic.
-func (h *Handler) recoverPanic(s *requestState) {
+func recoverPanic(s *requestState) {
 	fault := recover()
 	if fault == nil {
 		return
@@ -98,6 +92,7 @@ func (h *Handler) recoverPanic(s *requestState) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}
+	h := s.from.h
 	h.o.Log.Error("request failed with an internal error", "id", s.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 	if s.written {
 		panic(http.ErrAbortHandler)

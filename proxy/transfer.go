@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,15 @@ import (
 	"net/http"
 	"time"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/inbound"
 )
+
+// maxReadAhead is the maximum size, in bytes, of a request body that is read before a
+// wait. net/http notices that a client has left only after it has read the body.
+const maxReadAhead = 64 << 10
 
 // A transfer is the two bodies of a request. Its watch or the Pacer can end it: it is the [pace.Transfer] of its slot. The
 // Pacer and the watch use it on goroutines of their own.
@@ -82,6 +89,46 @@ func (t *transfer) beginLast() *watch {
 	w := &watch{limit: t.watch.limit, pool: t.watch.pool}
 	w.begin(t)
 	return w
+}
+
+// readAhead reads a small body of known length into memory, so that the proxy notices if
+// the client leaves during the wait. A client that expects 100 Continue has not sent its
+// body; it gets the 100 only in its turn. readAhead does not read a body that the memory
+// budget has no space for.
+func (t *transfer) readAhead(work *memory.Work) error {
+	r := t.in.HTTP
+	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !work.Body(r.ContentLength) {
+		return nil
+	}
+	t.begin()
+	defer t.watch.stop()
+	body := &clientBody{r.Body, t, nil}
+	b := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(body, b); err != nil {
+		return fmt.Errorf("%w: body: %w", inbound.ErrMalformed, err)
+	}
+	// net/http watches the connection only after it has returned io.EOF.
+	if _, err := body.Read(make([]byte, 1)); err != io.EOF {
+		return fmt.Errorf("%w: body is longer than Content-Length", inbound.ErrMalformed)
+	}
+	t.ahead = b
+	return nil
+}
+
+// setUpload sets the body of the request to the origin, which capture archives. One that is in memory can be sent again.
+func (t *transfer) setUpload(r *http.Request, capture *archive.Exchange) {
+	body := r.Body
+	upload := func() (io.ReadCloser, error) {
+		if t.ahead != nil {
+			body = io.NopCloser(bytes.NewReader(t.ahead))
+		}
+		return capture.Upload(&clientBody{body, t, r.Trailer}), nil
+	}
+	// There is no error.
+	r.Body, _ = upload()
+	if t.ahead != nil {
+		r.GetBody = upload
+	}
 }
 
 // A clientBody is the body of a client's request. It keeps its error, which is not the
