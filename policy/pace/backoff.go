@@ -8,25 +8,29 @@ import (
 )
 
 const (
-	// If a 429 or 503 has no Retry-After.
+	// firstBackOff is the length of the first back-off if the 429 or 503 has no Retry-After.
 	firstBackOff = time.Minute
-	// Upper bound, whatever the origin asks for.
+
+	// maxBackOff is the upper bound, whatever the origin asks for.
 	maxBackOff = time.Hour
-	// After this time without a new back-off, the next one begins at firstBackOff again.
+
+	// backOffMemory is the time without a new back-off after which the next one begins at firstBackOff again.
 	backOffMemory = 30 * time.Minute
-	// Random part added to a back-off that the proxy chose, so that requests do not all return at once.
+
+	// maxJitter bounds the random part that is added to a back-off that the proxy chose, so that requests do not all return
+	// at once.
 	maxJitter = 0.25
 )
 
 // backOff is one back-off. The zero value means that there was none.
 type backOff struct {
-	// end of the last back-off; zero: there was none.
+	// until is the end of the last back-off; zero if there was none.
 	until time.Time
 
-	// length of the last back-off that the proxy chose, without jitter; zero: forgiven.
+	// length is the length of the last back-off that the proxy chose, without jitter; zero if it is forgiven.
 	length time.Duration
 
-	// See BackOff.By.
+	// by is BackOff.By.
 	by string
 }
 
@@ -74,16 +78,16 @@ func (b *backOff) merge(o BackOff, now time.Time) bool {
 
 // An incident is a response 429 or 503.
 type incident struct {
-	// When the response came, and when its request was sent.
+	// at is when the response came, and sent is when its request was sent.
 	at, sent time.Time
 
-	// time that the origin asked for; zero: none.
+	// asked is the time that the origin asked for; zero if it asked for none.
 	asked time.Duration
 
-	// From 0 to 1: the part of maxJitter that is added.
+	// chance is the part of maxJitter that is added, from 0 to 1.
 	chance float64
 
-	// See BackOff.By.
+	// by is BackOff.By.
 	by string
 }
 
@@ -118,10 +122,10 @@ func (b *backOff) end(now time.Time) {
 
 // A metBackOff is a back-off that delayed a request.
 type metBackOff struct {
-	// When the request met it.
+	// left is how long the back-off still lasted when the request met it.
 	left time.Duration
 
-	// See BackOff.By.
+	// by is BackOff.By.
 	by string
 }
 
@@ -143,10 +147,10 @@ type clientBackOff struct {
 
 // backOffs are the back-offs of one host. A stored value never changes.
 type backOffs struct {
-	// When this process last stored a change; zero: never.
+	// begun is when this process last stored a change; zero if it never did.
 	begun time.Time
 
-	// Applies to all requests.
+	// host applies to all requests, and each of clients to those of one client.
 	host    backOff
 	clients []clientBackOff
 }
@@ -223,11 +227,11 @@ func (b *backOffs) forgiven(now time.Time) bool {
 
 // A hostBackOff holds the back-offs of a host. Any goroutine may read and change it.
 type hostBackOff struct {
-	// held during a change; no other lock is taken under it; guards served.
+	// mu guards served and is held during a change of held. No other lock is taken under it.
 	mu   sync.Mutex
 	held atomic.Pointer[backOffs]
 
-	// The clients with the latest 2xx responses, the latest first; nil: none.
+	// served are the clients with the latest 2xx responses, the latest first; nil if there was none.
 	served *[2]served
 }
 
@@ -235,7 +239,7 @@ type hostBackOff struct {
 type served struct {
 	client string
 
-	// Zero: there was none.
+	// at is zero if there was no such response.
 	at time.Time
 }
 
@@ -258,7 +262,7 @@ func (h *hostBackOff) change(f func(*backOffs) bool) bool {
 	b := *was
 	changed := f(&b)
 	if b.host != was.host || !slices.Equal(b.clients, was.clients) {
-		// Under the lock: see changedSince.
+		// The lock is held: see changedSince.
 		b.begun = time.Now()
 		h.held.Store(&b)
 	}
@@ -311,12 +315,12 @@ func (h *hostBackOff) idle(now time.Time) bool {
 	return h.get().forgiven(now) && (h.served == nil || now.Sub(h.served[0].at) >= servedFor)
 }
 
-// wallTime converts a monotonic time of this process to the current wall clock. The wall
-// clock may have been set in the meantime.
+// wallTime converts a monotonic time of this process to the current wall clock, which may have been set in the
+// meantime.
 func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).UTC() }
 
-// localTime converts a wall-clock time to this process's monotonic clock and limits it to
-// latest. A zero time stays zero.
+// localTime converts a wall-clock time to this process's monotonic clock and limits it to most. A zero time stays
+// zero.
 func localTime(t, now, most time.Time) time.Time {
 	if t.IsZero() {
 		return t

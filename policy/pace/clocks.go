@@ -7,35 +7,36 @@ import "time"
 // limiter of a client's own rate ([Limits.Client]), because that limiter does not protect
 // the host.
 type Clock struct {
-	// Limits.Key.
+	// Key is Limits.Key.
 	Key string `json:"key"`
 
-	// The last request that counts; zero: none.
+	// Sent is when the last request was sent; zero if none counts any more.
 	Sent time.Time `json:"sent,omitzero"`
 
-	// The last request by the limiter of the host's assets; zero: none that counts.
+	// AssetsSent is Sent for the limiter of the host's assets.
 	AssetsSent time.Time `json:"assets_sent,omitzero"`
 
-	// How long after Sent or AssetsSent other requests may be delayed: the longest gap, or the time until the burst is
-	// available again.
+	// Gap is how long after Sent or AssetsSent other requests may be delayed: the longest gap, or the time until the burst
+	// is available again.
 	Gap time.Duration `json:"gap_ns,omitzero"`
 
-	// end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven.
+	// BackOffUntil is the end of the last back-off, see [Slot.BackOff]. It is zero if there was none, or if it is forgiven.
 	BackOffUntil time.Time `json:"paused_until,omitzero"`
 
-	// length of the last back-off that the proxy chose, which the next one doubles; zero: none.
+	// BackOffLength is the length of the last back-off that the proxy chose, which the next one doubles; zero if it chose
+	// none.
 	BackOffLength time.Duration `json:"pause_length_ns,omitzero"`
 
-	// See BackOff.By.
+	// BackOffBy is BackOff.By.
 	BackOffBy string `json:"paused_by,omitzero"`
 
-	// clients with back-offs of their own.
+	// Clients are the clients with back-offs of their own.
 	Clients []ClientClock `json:"clients,omitempty"`
 
-	// The host's response time; zero: the host is not slow.
+	// SlowAverage is the host's response time; zero if the host is not slow.
 	SlowAverage time.Duration `json:"slow_average_ns,omitzero"`
 
-	// time of the last response that counts for it.
+	// AnsweredAt is the time of the last response that counts for SlowAverage.
 	AnsweredAt time.Time `json:"answered_at,omitzero"`
 }
 
@@ -50,18 +51,17 @@ type ClientClock struct {
 // Until returns the time from which c delays no request and can be dropped.
 func (c *Clock) Until() time.Time {
 	var latest time.Time
-	for _, of := range []struct {
-		begun time.Time
-		lasts time.Duration
-	}{{c.Sent, max(c.Gap, minQuiet)}, {c.AssetsSent, max(c.Gap, minQuiet)}, {c.BackOffUntil, backOffMemory}, {c.AnsweredAt, slowFor}} {
-		if end := of.begun.Add(of.lasts); !of.begun.IsZero() && end.After(latest) {
+	note := func(begun time.Time, lasts time.Duration) {
+		if end := begun.Add(lasts); !begun.IsZero() && end.After(latest) {
 			latest = end
 		}
 	}
+	note(c.Sent, max(c.Gap, minQuiet))
+	note(c.AssetsSent, max(c.Gap, minQuiet))
+	note(c.BackOffUntil, backOffMemory)
+	note(c.AnsweredAt, slowFor)
 	for _, own := range c.Clients {
-		if end := own.BackOffUntil.Add(backOffMemory); end.After(latest) {
-			latest = end
-		}
+		note(own.BackOffUntil, backOffMemory)
 	}
 	return latest
 }
@@ -84,7 +84,7 @@ func (p *Pacer) Clocks(now, since time.Time) []Clock {
 				some = append(some, c)
 			}
 		})
-		// Without a lock, because it may take long.
+		// Growing all may take long, so no lock is held.
 		all = append(all, some...)
 	}
 	return all

@@ -81,7 +81,7 @@ func (s *Slot) Contacted() {
 	}
 	s.host.mu.Lock()
 	free := s.host.contacts.add(s.client, time.Now())
-	// No request follows it.
+	// No request shares the turn of this one, because this one will not be sent.
 	s.limits.Shared = s.limits.Shared && free
 	s.host.mu.Unlock()
 	if !free {

@@ -95,8 +95,8 @@ func (h *host) relieve(now time.Time) Transfer {
 			if t, ok := r.transfer.Load().(Transfer); ok {
 				r.seen = r.seen.sample(t, now, whole)
 			}
+			// The concurrency slot of a transfer that is being ended will be free soon.
 			if r.seen != nil && now.Sub(r.seen.ended) < slow {
-				// Its concurrency slot will be free soon.
 				return nil
 			}
 			if h.keepsWaiting(r, slow, whole, now) {

@@ -27,7 +27,7 @@ func (h *host) permit(ctx context.Context, r *request, until time.Time) error {
 
 // await unlocks h. It returns when w is granted or refused, or when ctx ends.
 func (h *host) await(ctx context.Context, r *request, w *waiter, err error) error {
-	// under the lock: a later Close sees w.
+	// The host is locked, so either this call or Close finds the other.
 	if w != nil && r.process.closed.Load() {
 		h.refuseAll(ErrClosed)
 	}
@@ -70,7 +70,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	if l.First || l.Redirected {
 		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.asked)
 	}
-	// Sets the terms, without which a limiter cannot count the request.
+	// A limiter cannot count the request before it has terms.
 	r.apply(now)
 	fair := &h.connects
 	if rated {
@@ -124,17 +124,17 @@ func (h *host) mayWait(r *request, rated bool, now time.Time) (last *waiter, err
 // queue after adding r.
 func (h *host) displaceable(r *request) *waiter {
 	waiting := make(map[string]int)
-	// A line of the client with the most requests.
+	// most is a line of the client with the most requests.
 	var most *line
 	count := func(q *fairQueue) {
 		for _, ln := range q.lines {
 			for _, w := range ln.waiters {
+				// MaxQueue does not count the fetch of a robots.txt. Fetches come first in their line, so the last waiter of
+				// most is none.
 				if w.limits.First {
-					// MaxQueue does not count it.
 					continue
 				}
 				if waiting[ln.client]++; most == nil || waiting[ln.client] > waiting[most.client] {
-					// Its last waiter is not under Limits.First.
 					most = ln
 				}
 			}
@@ -164,7 +164,7 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 	case r.released:
 		return nil, errReleased
 	case r.stage == granted:
-		// The permit is unused: the request moved to another connection.
+		// The request has moved to another connection before it used its permit.
 		return nil, nil
 	case r.stage == preparing:
 		// lead falls slowly, because a reused connection is ready sooner than a new one.
@@ -199,8 +199,8 @@ func (h *host) readyBy(r *request, now time.Time) time.Time {
 		// A replay starts a new wait.
 		until = now.Add(r.limits.MaxWait)
 	}
+	// A request that started in time may still get its permit if dialling took long.
 	if soon := now.Add(h.leadTime()); until.Before(soon) {
-		// It started in time, but dialling took long.
 		until = soon
 	}
 	return until
@@ -317,7 +317,7 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	switch {
 	case w == nil || started != nil && h.last == &h.connects:
 	case started == nil || h.last != nil || w.since.Before(started.since):
-		// Both need the concurrency slot: they alternate, and the one that has waited longer begins.
+		// Both need the concurrency slot. They alternate, and the one that has waited longer begins.
 		started = w
 	}
 	return started, min(wake, after)
@@ -353,7 +353,7 @@ func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
 			if len(h.active) >= w.maxActive() {
 				return nil, wake
 			}
-			// The last concurrency slot is for other clients.
+			// The last concurrency slot is left to other clients.
 			continue
 		}
 		if w.own != nil {
@@ -462,11 +462,12 @@ func (h *host) refuseLate(now time.Time) {
 	}
 	h.queues(func(q *queue) {
 		dialling := len(q.preparing)
-		// The waiters that stay, and their total time.
+		// ahead is how many waiters stay, and others is how long they take together.
 		ahead, others := 0, time.Duration(0)
 		for _, w := range append(slices.Clone(q.ready), q.waiting.inOrder()...) {
 			own := w.interval(now)
-			if !late(w, h.forecastBehind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.ownDue(now) <= h.leadTime() {
+			wait := h.forecastBehind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)
+			if !late(w, wait) && w.ownDue(now) <= h.leadTime() {
 				ahead++
 				others += own
 			}

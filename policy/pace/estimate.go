@@ -109,7 +109,7 @@ func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now tim
 // with a rate of its own counts with no more waiters than its rate permits in that time.
 func (h *host) queueAhead(r *request, n int, more time.Duration, now time.Time) (int, time.Duration) {
 	q := &r.queue.waiting
-	// Rounds before that of r; last is 1 if a later line still comes before r in its own round.
+	// round is how many rounds come before that of r, and last is 1 while the lines come before r in its own round.
 	round, last := q.before(r), 1
 	like := r.interval(now)
 	count := func(ln *line, most int) {

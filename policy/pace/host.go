@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// minWake is the minimum time until a host is checked again.
+	// minWake is the least time until a host is checked again.
 	minWake = time.Millisecond
 
 	// A request starts to prepare its connection some time before its turn. That time is
@@ -21,59 +21,63 @@ const (
 // A host is the state of one key: what was sent, and which requests are in flight or
 // waiting.
 type host struct {
-	// Number of requests of other keys that use this host's back-off; increased under mu.
+	// pins is how many requests of other keys use this host's back-off. It grows only under mu.
 	pins atomic.Int32
 
-	// any goroutine may use it.
+	// backOff and latency have locks of their own, because requests of other keys use them too.
 	backOff hostBackOff
+	latency hostLatency
 
-	// Guards all fields below; no other lock is taken while it is held.
+	// mu guards all fields below. No other lock is taken while it is held, except those of backOffs and latencies.
 	mu sync.Mutex
 
-	// Removed from the table: look the host up again.
+	// gone means that the host was removed from the table. Whoever has found it must look it up again.
 	gone bool
 
-	// The client that the host counts against: the one whose request was sent last, else the first one that requested
-	// the host; "": none yet, because the host was restored.
+	// owner is the client that the host counts against: the one whose request was sent last, else the first one that
+	// requested the host. It is empty if the host was restored and no client has requested it since.
 	owner string
 
+	// pages is the queue of all requests but those for assets.
 	pages queue
 
-	// nil: there was no request for an asset.
+	// assets is the queue of requests for assets; nil if there was none yet.
 	assets *queue
 
-	// limiters of the clients that have a rate of their own.
+	// clients are the limiters of the clients that have a rate of their own.
 	clients map[string]*rateLimiter
 
-	// Requests of Pacer.WaitConnect, which wait for no rate.
+	// connects are the requests of Pacer.WaitConnect, which wait for no rate.
 	connects fairQueue
 	contacts contacts
 
-	// The queue of the last request that had to wait for a concurrency slot; nil: none had to.
-	last    *fairQueue
-	latency hostLatency
+	// last is the queue of the last request that had to wait for a concurrency slot; nil if none had to.
+	last *fairQueue
 
-	// Hosts with other keys have sent requests here, see Limits.BackOffKey.
+	// shared means that hosts with other keys have sent requests here, see Limits.BackOffKey.
 	shared bool
 
-	// Recent time to prepare a connection.
+	// lead is the time that it recently took to prepare a connection.
 	lead time.Duration
 
-	// Requests that hold a concurrency slot; see Limits.MaxConcurrent.
+	// active are the requests that hold a concurrency slot, see Limits.MaxConcurrent.
 	active []*request
 
-	// Requests that returned their slot while their transfers continue.
+	// yielded are the requests that returned their concurrency slot while their transfers continue.
 	yielded []*request
 
-	// Next sampling of active and yielded transfers; zero: no request waits for a concurrency slot.
+	// streams are the requests that returned their concurrency slot and became streams, see Slot.Detach.
+	streams []*request
+
+	// sampleAt is when the active and the yielded transfers are sampled next. It is zero if no request waits for a
+	// concurrency slot.
 	sampleAt time.Time
 
-	// Requests that returned their slot and became streams; see Slot.Detach.
-	streams []*request
-	expiry  expiry
-	timer   *time.Timer
+	// expiry has all waiters, and timer wakes the host when one of them may continue.
+	expiry expiry
+	timer  *time.Timer
 
-	// Requests that wait for a slot of a Store in Slot.Ready.
+	// reserving are the requests that wait for a slot of the Store in Slot.Ready.
 	reserving map[*request]bool
 }
 
@@ -81,24 +85,26 @@ type host struct {
 // for its turn, prepares its connection, and then waits for the permit to send.
 type queue struct {
 	limiter rateLimiter
+
+	// waiting are the requests that wait for their turn.
 	waiting fairQueue
 
-	// Requests that prepare their connections, in the order of their turns.
+	// preparing are the requests that prepare their connections, in the order of their turns.
 	preparing []*request
 
-	// Requests that have a connection; they go before all others.
+	// ready are the requests that have a connection. They go before all others.
 	ready []*waiter
 
-	// The next request may follow the last one without a gap, see Limits.Shared.
+	// shared means that the next request may follow the last one without a gap, see Limits.Shared.
 	shared bool
 
-	// If shared and there is a Store: the lease of the last request.
+	// fetched is the lease of the last request if shared is true and there is a Store.
 	fetched any
 
-	// If shared: when the request before the last one was sent.
+	// before is when the request before the last one was sent, if shared is true.
 	before time.Time
 
-	// nil: the Store has given no slot.
+	// contention is nil until the Store has given a slot.
 	contention *contention
 }
 
@@ -106,9 +112,9 @@ type queue struct {
 type stage uint8
 
 const (
-	idle      stage = iota // it only dials, or was sent
-	preparing              // it prepares its connection or waits for the permit; counted in rateLimiter.preparing
-	granted                // it has the permit and was not sent yet; counted in rateLimiter.unsent
+	idle      stage = iota // the request only dials, or was sent
+	preparing              // the request prepares its connection or waits for the permit; counted in rateLimiter.preparing
+	granted                // the request has the permit and was not sent yet; counted in rateLimiter.unsent
 )
 
 // A request is one request that has or waits for a concurrency slot of a host.
@@ -116,51 +122,54 @@ type request struct {
 	process *process
 	host    *host
 
-	// The host whose back-off applies, see Limits.BackOffKey; nil: host.
+	// backOffHost is the host whose back-off applies, see Limits.BackOffKey; nil means host.
 	backOffHost *host
 	limits      Limits
 	client      string
 
-	// A Transfer; unset until Slot.Follow is called.
+	// transfer is a Transfer, unset until Slot.Follow is called.
 	transfer atomic.Value
 
-	// Guarded by host.mu.
+	// host.mu guards all fields below.
 	queue *queue
 
-	// nil: it has not asked a Store.
+	// reservation is nil until the request asks a Store.
 	reservation *reservation
 
-	// The limiter of the client's own rate; nil: none.
+	// own is the limiter of the client's own rate; nil if there is none.
 	own *rateLimiter
 
-	// While it waits for the permit.
+	// waiter is set while the request waits for the permit.
 	waiter *waiter
 	stage  stage
 
-	// The permit was given under a gap.
+	// strict means that the permit was given under a gap.
 	strict   bool
 	released bool
 
-	// See Held.
+	// alone is Held.Alone.
 	alone bool
 
-	// Position in list.
+	// index is the position of the request in list.
 	index int32
 
-	// The list of the host that contains the request; nil: none.
-	list     *[]*request
-	seen     *observation
-	deadline time.Time
-	admitted time.Time
+	// list is the list of the host that contains the request; nil if none does.
+	list *[]*request
 
-	// time of the last send; zero: not sent yet.
+	// seen is nil until the request's transfer was sampled.
+	seen *observation
+
+	// deadline is until when the request may wait in its queue, and admitted is when it got its concurrency slot.
+	deadline, admitted time.Time
+
+	// sent is when the request was sent last; zero if it was not sent yet.
 	sent   time.Time
 	waited time.Duration
 
-	// The longest back-off that the request met; nil: none.
+	// longestBackOff is the longest back-off that the request met; nil if it met none.
 	longestBackOff *metBackOff
 
-	// See Held.
+	// slowed is Held.Slowed.
 	slowed time.Duration
 }
 
@@ -253,7 +262,7 @@ func (r *request) limiters(f func(*rateLimiter)) {
 // terms returns the current terms of the host's limiter for r.
 func (r *request) terms(now time.Time) terms {
 	var spacing time.Duration
-	// Otherwise it would delay other hosts: see apartLeft.
+	// If hosts share the rate, the slow responses of one must not delay the others: see apartLeft.
 	if !r.host.shared {
 		spacing = r.spacing(now)
 	}
@@ -458,7 +467,7 @@ func (h *host) assetQueue() *queue {
 	return h.assets
 }
 
-// queues calls f for each existing queue.
+// queues calls f for the queue of pages and, if there is one, for that of assets.
 func (h *host) queues(f func(*queue)) {
 	f(&h.pages)
 	if h.assets != nil {

@@ -19,25 +19,25 @@ const (
 // paths, so that one slow path does not count for the host. Of an even number, the lower one of
 // the two in the middle counts. The zero value has no response.
 type latency struct {
-	// The latest first.
+	// paths begins with the latest path.
 	paths [maxPaths]pathLatency
 
-	// Number of paths.
+	// n is the number of paths.
 	n int
 
-	// time of the last response; zero: none.
+	// at is the time of the last response; zero if there was none.
 	at time.Time
 
-	// The latest turn of a request while the host is slow and shares its rate with others.
+	// turn is the latest turn of a request while the host is slow and shares its rate with others.
 	turn time.Time
 }
 
 // pathLatency is the moving average of the response time of one path.
 type pathLatency struct {
-	// Hash; two paths with the same one count as one.
+	// path is a hash. Two paths with the same one count as one.
 	path uint32
 
-	// In microseconds.
+	// average is in microseconds.
 	average uint32
 }
 
@@ -79,13 +79,13 @@ func (l *latency) forgotten(now time.Time) bool { return l.at.IsZero() || now.Su
 
 // A hostLatency holds the latency of a host. Any goroutine may use it.
 type hostLatency struct {
-	// The median in nanoseconds if it is slow; zero: it is not.
+	// slow is the median in nanoseconds, or zero if the host is not slow.
 	slow atomic.Int64
 
-	// Guards held; no other lock is taken under it.
+	// mu guards held. No other lock is taken under it.
 	mu sync.Mutex
 
-	// nil: there was no response.
+	// held is nil if there was no response.
 	held *latency
 }
 

@@ -21,9 +21,10 @@ var ErrLimits = errors.New("pace: unusable limits")
 var ErrClosed = errors.New("pace: closed")
 
 const (
-	// Minimum of BusyError.RetryAfter.
+	// minRetry is the least BusyError.RetryAfter.
 	minRetry = time.Second
-	// BusyError.RetryAfter if nothing tells when the host is free.
+
+	// unknownRetry is the BusyError.RetryAfter if nothing tells when the host is free.
 	unknownRetry = time.Minute
 )
 
@@ -31,19 +32,12 @@ const (
 type Reason uint8
 
 const (
-	// The wait is longer than Limits.MaxWait, or became longer.
-	WaitTooLong Reason = iota
-	// Limits.MaxQueue requests are waiting.
-	QueueFull
-	// The client has at least as many streams as are free of Options.MaxStreams.
-	StreamsFull
-	// The table of hosts has Options.MaxHosts hosts, and all are in use.
-	HostsFull
-	// The back-off of the host, or of the client at the host, lasts longer than Limits.MaxWait or Limits.MaxBackOff;
-	// see Slot.BackOff.
-	BackedOff
-	// Limits.MaxConcurrent requests were in flight all the time.
-	ConcurrencyFull
+	WaitTooLong     Reason = iota // the wait is longer than Limits.MaxWait, or became longer
+	QueueFull                     // Limits.MaxQueue requests are waiting
+	StreamsFull                   // the client has at least as many streams as are free of Options.MaxStreams
+	HostsFull                     // the table of hosts has Options.MaxHosts hosts, and all are in use
+	BackedOff                     // the back-off, see Slot.BackOff, lasts longer than Limits.MaxWait or Limits.MaxBackOff
+	ConcurrencyFull               // Limits.MaxConcurrent requests were in flight all the time
 )
 
 var reasons = [...]string{
@@ -64,20 +58,20 @@ func (r Reason) String() string {
 
 // A BusyError refuses a request temporarily. It matches [ErrTooBusy].
 type BusyError struct {
-	// Estimated time until a new request could be sent; at least one second.
+	// RetryAfter is the estimated time until a new request could be sent, at least one second.
 	RetryAfter time.Duration
 	Reason     Reason
 
-	// The Store was unavailable, and this process had used its share of the rate.
+	// Alone means that the Store was unavailable, and that this process had used its share of the rate.
 	Alone bool
 
-	// Remaining back-off of the host, see Slot.BackOff; zero: none.
+	// BackOff is what is left of the host's back-off, see Slot.BackOff; zero if there is none.
 	BackOff time.Duration
 
-	// The cause of the back-off, see BackOff.By.
+	// BackOffBy is the cause of the back-off, see BackOff.By.
 	BackOffBy string
 
-	// Minimum time between two requests because the host responds slowly; zero: it does not.
+	// Slowed is the least time between two requests because the host responds slowly; zero if it does not.
 	Slowed time.Duration
 }
 
@@ -94,43 +88,44 @@ func busy(r Reason, after time.Duration) error {
 
 // Limits are the limits for one request. The zero value permits no request.
 type Limits struct {
-	// The host that the limits protect; required.
+	// Key is the host that the limits protect; required.
 	Key string
 
-	// The host whose back-off applies, if several hosts share Key; "": Key.
+	// BackOffKey is the host whose back-off applies, if several hosts share Key; empty means Key.
 	BackOffKey string
 
-	// Requests per second; must be positive.
+	// PerSecond is the number of requests per second; must be positive.
 	PerSecond float64
 
-	// Requests at once after a quiet time; must be positive; not used with a CrawlDelay.
+	// Burst is the number of requests at once after a quiet time; must be positive. A CrawlDelay leaves no burst.
 	Burst int
 
-	// Minimum time between two requests; zero: none; the slower of CrawlDelay and PerSecond applies.
+	// CrawlDelay is the least time between two requests; zero means none. The slower of CrawlDelay and PerSecond applies.
 	CrawlDelay time.Duration
 
-	// Requests in flight at once; must be positive; as many transfers may continue without a concurrency slot, see
-	// Transfer.
+	// MaxConcurrent is the number of requests in flight at once; must be positive. As many transfers may continue without a
+	// concurrency slot, see Transfer.
 	MaxConcurrent int
 
-	// A longer wait is refused; zero: the request is sent at once or refused.
+	// MaxWait is the longest wait. A longer one is refused. Zero means that the request is sent at once or refused.
 	MaxWait time.Duration
 
-	// A longer back-off of the host refuses the request; zero: only MaxWait limits the wait for a back-off.
+	// MaxBackOff is the longest back-off of the host that the request waits for. Zero means that only MaxWait limits the
+	// wait for a back-off.
 	MaxBackOff time.Duration
 
-	// Requests that may wait for the host; a full queue drops the last request of the client with the most for a client
-	// with fewer; zero: none.
+	// MaxQueue is how many requests may wait for the host; zero means none. A full queue drops the last request of the
+	// client with the most for a client with fewer.
 	MaxQueue int
 
-	// What this client may send to the host, in addition to the other limits; zero: no limit of its own.
+	// Client is what this client may send to the host, in addition to the other limits. Zero means no limit of its own.
 	Client Rate
 
-	// The request is for an asset of a page: without a CrawlDelay, it uses the limiter of the host's assets, with
-	// PerSecond and this burst; zero: it uses the host's limiter.
+	// AssetBurst is positive for a request for an asset of a page. Without a CrawlDelay, such a request uses the limiter of
+	// the host's assets, with PerSecond and this burst.
 	AssetBurst int
 
-	// Slow responses lower the rate.
+	// Adapt means that slow responses lower the rate.
 	Adapt bool
 
 	// First marks the fetch of the host's own robots.txt. The fetch goes before the other
@@ -184,7 +179,7 @@ func (l *Limits) check() error {
 	switch {
 	case l.Key == "":
 		return fmt.Errorf("%w: no key", ErrLimits)
-	// Also for NaN.
+	// NaN is not greater than 0 either.
 	case !(l.PerSecond > 0):
 		return fmt.Errorf("%w: %q: %v requests per second", ErrLimits, l.Key, l.PerSecond)
 	case l.Burst <= 0:

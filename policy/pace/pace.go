@@ -33,10 +33,10 @@
 // concurrency slot. Under a gap, a slot may be used for a short time only, and the gap to the next
 // slot counts from its end. A request that misses its slot takes another one ([Slot.Timely]). A
 // back-off of a host applies to all processes. The concurrency slots of WaitConnect, streams, queues,
-// response times and the back-offs of single clients are known to each process alone. If the Store fails, no request waits for it:
-// each process divides its rate by the number of processes, counted from its own last request. All
-// processes together then send no more than is permitted on average. When the Store fails, and when
-// it works again, a request of each process may be early.
+// response times and the back-offs of single clients are known to each process alone. If the Store
+// fails, no request waits for it: each process divides its rate by the number of processes, counted
+// from its own last request. All processes together then send no more than is permitted on average.
+// When the Store fails, and when it works again, a request of each process may be early.
 //
 // Any number of goroutines may share a Pacer and a Slot. The package starts no goroutine: a host
 // with waiters has one timer, other hosts have none. Close refuses all waiters. [Pacer.Clocks]
@@ -59,16 +59,17 @@ import (
 
 const (
 	defaultMaxStreams = 64
-	// Each takes about 1,000 bytes.
+	// Each host takes about 1,000 bytes.
 	defaultMaxHosts = 1 << 18
 )
 
 // Options are the limits of a Pacer itself.
 type Options struct {
-	// Upgraded connections and event streams of one key; see Slot.Detach for the share of one client; zero or less: 64.
+	// MaxStreams is how many upgraded connections and event streams one key may have. See Slot.Detach for the share of one
+	// client. Zero or less means 64.
 	MaxStreams int
 
-	// hosts remembered at once, see the package comment; zero or less: 262,144.
+	// MaxHosts is how many hosts are remembered at once, see the package comment. Zero or less means 262,144.
 	MaxHosts int
 
 	// Since is for a process whose predecessor may have sent requests that were not

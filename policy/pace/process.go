@@ -13,23 +13,23 @@ const maxDelay = never / 4
 
 // process is the state that all hosts of a Pacer share. Any goroutine may use it.
 type process struct {
-	// See now.
+	// began is when the process began, see now.
 	began time.Time
 
-	// See Options.MaxStreams.
+	// maxStreams is Options.MaxStreams.
 	maxStreams int
 
-	// Returns a random number from 0 to 1.
+	// chance returns a random number from 0 to 1.
 	chance func() float64
 
-	// nil: none.
+	// store is nil if the process shares nothing. ahead is store if that is an AheadStore, else nil.
 	store Store
-
-	// store, if it is one.
 	ahead AheadStore
 
-	// Of the hashes of paths.
-	seed     maphash.Seed
+	// seed is the seed of the hashes of paths.
+	seed maphash.Seed
+
+	// outage is the last outage of the Store; nil if there was none.
 	outage   atomic.Pointer[outage]
 	closed   atomic.Bool
 	backOffs atomic.Uint64
@@ -53,7 +53,7 @@ func (p *process) standing() Standing {
 func (p *process) share(t terms) terms {
 	st := p.standing()
 	t.alone = p.outageOf(st)
-	// false for NaN.
+	// The comparison is false for NaN.
 	if st.Slowdown > 1 {
 		t.perSecond /= st.Slowdown
 		t.burst = max(1, int(float64(t.burst)/st.Slowdown))

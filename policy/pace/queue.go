@@ -9,26 +9,26 @@ import (
 type waiter struct {
 	*request
 
-	// The queue in which it waits for a concurrency slot; nil: it waits in queue.ready for the permit.
+	// fair is the queue in which the waiter waits for a concurrency slot. If it is nil, the waiter waits in queue.ready for
+	// the permit.
 	fair *fairQueue
 
-	// The request is subject to a rate, see Pacer.Wait.
+	// rated means that the request waits for a rate, see Pacer.Wait.
 	rated bool
-	since time.Time
 
-	// When the waiter is refused.
-	until time.Time
+	// since is when the wait began, and until is when the waiter is refused.
+	since, until time.Time
 
-	// Position in host.expiry.
+	// index is the position in host.expiry.
 	index int
 
-	// Closed when done.
+	// ready is closed when the waiter is granted or refused.
 	ready chan struct{}
 
-	// Granted, or refused with err; guarded by host.mu.
+	// done means that ready is closed. host.mu guards it.
 	done bool
 
-	// Read it only after ready is closed.
+	// err is nil if the waiter was granted. It may be read once ready is closed.
 	err error
 }
 
@@ -58,8 +58,8 @@ func (e *expiry) Pop() any {
 	last := len(*e) - 1
 	w := (*e)[last]
 	(*e)[last] = nil
+	// An empty queue takes no memory.
 	if *e = (*e)[:last]; last == 0 {
-		// Free the memory of the queue.
 		*e = nil
 	}
 	return w
@@ -68,20 +68,21 @@ func (e *expiry) Pop() any {
 // A fairQueue is a queue in which clients take turns. The waiters of one client go in the
 // order in which they arrived. The zero value is empty.
 type fairQueue struct {
-	// The first line is next.
-	lines  []*line
-	client map[string]*line
-	n      int
+	// lines has a line for each client that waits. The first one is next.
+	lines []*line
 
-	// Number of waiters under Limits.First.
-	firsts int
+	// client has the lines by client.
+	client map[string]*line
+
+	// n is the number of waiters, and firsts is how many of them are under Limits.First.
+	n, firsts int
 }
 
 // A line is the part of a fairQueue that belongs to one client.
 type line struct {
 	client string
 
-	// never empty while in a fairQueue.
+	// waiters is never empty while the line is in a fairQueue.
 	waiters []*waiter
 }
 
@@ -117,8 +118,8 @@ func (q *fairQueue) remove(w *waiter) {
 	delete(q.client, ln.client)
 	i = slices.Index(q.lines, ln)
 	q.lines = slices.Delete(q.lines, i, i+1)
+	// An empty queue takes no memory.
 	if q.n == 0 {
-		// Free the memory of the queue.
 		*q = fairQueue{}
 	}
 }

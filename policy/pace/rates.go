@@ -23,13 +23,13 @@ type terms struct {
 	perSecond float64
 	burst     int
 
-	// Minimum time between two requests; zero: none.
+	// delay is the least time between two requests; zero means none.
 	delay time.Duration
 
-	// Limits.CrawlDelay, from which delay is computed.
+	// asked is the Limits.CrawlDelay from which delay is computed.
 	asked time.Duration
 
-	// An outage of the Store, in which other processes send too; nil: none.
+	// alone is the outage of the Store, in which other processes send too; nil if there is none.
 	alone *outage
 }
 
@@ -74,7 +74,7 @@ func (t terms) interval() time.Duration {
 type outage struct {
 	Standing
 
-	// A random number from 0 to 1: the position of this process among all processes.
+	// phase is the position of this process among all processes, a random number from 0 to 1.
 	phase float64
 }
 
@@ -84,22 +84,22 @@ type outage struct {
 type rateLimiter struct {
 	state limiter.State
 
-	// The active terms, from the latest request.
+	// terms are the active terms, from the latest request.
 	terms terms
 
-	// The last request sent; before the first apply, that of an earlier process.
+	// last is when the last request was sent, by an earlier process until the first apply; zero if none was.
 	last time.Time
 
-	// A request that is assumed to have been sent, for gaps of at most maxPresumed; see Options.Since.
+	// presumed is when a request is assumed to have been sent, for gaps of at most maxPresumed; see Options.Since.
 	presumed time.Time
 
-	// Requests that may soon ask for a permit.
+	// preparing is how many requests may soon ask for a permit.
 	preparing int
 
-	// Permits that were not used yet.
+	// unsent is how many permits were not used yet.
 	unsent int
 
-	// Those of unsent that were given under a gap: no other request may go before them.
+	// strict is how many of these were given under a gap. No other request may go before them.
 	strict int
 }
 
@@ -113,8 +113,7 @@ func (r *rateLimiter) apply(t terms, now time.Time) {
 		if t.interval() <= maxPresumed {
 			before = r.presumed
 		}
-		// The state was computed with other terms, for which before may differ. It
-		// contains no request yet.
+		// The state contains no request yet. It was computed with other terms, for which before may differ.
 		r.state = limiter.State{Longest: r.state.Longest}
 	}
 	if t.alone != nil && r.last.Before(t.alone.Since) {
@@ -134,7 +133,7 @@ func (t terms) presumedSent(before time.Time) time.Time {
 	if !(t.alone.Slowdown > 1) {
 		return before
 	}
-	// The gaps of all other processes.
+	// round is how long the gaps of all other processes take.
 	round := time.Duration(float64(t.interval()) * (1 - 1/t.alone.Slowdown))
 	if !before.Before(t.alone.Since.Add(-round)) {
 		return before

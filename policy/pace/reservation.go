@@ -12,25 +12,23 @@ const contentionFor = time.Minute
 
 // A reservation is what one request has reserved in the Store. host.mu guards it.
 type reservation struct {
-	// Contains a value if something has changed for the waiting request; nil: it did not wait for the Store.
+	// wake contains a value if something has changed for the waiting request. It is nil until the request waits for the
+	// Store.
 	wake chan struct{}
 
-	// The outage in which the permit was given, see terms.alone.
+	// under is the outage in which the permit was given, see terms.alone.
 	under *outage
 
-	// nil: the request has no concurrency slot of the Store.
+	// lease is nil if the request has no concurrency slot of the Store.
 	lease any
 
-	// The slot was not used yet.
+	// unsent means that the slot was not used yet.
 	unsent bool
 
-	// Begin of the slot.
-	at time.Time
+	// at is when the slot begins, and until is when it ends; a zero until means that it does not end.
+	at, until time.Time
 
-	// End of the slot; zero: none.
-	until time.Time
-
-	// Number of slots that ended before they were used.
+	// missed is how many slots ended before they were used.
 	missed int
 }
 
@@ -40,7 +38,6 @@ func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && no
 func (r *reservation) notify() {
 	select {
 	case r.wake <- struct{}{}:
-	// It has not read the last value yet.
 	default:
 	}
 }
@@ -105,19 +102,19 @@ func (h *host) waiters() (n int, since time.Time) {
 
 // contention is what the last slot that the Store gave to a queue tells about other processes.
 type contention struct {
-	// Those of the request's Limits: under other ones, slots take another time.
+	// terms are those of the request's Limits. Under other terms, slots take another time.
 	terms terms
 
-	// Begin of the slot: a later request gets no earlier one.
+	// slot is when the slot begins. A later request gets no earlier one.
 	slot time.Time
 
-	// When it was reserved.
+	// at is when the slot was reserved.
 	at time.Time
 
-	// How many times longer the slot took than one of this process's own limiters.
+	// last is how many times longer the slot took than one of this process's own limiters.
 	last float64
 
-	// last, of the slot before under the same terms; at least 1.
+	// before is last of the slot before, if that was under the same terms, else 1.
 	before float64
 }
 

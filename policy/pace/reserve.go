@@ -22,7 +22,7 @@ const (
 	widthPart = 64
 	minWidth  = time.Millisecond
 	maxWidth  = 100 * time.Millisecond
-	// Number of misses that double the window.
+	// maxMissed is how many misses double the window.
 	maxMissed = 4
 )
 
@@ -31,11 +31,13 @@ type attempt struct {
 	*request
 	*reservation
 
-	// How long it may wait.
-	end  time.Time
+	// end is until when the request may wait.
+	end time.Time
+
+	// poll is the time until the Store is asked again, see firstPoll.
 	poll time.Duration
 
-	// Of the request to the Store.
+	// limiters is the memory of SlotRequest.Limiters.
 	limiters [2]Limiter
 }
 
@@ -55,8 +57,8 @@ func (r *request) reserve(ctx context.Context) error {
 		return nil
 	}
 	r.beginReserving()
+	// Close may have been called before the attempt was in host.reserving.
 	if r.process.closed.Load() {
-		// Close has not seen this attempt.
 		a.notify()
 	}
 	defer a.leave()
@@ -74,7 +76,7 @@ func (r *request) reserve(ctx context.Context) error {
 }
 
 // takeAhead reports whether the Store has reserved a slot in advance that the request, which has just got the permit of
-// this process, may use now. host.mu is held.
+// this process, may use now. The caller holds host.mu.
 func (a *attempt) takeAhead() bool {
 	v := a.reservation
 	if a.process.ahead == nil || v.lease != nil || v.under != nil {
@@ -123,12 +125,10 @@ func (a *attempt) slot(ctx context.Context) (again bool, err error) {
 type step uint8
 
 const (
-	askStore step = iota
-	goNow
-	// The permit was given back.
-	startOver
-	// The slot was released.
-	gone
+	askStore  step = iota // the Store is asked for a slot
+	goNow                 // the request may be sent
+	startOver             // the permit was given back
+	gone                  // the Slot was released
 )
 
 // next returns the next step, and the request to the Store.
@@ -144,7 +144,7 @@ func (a *attempt) next() (SlotRequest, step) {
 	case a.stage != granted:
 		return SlotRequest{}, startOver
 	case v.under != alone, a.backOff().left(now) > 0:
-		// The permit was given under other terms.
+		// The terms are no longer those under which the permit was given.
 		a.giveUp()
 		return SlotRequest{}, startOver
 	case alone != nil:
@@ -206,7 +206,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	if g.BackOff != (BackOff{}) && a.site().merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
-	// The Store took it back, or it was used, or its state is unknown.
+	// The Store took the earlier slot back, or it was used, or its state is unknown.
 	v.unsent = false
 	left := a.end.Sub(now)
 	switch {

@@ -64,7 +64,7 @@ func (s *Slot) Redial() {
 	s.dropPermit()
 	s.returnLease()
 	s.admitted = time.Now()
-	// Its first wait is over; it waits again.
+	// The wait for the new connection and its permit may take as long as the first one.
 	s.deadline = s.admitted.Add(s.limits.MaxWait)
 	h.startDial(&s.request)
 	h.dispatch()
@@ -91,9 +91,9 @@ func (s *Slot) count(onlyGranted bool) {
 	if onlyGranted {
 		h.contacts.use(s.client)
 	}
-	// under the lock: a limiter needs its times in order.
+	// The time is read under the lock, because a limiter needs its times in order.
 	s.sent = s.process.now()
-	// The permit was given under these terms.
+	// Other requests may have applied other terms since the permit was given.
 	s.apply(s.sent)
 	s.queue.countSent(&s.request)
 	if h.shared {
@@ -152,7 +152,7 @@ func (s *Slot) BackOff(retryAfter time.Duration, by string) (left time.Duration,
 	i := incident{at: time.Now(), sent: s.sent, asked: retryAfter, chance: s.process.chance(), by: by}
 	client := s.client
 	if s.limits.fetch() {
-		// A robots.txt is for all clients.
+		// A robots.txt is fetched for all clients.
 		client = ""
 	}
 	begun, shared := s.site().begin(i, client)
@@ -224,19 +224,19 @@ func (s *Slot) Release() {
 
 // Held says what delayed a request.
 type Held struct {
-	// Total, including the waits in Ready.
+	// Waited is how long the request waited, including the waits in Ready.
 	Waited time.Duration
 
-	// The longest back-off that the request met; zero: none.
+	// BackOff is the longest back-off that the request met; zero if it met none.
 	BackOff time.Duration
 
-	// The cause of that back-off, see BackOff.By.
+	// By is the cause of that back-off, see BackOff.By.
 	By string
 
-	// Minimum time between two requests because the host responded slowly; zero: it did not.
+	// Slowed is the least time between two requests because the host responded slowly; zero if it did not.
 	Slowed time.Duration
 
-	// The request got the permit while the Store was unavailable.
+	// Alone means that the request got the permit while the Store was unavailable.
 	Alone bool
 }
 

@@ -7,28 +7,28 @@ const maxShown = 30 * 24 * time.Hour
 
 // Stats is a summary of all hosts of a Pacer.
 type Stats struct {
-	// hosts in the table.
+	// Hosts is the number of hosts in the table.
 	Hosts int
 
-	// Requests in queues, or waiting for a slot of the Store.
+	// Waiting is the number of requests in queues, or waiting for a slot of the Store.
 	Waiting int
 
-	// Requests that hold a concurrency slot.
+	// UnderWay is the number of requests that hold a concurrency slot.
 	UnderWay int
 
-	// Requests that returned their slot and continue.
+	// Streams is the number of requests that returned their concurrency slot and continue.
 	Streams int
 
-	// hosts in a back-off.
+	// BackedOff is the number of hosts in a back-off.
 	BackedOff int
 
-	// hosts whose rate is lowered by slow responses.
+	// Slowed is the number of hosts whose rate is lowered by slow responses.
 	Slowed int
 
-	// Back-offs begun so far.
+	// BackOffs is the number of back-offs begun so far.
 	BackOffs uint64
 
-	// Slots of the Store so far that ended before they were used.
+	// Missed is the number of slots of the Store so far that ended before they were used.
 	Missed uint64
 }
 
@@ -54,37 +54,37 @@ func (p *Pacer) Stats() Stats {
 
 // A HostState is the state of one host, for display.
 type HostState struct {
-	// Limits.Key.
+	// Key is Limits.Key.
 	Key string
 
-	// Requests in its queues, or waiting for a slot of the Store.
+	// Waiting is the number of requests in the host's queues, or waiting for a slot of the Store.
 	Waiting int
 
-	// Since when the first of them waits; zero: none does.
+	// Since is when the first of them began to wait; zero if none waits.
 	Since time.Time
 
-	// Requests that hold a concurrency slot.
+	// UnderWay is the number of requests that hold a concurrency slot.
 	UnderWay int
 
-	// Requests that returned their slot and continue.
+	// Streams is the number of requests that returned their concurrency slot and continue.
 	Streams int
 
-	// The last request for a page; zero: none is remembered.
+	// Sent is when the last request for a page was sent; zero if none is remembered.
 	Sent time.Time
 
-	// Between two pages, under the Limits of the last request; zero: none.
+	// Gap is the time between two pages, under the Limits of the last request; zero if there was none.
 	Gap time.Duration
 
-	// When a new request for a page could be sent, as far as the rates tell.
+	// NextSlot is when a new request for a page could be sent, as far as the rates tell.
 	NextSlot time.Time
 
-	// End of the back-off; zero: none.
+	// BackOffUntil is the end of the back-off; zero if there is none.
 	BackOffUntil time.Time
 
-	// The cause of the back-off, see BackOff.By.
+	// BackOffBy is the cause of the back-off, see BackOff.By.
 	BackOffBy string
 
-	// Minimum time between two requests because the host responds slowly; zero: it does not.
+	// Slowed is the least time between two requests because the host responds slowly; zero if it does not.
 	Slowed time.Duration
 }
 
@@ -111,11 +111,11 @@ func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 
 // A ClientBackOff is the back-off of one client at a host, for display.
 type ClientBackOff struct {
-	// As in Wait.
+	// Client is the client's name, as in Wait.
 	Client string
 	Until  time.Time
 
-	// See BackOff.By.
+	// By is BackOff.By.
 	By string
 }
 

@@ -43,13 +43,13 @@ type AheadStore interface {
 // A Standing is the state of a process among those that share a Store. The zero Standing
 // belongs to a process that shares nothing.
 type Standing struct {
-	// The Store is unavailable or not reliable yet; Reserve must not be called.
+	// Alone means that the Store is unavailable or not reliable yet, and that Reserve must not be called.
 	Alone bool
 
-	// How many times slower than the Limits this process is; less than 1 counts as 1.
+	// Slowdown is how many times slower than the Limits this process is; less than 1 counts as 1.
 	Slowdown float64
 
-	// When the process became Alone, if it is; has a monotonic reading.
+	// Since is when the process became Alone, if it is. It has a monotonic reading.
 	Since time.Time
 }
 
@@ -57,32 +57,33 @@ type Standing struct {
 type SlotRequest struct {
 	Key string
 
-	// The host whose BackOff applies, if several hosts share Key: nothing is reserved during its back-off; "": Key.
+	// BackOffKey is the host whose BackOff applies, if several hosts share Key: nothing is reserved during its back-off. Empty
+	// means Key.
 	BackOffKey string
 
-	// One or two limiters, which must all permit the slot; the Store must not keep the slice.
+	// Limiters are one or two limiters, which must all permit the slot. The Store must not keep the slice.
 	Limiters []Limiter
 
-	// Requests of Key in flight at once, of all processes together; positive.
+	// MaxConcurrent is how many requests of Key may be in flight at once, of all processes together; positive.
 	MaxConcurrent int
 
-	// A slot that begins later is not reserved.
+	// MaxWait is the longest wait for the slot. A slot that begins later is not reserved.
 	MaxWait time.Duration
 
-	// How long the slot may be used; zero without a gap.
+	// Window is how long the slot may be used; zero without a gap.
 	Window time.Duration
 
-	// Back-off of BackOffKey, as this process knows it.
+	// BackOff is the back-off of BackOffKey, as this process knows it.
 	BackOff BackOff
 
-	// Of an earlier Reservation of the same request, which keeps its concurrency slot; nil: none.
+	// Lease is that of an earlier Reservation of the same request, which keeps its concurrency slot; nil if there was none.
 	Lease any
 
-	// The slot of Lease was not used, see Report.
+	// Unused means that the slot of Lease was not used, see Report.
 	Unused bool
 
-	// Follows is the Lease of a fetch whose slot this request shares, see Limits.Shared. The request follows the fetch without
-	// a gap unless a later slot is reserved. Nil: none.
+	// Follows is the Lease of a fetch whose slot this request shares, see Limits.Shared; nil if it shares none. The request
+	// follows the fetch without a gap unless a later slot is reserved.
 	Follows any
 }
 
@@ -96,32 +97,33 @@ type SlotRequest struct {
 // that request. If nothing else is known of the limiter, its bucket was empty at that
 // time.
 type Limiter struct {
-	// "": the host's limiter; otherwise any bytes.
+	// Name is empty for the host's limiter, otherwise any bytes.
 	Name string
 	limiter.Limit
 
-	// The last request of this process under this limiter; zero: none is remembered.
+	// Sent is when this process sent its last request under this limiter; zero if none is remembered.
 	Sent time.Time
 }
 
 // A Reservation is the reply to a SlotRequest. Its times are this process's.
 type Reservation struct {
-	// Begin of the slot; zero: nothing was reserved.
+	// At is when the slot begins; zero if nothing was reserved.
 	At time.Time
 
-	// End of the slot; zero: none.
+	// Until is when the slot ends; zero if it does not.
 	Until time.Time
 
-	// If nothing was reserved: time until asking again is useful; more than MaxWait: a slot would begin that late.
+	// Wait is the time until asking again is useful, if nothing was reserved. If it is more than MaxWait, a slot would begin
+	// that late.
 	Wait time.Duration
 
-	// Nothing was reserved because MaxConcurrent requests are in flight.
+	// Full means that nothing was reserved because MaxConcurrent requests are in flight.
 	Full bool
 
-	// Back-off of BackOffKey, as all processes know it.
+	// BackOff is the back-off of BackOffKey, as all processes know it.
 	BackOff BackOff
 
-	// A value of the Store, to be returned in a Report; nil if nothing was reserved.
+	// Lease is a value of the Store, to be returned in a Report; nil if nothing was reserved.
 	Lease any
 }
 
@@ -129,16 +131,16 @@ type Reservation struct {
 // two are known, the later end and the greater length count. Because of its length, it is
 // remembered for 30 minutes after its end.
 type BackOff struct {
-	// End of the back-off.
+	// Until is the end of the back-off.
 	Until time.Time
 
-	// Length of the last back-off that the proxy chose, which the next one doubles; zero: none.
+	// Length is the length of the last back-off that the proxy chose, which the next one doubles; zero if it chose none.
 	Length time.Duration
 
-	// The request whose response began the back-off or lengthened it last, as its caller named it; "": unknown.
+	// By is the request whose response began the back-off or lengthened it last, as its caller named it; empty if unknown.
 	By string
 
-	// An operator has ended all back-offs of the key; the other fields are zero.
+	// Ended means that an operator has ended all back-offs of the key. The other fields are zero.
 	Ended bool
 }
 
@@ -146,12 +148,12 @@ type BackOff struct {
 type Report struct {
 	Key string
 
-	// The lease of a Reservation whose concurrency slot is returned; nil: none.
+	// Lease is that of a Reservation whose concurrency slot is returned; nil if none is.
 	Lease any
 
-	// The slot was not used: unless a later one is reserved, any process may have it.
+	// Unused means that the slot was not used. Unless a later one is reserved, any process may have it.
 	Unused bool
 
-	// A back-off that has begun or ended; zero: none.
+	// BackOff is a back-off that has begun or ended; zero if none has.
 	BackOff BackOff
 }

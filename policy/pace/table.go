@@ -11,11 +11,14 @@ import (
 
 const (
 	shards = 64
-	// hosts checked for each new one, so that few idle hosts stay.
+
+	// sweepSteps is how many hosts are checked for each new one, so that few idle hosts stay.
 	sweepSteps = 8
-	// How long a table in which every host was in use counts as full.
+
+	// sweepEvery is how long a table in which every host was in use counts as full.
 	sweepEvery = time.Second
-	// Minimum time that a host is remembered after its last request, whatever its limits.
+
+	// minQuiet is the least time that a host is remembered after its last request, whatever its limits.
 	minQuiet = time.Minute
 
 	// evictPart is the divisor for the part of a full table that is evicted at once: a
@@ -31,22 +34,22 @@ type table struct {
 	seed maphash.Seed
 	max  int64
 
-	// See Options.Since; zero: never.
+	// since is Options.Since; zero means never.
 	since time.Time
 
-	// Number of hosts in all shards.
+	// known is the number of hosts in all shards.
 	known  atomic.Int64
 	shards [shards]shard
 
-	// Held while hosts are evicted; guards fullAt.
+	// evictMu is held while hosts are evicted, and guards fullAt.
 	evictMu sync.Mutex
 
-	// When every host of a full table was last in use.
+	// fullAt is when every host of a full table was last in use.
 	fullAt time.Time
 }
 
 type shard struct {
-	// Guards hosts.
+	// mu guards hosts.
 	mu    sync.Mutex
 	hosts map[string]*host
 }
@@ -89,10 +92,10 @@ func (t *table) find(key string, add bool) *host {
 			return nil
 		}
 		h.mu.Lock()
+		// A host that was removed in the meantime is looked up again.
 		if !h.gone {
 			return h
 		}
-		// It was removed in the meantime.
 		h.mu.Unlock()
 	}
 }
@@ -123,7 +126,7 @@ func (t *table) add(sh *shard, key string) *host {
 		return nil
 	}
 	h := t.newHost()
-	// The key may be part of a large string.
+	// The key may be part of a large string, which the clone does not keep.
 	sh.hosts[strings.Clone(key)] = h
 	return h
 }
@@ -141,13 +144,13 @@ func (t *table) newHost() *host {
 func (sh *shard) sweep(n int) int64 {
 	now := time.Now()
 	var forgot int64
-	// Map order: a random few.
+	// The order of a map is random, so all hosts are checked sooner or later.
 	for key, h := range sh.hosts {
 		if n--; n < 0 {
 			break
 		}
+		// A locked host is in use.
 		if !h.mu.TryLock() {
-			// In use.
 			continue
 		}
 		if h.idle(now) {
@@ -175,7 +178,7 @@ var epoch = time.Unix(0, 0)
 
 func (h *host) rank(now time.Time) rank {
 	d := h.backOff.get().longest(now)
-	// Otherwise the limiters make little difference.
+	// After a longer back-off, the limiters make little difference.
 	if d <= minQuiet {
 		h.queues(func(q *queue) { d = max(d, q.limiter.left(now)) })
 	}
@@ -187,16 +190,14 @@ func (h *host) rank(now time.Time) rank {
 
 // A holding is the set of hosts that count against one client.
 type holding struct {
-	// Number of hosts, in use or not.
+	// hosts is the number of hosts, in use or not.
 	hosts int
 
-	// Ranks of the hosts that are not in use.
+	// free are the ranks of the hosts that are not in use.
 	free []rank
 
-	// How many of free must be removed.
+	// take is how many of the free hosts must be removed, and last is the highest of their ranks.
 	take int
-
-	// The highest rank to remove.
 	last rank
 }
 
@@ -208,7 +209,7 @@ func (t *table) makeSpace() bool {
 	now := time.Now()
 	switch {
 	case t.known.Load() < t.max:
-		// Another goroutine has made space.
+		// Another goroutine has made space meanwhile.
 		return true
 	case now.Sub(t.fullAt) < sweepEvery:
 		return false

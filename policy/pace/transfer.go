@@ -30,20 +30,17 @@ const (
 
 // An observation is the result of sampling a transfer while others waited.
 type observation struct {
-	// The first and last of the samples.
+	// since is the time of the first sample, and last that of the last one.
 	since, last time.Time
 
-	// bytes transferred by since and by last.
+	// from is how many bytes were transferred by since, and bytes how many by last.
 	from, bytes int64
-	samples     int
 
-	// samples in which the transfer waited for the client.
-	slow int
+	// samples is the number of samples. In slow of these, the transfer waited for the client, and in uploads of these for the
+	// client's body.
+	samples, slow, uploads int
 
-	// samples in which it waited for the client's body.
-	uploads int
-
-	// When the transfer was chosen to be ended; zero: it was not.
+	// ended is when the transfer was chosen to be ended; zero if it was not.
 	ended time.Time
 }
 

@@ -21,20 +21,20 @@ const (
 
 // A Limiter is a limiter after its last slot. The zero value had no slot.
 type Limiter struct {
-	// number of the last slot; zero: there was none.
+	// Slot is the number of the last slot; zero if there was none.
 	Slot uint64
 	limiter.State
 }
 
 // A Key is what a Store knows of the key of a request.
 type Key struct {
-	// Those of SlotRequest.Limiters, in the same order.
+	// Limiters are those of SlotRequest.Limiters, in the same order.
 	Limiters []Limiter
 
-	// Of SlotRequest.BackOffKey.
+	// BackOff is that of SlotRequest.BackOffKey.
 	BackOff pace.BackOff
 
-	// Concurrency slots that are in use, without that of SlotRequest.Lease.
+	// InUse is how many concurrency slots are in use, without that of SlotRequest.Lease.
 	InUse int
 }
 
@@ -47,8 +47,8 @@ func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Re
 	k.BackOff = Merge(k.BackOff, a.BackOff)
 	r := pace.Reservation{BackOff: k.BackOff}
 	start := later(now, k.BackOff.Until)
+	// If hosts share the key, a slot after the back-off of one would delay the others.
 	if a.BackOffKey != "" && a.BackOffKey != a.Key && start.After(now) {
-		// A slot after the back-off would delay the other hosts.
 		r.Wait = start.Sub(now)
 		return r
 	}

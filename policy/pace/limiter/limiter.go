@@ -1,8 +1,8 @@
 // Package limiter computes when the next request may be sent under a rate, a burst and a
-// least gap between two requests. It is the one place for this arithmetic: the local
-// pacer (policy/pace) and the in-memory store (policy/pace/storetest) call it, and the
-// scripts reserve.lua and push.lua of cmd/internal/redis mirror it line by line. A change
-// here needs the same change there; a test of cmd/internal/redis runs both.
+// least gap between two requests. It is the one place for this arithmetic: policy/pace and
+// policy/pace/ledger call it, and the scripts reserve.lua and push.lua of cmd/internal/redis
+// mirror it line by line. A change here needs the same change there; a test of
+// cmd/internal/redis runs both.
 //
 // The limiter is a token bucket as in golang.org/x/time/rate, with a gap besides. It is
 // pure: it reads no clock, takes no lock and cannot fail. Its functions take a [State] and
@@ -20,13 +20,13 @@ const Never = time.Duration(math.MaxInt64)
 
 // A Limit says how often requests may be sent.
 type Limit struct {
-	// Requests per second; positive.
+	// PerSecond is the number of requests per second; positive.
 	PerSecond float64
 
-	// Requests at once after a quiet time; positive.
+	// Burst is the number of requests at once after a quiet time; positive.
 	Burst int
 
-	// Minimum time between two requests; zero: none.
+	// Gap is the least time between two requests; zero means none.
 	Gap time.Duration
 }
 
@@ -36,19 +36,17 @@ func (l Limit) Each() float64 { return float64(time.Second) / l.PerSecond }
 // A State is what a limiter remembers of earlier requests. The zero State has neither a
 // request nor a Limit.
 type State struct {
-	// The active limit; the zero Limit: none yet.
+	// Limit is the active limit. The zero Limit means that none was applied yet.
 	Limit
 
-	// In the bucket at Stamp.
+	// Tokens is how many tokens were in the bucket at Stamp, which may be in the future. A negative number is owed.
 	Tokens float64
+	Stamp  time.Time
 
-	// May be in the future.
-	Stamp time.Time
-
-	// The last request, from which the gap counts; zero: none.
+	// Last is the time of the last request, from which the gap counts; zero if there was none.
 	Last time.Time
 
-	// The longest gap that was ever active.
+	// Longest is the longest gap that was ever active.
 	Longest time.Duration
 }
 

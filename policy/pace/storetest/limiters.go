@@ -77,7 +77,7 @@ func newLimit(t *testing.T, all []pace.Store) {
 	a := loose(1.0/3600, 10)
 	a.Key = "b.test"
 	reserved(t, all[0], a)
-	// Of the nine that are left.
+	// The bucket had nine tokens left, of which the new burst keeps two.
 	a.Limiters[0].Burst = 2
 	reserved(t, all[1], a)
 	reserved(t, all[1], a)
@@ -123,7 +123,8 @@ func sentElsewhereBefore(t *testing.T, all []pace.Store) {
 
 // client returns a with an additional limiter of a client's own.
 func client(a pace.SlotRequest, name string, gap time.Duration) pace.SlotRequest {
-	a.Limiters = append(slices.Clone(a.Limiters), pace.Limiter{Name: name, Limit: limiter.Limit{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}})
+	own := pace.Limiter{Name: name, Limit: limiter.Limit{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}}
+	a.Limiters = append(slices.Clone(a.Limiters), own)
 	a.Window = time.Millisecond
 	return a
 }

@@ -21,17 +21,14 @@ var errAway = errors.New("storetest: the store is away")
 type Memory struct {
 	replicas int
 
-	// Guards all fields below and those of the members.
+	// mu guards all fields below and those of the members.
 	mu  sync.Mutex
 	all []*Member
 
-	// members that are connected.
-	members int
+	// members is how many members are connected, and seen is how many were at the most so far.
+	members, seen int
 
-	// Maximum of members so far.
-	seen int
-
-	// Number of slots reserved so far.
+	// slots is the number of slots reserved so far.
 	slots uint64
 	keys  map[string]*keyState
 }
@@ -40,19 +37,18 @@ type Memory struct {
 type keyState struct {
 	limiters map[string]ledger.Limiter
 
-	// For each lease, the number of its first slot.
+	// leases has the number of the first slot of each lease.
 	leases  map[uint64]bool
 	backOff pace.BackOff
 }
 
 // A lease is the lease that a Member gives with a slot.
 type lease struct {
-	// key in keyState.leases.
-	name     uint64
-	slot     uint64
-	limiters []pace.Limiter
+	// name is the key in keyState.leases.
+	name, slot uint64
+	limiters   []pace.Limiter
 
-	// The limiters before the slot.
+	// before are the limiters before the slot.
 	before []ledger.Limiter
 }
 
@@ -150,65 +146,65 @@ func (k *keyState) merge(b pace.BackOff) { k.backOff = ledger.Merge(k.backOff, b
 type Member struct {
 	memory *Memory
 
-	// Guarded by memory.mu.
+	// pacer is told of back-offs; nil if there is none. memory.mu guards it and the fields below.
 	pacer *pace.Pacer
 
-	// since when it is disconnected; zero: it is connected.
+	// alone is since when the member is disconnected; zero if it is connected.
 	alone time.Time
 
-	// The next Reserve fails.
+	// failing means that the next Reserve fails.
 	failing bool
 }
 
 // Notify makes the member report back-offs of the others, and their ends, to p.
-func (s *Member) Notify(p *pace.Pacer) {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	s.pacer = p
+func (m *Member) Notify(p *pace.Pacer) {
+	m.memory.mu.Lock()
+	defer m.memory.mu.Unlock()
+	m.pacer = p
 }
 
 // Disconnect disconnects the member, as if the Store did not reply.
-func (s *Member) Disconnect() {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	s.disconnect()
+func (m *Member) Disconnect() {
+	m.memory.mu.Lock()
+	defer m.memory.mu.Unlock()
+	m.disconnect()
 }
 
-func (s *Member) disconnect() {
-	if s.alone.IsZero() {
-		s.alone = time.Now()
-		s.memory.members--
+func (m *Member) disconnect() {
+	if m.alone.IsZero() {
+		m.alone = time.Now()
+		m.memory.members--
 	}
-	s.failing = false
+	m.failing = false
 }
 
 // FailNext makes the next Reserve fail, which disconnects the member.
-func (s *Member) FailNext() {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	s.failing = true
+func (m *Member) FailNext() {
+	m.memory.mu.Lock()
+	defer m.memory.mu.Unlock()
+	m.failing = true
 }
 
 // Reconnect ends Disconnect and FailNext.
-func (s *Member) Reconnect() {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	if !s.alone.IsZero() {
-		s.alone = time.Time{}
-		s.memory.count()
+func (m *Member) Reconnect() {
+	m.memory.mu.Lock()
+	defer m.memory.mu.Unlock()
+	if !m.alone.IsZero() {
+		m.alone = time.Time{}
+		m.memory.count()
 	}
-	s.failing = false
+	m.failing = false
 }
 
 // Push reports to all members the requests that p, the member's Pacer, has sent since a
 // time, and its back-offs. Call it before Reconnect and after it.
-func (s *Member) Push(p *pace.Pacer, since time.Time) {
+func (m *Member) Push(p *pace.Pacer, since time.Time) {
 	now := time.Now()
 	clocks := p.Clocks(now, since)
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
+	m.memory.mu.Lock()
+	defer m.memory.mu.Unlock()
 	for _, c := range clocks {
-		k := s.memory.key(c.Key)
+		k := m.memory.key(c.Key)
 		k.merge(pace.BackOff{Until: c.BackOffUntil, Length: c.BackOffLength})
 		for name, sent := range map[string]time.Time{"": c.Sent, "assets": c.AssetsSent} {
 			if !sent.IsZero() {
@@ -219,53 +215,53 @@ func (s *Member) Push(p *pace.Pacer, since time.Time) {
 }
 
 // Standing implements pace.Store.
-func (s *Member) Standing() pace.Standing {
-	m := s.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !s.alone.IsZero() {
-		return pace.Standing{Alone: true, Slowdown: float64(max(m.replicas, m.seen)), Since: s.alone}
+func (m *Member) Standing() pace.Standing {
+	all := m.memory
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if !m.alone.IsZero() {
+		return pace.Standing{Alone: true, Slowdown: float64(max(all.replicas, all.seen)), Since: m.alone}
 	}
-	return pace.Standing{Slowdown: max(1, float64(m.replicas)/float64(m.members))}
+	return pace.Standing{Slowdown: max(1, float64(all.replicas)/float64(all.members))}
 }
 
 // Reserve implements pace.Store.
-func (s *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
+func (m *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
 	if ctx.Err() != nil {
 		return pace.Reservation{}, context.Cause(ctx)
 	}
-	m := s.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s.failing {
-		s.disconnect()
+	all := m.memory
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if m.failing {
+		m.disconnect()
 	}
-	if !s.alone.IsZero() {
+	if !m.alone.IsZero() {
 		return pace.Reservation{}, errAway
 	}
-	return m.reserve(a, time.Now()), nil
+	return all.reserve(a, time.Now()), nil
 }
 
 // Report implements pace.Store.
-func (s *Member) Report(r pace.Report) {
-	for _, p := range s.report(r) {
+func (m *Member) Report(r pace.Report) {
+	for _, p := range m.report(r) {
 		p.MergeBackOff(r.Key, r.BackOff)
 	}
 }
 
 // report returns the Pacers that must be told of a back-off.
-func (s *Member) report(r pace.Report) (notify []*pace.Pacer) {
-	m := s.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k := m.key(r.Key)
+func (m *Member) report(r pace.Report) (notify []*pace.Pacer) {
+	all := m.memory
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	k := all.key(r.Key)
 	if l, ok := r.Lease.(lease); ok {
 		delete(k.leases, l.name)
 		if r.Unused {
 			k.undo(l)
 		}
 	}
-	if r.BackOff == (pace.BackOff{}) || !s.alone.IsZero() {
+	if r.BackOff == (pace.BackOff{}) || !m.alone.IsZero() {
 		return nil
 	}
 	if r.BackOff.Ended {
@@ -273,8 +269,8 @@ func (s *Member) report(r pace.Report) (notify []*pace.Pacer) {
 	} else {
 		k.merge(r.BackOff)
 	}
-	for _, other := range m.all {
-		if (other != s || r.BackOff.Ended) && other.pacer != nil && other.alone.IsZero() {
+	for _, other := range all.all {
+		if (other != m || r.BackOff.Ended) && other.pacer != nil && other.alone.IsZero() {
 			notify = append(notify, other.pacer)
 		}
 	}

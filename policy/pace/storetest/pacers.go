@@ -49,7 +49,7 @@ type harness struct {
 	*testing.T
 	pacers []*pace.Pacer
 
-	// time passes only while all goroutines wait.
+	// exact means that time passes only while all goroutines wait.
 	exact bool
 
 	mu       sync.Mutex
@@ -147,7 +147,7 @@ func keepRate(h *harness) {
 	began := time.Now()
 	h.all(n, limits(perSecond, burst, 0))
 	for i, at := range h.sent {
-		// Not since the first one, which a busy machine may have delayed.
+		// The time does not count from the first request, which a busy machine may have delayed.
 		d := at.Sub(began)
 		if most := burst + perSecond*(d+slack).Seconds(); float64(i+1) > most {
 			h.Fatalf("%d in %v", i+1, d)
@@ -336,7 +336,7 @@ func keepMaxWait(h *harness) {
 // keepLeft tests that a caller that leaves while it waits costs no other request its
 // slot.
 func keepLeft(h *harness) {
-	// all have left before that time, even on a busy machine.
+	// All have left before that time, even on a busy machine.
 	const gap = 4 * time.Second
 	l := limits(1000, 1, gap)
 	began := h.must(0, "", l)
