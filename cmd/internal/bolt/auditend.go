@@ -15,12 +15,12 @@ import (
 
 // An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
 type AuditEnd struct {
-	// Name of the audit.
+	// File is the name of the audit.
 	File string
 	Seq  uint64
 	Hash trail.Hash
 
-	// As in audit.End.
+	// Open is audit.End.Open.
 	Open uint64 `json:",omitempty"`
 }
 
@@ -40,7 +40,7 @@ func ReadAuditEnd(file string) (end AuditEnd, err error) {
 	}
 	err = safely(func() error {
 		db, err := bbolt.Open(file, 0, &bbolt.Options{
-			// check needs the list.
+			// check needs the list of free pages.
 			ReadOnly: true, PreLoadFreelist: true,
 			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 		})

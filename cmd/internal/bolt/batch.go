@@ -37,17 +37,17 @@ const (
 
 // A batch is the content of one commit.
 type batch struct {
-	// Of item.
+	// entries has the elements of order by key.
 	entries map[string]*list.Element
 
-	// The oldest first.
+	// order has items, the oldest first.
 	order *list.List
 
-	// Of entries.
+	// bytes is the size of all items.
 	bytes  int
 	clocks map[string]seal.Value
 
-	// Of the AuditEnd; nil: unchanged.
+	// audit is the AuditEnd; nil if it is unchanged.
 	audit seal.Value
 }
 
@@ -59,7 +59,7 @@ type item struct {
 	key   string
 	value seal.Value
 
-	// See Store.owner.
+	// owner is what Store.owner returned.
 	owner uint32
 }
 
@@ -174,8 +174,8 @@ func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 			return 0, err
 		}
 	}
-	// In order: bbolt moves all keys of a page that come after a new one, and splits pages
-	// only when it commits, so that any other order takes quadratic time.
+	// The keys are put in order: bbolt moves all keys of a page that come after a new one, and splits
+	// pages only when it commits, so that any other order takes quadratic time.
 	for _, key := range slices.Sorted(maps.Keys(b.clocks)) {
 		if clocks.Get([]byte(key)) == nil {
 			added++

@@ -64,56 +64,53 @@ var errAway = errors.New("state.db is unavailable for the moment")
 
 // Options configure a [Store].
 type Options struct {
-	// Required; created with mode 0600 if there is none.
+	// File is the path of the file, which is created with mode 0600 if there is none; required.
 	File string
 
-	// Of the file, which never grows beyond them; near that size entries are removed, see sweep; zero means 1 GiB.
+	// MaxBytes is the size beyond which the file never grows. Near that size, entries are removed, see sweep. Zero means
+	// 1 GiB.
 	MaxBytes int64
 
-	// clocks in the file; beyond, those that would be of use for longest are removed; zero means 262,144.
+	// MaxClocks is how many clocks the file has. Beyond it, those that would be of use for longest are removed. Zero means
+	// 262,144.
 	MaxClocks int
 
-	// Logs damage and disk failures; required.
+	// Log gets damage and disk failures; required.
 	Log *slog.Logger
 }
 
 // A Store is the open file and the changes that are not yet written to it.
 type Store struct {
-	// Used only with the token of turn, but for counts and filed.
+	// database is used only with the token of turn, but for counts and filed.
 	database
 
-	// What Open found in the file.
+	// initial is what Open found in the file.
 	initial fileContents
 
-	// Holds a token while a goroutine uses the database; see use.
+	// turn holds a token while a goroutine uses the database, see use.
 	turn chan struct{}
 
-	// When the file may be opened again.
-	again time.Time
-
-	// From the next damage until then.
+	// again is when the file may be opened again, and wait is the time from the next damage until then.
+	again  time.Time
 	wait   time.Duration
 	closed bool
 
-	// Holds a token: there is something to commit.
+	// wake holds a token if there is something to commit.
 	wake chan struct{}
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// Newer than writing.
-	pending *batch
+	// pending is newer than writing, which is newer than the file. writing is being committed and does not change.
+	pending, writing *batch
 
-	// Being committed and not changed meanwhile; newer than the file.
-	writing *batch
-
-	// entries dropped because pending was full.
+	// lost is how many entries were dropped because pending was full.
 	lost int
 
-	// clocks were dropped.
+	// lostClocks means that clocks were dropped.
 	lostClocks bool
 
-	// The disk fails, and this was logged.
+	// failing means that the disk fails, and that this was logged.
 	failing bool
 }
 
@@ -133,8 +130,10 @@ func Open(o Options) (*Store, error) {
 		o.MaxClocks = maxClocks
 	}
 	s := &Store{
-		database: database{file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log, filed: keyIndex{seed: maphash.MakeSeed()}},
-		turn:     make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
+		database: database{
+			file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log, filed: keyIndex{seed: maphash.MakeSeed()},
+		},
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
 	}
 	var err error
 	s.initial, err = s.openOrReplace()
@@ -164,7 +163,7 @@ func (s *Store) AuditEnd() AuditEnd { return s.initial.audit }
 
 // SaveAuditEnd stores end.
 func (s *Store) SaveAuditEnd(end AuditEnd) {
-	// Cannot fail.
+	// Marshal cannot fail.
 	text, _ := json.Marshal(end)
 	s.mu.Lock()
 	s.pending.audit = seal.New(string(auditKey), text, time.Time{})
@@ -244,8 +243,8 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 	s.mu.Lock()
 	for i := range clocks {
 		c := &clocks[i]
+		// A time beyond the year 9999 has no JSON.
 		text, err := json.Marshal(c)
-		// A time beyond the year 9999.
 		if err != nil {
 			s.lostClocks = true
 			continue
@@ -477,7 +476,7 @@ func (s *Store) use(ctx context.Context, f func(*bbolt.DB) error) error {
 			s.logFailure(err)
 		}
 	case errors.Is(err, bolterrors.ErrInvalidMapping) || errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		// It could not be remapped; open it again.
+		// bbolt could not map the file again, so the next call opens it again.
 		s.forgetFile()
 		s.logFailure(err)
 	default:
@@ -488,19 +487,19 @@ func (s *Store) use(ctx context.Context, f func(*bbolt.DB) error) error {
 
 // Stats is the state of a Store.
 type Stats struct {
-	// Of the file at the last commit.
+	// Bytes is the size of the file at the last commit.
 	Bytes int64
 
-	// bytes of entries not yet written.
+	// Pending is how many bytes of entries are not yet written.
 	Pending int
 
-	// Times that the file could not be opened, read or written.
+	// Failures is how often the file could not be opened, read or written.
 	Failures uint64
 
-	// damaged files.
+	// Damaged is the number of damaged files.
 	Damaged uint64
 
-	// entries dropped while the disk took none.
+	// Lost is the number of entries dropped while the disk took none.
 	Lost uint64
 }
 

@@ -12,7 +12,8 @@ import (
 const (
 	pageHead      = 16
 	branchElement = 16
-	// In an element.
+
+	// childAt is where an element has the number of a page.
 	childAt = 8
 )
 
@@ -39,7 +40,7 @@ func check(db *bbolt.DB, file *os.File) error {
 			return err
 		}
 		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-			// Not a bucket, or one stored within the page.
+			// A key that is no bucket has none, and a bucket stored within the page has no root.
 			if b == nil || b.Root() == 0 {
 				return nil
 			}
@@ -53,7 +54,7 @@ type checker struct {
 	file     *os.File
 	pageSize int64
 
-	// By page.
+	// taken says of each page whether it is free or was seen.
 	taken []bool
 }
 

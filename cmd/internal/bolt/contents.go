@@ -24,10 +24,8 @@ const dropAtOnce = 5000
 type keyIndex struct {
 	seed maphash.Seed
 
-	// Guards sums.
-	mu sync.Mutex
-
-	// Owners, by the hash of the key; nil until the file was read.
+	// mu guards sums, which has the owners by the hash of the key. It is nil until the file was read.
+	mu   sync.Mutex
 	sums map[uint64]uint32
 }
 
@@ -73,13 +71,11 @@ func (k *keyIndex) replace(all []entryInfo) {
 
 // bucketValues describes the values in a bucket.
 type bucketValues struct {
-	// Of the values that stay.
+	// kept are the values that stay, and bytes is their size.
+	kept  []entryInfo
 	bytes int64
 
-	// The values that stay.
-	kept []entryInfo
-
-	// Keys of the values that are to be deleted.
+	// removed are the keys of the values that are to be deleted.
 	removed [][]byte
 }
 
@@ -95,56 +91,56 @@ type entryInfo struct {
 func byExpiry(a, b entryInfo) int { return cmp.Compare(a.until, b.until) }
 
 // read describes the values in a bucket.
-func read(db *bbolt.DB, bucket []byte) (k bucketValues, err error) {
-	err = db.View(func(tx *bbolt.Tx) error { return k.read(tx.Bucket(bucket), time.Now().Unix()) })
-	return k, err
+func read(db *bbolt.DB, bucket []byte) (v bucketValues, err error) {
+	err = db.View(func(tx *bbolt.Tx) error { return v.read(tx.Bucket(bucket), time.Now().Unix()) })
+	return v, err
 }
 
 // read describes the values in b at the time now.
-func (k *bucketValues) read(b *bbolt.Bucket, now int64) error {
-	// Whether the entry of the last chunk does.
+func (v *bucketValues) read(b *bbolt.Bucket, now int64) error {
+	// stays says whether the last entry stays, to which the next chunks belong.
 	stays := false
 	return b.ForEach(func(key, value []byte) error {
 		if isChunk(key) {
-			if n := len(k.kept); stays && n > 0 {
-				k.kept[n-1].size += int64(len(value))
-				k.bytes += int64(len(value))
+			if n := len(v.kept); stays && n > 0 {
+				v.kept[n-1].size += int64(len(value))
+				v.bytes += int64(len(value))
 			}
 			return nil
 		}
-		v := seal.Value(value)
-		if len(v) < seal.Bytes {
+		sealed := seal.Value(value)
+		if len(sealed) < seal.Bytes {
 			return damage("the value of %q", key)
 		}
-		if stays = v.Until() > now; !stays {
-			k.removed = append(k.removed, bytes.Clone(key))
+		if stays = sealed.Until() > now; !stays {
+			v.removed = append(v.removed, bytes.Clone(key))
 			return nil
 		}
-		k.kept = append(k.kept, entryInfo{key: bytes.Clone(key), until: v.Until(), size: int64(len(v))})
-		k.bytes += int64(len(v))
+		v.kept = append(v.kept, entryInfo{key: bytes.Clone(key), until: sealed.Until(), size: int64(len(sealed))})
+		v.bytes += int64(len(sealed))
 		return nil
 	})
 }
 
 // reduce selects values for removal until at most most bytes stay: values of the owners that have
 // the most, and of one owner first those that expire soonest.
-func (k *bucketValues) reduce(most int64) {
-	if k.bytes <= most {
+func (v *bucketValues) reduce(most int64) {
+	if v.bytes <= most {
 		return
 	}
 	has := make(map[uint32]int64)
-	for _, h := range k.kept {
+	for _, h := range v.kept {
 		has[h.owner] += h.size
 	}
 	each := fairShare(slices.Sorted(maps.Values(has)), most)
-	slices.SortFunc(k.kept, byExpiry)
-	k.kept = slices.DeleteFunc(k.kept, func(h entryInfo) bool {
+	slices.SortFunc(v.kept, byExpiry)
+	v.kept = slices.DeleteFunc(v.kept, func(h entryInfo) bool {
 		if has[h.owner] <= each {
 			return false
 		}
 		has[h.owner] -= h.size
-		k.bytes -= h.size
-		k.removed = append(k.removed, h.key)
+		v.bytes -= h.size
+		v.removed = append(v.removed, h.key)
 		return true
 	})
 }
@@ -164,9 +160,9 @@ func fairShare(sizes []int64, most int64) int64 {
 
 // deleteRemoved deletes the removed values, some in each commit: each loads a page into memory,
 // unless its neighbour has.
-func (k *bucketValues) deleteRemoved(db *bbolt.DB, bucket []byte) error {
-	slices.SortFunc(k.removed, bytes.Compare)
-	for some := range slices.Chunk(k.removed, dropAtOnce) {
+func (v *bucketValues) deleteRemoved(db *bbolt.DB, bucket []byte) error {
+	slices.SortFunc(v.removed, bytes.Compare)
+	for some := range slices.Chunk(v.removed, dropAtOnce) {
 		if err := db.Update(func(tx *bbolt.Tx) error {
 			for _, key := range some {
 				if err := dropChunks(tx.Bucket(bucket), key, 0); err != nil {

@@ -21,7 +21,7 @@ const (
 	// chunkRoom is the length of a chunk with its key, in bytes: two fit on a page.
 	chunkRoom = 2024
 
-	// A byte that no origin has.
+	// chunkMark is a byte that no origin has.
 	chunkMark = 0
 )
 
@@ -43,7 +43,7 @@ func getEntry(b *bbolt.Bucket, key []byte) seal.Value {
 	if value == nil {
 		return nil
 	}
-	// So that append copies it.
+	// With this capacity, append copies the value.
 	value = value[:len(value):len(value)]
 	for n := 1; ; n++ {
 		chunk := b.Get(chunkKey(key, n))
@@ -84,17 +84,21 @@ func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 
 // The buckets of a file, and the keys of the first. Values of the others are sealed.
 var (
-	// Values are not sealed but for auditKey's.
+	// metaBucket has the values of the keys below. Only that of auditKey is sealed.
 	metaBucket = []byte("meta")
-	// By origin; those of tdmrep.json have tdmrepPrefix before it.
+
+	// robotsBucket has the entries of robots.txt by origin, and those of tdmrep.json by tdmrepPrefix and origin.
 	robotsBucket = []byte("robots")
-	// By the key of their Limits; JSON.
+
+	// clocksBucket has the clocks as JSON, by the key of their Limits.
 	clocksBucket = []byte("clocks")
 
 	formatKey = []byte("format")
-	// AuditEnd; JSON.
+
+	// auditKey has the AuditEnd as JSON.
 	auditKey = []byte("audit")
-	// There while no process has the file, where the last one closed it; Store.Since, marshaled.
+
+	// endKey has Store.Since, marshaled. It is there while no process has the file open, if the last one called Close.
 	endKey = []byte("end")
 
 	format = []byte("robotsproxy 1")

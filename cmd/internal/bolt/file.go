@@ -33,7 +33,7 @@ var ErrInUse = errors.New("in use by another robotsproxy")
 type fileContents struct {
 	clocks []pace.Clock
 
-	// See Store.Since.
+	// since is what Store.Since returns.
 	since time.Time
 	audit AuditEnd
 }
@@ -56,22 +56,21 @@ type database struct {
 	maxBytes  int64
 	maxClocks int
 	log       *slog.Logger
+
 	// counts are the Stats that Store.mu does not guard.
 	counts counts
 
-	// nil: the file is not open.
+	// db is nil if the file is not open.
 	db *bbolt.DB
 
-	// Db's, which has the lock.
+	// handle is the file of db, which has the lock, and info describes it.
 	handle *os.File
+	info   os.FileInfo
 
-	// Handle's.
-	info os.FileInfo
-
-	// How many clocks are in db.
+	// clocks is how many clocks are in db.
 	clocks int
 
-	// Of the entries in the file.
+	// filed has the keys of the entries in the file.
 	filed keyIndex
 }
 
@@ -120,8 +119,8 @@ func (d *database) open() (initial fileContents, err error) {
 	})
 	d.measure()
 	if err != nil && !errors.Is(err, errDamaged) {
+		// The first error is the one that is returned.
 		if d.db != nil {
-			// The first error is reported.
 			_ = safely(d.db.Close)
 		}
 		d.forgetFile()
@@ -152,7 +151,7 @@ func (d *database) shrink() error {
 		return err
 	}
 	small := d.file + ".small"
-	// Of a crash.
+	// A crash may have left the file.
 	if err := os.RemoveAll(small); err != nil {
 		return err
 	}
@@ -183,7 +182,7 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 		if name, _ := tx.Cursor().First(); name != nil {
 			return damage("written by another program")
 		}
-		// It is new.
+		// The file is new.
 		c.since = time.Time{}
 		return nil
 	}
@@ -252,8 +251,8 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 	for {
 		f, err := osfile.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
+			// A missing file is not damaged.
 			for _, no := range []error{syscall.EISDIR, fs.ErrPermission, syscall.ELOOP, syscall.ENXIO, syscall.ENOTDIR} {
-				// A missing file is not damaged.
 				if _, lost := os.Lstat(name); lost == nil && errors.Is(err, no) {
 					return nil, nil, damage("%v", err)
 				}
@@ -271,9 +270,9 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 			return f, info, nil
 		}
 		f.Close()
+		// Without an error, the file was renamed or deleted before it was locked.
 		if err != nil {
 			return nil, nil, err
-			// Otherwise it was renamed or deleted before it was locked.
 		}
 	}
 }
@@ -298,13 +297,12 @@ func hasName(file os.FileInfo, name string) (bool, error) {
 
 // renameDamaged renames the file, to be examined later, and leaves the database closed.
 func (d *database) renameDamaged(cause error) error {
-	// After the renaming, which needs the lock.
+	// The lock is released after the renaming, which needs it.
 	defer d.forgetFile()
 	kept := d.file + ".damaged-" + time.Now().UTC().Format("20060102T150405.000000Z")
-	// bbolt may have closed it.
+	// Another process may have renamed or deleted the file already.
 	if d.handle != nil {
 		if ours, err := hasName(d.info, d.file); err != nil || !ours {
-			// Renamed or deleted already.
 			return err
 		}
 	}
@@ -313,7 +311,8 @@ func (d *database) renameDamaged(cause error) error {
 	}
 	d.counts.damaged.Add(1)
 	d.log.Error("damaged state.db set aside, starting with an empty one",
-		"forgotten", "cached robots.txt and tdmrep.json files, back-offs and delays of hosts, the end of the audit", "file", d.file, "kept_as", kept, "error", cause)
+		"forgotten", "cached robots.txt and tdmrep.json files, back-offs and delays of hosts, the end of the audit",
+		"file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }
 
@@ -322,14 +321,15 @@ func (d *database) renameDamaged(cause error) error {
 func (d *database) forgetFile() {
 	d.db = nil
 	if d.handle != nil {
-		// Releases the lock.
+		// Closing the file releases the lock.
 		d.handle.Close()
 		d.handle = nil
 	}
 }
 
-// counts is what Stats have that other locks guard, or none.
+// counts is the part of Stats that any goroutine may change.
 type counts struct {
+	// size is Stats.Bytes.
 	size                    atomic.Int64
 	failures, damaged, lost atomic.Uint64
 }
@@ -362,7 +362,7 @@ func (d *database) sweepTo(db *bbolt.DB, most int64) error {
 	}
 	if used := inUse(db); used > most {
 		d.filed.fillOwners(entries.kept)
-		// As much as their pages are to shrink.
+		// The entries shrink in the proportion in which the pages in use must shrink.
 		entries.reduce(int64(float64(entries.bytes) * float64(most) / float64(used)))
 	}
 	if err := cmp.Or(entries.deleteRemoved(db, robotsBucket), d.sweepClocks(db)); err != nil {
@@ -420,7 +420,7 @@ func (d *database) empty(db *bbolt.DB) error {
 // inUse returns how many bytes of the file are in use. The rest is free for the next commits; the
 // file does not shrink.
 func inUse(db *bbolt.DB) (n int64) {
-	// Fails if db is closed: nothing is in use.
+	// If db is closed, View fails, and nothing is in use.
 	_ = db.View(func(tx *bbolt.Tx) error {
 		n = tx.Size()
 		return nil

@@ -63,7 +63,7 @@ func (p *Payloads) try() error {
 	}
 	err = safely(func() error {
 		db, err := bbolt.Open(p.file, 0o600, &bbolt.Options{
-			// This handle has the lock already.
+			// handle has the lock already.
 			Timeout: time.Millisecond, FreelistType: bbolt.FreelistMapType,
 			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return handle, nil },
 		})
@@ -85,11 +85,10 @@ func (p *Payloads) try() error {
 		})
 	})
 	if err != nil {
+		// The first error is the one that is returned.
 		if p.db != nil {
-			// The first error is reported.
 			_ = safely(p.db.Close)
 		}
-		// bbolt may have closed it.
 		handle.Close()
 	}
 	return err
@@ -136,7 +135,7 @@ func (p *Payloads) Add(all map[archive.Digest]archive.Original) error {
 func (p *Payloads) add(all map[archive.Digest]archive.Original) error {
 	return p.update(func(originals, files *bbolt.Bucket) error {
 		for d, of := range all {
-			// Cannot fail.
+			// Marshal cannot fail.
 			value, _ := json.Marshal(of)
 			if err := errors.Join(originals.Put(d[:], value), files.Put(fileKey(of.File, d), nil)); err != nil {
 				return err
@@ -165,7 +164,7 @@ func removeFile(originals, files *bbolt.Bucket, file []byte) error {
 	var all [][]byte
 	c := files.Cursor()
 	for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
-		// A cursor does not bear deletions.
+		// A deletion would confuse the cursor.
 		all = append(all, bytes.Clone(key))
 	}
 	for _, key := range all {

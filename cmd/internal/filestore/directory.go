@@ -89,7 +89,7 @@ func readStart(root *os.Root, path string, most int64) (seal.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	// To open a FIFO would hang.
+	// Opening a FIFO would hang.
 	if !info.Mode().IsRegular() {
 		return nil, errNotRegular
 	}
@@ -106,7 +106,7 @@ func readStart(root *os.Root, path string, most int64) (seal.Value, error) {
 func (d directory) write(key string, v seal.Value, now time.Time) error {
 	root, err := d.open()
 	if isMissing(err) {
-		// Another process may have made it meanwhile.
+		// Another process may have made the directory meanwhile.
 		if err = os.Mkdir(string(d), 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 			root, err = d.open()
 		}
@@ -148,7 +148,7 @@ func replace(root *os.Root, path string, v seal.Value) error {
 	return err
 }
 
-// A file is one that may be of use.
+// A file is a file of a subdirectory that may be of use.
 type file struct {
 	name    string
 	size    int64

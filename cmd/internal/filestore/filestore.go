@@ -45,17 +45,17 @@ type Store struct {
 	log  *slog.Logger
 	disk osfile.Watch
 
-	// Holds a token: something is pending.
+	// wake holds a token if something is pending.
 	wake chan struct{}
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	pending map[string]*item
 
-	// Of pending.
+	// bytes is the size of the pending entries.
 	bytes int
 
-	// A failure was logged.
+	// failed means that a failure was logged.
 	failed bool
 }
 

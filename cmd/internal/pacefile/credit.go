@@ -15,17 +15,18 @@ const advance = 10 * time.Millisecond
 // A credit is what the file has counted in advance for this process at one key. It is for requests under one limiter
 // without a gap, while there is no back-off.
 type credit struct {
-	// Its name.
+	// limiter is the name of the limiter.
 	limiter string
 	limit   limiter.Limit
 
-	// SlotRequest.MaxConcurrent.
+	// maxConcurrent is SlotRequest.MaxConcurrent.
 	maxConcurrent int
-	slots         int
 
-	// concurrency slots.
-	concurrent int
-	until      time.Time
+	// slots is how many slots are left, and concurrent how many concurrency slots.
+	slots, concurrent int
+
+	// until is when the credit expires.
+	until time.Time
 }
 
 // isFor reports whether the credit is for requests like a.

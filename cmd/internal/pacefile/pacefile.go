@@ -54,50 +54,51 @@ type Table struct {
 	path string
 	log  *slog.Logger
 
-	// Identifies this process in the file; random.
+	// process is the random number of this process in the file.
 	process uint64
 
-	// Number of the last slot of this process; begins at random, so that it differs from those of others.
+	// slots is the number of the last slot of this process. The first one is random, so that they differ from those of other
+	// processes.
 	slots atomic.Uint64
 	watch osfile.Watch
 
-	// Guards the fields below, and is held while the file is locked.
+	// fileMu guards the fields below, and is held while the file is locked.
 	fileMu osfile.Mutex
 	file   *os.File
 
-	// As of the last use of the file.
+	// head is the header as of the last use of the file.
 	head header
 
-	// Number of the last ended back-off that this process has read.
+	// endsRead is the number of the last ended back-off that this process has read.
 	endsRead uint64
 
-	// Buffers.
+	// pages are the buffers of load.
 	pages [2]page
 
-	// nil: Run has not begun.
+	// pacer is nil until Run begins.
 	pacer atomic.Pointer[pace.Pacer]
 
-	// held while reports are written, so that they are written in their order.
+	// flushMu is held while reports are written, so that they are written in their order.
 	flushMu sync.Mutex
 
-	// Contains a value if there is something to write.
-	wake    chan struct{}
+	// wake contains a value if there is something to write.
+	wake chan struct{}
+
+	// failing is the error of the last use of the file; nil if it succeeded.
 	failing atomic.Pointer[error]
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// By key: concurrency slots of this process.
+	// inUse has the number of concurrency slots of this process by key.
 	inUse   map[string]int
 	credits map[string]*credit
 
-	// Keys whose inUse and credit are not in the file yet.
+	// changed has the keys whose inUse and credit are not in the file yet.
 	changed map[string]bool
 
-	// slots to be given back.
-	unused []*lease
-
-	// Back-offs to be written.
+	// unused are the slots to be given back, and backOffs are the back-offs to be written.
+	unused   []*lease
 	backOffs []pace.Report
 }
 
@@ -109,16 +110,14 @@ type lease struct {
 	key  string
 	slot uint64
 
-	// The rows of its limiters.
+	// limiters are the rows of its limiters, and before are these limiters without the slot.
 	limiters []name
-
-	// The limiters without the slot.
-	before []ledger.Limiter
+	before   []ledger.Limiter
 
 	concurrency *concurrencySlot
 }
 
-// A concurrencySlot is that of a request, which all its leases share. Table.mu guards it.
+// A concurrencySlot is the concurrency slot of a request, which all its leases share. Table.mu guards it.
 type concurrencySlot struct{ returned bool }
 
 // Open opens the file, or makes it. An error means that it can be neither read nor made.
@@ -149,8 +148,8 @@ func openFile(path string) (*os.File, error) {
 // Close writes what waits to be written and closes the file. It must be called once, after Run has returned.
 func (t *Table) Close() error {
 	err := t.flush()
+	// The file is left open if an operation on it hangs.
 	if t.fileMu.Lock(&t.watch) != nil {
-		// An operation on the file hangs.
 		return err
 	}
 	defer t.fileMu.Unlock()
@@ -215,7 +214,7 @@ func (t *Table) lock() (unlock func(), err error) {
 	}
 	using := t.watch.Begin(osfile.MaxWrite)
 	unlock = func() {
-		// It fails only with the file.
+		// Unlock fails only if the file does, whose error the next lock returns.
 		_ = osfile.Unlock(t.file)
 		using.End()
 		t.fileMu.Unlock()
@@ -290,7 +289,7 @@ func (t *Table) note(err error) error {
 		t.failing.Store(nil)
 		t.log.Info("pace file in use again", "file", t.path)
 	case err != nil:
-		// A variable of its own, so that err is not allocated where the file works.
+		// With a variable of its own, err is not allocated while the file works.
 		failed := err
 		if t.failing.Swap(&failed) == nil {
 			t.log.Warn("pace file failed, requests wait", "file", t.path, "error", err)
@@ -323,7 +322,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		known.InUse--
 		next.concurrency = held.concurrency
 	} else {
-		// Otherwise the process that has the slots would always be faster.
+		// If those that wait did not count, the process that has the slots would always be faster.
 		known.InUse += p.waitingBefore(key, t.process, now)
 	}
 	r := known.Reserve(a, next.slot, now.Time)
@@ -393,7 +392,7 @@ func (t *Table) took(l *lease, ahead *credit) *lease {
 	defer t.mu.Unlock()
 	if ahead != nil {
 		t.credits[l.key] = ahead
-		// It ends soon.
+		// The credit ends soon, after which the file must have less again.
 		t.changed[l.key] = true
 		t.wakeUp()
 		// This slot cannot be given back without the later ones.
@@ -424,7 +423,7 @@ func (t *Table) Report(r pace.Report) {
 	}
 	t.mu.Unlock()
 	if r.BackOff.Ended {
-		// At once: a later back-off must not end with it. use has logged any error.
+		// The end is written at once, so that a later back-off does not end with it. use has logged any error.
 		_ = t.flush()
 		return
 	}
@@ -449,7 +448,7 @@ func (h *header) readOrMake(f *os.File, size int64) error {
 	if err := osfile.Truncate(f, 0); err != nil {
 		return err
 	}
-	// Not a hole: a full disk must not prevent a later write.
+	// The file has no holes, so that a full disk prevents no later write.
 	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.LimitReader(zeros{}, fileSize)); err != nil {
 		return err
 	}

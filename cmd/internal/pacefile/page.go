@@ -109,7 +109,7 @@ type page struct {
 	data    [pageSize]byte
 	changed bool
 
-	// rows that find has found since the page was loaded: those of the request's key.
+	// found says which rows find has found since the page was loaded: those of the request's key.
 	found [rows]bool
 }
 
@@ -241,7 +241,7 @@ func (p *page) space(now clock) int {
 		case until <= now.wall:
 			return at
 		case kind == backOffRow && p.get(at+endAt) <= now.wall:
-			// It delays no request.
+			// A back-off that has ended delays no request.
 			longest, latest = at, math.MaxInt64
 		case kind != inUseRow && until > latest:
 			longest, latest = at, until
@@ -369,7 +369,7 @@ func (p *page) setWaiting(key name, process uint64, waits bool, now clock) {
 		return
 	}
 	begins := at < 0 || p.get(at+untilAt) <= now.wall
-	// Without space, others go first.
+	// If there is no space, other processes go first.
 	if at = p.row(waitRow, key, process, waitFor, now); at >= 0 && begins {
 		p.set(at+processAt, int64(process))
 		p.set(at+sinceAt, now.wall)
@@ -383,7 +383,8 @@ func (p *page) waitingBefore(key name, process uint64, now clock) (n int) {
 		since = p.get(at + sinceAt)
 	}
 	for at := rowsAt; at+rowSize <= pageSize; at += rowSize {
-		if p.data[at+kindAt] == waitRow && name(p.data[at:at+nameSize]) == key && p.get(at+untilAt) > now.wall && p.get(at+sinceAt) < since {
+		waits := p.data[at+kindAt] == waitRow && name(p.data[at:at+nameSize]) == key && p.get(at+untilAt) > now.wall
+		if waits && p.get(at+sinceAt) < since {
 			n++
 		}
 	}
@@ -398,11 +399,12 @@ const (
 	magic    = "robotsproxy pace 1\n"
 	seedAt   = 32
 	seedSize = 32
-	// number of the last ended back-off.
+
+	// lastEnd is where the number of the last ended back-off is.
 	lastEnd = 64
 
-	endsAt = 256
-	// Of an ended back-off: its number, the length of its key, and the key.
+	// endsAt is where the ended back-offs begin. Each has its number, the length of its key, and the key.
+	endsAt  = 256
 	endSize = 384
 	maxEnds = (pageSize - endsAt) / endSize
 	maxKey  = endSize - 10
@@ -438,8 +440,8 @@ func (h *header) end(key string) {
 
 // since returns the keys of the back-offs that have ended after the one with the given number, as far as they are known.
 func (h *header) since(number uint64) (keys []string) {
+	// The number of the last one may be any in a damaged header, also the greatest, which n must not exceed.
 	for n := max(number, h.last()-min(h.last(), maxEnds)); n < h.last(); {
-		// Not further than the last one, which may be any number in a damaged header.
 		n++
 		e := h[endsAt+int(n%maxEnds)*endSize:][:endSize]
 		if binary.LittleEndian.Uint64(e) == n {

@@ -14,8 +14,10 @@ const (
 	// back-offs do not wait.
 	gather = 5 * time.Millisecond
 
-	// How often the back-offs are read that operators have ended.
-	readEvery  = time.Second
+	// readEvery is how often the back-offs are read that operators have ended.
+	readEvery = time.Second
+
+	// renewEvery is how often the concurrency slots of this process are renewed.
 	renewEvery = leaseTime / 4
 )
 
@@ -149,7 +151,7 @@ func (t *Table) waiting() (all []change, ended []string) {
 			if !r.BackOff.Ended {
 				b = ledger.Merge(p.backOff(key, now), r.BackOff)
 			}
-			// Without space, the other processes learn of it from the origin.
+			// If there is no space, the other processes learn of the back-off from the origin.
 			p.setBackOff(key, b, now)
 		}})
 	}
@@ -166,8 +168,8 @@ func (t *Table) count(key string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.spare(key, time.Now())
+	// What is not used of the credit must be given back later.
 	if n > 0 {
-		// They must be given back later.
 		t.changed[key] = true
 		t.wakeUp()
 	}
@@ -181,8 +183,8 @@ func (t *Table) announce(ended []string) error {
 		for _, key := range ended {
 			t.head.end(key)
 		}
+		// flush tells this process of these itself.
 		if read {
-			// flush tells this process of these.
 			t.endsRead = t.head.last()
 		}
 		_, err := t.file.WriteAt(t.head[:], 0)

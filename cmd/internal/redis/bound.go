@@ -29,11 +29,14 @@ const (
 	// maxNewsEntry is the maximum size of an entry of the news, which contains the name of a host.
 	maxNewsEntry = 2 << 10
 
-	// Of an array or a map.
+	// elementSize is the memory in bytes that go-redis takes for each element of an array or a map.
 	elementSize = 32
-	// Of arrays in arrays; the news have five.
+
+	// maxDepth bounds arrays in arrays. The news have five.
 	maxDepth = 8
-	maxLine  = maxReply
+
+	// maxLine is the maximum length of a line in bytes.
+	maxLine = maxReply
 )
 
 // maxReplies are the commands with longer replies than maxReply.
@@ -56,7 +59,7 @@ func boundDialer(o *redis.Options) func(ctx context.Context, network, addr strin
 		}
 		b := &boundConn{Conn: c}
 		b.most.Store(maxReply)
-		// Without TLS, go-redis finds out by that whether an idle connection was closed.
+		// Without TLS, go-redis uses the syscall.Conn to find out whether an idle connection was closed.
 		if raw, ok := c.(syscall.Conn); ok {
 			return struct {
 				*boundConn
@@ -72,11 +75,11 @@ func boundDialer(o *redis.Options) func(ctx context.Context, network, addr strin
 type boundConn struct {
 	net.Conn
 
-	// Maximum size of a reply.
+	// most is the maximum size of a reply in bytes.
 	most    atomic.Int64
 	replies replyCounter
 
-	// Of replies.
+	// failed is the error that replies has returned.
 	failed error
 }
 
@@ -118,16 +121,16 @@ func commandName(b []byte) []byte {
 
 // A replyCounter counts the size of each reply in a stream in the Redis protocol.
 type replyCounter struct {
-	// The beginning of an incomplete line.
+	// line is the beginning of an incomplete line.
 	line []byte
 
-	// The rest of a string, with its CRLF.
+	// skip is how many bytes are left of a string, with its CRLF.
 	skip int
 
-	// For each array in an array, the number of elements that follow.
+	// open has the number of elements that follow in the present array, after those of the arrays around it.
 	open []int
 
-	// What the rest of the present reply may take.
+	// left is how many bytes of memory the rest of the present reply may take.
 	left int
 }
 
@@ -181,7 +184,7 @@ func (r *replyCounter) header(line []byte) error {
 	default:
 		return errReply
 	}
-	// The sums below stay small.
+	// The sums below cannot overflow.
 	if n > r.left {
 		return errTooMuch
 	}

@@ -101,7 +101,7 @@ var refusals = []struct {
 }{
 	{"WRONGPASS", Password}, {"NOAUTH", Password}, {"invalid password", Password},
 	{"AUTH", Password}, {"Client sent AUTH", Password},
-	// The reply to a script, which is longer than unauthenticated clients may send.
+	// A script is longer than what unauthenticated clients may send.
 	{"Protocol error: unauthenticated", Password},
 	{"NOPERM", Forbidden},
 	{"OOM", Full},

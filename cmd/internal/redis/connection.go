@@ -37,43 +37,42 @@ func (conn *connection) do(ctx context.Context, call func(ctx context.Context, c
 
 // A connection is one replica's connection to the server, with its view of the fleet.
 type connection struct {
+	// replicas is Options.Replicas.
 	replicas int
 	log      *slog.Logger
 
-	// Returns a client that has not connected yet.
+	// connect returns a client that has not connected yet.
 	connect func() *redis.Client
 
-	// Random name of this process.
+	// id is the random name of this process.
 	id string
 
-	// The constant, except in tests.
+	// callTime is the constant, except in tests.
 	callTime time.Duration
 
-	// Changes under mu.
+	// client and view are replaced under mu.
 	client atomic.Pointer[redis.Client]
+	view   atomic.Pointer[view]
 
-	// Replaced under mu.
-	view atomic.Pointer[view]
-
-	// Contains a value if this replica has become alone.
+	// wake contains a value if this replica has become alone.
 	wake chan struct{}
 
-	// Number of times that this replica became alone.
+	// outages is the number of times that this replica became alone.
 	outages atomic.Uint64
 
-	// failed calls, by cause.
+	// failures are the failed calls, by cause.
 	failures [causeCount]atomic.Uint64
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// Clients to close.
+	// stale are the clients that must be closed.
 	stale []*redis.Client
 
-	// Close was called.
+	// closed means that Close was called.
 	closed bool
 
-	// Causes that were already logged in this outage.
+	// logged are the causes that were already logged in this outage.
 	logged map[Cause]bool
 }
 
@@ -81,22 +80,22 @@ type connection struct {
 type view struct {
 	pace.Standing
 
-	// Why this replica is alone, or was the last time.
+	// cause is why this replica is alone, or was the last time.
 	cause Cause
 
-	// When Alone last changed.
+	// since is when Alone last changed.
 	since time.Time
 
-	// epoch of the store; empty: unknown.
+	// epoch is the epoch of the store; empty if it is unknown.
 	epoch string
 
-	// When the return from an outage began; zero: none is in progress.
+	// returnsSince is when the return from an outage began; zero if none is in progress.
 	returnsSince time.Time
 
-	// replicas last seen, including this one.
+	// replicas is how many replicas were last seen, including this one.
 	replicas int
 
-	// Shares of replicas that have shut down normally.
+	// freeShares is the number of shares of replicas that have shut down normally.
 	freeShares int
 }
 

@@ -43,7 +43,7 @@ func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, er
 
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" && u.Path == "" {
-		// The error of url.Parse contains the password.
+		// The error of url.Parse is not returned, because it contains the password.
 		return nil, errors.New("not a URL (example: redis://redis.example:6379)")
 	}
 	if u.Query().Has("master_name") {
@@ -86,7 +86,7 @@ func withoutPrefix(err error) error { return errors.New(strings.TrimPrefix(err.E
 
 // A server is the server that a client is connected to.
 type server struct {
-	// ID of its present run; nil: unknown.
+	// run is the ID of the server's present run; nil if it is unknown.
 	run atomic.Pointer[string]
 }
 

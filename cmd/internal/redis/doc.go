@@ -26,8 +26,8 @@
 // replaced by its replica without Sentinel and the old one still answers some replicas, the two servers do
 // not know of each other: use a separate address for each.
 //
-// A robots.txt or tdmrep.json is one key for each agent, with an entry of robots/cache. The right to fetch the file is
-// another key, which expires by itself ([Fleet.Robots], [Fleet.TDMRep]). Each replica also has a local
+// A robots.txt or tdmrep.json is one key for each agent, with an entry of robots/cache. The lease that permits a replica
+// to fetch the file is another key, which expires by itself ([Fleet.Robots], [Fleet.TDMRep]). Each replica also has a local
 // store, which it uses while it is alone. It does not publish what it fetches in that time: the others
 // fetch the file again when they need it. A purge is sent when the server is available. For 31 days it
 // replaces the file's entry, and a save that may be based on the purged file is rejected. A stream for

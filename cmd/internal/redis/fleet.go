@@ -10,25 +10,25 @@ import (
 
 // Options are the parameters of a [Fleet].
 type Options struct {
-	// redis://, rediss:// or unix://; with ?master_name=… that of its Sentinels; required.
+	// URL is the URL of the server, redis://, rediss:// or unix://, or with ?master_name=… that of its Sentinels; required.
 	URL string
 
-	// Maximum number of replicas that share the server; required, at most 10,000.
+	// Replicas is the maximum number of replicas that share the server; required, at most 10,000.
 	Replicas int
 
-	// Gets one line for each change of state; required.
+	// Log gets one line for each change of state; required.
 	Log *slog.Logger
 }
 
 // Hooks are the functions of the process that [Fleet.Run] calls.
 type Hooks struct {
-	// Returns recent requests, see pace.Pacer.Clocks; required.
+	// Clocks returns recent requests, see pace.Pacer.Clocks; required.
 	Clocks func(now, since time.Time) []pace.Clock
 
-	// Called when the Standing has changed; see pace.Pacer.Recheck; required.
+	// Recheck is called when the Standing has changed, see pace.Pacer.Recheck; required.
 	Recheck func()
 
-	// Called when another replica has begun a back-off, or any has ended one; see pace.Pacer.MergeBackOff; required.
+	// BackOff is called when another replica has begun a back-off, or any has ended one, see pace.Pacer.MergeBackOff; required.
 	BackOff func(key string, b pace.BackOff)
 }
 
@@ -39,7 +39,7 @@ type Fleet struct {
 	robots sharedFiles
 	tdmrep sharedFiles
 
-	// Of both.
+	// files are the counters of robots and tdmrep.
 	files   robotsCounts
 	reports reportQueue
 	held    leases
@@ -78,7 +78,7 @@ func (f *Fleet) Stats() Stats {
 		Failures:      make(map[string]uint64),
 		RoundTripTime: time.Duration(f.counts.took.Load()),
 	}
-	// Earlier causes do not belong to calls.
+	// The causes up to Ended do not belong to calls.
 	for c := Ended + 1; c < causeCount; c++ {
 		s.Failures[c.Name()] = f.failures[c].Load()
 	}

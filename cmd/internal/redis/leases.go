@@ -24,9 +24,10 @@ const (
 	// added.
 	maxName = 300
 
-	// Reports that wait; further ones are dropped and counted.
+	// maxReports is how many reports may wait. Further ones are dropped and counted.
 	maxReports = 1 << 14
-	// Calls in one pipeline, and keys of one script.
+
+	// batch is the maximum number of calls in one pipeline, and of keys of one script.
 	batch = 256
 
 	// maxLimiters is the maximum number of limiters of a request.
@@ -37,18 +38,18 @@ const (
 type lease struct {
 	key string
 
-	// name in the sorted set of leases.
-	name  string
+	// name is the name in the sorted set of leases.
+	name string
+
+	// names are the names of the limiters.
 	names [maxLimiters]string
 
-	// Each limiter before the slot.
-	before [maxLimiters]string
-
-	// Each limiter after the slot; empty: there is none.
-	after [maxLimiters]string
+	// before has each limiter before the slot, and after has it after the slot. In after, the empty string means that there is
+	// no such limiter.
+	before, after [maxLimiters]string
 }
 
-// Beginnings of the keys of hosts.
+// The keys of hosts begin with these.
 const (
 	pacePrefix   = keyPrefix + "pace:"
 	leasesPrefix = keyPrefix + "places:"
@@ -134,14 +135,14 @@ func clamp(d time.Duration) time.Duration { return min(max(d, -longest), longest
 
 // A reportQueue contains the reports that were not sent yet.
 type reportQueue struct {
-	// Contains a value if there is something to do.
+	// wake contains a value if there is something to do.
 	wake chan struct{}
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	waiting []pace.Report
 
-	// all leases must be renewed at once.
+	// due means that all leases must be renewed at once.
 	due bool
 }
 
@@ -183,12 +184,11 @@ func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
 
 // leases are the concurrency slots that this replica holds. Any goroutine may use it.
 type leases struct {
+	// last is the number of the last lease.
 	last atomic.Uint64
 
-	// Guards the fields below.
-	mu sync.Mutex
-
-	// keys of hosts by the name of the lease.
+	// mu guards all, which has the keys of hosts by the name of the lease.
+	mu  sync.Mutex
 	all map[string]string
 }
 

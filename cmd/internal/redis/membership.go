@@ -11,11 +11,13 @@ import (
 )
 
 const (
-	// While this replica shares the rate.
+	// beatEvery is how often a replica that shares the rate reports that it is present.
 	beatEvery = 500 * time.Millisecond
-	// While it is alone.
+
+	// probeEvery is how often a replica that is alone tries the server.
 	probeEvery = 250 * time.Millisecond
-	// While it returns from an outage.
+
+	// pushEvery is how often a replica that returns from an outage pushes what it has sent.
 	pushEvery = 100 * time.Millisecond
 
 	// gone is the time after which a silent replica counts as gone.
@@ -183,7 +185,7 @@ type pusher struct {
 	fleet  *Fleet
 	clocks func(now, since time.Time) []pace.Clock
 
-	// Everything up to this time is pushed; zero: nothing is.
+	// pushed is the time up to which everything is pushed; zero if nothing is.
 	pushed time.Time
 }
 

@@ -43,35 +43,37 @@ type job struct {
 	kind kind
 	key  cache.StoreKey
 
-	// The entry to save, or of a purge.
+	// frame is the entry to save, or a purge; nil for other jobs.
 	frame frame
 
-	// The claim to release.
-	claim string
+	// lease is the name of the fetch lease to release.
+	lease string
 
-	// mark of the last purge that a save takes into account.
+	// purge is the mark of the last purge that a save takes into account.
 	purge string
 
-	// Ascending number.
+	// number is higher for each later job.
 	number uint64
 }
 
 // An outbox contains the jobs that wait to be sent.
 type outbox struct {
-	// Contains a value if there is a job to send.
+	// wake contains a value if there is a job to send.
 	wake chan struct{}
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// The oldest first.
+	// jobs begin with the oldest one.
 	jobs []job
 
-	// size of their frames.
+	// size is the number of bytes in the frames of the jobs that the server has not executed yet.
 	size int
 
-	// number of the newest job.
-	last   uint64
+	// last is the number of the newest job.
+	last uint64
+
+	// newest has what newestOf returns.
 	newest map[cache.StoreKey]job
 }
 
@@ -131,7 +133,7 @@ func (o *outbox) done(some []job) {
 	for _, j := range some {
 		o.end(j)
 	}
-	// They share their array with the waiting jobs.
+	// The array that they share with the waiting jobs must not keep their frames.
 	clear(some)
 }
 
@@ -169,8 +171,8 @@ func (o *outbox) dropAllButPurges(taken []job) (lost int) {
 			lost++
 		}
 	}
+	// The saves that were newer than these purges are lost.
 	for _, j := range purges {
-		// Later saves are lost.
 		o.newest[j.key] = j
 	}
 	o.jobs = purges
@@ -184,18 +186,21 @@ type frame []byte
 
 const (
 	frameFormat = 1
-	// Bytes; different for each frame.
+
+	// frameMark is the length of the mark in bytes: the format and the random bytes, which are different for each frame.
 	frameMark = 1 + 8
+
+	// frameSize is the length in bytes of a frame without an entry.
 	frameSize = frameMark + 8
 
-	// Length of an entry in bytes.
+	// maxEntry is the greatest length of an entry in bytes.
 	maxEntry = cache.MaxSaved
 )
 
 func newFrame(entry []byte, until time.Time) frame {
 	v := make(frame, frameSize, frameSize+len(entry))
 	v[0] = frameFormat
-	// Never fails (crypto/rand since Go 1.24).
+	// It never fails.
 	rand.Read(v[1:frameMark])
 	binary.BigEndian.PutUint64(v[frameMark:], uint64(until.UnixMilli()))
 	return append(v, entry...)

@@ -56,7 +56,7 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 		window = (max(a.Window, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
 	}
 
-	// If the caller leaves or has little time, the connection is still kept.
+	// The call does not end with the caller's context, which would cost the connection.
 	asked := time.Now()
 	var reply []any
 	err := f.do(context.WithoutCancel(ctx), func(ctx context.Context, c *redis.Client) error {

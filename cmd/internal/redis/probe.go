@@ -11,18 +11,20 @@ import (
 
 // A ProbeResult is the result of [Probe]. Its strings come from the server.
 type ProbeResult struct {
-	// Its name and version; "": unknown.
+	// Server is the server's name and version; empty if they are unknown.
 	Server string
 
-	// Its maxmemory-policy; "": unknown.
+	// Policy is the server's maxmemory-policy; empty if it is unknown.
 	Policy string
 
-	// With that policy it may evict the time of a host's last request.
+	// Evicts means that the server may evict the time of a host's last request under that policy.
 	Evicts bool
 
-	// Its clock minus this machine's, accurate to RoundTrip.
+	// ClockOffset is the server's clock minus this machine's, accurate to RoundTrip.
 	ClockOffset time.Duration
-	RoundTrip   time.Duration
+
+	// RoundTrip is the duration of one call.
+	RoundTrip time.Duration
 }
 
 // probeScript needs all permissions that replicas need: a script, a key (which it deletes again,
@@ -49,7 +51,7 @@ func probeServer(ctx context.Context, url string, callTime time.Duration) (Probe
 	}
 	c := connect()
 	defer c.Close()
-	// To connect and for two replies.
+	// The time is for the connection and two replies.
 	ctx, cancel := context.WithTimeout(ctx, 3*callTime)
 	defer cancel()
 	var seen ProbeResult

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Less than a third of leaseTime.
+	// renewEvery is how often leases are renewed, less than a third of leaseTime.
 	renewEvery = 3 * time.Second
 
 	// backOffChannel is where a back-off is published for the replicas that already hold a
@@ -21,7 +21,7 @@ const (
 	// the back-off too.
 	backOffChannel = keyPrefix + "pauses"
 
-	// Bytes; a longer message is not the proxy's.
+	// maxBackOffMessage is the maximum length of a message in bytes. A longer one is not the proxy's.
 	maxBackOffMessage = 4 << 10
 
 	// backOffField and backOffByField are the fields of a back-off and its cause, see reserve.lua.
@@ -59,13 +59,13 @@ func (f *Fleet) report(ctx context.Context, h Hooks) error {
 			if ending {
 				return nil
 			}
-			// They are sent, and the leases renewed, when the server is available.
+			// The reports are sent, and the leases renewed, when the server is available.
 			continue
 		}
 		all, asked := f.reports.take(spare[:0])
 		short := context.WithoutCancel(ctx)
 		f.send(short, all)
-		// Also if it failed: at least this replica's back-off ends.
+		// If the server was not told, at least this replica's back-off ends.
 		for i := range all {
 			if all[i].BackOff.Ended {
 				h.BackOff(all[i].Key, all[i].BackOff)
@@ -88,7 +88,7 @@ func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 		some := all[:min(batch, len(all))]
 		err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			err := f.pipe(ctx, c, some)
-			// The server has dropped the scripts (SCRIPT FLUSH).
+			// After SCRIPT FLUSH, the server must be given the scripts again.
 			if redis.HasErrorPrefix(err, "NOSCRIPT") {
 				if err = loadScripts(ctx, c); err == nil {
 					err = f.pipe(ctx, c, some)
@@ -147,7 +147,7 @@ type backOffMessage struct {
 	From string `json:"from"`
 	Key  string `json:"key"`
 
-	// Zero if Ended: earlier versions ignore such a message.
+	// Left is zero if Ended is true. Earlier versions ignore such a message.
 	Left   time.Duration `json:"left_ns"`
 	Length time.Duration `json:"length_ns"`
 	By     string        `json:"by,omitempty"`
@@ -162,7 +162,7 @@ func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.
 		m.Left, m.Length, m.By = r.BackOff.Until.Sub(now), r.BackOff.Length, r.BackOff.By
 		args := appendBackOff([]any{""}, r.BackOff, now)
 		pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
-		// After the script, which lets the key expire.
+		// The field is set after the script, which gives the key its expiry.
 		pipe.HSet(ctx, paceKey(r.Key), backOffByField, m.By)
 	}
 	message, err := json.Marshal(m)

@@ -19,14 +19,15 @@ import (
 
 // fileKeys are the keys of one kind of files, of all origins.
 type fileKeys struct {
-	// Before a cache.StoreKey: its file, see frame.
+	// entry is the beginning of the keys of files, see frame. A cache.StoreKey follows it.
 	entry string
 
-	// Before a cache.StoreKey: present while a replica fetches the file: the name of the claim.
+	// fetch is the beginning of the keys of fetch leases. A cache.StoreKey follows it. While a replica fetches the file, the
+	// value is the name of its lease.
 	fetch string
 
-	// A stream of purges and replacements; unlike with pub/sub, a replica that was disconnected reads on where it
-	// stopped.
+	// news is the key of a stream of purges and replacements. Unlike with pub/sub, a replica that was disconnected reads on
+	// where it stopped.
 	news string
 }
 
@@ -45,7 +46,7 @@ type sharedFiles struct {
 	outbox outbox
 	counts *robotsCounts
 
-	// robotsTime, except in tests.
+	// loadTime is robotsTime, except in tests.
 	loadTime time.Duration
 }
 
@@ -54,11 +55,11 @@ type sharedFiles struct {
 type fileStore struct {
 	shared *sharedFiles
 
-	// May be nil.
+	// local may be nil.
 	local       cache.Store
 	fetchLeases fetchLeases
 
-	// Of the local store.
+	// purges is how often something was purged from the local store.
 	purges atomic.Uint64
 }
 
@@ -66,10 +67,10 @@ func (s *sharedFiles) store(local cache.Store) cache.Store {
 	return &fileStore{shared: s, local: local, fetchLeases: fetchLeases{all: make(map[cache.StoreKey]string)}}
 }
 
-// fetchLeases are the origins that this replica has the right to fetch. The value is the mark
-// of the last purge of the origin that it knows, or "".
+// fetchLeases are the files that this replica has a lease to fetch. The value is the mark of the
+// last purge of the file that it knows, or "".
 type fetchLeases struct {
-	// Guards all.
+	// mu guards all.
 	mu  sync.Mutex
 	all map[cache.StoreKey]string
 }
@@ -102,58 +103,58 @@ func (f *fetchLeases) purge(k cache.StoreKey) (mark string) {
 }
 
 // Load implements [cache.SharedStore].
-func (b *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
-	s := b.shared
+func (f *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
+	s := f.shared
 	j, waits := s.outbox.newestOf(k)
 	purged := waits && j.kind == purging
+	// The purge is sent before any later save, which therefore may take it into account.
 	if purged {
-		// The purge is sent before any later save.
-		b.fetchLeases.purged(k, j.frame.mark())
+		f.fetchLeases.purged(k, j.frame.mark())
 	}
 	switch {
 	case s.away(), purged:
-		return b.loadLocal(ctx, k)
+		return f.loadLocal(ctx, k)
 	case waits:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
 	}
-	purges := b.purges.Load()
+	purges := f.purges.Load()
 	value, err := s.get(ctx, k)
+	// get has counted the error.
 	if err != nil || !value.valid() {
-		// The error is counted; continue as without a server.
-		return b.loadLocal(ctx, k)
+		return f.loadLocal(ctx, k)
 	}
 	s.counts.loads.Add(1)
 	if value.purge() {
-		b.fetchLeases.purged(k, value.mark())
-		// Watch may not have learnt of the purge yet, or the stream may have lost it.
-		b.forgetLocal(k)
+		f.fetchLeases.purged(k, value.mark())
+		// Watch may not know of the purge yet, or the stream may have lost it.
+		f.forgetLocal(k)
 		return nil, cache.ErrPurged
 	}
 	entry := value.entry(time.Now())
 	if entry != nil {
-		b.saveLocal(ctx, k, entry, value.until())
-		// Perhaps of this entry, and before it was saved.
-		if b.purges.Load() != purges {
-			b.forgetLocal(k)
+		f.saveLocal(ctx, k, entry, value.until())
+		// If this entry was purged before it was saved, the purge has missed it.
+		if f.purges.Load() != purges {
+			f.forgetLocal(k)
 		}
 	}
 	return entry, nil
 }
 
-func (b *fileStore) loadLocal(ctx context.Context, k cache.StoreKey) ([]byte, error) {
-	if b.local == nil {
+func (f *fileStore) loadLocal(ctx context.Context, k cache.StoreKey) ([]byte, error) {
+	if f.local == nil {
 		return nil, nil
 	}
-	return b.local.Load(ctx, k)
+	return f.local.Load(ctx, k)
 }
 
 // saveLocal stores what another replica has fetched.
-func (b *fileStore) saveLocal(ctx context.Context, k cache.StoreKey, entry []byte, until time.Time) {
-	if b.local == nil {
+func (f *fileStore) saveLocal(ctx context.Context, k cache.StoreKey, entry []byte, until time.Time) {
+	if f.local == nil {
 		return
 	}
-	if had, err := b.local.Load(ctx, k); err == nil && !bytes.Equal(had, entry) {
-		b.local.Save(k, entry, until, "")
+	if had, err := f.local.Load(ctx, k); err == nil && !bytes.Equal(had, entry) {
+		f.local.Save(k, entry, until, "")
 	}
 }
 
@@ -162,7 +163,7 @@ func (s *sharedFiles) get(ctx context.Context, k cache.StoreKey) (value frame, e
 	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
 	err = s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
-		// One byte more than a valid one.
+		// The range is one byte longer than a valid frame, so that a longer value is not valid.
 		value, err = c.GetRange(ctx, s.keys.entry+k.String(), 0, frameSize+maxEntry).Bytes()
 		return err
 	})
@@ -189,20 +190,20 @@ func (s *sharedFiles) ask(ctx context.Context, call func(ctx context.Context, c 
 }
 
 // Save implements [cache.SharedStore].
-func (b *fileStore) Save(k cache.StoreKey, entry []byte, until time.Time, client string) {
-	if b.local != nil {
-		b.local.Save(k, entry, until, client)
+func (f *fileStore) Save(k cache.StoreKey, entry []byte, until time.Time, client string) {
+	if f.local != nil {
+		f.local.Save(k, entry, until, client)
 	}
 	if len(entry) > maxEntry {
-		b.shared.counts.lost.Add(1)
+		f.shared.counts.lost.Add(1)
 		return
 	}
-	b.shared.enqueue(job{kind: saving, key: k, frame: newFrame(entry, until), purge: b.fetchLeases.purge(k)})
+	f.shared.enqueue(job{kind: saving, key: k, frame: newFrame(entry, until), purge: f.fetchLeases.purge(k)})
 }
 
 // Lease implements [cache.SharedStore].
-func (b *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
-	s := b.shared
+func (f *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
+	s := f.shared
 	if s.away() {
 		return cache.Lease{}, errAway
 	}
@@ -223,43 +224,43 @@ func (b *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Durat
 		return nil
 	})
 	giveBack := func() {
-		b.fetchLeases.remove(k)
-		s.enqueue(job{kind: releasing, key: k, claim: name})
+		f.fetchLeases.remove(k)
+		s.enqueue(job{kind: releasing, key: k, lease: name})
 	}
 	if err != nil {
-		// The server may have granted it.
+		// The server may have granted the lease.
 		giveBack()
 		return cache.Lease{}, err
 	}
-	c := cache.Lease{Version: mark}
+	lease := cache.Lease{Version: mark}
 	if taken == 1 {
 		s.counts.fetchLeases.Add(1)
-		b.fetchLeases.add(k)
-		c.Release = giveBack
+		f.fetchLeases.add(k)
+		lease.Release = giveBack
 	} else {
 		s.counts.waits.Add(1)
 	}
-	return c, nil
+	return lease, nil
 }
 
 // Announce implements [cache.SharedStore].
-func (b *fileStore) Announce(k cache.StoreKey, what cache.Change) {
+func (f *fileStore) Announce(k cache.StoreKey, what cache.Change) {
 	switch what {
 	case cache.Purged:
-		b.forgetLocal(k)
-		f := newFrame(nil, time.Now().Add(purgeKept))
-		b.fetchLeases.purged(k, f.mark())
-		b.shared.enqueue(job{kind: purging, key: k, frame: f})
+		f.forgetLocal(k)
+		purge := newFrame(nil, time.Now().Add(purgeKept))
+		f.fetchLeases.purged(k, purge.mark())
+		f.shared.enqueue(job{kind: purging, key: k, frame: purge})
 	case cache.Replaced:
-		b.shared.enqueue(job{kind: replacing, key: k})
+		f.shared.enqueue(job{kind: replacing, key: k})
 	}
 }
 
-func (b *fileStore) forgetLocal(k cache.StoreKey) {
-	b.purges.Add(1)
-	if b.local != nil {
-		// Not a valid entry, and already expired.
-		b.local.Save(k, []byte{0}, time.Now(), "")
+func (f *fileStore) forgetLocal(k cache.StoreKey) {
+	f.purges.Add(1)
+	if f.local != nil {
+		// What is saved is no valid entry, and has already expired.
+		f.local.Save(k, []byte{0}, time.Now(), "")
 	}
 }
 
@@ -270,28 +271,28 @@ type robotsCounts struct {
 
 // RobotsStats counts the use of the shared robots.txt and tdmrep.json files by a replica since Open.
 type RobotsStats struct {
-	// From the server.
+	// Loads is the number of files loaded from the server.
 	Loads uint64
 
-	// To the server.
+	// Saves is the number of files saved to the server.
 	Saves uint64
 
-	// Rights to fetch that this replica got.
+	// Claims is the number of fetch leases that this replica got.
 	Claims uint64
 
-	// Times that another replica had the right.
+	// Waits is the number of times that another replica had the fetch lease.
 	Waits uint64
 
-	// purges sent to the other replicas.
+	// Purges is the number of purges sent to the other replicas.
 	Purges uint64
 
-	// purges and replacements by other replicas.
+	// Heard is the number of purges and replacements by other replicas.
 	Heard uint64
 
-	// saves and purges that never reached the server.
+	// Lost is the number of saves and purges that never reached the server.
 	Lost uint64
 
-	// failed calls.
+	// Failures is the number of failed calls.
 	Failures uint64
 }
 
@@ -349,7 +350,7 @@ func (s *sharedFiles) sendJobs(ctx context.Context, some []job) error {
 		return err
 	}
 	err := s.ask(ctx, send)
-	// The server has dropped the scripts (SCRIPT FLUSH).
+	// After SCRIPT FLUSH, the server must be given the scripts again.
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		if err = s.ask(ctx, loadScripts); err == nil {
 			// Sending a job twice does no harm.
@@ -379,7 +380,7 @@ func (s *sharedFiles) queueJob(ctx context.Context, p redis.Pipeliner, j job, no
 		left := max(j.frame.until().Sub(now).Milliseconds(), 1)
 		saveScript.EvalSha(ctx, p, []string{key}, []byte(j.frame), left, frameSize, frameMark, j.purge)
 	case releasing:
-		releaseScript.EvalSha(ctx, p, []string{s.keys.fetch + j.key.String()}, j.claim)
+		releaseScript.EvalSha(ctx, p, []string{s.keys.fetch + j.key.String()}, j.lease)
 	}
 	if j.kind == purging || j.kind == replacing {
 		s.queueNews(ctx, p, j)
@@ -397,7 +398,8 @@ const (
 
 	// newsWait is how long the server waits for new entries.
 	newsWait = time.Second
-	// Entries at once.
+
+	// newsRead is how many entries are read at once.
 	newsRead = 250
 
 	// watchEvery is how often an unavailable server is tried again.
@@ -420,11 +422,11 @@ func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
 
 // Watch implements [cache.SharedStore]. It begins with all known purges, because the local store
 // may be older.
-func (b *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.Change)) {
+func (f *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.Change)) {
 	last := "0-0"
 	for ctx.Err() == nil {
-		if !b.shared.away() {
-			last = b.readAll(ctx, last, heard)
+		if !f.shared.away() {
+			last = f.readAll(ctx, last, heard)
 		}
 		select {
 		case <-time.After(watchEvery):
@@ -435,24 +437,24 @@ func (b *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.
 
 // readAll reads the stream after last until the server fails or ctx ends, and returns the last ID
 // read.
-func (b *fileStore) readAll(ctx context.Context, last string, heard func(cache.StoreKey, cache.Change)) string {
-	// A separate client: closing it ends a blocked read.
-	c := b.shared.connect()
+func (f *fileStore) readAll(ctx context.Context, last string, heard func(cache.StoreKey, cache.Change)) string {
+	// The client is a separate one, because closing it is what ends a blocked read.
+	c := f.shared.connect()
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	last, err := b.shared.resume(ctx, c, last)
+	last, err := f.shared.resume(ctx, c, last)
 	for err == nil && ctx.Err() == nil {
 		var all []redis.XMessage
-		if all, err = b.shared.readNews(ctx, c, last); err != nil {
+		if all, err = f.shared.readNews(ctx, c, last); err != nil {
 			break
 		}
 		for _, n := range all {
 			last = n.ID
-			b.handleNews(n.Values, heard)
+			f.handleNews(n.Values, heard)
 		}
 	}
 	if ctx.Err() == nil {
-		b.shared.counts.failures.Add(1)
+		f.shared.counts.failures.Add(1)
 	}
 	return last
 }
@@ -502,23 +504,23 @@ func (s *sharedFiles) readNews(ctx context.Context, c *redis.Client, last string
 }
 
 // handleNews passes one entry on, unless it is this replica's own or invalid.
-func (b *fileStore) handleNews(values map[string]any, heard func(cache.StoreKey, cache.Change)) {
+func (f *fileStore) handleNews(values map[string]any, heard func(cache.StoreKey, cache.Change)) {
 	field := func(name string) string { s, _ := values[name].(string); return s }
 	what, known := changes[field("what")]
 	o, err := robots.ParseOrigin(field("scheme"), field("at"))
 	k := cache.StoreKey{Origin: o, Agent: field("agent")}
-	if !known || err != nil || field("from") == b.shared.id {
+	if !known || err != nil || field("from") == f.shared.id {
 		return
 	}
-	b.shared.counts.heard.Add(1)
+	f.shared.counts.heard.Add(1)
 	if what == cache.Purged {
-		b.shared.outbox.dropSave(k)
-		b.forgetLocal(k)
+		f.shared.outbox.dropSave(k)
+		f.forgetLocal(k)
 	}
 	heard(k, what)
-	// Later saves are not based on what was purged.
+	// heard has made the cache forget the file, so later saves are not based on what was purged.
 	if what == cache.Purged {
-		b.fetchLeases.purged(k, field("mark"))
-		b.forgetLocal(k)
+		f.fetchLeases.purged(k, field("mark"))
+		f.forgetLocal(k)
 	}
 }

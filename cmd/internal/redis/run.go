@@ -54,7 +54,7 @@ func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	}
 	up, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	// Of the parts that must send something before this replica leaves.
+	// ends are the parts that must send something before this replica leaves.
 	var ends errgroup.Group
 	for _, part := range []func(context.Context, Hooks) error{f.report, f.receiveBackOffs} {
 		ends.Go(func() error { return part(ctx, h) })

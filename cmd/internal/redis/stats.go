@@ -20,7 +20,7 @@ type counts struct {
 	usually usual
 	trips   [len(roundTripBounds) + 1]atomic.Uint64
 
-	// Nanoseconds.
+	// took is the duration of all round trips in nanoseconds.
 	took atomic.Int64
 }
 
@@ -46,59 +46,59 @@ func (c *counts) roundTrip(d time.Duration) {
 
 // Stats are the state of a [Fleet] and its counts since Open.
 type Stats struct {
-	// This replica paces by itself.
+	// Alone means that this replica paces by itself.
 	Alone bool
 
-	// As before, but the server answers.
+	// Returning means that the replica is alone, but that the server answers again.
 	Returning bool
 
-	// Why the replica is alone, or was the last time.
+	// Cause is why the replica is alone, or was the last time.
 	Cause Cause
 
-	// When Alone last changed.
+	// Since is when Alone last changed.
 	Since time.Time
 
-	// How many times slower than permitted the replica paces.
+	// Times is how many times slower than permitted the replica paces.
 	Times float64
 
-	// Replicas last seen, including this one.
+	// Replicas is the number of replicas last seen, including this one.
 	Replicas int
 
-	// Shares of replicas that have shut down.
+	// Left is the number of shares of replicas that have shut down.
 	Left int
 
-	// Concurrency slots that this replica holds.
+	// Held is the number of concurrency slots that this replica holds.
 	Held int
 
-	// Slots reserved.
+	// Reserved is the number of slots reserved.
 	Reserved uint64
 
-	// Requests for a slot that would have come too late.
+	// Late is the number of requests for a slot that would have come too late.
 	Late uint64
 
-	// Requests for a slot beyond the concurrency limit.
+	// Full is the number of requests for a slot beyond the concurrency limit.
 	Full uint64
 
-	// Reports that were lost.
+	// Dropped is the number of reports that were lost.
 	Dropped uint64
 
-	// Times that this replica became alone.
+	// Outages is the number of times that this replica became alone.
 	Outages uint64
 
-	// Calls that failed, by the name of each Cause that one may have.
+	// Failures are the calls that failed, by the name of each Cause that a call may have.
 	Failures map[string]uint64
 
-	// Duration of reservations.
+	// RoundTrips counts the reservations by their duration.
 	RoundTrips []Trips
 
-	// Total duration of all of them.
+	// RoundTripTime is the duration of all reservations together.
 	RoundTripTime time.Duration
 }
 
 // Trips is the number of round trips that took at most Within, including the shorter
 // ones.
 type Trips struct {
-	// Zero: no limit.
+	// Within is zero if there is no limit.
 	Within time.Duration
 	Count  uint64
 }
@@ -106,7 +106,7 @@ type Trips struct {
 // usual estimates the usual time of a round trip with its variation, as TCP does (RFC
 // 6298).
 type usual struct {
-	// Nanoseconds; a lost update does no harm.
+	// mean and spread are in nanoseconds. A lost update does no harm.
 	mean, spread atomic.Int64
 }
 

@@ -30,7 +30,7 @@ type mender struct {
 	client *redis.Client
 	log    *slog.Logger
 
-	// Of all clients.
+	// logged is shared by all clients.
 	logged *sync.Once
 }
 
@@ -81,7 +81,7 @@ func (m *mender) mend(ctx context.Context, cmds ...redis.Cmder) bool {
 	if err != nil {
 		return false
 	}
-	// Otherwise another replica was faster.
+	// If no key was deleted, another replica was faster.
 	if len(deleted) > 0 {
 		m.logged.Do(func() {
 			m.log.Warn("store key of the wrong type deleted, further ones are not logged", "key", deleted[0])

@@ -31,7 +31,7 @@ const (
 
 // A Server is the process of a server, running or not.
 type Server struct {
-	// host:port, the same after a Restart.
+	// Addr is host:port, the same after a Restart.
 	Addr string
 
 	t    testing.TB
@@ -39,10 +39,10 @@ type Server struct {
 	args []string
 	dir  string
 
-	// nil: it does not run.
+	// cmd is nil if the server does not run.
 	cmd *exec.Cmd
 
-	// Closed when cmd is over.
+	// ended is closed when cmd has ended.
 	ended chan struct{}
 }
 
@@ -102,11 +102,12 @@ func FreeAddr(t testing.TB) string {
 // URL is what store.redis is set to.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
-// run starts it, and says whether it answers; not: it has ended.
+// run starts the server, and reports whether it answers. If it does not, it has ended.
 func (s *Server) run() bool {
 	s.t.Helper()
 	_, port, _ := net.SplitHostPort(s.Addr)
-	s.cmd = exec.Command(s.bin, append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no"}, s.args...)...)
+	place := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no"}
+	s.cmd = exec.Command(s.bin, append(place, s.args...)...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
--- Releases the right to fetch an origin's robots.txt.
+-- Releases the lease to fetch an origin's robots.txt.
 --
--- KEYS[1]  the right to fetch; its value is the name of the lease
+-- KEYS[1]  the lease; its value is its name
 -- ARGV[1]  the name of the lease that is released
 if redis.call('GET', KEYS[1]) == ARGV[1] then
 	redis.call('DEL', KEYS[1])
