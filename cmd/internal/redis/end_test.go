@@ -24,7 +24,7 @@ func TestEndsWhileStopped(t *testing.T) {
 		},
 		"places": func(r *replica, _ cache.SharedStore) {
 			for range calls * batch {
-				r.held.add(&lease{key: "a.test", name: r.held.newName(r.id)})
+				r.held.all.Store(r.held.newName(r.id), "a.test")
 			}
 			r.reports.renew()
 		},

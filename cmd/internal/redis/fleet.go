@@ -70,9 +70,10 @@ func (f *Fleet) TDMRep(local cache.Store) cache.Store { return f.tdmrep.store(lo
 // Stats returns the current state.
 func (f *Fleet) Stats() Stats {
 	v := f.view.Load()
+	held, _ := f.held.list()
 	s := Stats{
 		Alone: v.Alone, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
-		Replicas: v.replicas, Left: v.freeShares, Held: f.held.count(),
+		Replicas: v.replicas, Left: v.freeShares, Held: len(held),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.outages.Load(),
 		Failures:      make(map[string]uint64),

@@ -186,9 +186,7 @@ func sharing(t *testing.T, url string) func(*testing.T, int) []pace.Store {
 		}
 		var stores []pace.Store
 		for _, r := range all {
-			r.held.mu.Lock()
-			clear(r.held.all)
-			r.held.mu.Unlock()
+			r.held.all.Clear()
 			r.counts.usually.mean.Store(0)
 			r.counts.usually.spread.Store(0)
 			// After everything that the previous test has reported:

@@ -187,45 +187,21 @@ type leases struct {
 	// last is the number of the last lease.
 	last atomic.Uint64
 
-	// mu guards all, which has the keys of hosts by the name of the lease.
-	mu  sync.Mutex
-	all map[string]string
+	// all has the keys of hosts, strings, by the name of the lease.
+	all sync.Map
 }
 
 func (l *leases) newName(id string) string {
 	return id + "." + strconv.FormatUint(l.last.Add(1), 36)
 }
 
-func (l *leases) add(t *lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = make(map[string]string)
-	}
-	l.all[t.name] = t.key
-}
-
-func (l *leases) remove(t *lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.all, t.name)
-}
-
 // list returns the names of all leases, and the Redis keys that contain them.
 func (l *leases) list() (keys []string, names []any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, key := range l.all {
-		keys = append(keys, leasesKey(key))
+	for name, key := range l.all.Range {
+		keys = append(keys, leasesKey(key.(string)))
 		names = append(names, name)
 	}
 	return keys, names
-}
-
-func (l *leases) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.all)
 }
 
 // undoKeys returns the keys of undo.lua.

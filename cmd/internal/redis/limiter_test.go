@@ -92,8 +92,8 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	l := a.Limiters[0]
 	state := limiter.Apply(m.state, l.Limit, l.Sent, m.now)
 	at := state.Due(1, m.now)
-	code, _ := number(reply, 0)
-	wait, _ := number(reply, 1)
+	code, _ := element[int64](reply, 0)
+	wait, _ := element[int64](reply, 1)
 	if d := time.Duration(wait)*time.Microsecond - at.Sub(m.now); d.Abs() > mirrorSlack {
 		m.Errorf("reserve.lua waits %v more under %+v", d, a)
 	}
@@ -103,8 +103,8 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	if code != 1 {
 		return
 	}
-	next.before[0], _ = text(reply, 5)
-	next.after[0], _ = text(reply, 6)
+	next.before[0], _ = element[string](reply, 5)
+	next.after[0], _ = element[string](reply, 6)
 	m.before, m.slot = m.state, next
 	m.state = limiter.Take(state, m.now.Add(time.Duration(wait)*time.Microsecond+width))
 }

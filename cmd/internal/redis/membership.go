@@ -96,10 +96,10 @@ func (f *Fleet) probe(ctx context.Context, v *view) bool {
 			return err
 		}
 		var ok bool
-		if epoch, ok = text(reply, 0); !ok {
+		if epoch, ok = element[string](reply, 0); !ok {
 			return errReply
 		}
-		n, _ := number(reply, 1)
+		n, _ := element[int64](reply, 1)
 		shared = n == 1
 		return nil
 	})
@@ -129,11 +129,11 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 		if err != nil {
 			return err
 		}
-		replicas, ok := number(reply, 0)
+		replicas, ok := element[int64](reply, 0)
 		if ok && replicas < 0 {
 			return errEmptied
 		}
-		shares, also := number(reply, 1)
+		shares, also := element[int64](reply, 1)
 		if !ok || !also {
 			return errReply
 		}

@@ -294,9 +294,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Errorf("the pause lasts for another %v", d)
 	}
 	// Nobody renews these by the later time, of which one was given out by the clock that was ahead.
-	r.held.mu.Lock()
-	clear(r.held.all)
-	r.held.mu.Unlock()
+	r.held.all.Clear()
 	s.SetTime(now.Add(-time.Hour + leaseTime + time.Second))
 	ask.MaxConcurrent, ask.Key = 1, "b.test"
 	if turn, err := r.Reserve(t.Context(), ask); err != nil || turn.At.IsZero() {

@@ -51,9 +51,6 @@ type job struct {
 
 	// purge is the mark of the last purge that a save takes into account.
 	purge string
-
-	// number is higher for each later job.
-	number uint64
 }
 
 // An outbox contains the jobs that wait to be sent.
@@ -65,41 +62,35 @@ type outbox struct {
 	mu sync.Mutex
 
 	// jobs begin with the oldest one.
-	jobs []job
+	jobs []*job
 
 	// size is the number of bytes in the frames of the jobs that the server has not executed yet.
 	size int
 
-	// last is the number of the newest job.
-	last uint64
-
 	// newest has what newestOf returns.
-	newest map[cache.StoreKey]job
+	newest map[cache.StoreKey]*job
 }
 
 func newOutbox() outbox {
-	return outbox{wake: make(chan struct{}, 1), newest: make(map[cache.StoreKey]job)}
+	return outbox{wake: make(chan struct{}, 1), newest: make(map[cache.StoreKey]*job)}
 }
 
-// newestOf returns the newest save or purge of k that may not have reached the server. ok is
-// false if all have. Saves after a purge may have been lost.
-func (o *outbox) newestOf(k cache.StoreKey) (j job, ok bool) {
+// newestOf returns the newest save or purge of k that may not have reached the server; nil if all
+// have. Saves after a purge may have been lost.
+func (o *outbox) newestOf(k cache.StoreKey) *job {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	j, ok = o.newest[k]
-	return j, ok
+	return o.newest[k]
 }
 
 // add adds a job, and reports whether there was space. While the server is unavailable, only
 // purges wait.
-func (o *outbox) add(j job, away bool) bool {
+func (o *outbox) add(j *job, away bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if away && j.kind != purging || len(o.jobs) >= maxJobs || o.size+len(j.frame) > maxWaiting {
 		return false
 	}
-	o.last++
-	j.number = o.last
 	o.jobs = append(o.jobs, j)
 	o.size += len(j.frame)
 	if j.frame != nil {
@@ -113,7 +104,7 @@ func (o *outbox) add(j job, away bool) bool {
 }
 
 // take removes and returns the next jobs that are sent together.
-func (o *outbox) take() []job {
+func (o *outbox) take() []*job {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n, size := 0, 0
@@ -127,20 +118,20 @@ func (o *outbox) take() []job {
 }
 
 // done ends the jobs that take has returned and the server has executed.
-func (o *outbox) done(some []job) {
+func (o *outbox) done(some []*job) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, j := range some {
 		o.end(j)
 	}
-	// The array that they share with the waiting jobs must not keep their frames.
+	// The array that they share with the waiting jobs must not keep them.
 	clear(some)
 }
 
 // end removes j from newest. The caller holds o.mu.
-func (o *outbox) end(j job) {
+func (o *outbox) end(j *job) {
 	o.size -= len(j.frame)
-	if o.newest[j.key].number == j.number {
+	if o.newest[j.key] == j {
 		delete(o.newest, j.key)
 	}
 }
@@ -150,17 +141,17 @@ func (o *outbox) end(j job) {
 func (o *outbox) dropSave(k cache.StoreKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.newest[k].kind == saving {
+	if j := o.newest[k]; j != nil && j.kind == saving {
 		delete(o.newest, k)
 	}
 }
 
 // dropAllButPurges drops all jobs but purges, including those that take returned, and returns how
 // many saves it dropped.
-func (o *outbox) dropAllButPurges(taken []job) (lost int) {
+func (o *outbox) dropAllButPurges(taken []*job) (lost int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var purges []job
+	var purges []*job
 	for _, j := range slices.Concat(taken, o.jobs) {
 		if j.kind == purging {
 			purges = append(purges, j)

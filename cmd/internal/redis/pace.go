@@ -53,27 +53,34 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 	}
 	window := time.Duration(0)
 	if a.Window > 0 {
-		window = (max(a.Window, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
+		window = (max(a.Window, time.Microsecond) + max(more, f.counts.usually.most())).Truncate(time.Microsecond)
 	}
 
 	// The call does not end with the caller's context, which would cost the connection.
 	asked := time.Now()
-	var reply []any
+	var took time.Duration
+	var r pace.Reservation
 	err := f.do(context.WithoutCancel(ctx), func(ctx context.Context, c *redis.Client) error {
-		var err error
-		reply, err = reserveScript.Run(ctx, c, next.keys(a), next.args(a, v.epoch, window, held, asked)...).Slice()
+		reply, err := reserveScript.Run(ctx, c, next.keys(a), next.args(a, v.epoch, window, held, asked)...).Slice()
 		if err == nil {
-			err = checkReply(reply)
+			took = time.Since(asked)
+			r, err = next.read(reply, asked, took, window)
 		}
 		return err
 	})
 	if err != nil {
 		return pace.Reservation{}, 0, err
 	}
-	replied := time.Now()
-	took := replied.Sub(asked)
 	f.counts.roundTrip(took)
-	r := f.read(reply, next, asked, replied, window)
+	switch {
+	case !r.At.IsZero():
+		f.held.all.Store(next.name, next.key)
+		f.counts.reserved.Add(1)
+	case r.Full:
+		f.counts.full.Add(1)
+	default:
+		f.counts.late.Add(1)
+	}
 	if fetch := next.fetchOf(a); fetch != nil && next.before[0] == fetch.before[0] {
 		// Without this slot, that of the fetch counts.
 		next.before[0] = fetch.after[0]
@@ -81,49 +88,37 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 	return r, took, nil
 }
 
-// checkReply returns an error unless reserve.lua's reply is complete.
-func checkReply(reply []any) error {
-	code, ok := number(reply, 0)
+// read reads the reply of reserve.lua, which took some time. A slot begins at the latest, and ends at the earliest, time
+// that the server can mean. The lease of the slot becomes that of the Reservation.
+func (l *lease) read(reply []any, asked time.Time, took, window time.Duration) (r pace.Reservation, err error) {
+	code, ok := element[int64](reply, 0)
 	if ok && code < -1 {
-		return errEmptied
+		return r, errEmptied
 	}
-	_, wait := number(reply, 1)
-	_, length := number(reply, 3)
-	if !ok || !wait || !length || code == 1 && len(reply) < 7 {
-		return errReply
+	micro, hasWait := element[int64](reply, 1)
+	length, hasLength := element[int64](reply, 3)
+	if !ok || !hasWait || !hasLength || code == 1 && len(reply) < 7 {
+		return r, errReply
 	}
-	return nil
-}
-
-// read reads a complete reply. A slot begins at the latest, and ends at the earliest, time
-// that the server can mean.
-func (f *Fleet) read(reply []any, next *lease, asked, replied time.Time, window time.Duration) pace.Reservation {
-	code, _ := number(reply, 0)
-	micro, _ := number(reply, 1)
-	length, _ := number(reply, 3)
 	wait := time.Duration(micro) * time.Microsecond
-	var r pace.Reservation
-	if left, ok := number(reply, 2); ok {
+	if left, ok := element[int64](reply, 2); ok {
 		r.BackOff = pace.BackOff{
 			Until:  asked.Add(time.Duration(left) * time.Microsecond),
 			Length: time.Duration(length) * time.Microsecond,
 		}
-		r.BackOff.By, _ = text(reply, 4)
+		r.BackOff.By, _ = element[string](reply, 4)
 	}
 	if code != 1 {
 		r.Full, r.Wait = code == -1, wait
-		f.counts.refused(r.Full)
-		return r
+		return r, nil
 	}
-	for i := 5; i+1 < len(reply) && (i-5)/2 < maxLimiters; i += 2 {
-		next.before[(i-5)/2], _ = text(reply, i)
-		next.after[(i-5)/2], _ = text(reply, i+1)
+	for i := range l.before {
+		l.before[i], _ = element[string](reply, 5+2*i)
+		l.after[i], _ = element[string](reply, 6+2*i)
 	}
-	r.At, r.Lease = replied.Add(wait), next
+	r.At, r.Lease = asked.Add(took+wait), l
 	if window > 0 {
 		r.Until = asked.Add(wait + window)
 	}
-	f.held.add(next)
-	f.counts.reserved.Add(1)
-	return r
+	return r, nil
 }

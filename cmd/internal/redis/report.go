@@ -31,7 +31,7 @@ const (
 // Report implements [pace.Store].
 func (f *Fleet) Report(r pace.Report) {
 	if l, ok := r.Lease.(*lease); ok {
-		f.held.remove(l)
+		f.held.all.Delete(l.name)
 	} else if r.BackOff == (pace.BackOff{}) {
 		return
 	}
@@ -87,14 +87,12 @@ func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 	for len(all) > 0 {
 		some := all[:min(batch, len(all))]
 		err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
-			err := f.pipe(ctx, c, some)
-			// After SCRIPT FLUSH, the server must be given the scripts again.
-			if redis.HasErrorPrefix(err, "NOSCRIPT") {
-				if err = loadScripts(ctx, c); err == nil {
-					err = f.pipe(ctx, c, some)
+			return pipeline(ctx, c, func(p redis.Pipeliner) {
+				now := time.Now()
+				for i := range some {
+					f.queueReport(ctx, p, &some[i], now)
 				}
-			}
-			return err
+			})
 		})
 		if err != nil {
 			f.counts.dropped.Add(uint64(len(all)))
@@ -102,17 +100,6 @@ func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 		}
 		all = all[len(some):]
 	}
-}
-
-// pipe sends the reports in one pipeline. Sending them twice does no harm.
-func (f *Fleet) pipe(ctx context.Context, c *redis.Client, some []pace.Report) error {
-	now := time.Now()
-	pipe := c.Pipeline()
-	for i := range some {
-		f.queueReport(ctx, pipe, &some[i], now)
-	}
-	_, err := pipe.Exec(ctx)
-	return err
 }
 
 func (f *Fleet) queueReport(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {

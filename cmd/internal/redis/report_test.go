@@ -58,9 +58,7 @@ func TestLeases(t *testing.T) {
 			t.Fatal("the place is given to another")
 		}
 	}
-	one.held.mu.Lock() // it seems lost
-	clear(one.held.all)
-	one.held.mu.Unlock()
+	one.held.all.Clear() // it seems lost
 	s.SetTime(now.Add(leaseTime - time.Second))
 	if !full() {
 		t.Error("the place is given to another too soon")

@@ -5,8 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,65 +54,40 @@ type fileStore struct {
 	shared *sharedFiles
 
 	// local may be nil.
-	local       cache.Store
-	fetchLeases fetchLeases
+	local cache.Store
+
+	// fetchLeases has the files that this replica has a lease to fetch, by cache.StoreKey. The value is the mark of the last
+	// purge of the file that the replica knows, a string.
+	fetchLeases sync.Map
 
 	// purges is how often something was purged from the local store.
 	purges atomic.Uint64
 }
 
 func (s *sharedFiles) store(local cache.Store) cache.Store {
-	return &fileStore{shared: s, local: local, fetchLeases: fetchLeases{all: make(map[cache.StoreKey]string)}}
+	return &fileStore{shared: s, local: local}
 }
 
-// fetchLeases are the files that this replica has a lease to fetch. The value is the mark of the
-// last purge of the file that it knows, or "".
-type fetchLeases struct {
-	// mu guards all.
-	mu  sync.Mutex
-	all map[cache.StoreKey]string
-}
-
-func (f *fetchLeases) add(k cache.StoreKey) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.all[k] = ""
-}
-
-func (f *fetchLeases) remove(k cache.StoreKey) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.all, k)
-}
-
-// purged records a purge.
-func (f *fetchLeases) purged(k cache.StoreKey, mark string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, ours := f.all[k]; ours {
-		f.all[k] = mark
+// purged records the mark of a purge of k, if this replica has the lease to fetch it.
+func (f *fileStore) purged(k cache.StoreKey, mark string) {
+	if was, ours := f.fetchLeases.Load(k); ours {
+		f.fetchLeases.CompareAndSwap(k, was, mark)
 	}
-}
-
-func (f *fetchLeases) purge(k cache.StoreKey) (mark string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.all[k]
 }
 
 // Load implements [cache.SharedStore].
 func (f *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) {
 	s := f.shared
-	j, waits := s.outbox.newestOf(k)
-	purged := waits && j.kind == purging
+	j := s.outbox.newestOf(k)
+	purged := j != nil && j.kind == purging
 	// The purge is sent before any later save, which therefore may take it into account.
 	if purged {
-		f.fetchLeases.purged(k, j.frame.mark())
+		f.purged(k, j.frame.mark())
 	}
 	switch {
 	case s.away(), purged:
 		return f.loadLocal(ctx, k)
-	case waits:
+	case j != nil:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
 	}
 	purges := f.purges.Load()
@@ -125,7 +98,7 @@ func (f *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) 
 	}
 	s.counts.loads.Add(1)
 	if value.purge() {
-		f.fetchLeases.purged(k, value.mark())
+		f.purged(k, value.mark())
 		// Watch may not know of the purge yet, or the stream may have lost it.
 		f.forgetLocal(k)
 		return nil, cache.ErrPurged
@@ -198,7 +171,9 @@ func (f *fileStore) Save(k cache.StoreKey, entry []byte, until time.Time, client
 		f.shared.counts.lost.Add(1)
 		return
 	}
-	f.shared.enqueue(job{kind: saving, key: k, frame: newFrame(entry, until), purge: f.fetchLeases.purge(k)})
+	purge, _ := f.fetchLeases.Load(k)
+	mark, _ := purge.(string)
+	f.shared.enqueue(&job{kind: saving, key: k, frame: newFrame(entry, until), purge: mark})
 }
 
 // Lease implements [cache.SharedStore].
@@ -217,15 +192,15 @@ func (f *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Durat
 			return err
 		}
 		var ok, also bool
-		taken, ok = number(reply, 0)
-		if mark, also = text(reply, 1); !ok || !also {
+		taken, ok = element[int64](reply, 0)
+		if mark, also = element[string](reply, 1); !ok || !also {
 			return errReply
 		}
 		return nil
 	})
 	giveBack := func() {
-		f.fetchLeases.remove(k)
-		s.enqueue(job{kind: releasing, key: k, lease: name})
+		f.fetchLeases.Delete(k)
+		s.enqueue(&job{kind: releasing, key: k, lease: name})
 	}
 	if err != nil {
 		// The server may have granted the lease.
@@ -235,7 +210,7 @@ func (f *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Durat
 	lease := cache.Lease{Version: mark}
 	if taken == 1 {
 		s.counts.fetchLeases.Add(1)
-		f.fetchLeases.add(k)
+		f.fetchLeases.Store(k, "")
 		lease.Release = giveBack
 	} else {
 		s.counts.waits.Add(1)
@@ -249,10 +224,10 @@ func (f *fileStore) Announce(k cache.StoreKey, what cache.Change) {
 	case cache.Purged:
 		f.forgetLocal(k)
 		purge := newFrame(nil, time.Now().Add(purgeKept))
-		f.fetchLeases.purged(k, purge.mark())
-		f.shared.enqueue(job{kind: purging, key: k, frame: purge})
+		f.purged(k, purge.mark())
+		f.shared.enqueue(&job{kind: purging, key: k, frame: purge})
 	case cache.Replaced:
-		f.shared.enqueue(job{kind: replacing, key: k})
+		f.shared.enqueue(&job{kind: replacing, key: k})
 	}
 }
 
@@ -298,7 +273,7 @@ type RobotsStats struct {
 
 // enqueue sends a job soon. While the server is unavailable, a purge waits, and any other job
 // is lost.
-func (s *sharedFiles) enqueue(j job) {
+func (s *sharedFiles) enqueue(j *job) {
 	if !s.outbox.add(j, s.away()) && j.frame != nil {
 		s.counts.lost.Add(1)
 	}
@@ -338,25 +313,15 @@ func (s *sharedFiles) sendAll(ctx context.Context) {
 }
 
 // sendJobs sends jobs in one round trip.
-func (s *sharedFiles) sendJobs(ctx context.Context, some []job) error {
-	send := func(ctx context.Context, c *redis.Client) error {
-		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+func (s *sharedFiles) sendJobs(ctx context.Context, some []*job) error {
+	err := s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
+		return pipeline(ctx, c, func(p redis.Pipeliner) {
 			now := time.Now()
 			for _, j := range some {
 				s.queueJob(ctx, p, j, now)
 			}
-			return nil
 		})
-		return err
-	}
-	err := s.ask(ctx, send)
-	// After SCRIPT FLUSH, the server must be given the scripts again.
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if err = s.ask(ctx, loadScripts); err == nil {
-			// Sending a job twice does no harm.
-			err = s.ask(ctx, send)
-		}
-	}
+	})
 	if err != nil {
 		return err
 	}
@@ -371,7 +336,7 @@ func (s *sharedFiles) sendJobs(ctx context.Context, some []job) error {
 	return nil
 }
 
-func (s *sharedFiles) queueJob(ctx context.Context, p redis.Pipeliner, j job, now time.Time) {
+func (s *sharedFiles) queueJob(ctx context.Context, p redis.Pipeliner, j *job, now time.Time) {
 	key := s.keys.entry + j.key.String()
 	switch j.kind {
 	case purging:
@@ -404,11 +369,14 @@ const (
 
 	// watchEvery is how often an unavailable server is tried again.
 	watchEvery = 250 * time.Millisecond
+
+	// firstNews is the ID before all entries.
+	firstNews = "0-0"
 )
 
 var changes = map[string]cache.Change{"purged": cache.Purged, "replaced": cache.Replaced}
 
-func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
+func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j *job) {
 	what, mark := "replaced", ""
 	if j.kind == purging {
 		what, mark = "purged", j.frame.mark()
@@ -423,7 +391,7 @@ func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
 // Watch implements [cache.SharedStore]. It begins with all known purges, because the local store
 // may be older.
 func (f *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.Change)) {
-	last := "0-0"
+	last := firstNews
 	for ctx.Err() == nil {
 		if !f.shared.away() {
 			last = f.readAll(ctx, last, heard)
@@ -464,29 +432,12 @@ func (f *fileStore) readAll(ctx context.Context, last string, heard func(cache.S
 func (s *sharedFiles) resume(ctx context.Context, c *redis.Client, last string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.callTime)
 	defer cancel()
-	newest, err := c.XRevRangeN(ctx, s.keys.news, "+", "-", 1).Result()
-	if err != nil {
-		return last, err
+	// The stream of which last is an ID has last or a later entry, because only older entries are removed.
+	newest, err := c.XRevRangeN(ctx, s.keys.news, "+", last, 1).Result()
+	if err == nil && len(newest) == 0 {
+		last = firstNews
 	}
-	if len(newest) == 0 || before(newest[0].ID, last) {
-		return "0-0", nil
-	}
-	return last, nil
-}
-
-// before compares IDs of the stream, MILLISECONDS-NUMBER.
-func before(a, b string) bool {
-	ms, n := split(a)
-	otherMS, other := split(b)
-	return ms < otherMS || ms == otherMS && n < other
-}
-
-func split(id string) (ms, n uint64) {
-	first, second, _ := strings.Cut(id, "-")
-	// An invalid number counts as 0.
-	ms, _ = strconv.ParseUint(first, 10, 64)
-	n, _ = strconv.ParseUint(second, 10, 64)
-	return ms, n
+	return last, err
 }
 
 // readNews waits for entries after last. It is not an error if there are none.
@@ -520,7 +471,7 @@ func (f *fileStore) handleNews(values map[string]any, heard func(cache.StoreKey,
 	heard(k, what)
 	// heard has made the cache forget the file, so later saves are not based on what was purged.
 	if what == cache.Purged {
-		f.fetchLeases.purged(k, field("mark"))
+		f.purged(k, field("mark"))
 		f.forgetLocal(k)
 	}
 }

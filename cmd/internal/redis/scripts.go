@@ -2,47 +2,36 @@ package redis
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed scripts/reserve.lua
-	reserveSource string
-	//go:embed scripts/undo.lua
-	undoSource string
-	//go:embed scripts/push.lua
-	pushSource string
-	//go:embed scripts/renew.lua
-	renewSource string
-	//go:embed scripts/meet.lua
-	meetSource string
-	//go:embed scripts/beat.lua
-	beatSource string
-	//go:embed scripts/leave.lua
-	leaveSource string
-	//go:embed scripts/save.lua
-	saveSource string
-	//go:embed scripts/claim.lua
-	claimSource string
-	//go:embed scripts/release.lua
-	releaseSource string
-	//go:embed scripts/mend.lua
-	mendSource string
+//go:embed scripts
+var scriptFiles embed.FS
 
-	reserveScript = redis.NewScript(reserveSource)
-	undoScript    = redis.NewScript(undoSource)
-	pushScript    = redis.NewScript(pushSource)
-	renewScript   = redis.NewScript(renewSource)
-	meetScript    = redis.NewScript(meetSource)
-	beatScript    = redis.NewScript(beatSource)
-	leaveScript   = redis.NewScript(leaveSource)
-	saveScript    = redis.NewScript(saveSource)
-	claimScript   = redis.NewScript(claimSource)
-	releaseScript = redis.NewScript(releaseSource)
-	mendScript    = redis.NewScript(mendSource)
+var (
+	reserveScript = redis.NewScript(source("reserve"))
+	undoScript    = redis.NewScript(source("undo"))
+	pushScript    = redis.NewScript(source("push"))
+	renewScript   = redis.NewScript(source("renew"))
+	meetScript    = redis.NewScript(source("meet"))
+	beatScript    = redis.NewScript(source("beat"))
+	leaveScript   = redis.NewScript(source("leave"))
+	saveScript    = redis.NewScript(source("save"))
+	claimScript   = redis.NewScript(source("claim"))
+	releaseScript = redis.NewScript(source("release"))
+	mendScript    = redis.NewScript(source("mend"))
 )
+
+// source returns the source of a script.
+func source(name string) string {
+	lua, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(lua)
+}
 
 // Keys that do not belong to a host. Those of hosts begin with another word.
 const (
@@ -54,28 +43,38 @@ const (
 // loadScripts loads the scripts into the server that are called in pipelines, where an
 // unknown script would fail.
 func loadScripts(ctx context.Context, c *redis.Client) error {
-	pipe := c.Pipeline()
-	for _, source := range []string{reserveSource, undoSource, pushSource, renewSource, saveSource, releaseSource} {
-		pipe.ScriptLoad(ctx, source)
-	}
-	_, err := pipe.Exec(ctx)
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range []string{"reserve", "undo", "push", "renew", "save", "release"} {
+			p.ScriptLoad(ctx, source(name))
+		}
+		return nil
+	})
 	return err
 }
 
-// number returns a number in a script's reply.
-func number(reply []any, i int) (int64, bool) {
-	if i >= len(reply) {
-		return 0, false
+// pipeline sends the commands that queue adds in one round trip. After SCRIPT FLUSH, the server must be given the
+// scripts again. The commands are then sent twice, which must do no harm.
+func pipeline(ctx context.Context, c *redis.Client, queue func(redis.Pipeliner)) error {
+	send := func() error {
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			queue(p)
+			return nil
+		})
+		return err
 	}
-	n, ok := reply[i].(int64)
-	return n, ok
+	err := send()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err = loadScripts(ctx, c); err == nil {
+			err = send()
+		}
+	}
+	return err
 }
 
-// text returns a string in a script's reply.
-func text(reply []any, i int) (string, bool) {
-	if i >= len(reply) {
-		return "", false
+// element returns an element of a script's reply. It returns false if there is none of this type.
+func element[T int64 | string](reply []any, i int) (value T, ok bool) {
+	if i < len(reply) {
+		value, ok = reply[i].(T)
 	}
-	s, ok := reply[i].(string)
-	return s, ok
+	return value, ok
 }

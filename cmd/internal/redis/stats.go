@@ -24,16 +24,6 @@ type counts struct {
 	took atomic.Int64
 }
 
-func (c *counts) refused(full bool) {
-	if full {
-		c.full.Add(1)
-	} else {
-		c.late.Add(1)
-	}
-}
-
-func (c *counts) usual() time.Duration { return c.usually.most() }
-
 func (c *counts) roundTrip(d time.Duration) {
 	c.usually.add(d)
 	c.took.Add(int64(d))
