@@ -22,56 +22,43 @@ const (
 	maxJitter = 0.25
 )
 
-// backOff is one back-off. The zero value means that there was none.
-type backOff struct {
-	// until is the end of the last back-off; zero if there was none.
-	until time.Time
-
-	// length is the length of the last back-off that the proxy chose, without jitter; zero if it is forgiven.
-	length time.Duration
-
-	// by is BackOff.By.
-	by string
-}
-
 // left returns the time until the back-off ends.
-func (b backOff) left(now time.Time) time.Duration {
-	if b.until.IsZero() {
+func (b BackOff) left(now time.Time) time.Duration {
+	if b.Until.IsZero() {
 		return 0
 	}
-	return max(0, b.until.Sub(now))
+	return max(0, b.Until.Sub(now))
 }
 
-func (b backOff) forgiven(now time.Time) bool {
-	return b.until.IsZero() || now.Sub(b.until) >= backOffMemory
+func (b BackOff) forgiven(now time.Time) bool {
+	return b.Until.IsZero() || now.Sub(b.Until) >= backOffMemory
 }
 
-// report returns the back-off for other processes. It returns the zero value if b is
-// forgiven.
-func (b backOff) report(now time.Time) BackOff {
+// remembered returns b, or the zero BackOff if b is forgiven.
+func (b BackOff) remembered(now time.Time) BackOff {
 	if b.forgiven(now) {
 		return BackOff{}
 	}
-	return BackOff{Until: b.until, Length: b.length, By: b.by}
+	return b
 }
 
 // merge takes over a back-off that another process reported. It reports whether the end
 // moved later.
-func (b *backOff) merge(o BackOff, now time.Time) bool {
+func (b *BackOff) merge(o BackOff, now time.Time) bool {
 	o.Until = localTime(o.Until, now, now.Add(maxBackOff))
 	if o.Until.IsZero() || now.Sub(o.Until) >= backOffMemory {
 		return false
 	}
 	if b.forgiven(now) {
-		b.length = 0
+		b.Length = 0
 	}
-	b.length = max(b.length, min(o.Length, maxBackOff))
-	later := o.Until.After(b.until)
-	if b.by == "" || later && (o.By != "" || b.left(now) == 0) {
-		b.by = o.By
+	b.Length = max(b.Length, min(o.Length, maxBackOff))
+	later := o.Until.After(b.Until)
+	if b.By == "" || later && (o.By != "" || b.left(now) == 0) {
+		b.By = o.By
 	}
 	if later {
-		b.until = o.Until
+		b.Until = o.Until
 	}
 	return later
 }
@@ -94,39 +81,30 @@ type incident struct {
 // begin starts or lengthens the back-off and reports whether it did. If the origin asked for
 // no time, begin ignores the response to a request that was sent before the last back-off
 // ended. Otherwise it doubles the length.
-func (b *backOff) begin(i incident) bool {
+func (b *BackOff) begin(i incident) bool {
 	if b.forgiven(i.at) {
-		b.length = 0
+		b.Length = 0
 	}
 	if i.asked <= 0 {
-		if !b.until.IsZero() && !i.sent.After(b.until) {
+		if !b.Until.IsZero() && !i.sent.After(b.Until) {
 			return false
 		}
-		b.length = min(max(2*b.length, firstBackOff), maxBackOff)
-		i.asked = b.length + time.Duration(float64(b.length)*maxJitter*i.chance)
+		b.Length = min(max(2*b.Length, firstBackOff), maxBackOff)
+		i.asked = b.Length + time.Duration(float64(b.Length)*maxJitter*i.chance)
 	}
 	until := i.at.Add(min(i.asked, maxBackOff))
-	if !until.After(b.until) {
+	if !until.After(b.Until) {
 		return false
 	}
-	b.until, b.by = until, i.by
+	b.Until, b.By = until, i.by
 	return true
 }
 
 // end ends the back-off now. It is still remembered as one that has ended.
-func (b *backOff) end(now time.Time) {
+func (b *BackOff) end(now time.Time) {
 	if b.left(now) > 0 {
-		b.until = now
+		b.Until = now
 	}
-}
-
-// A metBackOff is a back-off that delayed a request.
-type metBackOff struct {
-	// left is how long the back-off still lasted when the request met it.
-	left time.Duration
-
-	// by is BackOff.By.
-	by string
 }
 
 const (
@@ -142,7 +120,7 @@ const (
 // A clientBackOff is a back-off that applies to the requests of one client.
 type clientBackOff struct {
 	client string
-	backOff
+	BackOff
 }
 
 // backOffs are the back-offs of one host. A stored value never changes.
@@ -151,15 +129,15 @@ type backOffs struct {
 	begun time.Time
 
 	// host applies to all requests, and each of clients to those of one client.
-	host    backOff
+	host    BackOff
 	clients []clientBackOff
 }
 
 // of returns the back-off that delays a client's requests: that of the host or that of the
 // client, whichever ends later.
-func (b *backOffs) of(client string) backOff {
-	if own := b.apart(client); own != nil && own.until.After(b.host.until) {
-		return own.backOff
+func (b *backOffs) of(client string) BackOff {
+	if own := b.apart(client); own != nil && own.Until.After(b.host.Until) {
+		return own.BackOff
 	}
 	return b.host
 }
@@ -182,7 +160,7 @@ func (b *backOffs) begin(i incident, client string, othersServed bool) bool {
 	if b.host.left(i.at) == 0 {
 		b.clients = slices.DeleteFunc(slices.Clone(b.clients), func(c clientBackOff) bool { return c.forgiven(i.at) })
 		own := b.apart(client)
-		if own != nil && !i.sent.After(own.until) {
+		if own != nil && !i.sent.After(own.Until) {
 			return own.begin(i)
 		}
 		mayBegin := othersServed && own == nil && len(b.clients) < maxApart
@@ -193,7 +171,7 @@ func (b *backOffs) begin(i incident, client string, othersServed bool) bool {
 	}
 	begun := false
 	for _, c := range b.clients {
-		begun = b.host.merge(c.report(i.at), i.at) || begun
+		begun = b.host.merge(c.remembered(i.at), i.at) || begun
 	}
 	b.clients = nil
 	return b.host.begin(i) || begun

@@ -115,11 +115,11 @@ func (h *host) clock(now time.Time) Clock {
 	}
 	held := h.backOff.get()
 	if b := held.host; !b.forgiven(now) {
-		c.BackOffUntil, c.BackOffLength, c.BackOffBy = wallTime(b.until, now), b.length, b.by
+		c.BackOffUntil, c.BackOffLength, c.BackOffBy = wallTime(b.Until, now), b.Length, b.By
 	}
 	for _, own := range held.clients {
 		if !own.forgiven(now) {
-			c.Clients = append(c.Clients, ClientClock{own.client, wallTime(own.until, now), own.length, own.by})
+			c.Clients = append(c.Clients, ClientClock{own.client, wallTime(own.Until, now), own.Length, own.By})
 		}
 	}
 	return c
@@ -156,6 +156,6 @@ func (h *host) restore(c *Clock, now time.Time) {
 	h.backOff.held.Store(held)
 }
 
-func restoredBackOff(until time.Time, length time.Duration, by string, now time.Time) backOff {
-	return backOff{localTime(until, now, now.Add(maxBackOff)), min(max(0, length), maxBackOff), by}
+func restoredBackOff(until time.Time, length time.Duration, by string, now time.Time) BackOff {
+	return BackOff{Until: localTime(until, now, now.Add(maxBackOff)), Length: min(max(0, length), maxBackOff), By: by}
 }

@@ -10,21 +10,6 @@ import (
 
 var errReleased = errors.New("pace: slot released")
 
-// take waits until r gets a concurrency slot and, if rated is true, until its rate
-// permits it. The caller has locked h. take unlocks it.
-func (h *host) take(ctx context.Context, r *request, rated bool) error {
-	w, err := h.ask(r, rated)
-	return h.await(ctx, r, w, err)
-}
-
-// permit waits until this process's own limiters permit r to be sent. It waits until the
-// given time at most; zero means the time that readyBy returns.
-func (h *host) permit(ctx context.Context, r *request, until time.Time) error {
-	h.mu.Lock()
-	w, err := h.askPermit(r, until)
-	return h.await(ctx, r, w, err)
-}
-
 // await unlocks h. It returns when w is granted or refused, or when ctx ends.
 func (h *host) await(ctx context.Context, r *request, w *waiter, err error) error {
 	// The host is locked, so either this call or Close finds the other.
@@ -95,7 +80,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 // startsNow reports whether r gets a concurrency slot at once. It does not if its queue has
 // a waiter.
 func (h *host) startsNow(r *request, fair *fairQueue, now time.Time) bool {
-	return fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
+	return len(fair.lines) == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
 		(fair == &h.connects || r.apartLeft(now) == 0 && h.permitIn(r, now) <= min(h.leadTime(), r.limits.MaxWait))
 }
 
@@ -157,7 +142,8 @@ func (h *host) displace(w *waiter, now time.Time) {
 }
 
 // askPermit gives r the permit to send, or queues it before all requests that have no
-// concurrency slot yet, or refuses it.
+// concurrency slot yet, or refuses it. r waits until the given time at most; zero means the time
+// that readyBy returns.
 func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 	now := r.process.now()
 	switch {
@@ -222,7 +208,7 @@ func (h *host) enqueue(w *waiter) {
 
 // remove takes w out of its queue.
 func (h *host) remove(w *waiter, now time.Time) {
-	w.waited += now.Sub(w.since)
+	w.held.Waited += now.Sub(w.since)
 	heap.Remove(&h.expiry, w.index)
 	if w.fair != nil {
 		w.fair.remove(w)
@@ -397,7 +383,7 @@ func (h *host) startDial(r *request) {
 func (h *host) grant(r *request, now time.Time) {
 	r.dropPermit()
 	r.stage = granted
-	r.slowed = r.spacing(now)
+	r.held.Slowed = r.spacing(now)
 	t := r.terms(now)
 	r.strict = t.limit().Gap > 0
 	if v := r.reservation; v != nil {

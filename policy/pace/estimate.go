@@ -66,7 +66,7 @@ func (h *host) forecastNew(r *request) (time.Duration, error) {
 // permitIn returns how long r would wait for the permit if it prepared its connection now.
 func (h *host) permitIn(r *request, now time.Time) time.Duration {
 	ahead, _ := r.queue.ahead(now, h.leadTime())
-	d := h.forecast(r, ahead, now, r.backOff().until)
+	d := h.forecast(r, ahead, now, r.backOff().Until)
 	if r.own != nil {
 		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing, now, now))
 	}
@@ -160,7 +160,11 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 	ahead, more = h.queueAhead(r, ahead, more, now)
 	d := h.forecastBehind(r, ahead, more, now)
 	if r.own != nil {
-		d = max(d, r.own.forecast(r.ownTerms(), r.own.preparing+q.waiting.of(r.client), now, r.backOff().until))
+		ahead := r.own.preparing
+		if i := q.waiting.find(r.client); i >= 0 {
+			ahead += len(q.waiting.lines[i].waiters)
+		}
+		d = max(d, r.own.forecast(r.ownTerms(), ahead, now, r.backOff().Until))
 	}
 	return d
 }
@@ -171,7 +175,7 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyError {
 	e := &BusyError{RetryAfter: wait, Alone: r.process.standing().Alone}
 	if b := r.backOff(); b.left(now) > 0 {
-		e.BackOff, e.BackOffBy = b.left(now), b.by
+		e.BackOff, e.BackOffBy = b.left(now), b.By
 	}
 	e.Slowed = r.spacing(now)
 	blocked := r.list == nil && !h.mayStart(r, now)

@@ -147,9 +147,6 @@ type request struct {
 	strict   bool
 	released bool
 
-	// alone is Held.Alone.
-	alone bool
-
 	// index is the position of the request in list.
 	index int32
 
@@ -163,14 +160,10 @@ type request struct {
 	deadline, admitted time.Time
 
 	// sent is when the request was sent last; zero if it was not sent yet.
-	sent   time.Time
-	waited time.Duration
+	sent time.Time
 
-	// longestBackOff is the longest back-off that the request met; nil if it met none.
-	longestBackOff *metBackOff
-
-	// slowed is Held.Slowed.
-	slowed time.Duration
+	// held is what Slot.Held returns.
+	held Held
 }
 
 // origin returns the host that r is for, which may share its rate with others. Only its backOff and
@@ -195,7 +188,7 @@ func (r *request) spacing(now time.Time) time.Duration {
 }
 
 // backOff returns the back-off that applies to r.
-func (r *request) backOff() backOff {
+func (r *request) backOff() BackOff {
 	held := r.site().get()
 	if r.limits.fetch() {
 		return held.host
@@ -234,8 +227,8 @@ func (r *request) isApart(o *request, now time.Time) bool {
 
 // meetBackOff notes the back-off that delays r, for Held.
 func (r *request) meetBackOff(now time.Time) {
-	if b := r.backOff(); b.left(now) > 0 && (r.longestBackOff == nil || b.left(now) > r.longestBackOff.left) {
-		r.longestBackOff = &metBackOff{b.left(now), b.by}
+	if b := r.backOff(); b.left(now) > r.held.BackOff {
+		r.held.BackOff, r.held.By = b.left(now), b.By
 	}
 }
 
@@ -494,8 +487,12 @@ func (h *host) clientLimiter(name string, l *Limits) *rateLimiter {
 // waiting returns how many requests wait for a concurrency slot, as Limits.MaxQueue counts
 // them.
 func (h *host) waiting() int {
-	n := h.connects.n
-	h.queues(func(q *queue) { n += q.waiting.n - q.waiting.firsts })
+	n := h.connects.size()
+	h.queues(func(q *queue) {
+		for _, ln := range q.waiting.lines {
+			n += len(ln.waiters) - firsts(ln.waiters)
+		}
+	})
 	return n
 }
 

@@ -140,7 +140,9 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 	if s.host = p.lock(l.Key, client); s.host == nil {
 		err = busy(HostsFull, unknownRetry)
 	} else {
-		err = s.host.take(ctx, &s.request, rated)
+		var w *waiter
+		w, err = s.host.ask(&s.request, rated)
+		err = s.host.await(ctx, &s.request, w, err)
 	}
 	if err != nil {
 		s.unpin()

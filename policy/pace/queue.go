@@ -70,12 +70,6 @@ func (e *expiry) Pop() any {
 type fairQueue struct {
 	// lines has a line for each client that waits. The first one is next.
 	lines []*line
-
-	// client has the lines by client.
-	client map[string]*line
-
-	// n is the number of waiters, and firsts is how many of them are under Limits.First.
-	n, firsts int
 }
 
 // A line is the part of a fairQueue that belongs to one client.
@@ -86,77 +80,75 @@ type line struct {
 	waiters []*waiter
 }
 
+// find returns the index of a client's line, or -1.
+func (q *fairQueue) find(client string) int {
+	return slices.IndexFunc(q.lines, func(ln *line) bool { return ln.client == client })
+}
+
 func (q *fairQueue) push(w *waiter) {
-	ln := q.client[w.client]
-	if ln == nil {
-		if q.client == nil {
-			q.client = make(map[string]*line)
-		}
-		ln = &line{client: w.client}
-		q.client[w.client] = ln
-		q.lines = append(q.lines, ln)
+	before := q.before(w.request)
+	i := q.find(w.client)
+	if i < 0 {
+		i = len(q.lines)
+		q.lines = append(q.lines, &line{client: w.client})
 	}
-	ln.waiters = slices.Insert(ln.waiters, q.before(w.request), w)
-	q.n++
-	if w.limits.First {
-		q.firsts++
-	}
+	q.lines[i].waiters = slices.Insert(q.lines[i].waiters, before, w)
 }
 
 // remove removes w from any position.
 func (q *fairQueue) remove(w *waiter) {
-	ln := q.client[w.client]
-	i := slices.Index(ln.waiters, w)
-	ln.waiters = slices.Delete(ln.waiters, i, i+1)
-	q.n--
-	if w.limits.First {
-		q.firsts--
+	i := q.find(w.client)
+	ln := q.lines[i]
+	at := slices.Index(ln.waiters, w)
+	if ln.waiters = slices.Delete(ln.waiters, at, at+1); len(ln.waiters) == 0 {
+		q.lines = slices.Delete(q.lines, i, i+1)
 	}
-	if len(ln.waiters) > 0 {
-		return
-	}
-	delete(q.client, ln.client)
-	i = slices.Index(q.lines, ln)
-	q.lines = slices.Delete(q.lines, i, i+1)
 	// An empty queue takes no memory.
-	if q.n == 0 {
-		*q = fairQueue{}
+	if len(q.lines) == 0 {
+		q.lines = nil
 	}
 }
 
 // tookTurn moves a client behind all others.
 func (q *fairQueue) tookTurn(client string) {
-	if ln := q.client[client]; ln != nil {
-		i := slices.Index(q.lines, ln)
+	if i := q.find(client); i >= 0 {
+		ln := q.lines[i]
 		q.lines = append(slices.Delete(q.lines, i, i+1), ln)
 	}
 }
 
-// of returns the number of a client's waiters.
-func (q *fairQueue) of(client string) int {
-	if ln := q.client[client]; ln != nil {
-		return len(ln.waiters)
+// size returns the number of waiters.
+func (q *fairQueue) size() (n int) {
+	for _, ln := range q.lines {
+		n += len(ln.waiters)
 	}
-	return 0
+	return n
 }
 
 // before returns how many waiters of the same client would go before r if r arrived now.
 func (q *fairQueue) before(r *request) int {
-	ln := q.client[r.client]
-	if ln == nil {
+	i := q.find(r.client)
+	if i < 0 {
 		return 0
 	}
+	waiters := q.lines[i].waiters
 	if r.limits.First {
-		if i := slices.IndexFunc(ln.waiters, func(w *waiter) bool { return !w.limits.First }); i >= 0 {
-			return i
-		}
+		return firsts(waiters)
 	}
-	return len(ln.waiters)
+	return len(waiters)
+}
+
+// firsts returns how many of one client's waiters are under Limits.First. They go before the others.
+func firsts(waiters []*waiter) int {
+	if i := slices.IndexFunc(waiters, func(w *waiter) bool { return !w.limits.First }); i >= 0 {
+		return i
+	}
+	return len(waiters)
 }
 
 // inOrder returns all waiters in the order in which they would go.
 func (q *fairQueue) inOrder() []*waiter {
-	all := make([]*waiter, 0, q.n)
+	all := make([]*waiter, 0, q.size())
 	lines := slices.Clone(q.lines)
 	for round := 0; len(lines) > 0; round++ {
 		lines = slices.DeleteFunc(lines, func(ln *line) bool { return round >= len(ln.waiters) })

@@ -259,7 +259,7 @@ func TestFairQueue(t *testing.T) {
 		p := New(Options{})
 		for range rnd.Intn(60) {
 			switch k := rnd.Intn(5); {
-			case k > 1 || q.n == 0:
+			case k > 1 || len(q.lines) == 0:
 				w := &waiter{request: &request{process: &p.process, host: new(host), queue: &of, limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
 				all = append(all, w)
 				ahead, _ := w.host.queueAhead(w.request, 0, 0, time.Time{})
@@ -268,7 +268,7 @@ func TestFairQueue(t *testing.T) {
 					t.Fatalf("position %d, foretold %d", got, ahead)
 				}
 			case k == 1:
-				w := q.inOrder()[rnd.Intn(q.n)]
+				w := q.inOrder()[rnd.Intn(q.size())]
 				q.remove(w)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			default:
@@ -278,8 +278,8 @@ func TestFairQueue(t *testing.T) {
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			}
 		}
-		if q.n != len(all) {
-			t.Fatalf("%d in the queue, want %d", q.n, len(all))
+		if q.size() != len(all) {
+			t.Fatalf("%d in the queue, want %d", q.size(), len(all))
 		}
 		for _, want := range q.inOrder() {
 			if q.lines[0].waiters[0] != want {
@@ -288,7 +288,7 @@ func TestFairQueue(t *testing.T) {
 			q.remove(want)
 			q.tookTurn(want.client)
 		}
-		if q.n != 0 || q.lines != nil || q.client != nil {
+		if q.lines != nil {
 			t.Fatal("an empty queue keeps something")
 		}
 	}

@@ -149,7 +149,7 @@ func (a *attempt) next() (SlotRequest, step) {
 		return SlotRequest{}, startOver
 	case alone != nil:
 		a.returnLease()
-		a.alone, v.until = true, time.Time{}
+		a.held.Alone, v.until = true, time.Time{}
 		return SlotRequest{}, goNow
 	case v.unsent && !v.ended(now):
 		return SlotRequest{}, goNow
@@ -165,7 +165,7 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	v := a.reservation
 	ask := SlotRequest{
 		Key: a.limits.Key, BackOffKey: a.limits.BackOffKey, MaxConcurrent: a.maxActive(), MaxWait: max(0, a.end.Sub(now)),
-		BackOff: a.site().get().host.report(now), Lease: v.lease, Unused: v.unsent,
+		BackOff: a.site().get().host.remembered(now), Lease: v.lease, Unused: v.unsent,
 	}
 	name := ""
 	if a.queue == a.host.assets {
@@ -196,7 +196,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	a.waited += now.Sub(began)
+	a.held.Waited += now.Sub(began)
 	if a.released {
 		if g.Lease != nil {
 			a.process.store.Report(Report{Key: a.limits.Key, Lease: g.Lease, Unused: true})
@@ -325,13 +325,13 @@ func (a *attempt) awake(began time.Time, notified bool, left error) (end bool, e
 	case notified && a.process.closed.Load():
 		end, err = true, ErrClosed
 	case notified && a.stage == granted:
-		end = a.under != a.process.alone() || a.backOff().left(now) > 0 && a.at.Before(a.backOff().until)
+		end = a.under != a.process.alone() || a.backOff().left(now) > 0 && a.at.Before(a.backOff().Until)
 	}
 	if end {
 		a.giveUp()
 	}
 	if end || !notified {
-		a.waited += now.Sub(began)
+		a.held.Waited += now.Sub(began)
 	}
 	return end, err
 }

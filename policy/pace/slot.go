@@ -25,7 +25,9 @@ func (s *Slot) Ready(ctx context.Context) error {
 	if s.process.store != nil {
 		return s.reserve(ctx)
 	}
-	return s.host.permit(ctx, &s.request, time.Time{})
+	s.host.mu.Lock()
+	w, err := s.host.askPermit(&s.request, time.Time{})
+	return s.host.await(ctx, &s.request, w, err)
 }
 
 // Timely reports whether the permit that Ready gave is still valid. Call it right before
@@ -163,9 +165,9 @@ func (s *Slot) BackOff(retryAfter time.Duration, by string) (left time.Duration,
 	b, own := s.site().get(), s.backOff()
 	h.mu.Unlock()
 	if shared && s.process.store != nil {
-		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.host.report(i.at)})
+		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.host.remembered(i.at)})
 	}
-	return own.left(i.at), own.by
+	return own.left(i.at), own.By
 }
 
 // Follow sets t as the source of the progress of the slot's request. While other clients
@@ -247,9 +249,5 @@ func (s *Slot) Held() Held {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	held := Held{Waited: s.waited, Slowed: s.slowed, Alone: s.alone}
-	if s.longestBackOff != nil {
-		held.BackOff, held.By = s.longestBackOff.left, s.longestBackOff.by
-	}
-	return held
+	return s.held
 }

@@ -130,7 +130,7 @@ func (p *Pacer) ClientBackOffs(key string) (all []ClientBackOff) {
 	now := time.Now()
 	for _, c := range h.backOff.get().clients {
 		if c.left(now) > 0 {
-			all = append(all, ClientBackOff{c.client, wallTime(c.until, now), c.by})
+			all = append(all, ClientBackOff{c.client, wallTime(c.Until, now), c.By})
 		}
 	}
 	return all
@@ -168,14 +168,14 @@ func (h *host) state(key string, now time.Time) HostState {
 	s.NextSlot = now.Add(b.left(now))
 	if l := &h.pages.limiter; l.terms != (terms{}) {
 		s.Gap = l.terms.interval()
-		ahead := l.unsent + l.preparing + h.pages.waiting.n
+		ahead := l.unsent + l.preparing + h.pages.waiting.size()
 		s.NextSlot = s.NextSlot.Add(min(l.wait(ahead+1, s.NextSlot), maxShown))
 	}
 	if last := h.pages.limiter.last; !last.IsZero() {
 		s.Sent = wallTime(last, now)
 	}
 	if b.left(now) > 0 {
-		s.BackOffUntil, s.BackOffBy = wallTime(b.until, now), b.by
+		s.BackOffUntil, s.BackOffBy = wallTime(b.Until, now), b.By
 	}
 	return s
 }

@@ -120,7 +120,7 @@ func (sh *shard) each(f func(key string, h *host)) {
 
 // add adds a host to sh, whose lock is held, and removes a few idle ones.
 func (t *table) add(sh *shard, key string) *host {
-	t.known.Add(-sh.sweep(sweepSteps))
+	t.sweep(sh)
 	if t.known.Add(1) > t.max {
 		t.known.Add(-1)
 		return nil
@@ -140,32 +140,36 @@ func (t *table) newHost() *host {
 	return h
 }
 
-// sweep checks n hosts and returns how many it removed. The shard's lock is held.
-func (sh *shard) sweep(n int) int64 {
+// sweep checks a few hosts of sh, whose lock is held, and removes the idle ones.
+func (t *table) sweep(sh *shard) {
 	now := time.Now()
-	var forgot int64
-	// The order of a map is random, so all hosts are checked sooner or later.
-	for key, h := range sh.hosts {
-		if n--; n < 0 {
-			break
-		}
-		// A locked host is in use.
-		if !h.mu.TryLock() {
-			continue
-		}
+	sh.eachFree(sweepSteps, func(key string, h *host) {
 		if h.idle(now) {
-			sh.forget(key, h)
-			forgot++
+			t.forget(sh, key, h)
 		}
-		h.mu.Unlock()
-	}
-	return forgot
+	})
 }
 
 // forget removes h from the table. Both locks are held.
-func (sh *shard) forget(key string, h *host) {
+func (t *table) forget(sh *shard, key string, h *host) {
 	h.gone = true
 	delete(sh.hosts, key)
+	t.known.Add(-1)
+}
+
+// eachFree calls f for up to n hosts that no other goroutine has locked. The shard's lock is held,
+// and the host's during the call.
+func (sh *shard) eachFree(n int, f func(key string, h *host)) {
+	// The order of a map is random, so all hosts are checked sooner or later.
+	for key, h := range sh.hosts {
+		if n--; n < 0 {
+			return
+		}
+		if h.mu.TryLock() {
+			f(key, h)
+			h.mu.Unlock()
+		}
+	}
 }
 
 // A rank says which of a client's hosts is removed first: the one with the lowest rank. A
@@ -250,8 +254,7 @@ func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
 	}
 	t.eachFree(func(sh *shard, key string, h *host) {
 		if o := holdings[h.owner]; n > 0 && o != nil && o.take > 0 && !h.inUse() && h.rank(now) <= o.last {
-			sh.forget(key, h)
-			t.known.Add(-1)
+			t.forget(sh, key, h)
 			o.take--
 			n--
 		}
@@ -277,8 +280,7 @@ func (t *table) holdings(now time.Time) map[string]*holding {
 	all := make(map[string]*holding)
 	t.eachFree(func(sh *shard, key string, h *host) {
 		if h.idle(now) {
-			sh.forget(key, h)
-			t.known.Add(-1)
+			t.forget(sh, key, h)
 			return
 		}
 		o := all[h.owner]
@@ -300,12 +302,7 @@ func (t *table) eachFree(f func(sh *shard, key string, h *host)) {
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
-		for key, h := range sh.hosts {
-			if h.mu.TryLock() {
-				f(sh, key, h)
-				h.mu.Unlock()
-			}
-		}
+		sh.eachFree(len(sh.hosts), func(key string, h *host) { f(sh, key, h) })
 		sh.mu.Unlock()
 	}
 }

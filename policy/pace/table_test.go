@@ -153,8 +153,7 @@ func TestAHostForgottenUnderOnesHandsIsFoundAnew(t *testing.T) {
 			sh := &tab.shards[i]
 			sh.mu.Lock()
 			if sh.hosts["a.test"] == old {
-				sh.forget("a.test", old)
-				tab.known.Add(-1)
+				tab.forget(sh, "a.test", old)
 			}
 			sh.mu.Unlock()
 		}
@@ -190,7 +189,7 @@ func TestAHostInUseIsNotForgotten(t *testing.T) {
 			for j := range 2000 { // never sent: idle at once
 				sh := &p.hosts.shards[j%shards]
 				sh.mu.Lock()
-				p.hosts.known.Add(-sh.sweep(8))
+				p.hosts.sweep(sh)
 				sh.mu.Unlock()
 			}
 		})
