@@ -292,19 +292,3 @@ func (h *hostBackOff) idle(now time.Time) bool {
 	defer h.mu.Unlock()
 	return h.get().forgiven(now) && (h.served == nil || now.Sub(h.served[0].at) >= servedFor)
 }
-
-// wallTime converts a monotonic time of this process to the current wall clock, which may have been set in the
-// meantime.
-func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).UTC() }
-
-// localTime converts a wall-clock time to this process's monotonic clock and limits it to most. A zero time stays
-// zero.
-func localTime(t, now, most time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	if t = now.Add(t.Sub(now)); t.After(most) {
-		return most
-	}
-	return t
-}

@@ -1,7 +1,6 @@
 package pace
 
 import (
-	"context"
 	"time"
 )
 
@@ -40,51 +39,5 @@ func (c *contacts) use(client string) {
 		c.counts[client]--
 	} else {
 		delete(c.counts, client)
-	}
-}
-
-// WaitContact is WaitConnect for a connection that is made now, and that a request may or may not follow. If the client has
-// caused freeContacts connections to the host that no request has followed, WaitContact also waits for the rate,
-// and the connection takes the turn of a request. The errors are those of WaitConnect.
-func (p *Pacer) WaitContact(ctx context.Context, client string, l Limits) (*Slot, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
-	h := p.lock(l.Key, client)
-	if h == nil {
-		return nil, busy(HostsFull, unknownRetry)
-	}
-	free := h.contacts.add(client, time.Now())
-	h.mu.Unlock()
-	s, err := p.take(ctx, client, l, !free)
-	if err != nil && free {
-		h.mu.Lock()
-		h.contacts.use(client)
-		h.mu.Unlock()
-	}
-	if err != nil || free {
-		return s, err
-	}
-	if err := s.Ready(ctx); err != nil {
-		s.Release()
-		return nil, err
-	}
-	s.Sent()
-	return s, nil
-}
-
-// Contacted reports that a connection to the host was tried, and that the request will not be sent. It takes the turn of
-// a request unless it is one of the first that the client has caused.
-func (s *Slot) Contacted() {
-	if s == nil {
-		return
-	}
-	s.host.mu.Lock()
-	free := s.host.contacts.add(s.client, time.Now())
-	// No request shares the turn of this one, because this one will not be sent.
-	s.limits.Shared = s.limits.Shared && free
-	s.host.mu.Unlock()
-	if !free {
-		s.Sent()
 	}
 }

@@ -474,3 +474,15 @@ func (h *host) refuseAll(err error) {
 	h.dispatch()
 	h.notifyReserving()
 }
+
+// waiting returns how many requests wait for a concurrency slot, as Limits.MaxQueue counts
+// them.
+func (h *host) waiting() int {
+	n := h.connects.size()
+	h.queues(func(q *queue) {
+		for _, ln := range q.waiting.lines {
+			n += len(ln.waiters) - firsts(ln.waiters)
+		}
+	})
+	return n
+}

@@ -1,7 +1,6 @@
 package pace
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -166,279 +165,89 @@ type request struct {
 	held Held
 }
 
-// origin returns the host that r is for, which may share its rate with others. Only its backOff and
-// latency may be used without its lock.
-func (r *request) origin() *host {
-	if r.backOffHost != nil {
-		return r.backOffHost
-	}
-	return r.host
+// A waiter is a request that waits for a concurrency slot or for a permit to send.
+type waiter struct {
+	*request
+
+	// fair is the queue in which the waiter waits for a concurrency slot. If it is nil, the waiter waits in queue.ready for
+	// the permit.
+	fair *fairQueue
+
+	// rated means that the request waits for a rate, see Pacer.Wait.
+	rated bool
+
+	// since is when the wait began, and until is when the waiter is refused.
+	since, until time.Time
+
+	// index is the position in host.expiry.
+	index int
+
+	// ready is closed when the waiter is granted or refused.
+	ready chan struct{}
+
+	// done means that ready is closed. host.mu guards it.
+	done bool
+
+	// err is nil if the waiter was granted. It may be read once ready is closed.
+	err error
 }
 
-// site returns the back-offs of the host that r is for.
-func (r *request) site() *hostBackOff { return &r.origin().backOff }
-
-// spacing returns the minimum time between two requests to the host that r is for because of its
-// slow responses; zero: they are not slow.
-func (r *request) spacing(now time.Time) time.Duration {
-	if !r.limits.Adapt {
-		return 0
-	}
-	return r.origin().latency.spacing(now)
+// A fairQueue is a queue in which clients take turns. The waiters of one client go in the
+// order in which they arrived. The zero value is empty.
+type fairQueue struct {
+	// lines has a line for each client that waits. The first one is next.
+	lines []*line
 }
 
-// backOff returns the back-off that applies to r.
-func (r *request) backOff() BackOff {
-	held := r.site().get()
-	if r.limits.fetch() {
-		return held.host
-	}
-	return held.of(r.client)
+// A line is the part of a fairQueue that belongs to one client.
+type line struct {
+	client string
+
+	// waiters is never empty while the line is in a fairQueue.
+	waiters []*waiter
 }
 
-// apartLeft returns how long r is delayed by what does not delay all requests of the same queue: a
-// back-off of its client or, if hosts share a rate, a back-off and the slow responses of its host.
-func (r *request) apartLeft(now time.Time) time.Duration {
-	switch held := r.site().get(); {
-	case r.host.shared && r.limits.Adapt:
-		return max(r.backOff().left(now), r.origin().latency.turnLeft(r.admitted, now))
-	case r.host.shared:
-		return r.backOff().left(now)
-	case len(held.clients) > 0 && !r.limits.fetch():
-		if own := held.apart(r.client); own != nil {
-			return own.left(now)
-		}
-	}
-	return 0
+// expiry is a heap of waiters, ordered by the time when they are refused.
+type expiry []*waiter
+
+// A reservation is what one request has reserved in the Store. host.mu guards it.
+type reservation struct {
+	// wake contains a value if something has changed for the waiting request. It is nil until the request waits for the
+	// Store.
+	wake chan struct{}
+
+	// under is the outage in which the permit was given, see terms.alone.
+	under *outage
+
+	// lease is nil if the request has no concurrency slot of the Store.
+	lease any
+
+	// unsent means that the slot was not used yet.
+	unsent bool
+
+	// at is when the slot begins, and until is when it ends; a zero until means that it does not end.
+	at, until time.Time
+
+	// missed is how many slots ended before they were used.
+	missed int
 }
 
-// heldLeft returns how long r is delayed by a back-off, or as apartLeft says.
-func (r *request) heldLeft(now time.Time) time.Duration {
-	return max(r.backOff().left(now), r.apartLeft(now))
-}
+// contention is what the last slot that the Store gave to a queue tells about other processes.
+type contention struct {
+	// terms are those of the request's Limits. Under other terms, slots take another time.
+	terms terms
 
-// isApart reports whether r is delayed as apartLeft says by what does not delay o.
-func (r *request) isApart(o *request, now time.Time) bool {
-	if r.backOffHost != o.backOffHost {
-		return r.heldLeft(now) > 0
-	}
-	return r.backOff().left(now) > o.backOff().left(now)
-}
+	// slot is when the slot begins. A later request gets no earlier one.
+	slot time.Time
 
-// meetBackOff notes the back-off that delays r, for Held.
-func (r *request) meetBackOff(now time.Time) {
-	if b := r.backOff(); b.left(now) > r.held.BackOff {
-		r.held.BackOff, r.held.By = b.left(now), b.By
-	}
-}
+	// at is when the slot was reserved.
+	at time.Time
 
-// isBackedOffTooLong reports whether the back-off lasts longer than Limits.MaxBackOff.
-func (r *request) isBackedOffTooLong(now time.Time) bool {
-	return r.limits.MaxBackOff > 0 && r.backOff().left(now) > r.limits.MaxBackOff
-}
+	// last is how many times longer the slot took than one of this process's own limiters.
+	last float64
 
-// unpin allows the host of the back-off to be forgotten. r is not used after that.
-func (r *request) unpin() {
-	if r.backOffHost != nil {
-		r.backOffHost.pins.Add(-1)
-	}
-}
-
-// limiters calls f for each limiter that applies to r.
-func (r *request) limiters(f func(*rateLimiter)) {
-	f(&r.queue.limiter)
-	if r.own != nil {
-		f(r.own)
-	}
-}
-
-// terms returns the current terms of the host's limiter for r.
-func (r *request) terms(now time.Time) terms {
-	var spacing time.Duration
-	// If hosts share the rate, the slow responses of one must not delay the others: see apartLeft.
-	if !r.host.shared {
-		spacing = r.spacing(now)
-	}
-	return r.process.share(r.limits.terms(spacing))
-}
-
-// ownTerms returns the terms of the client's own limiter.
-func (r *request) ownTerms() terms { return r.process.share(r.limits.Client.terms()) }
-
-// maxActive returns how many requests may be in flight at once under the limits of r.
-func (r *request) maxActive() int { return r.process.shareOf(r.limits.MaxConcurrent) }
-
-// interval returns how long r delays the next request of a long queue.
-func (r *request) interval(now time.Time) time.Duration { return r.terms(now).interval() }
-
-// apply applies the terms of r to its limiters.
-func (r *request) apply(now time.Time) {
-	r.queue.limiter.apply(r.terms(now), now)
-	if r.own != nil {
-		r.own.apply(r.ownTerms(), now)
-	}
-}
-
-// due returns the time until r may get the permit to send.
-func (r *request) due(now time.Time) time.Duration {
-	d := r.queue.limiter.due(r.terms(now), now)
-	if wait, ok := r.queue.follows(r, 0, now); ok {
-		d = min(d, wait)
-	}
-	return max(d, r.ownDue(now))
-}
-
-// ownDue returns how long r is delayed by limits that do not delay the requests behind it:
-// its client's own limiter, and what apartLeft describes.
-func (r *request) ownDue(now time.Time) time.Duration {
-	d := r.apartLeft(now)
-	if r.own != nil {
-		d = max(d, r.own.due(r.ownTerms(), now))
-	}
-	return d
-}
-
-// prepare marks r as preparing its connection.
-func (r *request) prepare() {
-	r.stage = preparing
-	r.limiters(func(l *rateLimiter) { l.preparing++ })
-}
-
-// dropPermit takes back a permit, used or not, or ends the preparation for one.
-func (r *request) dropPermit() {
-	switch r.stage {
-	case preparing:
-		r.queue.prepared(r)
-		r.limiters(func(l *rateLimiter) { l.preparing-- })
-	case granted:
-		r.limiters(func(l *rateLimiter) {
-			l.unsent--
-			if r.strict {
-				l.strict--
-			}
-		})
-	}
-	r.stage = idle
-}
-
-// moveTo removes r from its list and adds it to another list of its host; nil means none.
-func (r *request) moveTo(list *[]*request) {
-	if was := r.list; was != nil {
-		last := len(*was) - 1
-		moved := (*was)[last]
-		(*was)[r.index], moved.index = moved, r.index
-		(*was)[last] = nil
-		*was = (*was)[:last]
-	}
-	if r.list = list; list != nil {
-		r.index = int32(len(*list))
-		*list = append(*list, r)
-	}
-}
-
-// follows reports whether r, with ahead requests before it, may follow the last request
-// without a gap. wait is then the time until the gap to the request before that one has
-// passed.
-func (q *queue) follows(r *request, ahead int, now time.Time) (wait time.Duration, ok bool) {
-	if !q.shared || !r.limits.followsFetch() || ahead > 0 || q.limiter.unsent > 0 {
-		return 0, false
-	}
-	gap := r.terms(now).limit().Gap
-	if gap == 0 {
-		return 0, true
-	}
-	before := q.before
-	if gap <= maxPresumed && q.limiter.presumed.After(before) {
-		before = q.limiter.presumed
-	}
-	if before.IsZero() {
-		return 0, true
-	}
-	return max(0, gap-now.Sub(before)), true
-}
-
-// sharesFetch reports whether r shares the slot of the fetch before it if r is sent at a time.
-func (q *queue) sharesFetch(r *request, at time.Time) bool {
-	return q.shared && r.limits.followsFetch() && at.Sub(q.limiter.last) < q.limiter.terms.interval()
-}
-
-// countSent counts a request that is sent now. If a request shares the slot of a fetch,
-// both count as one, and the next gap begins with the request.
-func (q *queue) countSent(r *request) {
-	before := q.limiter.last
-	if q.sharesFetch(r, r.sent) {
-		q.limiter.followed(r.sent)
-	} else {
-		q.limiter.sent(r.sent)
-	}
-	if r.own != nil {
-		r.own.sent(r.sent)
-	}
-	q.shared, q.before, q.fetched = r.limits.Shared, before, nil
-	if r.process.store != nil {
-		if v := r.reservation; v != nil {
-			q.fetched = v.lease
-		}
-		q.shared = q.shared && q.fetched != nil
-	}
-}
-
-// nextReady returns the waiter whose permit is due, or the time after which to check
-// again. No waiter overtakes another, except one that is delayed by its client's own
-// limiter or its host's back-off.
-func (q *queue) nextReady(now time.Time) (*waiter, time.Duration) {
-	wake := never
-	for _, w := range q.ready {
-		if d := max(w.backOff().left(now), w.ownDue(now)); d > 0 {
-			wake = min(wake, d)
-		} else if d := w.due(now); d > 0 {
-			return nil, min(wake, d)
-		} else {
-			return w, 0
-		}
-	}
-	return nil, wake
-}
-
-// readyAhead returns how many requests with a connection go before r, and how much longer
-// these take than the same number of requests like r.
-func (q *queue) readyAhead(r *request, now time.Time) (n int, more time.Duration) {
-	for _, w := range q.ready {
-		if w.ownDue(now) <= r.host.leadTime() {
-			n++
-			more += w.interval(now) - r.interval(now)
-		}
-	}
-	return n, more
-}
-
-// ahead returns how many started requests will need a permit before a request that starts
-// now and takes lead to connect. It does not count a request that has been connecting for
-// twice that time, so that the others lose no slots, nor one that its client's own limiter
-// delays. wake is the time until the next connecting request is no longer counted.
-func (q *queue) ahead(now time.Time, lead time.Duration) (n int, wake time.Duration) {
-	usual, late := 2*lead, 0
-	for late < len(q.preparing) && now.Sub(q.preparing[late].admitted) >= usual {
-		late++
-	}
-	wake = never
-	if late < len(q.preparing) {
-		wake = usual - now.Sub(q.preparing[late].admitted)
-	}
-	n = len(q.preparing) - late
-	for _, w := range q.ready {
-		if w.ownDue(now) <= lead {
-			n++
-		}
-	}
-	return n, wake
-}
-
-// prepared removes r from the requests that prepare their connections.
-func (q *queue) prepared(r *request) {
-	if i := slices.Index(q.preparing, r); i >= 0 {
-		q.preparing = slices.Delete(q.preparing, i, i+1)
-	}
+	// before is last of the slot before, if that was under the same terms, else 1.
+	before float64
 }
 
 // leadTime returns how long before its turn a request starts to prepare its connection: a
@@ -482,18 +291,6 @@ func (h *host) clientLimiter(name string, l *Limits) *rateLimiter {
 		h.clients[name] = r
 	}
 	return r
-}
-
-// waiting returns how many requests wait for a concurrency slot, as Limits.MaxQueue counts
-// them.
-func (h *host) waiting() int {
-	n := h.connects.size()
-	h.queues(func(q *queue) {
-		for _, ln := range q.waiting.lines {
-			n += len(ln.waiters) - firsts(ln.waiters)
-		}
-	})
-	return n
 }
 
 // inUse reports whether a request waits for h or holds a slot of it.

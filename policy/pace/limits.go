@@ -195,3 +195,21 @@ func (l *Limits) check() error {
 	}
 	return nil
 }
+
+// Held says what delayed a request.
+type Held struct {
+	// Waited is how long the request waited, including the waits in Ready.
+	Waited time.Duration
+
+	// BackOff is the longest back-off that the request met; zero if it met none.
+	BackOff time.Duration
+
+	// By is the cause of that back-off, see BackOff.By.
+	By string
+
+	// Slowed is the least time between two requests because the host responded slowly; zero if it did not.
+	Slowed time.Duration
+
+	// Alone means that the request got the permit while the Store was unavailable.
+	Alone bool
+}

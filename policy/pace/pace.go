@@ -226,3 +226,33 @@ func (p *Pacer) Recheck() {
 		h.notifyReserving()
 	})
 }
+
+// WaitContact is WaitConnect for a connection that is made now, and that a request may or may not follow. If the client has
+// caused freeContacts connections to the host that no request has followed, WaitContact also waits for the rate,
+// and the connection takes the turn of a request. The errors are those of WaitConnect.
+func (p *Pacer) WaitContact(ctx context.Context, client string, l Limits) (*Slot, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	h := p.lock(l.Key, client)
+	if h == nil {
+		return nil, busy(HostsFull, unknownRetry)
+	}
+	free := h.contacts.add(client, time.Now())
+	h.mu.Unlock()
+	s, err := p.take(ctx, client, l, !free)
+	if err != nil && free {
+		h.mu.Lock()
+		h.contacts.use(client)
+		h.mu.Unlock()
+	}
+	if err != nil || free {
+		return s, err
+	}
+	if err := s.Ready(ctx); err != nil {
+		s.Release()
+		return nil, err
+	}
+	s.Sent()
+	return s, nil
+}

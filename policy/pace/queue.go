@@ -5,40 +5,10 @@ import (
 	"time"
 )
 
-// A waiter is a request that waits for a concurrency slot or for a permit to send.
-type waiter struct {
-	*request
-
-	// fair is the queue in which the waiter waits for a concurrency slot. If it is nil, the waiter waits in queue.ready for
-	// the permit.
-	fair *fairQueue
-
-	// rated means that the request waits for a rate, see Pacer.Wait.
-	rated bool
-
-	// since is when the wait began, and until is when the waiter is refused.
-	since, until time.Time
-
-	// index is the position in host.expiry.
-	index int
-
-	// ready is closed when the waiter is granted or refused.
-	ready chan struct{}
-
-	// done means that ready is closed. host.mu guards it.
-	done bool
-
-	// err is nil if the waiter was granted. It may be read once ready is closed.
-	err error
-}
-
 func (w *waiter) finish(err error) {
 	w.done, w.err = true, err
 	close(w.ready)
 }
-
-// expiry is a heap of waiters, ordered by the time when they are refused.
-type expiry []*waiter
 
 func (e expiry) Len() int           { return len(e) }
 func (e expiry) Less(i, j int) bool { return e[i].until.Before(e[j].until) }
@@ -63,21 +33,6 @@ func (e *expiry) Pop() any {
 		*e = nil
 	}
 	return w
-}
-
-// A fairQueue is a queue in which clients take turns. The waiters of one client go in the
-// order in which they arrived. The zero value is empty.
-type fairQueue struct {
-	// lines has a line for each client that waits. The first one is next.
-	lines []*line
-}
-
-// A line is the part of a fairQueue that belongs to one client.
-type line struct {
-	client string
-
-	// waiters is never empty while the line is in a fairQueue.
-	waiters []*waiter
 }
 
 // find returns the index of a client's line, or -1.
@@ -185,4 +140,76 @@ func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 		wake = min(wake, d)
 	}
 	return nil, wake
+}
+
+// countSent counts a request that is sent now. If a request shares the slot of a fetch,
+// both count as one, and the next gap begins with the request.
+func (q *queue) countSent(r *request) {
+	before := q.limiter.last
+	if q.sharesFetch(r, r.sent) {
+		q.limiter.followed(r.sent)
+	} else {
+		q.limiter.sent(r.sent)
+	}
+	if r.own != nil {
+		r.own.sent(r.sent)
+	}
+	q.shared, q.before, q.fetched = r.limits.Shared, before, nil
+	if r.process.store != nil {
+		if v := r.reservation; v != nil {
+			q.fetched = v.lease
+		}
+		q.shared = q.shared && q.fetched != nil
+	}
+}
+
+// nextReady returns the waiter whose permit is due, or the time after which to check
+// again. No waiter overtakes another, except one that is delayed by its client's own
+// limiter or its host's back-off.
+func (q *queue) nextReady(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	for _, w := range q.ready {
+		if d := max(w.backOff().left(now), w.ownDue(now)); d > 0 {
+			wake = min(wake, d)
+		} else if d := w.due(now); d > 0 {
+			return nil, min(wake, d)
+		} else {
+			return w, 0
+		}
+	}
+	return nil, wake
+}
+
+// readyAhead returns how many requests with a connection go before r, and how much longer
+// these take than the same number of requests like r.
+func (q *queue) readyAhead(r *request, now time.Time) (n int, more time.Duration) {
+	for _, w := range q.ready {
+		if w.ownDue(now) <= r.host.leadTime() {
+			n++
+			more += w.interval(now) - r.interval(now)
+		}
+	}
+	return n, more
+}
+
+// ahead returns how many started requests will need a permit before a request that starts
+// now and takes lead to connect. It does not count a request that has been connecting for
+// twice that time, so that the others lose no slots, nor one that its client's own limiter
+// delays. wake is the time until the next connecting request is no longer counted.
+func (q *queue) ahead(now time.Time, lead time.Duration) (n int, wake time.Duration) {
+	usual, late := 2*lead, 0
+	for late < len(q.preparing) && now.Sub(q.preparing[late].admitted) >= usual {
+		late++
+	}
+	wake = never
+	if late < len(q.preparing) {
+		wake = usual - now.Sub(q.preparing[late].admitted)
+	}
+	n = len(q.preparing) - late
+	for _, w := range q.ready {
+		if w.ownDue(now) <= lead {
+			n++
+		}
+	}
+	return n, wake
 }

@@ -16,6 +16,9 @@ const (
 
 	// maxPresumed is the longest gap to which [Options.Since] applies.
 	maxPresumed = time.Minute
+
+	// minQuiet is the least time that a host is remembered after its last request, whatever its limits.
+	minQuiet = time.Minute
 )
 
 // terms are the settings of a rateLimiter for one request.

@@ -10,28 +10,6 @@ import (
 // other process counts as active.
 const contentionFor = time.Minute
 
-// A reservation is what one request has reserved in the Store. host.mu guards it.
-type reservation struct {
-	// wake contains a value if something has changed for the waiting request. It is nil until the request waits for the
-	// Store.
-	wake chan struct{}
-
-	// under is the outage in which the permit was given, see terms.alone.
-	under *outage
-
-	// lease is nil if the request has no concurrency slot of the Store.
-	lease any
-
-	// unsent means that the slot was not used yet.
-	unsent bool
-
-	// at is when the slot begins, and until is when it ends; a zero until means that it does not end.
-	at, until time.Time
-
-	// missed is how many slots ended before they were used.
-	missed int
-}
-
 func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && now.After(r.until) }
 
 // notify makes the request check whether its slot is still useful.
@@ -98,24 +76,6 @@ func (h *host) waiters() (n int, since time.Time) {
 		}
 	}
 	return n, since
-}
-
-// contention is what the last slot that the Store gave to a queue tells about other processes.
-type contention struct {
-	// terms are those of the request's Limits. Under other terms, slots take another time.
-	terms terms
-
-	// slot is when the slot begins. A later request gets no earlier one.
-	slot time.Time
-
-	// at is when the slot was reserved.
-	at time.Time
-
-	// last is how many times longer the slot took than one of this process's own limiters.
-	last float64
-
-	// before is last of the slot before, if that was under the same terms, else 1.
-	before float64
 }
 
 // counts reports whether other processes may still be as active as at the slot, and terms are

@@ -224,24 +224,6 @@ func (s *Slot) Release() {
 	h.dispatch()
 }
 
-// Held says what delayed a request.
-type Held struct {
-	// Waited is how long the request waited, including the waits in Ready.
-	Waited time.Duration
-
-	// BackOff is the longest back-off that the request met; zero if it met none.
-	BackOff time.Duration
-
-	// By is the cause of that back-off, see BackOff.By.
-	By string
-
-	// Slowed is the least time between two requests because the host responded slowly; zero if it did not.
-	Slowed time.Duration
-
-	// Alone means that the request got the permit while the Store was unavailable.
-	Alone bool
-}
-
 // Held returns what has delayed the request so far.
 func (s *Slot) Held() Held {
 	if s == nil {
@@ -250,4 +232,20 @@ func (s *Slot) Held() Held {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
 	return s.held
+}
+
+// Contacted reports that a connection to the host was tried, and that the request will not be sent. It takes the turn of
+// a request unless it is one of the first that the client has caused.
+func (s *Slot) Contacted() {
+	if s == nil {
+		return
+	}
+	s.host.mu.Lock()
+	free := s.host.contacts.add(s.client, time.Now())
+	// No request shares the turn of this one, because this one will not be sent.
+	s.limits.Shared = s.limits.Shared && free
+	s.host.mu.Unlock()
+	if !free {
+		s.Sent()
+	}
 }

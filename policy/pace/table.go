@@ -18,9 +18,6 @@ const (
 	// sweepEvery is how long a table in which every host was in use counts as full.
 	sweepEvery = time.Second
 
-	// minQuiet is the least time that a host is remembered after its last request, whatever its limits.
-	minQuiet = time.Minute
-
 	// evictPart is the divisor for the part of a full table that is evicted at once: a
 	// sixteenth, which is 16,384 hosts of 262,144. This spreads the cost of scanning all
 	// hosts over as many new hosts. It also prevents a client from making the table forget
