@@ -3,7 +3,6 @@ package redis
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -12,9 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errTooMuch ends a connection whose server sends more than it was asked for.
-var errTooMuch = errors.New("redis: a reply is longer than what was asked for")
-
 // The maximum sizes of a reply, in bytes of the memory that go-redis takes for it: the strings, and
 // elementSize for each element of an array.
 const (
@@ -22,9 +18,15 @@ const (
 	// reserve.lua, with four limiters of about 150 bytes, and the messages of backOffChannel.
 	maxReply = 2 * maxBackOffMessage
 
+	// maxBackOffMessage is the maximum length of a message of backOffChannel in bytes. A longer one is not the proxy's.
+	maxBackOffMessage = 4 << 10
+
 	// maxDescription is the maximum size of the server's description of itself, its modules and
 	// its Sentinels.
 	maxDescription = 64 << 10
+
+	// newsRead is how many entries of the news are read at once.
+	newsRead = 250
 
 	// maxNewsEntry is the maximum size of an entry of the news, which contains the name of a host.
 	maxNewsEntry = 2 << 10

@@ -19,6 +19,9 @@ var (
 	errOther   = errors.New("redis: the server is another one than before")
 	errEmptied = errors.New("redis: the store was emptied")
 	errReply   = errors.New("redis: unexpected reply")
+
+	// errTooMuch ends a connection whose server sends more than it was asked for.
+	errTooMuch = errors.New("redis: a reply is longer than what was asked for")
 )
 
 // A Cause is why a replica is alone, or was the last time. The set is closed.

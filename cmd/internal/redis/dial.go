@@ -28,9 +28,6 @@ const (
 
 	// idleTime is how long an unused connection is kept.
 	idleTime = 5 * time.Minute
-
-	// keyPrefix is the beginning of each key.
-	keyPrefix = "robotsproxy:"
 )
 
 // newClientFunc returns a function that creates a client for the URL. Calls may take

@@ -21,9 +21,6 @@ const (
 	// the back-off too.
 	backOffChannel = keyPrefix + "pauses"
 
-	// maxBackOffMessage is the maximum length of a message in bytes. A longer one is not the proxy's.
-	maxBackOffMessage = 4 << 10
-
 	// backOffField and backOffByField are the fields of a back-off and its cause, see reserve.lua.
 	backOffField, backOffByField = "p", "b"
 )

@@ -364,9 +364,6 @@ const (
 	// newsWait is how long the server waits for new entries.
 	newsWait = time.Second
 
-	// newsRead is how many entries are read at once.
-	newsRead = 250
-
 	// watchEvery is how often an unavailable server is tried again.
 	watchEvery = 250 * time.Millisecond
 

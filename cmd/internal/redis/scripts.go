@@ -33,6 +33,9 @@ func source(name string) string {
 	return string(lua)
 }
 
+// keyPrefix is the beginning of each key.
+const keyPrefix = "robotsproxy:"
+
 // Keys that do not belong to a host. Those of hosts begin with another word.
 const (
 	epochKey    = keyPrefix + "epoch"
