@@ -34,30 +34,6 @@ func (c *credit) isFor(a *pace.SlotRequest) bool {
 	return fits(a) && a.Limiters[0].Limit == c.limit && a.Limiters[0].Name == c.limiter && a.MaxConcurrent == c.maxConcurrent
 }
 
-// ReserveAhead implements [pace.AheadStore].
-func (t *Table) ReserveAhead(a *pace.SlotRequest) (r pace.Reservation, ok bool) {
-	if a.Unused || a.Follows != nil || a.BackOff != (pace.BackOff{}) {
-		return r, false
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c, now := t.credits[a.Key], time.Now()
-	if c == nil || !now.Before(c.until) || c.slots == 0 || !c.isFor(a) {
-		return r, false
-	}
-	next := &lease{key: a.Key, concurrency: new(concurrencySlot)}
-	if held, _ := a.Lease.(*lease); held != nil && !held.concurrency.returned {
-		next.concurrency = held.concurrency
-	} else if c.concurrent == 0 {
-		return r, false
-	} else {
-		c.concurrent--
-		t.inUse[a.Key]++
-	}
-	c.slots--
-	return pace.Reservation{At: now, Lease: next}, true
-}
-
 // fits reports whether a credit can be for requests like a.
 func fits(a *pace.SlotRequest) bool {
 	return len(a.Limiters) == 1 && a.Limiters[0].Gap == 0 && a.Window == 0 && (a.BackOffKey == "" || a.BackOffKey == a.Key)
@@ -77,17 +53,4 @@ func takeCredit(a *pace.SlotRequest, l *ledger.Limiter, free int, now clock) *cr
 		limiter: a.Limiters[0].Name, limit: a.Limiters[0].Limit, maxConcurrent: a.MaxConcurrent,
 		slots: slots, concurrent: min(slots, free/2), until: until,
 	}
-}
-
-// spare returns how many concurrency slots of a key are taken in advance. The caller holds t.mu.
-func (t *Table) spare(key string, now time.Time) int {
-	c := t.credits[key]
-	if c == nil {
-		return 0
-	}
-	if !now.Before(c.until) {
-		delete(t.credits, key)
-		return 0
-	}
-	return c.concurrent
 }

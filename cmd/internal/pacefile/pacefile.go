@@ -17,12 +17,11 @@ package pacefile
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -33,21 +32,6 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/ledger"
 )
-
-// leaseTime is how long a concurrency slot stays in use if its process does not renew it.
-const leaseTime = 10 * time.Second
-
-// fullRetry is the time until a request asks again whose host finds no space in its page.
-const fullRetry = time.Second
-
-// A slot may be used for a windowPart of what the Pacer asks for, but not for less than minWindow if it asks for more:
-// no reply from another machine is waited for.
-const (
-	windowPart = 3
-	minWindow  = time.Millisecond
-)
-
-var errLimiters = errors.New("pace file: a slot request must have one or two limiters")
 
 // A Table is one process's use of the file. Create it with Open. Any number of goroutines may share it.
 type Table struct {
@@ -102,9 +86,6 @@ type Table struct {
 	backOffs []pace.Report
 }
 
-// maxReports bounds what waits to be written. Further reports are dropped, see pace.Store.
-const maxReports = 1 << 14
-
 // A lease is the Lease of a pace.Reservation.
 type lease struct {
 	key  string
@@ -145,17 +126,6 @@ func openFile(path string) (*os.File, error) {
 	return osfile.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// Close writes what waits to be written and closes the file. It must be called once, after Run has returned.
-func (t *Table) Close() error {
-	err := t.flush()
-	// The file is left open if an operation on it hangs.
-	if t.fileMu.Lock(&t.watch) != nil {
-		return err
-	}
-	defer t.fileMu.Unlock()
-	return errors.Join(err, t.file.Close())
-}
-
 // Err returns the error of the last use of the file; nil: it succeeded.
 func (t *Table) Err() error {
 	if err := t.failing.Load(); err != nil {
@@ -166,36 +136,6 @@ func (t *Table) Err() error {
 
 // Standing implements [pace.Store]: a process never paces alone.
 func (t *Table) Standing() pace.Standing { return pace.Standing{} }
-
-// Reserve implements [pace.Store].
-func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reservation, err error) {
-	if len(a.Limiters) < 1 || len(a.Limiters) > maxLimiters {
-		return r, errLimiters
-	}
-	if ctx.Err() != nil {
-		return r, context.Cause(ctx)
-	}
-	if r, ok := t.ReserveAhead(&a); ok {
-		return r, nil
-	}
-	a.Window = max(min(a.Window, minWindow), a.Window/windowPart)
-	err = t.use(func(now clock) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		// Another request may have taken slots in advance meanwhile.
-		var ok bool
-		if r, ok = t.ReserveAhead(&a); ok {
-			return nil
-		}
-		r, err = t.reserve(&a, now)
-		return err
-	})
-	if err != nil {
-		return pace.Reservation{}, err
-	}
-	return r, nil
-}
 
 // use calls f with the file locked.
 func (t *Table) use(f func(now clock) error) error {
@@ -298,138 +238,6 @@ func (t *Table) note(err error) error {
 	return err
 }
 
-// reserve reserves a slot. The caller has locked the file.
-func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error) {
-	key := t.nameOf(a.Key, nil)
-	siteKey := key
-	if a.BackOffKey != "" && a.BackOffKey != a.Key {
-		siteKey = t.nameOf(a.BackOffKey, nil)
-	}
-	p, site, err := t.loadBoth(key, siteKey, now)
-	if err != nil {
-		return pace.Reservation{}, err
-	}
-	held, _ := a.Lease.(*lease)
-	if held != nil && a.Unused {
-		p.undo(held, now)
-	}
-	next := &lease{key: a.Key, slot: t.slots.Add(1)}
-	known := ledger.Key{BackOff: site.backOff(siteKey, now), InUse: p.inUse(key, t.process, now)}
-	known.Limiters = t.limiters(p, a, next, now)
-	own, kept := t.ownInUse(a.Key, held)
-	known.InUse += own
-	if kept {
-		known.InUse--
-		next.concurrency = held.concurrency
-	} else {
-		// If those that wait did not count, the process that has the slots would always be faster.
-		known.InUse += p.waitingBefore(key, t.process, now)
-	}
-	r := known.Reserve(a, next.slot, now.Time)
-	p.setWaiting(key, t.process, r.Full, now)
-	space := site.setBackOff(siteKey, known.BackOff, now)
-	var ahead *credit
-	if !r.At.IsZero() {
-		if fits(a) && r.BackOff == (pace.BackOff{}) && !r.At.After(now.Time) {
-			ahead = takeCredit(a, &known.Limiters[0], a.MaxConcurrent-known.InUse-1, now)
-		}
-		for i, row := range next.limiters {
-			space = p.setLimiter(row, known.Limiters[i], now) && space
-		}
-		if !kept {
-			own++
-		}
-		if ahead != nil {
-			own += ahead.concurrent
-		}
-		space = p.setInUse(key, t.process, own, now) && space
-	}
-	if !space {
-		// Neither page is stored, so nothing is reserved.
-		return pace.Reservation{Wait: fullRetry, BackOff: r.BackOff}, nil
-	}
-	if err := t.storeBoth(p, site, now); err != nil {
-		return pace.Reservation{}, err
-	}
-	if !r.At.IsZero() {
-		r.Lease = t.took(next, ahead)
-	}
-	return r, nil
-}
-
-// limiters returns the limiters of a request in its page, and notes them in its next lease. If the request shares the slot
-// of a fetch and no later slot was reserved, the first limiter is without that slot.
-func (t *Table) limiters(p *page, a *pace.SlotRequest, next *lease, now clock) (all []ledger.Limiter) {
-	fetch, _ := a.Follows.(*lease)
-	for i, l := range a.Limiters {
-		row := t.nameOf(a.Key, &l.Name)
-		state := p.limiter(row, now)
-		next.limiters, next.before = append(next.limiters, row), append(next.before, state)
-		if fetch != nil && i == 0 && len(fetch.limiters) > 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
-			state = fetch.before[0]
-		}
-		all = append(all, state)
-	}
-	return all
-}
-
-// ownInUse returns how many concurrency slots of the key this process has, and whether held still is one of them. What was
-// taken in advance is given up.
-func (t *Table) ownInUse(key string, held *lease) (n int, kept bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.credits[key] != nil {
-		delete(t.credits, key)
-		t.changed[key] = true
-		t.wakeUp()
-	}
-	return t.inUse[key], held != nil && !held.concurrency.returned
-}
-
-// took counts the concurrency slot of a lease and what was taken in advance, which are in the file.
-func (t *Table) took(l *lease, ahead *credit) *lease {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if ahead != nil {
-		t.credits[l.key] = ahead
-		// The credit ends soon, after which the file must have less again.
-		t.changed[l.key] = true
-		t.wakeUp()
-		// This slot cannot be given back without the later ones.
-		l.limiters = nil
-	}
-	if l.concurrency == nil {
-		l.concurrency = new(concurrencySlot)
-		t.inUse[l.key]++
-	}
-	return l
-}
-
-// Report implements [pace.Store].
-func (t *Table) Report(r pace.Report) {
-	t.mu.Lock()
-	if l, ok := r.Lease.(*lease); ok && !l.concurrency.returned {
-		l.concurrency.returned = true
-		t.changed[l.key] = true
-		if t.inUse[l.key]--; t.inUse[l.key] == 0 {
-			delete(t.inUse, l.key)
-		}
-		if r.Unused && l.limiters != nil && len(t.unused) < maxReports {
-			t.unused = append(t.unused, l)
-		}
-	}
-	if r.BackOff != (pace.BackOff{}) && len(t.backOffs) < maxReports {
-		t.backOffs = append(t.backOffs, r)
-	}
-	t.mu.Unlock()
-	if r.BackOff.Ended {
-		// The end is written at once, so that a later back-off does not end with it. use has logged any error.
-		_ = t.flush()
-		return
-	}
-	t.wakeUp()
-}
-
 func (t *Table) wakeUp() {
 	select {
 	case t.wake <- struct{}{}:
@@ -437,31 +245,92 @@ func (t *Table) wakeUp() {
 	}
 }
 
-// readOrMake reads the header of a file, which it makes anew if it is not complete. The caller has locked it. The header is
-// not a result: it would make the stack of each request twice as large.
-func (h *header) readOrMake(f *os.File, size int64) error {
-	if size == fileSize {
-		if _, err := f.ReadAt(h[:], 0); err != nil || h.valid() {
-			return err
-		}
+// nameOf returns the name of a key, or of a limiter of the key. Nobody can choose keys whose rows are in the same page:
+// the seed is secret.
+func (t *Table) nameOf(key string, of *string) (n name) {
+	b := append(make([]byte, 0, 512), t.head[seedAt:seedAt+seedSize]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(key)))
+	b = append(b, key...)
+	if of != nil {
+		b = append(append(b, 1), *of...)
 	}
-	if err := osfile.Truncate(f, 0); err != nil {
-		return err
-	}
-	// The file has no holes, so that a full disk prevents no later write.
-	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.LimitReader(zeros{}, fileSize)); err != nil {
-		return err
-	}
-	h.make()
-	_, err := f.WriteAt(h[:], 0)
-	return err
+	sum := sha256.Sum256(b)
+	copy(n[:], sum[:])
+	return n
 }
 
-// zeros is a reader of zeros without end.
-type zeros struct{}
+// load reads the page of a key. A page that is damaged, as after a loss of power, is empty.
+func (t *Table) load(p *page, key name, now clock) error {
+	p.number, p.changed, p.found = pageOf(key), false, [rows]bool{}
+	if _, err := t.file.ReadAt(p.data[:], (1+p.number)*pageSize); err != nil {
+		return t.note(err)
+	}
+	if binary.LittleEndian.Uint32(p.data[:]) != p.sum() {
+		clear(p.data[:])
+	}
+	if ahead := p.get(writtenAt) - now.wall; ahead > 0 {
+		p.setBack(ahead)
+	}
+	return nil
+}
 
-// Read implements io.Reader.
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
+// loadBoth loads the page of key, and that of siteKey, which may be the same.
+func (t *Table) loadBoth(key, siteKey name, now clock) (p, site *page, err error) {
+	p, site = &t.pages[0], &t.pages[0]
+	if err := t.load(p, key, now); err != nil || pageOf(siteKey) == pageOf(key) {
+		return p, site, err
+	}
+	site = &t.pages[1]
+	return p, site, t.load(site, siteKey, now)
+}
+
+// storeBoth stores two pages, which may be the same.
+func (t *Table) storeBoth(p, site *page, now clock) error {
+	if err := t.store(site, now); err != nil || p == site {
+		return err
+	}
+	return t.store(p, now)
+}
+
+// store writes the page if it has changed.
+func (t *Table) store(p *page, now clock) error {
+	if !p.changed {
+		return t.note(nil)
+	}
+	p.set(writtenAt, now.wall)
+	binary.LittleEndian.PutUint32(p.data[:], p.sum())
+	_, err := t.file.WriteAt(p.data[:], (1+p.number)*pageSize)
+	return t.note(err)
+}
+
+// undo gives the slot of l back to each limiter that has no later slot.
+func (p *page) undo(l *lease, now clock) {
+	for i, row := range l.limiters {
+		if p.limiter(row, now).Slot == l.slot {
+			p.setLimiter(row, l.before[i], now)
+		}
+	}
+}
+
+// spare returns how many concurrency slots of a key are taken in advance. The caller holds t.mu.
+func (t *Table) spare(key string, now time.Time) int {
+	c := t.credits[key]
+	if c == nil {
+		return 0
+	}
+	if !now.Before(c.until) {
+		delete(t.credits, key)
+		return 0
+	}
+	return c.concurrent
+}
+
+// rewrite lets the concurrency slots of this process be written again.
+func (t *Table) rewrite() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key := range t.inUse {
+		t.changed[key] = true
+		t.wakeUp()
+	}
 }

@@ -2,12 +2,14 @@ package pacefile
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 	"math"
+	"os"
 	"time"
 
+	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/ledger"
 	"robotsproxy/policy/pace/limiter"
@@ -53,25 +55,14 @@ const (
 	processAt, countAt, sinceAt            = valueAt, valueAt + 8, valueAt + 8
 )
 
+// leaseTime is how long a concurrency slot stays in use if its process does not renew it.
+const leaseTime = 10 * time.Second
+
 // farthest is how far ahead the times of a row may be.
 const farthest = 365 * 24 * time.Hour
 
 // A name stands for a key, or for a limiter of a key.
 type name [nameSize]byte
-
-// nameOf returns the name of a key, or of a limiter of the key. Nobody can choose keys whose rows are in the same page:
-// the seed is secret.
-func (t *Table) nameOf(key string, of *string) (n name) {
-	b := append(make([]byte, 0, 512), t.head[seedAt:seedAt+seedSize]...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(key)))
-	b = append(b, key...)
-	if of != nil {
-		b = append(append(b, 1), *of...)
-	}
-	sum := sha256.Sum256(b)
-	copy(n[:], sum[:])
-	return n
-}
 
 // pageOf returns the number of the page that has all rows of a key.
 func pageOf(key name) int64 { return int64(binary.LittleEndian.Uint64(key[:]) % pages) }
@@ -111,50 +102,6 @@ type page struct {
 
 	// found says which rows find has found since the page was loaded: those of the request's key.
 	found [rows]bool
-}
-
-// load reads the page of a key. A page that is damaged, as after a loss of power, is empty.
-func (t *Table) load(p *page, key name, now clock) error {
-	p.number, p.changed, p.found = pageOf(key), false, [rows]bool{}
-	if _, err := t.file.ReadAt(p.data[:], (1+p.number)*pageSize); err != nil {
-		return t.note(err)
-	}
-	if binary.LittleEndian.Uint32(p.data[:]) != p.sum() {
-		clear(p.data[:])
-	}
-	if ahead := p.get(writtenAt) - now.wall; ahead > 0 {
-		p.setBack(ahead)
-	}
-	return nil
-}
-
-// loadBoth loads the page of key, and that of siteKey, which may be the same.
-func (t *Table) loadBoth(key, siteKey name, now clock) (p, site *page, err error) {
-	p, site = &t.pages[0], &t.pages[0]
-	if err := t.load(p, key, now); err != nil || pageOf(siteKey) == pageOf(key) {
-		return p, site, err
-	}
-	site = &t.pages[1]
-	return p, site, t.load(site, siteKey, now)
-}
-
-// storeBoth stores two pages, which may be the same.
-func (t *Table) storeBoth(p, site *page, now clock) error {
-	if err := t.store(site, now); err != nil || p == site {
-		return err
-	}
-	return t.store(p, now)
-}
-
-// store writes the page if it has changed.
-func (t *Table) store(p *page, now clock) error {
-	if !p.changed {
-		return t.note(nil)
-	}
-	p.set(writtenAt, now.wall)
-	binary.LittleEndian.PutUint32(p.data[:], p.sum())
-	_, err := t.file.WriteAt(p.data[:], (1+p.number)*pageSize)
-	return t.note(err)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -292,15 +239,6 @@ func (p *page) setLimiter(n name, l ledger.Limiter, now clock) bool {
 	p.set(at+lastAt, now.in(l.Last))
 	p.set(at+longestAt, int64(l.Longest))
 	return true
-}
-
-// undo gives the slot of l back to each limiter that has no later slot.
-func (p *page) undo(l *lease, now clock) {
-	for i, row := range l.limiters {
-		if p.limiter(row, now).Slot == l.slot {
-			p.setLimiter(row, l.before[i], now)
-		}
-	}
 }
 
 func (p *page) backOff(key name, now clock) (b pace.BackOff) {
@@ -449,4 +387,33 @@ func (h *header) since(number uint64) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// readOrMake reads the header of a file, which it makes anew if it is not complete. The caller has locked it. The header is
+// not a result: it would make the stack of each request twice as large.
+func (h *header) readOrMake(f *os.File, size int64) error {
+	if size == fileSize {
+		if _, err := f.ReadAt(h[:], 0); err != nil || h.valid() {
+			return err
+		}
+	}
+	if err := osfile.Truncate(f, 0); err != nil {
+		return err
+	}
+	// The file has no holes, so that a full disk prevents no later write.
+	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.LimitReader(zeros{}, fileSize)); err != nil {
+		return err
+	}
+	h.make()
+	_, err := f.WriteAt(h[:], 0)
+	return err
+}
+
+// zeros is a reader of zeros without end.
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }

@@ -2,6 +2,7 @@ package pacefile
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	// renewEvery is how often the concurrency slots of this process are renewed.
 	renewEvery = leaseTime / 4
 )
+
+// maxReports bounds what waits to be written. Further reports are dropped, see pace.Store.
+const maxReports = 1 << 14
 
 // Run writes reports, renews concurrency slots, and tells p of the back-offs that an operator has ended in any process,
 // until ctx ends. It must be called once.
@@ -72,16 +76,6 @@ func (t *Table) renew() {
 	t.rewrite()
 	// use has logged any error.
 	_ = t.flush()
-}
-
-// rewrite lets the concurrency slots of this process be written again.
-func (t *Table) rewrite() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key := range t.inUse {
-		t.changed[key] = true
-		t.wakeUp()
-	}
 }
 
 // A change is a change of the rows of a key.
@@ -190,4 +184,40 @@ func (t *Table) announce(ended []string) error {
 		_, err := t.file.WriteAt(t.head[:], 0)
 		return t.note(err)
 	})
+}
+
+// Close writes what waits to be written and closes the file. It must be called once, after Run has returned.
+func (t *Table) Close() error {
+	err := t.flush()
+	// The file is left open if an operation on it hangs.
+	if t.fileMu.Lock(&t.watch) != nil {
+		return err
+	}
+	defer t.fileMu.Unlock()
+	return errors.Join(err, t.file.Close())
+}
+
+// Report implements [pace.Store].
+func (t *Table) Report(r pace.Report) {
+	t.mu.Lock()
+	if l, ok := r.Lease.(*lease); ok && !l.concurrency.returned {
+		l.concurrency.returned = true
+		t.changed[l.key] = true
+		if t.inUse[l.key]--; t.inUse[l.key] == 0 {
+			delete(t.inUse, l.key)
+		}
+		if r.Unused && l.limiters != nil && len(t.unused) < maxReports {
+			t.unused = append(t.unused, l)
+		}
+	}
+	if r.BackOff != (pace.BackOff{}) && len(t.backOffs) < maxReports {
+		t.backOffs = append(t.backOffs, r)
+	}
+	t.mu.Unlock()
+	if r.BackOff.Ended {
+		// The end is written at once, so that a later back-off does not end with it. use has logged any error.
+		_ = t.flush()
+		return
+	}
+	t.wakeUp()
 }
