@@ -3,9 +3,10 @@ package pacefile
 import (
 	"context"
 	"errors"
+	"time"
+
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/ledger"
-	"time"
 )
 
 // A slot may be used for a windowPart of what the Pacer asks for, but not for less than minWindow if it asks for more:
