@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"robotsproxy/policy/wake"
 )
 
 const (
@@ -214,7 +216,7 @@ type expiry []*waiter
 type reservation struct {
 	// wake contains a value if something has changed for the waiting request. It is nil until the request waits for the
 	// Store.
-	wake chan struct{}
+	wake wake.Signal
 
 	// under is the outage in which the permit was given, see terms.alone.
 	under *outage

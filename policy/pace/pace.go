@@ -103,7 +103,6 @@ func New(o Options) *Pacer {
 		process: process{began: now, maxStreams: o.MaxStreams, chance: rand.Float64, store: o.Store, seed: maphash.MakeSeed()},
 		hosts:   newTable(o.MaxHosts, localTime(o.Since, now, now)),
 	}
-	p.ahead, _ = o.Store.(AheadStore)
 	return p
 }
 
@@ -190,30 +189,23 @@ func (p *Pacer) EndBackOff(key string) (known bool) {
 // ended. It ignores a host that this process does not know: the Store reports the back-off with
 // the next slot.
 func (p *Pacer) MergeBackOff(key string, b BackOff) {
-	if b.Ended {
-		p.endBackOff(key)
-		return
-	}
-	h := p.hosts.lockKnown(key)
-	if h == nil {
-		return
-	}
-	defer h.mu.Unlock()
-	if now := time.Now(); h.backOff.merge(b, now) {
-		h.backedOff(now)
-	}
-}
-
-func (p *Pacer) endBackOff(key string) {
 	h := p.hosts.lockKnown(key)
 	if h == nil {
 		return
 	}
 	now := time.Now()
-	ended := h.backOff.change(func(b *backOffs) bool { return b.end(now) })
+	changed := h.backOff.change(func(held *backOffs) bool {
+		if b.Ended {
+			return held.end(now)
+		}
+		return held.host.merge(b, now)
+	})
+	if changed && !b.Ended {
+		h.backedOff(now)
+	}
 	h.mu.Unlock()
-	if ended {
-		// Requests may wait at another host, see Limits.BackOffKey.
+	// If a back-off has ended, requests may wait at another host, see Limits.BackOffKey.
+	if changed && b.Ended {
 		p.Recheck()
 	}
 }

@@ -22,9 +22,8 @@ type process struct {
 	// chance returns a random number from 0 to 1.
 	chance func() float64
 
-	// store is nil if the process shares nothing. ahead is store if that is an AheadStore, else nil.
+	// store is nil if the process shares nothing.
 	store Store
-	ahead AheadStore
 
 	// seed is the seed of the hashes of paths.
 	seed maphash.Seed

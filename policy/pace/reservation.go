@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace/limiter"
+	"robotsproxy/policy/wake"
 )
 
 // contentionFor is how long a slot of the Store tells about other processes. After this time, no
@@ -12,19 +13,16 @@ const contentionFor = time.Minute
 
 func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && now.After(r.until) }
 
-// notify makes the request check whether its slot is still useful.
-func (r *reservation) notify() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+// given notes a slot that the Store has reserved.
+func (r *reservation) given(g Reservation) {
+	r.lease, r.unsent, r.at, r.until = g.Lease, true, g.At, g.Until
 }
 
 // beginReserving makes r wait for a slot of the Store, in a call of Ready.
 func (r *request) beginReserving() {
 	h, v := r.host, r.reservation
 	if v.wake == nil {
-		v.wake = make(chan struct{}, 1)
+		v.wake = wake.New()
 	}
 	if h.reserving == nil {
 		h.reserving = make(map[*request]bool)
@@ -47,15 +45,15 @@ func (r *request) returnLease() {
 func (r *request) leaveStore() {
 	r.returnLease()
 	if v := r.reservation; v != nil {
-		v.notify()
+		v.wake.Set()
 		delete(r.host.reserving, r)
 	}
 }
 
-// notifyReserving notifies all requests that wait for a slot of the Store.
+// notifyReserving makes all requests that wait for a slot of the Store check whether their slots are still useful.
 func (h *host) notifyReserving() {
 	for r := range h.reserving {
-		r.reservation.notify()
+		r.reservation.wake.Set()
 	}
 }
 

@@ -59,7 +59,7 @@ func (r *request) reserve(ctx context.Context) error {
 	r.beginReserving()
 	// Close may have been called before the attempt was in host.reserving.
 	if r.process.closed.Load() {
-		a.notify()
+		a.wake.Set()
 	}
 	defer a.leave()
 	for {
@@ -78,14 +78,14 @@ func (r *request) reserve(ctx context.Context) error {
 // takeAhead reports whether the Store has reserved a slot in advance that the request, which has just got the permit of
 // this process, may use now. The caller holds host.mu.
 func (a *attempt) takeAhead() bool {
-	v := a.reservation
-	if a.process.ahead == nil || v.lease != nil || v.under != nil {
+	store, ok := a.process.store.(AheadStore)
+	if !ok || a.lease != nil || a.under != nil {
 		return false
 	}
 	ask := a.ask(time.Now())
-	g, ok := a.process.ahead.ReserveAhead(&ask)
+	g, ok := store.ReserveAhead(&ask)
 	if ok {
-		v.lease, v.unsent, v.at, v.until = g.Lease, true, g.At, g.Until
+		a.given(g)
 	}
 	return ok
 }
@@ -226,7 +226,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 		}
 		return a.later(), false, nil
 	case !g.At.IsZero():
-		v.lease, v.unsent, v.at, v.until = g.Lease, true, g.At, g.Until
+		a.given(g)
 		a.noteContention(now)
 		return g.At.Sub(now), true, nil
 	case g.Wait > left, g.Full && left <= 0:

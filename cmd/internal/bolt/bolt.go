@@ -36,6 +36,7 @@ import (
 
 	"robotsproxy/cmd/internal/seal"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/wake"
 	"robotsproxy/robots/cache"
 )
 
@@ -96,7 +97,7 @@ type Store struct {
 	closed bool
 
 	// wake holds a token if there is something to commit.
-	wake chan struct{}
+	wake wake.Signal
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -133,7 +134,7 @@ func Open(o Options) (*Store, error) {
 		database: database{
 			file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log, filed: keyIndex{seed: maphash.MakeSeed()},
 		},
-		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
+		turn: make(chan struct{}, 1), wake: wake.New(), pending: newBatch(), writing: newBatch(),
 	}
 	var err error
 	s.initial, err = s.openOrReplace()
@@ -168,7 +169,7 @@ func (s *Store) SaveAuditEnd(end AuditEnd) {
 	s.mu.Lock()
 	s.pending.audit = seal.New(string(auditKey), text, time.Time{})
 	s.mu.Unlock()
-	s.wakeUp()
+	s.wake.Set()
 }
 
 // Load returns the entry of k that was saved last; nil if there is none or it has expired. It fails
@@ -213,7 +214,7 @@ func (s *Store) save(key string, entry []byte, until time.Time, client string) {
 	s.pending.add(key, value, s.owner(client))
 	s.dropExcess()
 	s.mu.Unlock()
-	s.wakeUp()
+	s.wake.Set()
 }
 
 // A TDMRep is the part of a Store for the entries of tdmrep.json files.
@@ -259,7 +260,7 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 	}
 	s.mu.Unlock()
 	if len(clocks) > 0 {
-		s.wakeUp()
+		s.wake.Set()
 	}
 }
 
@@ -269,13 +270,6 @@ func (s *Store) owner(client string) uint32 {
 		return 0
 	}
 	return uint32(maphash.String(s.filed.seed, client))
-}
-
-func (s *Store) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // inMemory returns the value of a key that is not yet in the file, nil if there is none in the file
@@ -418,7 +412,7 @@ func (s *Store) finishCommit(err error) {
 		s.log.Info("state.db written again", "file", s.file, "entries_lost", lost)
 	}
 	if err != nil {
-		s.wakeUp()
+		s.wake.Set()
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 
 	"robotsproxy/cmd/internal/seal"
 	"robotsproxy/policy/osfile"
+	"robotsproxy/policy/wake"
 	"robotsproxy/robots/cache"
 )
 
@@ -46,7 +47,7 @@ type Store struct {
 	disk osfile.Watch
 
 	// wake holds a token if something is pending.
-	wake chan struct{}
+	wake wake.Signal
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -68,7 +69,7 @@ type item struct {
 // New returns a Store in dir, which need not exist; its parent must. It starts nothing and does not use the disk;
 // see [Store.Run].
 func New(dir string, log *slog.Logger) *Store {
-	return &Store{dir: directory(dir), log: log, wake: make(chan struct{}, 1), pending: make(map[string]*item)}
+	return &Store{dir: directory(dir), log: log, wake: wake.New(), pending: make(map[string]*item)}
 }
 
 // Of returns the part of s for one kind of file, such as robots.txt. It keeps the entries of different kinds apart.
@@ -138,10 +139,7 @@ func (s *Store) save(i item) {
 	}
 	s.pending[i.key] = &i
 	s.bytes += size
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Set()
 }
 
 // Run writes what is saved until ctx ends. It must run once.

@@ -31,6 +31,7 @@ import (
 	"robotsproxy/policy/osfile"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/ledger"
+	"robotsproxy/policy/wake"
 )
 
 // A Table is one process's use of the file. Create it with Open. Any number of goroutines may share it.
@@ -66,7 +67,7 @@ type Table struct {
 	flushMu sync.Mutex
 
 	// wake contains a value if there is something to write.
-	wake chan struct{}
+	wake wake.Signal
 
 	// failing is the error of the last use of the file; nil if it succeeded.
 	failing atomic.Pointer[error]
@@ -107,7 +108,7 @@ func Open(path string, log *slog.Logger) (*Table, error) {
 	rand.Read(random[:])
 	t := &Table{
 		path: path, log: log, process: binary.LittleEndian.Uint64(random[:8]), fileMu: make(osfile.Mutex, 1),
-		wake: make(chan struct{}, 1), inUse: make(map[string]int), credits: make(map[string]*credit), changed: make(map[string]bool),
+		wake: wake.New(), inUse: make(map[string]int), credits: make(map[string]*credit), changed: make(map[string]bool),
 	}
 	t.slots.Store(binary.LittleEndian.Uint64(random[8:]))
 	var err error
@@ -238,13 +239,6 @@ func (t *Table) note(err error) error {
 	return err
 }
 
-func (t *Table) wakeUp() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
 // nameOf returns the name of a key, or of a limiter of the key. Nobody can choose keys whose rows are in the same page:
 // the seed is secret.
 func (t *Table) nameOf(key string, of *string) (n name) {
@@ -331,6 +325,6 @@ func (t *Table) rewrite() {
 	defer t.mu.Unlock()
 	for key := range t.inUse {
 		t.changed[key] = true
-		t.wakeUp()
+		t.wake.Set()
 	}
 }

@@ -158,7 +158,7 @@ func (t *Table) ownInUse(key string, held *lease) (n int, kept bool) {
 	if t.credits[key] != nil {
 		delete(t.credits, key)
 		t.changed[key] = true
-		t.wakeUp()
+		t.wake.Set()
 	}
 	return t.inUse[key], held != nil && !held.concurrency.returned
 }
@@ -171,7 +171,7 @@ func (t *Table) took(l *lease, ahead *credit) *lease {
 		t.credits[l.key] = ahead
 		// The credit ends soon, after which the file must have less again.
 		t.changed[l.key] = true
-		t.wakeUp()
+		t.wake.Set()
 		// This slot cannot be given back without the later ones.
 		l.limiters = nil
 	}

@@ -165,7 +165,7 @@ func (t *Table) count(key string) int {
 	// What is not used of the credit must be given back later.
 	if n > 0 {
 		t.changed[key] = true
-		t.wakeUp()
+		t.wake.Set()
 	}
 	return t.inUse[key] + n
 }
@@ -219,5 +219,5 @@ func (t *Table) Report(r pace.Report) {
 		_ = t.flush()
 		return
 	}
-	t.wakeUp()
+	t.wake.Set()
 }

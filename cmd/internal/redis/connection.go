@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/wake"
 )
 
 // giveUp cancels the calls of an unavailable server, because nothing waits for them any
@@ -55,7 +56,7 @@ type connection struct {
 	view   atomic.Pointer[view]
 
 	// wake contains a value if this replica has become alone.
-	wake chan struct{}
+	wake wake.Signal
 
 	// outages is the number of times that this replica became alone.
 	outages atomic.Uint64
@@ -141,10 +142,7 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 		conn.client.Store(conn.connect())
 	}
 	if !old.Alone {
-		select {
-		case conn.wake <- struct{}{}:
-		default:
-		}
+		conn.wake.Set()
 	}
 	if cause == Ended || conn.logged[cause] {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/wake"
 )
 
 const (
@@ -136,7 +137,7 @@ func clamp(d time.Duration) time.Duration { return min(max(d, -longest), longest
 // A reportQueue contains the reports that were not sent yet.
 type reportQueue struct {
 	// wake contains a value if there is something to do.
-	wake chan struct{}
+	wake wake.Signal
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -153,7 +154,7 @@ func (q *reportQueue) add(r pace.Report) bool {
 		q.waiting = append(q.waiting, r)
 	}
 	q.mu.Unlock()
-	q.notify()
+	q.wake.Set()
 	return !full
 }
 
@@ -162,14 +163,7 @@ func (q *reportQueue) renew() {
 	q.mu.Lock()
 	q.due = true
 	q.mu.Unlock()
-	q.notify()
-}
-
-func (q *reportQueue) notify() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.wake.Set()
 }
 
 // take returns the waiting reports, and whether the leases must be renewed. The queue

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/policy/wake"
 	"robotsproxy/robots/cache"
 )
 
@@ -56,7 +57,7 @@ type job struct {
 // An outbox contains the jobs that wait to be sent.
 type outbox struct {
 	// wake contains a value if there is a job to send.
-	wake chan struct{}
+	wake wake.Signal
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -72,7 +73,7 @@ type outbox struct {
 }
 
 func newOutbox() outbox {
-	return outbox{wake: make(chan struct{}, 1), newest: make(map[cache.StoreKey]*job)}
+	return outbox{wake: wake.New(), newest: make(map[cache.StoreKey]*job)}
 }
 
 // newestOf returns the newest save or purge of k that may not have reached the server; nil if all
@@ -96,10 +97,7 @@ func (o *outbox) add(j *job, away bool) bool {
 	if j.frame != nil {
 		o.newest[j.key] = j
 	}
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	o.wake.Set()
 	return true
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/policy/wake"
+
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 )
@@ -36,11 +38,11 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	}
 	f := &Fleet{connection: connection{
 		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(), callTime: callTime,
-		wake: make(chan struct{}, 1), logged: make(map[Cause]bool),
+		wake: wake.New(), logged: make(map[Cause]bool),
 	}}
 	f.robots = sharedFiles{connection: &f.connection, keys: robotsKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
 	f.tdmrep = sharedFiles{connection: &f.connection, keys: tdmrepKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
-	f.reports.wake = make(chan struct{}, 1)
+	f.reports.wake = wake.New()
 	f.client.Store(connect())
 	f.view.Store(alone(o.Replicas, Starting, time.Now()))
 	return f, nil
