@@ -98,7 +98,7 @@ func (d *database) open() (initial fileContents, err error) {
 		return initial, damage("not a regular file")
 	}
 	err = safely(func() (err error) {
-		if d.db, err = d.bbolt(); err != nil {
+		if d.db, err = openBolt(d.file, d.handle); err != nil {
 			return err
 		}
 		if err := check(d.db, d.handle); err != nil {
@@ -128,13 +128,12 @@ func (d *database) open() (initial fileContents, err error) {
 	return initial, err
 }
 
-// bbolt makes bbolt open the file with d.handle.
-func (d *database) bbolt() (*bbolt.DB, error) {
-	db, err := bbolt.Open(d.file, 0o600, &bbolt.Options{
-		// This handle has the lock already.
+// openBolt makes bbolt open a file by its handle, which has the lock already.
+func openBolt(file string, handle *os.File) (*bbolt.DB, error) {
+	db, err := bbolt.Open(file, 0o600, &bbolt.Options{
 		Timeout:      time.Millisecond,
 		FreelistType: bbolt.FreelistMapType,
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return d.handle, nil },
+		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return handle, nil },
 	})
 	if _, disk := errors.AsType[syscall.Errno](err); err != nil && !disk {
 		return nil, damage("%v", err)
@@ -171,7 +170,7 @@ func (d *database) shrink() error {
 	if d.handle, d.info, err = openLocked(d.file); err != nil {
 		return err
 	}
-	d.db, err = d.bbolt()
+	d.db, err = openBolt(d.file, d.handle)
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -62,11 +61,7 @@ func (p *Payloads) try() error {
 		return err
 	}
 	err = safely(func() error {
-		db, err := bbolt.Open(p.file, 0o600, &bbolt.Options{
-			// handle has the lock already.
-			Timeout: time.Millisecond, FreelistType: bbolt.FreelistMapType,
-			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return handle, nil },
-		})
+		db, err := openBolt(p.file, handle)
 		if err != nil {
 			return damage("%v", err)
 		}
