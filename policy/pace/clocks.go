@@ -1,6 +1,10 @@
 package pace
 
-import "time"
+import (
+	"time"
+
+	"robotsproxy/policy/pace/limiter"
+)
 
 // A Clock is the state of a host that the next process needs: everything that may still
 // delay the host's next request. Its times are wall-clock times. It does not contain the
@@ -52,8 +56,8 @@ type ClientClock struct {
 func (c *Clock) Until() time.Time {
 	var latest time.Time
 	note := func(begun time.Time, lasts time.Duration) {
-		if end := begun.Add(lasts); !begun.IsZero() && end.After(latest) {
-			latest = end
+		if !begun.IsZero() {
+			latest = limiter.Later(latest, begun.Add(lasts))
 		}
 	}
 	note(c.Sent, max(c.Gap, minQuiet))

@@ -14,9 +14,6 @@ func (r *request) origin() *host {
 	return r.host
 }
 
-// site returns the back-offs of the host that r is for.
-func (r *request) site() *hostBackOff { return &r.origin().backOff }
-
 // spacing returns the minimum time between two requests to the host that r is for because of its
 // slow responses; zero: they are not slow.
 func (r *request) spacing(now time.Time) time.Duration {
@@ -28,7 +25,7 @@ func (r *request) spacing(now time.Time) time.Duration {
 
 // backOff returns the back-off that applies to r.
 func (r *request) backOff() BackOff {
-	held := r.site().get()
+	held := r.origin().backOff.get()
 	if r.limits.fetch() {
 		return held.host
 	}
@@ -38,7 +35,7 @@ func (r *request) backOff() BackOff {
 // apartLeft returns how long r is delayed by what does not delay all requests of the same queue: a
 // back-off of its client or, if hosts share a rate, a back-off and the slow responses of its host.
 func (r *request) apartLeft(now time.Time) time.Duration {
-	switch held := r.site().get(); {
+	switch held := r.origin().backOff.get(); {
 	case r.host.shared && r.limits.Adapt:
 		return max(r.backOff().left(now), r.origin().latency.turnLeft(r.admitted, now))
 	case r.host.shared:

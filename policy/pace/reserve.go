@@ -165,7 +165,7 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	v := a.reservation
 	ask := SlotRequest{
 		Key: a.limits.Key, BackOffKey: a.limits.BackOffKey, MaxConcurrent: a.maxActive(), MaxWait: max(0, a.end.Sub(now)),
-		BackOff: a.site().get().host.remembered(now), Lease: v.lease, Unused: v.unsent,
+		BackOff: a.origin().backOff.get().host.remembered(now), Lease: v.lease, Unused: v.unsent,
 	}
 	name := ""
 	if a.queue == a.host.assets {
@@ -203,7 +203,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 		}
 		return 0, false, errReleased
 	}
-	if g.BackOff != (BackOff{}) && a.site().merge(g.BackOff, now) {
+	if g.BackOff != (BackOff{}) && a.origin().backOff.merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
 	// The Store took the earlier slot back, or it was used, or its state is unknown.

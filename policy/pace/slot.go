@@ -51,16 +51,28 @@ func (s *Slot) Timely() bool {
 	return v.under == s.process.alone()
 }
 
+// lock returns the host of the slot, locked, or nil if the slot is nil or released.
+func (s *Slot) lock() *host {
+	if s == nil {
+		return nil
+	}
+	s.host.mu.Lock()
+	if s.released {
+		s.host.mu.Unlock()
+		return nil
+	}
+	return s.host
+}
+
 // Redial reports that the connection failed and another one is being made. It gives back
 // an unused permit, so that nobody waits for it. Without a permit it does nothing.
 func (s *Slot) Redial() {
-	if s == nil {
+	h := s.lock()
+	if h == nil {
 		return
 	}
-	h := s.host
-	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.released || s.stage != granted {
+	if s.stage != granted {
 		return
 	}
 	s.dropPermit()
@@ -81,13 +93,12 @@ func (s *Slot) Sent() { s.count(false) }
 func (s *Slot) Written() { s.count(true) }
 
 func (s *Slot) count(onlyGranted bool) {
-	if s == nil {
+	h := s.lock()
+	if h == nil {
 		return
 	}
-	h := s.host
-	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.released || onlyGranted && s.stage != granted {
+	if onlyGranted && s.stage != granted {
 		return
 	}
 	if onlyGranted {
@@ -129,7 +140,7 @@ func (s *Slot) Answered(path string, fine bool) {
 // Succeeded reports a response 2xx. It shows that the origin serves the client, see BackOff.
 func (s *Slot) Succeeded() {
 	if s != nil && !s.limits.fetch() {
-		s.site().serve(s.client, s.process.now())
+		s.origin().backOff.serve(s.client, s.process.now())
 	}
 }
 
@@ -157,12 +168,12 @@ func (s *Slot) BackOff(retryAfter time.Duration, by string) (left time.Duration,
 		// A robots.txt is fetched for all clients.
 		client = ""
 	}
-	begun, shared := s.site().begin(i, client)
+	begun, shared := s.origin().backOff.begin(i, client)
 	if begun {
 		s.process.backOffs.Add(1)
 		h.backedOff(i.at)
 	}
-	b, own := s.site().get(), s.backOff()
+	b, own := s.origin().backOff.get(), s.backOff()
 	h.mu.Unlock()
 	if shared && s.process.store != nil {
 		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.host.remembered(i.at)})
@@ -187,15 +198,12 @@ func (s *Slot) Follow(t Transfer) {
 // free, so one client has at most half of Options.MaxStreams. Otherwise Detach returns a
 // *BusyError, and the request keeps its concurrency slot.
 func (s *Slot) Detach() error {
-	if s == nil {
+	h := s.lock()
+	if h == nil {
 		return errReleased
 	}
-	h := s.host
-	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case s.released:
-		return errReleased
 	case s.list == &h.streams:
 		return nil
 	case countOf(s.client, h.streams) >= s.process.maxStreams-len(h.streams):
@@ -210,15 +218,11 @@ func (s *Slot) Detach() error {
 // Release returns everything that the slot holds. Further calls do nothing, nor does a
 // call on a nil Slot.
 func (s *Slot) Release() {
-	if s == nil {
+	h := s.lock()
+	if h == nil {
 		return
 	}
-	h := s.host
-	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.released {
-		return
-	}
 	h.release(&s.request)
 	s.unpin()
 	h.dispatch()

@@ -1,6 +1,10 @@
 package pace
 
-import "time"
+import (
+	"time"
+
+	"robotsproxy/policy/pace/limiter"
+)
 
 // maxShown limits how far after a back-off a NextSlot is.
 const maxShown = 30 * 24 * time.Hour
@@ -142,9 +146,7 @@ func (s *HostState) BackedOff(o HostState) {
 		s.BackOffUntil, s.BackOffBy = o.BackOffUntil, o.BackOffBy
 	}
 	s.Slowed = max(s.Slowed, o.Slowed)
-	if o.BackOffUntil.After(s.NextSlot) {
-		s.NextSlot = o.BackOffUntil
-	}
+	s.NextSlot = limiter.Later(s.NextSlot, o.BackOffUntil)
 }
 
 func (p *Pacer) host(key string) (HostState, bool) {

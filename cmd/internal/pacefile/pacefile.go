@@ -268,19 +268,19 @@ func (t *Table) load(p *page, key name, now clock) error {
 	return nil
 }
 
-// loadBoth loads the page of key, and that of siteKey, which may be the same.
-func (t *Table) loadBoth(key, siteKey name, now clock) (p, site *page, err error) {
-	p, site = &t.pages[0], &t.pages[0]
-	if err := t.load(p, key, now); err != nil || pageOf(siteKey) == pageOf(key) {
-		return p, site, err
+// loadBoth loads the page of key, and that of backOffKey, which may be the same.
+func (t *Table) loadBoth(key, backOffKey name, now clock) (p, backOffPage *page, err error) {
+	p, backOffPage = &t.pages[0], &t.pages[0]
+	if err := t.load(p, key, now); err != nil || pageOf(backOffKey) == pageOf(key) {
+		return p, backOffPage, err
 	}
-	site = &t.pages[1]
-	return p, site, t.load(site, siteKey, now)
+	backOffPage = &t.pages[1]
+	return p, backOffPage, t.load(backOffPage, backOffKey, now)
 }
 
 // storeBoth stores two pages, which may be the same.
-func (t *Table) storeBoth(p, site *page, now clock) error {
-	if err := t.store(site, now); err != nil || p == site {
+func (t *Table) storeBoth(p, backOffPage *page, now clock) error {
+	if err := t.store(backOffPage, now); err != nil || p == backOffPage {
 		return err
 	}
 	return t.store(p, now)

@@ -78,11 +78,11 @@ func (t *Table) Reserve(ctx context.Context, a pace.SlotRequest) (r pace.Reserva
 // reserve reserves a slot. The caller has locked the file.
 func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error) {
 	key := t.nameOf(a.Key, nil)
-	siteKey := key
+	backOffKey := key
 	if a.BackOffKey != "" && a.BackOffKey != a.Key {
-		siteKey = t.nameOf(a.BackOffKey, nil)
+		backOffKey = t.nameOf(a.BackOffKey, nil)
 	}
-	p, site, err := t.loadBoth(key, siteKey, now)
+	p, backOffPage, err := t.loadBoth(key, backOffKey, now)
 	if err != nil {
 		return pace.Reservation{}, err
 	}
@@ -91,7 +91,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		p.undo(held, now)
 	}
 	next := &lease{key: a.Key, slot: t.slots.Add(1)}
-	known := ledger.Key{BackOff: site.backOff(siteKey, now), InUse: p.inUse(key, t.process, now)}
+	known := ledger.Key{BackOff: backOffPage.backOff(backOffKey, now), InUse: p.inUse(key, t.process, now)}
 	known.Limiters = t.limiters(p, a, next, now)
 	own, kept := t.ownInUse(a.Key, held)
 	known.InUse += own
@@ -104,7 +104,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	}
 	r := known.Reserve(a, next.slot, now.Time)
 	p.setWaiting(key, t.process, r.Full, now)
-	space := site.setBackOff(siteKey, known.BackOff, now)
+	space := backOffPage.setBackOff(backOffKey, known.BackOff, now)
 	var ahead *credit
 	if !r.At.IsZero() {
 		if fits(a) && r.BackOff == (pace.BackOff{}) && !r.At.After(now.Time) {
@@ -125,7 +125,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		// Neither page is stored, so nothing is reserved.
 		return pace.Reservation{Wait: fullRetry, BackOff: r.BackOff}, nil
 	}
-	if err := t.storeBoth(p, site, now); err != nil {
+	if err := t.storeBoth(p, backOffPage, now); err != nil {
 		return pace.Reservation{}, err
 	}
 	if !r.At.IsZero() {

@@ -46,7 +46,7 @@ func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Re
 	}
 	k.BackOff = Merge(k.BackOff, a.BackOff)
 	r := pace.Reservation{BackOff: k.BackOff}
-	start := later(now, k.BackOff.Until)
+	start := limiter.Later(now, k.BackOff.Until)
 	// If hosts share the key, a slot after the back-off of one would delay the others.
 	if a.BackOffKey != "" && a.BackOffKey != a.Key && start.After(now) {
 		r.Wait = start.Sub(now)
@@ -56,7 +56,7 @@ func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Re
 	var first, at time.Time
 	for i, l := range a.Limiters {
 		states[i] = limiter.Apply(k.Limiters[i].State, l.Limit, l.Sent, now)
-		at = later(at, states[i].Due(1, start))
+		at = limiter.Later(at, states[i].Due(1, start))
 		if i == 0 {
 			first = at
 		}
@@ -89,12 +89,5 @@ func Merge(a, b pace.BackOff) pace.BackOff {
 		a.Until, a.By = b.Until, b.By
 	}
 	a.Length = max(a.Length, b.Length)
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
 	return a
 }

@@ -65,9 +65,9 @@ func Apply(s State, l Limit, sent, now time.Time) State {
 		}
 		s.Limit = l
 	}
-	s.Tokens, s.Stamp = s.TokensAt(now), later(s.Stamp, now)
+	s.Tokens, s.Stamp = s.TokensAt(now), Later(s.Stamp, now)
 	s.Limit = l
-	s.Last = later(s.Last, sent)
+	s.Last = Later(s.Last, sent)
 	s.Longest = max(s.Longest, l.Gap)
 	return s
 }
@@ -80,16 +80,16 @@ func (s *State) TokensAt(at time.Time) float64 {
 // Due returns when the n-th request from now may be sent, at start or later. s must have a
 // Limit.
 func (s *State) Due(n int, start time.Time) time.Time {
-	start = later(start, s.Stamp)
+	start = Later(start, s.Stamp)
 	at := start
 	if short := float64(n) - s.TokensAt(start); short > 0 {
 		at = start.Add(Nanoseconds(short * s.Each()))
 	}
 	if s.Gap > 0 {
 		if !s.Last.IsZero() {
-			start = later(start, s.Last.Add(s.Gap))
+			start = Later(start, s.Last.Add(s.Gap))
 		}
-		at = later(at, start.Add(Nanoseconds(float64(n-1)*float64(s.Gap))))
+		at = Later(at, start.Add(Nanoseconds(float64(n-1)*float64(s.Gap))))
 	}
 	return at
 }
@@ -100,7 +100,7 @@ func (s *State) Due(n int, start time.Time) time.Time {
 func Take(s State, at time.Time) State {
 	s.Tokens, s.Stamp = s.TokensAt(at)-1, at
 	if s.Gap > 0 && !s.Last.IsZero() {
-		at = later(at, s.Last.Add(s.Gap))
+		at = Later(at, s.Last.Add(s.Gap))
 	}
 	s.Last = at
 	return s
@@ -109,8 +109,8 @@ func Take(s State, at time.Time) State {
 // Spend counts a request of another process whose limits are unknown, except that the
 // request delayed others for reach. It empties the bucket.
 func Spend(s State, sent time.Time, reach time.Duration) State {
-	s.Tokens, s.Stamp = min(s.Tokens, 0), later(s.Stamp, sent)
-	s.Last = later(s.Last, sent)
+	s.Tokens, s.Stamp = min(s.Tokens, 0), Later(s.Stamp, sent)
+	s.Last = Later(s.Last, sent)
 	s.Longest = max(s.Longest, reach)
 	return s
 }
@@ -124,7 +124,7 @@ func (s *State) IdleAt() time.Time {
 		at = s.Last.Add(s.Longest)
 	}
 	if short := float64(s.Burst) - s.Tokens; short > 0 {
-		at = later(at, s.Stamp.Add(Nanoseconds(short*s.Each())))
+		at = Later(at, s.Stamp.Add(Nanoseconds(short*s.Each())))
 	}
 	return at
 }
@@ -137,7 +137,8 @@ func Nanoseconds(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-func later(a, b time.Time) time.Time {
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

@@ -15,7 +15,8 @@ if ARGV[1] ~= '' and redis.call('GET', KEYS[1]) ~= ARGV[1] then
 	return -2
 end
 
-local FORGIVEN = 1800000000 -- these are reserve.lua's
+-- These are constants of reserve.lua.
+local FORGIVEN = 1800000000
 local SLACK = 1000000
 
 local time = redis.call('TIME')

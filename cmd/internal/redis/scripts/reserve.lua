@@ -38,10 +38,10 @@ if redis.call('GET', KEYS[3]) ~= ARGV[1] then
 	return {-2}
 end
 
-local FORGIVEN = 1800000000 -- so long after its end a back-off is of no more use
+local FORGIVEN = 1800000000 -- the time after its end from which a back-off is of no use
 local SAME = 50000          -- two ends closer than this are one back-off that was reported twice
-local TRIFLE = 5000         -- for so long the first limiter may stand idle for the second
-local SLACK = 1000000       -- for so long a key is kept beyond its use
+local TRIFLE = 5000         -- how long the first limiter may be idle because of the second
+local SLACK = 1000000       -- how long a key is kept after its use
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -176,7 +176,8 @@ local reply = {1, at - now, paused and paused - now or false, length, kept[2]}
 
 local lasts = tonumber(ARGV[3])
 if KEYS[4] ~= KEYS[1] and paused and paused > now then
-	reply[1], reply[2] = 0, paused - now -- a slot after the back-off would hold up the other hosts
+	-- A slot after the back-off would delay the other hosts.
+	reply[1], reply[2] = 0, paused - now
 elseif at - now > tonumber(ARGV[5]) then
 	reply[1] = 0
 elseif at - first > TRIFLE then
@@ -217,7 +218,8 @@ local function keep(key, field, value, over)
 	redis.call('PEXPIRE', key, int(math.max((over - now + SLACK) / 1000, redis.call('PTTL', key))))
 end
 
-if limiters[1].is then -- a slot was reserved, or an unused one was given back
+-- A limiter has changed if a slot was reserved, or an unused one was given back.
+if limiters[1].is then
 	keep(KEYS[1], limiters[1].name, limiters[1].is, over)
 end
 if limiters[2] and limiters[2].is then
