@@ -93,7 +93,7 @@ func TestBackOffOfOneClient(t *testing.T) {
 		"the same client gets one 30 minutes later": {func(t *testing.T, p *Pacer, l Limits) {
 			askAs(t, p, "b", l, 200, 0)
 			askAs(t, p, "a", l, 429, 0)
-			pass(minute + backOffMemory)
+			pass(minute + BackOffMemory)
 			askAs(t, p, "b", l, 200, 0)
 			askAs(t, p, "a", l, 429, 0)
 		}, minute, 0, ""},
@@ -245,7 +245,7 @@ func TestRestartKeepsTheBackOffOfOneClient(t *testing.T) {
 		askAs(t, p, "b", l, 200, 0)
 		askAs(t, p, "a", l, 429, 0)
 		wantBackOff(t, p, "b", l, 2*time.Minute, "a's request")
-		pass(2*time.Minute + backOffMemory)
+		pass(2*time.Minute + BackOffMemory)
 		if clocks := p.Clocks(time.Now(), time.Time{}); len(clocks) != 0 {
 			t.Errorf("clocks after all is forgiven: %+v", clocks)
 		}

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
+// BackOffMemory is how long a back-off is remembered after its end. If there is no new one in that time, the next one begins
+// at firstBackOff again.
+const BackOffMemory = 30 * time.Minute
+
 const (
 	// firstBackOff is the length of the first back-off if the 429 or 503 has no Retry-After.
 	firstBackOff = time.Minute
 
 	// maxBackOff is the upper bound, whatever the origin asks for.
 	maxBackOff = time.Hour
-
-	// backOffMemory is the time without a new back-off after which the next one begins at firstBackOff again.
-	backOffMemory = 30 * time.Minute
 
 	// maxJitter bounds the random part that is added to a back-off that the proxy chose, so that requests do not all return
 	// at once.
@@ -31,7 +32,7 @@ func (b BackOff) left(now time.Time) time.Duration {
 }
 
 func (b BackOff) forgiven(now time.Time) bool {
-	return b.Until.IsZero() || now.Sub(b.Until) >= backOffMemory
+	return b.Until.IsZero() || now.Sub(b.Until) >= BackOffMemory
 }
 
 // remembered returns b, or the zero BackOff if b is forgiven.
@@ -46,7 +47,7 @@ func (b BackOff) remembered(now time.Time) BackOff {
 // moved later.
 func (b *BackOff) merge(o BackOff, now time.Time) bool {
 	o.Until = localTime(o.Until, now, now.Add(maxBackOff))
-	if o.Until.IsZero() || now.Sub(o.Until) >= backOffMemory {
+	if o.Until.IsZero() || now.Sub(o.Until) >= BackOffMemory {
 		return false
 	}
 	if b.forgiven(now) {

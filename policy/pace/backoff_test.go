@@ -218,7 +218,7 @@ func TestForgivenStaysForgiven(t *testing.T) {
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
 		beginBackOff(p, l.Key, 0)
-		<-time.After(time.Minute + backOffMemory)
+		<-time.After(time.Minute + BackOffMemory)
 		goesAfter(t, p, l, 0)
 		beginBackOff(p, l.Key, time.Second)
 		<-time.After(2 * time.Second)

@@ -62,10 +62,10 @@ func (c *Clock) Until() time.Time {
 	}
 	note(c.Sent, max(c.Gap, minQuiet))
 	note(c.AssetsSent, max(c.Gap, minQuiet))
-	note(c.BackOffUntil, backOffMemory)
+	note(c.BackOffUntil, BackOffMemory)
 	note(c.AnsweredAt, slowFor)
 	for _, own := range c.Clients {
-		note(own.BackOffUntil, backOffMemory)
+		note(own.BackOffUntil, BackOffMemory)
 	}
 	return latest
 }

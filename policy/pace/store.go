@@ -129,7 +129,7 @@ type Reservation struct {
 
 // A BackOff is the back-off of a key, see [Slot.BackOff]. The zero BackOff means none. If
 // two are known, the later end and the greater length count. Because of its length, it is
-// remembered for 30 minutes after its end.
+// remembered for BackOffMemory after its end.
 type BackOff struct {
 	// Until is the end of the back-off.
 	Until time.Time

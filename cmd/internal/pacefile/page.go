@@ -259,7 +259,7 @@ func (p *page) setBackOff(key name, b pace.BackOff, now clock) bool {
 	if b == p.backOff(key, now) {
 		return true
 	}
-	at := p.row(backOffRow, key, 0, b.Until.Sub(now.Time)+ledger.Remembered, now)
+	at := p.row(backOffRow, key, 0, b.Until.Sub(now.Time)+pace.BackOffMemory, now)
 	if at < 0 {
 		return false
 	}

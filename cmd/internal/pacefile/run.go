@@ -141,12 +141,8 @@ func (t *Table) waiting() (all []change, ended []string) {
 			ended = append(ended, r.Key)
 		}
 		all = append(all, change{r.Key, func(p *page, key name, now clock) {
-			b := pace.BackOff{}
-			if !r.BackOff.Ended {
-				b = ledger.Merge(p.backOff(key, now), r.BackOff)
-			}
 			// If there is no space, the other processes learn of the back-off from the origin.
-			p.setBackOff(key, b, now)
+			p.setBackOff(key, ledger.Merge(p.backOff(key, now), r.BackOff), now)
 		}})
 	}
 	for key := range t.changed {

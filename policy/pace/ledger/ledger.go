@@ -11,13 +11,8 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-const (
-	// Remembered is how long a back-off is kept after its end, because of its length.
-	Remembered = 30 * time.Minute
-
-	// maxIdle is how long the first limiter may be idle because of the second.
-	maxIdle = 5 * time.Millisecond
-)
+// maxIdle is how long the first limiter may be idle because of the second.
+const maxIdle = 5 * time.Millisecond
 
 // A Limiter is a limiter after its last slot. The zero value had no slot.
 type Limiter struct {
@@ -41,7 +36,7 @@ type Key struct {
 // Reserve reserves the slot with the given number for a, or says in the Reservation why there is none. It changes the
 // Limiters only if it reserves a slot, and merges a.BackOff in either case. The Reservation has no Lease.
 func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Reservation {
-	if now.Sub(k.BackOff.Until) >= Remembered {
+	if now.Sub(k.BackOff.Until) >= pace.BackOffMemory {
 		k.BackOff = pace.BackOff{}
 	}
 	k.BackOff = Merge(k.BackOff, a.BackOff)
@@ -83,8 +78,12 @@ func (k *Key) Reserve(a *pace.SlotRequest, number uint64, now time.Time) pace.Re
 	return r
 }
 
-// Merge returns what two back-offs of one key are together: the later end and the greater length count.
+// Merge returns a back-off of a key after b was reported: the later end and the greater length count, unless an operator has
+// ended all back-offs of the key.
 func Merge(a, b pace.BackOff) pace.BackOff {
+	if b.Ended {
+		return pace.BackOff{}
+	}
 	if b.Until.After(a.Until) {
 		a.Until, a.By = b.Until, b.By
 	}

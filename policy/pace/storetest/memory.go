@@ -264,11 +264,7 @@ func (m *Member) report(r pace.Report) (notify []*pace.Pacer) {
 	if r.BackOff == (pace.BackOff{}) || !m.alone.IsZero() {
 		return nil
 	}
-	if r.BackOff.Ended {
-		k.backOff = pace.BackOff{}
-	} else {
-		k.merge(r.BackOff)
-	}
+	k.merge(r.BackOff)
 	for _, other := range all.all {
 		if (other != m || r.BackOff.Ended) && other.pacer != nil && other.alone.IsZero() {
 			notify = append(notify, other.pacer)
