@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	errAway    = errors.New("redis: the store is unavailable")
+	errAlone   = errors.New("redis: the store is unavailable")
 	errOther   = errors.New("redis: the server is another one than before")
 	errEmptied = errors.New("redis: the store was emptied")
 	errReply   = errors.New("redis: unexpected reply")

@@ -16,7 +16,7 @@ import (
 // giveUp cancels the calls of an unavailable server, because nothing waits for them any
 // more.
 func (conn *connection) giveUp() {
-	if conn.away() {
+	if conn.Standing().Alone {
 		conn.fail(conn.client.Load(), Ended)
 		conn.closeStale()
 	}
@@ -100,15 +100,13 @@ type view struct {
 	freeShares int
 }
 
-func alone(times int, c Cause, now time.Time) *view {
+// aloneView returns the view of a replica that is alone since now.
+func aloneView(times int, c Cause, now time.Time) *view {
 	return &view{Standing: pace.Standing{Alone: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
 }
 
 // Standing implements [pace.Store].
 func (conn *connection) Standing() pace.Standing { return conn.view.Load().Standing }
-
-// away reports whether the server must not be called, or its replies are not reliable.
-func (conn *connection) away() bool { return conn.view.Load().Alone }
 
 // fail makes this replica alone because a call of c has failed. c is not used again.
 func (conn *connection) fail(c *redis.Client, cause Cause) {
@@ -131,7 +129,7 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 	if old.Alone {
 		now = old.since
 	}
-	next := alone(max(conn.replicas, old.replicas), cause, now)
+	next := aloneView(max(conn.replicas, old.replicas), cause, now)
 	next.replicas = old.replicas
 	if !old.Alone && cause != Ended {
 		conn.outages.Add(1)

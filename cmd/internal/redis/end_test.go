@@ -82,7 +82,7 @@ func endWhileAway(t *testing.T) time.Duration {
 	together(t, r)
 	s.Stop()
 	defer s.Continue()
-	testkit.Eventually(t, "alone", r.away)
+	testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 	asked := r.Stats().Failures[TimedOut.Name()]
 	testkit.Eventually(t, "it is asked again", func() bool { return r.Stats().Failures[TimedOut.Name()] > asked })
 	<-time.After(probeEvery + callTime/4) // and is being probed

@@ -152,7 +152,7 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 
 // leave leaves this replica's share to its successor and makes this replica alone.
 func (f *Fleet) leave(ctx context.Context) {
-	if !f.away() {
+	if !f.Standing().Alone {
 		// This is the last call: if it fails, the share expires sooner.
 		_ = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			return leaveScript.Run(ctx, c, []string{replicasKey, sharesKey}, f.id, shareLeft.Milliseconds(), f.replicas).Err()

@@ -86,10 +86,10 @@ func (o *outbox) newestOf(k cache.StoreKey) *job {
 
 // add adds a job, and reports whether there was space. While the server is unavailable, only
 // purges wait.
-func (o *outbox) add(j *job, away bool) bool {
+func (o *outbox) add(j *job, alone bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if away && j.kind != purging || len(o.jobs) >= maxJobs || o.size+len(j.frame) > maxWaiting {
+	if alone && j.kind != purging || len(o.jobs) >= maxJobs || o.size+len(j.frame) > maxWaiting {
 		return false
 	}
 	o.jobs = append(o.jobs, j)

@@ -42,7 +42,7 @@ func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservati
 func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Duration) (pace.Reservation, time.Duration, error) {
 	v := f.view.Load()
 	if v.Alone {
-		return pace.Reservation{}, 0, errAway
+		return pace.Reservation{}, 0, errAlone
 	}
 	next := &lease{key: a.Key}
 	held, _ := a.Lease.(*lease)

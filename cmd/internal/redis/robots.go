@@ -85,7 +85,7 @@ func (f *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) 
 		f.purged(k, j.frame.mark())
 	}
 	switch {
-	case s.away(), purged:
+	case s.Standing().Alone, purged:
 		return f.loadLocal(ctx, k)
 	case j != nil:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
@@ -179,8 +179,8 @@ func (f *fileStore) Save(k cache.StoreKey, entry []byte, until time.Time, client
 // Lease implements [cache.SharedStore].
 func (f *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
 	s := f.shared
-	if s.away() {
-		return cache.Lease{}, errAway
+	if s.Standing().Alone {
+		return cache.Lease{}, errAlone
 	}
 	name := rand.Text()
 	var taken int64
@@ -274,7 +274,7 @@ type RobotsStats struct {
 // enqueue sends a job soon. While the server is unavailable, a purge waits, and any other job
 // is lost.
 func (s *sharedFiles) enqueue(j *job) {
-	if !s.outbox.add(j, s.away()) && j.frame != nil {
+	if !s.outbox.add(j, s.Standing().Alone) && j.frame != nil {
 		s.counts.lost.Add(1)
 	}
 }
@@ -304,7 +304,7 @@ func (s *sharedFiles) sendAll(ctx context.Context) {
 		if len(some) == 0 {
 			return
 		}
-		if s.away() || s.sendJobs(ctx, some) != nil {
+		if s.Standing().Alone || s.sendJobs(ctx, some) != nil {
 			s.counts.lost.Add(uint64(s.outbox.dropAllButPurges(some)))
 			return
 		}
@@ -390,7 +390,7 @@ func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j *job) 
 func (f *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.Change)) {
 	last := firstNews
 	for ctx.Err() == nil {
-		if !f.shared.away() {
+		if !f.shared.Standing().Alone {
 			last = f.readAll(ctx, last, heard)
 		}
 		select {

@@ -44,7 +44,7 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	f.tdmrep = sharedFiles{connection: &f.connection, keys: tdmrepKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
 	f.reports.wake = wake.New()
 	f.client.Store(connect())
-	f.view.Store(alone(o.Replicas, Starting, time.Now()))
+	f.view.Store(aloneView(o.Replicas, Starting, time.Now()))
 	return f, nil
 }
 

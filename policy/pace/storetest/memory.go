@@ -13,7 +13,7 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-var errAway = errors.New("storetest: the store is away")
+var errAlone = errors.New("storetest: the store is away")
 
 // A Memory is an in-process Store for a fleet: each replica has a [Member]. It shows what a
 // pace.Store must do, exact to the nanosecond, and never removes state. It computes slots with
@@ -237,7 +237,7 @@ func (m *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservat
 		m.disconnect()
 	}
 	if !m.alone.IsZero() {
-		return pace.Reservation{}, errAway
+		return pace.Reservation{}, errAlone
 	}
 	return all.reserve(a, time.Now()), nil
 }
