@@ -43,17 +43,24 @@ func (b BackOff) remembered(now time.Time) BackOff {
 	return b
 }
 
+// local returns a back-off of another process, or of an earlier one, within the bounds of this one's.
+func (b BackOff) local(now time.Time) BackOff {
+	b.Until = localTime(b.Until, now, now.Add(maxBackOff))
+	b.Length = min(max(0, b.Length), maxBackOff)
+	return b
+}
+
 // merge takes over a back-off that another process reported. It reports whether the end
 // moved later.
 func (b *BackOff) merge(o BackOff, now time.Time) bool {
-	o.Until = localTime(o.Until, now, now.Add(maxBackOff))
+	o = o.local(now)
 	if o.Until.IsZero() || now.Sub(o.Until) >= BackOffMemory {
 		return false
 	}
 	if b.forgiven(now) {
 		b.Length = 0
 	}
-	b.Length = max(b.Length, min(o.Length, maxBackOff))
+	b.Length = max(b.Length, o.Length)
 	later := o.Until.After(b.Until)
 	if b.By == "" || later && (o.By != "" || b.left(now) == 0) {
 		b.By = o.By

@@ -153,13 +153,10 @@ func (h *host) restore(c *Clock, now time.Time) {
 		h.assetQueue().limiter.restore(c.AssetsSent, c.Gap, now)
 	}
 	h.latency.restore(c.SlowAverage, c.AnsweredAt, now)
-	held := &backOffs{host: restoredBackOff(c.BackOffUntil, c.BackOffLength, c.BackOffBy, now)}
+	held := &backOffs{host: BackOff{Until: c.BackOffUntil, Length: c.BackOffLength, By: c.BackOffBy}.local(now)}
 	for _, own := range c.Clients[:min(len(c.Clients), maxApart)] {
-		held.clients = append(held.clients, clientBackOff{own.Client, restoredBackOff(own.BackOffUntil, own.BackOffLength, own.BackOffBy, now)})
+		b := BackOff{Until: own.BackOffUntil, Length: own.BackOffLength, By: own.BackOffBy}.local(now)
+		held.clients = append(held.clients, clientBackOff{own.Client, b})
 	}
 	h.backOff.held.Store(held)
-}
-
-func restoredBackOff(until time.Time, length time.Duration, by string, now time.Time) BackOff {
-	return BackOff{Until: localTime(until, now, now.Add(maxBackOff)), Length: min(max(0, length), maxBackOff), By: by}
 }
