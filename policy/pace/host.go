@@ -302,10 +302,11 @@ func (h *host) inUse() bool {
 
 // idle reports whether h can be forgotten without letting any request out sooner.
 func (h *host) idle(now time.Time) bool {
-	if h.inUse() || !h.backOff.idle(now) || !h.latency.forgotten(now) {
+	if h.inUse() || !h.backOff.idle(now) {
 		return false
 	}
-	all := true
+	_, answered := h.latency.get(now)
+	all := now.Sub(answered) >= slowFor
 	h.queues(func(q *queue) { all = all && q.limiter.idle(now) })
 	for _, r := range h.clients {
 		all = all && r.idle(now)

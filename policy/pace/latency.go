@@ -96,11 +96,6 @@ func (h *hostLatency) note(path uint32, took time.Duration, fine bool, now time.
 		h.held = new(latency)
 	}
 	h.held.note(path, took, fine, now)
-	h.setSlow()
-}
-
-// setSlow sets h.slow after a change.
-func (h *hostLatency) setSlow() {
 	slow := h.held.median()
 	if slow < slowAnswer {
 		slow = 0
@@ -108,7 +103,7 @@ func (h *hostLatency) setSlow() {
 	h.slow.Store(int64(slow))
 }
 
-// get returns the median if it is slow, and the time of the last response.
+// get returns the median if it is slow, and the time of the last response; zero if there was none.
 func (h *hostLatency) get(now time.Time) (slow time.Duration, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,13 +124,6 @@ func (h *hostLatency) spacing(now time.Time) time.Duration {
 	}
 	slow, _ := h.get(now)
 	return min(slow, maxSpacing)
-}
-
-// forgotten calls latency.forgotten.
-func (h *hostLatency) forgotten(now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.held == nil || h.held.forgotten(now)
 }
 
 // take notes the turn of a request.

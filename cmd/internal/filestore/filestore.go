@@ -165,21 +165,17 @@ func (s *Store) Close() {
 // writePending writes until nothing is pending or ctx ends. Only one goroutine at a time may call it.
 func (s *Store) writePending(ctx context.Context) {
 	for ctx.Err() == nil {
-		i := s.anyPending()
+		var i *item
+		s.mu.Lock()
+		for _, i = range s.pending {
+			break
+		}
+		s.mu.Unlock()
 		if i == nil {
 			return
 		}
 		s.written(i, s.disk.Do(osfile.MaxWrite, func() error { return s.dir.write(i.key, i.value, time.Now()) }))
 	}
-}
-
-func (s *Store) anyPending() *item {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.pending {
-		return i
-	}
-	return nil
 }
 
 // written removes i from what is pending, also if it could not be written. It logs the first failure.

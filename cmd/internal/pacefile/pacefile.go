@@ -319,7 +319,7 @@ func (t *Table) spare(key string, now time.Time) int {
 	return c.concurrent
 }
 
-// rewrite lets the concurrency slots of this process be written again.
+// rewrite lets the concurrency slots of this process be written again, which renews them.
 func (t *Table) rewrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"hash/crc32"
-	"io"
 	"math"
 	"os"
 	"time"
@@ -401,19 +400,10 @@ func (h *header) readOrMake(f *os.File, size int64) error {
 		return err
 	}
 	// The file has no holes, so that a full disk prevents no later write.
-	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.LimitReader(zeros{}, fileSize)); err != nil {
+	if _, err := f.WriteAt(make([]byte, fileSize), 0); err != nil {
 		return err
 	}
 	h.make()
 	_, err := f.WriteAt(h[:], 0)
 	return err
-}
-
-// zeros is a reader of zeros without end.
-type zeros struct{}
-
-// Read implements io.Reader.
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }

@@ -39,7 +39,7 @@ func (t *Table) Run(ctx context.Context, p *pace.Pacer) error {
 		case <-read.C:
 			t.read()
 		case <-renew.C:
-			t.renew()
+			t.rewrite()
 		case <-t.wake:
 			if !t.urgent() {
 				select {
@@ -69,13 +69,6 @@ func (t *Table) read() {
 		return nil
 	})
 	t.tell(ended)
-}
-
-// renew renews the concurrency slots of this process.
-func (t *Table) renew() {
-	t.rewrite()
-	// use has logged any error.
-	_ = t.flush()
 }
 
 // A change is a change of the rows of a key.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -27,10 +28,7 @@ type counts struct {
 func (c *counts) roundTrip(d time.Duration) {
 	c.usually.add(d)
 	c.took.Add(int64(d))
-	i := 0
-	for i < len(roundTripBounds) && d > roundTripBounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(roundTripBounds[:], d)
 	c.trips[i].Add(1)
 }
 
