@@ -132,29 +132,30 @@ func causeOf(err error) Cause {
 			return r.cause
 		}
 	}
-	var refused redis.Error
 	switch {
 	case errors.Is(err, redis.Nil):
 		return NoMaster
-	case errors.As(err, &refused):
+	case is[redis.Error](err):
 		return Unknown
 	}
 	return networkCause(err)
 }
 
+// is reports whether err is an error of type T, or wraps one.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
 // networkCause is causeOf for an error that the server did not send.
 func networkCause(err error) Cause {
 	var dns *net.DNSError
-	var record tls.RecordHeaderError
-	var alert tls.AlertError
-	var cert *tls.CertificateVerificationError
-	var host x509.HostnameError
 	var network net.Error
 	var dial *net.OpError
 	switch {
 	case errors.As(err, &dns) && !dns.IsTimeout:
 		return NoAddress
-	case errors.As(err, &record), errors.As(err, &alert), errors.As(err, &cert), errors.As(err, &host):
+	case is[tls.RecordHeaderError](err), is[tls.AlertError](err), is[*tls.CertificateVerificationError](err), is[x509.HostnameError](err):
 		return Untrusted
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout),
 		errors.As(err, &network) && network.Timeout():

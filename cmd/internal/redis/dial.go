@@ -92,8 +92,7 @@ type server struct {
 // Sentinels, of which there are several, are not checked.
 func (s *server) checkSame(ctx context.Context, c *redis.Conn) error {
 	info, err := c.InfoMap(ctx, "server").Result()
-	var refused redis.Error
-	if errors.As(err, &refused) {
+	if is[redis.Error](err) {
 		return nil
 	}
 	if err != nil {

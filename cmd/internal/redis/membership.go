@@ -168,7 +168,7 @@ func (f *Fleet) warnOfEviction(ctx context.Context) {
 	var policy string
 	err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 		info, err := c.InfoMap(ctx, "memory").Result()
-		if _, refused := err.(redis.Error); refused {
+		if is[redis.Error](err) {
 			return nil
 		}
 		policy = info["Memory"]["maxmemory_policy"]

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -56,7 +55,7 @@ func probeServer(ctx context.Context, url string, callTime time.Duration) (Probe
 	defer cancel()
 	var seen ProbeResult
 	info, err := c.InfoMap(ctx).Result()
-	if _, refused := errors.AsType[redis.Error](err); err != nil && (!refused || causeOf(err) != Forbidden) {
+	if err != nil && (!is[redis.Error](err) || causeOf(err) != Forbidden) {
 		return seen, causeOf(err)
 	}
 	if cause, ok := unusable(info); ok {

@@ -147,8 +147,7 @@ func (s *sharedFiles) get(ctx context.Context, k cache.StoreKey) (value frame, e
 // this replica alone. If the server has a fault, the calls for slots find it too.
 func (s *sharedFiles) ask(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) (err error) {
 	failed := s.do(ctx, func(ctx context.Context, c *redis.Client) error {
-		var answered redis.Error
-		if err = call(ctx, c); errors.As(err, &answered) {
+		if err = call(ctx, c); is[redis.Error](err) {
 			return nil
 		}
 		return err
