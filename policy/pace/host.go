@@ -214,6 +214,8 @@ type expiry []*waiter
 
 // A reservation is what one request has reserved in the Store. host.mu guards it.
 type reservation struct {
+	*request
+
 	// wake contains a value if something has changed for the waiting request. It is nil until the request waits for the
 	// Store.
 	wake wake.Signal
@@ -232,6 +234,15 @@ type reservation struct {
 
 	// missed is how many slots ended before they were used.
 	missed int
+
+	// end is until when the present call of Slot.Ready may wait. Only that call uses end, poll and limiters.
+	end time.Time
+
+	// poll is the time until the Store is asked again, see firstPoll.
+	poll time.Duration
+
+	// limiters is the memory of SlotRequest.Limiters.
+	limiters [2]Limiter
 }
 
 // contention is what the last slot that the Store gave to a queue tells about other processes.

@@ -26,21 +26,6 @@ const (
 	maxMissed = 4
 )
 
-// An attempt is one call of Slot.Ready with a Store.
-type attempt struct {
-	*request
-	*reservation
-
-	// end is until when the request may wait.
-	end time.Time
-
-	// poll is the time until the Store is asked again, see firstPoll.
-	poll time.Duration
-
-	// limiters is the memory of SlotRequest.Limiters.
-	limiters [2]Limiter
-}
-
 // reserve implements Slot.Ready with a Store. It asks this process's own limiters first,
 // then the Store. A request that waits for a slot of the Store keeps its permit of this
 // process. Therefore one request of each limiter waits there, in the order of arrival.
@@ -48,59 +33,60 @@ func (r *request) reserve(ctx context.Context) error {
 	h := r.host
 	h.mu.Lock()
 	if r.reservation == nil {
-		r.reservation = new(reservation)
+		r.reservation = &reservation{request: r}
 	}
-	a := &attempt{request: r, reservation: r.reservation, end: h.readyBy(r, time.Now()), poll: firstPoll}
-	w, err := h.askPermit(r, a.end)
-	if err == nil && w == nil && a.takeAhead() {
+	v := r.reservation
+	v.end, v.poll = h.readyBy(r, time.Now()), firstPoll
+	w, err := h.askPermit(r, v.end)
+	if err == nil && w == nil && v.takeAhead() {
 		h.mu.Unlock()
 		return nil
 	}
 	r.beginReserving()
-	// Close may have been called before the attempt was in host.reserving.
+	// Close may have been called before the request was in host.reserving.
 	if r.process.closed.Load() {
-		a.wake.Set()
+		v.wake.Set()
 	}
-	defer a.leave()
+	defer v.leave()
 	for {
 		if err = h.await(ctx, r, w, err); err != nil {
 			return err
 		}
 		var again bool
-		if again, err = a.slot(ctx); err != nil || !again {
+		if again, err = v.slot(ctx); err != nil || !again {
 			return err
 		}
 		h.mu.Lock()
-		w, err = h.askPermit(r, a.end)
+		w, err = h.askPermit(r, v.end)
 	}
 }
 
 // takeAhead reports whether the Store has reserved a slot in advance that the request, which has just got the permit of
 // this process, may use now. The caller holds host.mu.
-func (a *attempt) takeAhead() bool {
-	store, ok := a.process.store.(AheadStore)
-	if !ok || a.lease != nil || a.under != nil {
+func (r *reservation) takeAhead() bool {
+	store, ok := r.process.store.(AheadStore)
+	if !ok || r.lease != nil || r.under != nil {
 		return false
 	}
-	ask := a.ask(time.Now())
+	ask := r.ask(time.Now())
 	g, ok := store.ReserveAhead(&ask)
 	if ok {
-		a.given(g)
+		r.given(g)
 	}
 	return ok
 }
 
-func (a *attempt) leave() {
-	a.host.mu.Lock()
-	defer a.host.mu.Unlock()
-	delete(a.host.reserving, a.request)
+func (r *reservation) leave() {
+	r.host.mu.Lock()
+	defer r.host.mu.Unlock()
+	delete(r.host.reserving, r.request)
 }
 
 // slot reserves a slot for a request that has the permit of this process. If it returns
 // again, the permit was given back and must be requested again.
-func (a *attempt) slot(ctx context.Context) (again bool, err error) {
+func (r *reservation) slot(ctx context.Context) (again bool, err error) {
 	for {
-		ask, next := a.next()
+		ask, next := r.next()
 		switch next {
 		case goNow:
 			return false, nil
@@ -110,12 +96,12 @@ func (a *attempt) slot(ctx context.Context) (again bool, err error) {
 			return false, errReleased
 		}
 		began := time.Now()
-		got, err := a.process.store.Reserve(ctx, ask)
-		wait, keep, err := a.got(ctx, began, got, err)
+		got, err := r.process.store.Reserve(ctx, ask)
+		wait, keep, err := r.got(ctx, began, got, err)
 		if err != nil {
 			return false, err
 		}
-		if err := a.sleep(ctx, wait); err != nil || !keep {
+		if err := r.sleep(ctx, wait); err != nil || !keep {
 			return err == nil, err
 		}
 	}
@@ -132,163 +118,162 @@ const (
 )
 
 // next returns the next step, and the request to the Store.
-func (a *attempt) next() (SlotRequest, step) {
-	h := a.host
+func (r *reservation) next() (SlotRequest, step) {
+	h := r.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, v := time.Now(), a.reservation
-	alone := a.process.alone()
+	now := time.Now()
+	alone := r.process.alone()
 	switch {
-	case a.released:
+	case r.released:
 		return SlotRequest{}, gone
-	case a.stage != granted:
+	case r.stage != granted:
 		return SlotRequest{}, startOver
-	case v.under != alone, a.backOff().left(now) > 0:
+	case r.under != alone, r.backOff().left(now) > 0:
 		// The terms are no longer those under which the permit was given.
-		a.giveUp()
+		r.giveUp()
 		return SlotRequest{}, startOver
 	case alone != nil:
-		a.returnLease()
-		a.held.Alone, v.until = true, time.Time{}
+		r.returnLease()
+		r.held.Alone, r.until = true, time.Time{}
 		return SlotRequest{}, goNow
-	case v.unsent && !v.ended(now):
+	case r.unsent && !r.ended(now):
 		return SlotRequest{}, goNow
-	case v.unsent:
-		v.missed = min(v.missed+1, maxMissed)
-		a.process.missed.Add(1)
+	case r.unsent:
+		r.missed = min(r.missed+1, maxMissed)
+		r.process.missed.Add(1)
 	}
-	return a.ask(now), askStore
+	return r.ask(now), askStore
 }
 
 // ask returns the request to the Store.
-func (a *attempt) ask(now time.Time) SlotRequest {
-	v := a.reservation
+func (r *reservation) ask(now time.Time) SlotRequest {
 	ask := SlotRequest{
-		Key: a.limits.Key, BackOffKey: a.limits.BackOffKey, MaxConcurrent: a.maxActive(), MaxWait: max(0, a.end.Sub(now)),
-		BackOff: a.origin().backOff.get().host.remembered(now), Lease: v.lease, Unused: v.unsent,
+		Key: r.limits.Key, BackOffKey: r.limits.BackOffKey, MaxConcurrent: r.maxActive(), MaxWait: max(0, r.end.Sub(now)),
+		BackOff: r.origin().backOff.get().host.remembered(now), Lease: r.lease, Unused: r.unsent,
 	}
 	name := ""
-	if a.queue == a.host.assets {
+	if r.queue == r.host.assets {
 		name = "assets"
 	}
-	sent := a.queue.limiter.last
-	if a.queue.sharesFetch(a.request, now) {
-		ask.Follows, sent = a.queue.fetched, a.queue.before
+	sent := r.queue.limiter.last
+	if r.queue.sharesFetch(r.request, now) {
+		ask.Follows, sent = r.queue.fetched, r.queue.before
 	}
-	ask.Limiters = append(a.limiters[:0], Limiter{name, a.terms(now).limit(), sent})
-	if a.own != nil {
-		ask.Limiters = append(ask.Limiters, Limiter{"client:" + a.client, a.ownTerms().limit(), a.own.last})
+	ask.Limiters = append(r.limiters[:0], Limiter{name, r.terms(now).limit(), sent})
+	if r.own != nil {
+		ask.Limiters = append(ask.Limiters, Limiter{"client:" + r.client, r.ownTerms().limit(), r.own.last})
 	}
 	for _, c := range ask.Limiters {
 		if w := min(max(c.Gap/widthPart, minWidth), maxWidth); c.Gap > 0 && (ask.Window == 0 || w < ask.Window) {
 			ask.Window = w
 		}
 	}
-	ask.Window <<= v.missed
+	ask.Window <<= r.missed
 	return ask
 }
 
 // got handles the reply of the Store. It returns how long to wait: until the reserved slot
 // begins, or until the Store may be asked again. keep reports whether the request still has
 // its permit.
-func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, failed error) (wait time.Duration, keep bool, err error) {
-	h, v := a.host, a.reservation
+func (r *reservation) got(ctx context.Context, began time.Time, g Reservation, failed error) (wait time.Duration, keep bool, err error) {
+	h := r.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	a.held.Waited += now.Sub(began)
-	if a.released {
+	r.held.Waited += now.Sub(began)
+	if r.released {
 		if g.Lease != nil {
-			a.process.store.Report(Report{Key: a.limits.Key, Lease: g.Lease, Unused: true})
+			r.process.store.Report(Report{Key: r.limits.Key, Lease: g.Lease, Unused: true})
 		}
 		return 0, false, errReleased
 	}
-	if g.BackOff != (BackOff{}) && a.origin().backOff.merge(g.BackOff, now) {
+	if g.BackOff != (BackOff{}) && r.origin().backOff.merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
 	// The Store took the earlier slot back, or it was used, or its state is unknown.
-	v.unsent = false
-	left := a.end.Sub(now)
+	r.unsent = false
+	left := r.end.Sub(now)
 	switch {
 	case ctx.Err() != nil:
-		a.giveUpReserved(g)
+		r.giveUpReserved(g)
 		return 0, false, context.Cause(ctx)
-	case a.isBackedOffTooLong(now):
-		err := a.refuse(now, a.backOff().left(now), left)
-		a.giveUpReserved(g)
+	case r.isBackedOffTooLong(now):
+		err := r.refuse(now, r.backOff().left(now), left)
+		r.giveUpReserved(g)
 		return 0, false, err
-	case failed != nil && left <= 0 && !a.process.standing().Alone:
-		return 0, false, a.refuse(now, now.Sub(began), left)
+	case failed != nil && left <= 0 && !r.process.standing().Alone:
+		return 0, false, r.refuse(now, now.Sub(began), left)
 	case failed != nil:
-		a.giveUp()
-		if a.process.standing().Alone {
+		r.giveUp()
+		if r.process.standing().Alone {
 			return 0, false, nil
 		}
-		return a.later(), false, nil
+		return r.later(), false, nil
 	case !g.At.IsZero():
-		a.given(g)
-		a.noteContention(now)
+		r.given(g)
+		r.noteContention(now)
 		return g.At.Sub(now), true, nil
 	case g.Wait > left, g.Full && left <= 0:
-		err := a.refuse(now, g.Wait, left)
+		err := r.refuse(now, g.Wait, left)
 		if g.Full && g.Wait <= max(0, left) && err.Reason == WaitTooLong {
 			err.Reason = ConcurrencyFull
 		}
 		return 0, false, err
 	case g.Full:
-		return min(max(g.Wait, a.later()), left), true, nil
+		return min(max(g.Wait, r.later()), left), true, nil
 	}
-	a.giveUp()
+	r.giveUp()
 	return max(g.Wait, minWake), false, nil
 }
 
 // noteContention notes what the slot that was just reserved tells about other processes.
-func (a *attempt) noteContention(now time.Time) {
-	q, t := a.queue, a.limits.terms(0)
-	wait := max(0, a.at.Sub(now)-a.backOff().left(now))
-	last, before := 1+float64(wait)/float64(a.interval(now))/float64(max(1, q.limiter.unsent)), 1.0
+func (r *reservation) noteContention(now time.Time) {
+	q, t := r.queue, r.limits.terms(0)
+	wait := max(0, r.at.Sub(now)-r.backOff().left(now))
+	last, before := 1+float64(wait)/float64(r.interval(now))/float64(max(1, q.limiter.unsent)), 1.0
 	switch {
 	case q.contention.counts(t, now):
 		before = q.contention.last
 	case q.contention == nil:
 		q.contention = new(contention)
 	}
-	*q.contention = contention{terms: t, slot: a.at, at: now, last: last, before: before}
+	*q.contention = contention{terms: t, slot: r.at, at: now, last: last, before: before}
 }
 
 // later returns when to ask again if no notification comes.
-func (a *attempt) later() time.Duration {
-	d := a.poll + time.Duration(rand.Float64()*float64(a.poll/2))
-	a.poll = min(2*a.poll, lastPoll)
+func (r *reservation) later() time.Duration {
+	d := r.poll + time.Duration(rand.Float64()*float64(r.poll/2))
+	r.poll = min(2*r.poll, lastPoll)
 	return d
 }
 
 // giveUp gives back the permit, and the slot if it was not used.
-func (a *attempt) giveUp() {
-	a.dropPermit()
-	if a.unsent {
-		a.returnLease()
+func (r *reservation) giveUp() {
+	r.dropPermit()
+	if r.unsent {
+		r.returnLease()
 	}
-	a.host.dispatch()
+	r.host.dispatch()
 }
 
 // giveUpReserved gives back the permit, and the slot that the Store has just given, if any.
-func (a *attempt) giveUpReserved(g Reservation) {
+func (r *reservation) giveUpReserved(g Reservation) {
 	if g.Lease != nil {
-		a.lease, a.unsent = g.Lease, true
+		r.lease, r.unsent = g.Lease, true
 	}
-	a.giveUp()
+	r.giveUp()
 }
 
-func (a *attempt) refuse(now time.Time, wait, left time.Duration) *BusyError {
-	e := a.host.busy(a.request, now, max(wait, a.backOff().left(now)), left)
-	a.giveUp()
+func (r *reservation) refuse(now time.Time, wait, left time.Duration) *BusyError {
+	e := r.host.busy(r.request, now, max(wait, r.backOff().left(now)), left)
+	r.giveUp()
 	return e
 }
 
 // sleep waits for d. If the slot becomes useless meanwhile, sleep gives it up and returns
 // earlier.
-func (a *attempt) sleep(ctx context.Context, d time.Duration) error {
+func (r *reservation) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
@@ -299,12 +284,12 @@ func (a *attempt) sleep(ctx context.Context, d time.Duration) error {
 		notified := false
 		select {
 		case <-timer.C:
-		case <-a.wake:
+		case <-r.wake:
 			notified = true
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
-		if end, err := a.awake(began, notified, err); end || !notified {
+		if end, err := r.awake(began, notified, err); end || !notified {
 			return err
 		}
 	}
@@ -312,26 +297,26 @@ func (a *attempt) sleep(ctx context.Context, d time.Duration) error {
 
 // awake reports whether the wait is over, and the error that ended it. left is the
 // context's error if the caller has left.
-func (a *attempt) awake(began time.Time, notified bool, left error) (end bool, err error) {
-	h := a.host
+func (r *reservation) awake(began time.Time, notified bool, left error) (end bool, err error) {
+	h := r.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	switch {
-	case a.released:
+	case r.released:
 		return true, errReleased
 	case left != nil:
 		end, err = true, left
-	case notified && a.process.closed.Load():
+	case notified && r.process.closed.Load():
 		end, err = true, ErrClosed
-	case notified && a.stage == granted:
-		end = a.under != a.process.alone() || a.backOff().left(now) > 0 && a.at.Before(a.backOff().Until)
+	case notified && r.stage == granted:
+		end = r.under != r.process.alone() || r.backOff().left(now) > 0 && r.at.Before(r.backOff().Until)
 	}
 	if end {
-		a.giveUp()
+		r.giveUp()
 	}
 	if end || !notified {
-		a.held.Waited += now.Sub(began)
+		r.held.Waited += now.Sub(began)
 	}
 	return end, err
 }
