@@ -107,7 +107,7 @@ func (r *reservation) slot(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// A step is what an attempt does next.
+// A step is what a call of Slot.Ready does next.
 type step uint8
 
 const (
