@@ -89,13 +89,10 @@ type Table struct {
 
 // A lease is the Lease of a pace.Reservation.
 type lease struct {
-	key  string
-	slot uint64
+	key string
 
-	// limiters are the rows of its limiters, and before are these limiters without the slot.
-	limiters []name
-	before   []ledger.Limiter
-
+	// The limiters of the slot are rows.
+	ledger.Slot[name]
 	concurrency *concurrencySlot
 }
 
@@ -297,13 +294,10 @@ func (t *Table) store(p *page, now clock) error {
 	return t.note(err)
 }
 
-// undo gives the slot of l back to each limiter that has no later slot.
+// undo gives the slot of l back.
 func (p *page) undo(l *lease, now clock) {
-	for i, row := range l.limiters {
-		if p.limiter(row, now).Slot == l.slot {
-			p.setLimiter(row, l.before[i], now)
-		}
-	}
+	l.Undo(func(row name) ledger.Limiter { return p.limiter(row, now) },
+		func(row name, was ledger.Limiter) { p.setLimiter(row, was, now) })
 }
 
 // spare returns how many concurrency slots of a key are taken in advance. The caller holds t.mu.

@@ -128,7 +128,7 @@ func TestCredit(t *testing.T) {
 		for range 2000 {
 			for _, table := range tables {
 				if r := reserve(t, table, a); !r.At.IsZero() {
-					if r.Lease.(*lease).slot == 0 {
+					if r.Lease.(*lease).Number == 0 {
 						ahead++
 					}
 					sent++
@@ -230,7 +230,7 @@ func TestGapAfterCredit(t *testing.T) {
 		reserve(t, tables[0], fast)
 		time.Sleep(advance - time.Millisecond)
 		ahead := reserve(t, tables[0], fast)
-		if ahead.Lease.(*lease).slot != 0 {
+		if ahead.Lease.(*lease).Number != 0 {
 			t.Fatal("the slot was not taken in advance")
 		}
 		if r := reserve(t, tables[1], request("a.test", 100*time.Millisecond)); r.At.Sub(ahead.At) < 100*time.Millisecond {

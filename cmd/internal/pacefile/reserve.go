@@ -90,7 +90,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	if held != nil && a.Unused {
 		p.undo(held, now)
 	}
-	next := &lease{key: a.Key, slot: t.slots.Add(1)}
+	next := &lease{key: a.Key, Slot: ledger.Slot[name]{Number: t.slots.Add(1)}}
 	known := ledger.Key{BackOff: backOffPage.backOff(backOffKey, now), InUse: p.inUse(key, t.process, now)}
 	known.Limiters = t.limiters(p, a, next, now)
 	own, kept := t.ownInUse(a.Key, held)
@@ -102,7 +102,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		// If those that wait did not count, the process that has the slots would always be faster.
 		known.InUse += p.waitingBefore(key, t.process, now)
 	}
-	r := known.Reserve(a, next.slot, now.Time)
+	r := known.Reserve(a, next.Number, now.Time)
 	p.setWaiting(key, t.process, r.Full, now)
 	space := backOffPage.setBackOff(backOffKey, known.BackOff, now)
 	var ahead *credit
@@ -110,7 +110,7 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 		if fits(a) && r.BackOff == (pace.BackOff{}) && !r.At.After(now.Time) {
 			ahead = takeCredit(a, &known.Limiters[0], a.MaxConcurrent-known.InUse-1, now)
 		}
-		for i, row := range next.limiters {
+		for i, row := range next.Limiters {
 			space = p.setLimiter(row, known.Limiters[i], now) && space
 		}
 		if !kept {
@@ -134,18 +134,15 @@ func (t *Table) reserve(a *pace.SlotRequest, now clock) (pace.Reservation, error
 	return r, nil
 }
 
-// limiters returns the limiters of a request in its page, and notes them in its next lease. If the request shares the slot
-// of a fetch and no later slot was reserved, the first limiter is without that slot.
+// limiters returns the limiters of a request in its page, from which its slot is computed, and adds them to its next lease.
 func (t *Table) limiters(p *page, a *pace.SlotRequest, next *lease, now clock) (all []ledger.Limiter) {
-	fetch, _ := a.Follows.(*lease)
-	for i, l := range a.Limiters {
+	var fetch *ledger.Slot[name]
+	if l, ok := a.Follows.(*lease); ok {
+		fetch = &l.Slot
+	}
+	for _, l := range a.Limiters {
 		row := t.nameOf(a.Key, &l.Name)
-		state := p.limiter(row, now)
-		next.limiters, next.before = append(next.limiters, row), append(next.before, state)
-		if fetch != nil && i == 0 && len(fetch.limiters) > 0 && fetch.limiters[0] == row && state.Slot == fetch.slot {
-			state = fetch.before[0]
-		}
-		all = append(all, state)
+		all = append(all, next.Add(row, p.limiter(row, now), fetch))
 	}
 	return all
 }
@@ -173,7 +170,7 @@ func (t *Table) took(l *lease, ahead *credit) *lease {
 		t.changed[l.key] = true
 		t.wake.Set()
 		// This slot cannot be given back without the later ones.
-		l.limiters = nil
+		l.Limiters = nil
 	}
 	if l.concurrency == nil {
 		l.concurrency = new(concurrencySlot)

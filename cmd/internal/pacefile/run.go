@@ -195,7 +195,7 @@ func (t *Table) Report(r pace.Report) {
 		if t.inUse[l.key]--; t.inUse[l.key] == 0 {
 			delete(t.inUse, l.key)
 		}
-		if r.Unused && l.limiters != nil && len(t.unused) < maxReports {
+		if r.Unused && l.Limiters != nil && len(t.unused) < maxReports {
 			t.unused = append(t.unused, l)
 		}
 	}

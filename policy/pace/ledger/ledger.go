@@ -21,6 +21,39 @@ type Limiter struct {
 	limiter.State
 }
 
+// A Slot is what a Store remembers of a slot that it has reserved, so that the slot can be given back. N is what the Store calls
+// a limiter.
+type Slot[N comparable] struct {
+	// Number is the number of the slot.
+	Number uint64
+
+	// Limiters are those of SlotRequest.Limiters, in the same order. Without them, the slot cannot be given back.
+	Limiters []N
+
+	// before are the limiters without the slot.
+	before []Limiter
+}
+
+// Add adds a limiter in the given state. It returns the state from which the slot is computed: if the request shares the slot of
+// fetch, which may be nil, and the limiter has no later slot, that is the state without the slot of fetch.
+func (s *Slot[N]) Add(name N, state Limiter, fetch *Slot[N]) Limiter {
+	isFirst := len(s.Limiters) == 0
+	s.Limiters, s.before = append(s.Limiters, name), append(s.before, state)
+	if isFirst && fetch != nil && len(fetch.Limiters) > 0 && fetch.Limiters[0] == name && state.Slot == fetch.Number {
+		return fetch.before[0]
+	}
+	return state
+}
+
+// Undo gives the slot back to each limiter that has no later slot. get returns a limiter, and set replaces it.
+func (s *Slot[N]) Undo(get func(N) Limiter, set func(N, Limiter)) {
+	for i, name := range s.Limiters {
+		if get(name).Slot == s.Number {
+			set(name, s.before[i])
+		}
+	}
+}
+
 // A Key is what a Store knows of the key of a request.
 type Key struct {
 	// Limiters are those of SlotRequest.Limiters, in the same order.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -45,11 +44,8 @@ type keyState struct {
 // A lease is the lease that a Member gives with a slot.
 type lease struct {
 	// name is the key in keyState.leases.
-	name, slot uint64
-	limiters   []pace.Limiter
-
-	// before are the limiters before the slot.
-	before []ledger.Limiter
+	name uint64
+	ledger.Slot[string]
 }
 
 // NewMemory returns an empty Memory for a fleet of the given number of replicas.
@@ -104,17 +100,15 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	if again {
 		known.InUse--
 	}
-	given := lease{name: m.slots + 1, slot: m.slots + 1, limiters: slices.Clone(a.Limiters)}
-	fetch, follows := a.Follows.(lease)
-	for i, l := range a.Limiters {
-		state := k.limiters[l.Name]
-		given.before = append(given.before, state)
-		if follows && i == 0 && fetch.limiters[0].Name == l.Name && state.Slot == fetch.slot {
-			state = fetch.before[i]
-		}
-		known.Limiters = append(known.Limiters, state)
+	given := lease{name: m.slots + 1, Slot: ledger.Slot[string]{Number: m.slots + 1}}
+	var fetch *ledger.Slot[string]
+	if l, ok := a.Follows.(lease); ok {
+		fetch = &l.Slot
 	}
-	r := known.Reserve(&a, given.slot, now)
+	for _, l := range a.Limiters {
+		known.Limiters = append(known.Limiters, given.Add(l.Name, k.limiters[l.Name], fetch))
+	}
+	r := known.Reserve(&a, given.Number, now)
 	backedOff.backOff = known.BackOff
 	if r.At.IsZero() {
 		return r
@@ -131,13 +125,9 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	return r
 }
 
-// undo returns the slot of l to each limiter that has no later slot.
+// undo gives the slot of l back.
 func (k *keyState) undo(l lease) {
-	for i, before := range l.before {
-		if name := l.limiters[i].Name; k.limiters[name].Slot == l.slot {
-			k.limiters[name] = before
-		}
-	}
+	l.Undo(func(name string) ledger.Limiter { return k.limiters[name] }, func(name string, was ledger.Limiter) { k.limiters[name] = was })
 }
 
 func (k *keyState) merge(b pace.BackOff) { k.backOff = ledger.Merge(k.backOff, b) }
