@@ -1,21 +1,16 @@
 package audit
 
-import "strconv"
+import (
+	"strconv"
+
+	"robotsproxy/policy/audit/trail"
+)
 
 // Archived says where an archive has the WARC record of a response.
-type Archived struct {
-	// Name of the file once it is complete.
-	File string
+type Archived = trail.Archived
 
-	// Of the record in the file, in bytes.
-	Offset int64
-
-	// WARC-Record-ID.
-	ID string
-}
-
-// append appends the member warc, if the response was archived.
-func (a *Archived) append(b []byte) []byte {
+// appendArchived appends the member warc, if the response was archived.
+func appendArchived(b []byte, a *Archived) []byte {
 	if a.ID == "" {
 		return b
 	}

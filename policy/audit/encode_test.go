@@ -1,9 +1,14 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
+	"os"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +20,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 func allowed() *Record {
@@ -156,8 +162,8 @@ func FuzzEscaped(f *testing.F) {
 	})
 }
 
-// What is written here is read there.
-func TestEntryHasEveryMember(t *testing.T) {
+// everyLine returns a line of each kind; together they have every member.
+func everyLine() [][]byte {
 	r := refused()
 	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
@@ -170,16 +176,21 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")
 	r.Signed, r.Unsigned, r.LegacyTLS, r.Dropped = "key", policy.UnsignedClient, true, 1
 	r.Archived = Archived{File: "a.warc.gz", Offset: 1, ID: "urn:uuid:1"}
-	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2,
-		process: Process{"1.2", "c", "AB"}, keys: []string{"mode"}, ids: []string{"a", "b"}}
+	e := event{Event: "lost", Detail: "d", File: "f", FileBytes: 1, SHA256: "s", Count: 1, Reasons: map[string]int64{"auth": 1, "limit": 2}, Clients: 2, Client: "c", FirstSeq: 1, LastSeq: 2,
+		Program: "1.2", Config: "c", CA: "AB", Keys: []string{"mode"}, IDs: []string{"a", "b"}}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
 	r.Request.PathQuery = "/\xff"
 	bytes, _ := trail.AppendLink(appendLine(nil, r, &Options{}), 0, 4, trail.Hash{})
 	away := fetchLine{trail.KindRobots, fetch.Report{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}}
 	asked, _ := trail.AppendLink(appendLine(nil, &away, &Options{}), 0, 3, trail.Hash{})
+	return [][]byte{line, about, asked, bytes}
+}
+
+// What is written here is read there.
+func TestEntryHasEveryMember(t *testing.T) {
 	seen := map[string]bool{"v": true, "prev": true, "hash": true}
-	for _, line := range [][]byte{line, about, asked, bytes} {
+	for _, line := range everyLine() {
 		var members map[string]json.RawMessage
 		if err := json.Unmarshal(line, &members); err != nil {
 			t.Fatal(err)
@@ -200,5 +211,72 @@ func TestEntryHasEveryMember(t *testing.T) {
 	delete(seen, "hash")
 	for name := range seen {
 		t.Errorf("an Entry has no member %q", name)
+	}
+}
+
+// TestMembersStandInTheOrderOfEntry for each kind of line. An event has its client last.
+func TestMembersStandInTheOrderOfEntry(t *testing.T) {
+	var want []string
+	for field := range reflect.TypeFor[trail.Entry]().Fields() {
+		want = append(want, field.Tag.Get("json"))
+	}
+	want = append(want, "prev", "hash")
+	for _, line := range everyLine() {
+		names := members(t, line)
+		if slices.Contains(names, "event") {
+			names = slices.DeleteFunc(names, func(name string) bool { return name == "client" })
+		}
+		if !slices.IsSortedFunc(names, func(a, b string) int { return slices.Index(want, a) - slices.Index(want, b) }) {
+			t.Errorf("the members are not in the order of trail.Entry: %q", names)
+		}
+	}
+}
+
+// members returns the names of a line's members in their order.
+func members(t *testing.T, line []byte) (names []string) {
+	t.Helper()
+	in := json.NewDecoder(bytes.NewReader(line))
+	for _, err := in.Token(); in.More(); {
+		name, nameErr := in.Token()
+		var value json.RawMessage
+		testkit.Must(t, errors.Join(err, nameErr, in.Decode(&value)))
+		names = append(names, name.(string))
+	}
+	return names
+}
+
+// TestDocsNameEveryMember: the tables of the page about records name each member, and no others.
+func TestDocsNameEveryMember(t *testing.T) {
+	page, err := os.ReadFile("../../docs/audit-records.md")
+	testkit.Must(t, err)
+	lines, _, _ := strings.Cut(string(page), "## The JSON report")
+	quoted := regexp.MustCompile("`([a-z0-9_]+)`")
+	// The head of the tables about kinds and events names these two. An event may have the members of a start.
+	documented := map[string]bool{"kind": true, "event": true, "detail": true}
+	column := 0
+	for row := range strings.Lines(lines) {
+		cells := strings.Split(row, "|")
+		switch {
+		case len(cells) < 4:
+			column = 0
+		case strings.TrimSpace(cells[1]) == "member":
+			column = 1
+		case strings.TrimSpace(cells[len(cells)-2]) == "further members":
+			column = 3
+		case column > 0:
+			names := strings.ReplaceAll(cells[column], "those of `start`", "")
+			for _, name := range quoted.FindAllStringSubmatch(names, -1) {
+				documented[name[1]] = true
+			}
+		}
+	}
+	var members []string
+	for field := range reflect.TypeFor[trail.Entry]().Fields() {
+		members = append(members, field.Tag.Get("json"))
+	}
+	members = append(members, "prev", "hash")
+	slices.Sort(members)
+	if got := slices.Sorted(maps.Keys(documented)); !slices.Equal(got, members) {
+		t.Errorf("the page has %q\na line has %q", got, members)
 	}
 }

@@ -17,10 +17,10 @@ func CompareEnd(path string, known trail.Link) (string, error) {
 		return "", err
 	}
 	if _, e := compareEnd(path, last, known); e != nil {
-		return e.detail, nil
+		return e.Detail, nil
 	}
 	if err != nil {
-		return changedEvent(last.Seq, unlikeItsHash).detail, nil
+		return changedEvent(last.Seq, unlikeItsHash).Detail, nil
 	}
 	return "", nil
 }
@@ -54,8 +54,8 @@ const unlikeItsHash = "does not match its hash"
 func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event) {
 	if last.Seq < known.Seq {
 		return known, &event{
-			name: trail.EventCut, first: last.Seq + 1, last: known.Seq,
-			detail: fmt.Sprintf("the lines seq %d to %d are missing, but were on the disk when the proxy last ran", last.Seq+1, known.Seq),
+			Event: trail.EventCut, FirstSeq: last.Seq + 1, LastSeq: known.Seq,
+			Detail: fmt.Sprintf("the lines seq %d to %d are missing, but were on the disk when the proxy last ran", last.Seq+1, known.Seq),
 		}
 	}
 	if known.Seq == 0 {
@@ -78,7 +78,7 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 }
 
 func changedEvent(seq uint64, what string) *event {
-	return &event{name: trail.EventChanged, first: seq, last: seq, detail: fmt.Sprintf("the line seq %d %s", seq, what)}
+	return &event{Event: trail.EventChanged, FirstSeq: seq, LastSeq: seq, Detail: fmt.Sprintf("the line seq %d %s", seq, what)}
 }
 
 // setSynced stores that the disk has the lines up to last.

@@ -209,7 +209,7 @@ func TestKnownLineInAFullSegment(t *testing.T) {
 			os.Remove(trail.GzipPath(segment))
 		}
 		from, e := compareEnd(file, trail.Link{Seq: 3}, c.known)
-		if (e != nil) != (c.want != "") || e != nil && e.name != c.want || from.Seq != 3 {
+		if (e != nil) != (c.want != "") || e != nil && e.Event != c.want || from.Seq != 3 {
 			t.Errorf("known %v, segment gone %v: event %v after seq %d, want %q", c.known.Hash, c.gone, e, from.Seq, c.want)
 		}
 	}

@@ -183,12 +183,12 @@ func Open(o Options) (*Log, error) {
 
 // report logs an event about the state in which Open found the file.
 func (l *Log) report(e event) {
-	if e.name != trail.EventCut && e.name != trail.EventChanged {
-		l.opened.Log.Warn("audit incomplete at start", "file", l.opened.File, "detail", e.detail, "set_aside", e.file)
+	if e.Event != trail.EventCut && e.Event != trail.EventChanged {
+		l.opened.Log.Warn("audit incomplete at start", "file", l.opened.File, "detail", e.Detail, "set_aside", e.File)
 		return
 	}
-	l.opened.Log.Error("audit differs from what the proxy wrote", "file", l.opened.File, "detail", e.detail)
-	l.tampered = cmp.Or(l.tampered, e.detail)
+	l.opened.Log.Error("audit differs from what the proxy wrote", "file", l.opened.File, "detail", e.Detail)
+	l.tampered = cmp.Or(l.tampered, e.Detail)
 }
 
 // Tampered says what Open found that the previous writer of the trail did not leave so; "": nothing.
@@ -405,7 +405,7 @@ func (l *Log) tryFlush() error {
 func (l *Log) flush() error {
 	replaced, err := l.segment.checkInPlace()
 	if replaced != nil {
-		l.opened.Log.Warn("audit file changed by another process", "file", l.opened.File, "detail", replaced.detail, "set_aside", replaced.file)
+		l.opened.Log.Warn("audit file changed by another process", "file", l.opened.File, "detail", replaced.Detail, "set_aside", replaced.File)
 		// A part of a line is in the lost file.
 		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1
 		l.segment.firstSeq = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.writtenBytes], []byte{'\n'}))
@@ -427,7 +427,7 @@ func (l *Log) swapBuffers() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		e := event{name: "lost", detail: "records that could be neither written nor kept in memory", count: l.lost}
+		e := event{Event: "lost", Detail: "records that could be neither written nor kept in memory", Count: l.lost}
 		l.lost = 0
 		l.chain(e)
 	}

@@ -23,6 +23,11 @@ type Process struct {
 	CA string
 }
 
+// event returns an event about the process, which began as p.
+func (p Process) event(name, detail string) event {
+	return event{Event: name, Detail: detail, Program: p.Version, Config: p.Config, CA: p.CA}
+}
+
 // maxIDs is how many requests one event names.
 const maxIDs = 128
 
@@ -33,18 +38,17 @@ const maxKeys = 20
 // SyncNone, the disk has it when Start returns without an error. After that, [Log.Close] adds the event that the process
 // has stopped, and [Log.Run] names the requests of the one before that have no records. Call it once, before Run.
 func (l *Log) Start(p Process) error {
-	e := event{name: trail.EventStart, process: p}
+	e := p.event(trail.EventStart, "the proxy has started")
 	switch at := l.previous.End().UTC().Format(time.RFC3339); {
 	case !l.segment.regular:
-		e.detail = "the proxy has started"
 	case !l.continues:
-		e.detail = "the proxy has started a new audit"
+		e.Detail = "the proxy has started a new audit"
 	case l.previous.Seq == 0:
-		e.detail = "the proxy has started; how the one before it ended is unknown, since its last line cannot be read"
+		e.Detail = "the proxy has started; how the one before it ended is unknown, since its last line cannot be read"
 	case l.previous.Event == trail.EventStop:
-		e.detail = fmt.Sprintf("the proxy has started; the one before it stopped in order at %s", at)
+		e.Detail = fmt.Sprintf("the proxy has started; the one before it stopped in order at %s", at)
 	default:
-		e.detail = fmt.Sprintf("the proxy has started; the one before it did not stop in order, and its last line is seq %d of %s", l.previous.Seq, at)
+		e.Detail = fmt.Sprintf("the proxy has started; the one before it did not stop in order, and its last line is seq %d of %s", l.previous.Seq, at)
 	}
 	l.started.Store(true)
 	if err := l.commit(l.addEvent(e)); err != nil {
@@ -57,19 +61,19 @@ func (l *Log) Start(p Process) error {
 
 // Reloaded adds the event that keys of the configuration have changed. It names the first maxKeys of them.
 func (l *Log) Reloaded(keys []string, p Process) error {
-	e := event{name: trail.EventReload, detail: "the configuration was reloaded: " + humanize.Count(len(keys), "key"), process: p}
-	e.keys = keys[:min(len(keys), maxKeys)]
+	e := p.event(trail.EventReload, "the configuration was reloaded: "+humanize.Count(len(keys), "key"))
+	e.Keys = keys[:min(len(keys), maxKeys)]
 	return l.commit(l.addEvent(e))
 }
 
 // Rotated adds the event that the CA, or a key that signs requests, is another one. detail describes it.
 func (l *Log) Rotated(detail string, p Process) error {
-	return l.commit(l.addEvent(event{name: trail.EventRotated, detail: detail, process: p}))
+	return l.commit(l.addEvent(p.event(trail.EventRotated, detail)))
 }
 
 // BackOffEnded adds the event that an operator has ended the back-off of a host.
 func (l *Log) BackOffEnded(host string) error {
-	return l.commit(l.addEvent(event{name: trail.EventBackOffEnded, detail: "an operator ended the back-off of " + host}))
+	return l.commit(l.addEvent(event{Event: trail.EventBackOffEnded, Detail: "an operator ended the back-off of " + host}))
 }
 
 // findUnfinished adds the events that name the requests of the previous process that have no records. Until it has, a
@@ -99,8 +103,8 @@ func (l *Log) findUnfinished(ctx context.Context) error {
 func unfinished(ids []string, what string) (all []event) {
 	for some := range slices.Chunk(ids, maxIDs) {
 		all = append(all, event{
-			name: trail.EventUnfinished, count: int64(len(ids)), ids: some,
-			detail: fmt.Sprintf("%s while %s under way, which have no records", what, humanize.Count(len(ids), "request")),
+			Event: trail.EventUnfinished, Count: int64(len(ids)), IDs: some,
+			Detail: fmt.Sprintf("%s while %s under way, which have no records", what, humanize.Count(len(ids), "request")),
 		})
 	}
 	return all
@@ -115,5 +119,5 @@ func (l *Log) chainStop() {
 	for _, e := range unfinished(slices.Sorted(maps.Keys(l.open)), "the proxy stops") {
 		l.chain(e)
 	}
-	l.chain(event{name: trail.EventStop, detail: "the proxy stops in order"})
+	l.chain(event{Event: trail.EventStop, Detail: "the proxy stops in order"})
 }

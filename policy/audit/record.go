@@ -162,8 +162,9 @@ func (f fanout) Write(r *Record) error {
 // nothing about those of others.
 func NewID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// appendWithin appends the record of a request. It is written by hand because encoding/json
-// takes longer than all else that a record needs, and escapes less.
+// appendWithin appends the record of a request. It is written by hand because encoding/json takes longer than all else that
+// a record needs, and escapes less. A table of the fields of trail.Entry, which has the names and the order, would take 20
+// to 50 % more time.
 func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	d := &r.Decision
 	begun := r.Begun()
@@ -207,7 +208,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	terms := o.withoutQueriesIn(*r.tdmPolicy())
 	b = terms.append(b, `,"tdm_policy":"`, limit)
 	b = r.Preferences.CrawlerPrice.append(b, `,"crawler_price":"`, limit)
-	b = r.Archived.append(b)
+	b = appendArchived(b, &r.Archived)
 	b = appendNumber(b, `,"status":`, r.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)

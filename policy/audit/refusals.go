@@ -110,12 +110,12 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 		clear(c.byClient)
 		return event{}, false
 	}
-	e = event{name: trail.EventCounted, reasons: map[string]int64{}, clients: c.clientsOver}
+	e = event{Event: trail.EventCounted, Reasons: map[string]int64{}, Clients: c.clientsOver}
 	var each []string
 	for _, reason := range slices.Sorted(maps.Keys(c.reasons)) {
 		n := c.reasons[reason]
-		e.count += n
-		e.reasons[string(reason)] = n
+		e.Count += n
+		e.Reasons[string(reason)] = n
 		each = append(each, fmt.Sprintf("%d %s", n, reason))
 	}
 	clients := humanize.Count(c.clientsOver, "client")
@@ -124,10 +124,10 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 		// others are several, and no client has that name.
 		clients = "at least " + clients
 	case c.clientsOver == 1:
-		e.client = o.clientName(c.client)
+		e.Client = o.clientName(c.client)
 	}
 	clear(c.byClient)
-	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each or %d of all, which have no records: %s",
+	e.Detail = fmt.Sprintf("refusals of %s beyond %d a second each or %d of all, which have no records: %s",
 		clients, maxCheap, maxCheapOfAll, strings.Join(each, ", "))
 	clear(c.reasons)
 	c.clientsOver, c.client = 0, ""

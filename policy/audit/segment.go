@@ -215,7 +215,10 @@ func (s *activeSegment) restart() (event, error) {
 	if err != nil {
 		return event{}, err
 	}
-	e := event{name: "unchained", detail: "the file did not end with a line of the chain, and was renamed unchanged", file: filepath.Base(name), fileBytes: s.size}
+	e := event{
+		Event: "unchained", Detail: "the file did not end with a line of the chain, and was renamed unchanged",
+		File: filepath.Base(name), FileBytes: s.size,
+	}
 	if err := s.closeFile(); err != nil {
 		return event{}, err
 	}
@@ -243,8 +246,8 @@ func (s *activeSegment) cutTail(end int64) (event, error) {
 	}
 	s.size = end
 	return event{
-		name: "torn", detail: "the incomplete line at the end was moved to another file", file: filepath.Base(name),
-		fileBytes: n, sha256: hex.EncodeToString(sum.Sum(nil)),
+		Event: "torn", Detail: "the incomplete line at the end was moved to another file",
+		File: filepath.Base(name), FileBytes: n, SHA256: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }
 
@@ -282,8 +285,8 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 		return nil, err
 	}
 	e := &event{
-		name: "replaced", detail: "the file was removed, replaced or changed while the proxy wrote to it: the lines since its beginning are missing",
-		file: s.movedTo, fileBytes: s.movedSize,
+		Event: "replaced", Detail: "the file was removed, replaced or changed while the proxy wrote to it: the lines since its beginning are missing",
+		File: s.movedTo, FileBytes: s.movedSize,
 	}
 	s.lost, s.movedTo, s.movedSize = false, "", 0
 	return e, nil

@@ -48,31 +48,37 @@ const (
 
 // An Entry is the content of a line, about a request or about what its Kind says. Its strings
 // may have any characters that clients and origins sent.
+//
+// A line has the members in the order of the fields, except that an event has its client last. Package audit leaves out
+// those that a line of its kind cannot have, and those without a value; a field without a member is zero.
 type Entry struct {
 	Time time.Time `json:"time"`
 
-	// KindEvent, KindBegun, KindContact, KindRobots or KindTDMRep; "": a request.
+	// Kind is KindEvent, KindBegun, KindContact, KindRobots or KindTDMRep; "": the line is the record of a request.
 	Kind string `json:"kind"`
 	ID   string `json:"id"`
 
-	// The replica that wrote the record; "": there was only one.
+	// Replica names the replica that wrote the line; "": there was only one.
 	Replica string `json:"replica"`
-	Client  string `json:"client"`
 
-	// Transparent: the client's connection was redirected to the proxy.
+	// Client names the client. An event has it if one client alone caused all refusals that were counted.
+	Client string `json:"client"`
+
+	// Via is "transparent" if the client's connection was redirected to the proxy.
 	Via    string `json:"via"`
 	Method string `json:"method"`
 
-	// Bytes that are not UTF-8 are percent-encoded: see RequestURL.
-	URL string `json:"url"`
+	// URL has the bytes that are not UTF-8 percent-encoded; URLBytes then has the URL byte for byte. See RequestURL.
+	URL      string `json:"url"`
+	URLBytes []byte `json:"url_base64"`
+	Host     string `json:"host"`
 
-	// The URL byte for byte, if it is not UTF-8.
-	URLBytes  []byte `json:"url_base64"`
-	Host      string `json:"host"`
-	UserAgent string `json:"user_agent"`
-	Agent     string `json:"agent"`
+	// Hops are the URLs to which a fetch was redirected.
+	Hops      []string `json:"hops"`
+	UserAgent string   `json:"user_agent"`
+	Agent     string   `json:"agent"`
 
-	// Allow or block.
+	// Decision is "allow" or "block".
 	Decision    string `json:"decision"`
 	Reason      string `json:"reason"`
 	Enforced    bool   `json:"enforced"`
@@ -81,155 +87,151 @@ type Entry struct {
 	Rule        string `json:"rule"`
 	Line        int    `json:"line"`
 
-	// The User-agent line of a joined list; see robots.Group.JoinedAgent.
+	// JoinedLine is the User-agent line of a joined list; see robots.Group.JoinedAgent.
 	JoinedLine int `json:"joined_line"`
 
-	// The policy.Form of the path that decided; "": the path as sent.
-	Reading       string    `json:"reading"`
-	Group         string    `json:"group"`
+	// Reading is the policy.Form of the path that decided; "": the path as it was sent.
+	Reading string `json:"reading"`
+	Group   string `json:"group"`
+
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
 
-	// User-Agent of the fetch of robots.txt.
+	// RobotsAgent is the User-Agent of the fetch.
 	RobotsAgent  string `json:"robots_agent"`
 	RobotsSHA256 string `json:"robots_sha256"`
 	Dialect      string `json:"dialect"`
 	RobotsStale  bool   `json:"robots_stale"`
 
-	// How the bytes of robots.txt were encoded; see robots.Decode.
+	// RobotsDecoded says how the bytes of the robots.txt were encoded; see robots.Decode.
 	RobotsDecoded string `json:"robots_decoded"`
 
-	// These are as those of robots.txt.
+	// The members of the tdmrep.json are as those of the robots.txt.
 	TDMRepURL     string    `json:"tdmrep_url"`
 	TDMRepFetched time.Time `json:"tdmrep_fetched"`
 	TDMRepAgent   string    `json:"tdmrep_agent"`
 	TDMRepSHA256  string    `json:"tdmrep_sha256"`
 	TDMRepStale   bool      `json:"tdmrep_stale"`
-	CrawlDelay    float64   `json:"crawl_delay_s"`
-	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
-	CrawlLine     int       `json:"crawl_delay_line"`
-	WaitMS        float64   `json:"wait_ms"`
-	BackOff       float64   `json:"back_off_s"`
-
-	// ID of the request whose response began the back-off, or the URL of a robots.txt.
-	BackOffBy string  `json:"back_off_by"`
-	Slowed    float64 `json:"slowed_s"`
-
-	// ID of the key with which the proxy signed the request, or the last GET of a fetch.
-	Signed string `json:"signed"`
-
-	// Why the proxy sent the request without a signature of its own.
-	Unsigned string `json:"unsigned"`
-
-	// Legacy: the origin speaks only TLS before 1.2, or weak cipher suites.
-	TLS string `json:"tls"`
-
-	// Fields of the response that were left out.
-	Dropped int `json:"dropped_fields"`
-
-	// A request for robots.txt was answered from the cache.
-	Cached bool `json:"cached"`
-
-	// The request was paced without the shared store.
-	StoreAway bool `json:"store_away"`
 
 	RobotsContentSignal string `json:"robots_content_signal"`
 	RobotsContentUsage  string `json:"robots_content_usage"`
-	XRobotsTag          string `json:"x_robots_tag"`
-	ContentSignal       string `json:"content_signal"`
-	ContentUsage        string `json:"content_usage"`
-	TDMReservation      string `json:"tdm_reservation"`
-	TDMPolicy           string `json:"tdm_policy"`
-	CrawlerPrice        string `json:"crawler_price"`
 
-	// What the site states about each purpose of the client; nil: it has none.
-	Usage map[string]Usage `json:"usage"`
-
-	// Where the statement stands that disallows a purpose.
-	UsageSource string `json:"usage_source"`
-
-	// License lines of robots.txt, and license links in the response header.
+	// License has the License lines of the robots.txt and the license links of the response header, separated by spaces.
 	License string `json:"license"`
 
-	// The origin was requested, and its response not passed on.
+	// Usage is what the site states about each purpose of the client; nil: the client has no purpose.
+	Usage map[string]Usage `json:"usage"`
+
+	// UsageSource is the source of the statement that disallows a purpose.
+	UsageSource string `json:"usage_source"`
+
+	// These delays, and BackOff and Slowed, are in seconds.
+	CrawlDelay float64 `json:"crawl_delay_s"`
+	CrawlAsked float64 `json:"crawl_delay_asked_s"`
+	CrawlLine  int     `json:"crawl_delay_line"`
+	WaitMS     float64 `json:"wait_ms"`
+	BackOff    float64 `json:"back_off_s"`
+
+	// BackOffBy is the ID of the request whose response began the back-off, or the URL of a robots.txt.
+	BackOffBy string  `json:"back_off_by"`
+	Slowed    float64 `json:"slowed_s"`
+
+	// Signed is the ID of the key with which the proxy signed the request, or the last GET of a fetch.
+	Signed string `json:"signed"`
+
+	// Unsigned says why the proxy sent the request without a signature of its own.
+	Unsigned string `json:"unsigned"`
+
+	// TLS is "legacy" if the origin speaks only TLS before 1.2, or weak cipher suites.
+	TLS string `json:"tls"`
+
+	// Dropped is the number of fields of the response that were left out.
+	Dropped int `json:"dropped_fields"`
+
+	// Cached reports that a request for robots.txt was answered from the cache.
+	Cached bool `json:"cached"`
+
+	// StoreAway reports that the request was paced without the shared store.
+	StoreAway bool `json:"store_away"`
+
+	// Withheld reports that the origin was requested, and its response not passed on.
 	Withheld bool `json:"withheld"`
 
-	// Where the archive has the response.
+	XRobotsTag     string `json:"x_robots_tag"`
+	ContentSignal  string `json:"content_signal"`
+	ContentUsage   string `json:"content_usage"`
+	TDMReservation string `json:"tdm_reservation"`
+	TDMPolicy      string `json:"tdm_policy"`
+	CrawlerPrice   string `json:"crawler_price"`
+
+	// WARC says where the archive has the response.
 	WARC Archived `json:"warc"`
+
+	// Event is "torn", "unchained", "replaced", "lost" or one of the constants; "": the line is no event.
+	Event string `json:"event"`
+
+	// Detail is the event in a sentence.
+	Detail string `json:"detail"`
+
+	// File is the file to which an event moved bytes or another file, and FileBytes is its size.
+	File      string `json:"file"`
+	FileBytes int64  `json:"octets"`
+
+	// Outcome is the cache.FetchOutcome of a fetch.
+	Outcome string `json:"outcome"`
+
+	// SHA256 is the hash of what was fetched, or of File.
+	SHA256 string `json:"sha256"`
+
+	// Fetched is when the fetch ended; zero: an earlier version wrote the line.
+	Fetched time.Time `json:"fetched"`
+
+	// Count is the number of lost records, counted refusals or unfinished requests, and Reasons that of counted refusals
+	// for each reason.
+	Count   int64            `json:"count"`
+	Reasons map[string]int64 `json:"reasons"`
+
+	// Clients is the number of clients that were refused; if it is 1, Client names it.
+	Clients int `json:"clients"`
+
+	// IDs are requests without records; a further event names those that did not fit.
+	IDs []string `json:"ids"`
+
+	// Keys of the configuration have changed.
+	Keys []string `json:"keys"`
+
+	// Config is the SHA-256 of the configuration file; "": there is none.
+	Config string `json:"config_sha256"`
+
+	// CA is the fingerprint of the CA's certificate.
+	CA string `json:"ca_sha256"`
+
+	// Program is the version of the program.
+	Program string `json:"version"`
+
+	// FirstSeq and LastSeq are the first and the last line that were removed, cut off or changed.
+	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
 
 	Status     int     `json:"status"`
 	Bytes      int64   `json:"bytes"`
 	DurationMS float64 `json:"duration_ms"`
 	Error      string  `json:"error"`
 
-	// See VersionMember; 0: an earlier version.
+	// Version is that of the format, see VersionMember; 0: an earlier version.
 	Version int    `json:"v"`
 	Seq     uint64 `json:"seq"`
-
-	// When the fetch ended; zero: an earlier version wrote the line.
-	Fetched time.Time `json:"fetched"`
-
-	// URLs to which the fetch was redirected.
-	Hops []string `json:"hops"`
-
-	// A cache.FetchOutcome.
-	Outcome string `json:"outcome"`
-
-	// Torn, unchained, replaced, lost or one of the constants; "": not an event.
-	Event string `json:"event"`
-
-	// The event in a sentence.
-	Detail string `json:"detail"`
-
-	// File to which bytes or a file were moved.
-	File string `json:"file"`
-
-	// Size of that file.
-	FileBytes int64 `json:"octets"`
-
-	// Hash of that file.
-	SHA256 string `json:"sha256"`
-
-	// Lost records, or counted refusals.
-	Count int64 `json:"count"`
-
-	// Number of counted refusals for each reason.
-	Reasons map[string]int64 `json:"reasons"`
-
-	// Number of clients that were refused; if it is 1, Client names it.
-	Clients int `json:"clients"`
-
-	// Requests without records; a further event names those that did not fit.
-	IDs []string `json:"ids"`
-
-	// Of the configuration, that have changed.
-	Keys []string `json:"keys"`
-
-	// Of the configuration file; "": there is none.
-	Config string `json:"config_sha256"`
-
-	// Fingerprint of the CA's certificate.
-	CA string `json:"ca_sha256"`
-
-	// Version of the program.
-	Program string `json:"version"`
-
-	// First line that was removed, cut off or changed.
-	FirstSeq uint64 `json:"first_seq"`
-
-	// Last line that was removed, cut off or changed.
-	LastSeq uint64 `json:"last_seq"`
 }
 
-// Archived says where an archive has a response; zero: it does not.
+// Archived says where an archive has the WARC record of a response; zero: it does not.
 type Archived struct {
-	// Name of the WARC file.
+	// File is the name of the WARC file once it is complete.
 	File string `json:"file"`
 
-	// Of the record in the file, in bytes.
+	// Offset of the record in the file, in bytes.
 	Offset int64 `json:"offset"`
 
-	// WARC-Record-ID.
+	// ID is the record's WARC-Record-ID.
 	ID string `json:"id"`
 }
 
