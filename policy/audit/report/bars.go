@@ -1,11 +1,13 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
-	"robotsproxy/policy/explain"
-	"robotsproxy/policy/explain/humanize"
 	"slices"
 	"strings"
+
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // chartBars is the number of bars in a chart.
@@ -37,8 +39,12 @@ type part struct {
 // bars returns the charts beside the timeline that have a bar.
 func (r *Report) bars() []barChart {
 	charts := []barChart{
-		barsOf(r, "Reasons", "Reasons of the decisions.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
-		barsOf(r, "Sites", "Sites with the most requests.", &r.Hosts, func(h *host) (label, note string) { return shown(h.Host), "" }),
+		barsOf(r, "Reasons", "Reasons of the decisions.", &r.Reasons, func(n *reason) (label, note string) {
+			return cmp.Or(explain.Reason(n.Reason), shown(n.Reason)), ""
+		}),
+		barsOf(r, "Sites", "Sites with the most requests.", &r.Hosts, func(h *host) (label, note string) {
+			return shown(h.Host), ""
+		}),
 		barsOf(r, "Rules", "Rules that disallowed the most requests come first.", &r.Rules, func(u *rule) (label, note string) {
 			// The further rules of a host.
 			if u.Line == 0 {
@@ -48,13 +54,6 @@ func (r *Report) bars() []barChart {
 		}),
 	}
 	return slices.DeleteFunc(charts, func(c barChart) bool { return len(c.Bars) == 0 })
-}
-
-func reasonLabel(word string) string {
-	if text := explain.Reason(word); text != "" {
-		return text
-	}
-	return shown(word)
 }
 
 func barsOf[R any, P counted[R]](r *Report, title, about string, t *table[R], name func(*R) (label, note string)) barChart {

@@ -98,30 +98,30 @@ func New(o Options) *Builder {
 
 // Read adds all lines of a trail, and verifies its chain. An error that ends the reading is also a
 // fault of the chain in the Report.
-func (s *Builder) Read(r *trail.Reader) error {
+func (b *Builder) Read(r *trail.Reader) error {
 	var v verification
-	v.result, v.fault, v.err = trail.VerifyEach(r, s.add)
-	s.setVerification(s.sources[0], &v)
+	v.result, v.fault, v.err = trail.VerifyEach(r, b.add)
+	b.setVerification(b.sources[0], &v)
 	return v.err
 }
 
 // add adds a line, or the error with which it was read.
-func (s *Builder) add(l trail.Line, err error) {
+func (b *Builder) add(l trail.Line, err error) {
 	var e trail.Entry
 	if err == nil {
 		e, err = trail.Read(l.Text)
 	}
-	s.addEntry(s.sources[0], l.File, &e, err)
+	b.addEntry(b.sources[0], l.File, &e, err)
 }
 
 // addEntry adds a parsed line of a file; with an error, it counts as unreadable.
-func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error) {
+func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error) {
 	from.line(file, e.Seq)
 	switch {
 	case err != nil:
 		from.Unreadable++
 	case e.Event != "":
-		s.event(from, e)
+		b.event(from, e)
 	case e.Kind == trail.KindRobots:
 		from.Fetches++
 	case e.Kind == trail.KindTDMRep:
@@ -131,20 +131,26 @@ func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 	default:
 		from.Requests++
 		clipEntry(e)
-		if s.o.matches(e) {
-			s.request(e)
+		if b.o.matches(e) {
+			b.request(e)
 		}
 	}
 }
 
 // clipEntry cuts the strings by which requests are grouped.
 func clipEntry(e *trail.Entry) {
-	for _, text := range []*string{&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256, &e.Signed, &e.Unsigned} {
-		*text = humanize.Clip(*text, maxText)
+	for _, text := range []*string{
+		&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason,
+		&e.Rule, &e.Group, &e.RobotsSHA256, &e.Signed, &e.Unsigned,
+	} {
+		*text = clip(*text)
 	}
 }
 
-func (s *Builder) event(from *source, e *trail.Entry) {
+// clip cuts a string to maxText bytes.
+func clip(s string) string { return humanize.Clip(s, maxText) }
+
+func (b *Builder) event(from *source, e *trail.Entry) {
 	from.Events++
 	switch e.Event {
 	case "lost":
@@ -154,75 +160,74 @@ func (s *Builder) event(from *source, e *trail.Entry) {
 		from.Counted = addCapped(from.Counted, e.Count)
 		return
 	}
-	s.events.add(event{
-		Trail: humanize.Clip(from.Name, maxText), Replica: humanize.Clip(e.Replica, maxText),
-		Time: e.Time, Seq: e.Seq, Event: humanize.Clip(e.Event, maxText), Detail: humanize.Clip(e.Detail, maxText), File: humanize.Clip(e.File, maxText),
-		FileBytes: e.FileBytes, SHA256: humanize.Clip(e.SHA256, maxText), Count: e.Count,
+	b.events.add(event{
+		Trail: clip(from.Name), Replica: clip(e.Replica), Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail),
+		File: clip(e.File), FileBytes: e.FileBytes, SHA256: clip(e.SHA256), Count: e.Count,
 	})
 }
 
-func (s *Builder) request(e *trail.Entry) {
-	s.totals.add(e)
-	s.totals.addWait(e)
+func (b *Builder) request(e *trail.Entry) {
+	b.totals.add(e)
+	b.totals.addWait(e)
 	if !e.Enforced {
-		s.monitored.add(e)
+		b.monitored.add(e)
 	}
-	s.withheld += oneIf(e.Withheld && e.Blocked() && e.Enforced)
-	s.timeline.add(e)
-	count(&s.reasons, e.Reason, e)
-	count(&s.clients, e.Client, e).addWait(e)
-	if e.Replica != "" || len(s.sources) > 1 {
-		count(&s.replicas, e.Replica, e).addWait(e)
+	b.withheld += oneIf(e.Withheld && e.Blocked() && e.Enforced)
+	b.timeline.add(e)
+	count(&b.reasons, e.Reason, e)
+	count(&b.clients, e.Client, e).addWait(e)
+	if e.Replica != "" || len(b.sources) > 1 {
+		count(&b.replicas, e.Replica, e).addWait(e)
 	}
-	h, own := s.hosts.at(e.Host)
+	h, own := b.hosts.at(e.Host)
 	h.addWait(e)
 	if ended := h.add(e); own && ended.Requests > 0 {
 		ended.Host = e.Host
 		if h.outages++; h.outages <= maxHostOutages {
-			s.outages.add(ended)
+			b.outages.add(ended)
 		} else {
 			// Leave space for those of other hosts.
-			s.outages.Others++
+			b.outages.Others++
 		}
 	}
 	r := ruleKey{e.Host, e.Group, e.Rule, e.Line, e.JoinedLine, e.RobotsSHA256}
 	if e.Rule != "" {
-		r = bounded(&s.rules, s.rulesOf, r, e.Host, ruleKey{Host: e.Host, Rule: others}, maxHostRules)
-		count(&s.rules, r, e)
+		r = bounded(&b.rules, b.rulesOf, r, e.Host, ruleKey{Host: e.Host, Rule: others}, maxHostRules)
+		count(&b.rules, r, e)
 	}
 	if e.Reason == "override" || e.Reason == "denied-host" {
-		count(&s.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
+		count(&b.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
 	}
 	if e.Signed != "" || e.Unsigned != "" {
-		count(&s.signed, signedKey{e.Signed, e.Unsigned}, e)
+		count(&b.signed, signedKey{e.Signed, e.Unsigned}, e)
 	}
-	s.signal(e)
+	b.signal(e)
 	reason := e.EntryReason
 	if e.Blocked() {
 		reason = ""
 	}
 	for purpose, u := range e.Usage {
 		if u.Statement != "" {
-			s.reservation(e, reservationKey{e.Host, humanize.Clip(purpose, maxText), humanize.Clip(u.Outcome, maxText), humanize.Clip(u.Source, maxText), humanize.Clip(u.Statement, maxText), reason})
+			b.reservation(e, reservationKey{e.Host, clip(purpose), clip(u.Outcome), clip(u.Source), clip(u.Statement), reason})
 		}
 	}
 	if e.License != "" {
-		s.license(e)
+		b.license(e)
 	}
-	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
+	count(&b.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
 }
 
 // reservation counts a record for a statement of its host.
-func (s *Builder) reservation(e *trail.Entry, k reservationKey) {
+func (b *Builder) reservation(e *trail.Entry, k reservationKey) {
 	same, rest := k, k
 	same.Statement, rest.Statement = "", others
-	count(&s.reservations, bounded(&s.reservations, s.statements, k, same, rest, maxStatements), e)
+	count(&b.reservations, bounded(&b.reservations, b.statements, k, same, rest, maxStatements), e)
 }
 
 // license counts a record for the license of its host.
-func (s *Builder) license(e *trail.Entry) {
-	k := licenseKey{e.Host, humanize.Clip(e.License, maxText)}
-	count(&s.licenses, bounded(&s.licenses, s.licensesOf, k, e.Host, licenseKey{e.Host, others}, maxStatements), e)
+func (b *Builder) license(e *trail.Entry) {
+	k := licenseKey{e.Host, clip(e.License)}
+	count(&b.licenses, bounded(&b.licenses, b.licensesOf, k, e.Host, licenseKey{e.Host, others}, maxStatements), e)
 }
 
 // bounded returns the key to count k by. An owner has at most most rows, which rows counts, and rest for
@@ -245,34 +250,34 @@ func count[K comparable](s *groups[K, counts], k K, e *trail.Entry) *counts {
 }
 
 // Report returns the report of all lines so far, made at a time by a version of the program.
-func (s *Builder) Report(made time.Time, version string) *Report {
+func (b *Builder) Report(made time.Time, version string) *Report {
 	r := &Report{
 		Format: formatVersion, Made: made.UTC(), Version: version,
-		Filters:     filters{s.o.Since, s.o.Until, s.o.Client, s.o.Host},
-		Source:      mergeSources(s.sources),
-		Totals:      s.totals,
-		Monitored:   s.monitored.Requests,
-		Timeline:    s.timeline.timeline(),
-		Unreachable: list[outage]{Rows: slices.Clone(s.outages.Rows), Most: maxOutages, Others: s.outages.Others},
-		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: s.signals.others.Requests},
-		Events:      list[event]{Rows: slices.Clone(s.events.Rows), Most: maxEvents, Others: s.events.Others},
+		Filters:     filters{b.o.Since, b.o.Until, b.o.Client, b.o.Host},
+		Source:      mergeSources(b.sources),
+		Totals:      b.totals,
+		Monitored:   b.monitored.Requests,
+		Timeline:    b.timeline.timeline(),
+		Unreachable: list[outage]{Rows: slices.Clone(b.outages.Rows), Most: maxOutages, Others: b.outages.Others},
+		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: b.signals.others.Requests},
+		Events:      list[event]{Rows: slices.Clone(b.events.Rows), Most: maxEvents, Others: b.events.Others},
 	}
 	r.Totals.setMedian()
-	r.monitored, r.withheld = s.monitored, s.withheld
-	r.Reasons = tableOf(&s.reasons, func(k string, c *counts) reason { return reason{k, *c} }, func(r *reason) string { return r.Reason })
-	r.Clients = tableOf(&s.clients, func(k string, c *counts) client { return client{k, *c} }, func(c *client) string { return c.Client })
-	r.Replicas = tableOf(&s.replicas, func(k string, c *counts) replica { return replica{k, *c} }, func(r *replica) string { return r.Replica })
-	r.Hosts = tableOf(&s.hosts, withName, func(h *host) string { return h.Host })
-	r.Rules = tableOf(&s.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} }, func(r *rule) string { return fmt.Sprint(r.ruleKey) })
+	r.monitored, r.withheld = b.monitored, b.withheld
+	r.Reasons = tableOf(&b.reasons, func(k string, c *counts) reason { return reason{k, *c} })
+	r.Clients = tableOf(&b.clients, func(k string, c *counts) client { return client{k, *c} })
+	r.Replicas = tableOf(&b.replicas, func(k string, c *counts) replica { return replica{k, *c} })
+	r.Hosts = tableOf(&b.hosts, withName)
+	r.Rules = tableOf(&b.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} })
 	// Those that forbade come first.
 	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int {
 		return cmp.Compare(b.Disallowed+b.WouldDisallowed, a.Disallowed+a.WouldDisallowed)
 	})
-	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })
-	r.Reservations = tableOf(&s.reservations, func(k reservationKey, c *counts) reservation { return reservation{k, *c} }, func(v *reservation) string { return fmt.Sprint(v.reservationKey) })
-	r.Licenses = tableOf(&s.licenses, func(k licenseKey, c *counts) license { return license{k, *c} }, func(l *license) string { return fmt.Sprint(l.licenseKey) })
-	r.Signed = tableOf(&s.signed, func(k signedKey, c *counts) signed { return signed{k, *c} }, func(s *signed) string { return fmt.Sprint(s.signedKey) })
-	r.combined = tableOf(&s.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} }, func(c *combination) string { return fmt.Sprint(c.combinedKey) })
+	r.Overrides = tableOf(&b.overrides, func(k overrideKey, c *counts) override { return override{k, *c} })
+	r.Reservations = tableOf(&b.reservations, func(k reservationKey, c *counts) reservation { return reservation{k, *c} })
+	r.Licenses = tableOf(&b.licenses, func(k licenseKey, c *counts) license { return license{k, *c} })
+	r.Signed = tableOf(&b.signed, func(k signedKey, c *counts) signed { return signed{k, *c} })
+	r.combined = tableOf(&b.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} })
 	for i := range r.Hosts.Rows {
 		if h := &r.Hosts.Rows[i]; h.outage.Requests > 0 {
 			h.outage.Host = h.Host
@@ -282,7 +287,7 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 	slices.SortStableFunc(r.Unreachable.Rows, func(a, b outage) int {
 		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Host, b.Host))
 	})
-	for k, row := range s.signals.rows {
+	for k, row := range b.signals.rows {
 		said := *row
 		said.Host, said.Name = k.host, k.name
 		r.Signals.Rows = append(r.Signals.Rows, said)
@@ -307,7 +312,7 @@ type verification struct {
 }
 
 // setVerification stores the result of verifying a trail.
-func (s *Builder) setVerification(of *source, v *verification) {
+func (b *Builder) setVerification(of *source, v *verification) {
 	if v.err != nil {
 		v.err = fmt.Errorf("the trail could not be read to its end: %w", v.err)
 	}
@@ -318,16 +323,16 @@ func (s *Builder) setVerification(of *source, v *verification) {
 type signalKey struct{ host, name string }
 
 // signal counts a record's usage preferences.
-func (s *Builder) signal(e *trail.Entry) {
+func (b *Builder) signal(e *trail.Entry) {
 	for i := range signalNames {
 		n := &signalNames[i]
 		value := n.value(e)
 		if value == "" {
 			continue
 		}
-		row, _ := s.signals.at(signalKey{e.Host, n.name})
+		row, _ := b.signals.at(signalKey{e.Host, n.name})
 		row.Requests++
-		row.Last = humanize.Clip(value, maxText)
+		row.Last = clip(value)
 		row.NoIndex += oneIf(n.name == "x_robots_tag" && isNoIndex(value))
 	}
 }
@@ -343,17 +348,27 @@ func isNoIndex(tag string) bool {
 	return false
 }
 
-// signalNames are the members of a record with the usage preferences of an origin.
+// signalNames are the members of a record with the usage preferences of an origin, and where the origin states them.
 var signalNames = []struct {
-	name  string
-	value func(*trail.Entry) string
+	name, where string
+	value       func(*trail.Entry) string
 }{
-	{"x_robots_tag", func(e *trail.Entry) string { return e.XRobotsTag }},
-	{"robots_content_signal", func(e *trail.Entry) string { return e.RobotsContentSignal }},
-	{"robots_content_usage", func(e *trail.Entry) string { return e.RobotsContentUsage }},
-	{"content_signal", func(e *trail.Entry) string { return e.ContentSignal }},
-	{"content_usage", func(e *trail.Entry) string { return e.ContentUsage }},
-	{"tdm_reservation", func(e *trail.Entry) string { return e.TDMReservation }},
-	{"tdm_policy", func(e *trail.Entry) string { return e.TDMPolicy }},
-	{"crawler_price", func(e *trail.Entry) string { return e.CrawlerPrice }},
+	{"x_robots_tag", "X-Robots-Tag, response header", func(e *trail.Entry) string { return e.XRobotsTag }},
+	{"robots_content_signal", "Content-Signal, in robots.txt", func(e *trail.Entry) string { return e.RobotsContentSignal }},
+	{"robots_content_usage", "Content-Usage, in robots.txt", func(e *trail.Entry) string { return e.RobotsContentUsage }},
+	{"content_signal", "Content-Signal, response header", func(e *trail.Entry) string { return e.ContentSignal }},
+	{"content_usage", "Content-Usage, response header", func(e *trail.Entry) string { return e.ContentUsage }},
+	{"tdm_reservation", "TDM-Reservation, response header", func(e *trail.Entry) string { return e.TDMReservation }},
+	{"tdm_policy", "tdm-policy, response header or tdmrep.json", func(e *trail.Entry) string { return e.TDMPolicy }},
+	{"crawler_price", "crawler-price, response header", func(e *trail.Entry) string { return e.CrawlerPrice }},
+}
+
+// where says where the host stated the preference.
+func (s *signal) where() string {
+	for i := range signalNames {
+		if signalNames[i].name == s.Name {
+			return signalNames[i].where
+		}
+	}
+	return ""
 }

@@ -218,7 +218,7 @@ func TestFilters(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sum(t, c.o, records...)
-			if got, want := r.lines(), "7: 4 requests, 1 fetch of robots.txt, 2 events (7 records lost) (12 refusals only counted)"; got != want {
+			if got, want := (prose{r}).Text("lines"), "7: 4 requests, 1 fetch of robots.txt, 2 events (7 records lost) (12 refusals only counted)"; got != want {
 				t.Errorf("lines %q, want %q", got, want)
 			}
 			if r.Totals.Requests != c.want {

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"robotsproxy/policy/explain/humanize"
 	"slices"
 	"time"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // Positions in the chart over time, in units of its view box.
@@ -31,9 +32,13 @@ const (
 
 // A chart is a drawing of the timeline.
 type chart struct {
-	// Text describes the drawing for readers who cannot see it.
-	About, Text   string
 	Width, Height int
+
+	// Step is the width of a bucket. From and To, and the buckets with the most requests and with the longest wait,
+	// describe the drawing for readers who cannot see it.
+	Step, From, To       string
+	Busiest, Outcomes    string
+	Slowest, LongestWait string
 
 	// Lines of the scale.
 	Lines   []mark
@@ -75,18 +80,21 @@ func (r *Report) chart() *chart {
 	most, longest := ceiling(float64(busiest.sum())), max(time.Duration(slowest.WaitMax).Seconds(), 1e-3)
 	c := &chart{
 		Width: chartWidth, Height: chartHeight,
-		About: fmt.Sprintf("Requests in steps of %s. Below: the longest wait of a request that arrived in each step.", humanize.Duration(width)),
-		Text: fmt.Sprintf("From %s to %s UTC in steps of %s. Most requests arrived in the step from %s: %s. The longest wait was in the step from %s: %s. The table below has the numbers.",
-			stamp(all[0].Start), stamp(end), humanize.Duration(width), stamp(busiest.Start), r.outcomesText(&counts{outcomes: busiest.outcomes}), stamp(slowest.Start), humanize.Duration(slowest.WaitMax)),
+		Step: humanize.Duration(width), From: stamp(all[0].Start), To: stamp(end),
+		Busiest: stamp(busiest.Start), Outcomes: r.outcomesText(&busiest.outcomes),
+		Slowest: stamp(slowest.Start), LongestWait: humanize.Duration(slowest.WaitMax),
 		Bases: []mark{{From: plotLeft, To: plotRight, Y: plotBase}, {From: plotLeft, To: plotRight, Y: waitBase}},
 		Names: []mark{{At: plotLeft, Y: plotTop - 12, Label: "requests"}, {At: plotLeft, Y: waitTop - 12, Label: "longest wait"}},
 		Ticks: ticks(all[0].Start, end),
 	}
-	for _, part := range []float64{0, 0.5, 1} {
-		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: humanize.Number(part * most)})
+	scale := func(y int, label string) {
+		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: y, Label: label})
 	}
-	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: humanize.Duration(slowest.WaitMax)},
-		mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitBase, Label: "0"})
+	for _, part := range []float64{0, 0.5, 1} {
+		scale(int(plotBase-part*(plotBase-plotTop)), humanize.Number(part*most))
+	}
+	scale(waitTop, c.LongestWait)
+	scale(waitBase, "0")
 	up := (plotBase - plotTop) / most
 	for i, k := range r.kinds() {
 		below := r.kinds()[:i]
@@ -97,7 +105,8 @@ func (r *Report) chart() *chart {
 			return from, from + *k.of(&b.outcomes)
 		}))
 	}
-	c.Areas = append(c.Areas, draw("waited", all, waitBase, (waitBase-waitTop)/longest/float64(time.Second), func(b *bucket) (from, to int64) { return 0, int64(b.WaitMax) }))
+	up = (waitBase - waitTop) / longest / float64(time.Second)
+	c.Areas = append(c.Areas, draw("waited", all, waitBase, up, func(b *bucket) (from, to int64) { return 0, int64(b.WaitMax) }))
 	c.Areas = slices.DeleteFunc(c.Areas, func(a area) bool { return a.Path == "" })
 	c.Numbers = r.numbers(r.Timeline.fill((len(all) + chartNumbers - 1) / chartNumbers))
 	return c
@@ -137,7 +146,8 @@ func draw(class string, all []bucket, base int, up float64, of func(*bucket) (fr
 		x := plotLeft + float64(i)*wide + (wide-bar)/2
 		// A single request is seen too.
 		height := max(float64(to-from)*up, 0.5)
-		path = fmt.Appendf(path, "M%v %vv%vh%vv%vz", point(x), point(float64(base)-float64(from)*up), point(-height), point(bar), point(height))
+		y := float64(base) - float64(from)*up
+		path = fmt.Appendf(path, "M%v %vv%vh%vv%vz", point(x), point(y), point(-height), point(bar), point(height))
 	}
 	return area{class, string(path)}
 }
@@ -185,14 +195,14 @@ func ticks(first, end time.Time) []mark {
 // numbers returns a chart's numbers as a table.
 func (r *Report) numbers(all []bucket) displayTable {
 	v := tableBuilder{report: r}
-	g := v.outcomes()
 	s := displayTable{ID: "numbers", Title: "Requests over time"}
-	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.countColumns, columns(figures, "waited", "longest wait"))
+	s.Columns = slices.Concat(columns("from (UTC)"), v.countColumns(false), columns("waited", "longest wait"))
 	s.Keys, s.Counts = 1, len(s.Columns)-1
 	for i := range all {
 		b := &all[i]
-		cells := g.cells(&counts{Requests: b.sum(), outcomes: b.outcomes})
-		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, []string{humanize.Number(b.Waited), humanize.Duration(b.WaitMax)}))
+		cells := v.countCells(&counts{Requests: b.sum(), outcomes: b.outcomes}, false)
+		waits := []string{humanize.Number(b.Waited), humanize.Duration(b.WaitMax)}
+		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, waits))
 	}
 	return s
 }

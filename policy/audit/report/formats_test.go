@@ -298,7 +298,7 @@ func TestWithheldIsSaid(t *testing.T) {
 	withheld := with(blocked, record{"reason": "usage", "withheld": true, "crawl_delay_asked_s": 30, "crawl_delay_s": 1})
 	r := sum(t, Options{}, rec(1, nil), rec(2, blocked), rec(3, withheld), rec(4, with(withheld, record{"withheld": false})))
 	const want = "and therefore not sent to the site (except 1 request: the site disallows the use of the content only in its response, which the proxy did not pass on): 3 (75 %)."
-	text := strings.Join(r.sentences(), "\n")
+	text := strings.Join(prose{r}.sentences("sentences"), "\n")
 	if !strings.Contains(text, want) || !strings.Contains(text, "1 request was sent after a shorter Crawl-delay") {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
@@ -387,7 +387,7 @@ func TestExceptions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sum(t, Options{}, c.records...)
-			sentences := strings.Join(r.sentences(), "\n")
+			sentences := strings.Join(prose{r}.sentences("sentences"), "\n")
 			text := render(t, func(b *strings.Builder) error { return r.Text(b, 0) })
 			if c.want == "" {
 				if strings.Contains(sentences, "exceptions") || strings.Contains(text, "  exceptions") {
@@ -409,10 +409,10 @@ func TestExceptions(t *testing.T) {
 func TestTunnelsAreSaid(t *testing.T) {
 	r := sum(t, Options{}, rec(0, record{"reason": "tunnel"}), rec(1, record{"reason": "tunnel"}), rec(2, with(blocked, record{"reason": "tunnel"})))
 	const want = "2 tunnels were passed through: robots.txt decided about the whole site only. The requests inside have no records, and can be for pages that robots.txt disallows."
-	if text := strings.Join(r.sentences(), "\n"); !strings.Contains(text, want) {
+	if text := strings.Join(prose{r}.sentences("sentences"), "\n"); !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
-	if notes := r.notes(); notes != "2 passed through as tunnels, without records of the requests inside" {
+	if notes := (prose{r}).Text("of these"); notes != "2 passed through as tunnels, without records of the requests inside" {
 		t.Errorf("the notes are %q", notes)
 	}
 }
@@ -421,7 +421,7 @@ func TestTunnelsAreSaid(t *testing.T) {
 func TestCountedIsSaid(t *testing.T) {
 	r := sum(t, Options{}, rec(0, nil), record{"time": at(1), "kind": "event", "event": "counted", "count": 12, "clients": 1, "reasons": record{"denied-host": 12}})
 	const want = "12 further refusals were only counted, and the numbers of this report do not include them: a client caused more than 100 refusals in one second for reasons that do not depend on the site, such as"
-	if text := strings.Join(r.sentences(), "\n"); !strings.Contains(text, want) {
+	if text := strings.Join(prose{r}.sentences("sentences"), "\n"); !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
 }

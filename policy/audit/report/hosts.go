@@ -6,7 +6,6 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
-	"robotsproxy/policy/explain/humanize"
 )
 
 // A host has the counts of one host.
@@ -40,7 +39,7 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 		h.CrawlAsked, h.CrawlKept = e.CrawlAsked, e.CrawlDelay
 	}
 	if e.RobotsSHA256 != "" && !e.Time.Before(h.robotsAt) {
-		h.SHA256, h.robotsAt = humanize.Clip(e.RobotsSHA256, maxText), e.Time
+		h.SHA256, h.robotsAt = clip(e.RobotsSHA256), e.Time
 	}
 	switch {
 	case e.Reason == string(policy.ReasonUnreachable):

@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"robotsproxy/policy/explain/humanize"
 	"slices"
 	"strings"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 var (
@@ -20,33 +21,18 @@ var (
 	pageStyle string
 )
 
-// A page has the data of the HTML template.
+// A page has the data of the HTML template, and what the texts need.
 type page struct {
-	// Content-Security-Policy that permits only the style.
-	Policy  string
-	Style   template.CSS
-	Title   string
-	Period  string
-	Filters string
-	Anchor  string
+	prose
 
-	// The fault of the chain; "": it holds.
-	Warning string
-
-	// What the chain proves; "": nothing.
-	Chain string
-
-	// What mode: monitor means for the numbers; "": nothing.
-	Monitor   string
-	Figures   []figure
-	Sentences []string
-	Legend    []legend
-	Timeline  *chart
-	Bars      []barChart
-	Tables    []section
-	Sources   []fact
-	Made      string
-	Version   string
+	// Policy is the Content-Security-Policy, which permits only the style.
+	Policy   string
+	Style    template.CSS
+	Figures  []figure
+	Legend   []legend
+	Timeline *chart
+	Bars     []barChart
+	Tables   []section
 }
 
 // A figure is a number at the top of the page.
@@ -67,7 +53,7 @@ type group struct {
 // HTML writes the report as one page that loads nothing and has no script, with at most so many
 // rows for each table (0: all).
 func (r *Report) HTML(w io.Writer, most int) error {
-	t, err := template.New("page").Parse(pageText)
+	t, err := template.New("page").Funcs(template.FuncMap{"stamp": stamp}).Parse(pageText)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -82,26 +68,15 @@ func (r *Report) HTML(w io.Writer, most int) error {
 
 func (r *Report) page(most int) *page {
 	sum := sha256.Sum256([]byte(pageStyle))
+	style := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	p := &page{
-		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
-		// Embedded in the binary.
-		Style:     template.CSS(pageStyle),
-		Title:     "Compliance with robots.txt",
-		Period:    r.period(),
-		Filters:   r.Filters.String(),
-		Anchor:    r.Source.Chain.Anchor,
-		Warning:   r.Fault(),
-		Monitor:   r.monitoring(),
-		Figures:   r.figures(),
-		Sentences: r.sentences(),
-		Legend:    r.legend(),
-		Bars:      r.bars(),
-		Sources:   append(r.grounds(), fact{"made", stamp(r.Made) + " UTC, by robotsproxy " + r.Version}),
-		Made:      stamp(r.Made) + " UTC",
-		Version:   r.Version,
-	}
-	if r.Source.Lines > 0 && p.Warning == "" {
-		p.Chain = "The chain of the audit " + r.chain()
+		prose:  prose{r},
+		Policy: "default-src 'none'; style-src " + style + "; base-uri 'none'; form-action 'none'",
+		// The style is embedded in the binary.
+		Style:   template.CSS(pageStyle),
+		Figures: r.figures(),
+		Legend:  r.legend(),
+		Bars:    r.bars(),
 	}
 	if len(r.Timeline.Buckets) > 0 {
 		p.Timeline = r.chart()
@@ -117,13 +92,11 @@ func (r *Report) page(most int) *page {
 	return p
 }
 
-// period returns the time from the arrival of the first request to the end of the last.
-func (r *Report) period() string {
-	if r.Totals.Requests == 0 {
-		return "no request"
-	}
-	return period(r.Totals.First, r.Totals.Ended)
-}
+// Sentences returns the main results in sentences.
+func (p *page) Sentences() []string { return p.sentences("sentences") }
+
+// Sources returns what the report is based on.
+func (p *page) Sources() []fact { return p.facts(grounds) }
 
 // maxBeside is the maximum number of columns that fit beside each other on A4.
 const maxBeside = 9

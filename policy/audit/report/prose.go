@@ -1,113 +1,189 @@
 package report
 
 import (
+	_ "embed"
 	"fmt"
+	"reflect"
 	"strings"
+	"sync"
+	"text/template"
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 )
 
+//go:embed prose.tmpl
+var proseText string
+
+// proseTemplates are the texts of a report. They are parsed at the first call, since most processes make no report.
+var proseTemplates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("prose").Funcs(template.FuncMap{
+		"bytes":    humanize.Bytes[int64],
+		"count":    func(n any, thing string) string { return humanize.Count(reflect.ValueOf(n).Int(), thing) },
+		"duration": humanize.Duration[seconds],
+		"number":   humanize.Number,
+		"period":   period,
+		"share":    share,
+		"shown":    shown,
+		"were":     were,
+	}).Parse(proseText))
+})
+
+// A prose is a Report with what its texts need. Its exported methods are for the templates.
+type prose struct{ *Report }
+
+// sentences returns the sentences of a text.
+func (p prose) sentences(name string) (all []string) {
+	var b strings.Builder
+	if err := proseTemplates().ExecuteTemplate(&b, name, p); err != nil {
+		// The templates are embedded, and a Builder takes any text.
+		panic(err)
+	}
+	for sentence := range strings.SplitSeq(b.String(), "\n\n") {
+		if sentence = strings.TrimSpace(sentence); sentence != "" {
+			all = append(all, strings.ReplaceAll(sentence, "\n", " "))
+		}
+	}
+	return all
+}
+
+// Text returns a whole text; "": it has nothing to say. The last part of a list needs no comma.
+func (p prose) Text(name string) string {
+	return strings.TrimSuffix(strings.Join(p.sentences(name), " "), ",")
+}
+
 // A fact is a statement of the report about itself, under a name of one or two words.
 type fact struct{ Name, Value string }
 
-// facts returns the main results and what they are based on. The chain comes first.
-func (r *Report) facts() []fact {
-	t := &r.Totals
-	facts := []fact{{"chain", r.chain()}}
-	if text := r.monitoring(); text != "" {
-		facts = append(facts, fact{"mode", text})
-	}
-	facts = append(facts, fact{"period", r.period()}, fact{"requests", fmt.Sprintf("%s: %s", humanize.Number(t.Requests), r.outcomesText(t))})
-	if t.Waited > 0 {
-		text := fmt.Sprintf("%s, median %s, longest %s", humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMedian), humanize.Duration(t.WaitMax))
-		if who := r.whoWaited(); who != "" {
-			text += "; most often " + who
+var (
+	// results and grounds name the texts that are facts: the main results, and what they are based on.
+	results = []string{"chain", "mode", "period", "requests", "waited", "exceptions", "data", "signed", "of these"}
+	grounds = []string{"filters", "files", "lines", "anchor"}
+)
+
+// facts returns the facts with these names that have a text.
+func (p prose) facts(names []string) (all []fact) {
+	for _, name := range names {
+		if text := p.Text(name); text != "" {
+			all = append(all, fact{name, text})
 		}
-		facts = append(facts, fact{"waited", text})
 	}
-	if text := r.exceptions(); text != "" {
-		facts = append(facts, fact{"exceptions", text})
-	}
-	facts = append(facts, fact{"data", humanize.Bytes(t.Bytes) + " in responses and tunnels"})
-	if text := r.signedText(); text != "" {
-		facts = append(facts, fact{"signed", text})
-	}
-	if notes := r.notes(); notes != "" {
-		facts = append(facts, fact{"of these", notes})
-	}
-	return append(facts, r.grounds()...)
+	return all
 }
 
-// outcomesText lists numbers of requests by outcome.
-func (r *Report) outcomesText(c *counts) string {
+// Period returns the time from the arrival of the first request to the end of the last.
+func (p prose) Period() string {
+	if p.Totals.Requests == 0 {
+		return "no request"
+	}
+	return period(p.Totals.First, p.Totals.Ended)
+}
+
+// Outcomes lists the numbers of requests by outcome.
+func (p prose) Outcomes() string { return p.outcomesText(&p.Totals.outcomes) }
+
+func (r *Report) outcomesText(o *outcomes) string {
 	var parts []string
 	for _, k := range r.kinds() {
-		parts = append(parts, humanize.Number(*k.of(&c.outcomes))+" "+k.word)
+		parts = append(parts, humanize.Number(*k.of(o))+" "+k.word)
 	}
 	return strings.Join(parts, ", ")
 }
 
-// notes counts the requests that were treated in an unusual way.
-func (r *Report) notes() string {
-	var notes []string
-	for _, n := range []struct {
-		count int64
-		what  string
-	}{
-		{r.tunnels(), "passed through as tunnels, without records of the requests inside"},
-		{r.Totals.Reserved, "for content that the site does not permit to be used for a purpose of the client"},
-		{r.Totals.Clamped, "with a shorter Crawl-delay than the site asks for"},
-		{r.Totals.Stale, "decided by an older copy of robots.txt"},
-		{r.Totals.BackedOff, "with a back-off after 429 or 503"},
-		{r.Totals.Slowed, "delayed because the site responded slowly"},
-		{r.Totals.Away, "paced while the store of the replicas was unavailable"},
-	} {
-		if n.count > 0 {
-			notes = append(notes, humanize.Number(n.count)+" "+n.what)
-		}
-	}
-	return strings.Join(notes, ", ")
+// Part returns a number of requests, and its share of all.
+func (p prose) Part(n int64) string {
+	return fmt.Sprintf("%s (%s)", humanize.Number(n), share(n, p.Totals.Requests))
 }
 
-// signedText says how many requests the proxy signed, and with which key; "": none had to be signed.
-func (r *Report) signedText() string {
-	var all, with int64
-	keys := ""
-	for i := range r.Signed.Rows {
-		row := &r.Signed.Rows[i]
-		all = addCapped(all, row.Requests)
+// Withheld returns how many requests were sent whose response was not passed on.
+func (p prose) Withheld() int64 { return p.withheld }
+
+// Monitor returns the counts of the requests under mode: monitor.
+func (p prose) Monitor() *counts { return &p.monitored }
+
+// ChainLimit says what a chain does not prove.
+func (p prose) ChainLimit() string { return trail.ChainLimit }
+
+// FileCount returns the number of files that were read.
+func (p prose) FileCount() int64 { return int64(len(p.Source.Files.Rows)) + p.Source.Files.Others }
+
+// byReason returns the counts of a reason; zero: it has no row.
+func (p prose) byReason(name string) (c counts) {
+	for i := range p.Reasons.Rows {
+		if p.Reasons.Rows[i].Reason == name {
+			return p.Reasons.Rows[i].counts
+		}
+	}
+	return c
+}
+
+// Decided returns how many requests were decided for a reason.
+func (p prose) Decided(reason string) int64 { return p.byReason(reason).Requests }
+
+// Blocked returns how many requests were refused for a reason.
+func (p prose) Blocked(reason string) int64 { return p.byReason(reason).Blocked }
+
+// Tunnels returns how many tunnels were passed through.
+func (p prose) Tunnels() int64 {
+	c := p.byReason("tunnel")
+	return c.Allowed + c.NotEnforced
+}
+
+// NothingOverridden reports that robots.txt was ignored for no request. It is not known if a reason may have no row.
+func (p prose) NothingOverridden() bool {
+	return p.Totals.Requests > 0 && p.Decided("override") == 0 && p.Reasons.Others.Requests == 0
+}
+
+// MostWaited names the client and the host with the most requests that waited; "": neither has a row. The report does not
+// add up the waits, since requests wait at the same time.
+func (p prose) MostWaited() string {
+	var who []string
+	if c, n := mostWaited(&p.Clients); n > 0 {
+		who = append(who, fmt.Sprintf("client %s (%s)", shown(c.Client), humanize.Number(n)))
+	}
+	if h, n := mostWaited(&p.Hosts); n > 0 {
+		who = append(who, fmt.Sprintf("host %s (%s)", shown(h.Host), humanize.Number(n)))
+	}
+	return strings.Join(who, " and ")
+}
+
+// mostWaited returns the row with the most requests that waited, and their number.
+func mostWaited[R any, P counted[R]](t *table[R]) (most R, n int64) {
+	for i := range t.Rows {
+		if waited := P(&t.Rows[i]).all().Waited; waited > n {
+			most, n = t.Rows[i], waited
+		}
+	}
+	return most, n
+}
+
+// signatures say how many of the requests that were sent the proxy signed, and with which key; "": with several keys, or none.
+type signatures struct {
+	All, Signed int64
+	Key         string
+}
+
+// Signatures returns the signatures; nil: no request had to be signed.
+func (p prose) Signatures() *signatures {
+	var s signatures
+	keys := 0
+	for i := range p.Signed.Rows {
+		row := &p.Signed.Rows[i]
+		s.All = addCapped(s.All, row.Requests)
 		if row.Key == "" {
 			continue
 		}
-		with = addCapped(with, row.Requests)
-		if keys != "" {
-			keys = "several keys, listed below"
-		} else {
-			keys = "the key " + shown(row.Key)
-		}
+		s.Signed = addCapped(s.Signed, row.Requests)
+		s.Key = row.Key
+		keys++
 	}
-	if all == 0 {
-		return ""
+	if keys > 1 {
+		s.Key = ""
 	}
-	text := fmt.Sprintf("%s of %s (%s)", humanize.Number(with), humanize.Count(all, "request")+" that were sent", share(with, all))
-	if keys != "" {
-		text += ", with " + keys
+	if s.All == 0 {
+		return nil
 	}
-	return text
-}
-
-// grounds returns what the report is based on, apart from the chain.
-func (r *Report) grounds() []fact {
-	var facts []fact
-	if f := r.Filters.String(); f != "" {
-		facts = append(facts, fact{"filters", f + "; the totals count only requests that match"})
-	}
-	facts = append(facts, fact{"files", r.files()}, fact{"lines", r.lines()})
-	if r.Source.Chain.Anchor != "" {
-		facts = append(facts, fact{"anchor", r.Source.Chain.Anchor})
-	}
-	return facts
+	return &s
 }
 
 // String names the filters; "" if there is none.
@@ -128,48 +204,6 @@ func (f *filters) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// files names the files that were read: all, or the first and the last.
-func (r *Report) files() string {
-	files := r.Source.Files.Rows
-	var names []string
-	for i := range files {
-		names = append(names, shown(files[i].Name))
-	}
-	if further := r.Source.Files.Others; further > 0 {
-		return fmt.Sprintf("%s, the first is %s", humanize.Number(int64(len(names))+further), names[0])
-	}
-	if n := len(names); n > 3 {
-		return fmt.Sprintf("%s, from %s to %s", humanize.Number(n), names[0], names[n-1])
-	}
-	if len(names) == 0 {
-		return "no file with a line"
-	}
-	return strings.Join(names, ", ")
-}
-
-func (r *Report) lines() string {
-	s := &r.Source
-	fetches := "fetches"
-	if s.Fetches == 1 {
-		fetches = "fetch"
-	}
-	text := fmt.Sprintf("%s: %s, %s %s of robots.txt, ", humanize.Number(s.Lines), humanize.Count(s.Requests, "request"), humanize.Number(s.Fetches), fetches)
-	if s.TDMRep > 0 {
-		text += humanize.Number(s.TDMRep) + " of tdmrep.json, "
-	}
-	text += humanize.Count(s.Events, "event")
-	if s.Lost > 0 {
-		text += fmt.Sprintf(" (%s lost)", humanize.Count(s.Lost, "record"))
-	}
-	if s.Counted > 0 {
-		text += fmt.Sprintf(" (%s only counted)", humanize.Count(s.Counted, "refusal"))
-	}
-	if s.Unreadable > 0 {
-		text += fmt.Sprintf(", %s not counted because they cannot be read", humanize.Number(s.Unreadable))
-	}
-	return text
-}
-
 // Fault returns the first fault of the chain; "": the chain holds.
 func (r *Report) Fault() string {
 	if f := r.Source.Chain.Fault; f != nil {
@@ -178,28 +212,11 @@ func (r *Report) Fault() string {
 	return ""
 }
 
-// chain says whether the chain holds and, if not, where its first fault is.
-func (r *Report) chain() string {
-	c := &r.Source.Chain
-	switch {
-	case !c.Held:
-		return "BROKEN: " + r.Fault()
-	case r.Source.Lines == 0:
-		return "the audit has no line"
+// were returns a number of things and the verb.
+func were(n int64, what string) string {
+	verb := " were"
+	if n == 1 {
+		verb = " was"
 	}
-	text := fmt.Sprintf("holds: no line between %s and %s was changed, removed or moved. ", humanize.Number(c.FirstSeq), humanize.Number(c.LastSeq))
-	if n := len(r.Source.Trails); n > 0 {
-		text = fmt.Sprintf("holds in each of %s: no line between the first and the last was changed, removed or moved. ", humanize.Count(n, "audit"))
-	}
-	text += trail.ChainLimit
-	switch {
-	case c.Pruned:
-		text += fmt.Sprintf(" The proxy deleted the lines before %s (audit.max_age, audit.max_total_size or audit.max_files).", humanize.Number(c.FirstSeq))
-	case c.FirstSeq > 1:
-		text += fmt.Sprintf(" The lines before %s are missing: the proxy deleted them (audit.max_age, audit.max_total_size or audit.max_files), or somebody removed them.", humanize.Number(c.FirstSeq))
-	}
-	if c.Removed {
-		text += " Files were removed before this report read them. It does not count their lines."
-	}
-	return text
+	return humanize.Count(n, what) + verb
 }

@@ -18,23 +18,23 @@ type Trail struct {
 // ReadAll is Read for several trails. It verifies each chain, and adds the lines in the order in
 // which the requests ended, as in one trail, so that the last value of a host is the last one in
 // time. The error joins those of all trails that could not be read to their end.
-func (s *Builder) ReadAll(trails []Trail) error {
+func (b *Builder) ReadAll(trails []Trail) error {
 	if len(trails) == 1 {
-		return s.Read(trails[0].Lines)
+		return b.Read(trails[0].Lines)
 	}
-	s.sources = make([]*source, len(trails))
+	b.sources = make([]*source, len(trails))
 	cursors := make([]*cursor, len(trails))
 	for i, t := range trails {
-		s.sources[i] = newSource(t.Name)
-		cursors[i] = newCursor(s.sources[i], t.Lines)
+		b.sources[i] = newSource(t.Name)
+		cursors[i] = newCursor(b.sources[i], t.Lines)
 		defer cursors[i].stop()
 	}
 	for first := range inOrder(cursors) {
-		s.addEntry(first.source, first.line.File, &first.entry, first.parseErr)
+		b.addEntry(first.source, first.line.File, &first.entry, first.parseErr)
 	}
 	var errs []error
 	for _, l := range cursors {
-		s.setVerification(l.source, &l.verdict)
+		b.setVerification(l.source, &l.verdict)
 		errs = append(errs, l.verdict.err)
 	}
 	return errors.Join(errs...)

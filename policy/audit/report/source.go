@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"robotsproxy/policy/audit/trail"
-	"robotsproxy/policy/explain/humanize"
 )
 
 // A source describes the trail on which a report is based.
@@ -180,7 +179,7 @@ func mergeSources(all []*source) source {
 	sum := source{Files: list[file]{Most: maxFiles, Rows: []file{}}, Chain: chain{Held: true}}
 	for _, s := range all {
 		files := int64(len(s.Files.Rows)) + s.Files.Others
-		sum.Trails = append(sum.Trails, trailSource{humanize.Clip(s.Name, maxText), files, s.lineCounts, s.Chain})
+		sum.Trails = append(sum.Trails, trailSource{clip(s.Name), files, s.lineCounts, s.Chain})
 		for _, f := range s.Files.Rows {
 			sum.Files.add(f)
 		}

@@ -161,7 +161,7 @@ func TestFilesAreRemovedMeanwhile(t *testing.T) {
 	if c := r.Source.Chain; r.Totals.Requests != 2 || !c.Held || !c.Removed || !strings.HasPrefix(c.Anchor, "6:") {
 		t.Errorf("%d requests, %+v", r.Totals.Requests, c)
 	}
-	if text := r.chain(); !strings.Contains(text, "Files were removed before this report read them.") {
+	if text := (prose{r}).Text("chain"); !strings.Contains(text, "Files were removed before this report read them.") {
 		t.Errorf("it says %q", text)
 	}
 }

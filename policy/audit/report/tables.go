@@ -2,6 +2,8 @@ package report
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,21 +45,22 @@ type counted[R any] interface {
 	all() *counts
 }
 
-// tableOf makes a table of groups, ordered by requests, the most first, and then by name.
-func tableOf[K comparable, S, R any, PS counted[S], PR counted[R]](s *groups[K, S], row func(K, *S) R, name func(*R) string) table[R] {
+// tableOf makes a table of groups, ordered by requests, the most first, and then by key.
+func tableOf[K comparable, S, R any, PS counted[S], PR counted[R]](s *groups[K, S], row func(K, *S) R) table[R] {
 	t := table[R]{Rows: make([]R, 0, len(s.rows)), Most: s.most, Others: *PS(&s.others).all()}
 	t.Others.setMedian()
-	for k, sum := range s.rows {
-		t.Rows = append(t.Rows, row(k, sum))
+	names := make(map[K]string, len(s.rows))
+	for k := range s.rows {
+		names[k] = fmt.Sprint(k)
+	}
+	keys := slices.SortedFunc(maps.Keys(s.rows), func(a, b K) int {
+		ca, cb := PS(s.rows[a]).all(), PS(s.rows[b]).all()
+		return cmp.Or(cmp.Compare(cb.Requests, ca.Requests), strings.Compare(names[a], names[b]))
+	})
+	for _, k := range keys {
+		t.Rows = append(t.Rows, row(k, s.rows[k]))
 		PR(&t.Rows[len(t.Rows)-1]).all().setMedian()
 	}
-	slices.SortFunc(t.Rows, func(a, b R) int {
-		ca, cb := PR(&a).all(), PR(&b).all()
-		if by := cmp.Compare(cb.Requests, ca.Requests); by != 0 {
-			return by
-		}
-		return strings.Compare(name(&a), name(&b))
-	})
 	return t
 }
 

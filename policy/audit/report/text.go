@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -12,7 +13,7 @@ import (
 func (r *Report) Text(w io.Writer, most int) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "Audit report, made %s UTC by robotsproxy %s\n\n", stamp(r.Made), r.Version)
-	for _, f := range r.facts() {
+	for _, f := range (prose{r}).facts(slices.Concat(results, grounds)) {
 		fmt.Fprintf(out, "  %-10s %s\n", f.Name, f.Value)
 	}
 	for _, s := range r.displayTables(most) {

@@ -53,50 +53,50 @@ func newTimelineBuilder() timelineBuilder {
 	return timelineBuilder{width: nextWidth(0), buckets: map[int64]*bucket{}}
 }
 
-func (c *timelineBuilder) add(e *trail.Entry) {
+func (t *timelineBuilder) add(e *trail.Entry) {
 	if e.Time.Unix() < 0 {
 		// No trail is so old: the time is missing, or made up.
 		return
 	}
-	at := c.bucketStart(e.Time.Unix())
-	if len(c.buckets) == 0 {
-		c.first, c.last = at, at
+	at := t.bucketStart(e.Time.Unix())
+	if len(t.buckets) == 0 {
+		t.first, t.last = at, at
 	}
-	for c.first, c.last = min(c.first, at), max(c.last, at); (c.last-c.first)/c.width >= maxBuckets; {
-		c.widen()
-		at = c.bucketStart(at)
+	for t.first, t.last = min(t.first, at), max(t.last, at); (t.last-t.first)/t.width >= maxBuckets; {
+		t.widen()
+		at = t.bucketStart(at)
 	}
-	b := c.buckets[at]
+	b := t.buckets[at]
 	if b == nil {
 		b = &bucket{Start: time.Unix(at, 0).UTC()}
-		c.buckets[at] = b
+		t.buckets[at] = b
 	}
 	b.add(e)
 }
 
 // bucketStart returns the start of the bucket that has a time.
-func (c *timelineBuilder) bucketStart(at int64) int64 { return at - at%c.width }
+func (t *timelineBuilder) bucketStart(at int64) int64 { return at - at%t.width }
 
-func (c *timelineBuilder) widen() {
-	c.width = nextWidth(c.width)
-	c.first, c.last = c.bucketStart(c.first), c.bucketStart(c.last)
-	narrow := c.buckets
-	c.buckets = make(map[int64]*bucket, len(narrow))
+func (t *timelineBuilder) widen() {
+	t.width = nextWidth(t.width)
+	t.first, t.last = t.bucketStart(t.first), t.bucketStart(t.last)
+	narrow := t.buckets
+	t.buckets = make(map[int64]*bucket, len(narrow))
 	for at, b := range narrow {
-		at = c.bucketStart(at)
-		if wide := c.buckets[at]; wide != nil {
+		at = t.bucketStart(at)
+		if wide := t.buckets[at]; wide != nil {
 			wide.merge(&b.outcomes)
 			continue
 		}
 		b.Start = time.Unix(at, 0).UTC()
-		c.buckets[at] = b
+		t.buckets[at] = b
 	}
 }
 
-func (c *timelineBuilder) timeline() timeline {
-	t := timeline{Width: seconds(time.Duration(c.width) * time.Second), Buckets: []bucket{}}
-	for _, at := range slices.Sorted(maps.Keys(c.buckets)) {
-		t.Buckets = append(t.Buckets, *c.buckets[at])
+func (t *timelineBuilder) timeline() timeline {
+	made := timeline{Width: seconds(time.Duration(t.width) * time.Second), Buckets: []bucket{}}
+	for _, at := range slices.Sorted(maps.Keys(t.buckets)) {
+		made.Buckets = append(made.Buckets, *t.buckets[at])
 	}
-	return t
+	return made
 }

@@ -85,7 +85,7 @@ func TestWhoWaited(t *testing.T) {
 	for range 3 {
 		records = append(records, rec(0, record{"wait_ms": 2000}))
 	}
-	text := strings.Join(sum(t, Options{}, records...).sentences(), " ")
+	text := strings.Join(prose{sum(t, Options{}, records...)}.sentences("sentences"), " ")
 	want := "4 requests waited for a slot, because the proxy spaces out the requests to each host: median 2 s, longest 9 s. Most often: client lab (3) and host site.test (3)."
 	if !strings.Contains(text, want) {
 		t.Errorf("got %s\nwant in it %s", text, want)
@@ -101,7 +101,7 @@ func TestOutcomes(t *testing.T) {
 		rec(0, record{"decision": "block", "reason": "pace"}), rec(0, record{"decision": "block", "reason": "quota"}),
 		rec(0, record{"decision": "block", "reason": "client"}), rec(0, record{"decision": "block", "reason": "of a later version"}),
 		rec(0, watched), rec(0, with(silent, record{"enforced": false})), rec(0, record{"enforced": false}))
-	if got, want := r.outcomesText(&r.Totals), "2 allowed, 1 disallowed, 2 deferred, 3 failed, 1 would be disallowed, 1 would have failed"; got != want {
+	if got, want := (prose{r}).Outcomes(), "2 allowed, 1 disallowed, 2 deferred, 3 failed, 1 would be disallowed, 1 would have failed"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if r.Totals.Blocked != 6 || r.Totals.NotEnforced != 2 {
@@ -112,7 +112,7 @@ func TestOutcomes(t *testing.T) {
 // A short crawl has seconds wherever a time stands, and ends when its last request ends.
 func TestShortCrawl(t *testing.T) {
 	r := sum(t, Options{}, rec(1, nil), rec(3, record{"duration_ms": 4000}), rec(4, nil))
-	if got, want := r.period(), "21 November 2026, 09:00:01 to 09:00:07 UTC"; got != want {
+	if got, want := (prose{r}).Period(), "21 November 2026, 09:00:01 to 09:00:07 UTC"; got != want {
 		t.Errorf("period %s, want %s", got, want)
 	}
 	var labels []string
@@ -178,7 +178,7 @@ func TestMonitoring(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sum(t, Options{}, c.records...)
-			if got := r.monitoring(); got != c.want {
+			if got := (prose{r}).Text("mode"); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 			for format, text := range map[string]string{

@@ -73,31 +73,19 @@ func digest(sha256 string) string {
 	return shown(humanize.Clip(sha256, 12+len("…")))
 }
 
-// signature says whose signature the requests have, or why they have none.
-func (s *signed) signature() string {
-	switch policy.Unsigned(s.Unsigned) {
-	case "":
-		return "of the proxy"
-	case policy.UnsignedClient:
-		return "of the client, or a part of one"
-	case policy.UnsignedPlain:
-		return "none: plain HTTP"
-	case policy.UnsignedTunnel:
-		return "none: a tunnel that was not intercepted"
-	case policy.UnsignedFTP:
-		return "none: FTP"
-	}
-	return "none: " + shown(s.Unsigned)
+// unsignedWords say why the proxy did not sign requests.
+var unsignedWords = map[policy.Unsigned]string{
+	"":                    "of the proxy",
+	policy.UnsignedClient: "of the client, or a part of one",
+	policy.UnsignedPlain:  "none: plain HTTP",
+	policy.UnsignedTunnel: "none: a tunnel that was not intercepted",
+	policy.UnsignedFTP:    "none: FTP",
 }
 
-// signalWords say where a site states its usage preferences.
-var signalWords = map[string]string{
-	"x_robots_tag":          "X-Robots-Tag, response header",
-	"robots_content_signal": "Content-Signal, in robots.txt",
-	"robots_content_usage":  "Content-Usage, in robots.txt",
-	"content_signal":        "Content-Signal, response header",
-	"content_usage":         "Content-Usage, response header",
-	"tdm_reservation":       "TDM-Reservation, response header",
-	"tdm_policy":            "tdm-policy, response header or tdmrep.json",
-	"crawler_price":         "crawler-price, response header",
+// signature says whose signature the requests have, or why they have none.
+func (s *signed) signature() string {
+	if text, ok := unsignedWords[policy.Unsigned(s.Unsigned)]; ok {
+		return text
+	}
+	return "none: " + shown(s.Unsigned)
 }
