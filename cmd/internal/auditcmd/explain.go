@@ -68,34 +68,33 @@ type recordExplanation struct {
 	Record json.RawMessage `json:"record"`
 	Place  recordPlace     `json:"place"`
 
-	// A sentence, unless the rule says everything.
-	Why      string `json:"why,omitempty"`
+	// Why is a sentence; "": the rule says everything.
+	Why string `json:"why,omitempty"`
+
+	// Snapshot and TDMRep are the states of the snapshots of robots.txt and tdmrep.json; "": the decision is based on none.
 	Snapshot string `json:"snapshot,omitempty"`
 	TDMRep   string `json:"tdmrep_snapshot,omitempty"`
 
-	// From the index.
+	// Fetch is that of robots.txt, from the index.
 	Fetch *snapshot.Fetch `json:"fetch,omitempty"`
 
-	// The User-agent lines of the group.
+	// Agents are the User-agent lines of the group.
 	Agents []excerptLine `json:"agents,omitempty"`
 
-	// The one that decided, and those around it.
+	// Lines are the line that decided, and those around it.
 	Lines   []excerptLine `json:"lines,omitempty"`
 	Derived *derivation   `json:"rederived,omitempty"`
 
 	entry trail.Entry
 
-	// The run that has the record; "": no run, or that of --file.
+	// run has the record; "": it is in no run, or in that of --file.
 	run         string
 	explanation explain.Explanation
 
-	// Of the snapshot of robots.txt, in bytes.
-	size int
+	// size and tdmrepSize are those of the snapshots, in bytes.
+	size, tdmrepSize int
 
-	// Of that of tdmrep.json.
-	tdmrepSize int
-
-	// nil: no line decided, or the snapshot is not there.
+	// excerpt is nil if no line decided, or the snapshot is not there.
 	excerpt *explain.Excerpt
 }
 
@@ -106,7 +105,7 @@ type recordPlace struct {
 	Seq  uint64 `json:"seq,omitempty"`
 	Hash bool   `json:"hash_holds"`
 
-	// What is wrong with the line.
+	// Says what is wrong with the line.
 	Says string `json:"says,omitempty"`
 }
 
@@ -181,7 +180,8 @@ func explainRecord(ctx context.Context, at auditFiles, id string) (*recordExplan
 			"and refusals beyond 100 a second of a client, or 1,000 of all, have no record)", err, at.file)
 	}
 	if err == nil && entry.Kind == trail.KindBegun {
-		err = fmt.Errorf("the request has begun (%s:%d) and has no record: it is under way, or the proxy ended before it did", line.File, line.Number)
+		err = fmt.Errorf("the request has begun (%s:%d) and has no record: it is under way, or the proxy ended before it did",
+			line.File, line.Number)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
@@ -251,7 +251,7 @@ func snapshotOf(dir, sha string) (text []byte, state string, err error) {
 		return nil, "", nil
 	}
 	text, state, err = stateOf(dir, sha)
-	// What the record has is no hash.
+	// The record may have anything in place of a hash.
 	if errors.Is(err, snapshot.ErrName) {
 		return nil, isDamaged, nil
 	}
@@ -277,7 +277,7 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 		return nil, nil
 	}
 	end := e.Time.Add(time.Duration(e.DurationMS * float64(time.Millisecond)))
-	// A long line has only the beginning.
+	// A long line has only the beginning of the URL.
 	known, _, _ := trail.CutText(e.RobotsURL)
 	for f, err := range snapshot.Index(dir, known) {
 		switch {
@@ -293,7 +293,7 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 			return &f, nil
 		}
 		if !e.RobotsFetched.IsZero() && f.Saved.Before(e.RobotsFetched) {
-			// What is older was before.
+			// Older lines of the index are about earlier fetches.
 			break
 		}
 	}
@@ -331,7 +331,8 @@ func (r *recordExplanation) text(colours bool) string {
 	s.Facts(r.explanation.Decided())
 	s.Row("user-agent", humanize.Brief(e.UserAgent))
 	s.Row("replica", humanize.Brief(e.Replica))
-	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), cmp.Or(humanize.Brief(e.Client), "an unnamed client"), e.Time.UTC().Format(time.RFC3339Nano))))
+	client, at := cmp.Or(humanize.Brief(e.Client), "an unnamed client"), e.Time.UTC().Format(time.RFC3339Nano)
+	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), client, at)))
 	response := "none"
 	if e.Status > 0 {
 		response = fmt.Sprintf("status %d, %s, after %s", e.Status, humanize.Count(e.Bytes, "byte"), millis(e.DurationMS))
@@ -413,7 +414,7 @@ func printLine(s *cli.Details, l explain.Line) {
 // printResponse shows what the response said about uses of its content.
 func (r *recordExplanation) printResponse(s *cli.Details) {
 	e := &r.entry
-	// Of the response or of tdmrep.json.
+	// The policy may also be that of tdmrep.json.
 	s.Row("tdm-policy", humanize.Brief(e.TDMPolicy))
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
@@ -428,7 +429,8 @@ func (r *recordExplanation) printResponse(s *cli.Details) {
 // printArchived shows where the archive has the response.
 func (r *recordExplanation) printArchived(s *cli.Details) {
 	if at := &r.entry.WARC; at.ID != "" {
-		s.Row("archived", fmt.Sprintf("in %s at byte %d, as %s (robotsproxy archive get %s)", humanize.Printable(at.File), at.Offset, humanize.Printable(at.ID), humanize.Printable(r.entry.ID)))
+		s.Row("archived", fmt.Sprintf("in %s at byte %d, as %s (robotsproxy archive get %s)",
+			humanize.Printable(at.File), at.Offset, humanize.Printable(at.ID), humanize.Printable(r.entry.ID)))
 	}
 }
 

@@ -34,10 +34,10 @@ const maxAudits = 100
 type auditFiles struct {
 	file, snapshots, stamps string
 
-	// file is one of the closed files of an audit.
+	// part reports that file is one of the closed files of an audit.
 	part bool
 
-	// The name of the run that wrote it, if it was found by this name or by a search.
+	// run is the name of the run that wrote the audit, if it was found by this name or by a search.
 	run string
 }
 
@@ -131,7 +131,7 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	case f.run != "":
 		at.run = filepath.Base(home)
 		if elsewhere, err := os.Readlink(at.file); err == nil {
-			// run --audit.
+			// The run has written its audit elsewhere (run --audit).
 			at.file = elsewhere
 		}
 	case cfg.Audit.File == "-":
@@ -152,7 +152,7 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 	for _, path := range paths {
 		files, err := trail.Segments(path)
 		if err != nil {
-			// Opening it returns the error.
+			// Opening the audit returns the error.
 			continue
 		}
 		for _, file := range files {
@@ -169,7 +169,7 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 		seen[name] = true
 		at := auditIn(filepath.Dir(path))
 		at.file = path
-		// The audit is a run's, or was moved with its snapshots, or is the configured one.
+		// The snapshots of a run, and those of an audit that was moved with them, are beside it.
 		if home != "" && !IsDir(at.snapshots) {
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
 		}
@@ -213,7 +213,8 @@ func openAudit(path string) (*trail.Reader, error) {
 // noAudit says which options choose another audit if err is that none is at path.
 func noAudit(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w at %s: nothing has been recorded there yet; choose the audit of the last run with --run last, or another one with -c, --state or --file", errNoAudit, path)
+		return fmt.Errorf("%w at %s: nothing has been recorded there yet; "+
+			"choose the audit of the last run with --run last, or another one with -c, --state or --file", errNoAudit, path)
 	}
 	return err
 }
@@ -251,7 +252,7 @@ func closeAll(trails []auditreport.Trail) {
 // shortNames tells audits apart by their paths without the directories that all have in common.
 func shortNames(audits []auditFiles) (names []string) {
 	var paths []string
-	// With a slash at its end.
+	// dir ends with a slash.
 	dir := ""
 	for i, at := range audits {
 		path := filepath.ToSlash(daemon.AbsolutePath(at.file))
@@ -288,7 +289,8 @@ func (f *auditFlags) clientName(name string) (string, error) {
 		}
 		own := audit.Pseudonym(key)(name)
 		if i > 0 && own != hash {
-			return "", fmt.Errorf("client %s has different hashes in %s and %s, since each audit has its own key (%s): read one audit at a time, or give the hash", name, at.file, audits[0].file, cli.KeyName)
+			return "", fmt.Errorf("client %s has different hashes in %s and %s, since each audit has its own key (%s): "+
+				"read one audit at a time, or give the hash", name, at.file, audits[0].file, cli.KeyName)
 		}
 		hash = own
 	}
@@ -385,7 +387,7 @@ func runDir(state, name string) (string, error) {
 type requestFlags struct {
 	client, host string
 
-	// Of host; nil: all hosts are meant.
+	// hosts is host, parsed; nil: all hosts are meant.
 	hosts *policy.HostPatterns
 }
 

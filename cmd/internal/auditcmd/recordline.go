@@ -22,7 +22,7 @@ type tailFilter struct {
 	requestFlags
 	blocked bool
 
-	// Each selected line contains them.
+	// needles are in each line that the filter selects.
 	needles [][]byte
 }
 
@@ -34,11 +34,11 @@ var allowed = []byte(`"decision":"allow"`)
 func (f *tailFilter) prepare() {
 	host, err := robots.ParseHost(f.host)
 	if err != nil {
-		// A pattern.
+		// The host is a pattern.
 		host = ""
 	}
 	for _, s := range []string{f.client, host} {
-		// JSON has it unescaped.
+		// A string that strconv need not escape stands in JSON as it is.
 		if q := strconv.Quote(s); s != "" && q[1:len(q)-1] == s {
 			f.needles = append(f.needles, []byte(q))
 		}
@@ -70,7 +70,7 @@ type recordLines struct {
 	cli.Details
 	zone *time.Location
 
-	// Of the record before.
+	// day is that of the record before.
 	day string
 }
 
@@ -102,7 +102,8 @@ func (r *recordLines) line(text []byte) string {
 	if e.IsRequest() {
 		r.verdict(&e)
 	} else {
-		fmt.Fprintf(&r.Text, "%s  %s  %s", r.Paint(cli.Dim, fmt.Sprintf("%-11s", humanize.Word(e.Kind))), statusText(&e), cmp.Or(humanize.Word(e.URL), "-"))
+		kind := r.Paint(cli.Dim, fmt.Sprintf("%-11s", humanize.Word(e.Kind)))
+		fmt.Fprintf(&r.Text, "%s  %s  %s", kind, statusText(&e), cmp.Or(humanize.Word(e.URL), "-"))
 	}
 	r.details(&e)
 	return r.Text.String()
@@ -121,8 +122,9 @@ func (r *recordLines) verdict(e *trail.Entry) {
 	if e.Blocked() && !e.Enforced {
 		word, colour = word+"?", cli.Yellow
 	}
+	method, url := cmp.Or(humanize.Word(e.Method), "-"), cmp.Or(humanize.Word(e.URL), "-")
 	fmt.Fprintf(&r.Text, "%s  %-11s  %s  %-4s  %s",
-		r.Paint(colour, fmt.Sprintf("%-11s", word)), humanize.Word(e.Reason), statusText(e), cmp.Or(humanize.Word(e.Method), "-"), cmp.Or(humanize.Word(e.URL), "-"))
+		r.Paint(colour, fmt.Sprintf("%-11s", word)), humanize.Word(e.Reason), statusText(e), method, url)
 }
 
 // statusText returns the status of the response in three characters, or "---" if there
@@ -179,7 +181,7 @@ func asDuration(seconds float64) time.Duration {
 // eventText formats an event. It is printable.
 func eventText(e *trail.Entry) string {
 	text := humanize.Word(e.Event)
-	// Their details have the number.
+	// The details of these events have the number.
 	if e.Count > 0 && e.Event != trail.EventCounted && e.Event != trail.EventUnfinished {
 		text += " " + humanize.Count(e.Count, "record")
 	}

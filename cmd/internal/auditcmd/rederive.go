@@ -94,7 +94,7 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 
 // engineOf makes an Engine with the options that a record implies.
 func engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) (*policy.Engine, error) {
-	// Without a robots.txt a record has none.
+	// A record without a robots.txt has no dialect.
 	dialect, err := robots.DialectByName(cmp.Or(e.Dialect, robots.Standard().Name))
 	if err != nil {
 		return nil, err
@@ -103,9 +103,13 @@ func engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) 
 	if err != nil {
 		return nil, err
 	}
-	o := policy.Options{Cache: robotsCache, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings, Usage: usageOf(e)}
+	o := policy.Options{
+		Cache: robotsCache, Dialect: dialect, ProductToken: token,
+		OverMax: policy.Honor, Readings: policy.LiteralReadings, Usage: usageOf(e),
+	}
 	if tdmrep != nil {
-		if o.TDMRep, err = cache.New(cache.Options{Fetcher: &checkcmd.File{Name: e.TDMRepURL, Text: tdmrep, Status: http.StatusOK}}); err != nil {
+		stored := &checkcmd.File{Name: e.TDMRepURL, Text: tdmrep, Status: http.StatusOK}
+		if o.TDMRep, err = cache.New(cache.Options{Fetcher: stored}); err != nil {
 			return nil, err
 		}
 	}
@@ -113,8 +117,8 @@ func engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) 
 		o.Readings = policy.AllReadings
 	}
 	switch {
-	// The maximum was less than the delay of the site.
 	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay:
+		// The maximum was less than the delay of the site.
 		o.OverMax, o.MaxCrawlDelay = policy.RefuseExcess, max(1, asDuration(e.CrawlAsked)-1)
 	case e.CrawlDelay < e.CrawlAsked:
 		o.OverMax, o.MaxCrawlDelay = policy.Clamp, max(1, asDuration(e.CrawlDelay))
@@ -137,7 +141,7 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	add("rule", e.Rule, d.Rule)
 	add("line", fmt.Sprint(e.Line), fmt.Sprint(d.Line))
 	decided := e.Rule != "" || e.Reason == string(policy.ReasonTooComplex)
-	// Earlier versions wrote none, or one that did not decide.
+	// Earlier versions wrote no reading, or one that did not decide.
 	if e.Reading != "" && decided {
 		add("reading", e.Reading, d.Form.String())
 	}
@@ -152,7 +156,7 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 		p := c.String()
 		was, is := e.Usage[p], derived[p]
 		superseded := is.Source == usage.TDMRep && e.TDMReservation != ""
-		// Else a response header decided.
+		// In other cases a response header decided.
 		if isBefore(was.Source) || is.Outcome == usage.Disallowed.String() && !superseded {
 			add("usage "+p, fmt.Sprintf("%s, line %d", was.Outcome, was.Line), fmt.Sprintf("%s, line %d", is.Outcome, is.Line))
 			add("statement about "+p, was.Statement, is.Statement)
@@ -163,7 +167,7 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 
 // usageOf gives the purposes that a record names, and whether preferences before the response refused the request.
 func usageOf(e *trail.Entry) usage.Policy {
-	// It refuses only with Refuse.
+	// A tdmrep.json that is too complex refuses requests only with Refuse.
 	tooComplex := e.Reason == string(policy.ReasonTooComplex) && e.TDMRepSHA256 != ""
 	p := usage.Policy{Refuse: refusesUse(e) || tooComplex, RefuseUnknown: refusesUse(e) && e.UsageSource == ""}
 	for name := range e.Usage {
@@ -203,7 +207,8 @@ func userAgentOf(e *trail.Entry) string {
 // notes says what else to know about a decision that was made again.
 func notes(e *trail.Entry, d *policy.Decision, token string) (all []string) {
 	if token != "" {
-		all = append(all, fmt.Sprintf("the configuration set the product token %s (product_token), which the User-Agent header does not have", humanize.Printable(token)))
+		const text = "the configuration set the product token %s (product_token), which the User-Agent header does not have"
+		all = append(all, fmt.Sprintf(text, humanize.Printable(token)))
 	}
 	if !explain.ByRobots(policy.Reason(e.Reason)) && !refusesUse(e) {
 		said := "allows"
@@ -227,12 +232,13 @@ func missing(e *trail.Entry) (all []string) {
 	if _, whole, ok := trail.CutText(e.UserAgent); ok {
 		all = append(all, fmt.Sprintf(cut, "User-Agent", whole))
 	}
-	// The writers of such lines had no other form for these bytes.
+	// Earlier versions had no other form for bytes that are not UTF-8.
 	if e.Version < 2 && strings.ContainsRune(e.URL, utf8.RuneError) {
 		all = append(all, "the record lacks bytes of the URL that were not UTF-8, so the decision cannot be re-derived exactly")
 	}
 	if !strings.Contains(e.URL, "?") {
-		all = append(all, "the recorded URL has no query string: if audit.query_strings: drop removed it, the decision cannot be re-derived exactly")
+		all = append(all, "the recorded URL has no query string: if audit.query_strings: drop removed it, "+
+			"the decision cannot be re-derived exactly")
 	}
 	return all
 }

@@ -63,10 +63,12 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.since, "since", "", "only requests that arrived at this `TIME` or later")
 	cmd.Flags().StringVar(&f.until, "until", "", "only requests that arrived before this `TIME`")
 	f.requests.add(cmd)
-	cmd.Flags().StringVar(&f.format, "format", "", "`FORMAT`: "+cli.OneOf(formats)+" (default: by the extension of -o, "+reportExtensions+"; text if there is none)")
+	cmd.Flags().StringVar(&f.format, "format", "",
+		"`FORMAT`: "+cli.OneOf(formats)+" (default: by the extension of -o, "+reportExtensions+"; text if there is none)")
 	cli.Offer(cmd, "format", formats...)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the report to `FILE` instead of standard output")
-	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("show at most `ROWS` of each table (default %d in text, %d in html); 0 shows all", TopOfText, TopOfPage))
+	cmd.Flags().IntVar(&f.top, "top", 0,
+		fmt.Sprintf("show at most `ROWS` of each table (default %d in text, %d in html); 0 shows all", TopOfText, TopOfPage))
 }
 
 // formats are those of a report.
@@ -152,7 +154,10 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 
 // WriteReport sums trails up and writes the report into file, or to out if file is "". It writes the
 // report even if a chain is broken, which is an error.
-func WriteReport(all []auditreport.Trail, o auditreport.Options, now time.Time, file string, out io.Writer, write func(io.Writer, *auditreport.Report) error) (err error) {
+func WriteReport(
+	all []auditreport.Trail, o auditreport.Options, now time.Time,
+	file string, out io.Writer, write func(io.Writer, *auditreport.Report) error,
+) (err error) {
 	sum := auditreport.New(o)
 	found := sum.ReadAll(all)
 	info, _ := debug.ReadBuildInfo()
@@ -192,7 +197,8 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 		return o, cli.UsageErrorf("--until: %w", err)
 	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && !o.Since.Before(o.Until) {
-		return o, cli.UsageErrorf("--until must be later than --since: a day stands for its beginning, so for one whole day give the next day to --until")
+		return o, cli.UsageErrorf("--until must be later than --since: " +
+			"a day stands for its beginning, so for one whole day give the next day to --until")
 	}
 	return o, nil
 }

@@ -201,12 +201,12 @@ func fetchText(f snapshot.Fetch) string {
 type snapshotInfo struct {
 	SHA256 string `json:"sha256"`
 
-	// There, removed or damaged.
+	// State is isThere, isRemoved or isDamaged.
 	State string `json:"state"`
-	File  string `json:"file,omitempty"`
 	Bytes int    `json:"octets"`
 
-	// Of the index.
+	// Lines is the number of lines of the index about the snapshot. First and Last are the times of two of them, and
+	// Latest are the last maxLatest fetches.
 	Lines  int64            `json:"lines"`
 	First  time.Time        `json:"first_kept,omitzero"`
 	Last   time.Time        `json:"last_kept,omitzero"`
@@ -302,7 +302,7 @@ func (i *snapshotInfo) print(s *cli.Details) {
 		s.Row("fetched", "unknown: the index no longer has the fetch")
 		return
 	}
-	s.Row("in the index", fmt.Sprintf("%s, from %s to %s", humanize.Count(i.Lines, "time"), i.First.UTC().Format(time.RFC3339), i.Last.UTC().Format(time.RFC3339)))
+	s.Row("in the index", fmt.Sprintf("%s, from %s to %s", humanize.Count(i.Lines, "time"), day(i.First), day(i.Last)))
 	for _, f := range i.Latest {
 		s.Row("fetched", humanize.Brief(f.URL), fetchText(f))
 		s.Row("headers", headerRows(f)...)

@@ -9,28 +9,28 @@ import (
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/audit/tsa"
-	"robotsproxy/policy/explain/humanize"
 )
 
 // A stampCheck compares the time-stamps of an audit with its lines.
 type stampCheck struct {
-	// nil: the signatures are not verified.
+	// roots are the certificates of trusted authorities; nil: the signatures are not verified.
 	roots *x509.CertPool
 
-	// The lines are those of one closed file: later ones are in other files.
+	// part reports that the lines are those of one closed file: later ones are in other files.
 	part bool
 	all  []tsa.Response
 
-	// Of the lines that were stamped and are there, by their seq.
+	// lines has the hashes of the stamped lines by their seq; zero: the line is not there.
 	lines map[uint64]trail.Hash
 
-	// Time-stamps of lines that are there.
-	count  int
-	newest trail.Anchor
-
-	// Of newest.
-	at time.Time
+	// Count is the number of time-stamps of lines that are there. Newest is the line of the last of them, at its time.
+	Count  int
+	Newest trail.Anchor
+	At     time.Time
 }
+
+// Trusted reports whether the signatures are verified.
+func (c *stampCheck) Trusted() bool { return c.roots != nil }
 
 // read reads the names of the time-stamps in dir.
 func (c *stampCheck) read(dir string) (err error) {
@@ -66,30 +66,14 @@ func (c *stampCheck) compare(res *trail.Result) error {
 		case seq < res.First:
 			continue
 		case seq > res.Last.Seq:
-			return fmt.Errorf("%s: seq %d got a time-stamp at %s, but is missing: the end was cut off, or another audit is in its place", r.Path, seq, day(at))
+			return fmt.Errorf("%s: seq %d got a time-stamp at %s, but is missing: the end was cut off, or another audit is in its place",
+				r.Path, seq, day(at))
 		case !r.Anchor.Matches(c.lines[seq]):
 			return fmt.Errorf("%s: seq %d is not the line that got a time-stamp at %s", r.Path, seq, day(at))
 		default:
-			c.count++
-			c.newest, c.at = r.Anchor, at
+			c.Count++
+			c.Newest, c.At = r.Anchor, at
 		}
 	}
 	return nil
-}
-
-// trusts reports whether a time-stamp proves that a line was there.
-func (c *stampCheck) trusts() bool { return c.count > 0 && c.roots != nil }
-
-// text describes the time-stamps; "": there are none, and nobody asked for them.
-func (c *stampCheck) text() string {
-	switch {
-	case c.count == 0 && c.roots == nil:
-		return ""
-	case c.count == 0:
-		return "none of these lines has a time-stamp"
-	case c.roots == nil:
-		return fmt.Sprintf("%s, signatures not verified: name the certificates of the authority with --tsa-ca", humanize.Count(c.count, "time-stamp"))
-	}
-	return fmt.Sprintf("%s, the newest of %s for seq %d: no line up to there was cut off or rewritten since",
-		humanize.Count(c.count, "time-stamp"), day(c.at), c.newest.Seq)
 }

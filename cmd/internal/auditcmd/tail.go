@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	maxTail   = 100_000                // lines that are printed first; so many are held in memory
+	maxTail   = 100_000                // lines that are printed first, and held in memory
 	tailFirst = 256 << 10              // bytes at the end of the audit that are read at first; then more
-	tailChunk = 1 << 20                // bytes of lines that are read of one trail, and held to be sorted, before the next trail
+	tailChunk = 1 << 20                // bytes of lines of one trail that are read, and held to be sorted, before the next trail
 	tailPoll  = 200 * time.Millisecond // between two reads
 )
 
@@ -121,22 +121,22 @@ func jsonLine(line []byte) string { return string(audit.EscapeJSON(line)) }
 
 // A tailedTrail is one of the trails that are printed.
 type tailedTrail struct {
-	// "": r reads a stream.
+	// path is that of the trail; "": r reads a stream.
 	path string
 	r    *trail.Reader
 
-	// Of the last line that has a time.
+	// at is the time of the last line that has one.
 	at time.Time
 }
 
-func (d *tailedTrail) close() {
-	if d.r != nil {
-		d.r.Close()
+func (t *tailedTrail) close() {
+	if t.r != nil {
+		t.r.Close()
 	}
 }
 
-func (d *tailedTrail) exists() (bool, error) {
-	files, err := trail.Segments(d.path)
+func (t *tailedTrail) exists() (bool, error) {
+	files, err := trail.Segments(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -145,18 +145,18 @@ func (d *tailedTrail) exists() (bool, error) {
 
 // last reads to the end of the trail. It returns the last n lines that the filter selects, and the
 // last remark about a line.
-func (d *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (lines [][]byte, remark, err error) {
+func (t *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (lines [][]byte, remark, err error) {
 	for bytes := int64(tailFirst); ; bytes *= 4 {
 		// A stream is read whole.
 		all := true
-		if d.path != "" {
-			d.close()
-			if d.r, all, err = trail.OpenLast(d.path, bytes); err != nil {
-				d.r = nil
+		if t.path != "" {
+			t.close()
+			if t.r, all, err = trail.OpenLast(t.path, bytes); err != nil {
+				t.r = nil
 				return nil, nil, err
 			}
 		}
-		lines, read, remark, err := d.scan(ctx, n, filter)
+		lines, read, remark, err := t.scan(ctx, n, filter)
 		if err != nil || all || read && len(lines) == n || bytes > 1<<60 {
 			return lines, remark, err
 		}
@@ -165,9 +165,9 @@ func (d *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (line
 
 // scan reads to the end. It returns the last n lines that the filter selects, whether there was
 // any line, and the last remark about a line.
-func (d *tailedTrail) scan(ctx context.Context, n int, filter *tailFilter) (last [][]byte, read bool, remark, err error) {
+func (t *tailedTrail) scan(ctx context.Context, n int, filter *tailFilter) (last [][]byte, read bool, remark, err error) {
 	for {
-		line, about, err := d.next()
+		line, about, err := t.next()
 		switch {
 		case err == io.EOF || ctx.Err() != nil:
 			return last, read, remark, nil
@@ -186,27 +186,27 @@ func (d *tailedTrail) scan(ctx context.Context, n int, filter *tailFilter) (last
 
 // some reads the new lines, but not much more than tailChunk, and of a stream one line. more reports
 // whether lines may be left. A trail that does not exist yet has none.
-func (d *tailedTrail) some(t *tail) (lines [][]byte, more bool, err error) {
-	if d.r == nil {
-		if d.r, err = trail.Open(d.path); err != nil {
-			d.r = nil
+func (t *tailedTrail) some(to *tail) (lines [][]byte, more bool, err error) {
+	if t.r == nil {
+		if t.r, err = trail.Open(t.path); err != nil {
+			t.r = nil
 			return nil, false, notYet(err)
 		}
 	}
 	for bytes := 0; bytes < tailChunk; {
-		line, remark, err := d.next()
+		line, remark, err := t.next()
 		switch {
 		case err == io.EOF:
 			return lines, false, nil
 		case err != nil:
 			return lines, false, notYet(err)
 		case remark != nil:
-			t.out.Flush()
-			cli.Report(t.errOut, remark)
-		case t.filter.passes(line):
+			to.out.Flush()
+			cli.Report(to.errOut, remark)
+		case to.filter.passes(line):
 			lines = append(lines, slices.Clone(line))
 		}
-		if bytes += len(line); d.path == "" {
+		if bytes += len(line); t.path == "" {
 			// The next line may take long.
 			break
 		}
@@ -223,8 +223,8 @@ func notYet(err error) error {
 }
 
 // next returns the next line, or a remark in place of a line that cannot be read.
-func (d *tailedTrail) next() (text []byte, remark, err error) {
-	line, err := d.r.Next()
+func (t *tailedTrail) next() (text []byte, remark, err error) {
+	line, err := t.r.Next()
 	if !errors.Is(err, trail.ErrTorn) && !errors.Is(err, trail.ErrTooLong) && !errors.Is(err, trail.ErrRemoved) {
 		return line.Text, nil, err
 	}
@@ -242,14 +242,14 @@ type datedLine struct {
 }
 
 // dated returns lines in their order, with their times if requested.
-func (d *tailedTrail) dated(lines [][]byte, asked bool) (all []datedLine) {
+func (t *tailedTrail) dated(lines [][]byte, asked bool) (all []datedLine) {
 	for _, line := range lines {
 		if asked {
-			if e, err := trail.Read(line); err == nil && e.End().After(d.at) {
-				d.at = e.End()
+			if e, err := trail.Read(line); err == nil && e.End().After(t.at) {
+				t.at = e.End()
 			}
 		}
-		all = append(all, datedLine{d.at, line})
+		all = append(all, datedLine{t.at, line})
 	}
 	return all
 }

@@ -3,12 +3,14 @@ package auditcmd
 import (
 	"cmp"
 	"crypto/x509"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,10 +23,7 @@ import (
 )
 
 func auditVerifyCommand() *cobra.Command {
-	var f auditFlags
-	var v verification
-	var since string
-	var noSnapshots bool
+	var f verifyFlags
 	cmd := &cobra.Command{
 		Use:   "verify [flags] [FILE...]",
 		Short: "Verify that no line of the audit was changed, removed or moved",
@@ -62,59 +61,71 @@ allowed.`,
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
   zcat audit-000000004711.jsonl.gz | robotsproxy audit verify --file - --from 4711`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			v.out, v.snapshots = cmd.OutOrStdout(), !noSnapshots && !v.anchor
-			if cmd.Flags().Changed("since-anchor") {
-				var err error
-				// It may come from a file, with a newline.
-				if v.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil {
-					return cli.UsageErrorf("--since-anchor %q: %w", since, err)
-				}
-			}
-			return f.verify(v, cmd.InOrStdin())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.verifyAll(cmd) },
 	}
 	f.add(cmd)
 	f.anyFiles(cmd)
-	cmd.Flags().BoolVar(&v.anchor, "anchor", false, "print only the anchor of the last line")
-	cmd.Flags().Func("from", "`SEQ` of the first line that must be there", func(text string) (err error) {
-		if v.From, err = strconv.ParseUint(text, 10, 64); err != nil || v.From == 0 {
+	return cmd
+}
+
+// verifyFlags are the flags of audit verify.
+type verifyFlags struct {
+	auditFlags
+	verification
+	since       string
+	noSnapshots bool
+}
+
+func (f *verifyFlags) add(cmd *cobra.Command) {
+	f.auditFlags.add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.anchor, "anchor", false, "print only the anchor of the last line")
+	flags.Func("from", "`SEQ` of the first line that must be there", func(text string) (err error) {
+		if f.From, err = strconv.ParseUint(text, 10, 64); err != nil || f.From == 0 {
 			return errors.New("must be a whole number of at least 1")
 		}
 		return nil
 	})
-	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt and tdmrep.json files that the decisions are based on")
-	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) error {
-		v.tsaRoots = x509.NewCertPool()
-		return daemon.AddRoots(v.tsaRoots, file)
+	flags.BoolVar(&f.noSnapshots, "no-snapshots", false,
+		"do not verify the robots.txt and tdmrep.json files that the decisions are based on")
+	flags.Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) error {
+		f.tsaRoots = x509.NewCertPool()
+		return daemon.AddRoots(f.tsaRoots, file)
 	})
-	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that must still be there")
-	return cmd
+	flags.StringVar(&f.since, "since-anchor", "", "`ANCHOR` of a line that must still be there")
 }
 
 // A verification verifies audits, and prints what it finds.
 type verification struct {
 	trail.VerifyOptions
 
-	// Print nothing but the anchors.
+	// anchor prints nothing but the anchors.
 	anchor bool
 
-	// Also verify the snapshots that the records are based on.
+	// snapshots also verifies the snapshots that the records are based on.
 	snapshots bool
 
-	// Authorities whose time-stamps are trusted; nil: none.
+	// tsaRoots are the certificates of authorities whose time-stamps are trusted; nil: none.
 	tsaRoots *x509.CertPool
 	out      io.Writer
 }
 
-// verify verifies the audits that are meant, one after the other, or standard input. The error is
+// verifyAll verifies the audits that are meant, one after the other, or standard input. The error is
 // of all that are not whole.
-func (f *auditFlags) verify(v verification, stdin io.Reader) error {
+func (f *verifyFlags) verifyAll(cmd *cobra.Command) (err error) {
+	v := f.verification
+	v.out, v.snapshots = cmd.OutOrStdout(), !f.noSnapshots && !v.anchor
+	if f.Flags.Changed("since-anchor") {
+		// It may come from a file, with a newline.
+		if v.Since, err = trail.ParseAnchor(strings.TrimSpace(f.since)); err != nil {
+			return cli.UsageErrorf("--since-anchor %q: %w", f.since, err)
+		}
+	}
 	if v.Since.Seq > 0 && v.From > v.Since.Seq+1 {
 		return cli.UsageErrorf("--since-anchor %s needs the lines from seq %d: --from must not be greater", v.Since, v.Since.Seq+1)
 	}
 	if slices.Contains(f.paths, "-") {
-		return v.verify(trail.NewReader(stdinName, stdin), auditFiles{}, "")
+		return v.verify(trail.NewReader(stdinName, cmd.InOrStdin()), auditFiles{}, "")
 	}
 	if len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0) {
 		return cli.UsageErrorf("--from and --since-anchor need exactly one audit")
@@ -145,12 +156,11 @@ func (f *auditFlags) verify(v verification, stdin io.Reader) error {
 // contains the directories of the audit; the zero value means that there are none.
 func (v verification) verify(r *trail.Reader, at auditFiles, name string) error {
 	defer r.Close()
-	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots, part: at.part}, error(nil)
-	if at != (auditFiles{}) && !v.anchor {
-		err = stamps.read(at.stamps)
-	}
-	if err != nil {
-		return err
+	check, stamps := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots, part: at.part}
+	if at.stamps != "" && !v.anchor {
+		if err := stamps.read(at.stamps); err != nil {
+			return err
+		}
 	}
 	v.snapshots = v.snapshots && at.snapshots != ""
 	v.Each = func(line []byte, l trail.Link) {
@@ -188,82 +198,66 @@ func (v verification) verify(r *trail.Reader, at auditFiles, name string) error 
 		return err
 	}
 	if name != "" {
-		name += "\n"
+		fmt.Fprintln(v.out, name)
 	}
-	_, err = io.WriteString(v.out, name+verified(&res, v.VerifyOptions, found, stamps))
-	return err
+	return verifiedAudit{&res, v.VerifyOptions, found, stamps}.write(v.out)
 }
 
-// verified formats the results for an audit without a fault. snapshots is nil if they were not
-// verified.
-func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.CheckResult, stamps *stampCheck) string {
-	var b strings.Builder
-	row := func(label, format string, args ...any) {
-		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
+//go:embed verify.tmpl
+var resultText string
+
+// A verifiedAudit is an audit without a fault, as verify.tmpl describes it.
+type verifiedAudit struct {
+	*trail.Result
+	Known trail.VerifyOptions
+
+	// Snapshots is nil if they were not verified.
+	Snapshots *snapshot.CheckResult
+	Stamps    *stampCheck
+}
+
+// Before returns the number of lines before the first one.
+func (a verifiedAudit) Before() uint64 { return a.First - 1 }
+
+// MoreEvents returns the number of events that are not listed.
+func (a verifiedAudit) MoreEvents() int { return a.Events - len(a.ListedEvents) }
+
+// Anchor returns the anchor of the last line.
+func (a verifiedAudit) Anchor() trail.Anchor { return a.Last.Anchor() }
+
+// Stamped reports whether a time-stamp proves that a line was there.
+func (a verifiedAudit) Stamped() bool { return a.Stamps.Count > 0 && a.Stamps.Trusted() }
+
+// write prints the result. Each row has a label, which is left out if the row before it has the same.
+func (a verifiedAudit) write(w io.Writer) error {
+	t, err := template.New("").Funcs(template.FuncMap{
+		"count": humanize.Count,
+		"day":   day,
+		"event": func(e trail.Entry) string { return eventText(&e) },
+	}).Parse(resultText)
+	if err != nil {
+		return err
 	}
-	if res.Lines == 0 {
-		return "The audit is empty.\n"
+	var rows, b strings.Builder
+	if err := t.Execute(&rows, a); err != nil {
+		return err
 	}
-	b.WriteString("No line was changed or moved, and none between the first and the last is missing.\n")
-	row("lines", "%d in %s, seq %d to %d", res.Lines, humanize.Count(res.Files, "file"), res.First, res.Last.Seq)
-	switch {
-	case res.Removed:
-		row("", "the proxy removed older files while they were read: run the command again")
-	case res.Pruned:
-		row("", "the proxy removed the %s before them, and recorded that", humanize.Count(res.First-1, "line"))
-	case res.First > 1 && known.From > 0:
-		row("", "not verified, because of --from: the lines before seq %d", res.First)
-	case res.First > 1:
-		row("", "missing: the %s before them, which the proxy or somebody else removed", humanize.Count(res.First-1, "line"))
-	}
-	row("time", "%s to %s", day(res.From), day(res.To))
-	for i, e := range res.ListedEvents {
-		label := ""
-		if i == 0 {
-			label = "events"
+	before := ""
+	for row := range strings.Lines(rows.String()) {
+		label, text, found := strings.Cut(row, ": ")
+		switch {
+		case !found:
+			b.WriteString(row)
+			continue
+		case label == before:
+			label = ""
+		default:
+			before = label
 		}
-		row(label, "%s  %s", day(e.Time), eventText(&e))
+		fmt.Fprintf(&b, "%-7s %s", label, text)
 	}
-	if more := res.Events - len(res.ListedEvents); more > 0 {
-		row("", "and %d more", more)
-	}
-	if res.Counted > 0 {
-		row("counted", "%s beyond 100 a second for a client or 1,000 for all, which have no record", humanize.Count(res.Counted, "refusal"))
-	}
-	if snapshots != nil {
-		const removed = ", removed by the proxy (audit.snapshot_max_age, audit.snapshot_max_size) or by somebody else"
-		count := func(label *string, format string, n int, thing string) {
-			if n > 0 {
-				row(*label, format, humanize.Count(n, thing))
-				*label = ""
-			}
-		}
-		robots, tdmrep, index := "robots", "tdmrep", "index"
-		count(&robots, "%s unchanged", snapshots.Robots.Unchanged, "snapshot")
-		count(&robots, "missing: %s"+removed, snapshots.Robots.Missing, "snapshot")
-		count(&tdmrep, "%s unchanged", snapshots.TDMRep.Unchanged, "snapshot")
-		count(&tdmrep, "missing: %s"+removed, snapshots.TDMRep.Missing, "snapshot")
-		count(&index, "%s the same as in the audit", snapshots.Fetches, "line")
-		count(&index, "missing: %s about fetches of this audit"+removed, snapshots.Unindexed, "line")
-		count(&index, "not verified: %s about fetches that this audit does not have, such as those of another replica or run", snapshots.Unknown, "line")
-	}
-	if text := stamps.text(); text != "" {
-		row("stamps", "%s", text)
-	}
-	if known.Since.Seq > 0 {
-		row("since", "%s: no line up to there was cut off or rewritten, and the chain continues from there", known.Since)
-	}
-	if known.Since.Seq > 0 || stamps.trusts() {
-		row("limit", "lines after that one may have been cut off the end, or changed together with all later hashes: only a newer anchor can show it")
-		if stamps.trusts() {
-			row("", "lines up to it may have been changed before it got the time-stamp")
-		}
-	} else {
-		row("limit", "lines may have been cut off the end, or changed together with all later hashes: only an anchor can show it (--since-anchor)")
-	}
-	row("anchor", "%s", res.Anchor())
-	row("", "Keep it where nobody who can change the audit can change it, for a later --since-anchor.")
-	return b.String()
+	_, err = io.WriteString(w, b.String())
+	return err
 }
 
 func day(t time.Time) string {

@@ -3,7 +3,6 @@ package report
 import (
 	_ "embed"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"text/template"
@@ -19,7 +18,7 @@ var proseText string
 var proseTemplates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("prose").Funcs(template.FuncMap{
 		"bytes":    humanize.Bytes[int64],
-		"count":    func(n any, thing string) string { return humanize.Count(reflect.ValueOf(n).Int(), thing) },
+		"count":    humanize.Count,
 		"duration": humanize.Duration[seconds],
 		"number":   humanize.Number,
 		"period":   period,

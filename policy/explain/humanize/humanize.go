@@ -66,12 +66,13 @@ func Number(n any) string {
 	return s
 }
 
-// Count writes a number of things, whose name takes an s for more than one.
-func Count[T ~int | ~int64 | ~uint64](n T, thing string) string {
-	if n != 1 {
+// Count writes a number of things, whose name takes an s for more than one. n is of any type of integers.
+func Count(n any, thing string) string {
+	number := Number(n)
+	if number != "1" {
 		thing += "s"
 	}
-	return Number(n) + " " + thing
+	return number + " " + thing
 }
 
 // Bytes writes an amount of data.
