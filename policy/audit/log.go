@@ -229,39 +229,6 @@ func (l *Log) WriteFetch(kind string, r fetch.Report) error {
 	return l.write(&fetchLine{kind, r}, false)
 }
 
-// SaveSnapshot stores the robots.txt and the tdmrep.json that the decision of r rests on. The caller calls it
-// before it acts on the decision, so that no request is sent whose evidence cannot be stored.
-// [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoSpace,
-// which does not hold up other requests.
-//
-// With Options.BlockedOnly, a request may be refused after its Decision was released, for
-// example because its wait was too long. Write stores the file of such a request only if the
-// robots.txt cache still has it.
-func (l *Log) SaveSnapshot(r *Record) error {
-	robotsTxt, tdmrep, o := r.Decision.Ruling.FullResult(), r.Decision.TDMRep.FullResult(), l.options.Load()
-	if robotsTxt == nil && tdmrep == nil || r.snapshotSaved || l.opened.Snapshots == nil || o.BlockedOnly && !r.Blocked() {
-		return nil
-	}
-	r.snapshotSaved = true
-	err := cmp.Or(l.saveSnapshot(robotsTxt, r.Request.Client), l.saveSnapshot(tdmrep, r.Request.Client))
-	if o.Continue {
-		return nil
-	}
-	return err
-}
-
-// saveSnapshot stores a, which may be nil.
-func (l *Log) saveSnapshot(a *fetch.Result, client string) error {
-	if a == nil {
-		return nil
-	}
-	err := l.opened.Snapshots.Save(a, client)
-	if err != nil && !errors.Is(err, ErrNoSpace) {
-		err = l.unsaved.add(a, client, err)
-	}
-	return err
-}
-
 // isOnlyCounted reports whether r is a refusal that is counted instead of recorded, and
 // counts it.
 func (l *Log) isOnlyCounted(r *Record) bool {
@@ -472,30 +439,6 @@ func (l *Log) rotate() error {
 	l.counts.rotations.Add(1)
 	l.wakeRetention()
 	return nil
-}
-
-// rotateAged begins a new segment if the active one has lines for too long: a line is removed with
-// its whole segment, which must not be much later than after MaxAge.
-func (l *Log) rotateAged(now time.Time) error {
-	// Segments that a trail has at least within MaxAge.
-	const perAge = 10
-	maxAge := l.options.Load().MaxAge
-	if maxAge <= 0 {
-		return nil
-	}
-	began, err := trail.Began(trail.Segment{Path: l.segment.path})
-	if err != nil || began.IsZero() || now.Sub(began) < maxAge/perAge {
-		return err
-	}
-	if err := l.lock(); err != nil {
-		return err
-	}
-	defer l.unlock()
-	if l.lastFailure() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
-		// The next write comes first.
-		return nil
-	}
-	return l.rotate()
 }
 
 // sync waits until the disk has all lines that are in the file. The caller holds l.io.

@@ -86,6 +86,30 @@ func (r *retention) run(ctx context.Context) error {
 	}
 }
 
+// rotateAged begins a new segment if the active one has lines for too long: a line is removed with
+// its whole segment, which must not be much later than after MaxAge.
+func (l *Log) rotateAged(now time.Time) error {
+	// Segments that a trail has at least within MaxAge.
+	const perAge = 10
+	maxAge := l.options.Load().MaxAge
+	if maxAge <= 0 {
+		return nil
+	}
+	began, err := trail.Began(trail.Segment{Path: l.segment.path})
+	if err != nil || began.IsZero() || now.Sub(began) < maxAge/perAge {
+		return err
+	}
+	if err := l.lock(); err != nil {
+		return err
+	}
+	defer l.unlock()
+	if l.lastFailure() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
+		// The next write comes first.
+		return nil
+	}
+	return l.rotate()
+}
+
 // measure stores how much space there is. It logs when that becomes too little.
 func (r *retention) measure() error {
 	space, err := MeasureSpace(r.log.segment.path, *r.log.options.Load(), time.Now())

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,4 +100,37 @@ func (u *unsavedSnapshots) err() error {
 		return unkept(err)
 	}
 	return nil
+}
+
+// SaveSnapshot stores the robots.txt and the tdmrep.json that the decision of r rests on. The caller calls it
+// before it acts on the decision, so that no request is sent whose evidence cannot be stored.
+// [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoSpace,
+// which does not hold up other requests.
+//
+// With Options.BlockedOnly, a request may be refused after its Decision was released, for
+// example because its wait was too long. Write stores the file of such a request only if the
+// robots.txt cache still has it.
+func (l *Log) SaveSnapshot(r *Record) error {
+	robotsTxt, tdmrep, o := r.Decision.Ruling.FullResult(), r.Decision.TDMRep.FullResult(), l.options.Load()
+	if robotsTxt == nil && tdmrep == nil || r.snapshotSaved || l.opened.Snapshots == nil || o.BlockedOnly && !r.Blocked() {
+		return nil
+	}
+	r.snapshotSaved = true
+	err := cmp.Or(l.saveSnapshot(robotsTxt, r.Request.Client), l.saveSnapshot(tdmrep, r.Request.Client))
+	if o.Continue {
+		return nil
+	}
+	return err
+}
+
+// saveSnapshot stores a, which may be nil.
+func (l *Log) saveSnapshot(a *fetch.Result, client string) error {
+	if a == nil {
+		return nil
+	}
+	err := l.opened.Snapshots.Save(a, client)
+	if err != nil && !errors.Is(err, ErrNoSpace) {
+		err = l.unsaved.add(a, client, err)
+	}
+	return err
 }
