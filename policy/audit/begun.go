@@ -22,12 +22,12 @@ type Begun struct {
 	Transparent bool
 	Monitor     bool
 
-	// Of the Decision, like Verdict and Reason.
+	// Token, Verdict and Reason are those of the Decision.
 	Token   string
 	Verdict policy.Verdict
 	Reason  policy.Reason
 
-	// It is a tunnel to a host that was dialled, and has ended without a request.
+	// Unused reports that this is a tunnel to a host that was dialled, and has ended without a request.
 	Unused bool
 }
 
@@ -40,33 +40,33 @@ func (r *Record) Begun() Begun {
 	}
 }
 
-func (r *Begun) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
+func (b *Begun) appendWithin(to []byte, o *Options, limit int) (line []byte, url int) {
 	kind := trail.KindBegun
-	if r.Unused {
+	if b.Unused {
 		kind = trail.KindContact
 	}
-	return r.append(b, kind, o, limit)
+	return b.append(to, kind, o, limit)
 }
 
 // append appends the members with which all lines about requests begin. kind is "" for a Record.
-func (r *Begun) append(b []byte, kind string, o *Options, limit int) (line []byte, url int) {
-	b = append(appendTime(append(b, `{"time":"`...), r.Time), '"')
-	b = appendOptional(b, `,"kind":"`, kind, limit)
-	b = appendString(append(b, `,"id":`...), r.ID)
-	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
-	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), max(limit, minClient))
-	if r.Transparent {
-		b = append(b, `,"via":"transparent"`...)
+func (b *Begun) append(to []byte, kind string, o *Options, limit int) (line []byte, url int) {
+	to = append(appendTime(append(to, `{"time":"`...), b.Time), '"')
+	to = appendOptional(to, `,"kind":"`, kind, limit)
+	to = appendString(append(to, `,"id":`...), b.ID)
+	to = appendOptional(to, `,"replica":"`, o.Replica, limit)
+	to = appendOptional(to, `,"client":"`, o.clientName(b.Request.Client), max(limit, minClient))
+	if b.Transparent {
+		to = append(to, `,"via":"transparent"`...)
 	}
-	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
-	b, url = appendURL(b, r, o.DropQuery, limit)
-	// Whole, for filters and reports.
-	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, trail.MaxText)
-	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
-	b = appendOptional(b, `,"agent":"`, r.Token, limit)
-	b = append(append(b, `,"decision":"`...), r.Verdict.String()...)
-	b = append(append(b, `","reason":"`...), r.Reason...)
-	return strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor), url
+	to = appendOptional(to, `,"method":"`, b.Request.Method, limit)
+	to, url = appendURL(to, b, o.DropQuery, limit)
+	// Filters and reports need the whole host.
+	to = appendOptional(to, `,"host":"`, b.Request.Origin.Host, trail.MaxText)
+	to = appendOptional(to, `,"user_agent":"`, b.Request.UserAgent, limit)
+	to = appendOptional(to, `,"agent":"`, b.Token, limit)
+	to = append(append(to, `,"decision":"`...), b.Verdict.String()...)
+	to = append(append(to, `","reason":"`...), b.Reason...)
+	return strconv.AppendBool(append(to, `","enforced":`...), !b.Monitor), url
 }
 
 // Begin adds a line for each request or tunnel that is under way; the Record with the same ID ends it. For an Unused

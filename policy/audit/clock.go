@@ -10,10 +10,10 @@ const settleTime = 12 * time.Hour
 // that the wall clock shows only for some hours, for example because a time server was wrong. The zero
 // SettledClock is ready for use, by one goroutine.
 type SettledClock struct {
-	// When the current period of settleTime began; has a monotonic reading.
+	// begun is when the current period of settleTime began; it has a monotonic reading.
 	begun time.Time
 
-	// Earliest wall time in the current period, and in the one before.
+	// current is the earliest wall time in the current period, and previous that in the one before.
 	current, previous time.Time
 }
 

@@ -66,7 +66,6 @@ func percentEncoded(url string) string {
 // percent-encoded. A byte that is not UTF-8 is utf8.RuneError of size 1.
 func percentEncode(url string, keep func(r rune, size int) bool) string {
 	if plainPrefix(url) == len(url) {
-		// The usual case.
 		return url
 	}
 	b := make([]byte, 0, len(url))
@@ -110,7 +109,6 @@ func appendTime(b []byte, t time.Time) []byte {
 // appendSeconds appends a duration in seconds.
 func appendSeconds(b []byte, d time.Duration) []byte {
 	if d%time.Second == 0 {
-		// The usual case.
 		return strconv.AppendInt(b, int64(d/time.Second), 10)
 	}
 	return strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
@@ -186,11 +184,10 @@ func appendString(b []byte, s string) []byte {
 func appendText(b []byte, s string, limit, whole int) []byte {
 	start := len(b)
 	if n := plainPrefix(s); n == len(s) && n == whole && n <= limit {
-		// The usual case.
 		return append(b, s...)
 	}
 	most := limit - trail.MaxCut
-	// Of the text that fits before the mark of the cut.
+	// end is that of the text that fits before the mark of the cut.
 	end := start
 	for rest := s[:min(len(s), limit+1)]; rest != "" && len(b)-start <= limit; {
 		n := plainPrefix(rest)

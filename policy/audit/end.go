@@ -67,7 +67,7 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 	}
 	switch {
 	case errors.Is(err, trail.ErrNoRecord), errors.Is(err, fs.ErrNotExist):
-		// Its segment was removed, or its absence is a gap that verification finds.
+		// The segment of the line was removed, or its absence is a gap that verification finds.
 		return last, nil
 	case err != nil && !errors.Is(err, trail.ErrChanged):
 		return last, changedEvent(known.Seq, fmt.Sprintf("cannot be read: %v", err))
@@ -93,10 +93,10 @@ func (l *Log) setSynced(last trail.Link) {
 
 // An End is what a process knows of the end of its trail.
 type End struct {
-	// Of the last line that the disk has for certain.
+	// Link is that of the last line that the disk has for certain.
 	trail.Link
 
-	// Each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown.
+	// Open is a seq: each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown.
 	Open uint64
 }
 
@@ -111,7 +111,7 @@ func (l *Log) OnDisk() End {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The disk has the records that had ended requests then.
+	// If the disk has the line marked.at, it has the records of the requests that had ended then.
 	if l.syncedLink.Seq >= l.marked.at {
 		l.openBound = l.marked.oldest
 		l.marked = openMark{at: l.seq, oldest: l.seq + 1}

@@ -111,7 +111,7 @@ func (l *Log) logStates(ctx context.Context) error {
 		}
 		err, past := l.Err(), l.unreported.Swap(nil)
 		if err == nil && past != nil && !failing {
-			// It came and went since the last tick.
+			// The failure came and went since the last tick.
 			failing = true
 			l.logState(*past)
 		}

@@ -23,42 +23,42 @@ const (
 // What one client may have in a second depends on what the clients wanted in the seconds before. In the
 // first second of an attack, the attackers can have it all. One goroutine at a time may use a FairLimit.
 type FairLimit struct {
-	// Of each kind of clients; at least 1.
+	// PerSecond is what each kind of clients may add in a second; at least 1.
 	PerSecond int
 
-	// What they may have at first, and save at most; at least PerSecond.
+	// Burst is what they may add at first, and save at most; at least PerSecond.
 	Burst int
 
-	// When the current second began.
+	// start is when the current second began.
 	start            time.Time
 	strangers, named fairTotal
 }
 
 // A fairTotal is the state of a FairLimit for one kind of clients.
 type fairTotal struct {
-	// What they may still have.
+	// left is what they may still add.
 	left int
 
-	// What one of them may have in the current second.
+	// most is what one of them may add in the current second.
 	most int
 
-	// By ShareKey.
+	// demand has the demands by ShareKey.
 	demand map[string]demand
 }
 
 // A demand is what a client wants, at most Burst.
 type demand struct {
-	// In the current second.
+	// now is the demand in the current second.
 	now int
 
-	// In the second before; half of that two seconds before, and so on, if that is more.
+	// recent is that in the second before; or half of that two seconds before, and so on, if that is more.
 	recent int
 }
 
 // Take reports whether client, as policy.Engine.Admit returns it, may add n.
 func (f *FairLimit) Take(client string, n int, now time.Time) bool {
 	if passed := now.Sub(f.start); passed >= fairInterval {
-		// More make no difference.
+		// More seconds make no difference.
 		seconds := int(min(passed/fairInterval, time.Duration(f.Burst)))
 		f.strangers.next(f, seconds)
 		f.named.next(f, seconds)
@@ -78,7 +78,7 @@ func (t *fairTotal) take(share string, n, burst int) bool {
 		share = others
 		d = t.demand[share]
 	case !known:
-		// Else it would keep the whole request header in memory.
+		// The clone does not keep the whole request header in memory.
 		share = strings.Clone(share)
 	}
 	allowed := d.now < t.most && t.left > 0

@@ -13,7 +13,7 @@ import (
 
 // A fetchLine is the line about one fetch by the proxy itself.
 type fetchLine struct {
-	// trail.KindRobots or trail.KindTDMRep.
+	// kind is trail.KindRobots or trail.KindTDMRep.
 	kind string
 	fetch.Report
 }
@@ -45,7 +45,7 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	b = appendOptional(b, `,"signed":"`, f.Signed, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	sha, body := a.SHA256, a.Body
-	// A failure: nothing rests on these bytes, and they are not stored.
+	// No decision rests on the bytes of a file that was rejected, and they are not stored.
 	if f.Rejected != nil {
 		sum := sha256.Sum256(f.Rejected)
 		sha, body = hex.EncodeToString(sum[:]), f.Rejected

@@ -46,7 +46,7 @@ func isLicense(params string) bool {
 
 // cutQuoted cuts s at the first separator that is neither in a quoted string nor in a URL in angle brackets.
 func cutQuoted(s string, separator byte) (before, after string) {
-	// The end of what the position is in; 0: nothing.
+	// within ends the quoted string or URL that the position is in; 0: it is in none.
 	var within byte
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// Allowed requests' lines are written when there are so many bytes of them.
+	// batchBytes is how many bytes of lines of allowed requests are written together; fewer are written after batchDelay.
 	batchBytes = 256 << 10
-	// Or after so much time.
 	batchDelay = 100 * time.Millisecond
-	// Between attempts while the file cannot be written.
+	// probeDelay is the time between attempts while the file cannot be written.
 	probeDelay = time.Second
-	// Between two waits for the disk, with SyncInterval.
+	// syncDelay is the time between two waits for the disk, with SyncInterval.
 	syncDelay = time.Second
-	// bytes of lines in memory: beyond it Write waits, or, if the file cannot be written, loses the record.
+	// maxPending bounds the lines in memory, in bytes: beyond it Write waits or, if the file cannot be written, loses the
+	// record.
 	maxPending = 4 << 20
 )
 
@@ -35,103 +35,85 @@ const (
 // chained to the one before, which may be in an earlier segment. A lock file prevents that
 // two processes write to one trail.
 type Log struct {
-	// As given to Open.
-	opened Options
-
-	// As given to the last SetOptions.
+	// opened are the Options as given to Open, and options as given to the last SetOptions.
+	opened  Options
 	options atomic.Pointer[Options]
 	failure atomic.Pointer[error]
 
-	// The last failure that was not logged yet.
+	// unreported is the last failure that was not logged yet.
 	unreported atomic.Pointer[error]
 	unsaved    unsavedSnapshots
 	counts     counts
 	retention  retention
 	space      atomic.Pointer[Space]
 
-	// See Tampered.
+	// tampered is what Tampered returns.
 	tampered string
 
-	// The last line that Open found; zero: none, or it cannot be read.
+	// previous is the last line that Open found; zero: there was none, or it cannot be read.
 	previous trail.Entry
 
-	// The chain continues an earlier one.
+	// continues reports that the chain continues an earlier one.
 	continues bool
 
-	// seq of the last line that Open found, or that Options.Known names.
+	// lastFound is the seq of the last line that Open found, or that Options.Known names.
 	lastFound uint64
 
-	// Start was called.
-	started atomic.Bool
+	// started reports that Start was called, and searched that findUnfinished has ended.
+	started, searched atomic.Bool
 
-	// findUnfinished has ended.
-	searched atomic.Bool
-
-	// Holds one token: a segment was rotated, or the options changed.
+	// rotated holds one token: a segment was rotated, or the options changed.
 	rotated chan struct{}
 	disk    osfile.Watch
 
-	// Guards what follows; no file is read or written under it.
+	// mu guards what follows; no file is read or written under it.
 	mu sync.Mutex
 
-	// Complete lines that were not written yet.
-	buf []byte
-
-	// When the first line was added to buf.
+	// buf has the complete lines that were not written yet, since bufSince.
+	buf      []byte
 	bufSince time.Time
 
-	// Of the last line.
-	seq uint64
-
-	// Of the last line.
+	// seq and hash are those of the last line.
+	seq  uint64
 	hash trail.Hash
 
-	// Records that were lost since the last event about lost records.
+	// lost is the number of records that were lost since the last event about lost records.
 	lost  int64
 	cheap refusalCounter
 
-	// Seqs of the lines of requests that are under way, by ID.
+	// open has the seqs of the lines of requests that are under way, by ID.
 	open map[string]uint64
 
-	// Becomes openBound when the disk has the line marked.at.
-	marked openMark
-
-	// See End.Open.
+	// marked becomes openBound, which is for End.Open, when the disk has the line marked.at.
+	marked    openMark
 	openBound uint64
 
-	// Guards what follows, see lock; mu may be locked under it, but not the reverse.
+	// io guards what follows, see lock; mu may be locked under it, but not the reverse.
 	io osfile.Mutex
 
-	// Of the goroutine that has locked io.
+	// writer is the operation of the goroutine that has locked io.
 	writer  *osfile.Operation
 	closed  bool
 	segment activeSegment
 
-	// lines that are being written; buf before.
-	writing []byte
-
-	// bytes of writing that are in the file.
+	// writing has the lines that are being written, which were buf before. Of its bytes, writtenBytes are in the file.
+	writing      []byte
 	writtenBytes int
 
-	// Of the last line in writing; guarded by mu too.
-	writingSeq uint64
-
-	// Of the last line in writing.
-	writingHash trail.Hash
-
-	// Of the last line that is in the file.
-	writtenHash trail.Hash
-
-	// When the first line in writing was added; guarded by mu too.
+	// writingSeq and writingHash are those of the last line in writing, and writingSince is when its first line was added.
+	// mu also guards writingSeq and writingSince.
+	writingSeq   uint64
+	writingHash  trail.Hash
 	writingSince time.Time
 
-	// seq of the last line that is in the file.
-	written atomic.Uint64
+	// written and writtenHash are seq and hash of the last line that is in the file.
+	written     atomic.Uint64
+	writtenHash trail.Hash
 
-	// seq of the last line that the disk has, or that Open found.
+	// synced is the seq of the last line that the disk has, or that Open found.
 	synced atomic.Uint64
 
-	// last line that the disk has for certain, without its Prev; guarded by mu.
+	// syncedLink is the last line that the disk has for certain, without its Prev. mu guards it.
 	syncedLink trail.Link
 }
 
@@ -155,7 +137,7 @@ func Open(o Options) (*Log, error) {
 	if l.segment.regular {
 		var e *event
 		if last, e = compareEnd(o.File, last, o.Known.Link); e != nil {
-			// First, since it explains the gap before it.
+			// The event comes first, since it explains the gap before it.
 			events = slices.Insert(events, 0, *e)
 		}
 		if l.segment.size == 0 {
@@ -163,7 +145,7 @@ func Open(o Options) (*Log, error) {
 		}
 	}
 	if l.segment.regular {
-		// Unknown after an error.
+		// After an error the previous line is unknown.
 		l.previous, _ = trail.LastEntry(o.File)
 		l.continues, l.lastFound = last.Seq > 0, last.Seq
 	}
@@ -176,7 +158,7 @@ func Open(o Options) (*Log, error) {
 		l.report(e)
 		l.addEvent(e)
 	}
-	// At once, since after another crash nothing else would explain the file; Err has the error.
+	// This is written at once, since after another crash nothing else would explain the file. Err has the error.
 	l.commit(l.seq)
 	return l, nil
 }
@@ -335,7 +317,7 @@ func (l *Log) writeEvent(e event) error {
 // an error the lines wait for the next probe.
 func (l *Log) commit(seq uint64) error {
 	if err := l.writeError(); err != nil {
-		// Without l.io, which the probe may hold for long.
+		// The probe may hold l.io for long.
 		return err
 	}
 	if err := l.lock(); err != nil {
@@ -347,7 +329,7 @@ func (l *Log) commit(seq uint64) error {
 		err = l.setFailure(l.flush())
 	}
 	if err == nil && l.options.Load().Sync == SyncAlways && l.synced.Load() < seq {
-		// First, since the lines rest on the snapshots.
+		// The snapshots come first, since the lines rest on them.
 		if err = l.unsaved.flush(l.opened.Snapshots); err == nil {
 			err = l.setFailure(l.sync())
 		}
@@ -372,8 +354,9 @@ func (l *Log) tryFlush() error {
 func (l *Log) flush() error {
 	replaced, err := l.segment.checkInPlace()
 	if replaced != nil {
-		l.opened.Log.Warn("audit file changed by another process", "file", l.opened.File, "detail", replaced.Detail, "set_aside", replaced.File)
-		// A part of a line is in the lost file.
+		l.opened.Log.Warn("audit file changed by another process",
+			"file", l.opened.File, "detail", replaced.Detail, "set_aside", replaced.File)
+		// The lost file may end with a part of a line.
 		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1
 		l.segment.firstSeq = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.writtenBytes], []byte{'\n'}))
 		l.addEvent(*replaced)
@@ -460,7 +443,7 @@ func (l *Log) sync() error {
 func (l *Log) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.writeBatches(ctx) })
-	// Apart, since writeBatches may hang.
+	// The states are logged by a goroutine of their own, since writeBatches may hang.
 	g.Go(func() error { return l.logStates(ctx) })
 	g.Go(func() error { return l.retention.run(ctx) })
 	g.Go(func() error { return l.findUnfinished(ctx) })
@@ -507,7 +490,7 @@ func (l *Log) probe(due bool) {
 	failures := l.counts.failures.Load()
 	l.unlock()
 	if due || sync {
-		// First, since the lines rest on the snapshots.
+		// The snapshots come first, since the lines rest on them.
 		l.unsaved.retry(l.opened.Snapshots)
 	}
 	if err != nil {
@@ -523,7 +506,7 @@ func (l *Log) probe(due bool) {
 	if sync && err == nil {
 		l.setSynced(written)
 	}
-	// Else another write has failed meanwhile.
+	// If another write has failed meanwhile, its error remains.
 	if err != nil || l.counts.failures.Load() == failures {
 		l.setFailure(err)
 	}

@@ -35,52 +35,52 @@ type SnapshotStore interface {
 
 // Options make a Log. [Log.SetOptions] can change those from MaxSize to Continue.
 type Options struct {
-	// Path of a regular file; "-" for standard output; required.
+	// File is the path of a regular file, or "-" for standard output; required.
 	File string
 
-	// File is a FIFO, which another program reads.
+	// FIFO says that File is a FIFO, which another program reads.
 	FIFO bool
 
-	// Bytes after which the active segment is rotated; zero: 100 MiB.
+	// MaxSize is the number of bytes after which the active segment is rotated; zero: 100 MiB.
 	MaxSize int64
 
-	// Full segments are removed when their last line is older; zero: never.
+	// MaxAge is the age of their last line from which full segments are removed; zero: they are kept.
 	MaxAge time.Duration
 
-	// Bytes that the segments may take on the disk; beyond it the oldest are removed; zero: no limit.
+	// MaxTotal is how many bytes the segments may take on the disk, beyond which the oldest are removed; zero: no limit.
 	MaxTotal int64
 
-	// Full segments that are kept; beyond it the oldest are removed; zero: no limit.
+	// MaxFiles is the number of full segments that are kept, beyond which the oldest are removed; zero: no limit.
 	MaxFiles int
 
-	// When the Log waits for the disk.
+	// Sync says when the Log waits for the disk.
 	Sync Sync
 
-	// Leave allowed requests out.
+	// BlockedOnly leaves allowed requests out.
 	BlockedOnly bool
 
-	// Leave the query out of each URL.
+	// DropQuery leaves the query out of each URL.
 	DropQuery bool
 
-	// Of the previous process, as OnDisk returned it; zero: unknown.
+	// Known is the End of the previous process, as OnDisk returned it; zero: it is unknown.
 	Known End
 
-	// Name of this replica in each record; "": there is only one.
+	// Replica is the name of this replica in each record; "": there is only one.
 	Replica string
 
-	// Replaces a client's name, such as its Pseudonym; nil: leave it.
+	// Client replaces a client's name, for example by its Pseudonym; nil: the name is recorded.
 	Client func(string) string
 
-	// A failed write is reported by Err, but refuses no request.
+	// Continue says that a failed write is reported by Err, but refuses no request.
 	Continue bool
 
-	// Is called for each line, in order and under a lock: it must not wait or keep line; nil: nothing is.
+	// Tap is called for each line, in order and under a lock: it must not wait or keep line; nil: nothing is called.
 	Tap func(seq uint64, line []byte)
 
-	// Stores the robots.txt that a record is based on; nil: it is not stored.
+	// Snapshots stores the robots.txt that a record is based on; nil: it is not stored.
 	Snapshots SnapshotStore
 
-	// Reports when the trail cannot be written, and when it can again; required.
+	// Log is told when the trail cannot be written, and when it can again; required.
 	Log *slog.Logger
 }
 

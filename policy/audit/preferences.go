@@ -11,35 +11,33 @@ const maxPreference = trail.MaxText
 
 // Preferences are an origin's usage preferences, as the header of a response states them.
 type Preferences struct {
-	// X-Robots-Tag, for example noindex or nosnippet.
+	// RobotsTag is X-Robots-Tag, for example noindex or nosnippet.
 	RobotsTag Preference
 
-	// Content-Signal (contentsignals.org).
+	// ContentSignal is Content-Signal (contentsignals.org).
 	ContentSignal Preference
 
-	// Content-Usage (draft-ietf-aipref-attach).
+	// ContentUsage is Content-Usage (draft-ietf-aipref-attach).
 	ContentUsage Preference
 
-	// TDM-Reservation (TDM Reservation Protocol 7.1).
+	// TDMReservation is TDM-Reservation (TDM Reservation Protocol 7.1), and TDMPolicy is TDM-Policy, the URL of the terms.
 	TDMReservation Preference
+	TDMPolicy      Preference
 
-	// TDM-Policy (likewise): URL of the terms.
-	TDMPolicy Preference
-
-	// The licenses of Link headers, separated by spaces.
+	// License has the licenses of Link headers, separated by spaces.
 	License Preference
 
-	// Crawler-price: what the content costs (Cloudflare, pay per crawl), which the proxy never pays.
+	// CrawlerPrice is Crawler-price: what the content costs (Cloudflare, pay per crawl), which the proxy never pays.
 	CrawlerPrice Preference
 }
 
 // A Preference is the value of one header field, with its lines joined. The zero Preference means
 // that the response does not have the field.
 type Preference struct {
-	// The first bytes, at most maxPreference.
+	// Text is the beginning of the value, at most maxPreference bytes.
 	Text string
 
-	// The length of the whole value.
+	// Bytes is the length of the whole value.
 	Bytes int
 }
 

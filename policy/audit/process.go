@@ -14,12 +14,13 @@ import (
 
 // A Process is the program that writes a trail, as the events about it describe it.
 type Process struct {
+	// Version is that of the program.
 	Version string
 
-	// SHA-256 of the configuration file in hex; "": there is none.
+	// Config is the SHA-256 of the configuration file in hex; "": there is none.
 	Config string
 
-	// SHA-256 of the CA's certificate (DER), in upper-case hex with colons.
+	// CA is the SHA-256 of the CA's certificate (DER), in upper-case hex with colons.
 	CA string
 }
 
@@ -48,13 +49,14 @@ func (l *Log) Start(p Process) error {
 	case l.previous.Event == trail.EventStop:
 		e.Detail = fmt.Sprintf("the proxy has started; the one before it stopped in order at %s", at)
 	default:
-		e.Detail = fmt.Sprintf("the proxy has started; the one before it did not stop in order, and its last line is seq %d of %s", l.previous.Seq, at)
+		e.Detail = fmt.Sprintf("the proxy has started; the one before it did not stop in order, and its last line is seq %d of %s",
+			l.previous.Seq, at)
 	}
 	l.started.Store(true)
 	if err := l.commit(l.addEvent(e)); err != nil {
 		return err
 	}
-	// Also waits for the disk, so that OnDisk has the event.
+	// This also waits for the disk, so that OnDisk has the event.
 	l.probe(true)
 	return l.writeError()
 }

@@ -41,86 +41,87 @@ import (
 
 // A Record describes one request.
 type Record struct {
-	// When the request arrived.
+	// Time is when the request arrived.
 	Time time.Time
 
-	// Identifies the request, here and in the response to the client.
+	// ID identifies the request, here and in the response to the client.
 	ID string
 
-	// What the client requested.
+	// Request is what the client requested.
 	Request policy.Request
 
-	// The target as the client sent it; used if it could not be normalised.
+	// Target is the target as the client sent it. The line has it if it could not be normalised.
 	Target string
 
-	// Address and port of the client; in no line, and removed from errors if Options.Client is set.
+	// Remote is the address and port of the client. No line has it, and it is removed from errors if Options.Client is set.
 	Remote string
 
-	// With its reasons.
+	// Decision is the decision with its reasons.
 	Decision policy.Decision
 
-	// The client's connection was redirected to the proxy.
+	// Transparent reports that the client's connection was redirected to the proxy.
 	Transparent bool
 
-	// The decision was only recorded, not enforced.
+	// Monitor reports that the decision was only recorded, not enforced.
 	Monitor bool
 
-	// The pacer gave the request a slot, at once or after a wait.
+	// Slot reports that the pacer gave the request a slot, at once or after a wait.
 	Slot bool
 
-	// Wait for a slot, whether or not the request got one.
+	// Waited is the wait for a slot, whether or not the request got one.
 	Waited time.Duration
 
-	// The host's back-off that delayed the request, or that its response began; zero: none.
+	// BackOff is the host's back-off that delayed the request, or that its response began; zero: none.
 	BackOff time.Duration
 
-	// ID of the request whose response began that back-off, or the URL of a robots.txt; "": there is none, or it is
-	// unknown.
+	// BackOffBy is the ID of the request whose response began that back-off, or the URL of a robots.txt; "": there is none,
+	// or it is unknown.
 	BackOffBy string
 
-	// Interval between requests that delayed the request, since the host responds slowly; zero: none did.
+	// Slowed is the interval between requests that delayed the request, since the host responds slowly; zero: none did.
 	Slowed time.Duration
 
-	// The shared store was unavailable: the request was paced without it, or refused.
+	// StoreAway reports that the shared store was unavailable: the request was paced without it, or refused.
 	StoreAway bool
 
-	// ID of the key with which the proxy signed the request; "": it did not.
+	// Signed is the ID of the key with which the proxy signed the request; "": it did not.
 	Signed string
 
-	// Why the request was sent without a signature of the proxy; "": it has one, or none is configured.
+	// Unsigned is why the request was sent without a signature of the proxy; "": it has one, or none is configured.
 	Unsigned policy.Unsigned
 
-	// The connection to the origin had a version of TLS before 1.2, or a weak cipher suite.
+	// LegacyTLS reports that the connection to the origin had a version of TLS before 1.2, or a weak cipher suite.
 	LegacyTLS bool
 
-	// Fields of the response that were left out, because they cannot be passed on.
+	// Dropped is the number of fields of the response that were left out, because they cannot be passed on.
 	Dropped int
 
-	// The request for robots.txt was answered from the cache.
+	// Cached reports that the request for robots.txt was answered from the cache.
 	Cached bool
 
-	// The origin was requested, and its response not passed on: a usage preference in it forbids the use.
+	// Withheld reports that the origin was requested and its response not passed on, since a usage preference in it forbids
+	// the use.
 	Withheld bool
 
-	// Where the archive has the response; zero: it does not.
+	// Archived says where the archive has the response; zero: it does not.
 	Archived Archived
 
-	// Of the origin, in the response header.
+	// Preferences are those in the header of the origin's response.
 	Preferences Preferences
 
-	// Status of the response; 0: no response was possible.
+	// Status is that of the response; 0: no response was possible.
 	Status int
 
-	// Bytes of the body, or of both directions of a tunnel.
+	// Bytes is the length of the body, or of both directions of a tunnel.
 	Bytes int64
 
-	// From arrival to the end.
+	// Took is the time from the arrival of the request to its end.
 	Took time.Duration
 
-	// The error in detail, for the record only.
+	// Err is the error in detail, for the record only.
 	Err error
 
-	// Log.SaveSnapshot was called.
+	// snapshotSaved reports that Log.SaveSnapshot was called.
 	snapshotSaved bool
 }
 

@@ -44,14 +44,14 @@ const (
 type retention struct {
 	log *Log
 
-	// last line that a pruned event has named.
+	// prunedSeq is the last line that a pruned event has named.
 	prunedSeq uint64
 
-	// The last line of each full segment that was listed last, by its first line.
+	// lastSeqs has the last line of each full segment that was listed last, by its first line.
 	lastSeqs map[uint64]uint64
 	clock    SettledClock
 
-	// By the clock, from which ages count.
+	// settled is the time of the clock from which ages count.
 	settled time.Time
 }
 
@@ -89,7 +89,7 @@ func (r *retention) run(ctx context.Context) error {
 // rotateAged begins a new segment if the active one has lines for too long: a line is removed with
 // its whole segment, which must not be much later than after MaxAge.
 func (l *Log) rotateAged(now time.Time) error {
-	// Segments that a trail has at least within MaxAge.
+	// perAge is the least number of segments that a trail has within MaxAge.
 	const perAge = 10
 	maxAge := l.options.Load().MaxAge
 	if maxAge <= 0 {
@@ -104,7 +104,7 @@ func (l *Log) rotateAged(now time.Time) error {
 	}
 	defer l.unlock()
 	if l.lastFailure() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
-		// The next write comes first.
+		// The next write can begin a segment.
 		return nil
 	}
 	return l.rotate()
@@ -184,7 +184,7 @@ func (r *retention) segments() (full []fullSegment, active int64, err error) {
 	if err := r.log.lock(); err != nil {
 		return nil, 0, err
 	}
-	// Before the list is made, so that a segment that is rotated meanwhile is left out.
+	// This is read before the list is made, so that a segment that is rotated meanwhile is left out.
 	next := r.log.segment.firstSeq
 	r.log.unlock()
 	all, _, err := onDisk(r.log.segment.path)
@@ -257,7 +257,7 @@ func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
 	if r.settled.Sub(segments[0].lastWrite) <= age {
 		return false
 	}
-	// Its first line is as old as the last one of segments[0], or younger.
+	// The first line of the next segment is as old as the last one of segments[0], or younger.
 	next := trail.Segment{Path: r.log.segment.path}
 	if len(segments) > 1 {
 		next = segments[1].Segment
@@ -291,7 +291,7 @@ func (r *retention) remove(segments []fullSegment, cause int) error {
 	var err error
 	for _, s := range segments {
 		plain := trail.SegmentPath(r.log.segment.path, s.FirstSeq)
-		// There are several after a crash.
+		// After a crash there may be several of these files.
 		for _, name := range []string{plain, plain + partialExt, trail.GzipPath(plain)} {
 			if e := os.Remove(name); e != nil && !errors.Is(e, os.ErrNotExist) {
 				err = errors.Join(err, e)
@@ -326,7 +326,7 @@ func compress(name string, pause func(n int) error) (err error) {
 	if err != nil {
 		return err
 	}
-	// Half the time of compress/gzip, and fewer bytes.
+	// This gzip takes half the time of compress/gzip, and makes fewer bytes.
 	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
 	if err != nil {
 		return errors.Join(err, out.Close())
@@ -345,7 +345,7 @@ func compress(name string, pause func(n int) error) (err error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// It was removed meanwhile, since there were too many.
+		// The segment was removed meanwhile, since there were too many.
 		return nil
 	case err != nil:
 		return err

@@ -34,34 +34,31 @@ const lockName = ".lock"
 type activeSegment struct {
 	path string
 
-	// It is a regular file; standard output or a FIFO is neither locked nor rotated.
+	// regular reports that it is a regular file; standard output or a FIFO is neither locked nor rotated.
 	regular bool
 
-	// nil: the lock has to be taken.
+	// lock is the lock file; nil: it has to be locked.
 	lock *os.File
 
-	// Seq of the first line.
+	// firstSeq is the seq of the first line.
 	firstSeq uint64
 
-	// Bytes.
+	// size is in bytes.
 	size int64
 
-	// The file was removed or replaced, and no other was opened yet.
-	lost bool
-
-	// name to which the file that replaced it was moved.
-	movedTo string
-
-	// Bytes of that file.
+	// lost reports that the file was removed or replaced, and no other was opened yet. movedTo is the name to which the
+	// file that replaced it was moved, and movedSize the size of that file in bytes.
+	lost      bool
+	movedTo   string
 	movedSize int64
 
-	// Guards what follows, so that sync does not use a closed file.
+	// mu guards what follows, so that sync does not use a closed file.
 	mu sync.Mutex
 
-	// nil: it has to be opened.
+	// file is nil if it has to be opened.
 	file *os.File
 
-	// The disk has the name of the file.
+	// nameSynced reports that the disk has the name of the file.
 	nameSynced bool
 }
 
@@ -82,7 +79,7 @@ func (s *activeSegment) open(path string, fifo bool) (last trail.Link, events []
 	case fifo && (!exists || info.Mode().Type() != fs.ModeNamedPipe):
 		return last, nil, fmt.Errorf("%s: %w", path, errNoFIFO)
 	case fifo:
-		// Without a reader it is an error.
+		// A FIFO without a reader is an error.
 		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		return last, nil, err
 	case exists && !info.Mode().IsRegular():
@@ -148,7 +145,7 @@ func (s *activeSegment) openFile(flag int) error {
 	if err := s.flock(file); err != nil {
 		return err
 	}
-	// Now that no other process writes it.
+	// No other process changes the size now.
 	info, err := file.Stat()
 	if err != nil {
 		return errors.Join(err, file.Close())
@@ -161,7 +158,7 @@ func (s *activeSegment) openFile(flag int) error {
 
 // resume finds the end of the chain.
 func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
-	// The last line does not match its hash.
+	// changed reports that the last line does not match its hash.
 	changed := false
 	if s.size > 0 {
 		var end int64
@@ -268,7 +265,7 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 	if err := s.closeFile(); err != nil {
 		return nil, err
 	}
-	// first, since another process may write the file there now.
+	// The lock comes first, since another process may write the file there now.
 	if err := s.takeLock(); err != nil {
 		return nil, err
 	}
@@ -285,8 +282,9 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 		return nil, err
 	}
 	e := &event{
-		Event: "replaced", Detail: "the file was removed, replaced or changed while the proxy wrote to it: the lines since its beginning are missing",
-		File: s.movedTo, FileBytes: s.movedSize,
+		Event:  "replaced",
+		Detail: "the file was removed, replaced or changed while the proxy wrote to it: the lines since its beginning are missing",
+		File:   s.movedTo, FileBytes: s.movedSize,
 	}
 	s.lost, s.movedTo, s.movedSize = false, "", 0
 	return e, nil
@@ -308,7 +306,7 @@ func (s *activeSegment) rotate(first uint64) error {
 		return err
 	}
 	s.firstSeq, s.size = first, 0
-	// All of it is written.
+	// An error says nothing new: all lines are written.
 	s.closeFile()
 	return s.openFile(os.O_EXCL)
 }

@@ -30,28 +30,28 @@ const (
 // A Space says how much of the disk a trail or an archive uses, and how long the rest lasts. The zero Space is
 // that of one that is not a file, or is empty.
 type Space struct {
-	// The part of the configuration that it is of: "audit" or "archive".
+	// Of is the part of the configuration that the Space is about: "audit" or "archive".
 	Of string
 
-	// When the oldest record was written.
+	// Oldest is when the oldest record was written.
 	Oldest time.Time
 
-	// Of all files, as they are on the disk.
+	// Bytes is the size of all files, as they are on the disk.
 	Bytes int64
 
-	// Bytes that the disk has left.
+	// Free is how many bytes the disk has left.
 	Free int64
 
-	// Bytes by which the files grow in a day, once compressed; 0: not known yet.
+	// PerDay is by how many bytes the files grow in a day, once compressed; 0: it is not known yet.
 	PerDay int64
 
-	// When the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown.
+	// UsedUp is when the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown.
 	UsedUp time.Time
 
-	// What uses the space up: the disk, or the option that removes lines then.
+	// Limit is what uses the space up: the disk, or the option that removes lines then.
 	Limit string
 
-	// Bytes that the file which is written may reach.
+	// Segment is how many bytes the file that is written may reach.
 	Segment int64
 }
 
@@ -64,7 +64,8 @@ func (s Space) Warning() string {
 	left := time.Until(s.UsedUp)
 	if s.UsedUp.IsZero() || left > lowSpace || s.PerDay == 0 {
 		if s.isLow() {
-			return fmt.Sprintf("%s free on the disk of the %s, but a file of it may reach %s", humanize.Bytes(s.Free), s.Of, humanize.Bytes(s.Segment))
+			return fmt.Sprintf("%s free on the disk of the %s, but a file of it may reach %s",
+				humanize.Bytes(s.Free), s.Of, humanize.Bytes(s.Segment))
 		}
 		return ""
 	}
@@ -75,7 +76,8 @@ func (s Space) Warning() string {
 	if left <= 0 {
 		return fmt.Sprintf("no space left for more records: %s", what)
 	}
-	return fmt.Sprintf("at the present rate of %s a day, the space for the %s lasts for %s, then %s", humanize.Bytes(s.PerDay), s.Of, humanize.Duration(left), what)
+	return fmt.Sprintf("at the present rate of %s a day, the space for the %s lasts for %s, then %s",
+		humanize.Bytes(s.PerDay), s.Of, humanize.Duration(left), what)
 }
 
 // key returns the name of a key of the configuration.
@@ -99,10 +101,10 @@ func AutoTotal(path string) (int64, error) {
 type segmentFile struct {
 	trail.Segment
 
-	// Bytes on the disk.
+	// size is in bytes, as the file is on the disk.
 	size int64
 
-	// The file's modification time.
+	// lastWrite is the file's modification time.
 	lastWrite time.Time
 }
 
@@ -118,7 +120,7 @@ func onDisk(path string) (files []segmentFile, free int64, err error) {
 	for _, s := range segments {
 		info, err := os.Stat(s.Path)
 		if errors.Is(err, fs.ErrNotExist) {
-			// It was compressed or removed meanwhile.
+			// The segment was compressed or removed meanwhile.
 			continue
 		}
 		if err != nil {
@@ -160,7 +162,7 @@ func (s *Space) Forecast(grown int64, began time.Time, o Options, now time.Time)
 // measure sets what the segments tell.
 func (s *Space) measure(files []segmentFile, o Options, now time.Time) {
 	ratio := compressionRatio(files)
-	// Bytes of the segments since began, once compressed.
+	// grown is the size of the segments since began, once compressed, in bytes.
 	var grown float64
 	began := now
 	for _, f := range slices.Backward(files) {
@@ -170,7 +172,7 @@ func (s *Space) measure(files []segmentFile, o Options, now time.Time) {
 		}
 		first, err := trail.Began(f.Segment)
 		if err != nil || first.IsZero() {
-			// Verify describes what is wrong with it.
+			// Verification describes what is wrong with such a segment.
 			continue
 		}
 		began = first
@@ -203,7 +205,7 @@ func (s *Space) estimate(grown float64, began time.Time, o Options, segments int
 	if s.PerDay == 0 || o.MaxAge > 0 && rate*float64(o.MaxAge) <= float64(s.Bytes+left) {
 		return
 	}
-	// What a time.Duration holds.
+	// longest fits in a time.Duration.
 	const longest = 100 * 365 * day
 	s.UsedUp = now.Add(time.Duration(min(max(0, float64(left))/rate, float64(longest))))
 }

@@ -7,40 +7,36 @@ import (
 
 // Stats is the state of a Log.
 type Stats struct {
-	// Why the audit cannot be written at present; nil: it can.
+	// Err is why the audit cannot be written at present; nil: it can.
 	Err error
 
-	// lines that are not in the file yet.
+	// Waiting is the number of lines that are not in the file yet, and Lag is the age of the oldest of them.
 	Waiting int
+	Lag     time.Duration
 
-	// Age of the oldest of them.
-	Lag time.Duration
-
-	// lines in the file that the disk may not have yet; 0 with SyncNone.
+	// Unsynced is the number of lines in the file that the disk may not have yet; 0 with SyncNone.
 	Unsynced int
 
-	// lines written so far.
+	// Lines and Bytes are what was written so far.
 	Lines uint64
-
-	// bytes written so far.
 	Bytes uint64
 
-	// Failed writes and waits for the disk so far, with those of retries.
+	// Failures is the number of failed writes and waits for the disk so far, with those of retries.
 	Failures uint64
 
-	// Records so far that could be neither written nor held in memory.
+	// Lost is the number of records so far that could be neither written nor held in memory.
 	Lost uint64
 
-	// Segments so far that were rotated because they were full.
+	// Rotations is the number of segments so far that were rotated because they were full.
 	Rotations uint64
 
-	// Cheap refusals so far without a record: beyond maxCheap of one client, or maxCheapOfAll of all.
+	// Counted is the number of cheap refusals so far without a record: beyond maxCheap of one client, or maxCheapOfAll of all.
 	Counted uint64
 
-	// lines that retention has removed so far, by the name of the option that it followed.
+	// Removed is the number of lines that retention has removed so far, by the name of the option that it followed.
 	Removed map[string]uint64
 
-	// As last measured.
+	// Space is as it was last measured.
 	Space Space
 }
 
@@ -57,7 +53,7 @@ func (l *Log) Stats() Stats {
 	if space := l.space.Load(); space != nil {
 		s.Space = *space
 	}
-	// In this order, since synced <= written <= seq must hold in the result.
+	// The order matters, since synced <= written <= seq must hold in the result.
 	synced := l.synced.Load()
 	written := l.written.Load()
 	l.mu.Lock()

@@ -22,10 +22,10 @@ type unsavedSnapshots struct {
 	failure atomic.Pointer[error]
 	disk    osfile.Watch
 
-	// Guards answers.
+	// mu guards answers.
 	mu sync.Mutex
 
-	// With the client whose request is based on each.
+	// answers has the client whose request is based on each answer.
 	answers map[*fetch.Result]string
 }
 
@@ -72,9 +72,8 @@ func (u *unsavedSnapshots) retry(s SnapshotStore) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// Else another was added meanwhile.
+	// Another answer may have been added, or a flush may have failed, meanwhile.
 	if len(u.answers) == 0 {
-		// A flush that has failed meanwhile remains.
 		u.failure.CompareAndSwap(failure, nil)
 	}
 }
