@@ -18,7 +18,7 @@ const (
 	Allowed    = Class(policy.Allowed)
 	Disallowed = Class(policy.Disallowed)
 	Deferred   = Class(policy.Deferred)
-	// Decided against but sent, under mode: monitor.
+	// NotEnforced requests were decided against but sent, under mode: monitor.
 	NotEnforced = Deferred + 1
 
 	classes = NotEnforced + 1
@@ -68,7 +68,7 @@ type Entry struct{ Match, Reason string }
 type Tallied struct {
 	Counts Counts
 
-	// When the last request arrived; zero: there was none.
+	// Last is when the last request arrived; zero: there was none.
 	Last time.Time
 }
 
@@ -80,7 +80,7 @@ const byAddress = ""
 
 // isAddress reports whether a client is known by its address. A name is never an address.
 func isAddress(client string) bool {
-	// ParseAddr allocates its error.
+	// ParseAddr would allocate an error for each name.
 	if !strings.ContainsAny(client, ".:") {
 		return client == ""
 	}
@@ -92,10 +92,10 @@ func isAddress(client string) bool {
 type tally[K comparable] struct {
 	max int
 
-	// Returns a copy of a key that holds no request in memory.
+	// keep returns a copy of a key that holds no request in memory.
 	keep func(K) K
 
-	// Guards byKey.
+	// mu guards byKey.
 	mu    sync.Mutex
 	byKey map[K]*Tallied
 }

@@ -19,41 +19,39 @@ type Host struct {
 	Host   string
 	Counts Counts
 
-	// Sum over all requests.
+	// Waited is the sum of the waits of all requests.
 	Waited time.Duration
 
-	// When the last request arrived.
+	// Last is when the last request arrived.
 	Last time.Time
 
-	// The Crawl-delay that the site asked for, as of the last page that was paced; zero: none.
-	Asked time.Duration
-
+	// Asked is the Crawl-delay that the site asked for, as of the last page that was paced; zero: none. Paced is
 	// pace.Limits.Interval of that page.
-	Paced time.Duration
+	Asked, Paced time.Duration
 }
 
 // A Cause has decided requests to a host: a rule, a statement about uses of the content, or otherwise a
 // reason.
 type Cause struct {
-	// "": of requests without a valid host.
+	// Host is the host; "": the requests have no valid host.
 	Host string
 
-	// URL of the robots.txt of Line, cut by Clip; "": there is no Line.
+	// Robots is the URL of the robots.txt of Line, cut by Clip; "": there is no Line.
 	Robots string
 
-	// The pattern or the statement as written, cut by Clip; "": a reason alone decided.
+	// Rule is the pattern or the statement as written, cut by Clip; "": a reason alone decided.
 	Rule string
 
-	// line of Robots; zero: no line of it decided.
+	// Line is that of Robots; zero: no line of it decided.
 	Line   int
 	Reason string
 
-	// Allow or block.
+	// Decision is "allow" or "block".
 	Decision string
 	Class    Class
 	Count    int64
 
-	// When the last of these requests arrived.
+	// Last is when the last of these requests arrived.
 	Last time.Time
 }
 
@@ -74,24 +72,24 @@ type hostTable struct {
 	maxRules int
 	shards   [shards]shard
 
-	// Requests without a valid host, as a host named "".
+	// noHost has the requests without a valid host, as a host named "".
 	noHost shard
 }
 
 type shard struct {
-	// Guards what follows.
+	// mu guards what follows.
 	mu     sync.Mutex
 	max    int
 	byName map[string]*list.Element
 
-	// Of *host, the last requested in front.
+	// recent is a list of *host, the last requested in front.
 	recent list.List
 }
 
 type host struct {
 	Host
 
-	// Their Host is empty.
+	// causes have an empty Host.
 	causes []Cause
 }
 
@@ -138,7 +136,7 @@ func (sh *shard) host(name string) *host {
 		last := sh.recent.Back()
 		delete(sh.byName, sh.recent.Remove(last).(*host).Host.Host)
 	}
-	// Else it would keep the whole request header in memory.
+	// The clone does not keep the whole request header in memory.
 	h := &host{Host: Host{Host: strings.Clone(name)}}
 	sh.byName[h.Host.Host] = sh.recent.PushFront(h)
 	return h
@@ -160,12 +158,14 @@ func (h *host) cause(r *audit.Record, class Class, most int) {
 	if line > 0 && d.Ruling.Result != nil {
 		robots = Clip(d.Ruling.Result.URL)
 	}
-	decision := d.Verdict.String()
 	i := slices.IndexFunc(h.causes, func(c Cause) bool {
 		return c.Line == line && c.Reason == string(d.Reason) && c.Class == class && c.Rule == rule && c.Robots == robots
 	})
 	if i < 0 {
-		c := Cause{Robots: strings.Clone(robots), Rule: strings.Clone(rule), Line: line, Reason: string(d.Reason), Decision: decision, Class: class}
+		c := Cause{
+			Robots: strings.Clone(robots), Rule: strings.Clone(rule), Line: line,
+			Reason: string(d.Reason), Decision: d.Verdict.String(), Class: class,
+		}
 		if len(h.causes) < most {
 			h.causes = append(h.causes, c)
 			i = len(h.causes) - 1

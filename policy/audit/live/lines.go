@@ -4,27 +4,24 @@ import "sync"
 
 // A Line is a line of the trail, without its line feed.
 type Line struct {
-	// Seq of the line.
+	// Number is the seq of the line.
 	Number uint64
 
-	// The caller's own copy.
+	// JSON is the caller's own copy.
 	JSON []byte
 }
 
 // A lineBuffer has the last lines in a ring buffer.
 type lineBuffer struct {
-	// Guards what follows.
+	// mu guards what follows.
 	mu  sync.Mutex
 	buf []byte
 
-	// Of the lines from oldest on, by number.
-	ranges []byteRange
-	oldest uint64
+	// ranges has the places of the lines from oldest to the one before next, by number.
+	ranges       []byteRange
+	oldest, next uint64
 
-	// number after the newest line.
-	next uint64
-
-	// end of the newest line in buf.
+	// end is that of the newest line in buf.
 	end int
 }
 
@@ -43,7 +40,7 @@ func (l *lineBuffer) rangeOf(number uint64) *byteRange {
 func (l *lineBuffer) add(number uint64, line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// It is the first line, or lines are missing before it.
+	// If this is not the next line, it is the first one, or lines are missing before it.
 	if number != l.next {
 		l.oldest, l.next, l.end = number, number, 0
 	}
@@ -52,7 +49,7 @@ func (l *lineBuffer) add(number uint64, line []byte) {
 	}
 	from := l.end
 	if from+len(line) > len(l.buf) {
-		// Lines after the end are the oldest.
+		// The lines after the end are the oldest.
 		for l.oldest < l.next && l.rangeOf(l.oldest).from >= from {
 			l.oldest++
 		}

@@ -24,19 +24,19 @@ import (
 
 // Options make a Feed.
 type Options struct {
-	// Returns how many requests wait for a slot now; required.
+	// Waiting returns how many requests wait for a slot now; required.
 	Waiting func() int
 
-	// lines of the trail; zero: 2,000.
+	// MaxLines is the number of lines of the trail; zero: 2,000.
 	MaxLines int
 
-	// Bytes of these lines, at least trail.MaxLine; zero: 4 MiB.
+	// MaxBytes is the size of these lines in bytes, at least trail.MaxLine; zero: 4 MiB.
 	MaxBytes int
 
-	// hosts, those last requested; zero: 10,000.
+	// MaxHosts is the number of hosts, which are those last requested; zero: 10,000.
 	MaxHosts int
 
-	// Rules and reasons for each host; zero: 32.
+	// MaxRules is the number of rules and reasons for each host; zero: 32.
 	MaxRules int
 }
 

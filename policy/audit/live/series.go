@@ -26,23 +26,23 @@ var stepOf = [...]time.Duration{Hour: 5 * time.Second, Day: 2 * time.Minute}
 
 // A Series has counts for each step, the oldest first. The last step has not ended.
 type Series struct {
-	// Of the first step; a multiple of Step.
+	// Start is that of the first step, a multiple of Step.
 	Start time.Time
 	Step  time.Duration
 
-	// Requests.
+	// Counts are those of the requests of each step.
 	Counts []Counts
 
-	// Requests that waited, sampled every five seconds; in longer steps, the maximum.
+	// Waiting is how many requests waited, sampled every five seconds; in longer steps, the maximum.
 	Waiting []int64
 }
 
 // counts has the counts of all spans.
 type counts struct {
-	// Requests since the last addPending, by Class.
+	// pending is the number of requests since the last addPending, by Class.
 	pending [classes]atomic.Int64
 
-	// Guards spans.
+	// mu guards spans.
 	mu    sync.Mutex
 	spans [len(stepOf)]spanSteps
 }
@@ -51,12 +51,12 @@ type counts struct {
 type spanSteps struct {
 	step time.Duration
 
-	// Of the current step.
+	// start is that of the current step.
 	start   time.Time
 	current step
 	past    [steps - 1]step
 
-	// Number of steps that have ended so far.
+	// ended is the number of steps that have ended so far.
 	ended int
 }
 
@@ -83,7 +83,7 @@ func (c *counts) addPending(now time.Time, waiting int) {
 	}
 	for i := range c.spans {
 		s := &c.spans[i]
-		// In the step that was current, even if it has just ended.
+		// This counts in the step that was current, even if it has just ended.
 		s.current.counts.Add(&more)
 		s.current.waiting = max(s.current.waiting, int64(waiting))
 		s.advance(now)
@@ -92,7 +92,7 @@ func (c *counts) addPending(now time.Time, waiting int) {
 
 // advance ends the steps before now. If the clock was set back, the current step continues.
 func (s *spanSteps) advance(now time.Time) {
-	// The machine was suspended.
+	// The machine may have been suspended.
 	if ahead := now.Sub(s.start); ahead > steps*s.step {
 		s.start, s.current, s.ended = now.Truncate(s.step), step{}, 0
 		return

@@ -18,7 +18,7 @@ type barChart struct {
 	Title, About string
 	Bars         []bar
 
-	// A sentence about the rows without a bar.
+	// Rest is a sentence about the rows without a bar.
 	Rest string
 }
 
@@ -26,7 +26,7 @@ type barChart struct {
 type bar struct {
 	Label, Note string
 
-	// Number of requests; and the numbers by outcome.
+	// Total is the number of requests, and Parted lists the numbers by outcome.
 	Total, Parted string
 	Parts         []part
 }
@@ -46,7 +46,7 @@ func (r *Report) bars() []barChart {
 			return shown(h.Host), ""
 		}),
 		barsOf(r, "Rules", "Rules that disallowed the most requests come first.", &r.Rules, func(u *rule) (label, note string) {
-			// The further rules of a host.
+			// The row of the further rules of a host has no line.
 			if u.Line == 0 {
 				return shown(u.Rule), shown(u.Host)
 			}

@@ -14,19 +14,19 @@ import (
 
 // Options select the requests of a report. The zero value selects all.
 type Options struct {
-	// Requests that arrived then or later; zero: any.
+	// Since selects the requests that arrived then or later; zero: all.
 	Since time.Time
 
-	// Requests that arrived before; zero: any.
+	// Until selects the requests that arrived before then; zero: all.
 	Until time.Time
 
-	// Requests of this client; "": any.
+	// Client selects the requests of this client; "": those of all.
 	Client string
 
-	// name of MatchHost in the report.
+	// Host is the name of MatchHost in the report.
 	Host string
 
-	// Requests to hosts that it accepts; nil: any.
+	// MatchHost selects the requests to hosts that it accepts; nil: those to all.
 	MatchHost func(host string) bool
 }
 
@@ -42,7 +42,7 @@ func (o *Options) matches(e *trail.Entry) bool {
 type Builder struct {
 	o Options
 
-	// One for each trail.
+	// sources has one for each trail.
 	sources      []*source
 	totals       counts
 	monitored    counts
@@ -59,14 +59,12 @@ type Builder struct {
 	reservations groups[reservationKey, counts]
 	licenses     groups[licenseKey, counts]
 
-	// rows of rules by host.
-	rulesOf map[string]int
-
-	// rows of reservations that differ only in their Statement, which is "".
+	// rulesOf and licensesOf are the numbers of rows of rules and licenses by host, and statements is that of reservations
+	// that differ only in their Statement, which is "".
+	rulesOf    map[string]int
+	licensesOf map[string]int
 	statements map[reservationKey]int
 
-	// rows of licenses by host.
-	licensesOf map[string]int
 	outages    list[outage]
 	events     list[event]
 	combined   groups[combinedKey, counts]
@@ -126,8 +124,8 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		from.Fetches++
 	case e.Kind == trail.KindTDMRep:
 		from.TDMRep++
-	// A line of another kind, which counts among the lines alone.
 	case !e.IsRequest():
+		// A line of another kind counts only among the lines.
 	default:
 		from.Requests++
 		clipEntry(e)
@@ -155,8 +153,8 @@ func (b *Builder) event(from *source, e *trail.Entry) {
 	switch e.Event {
 	case "lost":
 		from.Lost = addCapped(from.Lost, e.Count)
-	// There may be one a second, and they would fill the list.
 	case trail.EventCounted:
+		// There may be one such event a second, and they would fill the list.
 		from.Counted = addCapped(from.Counted, e.Count)
 		return
 	}
@@ -186,7 +184,7 @@ func (b *Builder) request(e *trail.Entry) {
 		if h.outages++; h.outages <= maxHostOutages {
 			b.outages.add(ended)
 		} else {
-			// Leave space for those of other hosts.
+			// There has to be space for the outages of other hosts.
 			b.outages.Others++
 		}
 	}
@@ -269,7 +267,7 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 	r.Replicas = tableOf(&b.replicas, func(k string, c *counts) replica { return replica{k, *c} })
 	r.Hosts = tableOf(&b.hosts, withName)
 	r.Rules = tableOf(&b.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} })
-	// Those that forbade come first.
+	// The rules that disallowed requests come first.
 	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int {
 		return cmp.Compare(b.Disallowed+b.WouldDisallowed, a.Disallowed+a.WouldDisallowed)
 	})

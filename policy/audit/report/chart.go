@@ -16,17 +16,15 @@ const (
 	chartHeight = 322
 	plotLeft    = 88
 	plotRight   = 956
-	// Requests: from here.
-	plotTop = 26
-	// To here.
+	// The bars of requests stand on plotBase, and those of waits on waitBase.
+	plotTop  = 26
 	plotBase = 196
-	// The same of the waits.
 	waitTop  = 234
 	waitBase = 292
 	tickLine = 314
 
 	chartTicks = 6
-	// Rows of the table beside it.
+	// chartNumbers is the number of rows of the table beside the chart.
 	chartNumbers = 48
 )
 
@@ -40,7 +38,7 @@ type chart struct {
 	Busiest, Outcomes    string
 	Slowest, LongestWait string
 
-	// Lines of the scale.
+	// Lines are those of the scale.
 	Lines   []mark
 	Areas   []area
 	Bases   []mark
@@ -51,7 +49,7 @@ type chart struct {
 
 // A mark is a line or a label in a chart.
 type mark struct {
-	// Of the line: across, and of a tick down.
+	// From and To are the ends of a line, which is horizontal, or of a tick, which is vertical.
 	From, To      int
 	At, Y         int
 	Label, Anchor string
@@ -144,7 +142,7 @@ func draw(class string, all []bucket, base int, up float64, of func(*bucket) (fr
 			continue
 		}
 		x := plotLeft + float64(i)*wide + (wide-bar)/2
-		// A single request is seen too.
+		// A single request has to be seen too.
 		height := max(float64(to-from)*up, 0.5)
 		y := float64(base) - float64(from)*up
 		path = fmt.Appendf(path, "M%v %vv%vh%vv%vz", point(x), point(y), point(-height), point(bar), point(height))

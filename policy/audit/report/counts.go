@@ -14,33 +14,32 @@ import (
 type outcomes struct {
 	Allowed int64 `json:"allowed"`
 
-	// The sum of the next three.
+	// Blocked is the sum of the next three.
 	Blocked int64 `json:"blocked"`
 
-	// Refused: robots.txt or the operator forbids the request.
+	// Disallowed requests were refused because robots.txt or the operator forbids them.
 	Disallowed int64 `json:"disallowed"`
 
-	// Refused: the request may be sent later.
+	// Deferred requests were refused, and may be sent later.
 	Deferred int64 `json:"deferred"`
 
-	// The origin, the network, the client or the proxy failed.
+	// Failed requests were not sent or not answered, because of the origin, the network, the client or the proxy.
 	Failed int64 `json:"failed"`
 
-	// Sent against the decision (mode: monitor); the sum of the next three.
-	NotEnforced int64 `json:"not_enforced"`
-
-	// Would have been disallowed.
+	// NotEnforced requests were sent against the decision (mode: monitor). It is the sum of the next three, which say what
+	// would have become of the requests.
+	NotEnforced     int64 `json:"not_enforced"`
 	WouldDisallowed int64 `json:"would_be_disallowed"`
 	WouldDeferred   int64 `json:"would_be_deferred"`
 	WouldFailed     int64 `json:"would_have_failed"`
 
-	// Requests that were sent after a wait for a slot.
+	// Waited requests were sent after a wait for a slot.
 	Waited int64 `json:"waited"`
 
-	// Sum of these waits, which may have been at the same time.
+	// Wait is the sum of these waits, which may have been at the same time.
 	Wait seconds `json:"wait_s"`
 
-	// The longest of them.
+	// WaitMax is the longest of them.
 	WaitMax seconds `json:"wait_max_s"`
 }
 
@@ -48,10 +47,10 @@ type outcomes struct {
 type outcomeKind struct {
 	outcome policy.Outcome
 
-	// Always true for an allowed request.
+	// enforced is always true for an allowed request.
 	enforced bool
 
-	// Of the drawings.
+	// class is that of the drawings.
 	class string
 	word  string
 	of    func(*outcomes) *int64
@@ -84,39 +83,35 @@ type counts struct {
 	Requests int64 `json:"requests"`
 	outcomes
 
-	// Of the requests that waited.
-	WaitMean seconds `json:"wait_mean_s"`
-
-	// Likewise; only in totals, clients, replicas and hosts.
+	// WaitMean and WaitMedian are of the requests that waited. Only totals, clients, replicas and hosts have the median.
+	WaitMean   seconds `json:"wait_mean_s"`
 	WaitMedian seconds `json:"wait_median_s,omitzero"`
 	Bytes      int64   `json:"bytes"`
 
-	// Sent after a shorter Crawl-delay than the site asks for.
+	// Clamped requests were sent after a shorter Crawl-delay than the site asks for.
 	Clamped int64 `json:"clamped"`
 
-	// Sent although the site disallows a purpose of the client.
+	// Reserved requests were sent although the site disallows a purpose of the client.
 	Reserved int64 `json:"reserved"`
 
-	// Decided by an older copy, since robots.txt could not be fetched.
+	// Stale requests were decided by an older copy, since robots.txt could not be fetched.
 	Stale int64 `json:"stale"`
 
-	// Delayed by a back-off after a 429 or 503, or the reason for one.
+	// BackedOff requests were delayed by a back-off after a 429 or 503, or were the reason for one.
 	BackedOff int64 `json:"back_offs"`
 
-	// Delayed since the host responded slowly.
+	// Slowed requests were delayed since the host responded slowly.
 	Slowed int64 `json:"slowed"`
 
-	// Paced without the shared store.
-	Away  int64     `json:"store_away"`
+	// Away requests were paced without the shared store.
+	Away int64 `json:"store_away"`
+
+	// First and Last are when the first and the last request arrived, and Ended is when the last one ended.
 	First time.Time `json:"first,omitzero"`
-
-	// When the last request arrived.
-	Last time.Time `json:"last,omitzero"`
-
-	// When the last request ended.
+	Last  time.Time `json:"last,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
 
-	// For WaitMedian.
+	// waits are for WaitMedian.
 	waits waits
 }
 

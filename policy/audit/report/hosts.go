@@ -13,22 +13,16 @@ type host struct {
 	Host string `json:"host"`
 	counts
 
-	// The longest Crawl-delay that the host asked for.
+	// CrawlAsked is the longest Crawl-delay that the host asked for, and CrawlKept is what was applied instead of it.
 	CrawlAsked float64 `json:"crawl_delay_asked_s"`
+	CrawlKept  float64 `json:"crawl_delay_s"`
 
-	// The Crawl-delay that was applied instead of it.
-	CrawlKept float64 `json:"crawl_delay_s"`
-
-	// Of the last robots.txt that decided.
-	SHA256 string `json:"robots_sha256"`
-
-	// time of the last request that it decided.
+	// SHA256 is that of the last robots.txt that decided, and robotsAt is the time of the last request that it decided.
+	SHA256   string `json:"robots_sha256"`
 	robotsAt time.Time
 
-	// The current outage, if it has requests.
-	outage outage
-
-	// Number of outages that ended.
+	// outage is the current outage, if it has requests, and outages is the number of those that ended.
+	outage  outage
 	outages int
 }
 

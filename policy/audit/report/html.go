@@ -57,7 +57,7 @@ func (r *Report) HTML(w io.Writer, most int) error {
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	// So that a failure leaves no half page.
+	// After an error there is no half page.
 	var b bytes.Buffer
 	if err := t.Execute(&b, r.page(most)); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -162,7 +162,7 @@ func (s *section) groupRules(rules []rule) {
 		}
 		own := at[rules[i].Host]
 		if own[0] != i {
-			// It is in its group already.
+			// The rule is in its group already.
 			continue
 		}
 		name := row[ruleHost]
@@ -186,7 +186,7 @@ func (r *Report) figures() []figure {
 	t := &r.Totals
 	hosts := len(r.Hosts.Rows)
 	if slices.ContainsFunc(r.Hosts.Rows, func(h host) bool { return h.Host == "" }) {
-		// The row of requests without a host.
+		// There is a row of requests without a host.
 		hosts--
 	}
 	sites := humanize.Number(hosts)

@@ -10,7 +10,7 @@ import (
 
 // A Trail is one of several trails that are summarised together, such as those of replicas.
 type Trail struct {
-	// Name in the report of the active segment, which may have directories.
+	// Name is that of the active segment in the report, which may have directories.
 	Name  string
 	Lines *trail.Reader
 }
@@ -44,7 +44,7 @@ func (b *Builder) ReadAll(trails []Trail) error {
 type cursor struct {
 	source *source
 
-	// Valid when there are no more lines.
+	// verdict is valid when there are no more lines.
 	verdict verification
 	next    func() (trail.Line, error, bool)
 	stop    func()
@@ -52,13 +52,13 @@ type cursor struct {
 	line  trail.Line
 	entry trail.Entry
 
-	// Why the line cannot be read or parsed.
+	// parseErr is why the line cannot be read or parsed.
 	parseErr error
 
-	// About when the line was written; never before the line before it.
+	// at is about when the line was written, and never before the line before it.
 	at time.Time
 
-	// There is a line.
+	// more reports that there is a line.
 	more bool
 }
 

@@ -20,27 +20,27 @@ import "time"
 // A Report is the summary of a trail. Scripts may rely on the names of its JSON members: others
 // may be added, and Format increases when a member changes its meaning.
 type Report struct {
-	// See formatVersion.
+	// Format is formatVersion.
 	Format int       `json:"format"`
 	Made   time.Time `json:"made"`
 
-	// Version of the program.
+	// Version is that of the program.
 	Version string  `json:"version"`
 	Filters filters `json:"filters"`
 
-	// The whole trail, whatever the filters.
+	// Source is about the whole trail, whatever the filters.
 	Source source `json:"source"`
 
-	// Of the requests that match the filters, like all that follows except Events.
+	// Totals, and all that follows except Events, are of the requests that match the filters.
 	Totals counts `json:"totals"`
 
-	// Requests under mode: monitor.
+	// Monitored is the number of requests under mode: monitor.
 	Monitored int64         `json:"monitored"`
 	Timeline  timeline      `json:"timeline"`
 	Reasons   table[reason] `json:"reasons"`
 	Clients   table[client] `json:"clients"`
 
-	// Without rows if there is only one replica.
+	// Replicas has no rows if there is only one replica.
 	Replicas     table[replica]     `json:"replicas"`
 	Hosts        table[host]        `json:"hosts"`
 	Rules        table[rule]        `json:"rules"`
@@ -50,17 +50,17 @@ type Report struct {
 	Licenses     table[license]     `json:"licenses"`
 	Signals      list[signal]       `json:"signals"`
 
-	// Of the requests that were sent while signing was configured.
+	// Signed is of the requests that were sent while signing was configured.
 	Signed table[signed] `json:"signed"`
 	Events list[event]   `json:"events"`
 
-	// For the CSV.
+	// combined is for the CSV.
 	combined table[combination]
 
-	// Of the requests under mode: monitor.
+	// monitored has the counts of the requests under mode: monitor.
 	monitored counts
 
-	// Disallowed requests that were sent; the response was not passed on.
+	// withheld is the number of disallowed requests that were sent; the response was not passed on.
 	withheld int64
 }
 
@@ -69,13 +69,11 @@ const formatVersion = 1
 
 // filters are the filters of the Options; a zero member filters nothing.
 type filters struct {
-	// Requests that arrived then or later.
-	Since time.Time `json:"since,omitzero"`
-
-	// And before then.
+	// Since and Until select the requests that arrived at Since or later, and before Until.
+	Since  time.Time `json:"since,omitzero"`
 	Until  time.Time `json:"until,omitzero"`
 	Client string    `json:"client,omitempty"`
 
-	// A pattern.
+	// Host is a pattern.
 	Host string `json:"host,omitempty"`
 }

@@ -10,19 +10,19 @@ import (
 
 // A source describes the trail on which a report is based.
 type source struct {
-	// name of the trail, if there are several.
+	// Name is that of the trail, if there are several.
 	Name string `json:"-"`
 
-	// If there are several, each of them.
+	// Trails are all trails, if there are several.
 	Trails []trailSource `json:"trails,omitempty"`
 	Files  list[file]    `json:"files"`
 	lineCounts
 	Chain chain `json:"chain"`
 
-	// path of the file that is read.
+	// path is that of the file that is read.
 	path string
 
-	// Its row; if the list is full, one that is not in it.
+	// file is its row; if the list is full, one that is not in it.
 	file *file
 }
 
@@ -30,25 +30,22 @@ type source struct {
 type lineCounts struct {
 	Lines int64 `json:"lines"`
 
-	// Records of requests, before the filters.
+	// Requests is the number of records of requests, whatever the filters.
 	Requests int64 `json:"requests"`
 
-	// Lines about fetches of robots.txt.
+	// Fetches is the number of lines about fetches of robots.txt, and TDMRep that of tdmrep.json.
 	Fetches int64 `json:"fetches"`
+	TDMRep  int64 `json:"tdmrep_fetches"`
 
-	// Lines about fetches of tdmrep.json.
-	TDMRep int64 `json:"tdmrep_fetches"`
-
-	// Lines about the trail.
+	// Events is the number of lines about the trail.
 	Events int64 `json:"events"`
 
-	// Records that could not be written, by these events.
-	Lost int64 `json:"lost"`
-
-	// Refusals that were counted instead of recorded, by these events.
+	// Lost is the number of records that could not be written, and Counted that of refusals that were counted instead of
+	// recorded, by these events.
+	Lost    int64 `json:"lost"`
 	Counted int64 `json:"counted"`
 
-	// Lines that cannot be parsed.
+	// Unreadable is the number of lines that cannot be parsed.
 	Unreadable int64 `json:"unreadable"`
 }
 
@@ -66,7 +63,7 @@ func (c *lineCounts) merge(o *lineCounts) {
 
 // A file is a segment of a trail.
 type file struct {
-	// Without its directory; of several trails, without the common directory.
+	// Name has no directory; of several trails, it has not the common one.
 	Name     string `json:"name"`
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`
@@ -75,31 +72,29 @@ type file struct {
 
 // A chain is the result of [trail.Verify].
 type chain struct {
-	// Every line is complete and follows the one before.
+	// Held reports that every line is complete and follows the one before.
 	Held bool `json:"held"`
 
-	// Above 1 if older segments were removed; 0 for several trails.
+	// FirstSeq is above 1 if older segments were removed. It and LastSeq are 0 for several trails.
 	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
 
-	// 0 for several trails.
-	LastSeq uint64 `json:"last_seq"`
-
-	// Segments were removed while the trail was read.
+	// Removed reports that segments were removed while the trail was read.
 	Removed bool `json:"removed,omitempty"`
 
-	// An event says that the proxy removed the older segments.
+	// Pruned reports that an event says that the proxy removed the older segments.
 	Pruned bool `json:"pruned,omitempty"`
 
-	// Of the last line, if the chain holds.
+	// Anchor is that of the last line, if the chain holds.
 	Anchor string `json:"anchor"`
 
-	// The first fault.
+	// Fault is the first fault.
 	Fault *fault `json:"fault,omitempty"`
 }
 
 // A fault is a [trail.Fault].
 type fault struct {
-	// Without its directory.
+	// File has no directory.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`

@@ -18,7 +18,7 @@ type groups[K comparable, R any] struct {
 	most int
 	rows map[K]*R
 
-	// Of the keys that came when it was full.
+	// others is of the keys that came when it was full.
 	others R
 }
 
@@ -78,7 +78,7 @@ func topRows[R any, P counted[R]](t *table[R], most int) (first []R, others coun
 
 // These bound the rows of the tables.
 const (
-	// The set is closed, but the trail may come from anybody.
+	// The set of reasons is closed, but the trail may come from anybody.
 	maxReasons      = 100
 	maxClients      = 10_000
 	maxHosts        = 10_000
@@ -90,19 +90,19 @@ const (
 	maxSigned       = 1_000
 	maxReservations = 1_000
 	maxLicenses     = 1_000
-	// rows for one host: of reservations with one purpose, outcome and source, and of licenses.
+	// maxStatements bounds the rows for one host: of reservations with one purpose, outcome and source, and of licenses.
 	maxStatements = 20
-	// rows for one host, which may state other rules in each robots.txt.
+	// maxHostRules bounds the rows for one host, which may state other rules in each robots.txt.
 	maxHostRules = 1_000
-	// rows for one host, of outages that ended.
+	// maxHostOutages bounds the rows for one host, of outages that ended.
 	maxHostOutages = 100
 	maxEvents      = 1_000
 	maxFiles       = 1_000
-	// rows of the CSV.
+	// maxCombined bounds the rows of the CSV.
 	maxCombined = 50_000
-	// Buckets of the timeline, without the empty ones.
+	// maxBuckets bounds the buckets of the timeline, without the empty ones.
 	maxBuckets = 480
-	// Bytes of each string.
+	// maxText bounds each string, in bytes.
 	maxText = 256
 )
 
@@ -110,10 +110,10 @@ const (
 type table[R any] struct {
 	Rows []R `json:"rows"`
 
-	// Maximum of rows.
+	// Most is the maximum number of rows.
 	Most int `json:"most"`
 
-	// Sums of the keys that arrived when the table was full.
+	// Others is the sum of the keys that arrived when the table was full.
 	Others counts `json:"others"`
 }
 
@@ -121,10 +121,8 @@ type table[R any] struct {
 type list[R any] struct {
 	Rows []R `json:"rows"`
 
-	// Maximum of rows.
-	Most int `json:"most"`
-
-	// Number of items beyond it.
+	// Most is the maximum number of rows, and Others is the number of items beyond it.
+	Most   int   `json:"most"`
 	Others int64 `json:"others"`
 }
 
@@ -177,22 +175,20 @@ type (
 		Rule  string `json:"rule"`
 		Line  int    `json:"line"`
 
-		// See trail.Entry.JoinedLine.
+		// Joined is trail.Entry.JoinedLine.
 		Joined int    `json:"joined_line,omitempty"`
 		SHA256 string `json:"robots_sha256"`
 	}
 	overrideKey struct {
-		// override or denied-host.
+		// Reason is "override" or "denied-host".
 		Reason      string `json:"reason"`
 		Entry       string `json:"entry"`
 		EntryReason string `json:"entry_reason"`
 	}
 
 	signedKey struct {
-		// ID of the key of the proxy's signature; "": it has none.
-		Key string `json:"key"`
-
-		// Why.
+		// Key is the ID of the key of the proxy's signature; "": there is none, and Unsigned says why.
+		Key      string `json:"key"`
 		Unsigned string `json:"unsigned"`
 	}
 
@@ -214,11 +210,11 @@ type outage struct {
 	Host  string    `json:"host"`
 	First time.Time `json:"first"`
 
-	// Last request during the outage.
+	// Last is the time of the last request during the outage.
 	Last     time.Time `json:"last"`
 	Requests int64     `json:"requests"`
 
-	// Another outcome came later.
+	// Ended reports that another outcome came later.
 	Ended bool `json:"ended"`
 }
 
@@ -232,12 +228,12 @@ type reservationKey struct {
 	Host    string `json:"host"`
 	Purpose string `json:"purpose"`
 
-	// Allowed or disallowed.
+	// Outcome is "allowed" or "disallowed".
 	Outcome   string `json:"outcome"`
 	Source    string `json:"source"`
 	Statement string `json:"statement"`
 
-	// reason of the entry of hosts that applied to requests that were allowed.
+	// Entry is the reason of the entry of hosts that applied to requests that were allowed.
 	Entry string `json:"entry_reason,omitempty"`
 }
 
@@ -250,7 +246,7 @@ type license struct {
 type licenseKey struct {
 	Host string `json:"host"`
 
-	// URLs, separated by spaces.
+	// License has URLs, separated by spaces.
 	License string `json:"license"`
 }
 
@@ -258,20 +254,20 @@ type licenseKey struct {
 type signal struct {
 	Host string `json:"host"`
 
-	// Member of the record.
+	// Name is that of the member of the record.
 	Name string `json:"name"`
 
-	// Last value.
+	// Last is the last value.
 	Last     string `json:"last"`
 	Requests int64  `json:"requests"`
 
-	// Requests whose X-Robots-Tag says noindex or none.
+	// NoIndex is the number of requests whose X-Robots-Tag says noindex or none.
 	NoIndex int64 `json:"noindex"`
 }
 
 // An event is a line about the trail itself.
 type event struct {
-	// name of the trail, if there are several.
+	// Trail is the name of the trail, if there are several.
 	Trail     string    `json:"trail,omitempty"`
 	Replica   string    `json:"replica,omitempty"`
 	Time      time.Time `json:"time"`

@@ -12,7 +12,7 @@ import (
 type timeline struct {
 	Width seconds `json:"bucket_s"`
 
-	// By time; those without a request are left out.
+	// Buckets are in their order, without those that have no request.
 	Buckets []bucket `json:"buckets"`
 }
 
@@ -25,13 +25,13 @@ type bucket struct {
 // A timelineBuilder sorts records into buckets. It makes the buckets wider when there would be
 // more than maxBuckets.
 type timelineBuilder struct {
-	// seconds.
+	// width is in seconds.
 	width int64
 
-	// By start, in seconds since 1970.
+	// buckets are by their start, in seconds since 1970.
 	buckets map[int64]*bucket
 
-	// first and last start.
+	// first and last are the first and the last start.
 	first, last int64
 }
 
@@ -55,7 +55,7 @@ func newTimelineBuilder() timelineBuilder {
 
 func (t *timelineBuilder) add(e *trail.Entry) {
 	if e.Time.Unix() < 0 {
-		// No trail is so old: the time is missing, or made up.
+		// No trail is so old, so the time is missing or made up.
 		return
 	}
 	at := t.bucketStart(e.Time.Unix())

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// For what is empty.
+	// noName stands for an empty name.
 	noName = "(none)"
-	// For what has no row of its own.
+	// others is the name of the row for all that have none of their own.
 	others = "(others)"
 )
 

@@ -28,19 +28,19 @@ const maxFaults = 20
 type Check struct {
 	seed maphash.Seed
 
-	// By their hash.
+	// files are the files by their hashes.
 	files map[[sha256.Size]byte]recordedFile
 
-	// By the time when they ended, in ns.
+	// fetches are the fetches by the Unix time when they ended, in nanoseconds.
 	fetches map[int64][]fetchLine
 }
 
 // A recordedFile is one that records rest on.
 type recordedFile struct {
-	// Of the first record.
+	// seq is that of the first record.
 	seq uint64
 
-	// Index of shaNames.
+	// kind is an index of shaNames.
 	kind int
 }
 
@@ -48,14 +48,14 @@ type recordedFile struct {
 type fetchLine struct {
 	seq uint64
 
-	// hash of the status, the redirects, the SHA-256, the number of bytes and the outcome.
+	// result is a hash of the status, the redirects, the SHA-256, the number of bytes and the outcome.
 	result uint64
 
-	// Without its query.
+	// url has no query.
 	url       hashedText
 	userAgent hashedText
 
-	// The index says the same.
+	// indexed reports that the index says the same.
 	indexed bool
 }
 
@@ -63,7 +63,7 @@ type fetchLine struct {
 type hashedText struct {
 	hash uint64
 
-	// bytes of the beginning; 0: the line has the whole string.
+	// most is how many bytes the beginning has; 0: the line has the whole string.
 	most int
 }
 
@@ -80,7 +80,7 @@ var (
 // Add adds a line of the trail, which was verified.
 func (c *Check) Add(line []byte, l trail.Link) {
 	for kind, name := range shaNames {
-		// In a string, its quotes would be escaped.
+		// Within a string, the quotes of the name would be escaped.
 		_, digits, found := bytes.Cut(line, name)
 		if found && len(digits) >= hexHashLen {
 			c.addFile(digits[:hexHashLen], recordedFile{l.Seq, kind})
@@ -99,7 +99,9 @@ func (c *Check) Add(line []byte, l trail.Link) {
 		url = e.Hops[len(e.Hops)-1]
 	}
 	ended := e.Fetched.UnixNano()
-	c.fetches[ended] = append(c.fetches[ended], c.fetchLine(l.Seq, e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent))
+	f := c.fetchLine(e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent)
+	f.seq = l.Seq
+	c.fetches[ended] = append(c.fetches[ended], f)
 }
 
 // addFile adds a file by its hash.
@@ -110,12 +112,14 @@ func (c *Check) addFile(digits []byte, f recordedFile) {
 	}
 }
 
-func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {
+// fetchLine returns the fetchLine of a line of the trail or of the index, without its seq.
+func (c *Check) fetchLine(status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {
 	if outcome != cache.FetchedRules && outcome != cache.FetchedNoFile {
 		// The index does not tell failures from one another, and has no bytes that were rejected.
 		outcome, sha, size = cache.FetchedUnreachable, "", 0
 	}
-	return fetchLine{seq: seq, result: c.hash(fmt.Sprint(status, redirects, sha, size, outcome)), url: c.hashText(withoutQuery(url)), userAgent: c.hashText(userAgent)}
+	result := c.hash(fmt.Sprint(status, redirects, sha, size, outcome))
+	return fetchLine{result: result, url: c.hashText(withoutQuery(url)), userAgent: c.hashText(userAgent)}
 }
 
 func (c *Check) hash(s string) uint64 { return maphash.String(c.seed, s) }
@@ -144,34 +148,29 @@ func (c *Check) isSame(h hashedText, s string) bool {
 
 // A CheckResult says what Check.Compare has found.
 type CheckResult struct {
-	// Of robots.txt files.
-	Robots FileCounts
+	// Robots counts robots.txt files, and TDMRep counts tdmrep.json files.
+	Robots, TDMRep FileCounts
 
-	// Of tdmrep.json files.
-	TDMRep FileCounts
-
-	// lines of the index that say what the trail says.
+	// Fetches is the number of lines of the index that say what the trail says.
 	Fetches int
 
-	// lines of the index about fetches that are not in the trail.
+	// Unknown is the number of lines of the index about fetches that are not in the trail.
 	Unknown int
 
-	// fetches in the trail without a line of the index that says the same.
+	// Unindexed is the number of fetches in the trail without a line of the index that says the same.
 	Unindexed int
 
-	// The first files and lines that are not as they were written.
+	// Faults are about the first files and lines that are not as they were written, and More is the number of the others.
 	Faults []error
-
-	// Further ones.
-	More int
+	More   int
 }
 
 // FileCounts count files that records rest on.
 type FileCounts struct {
-	// Their bytes have the hash that records rest on.
+	// Unchanged is the number of files whose bytes have the hash that records rest on.
 	Unchanged int
 
-	// Hashes without a file: it was removed.
+	// Missing is the number of hashes without a file: it was removed.
 	Missing int
 }
 
@@ -185,7 +184,8 @@ func (r *CheckResult) fault(format string, args ...any) {
 
 // Compare compares what was added with the files in dir. The error is of reading.
 func (c *Check) Compare(dir string) (r CheckResult, err error) {
-	for _, sum := range slices.SortedFunc(maps.Keys(c.files), func(a, b [sha256.Size]byte) int { return cmp.Compare(c.files[a].seq, c.files[b].seq) }) {
+	bySeq := func(a, b [sha256.Size]byte) int { return cmp.Compare(c.files[a].seq, c.files[b].seq) }
+	for _, sum := range slices.SortedFunc(maps.Keys(c.files), bySeq) {
 		sha, counts := hex.EncodeToString(sum[:]), [...]*FileCounts{&r.Robots, &r.TDMRep}[c.files[sum].kind]
 		_, err := Read(dir, sha)
 		switch {
@@ -194,7 +194,8 @@ func (c *Check) Compare(dir string) (r CheckResult, err error) {
 		case errors.Is(err, fs.ErrNotExist):
 			counts.Missing++
 		case errors.Is(err, ErrDamaged):
-			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based", gzipPath(dir, sha), c.files[sum].seq)
+			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based",
+				gzipPath(dir, sha), c.files[sum].seq)
 		default:
 			return r, err
 		}
@@ -227,17 +228,22 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 	}
 	outcome := cache.FetchedUnreachable
 	if f.Error == "" {
-		outcome = cache.FetchOutcomeOf(&fetch.Result{Status: f.Status, TooManyRedirects: f.TooManyRedirects, RedirectDisallowed: f.RedirectDisallowed})
+		outcome = cache.FetchOutcomeOf(&fetch.Result{
+			Status: f.Status, TooManyRedirects: f.TooManyRedirects, RedirectDisallowed: f.RedirectDisallowed,
+		})
 	}
-	got := c.fetchLine(0, f.Status, f.Redirects, f.SHA256, int64(f.Bytes), outcome, f.URL, f.UserAgent)
+	got := c.fetchLine(f.Status, f.Redirects, f.SHA256, int64(f.Bytes), outcome, f.URL, f.UserAgent)
 	for i, line := range lines {
-		if line.result == got.result && (c.isSame(line.url, withoutQuery(f.URL)) || !isPlain(f.URL)) && (c.isSame(line.userAgent, f.UserAgent) || !isPlain(f.UserAgent)) {
+		sameURL := c.isSame(line.url, withoutQuery(f.URL)) || !isPlain(f.URL)
+		sameAgent := c.isSame(line.userAgent, f.UserAgent) || !isPlain(f.UserAgent)
+		if line.result == got.result && sameURL && sameAgent {
 			r.Fetches++
 			lines[i].indexed = true
 			return
 		}
 	}
-	r.fault("%s: changed: the fetch that ended at %s differs from the record seq %d", indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
+	r.fault("%s: changed: the fetch that ended at %s differs from the record seq %d",
+		indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
 }
 
 // isPlain reports whether a string is in a line of a trail unchanged, not escaped, and truncated only

@@ -18,9 +18,8 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-const (
-	tempPattern = "new-*.tmp"
-)
+// tempPattern is that of the names of temporary files.
+const tempPattern = "new-*.tmp"
 
 // maxPending bounds the files and directories that wait for Flush. For others, the disk is waited
 // for at once.
@@ -36,23 +35,23 @@ const maxGzipWriters = 4
 type disk struct {
 	dir string
 
-	// flush and the others never wait for the disk.
+	// noSync says that no method waits for the disk.
 	noSync atomic.Bool
 
-	// Holds maxGzipWriters writers; nil stands for one that was not made yet.
+	// gzipWriters holds maxGzipWriters writers; nil stands for one that was not made yet.
 	gzipWriters chan *gzip.Writer
 
-	// Held while a line is written, so that a torn line is noticed before the next one.
+	// indexMu is held while a line is written, so that a torn line is noticed before the next one.
 	indexMu sync.Mutex
 
-	// Held while flush waits for the disk, so that each flush waits for the previous one.
+	// flushing is held while flush waits for the disk, so that each flush waits for the previous one.
 	flushing sync.Mutex
 
-	// Guards what follows.
+	// mu guards what follows.
 	mu      sync.Mutex
 	pending map[string]struct{}
 
-	// paths for which flush waits now; those that fail become pending again.
+	// awaiting is the number of paths for which flush waits now; those that fail become pending again.
 	awaiting int
 }
 
@@ -82,7 +81,7 @@ func (d *disk) isStored(a *fetch.Result, now time.Time) (known bool, freed int64
 		body, err := readFile(path)
 		switch {
 		case err == nil && bytes.Equal(body, a.Body):
-			// The time of the last use.
+			// The time of the file is that of its last use.
 			return true, freed, os.Chtimes(path, now, now)
 		case err != nil && !errors.Is(err, ErrDamaged):
 			return false, freed, err
@@ -123,7 +122,7 @@ func (d *disk) writeFile(a *fetch.Result, now time.Time) (size int64, err error)
 func (d *disk) compress(tmp *os.File, body []byte, now time.Time) (size int64, err error) {
 	zip := <-d.gzipWriters
 	if zip == nil {
-		// Fails only for other levels.
+		// This fails only for other levels.
 		zip, _ = gzip.NewWriterLevel(tmp, gzip.BestSpeed)
 	} else {
 		zip.Reset(tmp)
@@ -135,7 +134,7 @@ func (d *disk) compress(tmp *os.File, body []byte, now time.Time) (size int64, e
 	if err = errors.Join(err, serr, tmp.Close()); err != nil {
 		return 0, err
 	}
-	// By the clock of this machine, like the times that are compared with it.
+	// The time is one of this machine's clock, as those that are compared with it. The disk may be another machine's.
 	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now)
 }
 
@@ -157,7 +156,7 @@ func (d *disk) appendIndex(line []byte, now time.Time) (added int64, err error) 
 		if !osfile.EndsWithinLine(file, info.Size()) {
 			line = line[1:]
 		}
-		// In one write, so that readers see all of it or a torn line.
+		// Readers see all of one write, or a torn line.
 		_, err = file.Write(line)
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
@@ -219,7 +218,7 @@ func (d *disk) flush() error {
 	var first error
 	for path := range pending {
 		err := syncPath(path)
-		// It was removed meanwhile.
+		// The file may have been removed meanwhile.
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			delete(pending, path)
 			continue

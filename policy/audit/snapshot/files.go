@@ -125,7 +125,7 @@ func readFile(path string) ([]byte, error) {
 		r, err = gzip.NewReader(file)
 	}
 	if err == nil {
-		// With one byte more, the hash differs.
+		// If a file is longer, its hash differs.
 		body, err = io.ReadAll(io.LimitReader(r, robots.MaxBytes+1))
 	}
 	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
@@ -138,13 +138,13 @@ func readFile(path string) ([]byte, error) {
 type file struct {
 	path string
 
-	// "": it is of the index.
+	// sha is the hash; "": it is a file of the index.
 	sha string
 
-	// When a decision last rested on it, to the day; for the index, the end of the day.
+	// used is when a decision last rested on it, to the day; for the index, the end of the day.
 	used time.Time
 
-	// Bytes that it takes on the disk; for the index, its length.
+	// size is how many bytes it takes on the disk; for the index, its length.
 	size int64
 }
 
@@ -191,7 +191,7 @@ func files(root string) iter.Seq2[file, error] {
 				sha, ok := hashOf(dir, e.Name())
 				info, err := e.Info()
 				if !ok || err != nil || !info.Mode().IsRegular() {
-					// It is not a snapshot, or was removed.
+					// The file is no snapshot, or was removed.
 					continue
 				}
 				if !yield(file{filepath.Join(root, dir, e.Name()), sha, info.ModTime(), onDisk(info.Size())}, nil) {

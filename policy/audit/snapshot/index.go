@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// bytes of a URL or an error in a line; longer ones are cut.
+	// maxText bounds a URL or an error in a line, in bytes; longer ones are cut.
 	maxText = 8 << 10
-	// bytes of a line; no line is longer, though \u takes six bytes.
+	// maxLine bounds a line, in bytes. No line is longer, though an escaped character takes six bytes.
 	maxLine = 128 << 10
 )
 
@@ -37,28 +37,28 @@ type Fetch struct {
 	Saved   time.Time `json:"kept"`
 	Fetched time.Time `json:"fetched,omitzero"`
 
-	// URL of the response, after redirects.
+	// URL is that of the response, after redirects.
 	URL string `json:"url"`
 
-	// User-Agent of the fetch.
+	// UserAgent is the header of the fetch.
 	UserAgent string `json:"user_agent,omitempty"`
 	Status    int    `json:"status,omitempty"`
 
-	// Hash of the bytes; "": there are none.
+	// SHA256 is the hash of the bytes; "": there are none.
 	SHA256 string `json:"sha256,omitempty"`
 
-	// Of the bytes, under the standard dialect; see robots.Decode.
+	// Coding is that of the bytes under the standard dialect; see robots.Decode.
 	Coding    string `json:"coding,omitempty"`
 	Bytes     int    `json:"octets,omitempty"`
 	Redirects int    `json:"redirects,omitempty"`
 
-	// There are too many.
+	// TooManyRedirects reports that there were more redirects than a fetch follows.
 	TooManyRedirects bool `json:"lost,omitempty"`
 
-	// A redirect cannot be followed; see Error.
+	// DeadRedirect reports that a redirect cannot be followed; Error says why.
 	DeadRedirect bool `json:"dead,omitempty"`
 
-	// The robots.txt of the target disallows a redirect; see Error.
+	// RedirectDisallowed reports that the robots.txt of the target disallows a redirect; Error names it.
 	RedirectDisallowed bool          `json:"barred,omitempty"`
 	Headers            fetch.Headers `json:"headers,omitzero"`
 	Error              string        `json:"error,omitempty"`
@@ -106,11 +106,10 @@ func appendASCII(b, text []byte) []byte {
 }
 
 const (
-	// Directory.
-	indexName = "index"
-	day       = 24 * time.Hour
-	dayLayout = time.DateOnly
+	indexName = "index" // the directory
 	indexExt  = ".jsonl"
+	dayLayout = time.DateOnly
+	day       = 24 * time.Hour
 )
 
 func dayOf(t time.Time) string { return t.UTC().Format(dayLayout) }
@@ -141,7 +140,7 @@ func days(dir string) (all []time.Time, err error) {
 // written or was torn in a crash. An error ends it; if there is no index, the error is
 // fs.ErrNotExist.
 func Index(dir, having string) iter.Seq2[Fetch, error] {
-	// Never fails for a string.
+	// This never fails for a string.
 	quoted, _ := json.Marshal(having)
 	text := appendASCII(nil, quoted[1:len(quoted)-1])
 	return func(yield func(Fetch, error) bool) {
@@ -153,7 +152,7 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 		for _, day := range slices.Backward(all) {
 			for line, err := range backward(indexPath(dir, day)) {
 				if errors.Is(err, fs.ErrNotExist) {
-					// It was removed meanwhile.
+					// The file was removed meanwhile.
 					break
 				}
 				if err != nil {

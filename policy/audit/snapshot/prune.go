@@ -42,7 +42,7 @@ func (s *Store) Run(ctx context.Context) error {
 			s.counts.pruneFailed.Add(1)
 			s.o.Log.Error("old snapshots not removed", "error", err)
 		}
-		// So that the end of a day is noticed.
+		// Prune notices the end of a day soon after each full hour.
 		next := now.Truncate(time.Hour).Add(time.Hour).Sub(now)
 		full, refused := s.full, s.refused
 		if s.quota.nearlyFull() {
@@ -55,10 +55,10 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-full:
-		// Logged at once, later ones after fullRetry.
 		case <-refused:
+			// The first refusal is logged at once, later ones after fullRetry.
 		case <-s.recount:
-			// Search for expired files again, and count the others.
+			// Prune searches for expired files again, and counts the others.
 			s.countedDay = ""
 		case <-ctx.Done():
 			timer.Stop()
@@ -128,7 +128,7 @@ func (s *Store) pruneExpired(now, settled time.Time) (first error) {
 		}
 		total += f.size
 	}
-	// files that were saved meanwhile may count twice until tomorrow.
+	// Files that were saved meanwhile may count twice until tomorrow.
 	s.quota.add(total - before)
 	return first
 }
@@ -190,7 +190,7 @@ func (s *Store) remove(f file, now time.Time) (gone bool, err error) {
 	if now.Sub(f.used) <= minUnused {
 		return false, nil
 	}
-	// The day ended long ago, so that no line is added.
+	// No line is added to a file of the index whose day ended long ago.
 	if f.sha == "" {
 		err := os.Remove(f.path)
 		return err == nil, err
@@ -200,7 +200,7 @@ func (s *Store) remove(f file, now time.Time) (gone bool, err error) {
 	if !mine {
 		return false, nil
 	}
-	// Else end would store an answerID.
+	// Because of this error, end does not store the zero answerID.
 	op.err = errPanic
 	defer s.end(at, op, now)
 	info, err := os.Lstat(f.path)

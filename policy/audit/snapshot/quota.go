@@ -27,22 +27,17 @@ const (
 // A quota counts the bytes of all files, and keeps them below a maximum. Bytes are reserved before
 // they are written.
 type quota struct {
-	// Guards what follows.
+	// mu guards what follows.
 	mu sync.Mutex
 
-	// Bytes; zero: no maximum.
+	// max is the maximum in bytes; zero: there is none.
 	max int64
 
-	// Bytes of all files, with reserved.
-	total int64
+	// total is the size of all files in bytes, with reserved, which may not be on the disk yet.
+	total, reserved int64
 
-	// Bytes that may not be on the disk yet.
-	reserved int64
-
-	// The current day.
-	day string
-
-	// Bytes that each client added, by shareKey.
+	// day is the current day. today and yesterday are the bytes that each client added then, by shareKey.
+	day              string
 	today, yesterday map[string]int64
 }
 
@@ -76,7 +71,7 @@ func (q *quota) commit(client string, written, taken int64) {
 	q.reserved -= taken
 	q.total -= free
 	client = q.shareKey(policy.ShareKey(client))
-	// Both, since the day may have ended meanwhile.
+	// The bytes may have been reserved yesterday.
 	for _, m := range []map[string]int64{q.today, q.yesterday} {
 		if some := min(free, m[client]); some > 0 {
 			m[client] -= some
@@ -93,7 +88,7 @@ func (q *quota) shareKey(client string) string {
 	case today || before:
 		return client
 	case len(q.today) < maxShares:
-		// Else it would keep the whole request header in memory.
+		// The clone does not keep the whole request header in memory.
 		return strings.Clone(client)
 	}
 	return ""
@@ -102,7 +97,7 @@ func (q *quota) shareKey(client string) string {
 // startDay forgets what was added earlier than yesterday. The caller holds q.mu.
 func (q *quota) startDay(now time.Time) {
 	today := dayOf(now)
-	// The latter: an operation that began before midnight.
+	// An operation that began before midnight may be of the day before.
 	if today == q.day || q.day == dayOf(now.Add(day)) {
 		return
 	}

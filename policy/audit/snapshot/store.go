@@ -51,57 +51,49 @@ var errPanic = errors.New("keep a snapshot: failed")
 
 // Options make a Store.
 type Options struct {
-	// Required; created if there is none.
+	// Dir is the directory, which is created if there is none; required.
 	Dir string
 
-	// Flush does not wait for the disk (fsync).
+	// NoSync says that Flush does not wait for the disk (fsync).
 	NoSync bool
 
-	// How long a file is kept after a decision last rested on it, to the day; zero: for ever.
+	// MaxAge is how long a file is kept after a decision last rested on it, to the day; zero: for ever.
 	MaxAge time.Duration
 
-	// most bytes that all files take on the disk; zero: no limit.
+	// MaxSize is how many bytes all files may take on the disk; zero: no limit.
 	MaxSize int64
 
-	// Reports files that cannot be removed, a full directory, and a directory that was removed; required.
+	// Log is told of files that cannot be removed, a full directory, and a directory that was removed; required.
 	Log *slog.Logger
 }
 
 // A Store keeps snapshots. Make one with Open.
 type Store struct {
-	// As given to Open.
+	// o are the Options as given to Open.
 	o      Options
 	seed   maphash.Seed
 	quota  quota
 	counts counts
 	saves  osfile.Watch
 
-	// Options.MaxAge now.
+	// maxAge is the present Options.MaxAge.
 	maxAge atomic.Int64
 
-	// Holds one token: Options have changed, or the directory was removed.
-	recount chan struct{}
+	// Each of these holds one token: Options have changed or the directory was removed; too little is free; a file was refused.
+	recount, full, refused chan struct{}
 
-	// Holds one token: too little is free.
-	full chan struct{}
-
-	// Holds one token: a file was refused.
-	refused chan struct{}
-
-	// Guards what follows.
-	mu    sync.RWMutex
-	saved map[answerID]struct{}
-
-	// The day of saved.
+	// mu guards the maps, and the day of saved.
+	mu         sync.RWMutex
+	saved      map[answerID]struct{}
 	day        string
 	operations map[resource]*operation
 
 	disk disk
 
-	// day of the last count by the settled clock; for Prune only.
+	// countedDay is the day of the last count by the settled clock; for Prune only.
 	countedDay string
 
-	// Refusals that were logged; for Run only.
+	// loggedRefusals is the number of refusals that were logged; for Run only.
 	loggedRefusals uint64
 }
 
@@ -110,7 +102,7 @@ type Store struct {
 type answerID struct {
 	url uint64
 
-	// Unix time in ns.
+	// fetched is a Unix time in nanoseconds.
 	fetched int64
 }
 
@@ -119,7 +111,7 @@ type answerID struct {
 type resource struct {
 	sha string
 
-	// Zero if there is a sha.
+	// id is zero if there is a sha.
 	id answerID
 }
 
@@ -127,11 +119,11 @@ type resource struct {
 type operation struct {
 	id answerID
 
-	// Closed when err is set.
+	// done is closed when err is set.
 	done chan struct{}
 	err  error
 
-	// What was saved is forgotten since it began; guarded by Store.mu.
+	// forgotten reports that what was saved was forgotten after the operation began. Store.mu guards it.
 	forgotten bool
 }
 
@@ -223,7 +215,7 @@ func (s *Store) save(id answerID, a *fetch.Result, client string) error {
 			return op.err
 		}
 		<-op.done
-		// ErrNoSpace may be about the other client's share.
+		// ErrNoSpace may be about the share of the other client.
 		if op.id == id && !errors.Is(op.err, audit.ErrNoSpace) {
 			return op.err
 		}
@@ -270,7 +262,7 @@ func (s *Store) write(a *fetch.Result, client string, now time.Time) error {
 		if a.SHA256 == "" {
 			return err
 		}
-		// Its bytes are stored, and the record contains its URL, hash and time.
+		// The bytes are stored, and the record has URL, hash and time of the answer.
 		s.counts.unindexed.Add(1)
 		return nil
 	}
@@ -366,28 +358,28 @@ func (s *Store) Flush() error {
 
 // Stats is the state of a Store.
 type Stats struct {
-	// Bytes that all files take on the disk.
+	// Bytes is how many bytes all files take on the disk.
 	Bytes int64
 
-	// Bytes that they may take; zero: no limit.
+	// MaxBytes is how many they may take; zero: no limit.
 	MaxBytes int64
 
-	// Answers saved so far; one that is in use is saved once a day.
+	// Saved is the number of answers saved so far. An answer that is in use is saved once a day.
 	Saved uint64
 
-	// Answers that could not be saved for another reason than space.
+	// SaveFailed is the number of answers that could not be saved for another reason than space.
 	SaveFailed uint64
 
-	// Answers that could not be saved because there was no space.
+	// Refused is the number of answers that could not be saved because there was no space.
 	Refused uint64
 
-	// Lines of the index that were left out because there was no space.
+	// Unindexed is the number of lines of the index that were left out because there was no space.
 	Unindexed uint64
 
-	// Failed waits for the disk.
+	// SyncFailed is the number of failed waits for the disk.
 	SyncFailed uint64
 
-	// Failed searches for files to remove, also if they failed in part.
+	// PruneFailed is the number of searches for files to remove that failed, if only in part.
 	PruneFailed uint64
 }
 

@@ -15,7 +15,7 @@ const anchorDigits = 32
 type Anchor struct {
 	Seq uint64
 
-	// The first hex digits of the hash, at least 32.
+	// Hash has the first hex digits of the hash, at least 32.
 	Hash string
 }
 

@@ -9,11 +9,9 @@ import (
 // lines without a kind: see [Entry.IsRequest].
 const KindEvent = "event"
 
-// The kinds of lines about fetches by the proxy itself.
+// These are the kinds of lines about fetches of robots.txt and of tdmrep.json by the proxy itself.
 const (
-	// Of robots.txt.
 	KindRobots = "robots"
-	// Of tdmrep.json.
 	KindTDMRep = "tdmrep"
 )
 
@@ -25,24 +23,24 @@ const KindContact = "contact"
 
 // These events are about the process that writes the trail, and what its operators do.
 const (
-	EventStart      = "start"
-	EventStop       = "stop"       // the process ends in order: the trail has the records of all requests
-	EventReload     = "reload"     // the configuration has changed
-	EventRotated    = "rotated"    // the CA, or a key that signs requests, is another one
-	EventUnfinished = "unfinished" // requests of the previous process began, and have no records
-
+	EventStart        = "start"
+	EventStop         = "stop"           // the process ends in order: the trail has the records of all requests
+	EventReload       = "reload"         // the configuration has changed
+	EventRotated      = "rotated"        // the CA, or a key that signs requests, is another one
+	EventUnfinished   = "unfinished"     // requests of the previous process began, and have no records
 	EventBackOffEnded = "back-off-ended" // an operator has ended the back-off of a host
 )
 
 // These events matter to verification and to counts.
 const (
-	// Refusals were counted instead of recorded.
+	// EventCounted says that refusals were counted instead of recorded.
 	EventCounted = "counted"
-	// The writer removed old segments.
+	// EventPruned says that the writer removed old segments.
 	EventPruned = "pruned"
-	// Lines that the disk had were missing at the end when the writer started; the next line has the seq after theirs.
+	// EventCut says that lines that the disk had were missing at the end when the writer started. The next line has the
+	// seq after theirs.
 	EventCut = "cut"
-	// A line that was on the disk differed, or did not match its hash, when the writer started.
+	// EventChanged says that a line that was on the disk differed, or did not match its hash, when the writer started.
 	EventChanged = "changed"
 )
 
@@ -237,7 +235,7 @@ type Archived struct {
 
 // A Usage is what a site states about the use of its content for one purpose.
 type Usage struct {
-	// A usage.Preference.
+	// Outcome is a usage.Preference.
 	Outcome   string `json:"outcome"`
 	Statement string `json:"statement,omitempty"`
 	Source    string `json:"source,omitempty"`

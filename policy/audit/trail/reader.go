@@ -20,54 +20,50 @@ const maxOpenTries = 20
 
 // A Line is a line and its place.
 type Line struct {
-	// path of the segment.
+	// File is the path of the segment.
 	File string
 
-	// Number in the segment, from 1; 0: unknown, since reading began within the segment.
+	// Number is that of the line in the segment, from 1; 0: unknown, since reading began within the segment.
 	Number int
 
-	// Without the line feed; valid until the next line is read.
+	// Text is the line without its line feed, valid until the next line is read.
 	Text []byte
 }
 
 // A Reader reads the lines of a trail, the oldest first and each once. Lines may be written
 // and segments be rotated, compressed and removed meanwhile. It is for one goroutine.
 type Reader struct {
-	// Ends the reading; nil: nothing does.
+	// ctx ends the reading; nil: nothing does.
 	ctx context.Context
 
-	// Of the active segment; "": there is only src.
-	path string
+	// path is that of the active segment; "": there is only src. name is path, or the name of src.
+	path, name string
 
-	// path, or the name of src.
-	name string
-
-	// The segment that is read; nil: the next one has to be opened.
+	// src is the segment that is read; nil: the next one has to be opened.
 	src *source
 	in  *bufio.Reader
 
-	// segments whose FirstSeq is at most this have been read.
+	// finished is the greatest FirstSeq of the segments that have been read.
 	finished uint64
 
-	// Seq of the last line that has one; 0: none yet.
+	// lastSeq is the seq of the last line that has one; 0: none has yet.
 	lastSeq uint64
 
-	// A line of src has been read.
+	// started reports that a line of src has been read.
 	started bool
 
-	// src was the active segment, and no lines are added to it any more.
+	// rotated reports that src was the active segment, and no lines are added to it any more.
 	rotated bool
 
-	// The first line of src, which Next returns after ErrRemoved.
+	// pending is the first line of src, which Next returns after ErrRemoved.
 	pending []byte
 
-	// The reading ends with the first segment after boundSeq.
-	bounded bool
-
-	// FirstSeq of the newest full segment when the reading was bounded; 0: there was none.
+	// bounded reports that the reading ends with the first segment after boundSeq, which is the FirstSeq of the newest full
+	// segment when the reading was bounded; 0: there was none.
+	bounded  bool
 	boundSeq uint64
 
-	// FirstSeq of the oldest segment then; 0: there was only the active one.
+	// oldestSeq is the FirstSeq of the oldest segment then; 0: there was only the active one.
 	oldestSeq uint64
 }
 
@@ -141,8 +137,8 @@ func (r *Reader) seekLast(size int64) (all bool, err error) {
 		if src.plain == nil {
 			return false, nil
 		}
-		// The file was replaced meanwhile.
 		if src.size < size {
+			// The file was replaced meanwhile.
 			return false, errors.Join(fs.ErrNotExist, r.Close())
 		}
 		return false, src.skipTo(src.size - size)
@@ -226,7 +222,7 @@ func (r *Reader) nextSegment() (next Segment, oldest bool, err error) {
 	}
 	i := slices.IndexFunc(segments, func(s Segment) bool { return s.FirstSeq == 0 || s.FirstSeq > r.finished })
 	if i < 0 {
-		// The next one does not exist yet.
+		// The next segment does not exist yet.
 		return Segment{}, false, io.EOF
 	}
 	return segments[i], i == 0, nil
@@ -303,7 +299,7 @@ func (r *Reader) endOfSource() error {
 		if r.rotated = r.isReplaced(); !r.rotated {
 			return io.EOF
 		}
-		// First, read what was written before the rotation.
+		// What was written before the rotation is read first.
 		return nil
 	case r.lastSeq > 0:
 		r.finished = r.lastSeq

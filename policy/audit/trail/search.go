@@ -49,8 +49,8 @@ func find(path, id string, list func(string) ([]Segment, error)) (Line, Entry, e
 				missed = true
 			case ferr != ErrNoRecord:
 				err = errors.Join(err, ferr)
-			// It may have been rotated before it was opened, so that the one after it was searched.
 			case segment.FirstSeq == 0:
+				// The active segment may have been rotated before it was opened, so that the one after it was searched.
 				now, failed := list(path)
 				missed = failed == nil && newestFull(now) != newestFull(segments)
 			}
@@ -338,10 +338,10 @@ func lineID(line []byte) (id []byte, begun bool) {
 
 // A BackwardLine is a line that Backward has read.
 type BackwardLine struct {
-	// Without the line feed; valid until the next line is read.
+	// Text is the line without its line feed, valid until the next line is read.
 	Text []byte
 
-	// The offset behind the line feed.
+	// End is the offset behind the line feed.
 	End int64
 }
 
@@ -352,9 +352,8 @@ const blockSize = 64 << 10
 // skips lines of more than maxLine bytes. An error ends it.
 func Backward(f io.ReaderAt, size int64, maxLine int) iter.Seq2[BackwardLine, error] {
 	return func(yield func(BackwardLine, error) bool) {
-		// What was read, without the lines behind it.
+		// tail is what was read, without the lines behind it; whole reports that it ends where a line ends.
 		var tail []byte
-		// tail ends where a line ends.
 		whole := false
 		for at := size; at > 0; {
 			n := min(at, blockSize)

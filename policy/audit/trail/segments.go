@@ -19,10 +19,10 @@ import (
 type Segment struct {
 	Path string
 
-	// Seq of the first line; 0: it is the active segment, which is written.
+	// FirstSeq is the seq of the first line; 0: it is the active segment, which is written.
 	FirstSeq uint64
 
-	// It is compressed.
+	// Gzip reports that the segment is compressed.
 	Gzip bool
 }
 
@@ -107,13 +107,13 @@ func listSegments(path string) ([]Segment, error) {
 		}
 		first, err := strconv.ParseUint(digits, 10, 64)
 		if err != nil || first == 0 || name != filepath.Base(SegmentPath(path, first)) {
-			// Not a segment of this trail.
+			// The file is no segment of this trail.
 			continue
 		}
 		segments = append(segments, Segment{Path: filepath.Join(dir, e.Name()), FirstSeq: first, Gzip: zipped})
 	}
 	slices.SortFunc(segments, func(a, b Segment) int {
-		// Plain before .gz.
+		// The plain file comes before the compressed one.
 		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), strings.Compare(a.Path, b.Path))
 	})
 	segments = slices.CompactFunc(segments, func(a, b Segment) bool { return a.FirstSeq == b.FirstSeq })

@@ -33,22 +33,23 @@ type source struct {
 	in     *bufio.Reader
 	closer io.Closer
 
-	// Bytes when it was opened.
+	// size is how many bytes it had when it was opened.
 	size int64
 
-	// A regular file that is not compressed: it may grow, and be read again; else nil.
+	// plain is a regular file that is not compressed: it may grow, and be read again. Of other segments and of streams, it is
+	// nil.
 	plain *os.File
 
-	// Where in plain the next line begins.
+	// offset is where in plain the next line begins.
 	offset int64
 
-	// number of the last line that was read; -1: unknown.
+	// number is that of the last line that was read; -1: unknown.
 	number int
 
-	// The line at offset was returned with ErrTorn.
+	// torn reports that the line at offset was returned with ErrTorn.
 	torn bool
 
-	// The rest of a line is skipped.
+	// skipping reports that the rest of a line is skipped.
 	skipping bool
 }
 
@@ -82,10 +83,10 @@ func openSource(segment Segment, in *bufio.Reader) (*source, error) {
 func (s *source) readError(err error) error {
 	switch {
 	case s.plain != nil:
-		// It is a *fs.PathError.
+		// A *fs.PathError names the segment already.
 		return err
-	// Even the gzip header is missing.
 	case s.Gzip && err == io.EOF:
+		// Even the gzip header is missing.
 		err = io.ErrUnexpectedEOF
 		fallthrough
 	case s.Gzip:
@@ -99,7 +100,7 @@ func (s *source) skipTo(offset int64) error {
 	if offset == 0 {
 		return nil
 	}
-	// Skip up to the line feed before offset.
+	// What stands before the next line feed is skipped. It may be the one before offset.
 	s.offset, s.number, s.skipping = offset-1, -1, true
 	return s.rewind()
 }
@@ -178,8 +179,8 @@ func (s *source) atEnd(within bool, try int) (again bool, err error) {
 			return false, err
 		}
 		switch {
-		// ErrTorn was returned before.
 		case s.torn:
+			// ErrTorn was returned before.
 			return false, io.EOF
 		case try == tornTries:
 			s.torn = true

@@ -81,13 +81,13 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // A Link has the members that chain a line to the line before it.
 type Link struct {
-	// Number of the line, from 1.
+	// Seq is the number of the line, from 1.
 	Seq uint64
 
-	// Hash of the line before.
+	// Prev is the hash of the line before.
 	Prev Hash
 
-	// SHA-256 of the line's bytes before the member hash.
+	// Hash is the SHA-256 of the line's bytes before the member hash.
 	Hash Hash
 }
 
@@ -131,7 +131,7 @@ func appendHex(b []byte, h *Hash) []byte {
 		x = (x | x<<16) & 0x0000ffff0000ffff
 		x = (x | x<<8) & 0x00ff00ff00ff00ff
 		x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
-		// 1 in each byte whose digit is a letter.
+		// letter has a 1 in each byte whose digit is a letter.
 		letter := (x + ones*6) >> 4 & ones
 		b = binary.BigEndian.AppendUint64(b, x+ones*'0'+letter*('a'-'0'-10))
 	}

@@ -14,44 +14,42 @@ const maxListed = 100
 
 // A Result describes a trail up to its first fault.
 type Result struct {
-	// Segments that have a line, and their lines.
+	// Files is the number of segments that have a line, and Lines that of their lines.
 	Files, Lines int
 
-	// seq of the first line; above 1: earlier segments were removed.
+	// First is the seq of the first line; above 1: earlier segments were removed.
 	First uint64
 
-	// Link of the last line.
+	// Last is the Link of the last line.
 	Last Link
 
-	// Times of the first and last line.
+	// From and To are the times of the first and the last line.
 	From, To time.Time
 
-	// Refusals that were counted instead of recorded, by the events that say so.
+	// Counted is the number of refusals that were counted instead of recorded, by the events that say so.
 	Counted int64
 
-	// Other events.
-	Events int
-
-	// The first of these events.
+	// Events is the number of other events, and ListedEvents are the first of them.
+	Events       int
 	ListedEvents []Entry
 
-	// Segments were removed during the reading, and the Result is of the lines after them.
+	// Removed reports that segments were removed during the reading, and the Result is of the lines after them.
 	Removed bool
 
-	// An event says that the writer removed the lines before the first one.
+	// Pruned reports that an event says that the writer removed the lines before the first one.
 	Pruned bool
 }
 
 // VerifyOptions are requirements that Verify adds to those of the chain, and a receiver of its
 // lines. The zero value adds none.
 type VerifyOptions struct {
-	// The line of this seq must be there, and earlier lines are not judged; 0: see Verify.
+	// From is the seq of a line that must be there, and before which lines are not judged; 0: see Verify.
 	From uint64
 
-	// The anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing.
+	// Since is the anchor of a line that must be there, or that the first line must follow; zero: there is none.
 	Since Anchor
 
-	// Is called for each correct line, valid until it returns; nil: nothing is.
+	// Each is called for each correct line, valid until it returns; nil: nothing is called.
 	Each func(line []byte, l Link)
 }
 
@@ -59,23 +57,24 @@ type VerifyOptions struct {
 func (r *Result) Anchor() Anchor { return r.Last.Anchor() }
 
 // ChainLimit says what a chain does not prove by itself.
-const ChainLimit = "Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes."
+const ChainLimit = "Without an anchor, two things cannot be detected: " +
+	"lines cut off the end, and lines changed together with all later hashes."
 
 // A Fault is a place where a trail is not as it was written.
 type Fault struct {
 	File string
 
-	// Number in the file; 0: unknown.
+	// Line is the number of the line in the file; 0: unknown.
 	Line int
 
-	// The seq that the line states or that was expected; 0: unknown.
+	// Seq is what the line states or what was expected; 0: unknown.
 	Seq uint64
 
-	// Changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain begins), unlinked
+	// Kind is changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain begins), unlinked
 	// (prev is not the hash of the line before) or anchor (the trail does not fit the anchor).
 	Kind string
 
-	// A sentence.
+	// Detail is a sentence.
 	Detail string
 }
 
@@ -126,17 +125,15 @@ type verifier struct {
 	r    *Reader
 	opts VerifyOptions
 
-	// Is called for each line; nil: nothing is.
+	// each is called for each line; nil: nothing is called.
 	each func(Line, error)
 
-	// lines are missing at the beginning; nil once an event says that the writer removed them.
+	// missingStart says that lines are missing at the beginning; nil: none are, or an event says that the writer removed them.
 	missingStart *Fault
 
-	// place of the last line, without its text.
+	// lastPlace is the place of the last line, without its text, and lastHead has its first bytes.
 	lastPlace Line
-
-	// first bytes of the last line.
-	lastHead [64]byte
+	lastHead  [64]byte
 }
 
 // read returns the next line, and calls v.each.
@@ -168,7 +165,8 @@ func (v *verifier) lines() (Result, error) {
 			v.Result, v.missingStart = Result{Removed: true}, nil
 			continue
 		case errors.Is(err, ErrTorn):
-			return v.Result, v.fault(line, 0, "torn", "the line is incomplete, as after a crash: the proxy moves it to another file when it starts")
+			return v.Result, v.fault(line, 0, "torn",
+				"the line is incomplete, as after a crash: the proxy moves it to another file when it starts")
 		case errors.Is(err, ErrTooLong):
 			return v.Result, v.fault(line, 0, "foreign", "not a line of the audit: %v", err)
 		case err != nil:
@@ -231,17 +229,20 @@ func (v *verifier) first(line Line, l Link) error {
 		return v.fault(line, l.Seq, "missing", "%s before it", seqRange(begins, l.Seq-1))
 	}
 	if from := max(1, v.opts.From); l.Seq > from && (v.opts.From > 0 || versionOf(line.Text) > 0) {
-		// Else the event may be in a line that is not read.
+		// If segments were removed, the event may be in a line that is not read.
 		if v.Removed = v.Removed || v.r.oldestRemoved(); !v.Removed {
-			v.missingStart = v.fault(line, l.Seq, "missing", "%s before it, and no line says that the proxy removed them", seqRange(from, l.Seq-1))
+			v.missingStart = v.fault(line, l.Seq, "missing",
+				"%s before it, and no line says that the proxy removed them", seqRange(from, l.Seq-1))
 		}
 	}
 	switch since := v.opts.Since.Seq; {
 	case since == 0 || l.Seq <= since:
 	case l.Seq > since+1:
-		return v.fault(line, l.Seq, "anchor", "the audit now begins with this line: between the anchor and this line, %s are missing", seqRange(since+1, l.Seq-1))
+		return v.fault(line, l.Seq, "anchor",
+			"the audit now begins with this line: between the anchor and this line, %s are missing", seqRange(since+1, l.Seq-1))
 	case !v.opts.Since.Matches(l.Prev):
-		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's line: its prev begins with %s", l.Prev.String()[:anchorDigits])
+		return v.fault(line, l.Seq, "anchor",
+			"the line does not follow the anchor's line: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
 }
@@ -268,9 +269,8 @@ func (v *verifier) next(line Line, l Link) error {
 	if l.Seq >= v.First {
 		kind, detail = "repeated", "the line follows seq %d, but occurred before"
 	}
-	// By the proxy.
+	// This comes before find, which overwrites line.Text.
 	noticed := ""
-	// Before find overwrites line.Text.
 	if e, err := Read(line.Text); err == nil && e.Event == EventCut {
 		noticed = ", which the proxy noticed when it started"
 	}
@@ -370,16 +370,18 @@ func timeOf(line []byte) time.Time {
 func (v *verifier) end() (Result, error) {
 	v.To = timeOf(v.lastHead[:])
 	since := v.opts.Since.Seq
+	const cutOff = ": the end was cut off, or another audit is in its place"
 	switch {
 	case v.missingStart != nil:
 		return v.Result, v.missingStart
 	case v.Lines == 0 && v.opts.From > 0:
-		return v.Result, &Fault{File: v.r.name, Seq: v.opts.From, Kind: "missing", Detail: "the audit has no line with this seq or a later one"}
+		detail := "the audit has no line with this seq or a later one"
+		return v.Result, &Fault{File: v.r.name, Seq: v.opts.From, Kind: "missing", Detail: detail}
 	case since == 0:
 	case v.Lines == 0:
-		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "the audit has no line, but the anchor is seq %d: the end was cut off, or another audit is in its place", since)
+		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "the audit has no line, but the anchor is seq %d"+cutOff, since)
 	case v.Last.Seq < since:
-		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, but the anchor is seq %d: the end was cut off, or another audit is in its place", since)
+		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, but the anchor is seq %d"+cutOff, since)
 	}
 	return v.Result, nil
 }

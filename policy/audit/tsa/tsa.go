@@ -38,7 +38,7 @@ import (
 )
 
 const (
-	// bytes of a response; usual ones have 2 to 8 KiB.
+	// maxResponse bounds a response, in bytes; usual ones have 2 to 8 KiB.
 	maxResponse = 64 << 10
 	responseExt = ".tsr"
 )
@@ -53,7 +53,8 @@ func Request(ctx context.Context, rt http.RoundTripper, url string, a trail.Anch
 	if err != nil {
 		return nil, err
 	}
-	query, err := timestamp.CreateRequest(strings.NewReader(a.String()), &timestamp.RequestOptions{Hash: crypto.SHA256, Certificates: true, Nonce: nonce})
+	options := &timestamp.RequestOptions{Hash: crypto.SHA256, Certificates: true, Nonce: nonce}
+	query, err := timestamp.CreateRequest(strings.NewReader(a.String()), options)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func Request(ctx context.Context, rt http.RoundTripper, url string, a trail.Anch
 
 // parse parses a response, and checks that its token is of the anchor.
 func parse(response []byte, a trail.Anchor) (token *timestamp.Timestamp, err error) {
-	// The parsers are for ASN.1 of strangers.
+	// The response is ASN.1 of strangers, on which the parsers may panic.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("malformed response: %v", p)
@@ -153,7 +154,7 @@ func Save(dir string, a trail.Anchor, response []byte) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		// Best effort: err matters more.
+		// An error of this matters less than err.
 		os.Remove(temp)
 	}
 	return err
