@@ -65,9 +65,9 @@ type Builder struct {
 	licensesOf map[string]int
 	statements map[reservationKey]int
 
-	outages    list[outage]
-	events     list[event]
-	combined   groups[combinedKey, counts]
+	outages  list[outage]
+	events   list[event]
+	combined groups[combinedKey, counts]
 }
 
 // New returns a Builder.
