@@ -103,8 +103,8 @@ type counts struct {
 	// Slowed requests were delayed since the host responded slowly.
 	Slowed int64 `json:"slowed"`
 
-	// Away requests were paced without the shared store.
-	Away int64 `json:"store_away"`
+	// StoreAway requests were paced without the shared store.
+	StoreAway int64 `json:"store_away"`
 
 	// First and Last are when the first and the last request arrived, and Ended is when the last one ended.
 	First time.Time `json:"first,omitzero"`
@@ -166,7 +166,7 @@ func (c *counts) add(e *trail.Entry) {
 	c.Stale += oneIf(e.RobotsStale)
 	c.BackedOff += oneIf(e.BackOff > 0)
 	c.Slowed += oneIf(e.Slowed > 0)
-	c.Away += oneIf(e.StoreAway)
+	c.StoreAway += oneIf(e.StoreAway)
 	c.within(e.Time, e.Time, e.End())
 }
 
@@ -222,6 +222,6 @@ func (c *counts) merge(o *counts) {
 	c.Stale = addCapped(c.Stale, o.Stale)
 	c.BackedOff = addCapped(c.BackedOff, o.BackedOff)
 	c.Slowed = addCapped(c.Slowed, o.Slowed)
-	c.Away = addCapped(c.Away, o.Away)
+	c.StoreAway = addCapped(c.StoreAway, o.StoreAway)
 	c.within(o.First, o.Last, o.Ended)
 }

@@ -35,7 +35,7 @@ func (r *Report) CSV(w io.Writer) error {
 			csvSafe(c.Entry), csvSafe(c.Group), csvSafe(c.Rule), strconv.Itoa(c.Line), csvSafe(c.SHA256),
 		}
 		row := append(names, csvCounts(&c.counts)...)
-		row = append(row, csvSafe(c.Replica), strconv.FormatInt(c.Away, 10), c.outcome().String(), strconv.Itoa(c.Joined))
+		row = append(row, csvSafe(c.Replica), strconv.FormatInt(c.StoreAway, 10), c.outcome().String(), strconv.Itoa(c.Joined))
 		if err := out.Write(row); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (r *Report) CSV(w io.Writer) error {
 	if rest := &r.combined.Others; rest.Requests > 0 {
 		names := make([]string, len(csvColumns)-len(csvCounts(rest))-csvAppended)
 		names[0], names[1] = others, others
-		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.Away, 10), others, "")); err != nil {
+		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.StoreAway, 10), others, "")); err != nil {
 			return err
 		}
 	}

@@ -178,7 +178,7 @@ func (b *tableBuilder) clients() displayTable {
 func (b *tableBuilder) replicas() displayTable {
 	g := layout{keys: []string{"replica"}, more: []string{"without store"}, waits: true}
 	return fill(b, "replicas", &b.report.Replicas, g, func(r *replica) (before, after []string) {
-		return []string{shown(r.Replica)}, []string{humanize.Number(r.Away)}
+		return []string{shown(r.Replica)}, []string{humanize.Number(r.StoreAway)}
 	})
 }
 

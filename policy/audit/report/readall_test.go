@@ -74,12 +74,12 @@ func TestSeveralTrails(t *testing.T) {
 	if c := r.Source.Chain; !c.Held || c.Fault != nil || c.Anchor != "" {
 		t.Errorf("chain %+v", c)
 	}
-	if got, want := fmt.Sprint(r.Totals.Requests, r.Totals.Allowed, r.Totals.Blocked, r.Totals.Away, r.Source.Lines, r.Source.Fetches, r.Source.Lost), "10 6 4 1 12 1 7"; got != want {
+	if got, want := fmt.Sprint(r.Totals.Requests, r.Totals.Allowed, r.Totals.Blocked, r.Totals.StoreAway, r.Source.Lines, r.Source.Fetches, r.Source.Lost), "10 6 4 1 12 1 7"; got != want {
 		t.Errorf("requests, allowed, blocked, away, lines, fetches, lost: %s, want %s", got, want)
 	}
 	var each []string
 	for _, row := range r.Replicas.Rows {
-		each = append(each, fmt.Sprint(row.Replica+" ", row.Requests, row.Allowed, row.Blocked, row.Away))
+		each = append(each, fmt.Sprint(row.Replica+" ", row.Requests, row.Allowed, row.Blocked, row.StoreAway))
 	}
 	if want := []string{"a 4 3 1 1", "b 3 1 2 0", "c 3 2 1 0"}; !slices.Equal(each, want) {
 		t.Errorf("by replica: %q, want %q", each, want)

@@ -63,7 +63,7 @@ func (c *lineCounts) merge(o *lineCounts) {
 
 // A file is a segment of a trail.
 type file struct {
-	// Name has no directory; of several trails, it has not the common one.
+	// Name is that of the file without its directory; of several trails, without the directory that all have in common.
 	Name     string `json:"name"`
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`

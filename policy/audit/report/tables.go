@@ -18,7 +18,7 @@ type groups[K comparable, R any] struct {
 	most int
 	rows map[K]*R
 
-	// others is of the keys that came when it was full.
+	// others has what is counted for the keys that came when it was full.
 	others R
 }
 

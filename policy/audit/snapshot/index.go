@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf16"
 
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/osfile"
@@ -84,25 +84,11 @@ func fetchOf(a *fetch.Result, now time.Time) Fetch {
 
 func cut(s string) string { return s[:min(len(s), maxText)] }
 
-// indexLine returns a line of the index, after a line feed.
+// indexLine returns a line of the index, after a line feed. It is in ASCII only, so that no string of an origin can move a
+// terminal's cursor.
 func indexLine(f Fetch) ([]byte, error) {
 	text, err := json.Marshal(f)
-	return append(appendASCII([]byte{'\n'}, text), '\n'), err
-}
-
-// appendASCII appends JSON in ASCII only, so that no string of an origin can move a terminal's
-// cursor.
-func appendASCII(b, text []byte) []byte {
-	for _, r := range string(text) {
-		if r < 0x7f {
-			b = append(b, byte(r))
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, r) {
-			b = fmt.Appendf(b, "\\u%04x", unit)
-		}
-	}
-	return b
+	return fmt.Appendf(nil, "\n%s\n", audit.EscapeASCII(text)), err
 }
 
 const (
@@ -142,7 +128,7 @@ func days(dir string) (all []time.Time, err error) {
 func Index(dir, having string) iter.Seq2[Fetch, error] {
 	// This never fails for a string.
 	quoted, _ := json.Marshal(having)
-	text := appendASCII(nil, quoted[1:len(quoted)-1])
+	text := audit.EscapeASCII(quoted[1 : len(quoted)-1])
 	return func(yield func(Fetch, error) bool) {
 		all, err := days(dir)
 		if err != nil {

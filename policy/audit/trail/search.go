@@ -202,7 +202,7 @@ func LastSegmentLink(path string) (last Link, err error) {
 	if err != nil {
 		return Link{}, err
 	}
-	// Of the last line.
+	// changed is ErrChanged if the last line was changed.
 	var changed error
 	for _, segment := range slices.Backward(segments) {
 		if segment.FirstSeq == 0 {

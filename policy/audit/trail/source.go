@@ -100,7 +100,7 @@ func (s *source) skipTo(offset int64) error {
 	if offset == 0 {
 		return nil
 	}
-	// What stands before the next line feed is skipped. It may be the one before offset.
+	// What ends at the next line feed is skipped; the byte before offset may be that line feed.
 	s.offset, s.number, s.skipping = offset-1, -1, true
 	return s.rewind()
 }
