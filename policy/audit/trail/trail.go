@@ -20,7 +20,6 @@ package trail
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -115,27 +114,11 @@ const MaxLink = len(seqName) + len("18446744073709551615") + prevMemberLen + has
 // and a line feed, and returns the hash of the line.
 func AppendLink(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
 	b = strconv.AppendUint(append(b, seqName...), seq, 10)
-	b = appendHex(append(b, prevName...), &prev)
+	b = hex.AppendEncode(append(b, prevName...), prev[:])
 	b = append(b, '"')
 	hash := Hash(sha256.Sum256(b[start:]))
-	b = appendHex(append(b, hashName...), &hash)
+	b = hex.AppendEncode(append(b, hashName...), hash[:])
 	return append(b, "\"}\n"...), hash
-}
-
-// appendHex is hex.AppendEncode, but faster: it encodes four bytes at a time. It spreads their
-// eight half bytes into one byte each, and turns all of them into digits at once.
-func appendHex(b []byte, h *Hash) []byte {
-	const ones = 0x0101010101010101
-	for i := 0; i < len(h); i += 4 {
-		x := uint64(binary.BigEndian.Uint32(h[i:]))
-		x = (x | x<<16) & 0x0000ffff0000ffff
-		x = (x | x<<8) & 0x00ff00ff00ff00ff
-		x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
-		// letter has a 1 in each byte whose digit is a letter.
-		letter := (x + ones*6) >> 4 & ones
-		b = binary.BigEndian.AppendUint64(b, x+ones*'0'+letter*('a'-'0'-10))
-	}
-	return b
 }
 
 // ReadLink returns the Link of a line, given without its line feed. The error is ErrForm, or
