@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/testkit"
 )
 
@@ -84,7 +85,7 @@ func TestBackward(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for line, err := range backward(file) {
+		for line, err := range trail.Backward(file, maxLine) {
 			if err != nil {
 				t.Fatal(err)
 			}

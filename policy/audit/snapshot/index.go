@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
-	"robotsproxy/policy/osfile"
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
@@ -136,7 +134,7 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 			return
 		}
 		for _, day := range slices.Backward(all) {
-			for line, err := range backward(indexPath(dir, day)) {
+			for line, err := range trail.Backward(indexPath(dir, day), maxLine) {
 				if errors.Is(err, fs.ErrNotExist) {
 					// The file was removed meanwhile.
 					break
@@ -154,23 +152,5 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 				}
 			}
 		}
-	}
-}
-
-// backward reads the lines of a file, the last one first.
-func backward(path string) iter.Seq2[trail.BackwardLine, error] {
-	return func(yield func(trail.BackwardLine, error) bool) {
-		file, err := osfile.Open(path)
-		if err != nil {
-			yield(trail.BackwardLine{}, err)
-			return
-		}
-		defer file.Close()
-		size, err := file.Seek(0, io.SeekEnd)
-		if err != nil {
-			yield(trail.BackwardLine{}, err)
-			return
-		}
-		trail.Backward(file, size, maxLine)(yield)
 	}
 }

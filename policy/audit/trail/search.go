@@ -134,7 +134,7 @@ var ErrNoChain = errors.New("the file does not end with a line of the chain")
 // the offset of the end of this line. What follows the line is not a line of a trail.
 // If the error is ErrChanged, the Link has the values that the line states.
 func LastLink(f io.ReaderAt, size int64) (l Link, end int64, err error) {
-	for line, err := range Backward(f, size, MaxLine) {
+	for line, err := range backward(f, size, MaxLine) {
 		if err != nil {
 			return Link{}, 0, err
 		}
@@ -252,16 +252,7 @@ func lastLine(segment Segment) (last []byte, err error) {
 		}
 		return last, nil
 	}
-	f, err := osfile.Open(segment.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	for line, err := range Backward(f, info.Size(), MaxLine) {
+	for line, err := range Backward(segment.Path, MaxLine) {
 		return line.Text, err
 	}
 	return nil, nil
@@ -348,9 +339,27 @@ type BackwardLine struct {
 // blockSize is how many bytes Backward reads at once.
 const blockSize = 64 << 10
 
-// Backward reads the whole lines in the first size bytes of a file, the last line first. It
-// skips lines of more than maxLine bytes. An error ends it.
-func Backward(f io.ReaderAt, size int64, maxLine int) iter.Seq2[BackwardLine, error] {
+// Backward reads the whole lines of a file, the last line first. It skips lines of more than maxLine bytes. An error ends
+// it.
+func Backward(path string, maxLine int) iter.Seq2[BackwardLine, error] {
+	return func(yield func(BackwardLine, error) bool) {
+		f, err := osfile.Open(path)
+		if err != nil {
+			yield(BackwardLine{}, err)
+			return
+		}
+		defer f.Close()
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			yield(BackwardLine{}, err)
+			return
+		}
+		backward(f, size, maxLine)(yield)
+	}
+}
+
+// backward is Backward for the first size bytes of a file.
+func backward(f io.ReaderAt, size int64, maxLine int) iter.Seq2[BackwardLine, error] {
 	return func(yield func(BackwardLine, error) bool) {
 		// tail is what was read, without the lines behind it; whole reports that it ends where a line ends.
 		var tail []byte
