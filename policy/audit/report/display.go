@@ -189,7 +189,7 @@ func (b *tableBuilder) trails() displayTable {
 		held := "holds"
 		switch {
 		case !p.Chain.Held:
-			held = "BROKEN: " + shown(p.Chain.Fault.String())
+			held = "BROKEN: " + p.Chain.fault()
 		case p.Chain.FirstSeq > 1:
 			held = fmt.Sprintf("holds from line %s on", humanize.Number(p.Chain.FirstSeq))
 		}

@@ -204,12 +204,7 @@ func (f *filters) String() string {
 }
 
 // Fault returns the first fault of the chain; "": the chain holds.
-func (r *Report) Fault() string {
-	if f := r.Source.Chain.Fault; f != nil {
-		return shown(f.String())
-	}
-	return ""
-}
+func (r *Report) Fault() string { return r.Source.Chain.fault() }
 
 // were returns a number of things and the verb.
 func were(n int64, what string) string {

@@ -88,18 +88,8 @@ type chain struct {
 	// Anchor is that of the last line, if the chain holds.
 	Anchor string `json:"anchor"`
 
-	// Fault is the first fault.
-	Fault *fault `json:"fault,omitempty"`
-}
-
-// A fault is a [trail.Fault].
-type fault struct {
-	// File has no directory.
-	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"`
-	Seq    uint64 `json:"seq,omitempty"`
-	Kind   string `json:"kind"`
-	Detail string `json:"detail"`
+	// Fault is the first fault. Its File has no directory.
+	Fault *trail.Fault `json:"fault,omitempty"`
 }
 
 // unreadable is the kind of a fault where the trail could not be read to its end.
@@ -140,11 +130,11 @@ func (s *source) setChain(res *trail.Result, found *trail.Fault, err error) {
 	s.Chain = chain{Held: found == nil && err == nil, FirstSeq: res.First, LastSeq: res.Last.Seq, Removed: res.Removed, Pruned: res.Pruned}
 	switch {
 	case found != nil:
-		f := fault(*found)
+		f := *found
 		f.File = s.fileName(f.File)
 		s.Chain.Fault = &f
 	case err != nil:
-		s.Chain.Fault = &fault{Kind: unreadable, Detail: err.Error()}
+		s.Chain.Fault = &trail.Fault{Kind: unreadable, Detail: err.Error()}
 	case res.Lines > 0:
 		s.Chain.Anchor = res.Anchor().String()
 	}
@@ -157,12 +147,15 @@ func (s *source) clone() source {
 	return c
 }
 
-// String returns the fault as audit verify prints it.
-func (f *fault) String() string {
-	if f.Kind == unreadable {
-		return f.Detail
+// fault returns the fault as audit verify prints it; "": the chain holds.
+func (c *chain) fault() string {
+	switch {
+	case c.Fault == nil:
+		return ""
+	case c.Fault.Kind == unreadable:
+		return shown(c.Fault.Detail)
 	}
-	return (*trail.Fault)(f).Error()
+	return shown(c.Fault.Error())
 }
 
 // mergeSources sums several sources. Their chain holds if each of them does; its fault is the

@@ -62,20 +62,20 @@ const ChainLimit = "Without an anchor, two things cannot be detected: " +
 
 // A Fault is a place where a trail is not as it was written.
 type Fault struct {
-	File string
+	File string `json:"file,omitempty"`
 
 	// Line is the number of the line in the file; 0: unknown.
-	Line int
+	Line int `json:"line,omitempty"`
 
 	// Seq is what the line states or what was expected; 0: unknown.
-	Seq uint64
+	Seq uint64 `json:"seq,omitempty"`
 
 	// Kind is changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain begins), unlinked
 	// (prev is not the hash of the line before) or anchor (the trail does not fit the anchor).
-	Kind string
+	Kind string `json:"kind"`
 
 	// Detail is a sentence.
-	Detail string
+	Detail string `json:"detail"`
 }
 
 func (f *Fault) Error() string {
