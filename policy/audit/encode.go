@@ -257,9 +257,15 @@ func appendRune(b []byte, r rune) []byte {
 		return append(b, '\\', byte(r))
 	case r != utf8.RuneError && unicode.IsPrint(r):
 		return utf8.AppendRune(b, r)
-	case r > 0xffff:
+	}
+	return appendUnicode(b, r)
+}
+
+// appendUnicode appends a character in the form \u0000, or in two of them (RFC 8259 7).
+func appendUnicode(b []byte, r rune) []byte {
+	if r > 0xffff {
 		r -= 0x10000
-		return appendRune(appendRune(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
+		return appendUnicode(appendUnicode(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
 	}
 	const hexDigits = "0123456789abcdef"
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])

@@ -1,10 +1,8 @@
 package audit
 
 import (
-	"fmt"
 	"slices"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -26,10 +24,8 @@ func escape(text []byte, keep func(r rune) bool) []byte {
 	for _, r := range string(text) {
 		if keep(r) {
 			out = utf8.AppendRune(out, r)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, r) {
-			out = fmt.Appendf(out, "\\u%04x", unit)
+		} else {
+			out = appendUnicode(out, r)
 		}
 	}
 	return out
