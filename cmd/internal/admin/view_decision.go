@@ -203,7 +203,7 @@ func recordFacts(line []byte) (all []fact) {
 		add("Why", x.Sentence())
 		all = append(append(all, newFacts(x.Decided())...), newFacts(x.Basis())...)
 	}
-	add("Outcome", e.Outcome)
+	add("Outcome", e.FetchOutcome)
 	add("Client", e.Client)
 	add("User-Agent", e.UserAgent)
 	if e.WaitMS >= 1 {

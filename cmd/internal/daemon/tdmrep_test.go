@@ -105,7 +105,7 @@ func TestTDMRepIsFetchedAsRobotsTxt(t *testing.T) {
 	}
 	s.stop()
 	lines := s.fetchLines()
-	if len(lines) != 1 || lines[0].URL != s.origin.URL+tdmrep.Path || lines[0].SHA256 != "956e0ce4693782d74ed339301433b161f9921378f8e436fb250eaedfa3537a2a" || lines[0].UserAgent != "OurBot/1" || lines[0].Outcome != "rules" {
+	if len(lines) != 1 || lines[0].URL != s.origin.URL+tdmrep.Path || lines[0].SHA256 != "956e0ce4693782d74ed339301433b161f9921378f8e436fb250eaedfa3537a2a" || lines[0].UserAgent != "OurBot/1" || lines[0].FetchOutcome != "rules" {
 		t.Errorf("%+v", lines)
 	}
 	dir := s.daemon.Active.Load().snapshots.Dir
@@ -130,7 +130,7 @@ func TestTDMRepThatCannotBeRead(t *testing.T) {
 	}
 	s.stop()
 	lines := s.fetchLines()
-	if len(lines) != 1 || lines[0].Outcome != "unreachable" || lines[0].Bytes != 1 || len(lines[0].SHA256) != 64 ||
+	if len(lines) != 1 || lines[0].FetchOutcome != "unreachable" || lines[0].Bytes != 1 || len(lines[0].SHA256) != 64 ||
 		!strings.Contains(lines[0].Error, "parse tdmrep.json: unexpected end of JSON input") {
 		t.Errorf("%+v", lines)
 	}

@@ -99,7 +99,7 @@ func (c *Check) Add(line []byte, l trail.Link) {
 		url = e.Hops[len(e.Hops)-1]
 	}
 	ended := e.Fetched.UnixNano()
-	f := c.fetchLine(e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent)
+	f := c.fetchLine(e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.FetchOutcome), url, e.UserAgent)
 	f.seq = l.Seq
 	c.fetches[ended] = append(c.fetches[ended], f)
 }

@@ -175,8 +175,8 @@ type Entry struct {
 	File      string `json:"file"`
 	FileBytes int64  `json:"octets"`
 
-	// Outcome is the cache.FetchOutcome of a fetch.
-	Outcome string `json:"outcome"`
+	// FetchOutcome is the cache.FetchOutcome of a fetch.
+	FetchOutcome string `json:"outcome"`
 
 	// SHA256 is the hash of what was fetched, or of File.
 	SHA256 string `json:"sha256"`
