@@ -63,7 +63,8 @@ func (c *lineCounts) merge(o *lineCounts) {
 
 // A file is a segment of a trail.
 type file struct {
-	// Name is that of the file without its directory; of several trails, without the directory that all have in common.
+	// Name is that of the file without its directory; if there are several trails, without the directory that all have in
+	// common.
 	Name     string `json:"name"`
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`

@@ -223,39 +223,28 @@ func LastSegmentLink(path string) (last Link, err error) {
 	return Link{}, nil
 }
 
-// LastEntry returns the last line of the trail that is written to path; the zero Entry if there is none.
-func LastEntry(path string) (e Entry, err error) {
-	segments, err := Segments(path)
+// LastEntry returns the last line in the last MiB of the trail that is written to path. It skips what is not a line of a
+// trail.
+func LastEntry(path string) (Entry, error) {
+	r, _, err := OpenLast(path, MaxLine+1)
 	if err != nil {
-		return e, err
+		return Entry{}, err
 	}
-	for _, segment := range slices.Backward(segments) {
-		last, err := lastLine(segment)
-		if err != nil {
-			return e, err
-		}
-		if e, err := Read(last); err == nil {
-			return e, nil
-		}
-	}
-	return e, nil
-}
-
-// lastLine returns the last whole line of a segment; nil: it has none.
-func lastLine(segment Segment) (last []byte, err error) {
-	if segment.Gzip {
-		for line, err := range wholeLines(segment) {
-			if err != nil {
-				return nil, err
-			}
+	defer r.Close()
+	var last []byte
+	for {
+		line, err := r.Next()
+		_, _, chained := splitLink(line.Text)
+		switch {
+		case err == io.EOF:
+			return Read(last)
+		case errors.Is(err, ErrTorn), errors.Is(err, ErrTooLong):
+		case err != nil:
+			return Entry{}, err
+		case chained:
 			last = append(last[:0], line.Text...)
 		}
-		return last, nil
 	}
-	for line, err := range Backward(segment.Path, MaxLine) {
-		return line.Text, err
-	}
-	return nil, nil
 }
 
 // Unfinished returns the IDs of the requests and tunnels that have a line of KindBegun with a seq of at least from
