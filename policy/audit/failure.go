@@ -66,19 +66,17 @@ func (l *Log) lock() error {
 	if err := l.io.Lock(&l.disk); err != nil {
 		return unwritable(err)
 	}
-	if l.closed {
-		l.io.Unlock()
+	if !l.enter() {
 		return unwritable(fs.ErrClosed)
 	}
-	l.writer = l.disk.Begin(osfile.MaxWrite)
 	return nil
 }
 
 // tryLock is lock without waiting. It reports whether it has locked l.io.
-func (l *Log) tryLock() bool {
-	if !l.io.TryLock() {
-		return false
-	}
+func (l *Log) tryLock() bool { return l.io.TryLock() && l.enter() }
+
+// enter begins an operation after l.io was locked. If the Log is closed, it unlocks l.io and returns false.
+func (l *Log) enter() bool {
 	if l.closed {
 		l.io.Unlock()
 		return false
