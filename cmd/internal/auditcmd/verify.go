@@ -222,9 +222,6 @@ func (a verifiedAudit) Before() uint64 { return a.First - 1 }
 // MoreEvents returns the number of events that are not listed.
 func (a verifiedAudit) MoreEvents() int { return a.Events - len(a.ListedEvents) }
 
-// Anchor returns the anchor of the last line.
-func (a verifiedAudit) Anchor() trail.Anchor { return a.Last.Anchor() }
-
 // Stamped reports whether a time-stamp proves that a line was there.
 func (a verifiedAudit) Stamped() bool { return a.Stamps.Count > 0 && a.Stamps.Trusted() }
 

@@ -186,9 +186,6 @@ func (s *Store) setOptions(o Options) {
 // written counts against the share of client. The error wraps audit.ErrNoSpace if there is no
 // space for it, and osfile.ErrHangs if the disk hangs.
 func (s *Store) Save(a *fetch.Result, client string) error {
-	if a == nil {
-		return nil
-	}
 	id := answerID{maphash.String(s.seed, a.URL), a.Fetched.UnixNano()}
 	s.mu.RLock()
 	_, saved := s.saved[id]
