@@ -43,7 +43,8 @@ func (r *Report) CSV(w io.Writer) error {
 	if rest := &r.combined.Others; rest.Requests > 0 {
 		names := make([]string, len(csvColumns)-len(csvCounts(rest))-csvAppended)
 		names[0], names[1] = others, others
-		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.StoreAway, 10), others, "")); err != nil {
+		row := append(names, csvCounts(rest)...)
+		if err := out.Write(append(row, others, strconv.FormatInt(rest.StoreAway, 10), others, "")); err != nil {
 			return err
 		}
 	}
