@@ -134,9 +134,9 @@ func TestRecordsAreBounded(t *testing.T) {
 		}}
 		held(t, appendLine(nil, &fetched, &Options{Replica: s}))
 		ids := slices.Repeat([]string{strings.Repeat("z", len(strconv.FormatUint(math.MaxUint64, 36)))}, maxIDs)
-		held(t, appendLine(nil, event{Event: trail.EventUnfinished, Detail: s, Count: math.MaxInt64, IDs: ids}, &Options{Replica: s}))
+		held(t, appendLine(nil, &event{Event: trail.EventUnfinished, Detail: s, Count: math.MaxInt64, IDs: ids}, &Options{Replica: s}))
 		held(t, appendLine(
-			nil, event{Event: "replaced", Detail: s, File: s, FileBytes: math.MaxInt64, SHA256: s, Count: math.MaxInt64, Clients: math.MaxInt, Client: s, FirstSeq: math.MaxUint64, LastSeq: math.MaxUint64,
+			nil, &event{Event: "replaced", Detail: s, File: s, FileBytes: math.MaxInt64, SHA256: s, Count: math.MaxInt64, Clients: math.MaxInt, Client: s, FirstSeq: math.MaxUint64, LastSeq: math.MaxUint64,
 				Reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64, "loop": math.MaxInt64,
 					"port": math.MaxInt64, "address": math.MaxInt64, "denied-host": math.MaxInt64, "identity": math.MaxInt64}}, &Options{Replica: s}))
 	}

@@ -176,7 +176,7 @@ func everyLine() [][]byte {
 	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")
 	r.Signed, r.Unsigned, r.LegacyTLS, r.Dropped = "key", policy.UnsignedClient, true, 1
 	r.Archived = Archived{File: "a.warc.gz", Offset: 1, ID: "urn:uuid:1"}
-	e := event{Event: "lost", Detail: "d", File: "f", FileBytes: 1, SHA256: "s", Count: 1, Reasons: map[string]int64{"auth": 1, "limit": 2}, Clients: 2, Client: "c", FirstSeq: 1, LastSeq: 2,
+	e := &event{Event: "lost", Detail: "d", File: "f", FileBytes: 1, SHA256: "s", Count: 1, Reasons: map[string]int64{"auth": 1, "limit": 2}, Clients: 2, Client: "c", FirstSeq: 1, LastSeq: 2,
 		Program: "1.2", Config: "c", CA: "AB", Keys: []string{"mode"}, IDs: []string{"a", "b"}}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})

@@ -13,7 +13,7 @@ import (
 // of one client that were counted; its Time and Kind are not used.
 type event trail.Entry
 
-func (e event) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
+func (e *event) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	b = appendKind(b, time.Now(), trail.KindEvent, o, limit)
 	b = appendString(append(b, `,"event":`...), e.Event)
 	b = appendOptional(b, `,"detail":"`, e.Detail, limit)

@@ -138,7 +138,7 @@ func Open(o Options) (*Log, error) {
 		var e *event
 		if last, e = compareEnd(o.File, last, o.Known.Link); e != nil {
 			// The event comes first, since it explains the gap before it.
-			events = slices.Insert(events, 0, *e)
+			events = slices.Insert(events, 0, e)
 		}
 		if l.segment.size == 0 {
 			l.segment.firstSeq = last.Seq + 1
@@ -164,7 +164,7 @@ func Open(o Options) (*Log, error) {
 }
 
 // report logs an event about the state in which Open found the file.
-func (l *Log) report(e event) {
+func (l *Log) report(e *event) {
 	if e.Event != trail.EventCut && e.Event != trail.EventChanged {
 		l.opened.Log.Warn("audit incomplete at start", "file", l.opened.File, "detail", e.Detail, "set_aside", e.File)
 		return
@@ -294,7 +294,7 @@ func (l *Log) chain(what line) {
 }
 
 // addEvent adds an event to buf, and returns its seq.
-func (l *Log) addEvent(e event) (seq uint64) {
+func (l *Log) addEvent(e *event) (seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.chain(e)
@@ -302,7 +302,7 @@ func (l *Log) addEvent(e event) (seq uint64) {
 }
 
 // writeEvent writes an event and waits until it is on the disk.
-func (l *Log) writeEvent(e event) error {
+func (l *Log) writeEvent(e *event) error {
 	if err := l.writeError(); err != nil {
 		return err
 	}
@@ -359,7 +359,7 @@ func (l *Log) flush() error {
 		// The lost file may end with a part of a line.
 		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1
 		l.segment.firstSeq = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.writtenBytes], []byte{'\n'}))
-		l.addEvent(*replaced)
+		l.addEvent(replaced)
 	}
 	for range 2 {
 		if err == nil && len(l.writing) == 0 {
@@ -377,7 +377,7 @@ func (l *Log) swapBuffers() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		e := event{Event: "lost", Detail: "records that could be neither written nor kept in memory", Count: l.lost}
+		e := &event{Event: "lost", Detail: "records that could be neither written nor kept in memory", Count: l.lost}
 		l.lost = 0
 		l.chain(e)
 	}

@@ -25,8 +25,8 @@ type Process struct {
 }
 
 // event returns an event about the process, which began as p.
-func (p Process) event(name, detail string) event {
-	return event{Event: name, Detail: detail, Program: p.Version, Config: p.Config, CA: p.CA}
+func (p Process) event(name, detail string) *event {
+	return &event{Event: name, Detail: detail, Program: p.Version, Config: p.Config, CA: p.CA}
 }
 
 // maxIDs is how many requests one event names.
@@ -75,7 +75,7 @@ func (l *Log) Rotated(detail string, p Process) error {
 
 // BackOffEnded adds the event that an operator has ended the back-off of a host.
 func (l *Log) BackOffEnded(host string) error {
-	return l.commit(l.addEvent(event{Event: trail.EventBackOffEnded, Detail: "an operator ended the back-off of " + host}))
+	return l.commit(l.addEvent(&event{Event: trail.EventBackOffEnded, Detail: "an operator ended the back-off of " + host}))
 }
 
 // findUnfinished adds the events that name the requests of the previous process that have no records. Until it has, a
@@ -102,9 +102,9 @@ func (l *Log) findUnfinished(ctx context.Context) error {
 }
 
 // unfinished returns the events that name requests that have no records, because a process has ended as what says.
-func unfinished(ids []string, what string) (all []event) {
+func unfinished(ids []string, what string) (all []*event) {
 	for some := range slices.Chunk(ids, maxIDs) {
-		all = append(all, event{
+		all = append(all, &event{
 			Event: trail.EventUnfinished, Count: int64(len(ids)), IDs: some,
 			Detail: fmt.Sprintf("%s while %s under way, which have no records", what, humanize.Count(len(ids), "request")),
 		})
@@ -121,5 +121,5 @@ func (l *Log) chainStop() {
 	for _, e := range unfinished(slices.Sorted(maps.Keys(l.open)), "the proxy stops") {
 		l.chain(e)
 	}
-	l.chain(event{Event: trail.EventStop, Detail: "the proxy stops in order"})
+	l.chain(&event{Event: trail.EventStop, Detail: "the proxy stops in order"})
 }

@@ -104,13 +104,13 @@ func (c *refusalCounter) add(r *Record) bool {
 }
 
 // take ends the interval, and returns the event about the refusals that were counted in it.
-func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool) {
+func (c *refusalCounter) take(now time.Time, o *Options) (e *event, counted bool) {
 	c.start = now
 	if c.clientsOver == 0 {
 		clear(c.byClient)
-		return event{}, false
+		return nil, false
 	}
-	e = event{Event: trail.EventCounted, Reasons: map[string]int64{}, Clients: c.clientsOver}
+	e = &event{Event: trail.EventCounted, Reasons: map[string]int64{}, Clients: c.clientsOver}
 	var each []string
 	for _, reason := range slices.Sorted(maps.Keys(c.reasons)) {
 		n := c.reasons[reason]

@@ -276,7 +276,7 @@ func (r *retention) isOlder(segments []fullSegment, age time.Duration) bool {
 func (r *retention) remove(segments []fullSegment, cause int) error {
 	first, last, option := segments[0].FirstSeq, segments[len(segments)-1].lastSeq, removalCauses[cause]
 	if last > r.prunedSeq {
-		e := event{Event: trail.EventPruned, FirstSeq: first, LastSeq: last}
+		e := &event{Event: trail.EventPruned, FirstSeq: first, LastSeq: last}
 		e.Detail = fmt.Sprintf("removed the files with the lines seq %d to %d, by %s", first, last, option)
 		if err := r.log.writeEvent(e); err != nil {
 			return err

@@ -65,7 +65,7 @@ type activeSegment struct {
 // open opens the file at path, or the FIFO if fifo is set, and returns the last Link of its chain. It moves what is not a
 // line of the chain to other files, and returns an event for each, and one if the last line was
 // changed.
-func (s *activeSegment) open(path string, fifo bool) (last trail.Link, events []event, err error) {
+func (s *activeSegment) open(path string, fifo bool) (last trail.Link, events []*event, err error) {
 	if path == "-" {
 		s.file = os.Stdout
 		return last, nil, nil
@@ -157,12 +157,12 @@ func (s *activeSegment) openFile(flag int) error {
 }
 
 // resume finds the end of the chain.
-func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
+func (s *activeSegment) resume() (last trail.Link, events []*event, err error) {
 	// changed reports that the last line does not match its hash.
 	changed := false
 	if s.size > 0 {
 		var end int64
-		var e event
+		var e *event
 		last, end, err = trail.LastLink(s.file, s.size)
 		changed = errors.Is(err, trail.ErrChanged)
 		switch {
@@ -184,7 +184,7 @@ func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
 		}
 	}
 	if changed {
-		events = append(events, *changedEvent(last.Seq, unlikeItsHash))
+		events = append(events, changedEvent(last.Seq, unlikeItsHash))
 	}
 	s.firstSeq = last.Seq + 1
 	if s.size > 0 {
@@ -207,42 +207,42 @@ func (s *activeSegment) readFirstSeq(otherwise uint64) uint64 {
 }
 
 // restart moves the whole file away, since no chain is in it, and opens a new one.
-func (s *activeSegment) restart() (event, error) {
+func (s *activeSegment) restart() (*event, error) {
 	name, err := moveAway(s.path, "unchained")
 	if err != nil {
-		return event{}, err
+		return nil, err
 	}
-	e := event{
+	e := &event{
 		Event: "unchained", Detail: "the file did not end with a line of the chain, and was renamed unchanged",
 		File: filepath.Base(name), FileBytes: s.size,
 	}
 	if err := s.closeFile(); err != nil {
-		return event{}, err
+		return nil, err
 	}
 	return e, s.openFile(os.O_EXCL)
 }
 
 // cutTail moves the bytes from end on to another file.
-func (s *activeSegment) cutTail(end int64) (event, error) {
+func (s *activeSegment) cutTail(end int64) (*event, error) {
 	name, err := unusedName(s.path, "torn")
 	if err != nil {
-		return event{}, err
+		return nil, err
 	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return event{}, err
+		return nil, err
 	}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(f, sum), io.NewSectionReader(s.file, end, s.size-end))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		os.Remove(name)
-		return event{}, err
+		return nil, err
 	}
 	if err := osfile.Truncate(s.file, end); err != nil {
-		return event{}, err
+		return nil, err
 	}
 	s.size = end
-	return event{
+	return &event{
 		Event: "torn", Detail: "the incomplete line at the end was moved to another file",
 		File: filepath.Base(name), FileBytes: n, SHA256: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
