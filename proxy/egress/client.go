@@ -348,3 +348,14 @@ func (c *Client) others() []*Client {
 	}
 	return nil
 }
+
+// A Pinned is a [Client] that connects only to one address of a host, also with idle
+// connections, whatever the name of the host resolves to now. Client.At creates one.
+type Pinned struct {
+	client *Client
+	addr   netip.Addr
+}
+
+// At returns the Client pinned to an address that [Client.Address] has returned for the
+// host of the requests. With the zero Addr it returns the Client itself.
+func (c *Client) At(addr netip.Addr) Pinned { return Pinned{client: c, addr: addr} }

@@ -2,19 +2,91 @@ package egress
 
 import (
 	"crypto/tls"
-	"errors"
+	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
-	"os"
+	"slices"
 	"strings"
-	"sync"
-	"time"
 
-	"robotsproxy/proxy/socket"
+	"robotsproxy/policy/memory"
 	"robotsproxy/robots"
 )
 
-var longAgo = time.Unix(1, 0)
+// A Conn is a connection that one request has for itself: a connection of HTTP/1.1 or of FTP, or a stream of
+// HTTP/2. Its methods are called on one goroutine, in this order:
+//
+//	Release, if the request is not sent
+//	Send
+//	Receive, until the response is not a 1xx or there is an error
+//
+// A connection of HTTP/1.1 returns to the pool when the body was read to its end; an earlier Close closes it.
+// Info may be called at any time. The caller must cancel the context of the request when it no longer needs the
+// response: a goroutine may wait for that.
+type Conn interface {
+	// Send sends the head of a request, and begins to send its body. The caller may change
+	// neither r nor its header until the response has ended. sent reports whether a part of r may have been
+	// sent, also if there is an error. After an error the Conn has ended; [Repeat] says whether another one
+	// may be tried. The error is the cause of r's context if that has ended. If there is none, the Conn
+	// closes r's body; after an error the caller closes it, unless it sends r again.
+	//
+	// What the response holds in memory counts in work until its End; nil: it is not counted. If there is no memory, Receive
+	// or a Read of the body fails with memory.ErrShort.
+	Send(r *http.Request, work *memory.Work) (sent bool, err error)
+
+	// Receive waits for a response to r. Those with a status of 1xx come before the final one (RFC
+	// 9110 15.2); 101 is final (RFC 9110 7.8), and its Body then is an io.ReadWriteCloser. Errors are as for Send.
+	Receive() (*http.Response, error)
+
+	// Release gives back a Conn that has sent nothing.
+	Release()
+
+	// Info describes the connection.
+	Info() Info
+}
+
+// An Info describes a Conn.
+type Info struct {
+	// Of the other end: the origin or the upstream proxy; zero: unknown.
+	Addr netip.Addr
+
+	// Version of TLS, as in crypto/tls; 0: none.
+	TLS uint16
+
+	// Legacy says that the version of TLS is older than 1.2, or that the cipher suite is one that crypto/tls
+	// does not use by default.
+	Legacy bool
+
+	// Dropped is how many fields of the final response were left out, because they cannot be passed on. It is
+	// known after Receive, and 0 for HTTP/2 and FTP.
+	Dropped int
+}
+
+func infoOf(conn net.Conn) Info {
+	i := Info{Addr: addrOf(conn)}
+	if secure, ok := conn.(*tls.Conn); ok {
+		state := secure.ConnectionState()
+		i.TLS, i.Legacy = state.Version, isLegacy(state)
+	}
+	return i
+}
+
+// maxInterim is the maximum number of 1xx responses to one request.
+const maxInterim = 100
+
+var errInterim = fmt.Errorf("the origin sent more than %d interim responses", maxInterim)
+
+// IsInterim reports whether another response to the same request follows (RFC 9110 15.2).
+func IsInterim(resp *http.Response) bool {
+	return resp.StatusCode/100 == 1 && resp.StatusCode != http.StatusSwitchingProtocols
+}
+
+// isLegacy reports whether a connection has a version of TLS or a cipher suite that crypto/tls does not
+// use by default.
+func isLegacy(s tls.ConnectionState) bool {
+	insecure := func(suite *tls.CipherSuite) bool { return suite.ID == s.CipherSuite }
+	return s.Version < tls.VersionTLS12 || slices.ContainsFunc(tls.InsecureCipherSuites(), insecure)
+}
 
 // An endpoint is an origin at one address. If addr is zero, it is the origin at any of
 // its addresses.
@@ -29,162 +101,11 @@ func (e endpoint) clone() endpoint {
 	return e
 }
 
-// A trackedConn is a connection to an origin, below TLS. It reports when it is closed.
-type trackedConn struct {
-	net.Conn
-	once sync.Once
-
-	// nil: the connection is not counted yet.
-	onClose func()
-
-	// Read reads from it without waiting; nil: Read reads as usual.
-	peek *socket.Conn
-
-	// TLS records of what was read; nil: no TLS.
-	records *recordTracker
-}
-
-// tracked returns the trackedConn below TLS.
-func tracked(conn net.Conn) *trackedConn {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	return conn.(*trackedConn)
-}
-
-// Read reads from the connection.
-func (c *trackedConn) Read(b []byte) (n int, err error) {
-	if c.records != nil {
-		b = b[:min(len(b), c.records.maxRead())]
-	}
-	if c.peek != nil {
-		n, err = c.peek.TryRead(b)
-	} else {
-		n, err = c.Conn.Read(b)
-	}
-	if c.records != nil {
-		c.records.advance(b[:n])
-	}
-	return n, err
-}
-
-// detach ends the count of the connection and returns the connection below, which stays open.
-func (c *trackedConn) detach() net.Conn {
-	c.once.Do(c.onClose)
-	return c.Conn
-}
-
-// CloseWrite closes the sending half of the connection.
-func (c *trackedConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-// Close closes the connection.
-func (c *trackedConn) Close() error {
-	c.once.Do(func() {
-		if c.onClose != nil {
-			c.onClose()
-		}
-	})
-	return c.Conn.Close()
-}
-
-// closeWrite closes the sending half of conn. All connections that this package makes have a CloseWrite.
-func closeWrite(conn net.Conn) error {
-	half, ok := conn.(interface{ CloseWrite() error })
+// addrOf returns the remote address of a connection.
+func addrOf(conn net.Conn) netip.Addr {
+	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
-		return errors.ErrUnsupported
+		return netip.Addr{}
 	}
-	return half.CloseWrite()
-}
-
-// A recordTracker follows the boundaries of TLS records (RFC 8446 5.1) in the bytes that
-// were read. It is needed because crypto/tls does not report that it holds part of a
-// record.
-type recordTracker struct {
-	// header of the current record.
-	header [5]byte
-
-	// Number of bytes of header that were read.
-	have int
-
-	// Number of bytes of its content that were not read yet.
-	left int
-
-	// size of the last record, in bytes, including its header.
-	size int
-}
-
-// smallRead bounds, in bytes, a read at the beginning of a record of unknown length. It
-// holds most responses as a whole.
-const smallRead = 4 << 10
-
-// maxRead returns how many bytes to read at once so that a read ends at the end of a long
-// record. crypto/tls keeps its buffer as long as the connection. It doubles the buffer, up
-// to 40 KiB, if reads contain parts of several long records.
-func (t *recordTracker) maxRead() int {
-	switch {
-	case t.left > 0:
-		return t.left
-	case t.have > 0:
-		return len(t.header) - t.have
-	}
-	// Long records mostly follow records of the same size.
-	return max(t.size, smallRead)
-}
-
-// advance updates the state for bytes that were read.
-func (t *recordTracker) advance(b []byte) {
-	for len(b) > 0 {
-		if t.left > 0 {
-			n := min(t.left, len(b))
-			t.left -= n
-			b = b[n:]
-			continue
-		}
-		n := copy(t.header[t.have:], b)
-		b = b[n:]
-		if t.have += n; t.have == len(t.header) {
-			t.left = int(t.header[3])<<8 | int(t.header[4])
-			t.have = 0
-			t.size = len(t.header) + t.left
-		}
-	}
-}
-
-// atBoundary reports whether the last record is complete.
-func (t *recordTracker) atBoundary() bool { return t.have == 0 && t.left == 0 }
-
-// An idleWatch reads from an idle connection of HTTP/1.1. It reads what TLS sends after the handshake
-// (session tickets), and notices when the peer closes the connection. Its owner calls run on a
-// separate goroutine.
-type idleWatch struct {
-	conn net.Conn
-
-	// Closed when run returns.
-	done chan struct{}
-
-	// The peer neither sent data nor closed the connection; set before done is closed.
-	alive bool
-}
-
-// newIdleWatch creates the watch of conn. The watch ends at deadline.
-func newIdleWatch(conn net.Conn, deadline time.Time) *idleWatch {
-	// Fails only if the connection is closed, which the read then finds.
-	conn.SetReadDeadline(deadline)
-	return &idleWatch{conn: conn, done: make(chan struct{})}
-}
-
-// run reads until the deadline, or until stop.
-func (w *idleWatch) run() {
-	var b [1]byte
-	n, err := w.conn.Read(b[:])
-	w.alive = n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
-	close(w.done)
-}
-
-// stop ends the watch and reports whether the connection can take a request.
-func (w *idleWatch) stop() bool {
-	// Does not harm TLS.
-	err := w.conn.SetReadDeadline(longAgo)
-	<-w.done
-	return err == nil && w.alive && w.conn.SetReadDeadline(time.Time{}) == nil
+	return tcp.AddrPort().Addr().Unmap()
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -142,13 +141,6 @@ var legacySuites = func() (all []uint16) {
 	return all
 }()
 
-// isLegacy reports whether a connection has a version of TLS or a cipher suite that crypto/tls does not
-// use by default.
-func isLegacy(s tls.ConnectionState) bool {
-	insecure := func(suite *tls.CipherSuite) bool { return suite.ID == s.CipherSuite }
-	return s.Version < tls.VersionTLS12 || slices.ContainsFunc(tls.InsecureCipherSuites(), insecure)
-}
-
 // isRefusal reports whether the peer has refused the versions and cipher suites of a handshake.
 func isRefusal(err error) bool {
 	alert := receivedAlert(err)
@@ -225,4 +217,83 @@ func (c *connector) remember(o robots.Origin, began time.Time, err error) error 
 		return err
 	}
 	return c.history.fail(o, began, err)
+}
+
+// requirements say which connection a request needs.
+type requirements struct {
+	owner *Owner
+
+	// The request logs its connection in.
+	login bool
+
+	// Not HTTP/2.
+	http1 bool
+
+	// No request has used the connection.
+	fresh bool
+}
+
+// acquire returns a kept or a new connection.
+func (c *connector) acquire(ctx context.Context, to endpoint, want requirements) (Conn, error) {
+	var kept *persistConn
+	if want.owner.owns(c.pool) {
+		kept = c.pool.take(key{to, want.owner}, want.fresh)
+	}
+	want.http1 = want.http1 || to.Scheme == "http" || c.history.has(needsHTTP1, to.Origin)
+	if kept == nil && !want.http1 {
+		if s := c.pool.stream(to); s != nil {
+			return &streamConn{http2Conn: s, history: c.history}, nil
+		}
+	}
+	if kept == nil {
+		kept = c.pool.take(key{endpoint: to}, want.fresh)
+	}
+	if kept != nil {
+		kept.claim(want)
+		return kept, nil
+	}
+	conn, err := c.open(ctx, to.clone(), want.http1)
+	if p, ok := conn.(*persistConn); ok {
+		p.claim(want)
+	}
+	return conn, err
+}
+
+// open makes a new connection.
+func (c *connector) open(ctx context.Context, to endpoint, http1 bool) (Conn, error) {
+	if err := c.history.failure(to.Origin); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	conn, err := c.connect(ctx, to, http1)
+	switch {
+	case err == nil:
+		return c.adopt(ctx, conn, to)
+	// There was no time left.
+	case ctx.Err() != nil:
+		return nil, err
+	}
+	return nil, c.remember(to.Origin, began, err)
+}
+
+// adopt makes a Conn of a new connection. A connection of HTTP/2 is shared from now on; if there is
+// another one that takes requests, the new one is closed.
+func (c *connector) adopt(ctx context.Context, conn net.Conn, to endpoint) (Conn, error) {
+	secure, ok := conn.(*tls.Conn)
+	if !ok || secure.ConnectionState().NegotiatedProtocol != "h2" {
+		p := newPersistConn(conn, to, c.pool, c.headerTimeout)
+		p.parent = c.forwarder
+		return p, nil
+	}
+	h, err := c.newHTTP2Conn(ctx, secure, to)
+	if err != nil {
+		return nil, err
+	}
+	if other := c.pool.stream(to); other != nil {
+		h.client.Close()
+		h = other
+	} else {
+		c.pool.share(h)
+	}
+	return &streamConn{http2Conn: h, history: c.history}, nil
 }

@@ -158,15 +158,6 @@ func (d *dialer) endpointOf(o robots.Origin, conn net.Conn) endpoint {
 	return endpoint{o, addrOf(conn)}
 }
 
-// addrOf returns the remote address of a connection.
-func addrOf(conn net.Conn) netip.Addr {
-	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	return tcp.AddrPort().Addr().Unmap()
-}
-
 // resolve returns the addresses of host that may be dialled. It returns an error if there
 // are none.
 func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {

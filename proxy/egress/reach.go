@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -127,4 +128,25 @@ func needsName(o robots.Origin, err error, roots *x509.CertPool) bool {
 	}
 	_, err = certs[0].Verify(chain)
 	return err == nil
+}
+
+// destination returns the endpoint that r is sent to. If each host has one address, that is
+// addr, otherwise the address that the host is bound to, otherwise the address of the first
+// connection.
+func (c *Client) destination(ctx context.Context, r *http.Request, addr netip.Addr) (endpoint, error) {
+	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
+	if err != nil || c.bindings == nil {
+		return endpoint{Origin: o}, err
+	}
+	addr = c.addrFor(o.Host, addr)
+	if !addr.IsValid() {
+		if err := c.At(netip.Addr{}).Reach(ctx, o); err != nil {
+			return endpoint{}, err
+		}
+		// The host is bound now, unless Reach had nothing to do.
+		if addr, err = c.Address(ctx, o); err != nil {
+			return endpoint{}, err
+		}
+	}
+	return endpoint{o, addr}, nil
 }

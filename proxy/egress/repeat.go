@@ -3,10 +3,18 @@ package egress
 import (
 	"errors"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"robotsproxy/proxy/h1"
+)
+
+const (
+	// MaxTries is how often a request may be tried, each time on another connection.
+	MaxTries = 3
+
+	// minHeld is how long a new connection must have waited for its request before another one is
+	// tried because it has ended.
+	minHeld = time.Millisecond
 )
 
 // The errors after which a request may be sent again.
@@ -71,42 +79,4 @@ func idempotent(method string) bool {
 		return true
 	}
 	return false
-}
-
-// RoundTrip sends a request to any address of its host. It makes a Client an http.RoundTripper.
-func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
-	return c.At(netip.Addr{}).RoundTrip(r)
-}
-
-// RoundTrip acquires a connection for r, sends r, and returns the final response. It repeats this if
-// [Repeat] permits. It makes a Pinned an http.RoundTripper.
-func (p Pinned) RoundTrip(r *http.Request) (*http.Response, error) {
-	// Repeat may change its body.
-	own := *r
-	for try := 1; ; try++ {
-		resp, err := p.try(&own)
-		if err == nil {
-			resp.Request = r
-			return resp, nil
-		}
-		if try == MaxTries || !Repeat(&own, err) {
-			if own.Body != nil {
-				own.Body.Close()
-			}
-			return nil, err
-		}
-	}
-}
-
-func (p Pinned) try(r *http.Request) (resp *http.Response, err error) {
-	conn, err := p.Acquire(r.Context(), r, nil)
-	if err == nil {
-		_, err = conn.Send(r, nil)
-	}
-	for err == nil {
-		if resp, err = conn.Receive(); err == nil && !IsInterim(resp) {
-			return resp, nil
-		}
-	}
-	return nil, err
 }
