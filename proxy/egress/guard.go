@@ -23,96 +23,45 @@ func DefaultPorts() []PortRange {
 }
 
 // nonPublic are the addresses that are not dialled, and what they are: the IANA special-purpose registries
-// (RFC 6890), except what is globally reachable in them. guard.allows handles IPv4
-// addresses inside IPv6 addresses.
-var nonPublic = addressKinds([][2]string{
-	// RFC 791 3.2; 0.0.0.0 connects to this host.
-	{"0.0.0.0/8", kindReserved},
-	// RFC 1918.
-	{"10.0.0.0/8", kindPrivate},
-	// RFC 6598; metadata at Alibaba Cloud.
-	{"100.64.0.0/10", "an address of carrier-grade NAT"},
-	// RFC 1122 3.2.1.3.
-	{"127.0.0.0/8", kindLoopback},
-	// Looks public.
-	{"168.63.129.16/32", "an address of the host at Azure"},
-	// RFC 3927; metadata at most clouds.
-	{"169.254.0.0/16", kindLinkLocal},
-	// RFC 1918.
-	{"172.16.0.0/12", kindPrivate},
-	// IETF protocol assignments (RFC 6890); metadata at Oracle Cloud.
-	{"192.0.0.0/24", kindReserved},
-	// RFC 5737.
-	{"192.0.2.0/24", kindExample},
-	// 6to4 relay anycast, deprecated (RFC 7526).
-	{"192.88.99.0/24", kindReserved},
-	// RFC 1918.
-	{"192.168.0.0/16", kindPrivate},
-	// Benchmarking (RFC 2544).
-	{"198.18.0.0/15", kindReserved},
-	// RFC 5737.
-	{"198.51.100.0/24", kindExample},
-	// RFC 5737.
-	{"203.0.113.0/24", kindExample},
-	// RFC 5771.
-	{"224.0.0.0/4", kindMulticast},
-	// RFC 1112 4; limited broadcast (RFC 919).
-	{"240.0.0.0/4", kindReserved},
-
-	// RFC 4291.
-	{"::1/128", kindLoopback},
-	// Unspecified (RFC 4291), IPv4-compatible, deprecated.
-	{"::/96", kindReserved},
-	// Local NAT64 (RFC 8215): the network chooses the position of the IPv4 address.
-	{"64:ff9b:1::/48", kindReserved},
-	// Discard-only (RFC 6666).
-	{"100::/64", kindReserved},
-	// Dummy (RFC 9780).
-	{"100:0:0:1::/64", kindReserved},
-	// RFC 3849.
-	{"2001:db8::/32", kindExample},
-	// IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID.
-	{"2001::/23", kindReserved},
-	// RFC 3056: could bypass every IPv4 line above.
-	{"2002::/16", "an address of 6to4"},
-	// RFC 9637.
-	{"3fff::/20", kindExample},
-	// Segment routing (RFC 9602).
-	{"5f00::/16", kindReserved},
-	// Unique local (RFC 4193); metadata at AWS and Google Cloud.
-	{"fc00::/7", kindPrivate},
-	// RFC 4291.
-	{"fe80::/10", kindLinkLocal},
-	// Site-local, deprecated (RFC 3879).
-	{"fec0::/10", kindPrivate},
-	// RFC 4291.
-	{"ff00::/8", kindMulticast},
-
-	// Everything outside 2000::/3, the global unicast addresses (RFC 4291 2.4).
-	{"::/3", kindReserved}, {"4000::/2", kindReserved}, {"8000::/1", kindReserved},
-})
-
-// What several addresses of nonPublic are.
-const (
-	kindPrivate   = "a private address"
-	kindLoopback  = "a loopback address"
-	kindLinkLocal = "a link-local address"
-	kindMulticast = "a multicast address"
-	kindExample   = "an address for documentation"
-	kindReserved  = "a reserved address"
-)
-
-// An addressKind says what the addresses of a prefix are.
-type addressKind struct {
-	prefix netip.Prefix
-	kind   string
-}
-
-func addressKinds(rows [][2]string) (all []addressKind) {
-	for _, row := range rows {
-		all = append(all, addressKind{netip.MustParsePrefix(row[0]), row[1]})
-	}
-	return all
+// (RFC 6890), except what is globally reachable in them. The first row that contains an address says what it is.
+// guard.allows handles IPv4 addresses inside IPv6 addresses.
+var nonPublic = []struct {
+	kind     string
+	prefixes []netip.Prefix
+}{
+	// RFC 1918; unique local (RFC 4193), with the metadata at AWS and Google Cloud; site-local, which RFC 3879 deprecates.
+	{"a private address", prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10")},
+	// RFC 1122 3.2.1.3, RFC 4291.
+	{"a loopback address", prefixes("127.0.0.0/8", "::1/128")},
+	// RFC 3927, with the metadata at most clouds; RFC 4291.
+	{"a link-local address", prefixes("169.254.0.0/16", "fe80::/10")},
+	// RFC 5771, RFC 4291.
+	{"a multicast address", prefixes("224.0.0.0/4", "ff00::/8")},
+	// RFC 5737, RFC 3849, RFC 9637.
+	{"an address for documentation", prefixes("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20")},
+	// RFC 6598; also the metadata at Alibaba Cloud.
+	{"an address of carrier-grade NAT", prefixes("100.64.0.0/10")},
+	// This address looks public.
+	{"an address of the host at Azure", prefixes("168.63.129.16/32")},
+	// RFC 3056: 6to4 could bypass every IPv4 prefix above.
+	{"an address of 6to4", prefixes("2002::/16")},
+	{"a reserved address", prefixes(
+		// RFC 791 3.2: a connection to 0.0.0.0 goes to this host.
+		"0.0.0.0/8",
+		// IETF protocol assignments (RFC 6890), with the metadata at Oracle Cloud.
+		"192.0.0.0/24",
+		// The anycast address of 6to4 relays, which RFC 7526 deprecates.
+		"192.88.99.0/24",
+		// Benchmarking (RFC 2544).
+		"198.18.0.0/15",
+		// RFC 1112 4; limited broadcast (RFC 919).
+		"240.0.0.0/4",
+		// IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID.
+		"2001::/23",
+		// Everything outside 2000::/3, the global unicast addresses (RFC 4291 2.4): also local NAT64 (RFC 8215), where the
+		// network chooses the position of the IPv4 address.
+		"::/3", "4000::/2", "8000::/1",
+	)},
 }
 
 // AddressKind returns what a non-public address is, such as "a private address", or "" for a public one. Non-public
@@ -123,7 +72,7 @@ func AddressKind(addr netip.Addr) string {
 		return AddressKind(behind)
 	}
 	for _, row := range nonPublic {
-		if row.prefix.Contains(addr) {
+		if containsAddr(row.prefixes, addr) {
 			return row.kind
 		}
 	}
@@ -151,18 +100,22 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
+func containsAddr(all []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
 // A guard decides which destinations may be dialled. Its zero value allows no port.
 type guard struct {
-	// Allowed although not public.
+	// The addresses that are allowed although they are not public.
 	private []netip.Prefix
 
-	// Allowed ports.
+	// The allowed ports.
 	ports []PortRange
 
-	// Addresses on which the proxy itself listens.
+	// The addresses on which the proxy itself listens.
 	own []netip.AddrPort
 
-	// check forbids wellKnownNames, because the upstream proxy resolves names.
+	// names says that check forbids wellKnownNames, because the upstream proxy resolves names.
 	names bool
 }
 
@@ -205,7 +158,7 @@ func (g guard) allows(addr netip.Addr) bool {
 	if !addr.IsValid() {
 		return false
 	}
-	if slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if containsAddr(g.private, addr) {
 		return true
 	}
 	if behind := behindNAT64(addr); behind.IsValid() {
@@ -237,7 +190,7 @@ func (g guard) check(host string, port uint16) error {
 	if !g.allowsPort(port) {
 		return fmt.Errorf("%w %d", ErrForbiddenPort, port)
 	}
-	// net.Dial takes it for this host.
+	// net.Dial takes an empty host for this host.
 	if host == "" {
 		return fmt.Errorf("%w: no host", ErrForbiddenAddr)
 	}
@@ -247,8 +200,8 @@ func (g guard) check(host string, port uint16) error {
 		addr = wellKnownAddr(host)
 	}
 	switch {
-	// A name.
 	case !addr.IsValid():
+		// The addresses of the name are checked once it is resolved.
 	case !g.allows(addr) && isName:
 		return fmt.Errorf("%w: %s", ErrForbiddenName, addr)
 	case !g.allows(addr):
@@ -299,25 +252,25 @@ func isLocal(addr netip.Addr) bool {
 	return false
 }
 
-// wellKnownNames are names that an upstream proxy would resolve to its own host or to the
-// metadata service of its cloud. The value is the address that must be allowed for the
-// name.
 var (
-	loopbackAddr   = netip.MustParseAddr("127.0.0.1")
-	metadataAddr   = netip.MustParseAddr("169.254.169.254")
+	loopbackAddr = netip.MustParseAddr("127.0.0.1")
+	metadataAddr = netip.MustParseAddr("169.254.169.254")
+
+	// wellKnownNames are names that an upstream proxy would resolve to its own host or to the
+	// metadata service of its cloud. The value is the address that must be allowed for the
+	// name.
 	wellKnownNames = map[string]netip.Addr{
-		// RFC 6761 6.3.
-		"localhost": loopbackAddr,
-		// In the hosts file of many systems, as the next ones.
+		// RFC 6761 6.3, and what the hosts file of many systems names.
+		"localhost":             loopbackAddr,
 		"localhost.localdomain": loopbackAddr,
 		"ip6-localhost":         loopbackAddr,
 		"ip6-loopback":          loopbackAddr,
-		// Google Cloud.
+
+		// Google Cloud, with and without its search list.
 		"metadata.google.internal": metadataAddr,
-		// The same.
-		"metadata.goog": metadataAddr,
-		// The same, with its search list.
-		"metadata": metadataAddr,
+		"metadata.goog":            metadataAddr,
+		"metadata":                 metadataAddr,
+
 		// AWS.
 		"instance-data": metadataAddr,
 	}
