@@ -68,58 +68,59 @@ import (
 	"robotsproxy/robots"
 )
 
-// origins whose TLS session is kept for resumption.
+// maxTLSSessions is the maximum number of origins whose TLS session is kept for resumption.
 const maxTLSSessions = 1024
 
 // Options configure a Client. The zero Options connect to the public Internet alone, to
 // the default ports, and use the system's resolver and roots.
 type Options struct {
-	// Addresses that are allowed although they are not public.
+	// AllowPrivate are the addresses that are allowed although they are not public.
 	AllowPrivate []netip.Prefix
 
-	// Addresses on which the proxy itself listens; they are never dialled, not even with AllowPrivate.
+	// Own are the addresses on which the proxy itself listens. They are never dialled, not even with AllowPrivate.
 	Own []netip.AddrPort
 
-	// Allowed ports; empty: DefaultPorts.
+	// Ports are the allowed ports; empty: DefaultPorts.
 	Ports []PortRange
 
-	// host:port of a DNS server, which the guard does not check; "": the system's.
+	// Resolver is host:port of a DNS server, which the guard does not check; "": the system's servers.
 	Resolver string
 
-	// Verify origins and an https parent; nil: the system's.
+	// Roots verify the certificates of origins and of an https parent; nil: the system's roots.
 	Roots *x509.CertPool
 
-	// Proxy that all requests go through: http, https or socks5, with or without user and password; nil: none.
+	// Parent is the upstream proxy that all requests go through: http, https or socks5, with or without user and password; nil: none.
 	Parent *url.URL
 
-	// Proxies for some requests; ignored with a Parent.
+	// Environment names upstream proxies for some requests. It is ignored with a Parent.
 	Environment Environment
 
-	// Oldest version of TLS with origins, as in crypto/tls; zero: TLS 1.2.
+	// TLSMin is the oldest version of TLS that the Client speaks with origins, as in crypto/tls; zero: TLS 1.2.
 	TLSMin uint16
 
-	// Each host is dialled at one address at a time, which Address returns; ignored with a Parent.
+	// OneAddress says that each host is dialled at one address at a time, which Address returns. It is ignored with a
+	// Parent.
 	OneAddress bool
 
-	// The Client that the new one replaces: the new one takes over its pseudonym and its counts; nil: none.
+	// Previous is the Client that the new one replaces. The new one takes over its pseudonym and its counts; nil: none.
 	Previous *Client
 
-	// Total time for name resolution and TCP connection; zero: 10 s.
+	// DialTimeout is the total time for name resolution and TCP connection; zero: 10 s.
 	DialTimeout time.Duration
 
-	// For a TLS handshake; zero: 10 s.
+	// TLSTimeout is the time for a TLS handshake; zero: 10 s.
 	TLSTimeout time.Duration
 
-	// From the request (FTP: from the connection) to the head of the response; zero: 60 s.
+	// HeaderTimeout is the time from the request (FTP: from the connection) to the head of the response; zero: 60 s.
 	HeaderTimeout time.Duration
 
-	// How long an idle connection is kept; zero: 90 s.
+	// IdleTimeout is how long an idle connection is kept; zero: 90 s.
 	IdleTimeout time.Duration
 
-	// How long a failure to reach an origin is returned again without an attempt; zero: 30 s.
+	// Retry is how long a failure to reach an origin is returned again without an attempt; zero: 30 s.
 	Retry time.Duration
 
-	// With OneAddress: how long the address of a name is used; zero: 5 minutes.
+	// Rebind is how long the address of a name is used with OneAddress; zero: 5 minutes.
 	Rebind time.Duration
 }
 
@@ -128,25 +129,22 @@ type Options struct {
 type Client struct {
 	connector
 
-	// nil: none.
-	parent *parent
-
-	// Connects only to parent; nil: none.
+	// The upstream proxy, and the Client that connects to it and to nothing else; nil: none.
+	parent   *parent
 	toParent *Client
 
-	// To upstream proxies for some origins; nil: none.
+	// The Clients that reach some origins through upstream proxies; nil: none.
 	routes    *routes
 	pseudonym string
 	counters  *counters
 
-	// Of Reach, by endpoint.
+	// reaching joins concurrent attempts of Reach, by endpoint.
 	reaching singleflight.Group
 
-	// Of connector.ctx; called under mu.
-	cancel context.CancelFunc
-	mu     sync.Mutex
-
-	// Attempts of Reach; call Add under mu.
+	// mu guards the end of the Client: it is held to call cancel, which ends connector.ctx, and running.Add. running
+	// counts the attempts of Reach.
+	mu      sync.Mutex
+	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
@@ -220,12 +218,22 @@ func (c *Client) setParent(o Options) error {
 		return err
 	}
 	c.toParent.counter, c.toParent.made = &c.counters.parent, c.made
-	p.connector, c.toParent.forwarder, c.toParent.pool.perHost = &c.toParent.connector, p, maxIdle
+	c.toParent.forwarder, c.toParent.pool.perHost = p, maxIdle
+	p.connect, p.timeout = c.connectParent, c.toParent.timeout
 	c.parent = p
 	c.tunnel = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		return p.dial(ctx, host, port, &c.dialer)
 	}
 	return nil
+}
+
+// connectParent connects to the upstream proxy itself.
+func (c *Client) connectParent(ctx context.Context) (net.Conn, error) {
+	at := c.parent.origin
+	if at.Scheme == "https" {
+		return c.toParent.connect(ctx, endpoint{Origin: at}, true)
+	}
+	return c.toParent.dialCounted(ctx, at.Host, at.Port, netip.Addr{})
 }
 
 // Pseudonym returns the proxy's name in a Via field (RFC 9110 7.6.3). The name is unique, so
@@ -234,7 +242,7 @@ func (c *Client) Pseudonym() string { return c.pseudonym }
 
 func newPseudonym() string {
 	var b [4]byte
-	// Never fails (crypto/rand since Go 1.24).
+	// Read never fails (crypto/rand since Go 1.24).
 	rand.Read(b[:])
 	return "robotsproxy-" + hex.EncodeToString(b[:])
 }
@@ -285,14 +293,14 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved {
 		return netip.Addr{}, err
 	}
-	// The host may be part of a long URL, and is kept.
+	// The host is kept, and may be part of a long URL.
 	o.Host = strings.Clone(o.Host)
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	began := time.Now()
 	addrs, err := c.resolve(ctx, o.Host)
 	if err != nil {
-		// Counts in place of the dial that it prevents.
+		// The failure counts in place of the dial that it prevents.
 		c.counter.dial(err)
 		return netip.Addr{}, c.remember(o, began, newDialError(o.Host, o.Port, err))
 	}

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"robotsproxy/robots"
 )
@@ -25,36 +26,37 @@ const maxConnectHead = 16 << 10
 // A parent is the upstream proxy that all requests go through. It resolves the names of
 // origins. None of its errors and messages contains its password.
 type parent struct {
-	// For messages: scheme, host and port.
+	// The scheme, the host and the port, for messages.
 	name string
 
-	// origin of the upstream proxy itself; https if the connection to it uses TLS.
+	// The origin of the upstream proxy itself; its scheme is https if the connection to it uses TLS.
 	origin robots.Origin
 
-	// SOCKS5; otherwise HTTP.
+	// socks says that it speaks SOCKS5; otherwise HTTP.
 	socks bool
 
-	// nil: none.
-	user *url.Userinfo
-
-	// Proxy-Authorization field of a request to an HTTP proxy; "": none.
+	// The Proxy-Authorization field of a request to an HTTP proxy; "": none.
 	login string
 
-	// Via field of CONNECT.
+	// The message that logs in to a SOCKS5 proxy (RFC 1929 2); nil: there is no user.
+	socksLogin []byte
+
+	// The Via field of CONNECT.
 	via string
 
-	// Connects only to the upstream proxy; setParent sets it.
-	connector *connector
+	// connect connects to the upstream proxy itself; setParent sets it, with the timeout of a tunnel.
+	connect func(ctx context.Context) (net.Conn, error)
+	timeout time.Duration
 }
 
 // newParent creates a parent from its URL. No error contains the credentials.
 func newParent(u *url.URL, pseudonym string) (*parent, error) {
-	p := &parent{user: u.User, via: "1.1 " + pseudonym}
+	p := &parent{via: "1.1 " + pseudonym}
 	scheme, hostport := u.Scheme, u.Host
 	switch u.Scheme {
 	case "http", "https":
-	// Both send names, not addresses.
 	case "socks5", "socks5h":
+		// With both schemes the proxy gets names, not addresses.
 		p.socks, scheme = true, "http"
 		if u.Port() == "" && u.Hostname() != "" {
 			// RFC 1928 3.
@@ -71,27 +73,28 @@ func newParent(u *url.URL, pseudonym string) (*parent, error) {
 		return nil, errors.New("the URL must end after the host and the port")
 	}
 	p.name = u.Scheme + "://" + p.origin.Addr()
-	if p.user != nil {
-		password, _ := p.user.Password()
-		p.login = "Basic " + base64.StdEncoding.EncodeToString([]byte(p.user.Username()+":"+password))
-	}
-	return p, p.checkUser()
+	return p, p.setUser(u.User)
 }
 
-func (p *parent) checkUser() error {
-	if p.user == nil {
+// setUser sets the credentials; nil: none.
+func (p *parent) setUser(user *url.Userinfo) error {
+	if user == nil {
 		return nil
 	}
-	password, _ := p.user.Password()
-	switch name := p.user.Username(); {
+	name := user.Username()
+	password, _ := user.Password()
+	switch {
 	case name == "":
 		return errors.New("the user name is empty")
 	case p.socks && max(len(name), len(password)) > maxSocksField:
 		return fmt.Errorf("the user name or password is longer than %d bytes, the limit of SOCKS5", maxSocksField)
-	// RFC 7617 2.
 	case !p.socks && strings.Contains(name, ":"):
+		// RFC 7617 2.
 		return errors.New("the user name contains a colon")
 	}
+	p.login = "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
+	p.socksLogin = append([]byte{socksAuthForm, byte(len(name))}, name...)
+	p.socksLogin = append(append(p.socksLogin, byte(len(password))), password...)
 	return nil
 }
 
@@ -113,8 +116,8 @@ func (p *parent) forwarding(r *http.Request) (target, login string) {
 	if p == nil {
 		return target, ""
 	}
-	// The whole origin (RFC 9112 3.2.4).
 	if target == "*" {
+		// It means the whole origin (RFC 9112 3.2.4).
 		target = ""
 	}
 	if p.login != "" {
@@ -129,9 +132,6 @@ var errCredentials = errors.New("credentials missing or rejected (status 407)")
 // proxy itself cannot be told from the origin's, except 407, which is about the proxy's credentials (RFC 9110
 // 15.5.8).
 func forwardable(r *http.Request, d *dialer) error {
-	if d.ctx.Err() != nil {
-		return errClosed
-	}
 	// The request line must not name another host than the Host field.
 	if r.Host != "" && r.Host != r.URL.Host {
 		return errors.New("the request names another host than its destination")
@@ -140,7 +140,7 @@ func forwardable(r *http.Request, d *dialer) error {
 	if err != nil {
 		return err
 	}
-	if err := d.guard.check(o.Host, o.Port); err != nil {
+	if err := d.check(o.Host, o.Port); err != nil {
 		return fmt.Errorf("request to %s: %w", o.Addr(), err)
 	}
 	return nil
@@ -172,9 +172,9 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	if err != nil {
 		return nil, p.fault(err)
 	}
-	limited, cancel := context.WithTimeout(ctx, p.connector.timeout)
+	limited, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	// Ends reads and writes.
+	// The deadline ends reads and writes.
 	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) })
 	if p.socks {
 		err = p.connectSocks(conn, o)
@@ -199,20 +199,12 @@ type byteReader struct{ io.Reader }
 
 func (r byteReader) Read(b []byte) (int, error) { return r.Reader.Read(b[:min(len(b), 1)]) }
 
-// connect connects to the upstream proxy itself.
-func (p *parent) connect(ctx context.Context) (net.Conn, error) {
-	if p.origin.Scheme == "https" {
-		return p.connector.connect(ctx, endpoint{Origin: p.origin}, true)
-	}
-	return p.connector.dialCounted(ctx, p.origin.Host, p.origin.Port, netip.Addr{})
-}
-
 // connectHTTP turns conn into a tunnel to o by CONNECT (RFC 9110 9.3.6). It reads no byte beyond the response,
 // because the origin's bytes follow.
 func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) error {
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: o.Addr()}, Host: o.Addr(), Header: http.Header{
 		"Via": {p.via},
-		// None: only the origin learns the client's User-Agent.
+		// There is no User-Agent: only the origin learns that of the client.
 		"User-Agent": {""},
 	}}
 	if p.login != "" {
@@ -238,7 +230,7 @@ func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) error {
 	case http.StatusGatewayTimeout:
 		return fmt.Errorf("%w: %s: status %d: %w", ErrBeyondParent, p.name, status, os.ErrDeadlineExceeded)
 	default:
-		if status < 200 || status > 299 {
+		if status/100 != 2 {
 			return p.fault(fmt.Errorf("unexpected status %d in response to CONNECT", status))
 		}
 	}
@@ -259,25 +251,23 @@ func (p *parent) noReply(err error) error {
 // golang.org/x/net/proxy returns a server's reply only as text, and the reply tells
 // whether the origin or the upstream proxy has failed.
 const (
-	socksVersion  = 5
-	socksNoAuth   = 0
-	socksPassword = 2
-	socksConnect  = 1
-	socksIPv4     = 1
-	socksName     = 3
-	socksIPv6     = 4
-	// The version number of RFC 1929.
-	socksAuthForm = 1
-	// Maximum length of a name, user or password, in bytes.
-	maxSocksField  = 255
+	socksVersion   = 5
+	socksNoAuth    = 0
+	socksPassword  = 2
+	socksConnect   = 1
+	socksIPv4      = 1
+	socksName      = 3
+	socksIPv6      = 4
 	socksSucceeded = 0
+	socksAuthForm  = 1   // the version number of RFC 1929
+	maxSocksField  = 255 // the maximum length of a name, user or password, in bytes
 )
 
 // socksReplies are the replies of RFC 1928 6.
 var socksReplies = map[byte]struct {
 	text string
 
-	// The origin could not be reached; otherwise the upstream proxy has failed.
+	// origin says that the origin could not be reached; otherwise the upstream proxy has failed.
 	origin bool
 }{
 	1: {"general failure", false},
@@ -299,7 +289,7 @@ func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	if _, err := conn.Write(append([]byte{socksVersion, socksConnect, 0}, socksAddress(o)...)); err != nil {
 		return p.fault(err)
 	}
-	// Version, reply, 0, type of address, its first byte.
+	// The version, the reply, 0, the type of the address, and its first byte.
 	var head [5]byte
 	if _, err := io.ReadFull(conn, head[:2]); err != nil {
 		return p.noReply(err)
@@ -322,7 +312,7 @@ func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	if rest == 0 {
 		return p.fault(errNotSocks)
 	}
-	// And the port.
+	// The port follows the address.
 	if _, err := io.CopyN(io.Discard, conn, int64(rest-1+2)); err != nil {
 		return p.fault(err)
 	}
@@ -334,7 +324,7 @@ var errNotSocks = errors.New("not a SOCKS5 server")
 // authenticateSocks sends the user and password, if the server asks for them.
 func (p *parent) authenticateSocks(conn net.Conn) error {
 	hello := []byte{socksVersion, 1, socksNoAuth}
-	if p.user != nil {
+	if p.socksLogin != nil {
 		hello = []byte{socksVersion, 2, socksNoAuth, socksPassword}
 	}
 	if _, err := conn.Write(hello); err != nil {
@@ -349,14 +339,10 @@ func (p *parent) authenticateSocks(conn net.Conn) error {
 		return errNotSocks
 	case reply[1] == socksNoAuth:
 		return nil
-	case reply[1] != socksPassword || p.user == nil:
+	case reply[1] != socksPassword || p.socksLogin == nil:
 		return errors.New("no acceptable authentication method")
 	}
-	password, _ := p.user.Password()
-	name := p.user.Username()
-	login := append([]byte{socksAuthForm, byte(len(name))}, name...)
-	login = append(append(login, byte(len(password))), password...)
-	if _, err := conn.Write(login); err != nil {
+	if _, err := conn.Write(p.socksLogin); err != nil {
 		return err
 	}
 	if _, err := io.ReadFull(conn, reply[:]); err != nil {
@@ -373,7 +359,7 @@ func socksAddress(o robots.Origin) []byte {
 	var b []byte
 	switch addr, err := netip.ParseAddr(o.Host); {
 	case err != nil:
-		// At most 253 bytes: see robots.ParseOrigin.
+		// A name has at most 253 bytes: see robots.ParseOrigin.
 		b = append([]byte{socksName, byte(len(o.Host))}, o.Host...)
 	case addr.Is4():
 		b = append([]byte{socksIPv4}, addr.AsSlice()...)
