@@ -34,19 +34,19 @@ func (p Pinned) acquire(ctx context.Context, r *http.Request, owner *Owner) (Con
 	upgrade := len(r.Header["Upgrade"]) > 0
 	// A change of protocols is requested only once, so it needs a new connection: an idle one may be dead.
 	want := requirements{owner: owner, login: hasLogin(r.Header["Authorization"]), fresh: upgrade}
-	// RFC 9113 8.6; RFC 4559 6.
+	// RFC 9113 8.6, RFC 4559 6.
 	want.http1 = upgrade || want.login
 	switch {
 	case c.pool == nil:
 		return nil, errClosed
 	case r.URL.Scheme == "ftp":
 		return c.acquireFTP(ctx, r, p.addr)
-	// A change of protocols needs a tunnel, even with http (RFC 6455 4.1).
 	case c.parent.forwards(r.URL.Scheme) && !upgrade:
+		// A change of protocols needs a tunnel, even with http (RFC 6455 4.1).
 		if err := forwardable(r, &c.dialer); err != nil {
 			return nil, err
 		}
-		// The upstream proxy gets nothing else.
+		// Forwarded requests are sent over HTTP/1.1 only.
 		want.http1 = true
 		conn, err := c.toParent.connector.acquire(ctx, endpoint{Origin: c.parent.origin}, want)
 		if err != nil {
@@ -76,7 +76,7 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 // RoundTrip acquires a connection for r, sends r, and returns the final response. It repeats this if
 // [Repeat] permits. It makes a Pinned an http.RoundTripper.
 func (p Pinned) RoundTrip(r *http.Request) (*http.Response, error) {
-	// Repeat may change its body.
+	// Repeat may change the body of the copy.
 	own := *r
 	for try := 1; ; try++ {
 		resp, err := p.try(&own)

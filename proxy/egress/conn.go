@@ -47,10 +47,10 @@ type Conn interface {
 
 // An Info describes a Conn.
 type Info struct {
-	// Of the other end: the origin or the upstream proxy; zero: unknown.
+	// Addr is the address of the other end, which is the origin or the upstream proxy; zero: unknown.
 	Addr netip.Addr
 
-	// Version of TLS, as in crypto/tls; 0: none.
+	// TLS is the version of TLS, as in crypto/tls; 0: none.
 	TLS uint16
 
 	// Legacy says that the version of TLS is older than 1.2, or that the cipher suite is one that crypto/tls

@@ -20,23 +20,23 @@ import (
 type connector struct {
 	dialer
 
-	// Connects through the upstream proxy; nil: dialer connects.
+	// tunnel connects through the upstream proxy; nil: dialer connects.
 	tunnel func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-	// Without a ServerName; cloned for each handshake.
+	// tls has no ServerName. It is cloned for each handshake.
 	tls        *tls.Config
 	tlsTimeout time.Duration
 
 	history *history
 
-	// nil: nothing is counted.
+	// counter counts the connections and the attempts to connect; nil: they are not counted.
 	counter *counter
 
-	// nil: a zero Client.
+	// The pool of the connections; nil in a zero Client.
 	pool  *pool
 	http2 *http.Transport
 
-	// Forwards the requests of the connections; nil: they lead to origins.
+	// forwarder is the upstream proxy that forwards the requests of the connections; nil: they lead to origins.
 	forwarder *parent
 
 	headerTimeout time.Duration
@@ -79,17 +79,17 @@ func (c *connector) connect(ctx context.Context, to endpoint, http1 bool) (net.C
 		}
 		secure, err := c.secure(ctx, o, raw, http1, legacy)
 		switch raw = nil; {
-		// It may have died while it was kept.
 		case kept && notTLS(err):
+			// The connection may have died while it was kept.
 			kept = false
-		// legacy suites are offered only to origins that accept no other.
 		case !legacy && isRefusal(err):
+			// Legacy suites are offered only to origins that accept no other.
 			legacy = true
 		case err != nil:
 			c.counter.handshake(err)
 			return nil, err
 		default:
-			// Otherwise ReachTCP has counted it.
+			// ReachTCP has counted a connection that was kept.
 			if !kept {
 				c.counter.handshake(nil)
 			}
@@ -223,13 +223,13 @@ func (c *connector) remember(o robots.Origin, began time.Time, err error) error 
 type requirements struct {
 	owner *Owner
 
-	// The request logs its connection in.
+	// login says that the request logs its connection in.
 	login bool
 
-	// Not HTTP/2.
+	// http1 says that the request cannot be sent over HTTP/2.
 	http1 bool
 
-	// No request has used the connection.
+	// fresh says that no request may have used the connection.
 	fresh bool
 }
 
@@ -269,8 +269,8 @@ func (c *connector) open(ctx context.Context, to endpoint, http1 bool) (Conn, er
 	switch {
 	case err == nil:
 		return c.adopt(ctx, conn, to)
-	// There was no time left.
 	case ctx.Err() != nil:
+		// The origin did not fail: the caller had no time left.
 		return nil, err
 	}
 	return nil, c.remember(to.Origin, began, err)

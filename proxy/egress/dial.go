@@ -37,32 +37,22 @@ const (
 // A dialer resolves names and makes TCP connections. No other code in this package makes
 // connections, except to a DNS server.
 type dialer struct {
-	// Ends when the Client is closed; nil: a zero Client.
+	// ctx ends when the Client is closed; nil in a zero Client.
 	ctx      context.Context
 	guard    guard
 	resolver *net.Resolver
 
-	// Options.Resolver.
+	// server is Options.Resolver.
 	server string
 
-	// Total time for name resolution and TCP connection.
+	// timeout is the total time for name resolution and TCP connection.
 	timeout time.Duration
 
-	// nil: any address of a host may be dialled.
+	// bindings hold the one address of each host; nil: any address of a host may be dialled.
 	bindings *bindings
 
-	// Of the connections that a Client and its predecessors have made; nil: a zero Client.
+	// made has the connections that a Client and its predecessors have made; nil in a zero Client.
 	made *socket.Set
-}
-
-// dialTCP connects to host and port. It dials the address that addrFor returns. If there
-// is none, it dials any address of the host and binds the host to it.
-func (d *dialer) dialTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
-	conn, err := d.tryTCP(ctx, host, port, pinned)
-	if err != nil {
-		return nil, newDialError(host, port, err)
-	}
-	return conn, nil
 }
 
 // A dialError is the error of a dial to an address, as host:port.
@@ -87,7 +77,14 @@ func newDialError(host string, port uint16, err error) error {
 	return &dialError{hostPort(host, port), err}
 }
 
-func (d *dialer) tryTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
+// dialTCP connects to host and port. It dials the address that addrFor returns. If there
+// is none, it dials any address of the host and binds the host to it.
+func (d *dialer) dialTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (conn net.Conn, err error) {
+	defer func() {
+		if err != nil {
+			err = newDialError(host, port, err)
+		}
+	}()
 	if err := d.check(host, port); err != nil {
 		return nil, err
 	}
@@ -100,7 +97,7 @@ func (d *dialer) tryTCP(ctx context.Context, host string, port uint16, pinned ne
 	if err != nil {
 		return nil, err
 	}
-	conn, err := d.race(ctx, addrs, port)
+	conn, err = d.race(ctx, addrs, port)
 	if err == nil && d.bindings != nil {
 		d.bindings.connected(host, addrs, addrOf(conn))
 	}
@@ -168,7 +165,7 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	all, err := d.lookup(ctx, host)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && d.server != "" {
 		named := *dns
-		// Otherwise it is the first of the system's servers.
+		// Package net names the first of the system's servers.
 		named.Server = d.server
 		return nil, &named
 	}
@@ -342,10 +339,10 @@ func newResolver(server string) (*net.Resolver, error) {
 // bindings hold the one address at which each host is dialled if Options.OneAddress is
 // set.
 type bindings struct {
-	// time until a name is resolved again.
+	// keep is the time until a name is resolved again.
 	keep time.Duration
 
-	// Guards hosts.
+	// mu guards hosts.
 	mu    sync.Mutex
 	hosts map[string]binding
 }
@@ -355,14 +352,11 @@ type bindings struct {
 type binding struct {
 	addr netip.Addr
 
-	// Zero: addr has failed.
+	// expires is zero if addr has failed.
 	expires time.Time
 
-	// all addresses of the name.
-	addrs []netip.Addr
-
-	// Addresses that could not be dialled.
-	failed []netip.Addr
+	// addrs are all addresses of the name, and failed those of them that could not be dialled.
+	addrs, failed []netip.Addr
 }
 
 func newBindings(keep time.Duration) *bindings {
@@ -432,7 +426,7 @@ func (b *bindings) fail(host string, addr netip.Addr) bool {
 	}
 	others := slices.ContainsFunc(e.addrs, func(a netip.Addr) bool { return !slices.Contains(e.failed, a) })
 	if !others {
-		// Try all addresses again.
+		// All addresses may be tried again.
 		e = binding{}
 	}
 	b.hosts[host] = e
@@ -445,7 +439,7 @@ func (b *bindings) put(host string, e binding) {
 		now := time.Now()
 		maps.DeleteFunc(b.hosts, func(_ string, e binding) bool { return !now.Before(e.expires) })
 		if len(b.hosts) >= maxBindings {
-			// Each costs one more name resolution.
+			// Each binding that is lost costs one more name resolution.
 			clear(b.hosts)
 		}
 	}

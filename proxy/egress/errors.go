@@ -54,7 +54,7 @@ var ErrOldTLS = errors.New("the server speaks only TLS 1.0 or 1.1 (for origins: 
 
 // A CertificateError is a certificate that the proxy cannot verify, of an origin or of the upstream proxy.
 type CertificateError struct {
-	// host:port.
+	// Server is host:port.
 	Server string
 	Err    *tls.CertificateVerificationError
 }
@@ -73,10 +73,10 @@ func (e *CertificateError) Unwrap() error { return e.Err }
 type RetryError struct {
 	Err error
 
-	// Of the next attempt.
+	// At is the time of the next attempt.
 	At time.Time
 
-	// Nothing was tried: an earlier attempt has failed.
+	// Repeated says that nothing was tried, because an earlier attempt has failed.
 	Repeated bool
 }
 
@@ -102,7 +102,7 @@ func exhausted(err error) bool {
 		err = now
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, socket.EADDRNOTAVAIL) {
-		// No port is left. For IPv6 it may mean that this machine has no IPv6.
+		// No port is left. For IPv6 the error may mean that this machine has no IPv6.
 		to, ok := op.Addr.(*net.TCPAddr)
 		return ok && to.IP.To4() != nil
 	}

@@ -18,21 +18,20 @@ const (
 type trait uint8
 
 const (
-	needsHTTP1 trait = iota
-	// It accepts only legacy cipher suites.
-	needsLegacyTLS
+	needsHTTP1     trait = iota
+	needsLegacyTLS       // it accepts only legacy cipher suites
 )
 
 // A history remembers what the last connections to each origin showed.
 type history struct {
 	mu sync.Mutex
 
-	// open connections; without the scheme, as reached.
+	// open counts the open connections. Its origins, and those of reached, have no scheme.
 	open    map[robots.Origin]int
 	reached expiringSet
 	traits  [2]expiringSet
 
-	// How long a failure is returned again.
+	// retry is how long a failure is returned again.
 	retry    time.Duration
 	failures map[robots.Origin]*RetryError
 }
@@ -79,7 +78,7 @@ func (h *history) fail(o robots.Origin, began time.Time, err error) error {
 		return err
 	}
 	if len(h.failures) >= maxHistory {
-		// Each costs one more attempt.
+		// Each failure that is lost costs one more attempt.
 		clear(h.failures)
 	}
 	e := &RetryError{Err: err, At: time.Now().Add(h.retry)}
@@ -146,7 +145,7 @@ func (s expiringSet) add(o robots.Origin) {
 	if _, ok := s.added[o]; !ok && len(s.added) >= s.limit {
 		maps.DeleteFunc(s.added, func(o robots.Origin, _ time.Time) bool { return !s.has(o) })
 		if len(s.added) >= s.limit {
-			// Each costs one more connection.
+			// Each origin that is lost costs one more connection.
 			clear(s.added)
 		}
 	}

@@ -26,10 +26,10 @@ func headMemory(size, fields int) int64 { return int64(size)*headByte + int64(fi
 
 // A reserve is what a part of a response takes of the memory budget. It belongs to one goroutine at a time.
 type reserve struct {
-	// The request in the memory budget; nil: nothing is counted.
+	// work is the request in the memory budget; nil: nothing is counted.
 	work *memory.Work
 
-	// Bytes.
+	// counted is what was counted so far, in bytes.
 	counted int64
 }
 

@@ -18,7 +18,7 @@ type Owner struct {
 	mu    sync.Mutex
 	ended bool
 
-	// Those that have had connections of the Owner.
+	// pools are those that have had connections of the Owner.
 	pools []*pool
 }
 

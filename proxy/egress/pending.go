@@ -14,14 +14,15 @@ const maxInterimAhead = 8
 // its own, so that its sender learns when the request was sent. The goroutine ends with the response, or
 // with the request's context.
 type pending struct {
+	// ctx is the context of the request.
 	ctx    context.Context
 	events chan event
 
-	// Was received already.
+	// next is an event that was received already; the zero event: there is none.
 	next event
 
-	// Number of 1xx responses.
-	received int
+	// interim is the number of 1xx responses.
+	interim int
 }
 
 // An event is what became of a request. The zero event says that its head was written.
@@ -51,12 +52,12 @@ func (p *pending) send(r *http.Request, roundTrip func(written func()) (*http.Re
 
 // gotInterim passes on a 1xx response. An error ends the request.
 func (p *pending) gotInterim(resp *http.Response) error {
-	p.received++
+	p.interim++
 	switch {
-	case p.received > maxInterim:
+	case p.interim > maxInterim:
 		return errInterim
-	// RFC 9113 8.6.
 	case !IsInterim(resp):
+		// RFC 9113 8.6.
 		return errors.New("the origin switched protocols over HTTP/2")
 	}
 	if len(p.events) < maxInterimAhead {
@@ -69,7 +70,7 @@ func (p *pending) gotInterim(resp *http.Response) error {
 func (p *pending) Receive() (*http.Response, error) {
 	e := p.next
 	p.next = event{}
-	// Only the head was written so far.
+	// The zero event only says that the head was written.
 	for e == (event{}) {
 		e = <-p.events
 	}

@@ -67,7 +67,7 @@ func (c *Client) reach(ctx context.Context, at endpoint, tunnel bool) error {
 	case <-ctx.Done():
 		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))
 	case r := <-result:
-		// The error names the origin.
+		// The error names the origin itself.
 		return r.Err
 	}
 }
@@ -94,8 +94,8 @@ func (c *Client) tryReach(at endpoint) error {
 			return err
 		}
 		kept.Release()
-	// First, because TLS with the upstream proxy may have failed, or its name may be unknown.
 	case LocalError(err):
+		// This comes first: TLS with the upstream proxy may have failed, or its name may be unknown.
 		return err
 	case errors.Is(err, errNotTLS), needsName(at.Origin, err, c.tls.RootCAs):
 		c.history.reach(at.Origin, 0)

@@ -19,14 +19,13 @@ const (
 
 // The errors after which a request may be sent again.
 type (
-
-	// Nothing of the request was sent; only a body that is in memory may have been read.
+	// An unsentError says that nothing of the request was sent. Only a body that is in memory may have been read.
 	unsentError struct{ error }
 
-	// The origin has not processed the request.
+	// An unprocessedError says that the origin has not processed the request.
 	unprocessedError struct{ error }
 
-	// A connection that had worked ended before the response.
+	// A lostError says that a connection that had worked ended before the response.
 	lostError struct{ error }
 )
 
@@ -44,11 +43,11 @@ func Repeat(r *http.Request, err error) bool {
 	case errors.As(err, &unsent):
 		// Send may have read a body that is in memory.
 		return r.GetBody == nil || rewind(r)
-	// RFC 9113 8.7 and 6.8, and for HTTP_1_1_REQUIRED 7.
 	case errors.As(err, &unprocessed):
+		// RFC 9113 8.7 and 6.8, and 7 for HTTP_1_1_REQUIRED.
 		return rewind(r)
-	// RFC 9112 9.3.1, RFC 9113 8.7.
 	case errors.As(err, &lost):
+		// RFC 9112 9.3.1, RFC 9113 8.7.
 		return idempotent(r.Method) && !h1.HasBody(r)
 	}
 	return false

@@ -14,7 +14,7 @@ import (
 // An Environment names upstream proxies in the form of environment variables, each as a URL like Options.Parent
 // or as host:port of an HTTP proxy; "" means none. The zero Environment names none.
 type Environment struct {
-	// For origins of these schemes.
+	// The upstream proxies for origins of these schemes.
 	HTTP, HTTPS, FTP string
 
 	// NoProxy lists origins that are reached directly, in the form of NO_PROXY in golang.org/x/net/http/httpproxy.
@@ -27,11 +27,11 @@ func (e Environment) IsZero() bool { return e.HTTP == "" && e.HTTPS == "" && e.F
 
 // routes are the Clients of upstream proxies that an Environment names. A nil *routes has none.
 type routes struct {
-	// By scheme.
+	// through has the Client of each scheme, and all has each of them once.
 	through map[string]*Client
 	all     []*Client
 
-	// Returns nil for an origin in NoProxy.
+	// excludes returns nil for an origin in NoProxy.
 	excludes func(*url.URL) (*url.URL, error)
 }
 
@@ -67,8 +67,8 @@ func parseParent(text string) (*url.URL, error) {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
-	// err repeats the password.
 	if err != nil {
+		// err repeats the password.
 		return nil, errors.New("not a URL")
 	}
 	return u, nil

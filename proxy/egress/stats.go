@@ -12,19 +12,20 @@ import (
 
 // Stats counts a Client's connections.
 type Stats struct {
-	// To origins, directly or by tunnels through the upstream proxy.
+	// Origins counts connections to origins, made directly or by tunnels through the upstream proxy.
 	Origins Peers
 
-	// To the upstream proxy, for tunnels and forwarded requests; zero without one.
+	// Parent counts connections to the upstream proxy, for tunnels and forwarded requests; zero without one.
 	Parent Peers
 }
 
 // Peers counts the connections to one kind of peer.
 type Peers struct {
-	// open HTTP connections, including idle ones.
+	// Open is the number of open HTTP connections, including idle ones.
 	Open int
 
-	// Attempts to connect so far, by outcome, including those for FTP and for tunnels that are passed through.
+	// Dialed counts the attempts to connect so far, by outcome. It includes those for FTP and for tunnels that are
+	// passed through.
 	Dialed map[Outcome]uint64
 }
 
@@ -89,7 +90,7 @@ func outcomeOf(err error) Outcome {
 type counter struct {
 	open atomic.Int64
 
-	// Attempts, by the index in allOutcomes.
+	// dialed counts the attempts, by the index of their outcome in allOutcomes.
 	dialed [len(allOutcomes)]atomic.Uint64
 }
 

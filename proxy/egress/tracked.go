@@ -18,13 +18,13 @@ type trackedConn struct {
 	net.Conn
 	once sync.Once
 
-	// nil: the connection is not counted yet.
+	// onClose is called once when the connection is closed or detached; nil: the connection is not counted yet.
 	onClose func()
 
-	// Read reads from it without waiting; nil: Read reads as usual.
+	// peek is the socket from which Read reads without waiting; nil: Read reads as usual.
 	peek *socket.Conn
 
-	// TLS records of what was read; nil: no TLS.
+	// records follows the TLS records in what was read; nil: there is no TLS.
 	records *recordTracker
 }
 
@@ -84,16 +84,14 @@ func closeWrite(conn net.Conn) error {
 // were read. It is needed because crypto/tls does not report that it holds part of a
 // record.
 type recordTracker struct {
-	// header of the current record.
+	// The header of the current record, and how many of its bytes were read.
 	header [5]byte
+	have   int
 
-	// Number of bytes of header that were read.
-	have int
-
-	// Number of bytes of its content that were not read yet.
+	// How many bytes of the content of the record were not read yet.
 	left int
 
-	// size of the last record, in bytes, including its header.
+	// The size of the last record, in bytes, including its header.
 	size int
 }
 
@@ -143,16 +141,16 @@ func (t *recordTracker) atBoundary() bool { return t.have == 0 && t.left == 0 }
 type idleWatch struct {
 	conn net.Conn
 
-	// Closed when run returns.
+	// run closes done when it returns.
 	done chan struct{}
 
-	// The peer neither sent data nor closed the connection; set before done is closed.
+	// alive says that the peer neither sent data nor closed the connection. run sets it before it closes done.
 	alive bool
 }
 
 // newIdleWatch creates the watch of conn. The watch ends at deadline.
 func newIdleWatch(conn net.Conn, deadline time.Time) *idleWatch {
-	// Fails only if the connection is closed, which the read then finds.
+	// This fails only if the connection is closed, which the read then finds.
 	conn.SetReadDeadline(deadline)
 	return &idleWatch{conn: conn, done: make(chan struct{})}
 }
@@ -167,7 +165,7 @@ func (w *idleWatch) run() {
 
 // stop ends the watch and reports whether the connection can take a request.
 func (w *idleWatch) stop() bool {
-	// Does not harm TLS.
+	// A read that times out does not harm TLS.
 	err := w.conn.SetReadDeadline(longAgo)
 	<-w.done
 	return err == nil && w.alive && w.conn.SetReadDeadline(time.Time{}) == nil

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// How long a body with Expect waits for 100 Continue (RFC 9110 10.1.1).
+	// continueTimeout is how long a body with Expect waits for 100 Continue (RFC 9110 10.1.1).
 	continueTimeout = time.Second
 
 	// lateResponse is how long an origin that accepts no more of a body may take to respond. It may have
@@ -30,17 +30,20 @@ var errNotWanted = errors.New("the origin responded without asking for the reque
 // An upload sends the body of a request over HTTP/1.1 on a goroutine of its own, while the goroutine
 // of the request waits for the response.
 type upload struct {
-	// Receives whether to send the body; nil: it is sent at once.
+	// wanted receives whether to send the body; nil: the body is sent at once.
 	wanted chan bool
 
-	// Closed at the end of run.
+	// run closes done at its end.
 	done chan struct{}
 
+	// mu guards what follows.
 	mu sync.Mutex
 
-	// The goroutine of the request waits for the response, with the deadline that run sets.
+	// waiting says that the goroutine of the request waits for the response, with the deadline that run sets.
 	waiting bool
-	err     error
+
+	// err is why the body could not be sent.
+	err error
 }
 
 // newUpload returns an upload. If expects is set, it waits for decide.
@@ -67,7 +70,7 @@ func (u *upload) run(conn net.Conn, r *http.Request, timeout time.Duration) {
 	defer close(u.done)
 	err := u.await(r.Context())
 	if err == nil {
-		// The buffer is for the sizes of chunks: the data is longer and bypasses it.
+		// The buffer is for the sizes of chunks. The data is longer and bypasses it.
 		to := bufio.NewWriterSize(conn, 64)
 		if err = h1.WriteBody(to, r); err == nil {
 			err = to.Flush()
@@ -132,7 +135,6 @@ func (u *upload) waitSent() bool {
 	defer timer.Stop()
 	select {
 	case <-u.done:
-		// run has ended.
 		return u.err == nil
 	case <-timer.C:
 		return false
