@@ -127,7 +127,7 @@ func awaitWatches(t *testing.T, d *Client) {
 		defer d.pool.mu.Unlock()
 		for _, list := range d.pool.idle {
 			for _, k := range list {
-				if k.idle.watch == nil {
+				if k.watch == nil {
 					return false
 				}
 			}

@@ -56,10 +56,10 @@ type persistConn struct {
 	slow func() error
 	cut  func()
 
-	idle idleState
-
-	// While a request waits; nil: there is none.
-	waits *idleWatch
+	// watch runs while the connection is idle, or while its request waits; nil: there is none. The pool's mutex guards
+	// it and round, the pool's round when the connection became idle, while the connection is in the pool.
+	watch *idleWatch
+	round uint64
 
 	// A response has arrived over the connection.
 	used bool
@@ -98,18 +98,6 @@ type persistConn struct {
 	// that there is another one: that of a slow head or, if head is -1, one that the next Read removes.
 	until time.Time
 	timed bool
-}
-
-// An idleState is the state of a connection in a pool.
-type idleState struct {
-	// nil: none; guarded by the pool's mutex.
-	watch *idleWatch
-
-	// The pool's round when the connection became idle.
-	round uint64
-
-	// Neighbours in the order in which connections became idle.
-	older, newer *persistConn
 }
 
 // newPersistConn returns a connection that no request has used yet.
@@ -172,9 +160,9 @@ func (p *persistConn) claim(want requirements) {
 	}
 	// It cannot be checked otherwise when the request is sent.
 	if p.socket == nil {
-		p.waits = newIdleWatch(p.conn, time.Now().Add(p.pool.keep))
+		p.watch = newIdleWatch(p.conn, time.Now().Add(p.pool.keep))
 		// stopWatch ends it.
-		go p.waits.run()
+		go p.watch.run()
 	}
 }
 
@@ -207,10 +195,10 @@ func (p *persistConn) Release() {
 	p.pool.put(p)
 }
 
-// stopWatch ends the watch of a connection that cannot be peeked at, and reports whether it can take a request.
+// stopWatch ends the watch of a connection that is not in the pool, and reports whether it can take a request.
 func (p *persistConn) stopWatch() bool {
-	w := p.waits
-	p.waits = nil
+	w := p.watch
+	p.watch = nil
 	return w == nil || w.stop()
 }
 

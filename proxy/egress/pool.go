@@ -1,7 +1,7 @@
 package egress
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +12,7 @@ const (
 	// HTTP/2, in use or not, a new one replaces one that no request uses.
 	maxIdle        = 1024
 	maxIdlePerHost = 256
-	// Maximum number of idle connections of HTTP/1.1 that no request has used yet.
+	// maxUnused is the maximum number of idle connections of HTTP/1.1 that no request has used yet.
 	maxUnused = 256
 
 	// watchAfter is the minimum time that a connection is idle before it gets a watch; the
@@ -20,7 +20,7 @@ const (
 	// checked right before each request.
 	watchAfter = 100 * time.Millisecond
 
-	// How long a connection of HTTP/1.1 waits for its first request.
+	// unusedFor is how long a connection waits for its first request.
 	unusedFor = 30 * time.Second
 )
 
@@ -28,54 +28,42 @@ const (
 type key struct {
 	endpoint
 
-	// nil: requests of all clients.
+	// owner is the only one whose requests may use the connection; nil: requests of all clients may.
 	owner *Owner
 }
 
 // A pool keeps connections for further requests: those of HTTP/1.1 while they are idle, and those of
 // HTTP/2 until they are closed.
 type pool struct {
-	// How long an idle connection is kept.
+	// keep is how long an idle connection is kept.
 	keep time.Duration
 
-	// Maximum number of idle connections of HTTP/1.1 to one endpoint.
+	// perHost is the maximum number of idle connections of HTTP/1.1 to one endpoint.
 	perHost int
 	watches sync.WaitGroup
 
+	// mu guards what follows, the watches of idle connections, and last and timer of shared ones.
 	mu     sync.Mutex
 	closed bool
 
-	// closeIdle was called, and take was not called since.
+	// draining says that closeIdle was called, and take was not called since.
 	draining bool
 
-	// The connection that has been idle longest comes first; a list may be empty until the next sweep.
-	idle map[key][]*persistConn
+	// idle has the idle connections of HTTP/1.1 by key, and byAge has all of them. The connection that has been
+	// idle longest comes first. A list of a key may be empty until the next sweep.
+	idle  map[key][]*persistConn
+	byAge []*persistConn
 
-	// Number of all idle.
-	count int
-
-	// Number of those that no request has used.
-	unused int
-
-	// Number of sweeps.
+	// round is the number of sweeps, and timer starts the next one; nil: none is due.
 	round uint64
+	timer *time.Timer
 
-	// timer of the next sweep; nil: none is due.
-	timer  *time.Timer
+	// shared has the connections of HTTP/2, whether requests use them or not.
 	shared map[endpoint][]*http2Conn
-
-	// Number of all shared.
-	sharing int
-
-	// order has all idle connections in a ring linked by idle.older and idle.newer, so that put does not
-	// allocate. order.idle.newer is the oldest.
-	order persistConn
 }
 
 func newPool(keep time.Duration) *pool {
-	p := &pool{keep: keep, perHost: maxIdlePerHost, idle: make(map[key][]*persistConn), shared: make(map[endpoint][]*http2Conn)}
-	p.order.idle.older, p.order.idle.newer = &p.order, &p.order
-	return p
+	return &pool{keep: keep, perHost: maxIdlePerHost, idle: make(map[key][]*persistConn), shared: make(map[endpoint][]*http2Conn)}
 }
 
 // put adds an idle connection of HTTP/1.1, or closes it if the pool or its Owner has ended. If the pool is full, put
@@ -85,16 +73,13 @@ func (p *pool) put(c *persistConn) {
 	p.mu.Lock()
 	if !p.closed && !p.draining && !c.owner.isEnded() {
 		evicted = p.evictFor(c)
-		c.idle.round = p.round
-		c.idle.older, c.idle.newer = p.order.idle.older, &p.order
-		c.idle.older.idle.newer, p.order.idle.older = c, c
+		c.round = p.round
 		p.idle[c.key] = append(p.idle[c.key], c)
-		p.count++
+		p.byAge = append(p.byAge, c)
 		if !c.used {
-			p.unused++
 			p.startWatch(c, unusedFor)
 		} else if c.socket == nil {
-			// It cannot be checked without a watch.
+			// Such a connection cannot be checked without a watch.
 			p.startWatch(c, p.keep)
 		}
 		if p.timer == nil {
@@ -109,68 +94,55 @@ func (p *pool) put(c *persistConn) {
 
 // evictFor removes a connection if there is no space for c, and returns it. The caller holds p.mu.
 func (p *pool) evictFor(c *persistConn) *persistConn {
-	switch list := p.idle[c.key]; {
-	case len(list) >= p.perHost:
-		return p.remove(list[0])
-	case !c.used && p.unused >= maxUnused:
-		oldest := p.order.idle.newer
-		for oldest.used {
-			oldest = oldest.idle.newer
-		}
-		return p.remove(oldest)
+	list, most := p.idle[c.key], p.perHost
+	switch {
+	case len(list) >= most:
+	case !c.used:
+		list, most = p.matching(func(other *persistConn) bool { return !other.used }), maxUnused
 	case c.owner != nil:
-		if oldest, n := p.ownedBy(c.owner); n >= maxOwned {
-			return p.remove(oldest)
-		}
+		list, most = p.matching(func(other *persistConn) bool { return other.owner == c.owner }), maxOwned
 	}
-	if p.count < maxIdle {
+	if len(list) < most {
+		list, most = p.byAge, maxIdle
+	}
+	if len(list) < most {
 		return nil
 	}
-	return p.remove(p.order.idle.newer)
+	oldest := list[0]
+	p.remove(oldest)
+	return oldest
 }
 
-// ownedBy returns the oldest idle connection of an Owner, and their number. The caller holds p.mu.
-func (p *pool) ownedBy(o *Owner) (oldest *persistConn, n int) {
-	for c := p.order.idle.newer; c != &p.order; c = c.idle.newer {
-		if c.owner == o {
-			oldest = cmp.Or(oldest, c)
-			n++
+// matching returns the idle connections that match. The one that has been idle longest comes first. The caller holds p.mu.
+func (p *pool) matching(match func(*persistConn) bool) (all []*persistConn) {
+	for _, c := range p.byAge {
+		if match(c) {
+			all = append(all, c)
 		}
 	}
-	return oldest, n
+	return all
 }
 
-// remove removes a connection and returns it, or nil if it is not in the pool. The caller
-// holds p.mu.
-func (p *pool) remove(c *persistConn) *persistConn {
-	list := p.idle[c.key]
+// remove removes an idle connection. The caller holds p.mu.
+func (p *pool) remove(c *persistConn) {
+	p.idle[c.key] = without(p.idle[c.key], c)
+	p.byAge = without(p.byAge, c)
+}
+
+func without(list []*persistConn, c *persistConn) []*persistConn {
 	i := slices.Index(list, c)
-	if i < 0 {
-		return nil
-	}
-	p.idle[c.key] = slices.Delete(list, i, i+1)
-	p.unlink(c)
-	return c
-}
-
-// unlink removes a connection from the order of all. The caller holds p.mu.
-func (p *pool) unlink(c *persistConn) {
-	c.idle.older.idle.newer, c.idle.newer.idle.older = c.idle.newer, c.idle.older
-	c.idle.older, c.idle.newer = nil, nil
-	if p.count--; !c.used {
-		p.unused--
-	}
+	return slices.Delete(list, i, i+1)
 }
 
 // take removes and returns the connection that has been idle for the shortest time, or nil. If fresh
 // is set, no request has used it. The caller must check that it is alive.
 func (p *pool) take(at key, fresh bool) *persistConn {
 	for {
-		c, w := p.pop(at, fresh)
-		if c == nil || w == nil {
+		c := p.pop(at, fresh)
+		if c == nil || c.watch == nil {
 			return c
 		}
-		if w.stop() {
+		if c.stopWatch() {
 			// The watch leaves no deadline.
 			c.until = time.Time{}
 			return c
@@ -179,35 +151,42 @@ func (p *pool) take(at key, fresh bool) *persistConn {
 	}
 }
 
-// closeAll closes the idle connections with a key that have no watch yet. It is called when one of them proves dead:
-// an origin may have closed all.
-func (p *pool) closeAll(at key) {
+// pop is take for a connection that may be dead, and that may have a watch.
+func (p *pool) pop(at key, fresh bool) *persistConn {
 	p.mu.Lock()
-	all := slices.DeleteFunc(slices.Clone(p.idle[at]), func(c *persistConn) bool { return c.idle.watch != nil || p.remove(c) == nil })
+	defer p.mu.Unlock()
+	p.draining = false
+	for _, c := range slices.Backward(p.idle[at]) {
+		if !fresh || !c.used {
+			p.remove(c)
+			return c
+		}
+	}
+	return nil
+}
+
+// closeMatching closes the idle connections that match.
+func (p *pool) closeMatching(match func(*persistConn) bool) {
+	p.mu.Lock()
+	all := p.matching(match)
+	for _, c := range all {
+		p.remove(c)
+	}
 	p.mu.Unlock()
 	for _, c := range all {
 		c.conn.Close()
 	}
 }
 
-// pop is take for a connection that may be dead. w is its watch, if it has one.
-func (p *pool) pop(at key, fresh bool) (c *persistConn, w *idleWatch) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.draining = false
-	list := p.idle[at]
-	last := len(list) - 1
-	for last >= 0 && fresh && list[last].used {
-		last--
-	}
-	if last < 0 {
-		return nil, nil
-	}
-	c = list[last]
-	p.idle[at] = slices.Delete(list, last, last+1)
-	p.unlink(c)
-	w, c.idle.watch = c.idle.watch, nil
-	return c, w
+// closeAll closes the idle connections with a key that have no watch yet. It is called when one of them proves dead:
+// an origin may have closed all.
+func (p *pool) closeAll(at key) {
+	p.closeMatching(func(c *persistConn) bool { return c.key == at && c.watch == nil })
+}
+
+// release closes the idle connections of an owner that has ended.
+func (p *pool) release(owner *Owner) {
+	p.closeMatching(func(c *persistConn) bool { return c.owner == owner })
 }
 
 // sweep starts a watch for each connection that was already idle at the previous sweep.
@@ -218,19 +197,15 @@ func (p *pool) sweep() {
 	if p.closed {
 		return
 	}
+	maps.DeleteFunc(p.idle, func(_ key, list []*persistConn) bool { return len(list) == 0 })
 	again := false
-	for at, list := range p.idle {
-		if len(list) == 0 {
-			delete(p.idle, at)
-		}
-		for _, c := range list {
-			switch {
-			case c.idle.watch != nil:
-			case c.idle.round == p.round:
-				again = true
-			default:
-				p.startWatch(c, p.keep)
-			}
+	for _, c := range p.byAge {
+		switch {
+		case c.watch != nil:
+		case c.round == p.round:
+			again = true
+		default:
+			p.startWatch(c, p.keep)
 		}
 	}
 	if p.round++; again {
@@ -241,14 +216,17 @@ func (p *pool) sweep() {
 // startWatch starts a watch of c, which closes c after some time. The caller holds p.mu.
 func (p *pool) startWatch(c *persistConn, keep time.Duration) {
 	w := newIdleWatch(c.conn, time.Now().Add(keep))
-	c.idle.watch = w
+	c.watch = w
 	p.watches.Go(func() {
 		w.run()
 		p.mu.Lock()
-		waits := c.idle.watch == w && p.remove(c) != nil
+		// Otherwise take has stopped the watch, or c is closed. Only the watch of an idle connection may be looked at.
+		over := slices.Contains(p.byAge, c) && c.watch == w
+		if over {
+			p.remove(c)
+		}
 		p.mu.Unlock()
-		// Otherwise take has it, or it is closed.
-		if waits {
+		if over {
 			c.conn.Close()
 		}
 	})
@@ -259,13 +237,8 @@ func (p *pool) share(c *http2Conn) {
 	evicted := c
 	p.mu.Lock()
 	if !p.closed && !p.draining {
-		if evicted = nil; p.sharing >= maxIdle {
-			if evicted = p.oldestIdleHTTP2(); evicted != nil {
-				p.drop(evicted)
-			}
-		}
+		evicted = p.evictHTTP2()
 		p.shared[c.endpoint] = append(p.shared[c.endpoint], c)
-		p.sharing++
 		c.last, c.timer = time.Now(), time.AfterFunc(min(p.keep, unusedFor), func() { p.expire(c) })
 	}
 	p.mu.Unlock()
@@ -273,9 +246,27 @@ func (p *pool) share(c *http2Conn) {
 		evicted.closeWhenIdle()
 	}
 	if c.client.Err() != nil {
-		// It may have been closed before it was added.
+		// The connection may have been closed before it was added.
 		p.unshare(c)
 	}
+}
+
+// evictHTTP2 removes the oldest connection of HTTP/2 that no request uses, if there is no space for another one, and
+// returns it. The caller holds p.mu.
+func (p *pool) evictHTTP2() (oldest *http2Conn) {
+	all := slices.Concat(slices.Collect(maps.Values(p.shared))...)
+	if len(all) < maxIdle {
+		return nil
+	}
+	for _, c := range all {
+		if c.client.InFlight() == 0 && (oldest == nil || c.made.Before(oldest.made)) {
+			oldest = c
+		}
+	}
+	if oldest != nil {
+		p.drop(oldest)
+	}
+	return oldest
 }
 
 // expire closes a connection of HTTP/2 that no request has used for some time.
@@ -289,27 +280,16 @@ func (p *pool) expire(c *http2Conn) {
 	if c.client.InFlight() > 0 {
 		c.last = now
 	}
-	if left := keep - now.Sub(c.last); left > 0 {
+	left := keep - now.Sub(c.last)
+	if left > 0 {
 		c.timer.Reset(left)
-		p.mu.Unlock()
-		return
+	} else {
+		p.drop(c)
 	}
-	p.drop(c)
 	p.mu.Unlock()
-	c.client.Close()
-}
-
-// oldestIdleHTTP2 returns the oldest connection of HTTP/2 that no request uses, or nil. The caller holds
-// p.mu.
-func (p *pool) oldestIdleHTTP2() (oldest *http2Conn) {
-	for _, list := range p.shared {
-		for _, c := range list {
-			if c.client.InFlight() == 0 && (oldest == nil || c.made.Before(oldest.made)) {
-				oldest = c
-			}
-		}
+	if left <= 0 {
+		c.client.Close()
 	}
-	return oldest
 }
 
 // stream reserves a stream on a connection of HTTP/2, or returns nil.
@@ -341,7 +321,6 @@ func (p *pool) drop(c *http2Conn) {
 		return
 	}
 	c.timer.Stop()
-	p.sharing--
 	if list = slices.Delete(list, i, i+1); len(list) == 0 {
 		delete(p.shared, c.endpoint)
 		return
@@ -352,39 +331,15 @@ func (p *pool) drop(c *http2Conn) {
 // closeIdle closes all idle connections, and those that become idle until the next take.
 func (p *pool) closeIdle() {
 	p.mu.Lock()
-	idle, shared := p.idle, p.shared
-	p.idle, p.count, p.unused, p.draining = make(map[key][]*persistConn), 0, 0, true
-	p.shared, p.sharing = make(map[endpoint][]*http2Conn), 0
-	p.order.idle.older, p.order.idle.newer = &p.order, &p.order
+	shared := p.shared
+	p.shared, p.draining = make(map[endpoint][]*http2Conn), true
 	p.mu.Unlock()
-	for _, list := range idle {
-		for _, c := range list {
-			c.conn.Close()
-		}
-	}
+	p.closeMatching(func(*persistConn) bool { return true })
 	for _, list := range shared {
 		for _, c := range list {
 			c.timer.Stop()
 			c.closeWhenIdle()
 		}
-	}
-}
-
-// release closes the idle connections of an owner that has ended.
-func (p *pool) release(owner *Owner) {
-	var all []*persistConn
-	p.mu.Lock()
-	for at, list := range p.idle {
-		if at.owner == owner {
-			all = append(all, list...)
-		}
-	}
-	for _, c := range all {
-		p.remove(c)
-	}
-	p.mu.Unlock()
-	for _, c := range all {
-		c.conn.Close()
 	}
 }
 

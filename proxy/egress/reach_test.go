@@ -334,7 +334,7 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 			if len(kept) != 1 {
 				t.Fatal("no connection is kept")
 			}
-			watch := kept[0].idle.watch
+			watch := kept[0].watch
 			(<-first).Close()
 			<-watch.done
 			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
