@@ -177,7 +177,7 @@ func New(o Options) (*Client, error) {
 			headerTimeout: o.HeaderTimeout,
 			history:       newHistory(cmp.Or(o.Retry, 30*time.Second)),
 			pool:          newPool(o.IdleTimeout),
-			http2:         newHTTP2Transport(o),
+			http2:         newHTTP2Transport(o.HeaderTimeout),
 		},
 		pseudonym: newPseudonym(),
 		counters:  new(counters),

@@ -285,7 +285,7 @@ func (c *connector) adopt(ctx context.Context, conn net.Conn, to endpoint) (Conn
 		p.parent = c.forwarder
 		return p, nil
 	}
-	h, err := c.newHTTP2Conn(ctx, secure, to)
+	h, err := newHTTP2Conn(ctx, c.http2, secure, to, c.pool)
 	if err != nil {
 		return nil, err
 	}

@@ -38,8 +38,8 @@ const (
 type connKey struct{}
 
 // newHTTP2Transport returns a Transport that makes an http.ClientConn of a connection. It connects to
-// nothing itself.
-func newHTTP2Transport(o Options) *http.Transport {
+// nothing itself. The head of a response must arrive within headerTimeout.
+func newHTTP2Transport(headerTimeout time.Duration) *http.Transport {
 	var spoken http.Protocols
 	spoken.SetHTTP2(true)
 	// For net/http, a frameConn is a connection without TLS.
@@ -49,11 +49,11 @@ func newHTTP2Transport(o Options) *http.Transport {
 			return ctx.Value(connKey{}).(*frameConn), nil
 		},
 		Protocols: &spoken,
-		// Bodies pass unchanged.
+		// Bodies must pass unchanged.
 		DisableCompression: true,
 		// The pool closes idle connections: net/http's timer stops for good while a stream is reserved.
 		IdleConnTimeout:        0,
-		ResponseHeaderTimeout:  o.HeaderTimeout,
+		ResponseHeaderTimeout:  headerTimeout,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: h1.MaxHead,
 		HTTP2: &http.HTTP2Config{
@@ -72,27 +72,26 @@ type http2Conn struct {
 	client   *http.ClientConn
 	made     time.Time
 
-	// A response has arrived.
+	// used says that a response has arrived.
 	used atomic.Bool
 
-	// When a stream was last reserved; guarded by the pool's mutex, as timer.
-	last time.Time
-
-	// Calls pool.expire; nil: the connection is not shared.
+	// last is when a stream was last reserved, and timer calls pool.expire; nil: the connection is not shared. The
+	// pool's mutex guards both.
+	last  time.Time
 	timer *time.Timer
 }
 
 // newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
-func (c *connector) newHTTP2Conn(ctx context.Context, conn *tls.Conn, at endpoint) (*http2Conn, error) {
-	h := &http2Conn{endpoint: at, frames: newFrameConn(conn), pool: c.pool, info: infoOf(conn), made: time.Now()}
+func newHTTP2Conn(ctx context.Context, t *http.Transport, conn *tls.Conn, at endpoint, in *pool) (*http2Conn, error) {
+	h := &http2Conn{endpoint: at, frames: newFrameConn(conn), pool: in, info: infoOf(conn), made: time.Now()}
 	below := tracked(conn)
 	counted := below.onClose
 	below.onClose = func() {
 		counted()
-		c.pool.unshare(h)
+		in.unshare(h)
 	}
 	var err error
-	if h.client, err = c.http2.NewClientConn(context.WithValue(ctx, connKey{}, h.frames), "https", at.Addr()); err == nil {
+	if h.client, err = t.NewClientConn(context.WithValue(ctx, connKey{}, h.frames), "https", at.Addr()); err == nil {
 		err = h.client.Reserve()
 	}
 	if err != nil {
@@ -151,7 +150,7 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 		}))
 		own.Close = r.Close || headSize(r) > maxReusedHead
 		resp, err := s.client.RoundTrip(own)
-		// Its memory is free when the connection ends.
+		// The memory of a long head is free when the connection ends.
 		if s.frames.hadLong() {
 			s.pool.unshare(s.http2Conn)
 			s.closeWhenIdle()
@@ -160,7 +159,7 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 			return nil, causeOf(ctx, s.classify(err))
 		}
 		s.used.Store(true)
-		// net/http reads any number.
+		// net/http accepts any number as a status.
 		if err = m.decoded(resp.Header); err == nil && (resp.StatusCode < 100 || resp.StatusCode > 999) {
 			err = fmt.Errorf("malformed status %d", resp.StatusCode)
 		}
@@ -173,7 +172,7 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 		}
 		return resp, nil
 	})
-	// A response has begun.
+	// A 1xx response may have ended ctx, so the request was sent.
 	sent = sent || err != nil && ctx.Err() != nil
 	if err != nil && !sent && !failedAtOnce(s.used.Load(), s.made) {
 		err = &unprocessedError{err}
@@ -211,8 +210,8 @@ func (s *streamConn) classify(err error) error {
 		return &unprocessedError{errors.New("the origin requires HTTP/1.1")}
 	case isReset && reset.Code == codeRefusedStream, err.Error() == goAwayText:
 		return &unprocessedError{err}
-	// The origin may permit fewer streams now (RFC 9113 5.1.2).
 	case isReset && reset.Code == codeProtocolError:
+		// The origin may permit fewer streams now (RFC 9113 5.1.2).
 		return &lostError{err}
 	case !isReset && s.client.Err() != nil && s.used.Load(), errors.Is(err, errHeadMemory):
 		return &lostError{err}
@@ -224,7 +223,7 @@ func (s *streamConn) classify(err error) error {
 type streamBody struct {
 	io.ReadCloser
 
-	// Its trailer is complete at the end.
+	// response gets the trailer before the end of the body.
 	response *http.Response
 	memory   *streamMemory
 	ctx      context.Context
@@ -233,7 +232,7 @@ type streamBody struct {
 // Read reads from the body. At its end it counts the trailer.
 func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	// There is no error: it counts less.
+	// To count less is no error.
 	b.memory.receive(-n)
 	if err == io.EOF && len(b.response.Trailer) > 0 {
 		if short := b.memory.decoded(b.response.Trailer); short != nil {

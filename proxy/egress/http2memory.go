@@ -28,36 +28,25 @@ var errHeadMemory = errors.New("the origin sent a long head that finds no memory
 
 // A streamMemory is the memory of the response on one stream of HTTP/2. Any number of goroutines may use it.
 type streamMemory struct {
-	// Ends the request; nil: the request is not known yet.
+	// fail ends the request; nil: the request is not known yet.
 	fail context.CancelCauseFunc
 
-	// Nothing more arrives; guarded by the frameConn's mutex, as long.
-	ended bool
+	// ended says that nothing more arrives, and long that a head of several frames has begun before the request was
+	// known. The frameConn's mutex guards both.
+	ended, long bool
 
-	// A head of several frames has begun before the request was known.
-	long bool
+	// mu guards what follows.
+	mu          sync.Mutex
+	heads, body reserve
 
-	// Guards what follows.
-	mu    sync.Mutex
-	heads reserve
-	body  reserve
+	// begun is the number of heads and trailers that have begun, and known that of the decoded ones. waits is the last
+	// that is a long trailer, counted from 1; 0: none is.
+	begun, known, waits int
 
-	// Number of heads and trailers that have begun.
-	begun int
+	// size is the size of the decoded ones, in bytes, and fields the number of their fields.
+	size, fields int
 
-	// The last of them, counted from 1, that is a long trailer; 0: none is.
-	waits int
-
-	// Number of those that were decoded.
-	known int
-
-	// Of the decoded ones, in bytes.
-	size int
-
-	// Of the decoded ones.
-	fields int
-
-	// Bytes of the body that were received and not read.
+	// unread is the number of bytes of the body that were received and not read.
 	unread int
 }
 
@@ -132,16 +121,15 @@ func causeOf(ctx context.Context, err error) error {
 type frameConn struct {
 	*tls.Conn
 
-	// Guards what follows.
-	mu       sync.Mutex
-	sent     h2.Tracker
-	received h2.Tracker
+	// mu guards what follows.
+	mu             sync.Mutex
+	sent, received h2.Tracker
 
-	// Of a DATA frame whose next byte is the length of its padding (RFC 9113 6.1); nil: there is none.
+	// padded has a DATA frame whose next byte is the length of its padding (RFC 9113 6.1); nil: there is none.
 	padded  *streamMemory
 	streams map[uint32]*streamMemory
 
-	// The last stream that was opened.
+	// last is the last stream that was opened.
 	last   uint32
 	closed bool
 
@@ -175,7 +163,7 @@ func (c *frameConn) follow(b []byte) error {
 	}
 	for len(b) > 0 {
 		if c.padded != nil {
-			// There is no error: it counts less.
+			// To count less is no error.
 			c.padded.receive(-1 - int(b[0]))
 			c.padded = nil
 		}
@@ -244,7 +232,7 @@ func (c *frameConn) beginLong(m *streamMemory) (err error) {
 // end notes that nothing more arrives on a stream. The caller holds c.mu.
 func (c *frameConn) end(stream uint32, m *streamMemory) {
 	m.ended = true
-	// Otherwise claim is about to be called.
+	// If the request is not known yet, claim is about to be called.
 	if m.fail != nil {
 		delete(c.streams, stream)
 	}
@@ -267,8 +255,8 @@ func (c *frameConn) open(b []byte) {
 		}
 		stream := h2.StreamOf(c.sent.Head[:])
 		switch m := c.streams[stream]; {
-		// Otherwise it is a trailer.
 		case c.sent.Type() == h2.Headers && stream > c.last:
+			// Another frame of this type is a trailer.
 			c.last, c.streams[stream] = stream, new(streamMemory)
 		case c.sent.Type() == h2.Reset && m != nil:
 			c.end(stream, m)
@@ -282,7 +270,7 @@ func (c *frameConn) claim(m *streamMemory) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.streams[c.last]
-	// The head could not be written.
+	// The head could not be written if there is no such stream.
 	if before == nil || before.fail != nil {
 		return
 	}

@@ -33,21 +33,18 @@ const quickResponse = 200 * time.Millisecond
 type persistConn struct {
 	key
 
-	// TLS, if the origin speaks it.
-	conn net.Conn
-
-	// Below TLS.
+	// conn is the connection, a *tls.Conn if the origin speaks TLS. tracked is below TLS, and socket below all; nil: the
+	// socket cannot be peeked at.
+	conn    net.Conn
 	tracked *trackedConn
+	socket  *socket.Conn
+	pool    *pool
 
-	// Below all; nil: it cannot be peeked at.
-	socket *socket.Conn
-	pool   *pool
-
-	// For the head of a response.
+	// timeout is the time for the head of a response.
 	timeout time.Duration
 	info    Info
 
-	// The upstream proxy at its end, which forwards the requests; nil: the origin is at its end.
+	// parent is the upstream proxy at its end, which forwards the requests; nil: the origin is at its end.
 	parent *parent
 	made   time.Time
 
@@ -61,33 +58,32 @@ type persistConn struct {
 	watch *idleWatch
 	round uint64
 
-	// A response has arrived over the connection.
+	// used says that a response has arrived over the connection.
 	used bool
 
-	// That of the request in flight.
+	// requester is the Owner of the request in flight.
 	requester *Owner
 
-	// In flight; nil: none.
+	// request is the request in flight; nil: there is none.
 	request *http.Request
 
-	// Of the request.
-	ctx context.Context
-
-	// Keeps the end of ctx from closing the connection; nil: ctx does not close it.
+	// stop keeps the end of the request's context from closing the connection; nil: that end does not close it.
 	stop func() bool
 
-	// At least one byte of the request was written.
+	// wrote says that at least one byte of the request was written.
 	wrote bool
 
-	// Sends the body; nil: there is none, or it was sent with the head.
+	// upload sends the body; nil: there is none, or it was sent with the head.
 	upload *upload
 
-	// Reads the response.
+	// from reads the response.
 	from *bufio.Reader
 
-	// Number of 1xx responses.
+	// interim is the number of 1xx responses.
 	interim int
-	peeked  [1]byte
+
+	// peeked is what checkIdle reads into. It is a field so that the read does not allocate.
+	peeked [1]byte
 
 	// head is the number of bytes that the heads of the responses, 1xx included, may still have; -1: the
 	// head is complete. fields is the number of their fields, as far as it is known, and memory counts both.
@@ -158,8 +154,8 @@ func (p *persistConn) claim(want requirements) {
 	if p.requester = want.owner; want.login {
 		p.bind()
 	}
-	// It cannot be checked otherwise when the request is sent.
 	if p.socket == nil {
+		// Without a watch it could not be checked when the request is sent.
 		p.watch = newIdleWatch(p.conn, time.Now().Add(p.pool.keep))
 		// stopWatch ends it.
 		go p.watch.run()
@@ -204,7 +200,7 @@ func (p *persistConn) stopWatch() bool {
 
 // Send implements [Conn].
 func (p *persistConn) Send(r *http.Request, work *memory.Work) (sent bool, err error) {
-	p.request, p.ctx, p.wrote, p.upload, p.memory = r, r.Context(), false, nil, reserve{work: work}
+	p.request, p.wrote, p.upload, p.memory = r, false, nil, reserve{work: work}
 	p.from = readers.Get().(*bufio.Reader)
 	p.from.Reset(p)
 	p.head, p.fields, p.interim, p.timed = h1.MaxHead, 0, 0, false
@@ -216,7 +212,7 @@ func (p *persistConn) Send(r *http.Request, work *memory.Work) (sent bool, err e
 
 func (p *persistConn) send() error {
 	r := p.request
-	if err := p.ctx.Err(); err != nil {
+	if err := r.Context().Err(); err != nil {
 		return err
 	}
 	if err := p.checkIdle(); err != nil {
@@ -235,14 +231,14 @@ func (p *persistConn) send() error {
 	to.Reset(p)
 	target, login := p.parent.forwarding(r)
 	if err := h1.WriteHead(to, r, target, login); err != nil && to.Flush() == nil {
-		// Of the request: the connection has no error.
+		// The error is one of the request: the connection has none.
 		return err
 	}
 	expects := len(r.Header["Expect"]) > 0
 	switch {
 	case !h1.HasBody(r):
-	// It is in memory.
 	case r.GetBody != nil && !expects && 0 < r.ContentLength && r.ContentLength <= int64(to.Available()):
+		// The body is in memory, and is sent with the head.
 		if err := h1.WriteBody(to, r); err != nil {
 			return err
 		}
@@ -258,7 +254,7 @@ func (p *persistConn) send() error {
 	case p.upload == nil:
 		return nil
 	}
-	// It would be called on the upload's goroutine.
+	// The socket would call it on the upload's goroutine.
 	p.onBlocked(nil)
 	p.until = time.Time{}
 	if err := p.conn.SetReadDeadline(p.until); err != nil {
@@ -372,7 +368,7 @@ func (p *persistConn) receive() (*http.Response, error) {
 func (p *persistConn) await() error {
 	if p.upload == nil && !p.timed && p.from.Buffered() == 0 {
 		limit := min(quickResponse, p.timeout)
-		// Otherwise the deadline of an earlier request is good enough.
+		// The deadline of an earlier request may be good enough.
 		if now := time.Now(); p.until.Sub(now) < limit/2 {
 			p.until = now.Add(limit)
 			if err := p.conn.SetReadDeadline(p.until); err != nil {
@@ -415,14 +411,14 @@ func (p *persistConn) awaitRest() error {
 
 // closeWithContext makes the end of the request's context close the connection.
 func (p *persistConn) closeWithContext() {
-	if p.ctx != nil && p.stop == nil {
-		p.stop = context.AfterFunc(p.ctx, p.cut)
+	if p.request != nil && p.stop == nil {
+		p.stop = context.AfterFunc(p.request.Context(), p.cut)
 	}
 }
 
 // deliver prepares the final response for its reader.
 func (p *persistConn) deliver(resp *http.Response) {
-	// It is complete.
+	// The head is complete.
 	p.head = -1
 	if resp.StatusCode == http.StatusUnauthorized && hasLogin(resp.Header["Www-Authenticate"]) {
 		p.bind()
@@ -434,7 +430,7 @@ func (p *persistConn) deliver(resp *http.Response) {
 	switched := resp.StatusCode == http.StatusSwitchingProtocols
 	if switched && len(p.request.Header["Upgrade"]) > 0 {
 		p.endDeadline()
-		resp.Body = &upgradedConn{p}
+		resp.Body = &upgradedConn{p.conn, p.from}
 		if p.stop != nil {
 			p.stop()
 		}
@@ -449,7 +445,7 @@ func (p *persistConn) deliver(resp *http.Response) {
 		p.closeWithContext()
 		p.endDeadline()
 	}
-	resp.Body = &body{inner: resp.Body, conn: p, ctx: p.ctx, reusable: reusable}
+	resp.Body = &pooledBody{inner: resp.Body, conn: p, ctx: p.request.Context(), reusable: reusable}
 }
 
 // endDeadline makes the next Read remove the read deadline.
@@ -457,7 +453,7 @@ func (p *persistConn) endDeadline() { p.timed, p.until = true, time.Time{} }
 
 // fail ends the request with an error, and returns the error for the caller.
 func (p *persistConn) fail(err error) error {
-	ctx := p.ctx
+	ctx := p.request.Context()
 	p.finish(false)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -471,8 +467,8 @@ func (p *persistConn) fail(err error) error {
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
 	reusable := well && uncut && p.from.Buffered() == 0 && (p.upload == nil || p.upload.waitSent())
-	// They keep much in memory.
-	p.request, p.ctx, p.stop, p.upload, p.memory = nil, nil, nil, nil, reserve{}
+	// An idle connection would keep them in memory.
+	p.request, p.stop, p.upload, p.memory = nil, nil, nil, reserve{}
 	p.from.Reset(nil)
 	readers.Put(p.from)
 	p.from = nil
@@ -481,34 +477,32 @@ func (p *persistConn) finish(well bool) {
 		return
 	}
 	p.used = true
-	// After an upload.
+	// An upload has removed it.
 	if p.socket != nil && p.socket.OnBlocked == nil {
 		p.onBlocked(p.closeWithContext)
 	}
 	p.pool.put(p)
 }
 
-// A body is the body of a response. When all of it was read, its connection is free for
+// A pooledBody is the body of a response. When all of it was read, its connection is free for
 // another request. If it is closed earlier, it is not read further.
-type body struct {
+type pooledBody struct {
 	inner io.Reader
 
-	// Until done.
+	// conn belongs to the body until done is set, which says that the body was read to its end, or closed.
 	conn *persistConn
 	ctx  context.Context
-
-	// The connection may be reused.
-	reusable bool
-
-	// Read to its end, or closed.
 	done atomic.Bool
 
-	// The error with which it ended.
+	// reusable says that the connection may be reused.
+	reusable bool
+
+	// err is the error with which the body ended.
 	err error
 }
 
 // Read reads from the body.
-func (b *body) Read(p []byte) (int, error) {
+func (b *pooledBody) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -530,7 +524,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // Buffered returns how many bytes can be read without waiting.
-func (b *body) Buffered() int {
+func (b *pooledBody) Buffered() int {
 	if b.done.Load() {
 		return 0
 	}
@@ -539,7 +533,7 @@ func (b *body) Buffered() int {
 
 // Close may be called while another goroutine reads. That Read then fails. Close does not call finish, because
 // that Read may be using the reader.
-func (b *body) Close() error {
+func (b *pooledBody) Close() error {
 	if b.done.CompareAndSwap(false, true) {
 		if b.conn.stop != nil {
 			b.conn.stop()
@@ -550,16 +544,13 @@ func (b *body) Close() error {
 }
 
 // An upgradedConn is a connection that has changed its protocol (RFC 9110 7.8).
-type upgradedConn struct{ conn *persistConn }
+type upgradedConn struct {
+	net.Conn
+	from *bufio.Reader
+}
 
 // Read reads from the connection.
-func (u *upgradedConn) Read(b []byte) (int, error) { return u.conn.from.Read(b) }
-
-// Write writes to the connection.
-func (u *upgradedConn) Write(b []byte) (int, error) { return u.conn.conn.Write(b) }
+func (u *upgradedConn) Read(b []byte) (int, error) { return u.from.Read(b) }
 
 // CloseWrite closes the sending half of the connection.
-func (u *upgradedConn) CloseWrite() error { return closeWrite(u.conn.conn) }
-
-// Close closes the connection.
-func (u *upgradedConn) Close() error { return u.conn.conn.Close() }
+func (u *upgradedConn) CloseWrite() error { return closeWrite(u.Conn) }
