@@ -32,48 +32,42 @@ type conn struct {
 	set     *connSet
 	handoff *handoffListener
 
-	// As the listener returned it.
+	// full is the connection as the listener returned it, and rw is full.Direct().
 	full Conn
+	rw   net.Conn
 
-	// full.Direct().
-	rw net.Conn
-
-	// nil after a hijack.
+	// br is nil after a hijack.
 	br     *bufio.Reader
 	remote string
 
-	// Cancels the context of its requests.
+	// cancel cancels the context of its requests.
 	cancel context.CancelFunc
 
-	// The last deadline that was set; zero: none.
+	// readDeadline is the last deadline that was set; zero: none.
 	readDeadline time.Time
 
-	// Calls watchClient.
+	// watchTimer calls watchClient.
 	watchTimer *time.Timer
 
-	// remove has been called.
-	gone   atomic.Bool
-	closed atomic.Bool
+	// gone says that remove has been called, and closed that close has.
+	gone, closed atomic.Bool
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// Signals that watching has become false.
+	// watchEnded signals that watching has become false.
 	watchEnded sync.Cond
 
-	// A request is being served.
+	// busy says that a request is being served.
 	busy bool
 
-	// The next request has begun to arrive.
+	// pipelined says that the next request has begun to arrive.
 	pipelined bool
 
-	// watchClient reads.
-	watching bool
+	// watching says that watchClient reads, and interrupted that it is to return.
+	watching, interrupted bool
 
-	// watchClient is to return.
-	interrupted bool
-
-	// What watchClient has read; the next Read returns it. mu guards it only while watching.
+	// readAhead is what watchClient has read; the next Read returns it. mu guards it only while watching.
 	readAhead []byte
 }
 
@@ -86,7 +80,7 @@ func (c *conn) next(first bool) ([]byte, error) {
 		limit, least = c.server.ReadHeaderTimeout, 1
 	}
 	if c.br.Buffered() < least {
-		// To set a deadline is expensive, so the last one is kept while it is near enough.
+		// To set a deadline is expensive. Therefore the last one is kept while it is near enough.
 		if now := time.Now(); limit > 0 && c.readDeadline.Sub(now) < limit-limit/8 {
 			c.readDeadline = now.Add(limit)
 			if err := c.rw.SetReadDeadline(c.readDeadline); err != nil {
@@ -145,7 +139,7 @@ func (c *conn) watchClient() {
 	}
 	c.watching = true
 	c.readDeadline = time.Time{}
-	// The read returns the error.
+	// If this fails, the read returns the error.
 	c.rw.SetReadDeadline(c.readDeadline)
 	b := make([]byte, 1)
 	c.mu.Unlock()
@@ -182,30 +176,30 @@ func (c *conn) handOver(read []byte) {
 	if c.rw.SetReadDeadline(time.Time{}) != nil || !c.remove() {
 		return
 	}
-	// Shutdown may have closed it.
+	// Shutdown may have closed the connection.
 	if c.set.shuttingDown.Load() {
 		c.close()
 		c.setState(http.StateClosed)
 		return
 	}
 	c.full.HandOver(slices.Concat(read, c.readAhead))
-	// The http.Server sets it to new again.
+	// The http.Server sets the state to new again.
 	c.setState(http.StateActive)
 	c.handoff.give(c.full, nil)
 }
 
 // hijack hands the connection to the handler.
 func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	// Before stopWatching, after which Shutdown would close it as idle.
+	// This comes before stopWatching, after which Shutdown would close the connection as idle.
 	if !c.remove() {
 		return nil, nil, net.ErrClosed
 	}
 	c.stopWatching()
 	c.setState(http.StateHijacked)
-	// As net/http's server does; the next read or write returns the error.
+	// net/http's server does the same. The next read or write returns the error.
 	c.rw.SetDeadline(time.Time{})
 	if len(c.readAhead) > 0 {
-		// The handler expects it in the Reader.
+		// The handler expects what was read in the Reader.
 		c.br.Peek(c.br.Buffered() + 1)
 	}
 	in := c.br
@@ -253,7 +247,7 @@ func (c *conn) end() {
 	if c.gone.CompareAndSwap(false, true) {
 		c.close()
 		c.setState(http.StateClosed)
-		// Last: Shutdown waits for it.
+		// This comes last: Shutdown waits for it.
 		c.set.remove(c)
 	}
 }
@@ -292,10 +286,10 @@ type connSet struct {
 	mu   sync.Mutex
 	open map[*conn]struct{}
 
-	// Written under mu.
+	// shuttingDown is written under mu.
 	shuttingDown atomic.Bool
 
-	// Counts open.
+	// serving counts the open connections.
 	serving sync.WaitGroup
 }
 

@@ -27,7 +27,7 @@ func ParseHead(b []byte) (start string, fields http.Header, size int) {
 	text := string(b[first+1 : size-len("\r\n")])
 	n := strings.Count(text, "\n")
 	fields = make(http.Header, n)
-	// One allocation for all values.
+	// All values share one allocation.
 	all := make([]string, 0, n)
 	for text != "" {
 		line, rest, _ := strings.Cut(text, "\r\n")

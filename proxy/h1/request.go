@@ -33,7 +33,7 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 	}
 	delete(fields, "Host")
 	if pragma := fields["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" && fields["Cache-Control"] == nil {
-		// RFC 9111 5.4.
+		// This is what net/http adds (RFC 9111 5.4).
 		fields["Cache-Control"] = []string{"no-cache"}
 	}
 	method, target, _ := strings.Cut(line, " ")
@@ -43,7 +43,7 @@ func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) 
 	}
 	r = new(http.Request)
 	*r = *template
-	// RFC 9112 3.2.2.
+	// The host of an absolute target comes before the Host field (RFC 9112 3.2.2).
 	r.Method, r.RequestURI, r.URL, r.Host, r.Header = method, target, u, u.Host, fields
 	if r.Host == "" {
 		// A stored host must not keep the whole head in memory.
@@ -97,8 +97,8 @@ func Passes(target string) bool {
 		case c <= ' ' || c == 0x7f || c == '#':
 			return false
 		case c == '?':
+			// net/http does not read the query.
 			query = true
-		// net/http does not read the query.
 		case c == '%' && !query && !isEscape(target[i:]):
 			return false
 		}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Bytes.
+// bodyBufferSize is in bytes.
 const bodyBufferSize = 32 << 10
 
 var bodyBuffers = sync.Pool{New: func() any { return new([bodyBufferSize]byte) }}
@@ -43,7 +43,7 @@ func WriteHead(to *bufio.Writer, r *http.Request, target, extra string) error {
 	}
 	add := func(parts ...string) {
 		for _, s := range parts {
-			// The last write returns the error.
+			// The last write returns the error of any.
 			to.WriteString(s)
 		}
 	}
@@ -119,7 +119,7 @@ func WriteBody(to *bufio.Writer, r *http.Request) error {
 		case err != nil:
 			return &BodyError{err}
 		case left == 0 && !chunked && r.GetBody != nil:
-			// The last byte was read from memory: the end follows at once.
+			// The last byte was read from memory, so the end follows at once.
 		default:
 			if err := to.Flush(); err != nil {
 				return err
@@ -140,7 +140,7 @@ func writeTrailer(to *bufio.Writer, trailer http.Header) error {
 
 // checkRequest returns an error for a request whose method or fields cannot be sent as they are.
 func checkRequest(r *http.Request) error {
-	// Also a token (RFC 9110 9.1).
+	// A method is a token, like a field name (RFC 9110 9.1).
 	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) {
 		return errors.New("the method is not valid")
 	}

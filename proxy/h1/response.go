@@ -18,13 +18,11 @@ import (
 )
 
 const (
-	// bytes of a response that are written at once.
-	maxBuffered = 4 << 10
-	// bytes of a body of unknown length that are held back until its end may be known.
-	maxHeld = 2 << 10
+	maxBuffered = 4 << 10 // bytes of a response that are written at once
+	maxHeld     = 2 << 10 // bytes of a body of unknown length that are held back until its end may be known
 )
 
-var responseBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxBuffered); return &b }}
+var responseBuffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, maxBuffered)) }}
 
 // A response is the http.ResponseWriter of one request. It writes what net/http's would. With
 // http.ResponseController it supports Flush, Hijack and SetWriteDeadline. Only the handler's
@@ -34,57 +32,55 @@ type response struct {
 	r      *http.Request
 	header http.Header
 
-	// What has not been written to the connection.
-	buf *[]byte
+	// buf is what has not been written to the connection.
+	buf *bytes.Buffer
 
-	// Of the connection; then nothing more is written.
+	// err is the error of the connection; after one nothing more is written.
 	err error
 
-	// 0: WriteHeader has not been called.
+	// status is 0 until WriteHeader is called.
 	status int
 
-	// The head is complete.
+	// headEnded says that the head is complete.
 	headEnded bool
 
-	// HEAD, 204, 304.
+	// bodiless says that the response is one to HEAD, a 204 or a 304.
 	bodiless bool
 
-	// The body is sent in chunks.
+	// chunked says that the body is sent in chunks.
 	chunked bool
 
-	// The connection is closed after the response.
+	// close says that the connection is closed after the response.
 	close bool
 
-	// The handler has the connection.
+	// hijacked says that the handler has the connection.
 	hijacked bool
 
-	// SetWriteDeadline was called, by any goroutine.
+	// deadlineSet says that SetWriteDeadline was called, by any goroutine.
 	deadlineSet atomic.Bool
 
-	// Of the body, from the handler's Content-Length; -1: unknown.
+	// length is the length of the body, from the handler's Content-Length; -1: unknown.
 	length int64
 
-	// bytes of the body so far.
+	// written is the number of bytes of the body so far, and held are those bytes until headEnded.
 	written int64
+	held    []byte
 
-	// Those bytes until headEnded.
-	held []byte
-
-	// The head has a Content-Type.
+	// hasType says that the head has a Content-Type.
 	hasType bool
 
-	// Names that the handler announced.
+	// trailers are the names that the handler announced.
 	trailers []string
 }
 
 func newResponse(c *conn, r *http.Request) *response {
-	return &response{c: c, r: r, header: make(http.Header), buf: responseBuffers.Get().(*[]byte), length: -1, close: r.Close}
+	return &response{c: c, r: r, header: make(http.Header), buf: responseBuffers.Get().(*bytes.Buffer), length: -1, close: r.Close}
 }
 
 // release returns the buffer to the pool and clears the write deadline.
 func (r *response) release() {
-	// Else it had to grow.
-	if *r.buf = (*r.buf)[:0]; cap(*r.buf) == maxBuffered {
+	// A buffer that had to grow is not kept.
+	if r.buf.Reset(); r.buf.Cap() == maxBuffered {
 		responseBuffers.Put(r.buf)
 	}
 	r.buf = nil
@@ -104,7 +100,7 @@ func (r *response) WriteHeader(status int) {
 		panic(fmt.Sprintf("h1: invalid status %d", status))
 	case status < 200 && status != http.StatusSwitchingProtocols:
 		r.writeHead(status, omitFraming)
-		r.append("\r\n")
+		r.add("\r\n")
 		r.flush()
 		return
 	}
@@ -124,10 +120,11 @@ func (r *response) WriteHeader(status int) {
 	}
 	r.writeHead(status, r.omittedFields())
 	if _, dated := r.header["Date"]; !dated {
-		*r.buf = time.Now().UTC().AppendFormat(append(*r.buf, "Date: "...), http.TimeFormat+"\r\n")
+		r.add("Date: ")
+		r.buf.Write(time.Now().UTC().AppendFormat(r.buf.AvailableBuffer(), http.TimeFormat+"\r\n"))
 	}
 	if r.close {
-		r.append("Connection: close\r\n")
+		r.add("Connection: close\r\n")
 	}
 }
 
@@ -158,28 +155,22 @@ func (r *response) omittedFields() map[string]bool {
 
 // writeHead writes a status line and the handler's fields.
 func (r *response) writeHead(status int, left map[string]bool) {
-	*r.buf = strconv.AppendInt(append(*r.buf, "HTTP/1.1 "...), int64(status), 10)
-	r.append(" ")
-	r.append(http.StatusText(status))
-	r.append("\r\n")
-	// Cannot fail.
-	r.header.WriteSubset(appendWriter{r.buf}, left)
+	r.add("HTTP/1.1 ")
+	r.addInt(int64(status), 10)
+	r.add(" ", http.StatusText(status), "\r\n")
+	// A write to a buffer cannot fail.
+	r.header.WriteSubset(r.buf, left)
 }
 
-// appendWriter is a writer that appends to a slice.
-type appendWriter struct{ to *[]byte }
-
-func (a appendWriter) Write(b []byte) (int, error) {
-	*a.to = append(*a.to, b...)
-	return len(b), nil
+func (r *response) add(parts ...string) {
+	for _, s := range parts {
+		r.buf.WriteString(s)
+	}
 }
 
-func (a appendWriter) WriteString(s string) (int, error) {
-	*a.to = append(*a.to, s...)
-	return len(s), nil
+func (r *response) addInt(n int64, base int) {
+	r.buf.Write(strconv.AppendInt(r.buf.AvailableBuffer(), n, base))
 }
-
-func (r *response) append(s string) { *r.buf = append(*r.buf, s...) }
 
 // Write buffers or writes a part of the body.
 func (r *response) Write(b []byte) (int, error) {
@@ -219,21 +210,20 @@ func (r *response) endHead(whole bool, first []byte) {
 	r.headEnded = true
 	switch {
 	case r.length >= 0:
-	// The handler has not written all of the body.
 	case r.bodiless && (!whole || r.written == 0 || len(r.trailers) > 0):
+		// The length is unknown: the handler has not written all of the body.
 	case whole && len(r.trailers) == 0:
-		*r.buf = strconv.AppendInt(append(*r.buf, "Content-Length: "...), r.written, 10)
-		r.append("\r\n")
+		r.add("Content-Length: ")
+		r.addInt(r.written, 10)
+		r.add("\r\n")
 	default:
 		r.chunked = true
-		r.append("Transfer-Encoding: chunked\r\n")
+		r.add("Transfer-Encoding: chunked\r\n")
 	}
 	if !r.hasType && len(first) > 0 && r.header.Get("Content-Encoding") == "" {
-		r.append("Content-Type: ")
-		r.append(http.DetectContentType(first))
-		r.append("\r\n")
+		r.add("Content-Type: ", http.DetectContentType(first), "\r\n")
 	}
-	r.append("\r\n")
+	r.add("\r\n")
 	r.writeBody(r.held)
 	r.held = nil
 }
@@ -241,13 +231,13 @@ func (r *response) endHead(whole bool, first []byte) {
 // writeBody writes a part of the body, unless the response has none.
 func (r *response) writeBody(b []byte) {
 	switch {
-	// An empty chunk would be the last one.
 	case r.bodiless || len(b) == 0:
+		// An empty chunk would be the last one.
 	case r.chunked:
-		*r.buf = strconv.AppendInt(*r.buf, int64(len(b)), 16)
-		r.append("\r\n")
+		r.addInt(int64(len(b)), 16)
+		r.add("\r\n")
 		r.bufferBody(b)
-		r.append("\r\n")
+		r.add("\r\n")
 	default:
 		r.bufferBody(b)
 	}
@@ -260,19 +250,18 @@ type pairWriter interface {
 
 // bufferBody adds b to the buffer, and writes the buffer when it is full.
 func (r *response) bufferBody(b []byte) {
-	out := *r.buf
-	// Two for the CRLF after a chunk.
-	if len(out)+len(b) <= maxBuffered-2 {
-		*r.buf = append(out, b...)
+	// Two bytes are for the CR LF after a chunk.
+	if r.buf.Len()+len(b) <= maxBuffered-2 {
+		r.buf.Write(b)
 		return
 	}
 	if w, ok := r.c.rw.(pairWriter); ok && r.err == nil {
-		*r.buf = out[:0]
-		r.setErr(w.WriteBoth(out, b))
+		r.setErr(w.WriteBoth(r.buf.Bytes(), b))
+		r.buf.Reset()
 		return
 	}
-	n := min(len(b), max(0, maxBuffered-len(out)))
-	*r.buf = append(out, b[:n]...)
+	n := min(len(b), max(0, maxBuffered-r.buf.Len()))
+	r.buf.Write(b[:n])
 	r.flush()
 	if len(b) > n && r.err == nil {
 		r.setErr(r.c.rw.Write(b[n:]))
@@ -281,10 +270,10 @@ func (r *response) bufferBody(b []byte) {
 
 // flush writes the buffer to the connection.
 func (r *response) flush() {
-	if len(*r.buf) > 0 && r.err == nil {
-		r.setErr(r.c.rw.Write(*r.buf))
+	if r.buf.Len() > 0 && r.err == nil {
+		r.setErr(r.c.rw.Write(r.buf.Bytes()))
 	}
-	*r.buf = (*r.buf)[:0]
+	r.buf.Reset()
 }
 
 // setErr records the error of a write and cancels the request's context.
@@ -336,9 +325,9 @@ func (r *response) finish() bool {
 	}
 	r.endHead(true, r.held)
 	if r.chunked {
-		r.append("0\r\n")
+		r.add("0\r\n")
 		r.addTrailers()
-		r.append("\r\n")
+		r.add("\r\n")
 	}
 	r.flush()
 	whole := r.bodiless || r.length < 0 || r.written == r.length
@@ -359,8 +348,5 @@ func (r *response) addTrailers() {
 			trailer[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	var b bytes.Buffer
-	// Cannot fail.
-	trailer.Write(&b)
-	*r.buf = append(*r.buf, b.Bytes()...)
+	trailer.Write(r.buf)
 }

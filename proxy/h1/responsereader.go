@@ -63,7 +63,7 @@ func readLine(from *bufio.Reader, left *int) (string, error) {
 // readFields reads at most so many fields, until the empty line.
 func readFields(from *bufio.Reader, left *int, most int) (fields http.Header, dropped int, err error) {
 	fields = make(http.Header)
-	// Of the field that may continue on the next line; name is "" without one.
+	// They are those of the field that may continue on the next line; name is "" if there is none.
 	var name, value string
 	for n := 0; ; n++ {
 		line, err := readLine(from, left)
@@ -72,8 +72,8 @@ func readFields(from *bufio.Reader, left *int, most int) (fields http.Header, dr
 			return nil, 0, err
 		case n > most:
 			return nil, 0, ErrFieldCount
-		// RFC 9112 5.2.
 		case line != "" && (line[0] == ' ' || line[0] == '\t'):
+			// RFC 9112 5.2.
 			value = strings.TrimLeft(value+" "+textproto.TrimString(line), " ")
 			continue
 		}
@@ -121,10 +121,9 @@ func fieldName(name, value string) (string, error) {
 // fields that were left out because they cannot be passed on. It fails with ErrHeadSize, ErrFieldCount, the error of
 // slow or of from, or an error that says what is malformed. Do not reuse the connection if the response's Close is set.
 func ReadResponse(from *bufio.Reader, r *http.Request, slow func() error) (resp *http.Response, dropped int, err error) {
-	// Cannot fail.
+	// Neither Peek nor Discard can fail: the bytes are buffered.
 	buffered, _ := from.Peek(from.Buffered())
 	start, fields, size := ParseHead(buffered)
-	// Cannot fail.
 	if from.Discard(size); size == 0 {
 		if err := slow(); err != nil {
 			return nil, 0, err
@@ -150,7 +149,7 @@ func parseResponse(start string, fields http.Header, r *http.Request, from *bufi
 	}
 	resp.ProtoMajor, resp.ProtoMinor, resp.StatusCode = major, minor, int(number)
 	if !httpguts.ValidHeaderFieldValue(resp.Status) {
-		// Without a reason that cannot be passed on.
+		// A reason that cannot be passed on is left out.
 		resp.Status = code
 	}
 	if CountFields(fields) > MaxFields {
@@ -266,7 +265,7 @@ type chunkedBody struct {
 	chunks io.Reader
 	from   *bufio.Reader
 
-	// Gets the trailer at the end.
+	// response gets the trailer at the end.
 	response *http.Response
 }
 

@@ -61,27 +61,23 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) acceptLoop(ctx context.Context, g *handoffListener) {
 	for {
 		c, err := g.Listener.Accept()
-		conn, ok := c.(Conn)
+		full, ok := c.(Conn)
 		if err != nil || !ok {
 			if !g.give(c, err) {
 				return
 			}
 			continue
 		}
-		s.startConn(ctx, g, conn)
+		served := &conn{server: s.fallback, set: &s.conns, handoff: g, full: full}
+		ctx, cancel := context.WithCancel(ctx)
+		served.cancel = cancel
+		if !s.conns.add(served) {
+			served.close()
+			continue
+		}
+		// Shutdown waits for the goroutine until it removes the connection from s.conns.
+		go serve(ctx, served)
 	}
-}
-
-// startConn serves a connection in a goroutine of its own.
-func (s *Server) startConn(ctx context.Context, g *handoffListener, c Conn) {
-	served := &conn{server: s.fallback, set: &s.conns, handoff: g, full: c}
-	ctx, served.cancel = context.WithCancel(ctx)
-	if !s.conns.add(served) {
-		served.close()
-		return
-	}
-	// Until it is removed from s.conns.
-	go serve(ctx, served)
 }
 
 // Shutdown accepts no more connections, closes the idle ones and waits for the others
@@ -91,7 +87,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.stop((*conn).closeIdle)
 	err := s.fallback.Shutdown(ctx)
 	served := make(chan struct{})
-	// Returns after the last request.
+	// The goroutine ends after the last request.
 	go func() {
 		defer close(served)
 		s.conns.serving.Wait()
@@ -143,12 +139,12 @@ func serve(ctx context.Context, c *conn) {
 			return
 		}
 		c.br.Discard(size)
-		// Before begin: a connection that is new when Shutdown begins gets no request.
+		// This comes before begin: a connection that is new when Shutdown begins gets no request.
 		c.setState(http.StateActive)
 		if !c.begin() {
 			return
 		}
-		// Or nobody would close it.
+		// Nobody else would close the connection after Shutdown has begun.
 		if !answer(c, r) || c.set.shuttingDown.Load() {
 			c.drain()
 			return
