@@ -16,15 +16,11 @@ import (
 )
 
 const (
-	readBuffer   = 4 << 10               // bytes; a request with a longer head goes to the http.Server
 	hijackBuffer = 64                    // bytes of a hijacked connection's Writer: handlers write to the connection itself
 	watchAfter   = 20 * time.Millisecond // a request that takes longer is cancelled when its client disconnects
 	drainTime    = 5 * time.Second       // as for connections with other requests
 	maxDrained   = 256 << 10             // bytes
 )
-
-// bufReaders holds readers that are not in use.
-var bufReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
 
 // A conn is a connection that a Server serves.
 type conn struct {

@@ -15,8 +15,8 @@ type handoffListener struct {
 }
 
 type acceptResult struct {
-	conn net.Conn
-	err  error
+	c   net.Conn
+	err error
 }
 
 // give waits until the http.Server accepts c or err. If the listener is closed first, give closes c and
@@ -37,7 +37,7 @@ func (h *handoffListener) give(c net.Conn, err error) bool {
 func (h *handoffListener) Accept() (net.Conn, error) {
 	select {
 	case a := <-h.results:
-		return a.conn, a.err
+		return a.c, a.err
 	case <-h.closed:
 		return nil, net.ErrClosed
 	}

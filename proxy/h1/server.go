@@ -29,6 +29,12 @@ import (
 	"sync"
 )
 
+// readBuffer is the size of a connection's reader, in bytes. A request with a longer head goes to the http.Server.
+const readBuffer = 4 << 10
+
+// bufReaders holds readers that are not in use.
+var bufReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
+
 // A Server serves simple requests with the Handler, ConnContext, ConnState, ErrorLog,
 // ReadHeaderTimeout and IdleTimeout of an http.Server, and leaves all other connections
 // to that server. Serve, Shutdown and Close do what they do in net/http. Any number of
