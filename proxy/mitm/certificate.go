@@ -3,10 +3,8 @@ package mitm
 import (
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -18,7 +16,7 @@ import (
 )
 
 const (
-	// In the subject of our CA and of its leaves.
+	// organization is in the subject of our CA and of its leaves.
 	organization = "robotsproxy"
 	caYears      = 10
 
@@ -29,7 +27,7 @@ const (
 	// backdate is subtracted from NotBefore, for clients whose clock is behind.
 	backdate = 24 * time.Hour
 
-	// Bytes, ub-common-name (RFC 5280 A.1).
+	// maxCN is ub-common-name (RFC 5280 A.1), in bytes.
 	maxCN = 64
 )
 
@@ -64,7 +62,7 @@ func newCA(now time.Time) (cert, key []byte, err error) {
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		// It signs leaves, no further CA.
+		// The CA signs leaves and no further CA.
 		MaxPathLenZero: true,
 	}
 	// CreateCertificate adds the SubjectKeyId of a CA itself.
@@ -135,13 +133,10 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch k := key.(type) {
-	case *rsa.PrivateKey:
-		return k, nil
-	case *ecdsa.PrivateKey:
-		return k, nil
-	case ed25519.PrivateKey:
-		return k, nil
+	// An RSA, ECDSA or Ed25519 key is a Signer. A key of another kind is not.
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("must be RSA, ECDSA or Ed25519")
 	}
-	return nil, errors.New("must be RSA, ECDSA or Ed25519")
+	return signer, nil
 }

@@ -39,18 +39,11 @@ func FaultOf(err error) Fault {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		// crypto/tls does not export its own alert type.
 		is := func(a tls.AlertError) bool { return a.Error() == op.Err.Error() }
-		switch op.Op {
-		// A received alert.
-		case "remote error":
-			if slices.ContainsFunc(distrust, is) {
-				return FaultUntrusted
-			}
-			return FaultProtocol
-		// A sent alert.
-		case "local error":
-			if is(badRecordMAC) {
-				return FaultUntrusted
-			}
+		received, sent := op.Op == "remote error", op.Op == "local error"
+		switch {
+		case received && slices.ContainsFunc(distrust, is), sent && is(badRecordMAC):
+			return FaultUntrusted
+		case received, sent:
 			return FaultProtocol
 		}
 	}
@@ -83,13 +76,11 @@ func (e *noCertificateError) Unwrap() error { return e.error }
 // Faults counts failed handshakes with clients, of this package or of another TLS server. Any
 // number of goroutines may share one; its zero value has counted none.
 type Faults struct {
-	// By index in allFaults.
+	// n counts the handshakes, by the index of their Fault in allFaults.
 	n [len(allFaults)]atomic.Uint64
 
-	// Guards hosts.
-	mu sync.Mutex
-
-	// Of the first maxFaultHosts hosts.
+	// mu guards hosts, which has the Faults of the first maxFaultHosts hosts.
+	mu    sync.Mutex
 	hosts map[string]Fault
 }
 

@@ -2,6 +2,7 @@ package mitm
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/x509"
 	"encoding/pem"
@@ -22,19 +23,17 @@ import (
 const (
 	certName = "ca.pem"
 	keyName  = "ca.key"
-	// Locked while a pair is made or replaced; never removed.
+	// lockName is locked while a pair is made or replaced. It is never removed.
 	lockName = "ca.lock"
 
 	// nextName holds the new key, the new certificate and the replaced certificates in one file. A
 	// rotation is decided as soon as that file exists: then finishRotation completes it.
 	nextName = "ca.next"
-	// The replaced certificates, the newest first; no keys.
+	// previousName has the replaced certificates, the newest first, and no keys.
 	previousName = "ca-previous.pem"
 
-	// bytes read of a certificate or key file.
-	maxFile = 1 << 20
-	// Certificates read of one file.
-	maxChain = 10
+	maxFile  = 1 << 20 // bytes that are read of a certificate or key file
+	maxChain = 10      // certificates that are read of one file
 
 	keyMode      fs.FileMode = 0o600
 	groupKeyMode fs.FileMode = 0o640
@@ -47,20 +46,20 @@ var ErrNoCA = errors.New("there is no CA yet")
 
 // A keyPair is the checked content of the two files of a CA.
 type keyPair struct {
-	// The CA, then its issuers if the file has them.
+	// certs are the CA and then its issuers, if the file has them.
 	certs []*x509.Certificate
 
-	// Of certs[0].
+	// key is that of certs[0].
 	key crypto.Signer
 }
 
 // caFiles are the two files of a CA.
 type caFiles struct {
-	// Of a pair in a state directory.
+	// dir is the state directory of the pair; "": it is in none.
 	dir       string
 	cert, key string
 
-	// Ends the error message about a pair that cannot be used.
+	// remedy ends the error message about a pair that cannot be used.
 	remedy string
 }
 
@@ -96,7 +95,8 @@ func (f caFiles) load() (keyPair, error) {
 	case now.After(ca.NotAfter):
 		return keyPair{}, fmt.Errorf("CA certificate %s expired on %s: %s", f.cert, ca.NotAfter.Format(time.DateOnly), f.remedy)
 	case now.Before(ca.NotBefore):
-		return keyPair{}, fmt.Errorf("CA certificate %s is not valid before %s: set the clock, or %s", f.cert, ca.NotBefore.Format(time.DateTime), f.remedy)
+		begins := ca.NotBefore.Format(time.DateTime)
+		return keyPair{}, fmt.Errorf("CA certificate %s is not valid before %s: set the clock, or %s", f.cert, begins, f.remedy)
 	}
 	return keyPair{certs: certs, key: key}, nil
 }
@@ -140,7 +140,7 @@ func (f caFiles) readKey() (crypto.Signer, error) {
 			return nil, fmt.Errorf("CA key %s contains no PEM private key: %s", f.key, f.remedy)
 		}
 		if !strings.HasSuffix(block.Type, blockPKCS8) {
-			// A certificate, EC PARAMETERS, ...
+			// It is a certificate, or has EC PARAMETERS.
 			continue
 		}
 		// RFC 1421 4.6.1.3.
@@ -180,20 +180,22 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 	if err != nil {
 		return keyPair{}, fmt.Errorf("CA: %w", err)
 	}
+	var failed error
 	if complete, err := f.complete(); complete && err == nil && !rotated {
-		// Usually neither a lock nor a writable directory is needed.
-		p, err := f.load()
-		if err == nil {
+		// Usually neither a lock nor a writable directory is needed. The load may also fail because the two files are
+		// being replaced one after the other. It is then repeated under the lock.
+		var p keyPair
+		if p, failed = f.load(); failed == nil {
 			return p, nil
 		}
-		return f.loadLocked(err)
 	}
 	if err := os.MkdirAll(f.dir, dirMode); err != nil {
 		return keyPair{}, fmt.Errorf("make CA: %w", err)
 	}
 	unlock, err := lock(filepath.Join(f.dir, lockName))
 	if err != nil {
-		return keyPair{}, fmt.Errorf("make CA: %w", err)
+		// A user who cannot write to the directory cannot finish a rotation either.
+		return keyPair{}, cmp.Or(failed, fmt.Errorf("make CA: %w", err))
 	}
 	defer unlock()
 	if err := f.finishRotation(); err != nil {
@@ -208,21 +210,6 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 		if err := f.create(); err != nil {
 			return keyPair{}, fmt.Errorf("make CA: %w", err)
 		}
-	}
-	return f.load()
-}
-
-// loadLocked loads the pair under the lock. An earlier load failed, perhaps only because the two
-// files were being replaced one after the other.
-func (f caFiles) loadLocked(failed error) (keyPair, error) {
-	unlock, err := lock(filepath.Join(f.dir, lockName))
-	if err != nil {
-		// This user cannot write to the directory, so it cannot finish a rotation either.
-		return keyPair{}, failed
-	}
-	defer unlock()
-	if err := f.finishRotation(); err != nil {
-		return keyPair{}, err
 	}
 	return f.load()
 }
@@ -298,7 +285,7 @@ func Previous(dir string) ([]*x509.Certificate, error) {
 func (f caFiles) checkOwner() error {
 	info, err := os.Stat(f.key)
 	if err != nil {
-		// Reading it reports the error.
+		// The reader of the key reports the error.
 		return nil
 	}
 	if uid := osfile.Owner(info); uid != os.Geteuid() {
@@ -329,7 +316,8 @@ func (f caFiles) replaceable() (*x509.Certificate, error) {
 		return nil, err
 	}
 	if !slices.Equal(certs[0].Subject.Organization, []string{organization}) {
-		return nil, fmt.Errorf("rotate CA: %s was not created by robotsproxy, and its key would be lost: move both files elsewhere first", f.cert)
+		const kept = "was not created by robotsproxy, and its key would be lost: move both files elsewhere first"
+		return nil, fmt.Errorf("rotate CA: %s %s", f.cert, kept)
 	}
 	return certs[0], nil
 }
@@ -392,7 +380,7 @@ func replaceFiles(dir string, all ...newFile) error {
 	var temps []string
 	defer func() {
 		for _, tmp := range temps {
-			// Does nothing after the rename.
+			// This does nothing after the rename.
 			os.Remove(tmp)
 		}
 	}()
@@ -408,13 +396,13 @@ func replaceFiles(dir string, all ...newFile) error {
 			return err
 		}
 	}
-	// So that the new names survive a crash.
+	// The new names must survive a crash.
 	return osfile.Sync(dir)
 }
 
 // writeTemp writes data to a new file in dir and syncs it.
 func writeTemp(dir string, data []byte, mode fs.FileMode) (name string, err error) {
-	// mode 0600.
+	// The file has mode 0600 at first.
 	f, err := os.CreateTemp(dir, ".ca-*")
 	if err != nil {
 		return "", err
@@ -454,7 +442,8 @@ func ReadPrivate(name, what, dependent string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w: make the file readable for this user", what, err)
 	}
 	if mode := osfile.Perm(info); mode&^keyMode != 0 && !readableByGroup(mode, osfile.Owner(info), os.Geteuid()) {
-		return nil, fmt.Errorf("%s %s has mode %#o, which lets other users access it: run chmod 600 on it, and replace %s if others may have read the key", what, name, mode, dependent)
+		const advice = "run chmod 600 on it, and replace %s if others may have read the key"
+		return nil, fmt.Errorf("%s %s has mode %#o, which lets other users access it: "+advice, what, name, mode, dependent)
 	}
 	return text, nil
 }

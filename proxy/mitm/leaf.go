@@ -19,7 +19,7 @@ const (
 	// is replaced.
 	renewFraction = 4
 
-	// Bytes of a client's name in an error message.
+	// maxShown is the maximum number of bytes of a client's name in an error message.
 	maxShown = 100
 )
 
@@ -46,79 +46,77 @@ func hostName(name string) (string, error) {
 type leafCache struct {
 	max int
 
-	// Leaves, so far; see Authority.Follow.
+	// signed counts the leaves so far; see Authority.Follow.
 	signed *atomic.Uint64
 
-	mu sync.Mutex
-
-	// Of *cachedLeaf; the most recently used in front.
+	// mu guards byUse and names. byUse has each *cachedLeaf, the most recently used in front.
+	mu    sync.Mutex
 	byUse *list.List
 	names map[string]*list.Element
 }
 
 type cachedLeaf struct {
 	name string
+	made time.Time
 
-	// Not under the cache's lock: an RSA signature takes milliseconds.
-	sign sync.Once
-	cert *tls.Certificate
-	err  error
-
-	// When it is replaced; guarded by the cache's mu, zero while it is being signed.
-	renew time.Time
+	// cert signs the certificate once. It is not called under the cache's lock: an RSA signature takes milliseconds.
+	cert func() (*tls.Certificate, error)
 }
 
 func newLeafCache(most int) *leafCache {
 	return &leafCache{max: most, signed: new(atomic.Uint64), byUse: list.New(), names: make(map[string]*list.Element)}
 }
 
+// get returns the leaf of name. It signs one if there is none, or if the old one is due for renewal. A failure is not
+// cached.
 func (c *leafCache) get(name string, now time.Time, sign func(string, time.Time) (*tls.Certificate, error)) (*tls.Certificate, error) {
-	leaf := c.entry(name, now)
-	leaf.sign.Do(func() {
-		leaf.cert, leaf.err = sign(name, now)
-		c.finish(leaf, now)
-	})
-	return leaf.cert, leaf.err
+	for {
+		e := c.entry(name, now, sign)
+		leaf := e.Value.(*cachedLeaf)
+		cert, err := leaf.cert()
+		if err == nil {
+			end := cert.Leaf.NotAfter
+			if now.Before(end.Add(-end.Sub(leaf.made) / renewFraction)) {
+				return cert, nil
+			}
+		}
+		c.mu.Lock()
+		c.drop(e)
+		c.mu.Unlock()
+		if err != nil || !leaf.made.Before(now) {
+			return cert, err
+		}
+	}
 }
 
-// entry returns the entry of name, a new one if there is none or the old one is due for renewal.
-func (c *leafCache) entry(name string, now time.Time) *cachedLeaf {
+// entry returns the entry of name, a new one if there is none. Its Value is a *cachedLeaf.
+func (c *leafCache) entry(name string, now time.Time, sign func(string, time.Time) (*tls.Certificate, error)) *list.Element {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.names[name]; ok {
-		s := e.Value.(*cachedLeaf)
-		if s.renew.IsZero() || now.Before(s.renew) {
-			c.byUse.MoveToFront(e)
-			return s
-		}
-		c.drop(e)
+		c.byUse.MoveToFront(e)
+		return e
 	}
-	s := &cachedLeaf{name: name}
-	c.names[name] = c.byUse.PushFront(s)
+	e := c.byUse.PushFront(&cachedLeaf{name: name, made: now, cert: sync.OnceValues(func() (*tls.Certificate, error) {
+		cert, err := sign(name, now)
+		if err == nil {
+			c.signed.Add(1)
+		}
+		return cert, err
+	})})
+	c.names[name] = e
 	if c.byUse.Len() > c.max {
 		c.drop(c.byUse.Back())
 	}
-	return s
+	return e
 }
 
-// finish notes when s is due for renewal. A failure is not cached.
-func (c *leafCache) finish(s *cachedLeaf, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.err == nil {
-		c.signed.Add(1)
-		end := s.cert.Leaf.NotAfter
-		s.renew = end.Add(-end.Sub(now) / renewFraction)
-		return
-	}
-	if e, ok := c.names[s.name]; ok && e.Value == any(s) {
-		c.drop(e)
-	}
-}
-
+// drop removes an entry, unless it has been removed. The caller holds c.mu.
 func (c *leafCache) drop(e *list.Element) {
-	c.byUse.Remove(e)
-	delete(c.names, e.Value.(*cachedLeaf).name)
+	if name := e.Value.(*cachedLeaf).name; c.names[name] == e {
+		c.byUse.Remove(e)
+		delete(c.names, name)
+	}
 }
 
 func (c *leafCache) len() int {

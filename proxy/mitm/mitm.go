@@ -41,30 +41,25 @@ const maxNames = 10_000
 // An Authority signs leaf certificates with a CA. Its zero value has no CA and refuses every
 // handshake; [Load] and [LoadOrCreate] make one.
 type Authority struct {
-	// The issuer.
-	ca *x509.Certificate
-
-	// DER, the issuer first.
-	chain [][]byte
-
-	// chain as PEM.
-	pem []byte
-
-	// The issuer's key.
+	// ca is the issuer, and signer has its key.
+	ca     *x509.Certificate
 	signer crypto.Signer
 
-	// Shared by all leaves; new in each Authority.
+	// chain is the issuer and its own issuers as DER, and pem the same as PEM.
+	chain [][]byte
+	pem   []byte
+
+	// leafKey is shared by all leaves, and new in each Authority.
 	leafKey *ecdsa.PrivateKey
 	leaves  *leafCache
 	faults  *Faults
 
-	// Offers h2 and http/1.1.
-	config *tls.Config
-
-	// For clients whose ALPN list has neither.
-	noALPN *tls.Config
-	protos []string
+	// config offers protos; noALPN is for clients whose ALPN list has none of them.
+	config, noALPN *tls.Config
 }
+
+// protos are the protocols that the proxy speaks after a handshake.
+var protos = []string{"h2", "http/1.1"}
 
 // hostKey is the context key of the CONNECT host: GetCertificate gets nothing but the ClientHello
 // and the handshake's context.
@@ -108,7 +103,6 @@ func newAuthority(p keyPair) (*Authority, error) {
 		leafKey: leafKey,
 		leaves:  newLeafCache(maxNames),
 		faults:  new(Faults),
-		protos:  []string{"h2", "http/1.1"},
 	}
 	for _, c := range p.certs {
 		a.chain = append(a.chain, c.Raw)
@@ -120,7 +114,7 @@ func newAuthority(p keyPair) (*Authority, error) {
 	// All connections share one Config and so its ticket keys, which crypto/tls makes and rotates:
 	// sessions resume across connections. noALPN uses the same keys.
 	a.config = a.noALPN.Clone()
-	a.config.NextProtos = a.protos
+	a.config.NextProtos = protos
 	a.config.GetConfigForClient = a.configFor
 	return a, nil
 }
@@ -172,11 +166,11 @@ func (a *Authority) FaultHosts(fault Fault) []string { return a.faults.Hosts(fau
 // `curl -0` offers http/1.0 alone; crypto/tls would end the handshake with no_application_protocol
 // (RFC 7301 3.2).
 func (a *Authority) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	ours := func(proto string) bool { return slices.Contains(a.protos, proto) }
+	ours := func(proto string) bool { return slices.Contains(protos, proto) }
 	if len(hello.SupportedProtos) > 0 && !slices.ContainsFunc(hello.SupportedProtos, ours) {
 		return a.noALPN, nil
 	}
-	// Use config.
+	// The handshake goes on with config.
 	return nil, nil
 }
 
@@ -227,7 +221,7 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 		NotAfter:     slices.MinFunc([]time.Time{now.Add(leafLife), a.ca.NotAfter}, time.Time.Compare),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Encodes as CA:FALSE.
+		// This is encoded as CA:FALSE.
 		BasicConstraintsValid: true,
 	}
 	// The CN is for people: clients compare the SAN (RFC 9110 4.3.4). A name that is too long is
@@ -263,16 +257,16 @@ func (a *Authority) Follow(before *Authority) {
 
 // Stats is the state of an Authority.
 type Stats struct {
-	// When the CA's certificate expires.
+	// NotAfter is when the CA's certificate expires.
 	NotAfter time.Time
 
-	// Cached certificates.
+	// Leaves is the number of cached certificates.
 	Leaves int
 
-	// Certificates signed so far.
+	// Minted is the number of certificates signed so far.
 	Minted uint64
 
-	// Handshakes that failed so far; has every Fault as a key.
+	// Failed counts the handshakes that failed so far. It has every Fault as a key.
 	Failed map[Fault]uint64
 }
 
