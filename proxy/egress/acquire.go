@@ -122,5 +122,6 @@ func (c *Client) acquireFTP(ctx context.Context, r *http.Request, addr netip.Add
 	if err != nil {
 		return nil, fmt.Errorf("ftp: %w", err)
 	}
-	return &ftpConn{Conn: control, options: ftp.Options{Control: control, Dial: dial, ByName: c.parent != nil, Timeout: c.headerTimeout}}, nil
+	options := ftp.Options{Control: control, Dial: dial, ByName: c.parent != nil, Timeout: c.headerTimeout}
+	return &ftpConn{Conn: control, options: options}, nil
 }

@@ -167,7 +167,10 @@ func New(o Options) (*Client, error) {
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
 	c := &Client{
 		connector: connector{
-			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: new(socket.Set)},
+			dialer: dialer{
+				guard: g, resolver: resolver, server: o.Resolver, made: new(socket.Set),
+				timeout: cmp.Or(o.DialTimeout, 10*time.Second),
+			},
 			tls: &tls.Config{
 				RootCAs:            o.Roots,
 				MinVersion:         cmp.Or(o.TLSMin, tls.VersionTLS12),
@@ -211,7 +214,8 @@ func (c *Client) setParent(o Options) error {
 		return err
 	}
 	c.toParent, err = New(Options{
-		AllowPrivate: prefixes("0.0.0.0/0", "::/0"), Ports: []PortRange{{p.origin.Port, p.origin.Port}}, Resolver: o.Resolver, Roots: o.Roots,
+		AllowPrivate: prefixes("0.0.0.0/0", "::/0"), Ports: []PortRange{{p.origin.Port, p.origin.Port}},
+		Resolver: o.Resolver, Roots: o.Roots,
 		DialTimeout: o.DialTimeout, TLSTimeout: o.TLSTimeout, HeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout,
 	})
 	if err != nil {

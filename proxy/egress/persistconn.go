@@ -98,7 +98,8 @@ type persistConn struct {
 
 // newPersistConn returns a connection that no request has used yet.
 func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
-	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout, info: infoOf(conn), made: time.Now()}
+	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout}
+	p.info, p.made = infoOf(conn), time.Now()
 	p.cut, p.slow = func() { p.tracked.Close() }, p.awaitRest
 	if socket.Direct {
 		p.socket, _ = p.tracked.Conn.(*socket.Conn)

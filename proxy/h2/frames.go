@@ -19,13 +19,11 @@ const (
 // A Tracker follows the frames in one direction of a connection. The zero Tracker expects the head of a frame. It belongs
 // to one goroutine at a time.
 type Tracker struct {
-	// Of the last frame.
+	// Head is that of the last frame, and have the number of its bytes so far.
 	Head [HeadSize]byte
-
-	// Number of bytes of Head so far.
 	have int
 
-	// Bytes of the payload that are still missing.
+	// left is the number of bytes of the payload that are still missing.
 	left int
 }
 

@@ -67,7 +67,7 @@ type readCall struct {
 	noWait bool
 	n      int
 
-	// Of the system call, or ErrWouldBlock.
+	// err is that of the system call, or ErrWouldBlock.
 	err error
 }
 
@@ -81,11 +81,11 @@ func (r *readCall) try(fd uintptr) (done bool) {
 type writeCall struct {
 	step func(fd uintptr) (done bool)
 
-	// Not written yet.
+	// a and b are what is not written yet.
 	a, b []byte
 	n    int
 
-	// Of the system call, or io.ErrUnexpectedEOF.
+	// err is that of the system call, or io.ErrUnexpectedEOF.
 	err error
 
 	onBlocked func()
@@ -95,7 +95,7 @@ func (w *writeCall) try(fd uintptr) (done bool) {
 	for len(w.a)+len(w.b) > 0 {
 		n, err := writeBoth(fd, w.a, w.b)
 		if w.err = err; err == nil && n == 0 {
-			// As in package net.
+			// Package net does the same.
 			w.err = io.ErrUnexpectedEOF
 		}
 		if w.err == syscall.EAGAIN && w.onBlocked != nil {

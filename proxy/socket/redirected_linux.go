@@ -26,10 +26,10 @@ func (c *Conn) OriginalDestination() (to netip.AddrPort, err error) {
 
 // trackedDestination returns the destination that connection tracking has for a socket.
 func trackedDestination(fd int, is4 bool) (netip.AddrPort, error) {
-	// SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
+	// SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST have the same number.
 	const originalDst = 80
-	// The value is a sockaddr_in, which is shorter than an IPv6Mreq.
 	if is4 {
+		// The value is a sockaddr_in, which is shorter than an IPv6Mreq.
 		v, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, originalDst)
 		if err != nil {
 			return netip.AddrPort{}, err
@@ -37,7 +37,7 @@ func trackedDestination(fd int, is4 bool) (netip.AddrPort, error) {
 		b := v.Multiaddr
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:])), nil
 	}
-	// It begins with a sockaddr_in6.
+	// The value begins with a sockaddr_in6.
 	v, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, originalDst)
 	if err != nil {
 		return netip.AddrPort{}, err

@@ -11,7 +11,8 @@ import (
 type Set struct {
 	mu sync.Mutex
 
-	// Number of connections; the next one can be added before OnClose of the previous one is called.
+	// open is the number of connections with the addresses. The next one can be added before OnClose of the previous one
+	// is called.
 	open map[addrPair]int
 }
 

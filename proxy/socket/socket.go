@@ -24,7 +24,7 @@ import (
 // A Conn is a TCP connection of package net. Like any net.Conn it may be used by several goroutines
 // at once. Make one with New.
 type Conn struct {
-	// tcp, for all methods but those below.
+	// The embedded Conn is tcp. It has all methods but those below.
 	net.Conn
 	tcp *net.TCPConn
 	raw syscall.RawConn
@@ -43,8 +43,8 @@ func New(c net.Conn) net.Conn {
 		return c
 	}
 	raw, err := tcp.SyscallConn()
-	// The connection is invalid and fails at every use.
 	if err != nil {
+		// The connection is invalid and fails at every use.
 		return c
 	}
 	return &Conn{Conn: tcp, tcp: tcp, raw: raw}

@@ -16,11 +16,11 @@ type Server struct {
 	server *dns.Server
 	done   chan struct{}
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	answers map[string][][]string
 
-	// For A.
+	// asked counts the questions for A by name, and mute has the names without a reply for AAAA.
 	asked map[string]int
 	mute  map[string]bool
 }

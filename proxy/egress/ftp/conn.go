@@ -51,35 +51,32 @@ func (e dialError) Unwrap() error { return e.error }
 type controlConn struct {
 	net.Conn
 
-	o Options
-
-	// Of the request.
+	o   Options
 	ctx context.Context
 
-	// time until which the response must begin.
+	// deadline is the time until which the response must begin.
 	deadline time.Time
 
-	// The host that data connections are made to.
+	// peer is the host that data connections are made to.
 	peer string
 
-	// Calls Options.Sent, once.
+	// sent calls Options.Sent, once.
 	sent func()
 
-	// A transfer was requested.
+	// requested says that a transfer was requested.
 	requested bool
 
-	// Number of bytes that the server may still send.
+	// left is the number of bytes that the server may still send.
 	left int
 
-	// code of the last reply.
+	// code is that of the last reply.
 	code int
 
-	// First bytes of the current reply line.
+	// line has the first bytes of the current reply line, and have is their number.
 	line [4]byte
-
-	// Number of bytes in line.
 	have int
 
+	// mu guards what Close needs: the data connection, if there is one, and whether Close was called.
 	mu     sync.Mutex
 	data   net.Conn
 	closed bool

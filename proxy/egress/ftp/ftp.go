@@ -35,12 +35,9 @@ import (
 
 // Reply codes with a special treatment (RFC 959 4.2).
 const (
-	// Some servers end a transfer with this code instead of 226.
-	codeDone = 250
-	// Possible reply to any command; ends the session.
-	codeUnavailable = 421
-	// reply of some servers to LIST if there is nothing to list.
-	codeNoList      = 450
+	codeDone        = 250 // some servers end a transfer with this code instead of 226
+	codeUnavailable = 421 // this reply to any command ends the session
+	codeNoList      = 450 // some servers reply this to LIST if there is nothing to list
 	codeNotLoggedIn = 530
 	codeNoFile      = 550
 )
@@ -114,16 +111,16 @@ type session struct {
 	origin robots.Origin
 	path   remotePath
 
-	// nil: the server has not sent its greeting.
+	// server is nil until the server has sent its greeting.
 	server *ftplib.ServerConn
 
-	// data connection of a directory listing.
+	// list is the data connection of a directory listing; nil: none is requested.
 	list *listingConn
 
-	// nil: the response has no body to transfer.
+	// body is nil if the response has no body to transfer.
 	body *fileBody
 
-	// Keeps the end of the context from closing the connections.
+	// stop keeps the end of the context from closing the connections.
 	stop func() bool
 }
 
@@ -281,7 +278,7 @@ func (s *session) directory() (*http.Response, error) {
 	if err := listingPage.Execute(&page, content); err != nil {
 		return nil, err
 	}
-	// The rest is free.
+	// Only the page is left in memory.
 	if s.list.short = s.list.count(int64(page.Cap())); s.list.short != nil {
 		return nil, s.list.short
 	}
@@ -379,7 +376,7 @@ func (s *session) withoutReply(err error) error {
 func (s *session) quit() {
 	s.stop()
 	if s.server != nil {
-		// Best effort: it does not wait for the reply.
+		// Quit does not wait for the reply.
 		s.server.Quit()
 	}
 	s.Close()
@@ -431,10 +428,10 @@ type fileBody struct {
 	session *session
 	data    *ftplib.Response
 
-	// bytes that are still missing; -1: unknown.
+	// left is the number of bytes that are still missing; -1: unknown.
 	left int64
 
-	// Returned by every Read after the end.
+	// err is what every Read returns after the end.
 	err error
 }
 
@@ -510,7 +507,7 @@ func (b *fileBody) Close() error {
 	if b.err == nil {
 		b.err = http.ErrBodyReadAfterClose
 	}
-	// A second time does nothing.
+	// To close a session again does nothing.
 	b.session.Close()
 	return nil
 }

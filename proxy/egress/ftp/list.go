@@ -17,8 +17,7 @@ import (
 
 // Limits of a directory listing.
 const (
-	// bytes.
-	maxListing = 1 << 20
+	maxListing = 1 << 20 // bytes
 	maxEntries = 10_000
 
 	// listingByte and listingLine are the estimates for a byte and for a line of a listing, in bytes: the library's entry, and
@@ -35,13 +34,11 @@ type listingConn struct {
 	net.Conn
 	bytes, lines int
 
-	// The server has ended the listing.
+	// ended says that the server has ended the listing.
 	ended bool
 
-	// Options.Count.
+	// count is Options.Count, and short its error.
 	count func(n int64) error
-
-	// Its error.
 	short error
 }
 
@@ -73,16 +70,16 @@ func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 type listing struct {
 	Title string
 
-	// The path of the directory above; "" at the top.
+	// Parent is the path of the directory above; "" at the top.
 	Parent string
 	Rows   []listingRow
 
-	// Number of lines that the library could not read.
+	// Unread is the number of lines that the library could not read.
 	Unread int
 }
 
 type listingRow struct {
-	// Href "": the entry cannot be requested.
+	// Href is "" if the entry cannot be requested.
 	Name, Href string
 	Size       uint64
 	IsFile     bool
@@ -96,7 +93,7 @@ func newListing(o robots.Origin, dir remotePath, entries []*ftplib.Entry) listin
 		l.Parent = remotePath{names: dir.names[:n-1]}.url()
 	}
 	for _, e := range entries {
-		// This directory, or above it.
+		// Such an entry is this directory, or lies above it.
 		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.Contains(e.Name, "/") {
 			continue
 		}

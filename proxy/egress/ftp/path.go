@@ -20,7 +20,7 @@ var ErrPath = errors.New("path not allowed for FTP")
 // out of the login directory: the server must get exactly the path that was matched
 // against robots.txt.
 type remotePath struct {
-	// Decoded; empty: the login directory itself.
+	// names are decoded; empty: the login directory itself.
 	names []string
 	dir   bool
 }

@@ -20,7 +20,7 @@ var Modified = time.Date(2024, time.March, 1, 12, 30, 45, 0, time.UTC)
 
 // A Command is one command that a Server received.
 type Command struct {
-	// number of the control connection, from 1.
+	// Session is the number of the control connection, from 1.
 	Session   int
 	Verb, Arg string
 	At        time.Time
@@ -31,16 +31,17 @@ func (c Command) String() string { return strings.TrimSuffix(c.Verb+" "+c.Arg, "
 
 // A Server is an FTP server. Start it, Close it.
 type Server struct {
-	// By path from the login directory, such as "pub/a.txt"; a name that ends in "/" is a directory.
+	// Files has the content of each file by its path from the login directory, such as "pub/a.txt". A name that ends in
+	// "/" is a directory.
 	Files map[string]string
 
-	// Sent instead of 220.
+	// Greeting is sent instead of 220.
 	Greeting string
 
-	// Reply to FEAT; nil: the default; empty: FEAT is unknown.
+	// Features are the reply to FEAT; nil: the default; empty: FEAT is unknown.
 	Features []string
 
-	// Address in replies to PASV; "": its own.
+	// PassiveIP is the address in replies to PASV; "": the server's own.
 	PassiveIP string
 
 	// Reply returns the reply to send instead of the server's own. "" means the server's
@@ -57,7 +58,7 @@ type Server struct {
 	commands []Command
 	conns    map[net.Conn]bool
 
-	// Signals that a connection has ended.
+	// ended signals that a connection has ended.
 	ended  sync.Cond
 	count  int
 	closed bool
@@ -187,7 +188,7 @@ func (s *Server) list(dir string, machine bool) string {
 	if dir != "" {
 		dir += "/"
 	}
-	// -1: a directory.
+	// The size of a directory is -1.
 	sizes := map[string]int{}
 	for f, content := range s.Files {
 		rest, below := strings.CutPrefix(f, dir)

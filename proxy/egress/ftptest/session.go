@@ -24,7 +24,7 @@ type session struct {
 	conn   net.Conn
 	text   *textproto.Conn
 
-	// The working directory: "" or "a/b".
+	// dir is the working directory: "" or "a/b".
 	dir     string
 	rest    int64
 	passive net.Listener

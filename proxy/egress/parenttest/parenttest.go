@@ -22,24 +22,24 @@ import (
 
 // A Request is one request to a Parent.
 type Request struct {
-	// Method and version; for SOCKS5 "name" or "address".
+	// Form is the method and the version; for SOCKS5 it is "name" or "address".
 	Form   string
 	Target string
 
-	// Proxy-Authorization; for SOCKS5 user:password.
+	// Auth is Proxy-Authorization; for SOCKS5 it is user:password.
 	Auth string
 }
 
 // A Parent is an upstream proxy. Serve it as an http.Handler, or each connection with
 // ServeSocks.
 type Parent struct {
-	// Required credentials; User "": none.
+	// User and Password are the required credentials; User "": none.
 	User, Password string
 
-	// Addresses of origins by name.
+	// Names has the addresses of origins by name.
 	Names map[string]string
 
-	// Status that refuses CONNECT, or the reply of SOCKS5; 0: none.
+	// Status is the status that refuses CONNECT, or the reply of SOCKS5; 0: none.
 	Status int
 
 	mu     sync.Mutex
@@ -129,9 +129,8 @@ func (p *Parent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Parent) forward(w http.ResponseWriter, r *http.Request) {
-	out := http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(_ context.Context, _, addr string) (net.Conn, error) {
-		return p.dial(addr)
-	}}
+	dial := func(_ context.Context, _, addr string) (net.Conn, error) { return p.dial(addr) }
+	out := http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: dial}
 	resp, err := out.RoundTrip(r)
 	if err != nil {
 		w.WriteHeader(http.StatusBadGateway)
@@ -163,7 +162,7 @@ func splice(a, b net.Conn) {
 // ServeSocks serves SOCKS5 on one connection (RFC 1928 and 1929, as far as tests need them).
 func (p *Parent) ServeSocks(c net.Conn) {
 	in := bufio.NewReader(c)
-	// A length byte and that many bytes.
+	// field reads a length byte and that many bytes.
 	field := func() string {
 		n, _ := in.ReadByte()
 		b := make([]byte, n)
@@ -190,24 +189,11 @@ func (p *Parent) ServeSocks(c net.Conn) {
 	} else {
 		c.Write([]byte{5, 0})
 	}
-	var head [4]byte
-	if _, err := io.ReadFull(in, head[:]); err != nil {
+	form, target, err := socksTarget(in, field)
+	if err != nil {
 		return
 	}
-	var host string
-	switch size := map[byte]int{1: 4, 4: 16}[head[3]]; {
-	case head[3] == 3:
-		host = field()
-	case size > 0:
-		b := make([]byte, size)
-		io.ReadFull(in, b)
-		addr, _ := netip.AddrFromSlice(b)
-		host = addr.String()
-	}
-	var port [2]byte
-	io.ReadFull(in, port[:])
-	target := net.JoinHostPort(host, strconv.Itoa(int(binary.BigEndian.Uint16(port[:]))))
-	p.note(Request{[]string{"", "address", "", "name", "address"}[head[3]], target, auth})
+	p.note(Request{form, target, auth})
 	reply := []byte{5, byte(p.Status), 0, 1, 127, 0, 0, 1, 0, 80}
 	if p.Status != 0 {
 		c.Write(reply)
@@ -221,4 +207,26 @@ func (p *Parent) ServeSocks(c net.Conn) {
 	}
 	c.Write(reply)
 	splice(c, conn)
+}
+
+// socksTarget reads a request of SOCKS5, and returns the form of its destination and host:port. field reads a name.
+func socksTarget(in io.Reader, field func() string) (form, target string, err error) {
+	var head [4]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return "", "", err
+	}
+	form = "address"
+	var host string
+	switch size := map[byte]int{1: 4, 4: 16}[head[3]]; {
+	case head[3] == 3:
+		form, host = "name", field()
+	case size > 0:
+		b := make([]byte, size)
+		io.ReadFull(in, b)
+		addr, _ := netip.AddrFromSlice(b)
+		host = addr.String()
+	}
+	var port [2]byte
+	io.ReadFull(in, port[:])
+	return form, net.JoinHostPort(host, strconv.Itoa(int(binary.BigEndian.Uint16(port[:])))), nil
 }
