@@ -130,12 +130,14 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 	ctx, fail := context.WithCancelCause(r.Context())
 	m := &streamMemory{fail: fail, heads: reserve{work: work}, body: reserve{work: work}}
 	sent, err = s.send(r, func(written func()) (*http.Response, error) {
-		// net/http reports the end of the head and 1xx responses in no other way.
+		// net/http reports the beginning and the end of the head and 1xx responses in no other way.
 		own := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			WroteHeaders: func() {
-				s.frames.claim(m)
-				written()
+			WroteHeaderField: func(name string, _ []string) {
+				if name == ":method" {
+					s.frames.expect(m)
+				}
 			},
+			WroteHeaders: written,
 			Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
 				err := m.decoded(http.Header(header))
 				if err == nil {

@@ -28,12 +28,8 @@ var errHeadMemory = errors.New("the origin sent a long head that finds no memory
 
 // A streamMemory is the memory of the response on one stream of HTTP/2. Any number of goroutines may use it.
 type streamMemory struct {
-	// fail ends the request; nil: the request is not known yet.
+	// fail ends the request.
 	fail context.CancelCauseFunc
-
-	// ended says that nothing more arrives, and long that a head of several frames has begun before the request was
-	// known. The frameConn's mutex guards both.
-	ended, long bool
 
 	// mu guards what follows.
 	mu          sync.Mutex
@@ -96,18 +92,6 @@ func (m *streamMemory) receive(n int) error {
 	return m.body.set(int64(m.unread))
 }
 
-// adopt counts what has arrived for before, which belongs to no request.
-func (m *streamMemory) adopt(before *streamMemory) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.begun, m.waits = before.begun, before.waits
-	m.unread += before.unread
-	if err := m.body.set(int64(m.unread)); err != nil {
-		return err
-	}
-	return m.countHeads()
-}
-
 // causeOf returns the cause of ctx instead of an error of net/http, if ctx has ended.
 func causeOf(ctx context.Context, err error) error {
 	if err != nil && err != io.EOF && ctx.Err() != nil {
@@ -126,12 +110,14 @@ type frameConn struct {
 	sent, received h2.Tracker
 
 	// padded has a DATA frame whose next byte is the length of its padding (RFC 9113 6.1); nil: there is none.
-	padded  *streamMemory
-	streams map[uint32]*streamMemory
+	padded *streamMemory
 
-	// last is the last stream that was opened.
-	last   uint32
-	closed bool
+	// streams has the open streams on which something may arrive. last is the last one that was opened, and next is the
+	// memory of the one that is opened next.
+	streams map[uint32]*streamMemory
+	last    uint32
+	next    *streamMemory
+	closed  bool
 
 	// long is what a head of several frames takes: it may never end, and net/http keeps buffers of its size as long as the
 	// connection lives. The client that has caused the first one pays for all: only one arrives at a time (RFC 9113 4.3).
@@ -183,7 +169,7 @@ func (c *frameConn) begin(stream uint32) error {
 	f := &c.received
 	whole := f.Type() != h2.Headers || f.Has(h2.EndHeaders)
 	m := c.streams[stream]
-	if m == nil || m.ended {
+	if m == nil {
 		if whole {
 			return nil
 		}
@@ -193,14 +179,14 @@ func (c *frameConn) begin(stream uint32) error {
 	switch f.Type() {
 	case h2.Headers:
 		if short = m.begin(f.Size(), whole); short == nil && !whole {
-			short = c.beginLong(m)
+			short = c.beginLong(m.heads.work)
 		}
 	case h2.Data:
 		if short = m.receive(f.Size()); f.Has(h2.Padded) && f.Size() > 0 {
 			c.padded = m
 		}
 	case h2.Reset:
-		c.end(stream, m)
+		delete(c.streams, stream)
 		return nil
 	default:
 		return nil
@@ -209,7 +195,7 @@ func (c *frameConn) begin(stream uint32) error {
 		m.fail(short)
 	}
 	if short != nil || f.Has(h2.EndStream) {
-		c.end(stream, m)
+		delete(c.streams, stream)
 	}
 	if short != nil && !whole {
 		return errHeadMemory
@@ -217,25 +203,13 @@ func (c *frameConn) begin(stream uint32) error {
 	return nil
 }
 
-// beginLong counts a head of several frames. The caller holds c.mu.
-func (c *frameConn) beginLong(m *streamMemory) (err error) {
-	if m.long = m.fail == nil; m.long || c.hasLong {
-		return nil
-	}
-	if work := m.heads.work; work != nil {
+// beginLong counts a head of several frames in work; nil: it is not counted. The caller holds c.mu.
+func (c *frameConn) beginLong(work *memory.Work) (err error) {
+	if work != nil && !c.hasLong {
 		c.long, err = work.Apart(headMemory(h1.MaxHead, 0))
 	}
 	c.hasLong = err == nil
 	return err
-}
-
-// end notes that nothing more arrives on a stream. The caller holds c.mu.
-func (c *frameConn) end(stream uint32, m *streamMemory) {
-	m.ended = true
-	// If the request is not known yet, claim is about to be called.
-	if m.fail != nil {
-		delete(c.streams, stream)
-	}
 }
 
 // Write writes frames. net/http calls it on one goroutine at a time.
@@ -254,39 +228,22 @@ func (c *frameConn) open(b []byte) {
 			continue
 		}
 		stream := h2.StreamOf(c.sent.Head[:])
-		switch m := c.streams[stream]; {
+		switch {
 		case c.sent.Type() == h2.Headers && stream > c.last:
 			// Another frame of this type is a trailer.
-			c.last, c.streams[stream] = stream, new(streamMemory)
-		case c.sent.Type() == h2.Reset && m != nil:
-			c.end(stream, m)
+			c.last, c.streams[stream], c.next = stream, c.next, nil
+		case c.sent.Type() == h2.Reset:
+			delete(c.streams, stream)
 		}
 	}
 }
 
-// claim makes m the memory of the last stream that was opened. net/http calls it (as WroteHeaders) for each stream, after it
-// has written the head and before it opens another stream. The response may have begun to arrive.
-func (c *frameConn) claim(m *streamMemory) {
+// expect makes m the memory of the stream that is opened next. net/http has a lock from before it encodes the fields of a
+// head, which it reports, until it has written that head.
+func (c *frameConn) expect(m *streamMemory) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.streams[c.last]
-	// The head could not be written if there is no such stream.
-	if before == nil || before.fail != nil {
-		return
-	}
-	if c.streams[c.last] = m; before.ended {
-		delete(c.streams, c.last)
-	}
-	if c.padded == before {
-		c.padded = m
-	}
-	err := m.adopt(before)
-	if err == nil && before.long {
-		err = c.beginLong(m)
-	}
-	if err != nil {
-		m.fail(err)
-	}
+	c.next = m
 }
 
 // hadLong reports whether a head of several frames has begun to arrive.

@@ -201,7 +201,7 @@ func frames(t *testing.T, write func(*http2.Framer)) []byte {
 	return b.Bytes()
 }
 
-// TestFrameConn checks what frames count, however they are split, and whether they arrive before their request is known.
+// TestFrameConn checks what frames count, however they are split.
 func TestFrameConn(t *testing.T) {
 	head := func(f *http2.Framer, n int, whole bool) {
 		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, n), EndHeaders: whole})
@@ -236,29 +236,22 @@ func TestFrameConn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			received := frames(t, c.write)
 			for _, size := range []int{1, 10, len(received)} {
-				for _, late := range []bool{false, true} {
-					conn := newFrameConn(nil)
-					conn.open([]byte(h2.Preface))
-					conn.open(frames(t, func(f *http2.Framer) { head(f, 10, true) }))
-					budget := newBudget(64 << 20)
-					work := begin(t, budget, "a")
-					before := budget.Stats().Held
-					m := &streamMemory{fail: func(err error) { t.Error(err) }, heads: reserve{work: work}, body: reserve{work: work}}
-					if !late {
-						conn.claim(m)
-					}
-					for rest := received; len(rest) > 0; rest = rest[min(size, len(rest)):] {
-						testkit.Must(t, conn.follow(rest[:min(size, len(rest))]))
-					}
-					if late {
-						conn.claim(m)
-					}
-					if n := budget.Stats().Held - before - m.body.counted; c.heads > 0 && n < c.heads-includedBytes || c.heads == 0 && n != 0 {
-						t.Errorf("%d bytes of heads are counted, want about %d", n, c.heads)
-					}
-					if ended := conn.streams[1] == nil; m.unread != c.body || ended != c.ended {
-						t.Errorf("in pieces of %d bytes: %d bytes of the body, ended: %v", size, m.unread, ended)
-					}
+				conn := newFrameConn(nil)
+				conn.open([]byte(h2.Preface))
+				budget := newBudget(64 << 20)
+				work := begin(t, budget, "a")
+				before := budget.Stats().Held
+				m := &streamMemory{fail: func(err error) { t.Error(err) }, heads: reserve{work: work}, body: reserve{work: work}}
+				conn.expect(m)
+				conn.open(frames(t, func(f *http2.Framer) { head(f, 10, true) }))
+				for rest := received; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+					testkit.Must(t, conn.follow(rest[:min(size, len(rest))]))
+				}
+				if n := budget.Stats().Held - before - m.body.counted; c.heads > 0 && n < c.heads-includedBytes || c.heads == 0 && n != 0 {
+					t.Errorf("%d bytes of heads are counted, want about %d", n, c.heads)
+				}
+				if ended := conn.streams[1] == nil; m.unread != c.body || ended != c.ended {
+					t.Errorf("in pieces of %d bytes: %d bytes of the body, ended: %v", size, m.unread, ended)
 				}
 			}
 		})
@@ -270,10 +263,10 @@ func TestFrameConn(t *testing.T) {
 func TestLongHeadWithoutMemory(t *testing.T) {
 	conn := newFrameConn(nil)
 	conn.open([]byte(h2.Preface))
-	conn.open(frames(t, func(f *http2.Framer) { f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true}) }))
 	work := begin(t, newBudget(64<<10), "a")
 	var failed error
-	conn.claim(&streamMemory{fail: func(err error) { failed = err }, heads: reserve{work: work}, body: reserve{work: work}})
+	conn.expect(&streamMemory{fail: func(err error) { failed = err }, heads: reserve{work: work}, body: reserve{work: work}})
+	conn.open(frames(t, func(f *http2.Framer) { f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true}) }))
 	err := conn.follow(frames(t, func(f *http2.Framer) { f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1}) }))
 	if err != errHeadMemory || !errors.Is(failed, memory.ErrShort) {
 		t.Errorf("the connection ends with %v, the request with %v", err, failed)
