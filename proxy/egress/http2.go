@@ -253,11 +253,6 @@ func (b *streamBody) Close() error {
 
 // headSize returns the approximate size of the head of r, in bytes.
 func headSize(r *http.Request) int {
-	n := len(r.URL.Host) + len(robots.PathQueryOf(r.URL))
-	for name, values := range r.Header {
-		for _, v := range values {
-			n += len(name) + len(v)
-		}
-	}
-	return n
+	size, fields := sizeOf(r.Header)
+	return size - fields*fieldOverhead + len(r.URL.Host) + len(robots.PathQueryOf(r.URL))
 }

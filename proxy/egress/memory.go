@@ -53,12 +53,15 @@ func (r *reserve) set(n int64) error {
 	return nil
 }
 
+// fieldOverhead is what a field counts in addition to its bytes (RFC 9113 6.5.2).
+const fieldOverhead = 32
+
 // sizeOf returns the size of a header as RFC 9113 6.5.2 counts it, and the number of its field lines.
 func sizeOf(header http.Header) (size, fields int) {
 	for name, values := range header {
 		fields += len(values)
 		for _, v := range values {
-			size += len(name) + len(v) + 32
+			size += len(name) + len(v) + fieldOverhead
 		}
 	}
 	return size, fields

@@ -90,10 +90,10 @@ type persistConn struct {
 	head, fields int
 	memory       reserve
 
-	// until is the read deadline that was set for a quick response; zero: another one, or none. timed says
-	// that there is another one: that of a slow head or, if head is -1, one that the next Read removes.
-	until time.Time
-	timed bool
+	// until is the read deadline that was set for a quick response; zero: another one, or none. slowHead says that it
+	// is that of a slow head.
+	until    time.Time
+	slowHead bool
 }
 
 // newPersistConn returns a connection that no request has used yet.
@@ -204,7 +204,7 @@ func (p *persistConn) Send(r *http.Request, work *memory.Work) (sent bool, err e
 	p.request, p.wrote, p.upload, p.memory = r, false, nil, reserve{work: work}
 	p.from = readers.Get().(*bufio.Reader)
 	p.from.Reset(p)
-	p.head, p.fields, p.interim, p.timed = h1.MaxHead, 0, 0, false
+	p.head, p.fields, p.interim, p.slowHead = h1.MaxHead, 0, 0, false
 	if err := p.send(); err != nil {
 		return p.wrote, p.fail(err)
 	}
@@ -245,7 +245,10 @@ func (p *persistConn) send() error {
 		}
 		r.Body.Close()
 	default:
-		p.upload = newUpload(expects)
+		p.upload = &upload{done: make(chan struct{}), waiting: true}
+		if expects {
+			p.upload.wanted = make(chan bool, 1)
+		}
 	}
 	switch err := to.Flush(); {
 	case err != nil && !p.wrote:
@@ -298,11 +301,6 @@ func (p *persistConn) Read(b []byte) (int, error) {
 		b = b[:min(len(b), p.head-(h1.MaxHead-bufferSize))]
 	case p.head > 0:
 		b = b[:min(len(b), p.head)]
-	case p.timed:
-		p.timed = false
-		if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
-			return 0, err
-		}
 	}
 	n, err := p.conn.Read(b)
 	if p.head > 0 {
@@ -367,7 +365,7 @@ func (p *persistConn) receive() (*http.Response, error) {
 
 // await waits for the first byte of the response.
 func (p *persistConn) await() error {
-	if p.upload == nil && !p.timed && p.from.Buffered() == 0 {
+	if p.upload == nil && !p.slowHead && p.from.Buffered() == 0 {
 		limit := min(quickResponse, p.timeout)
 		// The deadline of an earlier request may be good enough.
 		if now := time.Now(); p.until.Sub(now) < limit/2 {
@@ -393,11 +391,11 @@ func (p *persistConn) await() error {
 // arrive in time.
 func (p *persistConn) awaitSlow() error {
 	// An upload sets the deadline at its end.
-	if p.timed || p.upload != nil {
+	if p.slowHead || p.upload != nil {
 		return nil
 	}
 	p.closeWithContext()
-	p.timed, p.until = true, time.Time{}
+	p.slowHead, p.until = true, time.Time{}
 	return p.conn.SetReadDeadline(time.Now().Add(p.timeout))
 }
 
@@ -425,7 +423,6 @@ func (p *persistConn) deliver(resp *http.Response) {
 		p.bind()
 	}
 	if p.upload != nil {
-		p.upload.decide(false)
 		p.upload.responseBegan()
 	}
 	switched := resp.StatusCode == http.StatusSwitchingProtocols
@@ -449,8 +446,11 @@ func (p *persistConn) deliver(resp *http.Response) {
 	resp.Body = &pooledBody{inner: resp.Body, conn: p, ctx: p.request.Context(), reusable: reusable}
 }
 
-// endDeadline makes the next Read remove the read deadline.
-func (p *persistConn) endDeadline() { p.timed, p.until = true, time.Time{} }
+// endDeadline removes the read deadline. If that fails, so does the next Read.
+func (p *persistConn) endDeadline() {
+	p.until = time.Time{}
+	p.conn.SetReadDeadline(p.until)
+}
 
 // fail ends the request with an error, and returns the error for the caller.
 func (p *persistConn) fail(err error) error {

@@ -36,21 +36,17 @@ func (e *lostError) Unwrap() error        { return e.error }
 // Repeat reports whether r may be sent again after an error of a Conn. If so, it gives r a new body where that is
 // needed.
 func Repeat(r *http.Request, err error) bool {
-	var unsent *unsentError
-	var unprocessed *unprocessedError
-	var lost *lostError
-	switch {
-	case errors.As(err, &unsent):
+	if _, unsent := errors.AsType[*unsentError](err); unsent {
 		// Send may have read a body that is in memory.
 		return r.GetBody == nil || rewind(r)
-	case errors.As(err, &unprocessed):
+	}
+	if _, unprocessed := errors.AsType[*unprocessedError](err); unprocessed {
 		// RFC 9113 8.7 and 6.8, and 7 for HTTP_1_1_REQUIRED.
 		return rewind(r)
-	case errors.As(err, &lost):
-		// RFC 9112 9.3.1, RFC 9113 8.7.
-		return idempotent(r.Method) && !h1.HasBody(r)
 	}
-	return false
+	// RFC 9112 9.3.1, RFC 9113 8.7.
+	_, lost := errors.AsType[*lostError](err)
+	return lost && idempotent(r.Method) && !h1.HasBody(r)
 }
 
 // failedAtOnce reports whether a connection ended right after it was made, before a response. Another one would

@@ -46,15 +46,6 @@ type upload struct {
 	err error
 }
 
-// newUpload returns an upload. If expects is set, it waits for decide.
-func newUpload(expects bool) *upload {
-	u := &upload{done: make(chan struct{}), waiting: true}
-	if expects {
-		u.wanted = make(chan bool, 1)
-	}
-	return u
-}
-
 // decide says whether the origin wants the body. Only the first call counts.
 func (u *upload) decide(wanted bool) {
 	if u.wanted != nil {
@@ -98,8 +89,6 @@ func (u *upload) await(ctx context.Context) error {
 	if u.wanted == nil {
 		return nil
 	}
-	timer := time.NewTimer(continueTimeout)
-	defer timer.Stop()
 	select {
 	case wanted := <-u.wanted:
 		if !wanted {
@@ -107,13 +96,15 @@ func (u *upload) await(ctx context.Context) error {
 		}
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-timer.C:
+	case <-time.After(continueTimeout):
 	}
 	return nil
 }
 
-// responseBegan says that the response has begun. The upload no longer sets the deadline.
+// responseBegan says that the response has begun. A body that was not wanted before is not sent, and the upload no longer
+// sets the deadline.
 func (u *upload) responseBegan() {
+	u.decide(false)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.waiting = false
@@ -131,12 +122,10 @@ func (u *upload) cause(err error) error {
 
 // waitSent reports whether the whole body was sent. It waits at most uploadEnd.
 func (u *upload) waitSent() bool {
-	timer := time.NewTimer(uploadEnd)
-	defer timer.Stop()
 	select {
 	case <-u.done:
 		return u.err == nil
-	case <-timer.C:
+	case <-time.After(uploadEnd):
 		return false
 	}
 }

@@ -28,19 +28,8 @@ var (
 	ErrFieldCount = fmt.Errorf("the response header exceeds %d fields", MaxFields)
 )
 
-// readHead reads the head of a response line by line. A field that cannot be passed on is left out, as
-// browsers and curl do: one without a colon, with a name that is no token, or with a control character
-// in its value. dropped is the number of those. Lines may end with LF alone (RFC 9112 2.2).
-func readHead(from *bufio.Reader) (start string, fields http.Header, dropped int, err error) {
-	left := MaxHead
-	if start, err = readLine(from, &left); err == nil {
-		fields, dropped, err = readFields(from, &left, MaxFields)
-	}
-	return start, fields, dropped, err
-}
-
-// readLine reads a line and returns it without its end. The line must not be longer than left, which
-// it decreases.
+// readLine reads a line and returns it without its end, which may be LF alone (RFC 9112 2.2). The line must not be
+// longer than left, which it decreases.
 func readLine(from *bufio.Reader, left *int) (string, error) {
 	var line []byte
 	for {
@@ -60,7 +49,9 @@ func readLine(from *bufio.Reader, left *int) (string, error) {
 	}
 }
 
-// readFields reads at most so many fields, until the empty line.
+// readFields reads at most so many fields, until the empty line. A field that cannot be passed on is left out, as
+// browsers and curl do: one without a colon, with a name that is no token, or with a control character
+// in its value. dropped is the number of those.
 func readFields(from *bufio.Reader, left *int, most int) (fields http.Header, dropped int, err error) {
 	fields = make(http.Header)
 	// They are those of the field that may continue on the next line; name is "" if there is none.
@@ -128,7 +119,11 @@ func ReadResponse(from *bufio.Reader, r *http.Request, slow func() error) (resp 
 		if err := slow(); err != nil {
 			return nil, 0, err
 		}
-		if start, fields, dropped, err = readHead(from); err != nil {
+		left := MaxHead
+		if start, err = readLine(from, &left); err == nil {
+			fields, dropped, err = readFields(from, &left, MaxFields)
+		}
+		if err != nil {
 			return nil, 0, err
 		}
 	}
