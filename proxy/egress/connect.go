@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"robotsproxy/proxy/socket"
@@ -118,10 +119,10 @@ func (c *connector) takeUnused(to endpoint) net.Conn {
 // track counts a connection as open until it is closed. It is called after the
 // certificate was verified, because o then counts as reached.
 func (c *connector) track(o robots.Origin, conn *trackedConn) {
-	conn.onClose = func() {
+	conn.onClose = sync.OnceFunc(func() {
 		c.history.closed(o)
 		c.counter.open.Add(-1)
-	}
+	})
 	c.history.reach(o, 1)
 	c.counter.open.Add(1)
 }

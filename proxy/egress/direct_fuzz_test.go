@@ -45,7 +45,7 @@ func FuzzAnswer(f *testing.F) {
 			c.Close()
 		}
 	}()
-	d, by := newClient(f, Options{AllowPrivate: loopback}), &http.Transport{DisableCompression: true}
+	d, standard := newClient(f, Options{AllowPrivate: loopback}), &http.Transport{DisableCompression: true}
 	to := robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
 	f.Fuzz(func(t *testing.T, data string, head bool) {
 		answer.Store(&data)
@@ -55,8 +55,8 @@ func FuzzAnswer(f *testing.F) {
 			method = http.MethodHead
 		}
 		ours := answerBy(t, method, to.String(), d.RoundTrip)
-		want := answerBy(t, method, to.String(), by.RoundTrip)
-		by.CloseIdleConnections()
+		want := answerBy(t, method, to.String(), standard.RoundTrip)
+		standard.CloseIdleConnections()
 		if !want.broken && !reflect.DeepEqual(ours, want) {
 			t.Errorf("%q:\nhere         %+v\nby net/http  %+v", data, ours, want)
 		}

@@ -100,7 +100,7 @@ func (a *authority) leaf(t testing.TB, name string, end time.Time) tls.Certifica
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 }
 
-func sign(t testing.TB, by *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+func sign(t testing.TB, issuer *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -108,8 +108,8 @@ func sign(t testing.TB, by *authority, template *x509.Certificate) (*x509.Certif
 	}
 	template.SerialNumber = big.NewInt(1)
 	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
+	if issuer != nil {
+		parent, signer = issuer.cert, issuer.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {

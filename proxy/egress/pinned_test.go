@@ -71,7 +71,7 @@ func (w *twins) client(t *testing.T, o Options) *Client {
 }
 
 // ask sends a request to the site by a Client or a Pinned, and checks where it arrived.
-func (w *twins) ask(t *testing.T, by http.RoundTripper, body string) (where string, err error) {
+func (w *twins) ask(t *testing.T, sender http.RoundTripper, body string) (where string, err error) {
 	t.Helper()
 	method, sent := http.MethodGet, io.Reader(http.NoBody)
 	if body != "" {
@@ -81,7 +81,7 @@ func (w *twins) ask(t *testing.T, by http.RoundTripper, body string) (where stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := by.RoundTrip(r)
+	resp, err := sender.RoundTrip(r)
 	if err != nil {
 		return "", err
 	}

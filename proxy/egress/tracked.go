@@ -5,20 +5,19 @@ import (
 	"errors"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"robotsproxy/proxy/socket"
 )
 
+// longAgo is a deadline that ends a read at once.
 var longAgo = time.Unix(1, 0)
 
 // A trackedConn is a connection to an origin, below TLS. It reports when it is closed.
 type trackedConn struct {
 	net.Conn
-	once sync.Once
 
-	// onClose is called once when the connection is closed or detached; nil: the connection is not counted yet.
+	// onClose is called each time when the connection is closed or detached; nil: the connection is not counted yet.
 	onClose func()
 
 	// peek is the socket from which Read reads without waiting; nil: Read reads as usual.
@@ -54,7 +53,7 @@ func (c *trackedConn) Read(b []byte) (n int, err error) {
 
 // detach ends the count of the connection and returns the connection below, which stays open.
 func (c *trackedConn) detach() net.Conn {
-	c.once.Do(c.onClose)
+	c.onClose()
 	return c.Conn
 }
 
@@ -63,11 +62,9 @@ func (c *trackedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // Close closes the connection.
 func (c *trackedConn) Close() error {
-	c.once.Do(func() {
-		if c.onClose != nil {
-			c.onClose()
-		}
-	})
+	if c.onClose != nil {
+		c.onClose()
+	}
 	return c.Conn.Close()
 }
 

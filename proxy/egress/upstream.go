@@ -263,21 +263,17 @@ const (
 	maxSocksField  = 255 // the maximum length of a name, user or password, in bytes
 )
 
-// socksReplies are the replies of RFC 1928 6.
-var socksReplies = map[byte]struct {
-	text string
-
-	// origin says that the origin could not be reached; otherwise the upstream proxy has failed.
-	origin bool
-}{
-	1: {"general failure", false},
-	2: {"not allowed by its rules", false},
-	3: {"network unreachable", true},
-	4: {"host unreachable", true},
-	5: {"connection refused", true},
-	6: {"TTL expired", true},
-	7: {"command not supported", false},
-	8: {"address type not supported", false},
+// socksReplies are the replies of RFC 1928 6. Those from 3 to 6 say that the origin could not be reached, the others that the
+// upstream proxy has failed.
+var socksReplies = []string{
+	1: "general failure",
+	2: "not allowed by its rules",
+	3: "network unreachable",
+	4: "host unreachable",
+	5: "connection refused",
+	6: "TTL expired",
+	7: "command not supported",
+	8: "address type not supported",
 }
 
 // connectSocks turns conn into a tunnel to o. It reads no byte beyond the server's reply,
@@ -294,16 +290,16 @@ func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
 	if _, err := io.ReadFull(conn, head[:2]); err != nil {
 		return p.noReply(err)
 	}
-	switch reply, known := socksReplies[head[1]]; {
+	switch reply := int(head[1]); {
 	case head[0] != socksVersion:
 		return p.fault(errNotSocks)
-	case head[1] == socksSucceeded:
-	case reply.origin:
-		return fmt.Errorf("%w: %s: %s", ErrBeyondParent, p.name, reply.text)
-	case known:
-		return p.fault(errors.New(reply.text))
+	case reply == socksSucceeded:
+	case 3 <= reply && reply <= 6:
+		return fmt.Errorf("%w: %s: %s", ErrBeyondParent, p.name, socksReplies[reply])
+	case reply < len(socksReplies):
+		return p.fault(errors.New(socksReplies[reply]))
 	default:
-		return p.fault(fmt.Errorf("reply %d", head[1]))
+		return p.fault(fmt.Errorf("reply %d", reply))
 	}
 	if _, err := io.ReadFull(conn, head[2:]); err != nil {
 		return p.fault(err)

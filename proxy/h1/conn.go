@@ -158,7 +158,7 @@ func (c *conn) stopWatching() {
 		return
 	}
 	c.interrupted = true
-	c.rw.SetReadDeadline(pastDeadline)
+	c.rw.SetReadDeadline(longAgo)
 	for c.watching {
 		c.watchEnded.Wait()
 	}
@@ -210,13 +210,6 @@ func (c *conn) remove() bool {
 	}
 	c.set.remove(c)
 	return true
-}
-
-// log writes to the ErrorLog of the http.Server.
-func (c *conn) log(format string, v ...any) {
-	if l := c.server.ErrorLog; l != nil {
-		l.Printf(format, v...)
-	}
 }
 
 // drain prepares the end of a connection, after its last response, whose client has already sent another request. If it
@@ -274,8 +267,8 @@ type Conn interface {
 	HandOver(ahead []byte)
 }
 
-// pastDeadline is a deadline that ends a read at once.
-var pastDeadline = time.Unix(1, 0)
+// longAgo is a deadline that ends a read at once.
+var longAgo = time.Unix(1, 0)
 
 // A connSet holds the connections that a Server serves.
 type connSet struct {

@@ -121,8 +121,9 @@ func serve(ctx context.Context, c *conn) {
 	defer c.cancel()
 	c.setState(http.StateNew)
 	defer func() {
-		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
-			c.log("h1: panic while serving %s: %v\n%s", c.remote, fault, debug.Stack())
+		fault := recover()
+		if log := c.server.ErrorLog; log != nil && fault != nil && fault != http.ErrAbortHandler {
+			log.Printf("h1: panic while serving %s: %v\n%s", c.remote, fault, debug.Stack())
 		}
 		c.end()
 		if c.br != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -91,28 +90,18 @@ func dialControl(ctx context.Context, at robots.Origin, o Options) (*controlConn
 			return nil, err
 		}
 	}
-	c := &controlConn{Conn: conn, o: o, ctx: ctx, peer: at.Host, sent: func() {}, left: maxReplies}
+	c := &controlConn{Conn: conn, o: o, ctx: ctx, deadline: time.Now().Add(o.Timeout), peer: at.Host, sent: func() {}, left: maxReplies}
 	if o.Sent != nil {
 		c.sent = sync.OnceFunc(o.Sent)
 	}
-	if err := c.prepare(); err != nil {
+	if remote, ok := conn.RemoteAddr().(*net.TCPAddr); ok && !o.ByName {
+		c.peer = remote.AddrPort().Addr().String()
+	}
+	if err := c.SetDeadline(c.deadline); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return c, nil
-}
-
-// prepare finds the address of the peer, and sets the deadline.
-func (c *controlConn) prepare() error {
-	if !c.o.ByName {
-		remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
-		if err != nil {
-			return err
-		}
-		c.peer = remote.Addr().String()
-	}
-	c.deadline = time.Now().Add(c.o.Timeout)
-	return c.SetDeadline(c.deadline)
 }
 
 // dialData makes the data connection. It uses the port in address but the host of the

@@ -254,9 +254,6 @@ func (s *session) directory() (*http.Response, error) {
 		return s.response(http.StatusOK, header, -1, http.NoBody), nil
 	}
 	s.list = &listingConn{count: s.o.Count}
-	if s.list.count == nil {
-		s.list.count = func(int64) error { return nil }
-	}
 	var entries []*ftplib.Entry
 	err := recovered(func() (err error) {
 		entries, err = s.server.List("")
@@ -279,8 +276,8 @@ func (s *session) directory() (*http.Response, error) {
 		return nil, err
 	}
 	// Only the page is left in memory.
-	if s.list.short = s.list.count(int64(page.Cap())); s.list.short != nil {
-		return nil, s.list.short
+	if err := s.list.hold(page.Cap()); err != nil {
+		return nil, err
 	}
 	if err == nil {
 		return s.response(http.StatusOK, header, int64(page.Len()), io.NopCloser(&page)), nil
@@ -397,11 +394,11 @@ func (s *session) response(status int, header http.Header, size int64, body io.R
 // text makes a response with a short text.
 func (s *session) text(status int, header http.Header, text string) *http.Response {
 	header.Set("Content-Type", "text/plain; charset=utf-8")
-	body := http.NoBody
+	body := io.NopCloser(strings.NewReader(text))
 	if s.r.Method == http.MethodHead {
-		return s.response(status, header, int64(len(text)), body)
+		body = http.NoBody
 	}
-	return s.response(status, header, int64(len(text)), io.NopCloser(strings.NewReader(text)))
+	return s.response(status, header, int64(len(text)), body)
 }
 
 func fileHeader(name string, size int64, modified time.Time) http.Header {

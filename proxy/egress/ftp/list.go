@@ -37,7 +37,7 @@ type listingConn struct {
 	// ended says that the server has ended the listing.
 	ended bool
 
-	// count is Options.Count, and short its error.
+	// count is Options.Count, and short its error; nil: nothing is counted.
 	count func(n int64) error
 	short error
 }
@@ -55,10 +55,18 @@ func (l *listingConn) Read(b []byte) (int, error) {
 	if l.bytes > maxListing || l.lines > maxEntries {
 		return 0, errListingLimit
 	}
-	if l.short = l.count(int64(l.bytes)*listingByte + int64(l.lines)*listingLine); l.short != nil {
-		return 0, l.short
+	if err := l.hold(l.bytes*listingByte + l.lines*listingLine); err != nil {
+		return 0, err
 	}
 	return n, err
+}
+
+// hold counts n bytes of memory, and keeps the error.
+func (l *listingConn) hold(n int) error {
+	if l.count != nil {
+		l.short = l.count(int64(n))
+	}
+	return l.short
 }
 
 // An errReader returns its error on every Read.
@@ -123,7 +131,8 @@ var listingPage = template.Must(template.New("listing").Parse(`<!DOCTYPE html>
 <tr><td></td><td></td><td><a href="{{.Parent}}">../</a></td></tr>
 {{- end}}
 {{- range .Rows}}
-<tr><td>{{.Date}}</td><td>{{if .IsFile}}{{.Size}}{{end}}</td><td>{{if .Href}}<a href="{{.Href}}">{{.Name}}</a>{{else}}{{.Name}}{{end}}</td></tr>
+<tr><td>{{.Date}}</td><td>{{if .IsFile}}{{.Size}}{{end}}</td>
+{{- if .Href}}<td><a href="{{.Href}}">{{.Name}}</a></td>{{else}}<td>{{.Name}}</td>{{end}}</tr>
 {{- end}}
 </table>
 {{- if .Unread}}
