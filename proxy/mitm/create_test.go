@@ -165,3 +165,35 @@ func TestLoadWritesNothing(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 }
+
+// TestCreateInterrupted checks that the next start completes a CA whose process died after any step.
+func TestCreateInterrupted(t *testing.T) {
+	t.Parallel()
+	for steps := range 3 {
+		dir := t.TempDir()
+		if err := writeNext(dir, nil); err != nil {
+			t.Fatal(err)
+		}
+		next := filepath.Join(dir, nextName)
+		p, err := caFiles{cert: next, key: next}.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := encodeKey(p.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if steps > 0 {
+			write(t, filepath.Join(dir, keyName), key, keyMode)
+		}
+		if steps > 1 {
+			write(t, filepath.Join(dir, certName), EncodeCertificates(p.certs), certMode)
+		}
+		if a := mustLoad(t, dir); !a.Certificate().Equal(p.certs[0]) {
+			t.Errorf("after %d steps: another CA", steps)
+		}
+		if certs, err := Previous(dir); err != nil || certs != nil {
+			t.Errorf("after %d steps, previous: %v, %v", steps, certs, err)
+		}
+	}
+}

@@ -27,7 +27,7 @@ const (
 	lockName = "ca.lock"
 
 	// nextName holds the new key, the new certificate and the replaced certificates in one file. A
-	// rotation is decided as soon as that file exists: then finishRotation completes it.
+	// rotation, or a first CA, is decided as soon as that file exists: then finishRotation completes it.
 	nextName = "ca.next"
 	// previousName has the replaced certificates, the newest first, and no keys.
 	previousName = "ca-previous.pem"
@@ -207,26 +207,16 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 		return keyPair{}, err
 	}
 	if !complete {
-		if err := f.create(); err != nil {
+		// A first CA is a rotation that replaces nothing, so a crash leaves no half of a pair.
+		err := writeNext(f.dir, nil)
+		if err == nil {
+			err = f.finishRotation()
+		}
+		if err != nil {
 			return keyPair{}, fmt.Errorf("make CA: %w", err)
 		}
 	}
 	return f.load()
-}
-
-// create makes a pair and writes it.
-func (f caFiles) create() error {
-	cert, key, err := newCA(time.Now())
-	if err != nil {
-		return err
-	}
-	if err := replaceFiles(f.dir, newFile{f.key, key, keyMode}, newFile{f.cert, cert, certMode}); err != nil {
-		// Half a pair would make the next start fail.
-		os.Remove(f.key)
-		os.Remove(f.cert)
-		return err
-	}
-	return nil
 }
 
 // Rotate replaces the CA in dir by a new one, completely or not at all, and returns both
@@ -350,10 +340,12 @@ func (f caFiles) finishRotation() error {
 	}
 	key, err := encodeKey(p.key)
 	if err == nil {
-		err = replaceFiles(f.dir,
-			newFile{filepath.Join(f.dir, previousName), EncodeCertificates(p.certs[1:]), certMode},
-			newFile{f.key, key, keyMode},
-			newFile{f.cert, EncodeCertificates(p.certs[:1]), certMode})
+		files := []newFile{{f.key, key, keyMode}, {f.cert, EncodeCertificates(p.certs[:1]), certMode}}
+		if len(p.certs) > 1 {
+			previous := newFile{filepath.Join(f.dir, previousName), EncodeCertificates(p.certs[1:]), certMode}
+			files = slices.Insert(files, 0, previous)
+		}
+		err = replaceFiles(f.dir, files...)
 	}
 	if err == nil {
 		err = os.Remove(name)
