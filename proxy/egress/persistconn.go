@@ -64,7 +64,17 @@ type persistConn struct {
 	// requester is the Owner of the request in flight.
 	requester *Owner
 
-	// request is the request in flight; nil: there is none.
+	// peeked is what checkIdle reads into. It is a field so that the read does not allocate.
+	peeked [1]byte
+
+	// until is the read deadline that was set for a quick response; zero: another one, or none.
+	until time.Time
+
+	inFlight
+}
+
+// An inFlight is the request in flight of a persistConn. The zero value is that there is none.
+type inFlight struct {
 	request *http.Request
 
 	// stop keeps the end of the request's context from closing the connection; nil: that end does not close it.
@@ -82,17 +92,12 @@ type persistConn struct {
 	// interim is the number of 1xx responses.
 	interim int
 
-	// peeked is what checkIdle reads into. It is a field so that the read does not allocate.
-	peeked [1]byte
-
 	// head is the number of bytes that the heads of the responses, 1xx included, may still have; -1: the
 	// head is complete. fields is the number of their fields, as far as it is known, and memory counts both.
 	head, fields int
 	memory       reserve
 
-	// until is the read deadline that was set for a quick response; zero: another one, or none. slowHead says that it
-	// is that of a slow head.
-	until    time.Time
+	// slowHead says that the read deadline is that of a slow head.
 	slowHead bool
 }
 
@@ -201,14 +206,13 @@ func (p *persistConn) stopWatch() bool {
 
 // Send implements [Conn].
 func (p *persistConn) Send(r *http.Request, work *memory.Work) (sent bool, err error) {
-	p.request, p.wrote, p.upload, p.memory = r, false, nil, reserve{work: work}
-	p.from = readers.Get().(*bufio.Reader)
+	p.inFlight = inFlight{request: r, from: readers.Get().(*bufio.Reader), head: h1.MaxHead, memory: reserve{work: work}}
 	p.from.Reset(p)
-	p.head, p.fields, p.interim, p.slowHead = h1.MaxHead, 0, 0, false
-	if err := p.send(); err != nil {
-		return p.wrote, p.fail(err)
+	if err = p.send(); err == nil {
+		return true, nil
 	}
-	return true, nil
+	sent = p.wrote
+	return sent, p.fail(err)
 }
 
 func (p *persistConn) send() error {
@@ -468,11 +472,9 @@ func (p *persistConn) fail(err error) error {
 func (p *persistConn) finish(well bool) {
 	uncut := p.stop == nil || p.stop()
 	reusable := well && uncut && p.from.Buffered() == 0 && (p.upload == nil || p.upload.waitSent())
-	// An idle connection would keep them in memory.
-	p.request, p.stop, p.upload, p.memory = nil, nil, nil, reserve{}
 	p.from.Reset(nil)
 	readers.Put(p.from)
-	p.from = nil
+	p.inFlight = inFlight{}
 	if !reusable {
 		p.conn.Close()
 		return
