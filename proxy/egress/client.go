@@ -52,7 +52,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -248,7 +247,7 @@ func newPseudonym() string {
 	var b [4]byte
 	// Read never fails (crypto/rand since Go 1.24).
 	rand.Read(b[:])
-	return "robotsproxy-" + hex.EncodeToString(b[:])
+	return fmt.Sprintf("robotsproxy-%x", b)
 }
 
 // Made reports whether c, or a Client that c has replaced, made the open connection from local to remote, which a firewall

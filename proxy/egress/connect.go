@@ -205,16 +205,13 @@ func notTLS(err error) bool {
 		errors.Is(err, socket.ECONNRESET) || errors.Is(err, socket.EPIPE)
 }
 
-// isForbidden reports whether a destination is forbidden as such: the addresses of a name may change.
-func isForbidden(err error) bool {
-	return errors.Is(err, ErrForbiddenAddr) && !errors.Is(err, ErrForbiddenName)
-}
-
 // remember stores why an attempt could not reach o, so that o is not tried again for a while.
 // It does not store a forbidden destination, a local failure, a cancelled attempt, the
 // failure of one address if o has another, or that of an attempt that began before o was reached.
 func (c *connector) remember(o robots.Origin, began time.Time, err error) error {
-	if LocalError(err) || isForbidden(err) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
+	// A name is not forbidden as such: its addresses may change.
+	forbidden := errors.Is(err, ErrForbiddenAddr) && !errors.Is(err, ErrForbiddenName)
+	if LocalError(err) || forbidden || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
 		return err
 	}
 	return c.history.fail(o, began, err)

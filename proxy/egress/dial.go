@@ -224,7 +224,10 @@ func (d *dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) 
 // the same for a name, but returns its first error. That would be the guard's error if a
 // forbidden address comes first.
 func (d *dialer) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
-	preferred, others := families(addrs)
+	ofFamily := func(is4 bool) []netip.Addr {
+		return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return addr.Is4() != is4 })
+	}
+	preferred, others := ofFamily(addrs[0].Is4()), ofFamily(!addrs[0].Is4())
 	if len(others) == 0 {
 		return d.dialSerial(ctx, preferred, port)
 	}
@@ -270,18 +273,6 @@ func (d *dialer) race(ctx context.Context, addrs []netip.Addr, port uint16) (net
 		return nil, first
 	}
 	return won, nil
-}
-
-// families splits addrs into those of the family of the first address and the others.
-func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
-	for _, addr := range addrs {
-		if addr.Is4() == addrs[0].Is4() {
-			preferred = append(preferred, addr)
-		} else {
-			others = append(others, addr)
-		}
-	}
-	return preferred, others
 }
 
 // dialSerial dials one address after the other, each within its share of the remaining

@@ -217,17 +217,11 @@ func (g guard) check(host string, port uint16) error {
 // this host each time, because they change.
 func (g guard) isOwn(addr netip.Addr, port uint16) bool {
 	addr = addr.WithZone("").Unmap()
-	for _, own := range g.own {
-		if own.Port() != port {
-			continue
-		}
+	return slices.ContainsFunc(g.own, func(own netip.AddrPort) bool {
 		listener := own.Addr().WithZone("").Unmap()
 		// A connection to 0.0.0.0 or :: goes to this host.
-		if listener == addr || addr.IsUnspecified() || listener.IsUnspecified() && isLocal(addr) {
-			return true
-		}
-	}
-	return false
+		return own.Port() == port && (listener == addr || addr.IsUnspecified() || listener.IsUnspecified() && isLocal(addr))
+	})
 }
 
 // isLocal reports whether addr is an address of this host. It returns true if the system
@@ -240,16 +234,10 @@ func isLocal(addr netip.Addr) bool {
 	if err != nil {
 		return true
 	}
-	for _, a := range all {
-		ip, ok := a.(*net.IPNet)
-		if !ok {
-			continue
-		}
-		if here, ok := netip.AddrFromSlice(ip.IP); ok && here.Unmap() == addr {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		here, err := netip.ParsePrefix(a.String())
+		return err == nil && here.Addr().Unmap() == addr
+	})
 }
 
 var (
