@@ -350,17 +350,15 @@ func (p *parent) authenticateSocks(conn net.Conn) error {
 	return nil
 }
 
-// socksAddress returns o in the form of a SOCKS5 request. A name stays a name.
+// socksAddress returns o in the form of a SOCKS5 request. A name stays a name; it has at most 253 bytes: see
+// robots.ParseOrigin.
 func socksAddress(o robots.Origin) []byte {
-	var b []byte
-	switch addr, err := netip.ParseAddr(o.Host); {
-	case err != nil:
-		// A name has at most 253 bytes: see robots.ParseOrigin.
-		b = append([]byte{socksName, byte(len(o.Host))}, o.Host...)
-	case addr.Is4():
-		b = append([]byte{socksIPv4}, addr.AsSlice()...)
-	default:
-		b = append([]byte{socksIPv6}, addr.AsSlice()...)
+	kind, host := byte(socksName), append([]byte{byte(len(o.Host))}, o.Host...)
+	if addr, err := netip.ParseAddr(o.Host); err == nil {
+		kind, host = socksIPv6, addr.AsSlice()
+		if addr.Is4() {
+			kind = socksIPv4
+		}
 	}
-	return binary.BigEndian.AppendUint16(b, o.Port)
+	return binary.BigEndian.AppendUint16(append([]byte{kind}, host...), o.Port)
 }
