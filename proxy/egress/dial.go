@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"robotsproxy/proxy/socket"
-	"robotsproxy/robots"
 )
 
 const (
@@ -145,14 +144,6 @@ func (d *dialer) addrFor(host string, pinned netip.Addr) netip.Addr {
 		return pinned
 	}
 	return d.bindings.lookup(host)
-}
-
-// endpointOf returns the endpoint of a connection to o.
-func (d *dialer) endpointOf(o robots.Origin, conn net.Conn) endpoint {
-	if d.bindings == nil {
-		return endpoint{Origin: o}
-	}
-	return endpoint{o, addrOf(conn)}
 }
 
 // resolve returns the addresses of host that may be dialled. It returns an error if there

@@ -89,7 +89,11 @@ func (c *Client) tryReach(at endpoint) error {
 	conn, err := c.connect(c.ctx, at, false)
 	switch {
 	case err == nil:
-		kept, err := c.adopt(c.ctx, conn, c.endpointOf(at.Origin, conn))
+		at.addr = netip.Addr{}
+		if c.bindings != nil {
+			at.addr = addrOf(conn)
+		}
+		kept, err := c.adopt(c.ctx, conn, at)
 		if err != nil {
 			return err
 		}

@@ -50,12 +50,8 @@ func newCA(now time.Time) (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber:          serial,
+		SerialNumber:          newSerial(),
 		Subject:               pkix.Name{Organization: []string{organization}, CommonName: caName()},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.AddDate(caYears, 0, 0),
@@ -89,13 +85,11 @@ func caName() string {
 
 // newSerial returns 128 bits from crypto/rand: positive and at most 20 bytes, as RFC 5280 4.1.2.2
 // demands.
-func newSerial() (*big.Int, error) {
-	for {
-		serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
-		if err != nil || serial.Sign() > 0 {
-			return serial, err
-		}
-	}
+func newSerial() *big.Int {
+	var b [16]byte
+	// Read never fails (crypto/rand since Go 1.24).
+	rand.Read(b[:])
+	return new(big.Int).SetBytes(b[:])
 }
 
 // EncodeCertificates returns the certificates as PEM.

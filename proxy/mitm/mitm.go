@@ -210,12 +210,8 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 	if now.After(a.ca.NotAfter) {
 		return nil, fmt.Errorf("the CA expired on %s", a.ca.NotAfter.Format(time.DateOnly))
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber: serial,
+		SerialNumber: newSerial(),
 		Subject:      pkix.Name{Organization: []string{organization}},
 		NotBefore:    slices.MaxFunc([]time.Time{now.Add(-backdate), a.ca.NotBefore}, time.Time.Compare),
 		NotAfter:     slices.MinFunc([]time.Time{now.Add(leafLife), a.ca.NotAfter}, time.Time.Compare),
