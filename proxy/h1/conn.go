@@ -45,8 +45,8 @@ type conn struct {
 	// watchTimer calls watchClient.
 	watchTimer *time.Timer
 
-	// gone says that remove has been called, and closed that close has.
-	gone, closed atomic.Bool
+	// gone says that remove has been called.
+	gone atomic.Bool
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -57,13 +57,11 @@ type conn struct {
 	// busy says that a request is being served.
 	busy bool
 
-	// pipelined says that the next request has begun to arrive.
-	pipelined bool
-
 	// watching says that watchClient reads, and interrupted that it is to return.
 	watching, interrupted bool
 
-	// readAhead is what watchClient has read; the next Read returns it. mu guards it only while watching.
+	// readAhead is what watchClient has read; the next Read returns it. While busy is set mu guards it, otherwise it
+	// belongs to the goroutine that serves.
 	readAhead []byte
 }
 
@@ -90,11 +88,10 @@ func (c *conn) next(first bool) ([]byte, error) {
 	return c.br.Peek(c.br.Buffered())
 }
 
-// isFailedHandshake reports whether err, of a connection's first read, may come from a TLS handshake. The
-// http.Server logs those.
-func (c *conn) isFailedHandshake(err error) bool {
+// inHandshake reports whether a TLS handshake has not ended. The http.Server logs why.
+func (c *conn) inHandshake() bool {
 	secure, ok := c.rw.(*tls.Conn)
-	return ok && !c.closed.Load() && !secure.ConnectionState().HandshakeComplete
+	return ok && !secure.ConnectionState().HandshakeComplete
 }
 
 // Read returns what watchClient has read, then reads the connection.
@@ -115,7 +112,7 @@ func (c *conn) begin() bool {
 	if c.set.shuttingDown.Load() {
 		return false
 	}
-	c.busy, c.pipelined = true, len(c.readAhead) > 0
+	c.busy = true
 	if c.watchTimer == nil {
 		c.watchTimer = time.AfterFunc(watchAfter, c.watchClient)
 	} else {
@@ -130,7 +127,7 @@ func (c *conn) begin() bool {
 func (c *conn) watchClient() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.busy || c.pipelined || c.watching {
+	if !c.busy || len(c.readAhead) > 0 || c.watching {
 		return
 	}
 	c.watching = true
@@ -141,7 +138,7 @@ func (c *conn) watchClient() {
 	c.mu.Unlock()
 	n, err := c.rw.Read(b)
 	c.mu.Lock()
-	c.watching, c.readAhead, c.pipelined = false, b[:n], n > 0
+	c.watching, c.readAhead = false, b[:n]
 	if err != nil && !(c.interrupted && errors.Is(err, os.ErrDeadlineExceeded)) {
 		c.cancel()
 	}
@@ -243,7 +240,6 @@ func (c *conn) end() {
 
 // close closes the connection and cancels the request in flight.
 func (c *conn) close() {
-	c.closed.Store(true)
 	c.cancel()
 	c.full.Close()
 }

@@ -135,7 +135,7 @@ func serve(ctx context.Context, c *conn) {
 	for first := true; ; first = false {
 		read, err := c.next(first)
 		if err != nil {
-			if first && c.isFailedHandshake(err) {
+			if first && c.inHandshake() {
 				c.handOver(nil)
 			}
 			return
