@@ -45,7 +45,7 @@ type conn struct {
 	// watchTimer calls watchClient.
 	watchTimer *time.Timer
 
-	// gone says that remove has been called.
+	// gone says that the connection was handed over, hijacked or closed.
 	gone atomic.Bool
 
 	// mu guards the fields below.
@@ -185,7 +185,7 @@ func (c *conn) handOver(read []byte) {
 func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	// This comes before stopWatching, after which Shutdown would close the connection as idle.
 	if !c.remove() {
-		return nil, nil, net.ErrClosed
+		return nil, nil, http.ErrHijacked
 	}
 	c.stopWatching()
 	c.setState(http.StateHijacked)

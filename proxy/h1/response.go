@@ -53,9 +53,6 @@ type response struct {
 	// close says that the connection is closed after the response.
 	close bool
 
-	// hijacked says that the handler has the connection.
-	hijacked bool
-
 	// deadlineSet says that SetWriteDeadline was called, by any goroutine.
 	deadlineSet atomic.Bool
 
@@ -84,7 +81,7 @@ func (r *response) release() {
 		responseBuffers.Put(r.buf)
 	}
 	r.buf = nil
-	if r.deadlineSet.Load() && !r.hijacked {
+	if r.deadlineSet.Load() && !r.c.gone.Load() {
 		r.c.rw.SetWriteDeadline(time.Time{})
 	}
 }
@@ -94,7 +91,7 @@ func (r *response) Header() http.Header { return r.header }
 // WriteHeader begins the head of the response, or sends an informational response (RFC 9110 15.2).
 func (r *response) WriteHeader(status int) {
 	switch {
-	case r.hijacked || r.status != 0:
+	case r.c.gone.Load() || r.status != 0:
 		return
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("h1: invalid status %d", status))
@@ -174,7 +171,7 @@ func (r *response) addInt(n int64, base int) {
 
 // Write buffers or writes a part of the body.
 func (r *response) Write(b []byte) (int, error) {
-	if r.hijacked {
+	if r.c.gone.Load() {
 		return 0, http.ErrHijacked
 	}
 	if r.status == 0 {
@@ -286,7 +283,7 @@ func (r *response) setErr(_ int, err error) {
 
 // FlushError writes what is buffered, after the head.
 func (r *response) FlushError() error {
-	if r.hijacked {
+	if r.c.gone.Load() {
 		return http.ErrHijacked
 	}
 	if r.status == 0 {
@@ -308,16 +305,12 @@ func (r *response) SetWriteDeadline(t time.Time) error {
 
 // Hijack hands the connection to the handler, with the bytes that were read ahead.
 func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if r.hijacked {
-		return nil, nil, http.ErrHijacked
-	}
-	r.hijacked = true
 	return r.c.hijack()
 }
 
 // finish completes the response and reports whether another request may follow on the connection.
 func (r *response) finish() bool {
-	if r.hijacked {
+	if r.c.gone.Load() {
 		return false
 	}
 	if r.status == 0 {
