@@ -33,8 +33,7 @@ type conn struct {
 	rw   net.Conn
 
 	// br is nil after a hijack.
-	br     *bufio.Reader
-	remote string
+	br *bufio.Reader
 
 	// cancel cancels the context of its requests.
 	cancel context.CancelFunc

@@ -114,7 +114,7 @@ func (s *Server) Close() error {
 
 // serve serves the requests of c until the connection ends or is handed over or hijacked.
 func serve(ctx context.Context, c *conn) {
-	c.rw, c.remote = c.full.Direct(), c.full.RemoteAddr().String()
+	c.rw = c.full.Direct()
 	c.br = bufReaders.Get().(*bufio.Reader)
 	c.br.Reset(c)
 	c.watchEnded.L = &c.mu
@@ -123,7 +123,7 @@ func serve(ctx context.Context, c *conn) {
 	defer func() {
 		fault := recover()
 		if log := c.server.ErrorLog; log != nil && fault != nil && fault != http.ErrAbortHandler {
-			log.Printf("h1: panic while serving %s: %v\n%s", c.remote, fault, debug.Stack())
+			log.Printf("h1: panic while serving %v: %v\n%s", c.full.RemoteAddr(), fault, debug.Stack())
 		}
 		c.end()
 		if c.br != nil {
@@ -165,7 +165,8 @@ func newTemplate(ctx context.Context, c *conn) *http.Request {
 	if hook := c.server.ConnContext; hook != nil {
 		ctx = hook(ctx, c.full)
 	}
-	r := http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, URL: new(url.URL), Body: http.NoBody, RemoteAddr: c.remote}
+	r := http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, URL: new(url.URL), Body: http.NoBody}
+	r.RemoteAddr = c.full.RemoteAddr().String()
 	return r.WithContext(context.WithValue(ctx, http.LocalAddrContextKey, c.full.LocalAddr()))
 }
 
