@@ -23,10 +23,7 @@ func (p Pinned) Acquire(ctx context.Context, r *http.Request, owner *Owner) (Con
 		// The caller did not choose the address that failed.
 		conn, err = p.acquire(ctx, r, owner)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return conn, err
+	return conn, causeOf(ctx, err)
 }
 
 func (p Pinned) acquire(ctx context.Context, r *http.Request, owner *Owner) (Conn, error) {

@@ -1,8 +1,10 @@
 package egress
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -108,4 +110,12 @@ func addrOf(conn net.Conn) netip.Addr {
 		return netip.Addr{}
 	}
 	return tcp.AddrPort().Addr().Unmap()
+}
+
+// causeOf returns the cause of ctx instead of err, if ctx has ended. It leaves nil and io.EOF as they are.
+func causeOf(ctx context.Context, err error) error {
+	if err != nil && err != io.EOF && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }

@@ -87,9 +87,6 @@ func (e *RetryError) Unwrap() error { return e.Err }
 // proxy (ErrExhausted, ErrParent). Such an error says nothing about an origin.
 func LocalError(err error) bool { return errors.Is(err, ErrParent) || errors.Is(err, ErrExhausted) }
 
-// resourceErrors are the system errors for a missing resource.
-var resourceErrors = []error{socket.EMFILE, socket.ENFILE, socket.ENOBUFS, socket.ENOMEM}
-
 // exhausted reports whether a dial failed because a resource was missing. The resolver's
 // errors are only text, so for these exhausted tries to open a file.
 func exhausted(err error) bool {
@@ -106,5 +103,6 @@ func exhausted(err error) bool {
 		to, ok := op.Addr.(*net.TCPAddr)
 		return ok && to.IP.To4() != nil
 	}
-	return slices.ContainsFunc(resourceErrors, func(e error) bool { return errors.Is(err, e) })
+	missing := []error{socket.EMFILE, socket.ENFILE, socket.ENOBUFS, socket.ENOMEM}
+	return slices.ContainsFunc(missing, func(e error) bool { return errors.Is(err, e) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -90,14 +89,6 @@ func (m *streamMemory) receive(n int) error {
 	defer m.mu.Unlock()
 	m.unread = max(0, m.unread+n)
 	return m.body.set(int64(m.unread))
-}
-
-// causeOf returns the cause of ctx instead of an error of net/http, if ctx has ended.
-func causeOf(ctx context.Context, err error) error {
-	if err != nil && err != io.EOF && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // A frameConn is a connection of HTTP/2 below net/http. It follows the frames, and counts what they add to a response before

@@ -36,9 +36,6 @@ type reserve struct {
 // set counts the steps that n bytes need beyond includedBytes, instead of what it has counted before. After an error, which
 // is memory.ErrShort, the earlier count stays.
 func (r *reserve) set(n int64) error {
-	if n <= includedBytes && r.counted == 0 {
-		return nil
-	}
 	n = max(0, n-includedBytes+reserveStep-1) / reserveStep * reserveStep
 	switch {
 	case r.work == nil:

@@ -74,8 +74,5 @@ func (p *pending) Receive() (*http.Response, error) {
 	for e == (event{}) {
 		e = <-p.events
 	}
-	if e.err != nil && p.ctx.Err() != nil {
-		return nil, context.Cause(p.ctx)
-	}
-	return e.resp, e.err
+	return e.resp, causeOf(p.ctx, e.err)
 }

@@ -460,10 +460,7 @@ func (p *persistConn) endDeadline() {
 func (p *persistConn) fail(err error) error {
 	ctx := p.request.Context()
 	p.finish(false)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
+	return causeOf(ctx, err)
 }
 
 // finish ends the request. If its response ended well, the connection returns to the pool,
@@ -516,9 +513,7 @@ func (b *pooledBody) Read(p []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	if err != io.EOF && b.ctx.Err() != nil {
-		err = context.Cause(b.ctx)
-	}
+	err = causeOf(b.ctx, err)
 	b.err = err
 	if b.done.CompareAndSwap(false, true) {
 		b.conn.finish(err == io.EOF && b.reusable)

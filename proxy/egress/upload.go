@@ -48,11 +48,9 @@ type upload struct {
 
 // decide says whether the origin wants the body. Only the first call counts.
 func (u *upload) decide(wanted bool) {
-	if u.wanted != nil {
-		select {
-		case u.wanted <- wanted:
-		default:
-		}
+	select {
+	case u.wanted <- wanted:
+	default:
 	}
 }
 

@@ -54,8 +54,9 @@ type Authority struct {
 	leaves  *leafCache
 	faults  *Faults
 
-	// config offers protos; noALPN is for clients whose ALPN list has none of them.
-	config, noALPN *tls.Config
+	// config offers protos. All connections share it and so its ticket keys, which crypto/tls makes and rotates:
+	// sessions resume across connections.
+	config *tls.Config
 }
 
 // protos are the protocols that the proxy speaks after a handshake.
@@ -107,15 +108,12 @@ func newAuthority(p keyPair) (*Authority, error) {
 	for _, c := range p.certs {
 		a.chain = append(a.chain, c.Raw)
 	}
-	a.noALPN = &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: a.certificate,
+	a.config = &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         protos,
+		GetCertificate:     a.certificate,
+		GetConfigForClient: a.configFor,
 	}
-	// All connections share one Config and so its ticket keys, which crypto/tls makes and rotates:
-	// sessions resume across connections. noALPN uses the same keys.
-	a.config = a.noALPN.Clone()
-	a.config.NextProtos = protos
-	a.config.GetConfigForClient = a.configFor
 	return a, nil
 }
 
@@ -162,13 +160,16 @@ func (a *Authority) AddUnused(host string, port uint16) {
 // FaultHosts returns the hosts in whose tunnels a handshake failed with this Fault, as [Faults.Hosts].
 func (a *Authority) FaultHosts(fault Fault) []string { return a.faults.Hosts(fault) }
 
-// configFor returns the Config without ALPN for a client whose ALPN list has none of our protocols.
+// configFor returns a Config without ALPN for a client whose ALPN list has none of our protocols. crypto/tls gives it the
+// ticket keys of config.
 // `curl -0` offers http/1.0 alone; crypto/tls would end the handshake with no_application_protocol
 // (RFC 7301 3.2).
 func (a *Authority) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	ours := func(proto string) bool { return slices.Contains(protos, proto) }
 	if len(hello.SupportedProtos) > 0 && !slices.ContainsFunc(hello.SupportedProtos, ours) {
-		return a.noALPN, nil
+		withoutALPN := a.config.Clone()
+		withoutALPN.NextProtos = nil
+		return withoutALPN, nil
 	}
 	// The handshake goes on with config.
 	return nil, nil
