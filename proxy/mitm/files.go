@@ -320,7 +320,7 @@ func writeNext(dir string, replaced []*x509.Certificate) error {
 		return err
 	}
 	text := slices.Concat(key, cert, EncodeCertificates(replaced))
-	return replaceFiles(dir, newFile{filepath.Join(dir, nextName), text, keyMode})
+	return replaceFile(filepath.Join(dir, nextName), text, keyMode)
 }
 
 // finishRotation completes a rotation that is decided, if there is one. The caller holds the lock.
@@ -339,13 +339,14 @@ func (f caFiles) finishRotation() error {
 		return fmt.Errorf("complete the rotation of the CA: %w", err)
 	}
 	key, err := encodeKey(p.key)
+	if err == nil && len(p.certs) > 1 {
+		err = replaceFile(filepath.Join(f.dir, previousName), EncodeCertificates(p.certs[1:]), certMode)
+	}
 	if err == nil {
-		files := []newFile{{f.key, key, keyMode}, {f.cert, EncodeCertificates(p.certs[:1]), certMode}}
-		if len(p.certs) > 1 {
-			previous := newFile{filepath.Join(f.dir, previousName), EncodeCertificates(p.certs[1:]), certMode}
-			files = slices.Insert(files, 0, previous)
-		}
-		err = replaceFiles(f.dir, files...)
+		err = replaceFile(f.key, key, keyMode)
+	}
+	if err == nil {
+		err = replaceFile(f.cert, EncodeCertificates(p.certs[:1]), certMode)
 	}
 	if err == nil {
 		err = os.Remove(name)
@@ -359,37 +360,16 @@ func (f caFiles) finishRotation() error {
 	return nil
 }
 
-// A newFile is a file that replaceFiles creates or replaces.
-type newFile struct {
-	name string
-	data []byte
-	mode fs.FileMode
-}
-
-// replaceFiles writes all files to the disk under temporary names, then renames them one after the
-// other.
-func replaceFiles(dir string, all ...newFile) error {
-	var temps []string
-	defer func() {
-		for _, tmp := range temps {
-			// This does nothing after the rename.
-			os.Remove(tmp)
-		}
-	}()
-	for _, w := range all {
-		tmp, err := writeTemp(dir, w.data, w.mode)
-		if err != nil {
-			return err
-		}
-		temps = append(temps, tmp)
+// replaceFile creates or replaces a file. After a crash the file is either the old one or the new one.
+func replaceFile(name string, data []byte, mode fs.FileMode) error {
+	tmp, err := writeTemp(filepath.Dir(name), data, mode)
+	if err != nil {
+		return err
 	}
-	for i, w := range all {
-		if err := os.Rename(temps[i], w.name); err != nil {
-			return err
-		}
+	if err := os.Rename(tmp, name); err != nil {
+		return errors.Join(err, os.Remove(tmp))
 	}
-	// The new names must survive a crash.
-	return osfile.Sync(dir)
+	return osfile.Sync(filepath.Dir(name))
 }
 
 // writeTemp writes data to a new file in dir and syncs it.
