@@ -229,7 +229,10 @@ func Rotate(dir string) (old, now *x509.Certificate, err error) {
 	if err := f.checkOwner(); err != nil {
 		return nil, nil, fmt.Errorf("rotate CA: %w", err)
 	}
-	unlock, err := f.lockDir()
+	unlock, err := lock(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %s does not exist", ErrNoCA, dir)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("rotate CA: %w", err)
 	}
@@ -282,14 +285,6 @@ func (f caFiles) checkOwner() error {
 		return fmt.Errorf("%s belongs to another user: run the command as user %d", f.key, uid)
 	}
 	return nil
-}
-
-// lockDir takes the lock of an existing directory.
-func (f caFiles) lockDir() (unlock func(), err error) {
-	if _, err := os.Stat(f.dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s does not exist", ErrNoCA, f.dir)
-	}
-	return lock(filepath.Join(f.dir, lockName))
 }
 
 // replaceable returns the certificate of the pair if this package made it.
