@@ -435,14 +435,13 @@ func (p *parsedRule) samplePath(text string) string {
 // winner returns the line of the rule that decides about a sample path of p; 0: none does, or the
 // search takes too many steps. A rule for one form of a path wins only over rules for that form.
 func (p *parsedRule) winner(g Group, path string) int {
-	m := matcher{tries: &g.file.tries}
+	m := matcher{tries: &g.file.tries, stepsLeft: int(MaxEffort)}
 	switch {
 	case p.is(flagNormalisedOnly):
 		m.ignored = flagUnifiedOnly
 	case p.is(flagUnifiedOnly):
 		m.ignored = flagNormalisedOnly
 	}
-	m.setBudget(len(path), 0)
 	for _, set := range g.setRefs() {
 		if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
 			return 0

@@ -1,16 +1,14 @@
 package robots
 
-import (
-	"strings"
-)
+import "strings"
 
 // An Effort is a number of steps of matching. A step is the visit of a node, about 8 ns, or
 // other work that takes as long.
 type Effort int
 
 // MaxEffort is the maximum number of steps for one request, for all forms of its path together:
-// 1 to 2 ms. Ordinary files and paths take tens or hundreds. Only a file with thousands of rules
-// with "*" whose pieces occur in a long path takes more.
+// 1 to 2 ms. Ordinary files and paths take tens or hundreds. Only a file with many rules with "*"
+// whose pieces occur in a long path takes more.
 const MaxEffort Effort = 160_000
 
 // A matcher takes one normalised path through the tries of a group.
@@ -18,9 +16,8 @@ const MaxEffort Effort = 160_000
 // From a node that begins with "*" it tries every following byte of the path. It does so once
 // for each such node, from the first byte at which it reached the node: whatever matches later
 // bytes is found from there too. So the cost depends on the number of nodes, not on the number
-// of ways in which wildcards can divide a path. If that is still too much, an indexedSearch
-// takes over. If the search costs too much as well, the matcher gives up, and stepsLeft is
-// negative.
+// of ways in which wildcards can divide a path. If that is still too much, the matcher gives up,
+// and stepsLeft is negative.
 //
 // The path is a parameter and no field, so that it may stay on the caller's stack.
 type matcher struct {
@@ -33,16 +30,10 @@ type matcher struct {
 	// Steps that may still be taken.
 	stepsLeft int
 
-	// The value of stepsLeft below which an indexedSearch takes over; 0: none does any more.
-	indexBelow int
-
-	// nil: not needed so far.
-	indexed *indexedSearch
-
 	// Of pending, in the current trie.
 	pendingCount int
 
-	// Those beyond maxPending, or all of an indexedSearch.
+	// Those beyond maxPending.
 	morePending []wildcard
 	pending     [maxPending]wildcard
 }
@@ -55,20 +46,14 @@ const (
 	// one path.
 	maxPending = 8
 
-	// maxStepsPerByte is how many steps a matcher takes for each byte of the path before an
-	// indexedSearch takes over: about as many as the search needs to begin.
-	maxStepsPerByte = 4
-)
+	// shortLiteral is the maximum length, in bytes, of a literal that strings.Index finds quickly.
+	shortLiteral = 16
 
-// setBudget sets stepsLeft and indexBelow for a path of n bytes.
-func (m *matcher) setBudget(n int, spent Effort) {
-	m.stepsLeft = int(MaxEffort - spent)
-	m.indexBelow = m.stepsLeft - maxStepsPerByte*(n+8)
-	if m.indexBelow <= n*indexSteps {
-		// Too few steps would be left for an indexedSearch.
-		m.indexBelow = 0
-	}
-}
+	// scanPerStep and scanLongPerStep are how many bytes of a path are searched or compared in the
+	// time of a step, for a short literal and for a long one.
+	scanPerStep     = 32
+	scanLongPerStep = 8
+)
 
 // matchTrie matches the path against one trie.
 func (m *matcher) matchTrie(root uint32, path string) {
@@ -78,26 +63,16 @@ func (m *matcher) matchTrie(root uint32, path string) {
 	if from > 1 && !strings.HasPrefix(path, m.tries.label(root)) {
 		return
 	}
-	if m.indexed == nil {
-		m.pendingCount = 0
-		m.descend(root, path, from)
-		// pendingCount grows.
-		for i := 0; i < m.pendingCount && m.stepsLeft >= m.indexBelow; i++ {
-			m.tryPending(m.pending[i], path)
-		}
-		// morePending grows.
-		for i := 0; i < len(m.morePending) && m.stepsLeft >= m.indexBelow; i++ {
-			m.tryPending(m.morePending[i], path)
-		}
-		m.morePending = nil
-		if m.stepsLeft >= m.indexBelow || m.indexBelow == 0 {
-			return
-		}
-		m.indexBelow = 0
-		m.stepsLeft -= len(path) * indexSteps
-		m.indexed = newIndexedSearch(path)
+	m.pendingCount, m.morePending = 0, nil
+	m.descend(root, path, from)
+	// pendingCount grows.
+	for i := 0; i < m.pendingCount && m.stepsLeft >= 0; i++ {
+		m.tryPending(m.pending[i], path)
 	}
-	m.matchTrieIndexed(root, path, from)
+	// morePending grows.
+	for i := 0; i < len(m.morePending) && m.stepsLeft >= 0; i++ {
+		m.tryPending(m.morePending[i], path)
+	}
 }
 
 // descend goes down from a node whose label ends at from, and considers the rules of the nodes
@@ -153,11 +128,6 @@ func (m *matcher) considerRules(at uint32, atEnd bool) {
 
 // addPending adds a wildcard unless its node was reached before.
 func (m *matcher) addPending(w wildcard) {
-	// It reaches no node twice.
-	if m.indexed != nil {
-		m.morePending = append(m.morePending, w)
-		return
-	}
 	if reached(m.pending[:m.pendingCount], w.node) {
 		return
 	}
@@ -209,7 +179,7 @@ func (m *matcher) tryPending(w wildcard, path string) {
 				return
 			}
 			m.descend(w.node, path, from+i+len(literal))
-			if from += i + 1; once || m.stepsLeft < m.indexBelow {
+			if from += i + 1; once || m.stepsLeft < 0 {
 				return
 			}
 		}
@@ -218,7 +188,7 @@ func (m *matcher) tryPending(w wildcard, path string) {
 	m.descend(w.node, path, from)
 	var first byteSet
 	first.add(t.childBytes(n))
-	for from++; from < len(path) && m.stepsLeft >= m.indexBelow; from++ {
+	for from++; from < len(path) && m.stepsLeft >= 0; from++ {
 		if first.has(path[from]) {
 			m.descend(w.node, path, from)
 		}
@@ -245,105 +215,3 @@ func (b *byteSet) add(s string) {
 }
 
 func (b *byteSet) has(c byte) bool { return b[c/64]&(1<<(c%64)) != 0 }
-
-// An indexedSearch matches a path against a trie whose wildcards are too many, or whose rules
-// are too much alike, to try every byte of the path for each of them. It visits each node below
-// a "*" once, for all bytes of the path together.
-type indexedSearch struct {
-	index *suffixIndex
-
-	// Not visited yet.
-	stack []partialMatch
-}
-
-// A partialMatch is a node below a "*", and all suffixes of the path that begin with the bytes
-// between the two.
-type partialMatch struct {
-	node uint32
-
-	// Bytes between the "*" and the end of the node's label.
-	depth int
-	suffixRange
-}
-
-func newIndexedSearch(path string) *indexedSearch {
-	// Without the copy every path would escape to the heap.
-	return &indexedSearch{index: newSuffixIndex(strings.Clone(path))}
-}
-
-// matchTrieIndexed is matchTrie by an indexedSearch, below a root whose label ends at from.
-func (m *matcher) matchTrieIndexed(root uint32, path string, from int) {
-	m.morePending = m.morePending[:0]
-	m.descend(root, path, from)
-	// morePending grows.
-	for i := 0; i < len(m.morePending) && m.stepsLeft >= 0; i++ {
-		m.tryIndexed(m.morePending[i], path)
-	}
-}
-
-// tryIndexed goes down from a wildcard for all following bytes of the path at once.
-func (m *matcher) tryIndexed(w wildcard, path string) {
-	t, s := m.tries, m.indexed
-	n := &t.nodes[w.node]
-	m.stepsLeft--
-	if m.best != nil && n.longest < longestUnknown && uint16(n.longest) < m.best.size {
-		// No rule there outranks best.
-		return
-	}
-	s.stack = s.stack[:0]
-	s.push(partialMatch{w.node, 0, s.index.all()}, t.label(w.node)[1:])
-	m.stepsLeft -= s.index.takeSteps()
-	for len(s.stack) > 0 && m.stepsLeft >= 0 {
-		p := s.stack[len(s.stack)-1]
-		s.stack = s.stack[:len(s.stack)-1]
-		n := &t.nodes[p.node]
-		star := n.childCount > 0 && t.firstBytes[n.firstChild] == '*'
-		// Otherwise the first match is not needed.
-		if star || n.firstRule != t.nodes[p.node+1].firstRule {
-			first, atEnd := int(w.from), true
-			if p.depth > 0 {
-				if first = s.index.next(p.suffixRange, p.depth, first); first < 0 {
-					continue
-				}
-				atEnd = s.index.endsPath(p.suffixRange, p.depth, int(w.from))
-			}
-			m.considerRules(p.node, atEnd)
-			if star {
-				m.addPending(wildcard{n.firstChild, uint32(first + p.depth)})
-			}
-		}
-		m.pushChildren(n, p, path)
-		m.stepsLeft -= 2 + s.index.takeSteps()
-	}
-}
-
-// pushChildren pushes the children of a node, whose label ends where m does.
-func (m *matcher) pushChildren(n *node, p partialMatch, path string) {
-	t, s := m.tries, m.indexed
-	heads := t.childBytes(n)
-	// One suffix, which has one next byte.
-	if p.hi-p.lo == 1 {
-		if next := int(s.index.starts[p.lo]) + p.depth; next < len(path) && path[next] != '*' {
-			if child := strings.IndexByte(heads, path[next]); child >= 0 {
-				at := n.firstChild + uint32(child)
-				s.push(partialMatch{at, p.depth, p.suffixRange}, t.label(at))
-			}
-		}
-		return
-	}
-	for child := range len(heads) {
-		if heads[child] != '*' {
-			at := n.firstChild + uint32(child)
-			s.push(partialMatch{at, p.depth, p.suffixRange}, t.label(at))
-		}
-	}
-}
-
-// push pushes m, extended by the label of its node, unless the path does not have these bytes.
-func (s *indexedSearch) push(p partialMatch, label string) {
-	p.suffixRange = s.index.extend(p.suffixRange, p.depth, label)
-	p.depth += len(label)
-	if p.lo < p.hi || p.depth == 0 {
-		s.stack = append(s.stack, p)
-	}
-}

@@ -21,10 +21,8 @@
 // The rules of a group form a trie, and Match takes one step for each byte of the path, however
 // many rules there are. At a "*" it continues from every byte that is left, once for all rules
 // that begin alike. It never backtracks and, for ordinary paths and rules, never allocates. If
-// hostile rules make that too slow, Match indexes the suffixes of the path and takes a few steps
-// for each node of the trie instead. After [MaxEffort] steps it gives up and refuses; see
-// [Verdict]. The time of Parse and the memory of a File are proportional to the length of the
-// text.
+// hostile rules take more than [MaxEffort] steps, it gives up and refuses; see [Verdict]. The time
+// of Parse and the memory of a File are proportional to the length of the text.
 //
 // Sitemap, License, Content-Signal and Content-Usage lines are parsed and returned, but never
 // change a verdict. [Lint], [Outline], [Excerpt] and [Group.RelatedRules] explain a file or a
@@ -471,7 +469,7 @@ func (g Group) match(path, unified string, spent Effort) (Verdict, Effort) {
 		m.ignored = flagUnifiedOnly
 	}
 	for {
-		m.setBudget(len(path), spent)
+		m.stepsLeft = int(MaxEffort - spent)
 		if g.root != severalSets {
 			m.matchTrie(g.root, path)
 		} else {
@@ -486,7 +484,7 @@ func (g Group) match(path, unified string, spent Effort) (Verdict, Effort) {
 			break
 		}
 		path, unified = unified, ""
-		m.ignored, m.indexed, m.morePending = flagNormalisedOnly, nil, nil
+		m.ignored = flagNormalisedOnly
 	}
 	switch {
 	case m.stepsLeft < 0:
