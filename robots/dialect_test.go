@@ -1,6 +1,7 @@
 package robots_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,16 +11,13 @@ import (
 )
 
 func TestDialectByName(t *testing.T) {
-	want := []string{"standard", "rfc9309", "google", "google-2022", "google-2019", "coccoc"}
-	var got []string
 	for _, d := range robots.Dialects() {
-		got = append(got, d.Name)
 		if named, err := robots.DialectByName(d.Name); err != nil || named != d {
 			t.Errorf("%s: got %+v, %v", d.Name, named, err)
 		}
 	}
-	if !slices.Equal(got, want) || robots.Standard() != robots.Dialects()[0] {
-		t.Errorf("dialects %q, want %q", got, want)
+	if robots.Standard() != robots.Dialects()[0] {
+		t.Error("the standard dialect is not the first one")
 	}
 	for _, name := range []string{"", "Standard", "gopher"} {
 		d, err := robots.DialectByName(name)
@@ -33,50 +31,132 @@ func TestDialectByName(t *testing.T) {
 	}
 }
 
-// TestDialects has a row for each difference between dialects: under those named the path is
-// disallowed.
+// dialectCases are files that dialects read differently.
+var dialectCases = []struct {
+	name, text, agent, path string
+
+	// RFC 9309 to the letter disallows the path.
+	disallowed bool
+}{
+	{"a misspelt field", "useragent: *\ndissallow: /a", "FooBot", "/a", false},
+	{"no colon", "user-agent: *\ndisallow /a", "FooBot", "/a", false},
+	{"a field by its beginning", "user-agents: *\ndisallowed: /a", "FooBot", "/a", true},
+	{"an unreserved octet, escaped in the rule", "user-agent: *\ndisallow: /%61", "FooBot", "/a", true},
+	{"an unreserved octet, escaped in the path", "user-agent: *\ndisallow: /a", "FooBot", "/%61", true},
+	{"a lower-case escape in the rule", "user-agent: *\ndisallow: /%2f", "FooBot", "/%2F", true},
+	{"a lower-case escape in the path", "user-agent: *\ndisallow: /%2F", "FooBot", "/%2f", true},
+	{"bytes over 0x7F in the rule", "user-agent: *\ndisallow: /\u00fc", "FooBot", "/%C3%BC", true},
+	{"an escaped star", "user-agent: *\ndisallow: /%2A", "FooBot", "/*", true},
+	{"a star in the path is no wildcard", "user-agent: *\ndisallow: /*b", "FooBot", "/*c", false},
+	{"a trailing star counts", "user-agent: *\nallow: /a\ndisallow: /a*", "FooBot", "/a", true},
+	{"every trailing star counts", "user-agent: *\nallow: /abc\ndisallow: /a***", "FooBot", "/abc", true},
+	{"an index page", "user-agent: *\ndisallow: /\nallow: /a/index.html", "FooBot", "/a/", true},
+	{"an index page alone", "user-agent: *\ndisallow: /\nallow: /a/index.html", "FooBot", "/a/b", true},
+	{"NUL in the path", "user-agent: *\ndisallow: /a$", "FooBot", "/a\x00b", false},
+	{"a family", "user-agent: foobot\ndisallow: /a", "FooBot-Images", "/a", false},
+	{"a family of a family", "user-agent: foobot\ndisallow: /a", "foobot-images_small.2", "/a", false},
+	{"not a family: other letters", "user-agent: foobot\ndisallow: /a", "foobots", "/a", false},
+	{"the closest name", "user-agent: foobot\ndisallow: /a\nuser-agent: foobot-images\nallow: /", "FooBot-Images", "/a", false},
+	{"a family before the star group", "user-agent: *\ndisallow: /a\nuser-agent: foobot\nallow: /", "FooBot-Images", "/a", true},
+	{"a digit in a group's name", "user-agent: foobot2\ndisallow: /a", "FooBot", "/a", true},
+	{"a digit in the client's name", "user-agent: foobot2\ndisallow: /a", "FooBot2", "/a", true},
+	{"a reserved character, escaped in the path", "user-agent: *\ndisallow: /:", "FooBot", "/%3A", true},
+	{"a slash in the query, escaped in the rule", "user-agent: *\ndisallow: /?%2f", "FooBot", "/?/", true},
+	{"a slash in the path, escaped", "user-agent: *\ndisallow: /a/b", "FooBot", "/a%2Fb", false},
+	{"names with commas", "user-agent: a, foobot\ndisallow: /a", "FooBot", "/a", false},
+	{"a URL of the origin", "user-agent: *\ndisallow: https://EXAMPLE.com:443/a", "FooBot", "/a", false},
+	{"a URL of the origin without a path", "user-agent: *\ndisallow: https://example.com", "FooBot", "/a", false},
+	{"a URL of another scheme", "user-agent: *\ndisallow: http://example.com/a", "FooBot", "/a", false},
+	{"a Content-Usage ends the list", "user-agent: a\ncontent-usage: train-ai=n\nuser-agent: b\ndisallow: /a", "a", "/a", true},
+	{"a Crawl-delay ends the list", "user-agent: a\ncrawl-delay: 1\nuser-agent: b\ndisallow: /a", "a", "/a", true},
+}
+
+// A dialectColumn is what a dialect makes of dialectCases.
+type dialectColumn struct {
+	// The meaning of "Crawl-delay: 1.5".
+	delay time.Duration
+
+	// The names of the cases in which it departs from RFC 9309.
+	departs []string
+}
+
+// dialectColumns has the column of each dialect.
+var dialectColumns = map[string]dialectColumn{
+	"standard": {
+		delay: 1500 * time.Millisecond,
+		departs: []string{
+			"a misspelt field", "no colon", "names with commas", "a URL of the origin",
+			"a URL of the origin without a path", "a Content-Usage ends the list",
+		},
+	},
+	"rfc9309": {},
+	"google": {
+		departs: []string{
+			"a misspelt field", "no colon", "an unreserved octet, escaped in the rule",
+			"an unreserved octet, escaped in the path", "a lower-case escape in the path", "an escaped star",
+			"an index page", "NUL in the path", "a digit in the client's name",
+			"a reserved character, escaped in the path", "a slash in the query, escaped in the rule",
+		},
+	},
+	"google-2022": {
+		departs: []string{
+			"an unreserved octet, escaped in the rule", "an unreserved octet, escaped in the path",
+			"a lower-case escape in the path", "an escaped star", "NUL in the path", "a digit in the client's name",
+			"a reserved character, escaped in the path", "a slash in the query, escaped in the rule",
+		},
+	},
+	"google-2019": {
+		departs: []string{
+			"an unreserved octet, escaped in the rule", "an unreserved octet, escaped in the path",
+			"a lower-case escape in the path", "an escaped star", "NUL in the path", "a family", "a family of a family",
+			"a family before the star group", "a digit in the client's name", "a reserved character, escaped in the path",
+			"a slash in the query, escaped in the rule",
+		},
+	},
+	"coccoc": {
+		delay: 2 * time.Second,
+		departs: []string{
+			"a family", "a family of a family", "a family before the star group",
+			"a reserved character, escaped in the path", "a slash in the query, escaped in the rule",
+			"a Crawl-delay ends the list",
+		},
+	},
+}
+
 func TestDialects(t *testing.T) {
-	for _, c := range []struct {
-		name, text, agent, path string
-		disallowed              string
-	}{
-		{"a misspelt field", "useragent: *\ndissallow: /a", "FooBot", "/a", "standard google"},
-		{"no colon", "user-agent: *\ndisallow /a", "FooBot", "/a", "standard google"},
-		{"a field by its beginning", "user-agents: *\ndisallowed: /a", "FooBot", "/a", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"an unreserved octet, escaped in the rule", "user-agent: *\ndisallow: /%61", "FooBot", "/a", "standard rfc9309 coccoc"},
-		{"an unreserved octet, escaped in the path", "user-agent: *\ndisallow: /a", "FooBot", "/%61", "standard rfc9309 coccoc"},
-		{"a lower-case escape in the rule", "user-agent: *\ndisallow: /%2f", "FooBot", "/%2F", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"a lower-case escape in the path", "user-agent: *\ndisallow: /%2F", "FooBot", "/%2f", "standard rfc9309 coccoc"},
-		{"bytes over 0x7F in the rule", "user-agent: *\ndisallow: /\u00fc", "FooBot", "/%C3%BC", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"an escaped star", "user-agent: *\ndisallow: /%2A", "FooBot", "/*", "standard rfc9309 coccoc"},
-		{"a star in the path is no wildcard", "user-agent: *\ndisallow: /*b", "FooBot", "/*c", ""},
-		{"a trailing star counts", "user-agent: *\nallow: /a\ndisallow: /a*", "FooBot", "/a", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"every trailing star counts", "user-agent: *\nallow: /abc\ndisallow: /a***", "FooBot", "/abc", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"an index page", "user-agent: *\ndisallow: /\nallow: /a/index.html", "FooBot", "/a/", "standard rfc9309 google-2022 google-2019 coccoc"},
-		{"an index page alone", "user-agent: *\ndisallow: /\nallow: /a/index.html", "FooBot", "/a/b", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"NUL in the path", "user-agent: *\ndisallow: /a$", "FooBot", "/a\x00b", "google google-2022 google-2019"},
-		{"a family", "user-agent: foobot\ndisallow: /a", "FooBot-Images", "/a", "google-2019 coccoc"},
-		{"a family of a family", "user-agent: foobot\ndisallow: /a", "foobot-images_small.2", "/a", "google-2019 coccoc"},
-		{"not a family: other letters", "user-agent: foobot\ndisallow: /a", "foobots", "/a", ""},
-		{"the closest name", "user-agent: foobot\ndisallow: /a\nuser-agent: foobot-images\nallow: /", "FooBot-Images", "/a", ""},
-		{"a family before the star group", "user-agent: *\ndisallow: /a\nuser-agent: foobot\nallow: /", "FooBot-Images", "/a", "standard rfc9309 google google-2022"},
-		{"a digit in a group's name", "user-agent: foobot2\ndisallow: /a", "FooBot", "/a", "standard rfc9309 google google-2022 google-2019 coccoc"},
-		{"a digit in the client's name", "user-agent: foobot2\ndisallow: /a", "FooBot2", "/a", "standard rfc9309 coccoc"},
-		{"a reserved character, escaped in the path", "user-agent: *\ndisallow: /:", "FooBot", "/%3A", "standard rfc9309"},
-		{"a slash in the query, escaped in the rule", "user-agent: *\ndisallow: /?%2f", "FooBot", "/?/", "standard rfc9309"},
-		{"a slash in the path, escaped", "user-agent: *\ndisallow: /a/b", "FooBot", "/a%2Fb", ""},
-		{"names with commas", "user-agent: a, foobot\ndisallow: /a", "FooBot", "/a", "standard"},
-		{"a URL of the origin", "user-agent: *\ndisallow: https://EXAMPLE.com:443/a", "FooBot", "/a", "standard"},
-		{"a URL of the origin without a path", "user-agent: *\ndisallow: https://example.com", "FooBot", "/a", "standard"},
-		{"a URL of another scheme", "user-agent: *\ndisallow: http://example.com/a", "FooBot", "/a", ""},
-		{"a Content-Usage ends the list", "user-agent: a\ncontent-usage: train-ai=n\nuser-agent: b\ndisallow: /a", "a", "/a", "rfc9309 google google-2022 google-2019 coccoc"},
-		{"a Crawl-delay ends the list", "user-agent: a\ncrawl-delay: 1\nuser-agent: b\ndisallow: /a", "a", "/a", "standard rfc9309 google google-2022 google-2019"},
-	} {
-		for _, d := range robots.Dialects() {
+	for _, d := range robots.Dialects() {
+		column, ok := dialectColumns[d.Name]
+		if !ok {
+			t.Errorf("dialectColumns has no column for %s", d.Name)
+		}
+		for _, c := range dialectCases {
 			got := robots.ParseFor(oracleOrigin, c.text, d).For(c.agent).Match(c.path)
-			if want := slices.Contains(strings.Fields(c.disallowed), d.Name); got.Allow == want {
+			if want := c.disallowed != slices.Contains(column.departs, c.name); got.Allow == want {
 				t.Errorf("%s: %s: got %+v", d.Name, c.name, got)
 			}
+		}
+		if got := robots.Parse([]byte("User-agent: *\nCrawl-delay: 1.5\n"), d).For("FooBot").CrawlDelay(); got != column.delay {
+			t.Errorf("%s: a Crawl-delay of 1.5 is %v, want %v", d.Name, got, column.delay)
+		}
+	}
+}
+
+// TestDialectsAreDocumented checks that the table of dialects has a row for each.
+func TestDialectsAreDocumented(t *testing.T) {
+	const page = "../docs/how-it-decides.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n| dialect |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, d := range robots.Dialects() {
+		named := func(row string) bool {
+			first, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+			return strings.Contains(first, "`"+d.Name+"`")
+		}
+		if !slices.ContainsFunc(strings.Split(table, "\n"), named) {
+			t.Errorf("%s: its table of dialects has no row for %s", page, d.Name)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func agreeUnder(t *testing.T, d robots.Dialect, text, token, path string) {
 		return // gzip
 	}
 	g := robots.ParseFor(oracleOrigin, text, d).For(token)
-	o := newOracle(text, d.Name)
+	o := newOracle(text, d)
 	name, rules, delay := o.group(token)
 	if g.Name() != name || g.Token() != token {
 		t.Fatalf("%s: group of %q: got %q by %q, want %q; robots.txt:\n%q", d.Name, token, g.Name(), g.Token(), name, text)

@@ -14,9 +14,9 @@ import (
 )
 
 // An oracle is a second, naive implementation: it keeps every line and tries every rule with a
-// regular expression. It knows the dialects by their names only.
+// regular expression. It knows what each field of a dialect means.
 type oracle struct {
-	dialect string
+	dialect robots.Dialect
 	blocks  []*oracleBlock
 }
 
@@ -36,10 +36,6 @@ type oracleRule struct {
 	line    int
 }
 
-func (o *oracle) google() bool { return strings.HasPrefix(o.dialect, "google") }
-
-func (o *oracle) unifies() bool { return o.dialect == "standard" || o.dialect == "rfc9309" }
-
 // oracleOrigin is the origin of every file.
 var oracleOrigin = robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
 
@@ -53,7 +49,9 @@ var (
 	oracleFields   = map[string]string{
 		"user-agent": "agent", "allow": "allow", "crawl-delay": "delay", "disallow": "disallow",
 	}
-	oracleCareful  = map[string]string{"crawl delay": "delay", "request-rate": "rate", "content-usage": "usage"}
+	oracleUsage    = map[string]string{"content-usage": "usage"}
+	oracleCareful  = map[string]string{"request-rate": "rate"}
+	oracleGuessed  = map[string]string{"crawl delay": "delay"}
 	oracleMisspelt = map[string]string{
 		"useragent": "agent", "user agent": "agent", "crawldelay": "delay",
 		"dissallow": "disallow", "dissalow": "disallow",
@@ -61,7 +59,7 @@ var (
 	}
 )
 
-func newOracle(text, dialect string) *oracle {
+func newOracle(text string, dialect robots.Dialect) *oracle {
 	for _, bom := range []string{"\xEF\xBB\xBF", "\xEF\xBB", "\xEF"} {
 		if rest, found := strings.CutPrefix(text, bom); found {
 			text = rest
@@ -69,7 +67,7 @@ func newOracle(text, dialect string) *oracle {
 		}
 	}
 	o := &oracle{dialect: dialect}
-	if dialect == "standard" {
+	if dialect.Careful {
 		text = oracleUTF16(text)
 	}
 	var delayed []*oracleAgent
@@ -85,7 +83,7 @@ func newOracle(text, dialect string) *oracle {
 			}
 			afterRule, afterDelay = false, false
 			names := []string{value}
-			if list, _, _ := strings.Cut(value, "("); dialect == "standard" && strings.Contains(list, ",") {
+			if list, _, _ := strings.Cut(value, "("); dialect.Careful && strings.Contains(list, ",") {
 				names = strings.Split(list, ",")
 			}
 			b := o.blocks[len(o.blocks)-1]
@@ -102,7 +100,7 @@ func newOracle(text, dialect string) *oracle {
 		case "usage":
 			afterRule = true
 		case "delay", "rate":
-			if dialect == "coccoc" {
+			if dialect.Delay == robots.DelayOfGroup {
 				afterRule = true
 			}
 			afterDelay = true
@@ -119,13 +117,12 @@ func newOracle(text, dialect string) *oracle {
 
 func (o *oracle) line(line string) (kind, value string) {
 	const space = " \t\n\v\f\r"
-	tolerant := o.dialect == "standard" || o.dialect == "google"
 	line = line[:min(len(line), 16663)]
 	line, _, _ = strings.Cut(line, "\x00")
 	line, _, _ = strings.Cut(line, "#")
 	line = strings.Trim(line, space)
 	key, value, found := strings.Cut(line, ":")
-	if !found && tolerant {
+	if !found && o.dialect.Misspellings {
 		two := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
 		if len(two) == 2 {
 			key, value = two[0], two[1]
@@ -136,11 +133,17 @@ func (o *oracle) line(line string) (kind, value string) {
 		return "", ""
 	}
 	fields := []map[string]string{oracleFields}
-	if tolerant {
+	if o.dialect.Misspellings {
 		fields = append(fields, oracleMisspelt)
 	}
-	if o.dialect == "standard" {
+	if o.dialect.UsageRules {
+		fields = append(fields, oracleUsage)
+	}
+	if o.dialect.Careful {
 		fields = append(fields, oracleCareful)
+	}
+	if o.dialect.Careful && o.dialect.Misspellings {
+		fields = append(fields, oracleGuessed)
 	}
 	for _, f := range fields {
 		for name, kind := range f {
@@ -161,7 +164,7 @@ func (o *oracle) newAgent(value string) *oracleAgent {
 	if i := strings.IndexFunc(full, func(r rune) bool { return r != '-' && r != '_' && (r < 'a' || r > 'z') }); i >= 0 {
 		cut = full[:i]
 	}
-	if o.google() {
+	if o.dialect.LettersOnly {
 		full = cut
 	}
 	return &oracleAgent{full: full, cut: cut}
@@ -189,8 +192,10 @@ func oracleLower(s string) string {
 func (o *oracle) delay(kind, s string) time.Duration {
 	number, unit, pages := s, []string(nil), 1.0
 	switch {
-	case o.dialect == "coccoc" && oracleSeconds.MatchString(s):
-	case o.dialect != "standard":
+	case o.dialect.Delay == robots.NoDelay:
+		return 0
+	case !o.dialect.Careful && oracleSeconds.MatchString(s):
+	case !o.dialect.Careful:
 		return 0
 	case kind == "rate":
 		found := oracleRate.FindStringSubmatch(s)
@@ -211,8 +216,9 @@ func (o *oracle) delay(kind, s string) time.Duration {
 	}
 	seconds, _ := strconv.ParseFloat(strings.Replace(number, ",", ".", 1), 64)
 	switch {
-	case o.dialect == "coccoc":
+	case o.dialect.Delay == robots.DelayOfGroup:
 		seconds = math.Ceil(seconds)
+	case unit == nil:
 	case unit[1] != "":
 		seconds *= 60
 	case unit[2] != "":
@@ -225,7 +231,7 @@ func (o *oracle) delay(kind, s string) time.Duration {
 func (o *oracle) group(token string) (name string, rules []oracleRule, delay time.Duration) {
 	token = oracleLower(oracleWord(token))
 	names := []string{token}
-	for o.dialect == "google-2019" || o.dialect == "coccoc" {
+	for o.dialect.NamePrefixes {
 		end := strings.LastIndexAny(token, "-_.")
 		if end < 0 {
 			break
@@ -234,7 +240,7 @@ func (o *oracle) group(token string) (name string, rules []oracleRule, delay tim
 		names = append(names, token)
 	}
 	for _, name := range names {
-		if name == "" || o.google() && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-_") != "" {
+		if name == "" || o.dialect.LettersOnly && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-_") != "" {
 			continue
 		}
 		for _, is := range []func(*oracleAgent) bool{
@@ -271,18 +277,18 @@ func (o *oracle) of(is func(*oracleAgent) bool) (found bool, rules []oracleRule,
 
 // forms returns a path in the form for comparison, and in the unified form.
 func (o *oracle) forms(path string) (normal, one string) {
-	if o.google() {
+	if o.dialect.AsWritten {
 		path, _, _ = strings.Cut(path, "\x00")
 		path = oracleHigh(path)
 	}
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	if o.google() {
+	if o.dialect.AsWritten {
 		return path, path
 	}
 	normal = strings.ReplaceAll(oracleNormal(path), "*", "%2A")
-	if !o.unifies() {
+	if o.dialect.ReservedAsWritten {
 		return normal, normal
 	}
 	return normal, strings.ReplaceAll(oracleNormal(oracleUnified(path)), "*", "%2A")
@@ -307,12 +313,12 @@ func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
 // size returns the rank of a rule that matches a path or its unified form, and -1 for other rules.
 func (o *oracle) size(r oracleRule, path, one string) int {
 	if r.pattern == "" {
-		if o.dialect == "google" {
+		if o.dialect.EmptyRules {
 			return 0
 		}
 		return -1
 	}
-	if found := oracleURL.FindStringSubmatch(r.pattern); found != nil && o.dialect == "standard" {
+	if found := oracleURL.FindStringSubmatch(r.pattern); found != nil && o.dialect.Careful {
 		if origin, err := robots.ParseOrigin(found[1], found[2]); err == nil && origin == oracleOrigin {
 			r.pattern = cmp.Or(found[3], "/")
 		}
@@ -325,20 +331,20 @@ func (o *oracle) size(r oracleRule, path, one string) int {
 	if anchored {
 		pattern += "$"
 	}
-	if o.google() {
+	if o.dialect.AsWritten {
 		pattern = oracleEscaped(r.pattern)
 	}
 	folded := oracleNormal(oracleUnified(start))
 	if anchored {
 		folded += "$"
 	}
-	if oracleMatches(pattern, anchored, path) || o.unifies() && oracleMatches(folded, anchored, one) {
-		if o.google() {
+	if oracleMatches(pattern, anchored, path) || !o.dialect.ReservedAsWritten && oracleMatches(folded, anchored, one) {
+		if o.dialect.AsWritten {
 			return len(pattern)
 		}
 		return len(strings.ReplaceAll(pattern, "%24", "$"))
 	}
-	if slash := strings.LastIndexByte(pattern, '/'); o.dialect == "google" && r.allow && slash >= 0 && strings.HasPrefix(pattern[slash:], "/index.htm") {
+	if slash := strings.LastIndexByte(pattern, '/'); o.dialect.IndexPages && r.allow && slash >= 0 && strings.HasPrefix(pattern[slash:], "/index.htm") {
 		if pattern = pattern[:slash+1] + "$"; oracleMatches(pattern, true, path) {
 			return len(pattern)
 		}

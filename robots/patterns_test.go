@@ -19,7 +19,7 @@ func TestPatterns(t *testing.T) {
 		}
 		return s
 	}
-	o := &oracle{dialect: "standard"}
+	o := &oracle{dialect: robots.Standard()}
 	for range 3000 {
 		patterns := make([]string, rnd.IntN(300)%(1+rnd.IntN(300))) // often few, sometimes more than a byte can count
 		for i := range patterns {

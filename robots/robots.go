@@ -1,7 +1,6 @@
 // Package robots parses robots.txt files and matches paths against them as RFC 9309 defines. A
-// [Dialect] selects the reading: RFC 9309 itself, one of Google's documented readings (2019,
-// 2022, and today's with the verdicts of Google's open-source parser, byte for byte), or that of
-// Cốc Cốc.
+// [Dialect] selects the reading: RFC 9309 itself, or what a search engine makes of it; see
+// [Dialects].
 //
 // Parse a text once, then match any number of paths:
 //

@@ -24,12 +24,13 @@ func ruleBy(t testing.TB, c *Cache, d robots.Dialect) (r Ruling, waited time.Dur
 	return e.Under(d), time.Since(began)
 }
 
-// wantAll looks up site under each of columns.
-func wantAll(t testing.TB, c *Cache, want under) {
+// wantAll looks up site under each dialect, in a case with a meaning by RFC 9309 to the letter.
+func wantAll(t testing.TB, c *Cache, name string, letter Outcome) {
 	t.Helper()
-	for i, d := range columns {
-		if r, _ := ruleBy(t, c, d); r.Outcome != want[i] {
-			t.Errorf("%s: %+v, want %v", d.Name, r, want[i])
+	for _, d := range robots.Dialects() {
+		r, _ := ruleBy(t, c, d)
+		if want := wanted(d, name, letter); r.Outcome != want {
+			t.Errorf("%s: %+v, want %v", d.Name, r, want)
 		}
 	}
 }
@@ -63,33 +64,28 @@ func TestThirtyDays(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		failure, last fetch.Result // last is the response of the last try
-		before, after under        // standard, rfc9309, google, google-2022, google-2019, coccoc
+		before, after Outcome      // by RFC 9309 to the letter
 	}{
-		{"503", status(503), status(503),
-			under{refused, refused, refused, refused, refused, none}, under{refused, refused, none, none, none, none}},
-		{"429", status(429), status(429),
-			under{refused, none, refused, none, none, none}, under{refused, none, none, none, none, none}},
-		{"reset", reset(), reset(),
-			under{}, under{refused, refused, none, none, none, refused}},
-		{"no connection, then 503", unconnected(), status(503),
-			under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}, under{refused, refused, none, none, none, none}},
-		{"503, then no connection", status(503), unconnected(),
-			under{refused, refused, refused, refused, refused, none}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"503", status(503), status(503), refused, refused},
+		{"429", status(429), status(429), none, none},
+		{"reset", reset(), reset(), refused, refused},
+		{"no connection, then 503", unconnected(), status(503), nowhere, refused},
+		{"503, then no connection", status(503), unconnected(), refused, nowhere},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &script{answers: []fetch.Result{tc.failure}}
 				c := newCache(t, Options{Fetcher: f})
 				for range 30 {
-					wantAll(t, c, tc.before)
+					wantAll(t, c, tc.name, tc.before)
 					wait(day - time.Hour)
 				}
 				wait(30*time.Hour - time.Nanosecond)
-				wantAll(t, c, tc.before)
+				wantAll(t, c, tc.name, tc.before)
 				tries := f.count()
 				f.answers = []fetch.Result{tc.last}
 				wait(30 * time.Minute) // the maximum retry time
-				wantAll(t, c, tc.after)
+				wantAll(t, c, tc.name+" for 30 days", tc.after)
 				if f.count() != tries+1 {
 					t.Errorf("%d fetches, want %d", f.count(), tries+1)
 				}
@@ -159,29 +155,29 @@ func TestLastStaleFile(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		failure        fetch.Result
-		within, beyond under // standard, rfc9309, google, google-2022, google-2019, coccoc
+		within, beyond Outcome // by RFC 9309 to the letter
 	}{
-		{"503", status(503), under{rules, rules, rules, rules, rules, none}, under{refused, refused, rules, rules, rules, none}},
-		{"429", status(429), under{rules, none, rules, none, none, none}, under{refused, none, rules, none, none, none}},
-		{"reset", reset(), under{rules, rules, rules, rules, rules, refused}, under{refused, refused, rules, rules, rules, refused}},
-		{"no connection", unconnected(), under{rules, rules, rules, rules, rules, nowhere}, under{nowhere, nowhere, rules, rules, rules, nowhere}},
+		{"503", status(503), rules, refused},
+		{"429", status(429), none, none},
+		{"reset", reset(), rules, refused},
+		{"no connection", unconnected(), rules, nowhere},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &script{answers: []fetch.Result{file(-1), tc.failure}}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
-				wantAll(t, c, under{rules, rules, rules, rules, rules, rules})
+				wantAll(t, c, "200", rules)
 				fetched := time.Now()
 				wait(day)
 				for time.Since(fetched) < 90*day {
-					want := tc.within
+					name, letter := tc.name+" after a file", tc.within
 					if time.Since(fetched) >= 30*day {
-						want = tc.beyond
+						name, letter = tc.name+" for 30 days after a file", tc.beyond
 					}
-					wantAll(t, c, want)
-					for i, d := range columns {
-						if r, _ := ruleBy(t, c, d); r.Stale != (want[i] == rules) || r.Stale && !r.Fetched().Equal(r.Result.Fetched) {
+					wantAll(t, c, name, letter)
+					for _, d := range robots.Dialects() {
+						if r, _ := ruleBy(t, c, d); r.Stale != (wanted(d, name, letter) == rules) || r.Stale && !r.Fetched().Equal(r.Result.Fetched) {
 							t.Errorf("%s: %+v", d.Name, r)
 						}
 					}

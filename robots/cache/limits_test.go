@@ -172,12 +172,13 @@ func TestManyRefreshes(t *testing.T) {
 func TestTogether(t *testing.T) {
 	c, stop := start(t, Options{Fetcher: sized{}, MaxBytes: 100 << 10, MaxAge: 3 * time.Millisecond, MinAge: time.Microsecond, Retry: time.Millisecond})
 	defer stop()
+	dialects := robots.Dialects()
 	var wg sync.WaitGroup
 	for seed := range uint64(4) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(seed, 0))
 			for range testkit.Rounds(3000) {
-				d := columns[random.IntN(len(columns))]
+				d := dialects[random.IntN(len(dialects))]
 				e, err := c.Lookup(t.Context(), Query{Origin: host(random.IntN(200))}, d)
 				if err != nil {
 					t.Error(err)

@@ -62,7 +62,7 @@ func TestSavedForm(t *testing.T) {
 					t.Errorf("life %+v, was %+v", a, b)
 				}
 			}
-			for i, d := range columns {
+			for i, d := range robots.Dialects() {
 				a, b := back.Under(d), e.Under(d)
 				if a.Outcome != b.Outcome || a.Stale != b.Stale || !a.Retry.Equal(b.Retry) || (a.Err == nil) != (b.Err == nil) || a.Err != nil && a.Err.Error() != b.Err.Error() {
 					t.Errorf("column %d: %+v, was %+v", i, a, b)
@@ -161,7 +161,7 @@ func FuzzSaved(f *testing.F) {
 		if l := e.lifetimes[byMaxAge]; l.usableUntil.After(now.Add(day + time.Hour)) {
 			t.Errorf("used until %v, %v from now", l.usableUntil, l.usableUntil.Sub(now))
 		}
-		for _, d := range columns {
+		for _, d := range robots.Dialects() {
 			e.usableAt(d, now, true)
 			e.Under(d)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"robotsproxy/cmd/internal/e2e"
 	"robotsproxy/proxy/egress/ftptest"
+	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
 )
 
@@ -26,10 +27,10 @@ func TestExplainEachDialect(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "explained", differing)
 	var clients []any
-	dialects := strings.Fields("standard rfc9309 google google-2022 google-2019 coccoc")
-	for i, name := range dialects {
+	dialects := robots.Dialects()
+	for i, d := range dialects {
 		clients = append(clients, map[string]any{
-			"name": name, "networks": []string{"127.0.2." + strconv.Itoa(i+1) + "/32"}, "robots": map[string]any{"dialect": name},
+			"name": d.Name, "networks": []string{"127.0.2." + strconv.Itoa(i+1) + "/32"}, "robots": map[string]any{"dialect": d.Name},
 		})
 	}
 	clients = append(clients, map[string]any{

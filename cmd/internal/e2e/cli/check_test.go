@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots"
 	"robotsproxy/robots/testkit"
 )
 
@@ -120,8 +121,13 @@ func TestCheckExplainsFailures(t *testing.T) {
 	}
 }
 
-// dialects are all values of --dialect.
-var dialects = []string{"standard", "rfc9309", "google", "google-2022", "google-2019", "coccoc"}
+// dialects returns all values of --dialect.
+func dialects() (names []string) {
+	for _, d := range robots.Dialects() {
+		names = append(names, d.Name)
+	}
+	return names
+}
 
 // A vector is a line of robots/testdata: the meaning of a robots.txt, as data.
 type vector struct {
@@ -197,7 +203,7 @@ func judged(t *testing.T, dialect string, cases []map[string]string) []verdict {
 // check --batch agrees with every vector.
 func TestBatchOfAccessVectors(t *testing.T) {
 	t.Parallel()
-	for _, d := range dialects {
+	for _, d := range dialects() {
 		vectors := readVectors(t, "access.jsonl", d)
 		var cases []map[string]string
 		for _, v := range vectors {
@@ -216,7 +222,7 @@ func TestBatchOfAccessVectors(t *testing.T) {
 
 func TestBatchOfCrawlDelayVectors(t *testing.T) {
 	t.Parallel()
-	for _, d := range dialects {
+	for _, d := range dialects() {
 		vectors := readVectors(t, "crawl_delay.jsonl", d)
 		var cases []map[string]string
 		for _, v := range vectors {
@@ -233,7 +239,7 @@ func TestBatchOfCrawlDelayVectors(t *testing.T) {
 // A row gives either the token of a header, or the group among some that applies.
 func TestBatchOfUserAgentVectors(t *testing.T) {
 	t.Parallel()
-	for _, d := range dialects {
+	for _, d := range dialects() {
 		vectors := readVectors(t, "user_agents.jsonl", d)
 		var cases []map[string]string
 		for _, v := range vectors {
