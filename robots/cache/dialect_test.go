@@ -30,8 +30,11 @@ func wantAll(t testing.TB, c *Cache, name string, letter Outcome) {
 	for _, d := range robots.Dialects() {
 		r, _ := ruleBy(t, c, d)
 		if want := wanted(d, name, letter); r.Outcome != want {
-			t.Errorf("%s: %+v, want %v", d.Name, r, want)
+			t.Errorf("%s: %s: %v (%v), want %v", d.Name, name, r.Outcome, r.Err, want)
 		}
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 }
 
