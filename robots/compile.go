@@ -387,7 +387,7 @@ func (c *compiler) addExtensions(keys []nameKey) {
 		c.addSignals(e)
 	}
 	if len(c.ext.usages) > 0 {
-		c.addUsages(e)
+		e.usages, _ = c.preferences(c.ext.usages, c.ext.usageRuns)
 	}
 }
 
@@ -426,9 +426,9 @@ func (c *compiler) joins(keys []nameKey) (all []join) {
 	return all
 }
 
-// perRun returns a copy of the agents of c with one block for each run, and a last block for the agents
-// of no run.
-func (c *compiler) perRun(runs []agentRun) *parsed {
+// preferences compiles preference lines. groups has one block for each of their runs, and a last one
+// for the agents of no run.
+func (c *compiler) preferences(lines []preferenceLine, runs []agentRun) (p preferences, groups compiler) {
 	s := &parsed{dialect: c.dialect, blocks: len(runs) + 1, agents: slices.Clone(c.agents), names: c.keys()}
 	for i := range s.agents {
 		s.agents[i].block, s.agents[i].delay = int32(len(runs)), 0
@@ -438,26 +438,37 @@ func (c *compiler) perRun(runs []agentRun) *parsed {
 			s.agents[i].block = int32(block)
 		}
 	}
-	return s
+	groups.parsed = s
+	groups.build()
+	// The names are equal, so one copy of their text is enough.
+	groups.file.nameText = c.file.nameText
+	p.groups = groups.file
+	for _, l := range lines {
+		set := int32(everySet)
+		if l.run != everyRun {
+			set = int32(groups.setOf[l.run])
+		}
+		pattern := c.formsOf(l.pattern)
+		p.lines = append(p.lines, preference{l.UsageLine, set, c.patternSize(pattern.normalised), pattern})
+	}
+	return p, groups
 }
 
-// addSignals compiles the Content-Signal lines. Their patterns are matched one by one.
+// addSignals compiles the Content-Signal lines.
 func (c *compiler) addSignals(e *extensions) {
-	groups := compiler{parsed: c.perRun(c.ext.signalRuns)}
-	groups.build()
-	// Equal, so shared.
-	groups.file.nameText = c.file.nameText
-	e.signals.groups = groups.file
+	var groups compiler
+	e.signals, groups = c.preferences(c.ext.signals, c.ext.signalRuns)
 	runs := make([]Signals, groups.blocks)
 	for _, l := range c.ext.signals {
-		set, said := int32(everySet), &e.signalsOfAll
+		if l.pattern != "" {
+			continue
+		}
+		said := &e.signalsOfAll
 		if l.run != everyRun {
-			set, said = int32(groups.setOf[l.run]), &runs[l.run]
+			said = &runs[l.run]
 		}
-		e.signals.lines = append(e.signals.lines, preference{UsageLine: l.UsageLine, set: set, pattern: c.formsOf(l.pattern)})
-		if l.pattern == "" {
-			said.merge(l.Signals)
-		}
+		signals, _ := ParseSignals(l.Text)
+		said.merge(signals)
 	}
 	e.signalsOf = make([]Signals, len(c.file.names))
 	for _, k := range c.keys() {
@@ -467,34 +478,5 @@ func (c *compiler) addSignals(e *extensions) {
 	}
 	for i := range e.signalsOf {
 		e.signalsOf[i].fill(e.signalsOfAll)
-	}
-}
-
-// addUsages compiles the Content-Usage lines. Their patterns are rules.
-func (c *compiler) addUsages(e *extensions) {
-	s := c.perRun(c.ext.usageRuns)
-	blocks := s.blocks
-	var patterns strings.Builder
-	for _, l := range c.ext.usages {
-		patterns.WriteString(l.pattern)
-	}
-	s.source = patterns.String()
-	rest := s.source
-	for _, l := range c.ext.usages {
-		pattern := rest[:len(l.pattern)]
-		rest = rest[len(l.pattern):]
-		s.blocks = l.run + 1
-		s.addRule(pattern, pattern, l.Number, false)
-		size := s.rules[len(s.rules)-1].size
-		e.usages.lines = append(e.usages.lines, preference{UsageLine: l.UsageLine, set: int32(l.run), pattern: c.formsOf(pattern), size: size})
-	}
-	s.blocks = blocks
-	groups := compiler{parsed: s}
-	groups.build()
-	// Equal, so shared.
-	groups.file.nameText = c.file.nameText
-	e.usages.groups = groups.file
-	for i := range e.usages.lines {
-		e.usages.lines[i].set = int32(groups.setOf[e.usages.lines[i].set])
 	}
 }

@@ -80,27 +80,19 @@ func (s *Signals) merge(t Signals) {
 type extensionLines struct {
 	links, preferences    extensionCount
 	sitemaps, licenses    []string
-	signals               []runSignals
-	usages                []runUsage
+	signals, usages       []preferenceLine
 	signalRuns, usageRuns []agentRun
 }
 
 // everyRun is the run of a line that applies to every agent.
 const everyRun = -1
 
-type runSignals struct {
-	// Index in signalRuns, or everyRun.
+// A preferenceLine is a Content-Signal or Content-Usage line.
+type preferenceLine struct {
+	// run is an index in signalRuns or usageRuns, or everyRun.
 	run int
 
-	// "": all paths.
-	pattern string
-	UsageLine
-	Signals
-}
-
-type runUsage struct {
-	// Index in usageRuns.
-	run     int
+	// pattern is "" if the line applies to all paths.
 	pattern string
 	UsageLine
 }
@@ -137,15 +129,13 @@ func (e *extensionLines) addLink(links *[]string, value string) {
 	}
 }
 
-// addSignals parses "search=yes, ai-train=no", which applies to every path, or "/pattern ai-train=no". It
-// ignores unknown signals.
+// addSignals adds "search=yes, ai-train=no", which applies to every path, or "/pattern ai-train=no".
 func (e *extensionLines) addSignals(value string, line, run int) {
 	if !e.preferences.accept(value) {
 		return
 	}
 	pattern, text := cutPattern(value)
-	signals, _ := ParseSignals(text)
-	e.signals = append(e.signals, runSignals{run, pattern, UsageLine{line, text, run == everyRun}, signals})
+	e.signals = append(e.signals, preferenceLine{run, pattern, UsageLine{line, text, run == everyRun}})
 }
 
 // ParseSignals parses the value of a Content-Signal line or header, "search=yes, ai-train=no". It
@@ -169,7 +159,7 @@ func ParseSignals(value string) (signals Signals, whole bool) {
 	return signals, whole
 }
 
-// addUsage parses "train-ai=n", which applies to every path, or "/pattern train-ai=n". A value that does
+// addUsage adds "train-ai=n", which applies to every path, or "/pattern train-ai=n". A value that does
 // not begin with "/" has no pattern (draft-ietf-aipref-attach, Processing Content-Usage Rules).
 func (e *extensionLines) addUsage(value string, line, run int) {
 	if !e.preferences.accept(value) {
@@ -180,7 +170,7 @@ func (e *extensionLines) addUsage(value string, line, run int) {
 		// No preference.
 		return
 	}
-	e.usages = append(e.usages, runUsage{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}})
+	e.usages = append(e.usages, preferenceLine{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}})
 }
 
 // cutPattern divides the value of a line into the path pattern at its beginning, "" if there is none, and

@@ -392,7 +392,7 @@ func (l *linter) checkNeverWins(text string) {
 			// The rule may win for an agent that is not tried.
 			more[block] = true
 		default:
-			names[block] = append(names[block], file.group(at, ""))
+			names[block] = append(names[block], Group{file: file, name: at})
 		}
 	}
 	wins, winner, tries := make(map[int]bool), make(map[int]int), 0

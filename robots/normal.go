@@ -1,5 +1,7 @@
 package robots
 
+import "strings"
+
 // RFC 9309 2.2.2 compares paths and patterns in a normalised form: escapes are in upper case,
 // unreserved characters (RFC 3986 2.3) are not escaped, bytes that no URI may contain are, and
 // reserved characters are left as they are. Two reserved characters have a meaning in patterns, and
@@ -95,13 +97,34 @@ func notInURI(c byte) bool {
 	return c <= ' ' || c >= 0x7F
 }
 
-// appendPath appends a path in a form. It adds a missing "/" in front: "" is "/" (RFC 9110
-// 4.2.3), "?q" is "/?q". differs reports whether the two forms differ.
-func appendPath(dst []byte, path string, f form) (_ []byte, differs bool) {
-	if path == "" || path[0] != '/' {
-		dst = append(dst, '/')
+// appendForms appends the forms of a path to dst, which is empty, and returns them: its normalised
+// form and, if that differs, its unified form. It adds a missing "/" in front: "" is "/" (RFC 9110
+// 4.2.3), "?q" is "/?q". A dialect with AsWritten reads a path as a C string, which ends at NUL,
+// and expects bytes over 0x7F to be escaped, which they are in all patterns.
+func (d *Dialect) appendForms(dst []byte, path string) (normalised, unified []byte) {
+	if d.AsWritten {
+		path, _, _ = strings.Cut(path, "\x00")
 	}
-	return appendForm(dst, path, "%2A", f)
+	root := ""
+	if path == "" || path[0] != '/' {
+		root = "/"
+	}
+	dst = append(dst, root...)
+	if d.AsWritten {
+		return appendNonASCII(dst, path), nil
+	}
+	normalised, differs := appendForm(dst, path, "%2A", formNormalised)
+	if !differs || d.ReservedAsWritten {
+		return normalised, nil
+	}
+	// It may take another array, and keeps what is in normalised.
+	both, _ := appendForm(append(normalised, root...), path, "%2A", formUnified)
+	return both[:len(normalised)], both[len(normalised):]
+}
+
+// isWritten reports whether a dialect with AsWritten compares a path as it is.
+func isWritten(path string) bool {
+	return path != "" && path[0] == '/' && isASCII(path) && strings.IndexByte(path, 0) < 0
 }
 
 // isNormalPattern reports whether a pattern without its anchor is normalised already.
@@ -121,6 +144,9 @@ func isNormalPattern(pattern string) bool {
 const literalDollar = "%24"
 
 const upperHex = "0123456789ABCDEF"
+
+// forms is a path or a pattern in both forms.
+type forms struct{ normalised, unified string }
 
 // A form is one of the forms in which patterns and paths are compared.
 type form bool

@@ -61,25 +61,22 @@ type Line struct {
 // returns the User-agent lines of the group that the line is in; none if the line is in no
 // group. Excerpt is for explanations.
 func Excerpt(text string, d Dialect, line, around int) (near, agents []Line) {
-	text, _, _ = Decode(text, d)
-	s := parsed{dialect: d, source: text}
-	for number, content := range lines(text) {
-		if number > line+around {
+	group := 0
+	for l := range Outline(text, d) {
+		if l.Number > line+around {
 			break
 		}
-		if number >= line-around {
-			near = append(near, Line{number, content})
+		if l.Number >= line-around {
+			near = append(near, l.Line)
 		}
-		f, value := splitLine(content, &d)
-		if number > line {
+		if l.Number > line {
 			continue
 		}
-		group := s.blocks
-		if s.addLine(f, value, number); s.blocks != group {
-			agents = nil
+		if l.Group != group {
+			group, agents = l.Group, nil
 		}
-		if f == fieldUserAgent {
-			agents = append(agents, Line{number, content})
+		if l.Kind == KindAgent {
+			agents = append(agents, l.Line)
 		}
 	}
 	return near, agents

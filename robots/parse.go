@@ -415,11 +415,7 @@ func (p *parsed) addRule(written, pattern string, line int, allow bool) {
 		it.meta |= flagAllow
 	}
 	text, differs := p.patternIn(formNormalised, pattern)
-	it.size = uint16(len(text))
-	// A "$" counts alike with and without a meaning.
-	if strings.IndexByte(text, '%') >= 0 && !p.dialect.AsWritten {
-		it.size -= uint16(strings.Count(text, literalDollar) * (len(literalDollar) - len("$")))
-	}
+	it.size = p.patternSize(text)
 	if differs {
 		it.meta |= flagNormalisedOnly
 	}
@@ -454,6 +450,16 @@ func (p *parsed) addRule(written, pattern string, line int, allow bool) {
 	}
 }
 
+// patternSize returns the length of a pattern in its normalised form, by which rules are ranked. A
+// "$" counts alike with and without a meaning.
+func (p *parsed) patternSize(normalised string) uint16 {
+	size := len(normalised)
+	if strings.IndexByte(normalised, '%') >= 0 && !p.dialect.AsWritten {
+		size -= strings.Count(normalised, literalDollar) * (len(literalDollar) - len("$"))
+	}
+	return uint16(size)
+}
+
 // patternIn returns a pattern in a form for comparison with paths, with its wildcards as "*" and
 // its anchor as "$". differs reports whether the two forms differ.
 func (p *parsed) patternIn(f form, pattern string) (_ string, differs bool) {
@@ -473,16 +479,13 @@ func (p *parsed) patternIn(f form, pattern string) (_ string, differs bool) {
 	return string(normal), differs && !p.dialect.ReservedAsWritten
 }
 
-// patternForms is a pattern in both forms.
-type patternForms struct{ normalised, unified string }
-
-func (p *parsed) formsOf(pattern string) patternForms {
+func (p *parsed) formsOf(pattern string) forms {
 	normalised, differs := p.patternIn(formNormalised, pattern)
 	unified := normalised
 	if differs {
 		unified, _ = p.patternIn(formUnified, pattern)
 	}
-	return patternForms{normalised, unified}
+	return forms{normalised, unified}
 }
 
 // finalText returns the text that the offsets of all rules refer to from then on. It is the

@@ -51,7 +51,7 @@ func (p *Patterns) First(pathAndQuery string, spent *Effort) (index int, gaveUp 
 	if p == nil {
 		return -1, false
 	}
-	v := p.file.group(0, "").MatchWithin(pathAndQuery, spent)
+	v := Group{file: p.file}.MatchWithin(pathAndQuery, spent)
 	return v.Line - 1, v.GaveUp
 }
 

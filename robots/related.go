@@ -52,7 +52,7 @@ func (p *parsed) blocksOf(g Group) map[uint32]bool {
 
 // A ruleRanking ranks the rules that did not decide about one path.
 type ruleRanking struct {
-	path  pathForms
+	path  forms
 	rules []rankedRule
 }
 
@@ -91,7 +91,7 @@ func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
 }
 
 // match reports whether a pattern matches a path in one of the forms.
-func (p patternForms) match(path pathForms) bool {
+func (p forms) match(path forms) bool {
 	normalised, anchored := strings.CutSuffix(p.normalised, "$")
 	unified := strings.TrimSuffix(p.unified, "$")
 	return matchesPattern(normalised, path.normalised, anchored) || matchesPattern(unified, path.unified, anchored)

@@ -30,7 +30,6 @@ package robots
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -129,11 +128,11 @@ type extensions struct {
 
 // preferences are the Content-Signal or the Content-Usage lines of a File.
 type preferences struct {
-	// In the order of the file.
+	// The lines are in the order of the file.
 	lines []preference
 
-	// groups has the names of the File. Its rule sets tell which lines apply to a name, and have the
-	// patterns of Content-Usage as rules. nil: there are no lines.
+	// groups has the names of the File. Its rule sets, which are empty, tell which lines apply to a
+	// name. It is nil if there are no lines.
 	groups *File
 }
 
@@ -141,22 +140,46 @@ type preferences struct {
 type preference struct {
 	UsageLine
 
-	// Index in preferences.groups.ruleSets; -1: the line applies to nobody; or everySet.
+	// set is an index in preferences.groups.ruleSets, or everySet. It is -1 if the line applies to
+	// nobody.
 	set int32
 
-	// See rule; of a Content-Usage line.
+	// size is that of the pattern; see rule.
 	size uint16
 
-	// "": the line applies to all paths.
-	pattern patternForms
+	// pattern is "" in both forms if the line applies to all paths.
+	pattern forms
 }
 
 // everySet is the set of a line that applies to every agent.
 const everySet = -2
 
-// applies reports whether one of the lines for g applies to a path.
-func (p *preference) applies(path pathForms) bool {
-	return p.pattern.normalised == "" || p.pattern.match(path)
+// linesFor returns the lines for a group that apply to a path, and adds the steps it takes to
+// *spent. If *spent exceeds MaxEffort, it returns all lines for the group.
+func (p *preferences) linesFor(g Group, pathAndQuery string, spent *Effort) []*preference {
+	if len(p.lines) == 0 {
+		return nil
+	}
+	var all, applying []*preference
+	sets := Group{file: p.groups, name: g.name}.setRefs()
+	path := g.file.forms(pathAndQuery)
+	for i := range p.lines {
+		l := &p.lines[i]
+		if _, found := slices.BinarySearch(sets, uint32(l.set)); !found && l.set != everySet {
+			continue
+		}
+		all = append(all, l)
+		if l.pattern.normalised != "" && *spent <= MaxEffort {
+			*spent += Effort(1 + (len(path.normalised)+len(path.unified))/scanPerStep)
+		}
+		if *spent <= MaxEffort && (l.pattern.normalised == "" || l.pattern.match(path)) {
+			applying = append(applying, l)
+		}
+	}
+	if *spent > MaxEffort {
+		return all
+	}
+	return applying
 }
 
 func (p *preferences) size(nameText int) (n int) {
@@ -207,9 +230,9 @@ func (f *File) For(tokens ...string) Group {
 				return g
 			}
 		}
-		return f.group(at, token)
+		return Group{f, at, token}
 	}
-	g := f.group(f.nameIndex("*"), "")
+	g := Group{file: f, name: f.nameIndex("*")}
 	if len(tokens) > 0 {
 		g.token = tokens[0]
 	}
@@ -245,7 +268,7 @@ func (f *File) exactGroup(run string, tokens []string) (Group, bool) {
 	for _, token := range tokens {
 		full := leadingName(token)
 		if at := f.nameIndex(full); at >= 0 && !f.names[at].partial && strings.EqualFold(leadingLetters(full), run) {
-			return f.group(at, token), true
+			return Group{f, at, token}, true
 		}
 	}
 	return Group{}, false
@@ -276,25 +299,13 @@ func (f *File) nameAt(at int) string {
 // written returns the pattern of a rule as the file contains it.
 func (f *File) written(r *rule) string { return f.source[r.text : r.text+uint32(r.written)] }
 
-// pathForms is a path in both forms.
-type pathForms struct{ normalised, unified string }
-
 // forms returns the forms in which a path is compared with patterns.
-func (f *File) forms(pathAndQuery string) pathForms {
-	if !f.dialect.AsWritten {
-		normalised, differs := appendPath(nil, pathAndQuery, formNormalised)
-		unified := normalised
-		if differs && !f.dialect.ReservedAsWritten {
-			unified, _ = appendPath(nil, pathAndQuery, formUnified)
-		}
-		return pathForms{string(normalised), string(unified)}
+func (f *File) forms(pathAndQuery string) forms {
+	normalised, unified := f.dialect.appendForms(nil, pathAndQuery)
+	if unified == nil {
+		unified = normalised
 	}
-	pathAndQuery, _, _ = strings.Cut(pathAndQuery, "\x00")
-	if !strings.HasPrefix(pathAndQuery, "/") {
-		pathAndQuery = "/" + pathAndQuery
-	}
-	escaped := string(appendNonASCII(nil, pathAndQuery))
-	return pathForms{escaped, escaped}
+	return forms{string(normalised), string(unified)}
 }
 
 // Dialect returns the dialect in which f was parsed; the zero Dialect of a nil File.
@@ -371,23 +382,11 @@ func (f *File) Licenses() []string {
 type Group struct {
 	file *File
 
-	// Index in file.names; -1: no group applies.
-	name  int
+	// name is an index in file.names; -1: no group applies.
+	name int
+
+	// token is what Token returns.
 	token string
-
-	// Of the only rule set, which most groups have; severalSets: see setRefs.
-	root uint32
-}
-
-const severalSets = math.MaxUint32
-
-// group returns the group of a name in f.names; -1 stands for no group.
-func (f *File) group(name int, token string) Group {
-	g := Group{file: f, name: name, token: token, root: severalSets}
-	if name >= 0 && f.names[name].refCount == 1 {
-		g.root = f.ruleSets[f.setRefs[f.names[name].firstRef]].root
-	}
-	return g
 }
 
 // Match matches a path with its query and without its fragment, as it is in a URL, escaped or
@@ -405,59 +404,24 @@ func (g Group) MatchWithin(pathAndQuery string, spent *Effort) (v Verdict) {
 	return v
 }
 
-// matchPath returns the verdict, and spent plus the steps it took.
+// matchPath returns the verdict, and spent plus the steps it took. The bytes of the forms count as
+// steps, so that a byte costs as much as its percent-encoding, and gets the same verdict.
 func (g Group) matchPath(pathAndQuery string, spent Effort) (Verdict, Effort) {
 	if g.file == nil {
 		return Verdict{}, spent
 	}
-	if g.file.dialect.AsWritten {
-		return g.matchAsWritten(pathAndQuery, spent)
-	}
-	if isNormal(pathAndQuery) {
+	d := g.file.dialect
+	if d.AsWritten && isWritten(pathAndQuery) || !d.AsWritten && isNormal(pathAndQuery) {
 		return g.match(pathAndQuery, "", spent)
 	}
-	return g.matchBoth(pathAndQuery, spent)
-}
-
-// matchBoth matches the normalised form of a path and, if it differs, the unified form. The bytes
-// of the forms count as steps, so that a byte costs as much as its percent-encoding, and gets the
-// same verdict.
-func (g Group) matchBoth(path string, spent Effort) (Verdict, Effort) {
 	var buf [1 << 10]byte
-	normalised, differs := appendPath(buf[:0], path, formNormalised)
-	spent += Effort(len(normalised) / normalisePerStep)
-	if !differs || g.file.dialect.ReservedAsWritten {
-		return g.matchBytes(normalised, nil, spent)
-	}
-	// It may take another array, and keeps what is in normalised.
-	both, _ := appendPath(normalised, path, formUnified)
-	normalised, unified := both[:len(normalised)], both[len(normalised):]
-	return g.matchBytes(normalised, unified, spent+Effort(len(unified)/normalisePerStep))
+	normalised, unified := d.appendForms(buf[:0], pathAndQuery)
+	spent += Effort(len(normalised)/normalisePerStep + len(unified)/normalisePerStep)
+	return g.match(stringOf(normalised), stringOf(unified), spent)
 }
 
-// matchAsWritten matches a path under a dialect that does not normalise paths. Such a dialect
-// reads a path as a C string, which ends at NUL. It expects bytes over 0x7F to be escaped, which
-// they are in all patterns. The escaped form counts as in matchNormalised.
-func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
-	if i := strings.IndexByte(path, 0); i >= 0 {
-		path = path[:i]
-	}
-	if path != "" && path[0] == '/' && isASCII(path) {
-		return g.match(path, "", spent)
-	}
-	var buf [1 << 10]byte
-	escaped := buf[:0]
-	if path == "" || path[0] != '/' {
-		escaped = append(escaped, '/')
-	}
-	escaped = appendNonASCII(escaped, path)
-	return g.matchBytes(escaped, nil, spent+Effort(len(escaped)/normalisePerStep))
-}
-
-// matchBytes passes the forms of a path without a copy: match does not keep them.
-func (g Group) matchBytes(normalised, unified []byte, spent Effort) (Verdict, Effort) {
-	return g.match(unsafe.String(unsafe.SliceData(normalised), len(normalised)), unsafe.String(unsafe.SliceData(unified), len(unified)), spent)
-}
+// stringOf returns bytes as a string without a copy. Nobody may change them while it is used.
+func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // match matches the normalised form of a path and then, unless it is "", the unified form. It keeps
 // neither.
@@ -469,13 +433,9 @@ func (g Group) match(path, unified string, spent Effort) (Verdict, Effort) {
 	}
 	for {
 		m.stepsLeft = int(MaxEffort - spent)
-		if g.root != severalSets {
-			m.matchTrie(g.root, path)
-		} else {
-			for _, set := range g.setRefs() {
-				if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
-					break
-				}
+		for _, set := range g.setRefs() {
+			if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
+				break
 			}
 		}
 		spent = MaxEffort - Effort(m.stepsLeft)
@@ -561,18 +521,8 @@ func (g Group) ContentSignals() Signals {
 // those for all paths, and those that begin with a pattern that matches. It adds the steps it takes to
 // *spent. If *spent exceeds [MaxEffort], it returns all lines for the group.
 func (g Group) ContentSignalLines(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	p, path := &g.ext().signals, pathForms{}
-	for i := range p.lines {
-		l := &p.lines[i]
-		if l.pattern.normalised != "" {
-			if path.normalised == "" {
-				path = g.file.forms(pathAndQuery)
-			}
-			*spent += Effort(1 + (len(path.normalised)+len(path.unified))/scanPerStep)
-		}
-		if g.hasLine(p, l) && (*spent > MaxEffort || l.applies(path)) {
-			lines = append(lines, l.UsageLine)
-		}
+	for _, l := range g.ext().signals.linesFor(g, pathAndQuery, spent) {
+		lines = append(lines, l.UsageLine)
 	}
 	return lines
 }
@@ -595,27 +545,13 @@ func (g Group) ContentUsage(pathAndQuery string) []UsageLine {
 // ContentUsageWithin is ContentUsage for one of several forms of a path. It adds the steps it takes to
 // *spent. If *spent exceeds [MaxEffort], it returns all lines of the group, any of which may apply.
 func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	p := &g.ext().usages
-	if len(p.lines) == 0 || g.name < 0 {
-		return nil
+	applying := g.ext().usages.linesFor(g, pathAndQuery, spent)
+	longest := uint16(0)
+	for _, l := range applying {
+		longest = max(longest, l.size)
 	}
-	v := p.groups.group(g.name, g.token).MatchWithin(pathAndQuery, spent)
-	at, found := slices.BinarySearchFunc(p.lines, v.Line, func(l preference, number int) int { return cmp.Compare(l.Number, number) })
-	if !found && !v.GaveUp {
-		return nil
-	}
-	var path pathForms
-	for i := range p.lines {
-		l := &p.lines[i]
-		applies := v.GaveUp || *spent > MaxEffort || l.pattern == p.lines[at].pattern
-		if !applies && l.size == p.lines[at].size {
-			if path.normalised == "" {
-				path = g.file.forms(pathAndQuery)
-			}
-			*spent += Effort((len(path.normalised) + len(path.unified)) / scanPerStep)
-			applies = l.applies(path)
-		}
-		if applies && g.hasLine(p, l) {
+	for _, l := range applying {
+		if l.size == longest || *spent > MaxEffort {
 			lines = append(lines, l.UsageLine)
 		}
 	}
@@ -632,16 +568,6 @@ func (g Group) ext() *extensions {
 
 // noExtensions is what most files have beside groups and rules. It never changes.
 var noExtensions extensions
-
-// hasLine reports whether a line of p is for the group.
-func (g Group) hasLine(p *preferences, l *preference) bool {
-	if l.set == everySet {
-		return true
-	}
-	refs := p.groups.group(g.name, "").setRefs()
-	_, found := slices.BinarySearchFunc(refs, l.set, func(ref uint32, set int32) int { return cmp.Compare(int32(ref), set) })
-	return found
-}
 
 // DisallowsAll reports whether no path at all is allowed: a Disallow matches every path, and no
 // Allow is long enough to win over it.
