@@ -30,13 +30,13 @@ func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 	text := s.finalText()
 	blocks := s.blocksOf(g)
 	winner := g.Match(pathAndQuery).Line
-	c := ruleRanking{path: g.file.forms(pathAndQuery)}
+	ranking := ruleRanking{path: g.file.forms(pathAndQuery)}
 	for i := range s.rules {
 		if it := &s.rules[i]; blocks[it.block] && int(it.meta&maskLine) != winner {
-			c.add(it, it.pattern(text), g.file.written(&it.rule))
+			ranking.add(it, it.pattern(text), g.file.written(&it.rule))
 		}
 	}
-	return c.result(limit)
+	return ranking.result(limit)
 }
 
 // blocksOf returns the blocks that name a group.
@@ -66,7 +66,7 @@ type rankedRule struct {
 
 // add adds a rule if it matches, or begins as the path does. The "/" that all paths begin with
 // does not count.
-func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
+func (r *ruleRanking) add(it *parsedRule, pattern, written string) {
 	e := rankedRule{rule: it.rule, RelatedRule: RelatedRule{Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine)}}
 	literal, _, _ := strings.Cut(pattern, "*")
 	for _, f := range [...]struct {
@@ -74,7 +74,7 @@ func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
 
 		// The flag of rules that this form never matches.
 		never uint32
-	}{{c.path.normalised, flagUnifiedOnly}, {c.path.unified, flagNormalisedOnly}} {
+	}{{r.path.normalised, flagUnifiedOnly}, {r.path.unified, flagNormalisedOnly}} {
 		if it.is(f.never) {
 			continue
 		}
@@ -86,14 +86,14 @@ func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
 		e.shared = max(e.shared, shared)
 	}
 	if e.Matches || e.shared > 1 && 2*e.shared >= len(literal) {
-		c.rules = append(c.rules, e)
+		r.rules = append(r.rules, e)
 	}
 }
 
 // match reports whether a pattern matches a path in one of the forms.
-func (p forms) match(path forms) bool {
-	normalised, anchored := strings.CutSuffix(p.normalised, "$")
-	unified := strings.TrimSuffix(p.unified, "$")
+func (f forms) match(path forms) bool {
+	normalised, anchored := strings.CutSuffix(f.normalised, "$")
+	unified := strings.TrimSuffix(f.unified, "$")
 	return matchesPattern(normalised, path.normalised, anchored) || matchesPattern(unified, path.unified, anchored)
 }
 
@@ -112,8 +112,8 @@ func matchesPattern(pattern, path string, anchored bool) bool {
 	return ok && (!anchored || path == "")
 }
 
-func (c *ruleRanking) result(limit int) []RelatedRule {
-	slices.SortFunc(c.rules, func(a, b rankedRule) int {
+func (r *ruleRanking) result(limit int) []RelatedRule {
+	slices.SortFunc(r.rules, func(a, b rankedRule) int {
 		switch {
 		case a.Matches != b.Matches && a.Matches:
 			return -1
@@ -125,9 +125,9 @@ func (c *ruleRanking) result(limit int) []RelatedRule {
 		return cmp.Or(cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
 	})
 	var rivals []RelatedRule
-	for _, e := range c.rules {
+	for _, e := range r.rules {
 		// A line has several rules if its forms differ, or if it allows an index page.
-		if len(rivals) < limit && !slices.ContainsFunc(rivals, func(r RelatedRule) bool { return r.Line == e.Line }) {
+		if len(rivals) < limit && !slices.ContainsFunc(rivals, func(rival RelatedRule) bool { return rival.Line == e.Line }) {
 			rivals = append(rivals, e.RelatedRule)
 		}
 	}

@@ -119,7 +119,7 @@ func AwayFromMidnight() {
 	const day = 24 * time.Hour
 	now := time.Now()
 	if left := now.Truncate(day).Add(day).Sub(now); left < Patience {
-		time.Sleep(left)
+		<-time.After(left)
 	}
 }
 

@@ -5,6 +5,7 @@ package corpus
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,76 +67,111 @@ func New(name string, rules int) Corpus {
 // Hostile returns files of the maximum size that make a path of so many bytes as expensive as
 // possible to match: every rule has a wildcard, and none matches the path.
 func Hostile(path int) []Corpus {
-	rnd := rand.New(rand.NewPCG(3, 9309))
-	from := func(alphabet string, n int) string {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = alphabet[rnd.IntN(len(alphabet))]
-		}
-		return string(b)
-	}
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567-_.~"
+	m := maker{rand.New(rand.NewPCG(3, 9309))}
 	as := strings.Repeat("a", max(path, 2000))
+	return slices.Concat(m.words(path), m.pieces(path), repeated(as, path), groups(as, path))
+}
+
+// A maker makes files of random texts.
+type maker struct{ *rand.Rand }
+
+// text returns n random bytes of an alphabet.
+func (m maker) text(alphabet string, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = alphabet[m.IntN(len(alphabet))]
+	}
+	return string(b)
+}
+
+// starred returns so many texts of an alphabet, with a "*" before each.
+func (m maker) starred(alphabet string, sizes ...int) string {
+	var b strings.Builder
+	for _, n := range sizes {
+		b.WriteString("*" + m.text(alphabet, n))
+	}
+	return b.String()
+}
+
+// fill makes a file of the maximum size, of one pattern after the other, and with one path.
+func fill(name, path string, pattern func(i int) string) Corpus {
+	text := []byte("User-agent: *\n")
+	for i := 0; ; i++ {
+		line := "Disallow: " + pattern(i) + "\n"
+		if len(text)+len(line) >= robots.MaxBytes {
+			return Corpus{Name: name, Text: text, Paths: []string{path}}
+		}
+		text = append(text, line...)
+	}
+}
+
+// words returns files whose patterns have random words or numbers.
+func (m maker) words(path int) []Corpus {
+	const small = "abcdefghijklmnopqrstuvwxyz"
 	words := make([]string, 1000)
 	for i := range words {
-		words[i] = from("abcdefghijklmnopqrstuvwxyz", 4+rnd.IntN(5))
+		words[i] = m.text(small, 4+m.IntN(5))
 	}
-	word := func() string { return words[rnd.IntN(len(words))] }
+	word := func() string { return words[m.IntN(len(words))] }
 	var sentence strings.Builder
 	for sentence.Len() < path {
 		sentence.WriteString(word())
 	}
-	make := func(name, path string, pattern func(i int) string) Corpus {
-		text := []byte("User-agent: *\n")
-		for i := 0; ; i++ {
-			line := "Disallow: " + pattern(i) + "\n"
-			if len(text)+len(line) >= robots.MaxBytes {
-				return Corpus{Name: name, Text: text, Paths: []string{path}}
-			}
-			text = append(text, line...)
-		}
-	}
+	const letters = small + "ABCDEFGHIJKLMNOPQRSTUVWXYZ01234567-_.~"
 	return []Corpus{
-		make("number-after-letter", "/"+as[:path], func(i int) string { return fmt.Sprintf("/*a%d*b", i) }),
-		make("numbers", "/"+from("0123456789", path), func(i int) string { return fmt.Sprintf("/*%d*b", i) }),
-		make("two-words", "/"+sentence.String(), func(int) string { return "/*" + word() + "*" + word() + "*Z" }),
-		make("all-there", "/"+from("abcd", path), func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 5) + "*z" }),
-		make("second-missing", "/"+from("abcd", path), func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 6) + "e*z" }),
-		make("second-missing-long", "/"+from("ab", path), func(int) string { return "/*" + from("ab", 8) + "*" + from("ab", 10) + "a*z" }),
-		make("chain", "/"+as[:path], func(i int) string { return "/*" + as[:i%900] + "b" }),
-		make("chain-anchored", "/"+as[:path], func(i int) string { return "/*" + as[:i%900] + "b$" }),
-		make("every-prefix", "/"+as[:path], func(i int) string { return "/" + as[:i%900] + "*b" }),
-		make("nested", "/"+from("ab", path), func(i int) string {
-			return "/*" + strings.Join(strings.Split(from("ab", 14), ""), "*") + "*c"
+		fill("numbers", "/"+m.text("0123456789", path), func(i int) string { return fmt.Sprintf("/*%d*b", i) }),
+		fill("two-words", "/"+sentence.String(), func(int) string { return "/*" + word() + "*" + word() + "*Z" }),
+		fill("bushy", "/"+m.text(letters, path), func(int) string { return "/" + m.starred(letters, 4) + "/" }),
+		fill("bushy-pieces", "/"+m.text(letters, path), func(int) string { return "/" + m.starred(letters, 1, 1, 1) + "/" }),
+	}
+}
+
+// pieces returns files whose patterns have random pieces of a small alphabet, as the path has.
+func (m maker) pieces(path int) []Corpus {
+	return []Corpus{
+		fill("all-there", "/"+m.text("abcd", path), func(int) string { return "/" + m.starred("abcd", 5, 5) + "*z" }),
+		fill("second-missing", "/"+m.text("abcd", path), func(int) string { return "/" + m.starred("abcd", 5, 6) + "e*z" }),
+		fill("second-missing-long", "/"+m.text("ab", path), func(int) string { return "/" + m.starred("ab", 8, 10) + "a*z" }),
+		fill("nested", "/"+m.text("ab", path), func(int) string {
+			return "/*" + strings.Join(strings.Split(m.text("ab", 14), ""), "*") + "*c"
 		}),
-		make("nested-absent", "/"+from("ab", path), func(i int) string {
-			return "/*" + strings.Join(strings.Split(from("abab", 12)+from("abc", 1), ""), "*") + "*c"
+		fill("nested-absent", "/"+m.text("ab", path), func(int) string {
+			return "/*" + strings.Join(strings.Split(m.text("abab", 12)+m.text("abc", 1), ""), "*") + "*c"
 		}),
-		make("many-groups", "/"+as[:path], func(i int) string {
-			return fmt.Sprintf("/*a*%d\nDisallow: /a*%d\nDisallow: /aa*%d\nDisallow: /*a*a*a*a*a*a*a*b\nUser-agent: *\nUser-agent: a%d", i, i, i, i)
+		fill("four-pieces", "/"+m.text("ab", path), func(int) string { return "/" + m.starred("ab", 8, 8, 4, 4) + "*z" }),
+		fill("short-pieces", "/"+m.text("abcdefgh", path), func(int) string { return "/" + m.starred("abcdefgh", 3, 3, 3) + "*z" }),
+		fill("two-letters", "/"+m.text("abcdefgh", path), func(int) string { return "/" + m.starred("abcdefgh", 2, 2, 2) + "*z" }),
+		fill("two-forms", "/"+m.text("abcd", path-3)+"%3A", func(int) string { return "/" + m.starred("abcd", 5, 5) + "*z" }),
+	}
+}
+
+// repeated returns files whose patterns repeat one letter, as the path does.
+func repeated(as string, path int) []Corpus {
+	return []Corpus{
+		fill("number-after-letter", "/"+as[:path], func(i int) string { return fmt.Sprintf("/*a%d*b", i) }),
+		fill("chain", "/"+as[:path], func(i int) string { return "/*" + as[:i%900] + "b" }),
+		fill("chain-anchored", "/"+as[:path], func(i int) string { return "/*" + as[:i%900] + "b$" }),
+		fill("every-prefix", "/"+as[:path], func(i int) string { return "/" + as[:i%900] + "*b" }),
+		fill("long-literals", "/"+as[:path], func(i int) string { return "/*" + as[:i*37%1900] + "b" }),
+		fill("deep", "/"+as[:path], func(int) string { return "/" + strings.Repeat("*a", 8000) + "*b" }),
+		fill("two-forms-escaped", "/"+strings.Repeat("a%3A", path/4), func(i int) string {
+			return fmt.Sprintf("/*%%3Aa%%3A%d*:a*b", i)
 		}),
-		make("many-searches", "/"+as[:path], func(i int) string {
-			return fmt.Sprintf("/*aaab\nDisallow: /a*aaab\nDisallow: /aa*aaab\nDisallow: /aaa*aaab\nDisallow: /aaaa*aaab\nDisallow: /aaaaa*aaab\nDisallow: /aaaaaa*aaab\nUser-agent: *\nUser-agent: a%d", i)
+	}
+}
+
+// groups returns files with many groups that apply to every client.
+func groups(as string, path int) []Corpus {
+	next := func(i int) string { return fmt.Sprintf("\nUser-agent: *\nUser-agent: a%d", i) }
+	rules := func(patterns ...string) string { return strings.Join(patterns, "\nDisallow: ") }
+	return []Corpus{
+		fill("many-groups", "/"+as[:path], func(i int) string {
+			n := strconv.Itoa(i)
+			return rules("/*a*"+n, "/a*"+n, "/aa*"+n, "/*a*a*a*a*a*a*a*b") + next(i)
 		}),
-		make("four-pieces", "/"+from("ab", path), func(int) string {
-			return "/*" + from("ab", 8) + "*" + from("ab", 8) + "*" + from("ab", 4) + "*" + from("ab", 4) + "*z"
+		fill("many-searches", "/"+as[:path], func(i int) string {
+			return rules("/*aaab", "/a*aaab", "/aa*aaab", "/aaa*aaab", "/aaaa*aaab", "/aaaaa*aaab", "/aaaaaa*aaab") + next(i)
 		}),
-		make("short-pieces", "/"+from("abcdefgh", path), func(int) string {
-			return "/*" + from("abcdefgh", 3) + "*" + from("abcdefgh", 3) + "*" + from("abcdefgh", 3) + "*z"
-		}),
-		make("two-letters", "/"+from("abcdefgh", path), func(int) string {
-			return "/*" + from("abcdefgh", 2) + "*" + from("abcdefgh", 2) + "*" + from("abcdefgh", 2) + "*z"
-		}),
-		make("bushy", "/"+from(letters, path), func(int) string { return "/*" + from(letters, 4) + "/" }),
-		make("bushy-pieces", "/"+from(letters, path), func(int) string {
-			return "/*" + from(letters, 1) + "*" + from(letters, 1) + "*" + from(letters, 1) + "/"
-		}),
-		make("long-literals", "/"+as[:path], func(i int) string { return "/*" + as[:i*37%1900] + "b" }),
-		make("long-in-groups", "/"+as[:path], func(i int) string {
-			return fmt.Sprintf("/*%sb\nUser-agent: *\nUser-agent: a%d", as[:70], i)
-		}),
-		make("two-forms", "/"+from("abcd", path-3)+"%3A", func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 5) + "*z" }),
-		make("two-forms-escaped", "/"+strings.Repeat("a%3A", path/4), func(i int) string { return fmt.Sprintf("/*%%3Aa%%3A%d*:a*b", i) }),
-		make("deep", "/"+as[:path], func(i int) string { return "/" + strings.Repeat("*a", 8000) + "*b" }),
+		fill("long-in-groups", "/"+as[:path], func(i int) string { return "/*" + as[:70] + "b" + next(i) }),
 	}
 }
