@@ -29,13 +29,13 @@ func ParseFor(origin Origin, text string, d Dialect) *File {
 
 // A nameKey is a name under which an agent finds a block.
 type nameKey struct {
-	// lower case.
+	// text is in lower case.
 	text string
 
-	// Index in parsed.agents.
+	// agent is an index in parsed.agents.
 	agent int32
 
-	// text is the leading letters of the word in the file, which is longer.
+	// partial says that text is the leading letters of the word in the file, which is longer.
 	partial bool
 }
 
@@ -44,16 +44,13 @@ type compiler struct {
 	*parsed
 	file *File
 
-	// The rule set of each block; -1: the block names nobody.
+	// setOf has the index of the rule set of each block; -1: the block names nobody.
 	setOf []int
 
-	// Of the File.
-	nameText []byte
+	// nameText and firstBytes are those of the File.
+	nameText, firstBytes []byte
 
-	// Of the File.
-	firstBytes []byte
-
-	// One for each node of the trie being built.
+	// spans has one for each node of the trie that is being built.
 	spans []span
 }
 
@@ -144,7 +141,7 @@ func (c *compiler) groupBlocks(keys []nameKey) {
 		}
 		m := member{int(c.agentOf(k).block), i}
 		if n := len(members); n > 0 && keys[members[n-1].name].text == k.text {
-			// all keys of a name have the index of its first key.
+			// All keys of a name have the index of its first key.
 			m.name = members[n-1].name
 		}
 		members = append(members, m)
@@ -210,7 +207,7 @@ func (c *compiler) buildTries() {
 	f.labels = c.finalText()
 	items := c.sortedRules()
 	f.rules = make([]rule, 0, len(items))
-	// Usually enough: a rule adds a leaf and may split a label.
+	// This is usually enough: a rule adds a leaf and may split a label.
 	f.nodes = make([]node, 0, 2*len(items)+len(f.ruleSets)+1)
 	for in := range f.ruleSets {
 		n := 0
@@ -396,9 +393,8 @@ func (c *compiler) joins(keys []nameKey) (all []join) {
 	if !c.joined {
 		return nil
 	}
-	// Of each block; the line after it.
+	// The last part of each block, the line after each block, and the line after each part.
 	lastPart, nextBlock := make([]int32, c.blocks), make([]uint32, c.blocks)
-	// The line after each part.
 	nextPart := make([]uint32, c.parts+1)
 	for i, a := range c.agents {
 		lastPart[a.block], nextBlock[a.block] = a.part, math.MaxUint32

@@ -15,7 +15,7 @@ const (
 	codingGzip    = "gzip"
 	codingUTF16LE = "utf-16le"
 	codingUTF16BE = "utf-16be"
-	// A byte order mark of UTF-16 before a text that is not UTF-16.
+	// There is a byte order mark of UTF-16 before a text that is not UTF-16.
 	codingMark = "utf-16-mark"
 )
 

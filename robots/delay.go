@@ -58,7 +58,7 @@ func cutSeconds(s, points string) (n time.Duration, rest string, ok bool) {
 		n += time.Duration(s[0]-'0') * unit
 		finer = finer || unit == 0 && s[0] != '0'
 	}
-	// Round up, so that it is no whole number of seconds.
+	// Rounded up, it stays more than a whole number of seconds.
 	if finer {
 		n++
 	}

@@ -99,13 +99,14 @@ type preferenceLine struct {
 
 // A UsageLine is a line of a robots.txt that states usage preferences.
 type UsageLine struct {
-	// From 1.
+	// Number is that of the line in the file, from 1.
 	Number int
 
-	// The preferences as written: the value of the line, without the path pattern.
+	// Text is the preferences as written: the value of the line, without the path pattern.
 	Text string
 
-	// The line is before the first group: it counts where the group's own lines say nothing.
+	// BeforeGroups says that the line is before the first group: it counts where the group's own
+	// lines say nothing.
 	BeforeGroups bool
 }
 
@@ -167,7 +168,6 @@ func (e *extensionLines) addUsage(value string, line, run int) {
 	}
 	pattern, text := cutPattern(value)
 	if pattern != "" && text == "" {
-		// No preference.
 		return
 	}
 	e.usages = append(e.usages, preferenceLine{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}})

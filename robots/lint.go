@@ -19,9 +19,9 @@ type Fault string
 
 // The kinds of remarks.
 const (
-	// The line is not parsed, by nobody or not under this dialect.
+	// The line is not parsed, under any dialect or under this one.
 	NotRead Fault = "not-read"
-	// The dialect takes it, RFC 9309 does not.
+	// The dialect accepts the line, and RFC 9309 does not.
 	Misspelt Fault = "misspelt"
 	// A rule before any User-agent line applies to nobody (RFC 9309 2.2.1).
 	NoGroup Fault = "no-group"
@@ -29,7 +29,8 @@ const (
 	Nobody Fault = "nobody"
 	// The rule matches no path, or always loses to another.
 	NeverWins Fault = "never-wins"
-	// The rule reaches agents of an earlier list, which the lines in between do not end (RFC 9309 2.2.4).
+	// The rule applies to agents of an earlier list too, because the lines in between do not end that
+	// list (RFC 9309 2.2.4).
 	Joined Fault = "joined"
 	// The line counts, but perhaps not as it is meant.
 	Suspect Fault = "suspect"
@@ -42,10 +43,10 @@ type Remark struct {
 	Line  int
 	Fault Fault
 
-	// One line for people; it quotes what it shows of the file.
+	// Text is one line for people, which quotes what it shows of the file.
 	Text string
 
-	// The part of the line that is parsed: text of a stranger.
+	// Source is the part of the line that is parsed: text of a stranger.
 	Source string
 }
 
@@ -74,7 +75,7 @@ func Lint(text []byte, d Dialect, origin Origin) []Remark {
 		last = number
 	}
 	if d.Name != "" {
-		// The limit holds for each kind of checks, so that the first remarks of all are kept.
+		// The limit holds for each kind of checks, so that the first remarks of each are kept.
 		l.count = 0
 		l.checkJoins(source)
 		l.count = 0
@@ -83,7 +84,7 @@ func Lint(text []byte, d Dialect, origin Origin) []Remark {
 	slices.SortStableFunc(l.remarks, func(a, b Remark) int { return cmp.Compare(a.Line, b.Line) })
 	l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks)]
 	if len(text) > MaxBytes {
-		// The next remark is the most important one.
+		// The next remark is the most important one, so there must be room for it.
 		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)]
 		l.count = 0
 		l.remark(last+1, TooLong, "the file has more than %d bytes: the rest is not read", MaxBytes)
@@ -131,13 +132,13 @@ type linter struct {
 	dialect Dialect
 	origin  Origin
 
-	// The file is an HTML page.
+	// html says that the file is an HTML page.
 	html bool
 
-	// There was a User-agent line.
+	// grouped says that there was a User-agent line.
 	grouped bool
 
-	// remarks since the last reset.
+	// count is the number of remarks since the last reset, also of those over the limit.
 	count   int
 	remarks []Remark
 }
@@ -191,7 +192,7 @@ func (l *linter) checkLine(number int, line string) {
 			l.remark(number, NotRead, "%q is not a list of search, ai-input and ai-train, each with =yes or =no", clip(value))
 		}
 		if l.dialect.Careful {
-			// Before the first group it applies to every client.
+			// A line before the first group applies to every client.
 			return
 		}
 	case fieldContentUsage:
@@ -215,7 +216,8 @@ func (l *linter) checkDelay(number int, value string) {
 	case !ok:
 		l.remark(number, NotRead, "%q is not a number of seconds", clip(value))
 	case !plain:
-		l.remark(number, Misspelt, "%s reads this as %g s, other crawlers may not: write a number of seconds", l.dialect.Name, asked.Seconds())
+		l.remark(number, Misspelt, "%s reads this as %g s, other crawlers may not: write a number of seconds",
+			l.dialect.Name, asked.Seconds())
 	}
 }
 
@@ -280,11 +282,12 @@ func (l *linter) checkAgent(number int, value string) {
 
 func (l *linter) checkPattern(number int, value string) {
 	if hasUnicodeBlank(value) {
-		l.remark(number, Suspect, "%q has a blank that is not ASCII, or an invisible character, which is part of the path", clip(value))
+		l.remark(number, Suspect, "%q has a blank that is not ASCII, or an invisible character, which is part of the path",
+			clip(value))
 	}
 	_, _, _, isURL := SplitURL(value)
 	switch {
-	// The usual way to allow everything.
+	// An empty value is the usual way to allow everything.
 	case len(value) == 0:
 	case canMatch(value):
 		if l.dialect.AsWritten && strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
@@ -293,7 +296,8 @@ func (l *linter) checkPattern(number int, value string) {
 	case !isURL:
 		l.remark(number, NeverWins, "%q matches nothing: a path must begin with a slash", clip(value))
 	case l.dialect.Careful && l.origin == (Origin{}):
-		l.remark(number, Suspect, "%q is a full URL: %s reads its path if it is one of this site, RFC 9309 does not", clip(value), l.dialect.Name)
+		l.remark(number, Suspect, "%q is a full URL: %s reads its path if it is one of this site, RFC 9309 does not",
+			clip(value), l.dialect.Name)
 	default:
 		if pattern, own := ownPath(value, l.origin); own && l.dialect.Careful {
 			l.remark(number, Misspelt, "%q is a full URL: %s reads it as %q, RFC 9309 does not", clip(value), l.dialect.Name, clip(pattern))
@@ -321,7 +325,8 @@ func hasUnicodeBlank(s string) bool {
 // line that does not end their list.
 func (l *linter) checkJoins(source string) {
 	s := parsed{dialect: l.dialect, origin: l.origin, source: source}
-	// The first line that divides the list; the list is checked.
+	// between is the first line that divides the current list of agents; checked says that the first
+	// rule of the list was checked.
 	between, checked := "", false
 	for number, line := range lines(source) {
 		f, value := splitLine(line, &l.dialect)
@@ -342,7 +347,8 @@ func (l *linter) checkJoins(source string) {
 			if len(early) > 1 {
 				more = fmt.Sprintf(" and %d more", len(early)-1)
 			}
-			l.remark(number, Joined, "%q (line %d) also applies to %q (line %d)%s, because %s does not end the list of agents (RFC 9309 2.2.4)",
+			const text = "%q (line %d) also applies to %q (line %d)%s, because %s does not end the list of agents (RFC 9309 2.2.4)"
+			l.remark(number, Joined, text,
 				clip(lineContent(line)), number, clip(early[0].value), early[0].line, more, between)
 		}
 	}

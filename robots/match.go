@@ -24,18 +24,17 @@ type matcher struct {
 	tries *tries
 	best  *rule
 
-	// Flags of the rules that cannot match this form of the path.
+	// ignored are the flags of the rules that cannot match this form of the path.
 	ignored uint32
 
-	// Steps that may still be taken.
+	// stepsLeft is how many steps the matcher may still take. It is negative once it has given up.
 	stepsLeft int
 
-	// Of pending, in the current trie.
+	// pending are the wildcards that the matcher has reached in the current trie: pendingCount of
+	// them, and then morePending, which needs an allocation.
 	pendingCount int
-
-	// Those beyond maxPending.
-	morePending []wildcard
-	pending     [maxPending]wildcard
+	morePending  []wildcard
+	pending      [maxPending]wildcard
 }
 
 // A wildcard is a node that begins with "*", and the first byte of the path that may follow.
@@ -59,17 +58,16 @@ const (
 func (m *matcher) matchTrie(root uint32, path string) {
 	m.stepsLeft--
 	from := int(m.tries.nodes[root].size)
-	// A label of 1 byte is "/", as the path.
+	// A label of 1 byte is "/", with which every path begins.
 	if from > 1 && !strings.HasPrefix(path, m.tries.label(root)) {
 		return
 	}
 	m.pendingCount, m.morePending = 0, nil
 	m.descend(root, path, from)
-	// pendingCount grows.
+	// Both lists grow meanwhile.
 	for i := 0; i < m.pendingCount && m.stepsLeft >= 0; i++ {
 		m.tryPending(m.pending[i], path)
 	}
-	// morePending grows.
 	for i := 0; i < len(m.morePending) && m.stepsLeft >= 0; i++ {
 		m.tryPending(m.morePending[i], path)
 	}
@@ -96,7 +94,7 @@ func (m *matcher) descend(at uint32, path string, from int) {
 			return
 		}
 		child := strings.IndexByte(children, path[from])
-		// A "*" in a path is no wildcard.
+		// The child of a "*" is a wildcard, but a "*" in a path is none.
 		if child < 0 || children[child] == '*' {
 			return
 		}
@@ -158,13 +156,13 @@ func (m *matcher) tryPending(w wildcard, path string) {
 	n := &t.nodes[w.node]
 	m.stepsLeft--
 	if m.best != nil && n.longest < longestUnknown && uint16(n.longest) < m.best.size {
-		// No rule there outranks best.
+		// No rule at or below the node outranks best.
 		return
 	}
 	from := int(w.from)
 	literal := t.label(w.node)[1:]
 	m.stepsLeft -= searchSteps(uint(len(path)-from), uint(len(literal)))
-	// No node follows: any match will do.
+	// No node follows, so any match will do.
 	if n.childCount == 0 {
 		if rest := path[from:]; strings.Contains(rest, literal) {
 			m.considerRules(w.node, strings.HasSuffix(rest, literal))
@@ -184,7 +182,7 @@ func (m *matcher) tryPending(w wildcard, path string) {
 			}
 		}
 	}
-	// A "*" that follows needs the first match, an anchor the last one.
+	// A "*" that follows needs the first match, and an anchor the last one.
 	m.descend(w.node, path, from)
 	var first byteSet
 	first.add(t.childBytes(n))

@@ -31,18 +31,18 @@ func isNormal(path string) bool {
 		}
 		return true
 	}
-	// Eight bytes at a time; the last eight may overlap those before. The top bit of each byte of
-	// odd is set if that byte of the path may not be normal. A borrow or a carry may set the bit of
-	// the byte above such a byte too, but of no other byte.
+	// The loop takes eight bytes at a time; the last eight may overlap those before. The top bit of
+	// each byte of odd is set if that byte of the path may not be normal. A borrow or a carry may set
+	// the bit of the byte above such a byte too, but of no other byte.
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for i := 0; i < len(path); i += 8 {
 		p := path[min(i, last):]
 		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
 			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
 		star, backquote := w^'*'*ones, w^'`'*ones
-		// Zero for <, >, \, ^, | and ~.
+		// A byte of brackets is zero for <, >, \, ^, | and ~.
 		brackets := (w | 0x62*ones) ^ 0x7E*ones
-		// Under 0x26: controls, blank, ", $ and %; over 0x7A: {, |, }, ~ and DEL.
+		// Bytes under 0x26 are controls, blank, ", $ and %; those over 0x7A are {, |, }, ~ and DEL.
 		odd := w | (w-0x26*ones)&^w | (w + 0x05*ones) |
 			(star-ones)&^star | (backquote-ones)&^backquote | (brackets-ones)&^brackets
 		if odd&tops != 0 {
@@ -159,7 +159,7 @@ const (
 // appendForm appends a path or pattern in a form, with star for each "*". differs reports whether the
 // two forms differ.
 func appendForm(dst []byte, s, star string, f form) (_ []byte, differs bool) {
-	// What follows is behind the first "?".
+	// query says that the first "?" was before s[i].
 	query := false
 	for i := 0; i < len(s); i++ {
 		c := s[i]

@@ -22,13 +22,14 @@ const (
 // An Origin is the scheme, host and port that one robots.txt applies to (RFC 9309 2.3). It is
 // comparable; equal origins have the same robots.txt. The zero Origin is invalid.
 type Origin struct {
-	// "http", "https" or "ftp".
+	// Scheme is "http", "https" or "ftp".
 	Scheme string
 
-	// Lower-case ASCII: a name (IDN as Punycode, no trailing dot), or an address (IPv6 without brackets).
+	// Host is a name (IDN as Punycode, no trailing dot) or an address (IPv6 without brackets), in
+	// lower-case ASCII.
 	Host string
 
-	// Never 0.
+	// Port is never 0.
 	Port uint16
 }
 
@@ -164,11 +165,11 @@ func parseIPv6(s string) (string, error) {
 var idnaProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 func parseName(s string) (string, error) {
-	// Too long for DNS in any usual spelling, of at most 4 bytes a character.
+	// Such a name is too long for DNS in any usual spelling, which has at most 4 bytes a character.
 	if len(s) > 4*maxHost {
 		return "", errors.New("the host is longer than 253 bytes")
 	}
-	// RFC 3986 3.2.2; browsers and curl decode it.
+	// RFC 3986 3.2.2 permits escapes in a host; browsers and curl decode them.
 	if strings.IndexByte(s, '%') >= 0 {
 		var err error
 		if s, err = url.PathUnescape(s); err != nil {
@@ -202,7 +203,7 @@ func checkHost(host string) error {
 	if host == "" {
 		return errors.New("the host is empty")
 	}
-	// Where the current label begins.
+	// label is where the current label begins.
 	label := 0
 	for i := 0; i <= len(host); i++ {
 		if i < len(host) && host[i] != '.' {

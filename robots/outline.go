@@ -27,10 +27,10 @@ type OutlineLine struct {
 	Line
 	Kind Kind
 
-	// What follows the colon; "" if the line is not parsed.
+	// Value is what follows the colon. It is "" if the line is not parsed.
 	Value string
 
-	// The group that the line is in, from 1 in the order of the file; 0: none.
+	// Group is the group that the line is in, from 1 in the order of the file; 0: none.
 	Group int
 }
 
@@ -52,7 +52,7 @@ func Outline(text string, d Dialect) iter.Seq[OutlineLine] {
 
 // A Line is one line of a text as written, without its line end.
 type Line struct {
-	// From 1.
+	// Number counts from 1.
 	Number int
 	Text   string
 }

@@ -15,15 +15,15 @@ const MaxBytes = 500 << 10
 // has the same limit: eight times the longest URL of an old browser.
 const maxLine = 16663
 
-// parseText parses a text that is decoded, at most MaxBytes of it. origin is that of the file; zero:
-// it is not known.
+// parseText parses a text that is decoded, at most MaxBytes of it. origin is that of the file, or
+// zero if it is not known.
 func parseText(text string, d Dialect, origin Origin) *parsed {
 	text = text[:min(len(text), MaxBytes)]
 	s := &parsed{
 		dialect: d,
 		origin:  origin,
 		source:  text,
-		// Enough for most large files, so that append need not grow it.
+		// This is enough for most large files, so that append need not grow it.
 		rules: make([]parsedRule, 0, len(text)/24),
 	}
 	for number, line := range lines(text) {
@@ -43,7 +43,7 @@ func lines(text string) iter.Seq2[int, string] {
 		}
 		number := 0
 		for rest := trimBOM(text); len(rest) > 0; {
-			// In two steps, so that a file without any LF is searched for LF only once.
+			// Two steps search a file without any LF for LF only once.
 			var part string
 			var found bool
 			part, rest, found = strings.Cut(rest, "\n")
@@ -76,9 +76,9 @@ func trimBOM(text string) string {
 type field uint8
 
 const (
-	// A line without content.
+	// The line has no content.
 	fieldNone field = iota
-	// A line that is not parsed.
+	// The line is not parsed.
 	fieldUnknown
 	fieldUserAgent
 	fieldAllow
@@ -96,10 +96,10 @@ var spellings = [...]struct {
 	text  string
 	field field
 
-	// Only with Dialect.Misspellings.
+	// misspelt names count only with Dialect.Misspellings.
 	misspelt bool
 
-	// Only with Dialect.Careful.
+	// careful names count only with Dialect.Careful.
 	careful bool
 }{
 	{text: "disallow", field: fieldDisallow},
@@ -175,45 +175,49 @@ type parsed struct {
 	dialect Dialect
 	origin  Origin
 
-	// See Decode.
+	// coding is how the text was encoded; see Decode.
 	coding string
 
-	// The text.
+	// source is the text.
 	source string
 
+	// agents are the names in User-agent lines, in their order, and blocks is how many lists of
+	// agents there are.
 	agents []agentLine
 	blocks int
 
-	// Index in agents of the first agent of the current block.
+	// blockStart is the index in agents of the first agent of the current block.
 	blockStart int
 
-	// Of all blocks together; see agentLine.
+	// parts counts those of all blocks together; see agentLine.
 	parts int
 
-	// names that follow a comma.
+	// listed counts the names that follow a comma, up to maxListed.
 	listed int
-	names  []nameKey
-	rules  []parsedRule
 
-	// Forms of patterns that differ from the text of the patterns.
+	// names are what the method keys returns, once it was called.
+	names []nameKey
+	rules []parsedRule
+
+	// formText has the forms of patterns that differ from the patterns as written.
 	formText []byte
 
-	delays []delay
-
-	// Of delays.
+	// delays has one delay for each of delayRuns.
+	delays    []delay
 	delayRuns []agentRun
 	ext       extensionLines
 
-	// The current block has a rule: the next User-agent line begins another block.
+	// hasRule says that the current block has a rule: the next User-agent line begins another block.
 	hasRule bool
 
-	// The last line with content was no User-agent line: the next one begins another part.
+	// parted says that the last line with content was no User-agent line: the next one begins
+	// another part.
 	parted bool
 
-	// A block has several parts.
+	// joined says that a block has several parts.
 	joined bool
 
-	// A rule is a URL of origin.
+	// ownURLs says that a rule is a URL of origin.
 	ownURLs bool
 }
 
@@ -226,7 +230,7 @@ type agentLine struct {
 	block int32
 	part  int32
 
-	// Index in parsed.delays, from 1; 0: none.
+	// delay is an index in parsed.delays, from 1; 0: none.
 	delay int32
 }
 
@@ -367,7 +371,8 @@ func (p *parsed) addDelay(f field, value string, line int) {
 type parsedRule struct {
 	rule
 
-	// What goes into the trie: the pattern in its form without its anchor and trailing "*"s; see finalText.
+	// start and end say where the text is that goes into the trie: the pattern in its form, without
+	// its anchor and trailing "*"s. See finalText.
 	start, end uint32
 	block      uint32
 }

@@ -10,7 +10,7 @@ import (
 // which the first one that matches a path counts. It never changes; any number of goroutines may
 // share it. A nil Patterns matches nothing.
 type Patterns struct {
-	// Whose rules are the patterns: an earlier one has a greater size.
+	// file has the patterns as the rules of one group. An earlier one has a greater size.
 	file *File
 }
 

@@ -10,11 +10,12 @@ import (
 type RelatedRule struct {
 	Allow bool
 
-	// The pattern as written.
+	// Rule is the pattern as written.
 	Rule string
 	Line int
 
-	// The rule matches, but another one outranks it; false: the rule only begins as the path does.
+	// Matches says that the rule matches, but another one outranks it. Otherwise the rule only begins
+	// as the path does.
 	Matches bool
 }
 
@@ -60,7 +61,7 @@ type rankedRule struct {
 	RelatedRule
 	rule rule
 
-	// Length of the common beginning of the rule's literal and the path.
+	// shared is the length of the common beginning of the path and of the rule up to its first "*".
 	shared int
 }
 
@@ -72,7 +73,7 @@ func (r *ruleRanking) add(it *parsedRule, pattern, written string) {
 	for _, f := range [...]struct {
 		path string
 
-		// The flag of rules that this form never matches.
+		// never is the flag of rules that this form never matches.
 		never uint32
 	}{{r.path.normalised, flagUnifiedOnly}, {r.path.unified, flagNormalisedOnly}} {
 		if it.is(f.never) {

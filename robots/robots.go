@@ -38,40 +38,41 @@ import (
 
 // A File is one compiled robots.txt. A nil File refuses everything.
 type File struct {
-	// The parsed text; patterns as written are substrings of it.
+	// source is the parsed text. Patterns as written are substrings of it.
 	source string
 
-	// What the names are substrings of.
+	// nameText is what the names are substrings of.
 	nameText string
 
-	// Sorted by their text.
+	// names are sorted by their text.
 	names []agentName
 
-	// Indices in ruleSets: the rule sets of each name.
-	setRefs []uint32
-
-	// The rules that the same agents have.
+	// setRefs has for each name the indices of its ruleSets, in order.
+	setRefs  []uint32
 	ruleSets []ruleSet
 
-	// Of ruleSets.
+	// tries are those of ruleSets.
 	tries
 
-	// nil: none.
+	// ext is nil in most files.
 	ext     *extensions
 	dialect *Dialect
 }
 
 // An agentName is a name under which a client finds its group.
 type agentName struct {
-	// In File.nameText, lower case.
+	// start and size say where the name is in File.nameText, in lower case.
 	start, size uint32
 
-	// The slice of File.setRefs.
+	// firstRef and refCount say where its rule sets are in File.setRefs.
 	firstRef, refCount uint32
-	delay              time.Duration
-	delayLine          uint32
 
-	// No group has this name in full: it is the leading letters of longer names.
+	// delay is the longest one that the file asks of the agent, and delayLine the line that does.
+	// Both are 0 if none does.
+	delay     time.Duration
+	delayLine uint32
+
+	// partial says that no group has this name in full: it is the leading letters of longer names.
 	partial bool
 }
 
@@ -80,49 +81,50 @@ type agentName struct {
 // to merge these for each agent would let a small file take memory for the product of its agents
 // and its rules.
 type ruleSet struct {
-	// In File.nodes.
+	// root is an index in File.nodes.
 	root uint32
 
-	// size of the longest Disallow that matches every path; -1: none.
+	// longestDisallowAll is the size of the longest Disallow that matches every path; -1: none does.
 	longestDisallowAll int32
 
-	// size of the longest Allow; -1: none.
+	// longestAllow is the size of the longest Allow; -1: there is none.
 	longestAllow int32
 }
 
 // A join is a name that a block lists only before a line that divides its list of agents. The lines
 // between from and until apply to it nevertheless.
 type join struct {
-	// Index in File.names.
+	// name is an index in File.names.
 	name uint32
 
-	// Of the first User-agent line of the block with the name.
+	// line is that of the block's first User-agent line with the name.
 	line uint32
 
-	// line of the first agent after the last part with the name.
+	// from is the line of the first agent after the last part with the name.
 	from uint32
 
-	// line of the next block.
+	// until is the line where the next block begins.
 	until uint32
 }
 
 // extensions are what a File has beside groups and rules. Most files have none of it.
 type extensions struct {
-	// See Decode.
+	// coding is how the text was encoded; see Decode.
 	coding string
 
-	// If a rule is a URL of it.
+	// origin is that of the file if a rule is a URL of it. Otherwise it is zero.
 	origin Origin
 
-	// Sorted by name and line.
+	// joins are sorted by name and line.
 	joins              []join
 	sitemaps, licenses []string
 	signals, usages    preferences
 
-	// Of each name in File.names, its lines without a pattern combined; nil: none.
+	// signalsOf has what the lines without a pattern say together to each of File.names. It is nil if
+	// there are no lines.
 	signalsOf []Signals
 
-	// Of agents that no group names.
+	// signalsOfAll is what these lines say to agents that no group names.
 	signalsOfAll Signals
 }
 
@@ -202,7 +204,7 @@ func (e *extensions) size(nameText int) int {
 	}
 	return int(unsafe.Sizeof(*e)) + cap(e.joins)*int(unsafe.Sizeof(join{})) + len(e.signalsOf)*int(unsafe.Sizeof(Signals{})) +
 		e.signals.size(nameText) + e.usages.size(nameText) +
-		// Their text is part of the source.
+		// The text of links is part of the source.
 		(cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof(""))
 }
 
@@ -242,7 +244,7 @@ func (f *File) For(tokens ...string) Group {
 // lookup returns the index of the name for a token, or -1. It is the token itself or, under a
 // dialect with NamePrefixes, the longest name that the token continues with a "-", "_" or ".".
 func (f *File) lookup(token string) int {
-	// A name is part of a line.
+	// No name is longer than a line.
 	full := leadingName(token[:min(len(token), maxLine)])
 	run := len(leadingLetters(full))
 	for {
@@ -274,7 +276,7 @@ func (f *File) exactGroup(run string, tokens []string) (Group, bool) {
 	return Group{}, false
 }
 
-// nameIndex returns the index of a name, or -1.
+// nameIndex returns the index of a name, whose case does not matter, or -1.
 func (f *File) nameIndex(s string) int {
 	lo, hi := 0, len(f.names)
 	for lo < hi {
@@ -351,7 +353,7 @@ func (f *File) Rules() int {
 	}
 	n := 0
 	for i := range f.rules {
-		// Else it is a rule's other form.
+		// A rule whose forms differ is there once for each form.
 		if !f.rules[i].is(flagUnifiedOnly) {
 			n++
 		}
@@ -598,12 +600,14 @@ func (g Group) setRefs() []uint32 {
 type Verdict struct {
 	Allow bool
 
-	// Matching would take more than MaxEffort steps; Allow is false and Rule is "".
+	// GaveUp says that matching would take more than MaxEffort steps. Allow is then false and Rule
+	// is "".
 	GaveUp bool
 
-	// The pattern as written, which shares the File's memory; "" if no rule matched.
+	// Rule is the pattern as written, which shares the File's memory. It is "" if no rule matched.
 	Rule string
 
-	// line of the rule, from 1; 0 if no rule matched. With Dialect.EmptyRules it may be that of an empty rule.
+	// Line is that of the rule, from 1. It is 0 if no rule matched, except that with
+	// Dialect.EmptyRules it may be that of an empty rule.
 	Line int
 }

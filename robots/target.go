@@ -31,7 +31,7 @@ func NewTarget(method string, o Origin, pathQuery string) (Target, error) {
 	case pathQuery == "":
 		return Target{o, "/"}, nil
 	case pathQuery[0] == '?':
-		// RFC 9110 4.2.3.
+		// An empty path is "/" (RFC 9110 4.2.3).
 		pathQuery = "/" + pathQuery
 	case pathQuery == wholeOrigin:
 		return Target{}, errors.New("the target * is for OPTIONS only")
@@ -115,7 +115,7 @@ func (t Target) String() string {
 func (t Target) URL() *url.URL {
 	authority := t.Origin.String()[len(t.Origin.Scheme)+len("://"):]
 	u := &url.URL{Scheme: t.Origin.Scheme, Host: authority, Opaque: t.PathQuery}
-	// net/http would take what follows for an authority.
+	// net/http would take what follows "//" for an authority.
 	if strings.HasPrefix(t.PathQuery, "//") {
 		u.Opaque = "//" + authority + t.PathQuery
 	}

@@ -7,9 +7,9 @@ import (
 
 // Limits of ProductTokens.
 const (
-	// Bytes of a header that are parsed.
+	// maxHeader is how many bytes of a header are parsed.
 	maxHeader = 1 << 10
-	// tokens that are returned.
+	// maxTokens is how many tokens are returned.
 	maxTokens = 16
 )
 
@@ -25,7 +25,7 @@ func ProductTokens(userAgent string) []string {
 	}
 	var tokens []string
 	if number := leadingName(userAgent); isNumeral(number) {
-		// "008/0.83" is of a crawler that some files name.
+		// Some files name the crawler that sends "008/0.83".
 		tokens = append(tokens, number)
 	}
 	for userAgent != "" && len(tokens) < maxTokens {
@@ -105,13 +105,13 @@ func isDelimiter(r rune) bool {
 // productToken returns the product token in a word of a header, or "".
 func productToken(raw string) string {
 	if raw[0] == '+' || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
-		// A URL or an e-mail address of the client's owner.
+		// This is a URL or an e-mail address of the client's owner.
 		return ""
 	}
 	token := leadingName(raw)
 	version, found := strings.CutPrefix(raw[len(token):], "/")
 	if found && strings.Contains(token, ".") && !startsVersion(version) {
-		// A URL without its scheme.
+		// This is a URL without its scheme.
 		return ""
 	}
 	if !found {

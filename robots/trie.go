@@ -10,37 +10,39 @@ import (
 //
 // The children of a node are adjacent; one that begins with "*" comes first.
 type node struct {
-	// Offset in File.labels; its first byte is also in File.firstBytes.
+	// label is an offset in tries.labels. The first byte of the label is also in tries.firstBytes.
 	label uint32
 
-	// Index in File.nodes.
+	// firstChild is an index in tries.nodes.
 	firstChild uint32
 
-	// The first rule that ends here; the next node's firstRule is the end.
+	// firstRule is the index of the first rule that ends here. The next node's firstRule is the end.
 	firstRule uint32
 
-	// Of the label, in bytes.
+	// size is the length of the label, in bytes.
 	size uint16
 
-	// Under 256: no pattern has NUL, CR or LF.
+	// childCount is under 256, because no pattern has NUL, CR or LF.
 	childCount uint8
 
-	// If the label begins with "*": size of the longest rule at or below the node, up to longestUnknown.
+	// longest is the size of the longest rule at or below a node whose label begins with "*", or
+	// longestUnknown if that is longer.
 	longest uint8
 }
 
 // tries are the tries of all rule sets of a File, one after another.
 type tries struct {
-	// What the labels of nodes are substrings of: the parsed text, or the normalised patterns.
+	// labels is what the labels of nodes are substrings of: the parsed text, or the normalised
+	// patterns.
 	labels string
 
-	// A last node ends the rules of the previous one.
+	// nodes have one more than the tries, which ends the rules of the previous one.
 	nodes []node
 
-	// The first byte of each node's label.
+	// firstBytes has the first byte of each node's label.
 	firstBytes string
 
-	// In the order of their nodes.
+	// rules are in the order of their nodes.
 	rules []rule
 }
 
@@ -67,21 +69,22 @@ func (t *tries) firstMatchSuffices(at uint32) bool {
 	return n.childCount == 1 && t.firstBytes[n.firstChild] == '*'
 }
 
+// longestUnknown is node.longest of a node with a longer rule.
 const longestUnknown = 255
 
 // A rule takes 12 bytes. A few rules end at one node: an anchored one and another, each at most three
 // times: for both forms of a path, for the normalised one only, for the unified one only.
 type rule struct {
-	// Offset in File.source of the pattern as written.
+	// text is the offset of the pattern as written in File.source.
 	text uint32
 
-	// The line, and the flags below.
+	// meta is the line and the flags below.
 	meta uint32
 
-	// size of the pattern as written.
+	// written is the length of the pattern as written, in bytes.
 	written uint16
 
-	// Bytes of the normalised pattern: the longer rule wins.
+	// size is the length of the normalised pattern, in bytes. The longer rule wins.
 	size uint16
 }
 
