@@ -83,31 +83,34 @@ type Fetcher interface {
 // Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxFetches, Store and
 // StoreTokens.
 type Options struct {
-	// Required.
+	// Fetcher is required.
 	Fetcher Fetcher
 
-	// The maximum time that a file is used without a fetch; zero means 24 hours.
+	// MaxAge is the maximum time that a file is used without a fetch. Zero means 24 hours.
 	MaxAge time.Duration
 
-	// The minimum time between two fetches of a file; zero means a minute (or MaxAge, if less).
+	// MinAge is the minimum time between two fetches of a file. Zero means a minute, or MaxAge if
+	// that is less.
 	MinAge time.Duration
 
-	// time before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds.
+	// Retry is the time before the first retry of a failing origin, which doubles with each failure,
+	// up to 30 minutes. Zero means 30 seconds.
 	Retry time.Duration
 
-	// Zero means 20 seconds.
+	// FetchTimeout is how long a fetch may take. Zero means 20 seconds.
 	FetchTimeout time.Duration
 
-	// Of memory for results and compiled files; zero means 64 MiB.
+	// MaxBytes is the maximum memory of results and compiled files, in bytes. Zero means 64 MiB.
 	MaxBytes int64
 
-	// fetches at once for callers that wait; zero means DefaultFetches.
+	// MaxFetches is the maximum number of fetches at once for callers that wait. Zero means
+	// DefaultFetches.
 	MaxFetches int
 
-	// Sent with the fetches of Queries without a Token; "" means "robotsproxy".
+	// UserAgent is sent with the fetches of Queries without a Token. "" means "robotsproxy".
 	UserAgent string
 
-	// Keeps entries beyond the life of the Cache; nil: entries are in memory only.
+	// Store keeps entries beyond the life of the Cache. With nil, entries are in memory only.
 	Store Store
 
 	// StoreTokens lets the Store also keep the files that are fetched for product tokens. It has no effect with a
@@ -117,13 +120,13 @@ type Options struct {
 
 // A Cache keeps the robots.txt files of origins. The zero Cache is not usable; see [New].
 type Cache struct {
-	// May be nil.
+	// store may be nil.
 	store Store
 
-	// store, if it is a SharedStore; otherwise nil.
+	// sharedStore is store if that is a SharedStore, else nil.
 	sharedStore SharedStore
 
-	// See Options.StoreTokens; false with sharedStore.
+	// storeTokens is Options.StoreTokens, but false with sharedStore.
 	storeTokens bool
 	gen         atomic.Pointer[generation]
 
@@ -132,24 +135,23 @@ type Cache struct {
 	variants variants
 	schedule schedule
 
-	// Run is running.
+	// running says that Run is running.
 	running atomic.Bool
 
-	// Written under mu.
+	// stopped is set under mu.
 	stopped atomic.Bool
 
-	// Of fetches for callers that wait.
-	slots *fetchSlots
-
-	// Of fetches in the background.
+	// slots are those of fetches for callers that wait, and refreshSlots those of fetches in the
+	// background.
+	slots        *fetchSlots
 	refreshSlots chan struct{}
 
-	// Parent of the context of every fetch: it ends with the cache, not with a caller.
+	// baseCtx is the parent of the context of every fetch: it ends with the cache, not with a caller.
 	baseCtx context.Context
 	cancel  context.CancelCauseFunc
 
-	// Guards flights and puts of entries under the current generation, and ensures that no fetch starts after stopped
-	// is set; otter's locks are taken while it is held.
+	// mu guards flights, and puts of entries under the current generation. It ensures that no fetch
+	// starts after stopped is set. Otter's locks are taken while it is held.
 	mu      sync.Mutex
 	flights map[key]*flight
 	wg      sync.WaitGroup
@@ -158,35 +160,37 @@ type Cache struct {
 // A flight is a fetch in progress, or a load from the Store before it. There is at most one
 // flight for each key.
 type flight struct {
-	// Closed when entry and loaded are set.
+	// done is closed when entry and loaded are set.
 	done chan struct{}
 
-	// nil: the cache was stopped first.
+	// entry is nil if the cache was stopped first.
 	entry *Entry
 
-	// entry is from the Store: it may be too old for some callers.
+	// loaded says that entry is from the Store: it may be too old for some callers.
 	loaded bool
 
-	// entry was fetched, and saved for other processes.
+	// saved says that entry was fetched, and saved for other processes.
 	saved bool
 
-	// The generation in which it began.
+	// gen is the generation in which the flight began.
 	gen *generation
 
-	// guarded by Cache.mu; constant once done is closed
-	// The origin was purged: earlier state must not be used.
+	// The fields below are guarded by Cache.mu, and constant once done is closed.
+
+	// purged says that the origin was purged: earlier state must not be used.
 	purged bool
 
-	// The Store has changed during the load.
+	// reload says that the Store has changed during the load.
 	reload bool
 
-	// A caller needs a new fetch, whatever is in memory.
+	// refetch says that a caller needs a new fetch, whatever is in memory.
 	refetch bool
 
-	// RetryUnconnected was called: without a connection, the fetch is retried at the next lookup.
+	// retry says that RetryUnconnected was called: if the fetch finds no connection, the next lookup
+	// retries it.
 	retry bool
 
-	// When the first caller of Lookup came, also guarded by Cache.mu; zero: none has.
+	// since is when the first caller of Lookup came. It is zero if none has.
 	since time.Time
 }
 
@@ -197,17 +201,19 @@ type generation struct {
 	timing    timing
 	userAgent string
 
-	// Of userAgent, see agentOf.
+	// agent is the name of the agent with this userAgent; see agentOf.
 	agent string
 
-	// guarded by Cache.mu
-	// Number of flights of this generation, plus one for the previous generation while that has any.
+	// The fields below are guarded by Cache.mu.
+
+	// flights is the number of flights of this generation, plus one for the previous generation while
+	// that has any.
 	flights int
 
-	// The next generation; nil: this is the current one.
+	// next is the next generation. It is nil if this is the current one.
 	next *generation
 
-	// Closed when this generation is replaced and no flight uses it or an earlier one.
+	// drained is closed when this generation is replaced and no flight uses it or an earlier one.
 	drained chan struct{}
 }
 
@@ -286,8 +292,8 @@ func (c *Cache) Peek(o robots.Origin) *Entry {
 	return e.Value
 }
 
-// Awaited returns the origin for whose file callers of Lookup have waited longest, and since when. The time is zero if
-// nobody waits. A caller that has left counts until the file has come.
+// Awaited returns the origin for whose file callers of Lookup have waited longest, and since when.
+// The time is zero if nobody waits. A caller that has left counts until the file has come.
 func (c *Cache) Awaited() (o robots.Origin, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,18 +309,20 @@ func (c *Cache) Awaited() (o robots.Origin, since time.Time) {
 type Stats struct {
 	Entries int
 
-	// Of memory, as Options.MaxBytes counts them.
+	// Bytes is how much memory they take, as Options.MaxBytes counts it.
 	Bytes int64
 
-	// Lookups answered from memory.
+	// Hits counts the lookups that memory answered.
 	Hits uint64
 
-	// Lookups that had to wait for the Store or a fetch.
+	// Misses counts the lookups that had to wait for the Store or a fetch.
 	Misses uint64
 
-	// Files that are being fetched, or loaded from the Store.
+	// Fetching is how many files are being fetched, or loaded from the Store.
 	Fetching int
-	Fetches  map[FetchOutcome]uint64
+
+	// Fetches counts the fetches by their outcome.
+	Fetches map[FetchOutcome]uint64
 }
 
 // Stats returns the current numbers. Fetches contains every outcome.
@@ -340,7 +348,7 @@ func (c *Cache) Stats() Stats {
 type counters struct {
 	hits, misses atomic.Uint64
 
-	// Has every FetchOutcome.
+	// fetches has every FetchOutcome.
 	fetches map[FetchOutcome]*atomic.Uint64
 }
 
@@ -378,16 +386,16 @@ func (o Options) generation() *generation {
 // put puts e in place of before.
 func (c *Cache) put(e, before *Entry) {
 	if due := e.lifetimes[byCacheControl].refreshAt; !due.IsZero() {
-		// Before the entry is put: an eviction removes it again.
+		// This comes before the entry is put, because an eviction removes it again.
 		c.schedule.add(e, due)
 	}
 	c.entries.Set(e.key, e)
 	c.variants.remember(e.key)
 	if before != nil {
-		// After the entry is put: see postpone.
+		// This comes after the entry is put; see postpone.
 		c.schedule.remove(before)
 	}
-	// Evict now, not at the next use.
+	// Otter evicts now, not at the next use.
 	c.entries.CleanUp()
 }
 
@@ -412,8 +420,8 @@ func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
 }
 
 // Reconfigure replaces the Options, except MaxFetches, Store and StoreTokens, which do not change.
-// Entries stay as far as MaxBytes permits, and their lifetimes and retries follow the new times. The cache fetches only
-// what is due under these. Fetches in progress continue with their old Options. drained is
+// Entries stay as far as MaxBytes permits, and their lifetimes and retries follow the new times. The
+// cache fetches only what is due under these. Fetches in progress continue with their old Options. drained is
 // closed when the last of them has ended, including those of earlier Options; their Fetchers
 // are not used after that. After an error nothing has changed.
 //
@@ -461,7 +469,7 @@ func (c *Cache) replaceAll(replacement func(*Entry) *Entry) {
 		next.reweigh = c.reweigh
 		next.useBits.Store(e.useBits.Load() & (usedBit(byCacheControl) | usedBit(byMaxAge)))
 		if due := next.lifetimes[byCacheControl].refreshAt; !due.IsZero() {
-			// Before the entry is put: an eviction removes it again.
+			// This comes before the entry is put, because an eviction removes it again.
 			c.schedule.add(next, due)
 		}
 		replaced := false

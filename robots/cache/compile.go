@@ -50,7 +50,7 @@ var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
 // compile compiles a text of an origin that nobody modifies: a robots.txt or, under [tdmrep.Dialect], a
 // tdmrep.json.
 func compile(text []byte, d robots.Dialect, origin robots.Origin) *compiled {
-	// Gzip, which may be short for a large text.
+	// Gzip may be short for a large text.
 	if len(text) >= largeText || bytes.HasPrefix(text, []byte("\x1F\x8B")) {
 		compiling <- struct{}{}
 		defer func() { <-compiling }()
@@ -60,7 +60,7 @@ func compile(text []byte, d robots.Dialect, origin robots.Origin) *compiled {
 	if d == tdmrep.Dialect() {
 		c.tdmrep, err = tdmrep.Parse(text)
 	} else {
-		// Without a copy.
+		// This makes no copy.
 		whole := unsafe.String(unsafe.SliceData(text), len(text))
 		if c.file = robots.ParseFor(origin, whole, d); c.file == nil {
 			_, _, err = robots.Decode(whole, d)

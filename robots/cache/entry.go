@@ -20,25 +20,26 @@ type Entry struct {
 	key
 	last *response
 
-	// The last settled response, while the origin fails; nil: none.
+	// stale is the last settled response, while the origin fails; nil: there is none.
 	stale *response
 
-	// Zero if last is settled.
+	// failures are zero if last is settled.
 	failures
 
-	// See usableAt.
+	// lifetimes say how long the entry is used; see usableAt.
 	lifetimes [lifetimeCount]lifetime
 
-	// If there is a stale file: the entry to use when that is too old.
+	// withoutStale is the entry to use when the stale file is too old. It is nil without one.
 	withoutStale *Entry
 
-	// usedBit and missedBit of each lifetime.
+	// useBits has usedBit and missedBit of each lifetime.
 	useBits atomic.Uint32
 
-	// Index in the schedule, from 1; guarded by schedule.mu.
+	// scheduleIndex is the index in the schedule, from 1; 0: it is not there. It is guarded by
+	// schedule.mu.
 	scheduleIndex int
 
-	// Called after a compilation; nil: no cache contains the entry.
+	// reweigh is called after a compilation. It is nil if no cache contains the entry.
 	reweigh func(key, *response)
 }
 
@@ -47,7 +48,7 @@ type failures struct {
 	firstFailure time.Time
 	lastFailure  time.Time
 
-	// time from lastFailure to the next try.
+	// retryAfter is the time from lastFailure to the next try.
 	retryAfter time.Duration
 }
 
@@ -94,7 +95,7 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	}
 	if e.usesStale(d, e.lastFailure) {
 		r := e.stale.ruling(outcome(e.stale.kind, d))
-		// Otherwise it is itself fresh.
+		// A missing file, the other outcome, is itself fresh.
 		if r.Outcome == Rules {
 			r.Stale, r.Err = true, e.last.err
 			r.setFile(e.file(e.stale, d), e.retryAt())
@@ -253,7 +254,8 @@ func newFailing(k key, r, stale *response, failures failures, retry time.Time, c
 	}
 	l = lifetime{refreshAt: retry, expires: later(retry, stale.freshUntil)}
 	l.usableUntil = later(l.expires, retry.Add(c.refreshLimit()))
-	return &Entry{key: k, last: r, failures: failures, stale: stale, withoutStale: withoutStale, lifetimes: [...]lifetime{byCacheControl: l, byMaxAge: l}}
+	lifetimes := [...]lifetime{byCacheControl: l, byMaxAge: l}
+	return &Entry{key: k, last: r, failures: failures, stale: stale, withoutStale: withoutStale, lifetimes: lifetimes}
 }
 
 // withTiming returns e with the times of another generation.
@@ -312,28 +314,26 @@ func (e *Entry) weight() uint32 {
 // several entries share it.
 type response struct {
 	result *fetch.Result
+	short  *shortResult
+	kind   kind
 
-	// Of result.
-	short *shortResult
-	kind  kind
-
-	// Why the response is not settled; nil if it is.
+	// err is why the response is not settled; nil if it is.
 	err error
 
-	// End of its ttl; zero unless settled.
+	// freshUntil is the end of its ttl. It is zero unless the response is settled.
 	freshUntil time.Time
 
-	// Until when it is used if its origin fails; zero without a text.
+	// staleUntil is until when the response is used if its origin fails. It is zero without a text.
 	staleUntil time.Time
 
-	// Length of the text of err.
+	// errSize is the length of the text of err, in bytes.
 	errSize int
 
-	// Held during a compilation.
+	// mu is held during a compilation.
 	mu    sync.Mutex
 	files atomic.Pointer[compiled]
 
-	// Of files, in bytes.
+	// size is the memory of files, in bytes.
 	size atomic.Int64
 }
 
@@ -357,7 +357,7 @@ func (r *response) withTiming(c timing) *response {
 		return nil
 	}
 	next := newResponse(r.result, r.result.Fetched, c)
-	// A dialect that is compiled meanwhile is compiled again.
+	// A dialect under which r is compiled meanwhile will be compiled again.
 	files := r.files.Load()
 	next.files.Store(files)
 	for f := files; f != nil; f = f.next {

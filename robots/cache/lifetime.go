@@ -43,13 +43,13 @@ func (t timing) refreshTimes(ttl time.Duration) (refresh, until time.Duration) {
 
 // A lifetime contains the times of an entry until its next fetch.
 type lifetime struct {
-	// When it is refreshed or retried in the background; zero: never.
+	// refreshAt is when the entry is refreshed or retried in the background; zero: never.
 	refreshAt time.Time
 
-	// It is usable before this time, in use or not.
+	// expires is until when the entry is usable, in use or not.
 	expires time.Time
 
-	// If in use, it is usable before this time, because its refresh is running.
+	// usableUntil is until when an entry in use is usable, because its refresh is running.
 	usableUntil time.Time
 }
 

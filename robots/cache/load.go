@@ -9,7 +9,6 @@ import (
 	"robotsproxy/robots"
 )
 
-// How long a cache waits for a Store.
 const (
 	// maxLoad is how long a cache waits for a Store. After that the Store counts as empty.
 	maxLoad = time.Second
@@ -118,7 +117,7 @@ func (c *Cache) waitForLease(k key, before *Entry, f *flight) (release func(), e
 				return lease.Release, e, nil
 			default:
 				before = e
-				// Perhaps only that Cache has no connection: do not wait for each such Cache in turn.
+				// Perhaps only that Cache has no connection. Waiting for each such Cache in turn takes long.
 				if e.last.kind == noConnection {
 					deadline = earlier(deadline, time.Now().Add(storeTime))
 				}
@@ -154,7 +153,7 @@ func (c *Cache) sleep(d time.Duration) bool {
 func (c *Cache) onChange(k StoreKey, what Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Otherwise it is another agent's.
+	// The entry of another agent does not count.
 	if k == c.gen.Load().storeKey(key{origin: k.Origin}) {
 		c.forgetInMemory(k.Origin, what)
 	}
@@ -178,7 +177,7 @@ func (c *Cache) Purge(o robots.Origin) bool {
 		case c.sharedStore != nil:
 			c.sharedStore.Announce(c.gen.Load().storeKey(k), Purged)
 		case c.store != nil:
-			// It is not an entry, and has already expired.
+			// The byte is no entry, and has already expired.
 			c.store.Save(c.gen.Load().storeKey(k), []byte{0}, time.Now(), "")
 		}
 	}

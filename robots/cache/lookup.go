@@ -29,7 +29,7 @@ func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, 
 		}
 	}
 	c.counters.misses.Add(1)
-	// Copied only here, so that the hot path does not allocate.
+	// The copy is made only here, so that a hit does not allocate.
 	missed := d
 	return c.wait(ctx, k, q.Client, &missed)
 }
@@ -68,7 +68,7 @@ func (c *Cache) usableFor(e *Entry, d *robots.Dialect) *Entry {
 func (c *Cache) touch(e *Entry, d robots.Dialect, now time.Time) *Entry {
 	e = e.usableAt(d, now, c.running.Load())
 	l := lifetimeOf(d)
-	// Read first, because many processors may use the entry.
+	// The bit is read first, because many processors may use the entry.
 	if e == nil || e.useBits.Load()&usedBit(l) != 0 {
 		return e
 	}
@@ -86,7 +86,7 @@ var errNoAnswer = errors.New("fetcher returned no result")
 // meanwhile. It waits for several flights if the first one loads an entry that is not usable.
 // client is the client that causes the fetch.
 func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialect) (*Entry, error) {
-	// The loaded entry; memory may have evicted it again.
+	// known is the entry that was loaded; memory may have evicted it again.
 	var known *Entry
 	for {
 		f, e, err := c.join(ctx, k, client, d, known)
@@ -109,7 +109,7 @@ func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialec
 		if !f.loaded {
 			return f.entry, nil
 		}
-		// Perhaps after the load; else memory has what was loaded again.
+		// The purge may have come after the load. Otherwise memory has what was loaded again.
 		if f.purged {
 			known = nil
 			continue
@@ -117,7 +117,7 @@ func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialec
 		if e := c.usableFor(f.entry, d); e != nil {
 			return e, nil
 		}
-		// So that the next flight fetches.
+		// With it, the next flight fetches.
 		known = f.entry
 	}
 }
@@ -138,7 +138,7 @@ func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialec
 		return f, nil, nil
 	}
 	release := func() {}
-	// The fetch that was redirected already has a slot.
+	// For a direct lookup, the fetch that was redirected already has a slot.
 	if !k.direct {
 		var err error
 		if release, err = c.slots.acquire(ctx, c.baseCtx, client); err != nil {
@@ -176,15 +176,15 @@ func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, rel
 	} else {
 		before = known
 	}
-	// Copy the strings: a substring of a request's head would keep the whole head in
-	// memory.
+	// A substring of a request's head would keep the whole head in memory.
 	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
 	f := c.launch(k, strings.Clone(client), before, release, d)
 	f.await(d)
 	return f, nil
 }
 
-// await notes what a caller needs that waits for the flight, with a nil d as for usableFor. The caller holds c.mu.
+// await notes what a caller needs that waits for the flight; d is nil as for usableFor. The caller
+// holds c.mu.
 func (f *flight) await(d *robots.Dialect) {
 	if d == nil {
 		f.refetch = true
@@ -196,7 +196,7 @@ func (f *flight) await(d *robots.Dialect) {
 // refresh fetches e in the background once it has a slot. ctx is that of Run.
 func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	if wanted, next := e.refreshWanted(time.Now()); !wanted {
-		// Unused: its next use schedules it again.
+		// The next use of the entry schedules it again.
 		c.postpone(e, next)
 		return
 	}
@@ -209,7 +209,7 @@ func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	defer c.mu.Unlock()
 	now, ok := c.entries.GetEntryQuietly(e.key)
 	if !ok || now.Value != e || c.flights[e.key] != nil || c.stopped.Load() {
-		// Evicted, fetched, or in progress.
+		// The entry was evicted or fetched, or a fetch is in progress.
 		<-c.refreshSlots
 		return
 	}
@@ -223,7 +223,7 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 	}
 	c.schedule.add(e, next)
 	if now, ok := c.entries.GetEntryQuietly(e.key); !ok || now.Value != e {
-		// Evicted or replaced before it was scheduled.
+		// The entry was evicted or replaced before it was scheduled.
 		c.schedule.remove(e)
 	}
 }
@@ -241,11 +241,11 @@ func (c *Cache) launch(k key, client string, before *Entry, release func(), d *r
 			f.entry.Under(*d)
 		}
 		c.mu.Lock()
-		// After the entry was put: a caller that finds no flight finds the entry.
+		// This comes after the entry was put, so that a caller that finds no flight finds the entry.
 		delete(c.flights, k)
 		c.removeUnused(k)
 		f.gen.release()
-		// Here, because a Refetch may join until now.
+		// This comes here, because a Refetch may join until now.
 		if f.refetch && f.saved {
 			c.sharedStore.Announce(f.gen.storeKey(k), Replaced)
 		}

@@ -81,7 +81,7 @@ func kindOf(a *fetch.Result) kind {
 
 // textError returns why a careful dialect cannot decode the text of a result, or nil.
 func textError(a *fetch.Result) error {
-	// Without a copy.
+	// This makes no copy.
 	_, _, err := robots.Decode(unsafe.String(unsafe.SliceData(a.Body), len(a.Body)), robots.Standard())
 	return err
 }
@@ -118,7 +118,7 @@ func outcome(k kind, d robots.Dialect) Outcome {
 	// RFC 9309 2.3.1.3, 2.3.1.2.
 	case clientError, tooManyRedirects:
 		return NoFile
-	// A busy server, although the RFC's text includes it in all 4xx.
+	// The server is busy, although the RFC's text includes 429 in all 4xx.
 	case tooManyRequests:
 		if d.Only200 || d.NoFileOn429 {
 			return NoFile

@@ -14,26 +14,27 @@ import (
 type Ruling struct {
 	Outcome Outcome
 
-	// With Rules, but under tdmrep.Dialect.
+	// File is set with Rules, except under tdmrep.Dialect.
 	File *robots.File
 
-	// With Rules, under tdmrep.Dialect.
+	// TDMRep is set with Rules under tdmrep.Dialect.
 	TDMRep *tdmrep.File
 
-	// Of the file in use, the stale one if Stale is set; if there is no file, of the failed fetch.
+	// Result is that of the file in use, the stale one if Stale is set. If there is no file, it is that
+	// of the failed fetch.
 	Result *fetch.Result
 
-	// A stale file is used while the origin fails.
+	// Stale says that a stale file is used while the origin fails.
 	Stale bool
 
-	// The cause, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for
-	// Dialect.NoFileAfter.
+	// Err is the cause of Unreachable, NoConnection and Stale, and of NoFile if the origin has failed
+	// for Dialect.NoFileAfter.
 	Err error
 
-	// time of the next try, with Unreachable and NoConnection.
+	// Retry is the time of the next try, with Unreachable and NoConnection.
 	Retry time.Time
 
-	// Result without its body; nil: the body is small.
+	// short is Result without its body. It is nil if the body is small.
 	short *shortResult
 }
 
@@ -47,10 +48,10 @@ func (r *Ruling) setFile(c *compiled, retry time.Time) {
 	r.File, r.TDMRep = c.file, c.tdmrep
 }
 
-// Fetched returns when the file in use was fetched, or when it was found that there is none. It returns the zero time
-// if neither is in use.
+// Fetched returns when the file in use was fetched, or when it was found that there is none. It
+// returns the zero time if neither is in use.
 func (r Ruling) Fetched() time.Time {
-	// It has failed for Dialect.NoFileAfter.
+	// NoFile with an error means that the origin has failed for Dialect.NoFileAfter.
 	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil {
 		return time.Time{}
 	}

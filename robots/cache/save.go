@@ -67,7 +67,7 @@ type savedEntry struct {
 	failures
 	last *fetch.Result
 
-	// nil: none.
+	// stale is nil if there is none.
 	stale *fetch.Result
 }
 
@@ -202,7 +202,8 @@ func (s *savedEntry) entry(k key, now time.Time, c timing) *Entry {
 	failed := failures{earlier(s.firstFailure, now), earlier(s.lastFailure, now), min(s.retryAfter, max(maxRetry, c.retry))}
 	retry := failed.lastFailure.Add(failed.retryAfter)
 	if last.kind == noConnection {
-		// Try at once: the type of the error is lost, and the configuration may have changed.
+		// The next lookup tries again: the type of the error is lost, and the configuration may have
+		// changed.
 		retry = now
 	}
 	return newFailing(k, last, stale, failed, retry, c)
@@ -269,7 +270,7 @@ func (d *decoder) time() time.Time {
 func (d *decoder) result() *fetch.Result {
 	a := &fetch.Result{
 		URL: d.string(),
-		// most entries have the same value.
+		// Most entries have the same value, which is kept once.
 		UserAgent: unique.Make(d.string()).Value(),
 		Status:    int(d.inRange(0, 999)),
 		Redirects: int(d.inRange(0, fetch.MaxRedirects)),

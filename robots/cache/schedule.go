@@ -12,7 +12,7 @@ type schedule struct {
 	mu      sync.Mutex
 	entries byDue
 
-	// Contains a value if the first entry has changed.
+	// wake contains a value if the first entry has changed.
 	wake chan struct{}
 }
 
@@ -49,7 +49,7 @@ func (s *schedule) take(now time.Time) (e *Entry, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.entries) == 0 {
-		// Until woken.
+		// Whoever adds an entry wakes the caller.
 		return nil, time.Hour
 	}
 	if wait := s.entries[0].due.Sub(now); wait > 0 {

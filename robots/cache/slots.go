@@ -14,14 +14,14 @@ import (
 // does not wait for the slow fetches of others. Waiting clients get slots in turn. Create one
 // with newFetchSlots. Any number of goroutines may use it.
 type fetchSlots struct {
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu   sync.Mutex
 	free int
 
-	// clients that have slots or wait for one.
+	// clients are those that have slots or wait for one, by name.
 	clients map[string]*slotClient
 
-	// clients that wait, the next one first.
+	// queue has the clients that wait, the next one first.
 	queue []*slotClient
 }
 
@@ -30,7 +30,8 @@ type slotClient struct {
 	client string
 	slots  int
 
-	// waiting requests in their order; a channel is closed when its request gets a slot.
+	// waiting are the client's requests that wait, in their order. A channel is closed when its request
+	// gets a slot.
 	waiting []chan struct{}
 }
 
@@ -109,7 +110,7 @@ func (f *fetchSlots) dispatch() {
 		f.free--
 		f.queue = slices.Delete(f.queue, i, i+1)
 		if len(s.waiting) > 0 {
-			// Behind all others.
+			// The client's next request waits behind all others.
 			f.queue = append(f.queue, s)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 type StoreKey struct {
 	robots.Origin
 
-	// See agentOf; a Store may keep any string apart from others.
+	// Agent is a name that agentOf returns. To a Store it is any string.
 	Agent string
 }
 
@@ -75,11 +75,11 @@ type SharedStore interface {
 
 // A Lease is the result of asking for the right to fetch.
 type Lease struct {
-	// Returns the right after everything that was saved before can be loaded, and does not wait; nil: another Cache has
-	// the right.
+	// Release returns the right after everything that was saved before can be loaded. It does not wait.
+	// It is nil if another Cache has the right.
 	Release func()
 
-	// Version of the saved entry: every Save changes it.
+	// Version is that of the saved entry: every Save changes it.
 	Version string
 }
 
@@ -88,8 +88,8 @@ type Change uint8
 
 // The changes. Zero is none.
 const (
-	// Deleted.
+	// The entry was deleted.
 	Purged Change = iota + 1
-	// Fetched again before it was due.
+	// The entry was fetched again before it was due.
 	Replaced
 )

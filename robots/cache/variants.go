@@ -18,10 +18,10 @@ import (
 type Query struct {
 	Origin robots.Origin
 
-	// Product token to fetch with; "": the file is fetched with Options.UserAgent.
+	// Token is the product token to fetch with. With "", the file is fetched with Options.UserAgent.
 	Token string
 
-	// The client against whose share a fetch counts; any string.
+	// Client is the client against whose share a fetch counts. It is any string.
 	Client string
 
 	// Direct marks a lookup for a redirect of another origin's file to Origin, to decide whether
@@ -47,10 +47,10 @@ const (
 type key struct {
 	origin robots.Origin
 
-	// "": the proxy's own file.
+	// token is "" for the proxy's own file.
 	token string
 
-	// See Query.
+	// direct is Query.Direct.
 	direct bool
 }
 
@@ -64,7 +64,7 @@ func (c *Cache) inStore(k key) bool {
 // the clients that caused these files. The zero value is empty. Any number of goroutines may use
 // it.
 type variants struct {
-	// Guards all below; no other lock is taken under it.
+	// mu guards the map. No other lock is taken while it is held.
 	mu sync.Mutex
 	of map[robots.Origin][]variant
 }
@@ -72,7 +72,7 @@ type variants struct {
 type variant struct {
 	token, client string
 
-	// Whether there is a file with Query.Direct, and one without.
+	// files says whether there is a file with Query.Direct, and one without.
 	files [2]bool
 }
 
@@ -100,7 +100,7 @@ func (v *variants) admit(q Query) key {
 	}
 	caused := 0
 	for _, known := range v.of[q.Origin] {
-		// The lengths must be equal, since EqualFold takes "k" for U+212A KELVIN SIGN too.
+		// The lengths must be equal, because EqualFold takes "k" for U+212A KELVIN SIGN too.
 		if len(known.token) == len(q.Token) && strings.EqualFold(known.token, q.Token) {
 			k.token = known.token
 			v.addFile(k)
