@@ -34,14 +34,14 @@ func decode(res *http.Response) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It may be long, and the memory is for the text.
+	// The header may be long, and the memory is for the text.
 	res.Header = nil
 	body, err := io.ReadAll(io.LimitReader(r, robots.MaxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)
 	}
 	if spare := cap(body) - len(body); spare > len(body)/8 {
-		// Without the spare capacity: the cache may keep the body for weeks.
+		// The cache may keep the body for weeks, so the copy has no spare capacity.
 		body = bytes.Clone(body)
 	}
 	return body, nil
@@ -64,7 +64,7 @@ func decoder(res *http.Response) (io.Reader, error) {
 		return res.Body, nil
 	}
 	z, err := gzip.NewReader(io.LimitReader(res.Body, maxRaw))
-	// An empty body, which some servers label as gzip.
+	// Some servers label an empty body as gzip.
 	if errors.Is(err, io.EOF) {
 		return http.NoBody, nil
 	}

@@ -45,13 +45,13 @@ const (
 
 // A File is the file that a Client fetches from each origin. The zero File is /robots.txt.
 type File struct {
-	// "": /robots.txt.
+	// Path is the path of the file; "": /robots.txt.
 	Path string
 
-	// The value of the header; "": that for text.
+	// Accept is the value of the Accept header; "": the one for text.
 	Accept string
 
-	// Returns why a body cannot be read, which fails the fetch; nil: each can.
+	// Check returns why a body cannot be read, which fails the fetch. A nil Check accepts each body.
 	Check func(body []byte) error
 }
 
@@ -67,16 +67,17 @@ func (f *File) url(o robots.Origin) string {
 type Request struct {
 	Origin robots.Origin
 
-	// Value of the header; "": no User-Agent is sent.
+	// UserAgent is the value of the User-Agent header; "": none is sent.
 	UserAgent string
 
-	// The product token that the fetch is for; "": none, it is the proxy's own fetch.
+	// Token is the product token that the fetch is for; "": it is the proxy's own fetch.
 	Token string
 
-	// The client whose fair share the fetch counts against; "": none, it is a refresh.
+	// Client is the client whose fair share the fetch counts against; "": it is a refresh.
 	Client string
 
-	// No redirect to another origin is followed, because the fetch itself is made to judge a redirect.
+	// Direct says that no redirect to another origin is followed, because the fetch itself is made to
+	// judge a redirect.
 	Direct bool
 }
 
@@ -89,76 +90,84 @@ var ErrUnsent = errors.New("not sent")
 
 // A Result is the result of one fetch, complete or not.
 type Result struct {
-	// The URL of the last request, after redirects; the file's own if no request was sent.
+	// URL is that of the last request, after redirects, or that of the file if no request was sent.
 	URL string
 
-	// As it was sent; "": none was sent.
+	// UserAgent is the User-Agent that was sent; "": none was.
 	UserAgent string
 
-	// Of URL; 0: no response.
+	// Status is that of the response from URL; 0: there was no response.
 	Status int
 
-	// Of a 2xx: decoded, cut at robots.MaxBytes.
+	// Body is that of a 2xx, decoded and cut at robots.MaxBytes.
 	Body []byte
 
-	// Of Body, in hex; "" without one.
+	// SHA256 is that of Body, in hex; "" without one.
 	SHA256 string
 
-	// Of URL; nil: the response had none of them, or they were not stored.
+	// Headers are those of the response from URL. They are nil if it had none of them, or if they were
+	// not stored.
 	Headers *Headers
 
-	// How many were followed.
+	// Redirects is how many redirects were followed.
 	Redirects int
 
-	// A redirect after MaxRedirects hops was not followed.
+	// TooManyRedirects says that a redirect after MaxRedirects hops was not followed.
 	TooManyRedirects bool
 
-	// Err is why a redirect cannot be followed: it has no usable Location, or a status that names none.
+	// DeadRedirect says that Err is why a redirect cannot be followed: it has no usable Location, or a
+	// status that names none.
 	DeadRedirect bool
 
-	// Err is that the robots.txt of a redirect's target disallows it; the target was not requested.
+	// RedirectDisallowed says that the robots.txt of a redirect's target disallows it, so that the
+	// target was not requested.
 	RedirectDisallowed bool
 
-	// Cache-Control max-age less Age; -1: none; no-store and no-cache count as 0.
+	// MaxAge is the max-age of Cache-Control less Age; -1: there is none. no-store and no-cache count
+	// as 0.
 	MaxAge time.Duration
 
-	// There was a connection to the origin, TLS included.
+	// Connected says that there was a connection to the origin, TLS included.
 	Connected bool
 
-	// Err is a failure of the proxy's own, and says nothing about the origin.
+	// OwnFailure says that Err is a failure of the proxy's own, and says nothing about the origin.
 	OwnFailure bool
 
-	// Network, protocol or decoding failure, or a redirect that may not be followed; nil if the response is complete.
+	// Err is a failure of the network, the protocol or the decoding, or a redirect that may not be
+	// followed. It is nil if the response is complete.
 	Err error
 
-	// When the fetch ended.
+	// Fetched is when the fetch ended.
 	Fetched time.Time
 }
 
 // Options configure a [Client]. New reads them once.
 type Options struct {
-	// What is fetched.
+	// File is what is fetched.
 	File File
 
-	// Required.
+	// Sender is required.
 	Sender Sender
 
-	// For the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds.
+	// Timeout is that of the whole fetch with redirects and body, without the waits in Hop.Wait. Zero
+	// means 20 seconds.
 	Timeout time.Duration
 
-	// An e-mail address, sent as From (RFC 9110 10.1.2); "": none.
+	// From is an e-mail address that is sent as From (RFC 9110 10.1.2); "": none is.
 	From string
 
-	// Maximum length of a redirect's target, in bytes; zero means 8 KiB.
+	// MaxURL is the maximum length of a redirect's target, in bytes. Zero means 8 KiB.
 	MaxURL int
 
-	// Leave the queries of URLs out of Results and Reports.
+	// DropQuery leaves the queries of URLs out of Results and Reports.
 	DropQuery bool
 
-	// Reports that no request may go to a host, in the form of robots.Origin; nil: none is denied.
+	// Denied reports that no request may go to a host, which has the form of robots.Origin. A nil
+	// Denied permits every host.
 	Denied func(string) bool
 
-	// Reports that an error of Sender, or of a body, is a failure of the proxy's own; nil: none is.
+	// IsOwnFailure reports that an error of Sender, or of a body, is a failure of the proxy's own. With
+	// nil, none is.
 	IsOwnFailure func(error) bool
 
 	// Allowed returns an error if a redirect of r's file to another origin may not be followed:
@@ -175,16 +184,16 @@ type Report struct {
 	Began   time.Time
 	Request Request
 
-	// The URLs that were requested; the first is the file's.
+	// Hops are the URLs that were requested. The first one is that of the file.
 	Hops []string
 
-	// What the Sender gave to Hop.SetSigned for the last of them; "": nothing.
+	// Signed is what the Sender gave to Hop.SetSigned for the last of them; "": nothing.
 	Signed string
 
-	// Must not be kept or changed.
+	// Result must not be kept or changed.
 	Result *Result
 
-	// The body that File.Check rejected; Result does not have it; nil: none.
+	// Rejected is the body that File.Check rejected, which Result does not have; nil: there is none.
 	Rejected []byte
 }
 
@@ -201,7 +210,7 @@ func Unpaced(rt http.RoundTripper) Sender { return unpaced{rt} }
 type unpaced struct{ http.RoundTripper }
 
 func (u unpaced) Send(r *http.Request, h Hop) (*http.Response, error) {
-	// Goroutines of a Transport set it.
+	// Goroutines of a Transport set the variable.
 	var connected atomic.Bool
 	resp, err := u.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		// A Transport may replace an idle connection that proves dead by a new one that fails: the last one counts.
@@ -214,20 +223,18 @@ func (u unpaced) Send(r *http.Request, h Hop) (*http.Response, error) {
 
 // A Hop is what a Sender needs to know about one GET.
 type Hop struct {
-	// Of the GET.
+	// Origin is that of the GET.
 	Origin robots.Origin
 
-	// Origin is that of the file; false: the file is redirected to Origin.
+	// SameOrigin says that Origin is that of the file. Otherwise the file is redirected to Origin.
 	SameOrigin bool
 
-	// See Request.
+	// Client is Request.Client.
 	Client string
 	limit  *timeLimit
 
-	// Of the fetching.
-	signed *string
-
-	// Of the fetching.
+	// signed and connected are set by the Sender.
+	signed    *string
 	connected *bool
 }
 
@@ -316,16 +323,12 @@ type fetching struct {
 	request Request
 	result  *Result
 
-	// The URL to request next.
+	// next is the URL to request next.
 	next string
 
-	// URLs that were requested.
-	hops []string
-
-	// See Report.
-	signed string
-
-	// See Report.
+	// hops, signed and rejected are those of the Report.
+	hops     []string
+	signed   string
 	rejected []byte
 	limit    *timeLimit
 }
@@ -387,7 +390,10 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	}
 	req.Header = header.Clone()
 	signed, connected := "", false
-	res, err := o.Sender.Send(req, Hop{Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client, limit: f.limit, signed: &signed, connected: &connected})
+	res, err := o.Sender.Send(req, Hop{
+		Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client,
+		limit: f.limit, signed: &signed, connected: &connected,
+	})
 	if len(f.hops) == 0 {
 		a.Connected = connected || err == nil
 	}
@@ -486,7 +492,7 @@ func sendable(userAgent string) string {
 
 func (c *Client) requestHeader(userAgent string) http.Header {
 	h := http.Header{
-		// Without a value net/http would send its own.
+		// Without a value, net/http would send its own.
 		"User-Agent":      {userAgent},
 		"Accept":          {cmp.Or(c.o.File.Accept, "text/plain, */*;q=0.1")},
 		"Accept-Encoding": {"gzip"},

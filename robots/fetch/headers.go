@@ -47,5 +47,6 @@ func (h *Headers) Size() int {
 	if h == nil {
 		return 0
 	}
-	return int(unsafe.Sizeof(*h)) + len(h.ContentType) + len(h.ContentEncoding) + len(h.LastModified) + len(h.ETag) + len(h.CacheControl) + len(h.Age)
+	return int(unsafe.Sizeof(*h)) + len(h.ContentType) + len(h.ContentEncoding) + len(h.LastModified) + len(h.ETag) +
+		len(h.CacheControl) + len(h.Age)
 }

@@ -23,7 +23,7 @@ func maxAge(h http.Header) time.Duration {
 			switch name = strings.TrimSpace(name); {
 			case strings.EqualFold(name, "no-store"):
 				return 0
-			// With a value it applies to fields only (5.2.2.4).
+			// With a value, no-cache applies to fields only (5.2.2.4).
 			case strings.EqualFold(name, "no-cache") && !valued:
 				return 0
 			case strings.EqualFold(name, "max-age") && fresh < 0:
@@ -69,7 +69,7 @@ func deltaSeconds(s string) (time.Duration, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	// Of digits only, so it is too large.
+	// It has digits only, so an error means that it is too large.
 	if err != nil {
 		n = maxDelta
 	}

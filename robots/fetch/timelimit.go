@@ -7,10 +7,10 @@ import "time"
 type timeLimit struct {
 	timer *time.Timer
 
-	// time that was left at the last start.
+	// left is the time that was left at the last start.
 	left time.Duration
 
-	// The last start.
+	// since is when the last start was.
 	since time.Time
 }
 

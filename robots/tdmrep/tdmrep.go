@@ -49,16 +49,17 @@ const (
 type Rule struct {
 	Reservation Reservation
 
-	// The pattern as written.
+	// Location is the pattern as written.
 	Location string
 
-	// The URL of the policy, as written, with Reserved; "": none.
+	// Policy is the URL of the policy as written, with Reserved; "": there is none.
 	Policy string
 
-	// In the array, from 1.
+	// Index is that of the object in the array, from 1.
 	Index int
 
-	// Matching would take more than robots.MaxEffort steps: the rule is not known, and the other fields are zero.
+	// GaveUp says that matching would take more than robots.MaxEffort steps: the rule is not known, and
+	// the other fields are zero.
 	GaveUp bool
 }
 
@@ -66,9 +67,11 @@ type Rule struct {
 type File struct {
 	rules []Rule
 
-	// The Location of each rule.
+	// patterns are the Location of each rule.
 	patterns *robots.Patterns
-	size     int
+
+	// size is the memory that the File takes, in bytes.
+	size int
 }
 
 // Parse parses a tdmrep.json. It ignores what the report does not define, and objects without a
@@ -90,19 +93,18 @@ func parse(text []byte) (*File, error) {
 		return nil, fmt.Errorf("it has %d bytes or more", robots.MaxBytes)
 	case robots.IsHTML(text):
 		return nil, errors.New("it is an HTML page")
-	// RFC 8259 8.1.
+	// RFC 8259 8.1 requires UTF-8.
 	case !utf8.Valid(text):
 		return nil, errors.New("it is not UTF-8")
 	}
-	// May be ignored (RFC 8259 8.1).
+	// A byte order mark may be ignored (RFC 8259 8.1).
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	var whole json.RawMessage
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
-	// One for all elements.
 	d := json.NewDecoder(bytes.NewReader(whole))
-	// No number is out of range.
+	// As text, no number is out of range.
 	d.UseNumber()
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, errors.New("it must be an array of rules")

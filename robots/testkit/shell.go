@@ -5,9 +5,9 @@ import "strings"
 // ShellComment returns the first comment in a script of a shell, "" if it has none. It does not know
 // here-documents. An interactive zsh takes the words of a comment as arguments, or as a command.
 func ShellComment(script string) string {
-	// The quote that is open; 0: none.
+	// quote is the quotation mark that is open; 0: none is.
 	var quote rune
-	// The character before is part of a word.
+	// word says that the character before is part of a word.
 	word := false
 	escaped := false
 	for i, r := range script {

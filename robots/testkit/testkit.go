@@ -27,7 +27,7 @@ func SetParallel() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		// Fails for no number.
+		// Setting it fails for no number.
 		flag.Set("test.parallel", strconv.Itoa(Waiters))
 	}
 }
@@ -54,7 +54,7 @@ func Rounds(n int) int {
 func Heap() int {
 	var m runtime.MemStats
 	runtime.GC()
-	// The second empties pools.
+	// The second collection empties pools.
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)

@@ -51,11 +51,11 @@ var errDown = errors.New("connection refused")
 type site struct {
 	takes time.Duration
 
-	// Guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	result fetch.Result
 
-	// Of each fetch.
+	// begun is when each fetch began.
 	begun []time.Time
 }
 
@@ -296,7 +296,7 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	all.ask(t, cache.Unreachable, "")
 	all.ask(t, cache.Unreachable, "")
 	apart(1)
-	// Doubles with each failure.
+	// The time doubles with each failure.
 	wait := retry
 	for n := 2; n <= failures; n++ {
 		<-time.After(wait + short)
@@ -305,7 +305,8 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 		apart(n)
 		wait *= 2
 	}
-	if r := look(t, newCacheFleet(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); r.Retry.Before(failed.Add(wait * 3 / 4)) {
+	added := newCacheFleet(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0]
+	if r := look(t, added, robots.Standard()); r.Retry.Before(failed.Add(wait * 3 / 4)) {
 		t.Errorf("a new replica retries %v after the last failure", r.Retry.Sub(failed))
 	}
 	s.says(200, first)
@@ -384,7 +385,7 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
-	// Long enough for all refetches to begin.
+	// A fetch takes long enough for all refetches to begin.
 	s.takes = 30 * short
 	var lookups sync.WaitGroup
 	for _, c := range all {

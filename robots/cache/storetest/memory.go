@@ -13,7 +13,7 @@ import (
 // A Memory is an in-memory store that the replicas of a fleet share: a minimal implementation of
 // cache.SharedStore.
 type Memory struct {
-	// Guards what follows.
+	// mu guards the fields below.
 	mu       sync.Mutex
 	saved    map[cache.StoreKey]saved
 	leases   map[cache.StoreKey]lease
@@ -79,13 +79,13 @@ func (m *Memory) save(k cache.StoreKey, s saved) (version string) {
 type Replica struct {
 	shared *Memory
 
-	// Contains a value if changes is not empty.
+	// wake contains a value if changes is not empty.
 	wake chan struct{}
 
-	// guarded by shared.mu
+	// changes are guarded by shared.mu.
 	changes []change
 
-	// Versions of the purges that it knows of.
+	// purges are the versions of the purges that the replica knows of.
 	purges map[cache.StoreKey]string
 }
 
@@ -93,7 +93,7 @@ type change struct {
 	key  cache.StoreKey
 	what cache.Change
 
-	// version of a purge.
+	// version is that of a purge.
 	version string
 }
 

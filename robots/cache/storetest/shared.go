@@ -229,7 +229,7 @@ func purgeIsFinal(t *testing.T, join func() replica) {
 	held := getLease(t, a, k, time.Minute)
 	b.Announce(k, cache.Purged)
 	testkit.Eventually(t, "the entry is purged", loads(t, c, k, nil))
-	// A does not know of the purge.
+	// The replica a does not know of the purge.
 	save(a, k, []byte("two"))
 	held.Release()
 	second := leaseSoon(t, c, k, time.Minute)
@@ -241,7 +241,7 @@ func purgeIsFinal(t *testing.T, join func() replica) {
 	held = leaseSoon(t, a, k, time.Minute)
 	b.Announce(k, cache.Purged)
 	e.expect(t, k, cache.Purged)
-	// Until Watch has returned from the callback.
+	// After this time, Watch has returned from the callback.
 	<-time.After(short)
 	save(a, k, []byte("three"))
 	held.Release()

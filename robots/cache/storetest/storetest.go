@@ -87,8 +87,10 @@ func lastEntry(t *testing.T, s cache.Store) {
 func independent(t *testing.T, s cache.Store) {
 	all := []cache.StoreKey{
 		key("a.test"), key("b.a.test"), key("::1"), key("a.tes"),
-		{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}}, {Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 443}},
-		{Origin: robots.Origin{Scheme: "https", Host: "a.test", Port: 80}}, {Origin: robots.Origin{Scheme: "ftp", Host: "a.test", Port: 21}},
+		{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}},
+		{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 443}},
+		{Origin: robots.Origin{Scheme: "https", Host: "a.test", Port: 80}},
+		{Origin: robots.Origin{Scheme: "ftp", Host: "a.test", Port: 21}},
 		{Origin: origin("a.test"), Agent: "botb"}, {Origin: origin("a.test"), Agent: "botb+botc"}, {Origin: origin("a.test")},
 	}
 	for i, k := range all {

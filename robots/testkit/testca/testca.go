@@ -29,7 +29,8 @@ func New(t testing.TB, until time.Time) (cert, key []byte) {
 	own := selfSigned(t, until, x509.Certificate{Subject: pkix.Name{CommonName: "test CA"}, KeyUsage: x509.KeyUsageCertSign})
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
 	testkit.Must(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 // Write writes the files of a [New] authority into a state directory.
