@@ -380,12 +380,8 @@ func (c *compiler) addExtensions(keys []nameKey) {
 		e.origin = c.origin
 	}
 	c.file.ext = e
-	if len(c.ext.signals) > 0 {
-		c.addSignals(e)
-	}
-	if len(c.ext.usages) > 0 {
-		e.usages, _ = c.preferences(c.ext.usages, c.ext.usageRuns)
-	}
+	e.signals = c.preferences(c.ext.signals, c.ext.signalRuns)
+	e.usages = c.preferences(c.ext.usages, c.ext.usageRuns)
 }
 
 // joins returns the names that a block lists only before a line that divides its list.
@@ -422,9 +418,12 @@ func (c *compiler) joins(keys []nameKey) (all []join) {
 	return all
 }
 
-// preferences compiles preference lines. groups has one block for each of their runs, and a last one
-// for the agents of no run.
-func (c *compiler) preferences(lines []preferenceLine, runs []agentRun) (p preferences, groups compiler) {
+// preferences compiles preference lines. Their groups have one block for each run, and a last one for
+// the agents of no run.
+func (c *compiler) preferences(lines []preferenceLine, runs []agentRun) (p preferences) {
+	if len(lines) == 0 {
+		return p
+	}
 	s := &parsed{dialect: c.dialect, blocks: len(runs) + 1, agents: slices.Clone(c.agents), names: c.keys()}
 	for i := range s.agents {
 		s.agents[i].block, s.agents[i].delay = int32(len(runs)), 0
@@ -434,7 +433,7 @@ func (c *compiler) preferences(lines []preferenceLine, runs []agentRun) (p prefe
 			s.agents[i].block = int32(block)
 		}
 	}
-	groups.parsed = s
+	groups := compiler{parsed: s}
 	groups.build()
 	// The names are equal, so one copy of their text is enough.
 	groups.file.nameText = c.file.nameText
@@ -445,34 +444,7 @@ func (c *compiler) preferences(lines []preferenceLine, runs []agentRun) (p prefe
 			set = int32(groups.setOf[l.run])
 		}
 		pattern := c.formsOf(l.pattern)
-		p.lines = append(p.lines, preference{l.UsageLine, set, c.patternSize(pattern.normalised), pattern})
+		p.lines = append(p.lines, preference{l.UsageLine, set, c.patternSize(pattern.normalised), pattern, l.Signals})
 	}
-	return p, groups
-}
-
-// addSignals compiles the Content-Signal lines.
-func (c *compiler) addSignals(e *extensions) {
-	var groups compiler
-	e.signals, groups = c.preferences(c.ext.signals, c.ext.signalRuns)
-	runs := make([]Signals, groups.blocks)
-	for _, l := range c.ext.signals {
-		if l.pattern != "" {
-			continue
-		}
-		said := &e.signalsOfAll
-		if l.run != everyRun {
-			said = &runs[l.run]
-		}
-		signals, _ := ParseSignals(l.Text)
-		said.merge(signals)
-	}
-	e.signalsOf = make([]Signals, len(c.file.names))
-	for _, k := range c.keys() {
-		if at := c.file.nameIndex(k.text); c.file.names[at].partial == k.partial {
-			e.signalsOf[at].merge(runs[groups.agentOf(k).block])
-		}
-	}
-	for i := range e.signalsOf {
-		e.signalsOf[i].fill(e.signalsOfAll)
-	}
+	return p
 }

@@ -95,6 +95,9 @@ type preferenceLine struct {
 	// pattern is "" if the line applies to all paths.
 	pattern string
 	UsageLine
+
+	// Signals are what a Content-Signal line says.
+	Signals
 }
 
 // A UsageLine is a line of a robots.txt that states usage preferences.
@@ -136,7 +139,8 @@ func (e *extensionLines) addSignals(value string, line, run int) {
 		return
 	}
 	pattern, text := cutPattern(value)
-	e.signals = append(e.signals, preferenceLine{run, pattern, UsageLine{line, text, run == everyRun}})
+	signals, _ := ParseSignals(text)
+	e.signals = append(e.signals, preferenceLine{run, pattern, UsageLine{line, text, run == everyRun}, signals})
 }
 
 // ParseSignals parses the value of a Content-Signal line or header, "search=yes, ai-train=no". It
@@ -170,7 +174,7 @@ func (e *extensionLines) addUsage(value string, line, run int) {
 	if pattern != "" && text == "" {
 		return
 	}
-	e.usages = append(e.usages, preferenceLine{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}})
+	e.usages = append(e.usages, preferenceLine{run, cmp.Or(pattern, "/"), UsageLine{Number: line, Text: text}, Signals{}})
 }
 
 // cutPattern divides the value of a line into the path pattern at its beginning, "" if there is none, and

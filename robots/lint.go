@@ -448,12 +448,8 @@ func (p *parsedRule) winner(g Group, path string) int {
 	case p.is(flagUnifiedOnly):
 		m.ignored = flagNormalisedOnly
 	}
-	for _, set := range g.setRefs() {
-		if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
-			return 0
-		}
-	}
-	if m.best == nil {
+	m.matchTries(g, path)
+	if m.best == nil || m.stepsLeft < 0 {
 		return 0
 	}
 	return int(m.best.meta & maskLine)

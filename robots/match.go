@@ -54,6 +54,15 @@ const (
 	scanLongPerStep = 8
 )
 
+// matchTries matches the path against the tries of a group, until it gives up.
+func (m *matcher) matchTries(g Group, path string) {
+	for _, set := range g.setRefs() {
+		if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
+			return
+		}
+	}
+}
+
 // matchTrie matches the path against one trie.
 func (m *matcher) matchTrie(root uint32, path string) {
 	m.stepsLeft--

@@ -30,6 +30,7 @@ package robots
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -119,13 +120,6 @@ type extensions struct {
 	joins              []join
 	sitemaps, licenses []string
 	signals, usages    preferences
-
-	// signalsOf has what the lines without a pattern say together to each of File.names. It is nil if
-	// there are no lines.
-	signalsOf []Signals
-
-	// signalsOfAll is what these lines say to agents that no group names.
-	signalsOfAll Signals
 }
 
 // preferences are the Content-Signal or the Content-Usage lines of a File.
@@ -151,30 +145,51 @@ type preference struct {
 
 	// pattern is "" in both forms if the line applies to all paths.
 	pattern forms
+
+	// signals are what a Content-Signal line says.
+	signals Signals
 }
 
 // everySet is the set of a line that applies to every agent.
 const everySet = -2
 
+// all yields the lines for a group.
+func (p *preferences) all(g Group) iter.Seq[*preference] {
+	return func(yield func(*preference) bool) {
+		if len(p.lines) == 0 {
+			return
+		}
+		sets := Group{file: p.groups, name: g.name}.setRefs()
+		for i := range p.lines {
+			l := &p.lines[i]
+			if _, found := slices.BinarySearch(sets, uint32(l.set)); !found && l.set != everySet {
+				continue
+			}
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}
+
 // linesFor returns the lines for a group that apply to a path, and adds the steps it takes to
 // *spent. If *spent exceeds MaxEffort, it returns all lines for the group.
 func (p *preferences) linesFor(g Group, pathAndQuery string, spent *Effort) []*preference {
-	if len(p.lines) == 0 {
-		return nil
-	}
 	var all, applying []*preference
-	sets := Group{file: p.groups, name: g.name}.setRefs()
-	path := g.file.forms(pathAndQuery)
-	for i := range p.lines {
-		l := &p.lines[i]
-		if _, found := slices.BinarySearch(sets, uint32(l.set)); !found && l.set != everySet {
+	var path forms
+	for l := range p.all(g) {
+		all = append(all, l)
+		if l.pattern.normalised == "" {
+			applying = append(applying, l)
 			continue
 		}
-		all = append(all, l)
-		if l.pattern.normalised != "" && *spent <= MaxEffort {
+		if path.normalised == "" {
+			path = g.file.forms(pathAndQuery)
+		}
+		if *spent <= MaxEffort {
 			*spent += Effort(1 + (len(path.normalised)+len(path.unified))/scanPerStep)
 		}
-		if *spent <= MaxEffort && (l.pattern.normalised == "" || l.pattern.match(path)) {
+		if *spent <= MaxEffort && l.pattern.match(path) {
 			applying = append(applying, l)
 		}
 	}
@@ -202,7 +217,7 @@ func (e *extensions) size(nameText int) int {
 	if e == nil {
 		return 0
 	}
-	return int(unsafe.Sizeof(*e)) + cap(e.joins)*int(unsafe.Sizeof(join{})) + len(e.signalsOf)*int(unsafe.Sizeof(Signals{})) +
+	return int(unsafe.Sizeof(*e)) + cap(e.joins)*int(unsafe.Sizeof(join{})) +
 		e.signals.size(nameText) + e.usages.size(nameText) +
 		// The text of links is part of the source.
 		(cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof(""))
@@ -395,22 +410,16 @@ type Group struct {
 // not. The longest matching rule decides; Allow wins among rules of equal length (RFC 9309
 // 2.2.2). If no rule matches, the path is allowed. An empty path counts as "/".
 func (g Group) Match(pathAndQuery string) Verdict {
-	v, _ := g.matchPath(pathAndQuery, 0)
-	return v
+	var spent Effort
+	return g.MatchWithin(pathAndQuery, &spent)
 }
 
 // MatchWithin is Match for one of several forms of a path. It adds the steps it takes to *spent,
-// and gives up when *spent exceeds [MaxEffort].
-func (g Group) MatchWithin(pathAndQuery string, spent *Effort) (v Verdict) {
-	v, *spent = g.matchPath(pathAndQuery, *spent)
-	return v
-}
-
-// matchPath returns the verdict, and spent plus the steps it took. The bytes of the forms count as
-// steps, so that a byte costs as much as its percent-encoding, and gets the same verdict.
-func (g Group) matchPath(pathAndQuery string, spent Effort) (Verdict, Effort) {
+// and gives up when *spent exceeds [MaxEffort]. The bytes of the forms in which the path is compared
+// count as steps, so that a byte costs as much as its percent-encoding, and gets the same verdict.
+func (g Group) MatchWithin(pathAndQuery string, spent *Effort) Verdict {
 	if g.file == nil {
-		return Verdict{}, spent
+		return Verdict{}
 	}
 	d := g.file.dialect
 	if d.AsWritten && isWritten(pathAndQuery) || !d.AsWritten && isNormal(pathAndQuery) {
@@ -418,7 +427,7 @@ func (g Group) matchPath(pathAndQuery string, spent Effort) (Verdict, Effort) {
 	}
 	var buf [1 << 10]byte
 	normalised, unified := d.appendForms(buf[:0], pathAndQuery)
-	spent += Effort(len(normalised)/normalisePerStep + len(unified)/normalisePerStep)
+	*spent += Effort(len(normalised)/normalisePerStep + len(unified)/normalisePerStep)
 	return g.match(stringOf(normalised), stringOf(unified), spent)
 }
 
@@ -427,37 +436,28 @@ func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b
 
 // match matches the normalised form of a path and then, unless it is "", the unified form. It keeps
 // neither.
-func (g Group) match(path, unified string, spent Effort) (Verdict, Effort) {
-	var m matcher
-	m.tries = &g.file.tries
+func (g Group) match(path, unified string, spent *Effort) Verdict {
+	m := matcher{tries: &g.file.tries, stepsLeft: int(MaxEffort - *spent)}
 	if unified != "" {
 		m.ignored = flagUnifiedOnly
 	}
-	for {
-		m.stepsLeft = int(MaxEffort - spent)
-		for _, set := range g.setRefs() {
-			if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
-				break
-			}
-		}
-		spent = MaxEffort - Effort(m.stepsLeft)
-		if unified == "" || m.stepsLeft < 0 {
-			break
-		}
-		path, unified = unified, ""
+	m.matchTries(g, path)
+	if unified != "" && m.stepsLeft >= 0 {
 		m.ignored = flagNormalisedOnly
+		m.matchTries(g, unified)
 	}
+	*spent = MaxEffort - Effort(m.stepsLeft)
 	switch {
 	case m.stepsLeft < 0:
-		return Verdict{GaveUp: true}, spent
+		return Verdict{GaveUp: true}
 	case m.best == nil:
-		return Verdict{Allow: true}, spent
+		return Verdict{Allow: true}
 	}
 	return Verdict{
 		Allow: m.best.is(flagAllow) || m.best.written == 0,
 		Rule:  g.file.written(m.best),
 		Line:  int(m.best.meta & maskLine),
-	}, spent
+	}
 }
 
 // Name returns the group's name in lower case, such as "foobot" or "*", or "" if no group
@@ -512,11 +512,18 @@ func (g Group) JoinedAgent(line int) int {
 // ContentSignals returns the signals of the group's Content-Signal lines for all paths, combined, and
 // of what they say nothing those of the lines before the first group.
 func (g Group) ContentSignals() Signals {
-	e := g.ext()
-	if g.name < 0 || e.signalsOf == nil {
-		return e.signalsOfAll
+	var own, every Signals
+	for l := range g.ext().signals.all(g) {
+		switch {
+		case l.pattern.normalised != "":
+		case l.set == everySet:
+			every.merge(l.signals)
+		default:
+			own.merge(l.signals)
+		}
 	}
-	return e.signalsOf[g.name]
+	own.fill(every)
+	return own
 }
 
 // ContentSignalLines returns the Content-Signal lines for the group that apply to a path, in their order:
