@@ -33,22 +33,23 @@ import (
 //	redirects   8 bytes
 //	max age     8 bytes, nanoseconds; -1: none
 //	fetched     a time
-//	flags       1 byte
-//	error       a string, "" without flagFailed
+//	flags       1 byte, see flagsOf
+//	error       a string, "" without an error
 //	body        a string
 //
 // decode rejects entries with any other format.
 const format = 3
 
-// The flags of a result.
-const (
-	flagTooManyRedirects = 1 << iota
-	flagConnected
-	flagFailed
-	flagRedirectDisallowed
-	flagDeadRedirect
-	allFlags = flagTooManyRedirects | flagConnected | flagFailed | flagRedirectDisallowed | flagDeadRedirect
-)
+// A savedNumbers is the part of a saved result with a fixed size.
+type savedNumbers struct {
+	Status, Redirects, MaxAge, Fetched int64
+	Flags                              uint8
+}
+
+// flagsOf returns the flags of a result, in the order of their bits. failed says that it has an error.
+func flagsOf(a *fetch.Result, failed *bool) [5]*bool {
+	return [...]*bool{&a.TooManyRedirects, &a.Connected, failed, &a.RedirectDisallowed, &a.DeadRedirect}
+}
 
 // MaxSaved is the maximum size of a saved entry, in bytes: two files, and space for URLs and an
 // error.
@@ -87,9 +88,7 @@ func encode(e *Entry) []byte {
 func (s *savedEntry) append(b []byte) []byte {
 	b = append(b, format)
 	b = appendString(b, s.origin)
-	b = appendTime(b, s.firstFailure)
-	b = appendTime(b, s.lastFailure)
-	b = appendNumber(b, int64(s.retryAfter))
+	b = appendNumbers(b, []int64{nanoseconds(s.firstFailure), nanoseconds(s.lastFailure), int64(s.retryAfter)})
 	b = appendResult(b, s.last)
 	if s.stale == nil {
 		b = append(b, 0)
@@ -103,29 +102,17 @@ func (s *savedEntry) append(b []byte) []byte {
 func appendResult(b []byte, a *fetch.Result) []byte {
 	b = appendString(b, a.URL)
 	b = appendString(b, a.UserAgent)
-	b = appendNumber(b, int64(a.Status))
-	b = appendNumber(b, int64(a.Redirects))
-	b = appendNumber(b, int64(a.MaxAge))
-	b = appendTime(b, a.Fetched)
-	var flags byte
-	if a.TooManyRedirects {
-		flags |= flagTooManyRedirects
-	}
-	if a.DeadRedirect {
-		flags |= flagDeadRedirect
-	}
-	if a.Connected {
-		flags |= flagConnected
-	}
-	if a.RedirectDisallowed {
-		flags |= flagRedirectDisallowed
-	}
-	errText := ""
-	if a.Err != nil {
-		flags |= flagFailed
+	errText, failed := "", a.Err != nil
+	if failed {
 		errText = a.Err.Error()
 	}
-	b = appendString(append(b, flags), errText)
+	n := savedNumbers{int64(a.Status), int64(a.Redirects), int64(a.MaxAge), nanoseconds(a.Fetched), 0}
+	for bit, flag := range flagsOf(a, &failed) {
+		if *flag {
+			n.Flags |= 1 << bit
+		}
+	}
+	b = appendString(appendNumbers(b, n), errText)
 	if !kindOf(a).hasText() {
 		return appendString(b, "")
 	}
@@ -136,13 +123,28 @@ func appendString[T string | []byte](b []byte, s T) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
 }
 
-func appendNumber(b []byte, n int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(n)) }
-
-func appendTime(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return appendNumber(b, 0)
+// appendNumbers appends numbers, or a struct of numbers.
+func appendNumbers(b []byte, numbers any) []byte {
+	b, err := binary.Append(b, binary.BigEndian, numbers)
+	if err != nil {
+		panic("cache: " + err.Error())
 	}
-	return appendNumber(b, t.UnixNano())
+	return b
+}
+
+// nanoseconds returns the saved form of a time, and timeOf the time.
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func timeOf(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds)
 }
 
 // decode decodes what encode has returned. The result does not share memory with b.
@@ -156,7 +158,9 @@ func decode(b []byte) (*savedEntry, error) {
 		return nil, errDamaged
 	}
 	k := &savedEntry{origin: r.string()}
-	k.firstFailure, k.lastFailure, k.retryAfter = r.time(), r.time(), time.Duration(r.number())
+	var failed [3]int64
+	r.numbers(&failed)
+	k.firstFailure, k.lastFailure, k.retryAfter = timeOf(failed[0]), timeOf(failed[1]), time.Duration(failed[2])
 	k.last = r.result()
 	switch r.byte() {
 	case 0:
@@ -233,21 +237,12 @@ func (d *decoder) byte() byte {
 	return 0
 }
 
-func (d *decoder) number() int64 {
-	if b := d.take(8); b != nil {
-		return int64(binary.BigEndian.Uint64(b))
+// numbers decodes numbers, or a struct of numbers.
+func (d *decoder) numbers(to any) {
+	if b := d.take(binary.Size(to)); b != nil {
+		_, err := binary.Decode(b, binary.BigEndian, to)
+		d.bad = err != nil
 	}
-	return 0
-}
-
-// inRange is number, but sets bad if the number is not between least and most.
-func (d *decoder) inRange(least, most int64) int64 {
-	n := d.number()
-	if n < least || n > most {
-		d.bad = true
-		return 0
-	}
-	return n
 }
 
 func (d *decoder) bytes() []byte {
@@ -259,29 +254,21 @@ func (d *decoder) bytes() []byte {
 
 func (d *decoder) string() string { return string(d.bytes()) }
 
-func (d *decoder) time() time.Time {
-	n := d.number()
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n)
-}
-
 func (d *decoder) result() *fetch.Result {
+	// Most entries have the same User-Agent, which is kept once.
+	url, agent := d.string(), unique.Make(d.string()).Value()
+	var n savedNumbers
+	d.numbers(&n)
 	a := &fetch.Result{
-		URL: d.string(),
-		// Most entries have the same value, which is kept once.
-		UserAgent: unique.Make(d.string()).Value(),
-		Status:    int(d.inRange(0, 999)),
-		Redirects: int(d.inRange(0, fetch.MaxRedirects)),
-		MaxAge:    time.Duration(d.number()),
-		Fetched:   d.time(),
+		URL: url, UserAgent: agent, Status: int(n.Status), Redirects: int(n.Redirects),
+		MaxAge: time.Duration(n.MaxAge), Fetched: timeOf(n.Fetched),
 	}
-	flags := d.byte()
-	a.Connected, a.TooManyRedirects = flags&flagConnected != 0, flags&flagTooManyRedirects != 0
-	a.DeadRedirect, a.RedirectDisallowed = flags&flagDeadRedirect != 0, flags&flagRedirectDisallowed != 0
+	failed := false
+	for bit, flag := range flagsOf(a, &failed) {
+		*flag = n.Flags&(1<<bit) != 0
+	}
 	errText := d.string()
-	if flags&flagFailed != 0 {
+	if failed {
 		a.Err = errors.New(errText)
 	}
 	body := d.bytes()
@@ -291,7 +278,8 @@ func (d *decoder) result() *fetch.Result {
 	} else if len(body) > 0 {
 		d.bad = true
 	}
-	if flags > allFlags || a.MaxAge < -1 || len(body) > robots.MaxBytes || a.Err == nil && errText != "" {
+	if n.Flags >= 1<<len(flagsOf(a, &failed)) || n.Status < 0 || n.Status > 999 || n.Redirects < 0 || n.Redirects > fetch.MaxRedirects ||
+		a.MaxAge < -1 || len(body) > robots.MaxBytes || a.Err == nil && errText != "" {
 		d.bad = true
 	}
 	return a
