@@ -24,13 +24,6 @@ func toLower(c byte) byte {
 	return c
 }
 
-func toUpper(c byte) byte {
-	if 'a' <= c && c <= 'z' {
-		return c &^ 0x20
-	}
-	return c
-}
-
 func isASCII(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] >= 0x80 {

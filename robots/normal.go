@@ -199,7 +199,7 @@ func appendEscaped(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
-			dst = append(dst, '%', toUpper(s[i+1]), toUpper(s[i+2]))
+			dst = append(dst, strings.ToUpper(s[i:i+3])...)
 			i += 2
 		case c >= 0x80:
 			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])

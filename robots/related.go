@@ -27,7 +27,7 @@ func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 	if g.file == nil || g.name < 0 {
 		return nil
 	}
-	s := parseText(g.file.source, *g.file.dialect, g.ext().origin)
+	s := parseText(g.file.source, *g.file.dialect, g.file.extensions().origin)
 	text := s.finalText()
 	blocks := s.blocksOf(g)
 	winner := g.Match(pathAndQuery).Line

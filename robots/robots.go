@@ -334,12 +334,7 @@ func (f *File) Dialect() Dialect {
 }
 
 // Coding returns how the text was encoded; see [Decode].
-func (f *File) Coding() string {
-	if f == nil || f.ext == nil {
-		return ""
-	}
-	return f.ext.coding
-}
+func (f *File) Coding() string { return f.extensions().coding }
 
 // Size returns the number of bytes of memory that f takes, without the text it was parsed from.
 func (f *File) Size() int {
@@ -378,21 +373,22 @@ func (f *File) Rules() int {
 
 // Sitemaps returns the values of the Sitemap lines, as written (sitemaps.org). They are
 // untrusted text and apply to the whole site.
-func (f *File) Sitemaps() []string {
-	if f == nil || f.ext == nil {
-		return nil
-	}
-	return slices.Clone(f.ext.sitemaps)
-}
+func (f *File) Sitemaps() []string { return slices.Clone(f.extensions().sitemaps) }
 
 // Licenses returns the values of the License lines, as written: where the license terms for a
 // site's pages are (Really Simple Licensing 1.0).
-func (f *File) Licenses() []string {
+func (f *File) Licenses() []string { return slices.Clone(f.extensions().licenses) }
+
+// extensions returns what a File, which may be nil, has beside groups and rules.
+func (f *File) extensions() *extensions {
 	if f == nil || f.ext == nil {
-		return nil
+		return &noExtensions
 	}
-	return slices.Clone(f.ext.licenses)
+	return f.ext
 }
+
+// noExtensions is what most files have beside groups and rules. It never changes.
+var noExtensions extensions
 
 // A Group is the rules of one File for one client. It is a small value; any number of goroutines
 // may share it. The zero Group refuses everything.
@@ -474,26 +470,24 @@ func (g Group) Name() string {
 func (g Group) Token() string { return g.token }
 
 // CrawlDelay returns the delay that the file asks for, without a limit. 0 means none.
-func (g Group) CrawlDelay() time.Duration {
-	if g.file == nil || g.name < 0 {
-		return 0
-	}
-	return g.file.names[g.name].delay
-}
+func (g Group) CrawlDelay() time.Duration { return g.agent().delay }
 
 // DelayLine returns the line that sets CrawlDelay, from 1; 0 without a delay.
-func (g Group) DelayLine() int {
+func (g Group) DelayLine() int { return int(g.agent().delayLine) }
+
+// agent returns the entry of the group's name, which is zero if no group applies.
+func (g Group) agent() agentName {
 	if g.file == nil || g.name < 0 {
-		return 0
+		return agentName{}
 	}
-	return int(g.file.names[g.name].delayLine)
+	return g.file.names[g.name]
 }
 
 // JoinedAgent returns the first User-agent line that names the group in the list of agents of a rule or
 // preference, if the list names the group only before a line that does not end it, such as Crawl-delay
 // (RFC 9309 2.2.4): the author may not have meant that. It returns 0 otherwise. line is that of the rule.
 func (g Group) JoinedAgent(line int) int {
-	joins := g.ext().joins
+	joins := g.file.extensions().joins
 	if g.name < 0 || len(joins) == 0 {
 		return 0
 	}
@@ -513,7 +507,7 @@ func (g Group) JoinedAgent(line int) int {
 // of what they say nothing those of the lines before the first group.
 func (g Group) ContentSignals() Signals {
 	var own, every Signals
-	for l := range g.ext().signals.all(g) {
+	for l := range g.file.extensions().signals.all(g) {
 		switch {
 		case l.pattern.normalised != "":
 		case l.set == everySet:
@@ -530,7 +524,7 @@ func (g Group) ContentSignals() Signals {
 // those for all paths, and those that begin with a pattern that matches. It adds the steps it takes to
 // *spent. If *spent exceeds [MaxEffort], it returns all lines for the group.
 func (g Group) ContentSignalLines(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	for _, l := range g.ext().signals.linesFor(g, pathAndQuery, spent) {
+	for _, l := range g.file.extensions().signals.linesFor(g, pathAndQuery, spent) {
 		lines = append(lines, l.UsageLine)
 	}
 	return lines
@@ -538,7 +532,7 @@ func (g Group) ContentSignalLines(pathAndQuery string, spent *Effort) (lines []U
 
 // HasPathPreferences reports whether the file has preferences for some paths, of whatever groups.
 func (g Group) HasPathPreferences() bool {
-	e := g.ext()
+	e := g.file.extensions()
 	return len(e.usages.lines) > 0 || slices.ContainsFunc(e.signals.lines, func(l preference) bool { return l.pattern.normalised != "" })
 }
 
@@ -554,7 +548,7 @@ func (g Group) ContentUsage(pathAndQuery string) []UsageLine {
 // ContentUsageWithin is ContentUsage for one of several forms of a path. It adds the steps it takes to
 // *spent. If *spent exceeds [MaxEffort], it returns all lines of the group, any of which may apply.
 func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []UsageLine) {
-	applying := g.ext().usages.linesFor(g, pathAndQuery, spent)
+	applying := g.file.extensions().usages.linesFor(g, pathAndQuery, spent)
 	longest := uint16(0)
 	for _, l := range applying {
 		longest = max(longest, l.size)
@@ -566,17 +560,6 @@ func (g Group) ContentUsageWithin(pathAndQuery string, spent *Effort) (lines []U
 	}
 	return lines
 }
-
-// ext returns what the file has beside groups and rules.
-func (g Group) ext() *extensions {
-	if g.file == nil || g.file.ext == nil {
-		return &noExtensions
-	}
-	return g.file.ext
-}
-
-// noExtensions is what most files have beside groups and rules. It never changes.
-var noExtensions extensions
 
 // DisallowsAll reports whether no path at all is allowed: a Disallow matches every path, and no
 // Allow is long enough to win over it.
