@@ -150,8 +150,13 @@ func splitLine(line string, d *Dialect) (field, string) {
 
 // lineContent returns the part of a line that is parsed: up to NUL, without its comment.
 func lineContent(line string) string {
-	line, _, _ = strings.Cut(line[:min(len(line), maxLine)], "\x00")
-	line, _, _ = strings.Cut(line, "#")
+	line = line[:min(len(line), maxLine)]
+	if i := strings.IndexByte(line, 0); i >= 0 {
+		line = line[:i]
+	}
+	if i := strings.IndexByte(line, '#'); i >= 0 {
+		line = line[:i]
+	}
 	return trimSpace(line)
 }
 
