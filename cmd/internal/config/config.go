@@ -5,11 +5,11 @@
 // or out of range are errors that name the file, the line and the key. Parse
 // reports all errors of a file at once, one per line, in the order of the file.
 //
-// The structs in table.go are the table of keys. The tags of a field hold the
-// key's name, its default as a file would have it, its kind where the Go type is
-// not enough (see kinds), its valid values (oneof, or check, see checks), its unit, whether it is required, whether
-// a change needs a restart (see [Changes]), and what it does and what its zero value
-// means, for config.example.yaml and [Reference]. The constraints between keys are in rules.
+// The structs in table.go are the table of keys. The comment above a field says what the key does and what its zero
+// value means; config.example.yaml, [Reference] and [Schema] print it. The tags of a field hold the key's name, its
+// default as a file would have it, its kind where the Go type is not enough (see kinds), its valid values (oneof, or
+// check, see checks), its unit, whether it is required, and whether a change needs a restart (see [Changes]). The
+// constraints between keys are in rules.
 //
 // The package opens only the file that it is given, and checks nothing that needs
 // the disk or the network. Its types never leave cmd.

@@ -19,7 +19,10 @@ type key struct {
 
 	// "max_wait".
 	name string
-	tag  reflect.StructTag
+
+	// "Pace.MaxWait": the names of the struct and the field.
+	field string
+	tag   reflect.StructTag
 
 	// Settable if the Config is addressable.
 	value reflect.Value
@@ -30,7 +33,8 @@ func fields(section reflect.Value, path string) []key {
 	keys := make([]key, 0, section.NumField())
 	for f, v := range section.Fields() {
 		name := f.Tag.Get("key")
-		keys = append(keys, key{path: join(path, name), name: name, tag: f.Tag, value: v})
+		field := section.Type().Name() + "." + f.Name
+		keys = append(keys, key{path: join(path, name), name: name, field: field, tag: f.Tag, value: v})
 	}
 	return keys
 }
@@ -184,33 +188,6 @@ func setTo(tag string, section reflect.Value) {
 			panic("config: " + tag + " of " + k.path + ": " + why)
 		})
 	}
-}
-
-// doc returns what the key is for, what its zero value means, and whether a change needs a restart,
-// in full sentences.
-func (k key) doc() string {
-	doc := k.tag.Get("doc")
-	if zero, ok := k.tag.Lookup("zero"); ok {
-		doc += " " + k.zeroText() + " " + zero + "."
-	}
-	if k.required() {
-		doc += " Required."
-	}
-	switch k.tag.Get("restart") {
-	case restartAlways:
-		doc += " A change needs a restart."
-	case restartOnOff:
-		doc += " Turning TLS on or off needs a restart."
-	}
-	return doc
-}
-
-// zeroText names the zero value at the beginning of a sentence.
-func (k key) zeroText() string {
-	if k.list() {
-		return "An empty list"
-	}
-	return cmp.Or(k.kind().write(reflect.Zero(k.value.Type()).Interface()), "An empty value")
 }
 
 // required reports whether an entry must have the key.

@@ -127,7 +127,7 @@ var kinds = map[string]kind{
 	"file-prefix":     {what: "1 to 64 letters, digits and ._-, with a letter or digit first", example: "news-2026", text: true, read: textThat(isFilePrefix), write: asText, pattern: filePrefix.String()},
 	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText, pattern: `^(\*|(\*\.)?[^*/\s]+)$`},
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
-	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText, pattern: "^$|" + token.String()},
+	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText, pattern: "^$|" + productToken.String()},
 	"purpose":         {what: "one of train-ai, ai-input, search, tdm", example: "train-ai", text: true, read: textThat(isPurpose), write: asText, pattern: `^(train-ai|ai-input|search|tdm)$`},
 	"name":            {what: "a name of letters, digits, spaces and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText, pattern: "^$|" + namePattern},
 	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as robotsproxy password prints it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText, pattern: "^$|" + bcryptHash.String()},
@@ -422,8 +422,8 @@ func writeTime(v any) string {
 	return t.Format(time.RFC3339Nano)
 }
 
-// token matches a token (RFC 9110 5.6.2), which is what a product in a User-Agent header is.
-var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+// productToken matches a token (RFC 9110 5.6.2), which is what a product in a User-Agent header is.
+var productToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // maxToken and similar bounds are not in the regular expressions, since a counted
 // repetition is compiled into that many copies at each start.
@@ -434,7 +434,7 @@ func isPurpose(text string) bool {
 	return known
 }
 
-func isToken(s string) bool { return len(s) <= maxToken && token.MatchString(s) }
+func isToken(s string) bool { return len(s) <= maxToken && productToken.MatchString(s) }
 
 // name matches the name of a client. An IP address is not one: unnamed clients are known by it.
 var name = onUse(namePattern)

@@ -26,37 +26,49 @@ func TestReference(t *testing.T) {
 	parse(t, example)
 }
 
-// Each key documents its zero value, if that is valid, and the unit of its numbers.
+// Each key has a comment in whole sentences, which says what the zero value means if that is valid. Each number has a unit.
 func TestEveryKeyIsDescribed(t *testing.T) {
 	c := Default()
 	c.Hosts, c.Clients = make([]Host, 1), make([]Client, 1)
-	for _, k := range leaves(reflect.ValueOf(&c).Elem(), "") {
-		zero := k
-		zero.value = reflect.New(k.value.Type()).Elem()
+	for _, k := range everyField(reflect.ValueOf(&c).Elem(), "") {
+		doc := comments()[k.field]
+		if len(doc) > 500 || !strings.HasSuffix(doc, ".") || len(strings.Fields(doc)) < 4 {
+			t.Errorf("%s: the comment %q is no short paragraph of whole sentences", k.path, doc)
+		}
+		if k.section() || k.entries() {
+			continue
+		}
+		zero, name := k, "An empty list"
 		if k.list() {
 			zero.value = reflect.MakeSlice(k.value.Type(), 0, 0)
+		} else {
+			zero.value = reflect.New(k.value.Type()).Elem()
+			name = zero.plainText()
 		}
-		_, says := k.tag.Lookup("zero")
+		if name == "" {
+			name = "An empty value"
+		}
+		says := strings.HasPrefix(doc, name+" means ") || strings.Contains(doc, ". "+name+" means ")
 		if valid := zero.invalid() == "" && !k.required(); valid != says {
-			t.Errorf("%s: zero is valid: %v; the table says what it means: %v", k.path, valid, says)
+			t.Errorf("%s: zero is valid: %v; the comment says %q: %v", k.path, valid, name+" means", says)
 		}
 		number := k.value.CanInt() && k.tag.Get("kind") == "" && k.value.Type() == reflect.TypeFor[int]() || k.value.CanFloat()
 		if has := k.tag.Get("unit") != ""; has != number {
 			t.Errorf("%s: is a number: %v; has a unit: %v", k.path, number, has)
 		}
-		checkSentences(t, k)
 	}
 }
 
-// checkSentences checks that a key's documentation is made of full sentences, and shorter than a
-// paragraph.
-func checkSentences(t *testing.T, k key) {
-	t.Helper()
-	doc := k.tag.Get("doc")
-	if len(doc) > 300 || !strings.HasSuffix(doc, ".") || len(strings.Fields(doc)) < 4 {
-		t.Errorf("%s: %q is not a short sentence with a full stop", k.path, doc)
+// everyField returns the keys of a section and of all sections in it, the sections themselves among them.
+func everyField(section reflect.Value, path string) (all []key) {
+	for _, k := range fields(section, path) {
+		all = append(all, k)
+		switch {
+		case k.section():
+			all = append(all, everyField(k.value, k.path)...)
+		case k.entries():
+			all = append(all, everyField(k.value.Index(0), entryPath(k.path, 0))...)
+		}
 	}
-	if zero, ok := k.tag.Lookup("zero"); ok && !strings.HasPrefix(zero, "means ") {
-		t.Errorf("%s: %q does not say what the zero value means", k.path, zero)
-	}
+	return all
 }

@@ -8,108 +8,286 @@ import (
 
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
-	Listen            string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"The host:port that clients connect to. An address other than loopback needs clients or open: true."`
-	Open              bool          `key:"open" default:"false" zero:"means that, if clients has entries, only clients that match one may use the proxy" doc:"Whether any client that reaches the listener may use the proxy, even if it matches no entry of clients."`
-	ListenTransparent string        `key:"listen_transparent" default:"" kind:"address-or-off" restart:"yes" zero:"means that the proxy takes no redirected connections" doc:"The host:port to which a firewall redirects HTTP and TLS connections of clients that do not know of the proxy (Linux). An address other than loopback needs clients or open: true. These clients cannot log in: only their network identifies them."`
-	ListenTLS         ListenTLS     `key:"listen_tls" doc:"TLS between clients and the proxy. Clients then name the proxy by an https:// URL."`
-	Limits            Limits        `key:"limits" doc:"What clients may use of the proxy's resources."`
-	Drain             time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. The proxy stops earlier if no request arrives for 5s."`
-	StateDir          string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set, or %LOCALAPPDATA%\\robotsproxy on Windows" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
-	Mode              string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor records each decision, but delays no request, and sends also what robots.txt disallows. It still refuses unknown clients, malformed requests, and forbidden addresses and ports."`
-	Robots            Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
-	Usage             Usage         `key:"usage" doc:"What the content is fetched for, and what happens where a site does not permit that."`
-	Identity          Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`
-	Pace              Pace          `key:"pace" doc:"How fast requests go to one host."`
-	Hosts             []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
-	Clients           []Client      `key:"clients" doc:"Who may use the proxy. The first entry that matches the client applies. An empty list means every client that reaches the listener."`
-	TLS               TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
-	Egress            Egress        `key:"egress" doc:"Where requests may go, and through which proxy."`
-	Audit             Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
-	Archive           Archive       `key:"archive" doc:"The archive of what was fetched, in WARC files."`
-	Runs              Runs          `key:"runs" doc:"The directories in state_dir/runs, in which each robotsproxy run has its audit and its log."`
-	Store             Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
-	Admin             Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
-	Log               Log           `key:"log" doc:"The proxy's own log, on standard error."`
+	// The host:port that clients connect to. An address other than loopback needs clients or open: true.
+	Listen string `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes"`
+
+	// Whether any client that reaches the listener may use the proxy, even if it matches no entry of clients.
+	// false means that, if clients has entries, only clients that match one may use the proxy.
+	Open bool `key:"open" default:"false"`
+
+	// The host:port to which a firewall redirects HTTP and TLS connections of clients that do not know of the
+	// proxy (Linux). An address other than loopback needs clients or open: true. These clients cannot log in:
+	// only their network identifies them. An empty value means that the proxy takes no redirected
+	// connections.
+	ListenTransparent string `key:"listen_transparent" default:"" kind:"address-or-off" restart:"yes"`
+
+	// TLS between clients and the proxy. Clients then name the proxy by an https:// URL.
+	ListenTLS ListenTLS `key:"listen_tls"`
+
+	// What clients may use of the proxy's resources.
+	Limits Limits `key:"limits"`
+
+	// How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load
+	// balancer sends it no more clients. The proxy stops earlier if no request arrives for 5s. 0s means that
+	// it shuts down at once.
+	Drain time.Duration `key:"drain" default:"0s" check:"not-negative"`
+
+	// The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700. An
+	// empty value means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not
+	// set, or %LOCALAPPDATA%\robotsproxy on Windows.
+	StateDir string `key:"state_dir" default:"" kind:"path" restart:"yes"`
+
+	// enforce refuses what robots.txt disallows and paces requests. monitor records each decision, but delays
+	// no request, and sends also what robots.txt disallows. It still refuses unknown clients, malformed
+	// requests, and forbidden addresses and ports.
+	Mode string `key:"mode" default:"enforce" oneof:"enforce monitor"`
+
+	// How robots.txt files are interpreted, fetched and cached.
+	Robots Robots `key:"robots"`
+
+	// What the content is fetched for, and what happens where a site does not permit that.
+	Usage Usage `key:"usage"`
+
+	// How the proxy and its clients identify themselves to sites.
+	Identity Identity `key:"identity"`
+
+	// How fast requests go to one host.
+	Pace Pace `key:"pace"`
+
+	// Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other
+	// does.
+	Hosts []Host `key:"hosts"`
+
+	// Who may use the proxy. The first entry that matches the client applies. An empty list means every
+	// client that reaches the listener.
+	Clients []Client `key:"clients"`
+
+	// How the proxy intercepts HTTPS to judge the paths of requests.
+	TLS TLS `key:"tls"`
+
+	// Where requests may go, and through which proxy.
+	Egress Egress `key:"egress"`
+
+	// The audit trail: one JSON line for each request.
+	Audit Audit `key:"audit"`
+
+	// The archive of what was fetched, in WARC files.
+	Archive Archive `key:"archive"`
+
+	// The directories in state_dir/runs, in which each robotsproxy run has its audit and its log.
+	Runs Runs `key:"runs"`
+
+	// The Redis server by which several replicas share one pace per host and their robots.txt cache.
+	Store Store `key:"store"`
+
+	// The listener for operators: dashboard, API, health and metrics.
+	Admin Admin `key:"admin"`
+
+	// The proxy's own log, on standard error.
+	Log Log `key:"log"`
 }
 
 // ListenTLS is what the proxy's own port shows to clients.
 type ListenTLS struct {
-	Cert string `key:"cert" default:"" kind:"path" restart:"on-off" zero:"means no TLS" doc:"The file of the certificate that the proxy shows to clients, in PEM, followed by its issuers."`
-	Key  string `key:"key" default:"" kind:"path" restart:"on-off" zero:"means no TLS" doc:"The file of the private key of cert, in PEM. Give both or neither."`
+	// The file of the certificate that the proxy shows to clients, in PEM, followed by its issuers. An empty
+	// value means no TLS.
+	Cert string `key:"cert" default:"" kind:"path" restart:"on-off"`
+
+	// The file of the private key of cert, in PEM. Give both or neither. An empty value means no TLS.
+	Key string `key:"key" default:"" kind:"path" restart:"on-off"`
 }
 
 // Limits is what clients may take of the proxy.
 type Limits struct {
-	Connections          int  `key:"connections" default:"20000" check:"count" unit:"connections" doc:"The maximum number of open connections of all clients together. For further ones, the proxy closes idle connections of the clients with the most; without these, they wait."`
-	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" unit:"connections" doc:"The maximum number of open connections of one client. The proxy answers 429 on further ones."`
-	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"The maximum length of a URL. The proxy answers 414 to a longer one, and does not follow a robots.txt redirect to one."`
+	// The maximum number of open connections of all clients together. For further ones, the proxy closes idle
+	// connections of the clients with the most; without these, they wait.
+	Connections int `key:"connections" default:"20000" check:"count" unit:"connections"`
 
-	Memory AutoSize `key:"memory" default:"auto" check:"memory" doc:"The maximum memory of the process. Near it the proxy answers 503 to the clients that use the most. auto means GOMEMLIMIT if that variable is set, else half of the control group's limit, else a quarter of the machine's memory up to 2GiB."`
+	// The maximum number of open connections of one client. The proxy answers 429 on further ones.
+	ConnectionsPerClient int `key:"connections_per_client" default:"10000" check:"count" unit:"connections"`
+
+	// The maximum length of a URL. The proxy answers 414 to a longer one, and does not follow a robots.txt
+	// redirect to one.
+	URL Size `key:"url" default:"8KiB" check:"url"`
+
+	// The maximum memory of the process. Near it the proxy answers 503 to the clients that use the most. auto
+	// means GOMEMLIMIT if that variable is set, else half of the control group's limit, else a quarter of the
+	// machine's memory up to 2GiB.
+	Memory AutoSize `key:"memory" default:"auto" check:"memory"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
-	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"The interpretation of robots.txt: RFC 9309 and, where a file departs from it, what its author evidently meant (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc)."`
-	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"The User-Agent header of robots.txt and tdmrep.json fetches. proxy sends robotsproxy/VERSION, or identity.user_agent, and caches one file for all clients. client sends the client's product token and caches one file for each token. auto means proxy under serve, and client under run and check."`
-	Forbidden        string        `key:"forbidden" default:"allow" oneof:"allow refuse" doc:"What status 401 or 403 for robots.txt means. allow: there is no robots.txt (RFC 9309 2.3.1.3). refuse: nothing may be fetched from the site."`
-	Readings         string        `key:"readings" default:"" oneof:"all literal" zero:"means all, but literal under the dialects rfc9309 and google*" doc:"Which forms of a path are judged. all also judges the forms that many servers read: slashes merged and decoded, ;parameters removed. literal judges the path as it was sent and without dot segments."`
-	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"How long a cached robots.txt is used before the proxy fetches it again. A Cache-Control header of the site can shorten it, down to min_age."`
-	MinAge           time.Duration `key:"min_age" default:"1m" check:"positive" doc:"The minimum time between two fetches of the same robots.txt. A changed robots.txt takes effect at the earliest after this time, whatever max-age the site sends."`
-	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"The timeout of one robots.txt fetch, with its redirects. Time in a host's queue does not count."`
-	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"The longest Crawl-delay that the proxy follows unchanged. over_max says what happens to a longer one."`
-	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"What happens if a Crawl-delay is longer than max_crawl_delay. clamp waits max_crawl_delay, honor waits as long as the site asks, refuse refuses the request."`
-	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"How long the proxy waits before it retries a robots.txt fetch that failed. The time doubles with each failure, up to 30m."`
+	// The interpretation of robots.txt: RFC 9309 and, where a file departs from it, what its author evidently
+	// meant (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those years
+	// (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc).
+	Dialect string `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc"`
+
+	// The User-Agent header of robots.txt and tdmrep.json fetches. proxy sends robotsproxy/VERSION, or
+	// identity.user_agent, and caches one file for all clients. client sends the client's product token and
+	// caches one file for each token. auto means proxy under serve, and client under run and check.
+	FetchAs string `key:"fetch_as" default:"auto" oneof:"auto proxy client"`
+
+	// What status 401 or 403 for robots.txt means. allow: there is no robots.txt (RFC 9309 2.3.1.3). refuse:
+	// nothing may be fetched from the site.
+	Forbidden string `key:"forbidden" default:"allow" oneof:"allow refuse"`
+
+	// Which forms of a path are judged. all also judges the forms that many servers read: slashes merged and
+	// decoded, ;parameters removed. literal judges the path as it was sent and without dot segments. An empty
+	// value means all, but literal under the dialects rfc9309 and google*.
+	Readings string `key:"readings" default:"" oneof:"all literal"`
+
+	// How long a cached robots.txt is used before the proxy fetches it again. A Cache-Control header of the
+	// site can shorten it, down to min_age.
+	MaxAge time.Duration `key:"max_age" default:"24h" check:"positive"`
+
+	// The minimum time between two fetches of the same robots.txt. A changed robots.txt takes effect at the
+	// earliest after this time, whatever max-age the site sends.
+	MinAge time.Duration `key:"min_age" default:"1m" check:"positive"`
+
+	// The timeout of one robots.txt fetch, with its redirects. Time in a host's queue does not count.
+	FetchTimeout time.Duration `key:"fetch_timeout" default:"20s" check:"positive"`
+
+	// The longest Crawl-delay that the proxy follows unchanged. over_max says what happens to a longer one.
+	MaxCrawlDelay time.Duration `key:"max_crawl_delay" default:"10s" check:"positive"`
+
+	// What happens if a Crawl-delay is longer than max_crawl_delay. clamp waits max_crawl_delay, honor waits
+	// as long as the site asks, refuse refuses the request.
+	OverMax string `key:"over_max" default:"clamp" oneof:"clamp honor refuse"`
+
+	// How long the proxy waits before it retries a robots.txt fetch that failed. The time doubles with each
+	// failure, up to 30m.
+	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry"`
 }
 
 // Usage is what the content is fetched for.
 type Usage struct {
-	Purposes     []string `key:"purposes" default:"[]" kind:"purpose" example:"[train-ai, tdm]" zero:"means that the proxy only records what sites say about the use of their content" doc:"What the content is fetched for: train-ai, ai-input, search, tdm. The proxy records what each site says about these purposes."`
-	OnDisallowed string   `key:"on_disallowed" default:"record" oneof:"record refuse" doc:"What happens if a site disallows one of the purposes. record passes the content on and records it, refuse answers 403."`
-	OnUnknown    string   `key:"on_unknown" default:"allow" oneof:"allow refuse" doc:"What happens if a site says nothing about one of the purposes. refuse answers 403 and needs on_disallowed: refuse."`
-	TDMRep       bool     `key:"tdmrep" default:"false" zero:"means that the proxy does not fetch it" doc:"Whether the proxy fetches the file /.well-known/tdmrep.json of each site, in which the site can reserve its rights on text and data mining. The keys of robots say how often, and with which headers, as for robots.txt."`
+	// What the content is fetched for: train-ai, ai-input, search, tdm. The proxy records what each site says
+	// about these purposes. An empty list means that the proxy only records what sites say about the use of
+	// their content.
+	Purposes []string `key:"purposes" default:"[]" kind:"purpose" example:"[train-ai, tdm]"`
+
+	// What happens if a site disallows one of the purposes. record passes the content on and records it,
+	// refuse answers 403.
+	OnDisallowed string `key:"on_disallowed" default:"record" oneof:"record refuse"`
+
+	// What happens if a site says nothing about one of the purposes. refuse answers 403 and needs
+	// on_disallowed: refuse.
+	OnUnknown string `key:"on_unknown" default:"allow" oneof:"allow refuse"`
+
+	// Whether the proxy fetches the file /.well-known/tdmrep.json of each site, in which the site can reserve
+	// its rights on text and data mining. The keys of robots say how often, and with which headers, as for
+	// robots.txt. false means that the proxy does not fetch it.
+	TDMRep bool `key:"tdmrep" default:"false"`
 }
 
 // Identity is who the client is, to the sites.
 type Identity struct {
-	ProductToken string `key:"product_token" default:"" kind:"token" zero:"means that the proxy takes the token from each client's User-Agent header" doc:"The product token by which all clients are judged."`
-	UserAgent    string `key:"user_agent" default:"" kind:"header" zero:"means that the client's header is sent" doc:"The User-Agent header that the proxy sends in place of the client's."`
-	From         string `key:"from" default:"" kind:"email" zero:"means that the client's header is sent" doc:"The e-mail address that the proxy sends as From in place of the client's, and with each robots.txt fetch."`
-	Require      string `key:"require" default:"none" oneof:"none token contact" doc:"What a client's headers must contain. token requires a product token other than a browser's. contact also requires a web or e-mail address, in User-Agent or From. none requires nothing."`
+	// The product token by which all clients are judged. An empty value means that the proxy takes the token
+	// from each client's User-Agent header.
+	ProductToken string `key:"product_token" default:"" kind:"token"`
 
-	Sign Sign `key:"sign" doc:"How requests are signed (Web Bot Auth), so that sites can verify who sends them."`
+	// The User-Agent header that the proxy sends in place of the client's. An empty value means that the
+	// client's header is sent.
+	UserAgent string `key:"user_agent" default:"" kind:"header"`
+
+	// The e-mail address that the proxy sends as From in place of the client's, and with each robots.txt
+	// fetch. An empty value means that the client's header is sent.
+	From string `key:"from" default:"" kind:"email"`
+
+	// What a client's headers must contain. token requires a product token other than a browser's. contact
+	// also requires a web or e-mail address, in User-Agent or From. none requires nothing.
+	Require string `key:"require" default:"none" oneof:"none token contact"`
+
+	// How requests are signed (Web Bot Auth), so that sites can verify who sends them.
+	Sign Sign `key:"sign"`
 }
 
 // Sign is how the requests are signed.
 type Sign struct {
-	Key       string        `key:"key" default:"" kind:"path" zero:"means that requests are not signed" doc:"The file of the private key that signs requests: an Ed25519 key in PEM (PKCS #8) or as a JWK, with mode 0600. robotsproxy identity key creates it. Give key and agent, or neither."`
-	KeyNext   string        `key:"key_next" default:"" kind:"path" zero:"means none" doc:"The file of the key that will sign after the next rotation. It is published in the key directory and signs nothing yet."`
-	Agent     string        `key:"agent" default:"" kind:"directory" zero:"means that requests are not signed" doc:"The https:// URL at which you publish the key directory. It is sent as Signature-Agent, and tells sites who you are."`
-	Valid     time.Duration `key:"valid" default:"5m" check:"signature" doc:"How long a signature is valid."`
-	PlainHTTP bool          `key:"plain_http" default:"false" zero:"means that only requests over TLS are signed" doc:"Whether requests without TLS are signed too. Whoever reads such a request can use its signature for other requests to the same site until it expires."`
+	// The file of the private key that signs requests: an Ed25519 key in PEM (PKCS #8) or as a JWK, with mode
+	// 0600. robotsproxy identity key creates it. Give key and agent, or neither. An empty value means that
+	// requests are not signed.
+	Key string `key:"key" default:"" kind:"path"`
+
+	// The file of the key that will sign after the next rotation. It is published in the key directory and
+	// signs nothing yet. An empty value means none.
+	KeyNext string `key:"key_next" default:"" kind:"path"`
+
+	// The https:// URL at which you publish the key directory. It is sent as Signature-Agent, and tells sites
+	// who you are. An empty value means that requests are not signed.
+	Agent string `key:"agent" default:"" kind:"directory"`
+
+	// How long a signature is valid.
+	Valid time.Duration `key:"valid" default:"5m" check:"signature"`
+
+	// Whether requests without TLS are signed too. Whoever reads such a request can use its signature for
+	// other requests to the same site until it expires. false means that only requests over TLS are signed.
+	PlainHTTP bool `key:"plain_http" default:"false"`
 }
 
 // Pace is how fast requests go to one host.
 type Pace struct {
-	RequestsPerSecond float64 `key:"requests_per_second" default:"1" check:"rate" unit:"requests per second" doc:"The maximum request rate of one host, in requests per second. A Crawl-delay can only make it slower."`
-	Burst             int     `key:"burst" default:"1" check:"count" unit:"requests" doc:"How many requests may go to a host at once after a quiet time. It is 1 if a Crawl-delay applies."`
-	MaxConcurrent     int     `key:"max_concurrent" default:"2" check:"count" unit:"requests" doc:"The maximum number of requests in flight to one host."`
-	Per               string  `key:"per" default:"host" oneof:"host domain address" doc:"What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all hosts at one IP address (address)."`
-	MaxWait           Wait    `key:"max_wait" default:"auto" doc:"The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the proxy answers 429 with Retry-After at once. auto means 60s under serve, and as long as the client stays under run."`
-	MaxQueue          int     `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. If another request arrives, the proxy answers 429 to the last request of the client that has the most waiting."`
-	BackOff           bool    `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy sends a host nothing for a while after the host answers 429 or 503: for its Retry-After, or else for 60s and longer."`
-	Adaptive          bool    `key:"adaptive" default:"true" zero:"means that the time of responses does not count" doc:"Whether slow responses of a host lower its rate."`
+	// The maximum request rate of one host, in requests per second. A Crawl-delay can only make it slower.
+	RequestsPerSecond float64 `key:"requests_per_second" default:"1" check:"rate" unit:"requests per second"`
+
+	// How many requests may go to a host at once after a quiet time. It is 1 if a Crawl-delay applies.
+	Burst int `key:"burst" default:"1" check:"count" unit:"requests"`
+
+	// The maximum number of requests in flight to one host.
+	MaxConcurrent int `key:"max_concurrent" default:"2" check:"count" unit:"requests"`
+
+	// What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all
+	// hosts at one IP address (address).
+	Per string `key:"per" default:"host" oneof:"host domain address"`
+
+	// The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the
+	// proxy answers 429 with Retry-After at once. auto means 60s under serve, and as long as the client stays
+	// under run.
+	MaxWait Wait `key:"max_wait" default:"auto"`
+
+	// The maximum number of requests that wait for one host. If another request arrives, the proxy answers
+	// 429 to the last request of the client that has the most waiting.
+	MaxQueue int `key:"max_queue" default:"500" check:"count" unit:"requests"`
+
+	// Whether the proxy sends a host nothing for a while after the host answers 429 or 503: for its
+	// Retry-After, or else for 60s and longer. false means that only the rate and the Crawl-delay count.
+	BackOff bool `key:"back_off" default:"true"`
+
+	// Whether slow responses of a host lower its rate. false means that the time of responses does not count.
+	Adaptive bool `key:"adaptive" default:"true"`
 }
 
 // Host is what is different for the hosts that fit a pattern.
 type Host struct {
-	Match     string    `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or * for every host."`
-	Robots    string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request."`
-	Forbidden string    `key:"forbidden" default:"" oneof:"allow refuse" zero:"means the value of robots.forbidden" doc:"What status 401 or 403 for robots.txt means: allow or refuse."`
-	Readings  string    `key:"readings" default:"" oneof:"all literal" zero:"means the value of robots.readings" doc:"Which forms of a path are judged: all or literal."`
-	Usage     string    `key:"usage" default:"enforce" oneof:"enforce ignore" doc:"enforce applies usage.on_disallowed and usage.on_unknown. ignore only records what the site says about purposes."`
-	Reason    string    `key:"reason" default:"" kind:"line" zero:"means no reason" doc:"Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and deny require it."`
-	Until     time.Time `key:"until" default:"" zero:"means never" doc:"When the entry expires: the last day, in UTC, or a time. After that the entry does not apply."`
-	Pace      HostPace  `key:"pace" doc:"The pace of each of these hosts."`
+	// The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or *
+	// for every host.
+	Match string `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none"`
+
+	// enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request.
+	Robots string `key:"robots" default:"enforce" oneof:"enforce ignore deny"`
+
+	// What status 401 or 403 for robots.txt means: allow or refuse. An empty value means the value of
+	// robots.forbidden.
+	Forbidden string `key:"forbidden" default:"" oneof:"allow refuse"`
+
+	// Which forms of a path are judged: all or literal. An empty value means the value of robots.readings.
+	Readings string `key:"readings" default:"" oneof:"all literal"`
+
+	// enforce applies usage.on_disallowed and usage.on_unknown. ignore only records what the site says about
+	// purposes.
+	Usage string `key:"usage" default:"enforce" oneof:"enforce ignore"`
+
+	// Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and
+	// deny require it. An empty value means no reason.
+	Reason string `key:"reason" default:"" kind:"line"`
+
+	// When the entry expires: the last day, in UTC, or a time. After that the entry does not apply. An empty
+	// value means never.
+	Until time.Time `key:"until" default:""`
+
+	// The pace of each of these hosts.
+	Pace HostPace `key:"pace"`
 }
 
 // invalid returns what is wrong with the entry as a whole, and the keys that are part of it.
@@ -127,23 +305,51 @@ func (h Host) invalid() (keys []string, why string) {
 
 // HostPace is what of Pace is different for a host.
 type HostPace struct {
-	RequestsPerSecond float64       `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second" zero:"means the value of pace" doc:"The maximum request rate, in requests per second. A Crawl-delay can only make it slower."`
-	Burst             int           `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"How many requests may go at once after a quiet time."`
-	MaxConcurrent     int           `key:"max_concurrent" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"The maximum number of requests in flight."`
-	MaxWait           time.Duration `key:"max_wait" default:"0s" check:"not-negative" zero:"means the value of pace" doc:"The maximum time that a request waits in the queue."`
-	MaxQueue          int           `key:"max_queue" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"The maximum number of requests that wait."`
+	// The maximum request rate, in requests per second. A Crawl-delay can only make it slower. 0 means the
+	// value of pace.
+	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second"`
+
+	// How many requests may go at once after a quiet time. 0 means the value of pace.
+	Burst int `key:"burst" default:"0" check:"count-or-0" unit:"requests"`
+
+	// The maximum number of requests in flight. 0 means the value of pace.
+	MaxConcurrent int `key:"max_concurrent" default:"0" check:"count-or-0" unit:"requests"`
+
+	// The maximum time that a request waits in the queue. 0s means the value of pace.
+	MaxWait time.Duration `key:"max_wait" default:"0s" check:"not-negative"`
+
+	// The maximum number of requests that wait. 0 means the value of pace.
+	MaxQueue int `key:"max_queue" default:"0" check:"count-or-0" unit:"requests"`
 }
 
 // Client is one that is known by where it asks from, by a password, or by both.
 type Client struct {
-	Name         string         `key:"name" default:"" required:"yes" example:"lab-a" kind:"name" doc:"The client's name, in the audit and for the login."`
-	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as robotsproxy password prints it. An entry with a password and networks matches only a client with both."`
-	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" zero:"means any address: the password alone identifies the client" doc:"The networks that the client connects from."`
-	Robots       ClientRobots   `key:"robots" doc:"How robots.txt files are interpreted for this client."`
-	Usage        ClientUsage    `key:"usage" doc:"What this client fetches content for."`
-	Identity     ClientIdentity `key:"identity" doc:"How this client identifies itself to sites."`
-	Pace         ClientPace     `key:"pace" doc:"How fast this client's requests go to each host."`
-	Quota        Quota          `key:"quota" doc:"How many requests this client may make."`
+	// The client's name, in the audit and for the login.
+	Name string `key:"name" default:"" required:"yes" example:"lab-a" kind:"name"`
+
+	// The bcrypt hash of the client's password, as robotsproxy password prints it. An entry with a password
+	// and networks matches only a client with both. An empty value means no login: networks alone identify
+	// the client.
+	PasswordHash string `key:"password_hash" default:"" kind:"bcrypt"`
+
+	// The networks that the client connects from. An empty list means any address: the password alone
+	// identifies the client.
+	Networks []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]"`
+
+	// How robots.txt files are interpreted for this client.
+	Robots ClientRobots `key:"robots"`
+
+	// What this client fetches content for.
+	Usage ClientUsage `key:"usage"`
+
+	// How this client identifies itself to sites.
+	Identity ClientIdentity `key:"identity"`
+
+	// How fast this client's requests go to each host.
+	Pace ClientPace `key:"pace"`
+
+	// How many requests this client may make.
+	Quota Quota `key:"quota"`
 }
 
 // invalid returns what is wrong with the entry as a whole, and the keys that are part of it.
@@ -157,134 +363,283 @@ func (c Client) invalid() (keys []string, why string) {
 	case sign.Key != "" && sign.Agent == "":
 		return []string{"identity.sign.agent", "identity.sign.key"}, "required with identity.sign.key"
 	case sign.Key == "" && (sign.Agent != "" || sign.KeyNext != ""):
-		return []string{"identity.sign.key", "identity.sign.agent", "identity.sign.key_next"}, "required with identity.sign.agent or identity.sign.key_next"
+		return []string{"identity.sign.key", "identity.sign.agent", "identity.sign.key_next"},
+			"required with identity.sign.agent or identity.sign.key_next"
 	}
 	return nil, ""
 }
 
 // ClientRobots is how robots.txt is read for one client.
 type ClientRobots struct {
-	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" zero:"means the value of robots.dialect" doc:"The interpretation of robots.txt for this client."`
+	// The interpretation of robots.txt for this client. An empty value means the value of robots.dialect.
+	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc"`
 }
 
 // ClientUsage is what one client fetches content for.
 type ClientUsage struct {
-	Purposes []string `key:"purposes" default:"[]" kind:"purpose" example:"[search]" zero:"means the value of usage.purposes" doc:"The purposes of this client: train-ai, ai-input, search, tdm."`
+	// The purposes of this client: train-ai, ai-input, search, tdm. An empty list means the value of
+	// usage.purposes.
+	Purposes []string `key:"purposes" default:"[]" kind:"purpose" example:"[search]"`
 }
 
 // ClientIdentity is who one client is.
 type ClientIdentity struct {
-	ProductToken string `key:"product_token" default:"" kind:"token" zero:"means the value of identity.product_token" doc:"The product token by which this client is judged."`
+	// The product token by which this client is judged. An empty value means the value of
+	// identity.product_token.
+	ProductToken string `key:"product_token" default:"" kind:"token"`
 
-	Sign ClientSign `key:"sign" doc:"The key that signs this client's requests."`
+	// The key that signs this client's requests.
+	Sign ClientSign `key:"sign"`
 }
 
 // ClientSign is what of Sign is different for one client.
 type ClientSign struct {
-	Key     string `key:"key" default:"" kind:"path" zero:"means the value of identity.sign.key" doc:"The file of the private key that signs this client's requests. Give key and agent, or neither."`
-	KeyNext string `key:"key_next" default:"" kind:"path" zero:"means none" doc:"The file of the key that will sign after the next rotation."`
-	Agent   string `key:"agent" default:"" kind:"directory" zero:"means the value of identity.sign.agent" doc:"The https:// URL at which you publish the key directory of this client."`
+	// The file of the private key that signs this client's requests. Give key and agent, or neither. An empty
+	// value means the value of identity.sign.key.
+	Key string `key:"key" default:"" kind:"path"`
+
+	// The file of the key that will sign after the next rotation. An empty value means none.
+	KeyNext string `key:"key_next" default:"" kind:"path"`
+
+	// The https:// URL at which you publish the key directory of this client. An empty value means the value
+	// of identity.sign.agent.
+	Agent string `key:"agent" default:"" kind:"directory"`
 }
 
 // ClientPace is what of Pace is different for one client.
 type ClientPace struct {
-	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second" zero:"means the rate of other clients" doc:"The maximum rate of this client's requests to one host, in requests per second. It cannot be faster than an entry of hosts allows."`
-	Burst             int     `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the burst of other clients" doc:"How many of this client's requests may go to a host at once after a quiet time."`
-	AssetBurst        int     `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests" zero:"means that parts of a page are paced like pages" doc:"How many parts of a page (images, styles, scripts) this client's browser may load at once."`
+	// The maximum rate of this client's requests to one host, in requests per second. It cannot be faster
+	// than an entry of hosts allows. 0 means the rate of other clients.
+	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second"`
+
+	// How many of this client's requests may go to a host at once after a quiet time. 0 means the burst of
+	// other clients.
+	Burst int `key:"burst" default:"0" check:"count-or-0" unit:"requests"`
+
+	// How many parts of a page (images, styles, scripts) this client's browser may load at once. 0 means that
+	// parts of a page are paced like pages.
+	AssetBurst int `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests"`
 }
 
 // Quota limits the requests of a client.
 type Quota struct {
-	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" unit:"requests" zero:"means no limit" doc:"The maximum number of this client's requests in one day of UTC. The proxy answers 429 to further ones."`
+	// The maximum number of this client's requests in one day of UTC. The proxy answers 429 to further ones.
+	// 0 means no limit.
+	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" unit:"requests"`
 }
 
 // TLS is how the inside of HTTPS is reached.
 type TLS struct {
-	Intercept bool     `key:"intercept" default:"true" zero:"means that the proxy knows only the host, and refuses a host whose robots.txt disallows every path" doc:"Whether the proxy intercepts HTTPS, so that it can judge the path of each request."`
-	Tunnel    []string `key:"tunnel" default:"[]" kind:"pattern" zero:"means none" doc:"The hosts whose HTTPS the proxy never intercepts: host names, *.suffix, or *."`
-	CACert    string   `key:"ca_cert" default:"" kind:"path" zero:"means the CA in state_dir, which the first start creates" doc:"The file of your own CA certificate, in PEM, that signs the certificates of intercepted tunnels."`
-	CAKey     string   `key:"ca_key" default:"" kind:"path" zero:"means the CA in state_dir" doc:"The file of the private key of ca_cert, in PEM. Give both or neither."`
+	// Whether the proxy intercepts HTTPS, so that it can judge the path of each request. false means that the
+	// proxy knows only the host, and refuses a host whose robots.txt disallows every path.
+	Intercept bool `key:"intercept" default:"true"`
+
+	// The hosts whose HTTPS the proxy never intercepts: host names, *.suffix, or *. An empty list means none.
+	Tunnel []string `key:"tunnel" default:"[]" kind:"pattern"`
+
+	// The file of your own CA certificate, in PEM, that signs the certificates of intercepted tunnels. An
+	// empty value means the CA in state_dir, which the first start creates.
+	CACert string `key:"ca_cert" default:"" kind:"path"`
+
+	// The file of the private key of ca_cert, in PEM. Give both or neither. An empty value means the CA in
+	// state_dir.
+	CAKey string `key:"ca_key" default:"" kind:"path"`
 }
 
 // Egress is where requests may go.
 type Egress struct {
-	AllowPrivate []netip.Prefix `key:"allow_private" default:"[]" zero:"means that the proxy refuses all such addresses" doc:"The networks that requests may go to although they are loopback, private, link-local or reserved."`
-	Ports        []PortRange    `key:"ports" default:"[80, 443, 1024-65535, 21]" check:"some" doc:"The ports of origins that requests may go to."`
-	Resolver     string         `key:"resolver" default:"" kind:"server" zero:"means the system's resolver" doc:"The host:port of the DNS server that resolves the names of origins."`
-	Parent       string         `key:"parent" default:"" kind:"parent" zero:"means none" doc:"The URL of the upstream proxy that all requests go through: http://, https:// or socks5://, with user:password@ if it needs a login. env takes it from http_proxy, https_proxy, all_proxy and no_proxy in the environment; loopback is reached directly."`
-	TLSMin       string         `key:"tls_min" default:"\"1.2\"" oneof:"1.2 1.0" doc:"The oldest version of TLS that the proxy speaks with origins. 1.0 also permits 1.1. Both are broken, and browsers refuse them."`
-	Via          bool           `key:"via" default:"true" zero:"means that origins do not see the proxy, and that the proxy does not recognise a request that comes back to it through another one" doc:"Whether requests to origins have a Via field (RFC 9110 7.6.3). Some servers do not compress their responses to requests with Via, which costs them and you bandwidth."`
-	ExtraCA      string         `key:"extra_ca" default:"" kind:"path" zero:"means that the system's CA certificates alone count" doc:"The file of further CA certificates, in PEM, that the proxy trusts when it verifies origins."`
+	// The networks that requests may go to although they are loopback, private, link-local or reserved. An
+	// empty list means that the proxy refuses all such addresses.
+	AllowPrivate []netip.Prefix `key:"allow_private" default:"[]"`
+
+	// The ports of origins that requests may go to.
+	Ports []PortRange `key:"ports" default:"[80, 443, 1024-65535, 21]" check:"some"`
+
+	// The host:port of the DNS server that resolves the names of origins. An empty value means the system's
+	// resolver.
+	Resolver string `key:"resolver" default:"" kind:"server"`
+
+	// The URL of the upstream proxy that all requests go through: http://, https:// or socks5://, with
+	// user:password@ if it needs a login. env takes it from http_proxy, https_proxy, all_proxy and no_proxy
+	// in the environment; loopback is reached directly. An empty value means none.
+	Parent string `key:"parent" default:"" kind:"parent"`
+
+	// The oldest version of TLS that the proxy speaks with origins. 1.0 also permits 1.1. Both are broken,
+	// and browsers refuse them.
+	TLSMin string `key:"tls_min" default:"\"1.2\"" oneof:"1.2 1.0"`
+
+	// Whether requests to origins have a Via field (RFC 9110 7.6.3). Some servers do not compress their
+	// responses to requests with Via, which costs them and you bandwidth. false means that origins do not see
+	// the proxy, and that the proxy does not recognise a request that comes back to it through another one.
+	Via bool `key:"via" default:"true"`
+
+	// The file of further CA certificates, in PEM, that the proxy trusts when it verifies origins. An empty
+	// value means that the system's CA certificates alone count.
+	ExtraCA string `key:"extra_ca" default:"" kind:"path"`
 }
 
 // Audit is where and what is recorded.
 type Audit struct {
-	File         string `key:"file" default:"" kind:"path-or-stdout" restart:"yes" zero:"means audit.jsonl in state_dir" doc:"The file that records are written to; - means standard output."`
-	FIFO         bool   `key:"fifo" default:"false" restart:"yes" zero:"means that the proxy does not start if file is neither a regular file nor standard output" doc:"Whether file is a FIFO (a named pipe), which another program reads."`
-	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"Which requests are recorded: all of them (all), or only those that the proxy did not let through (blocked)."`
-	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"Whether the URLs of records keep their query strings (keep) or lose them (drop)."`
-	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"The size at which the proxy closes the audit file, compresses it and begins a new one."`
-	MaxFiles     int    `key:"max_files" default:"0" check:"count-or-0" unit:"files" zero:"means no limit" doc:"The maximum number of closed audit files. The proxy deletes the oldest ones first."`
-	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"What happens if a record cannot be written. refuse refuses every request until a write succeeds. continue lets requests through without a record."`
-	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"When records are forced to the disk (fsync): never (none), once a second (interval), or before each refusal and the end of each response (always)."`
-	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"How records name clients: by name or address (name), by a keyed hash of it (hash), or not at all (drop)."`
+	// The file that records are written to; - means standard output. An empty value means audit.jsonl in
+	// state_dir.
+	File string `key:"file" default:"" kind:"path-or-stdout" restart:"yes"`
 
-	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" zero:"means forever" doc:"How long records are kept. The proxy deletes older ones."`
-	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all records. The proxy deletes the oldest files first. auto means half of the space that is free, or already taken by records, when the proxy starts. A size must be at least max_size."`
+	// Whether file is a FIFO (a named pipe), which another program reads. false means that the proxy does not
+	// start if file is neither a regular file nor standard output.
+	FIFO bool `key:"fifo" default:"false" restart:"yes"`
 
-	Anchor Anchor `key:"anchor" doc:"Anchors, which prove later that the end of the audit was not cut off."`
+	// Which requests are recorded: all of them (all), or only those that the proxy did not let through
+	// (blocked).
+	Include string `key:"include" default:"all" oneof:"all blocked"`
 
-	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" zero:"means forever" doc:"How long a robots.txt is kept after the last decision that was based on it."`
-	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"The maximum disk space of the kept robots.txt files. The proxy first deletes the files that were not used for the longest time, but none that was used in the last day. If that is not enough, it refuses requests to new hosts."`
+	// Whether the URLs of records keep their query strings (keep) or lose them (drop).
+	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop"`
+
+	// The size at which the proxy closes the audit file, compresses it and begins a new one.
+	MaxSize Size `key:"max_size" default:"100MiB" check:"file-size"`
+
+	// The maximum number of closed audit files. The proxy deletes the oldest ones first. 0 means no limit.
+	MaxFiles int `key:"max_files" default:"0" check:"count-or-0" unit:"files"`
+
+	// What happens if a record cannot be written. refuse refuses every request until a write succeeds.
+	// continue lets requests through without a record.
+	OnError string `key:"on_error" default:"refuse" oneof:"refuse continue"`
+
+	// When records are forced to the disk (fsync): never (none), once a second (interval), or before each
+	// refusal and the end of each response (always).
+	Sync string `key:"sync" default:"interval" oneof:"none interval always"`
+
+	// How records name clients: by name or address (name), by a keyed hash of it (hash), or not at all
+	// (drop).
+	Clients string `key:"clients" default:"name" oneof:"name hash drop"`
+
+	// How long records are kept. The proxy deletes older ones. 0s means forever.
+	MaxAge time.Duration `key:"max_age" default:"8760h" check:"not-negative"`
+
+	// The maximum disk space of all records. The proxy deletes the oldest files first. auto means half of the
+	// space that is free, or already taken by records, when the proxy starts. A size must be at least
+	// max_size. 0 means no limit.
+	MaxTotalSize AutoSize `key:"max_total_size" default:"auto"`
+
+	// Anchors, which prove later that the end of the audit was not cut off.
+	Anchor Anchor `key:"anchor"`
+
+	// How long a robots.txt is kept after the last decision that was based on it. 0s means forever.
+	SnapshotMaxAge time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative"`
+
+	// The maximum disk space of the kept robots.txt files. The proxy first deletes the files that were not
+	// used for the longest time, but none that was used in the last day. If that is not enough, it refuses
+	// requests to new hosts.
+	SnapshotMaxSize Size `key:"snapshot_max_size" default:"4GiB" check:"folder-size"`
 }
 
 // Anchor is where anchors of the audit go by themselves.
 type Anchor struct {
-	Every time.Duration `key:"every" default:"24h" check:"anchor" doc:"The time between two anchors. Each anchor names the last record that is on the disk."`
-	File  string        `key:"file" default:"" kind:"path" zero:"means that no anchors are written to a file" doc:"The file that each anchor is appended to as a line. Keep it where nobody who can change the audit can change it."`
-	TSA   string        `key:"tsa" default:"" kind:"tsa" zero:"means that anchors are not signed" doc:"The http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor. The proxy keeps the signatures in the directory timestamps of state_dir."`
+	// The time between two anchors. Each anchor names the last record that is on the disk.
+	Every time.Duration `key:"every" default:"24h" check:"anchor"`
+
+	// The file that each anchor is appended to as a line. Keep it where nobody who can change the audit can
+	// change it. An empty value means that no anchors are written to a file.
+	File string `key:"file" default:"" kind:"path"`
+
+	// The http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor. The proxy
+	// keeps the signatures in the directory timestamps of state_dir. An empty value means that anchors are
+	// not signed.
+	TSA string `key:"tsa" default:"" kind:"tsa"`
 }
 
 // Archive is whether and how what was fetched is kept.
 type Archive struct {
-	Dir      string `key:"dir" default:"" kind:"path" restart:"yes" zero:"means that nothing is archived" doc:"The directory of the WARC files. It is created with mode 0700, the files with mode 0600. Only one proxy may use it."`
-	MaxFile  Size   `key:"max_file" default:"1GiB" check:"file-size" doc:"The size at which the proxy completes a file and begins a new one, but at most an eighth of max_total_size."`
-	MaxBody  Size   `key:"max_body" default:"1GiB" check:"file-size" doc:"The maximum size of an archived body. The rest of a longer one is left out, and its record has WARC-Truncated."`
-	Prefix   string `key:"prefix" default:"robotsproxy" kind:"file-prefix" doc:"What the names of the files begin with. The time and a number follow."`
-	Include  string `key:"include" default:"all" oneof:"all 2xx" doc:"Which responses are archived: all, or only those with a status of 200 to 299 (2xx)."`
-	Compress string `key:"compress" default:"gzip" oneof:"gzip none" doc:"Whether each record is compressed with gzip."`
-	Dedup    bool   `key:"dedup" default:"true" zero:"means that each payload is written again" doc:"Whether a response with a payload that the archive has already is written as a revisit record, without the payload."`
-	OnError  string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"What happens if a response cannot be archived. refuse breaks it off, and refuses every request until a write succeeds. continue lets requests through without a record in the archive."`
-	Secrets  string `key:"secrets" default:"drop" oneof:"drop keep" doc:"Whether archived heads lose their Authorization, Proxy-Authorization, Cookie and Set-Cookie fields (drop) or keep them (keep)."`
+	// The directory of the WARC files. It is created with mode 0700, the files with mode 0600. Only one proxy
+	// may use it. An empty value means that nothing is archived.
+	Dir string `key:"dir" default:"" kind:"path" restart:"yes"`
 
-	MaxAge       time.Duration `key:"max_age" default:"0s" check:"not-negative" zero:"means forever" doc:"How long records are kept. The proxy deletes older ones."`
-	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all files. The proxy deletes the oldest ones first. auto means half of the space that is free, or already taken by the files, when the proxy starts. A size must be at least max_file."`
+	// The size at which the proxy completes a file and begins a new one, but at most an eighth of
+	// max_total_size.
+	MaxFile Size `key:"max_file" default:"1GiB" check:"file-size"`
+
+	// The maximum size of an archived body. The rest of a longer one is left out, and its record has
+	// WARC-Truncated.
+	MaxBody Size `key:"max_body" default:"1GiB" check:"file-size"`
+
+	// What the names of the files begin with. The time and a number follow.
+	Prefix string `key:"prefix" default:"robotsproxy" kind:"file-prefix"`
+
+	// Which responses are archived: all, or only those with a status of 200 to 299 (2xx).
+	Include string `key:"include" default:"all" oneof:"all 2xx"`
+
+	// Whether each record is compressed with gzip.
+	Compress string `key:"compress" default:"gzip" oneof:"gzip none"`
+
+	// Whether a response with a payload that the archive has already is written as a revisit record, without
+	// the payload. false means that each payload is written again.
+	Dedup bool `key:"dedup" default:"true"`
+
+	// What happens if a response cannot be archived. refuse breaks it off, and refuses every request until a
+	// write succeeds. continue lets requests through without a record in the archive.
+	OnError string `key:"on_error" default:"refuse" oneof:"refuse continue"`
+
+	// Whether archived heads lose their Authorization, Proxy-Authorization, Cookie and Set-Cookie fields
+	// (drop) or keep them (keep).
+	Secrets string `key:"secrets" default:"drop" oneof:"drop keep"`
+
+	// How long records are kept. The proxy deletes older ones. 0s means forever.
+	MaxAge time.Duration `key:"max_age" default:"0s" check:"not-negative"`
+
+	// The maximum disk space of all files. The proxy deletes the oldest ones first. auto means half of the
+	// space that is free, or already taken by the files, when the proxy starts. A size must be at least
+	// max_file. 0 means no limit.
+	MaxTotalSize AutoSize `key:"max_total_size" default:"auto"`
 }
 
 // Runs is how long the directories of finished runs are kept.
 type Runs struct {
-	MaxAge    time.Duration `key:"max_age" default:"2160h" check:"not-negative" zero:"means forever" doc:"How long the directory of a run is kept after its end. The next run deletes older ones, with their audits."`
-	MaxNumber int           `key:"max_number" default:"1000" check:"count-or-0" unit:"directories" zero:"means no limit" doc:"The maximum number of directories. The next run deletes those of the runs that ended first."`
+	// How long the directory of a run is kept after its end. The next run deletes older ones, with their
+	// audits. 0s means forever.
+	MaxAge time.Duration `key:"max_age" default:"2160h" check:"not-negative"`
+
+	// The maximum number of directories. The next run deletes those of the runs that ended first. 0 means no
+	// limit.
+	MaxNumber int `key:"max_number" default:"1000" check:"count-or-0" unit:"directories"`
 }
 
 // Store is what a fleet of replicas shares.
 type Store struct {
-	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" zero:"means none: the proxy shares its pace only with the processes that have its state directory" doc:"The URL of the Redis server: redis://, rediss:// (TLS) or unix://, with a password if the server needs one."`
-	Replicas int    `key:"replicas" default:"1" check:"replicas" unit:"replicas" restart:"yes" doc:"The maximum number of replicas that share the server. While the server is unreachable, each replica divides the pace by this number."`
-	Replica  string `key:"replica" default:"" kind:"replica" restart:"yes" zero:"means the name of the machine" doc:"The name of this replica in its records."`
+	// The URL of the Redis server: redis://, rediss:// (TLS) or unix://, with a password if the server needs
+	// one. An empty value means none: the proxy shares its pace only with the processes that have its state
+	// directory.
+	Redis string `key:"redis" default:"" kind:"redis" restart:"yes"`
+
+	// The maximum number of replicas that share the server. While the server is unreachable, each replica
+	// divides the pace by this number.
+	Replicas int `key:"replicas" default:"1" check:"replicas" unit:"replicas" restart:"yes"`
+
+	// The name of this replica in its records. An empty value means the name of the machine.
+	Replica string `key:"replica" default:"" kind:"replica" restart:"yes"`
 }
 
 // Admin is the listener for operators.
 type Admin struct {
-	Listen        string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes" zero:"means none of these" doc:"The host:port of the dashboard, the API, health and metrics. An address other than loopback needs a token."`
-	MetricsListen string `key:"metrics_listen" default:"" kind:"address-or-off" restart:"yes" zero:"means that only listen has them" doc:"The host:port of a further listener for /metrics, /healthz and /readyz alone, which needs no token. Name 0.0.0.0 or [::] if other machines may read them."`
-	Token         string `key:"token" default:"" kind:"secret" zero:"means no secret: whoever reaches the listener is an operator" doc:"The secret that all pages but the health checks require."`
+	// The host:port of the dashboard, the API, health and metrics. An address other than loopback needs a
+	// token. An empty value means none of these.
+	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes"`
+
+	// The host:port of a further listener for /metrics, /healthz and /readyz alone, which needs no token.
+	// Name 0.0.0.0 or [::] if other machines may read them. An empty value means that only listen has them.
+	MetricsListen string `key:"metrics_listen" default:"" kind:"address-or-off" restart:"yes"`
+
+	// The secret that all pages but the health checks require. An empty value means no secret: whoever
+	// reaches the listener is an operator.
+	Token string `key:"token" default:"" kind:"secret"`
 }
 
 // Log is what the proxy says of itself.
 type Log struct {
-	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"The lowest level of messages that are logged: debug, info, warn or error."`
-	Format string `key:"format" default:"text" oneof:"text json" restart:"yes" doc:"The format of the log: text (key=value pairs) or json (one object a line)."`
+	// The lowest level of messages that are logged: debug, info, warn or error.
+	Level string `key:"level" default:"info" oneof:"debug info warn error"`
+
+	// The format of the log: text (key=value pairs) or json (one object a line).
+	Format string `key:"format" default:"text" oneof:"text json" restart:"yes"`
 }
 
 // A Wait is a positive duration, or AutoWait.
