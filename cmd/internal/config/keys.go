@@ -14,17 +14,17 @@ import (
 
 // key is one key of the table: a field of a section, and its value in a Config.
 type key struct {
-	// "pace.max_wait".
+	// path names the key in messages: "pace.max_wait", "hosts entry 1: match".
 	path string
 
-	// "max_wait".
+	// name is the key in its section: "max_wait".
 	name string
 
-	// "Pace.MaxWait": the names of the struct and the field.
+	// field is the names of the struct and the field: "Pace.MaxWait".
 	field string
 	tag   reflect.StructTag
 
-	// Settable if the Config is addressable.
+	// value is settable if the Config is addressable.
 	value reflect.Value
 }
 
@@ -88,8 +88,16 @@ func isSection(t reflect.Type) bool {
 
 func (k key) list() bool { return k.value.Kind() == reflect.Slice }
 
-// kind returns the kind of the key's values: the one that the tag names, else that of the Go type.
+// kind returns the kind of the key's values: that of the names in its oneof tag, else the one that its kind tag names, else
+// that of its Go type.
 func (k key) kind() kind {
+	if list, ok := k.tag.Lookup("oneof"); ok {
+		names := strings.Fields(list)
+		return kind{
+			what: "one of " + strings.Join(names, ", "), example: names[0], names: names, optional: k.tag.Get("default") == "",
+			is: func(s string) bool { return slices.Contains(names, s) },
+		}
+	}
 	name := k.tag.Get("kind")
 	if name == "" {
 		t := k.value.Type()
@@ -100,8 +108,7 @@ func (k key) kind() kind {
 	}
 	found, ok := kinds[name]
 	if !ok {
-		// A mistake in the table.
-		panic("config: no kind " + name + " for " + k.path)
+		panic("config: mistake in the table: no kind " + name + " for " + k.path)
 	}
 	if found.example == "" {
 		// The kind's own example may be out of the key's range.
@@ -110,17 +117,22 @@ func (k key) kind() kind {
 	return found
 }
 
+// items returns the value, or the items of a list.
+func (k key) items() []reflect.Value {
+	if !k.list() {
+		return []reflect.Value{k.value}
+	}
+	all := make([]reflect.Value, k.value.Len())
+	for i := range all {
+		all[i] = k.value.Index(i)
+	}
+	return all
+}
+
 // invalid returns what is wrong with the value by itself, "" for nothing.
 func (k key) invalid() string {
-	values := []reflect.Value{k.value}
-	if k.list() {
-		values = nil
-		for _, v := range k.value.Seq2() {
-			values = append(values, v)
-		}
-	}
-	for _, v := range values {
-		text := k.kind().write(v.Interface())
+	for _, v := range k.items() {
+		text := textOf(v.Interface())
 		if _, why := k.kind().readText(text, quoted(text)); why != "" {
 			return why
 		}
@@ -128,15 +140,9 @@ func (k key) invalid() string {
 	return k.outOfRange()
 }
 
-// outOfRange checks the value against the tags oneof and check.
+// outOfRange checks the value against the check tag.
 func (k key) outOfRange() string {
-	if names, ok := k.tag.Lookup("oneof"); ok {
-		unset := k.value.String() == "" && k.tag.Get("default") == ""
-		if !unset && !slices.Contains(strings.Fields(names), k.value.String()) {
-			return notOneOf(quoted(k.value.String()), names)
-		}
-	}
-	if c, ok := k.check(); ok && !c.holds(k.value.Interface()) {
+	if c, ok := k.check(); ok && !c.holds(k.value) {
 		return "must be " + c.allowed + ", got " + k.plainText()
 	}
 	return ""
@@ -150,14 +156,9 @@ func (k key) check() (check, bool) {
 	}
 	c, ok := checks[name]
 	if !ok {
-		// A mistake in the table.
-		panic("config: no check " + name + " for " + k.path)
+		panic("config: mistake in the table: no check " + name + " for " + k.path)
 	}
 	return c, true
-}
-
-func notOneOf(shown, names string) string {
-	return "must be one of " + strings.Join(strings.Fields(names), ", ") + ", got " + shown
 }
 
 // setDefaults fills a section with the defaults of the table, which it reads as a file's text.
@@ -166,18 +167,11 @@ func setDefaults(section reflect.Value) { setTo("default", section) }
 // setTo fills a section with the values of a tag. A key without the tag gets its default.
 func setTo(tag string, section reflect.Value) {
 	keys := leaves(section, "")
-	// The values are one text, because most of the time would be taken by setting up a parser for
-	// each: every command begins with this.
+	// The values are one text, because every command begins with this, and setting up a parser for each value would take most
+	// of the time.
 	var list []byte
 	for _, k := range keys {
-		text, ok := k.tag.Lookup(tag)
-		if !ok {
-			text = k.tag.Get("default")
-		}
-		if text == "" {
-			text = `""`
-		}
-		list = fmt.Appendf(list, "- %s\n", text)
+		list = fmt.Appendf(list, "- %s\n", cmp.Or(k.tag.Get(tag), k.defaultText()))
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(list, &doc); err != nil {
@@ -198,33 +192,17 @@ func (k key) plainText() string {
 	if k.list() {
 		return k.text()
 	}
-	return k.kind().write(k.value.Interface())
+	return textOf(k.value.Interface())
 }
 
-// defaultText returns the default as a file has it, "" for a section.
-func (k key) defaultText() string {
-	text, ok := k.tag.Lookup("default")
-	if ok && text == "" {
-		return `""`
-	}
-	return text
-}
+// defaultText returns the default as a file has it.
+func (k key) defaultText() string { return cmp.Or(k.tag.Get("default"), `""`) }
 
 // set stores the value of n, or reports what is wrong with it.
-func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
+func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) {
+	kind := k.kind()
 	if !k.list() {
-		names, ok := k.tag.Lookup("oneof")
-		if ok && n.Kind == yaml.ScalarNode && slices.Contains(strings.Fields(names), n.Value) {
-			// Without quotes, a version is a number for YAML.
-			text := *n
-			text.Tag = "!!str"
-			n = &text
-		}
-		v, why := k.kind().scalar(n)
-		if ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
-			// Quotes would not make it valid.
-			why = notOneOf(cut(printable(n.Value)), names)
-		}
+		v, why := kind.scalar(n)
 		if why == "" {
 			k.value.Set(reflect.ValueOf(v))
 			why = k.outOfRange()
@@ -232,32 +210,25 @@ func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
 		if why != "" {
 			report(n, why)
 		}
-		return why == ""
+		return
 	}
-	if why := aliased(n); why != "" {
+	if why := notShaped(yaml.SequenceNode, n, "a list (example: ["+kind.example+"])"); why != "" {
 		report(n, why)
-		return false
+		return
 	}
-	if n.Kind != yaml.SequenceNode {
-		report(n, "must be a list (example: ["+k.kind().example+"]), got "+shapeOf(n))
-		return false
-	}
-	list, ok := reflect.MakeSlice(k.value.Type(), 0, len(n.Content)), true
+	list := reflect.MakeSlice(k.value.Type(), 0, len(n.Content))
 	for _, item := range n.Content {
-		v, why := k.kind().scalar(item)
+		v, why := kind.scalar(item)
 		if why != "" {
 			report(item, why)
-			ok = false
 			continue
 		}
 		list = reflect.Append(list, reflect.ValueOf(v))
 	}
 	k.value.Set(list)
-	if why := k.outOfRange(); ok && why != "" {
+	if why := k.outOfRange(); why != "" && list.Len() == len(n.Content) {
 		report(n, why)
-		ok = false
 	}
-	return ok
 }
 
 // scalar reads one value of the kind from n.
@@ -269,8 +240,8 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 	case isNull(n):
 		return nil, "no value (example: " + k.example + ")"
 	case n.Kind != yaml.ScalarNode:
-		return nil, "must be " + k.what + " (example: " + k.example + "), got " + shapeOf(n)
-	case k.text && n.ShortTag() != "!!str":
+		return nil, k.wanted() + ", got " + shapeOf(n)
+	case k.text() && n.ShortTag() != "!!str":
 		shown := cut(printable(n.Value))
 		return nil, cmp.Or(k.hinted(n.Value, shown), k.shown(shown)+" is not text: put the value in quotes")
 	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
@@ -294,6 +265,14 @@ func aliased(n *yaml.Node) string {
 	return ""
 }
 
+// notShaped returns why n is not of the shape that what describes, "" if it is.
+func notShaped(shape yaml.Kind, n *yaml.Node, what string) string {
+	if why := aliased(n); why != "" || n.Kind == shape {
+		return why
+	}
+	return "must be " + what + ", got " + shapeOf(n)
+}
+
 func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
@@ -311,19 +290,18 @@ func shapeOf(n *yaml.Node) string {
 
 // text returns the key's value as a file has it.
 func (k key) text() string {
-	kind := k.kind()
-	if !k.list() {
-		return kind.yaml(k.value.Interface())
+	var items []string
+	for _, v := range k.items() {
+		items = append(items, k.kind().yaml(v.Interface()))
 	}
-	items := make([]string, k.value.Len())
-	for i := range items {
-		items[i] = kind.yaml(k.value.Index(i).Interface())
+	if k.list() {
+		return "[" + strings.Join(items, ", ") + "]"
 	}
-	return "[" + strings.Join(items, ", ") + "]"
+	return items[0]
 }
 
 func (k kind) yaml(v any) string {
-	s := k.write(v)
+	s := textOf(v)
 	if k.bare || plain(s) {
 		return s
 	}
@@ -331,13 +309,12 @@ func (k kind) yaml(v any) string {
 	return strconv.Quote(s)
 }
 
-// plainText matches what contains no indicator of YAML's, in a list or outside of one.
-var plainText = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9._:/+-]*[A-Za-z0-9/]$`)
+// noIndicators matches what contains no indicator of YAML's, in a list or outside of one.
+var noIndicators = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9._:/+-]*[A-Za-z0-9/]$`)
 
-// plain reports whether s needs no quotes. The YAML reader itself decides whether s would be a
-// number, a date or a boolean.
+// plain reports whether s needs no quotes. The YAML reader itself decides whether s would be a number, a date or a boolean.
 func plain(s string) bool {
-	if !plainText.MatchString(s) {
+	if !noIndicators.MatchString(s) {
 		return false
 	}
 	var n yaml.Node

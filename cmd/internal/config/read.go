@@ -145,12 +145,8 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 		// "pace:" without keys below it means all defaults.
 		return
 	}
-	if why := aliased(n); why != "" {
+	if why := notShaped(yaml.MappingNode, n, "keys with values"); why != "" {
 		r.problem(n.Line, path, why)
-		return
-	}
-	if n.Kind != yaml.MappingNode {
-		r.problem(n.Line, path, "must be keys with values, got "+shapeOf(n))
 		return
 	}
 	known := fields(section, path)
@@ -189,12 +185,8 @@ func (r *reader) entries(n *yaml.Node, k key) {
 	if isNull(n) {
 		return
 	}
-	if why := aliased(n); why != "" {
+	if why := notShaped(yaml.SequenceNode, n, "a list of entries that begin with a dash"); why != "" {
 		r.problem(n.Line, k.path, why)
-		return
-	}
-	if n.Kind != yaml.SequenceNode {
-		r.problem(n.Line, k.path, "must be a list of entries that begin with a dash, got "+shapeOf(n))
 		return
 	}
 	if len(n.Content) > maxEntries {

@@ -75,16 +75,17 @@ func code(s string) string { return "`" + s + "`" }
 
 // values returns the type, the unit and the allowed values of a key.
 func (k key) values() string {
-	if names, ok := k.tag.Lookup("oneof"); ok {
-		all := strings.Fields(names)
-		if k.tag.Get("default") == "" {
-			all = append([]string{`""`}, all...)
+	kind := k.kind()
+	if kind.names != nil {
+		text := "`" + strings.Join(kind.names, "`, `") + "`"
+		if kind.optional {
+			text = "`\"\"`, " + text
 		}
-		return "`" + strings.Join(all, "`, `") + "`"
+		return text
 	}
-	text := strings.TrimPrefix(strings.TrimPrefix(k.kind().what, "a "), "an ")
+	text := strings.TrimPrefix(strings.TrimPrefix(kind.what, "a "), "an ")
 	if k.list() {
-		text = "list, each item " + k.kind().what
+		text = "list, each item " + kind.what
 	}
 	if unit := k.tag.Get("unit"); unit != "" {
 		text = strings.Replace(text, "number", "number of "+unit, 1)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
-	"strings"
 
 	"gopkg.in/yaml.v3"
 )
@@ -81,8 +80,7 @@ func Schema() []byte {
 		err = json.Indent(&b, compact, "", "  ")
 	}
 	if err != nil {
-		// A mistake in the table.
-		panic("config: schema: " + err.Error())
+		panic("config: mistake in the table: schema: " + err.Error())
 	}
 	return b.Bytes()
 }
@@ -116,19 +114,17 @@ func (k key) schema() (s schema) {
 	if k.list() {
 		item := s
 		s = schema{Type: "array", Items: &item}
-		if k.tag.Get("check") == "some" {
-			s.MinItems = 1
+		if c, ok := k.check(); ok {
+			s.MinItems = int(c.least)
 		}
 	}
 	s.Description = k.doc()
 	if s.Enum == nil {
-		text := k.values()
-		s.Description += " Value: " + text + "."
+		s.Description += " Value: " + k.values() + "."
 	}
 	if !k.required() {
 		if err := yaml.Unmarshal([]byte(k.defaultText()), &s.Default); err != nil {
-			// A mistake in the table.
-			panic("config: default of " + k.path + ": " + err.Error())
+			panic("config: mistake in the table: default of " + k.path + ": " + err.Error())
 		}
 	}
 	return s
@@ -145,17 +141,17 @@ func (k key) valueSchema() schema {
 	case kind.bare:
 		s.Type = map[reflect.Kind]string{reflect.Bool: "boolean", reflect.Int: "integer", reflect.Float64: "number"}[k.value.Kind()]
 		if c, ok := k.check(); ok {
-			number = c.number
+			number = &c.bounds
+			if c.also != nil {
+				number.least = min(number.least, *c.also)
+			}
 		}
 	}
 	if number != nil {
 		s.Minimum, s.Maximum = &number.least, &number.most
 	}
-	if names, ok := k.tag.Lookup("oneof"); ok {
-		s.Enum = strings.Fields(names)
-		if k.tag.Get("default") == "" {
-			s.Enum = append([]string{""}, s.Enum...)
-		}
+	if s.Enum = kind.names; kind.names != nil && kind.optional {
+		s.Enum = append([]string{""}, s.Enum...)
 	}
 	return s
 }
