@@ -7,13 +7,13 @@ import (
 
 // A Change is a key whose value differs between two configurations.
 type Change struct {
-	// "pace.burst", "clients entry 1: name"; the key of the list if the number of entries differs.
+	// Key is "pace.burst" or "clients entry 1: name", or the key of the list if the number of entries differs.
 	Key string
 
-	// The values as in a file; long values are cut, secrets are hidden.
+	// From and To are the values as in a file. Long values are cut, secrets are hidden.
 	From, To string
 
-	// The change takes effect only after a restart.
+	// Restart says that the change takes effect only after a restart.
 	Restart bool
 }
 

@@ -9,33 +9,43 @@ import (
 	"sync"
 )
 
-// table is the source of the table of keys.
-//
-//go:embed table.go
-var table string
+// These are the sources of the table of keys.
+var (
+	//go:embed table.go
+	table string
 
-// comments returns the comments above the fields of the structs in table.go, under "Pace.MaxWait". A comment is the
-// documentation of the key, in whole sentences. It is one paragraph: each line end becomes a space, so it can hold
-// neither lists nor a second paragraph. Commands that print no documentation do not pay for parsing it.
+	//go:embed entries.go
+	entries string
+)
+
+// comments returns the comments above the fields of the table, under names such as "Pace.MaxWait". A comment is the documentation
+// of the key, in whole sentences. It is one paragraph: each line end becomes a space, so it can hold neither lists nor a second
+// paragraph. Commands that print no documentation do not pay for parsing it.
 var comments = sync.OnceValue(func() map[string]string {
-	file, err := parser.ParseFile(token.NewFileSet(), "table.go", table, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil {
-		panic("config: the compiler accepted this file: " + err.Error())
-	}
 	all := map[string]string{}
-	for n := range ast.Preorder(file) {
-		spec, _ := n.(*ast.TypeSpec)
-		if spec == nil {
-			continue
+	for _, source := range []string{table, entries} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			panic("config: the compiler accepted the table: " + err.Error())
 		}
-		if section, ok := spec.Type.(*ast.StructType); ok {
-			for _, f := range section.Fields.List {
-				all[spec.Name.Name+"."+f.Names[0].Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+		for n := range ast.Preorder(file) {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				addComments(all, spec)
 			}
 		}
 	}
 	return all
 })
+
+func addComments(all map[string]string, spec *ast.TypeSpec) {
+	section, ok := spec.Type.(*ast.StructType)
+	if !ok {
+		return
+	}
+	for _, f := range section.Fields.List {
+		all[spec.Name.Name+"."+f.Names[0].Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+	}
+}
 
 // doc returns what the key is for, what its zero value means, and whether a change needs a restart, in whole sentences.
 func (k key) doc() string {

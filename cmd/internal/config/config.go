@@ -1,18 +1,16 @@
-// Package config reads and writes the YAML configuration file: its keys, their
-// defaults, and the errors of a file.
+// Package config reads and writes the YAML configuration file: its keys, their defaults, and the errors of a file.
 //
-// It is strict. An unknown key, a key given twice, and a value of the wrong type
-// or out of range are errors that name the file, the line and the key. Parse
-// reports all errors of a file at once, one per line, in the order of the file.
+// It is strict. An unknown key, a key given twice, and a value of the wrong type or out of range are errors that name the file,
+// the line and the key. Parse reports all errors of a file at once, one per line, in the order of the file.
 //
-// The structs in table.go are the table of keys. The comment above a field says what the key does and what its zero
+// The structs in table.go and entries.go are the table of keys. The comment above a field says what the key does and what its zero
 // value means; config.example.yaml, [Reference] and [Schema] print it. The tags of a field hold the key's name, its
 // default as a file would have it, its kind where the Go type is not enough (see kinds), its valid values (oneof, or
 // check, see checks), its unit, whether it is required, and whether a change needs a restart (see [Changes]). The
 // constraints between keys are in rules.
 //
-// The package opens only the file that it is given, and checks nothing that needs
-// the disk or the network. Its types never leave cmd.
+// The package opens only the file that it is given, and checks nothing that needs the disk or the network. Its types never
+// leave cmd.
 package config
 
 import (
@@ -34,9 +32,8 @@ func Default() Config {
 	return c
 }
 
-// Load reads the file at path; "-" is standard input. It makes the paths in the file absolute: a relative
-// one is resolved against the directory of path, or, if path is a pipe or standard input, against the
-// working directory.
+// Load reads the file at path; "-" is standard input. It makes the paths in the file absolute: a relative one is resolved
+// against the directory of path, or, if path is a pipe or standard input, against the working directory.
 func Load(path string) (Config, error) {
 	name, f := "standard input", os.Stdin
 	if path != "-" {
@@ -65,29 +62,29 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// IsRegular reports whether path, as [Load] takes it, names a regular file at a place of its own: no pipe and
-// not standard input. The names in /dev and /proc stand for files that are open already, such as /dev/stdin.
+// IsRegular reports whether path, as [Load] takes it, names a regular file at a place of its own: no pipe and not standard
+// input. The names in /dev and /proc stand for files that are open already, such as /dev/stdin.
 func IsRegular(path string) bool {
 	info, err := os.Stat(path)
 	clean := filepath.Clean(path)
-	return err == nil && info.Mode().IsRegular() && path != "-" && !strings.HasPrefix(clean, "/dev/") && !strings.HasPrefix(clean, "/proc/")
+	open := path == "-" || strings.HasPrefix(clean, "/dev/") || strings.HasPrefix(clean, "/proc/")
+	return err == nil && info.Mode().IsRegular() && !open
 }
 
-// resolve makes the paths in c absolute. A relative one is resolved against dir, which may itself be
-// relative to the working directory.
-func (c *Config) resolve(dir string) (err error) {
+// resolve makes the paths in c absolute. A relative one is resolved against dir, which may itself be relative to the working
+// directory.
+func (c *Config) resolve(dir string) error {
 	for _, k := range leaves(reflect.ValueOf(c).Elem(), "") {
-		if name := k.tag.Get("kind"); name != "path" && name != "path-or-stdout" {
+		name, file := k.tag.Get("kind"), k.value.String()
+		isFile := name == "path" || name == "path-or-stdout" && file != "-"
+		if !isFile || file == "" || filepath.IsAbs(file) {
 			continue
 		}
-		file := k.value.String()
-		if file == "" || filepath.IsAbs(file) || file == "-" && k.tag.Get("kind") == "path-or-stdout" {
-			continue
-		}
-		if file, err = filepath.Abs(filepath.Join(dir, file)); err != nil {
+		absolute, err := filepath.Abs(filepath.Join(dir, file))
+		if err != nil {
 			return err
 		}
-		k.value.SetString(file)
+		k.value.SetString(absolute)
 	}
 	return nil
 }
@@ -100,8 +97,8 @@ func fileError(path string, err error) error {
 	return fmt.Errorf("%s: %w", printable(path), err)
 }
 
-// Parse reads the configuration b. Errors call it name. A key that b leaves out has
-// its default. The error has one line for each mistake.
+// Parse reads the configuration b. Errors call it name. A key that b leaves out has its default. The error has one line for each
+// mistake.
 func Parse(name string, b []byte) (Config, error) {
 	r := reader{bad: map[string]bool{}, lines: map[string]int{}}
 	c := Default()
@@ -115,8 +112,8 @@ func Parse(name string, b []byte) (Config, error) {
 	return c, nil
 }
 
-// Check validates a configuration that was changed after it was read, by a flag. The
-// error has one line for each invalid key.
+// Check validates a configuration whose keys outside of hosts and clients were changed after it was read, by a flag. The error
+// has one line for each invalid key.
 func (c Config) Check() error {
 	var errs []error
 	bad := map[string]bool{}
@@ -137,8 +134,8 @@ func (c Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// State returns the absolute path of the state directory: state_dir, else robotsproxy in
-// the XDG state home, or on Windows in the local application data. The directory need not exist.
+// State returns the absolute path of the state directory: state_dir, else robotsproxy in the XDG state home, or on Windows in the
+// local application data. The directory need not exist.
 func (c Config) State(getenv func(string) string) (string, error) {
 	if c.StateDir != "" {
 		return filepath.Abs(c.StateDir)
@@ -150,7 +147,6 @@ func (c Config) State(getenv func(string) string) (string, error) {
 	if home := getenv("HOME"); home != "" {
 		return filepath.Abs(filepath.Join(home, ".local", "state", "robotsproxy"))
 	}
-	// Windows.
 	if local := getenv("LOCALAPPDATA"); local != "" {
 		return filepath.Abs(filepath.Join(local, "robotsproxy"))
 	}

@@ -18,18 +18,16 @@ import (
 type reader struct {
 	problems []problem
 
-	// keys that have a problem of their own.
+	// bad holds the keys that have a problem of their own.
 	bad map[string]bool
 
-	// The line of each key that the file gives.
+	// lines holds the line of each key that the file gives.
 	lines map[string]int
 }
 
+// problem is a mistake in the file. Its line is 0 if it is about the whole file.
 type problem struct {
-	// 0: the whole file.
 	line int
-
-	// Begins with the key.
 	text string
 }
 
@@ -95,7 +93,8 @@ var (
 // syntaxHints name the usual causes of yaml's most frequent messages.
 var syntaxHints = map[string]string{
 	"did not find expected alphabetic or numeric character": "put a value that begins with * or & in quotes",
-	"found character that cannot start any token":           "indent lines with spaces, not tabs; put a value that begins with @, ` or % in quotes",
+	"found character that cannot start any token": "indent lines with spaces, not tabs; " +
+		"put a value that begins with @, ` or % in quotes",
 }
 
 // syntax reports an error of the YAML reader. An empty file is not an error.
@@ -105,11 +104,11 @@ func (r *reader) syntax(err error, file []byte) {
 	}
 	line, text := 0, err.Error()
 	if m := yamlError.FindStringSubmatch(text); m != nil {
-		// "" if yaml names no line: then the whole file.
+		// An error without a line is about the whole file.
 		line, _ = strconv.Atoi(m[1])
 		text = m[2]
 	}
-	// As in tunnel: [*.example.com]; yaml names no line.
+	// This is the mistake in tunnel: [*.example.com]. The error names no line.
 	if m := unknownAnchor.FindStringSubmatch(text); m != nil {
 		r.problem(aliasLine(file, m[1]), "", "put a value that begins with * in quotes: "+quoted("*"+m[1]))
 		return
@@ -120,7 +119,7 @@ func (r *reader) syntax(err error, file []byte) {
 	r.problem(line, "", "not YAML: "+printable(text))
 }
 
-// aliasLine returns the line of the first alias of a name, *name, that is in no comment and in no quotes; 0: there is none.
+// aliasLine returns the line of the first alias of a name, *name, that is in no comment and in no quotes; 0 if there is none.
 func aliasLine(file []byte, name string) int {
 	alias := regexp.MustCompile(`(?:^|[\s\[{,:-])\*` + regexp.QuoteMeta(name) + `(?:$|[\s\]},:])`)
 	n := 0
@@ -142,7 +141,7 @@ var comment = regexp.MustCompile(`(?:^|\s)#`)
 // section reads the mapping n into the struct section.
 func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 	if isNull(n) {
-		// "pace:" without keys below it means all defaults.
+		// A section without keys, as in "pace:", has its defaults.
 		return
 	}
 	if why := notShaped(yaml.MappingNode, n, "keys with values"); why != "" {
@@ -165,15 +164,14 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 			continue
 		}
 		r.lines[k.path] = name.Line
-		if k.section() {
+		switch {
+		case k.section():
 			r.section(value, k.path, k.value)
-			continue
-		}
-		if k.entries() {
+		case k.entries():
 			r.entries(value, k)
-			continue
+		default:
+			k.set(value, func(at *yaml.Node, why string) { r.problem(at.Line, k.path, why) })
 		}
-		k.set(value, func(at *yaml.Node, why string) { r.problem(at.Line, k.path, why) })
 	}
 }
 
@@ -202,24 +200,15 @@ func (r *reader) entries(n *yaml.Node, k key) {
 		r.lines[path] = item.Line
 		setDefaults(k.value.Index(i))
 		r.section(item, path, k.value.Index(i))
-		if e, ok := k.value.Index(i).Interface().(entry); ok {
-			keys, why := e.invalid()
-			bad := slices.ContainsFunc(keys, func(key string) bool { return r.bad[join(path, key)] })
-			if why != "" && !bad && !r.bad[path] {
-				r.problem(item.Line, join(path, keys[0]), why)
-			}
+		keys, why := k.value.Index(i).Interface().(entry).invalid()
+		bad := slices.ContainsFunc(keys, func(key string) bool { return r.bad[join(path, key)] })
+		if why != "" && !bad && !r.bad[path] {
+			r.problem(item.Line, join(path, keys[0]), why)
 		}
 	}
 }
 
-// An entry of a list that validates itself as a whole. The error names the first of keys; it
-// is left out if one of keys has a problem of its own.
-type entry interface {
-	invalid() (keys []string, why string)
-}
-
-// checkRules checks the rules. The error of a rule has the line of the first of its keys that
-// the file gives.
+// checkRules checks the rules. The error of a rule has the line of the first of its keys that the file gives.
 func (r *reader) checkRules(c Config) {
 	for _, rule := range rules {
 		if slices.ContainsFunc(rule.keys, func(k string) bool { return r.bad[k] }) {
@@ -241,30 +230,24 @@ func (r *reader) unknown(name *yaml.Node, section string, known []key) {
 		r.problem(name.Line, section, "a key must be one word, got "+shapeOf(name))
 		return
 	}
-	path := join(section, cut(printable(name.Value)))
-	why := "unknown key"
-	if meant := nearest(name.Value, known); meant != "" {
-		why += " (did you mean " + meant + "?)"
-	} else {
-		why += " (allowed: " + strings.Join(names(known), ", ") + ")"
+	meant := nearest(name.Value, known)
+	hint := "did you mean " + meant + "?"
+	if meant == "" {
+		var names []string
+		for _, k := range known {
+			names = append(names, k.name)
+		}
+		hint = "allowed: " + strings.Join(names, ", ")
 	}
-	r.problem(name.Line, path, why)
+	r.problem(name.Line, join(section, cut(printable(name.Value))), "unknown key ("+hint+")")
 }
 
-func names(keys []key) []string {
-	all := make([]string, len(keys))
-	for i, k := range keys {
-		all[i] = k.name
-	}
-	return all
-}
-
-// nearest returns the path of the key that name is probably a mistyping of: one of the same
-// section that is spelled like it, else one of that name in a section below, else in any section.
+// nearest returns the path of the key that name is probably a mistyping of: one of the same section that is spelled like it, else
+// one of that name in a section below, else in any section.
 func nearest(name string, known []key) string {
 	typos := max(2, len(name)/3)
 	if len(name) < 4 {
-		// Else every short key would match.
+		// With two typos, every short key would match.
 		typos = 1
 	}
 	best, least := "", typos+1
@@ -290,8 +273,7 @@ func nearest(name string, known []key) string {
 	return ""
 }
 
-// distance returns the Levenshtein distance of a and b in bytes, or most if their lengths differ by
-// most or more.
+// distance returns the Levenshtein distance of a and b in bytes, or most if their lengths differ by most or more.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

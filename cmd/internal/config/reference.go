@@ -17,8 +17,7 @@ var referenceHead string
 func Reference() []byte {
 	var b bytes.Buffer
 	b.WriteString(referenceHead)
-	var c Config
-	setDefaults(reflect.ValueOf(&c).Elem())
+	c := Default()
 	all := fields(reflect.ValueOf(&c).Elem(), "")
 	b.WriteString("\n## General\n")
 	writeTable(&b, all)
@@ -26,22 +25,22 @@ func Reference() []byte {
 		switch {
 		case k.section():
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n", k.name, k.doc())
-			writeTable(&b, fields(k.value, ""))
 			writeTables(&b, k.value, k.name)
 		case k.entries():
 			entry := reflect.New(k.value.Type().Elem()).Elem()
 			setDefaults(entry)
 			fmt.Fprintf(&b, "\n## %s\n\n%s The keys of each entry are:\n", k.name, k.doc())
-			writeTable(&b, fields(entry, ""))
 			writeTables(&b, entry, "entry of "+k.name)
 		}
 	}
 	return b.Bytes()
 }
 
-// writeTables writes a table for each section in a section.
+// writeTables writes a table for a section, and one for each section in it.
 func writeTables(b *bytes.Buffer, section reflect.Value, of string) {
-	for _, k := range fields(section, "") {
+	keys := fields(section, "")
+	writeTable(b, keys)
+	for _, k := range keys {
 		if k.section() {
 			fmt.Fprintf(b, "\n### %s, %s\n\n%s\n", k.name, of, k.doc())
 			writeTable(b, fields(k.value, ""))

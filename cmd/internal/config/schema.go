@@ -14,15 +14,15 @@ type schema struct {
 	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty"`
 
-	// A name or a list of names.
+	// Type is a name or a list of names.
 	Type    any      `json:"type"`
 	Default any      `json:"default,omitempty"`
 	Enum    []string `json:"enum,omitempty"`
 
-	// Of a text; a number has none.
+	// Only a text has a pattern.
 	Pattern string `json:"pattern,omitempty"`
 
-	// Of a number; a text has none.
+	// Only a number has bounds.
 	Minimum    *float64   `json:"minimum,omitempty"`
 	Maximum    *float64   `json:"maximum,omitempty"`
 	Items      *schema    `json:"items,omitempty"`
@@ -67,9 +67,8 @@ func asJSON(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Schema returns the JSON schema of a configuration. Every valid configuration follows it, except for odd
-// spellings such as fAlse or -0s. It does not express every rule: only [Parse] checks what depends on
-// several keys, for example.
+// Schema returns the JSON schema of a configuration. Every valid configuration follows it, except for odd spellings such as fAlse
+// or -0s. It does not express every rule: only [Parse] checks what depends on several keys, for example.
 func Schema() []byte {
 	c := Default()
 	s := sectionSchema(reflect.ValueOf(&c).Elem())

@@ -9,6 +9,32 @@ import (
 	"time"
 )
 
+// A Wait is a positive duration, or AutoWait.
+type Wait time.Duration
+
+// AutoWait is the duration that suits the command which runs the proxy.
+const AutoWait Wait = -1
+
+// A Size is a number of bytes.
+type Size int64
+
+// An AutoSize is a number of bytes, or Auto.
+type AutoSize int64
+
+// Auto is as many bytes as the machine has for the purpose.
+const Auto AutoSize = -1
+
+// A PortRange is the ports from First to Last, both included.
+type PortRange struct{ First, Last uint16 }
+
+// String writes the range as the file does: "443", "1024-65535".
+func (p PortRange) String() string {
+	if p.First == p.Last {
+		return fmt.Sprint(p.First)
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
+
 func readBool(s string) (any, bool) {
 	low := strings.ToLower(s)
 	return low == "true", low == "true" || low == "false"

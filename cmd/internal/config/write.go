@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Marshal returns a file with every key, its value and its comment. Parse reads the same
-// configuration from it.
+// Marshal returns a file with every key, its value and its comment. Parse reads the same configuration from it.
 func (c Config) Marshal() []byte {
 	var b bytes.Buffer
 	defaults := Default()
@@ -22,9 +21,8 @@ func (c Config) Marshal() []byte {
 // hiddenToken replaces an admin.token. It is not a valid token, so Parse refuses it.
 const hiddenToken = "(hidden)"
 
-// Redacted returns the configuration without its secrets, for people to read. A
-// password hash is replaced by one that no password matches, so that a proxy that
-// loads the redacted configuration lets nobody else in.
+// Redacted returns the configuration without its secrets, for people to read. A password hash is replaced by one that no password
+// matches, so that a proxy that loads the redacted configuration lets nobody else in.
 func (c Config) Redacted() Config {
 	c.Clients = slices.Clone(c.Clients)
 	for i := range c.Clients {
@@ -37,7 +35,7 @@ func (c Config) Redacted() Config {
 		c.Admin.Token = hiddenToken
 	}
 	if u, err := url.Parse(c.Egress.Parent); err != nil {
-		// Parse accepts no such URL.
+		// Parse accepts no such URL, but a Config may hold one.
 		c.Egress.Parent = ""
 	} else if _, has := u.User.Password(); has {
 		c.Egress.Parent = u.Redacted()
@@ -65,7 +63,7 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 		default:
 			text := k.text()
 			if written := k.tag.Get("default"); written != "" && text == byDefault[i].text() {
-				// "60s" stays "60s", not "1m".
+				// The default stays as the table has it: "60s", not "1m".
 				text = written
 			}
 			fmt.Fprintf(b, "%s%s: %s\n", indent, k.name, text)
@@ -73,8 +71,7 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 	}
 }
 
-// writeEntries writes a list of sections. An empty list is followed by an example
-// entry in comments.
+// writeEntries writes a list of sections. An empty list is followed by an example entry in comments.
 func writeEntries(b *bytes.Buffer, indent string, k key) {
 	entry := reflect.New(k.value.Type().Elem()).Elem()
 	setDefaults(entry)

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// An entry of a list validates itself as a whole. It returns the keys that are part of the mistake; the error names the first
+// of them, and is left out if one of them has a problem of its own.
+type entry interface {
+	invalid() (keys []string, why string)
+}
+
+// Host is what is different for the hosts that fit a pattern.
+type Host struct {
+	// The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or *
+	// for every host.
+	Match string `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none"`
+
+	// enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request.
+	Robots string `key:"robots" default:"enforce" oneof:"enforce ignore deny"`
+
+	// What status 401 or 403 for robots.txt means: allow or refuse. An empty value means the value of
+	// robots.forbidden.
+	Forbidden string `key:"forbidden" default:"" oneof:"allow refuse"`
+
+	// Which forms of a path are judged: all or literal. An empty value means the value of robots.readings.
+	Readings string `key:"readings" default:"" oneof:"all literal"`
+
+	// enforce applies usage.on_disallowed and usage.on_unknown. ignore only records what the site says about
+	// purposes.
+	Usage string `key:"usage" default:"enforce" oneof:"enforce ignore"`
+
+	// Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and
+	// deny require it. An empty value means no reason.
+	Reason string `key:"reason" default:"" kind:"line"`
+
+	// When the entry expires: the last day, in UTC, or a time. After that the entry does not apply. An empty
+	// value means never.
+	Until time.Time `key:"until" default:""`
+
+	// The pace of each of these hosts.
+	Pace HostPace `key:"pace"`
+}
+
+func (h Host) invalid() (keys []string, why string) {
+	switch {
+	case h.Match == "":
+		return []string{"match"}, "required"
+	case h.Robots != "enforce" && h.Reason == "":
+		return []string{"reason", "robots"}, "required with robots: " + h.Robots
+	case h.Usage != "enforce" && h.Reason == "":
+		return []string{"reason", "usage"}, "required with usage: " + h.Usage
+	}
+	return nil, ""
+}
+
+// HostPace is what of Pace is different for a host.
+type HostPace struct {
+	// The maximum request rate, in requests per second. A Crawl-delay can only make it slower. 0 means the
+	// value of pace.
+	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second"`
+
+	// How many requests may go at once after a quiet time. 0 means the value of pace.
+	Burst int `key:"burst" default:"0" check:"count-or-0" unit:"requests"`
+
+	// The maximum number of requests in flight. 0 means the value of pace.
+	MaxConcurrent int `key:"max_concurrent" default:"0" check:"count-or-0" unit:"requests"`
+
+	// The maximum time that a request waits in the queue. 0s means the value of pace.
+	MaxWait time.Duration `key:"max_wait" default:"0s" check:"not-negative"`
+
+	// The maximum number of requests that wait. 0 means the value of pace.
+	MaxQueue int `key:"max_queue" default:"0" check:"count-or-0" unit:"requests"`
+}
+
+// Client is one that is known by where it asks from, by a password, or by both.
+type Client struct {
+	// The client's name, in the audit and for the login.
+	Name string `key:"name" default:"" required:"yes" example:"lab-a" kind:"name"`
+
+	// The bcrypt hash of the client's password, as robotsproxy password prints it. An entry with a password
+	// and networks matches only a client with both. An empty value means no login: networks alone identify
+	// the client.
+	PasswordHash string `key:"password_hash" default:"" kind:"bcrypt"`
+
+	// The networks that the client connects from. An empty list means any address: the password alone
+	// identifies the client.
+	Networks []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]"`
+
+	// How robots.txt files are interpreted for this client.
+	Robots ClientRobots `key:"robots"`
+
+	// What this client fetches content for.
+	Usage ClientUsage `key:"usage"`
+
+	// How this client identifies itself to sites.
+	Identity ClientIdentity `key:"identity"`
+
+	// How fast this client's requests go to each host.
+	Pace ClientPace `key:"pace"`
+
+	// How many requests this client may make.
+	Quota Quota `key:"quota"`
+}
+
+func (c Client) invalid() (keys []string, why string) {
+	sign := c.Identity.Sign
+	switch {
+	case c.Name == "":
+		return []string{"name"}, "required"
+	case len(c.Networks) == 0 && c.PasswordHash == "":
+		return []string{"networks", "password_hash"}, "required unless password_hash is set: otherwise every client matches the entry"
+	case sign.Key != "" && sign.Agent == "":
+		return []string{"identity.sign.agent", "identity.sign.key"}, "required with identity.sign.key"
+	case sign.Key == "" && (sign.Agent != "" || sign.KeyNext != ""):
+		return []string{"identity.sign.key", "identity.sign.agent", "identity.sign.key_next"},
+			"required with identity.sign.agent or identity.sign.key_next"
+	}
+	return nil, ""
+}
+
+// ClientRobots is how robots.txt is read for one client.
+type ClientRobots struct {
+	// The interpretation of robots.txt for this client. An empty value means the value of robots.dialect.
+	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc"`
+}
+
+// ClientUsage is what one client fetches content for.
+type ClientUsage struct {
+	// The purposes of this client: train-ai, ai-input, search, tdm. An empty list means the value of
+	// usage.purposes.
+	Purposes []string `key:"purposes" default:"[]" kind:"purpose" example:"[search]"`
+}
+
+// ClientIdentity is who one client is.
+type ClientIdentity struct {
+	// The product token by which this client is judged. An empty value means the value of
+	// identity.product_token.
+	ProductToken string `key:"product_token" default:"" kind:"token"`
+
+	// The key that signs this client's requests.
+	Sign ClientSign `key:"sign"`
+}
+
+// ClientSign is what of Sign is different for one client.
+type ClientSign struct {
+	// The file of the private key that signs this client's requests. Give key and agent, or neither. An empty
+	// value means the value of identity.sign.key.
+	Key string `key:"key" default:"" kind:"path"`
+
+	// The file of the key that will sign after the next rotation. An empty value means none.
+	KeyNext string `key:"key_next" default:"" kind:"path"`
+
+	// The https:// URL at which you publish the key directory of this client. An empty value means the value
+	// of identity.sign.agent.
+	Agent string `key:"agent" default:"" kind:"directory"`
+}
+
+// ClientPace is what of Pace is different for one client.
+type ClientPace struct {
+	// The maximum rate of this client's requests to one host, in requests per second. It cannot be faster
+	// than an entry of hosts allows. 0 means the rate of other clients.
+	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second"`
+
+	// How many of this client's requests may go to a host at once after a quiet time. 0 means the burst of
+	// other clients.
+	Burst int `key:"burst" default:"0" check:"count-or-0" unit:"requests"`
+
+	// How many parts of a page (images, styles, scripts) this client's browser may load at once. 0 means that
+	// parts of a page are paced like pages.
+	AssetBurst int `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests"`
+}
+
+// Quota limits the requests of a client.
+type Quota struct {
+	// The maximum number of this client's requests in one day of UTC. The proxy answers 429 to further ones.
+	// 0 means no limit.
+	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" unit:"requests"`
+}
