@@ -39,3 +39,29 @@ func TestBadFiles(t *testing.T) {
 		})
 	}
 }
+
+// Each check and each rule has a file with a mistake that it finds.
+func TestBadFilesAreComplete(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.want")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found.Write(text)
+	}
+	for name, c := range checks {
+		if !strings.Contains(found.String(), ": must be "+c.allowed+", got ") {
+			t.Errorf("testdata/bad has no value that the check %s refuses", name)
+		}
+	}
+	for _, r := range rules {
+		if !strings.Contains(found.String(), ": "+r.keys[0]+": ") {
+			t.Errorf("testdata/bad has no file that breaks the rule on %s", strings.Join(r.keys, ", "))
+		}
+	}
+}

@@ -9,6 +9,8 @@
 // check, see checks), its unit, whether it is required, and whether a change needs a restart (see [Changes]). The
 // constraints between keys are in rules.
 //
+// After a change of the table, go generate writes config.example.yaml and docs/configuration.md.
+//
 // The package opens only the file that it is given, and checks nothing that needs the disk or the network. Its types never
 // leave cmd.
 package config
@@ -24,6 +26,9 @@ import (
 	"slices"
 	"strings"
 )
+
+//go:generate sh -c "go run robotsproxy/cmd/robotsproxy config example >../../../config.example.yaml"
+//go:generate sh -c "go run robotsproxy/cmd/robotsproxy docs config >../../../docs/configuration.md"
 
 // Default returns the configuration that is used without a file.
 func Default() Config {

@@ -98,14 +98,7 @@ func (k key) kind() kind {
 			is: func(s string) bool { return slices.Contains(names, s) },
 		}
 	}
-	name := k.tag.Get("kind")
-	if name == "" {
-		t := k.value.Type()
-		if k.list() {
-			t = t.Elem()
-		}
-		name = t.String()
-	}
+	name := k.kindName()
 	found, ok := kinds[name]
 	if !ok {
 		panic("config: mistake in the table: no kind " + name + " for " + k.path)
@@ -115,6 +108,15 @@ func (k key) kind() kind {
 		found.example = k.tag.Get("default")
 	}
 	return found
+}
+
+// kindName returns the kind tag, else the Go type of the key's values.
+func (k key) kindName() string {
+	t := k.value.Type()
+	if k.list() {
+		t = t.Elem()
+	}
+	return cmp.Or(k.tag.Get("kind"), t.String())
 }
 
 // items returns the value, or the items of a list.

@@ -16,7 +16,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(page), string(Reference())); diff != "" {
-		t.Error("docs/configuration.md (-) is not what go run ./cmd/robotsproxy docs config prints (+):\n", diff)
+		t.Error("docs/configuration.md (-) is not what go generate ./cmd/internal/config writes (+):\n", diff)
 	}
 	_, example, _ := strings.Cut(string(page), "```yaml file=robotsproxy.yaml\n")
 	example, _, ok := strings.Cut(example, "```")

@@ -15,6 +15,8 @@ import (
 	"robotsproxy/cmd/internal/config"
 )
 
+//go:generate sh -c "go run robotsproxy/cmd/robotsproxy docs cli >../../../docs/cli.md"
+
 // Command returns the command docs. It describes the tree that it is part of.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
