@@ -1,8 +1,7 @@
-// Command robotsproxy is a forward proxy that makes the scrapers behind it keep
-// to robots.txt and to a polite pace, without a change to them.
+// Command robotsproxy is a forward proxy that makes the scrapers behind it keep to robots.txt and to a polite pace. The scrapers
+// need no change.
 //
-// The commands are the packages below cmd/internal: version, cli, castore, confine, daemon,
-// checkcmd, auditcmd, identity, runner, doctor and manual. This package joins them to one tree.
+// The commands are packages below cmd/internal. This package joins them to one tree.
 package main
 
 import (
@@ -19,19 +18,20 @@ import (
 )
 
 func main() {
-	// Does not return in the process that becomes a confined command.
+	// Stage does not return in the process that becomes a confined command.
 	confine.Stage()
-	// net/http's Transport logs there, line by line, what origins send without a request.
+	// Without this, net/http's Transport would log each line that an origin sends without a request.
 	log.SetOutput(io.Discard)
 	status := cli.Execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	if status == cli.ExitSignal+int(syscall.SIGINT) && (cli.IsTerminal(os.Stdin) || cli.IsTerminal(os.Stdout) || cli.IsTerminal(os.Stderr)) {
+	onTerminal := cli.IsTerminal(os.Stdin) || cli.IsTerminal(os.Stdout) || cli.IsTerminal(os.Stderr)
+	if status == cli.ExitSignal+int(syscall.SIGINT) && onTerminal {
 		interruptSelf()
 	}
 	os.Exit(status)
 }
 
-// interruptSelf ends this process by SIGINT, where that is possible. An interactive shell shows the same status then, but
-// only then does it end the loop that this command is in.
+// interruptSelf ends this process by SIGINT, where that is possible. Only then does an interactive shell end the loop that this
+// command is in; it shows the same status.
 func interruptSelf() {
 	if signal.Ignored(syscall.SIGINT) {
 		return

@@ -3,9 +3,6 @@ package main
 import (
 	"go/ast"
 	"go/parser"
-	"go/token"
-	"io/fs"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,26 +24,18 @@ var messageAt = map[string]int{
 func TestLogMessages(t *testing.T) {
 	t.Parallel()
 	found := 0
-	testkit.Must(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
+	eachSource(t, func(path string, text []byte) {
+		s, err := readSource(path, text)
+		testkit.Must(t, err)
+		for n := range ast.Preorder(s.file) {
 			if message, ok := logMessage(n); ok {
 				found++
 				if why := badMessage(message); why != "" {
-					t.Errorf("%s: log message %s", files.Position(n.Pos()), why)
+					t.Errorf("%s: log message %s", s.set.Position(n.Pos()), why)
 				}
 			}
-			return true
-		})
-		return nil
-	}))
+		}
+	})
 	if found < 40 {
 		t.Errorf("%d log messages found, want at least 40", found)
 	}

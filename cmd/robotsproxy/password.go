@@ -71,7 +71,7 @@ func askPassword(terminal *os.File, prompt io.Writer) (string, error) {
 	for i, question := range []string{"Password: ", "Repeat the password: "} {
 		fmt.Fprint(prompt, question)
 		answered := make(chan answer, 1)
-		// Ends with the process if a signal comes first.
+		// The goroutine ends with the process if a signal comes first.
 		go func() {
 			text, err := term.ReadPassword(fd)
 			answered <- answer{text, err}
@@ -85,7 +85,7 @@ func askPassword(terminal *os.File, prompt io.Writer) (string, error) {
 			}
 			typed[i] = string(a.text)
 		case s := <-interrupted:
-			// Or the shell would not show what is typed.
+			// Otherwise the shell would not show what is typed.
 			term.Restore(fd, before)
 			fmt.Fprintln(prompt)
 			return "", cli.ExitError(cli.ExitSignal + int(s.(syscall.Signal)))

@@ -31,13 +31,16 @@ reason.`,
 		Version: version.Line(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	// --version and -v, as the command version.
+	// The flags --version and -v do what the command version does.
 	root.InitDefaultVersionFlag()
-	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(), auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), passwordCommand(), doctor.Command(), manual.Command(), versionCommand())
+	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(),
+		auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), passwordCommand(),
+		doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	// A command with subcommands handles a missing or unknown one itself, so cobra takes
-	// it for runnable. Its usage must still show COMMAND.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	// A command with subcommands handles a missing or unknown one itself, so cobra takes it for runnable. Its usage must still
+	// show COMMAND.
+	const runnable, alone = "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}"
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), runnable, alone, 1))
 	return root
 }
