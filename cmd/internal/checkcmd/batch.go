@@ -24,16 +24,17 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxCase is the most bytes of a line of a batch: enough for a robots.txt that is far longer than
-// is read, with each byte escaped.
-const maxCase = 16 << 20
+const (
+	// maxCase bounds a line of a batch, in bytes. A robots.txt that is far longer than is read fits, with each byte escaped.
+	maxCase = 16 << 20
 
-// batchBuffer is how much of a batch is read, and written, at once.
-const batchBuffer = 64 << 10
+	// batchBuffer is how many bytes of a batch are read, and written, at once.
+	batchBuffer = 64 << 10
+)
 
 // checkBatch reads cases from in and writes an answer to each to out, until in ends.
 func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer) error {
-	// A failed write is an error to report.
+	// Without this, a write to a closed pipe would end the process before it reports the error.
 	signal.Ignore(syscall.SIGPIPE)
 	b := batch{dialect: d, most: cfg.Robots.MaxCrawlDelay, over: daemon.OverMax(cfg)}
 	return b.run(in, out)
@@ -43,20 +44,20 @@ func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer
 type batch struct {
 	dialect robots.Dialect
 
-	// The longest Crawl-delay that is kept.
+	// most is the longest Crawl-delay that is kept unchanged; over says what happens to a longer one.
 	most time.Duration
 	over policy.OverMax
 
-	// The case before: consecutive cases often have the same file.
+	// last is the case before. Consecutive cases often have the same file.
 	last batchCase
 
-	// Of last; nil: none yet.
+	// file is the file of last; nil before the first case.
 	file *robots.File
 
-	// file may have a rule that is a URL, so that it depends on the origin.
+	// hasURLs says that file may have a rule that is a URL, so that it depends on the origin.
 	hasURLs bool
 
-	// For which file was parsed; zero without hasURLs.
+	// origin is the one for which file was parsed; zero without hasURLs.
 	origin robots.Origin
 }
 
@@ -76,12 +77,9 @@ type batchAnswer struct {
 	Line  int    `json:"line,omitempty"`
 	Group string `json:"group,omitempty"`
 
-	// In seconds.
+	// Delay is in seconds.
 	Delay float64 `json:"crawl_delay,omitempty"`
 	Agent *string `json:"agent,omitempty"`
-
-	// As robots.Verdict.GaveUp.
-	gaveUp bool
 }
 
 // A batchError is the answer to a line that cannot be judged.
@@ -123,11 +121,7 @@ func (b *batch) answer(line []byte) any {
 	if err != nil {
 		return batchError{err.Error()}
 	}
-	a := b.judge(c)
-	if a.gaveUp {
-		return batchError{explain.Reason(string(policy.ReasonTooComplex))}
-	}
-	return a
+	return b.judge(c)
 }
 
 // readCase reads a line and checks that it has what a case needs.
@@ -161,8 +155,7 @@ func readCase(line []byte) (c batchCase, err error) {
 	return c, nil
 }
 
-// halfSurrogate reports whether a JSON text has an escape for half of a
-// surrogate pair alone, which is no character (RFC 8259 8.2).
+// halfSurrogate reports whether a JSON text has an escape for half of a surrogate pair alone, which is no character (RFC 8259 8.2).
 func halfSurrogate(line []byte) bool {
 	for {
 		_, rest, found := bytes.Cut(line, []byte{'\\'})
@@ -194,7 +187,8 @@ func escapedUnit(s []byte) rune {
 
 // compile parses the file of a case into b.file.
 func (b *batch) compile(c batchCase) error {
-	if b.file != nil && same(b.last.Robots, c.Robots) && same(b.last.Base64, c.Base64) && (!b.hasURLs || b.origin == originOf(*c.URL)) {
+	sameText := same(b.last.Robots, c.Robots) && same(b.last.Base64, c.Base64)
+	if b.file != nil && sameText && (!b.hasURLs || b.origin == originOf(*c.URL)) {
 		return nil
 	}
 	text := ""
@@ -221,18 +215,18 @@ func (b *batch) compile(c batchCase) error {
 }
 
 // originOf returns the origin of a URL; the zero Origin if it has none.
-func originOf(address string) (o robots.Origin) {
-	if scheme, authority, _, ok := robots.SplitURL(address); ok {
-		// Zero with an error.
-		o, _ = robots.ParseOrigin(scheme, authority)
-	}
+func originOf(address string) robots.Origin {
+	// Without an origin in address, both functions return zero values.
+	scheme, authority, _, _ := robots.SplitURL(address)
+	o, _ := robots.ParseOrigin(scheme, authority)
 	return o
 }
 
 func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
-func (b *batch) judge(c batchCase) batchAnswer {
-	// None: the group "*".
+// judge returns the batchAnswer for a case, or the batchError if its rules are too complex.
+func (b *batch) judge(c batchCase) any {
+	// Without a token, the group "*" counts.
 	var tokens []string
 	if c.UserAgent != nil {
 		tokens = robots.ProductTokens(*c.UserAgent)
@@ -253,18 +247,21 @@ func (b *batch) judge(c batchCase) batchAnswer {
 	case ok:
 		scheme, _, _, _ := robots.SplitURL(*c.URL)
 		v := policy.MatchLiteral(group, robots.Target{Origin: robots.Origin{Scheme: strings.ToLower(scheme)}, PathQuery: path})
-		a.Allow, a.Rule, a.Line, a.gaveUp = v.Allow, v.Rule, v.Line, v.GaveUp
+		if v.GaveUp {
+			return batchError{explain.Reason(string(policy.ReasonTooComplex))}
+		}
+		a.Allow, a.Rule, a.Line = v.Allow, v.Rule, v.Line
 	}
 	return a
 }
 
-// A flushingReader is the input of a batch. It writes the answers that are ready before it waits
-// for more input, so that a program can write a line and wait for its answer.
+// A flushingReader is the input of a batch. It writes the answers that are ready before it waits for more input, so that a program
+// can write a line and wait for its answer.
 type flushingReader struct {
 	in      io.Reader
 	answers *bufio.Writer
 
-	// Of the last read: there is no other after it.
+	// err is the error of the last read. It is returned from then on.
 	err error
 }
 
@@ -297,8 +294,8 @@ type lineReader struct {
 	line []byte
 }
 
-// next returns the next line without its end. The line is valid until the next call. For a line
-// of more than maxCase bytes it returns errCaseTooLong.
+// next returns the next line without its end. The line is valid until the next call. For a line of more than maxCase bytes it
+// returns errCaseTooLong.
 func (l *lineReader) next() ([]byte, error) {
 	l.line = l.line[:0]
 	size := 0

@@ -30,30 +30,27 @@ const maxOthers = 3
 type checker struct {
 	engine *policy.Engine
 
-	// How the files are fetched; nil: they are not.
+	// out fetches the files; nil if they are not fetched.
 	out *egress.Client
 
-	// The User-Agent header of the requests.
-	userAgent string
+	// userAgent and from are the User-Agent and From headers of the requests.
+	userAgent, from string
 
-	// Their From header.
-	from string
-
-	// The robots.txt of every origin; nil: each origin has its own.
+	// file is the robots.txt of every origin; nil if each origin has its own.
 	file *File
 
-	// Its tunnels are passed through.
+	// passthrough reports whether the tunnels of a host are passed through.
 	passthrough func(host string) bool
 
-	// Bytes, from limits.url.
+	// maxURL is limits.url, in bytes.
 	maxURL int
 
-	// An origin could not be reached.
+	// unreached says that an origin could not be reached.
 	unreached bool
 }
 
-// newChecker makes a checker that fetches the files of each origin, or takes file for the robots.txt
-// of each if there is one. done releases it.
+// newChecker makes a checker that fetches the files of each origin, or takes file for the robots.txt of each if there is one. done
+// releases it.
 func newChecker(cfg config.Config, file *File) (c *checker, done func(), err error) {
 	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file, maxURL: int(cfg.Limits.URL)}
 	done = func() {}
@@ -63,12 +60,11 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 		}
 		done = c.out.Close
 	}
-	robotsCache, tdmrepCache, err := newCaches(cfg, file, c.out, func() *policy.Engine { return c.engine })
-	if err != nil {
-		done()
-		return nil, nil, err
+	robotsCache, tdmrepCache, err := c.newCaches(cfg)
+	if err == nil {
+		c.engine, err = daemon.NewEngine(cfg, robotsCache, tdmrepCache)
 	}
-	if c.engine, err = daemon.NewEngine(cfg, robotsCache, tdmrepCache); err == nil {
+	if err == nil {
 		c.passthrough, err = daemon.Passthrough(cfg)
 	}
 	if err != nil {
@@ -78,37 +74,35 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 	return c, done, nil
 }
 
-// newCaches creates the cache of each origin's robots.txt, or of one file for all, and that of
-// each origin's tdmrep.json. The second is nil with a file, or if the configuration does not want
-// it. out fetches the files. It calls engine for the Engine that judges redirects.
-func newCaches(cfg config.Config, file *File, out *egress.Client, engine func() *policy.Engine) (robotsCache, tdmrepCache policy.Cache, err error) {
-	if file != nil {
-		robotsCache, err = cache.New(cache.Options{Fetcher: file})
+// newCaches creates the cache of each origin's robots.txt, or of the one file for all, and that of each origin's tdmrep.json. The
+// second is nil with a file, or if the configuration does not want it.
+func (c *checker) newCaches(cfg config.Config) (robotsCache, tdmrepCache policy.Cache, err error) {
+	if c.file != nil {
+		robotsCache, err = cache.New(cache.Options{Fetcher: c.file})
 		return robotsCache, nil, err
 	}
 	signers, _, err := daemon.Signers(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	// No pace.
-	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: out, Identity: proxy.Identity{Signers: signers}, Monitor: true}}
-	robotsCache, err = newCache(cfg, fetch.Options{Sender: sender}, engine)
+	// In monitor mode the fetches need no pace.
+	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: c.out, Identity: proxy.Identity{Signers: signers}, Monitor: true}}
+	robotsCache, err = c.newCache(cfg, fetch.Options{Sender: sender})
 	if err == nil && cfg.Usage.TDMRep {
-		tdmrepCache, err = newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()}, engine)
+		tdmrepCache, err = c.newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()})
 	}
 	return robotsCache, tdmrepCache, err
 }
 
-func newCache(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (policy.Cache, error) {
-	options, err := daemon.CacheOptions(cfg, o, engine)
+func (c *checker) newCache(cfg config.Config, o fetch.Options) (policy.Cache, error) {
+	options, err := daemon.CacheOptions(cfg, o, func() *policy.Engine { return c.engine })
 	if err != nil {
 		return nil, err
 	}
 	return cache.New(options)
 }
 
-// checkAll writes its findings about each URL, as text or as JSON lines, and returns the exit
-// status.
+// checkAll writes its findings about each URL, as text or as JSON lines, and returns the exit status.
 func (c *checker) checkAll(ctx context.Context, out io.Writer, urls []string, asJSON bool) (status int, err error) {
 	colours, gap, lines := cli.SupportsColour(out), "", cli.NewJSONLines(out)
 	for _, u := range urls {
@@ -148,7 +142,7 @@ func (c *checker) check(ctx context.Context, address string) finding {
 	if answer := d.Ruling.Result; answer != nil {
 		f.Status, f.Cut = answer.Status, len(answer.Body) >= robots.MaxBytes
 	}
-	// Nothing was fetched.
+	// A file of this machine was not fetched.
 	if c.file != nil {
 		f.Fetch, f.Fetched, f.Status = nil, time.Time{}, 0
 	}
@@ -156,7 +150,8 @@ func (c *checker) check(ctx context.Context, address string) finding {
 	return f
 }
 
-// decide decides about a request as the proxy does. It refuses what the proxy would not connect to, whatever robots.txt says.
+// decide decides about a request as the proxy does. It refuses what the proxy would not connect to, whatever robots.txt says. It
+// drops the From header of a request that stays in a tunnel.
 func (c *checker) decide(ctx context.Context, r *policy.Request) policy.Decision {
 	if c.out != nil {
 		if err := c.out.Check(r.Origin.Host, r.Origin.Port); err != nil {
@@ -164,9 +159,8 @@ func (c *checker) decide(ctx context.Context, r *policy.Request) policy.Decision
 		}
 	}
 	if r.Origin.Scheme == "https" && c.passthrough(r.Origin.Host) {
-		// It stays in the tunnel.
+		// The proxy sees only the host of such a request.
 		r.From = ""
-		// The proxy sees the host alone.
 		return c.engine.DecideTunnel(ctx, *r)
 	}
 	return c.engine.Decide(ctx, *r)

@@ -1,6 +1,6 @@
-// Package checkcmd is the command check. It says whether a client may request URLs, and why, by the
-// robots.txt of their origins or by a file; it looks for faults in a file; and it judges cases from
-// standard input. It sends no request but those for robots.txt.
+// Package checkcmd is the command check. It says whether a client may request URLs, and why, by the robots.txt of their origins or
+// by a file. It also looks for faults in a file, and judges cases from standard input. It sends no requests but those for robots.txt
+// and tdmrep.json.
 package checkcmd
 
 import (
@@ -59,7 +59,7 @@ answers failed.`,
 		RunE: func(cmd *cobra.Command, urls []string) error {
 			err := f.run(cmd, urls)
 			if _, said := cli.ExitStatus(err); !said {
-				// status 1 means disallowed.
+				// Status 1 means disallowed.
 				err = &cli.StatusError{Status: exitUnknown, Err: err}
 			}
 			return err
@@ -68,7 +68,8 @@ answers failed.`,
 	f.Add(cmd)
 	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "User-Agent `HEADER` of the client")
 	cmd.Flags().StringVar(&f.dialect, "dialect", "", "dialect `NAME`, in place of robots.dialect")
-	cmd.Flags().StringVar(&f.robots, "robots", "", "use this robots.txt `FILE` in place of the origin's, and check it for mistakes; - is standard input")
+	cmd.Flags().StringVar(&f.robots, "robots", "",
+		"use this robots.txt `FILE` in place of the origin's, and check it for mistakes; - is standard input")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
 	cmd.Flags().BoolVar(&f.batch, "batch", false, "decide cases from standard input, one JSON object a line")
 	var names []string
@@ -91,7 +92,7 @@ func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
 		return errors.New(`--batch and -A exclude each other: each line of the input has its own "agent" or "user_agent"`)
 	case f.batch && f.json:
 		return errors.New("--batch and --json exclude each other: --batch always prints JSON")
-	// An unset variable of a script must not ask the origins.
+	// An unset variable of a script must not make the command fetch from the origins.
 	case set("robots") && f.robots == "":
 		return errors.New("--robots: empty file name")
 	case f.File == "-" && (f.batch || f.robots == "-"):
@@ -153,14 +154,11 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	}
 	if cmd.Flags().Changed("user-agent") {
 		cfg.Identity.UserAgent = f.userAgent
-		// Load has checked the rest.
+		// Load has checked the rest of the configuration.
 		if err := cfg.Check(); err != nil {
 			return cfg, robots.Dialect{}, fmt.Errorf("-A: %w", err)
 		}
 	}
 	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
-	if err != nil {
-		return cfg, dialect, err
-	}
-	return cfg, dialect, cfg.Check()
+	return cfg, dialect, err
 }

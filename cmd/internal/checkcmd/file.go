@@ -15,13 +15,13 @@ import (
 
 // A File is a robots.txt that every origin is taken to have. It is a cache.Fetcher.
 type File struct {
-	// For people.
+	// Name is for people: the name of a file, or a URL.
 	Name string
 
-	// Up to one byte more than robots.MaxBytes, so that a longer file is known.
+	// Text has up to one byte more than robots.MaxBytes, so that a longer file is recognised.
 	Text []byte
 
-	// Of the response.
+	// Status is that of the response by which origins send the file.
 	Status int
 }
 
@@ -33,7 +33,7 @@ func readFile(name string, stdin io.Reader) (*File, error) {
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			// It names the file.
+			// The error names the file.
 			return nil, err
 		}
 		defer f.Close()

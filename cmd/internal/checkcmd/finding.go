@@ -17,10 +17,10 @@ const (
 	exitUnknown    = 2
 )
 
-// maxLinks is how many sitemaps of a file people are shown. JSON has all.
+// maxLinks is how many sitemaps of a file the text shows. JSON has all.
 const maxLinks = 5
 
-// Where a finding's product token is from.
+// These are the sources of a finding's product token.
 const (
 	fromConfig = "identity.product_token"
 	fromHeader = "user_agent"
@@ -34,11 +34,11 @@ type finding struct {
 	explain.Explanation
 	AgentFrom string `json:"agent_from,omitempty"`
 
-	// Product tokens that a group was looked for by.
+	// Agents are the product tokens by which a group was looked for.
 	Agents []string `json:"agents,omitempty"`
 	Status int      `json:"robots_status,omitempty"`
 
-	// robots.txt may be longer than is read.
+	// Cut says that robots.txt may be longer than is read.
 	Cut      bool        `json:"robots_cut,omitempty"`
 	Sitemaps []string    `json:"sitemaps,omitempty"`
 	Licenses []string    `json:"licenses,omitempty"`
@@ -46,7 +46,7 @@ type finding struct {
 	Usage    string      `json:"content_usage,omitempty"`
 	Others   []otherRule `json:"others,omitempty"`
 
-	// The User-Agent header.
+	// header is the User-Agent header.
 	header string
 }
 
@@ -65,7 +65,7 @@ type otherRule struct {
 	Matches bool   `json:"matches"`
 }
 
-// exitStatus is the exit status for this finding alone.
+// exitStatus returns the exit status for this finding alone.
 func (f *finding) exitStatus() int {
 	switch {
 	case f.Allow:
@@ -76,7 +76,7 @@ func (f *finding) exitStatus() int {
 	return exitDisallowed
 }
 
-// text is the finding for people.
+// text returns the finding for people.
 func (f *finding) text(colours bool) string {
 	s := &cli.Details{Colours: colours}
 	word, colour := "unknown", cli.Yellow
@@ -108,7 +108,7 @@ func (f *finding) text(colours bool) string {
 	return s.Text.String()
 }
 
-// agentText says where the product token is from.
+// agentText adds where the product token is from.
 func (f *finding) agentText(s *cli.Details) {
 	switch f.AgentFrom {
 	case fromConfig:
@@ -132,7 +132,7 @@ func (f *finding) agentText(s *cli.Details) {
 	}
 }
 
-// links are the first of a list, and how many more there are.
+// links returns the first of a list, and how many more there are.
 func links(list []string) []string {
 	var shown []string
 	for i, link := range list {

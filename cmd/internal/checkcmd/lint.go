@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxBrief is how many remarks are printed beside answers.
+// maxBrief is how many remarks are printed beside decisions.
 const maxBrief = 10
 
 // A fault is a remark of the linter as JSON.
@@ -50,19 +50,19 @@ func lint(out io.Writer, file *File, d robots.Dialect, asJSON bool) error {
 	return nil
 }
 
-// lintBriefly prints the first remarks about the file of an origin, beside answers that do not depend on
-// them.
+// lintBriefly prints the first remarks about the file of an origin, beside decisions that do not depend on them.
 func lintBriefly(out io.Writer, file *File, d robots.Dialect, origin robots.Origin) {
 	remarks := robots.Lint(file.Text, d, origin)
 	first := remarks[:min(len(remarks), maxBrief)]
-	// The most important one: the rest of the file is not read.
+	// The remark that the rest of the file is not read is the most important one.
 	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong {
 		first = append(slices.Clone(first[1:]), remarks[n-1])
 	}
-	// Best effort.
+	// The decisions are printed already, so an error does not matter.
 	io.WriteString(out, remarkLines(file, first))
 	if more := len(remarks) - len(first); more > 0 {
-		fmt.Fprintf(out, "%s: and %s (run the command without a URL to list more)\n", humanize.Printable(file.Name), humanize.Count(more, "more remark"))
+		fmt.Fprintf(out, "%s: and %s (run the command without a URL to list more)\n",
+			humanize.Printable(file.Name), humanize.Count(more, "more remark"))
 	}
 }
 

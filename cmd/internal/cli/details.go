@@ -29,8 +29,7 @@ func (d *Details) Paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Row adds a label and its values, one below the other, and skips empty values. The values must be
-// safe for a terminal.
+// Row adds a label and its values, one below the other, and skips empty values. The values must be safe for a terminal.
 func (d *Details) Row(label string, values ...string) {
 	for i, value := range values {
 		if value == "" {

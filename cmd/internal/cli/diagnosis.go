@@ -3,8 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
-	"robotsproxy/policy/explain/humanize"
 	"strings"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A Status is the result of one check.
@@ -29,7 +30,7 @@ type Diagnosis struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
 
-	// One or more lines; escaped when printed.
+	// Detail has one or more lines. It is escaped when it is printed.
 	Detail string `json:"detail"`
 	Hint   string `json:"what_to_do,omitempty"`
 }
@@ -58,12 +59,12 @@ func Fail(hint, format string, args ...any) Diagnosis {
 type DiagnosisPrinter struct {
 	out io.Writer
 
-	// nil: text.
+	// json is nil if the output is text.
 	json *jsonLines
 
-	// Of the column of names, in bytes.
-	width int
-	count [StatusOK + 1]int
+	// width is that of the column of names, in bytes.
+	width  int
+	failed int
 }
 
 // NewDiagnosisPrinter prints to out, as text whose first column fits names, or as JSON lines.
@@ -80,7 +81,9 @@ func NewDiagnosisPrinter(out io.Writer, asJSON bool, names ...string) *Diagnosis
 
 // Add prints one Diagnosis.
 func (d *DiagnosisPrinter) Add(found Diagnosis) error {
-	d.count[found.Status]++
+	if found.Status == StatusFail {
+		d.failed++
+	}
 	if d.json != nil {
 		return d.json.Write(found)
 	}
@@ -101,12 +104,8 @@ func (d *DiagnosisPrinter) Add(found Diagnosis) error {
 
 // Verdict returns the error of a command with failed checks, nil if none failed.
 func (d *DiagnosisPrinter) Verdict(what string) error {
-	switch n := d.count[StatusFail]; n {
-	case 0:
+	if d.failed == 0 {
 		return nil
-	case 1:
-		return fmt.Errorf("%s: 1 failed", what)
-	default:
-		return fmt.Errorf("%s: %d failed", what, n)
 	}
+	return fmt.Errorf("%s: %d failed", what, d.failed)
 }

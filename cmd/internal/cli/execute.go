@@ -1,5 +1,5 @@
-// Package cli has what all commands share: the flags for configuration and state, usage errors and
-// exit statuses, shell completion, and text for terminals.
+// Package cli has what all commands share: the flags for configuration and state, usage errors and exit statuses, shell completion,
+// and text for terminals.
 package cli
 
 import (
@@ -19,11 +19,12 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// Exit statuses.
+// These are the exit statuses that all commands have.
 const (
 	ExitFailure = 1
 	ExitUsage   = 2
-	// Plus the number of the signal that ended it, like shells.
+
+	// The number of the signal that ended the command is added to ExitSignal, as shells do.
 	ExitSignal = 128
 )
 
@@ -69,8 +70,7 @@ func (e *StatusError) Error() string { return e.Err.Error() }
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// ExitStatus returns the status with which err ends the process, and whether it needs no further
-// message.
+// ExitStatus returns the status with which err ends the process, and whether it needs no further message.
 func ExitStatus(err error) (status int, said bool) {
 	if err == nil {
 		return 0, true
@@ -87,8 +87,7 @@ func ExitStatus(err error) (status int, said bool) {
 	return ExitFailure, false
 }
 
-// strict makes what is wrong with the command line of cmd, and of all below
-// it, a UsageError of one line.
+// strict makes what is wrong with the command line of cmd, and of all commands below it, a UsageError of one line.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return UsageErrorf("%w (see %s --help)", flagError(err), c.CommandPath())
@@ -114,8 +113,8 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// isConfigFile reports whether an argument of cmd is a file that was probably meant as the value of
-// -c, which is missing: any file if cmd has no arguments, else a YAML file that is no program.
+// isConfigFile reports whether an argument of cmd is a file that was probably meant as the value of -c, which is missing: any file
+// if cmd has no arguments, else a YAML file that is no program.
 func isConfigFile(cmd *cobra.Command, name string) bool {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || cmd.Flags().Lookup("config") == nil || cmd.Flags().Changed("config") {
@@ -141,8 +140,7 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s: %s, got %q", bad.GetFlag().Name, why, bad.GetValue())
 }
 
-// unknownCommand is the action of a command that has only subcommands: it fails with what is
-// missing.
+// unknownCommand is the action of a command that has only subcommands. It fails with what is missing.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	why := "no command given"
 	if len(args) > 0 {

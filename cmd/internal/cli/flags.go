@@ -19,7 +19,7 @@ import (
 func (f *ConfigFlags) Args() string {
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"-c", f.File}, {"--state", f.State}} {
-		// Nothing can be read twice from standard input.
+		// The other command cannot read the same standard input.
 		if flag.value == "" || flag.value == "-" {
 			continue
 		}
@@ -33,11 +33,8 @@ func (f *ConfigFlags) Args() string {
 
 // ShellQuote quotes s unless a shell reads it as one word.
 func ShellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r == '=' || r == '@' || r == '+' ||
-			r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+	const plain = "/.-_:=@+0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if s != "" && strings.Trim(s, plain) == "" {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -47,14 +44,15 @@ func ShellQuote(s string) string {
 type ConfigFlags struct {
 	File, State string
 
-	// Distinguishes an empty value from none.
+	// Flags tells an empty value from none.
 	Flags *pflag.FlagSet
 }
 
 // Add defines the flags of cmd.
 func (f *ConfigFlags) Add(cmd *cobra.Command) {
 	f.Flags = cmd.Flags()
-	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE`; - is standard input (default: no file, every key has its default)")
+	f.Flags.StringVarP(&f.File, "config", "c", "",
+		"configuration `FILE`; - is standard input (default: no file, every key has its default)")
 	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, in place of state_dir in the configuration")
 }
 
@@ -66,15 +64,15 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 		if cfg, err = config.Load(f.File); err != nil {
 			return config.Config{}, err
 		}
-	} else if f.Flags != nil && f.Flags.Changed("config") {
+	} else if f.Flags.Changed("config") {
 		// An unset variable of a script must not select the defaults.
 		return config.Config{}, UsageErrorf("-c: empty file name")
 	}
-	if f.State == "" && f.Flags != nil && f.Flags.Changed("state") {
+	if f.State == "" && f.Flags.Changed("state") {
 		return config.Config{}, UsageErrorf("--state: empty directory name")
 	}
 	if f.State != "" {
-		// As the paths in a file.
+		// config.Load makes the paths in a file absolute too.
 		state, err := filepath.Abs(f.State)
 		if err != nil {
 			return config.Config{}, fmt.Errorf("--state: %w", err)
@@ -84,8 +82,7 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 	return cfg, nil
 }
 
-// ReloadFile returns the file if it can be read again on a reload, else "". A pipe (-c <(…), -c
-// /dev/stdin) can be read only once.
+// ReloadFile returns the file if it can be read again on a reload, else "". A pipe (-c <(…), -c /dev/stdin) can be read only once.
 func (f *ConfigFlags) ReloadFile() string {
 	if !config.IsRegular(f.File) {
 		return ""
@@ -103,29 +100,32 @@ func StateDir(cfg config.Config) (string, error) {
 		return "", fmt.Errorf("state directory: %w", err)
 	}
 	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("state directory: %w", err)
-	case osfile.Perm(info)&0o022 != 0:
-		return "", fmt.Errorf("state directory: other users may write to %s (mode %04o), and could replace the CA in it: run chmod 700 on it", dir, osfile.Perm(info))
+	}
+	if mode := osfile.Perm(info); mode&0o022 != 0 {
+		const why = "state directory: other users may write to %s (mode %04o), and could replace the CA in it: run chmod 700 on it"
+		return "", fmt.Errorf(why, dir, mode)
 	}
 	return dir, nil
 }
 
-// The names in the state directory, and in that of a run.
+// These are the names in the state directory, and in that of a run.
 const (
 	AuditName     = "audit.jsonl"
 	SnapshotsName = "snapshots"
-	// Directory with the responses of audit.anchor.tsa.
+
+	// StampsName is the directory of the responses of audit.anchor.tsa.
 	StampsName = "timestamps"
-	// Key of the clients' hashes.
+
+	// KeyName is the key by which clients are hashed.
 	KeyName = "audit.key"
-	// Directory with those of all runs.
+
+	// RunsName is the directory of the directories of all runs.
 	RunsName = "runs"
 )
 
-// NewLogger returns the proxy's own logger in the configured format. level is set to the configured
-// level and may be changed later.
+// NewLogger returns the proxy's own logger in the configured format. level is set to the configured level and may be changed later.
 func NewLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
 	level.Set(LevelOf(l))
 	o := slog.HandlerOptions{Level: level}
@@ -137,7 +137,7 @@ func NewLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
 
 // LevelOf returns the configured log level.
 func LevelOf(l config.Log) (level slog.Level) {
-	// config has checked it.
+	// The configuration was checked, so the level is valid.
 	level.UnmarshalText([]byte(l.Level))
 	return level
 }

@@ -13,7 +13,7 @@ type jsonLines struct {
 	out  io.Writer
 	line bytes.Buffer
 
-	// Into line.
+	// encoder writes to line.
 	encoder *json.Encoder
 }
 

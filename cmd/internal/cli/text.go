@@ -14,13 +14,13 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// ReplaceFile replaces a regular file atomically, with mode 0600: reports name clients, and keys
-// make their hashes. If write fails the old file stays.
+// ReplaceFile replaces a regular file atomically, or makes it. Its mode is 0600, because reports name clients and keys make their
+// hashes. If write fails, the old file stays.
 func ReplaceFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: not a regular file", name)
 	}
-	// Mode 0600.
+	// CreateTemp makes the file with mode 0600.
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
 		return err
@@ -34,14 +34,14 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		// Best effort: err matters more.
+		// A file that stays behind matters less than err.
 		os.Remove(f.Name())
 	}
 	return err
 }
 
-// CopyBytes copies what clients or origins sent to out, unchanged. On a terminal it escapes
-// characters that are not printable, and says so on errOut.
+// CopyBytes copies what clients or origins sent to out, unchanged. On a terminal it escapes characters that are not printable, and
+// says so on errOut.
 func CopyBytes(out, errOut io.Writer, in io.Reader) error {
 	if !IsTerminal(out) {
 		_, err := io.Copy(out, in)
@@ -50,7 +50,7 @@ func CopyBytes(out, errOut io.Writer, in io.Reader) error {
 	lines := bufio.NewReaderSize(in, 64<<10)
 	escaped := false
 	for {
-		// A part of a longer line.
+		// If the line is longer than the buffer, this is a part of it.
 		line, err := lines.ReadSlice('\n')
 		text, ended := strings.CutSuffix(string(line), "\n")
 		shown := humanize.Escape(text)
@@ -69,7 +69,8 @@ func CopyBytes(out, errOut io.Writer, in io.Reader) error {
 		}
 	}
 	if escaped {
-		fmt.Fprintln(errOut, "robotsproxy: characters that are not printable are escaped on a terminal; redirect to a FILE to get the exact bytes")
+		fmt.Fprintln(errOut, "robotsproxy: characters that are not printable are escaped on a terminal; "+
+			"redirect to a FILE to get the exact bytes")
 	}
 	return nil
 }
@@ -82,10 +83,7 @@ func SupportsColour(w io.Writer) bool {
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	return term.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // OneOf lists the values for a message: a, b or c.

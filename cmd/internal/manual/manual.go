@@ -1,5 +1,5 @@
-// Package manual prints the reference of the command line from the commands themselves: a page in
-// Markdown, and man pages. It also prints the reference of the configuration.
+// Package manual prints the reference of the command line from the commands themselves: a page in Markdown, and man pages. It also
+// prints the reference of the configuration.
 package manual
 
 import (
@@ -57,7 +57,7 @@ exist.`,
 		Args:    oneDirectory,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, c := range commands(cmd.Root()) {
-				if err := os.WriteFile(filepath.Join(args[0], fileName(c)), manPage(c), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(args[0], dashed(c)+".1"), manPage(c), 0o644); err != nil {
 					return err
 				}
 			}
@@ -93,21 +93,21 @@ func Markdown(root *cobra.Command) []byte {
 	}
 	for _, c := range commands(root) {
 		fmt.Fprintf(&b, "\n## %s\n", c.CommandPath())
-		block(&b, "text", long(c))
-		block(&b, "text", usage(c))
+		block(&b, long(c))
+		block(&b, usage(c))
 		if text := flags(c); text != "" {
 			b.WriteString("\nFlags:\n")
-			block(&b, "text", text)
+			block(&b, text)
 		}
 		if c.Example != "" {
 			b.WriteString("\nExamples:\n")
-			block(&b, "text", c.Example)
+			block(&b, c.Example)
 		}
 	}
 	return b.Bytes()
 }
 
 // block writes a code block. Help texts are indented and aligned for a terminal.
-func block(b *bytes.Buffer, language, text string) {
-	fmt.Fprintf(b, "\n```%s\n%s\n```\n", language, strings.Trim(text, "\n"))
+func block(b *bytes.Buffer, text string) {
+	fmt.Fprintf(b, "\n```text\n%s\n```\n", strings.Trim(text, "\n"))
 }

@@ -1,6 +1,7 @@
 package manual
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,8 +33,6 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 // dashed returns the command's path with dashes, as man names pages: robotsproxy-ca-show.
 func dashed(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-func fileName(cmd *cobra.Command) string { return dashed(cmd) + ".1" }
-
 // usage returns the usage lines of the command.
 func usage(cmd *cobra.Command) string {
 	if cmd.HasAvailableSubCommands() {
@@ -55,9 +54,7 @@ func hideHelp(cmd *cobra.Command) {
 	cmd.Flags().Lookup("help").Hidden = true
 }
 
+// long returns the description of the command.
 func long(cmd *cobra.Command) string {
-	if cmd.Long != "" {
-		return cmd.Long
-	}
-	return cmd.Short + "."
+	return cmp.Or(cmd.Long, cmd.Short+".")
 }

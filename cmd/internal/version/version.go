@@ -9,7 +9,10 @@ import (
 	"strings"
 )
 
-// A build without its repository, such as that of an image, sets these with the linker: -ldflags '-X robotsproxy/cmd/internal/version.stampedVersion=v1.2.3 -X robotsproxy/cmd/internal/version.stampedCommit=abc'.
+// A build without its repository, such as that of an image, sets these variables with the linker:
+//
+//	-ldflags '-X robotsproxy/cmd/internal/version.stampedVersion=v1.2.3 -X robotsproxy/cmd/internal/version.stampedCommit=abc'
+//
 // They take precedence over what Go has recorded in the build.
 var stampedVersion, stampedCommit string
 
@@ -50,26 +53,16 @@ func version(info *debug.BuildInfo) string {
 
 // Of returns the version and, if known, the commit; info may be nil.
 func Of(info *debug.BuildInfo) (number, commit string) {
-	number, commit = "devel", ""
-	if info != nil {
-		number, commit = recorded(info)
-	}
-	return cmp.Or(stampedVersion, number), cmp.Or(stampedCommit, commit)
-}
-
-// recorded returns what Go has recorded in the build.
-func recorded(info *debug.BuildInfo) (number, commit string) {
-	number = "devel"
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		number = v
-	}
 	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
+	if info != nil {
+		number = strings.Trim(info.Main.Version, "()")
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
 	}
 	commit = settings["vcs.revision"]
 	if commit != "" && settings["vcs.modified"] == "true" {
 		commit += " with changes"
 	}
-	return number, commit
+	return cmp.Or(stampedVersion, number, "devel"), cmp.Or(stampedCommit, commit)
 }
