@@ -1,6 +1,5 @@
-// Package identity implements the command identity: it creates the keys that sign requests (Web Bot
-// Auth), shows them, writes the key directory for the operator's web server, and verifies that
-// directory and signed requests. For doctor it also checks a directory.
+// Package identity implements the command identity: it creates the keys that sign requests (Web Bot Auth), shows them, writes the key
+// directory for the operator's web server, and verifies that directory and signed requests. For doctor it also checks a directory.
 package identity
 
 import (
@@ -61,7 +60,8 @@ its ID. The command replaces no file. Run it as the user that runs the proxy.`,
 			if err := create(file, key.PEM()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "key      %s\nfile     %s\nnext     write the key directory: robotsproxy identity directory%s -o DIR\n",
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"key      %s\nfile     %s\nnext     write the key directory: robotsproxy identity directory%s -o DIR\n",
 				key.ID(), humanize.Escape(file), humanize.Escape(f.args()))
 			return err
 		},
@@ -90,7 +90,7 @@ type shownAgent struct {
 	Agent  string `json:"agent"`
 	KeyID  string `json:"keyid"`
 
-	// The one that signs first.
+	// Keys has the key that signs first.
 	Keys []signature.PublicKey `json:"keys"`
 }
 
@@ -182,7 +182,8 @@ directory are in the same file.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "file     %s\nnext     publish it as %s, then check it: robotsproxy identity verify%s\n",
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"file     %s\nnext     publish it as %s, then check it: robotsproxy identity verify%s\n",
 				humanize.Escape(file), agent.URL, humanize.Escape(f.args()))
 			return err
 		},
@@ -192,8 +193,8 @@ directory are in the same file.`,
 	return cmd
 }
 
-// keysOf returns the keys of all agents whose key directory is that of the URL of an agent. Two URLs may name the same
-// directory: the origin alone, and the well-known path there.
+// keysOf returns the keys of all agents whose key directory is that of the URL of an agent. Two URLs may name the same directory: the
+// origin alone, and the well-known path there.
 func keysOf(agent string, all []daemon.Agent) (keys []signature.PublicKey, err error) {
 	of, err := signature.DirectoryURL(agent)
 	if err != nil {
@@ -230,6 +231,6 @@ func writeDirectory(dir, agent string, text []byte) (file string, err error) {
 	if err := cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
 		return "", err
 	}
-	// A web server reads it, and it has nothing secret.
+	// A web server, which is another user, reads the file. It has nothing secret.
 	return file, os.Chmod(file, 0o644)
 }

@@ -30,10 +30,9 @@ import (
 
 const (
 	fetchTimeout = 10 * time.Second
-	// bytes that are read of a key directory.
-	maxDirectory = 64 << 10
-	// bytes that are read of a captured request.
-	maxHead = 64 << 10
+
+	// maxDirectory and maxHead are how many bytes are read of a key directory and of a captured request.
+	maxDirectory, maxHead = 64 << 10, 64 << 10
 
 	// maxSkew is the accepted difference of the clocks of the proxy and of a web server.
 	maxSkew = 30 * time.Second
@@ -109,8 +108,10 @@ func verifyRequest(cmd *cobra.Command, file, at string, plain bool, agents []dae
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok       the signature is valid\nkey      %s\nagent    %s\ncreated  %s\nexpires  %s\ncovers   %s\n",
-		found.KeyID, humanize.Escape(found.Agent), found.Created.Format(time.RFC3339), found.Expires.Format(time.RFC3339), humanize.Escape(found.Covered))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(),
+		"ok       the signature is valid\nkey      %s\nagent    %s\ncreated  %s\nexpires  %s\ncovers   %s\n",
+		found.KeyID, humanize.Escape(found.Agent), found.Created.Format(time.RFC3339), found.Expires.Format(time.RFC3339),
+		humanize.Escape(found.Covered))
 	return err
 }
 
@@ -125,8 +126,7 @@ func readHead(in io.Reader, file string) ([]byte, error) {
 	return cli.ReadFile(file, maxHead)
 }
 
-// parseHead parses the head of a request that was sent over TLS, unless it is plain. The empty line at its
-// end may be missing.
+// parseHead parses the head of a request that was sent over TLS, unless it is plain. The empty line at its end may be missing.
 func parseHead(text []byte, plain bool) (*http.Request, error) {
 	text = append(bytes.TrimSpace(text), "\r\n\r\n"...)
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(text)))
@@ -143,8 +143,7 @@ func parseHead(text []byte, plain bool) (*http.Request, error) {
 // checkName names the check of verify.
 const checkName = "directory"
 
-// CheckDirectory fetches the key directory of an agent as a site would, and checks that it has the agent's
-// keys.
+// CheckDirectory fetches the key directory of an agent as a site would, and checks that it has the agent's keys.
 func CheckDirectory(ctx context.Context, cfg config.Config, a daemon.Agent) cli.Diagnosis {
 	keys, date, err := fetchDirectory(ctx, cfg, a.URL)
 	if err != nil {
@@ -169,8 +168,8 @@ func CheckDirectory(ctx context.Context, cfg config.Config, a daemon.Agent) cli.
 	return cli.OK("%s has the key %s", a.URL, a.Key.ID())
 }
 
-// fetchDirectory fetches the key directory of an agent, without redirects (draft-ietf-webbotauth-httpsig-protocol-01
-// 5.5), and returns its keys and the time of the web server; zero: unknown.
+// fetchDirectory fetches the key directory of an agent, without redirects (draft-ietf-webbotauth-httpsig-protocol-01 5.5), and returns
+// its keys and the time of the web server, which is zero if it is unknown.
 func fetchDirectory(ctx context.Context, cfg config.Config, agent string) (keys []signature.PublicKey, date time.Time, err error) {
 	u, err := signature.DirectoryURL(agent)
 	if err != nil {
@@ -194,7 +193,7 @@ func fetchDirectory(ctx context.Context, cfg config.Config, agent string) (keys 
 		return nil, date, errors.New(humanize.Error(err))
 	}
 	defer resp.Body.Close()
-	// A web server may have no clock.
+	// The Date of a web server without a clock is missing; date stays zero.
 	date, _ = http.ParseTime(resp.Header.Get("Date"))
 	if resp.StatusCode != http.StatusOK {
 		return nil, date, fmt.Errorf("the web server answers %s, not 200 OK", strings.TrimSpace(resp.Status))
@@ -215,7 +214,7 @@ func fetchDirectory(ctx context.Context, cfg config.Config, agent string) (keys 
 
 // checkMediaType returns an error for a directory at the well-known path with another media type.
 func checkMediaType(contentType string, u *url.URL) error {
-	// An invalid one is another.
+	// An invalid media type is taken for another one.
 	media, _, _ := mime.ParseMediaType(contentType)
 	if u.Path == signature.DirectoryPath && media != signature.DirectoryType {
 		return fmt.Errorf("its media type is %q, but must be %s", contentType, signature.DirectoryType)
