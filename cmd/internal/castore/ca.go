@@ -11,13 +11,15 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// usedCA returns the CA that the proxy would use and the file of its certificate. It makes the CA
-// of the state directory if there is none.
-func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
-	cfg, err := f.Load()
-	if err != nil {
-		return nil, "", err
-	}
+// These are files in the state directory: the CA certificate, and the certificates that it replaced.
+const (
+	certName     = "ca.pem"
+	previousName = "ca-previous.pem"
+)
+
+// usedCA returns the CA that the proxy would use and the file of its certificate. It makes the CA of the state directory if there
+// is none.
+func usedCA(cfg config.Config) (*mitm.Authority, string, error) {
 	file, state, err := CAFile(cfg)
 	if err != nil {
 		return nil, "", err
@@ -26,7 +28,7 @@ func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
 	return a, file, err
 }
 
-// CAFile returns the file of the CA's certificate, and the state directory if the CA is in it.
+// CAFile returns the file of the CA's certificate, and the state directory if the CA is in it. It makes the state directory.
 func CAFile(cfg config.Config) (file, state string, err error) {
 	if cfg.TLS.CACert != "" {
 		return cfg.TLS.CACert, "", nil
@@ -37,8 +39,16 @@ func CAFile(cfg config.Config) (file, state string, err error) {
 	return filepath.Join(state, certName), state, nil
 }
 
-// Authority loads the configured CA, or that of the state directory, which it makes if there is
-// none.
+// certFile returns the file of the CA's certificate. It makes nothing.
+func certFile(cfg config.Config) (string, error) {
+	if cfg.TLS.CACert != "" {
+		return cfg.TLS.CACert, nil
+	}
+	state, err := cfg.State(os.Getenv)
+	return filepath.Join(state, certName), err
+}
+
+// Authority loads the configured CA, or that of the state directory, which it makes if there is none.
 func Authority(cfg config.Config, state string) (*mitm.Authority, error) {
 	if cfg.TLS.CACert != "" {
 		return mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
@@ -46,23 +56,16 @@ func Authority(cfg config.Config, state string) (*mitm.Authority, error) {
 	return mitm.LoadOrCreate(state)
 }
 
-// certName is the CA certificate in the state directory.
-const certName = "ca.pem"
-
-// previousName is the file in the state directory that holds the replaced certificates.
-const previousName = "ca-previous.pem"
-
 // validity returns the dates of a certificate's validity.
 func validity(c *x509.Certificate) string {
 	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)
 }
 
-// replacedCAs returns the certificates that ca rotate has replaced, the newest first, and their
-// file. A configured CA (tls.ca_cert) has none.
-func replacedCAs(f *cli.ConfigFlags) (certs []*x509.Certificate, file string, err error) {
-	cfg, err := f.Load()
-	if err != nil || cfg.TLS.CACert != "" {
-		return nil, "", err
+// replacedCAs returns the certificates that ca rotate has replaced, the newest first, and their file. A configured CA (tls.ca_cert)
+// has none.
+func replacedCAs(cfg config.Config) (certs []*x509.Certificate, file string, err error) {
+	if cfg.TLS.CACert != "" {
+		return nil, "", nil
 	}
 	state, err := cfg.State(os.Getenv)
 	if err != nil {

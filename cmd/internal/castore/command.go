@@ -1,6 +1,5 @@
-// Package castore implements the command ca: it shows and replaces the proxy's certificate
-// authority, and installs it in the machine's trust stores (system, Firefox, Chromium, Java). It
-// also reads the system's root certificates, for the commands run and doctor.
+// Package castore implements the command ca: it shows and replaces the proxy's certificate authority, and installs it in the machine's
+// trust stores (system, Firefox, Chromium, Java). It also reads the system's root certificates, for the commands run and doctor.
 package castore
 
 import (
@@ -35,7 +34,11 @@ creates it, so that scripts can install it before the proxy runs for the first t
 		Example: `  curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, file, err := usedCA(&f)
+			cfg, err := f.Load()
+			if err != nil {
+				return err
+			}
+			_, file, err := usedCA(cfg)
 			if err != nil {
 				return err
 			}
@@ -59,7 +62,11 @@ that ca rotate has replaced. --pem prints the certificate itself.`,
   robotsproxy ca show --pem > ca.pem`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, file, err := usedCA(&f)
+			cfg, err := f.Load()
+			if err != nil {
+				return err
+			}
+			a, file, err := usedCA(cfg)
 			if err != nil {
 				return err
 			}
@@ -72,7 +79,7 @@ that ca rotate has replaced. --pem prints the certificate itself.`,
 				humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c), file); err != nil {
 				return err
 			}
-			previous, file, err := replacedCAs(&f)
+			previous, file, err := replacedCAs(cfg)
 			if err != nil {
 				return err
 			}

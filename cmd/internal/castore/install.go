@@ -13,6 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+)
+
+// These are the names of the subcommands that change trust stores.
+const (
+	installVerb   = "install"
+	uninstallVerb = "uninstall"
 )
 
 type installFlags struct {
@@ -35,7 +42,7 @@ func (f *installFlags) add(cmd *cobra.Command) {
 func caInstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
-		Use:   "install",
+		Use:   installVerb,
 		Short: "Make this machine trust the CA",
 		Long: `Make this machine trust the CA: add it to the system's trust store, which most
 programs read, and on request to those of Java, Firefox and Chromium. A store that
@@ -51,11 +58,15 @@ after its first start.`,
   robotsproxy ca install --browsers --no-system`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ca, err := f.rootCertificate()
+			cfg, err := f.Load()
 			if err != nil {
 				return err
 			}
-			return newStores(&f, "install").change(cmd.OutOrStdout(), []*x509.Certificate{ca}, stores.install)
+			ca, err := rootCertificate(cfg)
+			if err != nil {
+				return err
+			}
+			return newStores(&f, cfg, installVerb).change(cmd.OutOrStdout(), []*x509.Certificate{ca})
 		},
 	}
 	f.add(cmd)
@@ -65,7 +76,7 @@ after its first start.`,
 func caUninstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
-		Use:   "uninstall",
+		Use:   uninstallVerb,
 		Short: "Make this machine stop trusting the CA",
 		Long: `Remove the CA, and the CAs that ca rotate has replaced, from the trust stores that ca
 install has added them to. Other certificates stay, also those of other installations
@@ -74,11 +85,15 @@ of robotsproxy. The files of the CA stay where they are.`,
   robotsproxy ca rotate && robotsproxy ca install && robotsproxy ca uninstall --previous`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			certs, err := f.installedCertificates()
+			cfg, err := f.Load()
 			if err != nil {
 				return err
 			}
-			return newStores(&f, "uninstall").change(cmd.OutOrStdout(), certs, stores.uninstall)
+			certs, err := installedCertificates(cfg, f.previous)
+			if err != nil {
+				return err
+			}
+			return newStores(&f, cfg, uninstallVerb).change(cmd.OutOrStdout(), certs)
 		},
 	}
 	f.add(cmd)
@@ -86,23 +101,20 @@ of robotsproxy. The files of the CA stay where they are.`,
 	return cmd
 }
 
-// rootCertificate returns the certificate that makes a machine trust the CA. It makes the CA if
-// there is none, but not under sudo: root's state directory is not the user's.
-func (f *installFlags) rootCertificate() (*x509.Certificate, error) {
-	cfg, err := f.Load()
-	if err != nil {
-		return nil, err
-	}
+// rootCertificate returns the certificate that makes a machine trust the CA. It makes the CA if there is none, but not under sudo:
+// root's state directory is not the user's.
+func rootCertificate(cfg config.Config) (*x509.Certificate, error) {
 	if user := os.Getenv("SUDO_USER"); user != "" && cfg.TLS.CACert == "" {
-		state, err := cfg.State(os.Getenv)
+		file, err := certFile(cfg)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(filepath.Join(state, certName)); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("ca install: no CA in %s, root's own state directory: name the state directory of %s with --state", state, user)
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			const why = "ca install: no CA in %s, root's own state directory: name the state directory of %s with --state"
+			return nil, fmt.Errorf(why, filepath.Dir(file), user)
 		}
 	}
-	a, file, err := usedCA(&f.ConfigFlags)
+	a, file, err := usedCA(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -114,24 +126,16 @@ func (f *installFlags) rootCertificate() (*x509.Certificate, error) {
 	return nil, fmt.Errorf("ca install: %s does not contain the root CA that signed it: install that CA", file)
 }
 
-// installedCertificates returns the certificates that ca install may have installed, even expired
-// ones.
-func (f *installFlags) installedCertificates() ([]*x509.Certificate, error) {
-	previous, _, err := replacedCAs(&f.ConfigFlags)
-	if err != nil || f.previous {
+// installedCertificates returns the certificates that ca install may have installed, even expired ones, or only those that ca rotate
+// has replaced.
+func installedCertificates(cfg config.Config, onlyPrevious bool) ([]*x509.Certificate, error) {
+	previous, _, err := replacedCAs(cfg)
+	if err != nil || onlyPrevious {
 		return previous, err
 	}
-	cfg, err := f.Load()
+	file, err := certFile(cfg)
 	if err != nil {
 		return nil, err
-	}
-	file := cfg.TLS.CACert
-	if file == "" {
-		state, err := cfg.State(os.Getenv)
-		if err != nil {
-			return nil, err
-		}
-		file = filepath.Join(state, certName)
 	}
 	text, err := ReadRoots(file)
 	if errors.Is(err, fs.ErrNotExist) && len(previous) > 0 {
@@ -147,12 +151,11 @@ func (f *installFlags) installedCertificates() ([]*x509.Certificate, error) {
 	return append(roots[:1:1], previous...), nil
 }
 
-// sudoFlags returns the flags with which root finds the same CA: without flags root would use its
-// own state directory.
-func (f *installFlags) sudoFlags() string {
+// sudoFlags returns the flags with which root finds the same CA and changes the same stores. Without --state, root would use its own
+// state directory.
+func (f *installFlags) sudoFlags(cfg config.Config) string {
 	flags := f.Args()
-	cfg, err := f.Load()
-	if err == nil && f.State == "" && cfg.StateDir == "" && cfg.TLS.CACert == "" {
+	if cfg.StateDir == "" && cfg.TLS.CACert == "" {
 		if state, err := cfg.State(os.Getenv); err == nil {
 			flags += " --state " + cli.ShellQuote(state)
 		}
@@ -169,28 +172,34 @@ func (f *installFlags) sudoFlags() string {
 	return flags
 }
 
-// browserStore is the name of the databases of browsers in results; no other name is longer.
+// browserStore is the name of the databases of browsers in results. No other name is longer.
 const browserStore = "browser"
 
-// newStores returns the trust stores that the flags select. verb is the subcommand, install or
-// uninstall.
-func newStores(f *installFlags, verb string) stores {
+// newStores returns the trust stores that the flags select, for a subcommand.
+func newStores(f *installFlags, cfg config.Config, verb string) *stores {
 	// On other systems the library calls sudo itself.
-	s := stores{canWriteSystem: os.Geteuid() == 0 || runtime.GOOS != "linux"}
-	if !f.noSystem {
-		s.list = append(s.list, trustStore{name: "system"})
-	}
-	if f.java {
-		s.list = append(s.list, trustStore{"java", installInJava, uninstallFromJava})
-	}
-	if f.browsers {
-		s.list = append(s.list, trustStore{browserStore, installInBrowsers, uninstallFromBrowsers})
+	s := &stores{canWriteSystem: os.Geteuid() == 0 || runtime.GOOS != "linux"}
+	for _, t := range []struct {
+		selected           bool
+		name               string
+		install, uninstall func(*x509.Certificate) (cli.Diagnosis, error)
+	}{
+		{!f.noSystem, "system", s.installInSystem, s.uninstallFromSystem},
+		{f.java, "java", installInJava, uninstallFromJava},
+		{f.browsers, browserStore, installInBrowsers, uninstallFromBrowsers},
+	} {
+		switch {
+		case t.selected && verb == uninstallVerb:
+			s.list = append(s.list, trustStore{t.name, t.uninstall})
+		case t.selected:
+			s.list = append(s.list, trustStore{t.name, t.install})
+		}
 	}
 	program, err := os.Executable()
 	if err != nil {
 		program = "robotsproxy"
 	}
-	s.sudoCommand = "sudo " + cli.ShellQuote(program) + " ca " + verb + f.sudoFlags()
+	s.sudoCommand = "sudo " + cli.ShellQuote(program) + " ca " + verb + f.sudoFlags(cfg)
 	s.nssCommand = "robotsproxy ca install --browsers --no-system" + f.Args()
 	return s
 }

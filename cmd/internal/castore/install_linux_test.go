@@ -80,19 +80,23 @@ func (s *fakeSystem) updates() int {
 // change runs ca install or uninstall as root or not, whoever runs the test.
 func change(root, install bool, f installFlags) (string, error) {
 	var out strings.Builder
-	do, verb := stores.uninstall, "uninstall"
-	certs, err := f.installedCertificates()
+	verb := "uninstall"
+	cfg, err := f.Load()
+	if err != nil {
+		return "", err
+	}
+	certs, err := installedCertificates(cfg, f.previous)
 	if install {
 		var ca *x509.Certificate
-		ca, err = f.rootCertificate()
-		certs, do, verb = []*x509.Certificate{ca}, stores.install, "install"
+		ca, err = rootCertificate(cfg)
+		certs, verb = []*x509.Certificate{ca}, "install"
 	}
 	if err != nil {
 		return "", err
 	}
-	s := newStores(&f, verb)
+	s := newStores(&f, cfg, verb)
 	s.canWriteSystem = root
-	err = s.change(&out, certs, do)
+	err = s.change(&out, certs)
 	return out.String(), err
 }
 
@@ -147,9 +151,10 @@ func TestInstallInTheSystem(t *testing.T) {
 // withCA makes the CA that f means.
 func withCA(t *testing.T, f *installFlags) installFlags {
 	t.Helper()
-	if _, _, err := usedCA(&f.ConfigFlags); err != nil {
-		t.Fatal(err)
-	}
+	cfg, err := f.Load()
+	testkit.Must(t, err)
+	_, _, err = usedCA(cfg)
+	testkit.Must(t, err)
 	return *f
 }
 
@@ -262,7 +267,9 @@ func TestInstallInBrowsers(t *testing.T) {
 	mustChange(t, false, f, "ok    browser  was not installed\n")
 	mustChange(t, true, f, "ok    browser  is installed, in "+firefox+", "+snap+", "+chromium+" (new)\n")
 	mustChange(t, true, f, "ok    browser  is already installed\n")
-	ca, err := f.rootCertificate()
+	cfg, err := f.Load()
+	testkit.Must(t, err)
+	ca, err := rootCertificate(cfg)
 	testkit.Must(t, err)
 	testkit.Must(t, (&nss{certutil: certutil}).run(nil, snap, "-D", "-n", storeName(ca))) // from one of them alone
 	mustChange(t, true, f, "ok    browser  is installed, in "+snap+"\n")

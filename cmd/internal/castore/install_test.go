@@ -3,6 +3,8 @@ package castore
 import (
 	"strings"
 	"testing"
+
+	"robotsproxy/cmd/internal/config"
 )
 
 // TestSudoCommand: root changes the same stores as the user wanted, but no database of root's own browser.
@@ -19,7 +21,7 @@ func TestSudoCommand(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.f.State = "/state"
-			if got := newStores(&c.f, "uninstall").sudoCommand; !strings.HasSuffix(got, " ca uninstall --state /state"+c.want) {
+			if got := newStores(&c.f, config.Config{StateDir: c.f.State}, "uninstall").sudoCommand; !strings.HasSuffix(got, " ca uninstall --state /state"+c.want) {
 				t.Errorf("%s, want an end of %q", got, c.want)
 			}
 		})

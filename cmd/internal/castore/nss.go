@@ -15,15 +15,15 @@ import (
 	"robotsproxy/cmd/internal/cli"
 )
 
-// nss are the certificate databases of this user's Firefox and Chromium. Both browsers use the
-// library NSS, and its program certutil changes their databases.
+// nss is the certificate databases of this user's Firefox and Chromium. Both browsers use the library NSS, and its program certutil
+// changes their databases.
 type nss struct {
 	certutil string
 
-	// Of the databases.
+	// dirs are the directories of the databases.
 	dirs []string
 
-	// Of databases that a Chromium reads as soon as they exist.
+	// missing are the directories of databases that a Chromium reads as soon as they exist.
 	missing []string
 }
 
@@ -36,7 +36,7 @@ func openNSS() (*nss, error) {
 		return nil, errors.New("the databases of browsers cannot be changed on Windows")
 	}
 	certutil, err := exec.LookPath("certutil")
-	// Homebrew may not have linked it.
+	// Homebrew installs certutil, but may not have linked it.
 	if err != nil && runtime.GOOS == "darwin" {
 		prefix, _ := exec.Command("brew", "--prefix", "nss").Output()
 		certutil, err = exec.LookPath(filepath.Join(strings.TrimSpace(string(prefix)), "bin/certutil"))
@@ -59,7 +59,7 @@ func (n *nss) find(home string) {
 	for _, profiles := range []string{
 		".mozilla/firefox/*", ".config/mozilla/firefox/*", "snap/firefox/common/.mozilla/firefox/*",
 		".var/app/org.mozilla.firefox/.mozilla/firefox/*", ".var/app/org.mozilla.firefox/config/mozilla/firefox/*",
-		// macOS.
+		// The last directory is that of macOS.
 		"Library/Application Support/Firefox/Profiles/*",
 	} {
 		n.dirs = append(n.dirs, databases(filepath.Join(home, profiles))...)
@@ -79,8 +79,8 @@ func (n *nss) find(home string) {
 	}
 }
 
-// findChromium adds the databases in old and recent. Chromium reads the one in recent, since version
-// 146 and if old does not exist. A new one is made in old, where each version reads it.
+// findChromium adds the databases in old and recent. From version 146 on, Chromium reads the one in recent if old does not exist. A
+// new one is made in old, where each version reads it.
 func (n *nss) findChromium(old, recent string) {
 	found := append(databases(filepath.Join(old, "nssdb")), databases(filepath.Join(recent, "nssdb"))...)
 	n.dirs = append(n.dirs, found...)
@@ -107,8 +107,8 @@ func directories(pattern string) []string {
 	})
 }
 
-// installInBrowsers adds c to the databases of Firefox and Chromium. It makes those that are missing,
-// unless root runs it by sudo: the user's browser could not write to them.
+// installInBrowsers adds c to the databases of Firefox and Chromium. It makes those that are missing, unless root runs it by sudo:
+// the user's browser could not write to them.
 func installInBrowsers(c *x509.Certificate) (cli.Diagnosis, error) {
 	n, err := openNSS()
 	if err != nil {

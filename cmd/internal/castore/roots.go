@@ -5,18 +5,19 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	"software.sslmate.com/src/go-pkcs12"
+
+	"robotsproxy/cmd/internal/cli"
 )
 
 // JavaPassword is the password that Java assumes for a trust store, which holds nothing secret.
 const JavaPassword = "changeit"
 
-// SystemRootFiles are where systems keep their root certificates; the first that exists is used. They
-// are those of crypto/x509.
+// SystemRootFiles are where systems keep their root certificates, as crypto/x509 has them. The first that exists is used; without
+// one, the files in rootDirs are.
 var (
 	SystemRootFiles = []string{
 		// Debian, Ubuntu, Arch, Gentoo.
@@ -36,15 +37,15 @@ var (
 )
 
 const (
-	// Bytes read of one file.
+	// maxRootFile is how many bytes of one file are read.
 	maxRootFile = 16 << 20
-	// Read of one directory.
+
+	// maxRootFiles is how many files of one directory are read.
 	maxRootFiles = 10_000
 )
 
-// SystemRoots returns the root certificates that a program trusts in this environment: those of
-// SSL_CERT_FILE or SSL_CERT_DIR if they are set, else the system's. None is no error: behind the
-// proxy its own CA is enough.
+// SystemRoots returns the root certificates that a program trusts in this environment: those of SSL_CERT_FILE or SSL_CERT_DIR if they
+// are set, else the system's. An empty list is no error: behind the proxy its own CA is enough.
 func SystemRoots(getenv func(string) string) ([]*x509.Certificate, error) {
 	if file := getenv("SSL_CERT_FILE"); file != "" {
 		text, err := ReadRoots(file)
@@ -83,15 +84,10 @@ func rootsIn(dirs []string) []*x509.Certificate {
 
 // ReadRoots returns the content of a regular file, at most 16 MiB.
 func ReadRoots(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", file)
 	}
-	return io.ReadAll(io.LimitReader(f, maxRootFile))
+	return cli.ReadFile(file, maxRootFile)
 }
 
 // Certificates returns the certificates of a PEM text and skips those that cannot be parsed.
@@ -132,8 +128,8 @@ func EncodeJavaStore(certs []*x509.Certificate) ([]byte, error) {
 	return pkcs12.LegacyDES.EncodeTrustStoreEntries(javaEntries(certs), JavaPassword)
 }
 
-// EncodeDefaultJavaStore returns the certificates as PKCS #12 without a password, with which Java opens its
-// default trust store. Java reads it from 8u301 and 11.0.12 on.
+// EncodeDefaultJavaStore returns the certificates as PKCS #12 without a password, as Java opens its default trust store. Java reads it
+// from 8u301 and 11.0.12 on.
 func EncodeDefaultJavaStore(certs []*x509.Certificate) ([]byte, error) {
 	return pkcs12.Passwordless.EncodeTrustStoreEntries(javaEntries(certs), "")
 }

@@ -43,7 +43,8 @@ func rotate(f *cli.ConfigFlags, out io.Writer) error {
 		return err
 	}
 	if cfg.TLS.CACert != "" {
-		return fmt.Errorf("ca rotate: the configuration uses a CA of your own, %s: replace these files, or change tls.ca_cert and tls.ca_key", cfg.TLS.CACert)
+		const why = "ca rotate: the configuration uses a CA of your own, %s: replace these files, or change tls.ca_cert and tls.ca_key"
+		return fmt.Errorf(why, cfg.TLS.CACert)
 	}
 	state, err := cfg.State(os.Getenv)
 	if err != nil {
@@ -56,7 +57,6 @@ func rotate(f *cli.ConfigFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	args := f.Args()
 	_, err = fmt.Fprintf(out, `old      %s
 new      %s
 valid    %s
@@ -65,7 +65,8 @@ next     1. make the running proxy use it: send SIGHUP to robotsproxy serve, or 
          2. make this machine trust it: robotsproxy ca install%[5]s
          3. replace the old file with the new one wherever you distributed it
          4. when the old one is no longer needed: robotsproxy ca uninstall --previous%[5]s
-`, guide.Fingerprint(old.Raw), guide.Fingerprint(now.Raw), validity(now), humanize.Escape(filepath.Join(state, certName)), humanize.Escape(args))
+`, guide.Fingerprint(old.Raw), guide.Fingerprint(now.Raw), validity(now),
+		humanize.Escape(filepath.Join(state, certName)), humanize.Escape(f.Args()))
 	return err
 }
 
@@ -73,8 +74,10 @@ next     1. make the running proxy use it: send SIGHUP to robotsproxy serve, or 
 func printPrevious(out io.Writer, now *x509.Certificate, certs []*x509.Certificate, file string) error {
 	by := now
 	for _, c := range certs {
-		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s, replaced %s\nfile     %s\n",
-			humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c), mitm.CreatedAt(by).UTC().Format(time.DateOnly), humanize.Escape(file)); err != nil {
+		_, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s, replaced %s\nfile     %s\n",
+			humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c),
+			mitm.CreatedAt(by).UTC().Format(time.DateOnly), humanize.Escape(file))
+		if err != nil {
 			return err
 		}
 		by = c

@@ -20,24 +20,22 @@ import (
 	"robotsproxy/proxy/guide"
 )
 
-// stores are the trust stores of this machine that a command changes.
+// stores is the trust stores of this machine that a command changes.
 type stores struct {
 	list []trustStore
 
-	// This process may write to the system's store.
+	// canWriteSystem says that this process may write to the system's store. If it may not, root can with sudoCommand.
 	canWriteSystem bool
+	sudoCommand    string
 
-	// The command that could, if it may not.
-	sudoCommand string
-
-	// The command that installs into the databases of Firefox and Chromium only.
+	// nssCommand installs into the databases of Firefox and Chromium only.
 	nssCommand string
 }
 
-// A trustStore is one of the stores. Its functions are nil for the system's.
+// A trustStore is one of the stores. Its function adds a certificate to it or removes it.
 type trustStore struct {
-	name               string
-	install, uninstall func(*x509.Certificate) (cli.Diagnosis, error)
+	name   string
+	change func(*x509.Certificate) (cli.Diagnosis, error)
 }
 
 // openJava opens the trust store of the Java in JAVA_HOME, or else of the java on PATH.
@@ -52,7 +50,7 @@ func openJava() (truststore.Trust, error) {
 		}
 		// The JRE of Java 8 is a subdirectory of the JDK.
 		home := strings.TrimSuffix(filepath.Dir(filepath.Dir(java)), "/jre")
-		// The library reads the variable.
+		// The library finds Java by this variable.
 		if err := os.Setenv("JAVA_HOME", home); err != nil {
 			return nil, err
 		}
@@ -65,7 +63,7 @@ func openJava() (truststore.Trust, error) {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 			return nil, fmt.Errorf("%w: %s", errNeedsRoot, file)
 		}
-		// Of no file does nothing.
+		// If the file could not be opened, f is nil, and Close does nothing.
 		f.Close()
 	}
 	t, err := truststore.NewJavaTrust()
@@ -78,8 +76,8 @@ func openJava() (truststore.Trust, error) {
 // errNeedsRoot means that this user may not write to a store.
 var errNeedsRoot = errors.New("needs root")
 
-// change calls do for every certificate and store, and prints the results.
-func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores, trustStore, *x509.Certificate) cli.Diagnosis) error {
+// change changes each store for each certificate, and prints the results.
+func (s *stores) change(out io.Writer, certs []*x509.Certificate) error {
 	if len(certs) == 0 {
 		_, err := fmt.Fprintln(out, "no CA has been replaced")
 		return err
@@ -90,7 +88,7 @@ func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores,
 			return err
 		}
 		for _, t := range s.list {
-			result := do(s, t, c)
+			result := s.explain(t.change(c))
 			result.Check = t.name
 			if err := results.Add(result); err != nil {
 				return err
@@ -100,59 +98,55 @@ func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores,
 	return results.Verdict("ca")
 }
 
-// install adds c to t unless it is there already.
-func (s stores) install(t trustStore, c *x509.Certificate) cli.Diagnosis {
-	if t.install != nil {
-		return s.explain(t.install(c))
-	}
+// seeWhy is the hint for a change of the system's store that had no effect.
+const seeWhy = "run the system's own command to see why"
+
+// installInSystem adds c to the system's trust store unless it is there already.
+func (s *stores) installInSystem(c *x509.Certificate) (cli.Diagnosis, error) {
 	file, ours := installedFile(c)
 	held := systemTrusts(c)
 	switch {
 	case held && ours:
-		return cli.OK("is already installed, in %s", file)
+		return cli.OK("is already installed, in %s", file), nil
 	case held:
-		return cli.OK("is already trusted, but was not installed by robotsproxy ca install")
+		return cli.OK("is already trusted, but was not installed by robotsproxy ca install"), nil
 	case !s.canWriteSystem:
-		return cli.Fail(s.sudoCommand, "needs root")
+		return cli.Diagnosis{}, errNeedsRoot
 	}
-	if err := truststore.Install(c, nameOption(c)); err != nil {
-		return cli.Fail("", "%s", commandError(err))
+	err := truststore.Install(c, nameOption(c))
+	switch {
+	case err != nil:
+		return cli.Diagnosis{}, err
+	case !systemTrusts(c):
+		return cli.Fail(seeWhy, "%s was written, but the system's roots do not contain the CA", file), nil
+	case file == "":
+		return cli.OK("is installed"), nil
 	}
-	if !systemTrusts(c) {
-		return cli.Fail("run the system's own command to see why", "%s was written, but the system's roots do not contain the CA", file)
-	}
-	if file == "" {
-		return cli.OK("is installed")
-	}
-	return cli.OK("is installed, in %s", file)
+	return cli.OK("is installed, in %s", file), nil
 }
 
-// uninstall removes c from t if it is there.
-func (s stores) uninstall(t trustStore, c *x509.Certificate) cli.Diagnosis {
-	if t.uninstall != nil {
-		return s.explain(t.uninstall(c))
-	}
+// uninstallFromSystem removes c from the system's trust store if it is there.
+func (s *stores) uninstallFromSystem(c *x509.Certificate) (cli.Diagnosis, error) {
 	file, ours := installedFile(c)
 	held := systemTrusts(c)
 	switch {
 	case !held && !ours:
-		return cli.OK("was not installed")
+		return cli.OK("was not installed"), nil
 	case !ours && file != "":
-		return cli.Fail("remove it in the way it was installed", "is trusted, but was not installed by robotsproxy ca install: %s does not exist", file)
+		return cli.Fail("remove it in the way it was installed",
+			"is trusted, but was not installed by robotsproxy ca install: %s does not exist", file), nil
 	case !s.canWriteSystem:
-		return cli.Fail(s.sudoCommand, "needs root")
+		return cli.Diagnosis{}, errNeedsRoot
 	}
-	if err := truststore.Uninstall(c, nameOption(c)); err != nil {
-		return cli.Fail("", "%s", commandError(err))
+	err := truststore.Uninstall(c, nameOption(c))
+	if err == nil && systemTrusts(c) {
+		return cli.Fail(seeWhy, "%s was removed, but the system's roots still contain the CA", file), nil
 	}
-	if systemTrusts(c) {
-		return cli.Fail("run the system's own command to see why", "%s was removed, but the system's roots still contain the CA", file)
-	}
-	return cli.OK("is uninstalled")
+	return cli.OK("is uninstalled"), err
 }
 
 // explain returns the result of changing a store, or what to do about err.
-func (s stores) explain(done cli.Diagnosis, err error) cli.Diagnosis {
+func (s *stores) explain(done cli.Diagnosis, err error) cli.Diagnosis {
 	switch {
 	case err == nil:
 		return done
@@ -165,7 +159,7 @@ func (s stores) explain(done cli.Diagnosis, err error) cli.Diagnosis {
 }
 
 // noProfile is the result for databases that do not exist: a failure if nothing else was requested.
-func (s stores) noProfile() cli.Diagnosis {
+func (s *stores) noProfile() cli.Diagnosis {
 	hint := "start Firefox once, then run as the same user, without sudo:\n" + s.nssCommand
 	if len(s.list) == 1 {
 		return cli.Fail(hint, "%v", errNoProfile)

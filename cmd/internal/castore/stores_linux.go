@@ -9,8 +9,8 @@ import (
 	"github.com/smallstep/truststore"
 )
 
-// installedFile returns the file that ca install writes for c into the system's store, "" if the
-// store of this system is unknown, and whether it exists.
+// installedFile returns the file that ca install writes for c into the system's store, "" if the store of this system is unknown, and
+// whether it exists.
 func installedFile(c *x509.Certificate) (file string, there bool) {
 	if truststore.SystemTrustFilename == "" {
 		return "", false
@@ -20,10 +20,10 @@ func installedFile(c *x509.Certificate) (file string, there bool) {
 	return file, err == nil
 }
 
-// systemTrusts reports whether c is one of the system's roots, whatever the environment names
-// instead. It reads them again at each call.
+// systemTrusts reports whether c is one of the system's roots, whatever the environment names instead. It reads them again at each
+// call.
 func systemTrusts(c *x509.Certificate) bool {
-	// Fails only because of a variable.
+	// SystemRoots fails only because of a variable.
 	roots, _ := SystemRoots(func(string) string { return "" })
 	return slices.ContainsFunc(roots, c.Equal)
 }

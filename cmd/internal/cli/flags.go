@@ -64,11 +64,11 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 		if cfg, err = config.Load(f.File); err != nil {
 			return config.Config{}, err
 		}
-	} else if f.Flags.Changed("config") {
+	} else if f.Flags != nil && f.Flags.Changed("config") {
 		// An unset variable of a script must not select the defaults.
 		return config.Config{}, UsageErrorf("-c: empty file name")
 	}
-	if f.State == "" && f.Flags.Changed("state") {
+	if f.State == "" && f.Flags != nil && f.Flags.Changed("state") {
 		return config.Config{}, UsageErrorf("--state: empty directory name")
 	}
 	if f.State != "" {
