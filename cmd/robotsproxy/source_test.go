@@ -19,7 +19,8 @@ import (
 
 // clean are the folders that keep to the style already.
 var clean = []string{
-	"cmd/internal/config", "cmd/robotsproxy",
+	"cmd/internal/castore", "cmd/internal/checkcmd", "cmd/internal/cli", "cmd/internal/config", "cmd/internal/doctor",
+	"cmd/internal/identity", "cmd/internal/manual", "cmd/internal/version", "cmd/robotsproxy",
 }
 
 const (

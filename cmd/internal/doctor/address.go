@@ -20,7 +20,7 @@ func proxyURL(s string) (*url.URL, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		// err would contain the password.
+		// The text of err would contain the password.
 		return nil, errors.New("not the URL of a proxy (example: http://127.0.0.1:8080)")
 	}
 	if hint := config.AddressHint(u.Host); hint != "" {
@@ -59,8 +59,7 @@ func sameListener(ctx context.Context, a, b string) bool {
 	})
 }
 
-// dialableAddress returns an address at which a listener can be reached: loopback if it listens on
-// all addresses.
+// dialableAddress returns an address at which a listener can be reached: loopback if it listens on all addresses.
 func dialableAddress(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -75,14 +74,14 @@ func dialableAddress(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// addresses returns the addresses of a host; all of this machine's for a wildcard.
+// addresses returns the addresses of a host. For a wildcard, it returns all addresses of this machine.
 func addresses(ctx context.Context, host string) (all []netip.Addr) {
 	ip, err := netip.ParseAddr(host)
 	switch {
 	case err == nil && !ip.IsUnspecified():
 		return []netip.Addr{ip.Unmap()}
 	case err == nil || host == "":
-		// On error no addresses match.
+		// If the interfaces are unknown, no addresses match.
 		nets, _ := net.InterfaceAddrs()
 		for _, n := range nets {
 			if p, err := netip.ParsePrefix(n.String()); err == nil {

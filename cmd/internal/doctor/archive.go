@@ -27,15 +27,10 @@ func checkArchive(_ context.Context, d *doctor) cli.Diagnosis {
 		return cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
 	}
 	space, err := archiveSpace(d.cfg.Archive)
-	if err != nil {
-		return cli.Warn("check the disk", "the free space is unknown: %v", err)
-	}
-	hint := "free space on the disk, move archive.dir to a larger one, or let the proxy delete files sooner (archive.max_age, archive.max_total_size)"
-	switch warning := space.Warning(); {
-	case space.Free < minFree:
-		return cli.Fail(hint, "%s: the disk is full, %s free", dir, formatSize(space.Free))
-	case warning != "":
-		return cli.Warn(hint, "%s: %s", dir, warning)
+	const hint = "free space on the disk, move archive.dir to a larger one, " +
+		"or let the proxy delete files sooner (archive.max_age, archive.max_total_size)"
+	if found := lowSpace(dir, space, err, hint); found != nil {
+		return *found
 	}
 	return cli.OK("%s, %s, %s free", dir, formatSize(space.Bytes), formatSize(space.Free))
 }

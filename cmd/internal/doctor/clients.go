@@ -26,9 +26,11 @@ var testedClients = []client{
 		hint: "{install}\nor, for curl alone:\nexport CURL_CA_BUNDLE={ca}"},
 	{name: "git", command: "git", args: gitArgs, vars: []string{"GIT_SSL_CAINFO"},
 		hint: "{install}\nor, for git alone:\nexport GIT_SSL_CAINFO={ca}"},
-	{name: "urllib", command: "python3", args: python("urllib.request", "urllib.request.urlopen(sys.argv[1], timeout=20)"), vars: opensslVars,
+	{name: "urllib", command: "python3", args: python("urllib.request", "urllib.request.urlopen(sys.argv[1], timeout=20)"),
+		vars: opensslVars,
 		hint: "{install}\nor, for a Python that was not installed by the system:\nexport SSL_CERT_FILE={ca}"},
-	{name: "requests", command: "python3", args: python("requests", "requests.get(sys.argv[1], timeout=20)"), vars: []string{"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"},
+	{name: "requests", command: "python3", args: python("requests", "requests.get(sys.argv[1], timeout=20)"),
+		vars: []string{"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"},
 		hint: "export REQUESTS_CA_BUNDLE={ca}"},
 	{name: "httpx", command: "python3", args: python("httpx", "httpx.get(sys.argv[1], timeout=20)"), vars: opensslVars,
 		hint: "export SSL_CERT_FILE={ca}"},
@@ -36,8 +38,7 @@ var testedClients = []client{
 		hint: "{install}\nor, for a Python that was not installed by the system:\nexport SSL_CERT_FILE={ca}"},
 	{name: "node", command: "node", args: nodeArgs, vars: []string{"NODE_EXTRA_CA_CERTS"},
 		hint: "export NODE_EXTRA_CA_CERTS={ca}"},
-	{name: "java", command: "java", args: javaArgs, inspect: javaTrustStore,
-		hint: javaHint},
+	{name: "java", command: "java", args: javaArgs, inspect: javaTrustStore, hint: javaHint},
 }
 
 // The options by which Java gets another trust store, and a proxy.
@@ -46,10 +47,11 @@ const (
 	javaProxyOption = "-Dhttps.proxyHost="
 )
 
-// javaHint creates a trust store beside the CA, for users who cannot write to Java's own. The
-// alias contains the CA's fingerprint, so that the store can contain a later CA as well.
+// javaHint creates a trust store beside the CA, for users who cannot write to Java's own. The alias contains the CA's fingerprint, so
+// that the store can contain a later CA as well.
 const javaHint = "{install} --java\nor, without changing Java's own trust store:\n" +
-	"keytool -importcert -noprompt -alias {alias} -file {ca} -keystore {store} -storetype PKCS12 -storepass " + castore.JavaPassword + "\n" +
+	"keytool -importcert -noprompt -alias {alias} -file {ca} -keystore {store} -storetype PKCS12 " +
+	"-storepass " + castore.JavaPassword + "\n" +
 	`export JAVA_TOOL_OPTIONS="$JAVA_TOOL_OPTIONS "{options}`
 
 // clientChoices returns the values of --client.
@@ -64,14 +66,12 @@ func curlArgs(url, _ string) []string {
 	return []string{"-fsS", "--noproxy", "*", "--max-time", "20", "-o", os.DevNull, url}
 }
 
-// gitArgs names a repository that does not exist: git fails, but only after it has checked the
-// certificate.
+// gitArgs names a repository that does not exist: git fails, but only after it has checked the certificate.
 func gitArgs(url, _ string) []string {
 	return []string{"-c", "http.proxy=", "ls-remote", url + "none.git"}
 }
 
-// python returns the arguments of a script that fetches, or exits with exitNoLibrary if its library
-// is not installed.
+// python returns the arguments of a script that fetches, or exits with exitNoLibrary if its library is not installed.
 func python(library, fetch string) func(string, string) []string {
 	return func(url, _ string) []string {
 		return []string{"-c", "import sys\ntry:\n    import " + library + "\nexcept ImportError:\n    sys.exit(77)\n" + fetch, url}
@@ -98,7 +98,7 @@ const javaFetch = `public class Fetch {
 
 func javaArgs(url, dir string) []string {
 	file := filepath.Join(dir, "Fetch.java")
-	// On error Java reports the missing file.
+	// If the file cannot be written, Java reports that it is missing.
 	os.WriteFile(file, []byte(javaFetch), 0o600)
 	// JAVA_TOOL_OPTIONS may name a proxy; the command line overrides it.
 	return []string{"-Dhttp.nonProxyHosts=127.0.0.1|localhost", file, url}
@@ -108,10 +108,14 @@ func javaArgs(url, dir string) []string {
 func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
-	list := exec.CommandContext(ctx, "java", "--list-modules")
-	// A start script may leave a Java process behind that keeps the pipe open.
-	list.WaitDelay = time.Second
-	if modules, err := list.Output(); err == nil && strings.Contains(string(modules), "jdk.compiler@") {
+	output := func(program string, args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, program, args...)
+		// A start script may leave a Java process behind that keeps the pipe open.
+		cmd.WaitDelay = time.Second
+		text, err := cmd.Output()
+		return string(text), err
+	}
+	if modules, err := output("java", "--list-modules"); err == nil && strings.Contains(modules, "jdk.compiler@") {
 		return nil
 	}
 	const no = "this Java has no compiler to test it with"
@@ -119,12 +123,10 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	if strings.Contains(d.getenv("JAVA_TOOL_OPTIONS"), javaTrustOption) {
 		found = cli.Skip(no + ", and JAVA_TOOL_OPTIONS names another trust store")
 	} else if keytool, err := exec.LookPath("keytool"); err == nil {
-		cmd := exec.CommandContext(ctx, keytool, "-list", "-cacerts", "-storepass", castore.JavaPassword)
-		cmd.WaitDelay = time.Second
-		switch list, err := cmd.Output(); {
+		switch list, err := output(keytool, "-list", "-cacerts", "-storepass", castore.JavaPassword); {
 		case err != nil:
 			found = cli.Skip(no+", and its trust store cannot be read: %v", err)
-		case strings.Contains(string(list), guide.Fingerprint(d.ca.Raw)):
+		case strings.Contains(list, guide.Fingerprint(d.ca.Raw)):
 			found = cli.OK("has the CA in its trust store (%s)", no)
 		default:
 			found = cli.Fail(d.expandHint(javaHint), "does not have the CA in its trust store (%s)", no)
@@ -133,38 +135,34 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	return &found
 }
 
-// Bytes read of a dependency lock file.
-const maxLockFile = 16 << 20
-
-// fileContains reports whether a dependency lock file in the working directory contains a line.
-func fileContains(file, line string) bool {
-	text, err := cli.ReadFile(file, maxLockFile)
-	return err == nil && strings.Contains(string(text), line)
-}
-
 const (
-	clientTimeout = 30 * time.Second // for one run of a client; a JVM that compiles takes a while on a busy machine
-	exitNoLibrary = 77               // exit status of a script whose library is not installed
-	maxStderr     = 64 << 10         // bytes kept of a client's standard error
+	// clientTimeout bounds one run of a client. A JVM that compiles takes a while on a busy machine.
+	clientTimeout = 30 * time.Second
+
+	// exitNoLibrary is the exit status of a script whose library is not installed.
+	exitNoLibrary = 77
+
+	// maxStderr is how many bytes of a client's standard error are kept.
+	maxStderr = 64 << 10
 )
 
-// A client is a program that fetches pages, and how to run it against an https:// URL. The server
-// sees whether it accepts the certificate there.
+// A client is a program that fetches pages, and how to run it against an https:// URL. The server sees whether it accepts the
+// certificate there.
 type client struct {
 	name string
 
-	// A program on PATH; "": this process.
+	// command is a program on PATH; "" means this process.
 	command string
 
-	// dir is an empty directory.
+	// args returns the arguments with which the program fetches url. dir is an empty directory.
 	args func(url, dir string) []string
 
-	// The variables that name the file of its roots; the first that is set counts.
+	// vars are the variables that name the file of its roots. The first that is set counts.
 	vars []string
 
-	// If none of them is set; see expandHint.
+	// hint makes the client trust the CA if none of vars is set; see expandHint.
 	hint string
 
-	// Checks a client that cannot be run; nil, or a nil result: it can.
+	// inspect checks a client that cannot be run. Without it, and if it returns nil, the client is run.
 	inspect func(context.Context, *doctor) *cli.Diagnosis
 }

@@ -51,7 +51,7 @@ robotsproxy-doctor.`,
 			if err != nil {
 				return err
 			}
-			// So that started clients are ended.
+			// A signal also ends the clients that were started.
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			printer := cli.NewDiagnosisPrinter(cmd.OutOrStdout(), f.json, configCheck)
@@ -65,7 +65,8 @@ robotsproxy-doctor.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy to check, in place of the configured one; NAME:PASSWORD@ logs in")
 	flags.StringVar(&f.site, "site", "", "also open a tunnel to `HOST[:PORT]` and check its certificate, without a request")
-	flags.StringSliceVar(&f.clients, "client", nil, "`NAMES` of the clients to check, which must be installed: "+cli.OneOf(clientChoices())+" (default: all that are installed)")
+	flags.StringSliceVar(&f.clients, "client", nil,
+		"`NAMES` of the clients to check, which must be installed: "+cli.OneOf(clientChoices())+" (default: all that are installed)")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object a line")
 	cli.OfferList(cmd, "client", clientChoices()...)
 	return cmd
@@ -77,8 +78,7 @@ type check struct {
 	run  func(context.Context, *doctor) []cli.Diagnosis
 }
 
-// configCheck is the name on the first line; no other name is longer.
-// Of the first line; no name of a line is longer.
+// configCheck is the name on the first line. No other name is longer.
 const configCheck = "configuration"
 
 // checks run in this order. Each bounds its own time.
@@ -114,8 +114,7 @@ func checkConfinement(context.Context, *doctor) cli.Diagnosis {
 	return cli.OK("robotsproxy run --confine works here")
 }
 
-// newDoctor prepares the checks. An invalid configuration is a result, an invalid command line an
-// error.
+// newDoctor prepares the checks. An invalid configuration is a result, an invalid command line an error.
 func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 	d := &doctor{flags: f, getenv: os.Getenv, now: time.Now}
 	for _, name := range f.clients {
@@ -144,16 +143,15 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 	return d, nil
 }
 
-// findProxy selects the proxy to check: that of --proxy if other is not nil, else that of the run
-// around this process, else the configured one.
+// findProxy selects the proxy to check: that of --proxy if other is not nil, else that of the run around this process, else the
+// configured one.
 func findProxy(ctx context.Context, d *doctor, other *url.URL) {
 	if run, file, ok := runner.EnclosingRun(d.getenv); ok && (other == nil || sameListener(ctx, other.Host, run.Listen)) {
 		d.insideRun, d.cfg = true, run
-		// For the commands in hints.
-		d.flags.File, d.flags.State = file, ""
-		if run.TLS.CACert == "" {
-			// Which exists after the run as well.
-			d.flags.File, d.flags.State = "", run.StateDir
+		// The commands in hints use these flags. The state directory exists after the run as well.
+		d.flags.File, d.flags.State = "", run.StateDir
+		if run.TLS.CACert != "" {
+			d.flags.File, d.flags.State = file, ""
 		}
 	}
 	d.listen = d.cfg.Listen
@@ -205,8 +203,8 @@ func runChecks(ctx context.Context, d *doctor, printer *cli.DiagnosisPrinter) er
 	return nil
 }
 
-// checksConfig reports whether the configuration belongs to the checked proxy or was given with -c.
-// One that cannot be read is always reported.
+// checksConfig reports whether the configuration belongs to the checked proxy or was given with -c. A configuration that cannot be read
+// is always reported.
 func checksConfig(d *doctor) bool {
 	return d.configErr != nil || d.flags.proxy == "" || !d.remote && (d.insideRun || d.flags.File != "")
 }

@@ -1,5 +1,5 @@
-// Package doctor implements the command doctor, which looks for reasons why clients do not use the
-// proxy or do not trust its CA. It changes nothing.
+// Package doctor implements the command doctor, which looks for reasons why clients do not use the proxy or do not trust its CA. It
+// changes nothing.
 package doctor
 
 import (
@@ -17,46 +17,43 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// A doctor checks one proxy and the clients of this machine. The checks run in the order of checks;
-// later ones use what earlier ones have stored here.
+// A doctor checks one proxy and the clients of this machine. The checks run in the order of checks; later ones use what earlier ones
+// have stored here.
 type doctor struct {
 	flags *doctorFlags
 	cfg   config.Config
 
-	// Why cfg is invalid.
+	// configErr says why cfg is invalid.
 	configErr error
 	getenv    func(string) string
 	now       func() time.Time
 
-	// Where requests are sent.
+	// proxy is where requests are sent.
 	proxy *url.URL
 
-	// Its listening address, as host:port; the host may be a wildcard.
+	// listen is the proxy's listening address, as host:port. The host may be a wildcard.
 	listen string
 
-	// It is not the configured one: files of this machine are not its files.
+	// remote says that the proxy is not the configured one, so that files of this machine are not its files.
 	remote bool
 
-	// This process runs under robotsproxy run, and cfg is that run's.
+	// insideRun says that this process runs under robotsproxy run, and that cfg is that run's.
 	insideRun bool
 
-	// The proxy answers.
+	// reachable says that the proxy answers.
 	reachable bool
 
-	// The Date of its answer; zero: none.
-	proxyDate time.Time
+	// proxyDate is the Date of the proxy's answer, which came at proxyDateAt; zero without a Date.
+	proxyDate, proxyDateAt time.Time
 
-	// When that answer came.
-	proxyDateAt time.Time
-	servedCA    *x509.Certificate
+	// servedCA is the CA that the proxy shows; nil if it shows none.
+	servedCA *x509.Certificate
 
-	// The CA that clients have to trust; nil: unknown.
-	ca *x509.Certificate
-
-	// Its file, for messages and variables.
+	// ca is the CA that clients have to trust; nil if it is unknown. caFile is its file or URL, for messages and variables.
+	ca     *x509.Certificate
 	caFile string
 
-	// With ca and its key; nil: the key is not on this machine.
+	// authority is ca with its key; nil if the key is not on this machine.
 	authority *mitm.Authority
 }
 
@@ -68,18 +65,30 @@ type doctorFlags struct {
 }
 
 const (
-	// requestTimeout limits one answer of the proxy, or the response header of a CONNECT.
-	requestTimeout = 10 * time.Second // for one answer of the proxy, the head of a tunnel included
-	maxReply       = 64 << 10         // bytes read of an answer
-	proxyName      = "robotsproxy"    // in Proxy-Status and Server
-	agent          = "robotsproxy-doctor"
+	// requestTimeout bounds one answer of the proxy, or the response header of a CONNECT.
+	requestTimeout = 10 * time.Second
+
+	// maxReply is how many bytes of an answer are read.
+	maxReply = 64 << 10
+
+	// proxyName is the proxy's name in Proxy-Status, Server and Via. agent is that of doctor in User-Agent.
+	proxyName = "robotsproxy"
+	agent     = "robotsproxy-doctor"
 )
 
 // page returns the URL of one of the proxy's own pages.
 func (d *doctor) page(path string) string { return d.proxy.Scheme + "://" + d.proxy.Host + path }
 
-// expandHint replaces the placeholders in a hint. Each command in the result is on a separate
-// line, so that it can be copied.
+// inState returns the path of a name in the state directory, "" if that directory is unknown. checkState reports that.
+func (d *doctor) inState(name string) string {
+	state, err := d.cfg.State(d.getenv)
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(state, name)
+}
+
+// expandHint replaces the placeholders in a hint. Each command in the result is on a separate line, so that it can be copied.
 func (d *doctor) expandHint(hint string) string {
 	sum := sha256.Sum256(d.ca.Raw)
 	store := filepath.Join(filepath.Dir(d.caFile), "ca.p12")

@@ -33,7 +33,7 @@ const (
 	// maxClockSkew is the accepted difference between two clocks.
 	maxClockSkew = time.Minute
 
-	// Bytes at the end of the audit that are searched for its newest line.
+	// lastRecordBytes is how many bytes at the end of the audit are searched for its newest line.
 	lastRecordBytes = 256 << 10
 )
 
@@ -65,16 +65,19 @@ func checkState(_ context.Context, d *doctor) cli.Diagnosis {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return cli.Warn("if the proxy has never run, do nothing: it creates the directory. Otherwise name the right directory with -c or --state", "%s does not exist", dir)
+		return cli.Warn("if the proxy has never run, do nothing: it creates the directory. "+
+			"Otherwise name the right directory with -c or --state", "%s does not exist", dir)
 	case err != nil:
 		return cli.Fail("run doctor as the user that runs the proxy", "%v", err)
 	case !info.IsDir():
 		return cli.Fail("name a directory with --state or state_dir", "%s is not a directory", dir)
 	case osfile.Perm(info)&0o022 != 0:
-		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "other users may write to %s (mode %04o), and could replace the CA in it", dir, osfile.Perm(info))
+		return cli.Fail("chmod 700 "+cli.ShellQuote(dir),
+			"other users may write to %s (mode %04o), and could replace the CA in it", dir, osfile.Perm(info))
 	}
 	if err := checkWritable(dir); err != nil {
-		return cli.Fail(writeHint(err, "run doctor as the user that runs the proxy, or make that user the owner of the directory"), "%v", err)
+		const other = "run doctor as the user that runs the proxy, or make that user the owner of the directory"
+		return cli.Fail(writeHint(err, other), "%v", err)
 	}
 	if osfile.Perm(info)&0o077 != 0 {
 		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "other users may read %s (mode %04o)", dir, osfile.Perm(info))
@@ -103,17 +106,9 @@ func writeHint(err error, otherwise string) string {
 	return otherwise
 }
 
-// auditFile returns the audit file of the daemon, "" if the audit is no regular file: opening a
-// pipe would block.
+// auditFile returns the audit file of the daemon, "" if the audit is no regular file: opening a pipe would block.
 func auditFile(d *doctor) string {
-	file := d.cfg.Audit.File
-	if file == "" {
-		state, err := d.cfg.State(d.getenv)
-		if err != nil {
-			return ""
-		}
-		file = filepath.Join(state, cli.AuditName)
-	}
+	file := cmp.Or(d.cfg.Audit.File, d.inState(cli.AuditName))
 	if info, err := os.Stat(file); file == "-" || err == nil && !info.Mode().IsRegular() {
 		return ""
 	}
@@ -145,17 +140,17 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 		return *found
 	}
 	space, err := auditSpace(d.cfg.Audit, file)
-	if err != nil {
-		return cli.Warn("check the disk", "the free space is unknown: %v", err)
+	const hint = "free space on the disk, move audit.file to a larger one, " +
+		"or let the proxy delete records sooner (audit.max_age, audit.max_total_size, audit.max_files)"
+	if found := lowSpace(file, space, err, hint); found != nil {
+		return *found
 	}
-	hint := "free space on the disk, move audit.file to a larger one, or let the proxy delete records sooner (audit.max_age, audit.max_total_size, audit.max_files)"
-	switch warning := space.Warning(); {
-	case space.Free < minFree:
-		return cli.Fail(hint, "%s: the disk is full, %s free", file, formatSize(space.Free))
-	case warning != "":
-		return cli.Warn(hint, "%s: %s", file, warning)
+	var used int64
+	if dir := d.inState(cli.SnapshotsName); dir != "" {
+		// Files that cannot be read count as none.
+		used, _ = snapshot.Size(dir)
 	}
-	if used, most := snapshotBytes(d), int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
+	if most := int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
 		return cli.Warn("raise audit.snapshot_max_size, or find out with robotsproxy audit report which client requests so many hosts",
 			"the kept robots.txt files take %s of %s: the proxy may soon refuse new hosts", formatSize(used), formatSize(most))
 	}
@@ -166,11 +161,26 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	return cli.OK("%s, %s free%s", file, formatSize(space.Free), oldest)
 }
 
-// comparedAudit is the result of checkAudit if the end of the audit is not as a stopped proxy left it; nil: it is.
+// lowSpace returns what is wrong with the free space for a file or directory; nil if there is enough. err says why it is unknown.
+func lowSpace(name string, space audit.Space, err error, hint string) *cli.Diagnosis {
+	var found cli.Diagnosis
+	switch warning := space.Warning(); {
+	case err != nil:
+		found = cli.Warn("check the disk", "the free space is unknown: %v", err)
+	case space.Free < minFree:
+		found = cli.Fail(hint, "%s: the disk is full, %s free", name, formatSize(space.Free))
+	case warning != "":
+		found = cli.Warn(hint, "%s: %s", name, warning)
+	default:
+		return nil
+	}
+	return &found
+}
+
+// comparedAudit returns what is wrong with the end of the audit; nil if it is as a stopped proxy left it.
 func comparedAudit(d *doctor, file string) *cli.Diagnosis {
-	state, err := d.cfg.State(d.getenv)
-	if err != nil {
-		// checkState reports it.
+	state := d.inState("")
+	if state == "" {
 		return nil
 	}
 	differs, err := daemon.CompareAuditEnd(state, file)
@@ -186,8 +196,7 @@ func comparedAudit(d *doctor, file string) *cli.Diagnosis {
 	return &found
 }
 
-// auditSpace returns the Space of the audit as a proxy that starts now would calculate
-// it.
+// auditSpace returns the Space of the audit as a proxy that starts now would calculate it.
 func auditSpace(cfg config.Audit, file string) (audit.Space, error) {
 	o := audit.Options{MaxSize: int64(cfg.MaxSize), MaxAge: cfg.MaxAge, MaxTotal: int64(cfg.MaxTotalSize), MaxFiles: cfg.MaxFiles}
 	if cfg.MaxTotalSize == config.Auto {
@@ -197,17 +206,6 @@ func auditSpace(cfg config.Audit, file string) (audit.Space, error) {
 		}
 	}
 	return audit.MeasureSpace(file, o, time.Now())
-}
-
-// snapshotBytes returns how many bytes the robots.txt snapshots take on the disk, 0 if that is
-// unknown.
-func snapshotBytes(d *doctor) int64 {
-	state, err := d.cfg.State(d.getenv)
-	if err != nil {
-		return 0
-	}
-	used, _ := snapshot.Size(filepath.Join(state, cli.SnapshotsName))
-	return used
 }
 
 // formatSize returns a size in MiB or GiB.
@@ -231,7 +229,8 @@ func checkCA(_ context.Context, d *doctor) cli.Diagnosis {
 	case d.remote && d.ca == nil:
 		return cli.Skip("the proxy does not show its CA, and there is none on this machine to compare with")
 	case d.ca != nil && d.servedCA != nil && !d.servedCA.Equal(d.ca):
-		return cli.Fail("reload the proxy (kill -HUP) or restart it, so that it uses this CA; or name its configuration or state directory with -c or --state",
+		return cli.Fail("reload the proxy (kill -HUP) or restart it, so that it uses this CA; "+
+			"or name its configuration or state directory with -c or --state",
 			"the running proxy uses another CA than %s: %s", d.caFile, guide.Fingerprint(d.servedCA.Raw))
 	}
 	return local
@@ -253,7 +252,8 @@ func localCA(d *doctor) cli.Diagnosis {
 	_, noCert := os.Stat(cert)
 	_, noKey := os.Stat(key)
 	if errors.Is(noCert, fs.ErrNotExist) && errors.Is(noKey, fs.ErrNotExist) && d.cfg.TLS.CACert == "" {
-		return cli.Warn("the proxy creates one when it starts for the first time, and so does\nrobotsproxy ca path"+d.flags.Args(), "does not exist yet")
+		return cli.Warn("the proxy creates one when it starts for the first time, and so does\nrobotsproxy ca path"+d.flags.Args(),
+			"does not exist yet")
 	}
 	var err error
 	if d.authority, err = load(); err != nil {
@@ -305,7 +305,8 @@ func checkClock(_ context.Context, d *doctor) cli.Diagnosis {
 	for _, past := range earliestTimes(d) {
 		if past.at.After(now.Add(maxClockSkew)) {
 			return cli.Fail("set the clock: certificates, robots.txt and the audit depend on it",
-				"this machine's time is %s, which is before %s (%s)", now.UTC().Format(time.DateTime), past.what, past.at.UTC().Format(time.DateTime))
+				"this machine's time is %s, which is before %s (%s)",
+				now.UTC().Format(time.DateTime), past.what, past.at.UTC().Format(time.DateTime))
 		}
 	}
 	if d.proxyDate.IsZero() {
@@ -313,7 +314,8 @@ func checkClock(_ context.Context, d *doctor) cli.Diagnosis {
 	}
 	apart := d.proxyDateAt.Sub(d.proxyDate)
 	if apart.Abs() > maxClockSkew {
-		return cli.Warn("correct the clock that is wrong: both verify certificates", "differs by %s from the proxy's", apart.Abs().Round(time.Second))
+		return cli.Warn("correct the clock that is wrong: both verify certificates",
+			"differs by %s from the proxy's", apart.Abs().Round(time.Second))
 	}
 	return cli.OK("%s, the same as the proxy's", now.UTC().Format(time.RFC3339))
 }
@@ -343,10 +345,8 @@ func earliestTimes(d *doctor) (all []earliestTime) {
 	if at := lastRecord(auditFile(d)); !at.IsZero() {
 		all = append(all, earliestTime{"the newest record of the audit", at})
 	}
-	if state, err := d.cfg.State(d.getenv); err == nil {
-		if info, err := os.Stat(filepath.Join(state, daemon.StateFile)); err == nil {
-			all = append(all, earliestTime{"the last write of the state", info.ModTime()})
-		}
+	if info, err := os.Stat(d.inState(daemon.StateFile)); err == nil {
+		all = append(all, earliestTime{"the last write of the state", info.ModTime()})
 	}
 	return all
 }
@@ -363,7 +363,7 @@ func lastRecord(file string) (at time.Time) {
 	defer r.Close()
 	for {
 		line, err := r.Next()
-		// The end, or an unreadable line: audit verify tells them apart.
+		// This is the end, or an unreadable line, which audit verify reports.
 		if err != nil {
 			return at
 		}

@@ -12,8 +12,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
@@ -28,7 +28,7 @@ type reply struct {
 	*http.Response
 	body []byte
 
-	// Of an established tunnel, else nil.
+	// conn is the connection of an established tunnel; nil for any other answer.
 	conn net.Conn
 }
 
@@ -51,13 +51,12 @@ func (r *reply) errorType() string {
 // dialProxy connects to the proxy.
 func dialProxy(ctx context.Context, d *doctor) (net.Conn, error) {
 	if d.proxy.Scheme == "https" {
-		return (&tls.Dialer{}).DialContext(ctx, "tcp", d.proxy.Host)
+		return new(tls.Dialer).DialContext(ctx, "tcp", d.proxy.Host)
 	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp", d.proxy.Host)
+	return new(net.Dialer).DialContext(ctx, "tcp", d.proxy.Host)
 }
 
-// request sends the proxy one request on a new connection. The caller closes the connection of an
-// established tunnel.
+// request sends the proxy one request on a new connection. The caller closes the connection of an established tunnel.
 func request(ctx context.Context, d *doctor, method, target, host string) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -102,8 +101,7 @@ func request(ctx context.Context, d *doctor, method, target, host string) (*repl
 	return r, err
 }
 
-// checkProxy checks whether robotsproxy answers. Every version of it answers a request for one of
-// its own pages with a page or a refusal.
+// checkProxy checks whether robotsproxy answers. Every version of it answers a request for one of its own pages with a page or a refusal.
 func checkProxy(ctx context.Context, d *doctor) cli.Diagnosis {
 	at := d.proxy.Host
 	if strings.HasSuffix(at, ":0") {
@@ -114,15 +112,17 @@ func checkProxy(ctx context.Context, d *doctor) cli.Diagnosis {
 		return connectFailure(d, at, err)
 	}
 	if !r.fromRobotsproxy() {
-		return cli.Fail("stop the program that uses the port, or choose another port for the proxy (listen)", "the program at %s is not robotsproxy: it answers %s %s", at, r.Proto, r.Status)
+		return cli.Fail("stop the program that uses the port, or choose another port for the proxy (listen)",
+			"the program at %s is not robotsproxy: it answers %s %s", at, r.Proto, r.Status)
 	}
 	d.reachable = true
 	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
 		d.proxyDate, d.proxyDateAt = date, d.now()
 	}
-	// This version has own pages.
+	// A proxy that refuses this page shows no CA either.
 	if r.StatusCode == http.StatusOK {
-		if page, err := request(ctx, d, http.MethodGet, "/ca.pem", at); err == nil && page.StatusCode == http.StatusOK && page.fromRobotsproxy() {
+		page, err := request(ctx, d, http.MethodGet, "/ca.pem", at)
+		if err == nil && page.StatusCode == http.StatusOK && page.fromRobotsproxy() {
 			if certs := castore.Certificates(page.body); len(certs) > 0 {
 				d.servedCA = certs[0]
 			}
@@ -141,11 +141,14 @@ func connectFailure(d *doctor, at string, err error) cli.Diagnosis {
 	case errors.Is(err, socket.ECONNREFUSED) && d.remote:
 		return cli.Fail("check that the proxy runs there, and does not listen on loopback only", "nothing listens at %s", at)
 	case errors.Is(err, socket.ECONNREFUSED):
-		return cli.Fail("start it:\nrobotsproxy serve"+d.flags.Args()+"\nor, for one command:\nrobotsproxy run"+d.flags.Args()+" -- COMMAND", "nothing listens at %s", at)
+		args := d.flags.Args()
+		return cli.Fail("start it:\nrobotsproxy serve"+args+"\nor, for one command:\nrobotsproxy run"+args+" -- COMMAND",
+			"nothing listens at %s", at)
 	case notTrusted:
 		return cli.Fail("make this machine trust the certificate of listen_tls", "%s: %v", at, err)
 	}
-	return cli.Fail("check that the proxy listens there, whether it speaks TLS (listen_tls), and that no firewall blocks it", "%s does not answer as a proxy: %v", at, err)
+	return cli.Fail("check that the proxy listens there, whether it speaks TLS (listen_tls), and that no firewall blocks it",
+		"%s does not answer as a proxy: %v", at, err)
 }
 
 // checkHealth calls the admin listener if there is one.
@@ -170,71 +173,30 @@ func checkHealth(ctx context.Context, d *doctor) cli.Diagnosis {
 	}
 }
 
-// A testOrigin is an HTTP origin on loopback whose robots.txt allows everything.
-type testOrigin struct {
-	server   http.Server
-	listener net.Listener
-
-	mu sync.Mutex
-
-	// The Via of the last request; guarded by mu.
-	via string
-}
-
-// newTestOrigin starts the server. The caller closes it.
-func newTestOrigin() (*testOrigin, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s := &testOrigin{listener: l}
-	s.server.ReadHeaderTimeout = requestTimeout
-	s.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Of the request, or of the proxy's fetch of robots.txt.
-		if via := r.Header.Get("Via"); via != "" {
-			s.mu.Lock()
-			s.via = via
-			s.mu.Unlock()
-		}
-		io.WriteString(w, "User-agent: *\nAllow: /\n")
-	})
-	// Ends with Close.
-	go s.server.Serve(l)
-	return s, nil
-}
-
-func (t *testOrigin) address() string { return t.listener.Addr().String() }
-
-func (t *testOrigin) lastVia() (via string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.via
-}
-
 const noAnswer = "the proxy does not answer"
 
-// checkHTTP sends a request through the proxy. A refusal because loopback is private also proves
-// that the request has arrived.
+// checkHTTP sends a request through the proxy. A refusal because loopback is private also proves that the request has arrived.
 func checkHTTP(ctx context.Context, d *doctor) cli.Diagnosis {
 	if !d.reachable {
 		return cli.Skip(noAnswer)
 	}
-	s, err := newTestOrigin()
+	s, err := newTestServer(nil)
 	if err != nil {
 		return cli.Skip("%v", err)
 	}
-	defer s.server.Close()
-	r, err := request(ctx, d, http.MethodGet, "http://"+s.address()+"/robots.txt", s.address())
+	defer s.close()
+	at := s.Addr().String()
+	r, err := request(ctx, d, http.MethodGet, "http://"+at+"/robots.txt", at)
 	switch {
 	case err != nil:
 		return cli.Fail("check for a firewall in between, and see the proxy's log", "a request got no response: %v", err)
-	case r.StatusCode == http.StatusOK && strings.Contains(s.lastVia(), proxyName):
+	case r.StatusCode == http.StatusOK && s.gotProxied.Load():
 		return cli.OK("a request passes the proxy: it reached doctor's test server")
 	}
 	return explainRefusal(d, "a request", r)
 }
 
-// explainRefusal interprets an answer that is not the test origin's.
+// explainRefusal interprets an answer that is not the test server's.
 func explainRefusal(d *doctor, what string, r *reply) cli.Diagnosis {
 	said := r.Status
 	if status := r.Header.Get("Proxy-Status"); status != "" {
@@ -243,38 +205,40 @@ func explainRefusal(d *doctor, what string, r *reply) cli.Diagnosis {
 	said = said[:min(len(said), humanize.MaxBrief)]
 	switch token := r.errorType(); {
 	case r.StatusCode == http.StatusProxyAuthRequired:
-		return cli.Warn("use a URL with name and password, here and in the variables of clients:\nrobotsproxy doctor --proxy "+d.proxy.Scheme+"://NAME:PASSWORD@"+d.proxy.Host, "the proxy requires a name and a password, which are missing or wrong")
+		return cli.Warn("use a URL with name and password, here and in the variables of clients:\n"+
+			"robotsproxy doctor --proxy "+d.proxy.Scheme+"://NAME:PASSWORD@"+d.proxy.Host,
+			"the proxy requires a name and a password, which are missing or wrong")
 	case !r.fromRobotsproxy():
 		return cli.Fail("check for another proxy in between", "%s was not answered by robotsproxy: %s", what, said)
 	case token == "destination_ip_prohibited":
 		return cli.OK("%s reaches the proxy, which refuses this machine's own addresses as it should", what)
-	case token == "destination_unavailable" || token == "connection_limit_reached" || token == "tls_certificate_error" || token == "dns_error":
+	case slices.Contains([]string{"destination_unavailable", "connection_limit_reached", "tls_certificate_error", "dns_error"}, token):
 		return cli.OK("%s reaches the proxy: %s", what, said)
 	case token == "proxy_internal_error":
 		return cli.Fail("see the proxy's log", "%s is refused: %s", what, said)
 	}
-	return cli.Warn("ask the operator of the proxy: clients, identity and hosts decide whom it serves", "%s reaches the proxy, but is refused: %s", what, said)
+	return cli.Warn("ask the operator of the proxy: clients, identity and hosts decide whom it serves",
+		"%s reaches the proxy, but is refused: %s", what, said)
 }
 
-// checkHTTPS opens a tunnel to a test origin. If the proxy may connect there, it checks the
-// certificate.
+// checkHTTPS opens a tunnel to a test server. If the proxy may connect there, it checks the certificate.
 func checkHTTPS(ctx context.Context, d *doctor) cli.Diagnosis {
 	if !d.reachable {
 		return cli.Skip(noAnswer)
 	}
-	s, err := newTestOrigin()
+	s, err := newTestServer(nil)
 	if err != nil {
 		return cli.Skip("%v", err)
 	}
-	defer s.server.Close()
-	found, seen := checkTunnel(ctx, d, s.address())
+	defer s.close()
+	found, seen := checkTunnel(ctx, d, s.Addr().String())
 	if found.Status == cli.StatusOK && !seen {
 		found.Detail += "; use --site HOST to see which certificate clients get"
 	}
 	return found
 }
 
-// checkSite is checkHTTPS with the origin of --site.
+// checkSite opens a tunnel to the origin of --site and checks its certificate.
 func checkSite(ctx context.Context, d *doctor) []cli.Diagnosis {
 	switch {
 	case d.flags.site == "":
@@ -282,11 +246,8 @@ func checkSite(ctx context.Context, d *doctor) []cli.Diagnosis {
 	case !d.reachable:
 		return []cli.Diagnosis{cli.Skip(noAnswer)}
 	}
-	to, err := authorityOf(d.flags.site)
-	// newDoctor has checked it.
-	if err != nil {
-		return []cli.Diagnosis{cli.Fail("", "%v", err)}
-	}
+	// newDoctor has checked that the flag names an authority.
+	to, _ := authorityOf(d.flags.site)
 	found, seen := checkTunnel(ctx, d, to)
 	if found.Status == cli.StatusOK && !seen {
 		found.Status, found.Hint = cli.StatusWarn, "name a site with --site that the proxy can reach"
@@ -318,12 +279,14 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	secure := tls.Client(r.conn, &tls.Config{ServerName: host, RootCAs: roots, Time: d.now, NextProtos: []string{"h2"}})
 	err = secure.HandshakeContext(ctx)
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		// A server sends at least one (RFC 8446 4.4.2.4).
+		// A server sends at least one certificate (RFC 8446 4.4.2.4).
 		issuer := e.UnverifiedCertificates[0].Issuer
 		if d.ca == nil {
-			return cli.Warn("check that this is the proxy's CA, and make clients trust it", "the certificate in a tunnel is signed by %s", issuer), true
+			return cli.Warn("check that this is the proxy's CA, and make clients trust it",
+				"the certificate in a tunnel is signed by %s", issuer), true
 		}
-		return cli.Fail("if that is the site's own CA, the proxy does not intercept the tunnel (tls.intercept, tls.tunnel). Otherwise make the proxy use the CA on the disk:\n"+
+		return cli.Fail("if that is the site's own CA, the proxy does not intercept the tunnel (tls.intercept, tls.tunnel). "+
+			"Otherwise make the proxy use the CA on the disk:\n"+
 			"reload it (kill -HUP) or restart it, or name its configuration or state directory with -c or --state",
 			"the certificate in a tunnel is signed by %s, not by the CA in %s: %v", issuer, d.caFile, e.Err), true
 	}
@@ -335,5 +298,6 @@ func checkTunnel(ctx context.Context, d *doctor, to string) (found cli.Diagnosis
 	case !d.cfg.TLS.Intercept && !d.remote:
 		return cli.OK("a tunnel passes the proxy, which does not intercept it (tls.intercept)"), true
 	}
-	return cli.Warn("check tls.intercept and tls.tunnel: the proxy cannot judge the paths of requests in such a tunnel", "a tunnel passes the proxy, which does not intercept it: %v", err), true
+	return cli.Warn("check tls.intercept and tls.tunnel: the proxy cannot judge the paths of requests in such a tunnel",
+		"a tunnel passes the proxy, which does not intercept it: %v", err), true
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +11,10 @@ import (
 	"robotsproxy/cmd/internal/redis"
 )
 
-// maxStoreSkew is the accepted difference between the store's clock and this machine's: both keep
-// the back-off pauses of hosts.
+// maxStoreSkew is the accepted difference between the store's clock and this machine's: both keep the back-off pauses of hosts.
 const maxStoreSkew = 5 * time.Second
 
-// checkStore checks whether the store that replicas share can be reached and is reliable. It leaves
-// nothing there.
+// checkStore checks whether the store that replicas share can be reached and is reliable. It leaves nothing there.
 func checkStore(ctx context.Context, d *doctor) cli.Diagnosis {
 	store := d.cfg.Store
 	switch {
@@ -26,23 +25,27 @@ func checkStore(ctx context.Context, d *doctor) cli.Diagnosis {
 	}
 	seen, err := redis.Probe(ctx, store.Redis)
 	if err != nil {
-		return cli.Fail(storeHint(err)+"; until then each replica paces alone, at its share of the rate", "the shared store is unavailable: %v", err)
+		return cli.Fail(storeHint(err)+"; until then each replica paces alone, at its share of the rate",
+			"the shared store is unavailable: %v", err)
 	}
-	is := fmt.Sprintf("%s answers in %s", orUnknown(seen.Server), seen.RoundTrip.Round(10*time.Microsecond))
+	is := fmt.Sprintf("%s answers in %s", cmp.Or(seen.Server, "an unknown server"), seen.RoundTrip.Round(10*time.Microsecond))
 	switch {
 	case seen.Evicts:
-		return cli.Warn("set its maxmemory-policy to noeviction", "%s, but may delete the times of the last requests to hosts: its maxmemory-policy is %s", is, seen.Policy)
+		return cli.Warn("set its maxmemory-policy to noeviction",
+			"%s, but may delete the times of the last requests to hosts: its maxmemory-policy is %s", is, seen.Policy)
 	case seen.ClockOffset.Abs() > max(maxStoreSkew, seen.RoundTrip):
-		return cli.Warn("correct the clock that is wrong: both determine when a back-off ends", "%s; its clock differs by %s from this machine's", is, seen.ClockOffset.Abs().Round(time.Second))
+		return cli.Warn("correct the clock that is wrong: both determine when a back-off ends",
+			"%s; its clock differs by %s from this machine's", is, seen.ClockOffset.Abs().Round(time.Second))
 	case store.Replicas == 1:
-		return cli.Warn("set store.replicas to the maximum number of replicas", "%s; store.replicas is 1, so a replica that starts while the store is unavailable paces as if it were alone", is)
+		return cli.Warn("set store.replicas to the maximum number of replicas",
+			"%s; store.replicas is 1, so a replica that starts while the store is unavailable paces as if it were alone", is)
 	case seen.Policy == "":
 		return cli.OK("%s; its maxmemory-policy is unknown", is)
 	}
 	return cli.OK("%s", is)
 }
 
-// storeHint returns what to do about an error of redis.Look.
+// storeHint returns what to do about an error of redis.Probe.
 func storeHint(err error) string {
 	cause, _ := errors.AsType[redis.Cause](err)
 	switch cause {
@@ -62,11 +65,4 @@ func storeHint(err error) string {
 		return "set the host and port of a Redis or Valkey server in store.redis"
 	}
 	return "check the server in store.redis"
-}
-
-func orUnknown(server string) string {
-	if server == "" {
-		return "an unknown server"
-	}
-	return server
 }

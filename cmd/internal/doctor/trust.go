@@ -7,17 +7,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"robotsproxy/cmd/internal/castore"
@@ -26,8 +21,7 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// checkTrust checks which clients trust the CA: it runs each, in this environment, against a server
-// with a certificate of that CA.
+// checkTrust checks which clients trust the CA: it runs each, in this environment, against a server with a certificate of that CA.
 func checkTrust(ctx context.Context, d *doctor) []cli.Diagnosis {
 	wanted := selectedClients(d)
 	switch {
@@ -51,7 +45,7 @@ func checkTrust(ctx context.Context, d *doctor) []cli.Diagnosis {
 	if !slices.ContainsFunc(found, func(f cli.Diagnosis) bool { return f.Status == cli.StatusOK }) {
 		return found
 	}
-	// One client is set up, and the others may just be on this machine.
+	// Since one client is set up, the others may just be on this machine.
 	for i, c := range wanted {
 		if found[i].Status == cli.StatusFail && !isRequested(d, c) {
 			found[i].Status = cli.StatusWarn
@@ -77,8 +71,7 @@ func selectedClients(d *doctor) []client {
 	return slices.DeleteFunc(slices.Clone(testedClients), func(c client) bool { return !slices.Contains(d.flags.clients, c.name) })
 }
 
-// checkSystemTrust is what can be checked without the CA's key: the system's trust store, if
-// selected.
+// checkSystemTrust checks what can be checked without the CA's key: the system's trust store, if it is selected.
 func checkSystemTrust(d *doctor, system bool) []cli.Diagnosis {
 	rest := cli.Skip("to test clients, doctor needs the CA's key, and that of %s is not in the state directory of this machine: "+
 		"on the proxy's own machine, name the state directory with --state or the configuration with -c", d.caFile)
@@ -87,7 +80,8 @@ func checkSystemTrust(d *doctor, system bool) []cli.Diagnosis {
 	}
 	found := cli.OK("trusts the CA")
 	if _, err := d.ca.Verify(x509.VerifyOptions{CurrentTime: d.now()}); err != nil {
-		found = cli.Fail("download "+d.caFile+", compare its fingerprint with the one that the operator of the proxy has, and make the system trust it", "does not trust the CA: %v", err)
+		found = cli.Fail("download "+d.caFile+", compare its fingerprint with the one that the operator of the proxy has, "+
+			"and make the system trust it", "does not trust the CA: %v", err)
 	}
 	found.Check = systemClient
 	return []cli.Diagnosis{found, rest}
@@ -119,8 +113,8 @@ func parallel[T, R any](all []T, do func(T) R) []R {
 	return found
 }
 
-// checkClient runs a client against a server with a certificate of the CA and, if it accepts that,
-// against one with a certificate of an untrusted CA.
+// checkClient runs a client against a server with a certificate of the CA and, if it accepts that, against one with a certificate of
+// an untrusted CA.
 func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Authority) cli.Diagnosis {
 	if c.command != "" {
 		if _, err := exec.LookPath(c.command); err != nil {
@@ -149,7 +143,7 @@ func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Autho
 	return cli.OK("trusts the CA")
 }
 
-// notInstalled is the result for a client that is not installed: a failure if --client names it.
+// notInstalled returns the result for a client that is not installed: a failure if --client names it.
 func notInstalled(d *doctor, format string, args ...any) cli.Diagnosis {
 	if len(d.flags.clients) > 0 {
 		return cli.Fail("install it, or remove it from --client", format, args...)
@@ -174,26 +168,19 @@ func trustHint(d *doctor, c client) string {
 
 // A clientRun is the result of running a client once.
 type clientRun struct {
-	// It connected to the server.
-	connected bool
+	// The client connected to the server, and sent a request, so that it accepted the certificate.
+	connected, gotRequest bool
 
-	// It sent a request, so it accepted the certificate.
-	gotRequest bool
+	// The client's library is not installed, or the client did not end in time.
+	notInstalled, late bool
 
-	// Its library is not installed.
-	notInstalled bool
-
-	// It did not end in time.
-	late bool
-
-	// One line of its standard error.
+	// stderr is one line of its standard error.
 	stderr string
 }
 
-// runClient runs c, in this environment but without a proxy, against a server with a certificate of
-// a.
+// runClient runs c, in this environment but without a proxy, against a server with a certificate of a.
 func runClient(ctx context.Context, d *doctor, c client, a *mitm.Authority) (clientRun, error) {
-	s, err := newTLSServer(a)
+	s, err := newTestServer(a)
 	if err != nil {
 		return clientRun{}, err
 	}
@@ -227,8 +214,7 @@ func runClient(ctx context.Context, d *doctor, c client, a *mitm.Authority) (cli
 	return v, nil
 }
 
-// goClient is this program as a client: it trusts the system's roots, or those that the environment
-// names.
+// goClient is this program as a client: it trusts the system's roots, or those that the environment names.
 func goClient(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
@@ -239,8 +225,7 @@ func goClient(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// directEnv returns an environment that leads through no proxy, and in which Python loads no module
-// from the working directory.
+// directEnv returns an environment that leads through no proxy, and in which Python loads no module from the working directory.
 func directEnv(parent []string) []string {
 	env := slices.DeleteFunc(slices.Clone(parent), func(line string) bool {
 		name, _, _ := strings.Cut(line, "=")
@@ -270,51 +255,4 @@ func summary(text []byte) string {
 		}
 	}
 	return line[:min(len(line), humanize.MaxBrief)]
-}
-
-// A tlsServer is a server on loopback with a certificate of an authority; it notes whether a client
-// accepted that. It is the listener of its own HTTP server.
-type tlsServer struct {
-	net.Listener
-	server                http.Server
-	authority             *mitm.Authority
-	connected, gotRequest atomic.Bool
-}
-
-// newTLSServer starts the server. The caller closes it.
-func newTLSServer(a *mitm.Authority) (*tlsServer, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	t := &tlsServer{Listener: l, authority: a}
-	t.server.ReadHeaderTimeout = requestTimeout
-	t.server.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.gotRequest.Store(true) })
-	// Of clients that disconnect.
-	t.server.ErrorLog = log.New(io.Discard, "", 0)
-	// Ends with close.
-	go t.server.Serve(t)
-	return t, nil
-}
-
-// close stops the server and closes its connections.
-func (t *tlsServer) close() { t.server.Close() }
-
-// Accept returns a connection after its TLS handshake. It handles one at a time: there is one
-// client.
-func (t *tlsServer) Accept() (net.Conn, error) {
-	for {
-		conn, err := t.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		t.connected.Store(true)
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-		secure, err := t.authority.Handshake(ctx, conn, "127.0.0.1", 443)
-		cancel()
-		if err == nil {
-			return secure, nil
-		}
-		conn.Close()
-	}
 }

@@ -21,7 +21,7 @@ import (
 func TestTrap(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
 	for _, trusts := range []bool{true, false} {
-		s, err := newTLSServer(d.authority)
+		s, err := newTestServer(d.authority)
 		if err != nil {
 			t.Fatal(err)
 		}
