@@ -59,7 +59,7 @@ func TestBadFilesAreComplete(t *testing.T) {
 			t.Errorf("testdata/bad has no value that the check %s refuses", name)
 		}
 	}
-	for _, r := range rules {
+	for _, r := range rules(Default()) {
 		if !strings.Contains(found.String(), ": "+r.keys[0]+": ") {
 			t.Errorf("testdata/bad has no file that breaks the rule on %s", strings.Join(r.keys, ", "))
 		}

@@ -98,152 +98,117 @@ func (c check) holds(v reflect.Value) bool {
 	return n >= c.least && n <= c.most || c.also != nil && n == *c.also
 }
 
-// rule is a constraint between keys. It is not checked if one of the keys is invalid by itself.
+// rule is a constraint between keys. It does not count if one of the keys is invalid by itself.
 type rule struct {
+	// why says what is wrong, "" if the rule holds.
+	why string
+
 	// The error names the first key, at the line of the first of the keys that the file has.
 	keys []string
-
-	// broken returns what is wrong, "" for nothing.
-	broken func(Config) string
 }
 
-var rules = []rule{
-	forClients("listen"),
-	forClients("listen_transparent"),
-	{[]string{"listen_transparent"}, func(c Config) string {
-		if c.ListenTransparent == "" || runtime.GOOS == "linux" {
-			return ""
-		}
-		return "redirected connections need Linux"
-	}},
-	apart("admin.listen", "listen"),
-	apart("admin.metrics_listen", "listen"),
-	apart("admin.metrics_listen", "admin.listen"),
-	{[]string{"admin.metrics_listen"}, func(c Config) string {
-		if !strings.HasPrefix(c.Admin.MetricsListen, ":") {
-			return ""
-		}
-		const why = "%q names no host, so every machine could read the metrics: use 127.0.0.1%[1]s, or 0.0.0.0%[1]s if that is intended"
-		return fmt.Sprintf(why, c.Admin.MetricsListen)
-	}},
-	{[]string{"admin.listen", "admin.token"}, func(c Config) string {
-		if c.Admin.Listen == "" || loopback(c.Admin.Listen) || c.Admin.Token != "" {
-			return ""
-		}
-		const why = "%q is not a loopback address, so other machines could control the proxy: set admin.token"
-		return fmt.Sprintf(why, c.Admin.Listen)
-	}},
-	{[]string{"robots.min_age", "robots.max_age"}, func(c Config) string {
-		if c.Robots.MinAge <= c.Robots.MaxAge {
-			return ""
-		}
-		return fmt.Sprintf("must be at most robots.max_age (%s), got %s", textOf(c.Robots.MaxAge), textOf(c.Robots.MinAge))
-	}},
-	{[]string{"usage.on_unknown", "usage.on_disallowed"}, func(c Config) string {
-		if c.Usage.OnUnknown == "allow" || c.Usage.OnDisallowed == "refuse" {
-			return ""
-		}
-		return "refuse needs usage.on_disallowed: refuse"
-	}},
-	holdsFile("audit.max_total_size", "audit.max_size", func(c Config) (AutoSize, Size) { return c.Audit.MaxTotalSize, c.Audit.MaxSize }),
-	holdsFile("archive.max_total_size", "archive.max_file", func(c Config) (AutoSize, Size) {
-		return c.Archive.MaxTotalSize, c.Archive.MaxFile
-	}),
-	{[]string{"store.replicas", "store.redis"}, func(c Config) string {
-		if c.Store.Replicas == 1 || c.Store.Redis != "" {
-			return ""
-		}
-		return fmt.Sprintf("%d replicas need a shared store: set store.redis", c.Store.Replicas)
-	}},
-	{[]string{"hosts"}, func(c Config) string {
-		for i, host := range c.Hosts {
-			before := slices.IndexFunc(c.Hosts[:i], func(b Host) bool {
-				return b.Until.IsZero() && (b.Match == "*" || strings.EqualFold(b.Match, host.Match))
-			})
-			if before >= 0 {
-				return fmt.Sprintf("entry %d never applies: entry %d before it matches the same hosts", i+1, before+1)
-			}
-		}
-		return ""
-	}},
-	{[]string{"clients"}, func(c Config) string {
-		first := map[string]int{}
-		for i, client := range c.Clients {
-			if at, twice := first[client.Name]; twice {
-				return fmt.Sprintf("entries %d and %d have the same name: %q", at+1, i+1, client.Name)
-			}
-			first[client.Name] = i
-		}
-		return ""
-	}},
-	{[]string{"audit.anchor.file", "audit.anchor.tsa", "audit.sync", "audit.file"}, func(c Config) string {
-		if c.Audit.Anchor.File == "" && c.Audit.Anchor.TSA == "" || c.Audit.Sync != "none" && c.Audit.File != "-" {
-			return ""
-		}
-		return "an anchor needs records on the disk: audit.sync must not be none, and audit.file must not be \"-\""
-	}},
-	half("identity.sign.key", "identity.sign.agent"),
-	half("identity.sign.agent", "identity.sign.key"),
-	{[]string{"identity.sign.key_next", "identity.sign.key"}, func(c Config) string {
-		if c.Identity.Sign.KeyNext == "" || c.Identity.Sign.Key != "" {
-			return ""
-		}
-		return "identity.sign.key is missing"
-	}},
-	half("tls.ca_cert", "tls.ca_key"),
-	half("tls.ca_key", "tls.ca_cert"),
-	half("listen_tls.cert", "listen_tls.key"),
-	half("listen_tls.key", "listen_tls.cert"),
+// rules returns all rules with what c does about them.
+func rules(c Config) []rule {
+	sign := c.Identity.Sign
+	return []rule{
+		c.forClients(c.Listen, "listen"),
+		c.forClients(c.ListenTransparent, "listen_transparent"),
+		when(c.ListenTransparent != "" && runtime.GOOS != "linux", "redirected connections need Linux", "listen_transparent"),
+		apart(c.Admin.Listen, c.Listen, "admin.listen", "listen"),
+		apart(c.Admin.MetricsListen, c.Listen, "admin.metrics_listen", "listen"),
+		apart(c.Admin.MetricsListen, c.Admin.Listen, "admin.metrics_listen", "admin.listen"),
+		when(strings.HasPrefix(c.Admin.MetricsListen, ":"), fmt.Sprintf("%q names no host, so every machine could read the metrics: "+
+			"use 127.0.0.1%[1]s, or 0.0.0.0%[1]s if that is intended", c.Admin.MetricsListen), "admin.metrics_listen"),
+		when(c.Admin.Listen != "" && !loopback(c.Admin.Listen) && c.Admin.Token == "",
+			fmt.Sprintf("%q is not a loopback address, so other machines could control the proxy: set admin.token", c.Admin.Listen),
+			"admin.listen", "admin.token"),
+		when(c.Robots.MinAge > c.Robots.MaxAge,
+			fmt.Sprintf("must be at most robots.max_age (%s), got %s", textOf(c.Robots.MaxAge), textOf(c.Robots.MinAge)),
+			"robots.min_age", "robots.max_age"),
+		when(c.Usage.OnUnknown != "allow" && c.Usage.OnDisallowed != "refuse", "refuse needs usage.on_disallowed: refuse",
+			"usage.on_unknown", "usage.on_disallowed"),
+		holdsFile(c.Audit.MaxTotalSize, c.Audit.MaxSize, "audit.max_total_size", "audit.max_size"),
+		holdsFile(c.Archive.MaxTotalSize, c.Archive.MaxFile, "archive.max_total_size", "archive.max_file"),
+		when(c.Store.Replicas != 1 && c.Store.Redis == "",
+			fmt.Sprintf("%d replicas need a shared store: set store.redis", c.Store.Replicas), "store.replicas", "store.redis"),
+		{unreached(c.Hosts), []string{"hosts"}},
+		{sameName(c.Clients), []string{"clients"}},
+		when((c.Audit.Anchor.File != "" || c.Audit.Anchor.TSA != "") && (c.Audit.Sync == "none" || c.Audit.File == "-"),
+			`an anchor needs records on the disk: audit.sync must not be none, and audit.file must not be "-"`,
+			"audit.anchor.file", "audit.anchor.tsa", "audit.sync", "audit.file"),
+		half(sign.Key, sign.Agent, "identity.sign.key", "identity.sign.agent"),
+		half(sign.Agent, sign.Key, "identity.sign.agent", "identity.sign.key"),
+		when(sign.KeyNext != "" && sign.Key == "", "identity.sign.key is missing", "identity.sign.key_next", "identity.sign.key"),
+		half(c.TLS.CACert, c.TLS.CAKey, "tls.ca_cert", "tls.ca_key"),
+		half(c.TLS.CAKey, c.TLS.CACert, "tls.ca_key", "tls.ca_cert"),
+		half(c.ListenTLS.Cert, c.ListenTLS.Key, "listen_tls.cert", "listen_tls.key"),
+		half(c.ListenTLS.Key, c.ListenTLS.Cert, "listen_tls.key", "listen_tls.cert"),
+	}
+}
+
+// brokenRules returns the rules that do not hold and whose keys are not among the bad ones.
+func (c Config) brokenRules(bad map[string]bool) []rule {
+	return slices.DeleteFunc(rules(c), func(r rule) bool {
+		return r.why == "" || slices.ContainsFunc(r.keys, func(k string) bool { return bad[k] })
+	})
+}
+
+// when returns the rule that broken is not the case.
+func when(broken bool, why string, keys ...string) rule {
+	if !broken {
+		why = ""
+	}
+	return rule{why, keys}
 }
 
 // forClients returns the rule that says who may use a listener for clients.
-func forClients(listener string) rule {
-	return rule{[]string{listener, "open", "clients"}, func(c Config) string {
-		at := c.text(listener)
-		if at == "" || c.Open || len(c.Clients) > 0 || loopback(at) {
-			return ""
-		}
-		const why = "%q is not a loopback address, so other machines could use the proxy: add entries to clients, or set open: true"
-		return fmt.Sprintf(why, at)
-	}}
+func (c Config) forClients(address, key string) rule {
+	const why = "%q is not a loopback address, so other machines could use the proxy: add entries to clients, or set open: true"
+	open := address != "" && !c.Open && len(c.Clients) == 0 && !loopback(address)
+	return when(open, fmt.Sprintf(why, address), key, "open", "clients")
 }
 
 // apart returns the rule that the listeners of two keys have different addresses.
-func apart(key, other string) rule {
-	return rule{[]string{key, other}, func(c Config) string {
-		at := c.text(key)
-		if _, port, _ := net.SplitHostPort(at); at == "" || at != c.text(other) || port == "0" {
-			return ""
-		}
-		return fmt.Sprintf("must differ from %s, got %q for both", other, at)
-	}}
+func apart(address, other, key, otherKey string) rule {
+	_, port, _ := net.SplitHostPort(address)
+	same := address != "" && address == other && port != "0"
+	return when(same, fmt.Sprintf("must differ from %s, got %q for both", otherKey, other), key, otherKey)
 }
 
-// half returns the rule that key is not given without other.
-func half(key, other string) rule {
-	return rule{[]string{key, other}, func(c Config) string {
-		if c.text(key) == "" || c.text(other) != "" {
-			return ""
-		}
-		return other + " is missing: set both or neither"
-	}}
+// half returns the rule that a key is not given without another.
+func half(given, needed, key, neededKey string) rule {
+	return when(given != "" && needed == "", neededKey+" is missing: set both or neither", key, neededKey)
 }
 
 // holdsFile returns the rule that the size of all files, if it is bounded by a size, is at least that of one file.
-func holdsFile(total, file string, sizes func(Config) (AutoSize, Size)) rule {
-	return rule{[]string{total, file}, func(c Config) string {
-		all, one := sizes(c)
-		if all == 0 || all == Auto || all >= AutoSize(one) {
-			return ""
-		}
-		return fmt.Sprintf("must be 0, auto, or at least %s (%s), got %s", file, textOf(one), textOf(all))
-	}}
+func holdsFile(all AutoSize, one Size, allKey, oneKey string) rule {
+	why := fmt.Sprintf("must be 0, auto, or at least %s (%s), got %s", oneKey, textOf(one), textOf(all))
+	return when(all > 0 && all < AutoSize(one), why, allKey, oneKey)
 }
 
-// text returns the value of a key that holds text.
-func (c Config) text(path string) string {
-	all := leaves(reflect.ValueOf(c), "")
-	return all[slices.IndexFunc(all, func(k key) bool { return k.path == path })].value.String()
+// unreached returns which entry of hosts never applies, "" if each may.
+func unreached(hosts []Host) string {
+	for i, host := range hosts {
+		before := slices.IndexFunc(hosts[:i], func(b Host) bool {
+			return b.Until.IsZero() && (b.Match == "*" || strings.EqualFold(b.Match, host.Match))
+		})
+		if before >= 0 {
+			return fmt.Sprintf("entry %d never applies: entry %d before it matches the same hosts", i+1, before+1)
+		}
+	}
+	return ""
+}
+
+// sameName returns which entries of clients have the same name, "" if there are none.
+func sameName(clients []Client) string {
+	first := map[string]int{}
+	for i, client := range clients {
+		if at, twice := first[client.Name]; twice {
+			return fmt.Sprintf("entries %d and %d have the same name: %q", at+1, i+1, client.Name)
+		}
+		first[client.Name] = i
+	}
+	return ""
 }
 
 // loopback reports whether only this machine can connect to address. An address without a host is on every interface.

@@ -23,7 +23,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 )
 
@@ -128,13 +127,8 @@ func (c Config) Check() error {
 			bad[k.path] = true
 		}
 	}
-	for _, rule := range rules {
-		if slices.ContainsFunc(rule.keys, func(k string) bool { return bad[k] }) {
-			continue
-		}
-		if why := rule.broken(c); why != "" {
-			errs = append(errs, fmt.Errorf("%s: %s", rule.keys[0], why))
-		}
+	for _, r := range c.brokenRules(bad) {
+		errs = append(errs, fmt.Errorf("%s: %s", r.keys[0], r.why))
 	}
 	return errors.Join(errs...)
 }

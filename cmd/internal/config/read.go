@@ -210,14 +210,9 @@ func (r *reader) entries(n *yaml.Node, k key) {
 
 // checkRules checks the rules. The error of a rule has the line of the first of its keys that the file gives.
 func (r *reader) checkRules(c Config) {
-	for _, rule := range rules {
-		if slices.ContainsFunc(rule.keys, func(k string) bool { return r.bad[k] }) {
-			continue
-		}
-		if why := rule.broken(c); why != "" {
-			at := slices.IndexFunc(rule.keys, func(k string) bool { return r.lines[k] > 0 })
-			r.problem(r.lines[rule.keys[max(at, 0)]], rule.keys[0], why)
-		}
+	for _, broken := range c.brokenRules(r.bad) {
+		at := slices.IndexFunc(broken.keys, func(k string) bool { return r.lines[k] > 0 })
+		r.problem(r.lines[broken.keys[max(at, 0)]], broken.keys[0], broken.why)
 	}
 }
 
