@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/guide"
 )
@@ -33,18 +34,14 @@ func caPathCommand() *cobra.Command {
 creates it, so that scripts can install it before the proxy runs for the first time.`,
 		Example: `  curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 		Args:    cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.Load()
-			if err != nil {
-				return err
-			}
+		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error {
 			_, file, err := usedCA(cfg)
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
 			return err
-		},
+		}),
 	}
 	f.Add(cmd)
 	return cmd
@@ -61,11 +58,7 @@ that ca rotate has replaced. --pem prints the certificate itself.`,
 		Example: `  robotsproxy ca show --state /var/lib/robotsproxy
   robotsproxy ca show --pem > ca.pem`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.Load()
-			if err != nil {
-				return err
-			}
+		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error {
 			a, file, err := usedCA(cfg)
 			if err != nil {
 				return err
@@ -84,7 +77,7 @@ that ca rotate has replaced. --pem prints the certificate itself.`,
 				return err
 			}
 			return printPrevious(out, c, previous, file)
-		},
+		}),
 	}
 	f.Add(cmd)
 	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate, for example to copy it out of a container")

@@ -57,17 +57,13 @@ after its first start.`,
 		Example: `  sudo robotsproxy ca install --state "$HOME/.local/state/robotsproxy"
   robotsproxy ca install --browsers --no-system`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.Load()
-			if err != nil {
-				return err
-			}
+		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error {
 			ca, err := rootCertificate(cfg)
 			if err != nil {
 				return err
 			}
 			return newStores(&f, cfg, installVerb).change(cmd.OutOrStdout(), []*x509.Certificate{ca})
-		},
+		}),
 	}
 	f.add(cmd)
 	return cmd
@@ -84,17 +80,13 @@ of robotsproxy. The files of the CA stay where they are.`,
 		Example: `  sudo robotsproxy ca uninstall --state "$HOME/.local/state/robotsproxy"
   robotsproxy ca rotate && robotsproxy ca install && robotsproxy ca uninstall --previous`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.Load()
-			if err != nil {
-				return err
-			}
+		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error {
 			certs, err := installedCertificates(cfg, f.previous)
 			if err != nil {
 				return err
 			}
 			return newStores(&f, cfg, uninstallVerb).change(cmd.OutOrStdout(), certs)
-		},
+		}),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.previous, "previous", false, "remove only the CAs that ca rotate has replaced")

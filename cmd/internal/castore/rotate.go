@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
@@ -31,17 +32,13 @@ The command does not replace a CA of your own (tls.ca_cert).`,
 		Example: `  robotsproxy ca rotate && robotsproxy ca install
   sudo -u robotsproxy robotsproxy ca rotate --state /var/lib/robotsproxy`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return rotate(&f, cmd.OutOrStdout()) },
+		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error { return rotate(&f, cfg, cmd.OutOrStdout()) }),
 	}
 	f.Add(cmd)
 	return cmd
 }
 
-func rotate(f *cli.ConfigFlags, out io.Writer) error {
-	cfg, err := f.Load()
-	if err != nil {
-		return err
-	}
+func rotate(f *cli.ConfigFlags, cfg config.Config, out io.Writer) error {
 	if cfg.TLS.CACert != "" {
 		const why = "ca rotate: the configuration uses a CA of your own, %s: replace these files, or change tls.ca_cert and tls.ca_key"
 		return fmt.Errorf(why, cfg.TLS.CACert)

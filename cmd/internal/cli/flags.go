@@ -56,6 +56,17 @@ func (f *ConfigFlags) Add(cmd *cobra.Command) {
 	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, in place of state_dir in the configuration")
 }
 
+// RunE returns the action of a command that reads the configuration first.
+func (f *ConfigFlags) RunE(run func(*cobra.Command, config.Config) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		cfg, err := f.Load()
+		if err != nil {
+			return err
+		}
+		return run(cmd, cfg)
+	}
+}
+
 // Load reads the configuration and applies the flags to it.
 func (f *ConfigFlags) Load() (config.Config, error) {
 	cfg := config.Default()

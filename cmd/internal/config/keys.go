@@ -319,11 +319,8 @@ func plain(s string) bool {
 	if !noIndicators.MatchString(s) {
 		return false
 	}
-	var n yaml.Node
-	if err := yaml.Unmarshal([]byte(s), &n); err != nil || len(n.Content) != 1 {
-		return false
-	}
-	return n.Content[0].Kind == yaml.ScalarNode && n.Content[0].ShortTag() == "!!str" && n.Content[0].Value == s
+	var v any
+	return yaml.Unmarshal([]byte(s), &v) == nil && v == any(s)
 }
 
 // The values of the restart tag: every change needs a restart, or only one from or to "".

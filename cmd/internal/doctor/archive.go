@@ -2,9 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
@@ -15,16 +12,14 @@ import (
 // checkArchive checks whether what is fetched can be archived, and how much space is left.
 func checkArchive(_ context.Context, d *doctor) cli.Diagnosis {
 	dir := d.cfg.Archive.Dir
-	switch _, err := os.Stat(dir); {
+	switch {
 	case d.remote:
 		return cli.Skip("%s", elsewhere)
 	case dir == "":
 		return cli.Skip("is off (archive.dir)")
-	case errors.Is(err, fs.ErrNotExist):
-		return cli.Skip("does not exist yet")
 	}
-	if err := checkWritable(dir); err != nil {
-		return cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
+	if found := unwritable(dir); found != nil {
+		return *found
 	}
 	space, err := archiveSpace(d.cfg.Archive)
 	const hint = "free space on the disk, move archive.dir to a larger one, " +

@@ -106,6 +106,19 @@ func writeHint(err error, otherwise string) string {
 	return otherwise
 }
 
+// unwritable returns why the proxy cannot write files in dir; nil if it can.
+func unwritable(dir string) *cli.Diagnosis {
+	_, err := os.Stat(dir)
+	found := cli.Skip("does not exist yet")
+	if !errors.Is(err, fs.ErrNotExist) {
+		if err = checkWritable(dir); err == nil {
+			return nil
+		}
+		found = cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
+	}
+	return &found
+}
+
 // auditFile returns the audit file of the daemon, "" if the audit is no regular file: opening a pipe would block.
 func auditFile(d *doctor) string {
 	file := cmp.Or(d.cfg.Audit.File, d.inState(cli.AuditName))
@@ -124,12 +137,8 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	case file == "":
 		return cli.Skip("is not written to a file")
 	}
-	dir := filepath.Dir(file)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return cli.Skip("does not exist yet")
-	}
-	if err := checkWritable(dir); err != nil {
-		return cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
+	if found := unwritable(filepath.Dir(file)); found != nil {
+		return *found
 	}
 	if f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0); err == nil {
 		f.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/signature"
@@ -106,11 +107,7 @@ the public keys. The command never prints a private key.`,
 		Example: `  robotsproxy identity show -c robotsproxy.yaml
   robotsproxy identity show -c robotsproxy.yaml --json`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.Load()
-			if err != nil {
-				return err
-			}
+		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error {
 			agents, err := daemon.Agents(cfg)
 			if err == nil && len(agents) == 0 {
 				err = errNoSign
@@ -119,7 +116,7 @@ the public keys. The command never prints a private key.`,
 				return err
 			}
 			return show(cmd.OutOrStdout(), agents, asJSON)
-		},
+		}),
 	}
 	f.Add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line, with the public keys")
