@@ -25,25 +25,24 @@ func Reference() []byte {
 		switch {
 		case k.section():
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n", k.name, k.doc())
-			writeTables(&b, k.value, k.name)
+			writeTables(&b, fields(k.value, ""), k.name)
 		case k.entries():
 			entry := reflect.New(k.value.Type().Elem()).Elem()
 			setDefaults(entry)
 			fmt.Fprintf(&b, "\n## %s\n\n%s The keys of each entry are:\n", k.name, k.doc())
-			writeTables(&b, entry, "entry of "+k.name)
+			writeTables(&b, fields(entry, ""), "entry of "+k.name)
 		}
 	}
 	return b.Bytes()
 }
 
-// writeTables writes a table for a section, and one for each section in it.
-func writeTables(b *bytes.Buffer, section reflect.Value, of string) {
-	keys := fields(section, "")
+// writeTables writes a table for the keys of a section, and one for each section in it.
+func writeTables(b *bytes.Buffer, keys []key, of string) {
 	writeTable(b, keys)
 	for _, k := range keys {
 		if k.section() {
-			fmt.Fprintf(b, "\n### %s, %s\n\n%s\n", k.name, of, k.doc())
-			writeTable(b, fields(k.value, ""))
+			fmt.Fprintf(b, "\n### %s, %s\n\n%s\n", k.path, of, k.doc())
+			writeTables(b, fields(k.value, k.path), of)
 		}
 	}
 }

@@ -26,6 +26,16 @@ func TestReference(t *testing.T) {
 	parse(t, example)
 }
 
+// The page has a row for each key.
+func TestReferenceIsComplete(t *testing.T) {
+	c := Default()
+	c.Hosts, c.Clients = make([]Host, 1), make([]Client, 1)
+	keys := leaves(reflect.ValueOf(&c).Elem(), "")
+	if rows := strings.Count(string(Reference()), "\n| `"); rows != len(keys) {
+		t.Errorf("%d rows for %d keys", rows, len(keys))
+	}
+}
+
 // Each key has a comment in whole sentences, which says what the zero value means if that is valid. Each number has a unit.
 func TestEveryKeyIsDescribed(t *testing.T) {
 	c := Default()
