@@ -48,16 +48,14 @@ var checks = map[string]check{
 const (
 	maxRetry = 30 * time.Minute
 
-	// The clocks of two machines differ.
+	// A shorter time of validity would not do, since the clocks of two machines differ.
 	minSignature = 10 * time.Second
 	maxSignature = 24 * time.Hour
 
 	minAnchor = time.Hour
 
-	// One request in eleven days: the interval still fits a time.Duration.
-	minRate = 1e-6
-	// An interval of one nanosecond.
-	maxRate = 1e9
+	// minRate is one request in eleven days; the interval still fits a time.Duration. maxRate is an interval of one nanosecond.
+	minRate, maxRate = 1e-6, 1e9
 
 	maxCount    = 1 << 20
 	maxQuota    = 1_000_000_000

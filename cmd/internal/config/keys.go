@@ -186,6 +186,13 @@ func setTo(tag string, section reflect.Value) {
 	}
 }
 
+// newEntry returns an entry of a list, with the values of a tag as in setTo.
+func (k key) newEntry(tag string) reflect.Value {
+	entry := reflect.New(k.value.Type().Elem()).Elem()
+	setTo(tag, entry)
+	return entry
+}
+
 // required reports whether an entry must have the key.
 func (k key) required() bool { return k.tag.Get("required") == "yes" }
 

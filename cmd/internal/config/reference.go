@@ -27,8 +27,7 @@ func Reference() []byte {
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n", k.name, k.doc())
 			writeTables(&b, fields(k.value, ""), k.name)
 		case k.entries():
-			entry := reflect.New(k.value.Type().Elem()).Elem()
-			setDefaults(entry)
+			entry := k.newEntry("default")
 			fmt.Fprintf(&b, "\n## %s\n\n%s The keys of each entry are:\n", k.name, k.doc())
 			writeTables(&b, fields(entry, ""), "entry of "+k.name)
 		}

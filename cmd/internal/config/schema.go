@@ -46,7 +46,7 @@ type properties []property
 func (p properties) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	for i, one := range p {
-		value, err := asJSON(one.schema)
+		value, err := asJSON(one.schema, "")
 		if err != nil {
 			return nil, err
 		}
@@ -59,10 +59,11 @@ func (p properties) MarshalJSON() ([]byte, error) {
 }
 
 // asJSON returns v without the escapes that only HTML needs.
-func asJSON(v any) ([]byte, error) {
+func asJSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
 	err := e.Encode(v)
 	return b.Bytes(), err
 }
@@ -73,21 +74,16 @@ func Schema() []byte {
 	c := Default()
 	s := sectionSchema(reflect.ValueOf(&c).Elem())
 	s.Dialect, s.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of robotsproxy"
-	compact, err := asJSON(s)
-	var b bytes.Buffer
-	if err == nil {
-		err = json.Indent(&b, compact, "", "  ")
-	}
+	text, err := asJSON(s, "  ")
 	if err != nil {
 		panic("config: mistake in the table: schema: " + err.Error())
 	}
-	return b.Bytes()
+	return text
 }
 
 // sectionSchema returns the schema of a section.
 func sectionSchema(section reflect.Value) schema {
-	no := false
-	s := schema{Type: []string{"object", "null"}, Additional: &no}
+	s := schema{Type: []string{"object", "null"}, Additional: new(false)}
 	for _, k := range fields(section, "") {
 		s.Properties = append(s.Properties, property{k.name, k.schema()})
 		if k.required() {
@@ -106,13 +102,12 @@ func (k key) schema() (s schema) {
 		s.Description = k.doc()
 		return s
 	case k.entries():
-		entry := sectionSchema(reflect.New(k.value.Type().Elem()).Elem())
-		return schema{Description: k.doc(), Type: []string{"array", "null"}, MaxItems: maxEntries, Items: &entry}
+		entry := new(sectionSchema(k.newEntry("default")))
+		return schema{Description: k.doc(), Type: []string{"array", "null"}, MaxItems: maxEntries, Items: entry}
 	}
 	s = k.valueSchema()
 	if k.list() {
-		item := s
-		s = schema{Type: "array", Items: &item}
+		s = schema{Type: "array", Items: new(s)}
 		if c, ok := k.check(); ok {
 			s.MinItems = int(c.least)
 		}

@@ -73,8 +73,7 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 
 // writeEntries writes a list of sections. An empty list is followed by an example entry in comments.
 func writeEntries(b *bytes.Buffer, indent string, k key) {
-	entry := reflect.New(k.value.Type().Elem()).Elem()
-	setDefaults(entry)
+	entry := k.newEntry("default")
 	write := func(section reflect.Value, before string) {
 		var one bytes.Buffer
 		before += indent + "  "
@@ -84,9 +83,7 @@ func writeEntries(b *bytes.Buffer, indent string, k key) {
 	}
 	if k.value.Len() == 0 {
 		fmt.Fprintf(b, "%s%s: []\n", indent, k.name)
-		sample := reflect.New(entry.Type()).Elem()
-		setTo("example", sample)
-		write(sample, "#")
+		write(k.newEntry("example"), "#")
 		return
 	}
 	fmt.Fprintf(b, "%s%s:\n", indent, k.name)

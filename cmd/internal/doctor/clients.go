@@ -119,20 +119,20 @@ func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 		return nil
 	}
 	const no = "this Java has no compiler to test it with"
-	found := cli.Skip(no + ", and no keytool")
 	if strings.Contains(d.getenv("JAVA_TOOL_OPTIONS"), javaTrustOption) {
-		found = cli.Skip(no + ", and JAVA_TOOL_OPTIONS names another trust store")
-	} else if keytool, err := exec.LookPath("keytool"); err == nil {
-		switch list, err := output(keytool, "-list", "-cacerts", "-storepass", castore.JavaPassword); {
-		case err != nil:
-			found = cli.Skip(no+", and its trust store cannot be read: %v", err)
-		case strings.Contains(list, guide.Fingerprint(d.ca.Raw)):
-			found = cli.OK("has the CA in its trust store (%s)", no)
-		default:
-			found = cli.Fail(d.expandHint(javaHint), "does not have the CA in its trust store (%s)", no)
-		}
+		return new(cli.Skip(no + ", and JAVA_TOOL_OPTIONS names another trust store"))
 	}
-	return &found
+	keytool, err := exec.LookPath("keytool")
+	if err != nil {
+		return new(cli.Skip(no + ", and no keytool"))
+	}
+	switch list, err := output(keytool, "-list", "-cacerts", "-storepass", castore.JavaPassword); {
+	case err != nil:
+		return new(cli.Skip(no+", and its trust store cannot be read: %v", err))
+	case strings.Contains(list, guide.Fingerprint(d.ca.Raw)):
+		return new(cli.OK("has the CA in its trust store (%s)", no))
+	}
+	return new(cli.Fail(d.expandHint(javaHint), "does not have the CA in its trust store (%s)", no))
 }
 
 const (

@@ -108,15 +108,13 @@ func writeHint(err error, otherwise string) string {
 
 // unwritable returns why the proxy cannot write files in dir; nil if it can.
 func unwritable(dir string) *cli.Diagnosis {
-	_, err := os.Stat(dir)
-	found := cli.Skip("does not exist yet")
-	if !errors.Is(err, fs.ErrNotExist) {
-		if err = checkWritable(dir); err == nil {
-			return nil
-		}
-		found = cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return new(cli.Skip("does not exist yet"))
 	}
-	return &found
+	if err := checkWritable(dir); err != nil {
+		return new(cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err))
+	}
+	return nil
 }
 
 // auditFile returns the audit file of the daemon, "" if the audit is no regular file: opening a pipe would block.
@@ -172,18 +170,15 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 
 // lowSpace returns what is wrong with the free space for a file or directory; nil if there is enough. err says why it is unknown.
 func lowSpace(name string, space audit.Space, err error, hint string) *cli.Diagnosis {
-	var found cli.Diagnosis
 	switch warning := space.Warning(); {
 	case err != nil:
-		found = cli.Warn("check the disk", "the free space is unknown: %v", err)
+		return new(cli.Warn("check the disk", "the free space is unknown: %v", err))
 	case space.Free < minFree:
-		found = cli.Fail(hint, "%s: the disk is full, %s free", name, formatSize(space.Free))
+		return new(cli.Fail(hint, "%s: the disk is full, %s free", name, formatSize(space.Free)))
 	case warning != "":
-		found = cli.Warn(hint, "%s: %s", name, warning)
-	default:
-		return nil
+		return new(cli.Warn(hint, "%s: %s", name, warning))
 	}
-	return &found
+	return nil
 }
 
 // comparedAudit returns what is wrong with the end of the audit; nil if it is as a stopped proxy left it.
@@ -193,16 +188,13 @@ func comparedAudit(d *doctor, file string) *cli.Diagnosis {
 		return nil
 	}
 	differs, err := daemon.CompareAuditEnd(state, file)
-	var found cli.Diagnosis
 	switch {
 	case err != nil:
-		found = cli.Warn("check the files with\nrobotsproxy audit verify"+d.flags.Args(), "%v", err)
+		return new(cli.Warn("check the files with\nrobotsproxy audit verify"+d.flags.Args(), "%v", err))
 	case differs != "":
-		found = cli.Warn("find out who changed the files: the proxy records the difference when it starts", "%s: %s", file, differs)
-	default:
-		return nil
+		return new(cli.Warn("find out who changed the files: the proxy records the difference when it starts", "%s: %s", file, differs))
 	}
-	return &found
+	return nil
 }
 
 // auditSpace returns the Space of the audit as a proxy that starts now would calculate it.
