@@ -43,21 +43,11 @@ func TestChanges(t *testing.T) {
 
 // TestRestartTags: a tag of another name would count for nothing.
 func TestRestartTags(t *testing.T) {
-	var walk func(reflect.Type)
-	walk = func(section reflect.Type) {
-		for i := range section.NumField() {
-			f := section.Field(i)
-			if tag, ok := f.Tag.Lookup("restart"); ok && tag != restartAlways && tag != restartOnOff {
-				t.Errorf("%s: restart:%q is not known", f.Name, tag)
-			}
-			kind := f.Type
-			if kind.Kind() == reflect.Slice {
-				kind = kind.Elem()
-			}
-			if isSection(kind) {
-				walk(kind)
-			}
+	c := Default()
+	c.Hosts, c.Clients = make([]Host, 1), make([]Client, 1)
+	for _, k := range everyField(reflect.ValueOf(&c).Elem(), "") {
+		if tag, ok := k.tag.Lookup("restart"); ok && tag != restartAlways && tag != restartOnOff {
+			t.Errorf("%s: restart:%q is not known", k.path, tag)
 		}
 	}
-	walk(reflect.TypeFor[Config]())
 }
