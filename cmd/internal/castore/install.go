@@ -192,6 +192,7 @@ func newStores(f *installFlags, cfg config.Config, verb string) *stores {
 		program = "robotsproxy"
 	}
 	s.sudoCommand = "sudo " + cli.ShellQuote(program) + " ca " + verb + f.sudoFlags(cfg)
-	s.nssCommand = "robotsproxy ca install --browsers --no-system" + f.Args()
+	s.startFirefox = "start Firefox once, then run as the same user, without sudo:\n" +
+		"robotsproxy ca install --browsers --no-system" + f.Args()
 	return s
 }

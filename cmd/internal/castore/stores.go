@@ -28,8 +28,8 @@ type stores struct {
 	canWriteSystem bool
 	sudoCommand    string
 
-	// nssCommand installs into the databases of Firefox and Chromium only.
-	nssCommand string
+	// startFirefox is the hint if there is no database of Firefox or Chromium. That is a failure if nothing else was requested.
+	startFirefox string
 }
 
 // A trustStore is one of the stores. Its function adds a certificate to it or removes it.
@@ -150,21 +150,14 @@ func (s *stores) explain(done cli.Diagnosis, err error) cli.Diagnosis {
 	switch {
 	case err == nil:
 		return done
+	case errors.Is(err, errNoProfile) && len(s.list) == 1:
+		return cli.Fail(s.startFirefox, "%v", err)
 	case errors.Is(err, errNoProfile):
-		return s.noProfile()
+		return cli.Warn(s.startFirefox, "%v", err)
 	case errors.Is(err, errNeedsRoot) && !s.canWriteSystem:
 		return cli.Fail(s.sudoCommand, "%v", err)
 	}
 	return cli.Fail("", "%s", commandError(err))
-}
-
-// noProfile is the result for databases that do not exist: a failure if nothing else was requested.
-func (s *stores) noProfile() cli.Diagnosis {
-	hint := "start Firefox once, then run as the same user, without sudo:\n" + s.nssCommand
-	if len(s.list) == 1 {
-		return cli.Fail(hint, "%v", errNoProfile)
-	}
-	return cli.Warn(hint, "%v", errNoProfile)
 }
 
 // A recordingTrust remembers whether the certificate was there before.

@@ -67,16 +67,13 @@ type DiagnosisPrinter struct {
 	failed int
 }
 
-// NewDiagnosisPrinter prints to out, as text whose first column fits names, or as JSON lines.
-func NewDiagnosisPrinter(out io.Writer, asJSON bool, names ...string) *DiagnosisPrinter {
-	f := &DiagnosisPrinter{out: out}
+// NewDiagnosisPrinter prints to out, as text whose column of names fits the longest one, or as JSON lines.
+func NewDiagnosisPrinter(out io.Writer, asJSON bool, longest string) *DiagnosisPrinter {
+	d := &DiagnosisPrinter{out: out, width: len(longest)}
 	if asJSON {
-		f.json = NewJSONLines(out)
+		d.json = NewJSONLines(out)
 	}
-	for _, name := range names {
-		f.width = max(f.width, len(name))
-	}
-	return f
+	return d
 }
 
 // Add prints one Diagnosis.

@@ -118,7 +118,7 @@ func writeState(t *testing.T, d *doctor, name, text string) (file string) {
 // A failure is what a diagnosis is that nobody has filled in.
 func TestDiagnosisZeroValue(t *testing.T) {
 	var out strings.Builder
-	printer := cli.NewDiagnosisPrinter(&out, false)
+	printer := cli.NewDiagnosisPrinter(&out, false, "")
 	if err := printer.Add(cli.Diagnosis{}); err != nil || !strings.HasPrefix(out.String(), "FAIL") || printer.Verdict("x") == nil {
 		t.Errorf("%q, %v", out.String(), err)
 	}

@@ -380,7 +380,7 @@ func TestDoctorHostileProxy(t *testing.T) {
 	})
 	var out strings.Builder
 	found := checkHTTP(t.Context(), doctorFor(t, "http://"+loud))
-	if err := cli.NewDiagnosisPrinter(&out, false).Add(found); err != nil || strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), `\x1b[2J`) || out.Len() > 1000 {
+	if err := cli.NewDiagnosisPrinter(&out, false, "").Add(found); err != nil || strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), `\x1b[2J`) || out.Len() > 1000 {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
