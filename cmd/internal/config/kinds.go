@@ -3,6 +3,7 @@ package config
 import (
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -107,11 +108,11 @@ func (k kind) shown(text string) string {
 // own kind, which is not here.
 var kinds = map[string]kind{
 	"bool":    {what: "true or false", example: "true", bare: true, parse: readBool},
-	"int":     {what: "a whole number", example: "10", bare: true, parse: readInt},
+	"int":     {what: "a whole number", example: "10", bare: true, parse: reading(strconv.Atoi)},
 	"float64": {what: "a number", example: "0.5", bare: true, parse: readFloat},
 
 	"time.Duration": {what: "a duration", example: "60s",
-		parse: readDuration, hint: unitless, pattern: `^(` + duration + `|0)$`, number: &bounds{}},
+		parse: reading(time.ParseDuration), hint: unitless, pattern: `^(` + duration + `|0)$`, number: &bounds{}},
 	"config.Wait": {what: "auto or a positive duration", example: "auto or 60s",
 		parse: readWait, hint: unitless, pattern: `^(auto|` + duration + `)$`},
 	"netip.Prefix": {what: "a network", example: "10.0.0.0/8",

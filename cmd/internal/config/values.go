@@ -40,19 +40,17 @@ func readBool(s string) (any, bool) {
 	return low == "true", low == "true" || low == "false"
 }
 
-func readInt(s string) (any, bool) {
-	n, err := strconv.Atoi(s)
-	return n, err == nil
-}
-
 func readFloat(s string) (any, bool) {
 	x, err := strconv.ParseFloat(s, 64)
 	return x, err == nil && !math.IsInf(x, 0) && !math.IsNaN(x)
 }
 
-func readDuration(s string) (any, bool) {
-	d, err := time.ParseDuration(s)
-	return d, err == nil
+// reading makes a reader of a function that returns an error.
+func reading[T any](parse func(string) (T, error)) func(string) (any, bool) {
+	return func(s string) (any, bool) {
+		v, err := parse(s)
+		return v, err == nil
+	}
 }
 
 // unitless is the hint for a duration without a unit.

@@ -75,23 +75,25 @@ robotsproxy-doctor.`,
 // A check examines one thing and may have several results.
 type check struct {
 	name string
-	run  func(context.Context, *doctor) []cli.Diagnosis
+	run  runCheck
 }
+
+type runCheck func(context.Context, *doctor) []cli.Diagnosis
 
 // configCheck is the name on the first line. No other name is longer.
 const configCheck = "configuration"
 
 // checks run in this order. Each bounds its own time.
 var checks = []check{
-	{"state", single(checkState)},
-	{"audit", single(checkAudit)},
-	{"archive", single(checkArchive)},
-	{"store", single(checkStore)},
+	{"state", here(single(checkState))},
+	{"audit", here(single(checkAudit))},
+	{"archive", here(single(checkArchive))},
+	{"store", here(single(checkStore))},
 	{"proxy", single(checkProxy)},
-	{"health", single(checkHealth)},
+	{"health", here(single(checkHealth))},
 	{"CA", single(checkCA)},
 	{"clock", single(checkClock)},
-	{"identity", checkIdentity},
+	{"identity", here(checkIdentity)},
 	{"HTTP", single(checkHTTP)},
 	{"HTTPS", single(checkHTTPS)},
 	{"site", checkSite},
@@ -102,8 +104,18 @@ var checks = []check{
 }
 
 // single converts a check with one result into a check function.
-func single(run func(context.Context, *doctor) cli.Diagnosis) func(context.Context, *doctor) []cli.Diagnosis {
+func single(run func(context.Context, *doctor) cli.Diagnosis) runCheck {
 	return func(ctx context.Context, d *doctor) []cli.Diagnosis { return []cli.Diagnosis{run(ctx, d)} }
+}
+
+// here skips a check of files or listeners of this machine if the proxy runs on another one.
+func here(run runCheck) runCheck {
+	return func(ctx context.Context, d *doctor) []cli.Diagnosis {
+		if d.remote {
+			return []cli.Diagnosis{cli.Skip("cannot be checked here: the proxy of --proxy runs on another machine")}
+		}
+		return run(ctx, d)
+	}
 }
 
 // checkConfinement tells whether run --confine works here.

@@ -10,9 +10,6 @@ import (
 
 // checkIdentity checks the keys that sign requests, and their published directories. Each is fetched.
 func checkIdentity(ctx context.Context, d *doctor) (all []cli.Diagnosis) {
-	if d.remote {
-		return []cli.Diagnosis{cli.Skip("%s", elsewhere)}
-	}
 	agents, err := daemon.Agents(d.cfg)
 	switch {
 	case err != nil:

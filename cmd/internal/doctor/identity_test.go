@@ -35,7 +35,7 @@ func TestDoctorIdentity(t *testing.T) {
 		{"some tunnels", signing(func(c *config.Config) { c.TLS.Tunnel = []string{"example.com"} }), []string{"FAIL " + unpublished, "ok requests to the hosts in tls.tunnel are not signed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := checkIdentity(t.Context(), c.d)
+			got := here(checkIdentity)(t.Context(), c.d)
 			if len(got) != len(c.want) {
 				t.Fatalf("%+v", got)
 			}

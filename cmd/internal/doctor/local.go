@@ -38,8 +38,6 @@ const (
 	lastRecordBytes = 256 << 10
 )
 
-const elsewhere = "cannot be checked here: the proxy of --proxy runs on another machine"
-
 // checkConfig checks the configuration and the files that it names.
 func checkConfig(d *doctor) cli.Diagnosis {
 	if d.configErr != nil {
@@ -56,9 +54,6 @@ func checkConfig(d *doctor) cli.Diagnosis {
 
 // checkState checks the state directory.
 func checkState(_ context.Context, d *doctor) cli.Diagnosis {
-	if d.remote {
-		return cli.Skip("%s", elsewhere)
-	}
 	dir, err := d.cfg.State(d.getenv)
 	if err != nil {
 		return cli.Fail("set HOME, or name the directory with --state", "%v", err)
@@ -130,10 +125,7 @@ func auditFile(d *doctor) string {
 // checkAudit checks whether records can be written and how much space is left.
 func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	file := auditFile(d)
-	switch {
-	case d.remote:
-		return cli.Skip("%s", elsewhere)
-	case file == "":
+	if file == "" {
 		return cli.Skip("is not written to a file")
 	}
 	if found := unwritable(filepath.Dir(file)); found != nil {
@@ -213,10 +205,7 @@ func auditSpace(cfg config.Audit, file string) (audit.Space, error) {
 // checkArchive checks whether what is fetched can be archived, and how much space is left.
 func checkArchive(_ context.Context, d *doctor) cli.Diagnosis {
 	dir := d.cfg.Archive.Dir
-	switch {
-	case d.remote:
-		return cli.Skip("%s", elsewhere)
-	case dir == "":
+	if dir == "" {
 		return cli.Skip("is off (archive.dir)")
 	}
 	if found := unwritable(dir); found != nil {

@@ -153,24 +153,22 @@ func connectFailure(d *doctor, at string, err error) cli.Diagnosis {
 
 // checkHealth calls the admin listener if there is one.
 func checkHealth(ctx context.Context, d *doctor) cli.Diagnosis {
-	switch at := cmp.Or(d.cfg.Admin.Listen, d.cfg.Admin.MetricsListen); {
-	case d.remote:
-		return cli.Skip("%s", elsewhere)
+	at := cmp.Or(d.cfg.Admin.Listen, d.cfg.Admin.MetricsListen)
+	switch {
 	case at == "":
 		return cli.Skip("admin.listen is off")
 	case !d.reachable:
-		return cli.Skip("the proxy does not answer")
-	default:
-		lines, err := daemon.Health(ctx, at)
-		text := strings.Join(lines, "\n")
-		switch {
-		case err != nil:
-			return cli.Fail("see the proxy's log", "%v", strings.TrimPrefix(fmt.Sprint(err, ": ", text), "health: "))
-		case len(lines) > 1:
-			return cli.Warn("see the proxy's log", "http://%s/healthz: %s", at, text)
-		}
-		return cli.OK("http://%s/healthz: %s", at, text)
+		return cli.Skip(noAnswer)
 	}
+	lines, err := daemon.Health(ctx, at)
+	text := strings.Join(lines, "\n")
+	switch {
+	case err != nil:
+		return cli.Fail("see the proxy's log", "%v", strings.TrimPrefix(fmt.Sprint(err, ": ", text), "health: "))
+	case len(lines) > 1:
+		return cli.Warn("see the proxy's log", "http://%s/healthz: %s", at, text)
+	}
+	return cli.OK("http://%s/healthz: %s", at, text)
 }
 
 const noAnswer = "the proxy does not answer"

@@ -17,10 +17,7 @@ const maxStoreSkew = 5 * time.Second
 // checkStore checks whether the store that replicas share can be reached and is reliable. It leaves nothing there.
 func checkStore(ctx context.Context, d *doctor) cli.Diagnosis {
 	store := d.cfg.Store
-	switch {
-	case d.remote:
-		return cli.Skip("%s", elsewhere)
-	case store.Redis == "":
+	if store.Redis == "" {
 		return cli.Skip("not used: store.redis is not set")
 	}
 	seen, err := redis.Probe(ctx, store.Redis)

@@ -50,7 +50,7 @@ func TestDoctorStore(t *testing.T) {
 	}
 	d := doctorFor(t, "http://127.0.0.1:1")
 	d.cfg.Store, d.remote = config.Store{Redis: good.URL(), Replicas: 3}, true
-	if found := checkStore(t.Context(), d); found.Status != cli.StatusSkip {
+	if found := here(single(checkStore))(t.Context(), d)[0]; found.Status != cli.StatusSkip {
 		t.Errorf("of another machine's proxy: %+v", found)
 	}
 }
