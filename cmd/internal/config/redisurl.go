@@ -91,21 +91,3 @@ func notParameters(u *url.URL) string {
 	}
 	return ""
 }
-
-// redactedRedis returns the URL s without its passwords. It is still valid.
-func redactedRedis(s string) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		// Parse accepts no such URL, but a Config may hold one.
-		return ""
-	}
-	if asked := u.Query(); asked.Has("password") {
-		// url.URL.Redacted writes the same.
-		asked.Set("password", "xxxxx")
-		u.RawQuery = asked.Encode()
-	}
-	if _, has := u.User.Password(); has {
-		return u.Redacted()
-	}
-	return u.String()
-}

@@ -34,14 +34,27 @@ func (c Config) Redacted() Config {
 	if c.Admin.Token != "" {
 		c.Admin.Token = hiddenToken
 	}
-	if u, err := url.Parse(c.Egress.Parent); err != nil {
-		// Parse accepts no such URL, but a Config may hold one.
-		c.Egress.Parent = ""
-	} else if _, has := u.User.Password(); has {
-		c.Egress.Parent = u.Redacted()
-	}
-	c.Store.Redis = redactedRedis(c.Store.Redis)
+	c.Egress.Parent, c.Store.Redis = redactedURL(c.Egress.Parent), redactedURL(c.Store.Redis)
 	return c
+}
+
+// redactedURL returns the URL s without its passwords. It is still valid. Text that is no URL becomes "".
+func redactedURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return ""
+	}
+	_, inUser := u.User.Password()
+	asked := u.Query()
+	if !inUser && !asked.Has("password") {
+		return s
+	}
+	if asked.Has("password") {
+		// url.URL.Redacted writes the same for the password of a user.
+		asked.Set("password", "xxxxx")
+		u.RawQuery = asked.Encode()
+	}
+	return u.Redacted()
 }
 
 // lineWidth is the width of comments, in characters.
