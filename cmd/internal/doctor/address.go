@@ -54,9 +54,11 @@ func sameListener(ctx context.Context, a, b string) bool {
 	if errA != nil || errB != nil || portA != portB {
 		return false
 	}
-	return strings.EqualFold(hostA, hostB) || slices.ContainsFunc(addresses(ctx, hostA), func(a netip.Addr) bool {
-		return slices.ContainsFunc(addresses(ctx, hostB), func(b netip.Addr) bool { return a == b })
-	})
+	if strings.EqualFold(hostA, hostB) {
+		return true
+	}
+	there := addresses(ctx, hostB)
+	return slices.ContainsFunc(addresses(ctx, hostA), func(at netip.Addr) bool { return slices.Contains(there, at) })
 }
 
 // dialableAddress returns an address at which a listener can be reached: loopback if it listens on all addresses.

@@ -126,7 +126,7 @@ func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Autho
 			return *found
 		}
 	}
-	got, err := runClient(ctx, d, c, d.authority)
+	got, err := runClient(ctx, c, d.authority)
 	switch {
 	case err != nil:
 		return cli.Skip("could not be tested: %v", err)
@@ -137,7 +137,7 @@ func checkClient(ctx context.Context, d *doctor, c client, untrusted *mitm.Autho
 	case !got.gotRequest:
 		return cli.Fail(trustHint(d, c), "does not trust the CA: %s", got.stderr)
 	}
-	if got, err := runClient(ctx, d, c, untrusted); err == nil && got.gotRequest {
+	if got, err := runClient(ctx, c, untrusted); err == nil && got.gotRequest {
 		return cli.Warn("find the setting that disables verification", "accepts every certificate, even a false one")
 	}
 	return cli.OK("trusts the CA")
@@ -179,7 +179,7 @@ type clientRun struct {
 }
 
 // runClient runs c, in this environment but without a proxy, against a server with a certificate of a.
-func runClient(ctx context.Context, d *doctor, c client, a *mitm.Authority) (clientRun, error) {
+func runClient(ctx context.Context, c client, a *mitm.Authority) (clientRun, error) {
 	s, err := newTestServer(a)
 	if err != nil {
 		return clientRun{}, err
