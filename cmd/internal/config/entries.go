@@ -123,7 +123,7 @@ func (c Client) invalid() (keys []string, why string) {
 // ClientRobots is how robots.txt is read for one client.
 type ClientRobots struct {
 	// The interpretation of robots.txt for this client. An empty value means the value of robots.dialect.
-	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc"`
+	Dialect string `key:"dialect" default:"" kind:"dialect"`
 }
 
 // ClientUsage is what one client fetches content for.

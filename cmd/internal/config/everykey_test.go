@@ -42,6 +42,7 @@ var samples = map[string][]any{
 	"pattern-or-none":  {"*.Bücher.example", "2001:db8::1", "*"},
 	"token":            {"123", "FooBot"},
 	"purpose":          {"train-ai", "tdm"},
+	"dialect":          {"google-2019", "coccoc"},
 	"name":             {"lab-a", "Viện 2", "123"},
 	"bcrypt":           {hashed},
 	"secret":           {"0123456789abcdef", "1234567890123456"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -91,17 +90,16 @@ func (k key) list() bool { return k.value.Kind() == reflect.Slice }
 // kind returns the kind of the key's values: that of the names in its oneof tag, else the one that its kind tag names, else
 // that of its Go type.
 func (k key) kind() kind {
-	if list, ok := k.tag.Lookup("oneof"); ok {
-		names := strings.Fields(list)
-		return kind{
-			what: "one of " + strings.Join(names, ", "), example: names[0], names: names, optional: k.tag.Get("default") == "",
-			is: func(s string) bool { return slices.Contains(names, s) },
-		}
-	}
 	name := k.kindName()
 	found, ok := kinds[name]
+	if list := k.tag.Get("oneof"); list != "" {
+		found, ok = oneOf(strings.Fields(list)), true
+	}
 	if !ok {
 		panic("config: mistake in the table: no kind " + name + " for " + k.path)
+	}
+	if found.names != nil {
+		found.optional = k.tag.Get("default") == ""
 	}
 	if found.example == "" {
 		// The kind's own example may be out of the key's range.

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"robotsproxy/robots"
 )
 
 // kind is a kind of value: its name in messages, and how it is read.
@@ -104,6 +107,22 @@ func (k kind) shown(text string) string {
 	return text
 }
 
+// oneOf returns the kind whose only values are these names.
+func oneOf(names []string) kind {
+	return kind{
+		what: "one of " + strings.Join(names, ", "), example: names[0], names: names,
+		is: func(s string) bool { return slices.Contains(names, s) },
+	}
+}
+
+// dialectNames returns the names of the dialects of robots.txt, the default first.
+func dialectNames() (names []string) {
+	for _, d := range robots.Dialects() {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
 // kinds holds each kind under its Go type, or under the name in the kind tag of a field. A field with a oneof tag has its
 // own kind, which is not here.
 var kinds = map[string]kind{
@@ -151,7 +170,8 @@ var kinds = map[string]kind{
 		is: isPattern, pattern: `^(\*|(\*\.)?[^*/\s]+)$`},
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *",
 		is: isPattern, optional: true, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
-	"token": {what: "a product token", example: "FooBot", is: isToken, optional: true, pattern: "^$|" + productToken.String()},
+	"token":   {what: "a product token", example: "FooBot", is: isToken, optional: true, pattern: "^$|" + productToken.String()},
+	"dialect": oneOf(dialectNames()),
 	"purpose": {what: "one of train-ai, ai-input, search, tdm", example: "train-ai",
 		is: isPurpose, pattern: `^(train-ai|ai-input|search|tdm)$`},
 	"name": {what: "a name of letters, digits, spaces and ._@-", example: "lab-a",

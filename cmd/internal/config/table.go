@@ -117,10 +117,10 @@ type Limits struct {
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
-	// The interpretation of robots.txt: RFC 9309 and, where a file departs from it, what its author evidently
-	// meant (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those years
-	// (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc).
-	Dialect string `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc"`
+	// The interpretation of robots.txt, such as RFC 9309 and, where a file departs from it, what its author
+	// evidently meant (standard), RFC 9309 strictly (rfc9309), what Google documents now or documented in those
+	// years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc).
+	Dialect string `key:"dialect" default:"standard" kind:"dialect"`
 
 	// The User-Agent header of robots.txt and tdmrep.json fetches. proxy sends robotsproxy/VERSION, or
 	// identity.user_agent, and caches one file for all clients. client sends the client's product token and
@@ -133,7 +133,7 @@ type Robots struct {
 
 	// Which forms of a path are judged. all also judges the forms that many servers read: slashes merged and
 	// decoded, ;parameters removed. literal judges the path as it was sent and without dot segments. An empty
-	// value means all, but literal under the dialects rfc9309 and google*.
+	// value means all, but literal under dialects such as rfc9309 and google*.
 	Readings string `key:"readings" default:"" oneof:"all literal"`
 
 	// How long a cached robots.txt is used before the proxy fetches it again. A Cache-Control header of the
