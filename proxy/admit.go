@@ -76,7 +76,7 @@ func (h *Handler) decide(s *requestState) error {
 // error, or nil if the proxy only monitors.
 func (s *requestState) enforce() error {
 	err := s.from.h.o.Keep(&s.record)
-	// The request or its refusal may take long.
+	// The request or its refusal may take long, and must not keep the rules of the file in memory.
 	s.record.Decision.Release()
 	if err != nil {
 		return err

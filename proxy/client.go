@@ -106,7 +106,7 @@ func (c *client) identify(r *http.Request, g *generation, address string) (name 
 	case c.tunnel != nil:
 		return c.owner(g)
 	case c.conn.OverLimit:
-		// By the address, without the check of a password.
+		// Its client is the one of the address: no password is checked for a request that is refused.
 		name, _ = g.Engine.Admit(r.Context(), address, policy.Login{})
 		return name, errTooManyConns
 	}
@@ -150,7 +150,7 @@ func login(h http.Header) policy.Login {
 // Closed ends what belongs to the connection.
 func (c *client) Closed() {
 	if c.dialled != nil && !c.used.Load() {
-		// The proxy's health has the error.
+		// An error shows in the proxy's health.
 		_ = c.h.o.Begin(c.dialled)
 	}
 	if c.tunnel != nil {

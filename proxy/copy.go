@@ -26,7 +26,7 @@ func usableCopy(r cache.Ruling) *fetch.Result {
 	switch {
 	case a == nil || a.Err != nil || a.TooManyRedirects || a.RedirectDisallowed:
 		return nil
-	// Otherwise it may be truncated.
+	// A longer body may be truncated.
 	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes:
 		return a
 	case r.Outcome == cache.NoFile && a.Status >= 400 && a.Status <= 499:
@@ -63,10 +63,10 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 		return false, nil
 	}
 	a := rec.Decision.Ruling.Result
-	// The cache may drop it before it is sent.
+	// The body counts here too, because the cache may drop it before it is sent.
 	err = s.work.Hold(int64(len(a.Body)))
 	if err == nil {
-		// It has a record but takes no slot.
+		// The answer has a record but takes no slot, so its rate is limited here.
 		err = h.refusals.pace(ctx, &s.record)
 	}
 	if err != nil {
@@ -81,7 +81,7 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	s.transfer.begin()
 	defer s.transfer.watch.stop()
 	if a.Status == http.StatusOK {
-		// Conditions and ranges (RFC 9110 13, 14).
+		// ServeContent knows conditions and ranges (RFC 9110 13, 14).
 		http.ServeContent(&s.response, s.in.HTTP, "", modified, bytes.NewReader(a.Body))
 	} else {
 		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
@@ -102,7 +102,7 @@ func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified ti
 		said = new(fetch.Headers)
 	}
 	set := func(name, value string) {
-		// Otherwise it may be truncated.
+		// A longer value may be truncated.
 		if value != "" && len(value) < fetch.MaxHeader {
 			header.Set(name, value)
 		}
@@ -111,7 +111,7 @@ func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified ti
 	set("Content-Type", said.ContentType)
 	set("Last-Modified", said.LastModified)
 	set("Cache-Control", said.CacheControl)
-	// Otherwise the ETag belongs to the encoded bytes.
+	// The ETag of an encoded file belongs to the encoded bytes.
 	if said.ContentEncoding == "" {
 		set("ETag", said.ETag)
 	}

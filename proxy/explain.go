@@ -45,7 +45,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	}
 	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
 	if rules.Monitor || fromCopy {
-		// There is no wait.
+		// Such a request does not wait.
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay}
 		return d, 0
 	}

@@ -33,13 +33,13 @@ import (
 type Fetches struct {
 	Pacer *pace.Pacer
 
-	// Gets what is fetched; nil: nothing is archived.
+	// Archive gets what is fetched; nil: nothing is archived.
 	Archive *archive.Archive
 
-	// As in Options; nil: nothing is recorded.
+	// Ready is as in Options; nil: nothing is recorded.
 	Ready func() error
 
-	// Used: Engine, Egress, Signers, Monitor, BackOff, PerAddress and NoVia.
+	// Rules need only Engine, Egress, Signers, Monitor, BackOff, PerAddress and NoVia.
 	Rules *Rules
 }
 
@@ -89,7 +89,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		switch {
 		case by.refused == nil:
 			return nil, err
-		// In an earlier try.
+		// An earlier try has sent it.
 		case s.wasSent:
 			return nil, noSlot(err, hop)
 		}
@@ -97,7 +97,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		// Without Retry-After, the retries of robots.txt are slow enough.
+		// Without Retry-After there is no back-off, because the retries of robots.txt are slow enough.
 		slot.BackOff(parseRetryAfter(after, time.Now()), fetchName(r.URL))
 	}
 	resp.Body = &fetchBody{resp.Body, slot}
@@ -169,7 +169,7 @@ func noSlot(err error, hop fetch.Hop) error {
 type fetchSender struct {
 	hop fetch.Hop
 
-	// Why the slot gave no permit; nil: it gave one, or was not asked.
+	// refused is why the slot gave no permit; nil: it gave one, or was not asked.
 	refused error
 }
 
@@ -233,7 +233,7 @@ func (c *capturedFetch) Read(p []byte) (int, error) {
 
 // Close archives what was read.
 func (c *capturedFetch) Close() error {
-	// An error is that of the archive, which refuses the requests that follow.
+	// After an error the archive refuses the requests that follow.
 	c.capture.End(c.about)
 	return c.ReadCloser.Close()
 }

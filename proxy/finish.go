@@ -23,7 +23,7 @@ import (
 func (h *Handler) finish(s *requestState, err error) {
 	rec := &s.record
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
-		// The client was not the cause.
+		// Shutdown has ended the request, not the client.
 		err = errAborted
 	}
 	s.recordPace(err)
@@ -44,7 +44,7 @@ func (h *Handler) finish(s *requestState, err error) {
 	}
 	rec.Took = time.Since(rec.Time)
 	s.written = true
-	// An error is that of the audit, which the record meets too.
+	// The record meets the same error of the audit.
 	_, _ = h.sent.end(&s.line)
 	switch werr := writeRecord(h.o.Audit, rec, err); {
 	case werr != nil && !s.response.headSent:
@@ -127,7 +127,7 @@ func (s *requestState) refuse(a answer, err error) {
 	if a.status == http.StatusProxyAuthRequired {
 		header.Set("Proxy-Authenticate", challenge)
 	}
-	// RFC 9110 15.5.6.
+	// A 405 lists the methods (RFC 9110 15.5.6).
 	if a.status == http.StatusMethodNotAllowed {
 		header.Set("Allow", "GET, HEAD")
 	}
@@ -135,21 +135,21 @@ func (s *requestState) refuse(a answer, err error) {
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	if acceptsJSON(s.in.HTTP.Header["Accept"]) {
 		header.Set("Content-Type", "application/problem+json")
-		// Strings and numbers: it cannot fail.
+		// Strings and numbers can always be encoded.
 		body, _ = json.Marshal(p)
 		body = append(audit.EscapeJSON(body), '\n')
 	}
 	if errors.Is(err, memory.ErrShort) && s.in.HTTP.ProtoMajor == 2 {
-		// Otherwise the stream uses memory until its client reads the body (RFC 9113 5.2).
+		// A stream with a body uses memory until its client reads the body (RFC 9113 5.2).
 		body = nil
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	s.in.EndConnection(s.transfer.flow.uploaded())
-	// Clients send a login only with CONNECT.
+	// Clients send a login only with CONNECT, so a tunnel without a valid one must end.
 	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && s.in.Tunnel != nil {
 		header.Set("Connection", "close")
 	}
-	// The refusal has its own time limit.
+	// The refusal has a time limit of its own.
 	s.transfer.watch.forgive()
 	s.transfer.beginWrite()
 	defer s.transfer.beginLast().stop()
@@ -165,7 +165,7 @@ func (s *requestState) refuse(a answer, err error) {
 func (s *requestState) describe(a answer, err error) problem {
 	q, d := &s.record.Request, &s.record.Decision
 	p := newProblem(a, explain.Of(d), s.rules.UserAgent != "", s.record.ID)
-	// Also for a request for robots.txt, which does not need the delay itself.
+	// A request for robots.txt does not need the delay itself, but its client wants to know it.
 	p.CrawlDelay = d.Pace.CrawlDelay.Seconds()
 	if mayMeanProxy(s, err) {
 		p.Advice += " " + seeGuide

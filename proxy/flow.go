@@ -11,20 +11,20 @@ import (
 type flow struct {
 	mu sync.Mutex
 
-	// bytes of both bodies.
+	// passed is the number of bytes of both bodies so far.
 	passed int64
 
-	// A read of the client's body is in progress.
+	// reading says that a read of the client's body is in progress.
 	reading bool
 
-	// The response is being sent.
+	// writing says that the response is being sent, and sending that a write of it to the client is in progress.
 	writing bool
-
-	// A write of it to the client is in progress.
 	sending bool
-	upload  uploadEnd
 
-	// Why the client's body ended early; nil: it did not.
+	// upload says how the client's body ended.
+	upload uploadEnd
+
+	// failure is why the client's body ended early; nil: it did not.
 	failure error
 }
 
@@ -34,7 +34,7 @@ type uploadEnd uint8
 const (
 	uploadOpen uploadEnd = iota
 	uploadComplete
-	// Its reads were ended.
+	// uploadAbandoned: the proxy has ended the reads of the body.
 	uploadAbandoned
 )
 

@@ -24,7 +24,7 @@ type stateKey struct{}
 // newPipeline creates a goproxy that sends by [requestState.exchange] and decides nothing.
 func newPipeline(log *slog.Logger) *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
-	// Only egress sends requests, not through the proxy of the environment.
+	// Only egress sends requests, and it does not use the proxy of the environment.
 	p.Tr, p.ConnectDial = nil, nil
 	// prepareRequest has removed what must not be sent.
 	p.KeepHeader = true
@@ -62,8 +62,7 @@ func (h *Handler) forward(s *requestState) error {
 	if r.Body != nil && r.Body != http.NoBody {
 		s.transfer.setUpload(r, s.response.capture)
 		// An origin may respond before it has read the whole body. Without full duplex,
-		// net/http would then discard part of the body.
-		// HTTP/2 needs none.
+		// net/http would then discard part of the body. HTTP/2 needs none.
 		http.NewResponseController(s.in.Writer).EnableFullDuplex()
 	}
 	s.transfer.begin()
@@ -91,7 +90,7 @@ func (h *Handler) forward(s *requestState) error {
 func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
 	if by != nil {
-		// It is also that of the client's request.
+		// The client's request has the same header, which must stay.
 		r.Header = maps.Clone(r.Header)
 	}
 	resp, err := s.roundTrip(s.rules.Egress, r, by)
@@ -107,14 +106,14 @@ func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 	s.adaptPace(resp, err)
 	if err != nil {
 		if upload := s.transfer.flow.uploadFailure(); upload != nil {
-			// The origin is not at fault.
+			// The client is at fault, not the origin.
 			err = upload
 		}
 		return nil, s.response.mute(err)
 	}
 	s.record.Preferences = audit.PreferencesOf(resp.Header)
 	if s.rules.Engine.JudgeResponse(s.record.Request, &s.record.Decision, resp.StatusCode, resp.Header) && !s.rules.Monitor {
-		// The rest is not downloaded.
+		// The body is not downloaded.
 		resp.Body.Close()
 		s.record.Withheld = true
 		s.response.capture.Discard()
@@ -210,20 +209,20 @@ func (g *generation) prepareRequest(r *http.Request, q *policy.Request, via []st
 			r.Header["User-Agent"] = []string{ua}
 		}
 	} else {
-		// Otherwise net/http would add its own over HTTP/2.
+		// net/http would add its own to HTTP/2 if there were none.
 		r.Header["User-Agent"] = nil
 	}
 	switch from := q.From; {
 	case g.from != nil:
 		r.Header["From"] = g.from
-	// Connection names From, but the decision used it.
+	// The decision used From, although Connection names it, so it was removed.
 	case from != "" && r.Header["From"] == nil:
 		r.Header["From"] = []string{from}
 	}
 	if !g.NoVia {
 		addVia(r.Header, via)
 	}
-	// It concerned the client's connection.
+	// Connection: close concerned the client's connection.
 	r.Close = false
 }
 
@@ -263,7 +262,7 @@ func (s *requestState) upgrade() error {
 		err = resp.Write(conn)
 	}
 	if err == nil {
-		// The watch of the relay replaces it.
+		// The watch of the relay replaces the deadline.
 		err = conn.SetWriteDeadline(time.Time{})
 	}
 	if err != nil {

@@ -75,9 +75,9 @@ func stripTrailer(trailer http.Header, connection []string) {
 func allowedInTrailer(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	switch name {
-	// Identify the sender.
+	// These identify the sender.
 	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer",
-		// Route.
+		// These route.
 		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", "X-Host", "X-Method-Override":
 		return false
 	}
@@ -86,7 +86,7 @@ func allowedInTrailer(name string) bool {
 			return false
 		}
 	}
-	// The address of the client.
+	// Such fields have the address of the client.
 	for _, suffix := range [...]string{"Client-Ip", "Connecting-Ip"} {
 		if strings.HasSuffix(name, suffix) {
 			return false
@@ -149,7 +149,7 @@ func isLoop(h http.Header, pseudonym string) bool {
 func prepareResponse(status int, header http.Header, via []string) {
 	stripHop(header)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
-		// RFC 9110 8.6; some clients would wait for a body.
+		// Such a response has no body (RFC 9110 8.6), for which some clients would wait.
 		delete(header, "Content-Length")
 	}
 	addVia(header, via)
@@ -160,7 +160,7 @@ func prepareResponse(status int, header http.Header, via []string) {
 	}
 	for _, name := range [...]string{"Content-Type", "Date"} {
 		if _, ok := header[name]; !ok {
-			// Otherwise net/http would add its own.
+			// net/http adds its own unless the field is there without a value.
 			header[name] = nil
 		}
 	}
@@ -181,7 +181,7 @@ func addVia(header http.Header, via []string) {
 func parseRetryAfter(v string, now time.Time) time.Duration {
 	v = textproto.TrimString(v)
 	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
-		// If out of range, the largest number of 31 bits.
+		// ParseUint returns the largest number of 31 bits for one that is out of range.
 		return time.Duration(s) * time.Second
 	}
 	if t, err := http.ParseTime(v); err == nil {

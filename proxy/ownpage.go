@@ -26,12 +26,12 @@ const seeGuide = "To see what this proxy is and how to use it, open / at its own
 func isForProxy(s *requestState) bool {
 	r, conn := s.in.HTTP, s.from.conn
 	switch {
-	// As nearly always.
+	// This is so for nearly all requests.
 	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(ownPath(&s.record)):
 		return false
 	case s.in.Tunnel != nil || conn.Redirected():
 		return false
-	// It is refused.
+	// The request is refused.
 	case conn.OverLimit:
 		return false
 	case r.Method != http.MethodGet && r.Method != http.MethodHead, r.Body != http.NoBody:
@@ -51,7 +51,7 @@ func isForProxy(s *requestState) bool {
 // ownPath returns the path of a request that may be for the proxy itself.
 func ownPath(rec *audit.Record) string {
 	path := rec.Request.PathQuery
-	// For example in origin form.
+	// The request has no target, for example because it has the origin form.
 	if path == "" {
 		path = rec.Target
 	}
@@ -86,7 +86,7 @@ func isAt(o robots.Origin, local netip.AddrPort) bool {
 // guide.
 func mayBeProxyName(host string, local netip.AddrPort) bool {
 	if host == "" {
-		// HTTP/1.0.
+		// HTTP/1.0 has no Host.
 		return true
 	}
 	o, err := robots.ParseOrigin("http", host)
@@ -118,7 +118,7 @@ func (s *requestState) serveOwnPage() {
 	r := *s.in.HTTP
 	r.URL = &url.URL{Path: ownPath(&s.record)}
 	s.rules.OwnPage.ServeHTTP(w, &r)
-	// Under the watch.
+	// The watch limits the time of this, too.
 	http.NewResponseController(w).Flush()
 }
 

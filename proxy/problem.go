@@ -30,7 +30,7 @@ type problem struct {
 	Advice     string `json:"what_to_do,omitempty"`
 	ID         string `json:"id"`
 
-	// cause of the failure of robots.txt.
+	// cause is why robots.txt could not be fetched; "": it could.
 	cause string
 }
 
@@ -63,11 +63,11 @@ func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 // proxyStatus returns the value of Proxy-Status (RFC 9209), by which programs recognise responses
 // of the proxy.
 func proxyStatus(a answer, p problem) string {
-	// Bytes of details: some clients take no more than 16 KiB of header.
+	// Details have at most so many bytes: some clients take no more than 16 KiB of header.
 	const most = 256
 	details := string(p.Reason)
 	switch {
-	// The kind of failure.
+	// The details say what kind of failure it was.
 	case a.shown() == policy.ReasonOrigin:
 		details += ": " + a.detail
 	case p.cause != "":
@@ -83,7 +83,7 @@ func proxyStatus(a answer, p problem) string {
 		status += "; error=" + a.token
 	}
 	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
-		// RFC 9651 3.3.3: strings are printable ASCII.
+		// Strings are printable ASCII (RFC 9651 3.3.3).
 		if r < ' ' || r > '~' {
 			return '?'
 		}

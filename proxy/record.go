@@ -34,7 +34,7 @@ func countContact(slot *pace.Slot, err error) {
 
 // writeRecord writes the record of a request that ended, with err if it failed.
 func writeRecord(to audit.Sink, rec *audit.Record, err error) error {
-	// Otherwise the decision says everything.
+	// The decision says everything about a refusal by it.
 	if !as[refusedError](err) {
 		rec.Err = err
 	}

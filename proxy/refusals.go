@@ -40,7 +40,7 @@ var errRefusedOften = errors.New("too many refusals of the client")
 // A refusalLimiter limits the rate of the proxy's own responses that have a record: refusals,
 // and answers from the cached copy of a robots.txt.
 type refusalLimiter struct {
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	clients map[string]*rate.Limiter
 	ofAll   audit.FairLimit
@@ -48,7 +48,7 @@ type refusalLimiter struct {
 
 	once sync.Once
 
-	// Closed by close.
+	// ended is closed by close.
 	ended chan struct{}
 }
 
@@ -109,7 +109,7 @@ func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 		}
 	}
 	l = rate.NewLimiter(refusalsPerSecond, refusalBurst)
-	// Otherwise it keeps the head of a request in memory.
+	// The name of the share would keep the head of a request in memory.
 	r.clients[strings.Clone(share)] = l
 	return l
 }

@@ -96,18 +96,18 @@ type pump struct {
 	total int64
 	err   error
 
-	// socket of dst; nil: the kernel cannot copy to it.
+	// to is the socket of dst; nil: the kernel cannot copy to it.
 	to *socket.Conn
 
-	// Of to.
+	// out and send write to the socket of to.
 	out  syscall.RawConn
 	send func(fd uintptr) bool
 	buf  *[relayBufferSize]byte
 
-	// Part of buf that was not written yet.
+	// unsent is the part of buf that was not written yet.
 	unsent []byte
 
-	// Bytes since there was last nothing to read.
+	// streak is the number of bytes since there was last nothing to read.
 	streak int
 	ended  bool
 }
@@ -217,7 +217,7 @@ func (p *pump) release() {
 // splice lets the kernel copy for at most spliceInterval.
 func (p *pump) splice(src *socket.Conn) error {
 	p.streak = 0
-	// The next read returns the error.
+	// The next read returns an error of this.
 	src.SetReadDeadline(time.Now().Add(min(spliceInterval, p.watch.limit/2)))
 	n, err := src.Splice(p.to)
 	p.total += n

@@ -31,7 +31,7 @@ func (r *response) fail(err error) {
 		return
 	}
 	if t := &r.s.transfer; t.watch.hasEnded() && t.flow.uploadFailure() == nil {
-		// The watch has caused the error.
+		// The watch has ended the transfer, and caused the error.
 		err = t.watch.cause()
 	}
 	r.failure = err
@@ -68,7 +68,7 @@ func (r *response) WriteHeader(status int) {
 	s.in.EndConnection(s.transfer.flow.uploaded())
 	s.transfer.beginWrite()
 	s.in.Writer.WriteHeader(status)
-	// A field of the same name in the head is not the trailer's.
+	// A field in the head is no trailer, even if it has the name of one.
 	for _, list := range s.in.Writer.Header()["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			s.in.Writer.Header().Del(textproto.TrimString(name))
@@ -125,7 +125,7 @@ func (r *response) Flush() {
 func (r *response) flushLast() {
 	switch {
 	case len(r.held) > 0:
-		// See sendHeld.
+		// sendHeld sends them after the record.
 		return
 	case r.s.in.HTTP.ProtoMajor == 1:
 		r.Flush()

@@ -122,10 +122,10 @@ type generation struct {
 	Rules
 	*usage
 
-	// 1 for the first.
+	// number is 1 for the first generation.
 	number uint64
 
-	// The From header to send; nil: the client's.
+	// from is the From header to send; nil: the client's.
 	from []string
 }
 
@@ -136,11 +136,11 @@ type usage struct {
 	users atomic.Int64
 	once  sync.Once
 
-	// closed when there are no users.
+	// unused is closed when there are no users.
 	unused chan struct{}
 	all    *sync.WaitGroup
 
-	// usage of the next generation; its users include this one.
+	// next is the usage of the next generation, whose users include this one.
 	next *usage
 }
 
@@ -149,7 +149,7 @@ func (u *usage) release() {
 	if u.users.Add(-1) > 0 {
 		return
 	}
-	// A late acquire may count once more up and down.
+	// An acquire that comes late may count up and down once more.
 	u.once.Do(func() {
 		close(u.unused)
 		u.all.Done()
@@ -163,13 +163,13 @@ func (u *usage) release() {
 type generations struct {
 	active atomic.Pointer[generation]
 
-	// The generations in use.
+	// all counts the generations in use.
 	all sync.WaitGroup
 
-	// Held to replace the active generation; guards closed.
+	// mu is held to replace the active generation, and guards closed.
 	mu sync.Mutex
 
-	// The active generation is not replaced any more.
+	// closed says that the active generation is not replaced any more.
 	closed bool
 }
 
@@ -197,7 +197,7 @@ func (g *generations) acquire() *generation {
 	for {
 		r := g.active.Load()
 		r.users.Add(1)
-		// Otherwise it may have become unused before it was counted.
+		// If another one is active now, r may have become unused before the request was counted.
 		if g.active.Load() == r {
 			return r
 		}

@@ -29,13 +29,13 @@ const (
 
 // A sending is the sending of one request to its origin, with its slot. It belongs to one goroutine.
 type sending struct {
-	// nil: the request is sent without a permit.
+	// slot gives the permit; nil: the request is sent without one.
 	slot *pace.Slot
 
-	// The address that the slot and the request are for; zero: any address of the host.
+	// addr is the address that the slot and the request are for; zero: any address of the host.
 	addr netip.Addr
 
-	// Of connections that carry the client's login; nil: none.
+	// owner owns the connections that carry the client's login; nil: there are none.
 	owner *egress.Owner
 
 	// sender has it sent.
@@ -44,15 +44,15 @@ type sending struct {
 	// check returns why the request must not be sent: its record could not be written. It is Options.Ready; nil: no check.
 	check func() error
 
-	// Counts what the response holds in memory; nil: nothing is counted.
+	// memory counts what the response holds in memory; nil: nothing is counted.
 	memory *memory.Work
 
 	state sendState
 
-	// sent was reached, in this try or an earlier one.
+	// wasSent says that state has been sent, in this try or an earlier one.
 	wasSent bool
 
-	// Of the last connection.
+	// conn describes the last connection.
 	conn egress.Info
 }
 

@@ -9,13 +9,13 @@ import (
 
 // Signers sign the requests that the proxy sends. The zero Signers sign none.
 type Signers struct {
-	// nil: none.
+	// Default signs the requests of all clients; nil: it signs none.
 	Default *signature.Signer
 
-	// In place of Default, by the name of the client.
+	// Clients sign in place of Default, by the name of the client.
 	Clients map[string]*signature.Signer
 
-	// Also sign requests without TLS.
+	// PlainHTTP also signs requests without TLS.
 	PlainHTTP bool
 }
 

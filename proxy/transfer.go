@@ -124,7 +124,7 @@ func (t *transfer) setUpload(r *http.Request, capture *archive.Exchange) {
 		}
 		return capture.Upload(&clientBody{body, t, r.Trailer}), nil
 	}
-	// There is no error.
+	// upload never fails.
 	r.Body, _ = upload()
 	if t.ahead != nil {
 		r.GetBody = upload

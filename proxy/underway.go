@@ -23,41 +23,41 @@ var errLineHangs = fmt.Errorf("%w: the line about the request is still being wri
 type sentRequests struct {
 	write func(...*audit.Begun) error
 
-	// Guards what follows, and the links of all sentRequests.
+	// mu guards what follows, and the links of all sentRequests.
 	mu sync.Mutex
 
-	// Those without a line, in the order in which they were sent.
+	// first and last are the ends of the list of those without a line, in the order in which they were sent.
 	first, last *sentRequest
 
-	// For the first; nil: none was sent yet.
+	// timer runs for the first; nil: none was sent yet.
 	timer *time.Timer
 }
 
 // A sentRequest is one request in sentRequests. Only the goroutine that serves the request passes it to the methods.
 type sentRequest struct {
-	// When it was sent; zero: it was not, or it has ended; written under sentRequests.mu.
+	// at is when it was sent; zero: it was not, or it has ended. It is written under sentRequests.mu.
 	at time.Time
 
-	// See await.
+	// inTime says that await waits for the line.
 	inTime bool
 	line   audit.Begun
 
 	before, after *sentRequest
 
-	// It has no line yet.
+	// linked says that it is in the list, because it has no line yet.
 	linked bool
 
-	// Closed when the line is written; nil: nobody waits for that, and it is not being written.
+	// written is closed when the line is written; nil: nobody waits for that, and it is not being written.
 	written chan struct{}
 
-	// Why it could not be written.
+	// err is why the line could not be written.
 	err error
 }
 
 // add adds a request that was sent. If inTime is set, await waits for its line.
 func (u *sentRequests) add(s *sentRequest, r *audit.Record, inTime bool) {
 	if !s.at.IsZero() {
-		// It is sent once more.
+		// The request is sent once more.
 		return
 	}
 	s.inTime, s.line = inTime, r.Begun()

@@ -22,25 +22,23 @@ const lastWait = 5 * time.Second
 type watch struct {
 	limit time.Duration
 
-	// Of stopped alarms; nil: none.
+	// pool has stopped alarms; nil: there is none.
 	pool *sync.Pool
 
-	// Guards the fields below; it may be locked while an alarm's is.
+	// mu guards the fields below. It may be locked while an alarm's is.
 	mu sync.Mutex
 
-	// Reads and writes so far.
+	// moves is the number of reads and writes so far.
 	moves uint64
 
-	// The watch has ended the transfer.
+	// ended says that the watch has ended the transfer, and slow that it was too slow, not silent.
 	ended bool
+	slow  bool
 
-	// The transfer was too slow; false: nothing moved.
-	slow bool
-
-	// The transfer waits for its turn, so nothing moves.
+	// paused says that the transfer waits for its turn, so that nothing moves.
 	paused bool
 
-	// nil: the transfer is not watched.
+	// alarm is nil if the transfer is not watched.
 	alarm *alarm
 }
 
@@ -50,7 +48,7 @@ type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
 
-	// nil: none.
+	// watch is that which the alarm serves; nil: it serves none.
 	watch *watch
 	seen  uint64
 	what  watched
@@ -58,7 +56,7 @@ type alarm struct {
 
 // A watched is something that a watch can end.
 type watched interface {
-	// Called at most once; must not wait.
+	// abandon ends it. It is called at most once, and must not wait.
 	abandon()
 }
 
@@ -158,13 +156,13 @@ func (w *watch) stop() {
 	w.alarm = nil
 	w.mu.Unlock()
 	if a == nil {
-		// Stopped already.
+		// The watch was stopped before.
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watch, a.what = nil, nil
-	// Otherwise check may be about to run.
+	// If the timer could not be stopped, check may be about to run.
 	if a.timer.Stop() && w.pool != nil {
 		w.pool.Put(a)
 	}

@@ -19,11 +19,11 @@ const unencryptedProto = "unencrypted_http2"
 // a request in the clear if its :scheme is https (RFC 9113 8.3.1). net/http shows :scheme only
 // on connections that have a ConnectionState.
 func setUpHTTP2(s *http.Server) {
-	// Returns at once, after it has set up HTTP/2.
+	// Serve returns at once, after it has set up HTTP/2.
 	s.Serve(noListener{})
 	serve := s.TLSNextProto[unencryptedProto]
 	if serve == nil {
-		// Otherwise requests for https in the clear could not be recognised.
+		// Requests for https in the clear could not be recognised.
 		s.Protocols.SetUnencryptedHTTP2(false)
 		return
 	}
@@ -52,7 +52,7 @@ func newHTTP2Base(s *http.Server) *http.Server {
 		ErrorLog:       s.ErrorLog,
 		MaxHeaderBytes: maxStandIn,
 	}
-	// Also for connections that have just begun.
+	// This is for connections that have just begun, too.
 	s.RegisterOnShutdown(func() { base.SetKeepAlivesEnabled(false) })
 	return base
 }

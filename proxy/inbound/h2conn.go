@@ -21,13 +21,13 @@ type h2Conn struct {
 	net.Conn
 	state tls.ConnectionState
 
-	// For writing what was held back; zero: no limit.
+	// limit is the time for writing what was held back; zero: no limit.
 	limit time.Duration
 
-	// Calls release.
+	// timer calls release.
 	timer *time.Timer
 
-	// Reads from Conn; belongs to net/http's reading goroutine.
+	// heads reads from Conn, and belongs to net/http's reading goroutine.
 	heads headReader
 
 	// mu is held during each write, so that held bytes are sent before later ones. Close must not
@@ -35,22 +35,20 @@ type h2Conn struct {
 	mu   sync.Mutex
 	sent h2.Tracker
 
-	// longResponseHeadBytes are counted.
+	// long says that longResponseHeadBytes are counted.
 	long bool
 
-	// nil: nothing is held back.
+	// buffer has held, the bytes that are held back; nil: there are none.
 	buffer *[maxHeld]byte
+	held   []byte
 
-	// In buffer.
-	held []byte
-
-	// The timer runs.
+	// armed says that the timer runs.
 	armed bool
 
-	// deadline of net/http's writes.
+	// deadline is that of net/http's writes.
 	deadline time.Time
 
-	// Why nothing can be written any more.
+	// err is why nothing can be written any more; nil: it can.
 	err error
 }
 
@@ -100,7 +98,7 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	n, err := c.Conn.Write(b)
-	// net/http may continue with the rest.
+	// Only the first n bytes were written, and net/http may continue with the rest.
 	if n < len(b) {
 		c.sent = was
 		c.sent.Track(b[:n])
@@ -154,7 +152,7 @@ func (c *h2Conn) release() {
 		return
 	}
 	if c.limit > 0 {
-		// The write returns the error.
+		// The write returns an error of this.
 		c.Conn.SetWriteDeadline(time.Now().Add(c.limit))
 	}
 	if c.send() != nil {

@@ -17,7 +17,7 @@ const maxBlock = 2 * maxHead
 
 var (
 	errLongBlock = errors.New("the header of a request is too long")
-	// RFC 9113 6.2: a connection error.
+	// errPadding is a connection error (RFC 9113 6.2).
 	errPadding = errors.New("a HEADERS frame has more padding than bytes")
 )
 
@@ -30,25 +30,25 @@ var (
 type headReader struct {
 	from io.Reader
 
-	// The connection in the memory budget.
+	// memory is the connection in the memory budget.
 	memory *memory.Work
 
-	// longHeadBytes are counted for a head.
+	// long says that longHeadBytes are counted for a head.
 	long bool
 
-	// Contains the head of the last frame.
+	// frame has the head of the last frame.
 	frame h2.Tracker
 
-	// nil: it is not in use.
+	// buffer is nil while it is not in use.
 	buffer *[maxHeld]byte
 
-	// Bytes that were read and not returned yet; in buffer unless there are too many.
+	// unread are the bytes that were read and not returned yet. They are in buffer unless there are too many.
 	unread []byte
 
-	// Bytes of the last frame's payload that were not read yet.
+	// left is the number of bytes of the last frame's payload that were not read yet.
 	left int
 
-	// The last stream that the client has opened.
+	// last is the last stream that the client has opened.
 	last  uint32
 	heads http2Heads
 }
@@ -238,11 +238,11 @@ func recode(frames, block []byte) (out []byte) {
 }
 
 const (
-	// Bytes; net/http's server writes more at once only for bodies.
+	// maxHeld is how many bytes are held back; net/http's server writes more at once only for bodies.
 	maxHeld = 4 << 10
-	// long enough for a handler that has the body ready.
+	// heldFor is long enough for a handler that has the body ready.
 	heldFor = time.Millisecond
-	// Length of a head with only a status, such as the 200 to a CONNECT, after which the client sends first.
+	// bareHeadSize is the length of a head with only a status, such as the 200 to a CONNECT, after which the client sends first.
 	bareHeadSize = 1
 )
 

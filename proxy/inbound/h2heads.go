@@ -50,7 +50,7 @@ func (h *http2Heads) rewrite(block []byte, trailer bool) (rewritten []byte, chan
 	if h.encoder == nil {
 		return nil, false, nil
 	}
-	// A connection keeps no buffer.
+	// A connection that waits keeps no buffer.
 	h.encoded = bytes.Buffer{}
 	for _, f := range fields {
 		if err := h.encoder.WriteField(f); err != nil {

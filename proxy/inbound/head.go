@@ -118,13 +118,13 @@ func sentHeadOf(r *http.Request) sentHead {
 	}
 	parts := strings.Split(text, "#")
 	for i, part := range parts {
-		// Cannot fail: escapeForStandIn wrote it.
+		// What escapeForStandIn has written can be read.
 		parts[i], _ = url.PathUnescape(part)
 	}
 	if len(parts) == 1 {
 		return sentHead{method: r.Method, target: parts[0]}
 	}
-	// Likewise.
+	// standIn has written a number.
 	status, _ := strconv.Atoi(parts[0])
 	return sentHead{parts[3], parts[4], &MalformedError{status, parts[1], parts[2]}}
 }

@@ -22,7 +22,7 @@ func closeConn(c net.Conn) { c.Close() }
 type unusedConns struct {
 	conns sync.Map
 
-	// At least the number of conns.
+	// n is at least the number of conns.
 	n     atomic.Int64
 	ended atomic.Bool
 }
@@ -111,7 +111,7 @@ func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 type hijackedConns struct {
 	mu sync.Mutex
 
-	// How close ends it.
+	// open has the connections, and how close ends each.
 	open  map[net.Conn]func(net.Conn)
 	ended bool
 	all   sync.WaitGroup

@@ -166,7 +166,7 @@ func faultOf(response []byte) *MalformedError {
 	line, _, _ := strings.Cut(string(response), "\r\n")
 	_, text, _ := strings.Cut(line, " ")
 	number, _, _ := strings.Cut(text, " ")
-	// net/http gives some causes.
+	// net/http says what was wrong in some cases.
 	_, cause, known := strings.Cut(text, ": ")
 	switch status, _ := strconv.Atoi(number); {
 	case status == http.StatusRequestHeaderFieldsTooLarge:
@@ -192,7 +192,7 @@ func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 type impliedConnect struct {
 	net.Conn
 
-	// The part of the CONNECT that was not read yet.
+	// connect is the part of the CONNECT that was not read yet.
 	connect string
 }
 
@@ -275,7 +275,7 @@ func underlying(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
 	}
-	// *tls.Conn.
+	// The connection is a *tls.Conn.
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = t.NetConn()
 	}
@@ -298,7 +298,7 @@ func rawConn(c net.Conn) net.Conn {
 // has arrived can still be read.
 func closeReadOrClose(c net.Conn) {
 	if r, ok := rawConn(underlying(c)).(interface{ CloseRead() error }); ok {
-		// Fails if the peer has reset the connection, and what it sent before can be read.
+		// It fails if the peer has reset the connection. What it sent before can be read then.
 		r.CloseRead()
 		return
 	}

@@ -52,7 +52,7 @@ func (l *listener) waitForPlace(share string) error {
 		most := l.s.o.Rules().MaxConns
 		if l.s.limit.take(most) {
 			if waited {
-				// Another listener may wait too, and there may be more slots.
+				// Another listener may wait too, and there may be more places.
 				l.s.limit.notify()
 			}
 			return nil

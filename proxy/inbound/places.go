@@ -12,11 +12,11 @@ import (
 // A connLimit counts the open connections to the proxy's own port. One goroutine of each
 // listener waits for a free slot.
 type connLimit struct {
-	// Guards taken.
+	// mu guards taken.
 	mu    sync.Mutex
 	taken int
 
-	// Has a value if a slot may have become free.
+	// free has a value if a place may have become free.
 	free chan struct{}
 }
 
@@ -86,7 +86,7 @@ type clientConns struct {
 	// overMemory is the number of open connections that the memory budget has no space for.
 	overMemory atomic.Int64
 
-	// Guards all and of, and the client, share and closed of each clientConn.
+	// mu guards all and of, and the share and closed of each place.
 	mu sync.Mutex
 
 	// all has the open connections, and of their number, by the key of their client's share.

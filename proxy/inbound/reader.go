@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// Maximum length of a request's head, in bytes.
+	// maxHead is the maximum length of a request's head, in bytes.
 	maxHead = 64 << 10
-	// Maximum HTTP/2 frame, in bytes, the smallest that is allowed: net/http keeps a buffer of that size for each
-	// connection.
+	// maxFrame is the maximum length of an HTTP/2 frame, in bytes. It is the smallest that is allowed, because net/http
+	// keeps a buffer of that size for each connection.
 	maxFrame = 16 << 10
 
 	// longHead and manyLines are the length of a request's head, in bytes and in lines, up to which the
@@ -84,7 +84,7 @@ const (
 	noBytes wireProtocol = iota
 	wireHTTP1
 	wireHTTP2
-	// The beginning of a TLS handshake.
+	// wireTLS is the beginning of a TLS handshake.
 	wireTLS
 )
 
@@ -149,7 +149,7 @@ func (r *requestReader) readAny(b []byte) (int, error) {
 func take(b []byte, from *[]byte) (n int) {
 	n = copy(b, *from)
 	if *from = (*from)[n:]; len(*from) == 0 {
-		// Its memory.
+		// The memory is no longer needed.
 		*from = nil
 	}
 	return n
@@ -181,7 +181,7 @@ func (r *requestReader) readHead(b []byte) error {
 		err = nil
 	}
 	if len(r.next.text) == 0 {
-		// As net/http does, because of old clients.
+		// net/http does the same, because of old clients.
 		if r.afterPOST {
 			b = bytes.TrimLeft(b[:n], "\r\n")
 			n = len(b)
@@ -190,7 +190,7 @@ func (r *requestReader) readHead(b []byte) error {
 	}
 	r.next.text = append(r.next.text, b[:n]...)
 	if err != nil {
-		// net/http answers half a head.
+		// net/http answers half a head, unless it has ended the read itself.
 		if len(r.next.text) > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 			r.giveUp(err)
 			return nil
@@ -302,7 +302,7 @@ func (r *requestReader) parseStart(line []byte) *MalformedError {
 	switch {
 	case !ok:
 		return malformed("the request line does not end with an HTTP version")
-	// A token, as a method is.
+	// A method is a token, as a field name is.
 	case !httpguts.ValidHeaderFieldName(method):
 		return malformed("the method is not a token")
 	case target == "":
@@ -361,7 +361,7 @@ func bodyLength(method string, fields []byte) (n int64, known bool) {
 	for line := range bytes.Lines(fields) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
-		// A part of the value before (RFC 9112 5.2).
+		// The line continues the value before (RFC 9112 5.2).
 		case line[0] == ' ' || line[0] == '\t':
 			return math.MaxInt64, false
 		case isField(name, "Transfer-Encoding"):
@@ -387,7 +387,7 @@ func isField(name []byte, field string) bool {
 // reset prepares for the next head, after a response. net/http may have begun to read that head before.
 // If more bytes have passed than those of the body, they may contain heads, so that all others pass too.
 func (r *requestReader) reset() {
-	// HTTP/2 first: responses of HTTP/2 end while the connection is read.
+	// HTTP/2 comes first, because its responses end while the connection is read.
 	if r.protocol == wireHTTP2 || len(r.ready) > 0 {
 		return
 	}
@@ -398,7 +398,7 @@ func (r *requestReader) reset() {
 	if r.rest.left == math.MaxInt64 && r.rest.passed <= r.rest.least {
 		r.rest.left = r.rest.least - r.rest.passed
 	}
-	// Otherwise it is that of the next head.
+	// If the next head has begun to arrive, sent is that one.
 	if len(r.next.text) == 0 {
 		r.sent = sentHead{}
 	}
@@ -409,7 +409,7 @@ func (r *requestReader) reset() {
 func (r *requestReader) withAhead(from *bufio.Reader) *bufio.Reader {
 	if n := from.Buffered() + len(r.ahead); len(r.ahead) > 0 {
 		from = bufio.NewReaderSize(from, n)
-		// Cannot fail: no byte of it comes from the connection.
+		// It cannot fail, because no byte of it comes from the connection.
 		from.Peek(n)
 	}
 	return from

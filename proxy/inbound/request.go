@@ -19,7 +19,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		by.http.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
-		// As with HTTP/1.1; otherwise the request could not be sent again on a new connection.
+		// HTTP/1.1 does the same. A request with another body could not be sent again on a new connection.
 		r.Body = http.NoBody
 	}
 	sent := sentHeadOf(r)
