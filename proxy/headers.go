@@ -81,7 +81,9 @@ func allowedInTrailer(name string) bool {
 		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", "X-Host", "X-Method-Override":
 		return false
 	}
-	for _, prefix := range [...]string{"Proxy-", "Sec-", "Signature", "X-Forwarded", "X-Original-", "X-Rewrite-", "X-Http-", "X-Client-", "X-Remote-"} {
+	for _, prefix := range [...]string{
+		"Proxy-", "Sec-", "Signature", "X-Forwarded", "X-Original-", "X-Rewrite-", "X-Http-", "X-Client-", "X-Remote-",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return false
 		}

@@ -21,7 +21,8 @@ const logInterval = 10 * time.Second
 // New checks the options and creates a Handler.
 func New(o Options) (*Handler, error) {
 	for name, missing := range map[string]bool{
-		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil, "Begin": o.Begin == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
+		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil,
+		"Begin": o.Begin == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
 	} {
 		if missing {
 			return nil, fmt.Errorf("proxy: option %s is missing", name)

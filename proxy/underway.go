@@ -55,100 +55,100 @@ type sentRequest struct {
 }
 
 // add adds a request that was sent. If inTime is set, await waits for its line.
-func (u *sentRequests) add(s *sentRequest, r *audit.Record, inTime bool) {
+func (r *sentRequests) add(s *sentRequest, rec *audit.Record, inTime bool) {
 	if !s.at.IsZero() {
 		// The request is sent once more.
 		return
 	}
-	s.inTime, s.line = inTime, r.Begun()
+	s.inTime, s.line = inTime, rec.Begun()
 	if inTime {
 		s.written = make(chan struct{})
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	s.at, s.linked, s.before = time.Now(), true, u.last
-	if u.last != nil {
-		u.last.after = s
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.at, s.linked, s.before = time.Now(), true, r.last
+	if r.last != nil {
+		r.last.after = s
 	} else {
-		u.first = s
-		u.wake()
+		r.first = s
+		r.wake()
 	}
-	u.last = s
+	r.last = s
 }
 
-// wake sets the timer for the first request. The caller holds u.mu.
-func (u *sentRequests) wake() {
-	if wait := time.Until(u.first.at.Add(begunAfter)); u.timer == nil {
-		u.timer = time.AfterFunc(wait, u.writeDue)
+// wake sets the timer for the first request. The caller holds r.mu.
+func (r *sentRequests) wake() {
+	if wait := time.Until(r.first.at.Add(begunAfter)); r.timer == nil {
+		r.timer = time.AfterFunc(wait, r.writeDue)
 	} else {
-		u.timer.Reset(wait)
+		r.timer.Reset(wait)
 	}
 }
 
-// unlink takes s out of the requests without a line. The caller holds u.mu.
-func (u *sentRequests) unlink(s *sentRequest) {
+// unlink takes s out of the requests without a line. The caller holds r.mu.
+func (r *sentRequests) unlink(s *sentRequest) {
 	if s.before != nil {
 		s.before.after = s.after
 	} else {
-		u.first = s.after
+		r.first = s.after
 	}
 	if s.after != nil {
 		s.after.before = s.before
 	} else {
-		u.last = s.before
+		r.last = s.before
 	}
 	s.before, s.after, s.linked = nil, nil, false
 }
 
 // writeDue writes the lines that are due.
-func (u *sentRequests) writeDue() {
-	u.mu.Lock()
+func (r *sentRequests) writeDue() {
+	r.mu.Lock()
 	var due []*sentRequest
 	var lines []*audit.Begun
-	for now := time.Now(); u.first != nil && now.Sub(u.first.at) >= begunAfter; {
-		s := u.first
-		u.unlink(s)
+	for now := time.Now(); r.first != nil && now.Sub(r.first.at) >= begunAfter; {
+		s := r.first
+		r.unlink(s)
 		if s.written == nil {
 			s.written = make(chan struct{})
 		}
 		due, lines = append(due, s), append(lines, &s.line)
 	}
-	u.mu.Unlock()
+	r.mu.Unlock()
 	if len(due) > 0 {
-		err := u.write(lines...)
+		err := r.write(lines...)
 		for _, s := range due {
 			s.err = err
 			close(s.written)
 		}
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.first != nil {
-		u.wake()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first != nil {
+		r.wake()
 	}
 }
 
 // writeNow writes the line of a request at once. Its error says why the line is not in the audit.
-func (u *sentRequests) writeNow(s *sentRequest) error {
-	if noLine, err := u.end(s); !noLine {
+func (r *sentRequests) writeNow(s *sentRequest) error {
+	if noLine, err := r.end(s); !noLine {
 		return err
 	}
-	return u.write(&s.line)
+	return r.write(&s.line)
 }
 
 // end takes a request out, before its record is written. If its line is being written, end waits for it, for at most
 // lastWait. It reports whether the request has no line yet, or returns why the line could not be written.
-func (u *sentRequests) end(s *sentRequest) (noLine bool, err error) {
+func (r *sentRequests) end(s *sentRequest) (noLine bool, err error) {
 	if s.at.IsZero() {
 		return false, nil
 	}
-	u.mu.Lock()
+	r.mu.Lock()
 	linked, written := s.linked, s.written
 	s.at, s.inTime = time.Time{}, false
 	if linked {
-		u.unlink(s)
+		r.unlink(s)
 	}
-	u.mu.Unlock()
+	r.mu.Unlock()
 	if linked {
 		return true, nil
 	}

@@ -59,7 +59,9 @@ func newHTTP2Base(s *http.Server) *http.Server {
 
 // http2State returns a TLS state that net/http accepts for HTTP/2 (RFC 9113 9.2).
 func http2State() tls.ConnectionState {
-	return tls.ConnectionState{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, HandshakeComplete: true, NegotiatedProtocol: "h2"}
+	return tls.ConnectionState{
+		Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, HandshakeComplete: true, NegotiatedProtocol: "h2",
+	}
 }
 
 // readPreface reads the preface within limit. The server sends its own preface after that.

@@ -22,7 +22,8 @@ import (
 var (
 	// ErrTLSInTheClear is the error of a client that begins a TLS handshake on a port without TLS. Often the proxy's URL in
 	// its settings begins with https:// in place of http://.
-	ErrTLSInTheClear = errors.New("the client speaks TLS to the proxy's own port, which expects plain HTTP (use an http:// URL for the proxy)")
+	ErrTLSInTheClear = errors.New(
+		"the client speaks TLS to the proxy's own port, which expects plain HTTP (use an http:// URL for the proxy)")
 
 	// ErrPlainHTTP is the error of a client that speaks plain HTTP to a port that requires TLS.
 	ErrPlainHTTP = errors.New("tls handshake with the client")

@@ -95,15 +95,15 @@ type clientConns struct {
 }
 
 // open adds a connection and returns how many its client has.
-func (all *clientConns) open(c *place) int {
-	c.idleSince.Store(time.Now().UnixNano())
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if all.all == nil {
-		all.all, all.of = map[*place]struct{}{}, map[string]int{}
+func (c *clientConns) open(p *place) int {
+	p.idleSince.Store(time.Now().UnixNano())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all, c.of = map[*place]struct{}{}, map[string]int{}
 	}
-	all.all[c] = struct{}{}
-	return all.add(c.share, 1)
+	c.all[p] = struct{}{}
+	return c.add(p.share, 1)
 }
 
 // roomDivisor is the divisor of the limit of all connections that gives how many idle ones are closed at once, so that the
@@ -114,61 +114,61 @@ const roomDivisor = 256
 // longest, of the client with the most connections that has idle ones. That must be the client of the new connection, or
 // one with more connections. If there are none, fair reports whether the client of the new connection has no more than an
 // equal division of the places gives.
-func (all *clientConns) makeRoom(share string, most int) (idle []*place, fair bool) {
+func (c *clientConns) makeRoom(share string, most int) (idle []*place, fair bool) {
 	since := time.Now().Add(-minIdle).UnixNano()
-	all.mu.Lock()
-	defer all.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	largest := share
-	for c := range all.all {
-		n := all.of[c.share] - all.of[largest]
-		if n < 0 || n == 0 && c.share != largest || !c.isIdle(since) {
+	for p := range c.all {
+		n := c.of[p.share] - c.of[largest]
+		if n < 0 || n == 0 && p.share != largest || !p.isIdle(since) {
 			continue
 		}
-		if c.share != largest {
-			largest, idle = c.share, nil
+		if p.share != largest {
+			largest, idle = p.share, nil
 		}
-		idle = append(idle, c)
+		idle = append(idle, p)
 	}
 	slices.SortFunc(idle, func(a, b *place) int { return cmp.Compare(a.idleSince.Load(), b.idleSince.Load()) })
 	room := 1 + most/roomDivisor
 	if largest != share {
-		room = min(room, all.of[largest]-all.of[share])
+		room = min(room, c.of[largest]-c.of[share])
 	}
-	return idle[:min(room, len(idle))], all.of[share]*len(all.of) <= most
+	return idle[:min(room, len(idle))], c.of[share]*len(c.of) <= most
 }
 
 // forget removes a closed connection from the counts.
-func (all *clientConns) forget(c *place) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	c.closed = true
-	delete(all.all, c)
-	all.add(c.share, -1)
+func (c *clientConns) forget(p *place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.closed = true
+	delete(c.all, p)
+	c.add(p.share, -1)
 }
 
 // move counts a connection for another share, that of its client, which may have at most most of them. It returns false if
 // that client has as many.
-func (all *clientConns) move(c *place, share string, most int) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
+func (c *clientConns) move(p *place, share string, most int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	// With HTTP/2, a request may outlive its connection.
-	if c.closed || share == c.share {
+	if p.closed || share == p.share {
 		return true
 	}
-	if all.of[share] >= most {
+	if c.of[share] >= most {
 		return false
 	}
-	all.add(c.share, -1)
-	all.add(share, 1)
-	c.share = share
+	c.add(p.share, -1)
+	c.add(share, 1)
+	p.share = share
 	return true
 }
 
-// add adds n to the number of a client's connections and returns it. The caller holds all.mu.
-func (all *clientConns) add(share string, n int) int {
-	now := all.of[share] + n
-	if all.of[share] = now; now == 0 {
-		delete(all.of, share)
+// add adds n to the number of a client's connections and returns it. The caller holds c.mu.
+func (c *clientConns) add(share string, n int) int {
+	now := c.of[share] + n
+	if c.of[share] = now; now == 0 {
+		delete(c.of, share)
 	}
 	return now
 }

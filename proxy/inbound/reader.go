@@ -40,8 +40,11 @@ const (
 	maxStandIn = 4 * maxHead
 )
 
-var errLongHead = &MalformedError{http.StatusRequestHeaderFieldsTooLarge, "the header of the request is longer than 64 KiB or has more than 1,024 lines",
-	"Send a shorter URL or fewer header fields."}
+var errLongHead = &MalformedError{
+	http.StatusRequestHeaderFieldsTooLarge,
+	"the header of the request is longer than 64 KiB or has more than 1,024 lines",
+	"Send a shorter URL or fewer header fields.",
+}
 
 // A requestReader reads the HTTP/1 requests of a connection for net/http's server. It reads a head
 // whole before net/http gets any of it, limits it, and puts a stand-in in its place if net/http would

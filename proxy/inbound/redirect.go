@@ -32,15 +32,15 @@ func (r *redirect) String() string {
 
 // originOf returns the origin of a redirected request without TLS. The host, and the port if there is
 // one, are those that the request names.
-func (d *redirect) originOf(r *http.Request) (robots.Origin, error) {
-	host := r.Host
-	// HTTP/1.0.
+func (r *redirect) originOf(req *http.Request) (robots.Origin, error) {
+	host := req.Host
 	if host == "" {
-		host = cmp.Or(d.name, bracketed(d.addr.Addr()))
+		// HTTP/1.0 need not name a host.
+		host = cmp.Or(r.name, bracketed(r.addr.Addr()))
 	}
 	o, err := robots.ParseOrigin("http", host)
 	if err == nil && !hasPort(host) {
-		o.Port = d.addr.Port()
+		o.Port = r.addr.Port()
 	}
 	return o, err
 }

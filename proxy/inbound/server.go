@@ -40,10 +40,12 @@ func (s *Server) newServer() *http.Server {
 		ReadHeaderTimeout: s.o.HeadTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxStandIn,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: s.o.WriteTimeout},
-		ConnState:         func(c net.Conn, state http.ConnState) { s.connState(unused, c, state) },
-		ConnContext:       withLayers,
-		ErrorLog:          slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: s.o.WriteTimeout,
+		},
+		ConnState:   func(c net.Conn, state http.ConnState) { s.connState(unused, c, state) },
+		ConnContext: withLayers,
+		ErrorLog:    slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
 
 		// OPTIONS * is judged like other requests.
 		DisableGeneralOptionsHandler: true,

@@ -47,7 +47,8 @@ func (s Stats) Warning() string {
 	if s.Conns.Open < s.MaxConns && time.Since(s.FullAt) >= fullFor {
 		return ""
 	}
-	return fmt.Sprintf("limits.connections (%d) is reached: idle connections of the clients with the most are closed, or new connections wait", s.MaxConns)
+	return fmt.Sprintf("limits.connections (%d) is reached: "+
+		"idle connections of the clients with the most are closed, or new connections wait", s.MaxConns)
 }
 
 // A Flow says how many things there are that begin and end.

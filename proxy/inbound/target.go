@@ -121,7 +121,8 @@ func (t *Tunnel) admits(o robots.Origin, scheme string, hasPort bool) (robots.Or
 		// Many clients leave out even an unusual port.
 		o.Port = t.Origin.Port
 	}
-	if o.Scheme != scheme || o.Port != t.Origin.Port || o.Host != t.Origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
+	itsHost := o.Host == t.Origin.Host || t.serverName != "" && strings.EqualFold(o.Host, t.serverName)
+	if o.Scheme != scheme || o.Port != t.Origin.Port || !itsHost {
 		return robots.Origin{}, ErrMisdirected
 	}
 	return o, nil

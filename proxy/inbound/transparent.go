@@ -212,10 +212,11 @@ func isRequestLine(b []byte) (is, certain bool) {
 // if b contains only part of it. An unreadable ClientHello has no name; its handshake fails later.
 func parseClientHello(b []byte) (serverName string, whole bool) {
 	known := errors.New("the ClientHello is known")
-	err := tls.Server(&helloConn{in: bytes.NewReader(b)}, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	config := &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		serverName = hello.ServerName
 		return nil, known
-	}}).Handshake()
+	}}
+	err := tls.Server(&helloConn{in: bytes.NewReader(b)}, config).Handshake()
 	return serverName, !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
