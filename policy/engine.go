@@ -185,7 +185,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	switch {
 	case d.Verdict != Allow:
 		return d
-	case d.Ruling.Outcome != cache.Rules:
+	case d.Ruling.Meaning != cache.Rules:
 		e.applyPreferences(ctx, &d, &r, &c, g, "")
 		return d
 	}
@@ -233,10 +233,10 @@ func (e *Engine) RulingOf(entry *cache.Entry, d robots.Dialect) cache.Ruling {
 // ruling is RulingOf with the entry of Options.Hosts for the host.
 func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.Ruling {
 	r := entry.Under(d)
-	if cmp.Or(host.Forbidden, e.o.Forbidden) == RefuseForbidden && r.Outcome == cache.NoFile && r.Err == nil {
+	if cmp.Or(host.Forbidden, e.o.Forbidden) == RefuseForbidden && r.Meaning == cache.NoFile && r.Err == nil {
 		switch status := r.Result.Status; status {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			r.Outcome, r.Retry = cache.Unreachable, entry.Expires()
+			r.Meaning, r.Retry = cache.Unreachable, entry.Expires()
 			r.Err = fmt.Errorf("fetch %s: status %d, which robots.forbidden treats as unreachable", r.Result.URL, status)
 		}
 	}
@@ -259,7 +259,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 	if d.Reason != ReasonOverride {
 		d.Reason = ReasonTunnel
 	}
-	if d.Ruling.Outcome == cache.Rules && g.DisallowsAll() {
+	if d.Ruling.Meaning == cache.Rules && g.DisallowsAll() {
 		v := g.Match("/")
 		d.Verdict, d.Rule, d.Line, d.JoinedLine = Refuse, v.Rule, v.Line, g.JoinedAgent(v.Line)
 	}
@@ -329,7 +329,7 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) 
 		return cache.Ruling{}, ""
 	}
 	ruling := entry.Under(d)
-	if ruling.Outcome == cache.Rules {
+	if ruling.Meaning == cache.Rules {
 		given, ok := e.o.OverMax.Keep(ruling.File.For(c.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
 		if !ok {
 			// A Crawl-delay that is too long does not forbid to fetch the file itself.
@@ -362,7 +362,7 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 	}
 	d.Ruling = e.ruling(entry, dialect, c.host)
 	d.Err = d.Ruling.Err
-	switch d.Ruling.Outcome {
+	switch d.Ruling.Meaning {
 	case cache.NoConnection:
 		d.Reason = ReasonOrigin
 		return robots.Group{}
@@ -507,7 +507,7 @@ type Reading struct {
 func (e *Engine) Reading(r Request, d Decision) Reading {
 	c := e.configFor(&r)
 	x := Reading{Dialect: e.dialect(c.client), Tokens: slices.Clone(c.tokens), Source: c.source}
-	if d.Ruling.Outcome == cache.Rules {
+	if d.Ruling.Meaning == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
 		// A tunnel is decided by its host.
 		if d.Reason != ReasonTunnel {

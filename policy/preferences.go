@@ -66,7 +66,7 @@ func (e *Engine) lookUpTDMRep(ctx context.Context, d *Decision, r *Request, c *r
 		return
 	}
 	d.TDMRep = entry.Under(tdmrep.Dialect())
-	if d.Usage.Refuse && d.TDMRep.Outcome == cache.NoConnection && d.TDMRep.Result.OwnFailure {
+	if d.Usage.Refuse && d.TDMRep.Meaning == cache.NoConnection && d.TDMRep.Result.OwnFailure {
 		d.Verdict, d.Reason, d.Err = Refuse, ReasonOrigin, d.TDMRep.Err
 	}
 }

@@ -31,7 +31,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	if err != nil {
 		return err
 	}
-	switch ruling := e.ruling(entry, e.o.Dialect, c.host); ruling.Outcome {
+	switch ruling := e.ruling(entry, e.o.Dialect, c.host); ruling.Meaning {
 	case cache.NoFile:
 		return nil
 	case cache.Rules:
@@ -43,6 +43,6 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 		}
 		return nil
 	default:
-		return fmt.Errorf("robots.txt of %s: %s", to, ruling.Outcome)
+		return fmt.Errorf("robots.txt of %s: %s", to, ruling.Meaning)
 	}
 }

@@ -99,7 +99,7 @@ func TestRedirectsToEachOther(t *testing.T) {
 		for _, host := range []string{"a.test", "b.test"} {
 			wg.Go(func() {
 				d := e.Decide(t.Context(), policy.Request{Client: "x", Method: "GET", Target: robots.Target{Origin: robots.Origin{Scheme: "http", Host: host, Port: 80}, PathQuery: "/page"}})
-				if d.Verdict != policy.Refuse || d.Ruling.Outcome != cache.Unreachable {
+				if d.Verdict != policy.Refuse || d.Ruling.Meaning != cache.Unreachable {
 					t.Errorf("%s: %+v", host, d)
 				}
 			})

@@ -29,7 +29,7 @@ func usableCopy(r cache.Ruling) *fetch.Result {
 	// A longer body may be truncated.
 	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes:
 		return a
-	case r.Outcome == cache.NoFile && a.Status >= 400 && a.Status <= 499:
+	case r.Meaning == cache.NoFile && a.Status >= 400 && a.Status <= 499:
 		return a
 	}
 	return nil

@@ -70,7 +70,7 @@ func (h *Handler) finish(s *requestState, err error) {
 func (s *requestState) recordPace(err error) {
 	rec := &s.record
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.BackOffBy, rec.Slowed, rec.StoreAway = busy.BackOff, busy.BackOffBy, busy.Slowed, busy.Alone
+		rec.BackOff, rec.BackOffBy, rec.Slowed, rec.StoreAway = busy.BackOff, busy.BackOffBy, busy.Slowed, busy.StoreAway
 	}
 	if s.slot == nil {
 		return
@@ -83,7 +83,7 @@ func (s *requestState) recordPace(err error) {
 		rec.BackOff, rec.BackOffBy = held.BackOff, held.By
 	}
 	rec.Slot, rec.Waited, rec.Slowed = true, held.Waited, cmp.Or(rec.Slowed, held.Slowed)
-	rec.StoreAway = rec.StoreAway || held.Alone
+	rec.StoreAway = rec.StoreAway || held.StoreAway
 }
 
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer

@@ -50,7 +50,7 @@ func greedy(s string) *Record {
 	r.Archived = Archived{File: strings.Repeat("f", 255), Offset: math.MaxInt64, ID: "urn:uuid:" + strings.Repeat("0", 36)}
 	w := Preference{s[:min(len(s), maxPreference)], len(s)}
 	r.Preferences = Preferences{w, w, w, w, w, w, w}
-	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
+	r.Decision.Ruling.Meaning, r.Decision.Ruling.Stale = cache.Rules, true
 	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
 	r.Decision.TDMRep = r.Decision.Ruling
 	return r

@@ -33,7 +33,7 @@ func allowed() *Record {
 		Decision: policy.Decision{
 			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
 			Asked: 100 * time.Second, Pace: pace.Limits{CrawlDelay: 10 * time.Second},
-			Ruling: cache.Ruling{Outcome: cache.Rules, Result: &fetch.Result{URL: "https://site.test/robots.txt", UserAgent: "robotsproxy/1.0", SHA256: "ab", Fetched: time.Unix(0, 0)}},
+			Ruling: cache.Ruling{Meaning: cache.Rules, Result: &fetch.Result{URL: "https://site.test/robots.txt", UserAgent: "robotsproxy/1.0", SHA256: "ab", Fetched: time.Unix(0, 0)}},
 		},
 		Waited: 1500 * time.Microsecond, Status: 200, Bytes: 12, Took: 2 * time.Second,
 	}
@@ -71,7 +71,7 @@ func TestLineHoldsWhatTheContractNames(t *testing.T) {
 
 func TestLineHoldsTheTDMRep(t *testing.T) {
 	r := allowed()
-	r.Decision.TDMRep = cache.Ruling{Outcome: cache.Rules, Stale: true, Result: &fetch.Result{URL: "https://site.test/.well-known/tdmrep.json", UserAgent: "robotsproxy/1.0", SHA256: "cd", Fetched: time.Unix(1, 0)}}
+	r.Decision.TDMRep = cache.Ruling{Meaning: cache.Rules, Stale: true, Result: &fetch.Result{URL: "https://site.test/.well-known/tdmrep.json", UserAgent: "robotsproxy/1.0", SHA256: "cd", Fetched: time.Unix(1, 0)}}
 	const want = `"robots_sha256":"ab","tdmrep_url":"https://site.test/.well-known/tdmrep.json","tdmrep_fetched":"1970-01-01T00:00:01.000000000Z",` +
 		`"tdmrep_agent":"robotsproxy/1.0","tdmrep_sha256":"cd","tdmrep_stale":true,"crawl_delay_s":10,`
 	if got := encoded(r, Options{}); !strings.Contains(got, want) {

@@ -83,7 +83,7 @@ type Explanation struct {
 
 // A Fetch is the result of a request for robots.txt.
 type Fetch struct {
-	Outcome cache.Outcome
+	Outcome cache.Meaning
 
 	// Status is 0 if there was no complete response.
 	Status           int
@@ -118,7 +118,7 @@ func Of(d *policy.Decision) Explanation {
 	if a := d.Ruling.Result; a != nil {
 		e.Dialect, e.RobotsURL, e.RobotsAgent, e.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
 		e.Fetched, e.Stale, e.Decoded = d.Ruling.Fetched().UTC(), d.Ruling.Stale, d.Decoded
-		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, HTML: IsHTML(&d.Ruling)}
+		e.Fetch = &Fetch{Outcome: d.Ruling.Meaning, Status: a.Status, Redirects: a.Redirects, HTML: IsHTML(&d.Ruling)}
 		e.Fetch.TooManyRedirects = a.TooManyRedirects
 		e.Fetch.DeadRedirect, e.Fetch.RedirectDisallowed = a.DeadRedirect, a.RedirectDisallowed
 		if a.Err != nil {
@@ -133,14 +133,14 @@ func Of(d *policy.Decision) Explanation {
 
 // IsHTML reports whether what the site has as its robots.txt is an HTML page, in which there is no rule.
 func IsHTML(r *cache.Ruling) bool {
-	return r.Outcome == cache.Rules && r.Result != nil && robots.IsHTML(r.Result.Body) && r.File.Rules() == 0
+	return r.Meaning == cache.Rules && r.Result != nil && robots.IsHTML(r.Result.Body) && r.File.Rules() == 0
 }
 
 // OfRuling explains what the robots.txt of an origin, read in a dialect, means for requests that no
 // rule matches.
 func OfRuling(r *cache.Ruling, dialect string) Explanation {
 	d := policy.Decision{Ruling: *r, Dialect: dialect, Reason: policy.ReasonUnreachable, Err: r.Err}
-	switch r.Outcome {
+	switch r.Meaning {
 	case cache.Rules:
 		d.Verdict, d.Reason = policy.Allow, policy.ReasonNoRule
 	case cache.NoFile:

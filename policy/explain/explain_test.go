@@ -54,7 +54,7 @@ func decision() policy.Decision {
 		Reason: policy.ReasonRule, Rule: "/private", Line: 5, Form: policy.DotsRemoved, Read: "/private", Group: "foobot", Token: "FooBot",
 		Entry: "*.test", EntryReason: "ticket 7", Dialect: "standard", Asked: 20 * time.Second, ContentUsage: "train-ai=n",
 		Pace: pace.Limits{CrawlDelay: 10 * time.Second}, Err: errors.New("stale"),
-		Ruling: cache.Ruling{Outcome: cache.Rules, Stale: true, Result: &fetch.Result{
+		Ruling: cache.Ruling{Meaning: cache.Rules, Stale: true, Result: &fetch.Result{
 			URL: "http://a.test/robots.txt", UserAgent: "robotsproxy/1", Status: 200, SHA256: "abc", Fetched: time.Date(2026, 11, 21, 5, 7, 33, 1, time.UTC)}},
 	}
 }
@@ -79,10 +79,10 @@ func TestOfRecord(t *testing.T) {
 }
 
 func TestOfRuling(t *testing.T) {
-	for outcome, want := range map[cache.Outcome]policy.Reason{
+	for outcome, want := range map[cache.Meaning]policy.Reason{
 		cache.Rules: policy.ReasonNoRule, cache.NoFile: policy.ReasonNoFile, cache.NoConnection: policy.ReasonOrigin, cache.Unreachable: policy.ReasonUnreachable,
 	} {
-		e := OfRuling(&cache.Ruling{Outcome: outcome, Result: &fetch.Result{Status: 404}}, "google")
+		e := OfRuling(&cache.Ruling{Meaning: outcome, Result: &fetch.Result{Status: 404}}, "google")
 		if e.Reason != want || e.Allow != (outcome == cache.Rules || outcome == cache.NoFile) || e.Dialect != "google" || e.Fetch.Outcome != outcome {
 			t.Errorf("%v: %+v", outcome, e)
 		}

@@ -26,7 +26,7 @@ func (h *host) forecast(r *request, ahead int, now, start time.Time) time.Durati
 // negative) than the same number of requests like r, and with a Store, no request is sent before
 // the slot that it has given, and those behind it wait for other processes too.
 func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
-	shared := r.process.store != nil && !r.process.standing().Alone
+	shared := r.process.store != nil && !r.process.standing().StoreAway
 	lead := r.heldLeft(now)
 	if shared {
 		lead = max(lead, r.queue.slotIn(now))
@@ -112,7 +112,7 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 // may wait. If the concurrency limit delays r, RetryAfter is based on how long that has
 // lasted.
 func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyError {
-	e := &BusyError{RetryAfter: wait, Alone: r.process.standing().Alone}
+	e := &BusyError{RetryAfter: wait, StoreAway: r.process.standing().StoreAway}
 	if b := r.backOff(); b.left(now) > 0 {
 		e.BackOff, e.BackOffBy = b.left(now), b.By
 	}

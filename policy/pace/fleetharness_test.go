@@ -81,7 +81,7 @@ func (f *fleet) send(from int, s *pace.Slot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.Sent()
-	f.sent = append(f.sent, sending{from, time.Since(f.began), s.Held().Alone})
+	f.sent = append(f.sent, sending{from, time.Since(f.began), s.Held().StoreAway})
 }
 
 func (f *fleet) must(from int, client string, l pace.Limits) {

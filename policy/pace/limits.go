@@ -62,8 +62,8 @@ type BusyError struct {
 	RetryAfter time.Duration
 	Reason     Reason
 
-	// Alone means that the Store was unavailable, and that this process had used its share of the rate.
-	Alone bool
+	// StoreAway means that the Store was unavailable, and that this process had used its share of the rate.
+	StoreAway bool
 
 	// BackOff is what is left of the host's back-off, see Slot.BackOff; zero if there is none.
 	BackOff time.Duration
@@ -210,6 +210,6 @@ type Held struct {
 	// Slowed is the least time between two requests because the host responded slowly; zero if it did not.
 	Slowed time.Duration
 
-	// Alone means that the request got the permit while the Store was unavailable.
-	Alone bool
+	// StoreAway means that the request got the permit while the Store was unavailable.
+	StoreAway bool
 }

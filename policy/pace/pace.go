@@ -176,7 +176,7 @@ func (p *Pacer) EndBackOff(key string) (known bool) {
 		h.mu.Unlock()
 	}
 	ended := BackOff{Ended: true}
-	if p.store == nil || p.store.Standing().Alone {
+	if p.store == nil || p.store.Standing().StoreAway {
 		p.MergeBackOff(key, ended)
 	}
 	if p.store != nil {

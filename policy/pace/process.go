@@ -74,7 +74,7 @@ func (p *process) alone() *outage { return p.outageOf(p.standing()) }
 
 // outageOf returns the same pointer as long as an outage lasts; nil: st is no outage.
 func (p *process) outageOf(st Standing) *outage {
-	if !st.Alone {
+	if !st.StoreAway {
 		return nil
 	}
 	for {

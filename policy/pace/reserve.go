@@ -135,7 +135,7 @@ func (r *reservation) next() (SlotRequest, step) {
 		return SlotRequest{}, startOver
 	case alone != nil:
 		r.returnLease()
-		r.held.Alone, r.until = true, time.Time{}
+		r.held.StoreAway, r.until = true, time.Time{}
 		return SlotRequest{}, goNow
 	case r.unsent && !r.ended(now):
 		return SlotRequest{}, goNow
@@ -202,11 +202,11 @@ func (r *reservation) got(ctx context.Context, began time.Time, g Reservation, f
 		err := r.refuse(now, r.backOff().left(now), left)
 		r.giveUpReserved(g)
 		return 0, false, err
-	case failed != nil && left <= 0 && !r.process.standing().Alone:
+	case failed != nil && left <= 0 && !r.process.standing().StoreAway:
 		return 0, false, r.refuse(now, now.Sub(began), left)
 	case failed != nil:
 		r.giveUp()
-		if r.process.standing().Alone {
+		if r.process.standing().StoreAway {
 			return 0, false, nil
 		}
 		return r.later(), false, nil

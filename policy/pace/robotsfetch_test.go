@@ -95,7 +95,9 @@ type absentStore struct {
 	since time.Time
 }
 
-func (s absentStore) Standing() Standing { return Standing{Alone: true, Slowdown: 4, Since: s.since} }
+func (s absentStore) Standing() Standing {
+	return Standing{StoreAway: true, Slowdown: 4, Since: s.since}
+}
 
 // TestFetchKeepsItsShareOfTheCrawlDelay: while the Store is unavailable, each fetch keeps this process's share of the
 // Crawl-delay, however many fetches there are.

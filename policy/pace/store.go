@@ -17,7 +17,7 @@ type Store interface {
 
 	// Reserve reserves the next slot of a.Key, atomically for all processes that share the
 	// Store. After an error, which may be the context's, it is unknown what was reserved.
-	// If the error is the Store's fault, Standing says Alone before Reserve returns.
+	// If the error is the Store's fault, Standing says StoreAway before Reserve returns.
 	Reserve(ctx context.Context, a SlotRequest) (Reservation, error)
 
 	// Report informs the other processes. It does not wait, except that it may wait for a
@@ -43,13 +43,13 @@ type AheadStore interface {
 // A Standing is the state of a process among those that share a Store. The zero Standing
 // belongs to a process that shares nothing.
 type Standing struct {
-	// Alone means that the Store is unavailable or not reliable yet, and that Reserve must not be called.
-	Alone bool
+	// StoreAway means that the Store is unavailable or not reliable yet, and that Reserve must not be called.
+	StoreAway bool
 
 	// Slowdown is how many times slower than the Limits this process is; less than 1 counts as 1.
 	Slowdown float64
 
-	// Since is when the process became Alone, if it is. It has a monotonic reading.
+	// Since is when the process became StoreAway, if it is. It has a monotonic reading.
 	Since time.Time
 }
 

@@ -26,38 +26,38 @@ type Peers struct {
 
 	// Dialed counts the attempts to connect so far, by outcome. It includes those for FTP and for tunnels that are
 	// passed through.
-	Dialed map[Outcome]uint64
+	Dialed map[DialResult]uint64
 }
 
 // counters are the sources of Stats. A Client shares them with its Options.Previous.
 type counters struct{ origins, parent counter }
 
-// An Outcome is the result of an attempt to connect.
-type Outcome string
+// A DialResult is the result of an attempt to connect.
+type DialResult string
 
 // The outcomes.
 const (
-	OutcomeOK          Outcome = "ok"          // connected, including the TLS handshake if there is one
-	OutcomeDNS         Outcome = "dns"         // the name has no address, or no name server replied
-	OutcomeRefused     Outcome = "refused"     // connection refused
-	OutcomeUnreachable Outcome = "unreachable" // no route, or the upstream proxy cannot reach the origin
-	OutcomeTimeout     Outcome = "timeout"     // no reply in time
-	OutcomeTLS         Outcome = "tls"         // the handshake failed, or the certificate is not valid
-	OutcomeForbidden   Outcome = "forbidden"   // no allowed address: ErrForbiddenAddr, ErrForbiddenPort
-	OutcomeExhausted   Outcome = "exhausted"   // ErrExhausted
-	OutcomeParent      Outcome = "parent"      // ErrParent
-	OutcomeCanceled    Outcome = "canceled"    // the caller left, or the Client was closed
-	OutcomeOther       Outcome = "other"
+	OutcomeOK          DialResult = "ok"          // connected, including the TLS handshake if there is one
+	OutcomeDNS         DialResult = "dns"         // the name has no address, or no name server replied
+	OutcomeRefused     DialResult = "refused"     // connection refused
+	OutcomeUnreachable DialResult = "unreachable" // no route, or the upstream proxy cannot reach the origin
+	OutcomeTimeout     DialResult = "timeout"     // no reply in time
+	OutcomeTLS         DialResult = "tls"         // the handshake failed, or the certificate is not valid
+	OutcomeForbidden   DialResult = "forbidden"   // no allowed address: ErrForbiddenAddr, ErrForbiddenPort
+	OutcomeExhausted   DialResult = "exhausted"   // ErrExhausted
+	OutcomeParent      DialResult = "parent"      // ErrParent
+	OutcomeCanceled    DialResult = "canceled"    // the caller left, or the Client was closed
+	OutcomeOther       DialResult = "other"
 )
 
-var allOutcomes = [...]Outcome{
+var allOutcomes = [...]DialResult{
 	OutcomeOK, OutcomeDNS, OutcomeRefused, OutcomeUnreachable, OutcomeTimeout, OutcomeTLS,
 	OutcomeForbidden, OutcomeExhausted, OutcomeParent, OutcomeCanceled, OutcomeOther,
 }
 
 // outcomeOf returns the first outcome that matches the error of an attempt. It does not
 // recognise TLS failures.
-func outcomeOf(err error) Outcome {
+func outcomeOf(err error) DialResult {
 	is := func(targets ...error) bool {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
@@ -106,14 +106,14 @@ func (c *counter) handshake(err error) {
 	c.add(o)
 }
 
-func (c *counter) add(o Outcome) {
+func (c *counter) add(o DialResult) {
 	if c != nil {
 		c.dialed[slices.Index(allOutcomes[:], o)].Add(1)
 	}
 }
 
 func (c *counter) peers() Peers {
-	p := Peers{Open: int(c.open.Load()), Dialed: make(map[Outcome]uint64)}
+	p := Peers{Open: int(c.open.Load()), Dialed: make(map[DialResult]uint64)}
 	for i, o := range allOutcomes {
 		p.Dialed[o] = c.dialed[i].Load()
 	}

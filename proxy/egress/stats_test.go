@@ -16,7 +16,7 @@ import (
 
 // wantDialed compares the counts since the Client was created with the wanted ones.
 // Outcomes that are not named must be 0.
-func wantDialed(t *testing.T, who string, p Peers, want map[Outcome]uint64) {
+func wantDialed(t *testing.T, who string, p Peers, want map[DialResult]uint64) {
 	t.Helper()
 	if len(p.Dialed) != len(allOutcomes) {
 		t.Errorf("%s: %d outcomes are told of, want all %d", who, len(p.Dialed), len(allOutcomes))
@@ -44,7 +44,7 @@ func TestDialsAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(*Client) error
-		want Outcome
+		want DialResult
 	}{
 		{"http", fetch(plain.String() + "/"), OutcomeOK},
 		{"https", fetch(secure.String() + "/"), OutcomeOK},
@@ -77,7 +77,7 @@ func TestDialsAreCounted(t *testing.T) {
 			if (err == nil) != (c.want == OutcomeOK) {
 				t.Fatal(err)
 			}
-			wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{c.want: 1})
+			wantDialed(t, "origins", d.Stats().Origins, map[DialResult]uint64{c.want: 1})
 			wantDialed(t, "parent", d.Stats().Parent, nil)
 		})
 	}
@@ -91,13 +91,13 @@ func TestRememberedFailureIsNoDial(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{OutcomeRefused: 1})
+	wantDialed(t, "origins", d.Stats().Origins, map[DialResult]uint64{OutcomeRefused: 1})
 }
 
 // Outcomes that a test cannot cause.
 func TestOutcomeOf(t *testing.T) {
 	op := func(err error) error { return &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)} }
-	for want, errs := range map[Outcome][]error{
+	for want, errs := range map[DialResult][]error{
 		OutcomeTimeout:     {op(syscall.ETIMEDOUT), context.DeadlineExceeded, os.ErrDeadlineExceeded},
 		OutcomeUnreachable: {op(syscall.EHOSTUNREACH), op(syscall.ENETUNREACH), fmt.Errorf("%w: host unreachable", ErrBeyondParent)},
 		OutcomeDNS:         {&net.DNSError{IsTimeout: true}},
@@ -142,8 +142,8 @@ func TestDialsBehindAParent(t *testing.T) {
 		if _, _, err := get(t, d, o.as("origin.test").String()+"/"); err != nil {
 			t.Fatal(err)
 		}
-		wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 1})
-		wantDialed(t, "parent", d.Stats().Parent, map[Outcome]uint64{OutcomeOK: 1})
+		wantDialed(t, "origins", d.Stats().Origins, map[DialResult]uint64{OutcomeOK: 1})
+		wantDialed(t, "parent", d.Stats().Parent, map[DialResult]uint64{OutcomeOK: 1})
 	})
 }
 
@@ -160,7 +160,7 @@ func TestCountsGoOn(t *testing.T) {
 		t.Error("it has another name")
 	}
 	s := d.Stats().Origins
-	if wantDialed(t, "what was before", s, map[Outcome]uint64{OutcomeOK: 1}); s.Open != 1 {
+	if wantDialed(t, "what was before", s, map[DialResult]uint64{OutcomeOK: 1}); s.Open != 1 {
 		t.Errorf("%d are open, want 1", s.Open)
 	}
 	if _, _, err := get(t, d, o.String()+"/"); err != nil {
@@ -169,5 +169,5 @@ func TestCountsGoOn(t *testing.T) {
 	before.Close()
 	// net/http closes its own connections in the background
 	testkit.Eventually(t, "that of the Client alone is open", func() bool { return d.Stats().Origins.Open == 1 })
-	wantDialed(t, "both", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 2})
+	wantDialed(t, "both", d.Stats().Origins, map[DialResult]uint64{OutcomeOK: 2})
 }

@@ -128,7 +128,7 @@ type Cache struct {
 
 	// storeTokens is Options.StoreTokens, but false with sharedStore.
 	storeTokens bool
-	gen         atomic.Pointer[generation]
+	gen         atomic.Pointer[optionsInUse]
 
 	counters counters
 	entries  *otter.Cache[key, *Entry]
@@ -173,7 +173,7 @@ type flight struct {
 	saved bool
 
 	// gen is the generation in which the flight began.
-	gen *generation
+	gen *optionsInUse
 
 	// The fields below are guarded by Cache.mu, and constant once done is closed.
 
@@ -196,7 +196,7 @@ type flight struct {
 
 // A generation is the Options of one call of New or Reconfigure, and the number of flights that
 // still use them.
-type generation struct {
+type optionsInUse struct {
 	fetcher   Fetcher
 	timing    timing
 	userAgent string
@@ -211,38 +211,38 @@ type generation struct {
 	flights int
 
 	// next is the next generation. It is nil if this is the current one.
-	next *generation
+	next *optionsInUse
 
 	// drained is closed when this generation is replaced and no flight uses it or an earlier one.
 	drained chan struct{}
 }
 
 // storeKey returns the key of the file of k in a Store.
-func (g *generation) storeKey(k key) StoreKey {
+func (o *optionsInUse) storeKey(k key) StoreKey {
 	if k.token != "" {
 		return StoreKey{k.origin, agentOf(k.token)}
 	}
-	return StoreKey{k.origin, g.agent}
+	return StoreKey{k.origin, o.agent}
 }
 
 // release ends a flight. The caller holds Cache.mu.
-func (g *generation) release() {
-	g.flights--
-	g.checkDrained()
+func (o *optionsInUse) release() {
+	o.flights--
+	o.checkDrained()
 }
 
 // replaceWith makes next the current generation. The caller holds Cache.mu.
-func (g *generation) replaceWith(next *generation) {
-	g.next = next
+func (o *optionsInUse) replaceWith(next *optionsInUse) {
+	o.next = next
 	next.flights++
-	g.checkDrained()
+	o.checkDrained()
 }
 
 // checkDrained closes drained if the generation is replaced and has no flights.
-func (g *generation) checkDrained() {
-	if g.flights == 0 && g.next != nil {
-		close(g.drained)
-		g.next.release()
+func (o *optionsInUse) checkDrained() {
+	if o.flights == 0 && o.next != nil {
+		close(o.drained)
+		o.next.release()
 	}
 }
 
@@ -373,8 +373,8 @@ func (o Options) checked() (Options, error) {
 	return o, nil
 }
 
-func (o Options) generation() *generation {
-	return &generation{
+func (o Options) generation() *optionsInUse {
+	return &optionsInUse{
 		fetcher:   o.Fetcher,
 		timing:    timing{minAge: o.MinAge, maxAge: o.MaxAge, retry: o.Retry, fetchTimeout: o.FetchTimeout},
 		userAgent: o.UserAgent,

@@ -138,7 +138,7 @@ func TestOneFetch(t *testing.T) {
 				var wg sync.WaitGroup
 				for range 1000 {
 					wg.Go(func() {
-						if r, _ := rule(t, c); r.Outcome != Rules || r.File == nil {
+						if r, _ := rule(t, c); r.Meaning != Rules || r.File == nil {
 							t.Errorf("%+v", r)
 						}
 					})
@@ -168,8 +168,8 @@ func TestCallerLeaves(t *testing.T) {
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if r, waited := rule(t, c); r.Outcome != Rules || waited != 10*time.Second {
-				t.Errorf("the others: %v after %v", r.Outcome, waited)
+			if r, waited := rule(t, c); r.Meaning != Rules || waited != 10*time.Second {
+				t.Errorf("the others: %v after %v", r.Meaning, waited)
 			}
 		})
 		wg.Wait()
@@ -217,7 +217,7 @@ func TestAwaited(t *testing.T) {
 
 func TestNilAnswer(t *testing.T) {
 	c := newCache(t, Options{Fetcher: nobody{}})
-	if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errNoAnswer) {
+	if r, _ := rule(t, c); r.Meaning != NoConnection || !errors.Is(r.Err, errNoAnswer) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -310,6 +310,6 @@ func ExampleCache_Lookup() {
 		panic(err)
 	}
 	ruling := entry.Under(robots.Standard())
-	fmt.Println(ruling.Outcome, ruling.File.For("FooBot").Match("/x").Allow)
+	fmt.Println(ruling.Meaning, ruling.File.For("FooBot").Match("/x").Allow)
 	// Output: rules false
 }

@@ -25,12 +25,12 @@ func ruleBy(t testing.TB, c *Cache, d robots.Dialect) (r Ruling, waited time.Dur
 }
 
 // wantAll looks up site under each dialect, in a case with a meaning by RFC 9309 to the letter.
-func wantAll(t testing.TB, c *Cache, name string, letter Outcome) {
+func wantAll(t testing.TB, c *Cache, name string, letter Meaning) {
 	t.Helper()
 	for _, d := range robots.Dialects() {
 		r, _ := ruleBy(t, c, d)
-		if want := wanted(d, name, letter); r.Outcome != want {
-			t.Errorf("%s: %s: %v (%v), want %v", d.Name, name, r.Outcome, r.Err, want)
+		if want := wanted(d, name, letter); r.Meaning != want {
+			t.Errorf("%s: %s: %v (%v), want %v", d.Name, name, r.Meaning, r.Err, want)
 		}
 	}
 	if t.Failed() {
@@ -67,7 +67,7 @@ func TestThirtyDays(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		failure, last fetch.Result // last is the response of the last try
-		before, after Outcome      // by RFC 9309 to the letter
+		before, after Meaning      // by RFC 9309 to the letter
 	}{
 		{"503", status(503), status(503), refused, refused},
 		{"429", status(429), status(429), none, none},
@@ -106,13 +106,13 @@ func TestGivenUp(t *testing.T) {
 		ruleBy(t, c, google)
 		wait(30 * day)
 		r, _ := ruleBy(t, c, google)
-		if r.Outcome != NoFile || r.Err == nil || !r.Fetched().IsZero() || r.Result.Status != 503 || r.Stale {
+		if r.Meaning != NoFile || r.Err == nil || !r.Fetched().IsZero() || r.Result.Status != 503 || r.Stale {
 			t.Errorf("%+v, fetched %v", r, r.Fetched())
 		}
 		f.answers = []fetch.Result{file(-1), status(503)}
 		f.calls = 0
 		wait(30 * time.Minute)
-		if r, _ := ruleBy(t, c, google); r.Outcome != Rules || r.Stale {
+		if r, _ := ruleBy(t, c, google); r.Meaning != Rules || r.Stale {
 			t.Errorf("a success does not bring it back: %+v", r)
 		}
 	})
@@ -125,7 +125,7 @@ func TestFailuresEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		between func(f *script, c *Cache)
-		first   Outcome
+		first   Meaning
 	}{
 		{"404", func(f *script, _ *Cache) { f.answers = []fetch.Result{status(404)} }, NoFile},
 		{"too many redirects", func(f *script, _ *Cache) {
@@ -140,8 +140,8 @@ func TestFailuresEnd(t *testing.T) {
 				ruleBy(t, c, google)
 				wait(29 * day)
 				tc.between(f, c)
-				for i, want := range []Outcome{tc.first, Unreachable, Unreachable, NoFile} {
-					if r, _ := ruleBy(t, c, google); r.Outcome != want {
+				for i, want := range []Meaning{tc.first, Unreachable, Unreachable, NoFile} {
+					if r, _ := ruleBy(t, c, google); r.Meaning != want {
 						t.Fatalf("try %d: %+v, want %v", i, r, want)
 					}
 					f.answers = []fetch.Result{status(503)}
@@ -158,7 +158,7 @@ func TestLastStaleFile(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		failure        fetch.Result
-		within, beyond Outcome // by RFC 9309 to the letter
+		within, beyond Meaning // by RFC 9309 to the letter
 	}{
 		{"503", status(503), rules, refused},
 		{"429", status(429), none, none},
@@ -207,7 +207,7 @@ func TestStaleFileAndLaterFile(t *testing.T) {
 			t.Fatalf("%+v after %v", r, waited)
 		}
 		r, waited := ruleBy(t, c, coccoc)
-		if r.Outcome != Unreachable || waited != 0 || time.Until(r.Retry) != 30*time.Second || r.Err == nil {
+		if r.Meaning != Unreachable || waited != 0 || time.Until(r.Retry) != 30*time.Second || r.Err == nil {
 			t.Fatalf("%+v after %v", r, waited)
 		}
 		wait(30*time.Second - 1)
@@ -215,10 +215,10 @@ func TestStaleFileAndLaterFile(t *testing.T) {
 			t.Fatalf("before its time: %+v after %v", again, waited)
 		}
 		wait(1)
-		if r, waited := ruleBy(t, c, coccoc); r.Outcome != Rules || waited != time.Second {
+		if r, waited := ruleBy(t, c, coccoc); r.Meaning != Rules || waited != time.Second {
 			t.Fatalf("at its time: %+v after %v", r, waited)
 		}
-		if r, waited := ruleBy(t, c, standard); r.Outcome != Rules || r.Stale || waited != 0 || f.count() != 3 {
+		if r, waited := ruleBy(t, c, standard); r.Meaning != Rules || r.Stale || waited != 0 || f.count() != 3 {
 			t.Errorf("%+v after %v, %d fetches", r, waited, f.count())
 		}
 	})
@@ -236,11 +236,11 @@ func TestRetryBesideFreshFile(t *testing.T) {
 		ruleBy(t, c, letter) // in use
 		refresh, _ := usual.refreshTimes(day)
 		wait(refresh) // the response is 429, while the file is fresh
-		if r, _ := ruleBy(t, c, letter); r.Outcome != NoFile || f.count() != 2 {
+		if r, _ := ruleBy(t, c, letter); r.Meaning != NoFile || f.count() != 2 {
 			t.Fatalf("%+v, %d fetches", r, f.count())
 		}
 		wait(30 * time.Second)
-		if r, _ := ruleBy(t, c, letter); r.Outcome != Rules || r.Stale || f.count() != 3 {
+		if r, _ := ruleBy(t, c, letter); r.Meaning != Rules || r.Stale || f.count() != 3 {
 			t.Errorf("%+v, %d fetches", r, f.count())
 		}
 	})
@@ -303,8 +303,8 @@ func TestIgnoreCacheControlInBackground(t *testing.T) {
 				ruleBy(t, c, tc.used[0]) // the first lookup waits
 				for began := time.Now(); time.Since(began) < 10*day; {
 					for _, d := range tc.used {
-						if r, waited := ruleBy(t, c, d); waited != 0 || r.Outcome != Rules {
-							t.Fatalf("%s: %v after %v, waited %v", d.Name, r.Outcome, time.Since(began), waited)
+						if r, waited := ruleBy(t, c, d); waited != 0 || r.Meaning != Rules {
+							t.Fatalf("%s: %v after %v, waited %v", d.Name, r.Meaning, time.Since(began), waited)
 						}
 					}
 					<-time.After(tc.every)
@@ -421,27 +421,27 @@ func TestGzipThatBreaksOff(t *testing.T) {
 		broken := fetch.Result{URL: "https://example.com/robots.txt", Status: 200, MaxAge: -1, Connected: true, Body: []byte("\x1F\x8B\x08\x00")}
 		f := &script{answers: []fetch.Result{broken}}
 		c := newCache(t, Options{Fetcher: f})
-		if r, _ := rule(t, c); r.Outcome != Unreachable || r.Err == nil || time.Until(r.Retry) > time.Hour {
+		if r, _ := rule(t, c); r.Meaning != Unreachable || r.Err == nil || time.Until(r.Retry) > time.Hour {
 			t.Errorf("at first: %+v", r)
 		}
 		f.answers = []fetch.Result{file(-1)}
 		wait(time.Hour)
-		if r, _ := rule(t, c); r.Outcome != Rules || r.Stale {
+		if r, _ := rule(t, c); r.Meaning != Rules || r.Stale {
 			t.Errorf("then: %+v", r)
 		}
 		f.answers = []fetch.Result{broken}
 		wait(25 * time.Hour)
-		if r, _ := rule(t, c); r.Outcome != Rules || !r.Stale || r.Err == nil || r.File.Rules() == 0 {
+		if r, _ := rule(t, c); r.Meaning != Rules || !r.Stale || r.Err == nil || r.File.Rules() == 0 {
 			t.Errorf("after a good copy: %+v", r)
 		}
-		if r, _ := ruleBy(t, c, named("rfc9309")); r.Outcome != Rules || r.Stale || r.File.Rules() != 0 {
+		if r, _ := ruleBy(t, c, named("rfc9309")); r.Meaning != Rules || r.Stale || r.File.Rules() != 0 {
 			t.Errorf("under rfc9309: %+v", r)
 		}
 		f.answers = []fetch.Result{file(-1)}
 		wait(time.Hour)
 		rule(t, c)
 		wait(time.Hour)
-		if r, _ := rule(t, c); r.Outcome != Rules || r.Stale {
+		if r, _ := rule(t, c); r.Meaning != Rules || r.Stale {
 			t.Errorf("at last: %+v", r)
 		}
 	})

@@ -96,7 +96,7 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	if e.usesStale(d, e.lastFailure) {
 		r := e.stale.ruling(outcome(e.stale.kind, d))
 		// A missing file, the other outcome, is itself fresh.
-		if r.Outcome == Rules {
+		if r.Meaning == Rules {
 			r.Stale, r.Err = true, e.last.err
 			r.setFile(e.file(e.stale, d), e.retryAt())
 		}
@@ -104,18 +104,18 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	}
 	r := e.last.ruling(outcome(e.last.kind, d))
 	switch {
-	case r.Outcome == Rules:
+	case r.Meaning == Rules:
 		r.setFile(e.file(e.last, d), e.lifetimes[lifetimeOf(d)].expires)
-	case r.Outcome == Unreachable && e.givenUp(d):
-		r.Outcome, r.Err = NoFile, e.last.err
-	case r.Outcome.refuses():
+	case r.Meaning == Unreachable && e.givenUp(d):
+		r.Meaning, r.Err = NoFile, e.last.err
+	case r.Meaning.refuses():
 		r.Err, r.Retry = e.last.err, e.retryAt()
 	}
 	return r
 }
 
-func (r *response) ruling(o Outcome) Ruling {
-	return Ruling{Outcome: o, Result: r.result, short: r.short}
+func (r *response) ruling(o Meaning) Ruling {
+	return Ruling{Meaning: o, Result: r.result, short: r.short}
 }
 
 // givenUp reports whether the origin has failed for so long that it counts as having no

@@ -120,7 +120,7 @@ func TestBadSharedStores(t *testing.T) {
 					asking.Go(func() {
 						began := time.Now()
 						e, err := c.Lookup(t.Context(), cache.Query{Origin: site}, robots.Standard())
-						if r := e.Under(robots.Standard()); err != nil || r.Outcome != cache.Rules {
+						if r := e.Under(robots.Standard()); err != nil || r.Meaning != cache.Rules {
 							t.Errorf("%+v, %v", r, err)
 						}
 						if took := time.Since(began); took > tc.most+time.Second {

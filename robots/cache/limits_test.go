@@ -105,7 +105,7 @@ func TestLargerThanCache(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f, MaxBytes: 1})
 	for range 2 {
-		if r, _ := rule(t, c); r.Outcome != Rules {
+		if r, _ := rule(t, c); r.Meaning != Rules {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -245,7 +245,7 @@ func BenchmarkUnder(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if r := e.Under(robots.Standard()); r.Outcome != Rules {
+		if r := e.Under(robots.Standard()); r.Meaning != Rules {
 			b.Fatal(r)
 		}
 	}

@@ -80,7 +80,7 @@ func (c *Cache) addLoaded(saved []byte, k key, f *flight, before *Entry) (e *Ent
 }
 
 // save saves e, which was fetched in g, in the Store.
-func (c *Cache) save(e *Entry, g *generation, client string) {
+func (c *Cache) save(e *Entry, g *optionsInUse, client string) {
 	if !c.inStore(e.key) {
 		return
 	}

@@ -71,12 +71,12 @@ func TestPurgeForgets(t *testing.T) {
 		if !c.Purge(site) || c.Purge(site) || c.Peek(site) != nil {
 			t.Error("nothing was there, or is still")
 		}
-		if r := lookup(t, c); r.Outcome != Unreachable || s.count() != 3 {
+		if r := lookup(t, c); r.Meaning != Unreachable || s.count() != 3 {
 			t.Errorf("the copy is held on, from memory or the Store: %+v after %d fetches", r, s.count())
 		}
 		c.Purge(site)
 		next := newCache(t, o)
-		if r := lookup(t, next); r.Outcome != Rules || s.count() != 4 || r.Result.SHA256 != "cd" {
+		if r := lookup(t, next); r.Meaning != Rules || s.count() != 4 || r.Result.SHA256 != "cd" {
 			t.Errorf("after a restart: %+v after %d fetches", r, s.count())
 		}
 	})
@@ -91,14 +91,14 @@ func TestPurgeDuringAFetch(t *testing.T) {
 		<-time.After(25 * time.Hour)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if r := lookup(t, c); r.Outcome != Unreachable {
+			if r := lookup(t, c); r.Meaning != Unreachable {
 				t.Errorf("the copy is held on: %+v", r)
 			}
 		})
 		synctest.Wait()
 		c.Purge(site)
 		wg.Wait()
-		if r := lookup(t, c); r.Outcome != Unreachable || s.count() != 2 {
+		if r := lookup(t, c); r.Meaning != Unreachable || s.count() != 2 {
 			t.Errorf("%+v after %d fetches", r, s.count())
 		}
 	})
@@ -144,7 +144,7 @@ func TestRefetchFetchesWhatIsFresh(t *testing.T) {
 		if r := refetch(); r.Result.SHA256 != "cd" || lookup(t, c).Result.SHA256 != "cd" || s.count() != 2 {
 			t.Errorf("%+v after %d fetches", r, s.count())
 		}
-		if r := refetch(); !r.Stale || r.Outcome != Rules {
+		if r := refetch(); !r.Stale || r.Meaning != Rules {
 			t.Errorf("after one that failed: %+v", r)
 		}
 		var wg sync.WaitGroup

@@ -64,7 +64,7 @@ func TestReconfigureAppliesNewTimes(t *testing.T) {
 				}
 				if tc.fresh > tc.age {
 					again, _ := rule(t, c)
-					if again.File != first.File || again.Outcome != first.Outcome {
+					if again.File != first.File || again.Meaning != first.Meaning {
 						t.Errorf("%+v, before %+v", again, first)
 					}
 					wait(tc.fresh - tc.age - 1)
@@ -141,7 +141,7 @@ func TestReconfigureDuringAFetch(t *testing.T) {
 		var asked sync.WaitGroup
 		for range 10 {
 			asked.Go(func() {
-				if r, waited := rule(t, c); r.Outcome != Rules || waited != 10*time.Second {
+				if r, waited := rule(t, c); r.Meaning != Rules || waited != 10*time.Second {
 					t.Errorf("%+v after %v", r, waited)
 				}
 			})
@@ -159,7 +159,7 @@ func TestReconfigureDuringAFetch(t *testing.T) {
 			t.Errorf("over: %v, %d fetches by the other", isDrained(done), other.count())
 		}
 		wait(time.Hour)
-		if r, _ := rule(t, c); r.Outcome != NoFile || old.count() != 1 || other.count() != 1 {
+		if r, _ := rule(t, c); r.Meaning != NoFile || old.count() != 1 || other.count() != 1 {
 			t.Errorf("%+v, %d and %d fetches", r, old.count(), other.count())
 		}
 	})

@@ -28,7 +28,7 @@ func TestRestart(t *testing.T) {
 				wait(usual.ttl(answer.MaxAge) - time.Second)
 				c := r.cache(t)
 				again, _ := rule(t, c)
-				if r.count() != 1 || again.Outcome != first.Outcome || !again.Fetched().Equal(first.Fetched()) || again.Stale || again.Err != nil {
+				if r.count() != 1 || again.Meaning != first.Meaning || !again.Fetched().Equal(first.Fetched()) || again.Stale || again.Err != nil {
 					t.Fatalf("%d fetches, %+v, before %+v", r.count(), again, first)
 				}
 				a, b := *first.Result, *again.Result
@@ -66,7 +66,7 @@ func TestRestartStale(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 1000 {
 			wg.Go(func() {
-				if got, waited := rule(t, c); got.Outcome != Rules || got.Stale || waited != 3*time.Second/2 {
+				if got, waited := rule(t, c); got.Meaning != Rules || got.Stale || waited != 3*time.Second/2 {
 					t.Errorf("%+v after %v", got, waited)
 				}
 			})
@@ -109,10 +109,10 @@ func TestRestartKeepsStaleFiles(t *testing.T) {
 			if time.Since(fetched) >= 30*day {
 				want = Unreachable
 			}
-			if got, _ := ruleBy(t, c, standard); got.Outcome != want || got.Stale != (want == Rules) || got.Err == nil {
+			if got, _ := ruleBy(t, c, standard); got.Meaning != want || got.Stale != (want == Rules) || got.Err == nil {
 				t.Fatalf("after %v: %+v", time.Since(fetched), got)
 			}
-			if got, _ := ruleBy(t, c, google); got.Outcome != Rules || !got.Stale || !got.Fetched().Equal(fetched) {
+			if got, _ := ruleBy(t, c, google); got.Meaning != Rules || !got.Stale || !got.Fetched().Equal(fetched) {
 				t.Fatalf("after %v, google: %+v", time.Since(fetched), got)
 			}
 			wait(6 * time.Hour)
@@ -129,7 +129,7 @@ func TestRestartGoesOnCounting(t *testing.T) {
 		began := time.Now()
 		for time.Since(began) < 31*day {
 			got, _ := ruleBy(t, r.cache(t), google)
-			if givenUp := time.Since(began) >= 30*day; (got.Outcome == NoFile) != givenUp || got.Err == nil {
+			if givenUp := time.Since(began) >= 30*day; (got.Meaning == NoFile) != givenUp || got.Err == nil {
 				t.Fatalf("after %v: %+v", time.Since(began), got)
 			}
 			wait(2 * time.Hour)
@@ -145,7 +145,7 @@ func TestRestartKeepsRetries(t *testing.T) {
 			next *= time.Second
 			for range 2 {
 				wait(next/2 - 1)
-				if got, _ := rule(t, r.cache(t)); got.Outcome != Unreachable || got.Err == nil || r.count() != i+1 {
+				if got, _ := rule(t, r.cache(t)); got.Meaning != Unreachable || got.Err == nil || r.count() != i+1 {
 					t.Fatalf("before its time: %d fetches after %d failures, %+v", r.count(), i+1, got)
 				}
 			}
@@ -166,7 +166,7 @@ func TestRestartAsksTheUnreached(t *testing.T) {
 		for _, next := range []time.Duration{time.Minute, 2 * time.Minute} {
 			c := r.cache(t)
 			for range 2 {
-				if got, _ := rule(t, c); got.Outcome != NoConnection || !errors.Is(got.Err, errDown) || time.Until(got.Retry) != next {
+				if got, _ := rule(t, c); got.Meaning != NoConnection || !errors.Is(got.Err, errDown) || time.Until(got.Retry) != next {
 					t.Errorf("%+v, in %v", got, time.Until(got.Retry))
 				}
 			}
@@ -189,12 +189,12 @@ func TestRestartOtherDialects(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				if got, waited := ruleBy(t, c, coccoc); got.Outcome != Rules || waited != time.Second/2 {
+				if got, waited := ruleBy(t, c, coccoc); got.Meaning != Rules || waited != time.Second/2 {
 					t.Errorf("coccoc: %+v after %v", got, waited)
 				}
 			})
 			wg.Go(func() {
-				if got, waited := ruleBy(t, c, standard); got.Outcome != Rules || waited != 3*time.Second/2 {
+				if got, waited := ruleBy(t, c, standard); got.Meaning != Rules || waited != 3*time.Second/2 {
 					t.Errorf("standard: %+v after %v", got, waited)
 				}
 			})
@@ -224,7 +224,7 @@ func TestRestartWithTokens(t *testing.T) {
 				lookup := func(c *Cache, token string, fetches int) {
 					t.Helper()
 					e, err := c.Lookup(t.Context(), Query{Origin: site, Token: token, Client: "a"}, robots.Standard())
-					if err != nil || e.Under(robots.Standard()).Outcome != Rules || e.Token() != token || script.count() != fetches {
+					if err != nil || e.Under(robots.Standard()).Meaning != Rules || e.Token() != token || script.count() != fetches {
 						t.Errorf("%q: fetched as %q, %d fetches, %v", token, e.Token(), script.count(), err)
 					}
 				}

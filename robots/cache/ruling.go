@@ -12,7 +12,7 @@ import (
 
 // A Ruling is what an Entry means under a dialect. The zero Ruling refuses.
 type Ruling struct {
-	Outcome Outcome
+	Meaning Meaning
 
 	// File is set with Rules, except under tdmrep.Dialect.
 	File *robots.File
@@ -42,7 +42,7 @@ type Ruling struct {
 // fetched again at retry.
 func (r *Ruling) setFile(c *compiled, retry time.Time) {
 	if c.broken != nil {
-		r.Outcome, r.Stale, r.Err, r.Retry = Unreachable, false, fmt.Errorf("fetch %s: %w", r.Result.URL, c.broken.err), retry
+		r.Meaning, r.Stale, r.Err, r.Retry = Unreachable, false, fmt.Errorf("fetch %s: %w", r.Result.URL, c.broken.err), retry
 		return
 	}
 	r.File, r.TDMRep = c.file, c.tdmrep
@@ -52,7 +52,7 @@ func (r *Ruling) setFile(c *compiled, retry time.Time) {
 // returns the zero time if neither is in use.
 func (r Ruling) Fetched() time.Time {
 	// NoFile with an error means that the origin has failed for Dialect.NoFileAfter.
-	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil {
+	if r.Meaning.refuses() || r.Meaning == NoFile && r.Err != nil {
 		return time.Time{}
 	}
 	return r.Result.Fetched

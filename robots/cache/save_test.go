@@ -64,7 +64,7 @@ func TestSavedForm(t *testing.T) {
 			}
 			for i, d := range robots.Dialects() {
 				a, b := back.Under(d), e.Under(d)
-				if a.Outcome != b.Outcome || a.Stale != b.Stale || !a.Retry.Equal(b.Retry) || (a.Err == nil) != (b.Err == nil) || a.Err != nil && a.Err.Error() != b.Err.Error() {
+				if a.Meaning != b.Meaning || a.Stale != b.Stale || !a.Retry.Equal(b.Retry) || (a.Err == nil) != (b.Err == nil) || a.Err != nil && a.Err.Error() != b.Err.Error() {
 					t.Errorf("column %d: %+v, was %+v", i, a, b)
 				}
 			}

@@ -97,7 +97,7 @@ func TestBadStores(t *testing.T) {
 					}
 				}
 				tc.spoil(r.memStore)
-				if got, waited := rule(t, r.cache(t)); got.Outcome != Rules || r.count() != 3 || waited != tc.waited {
+				if got, waited := rule(t, r.cache(t)); got.Meaning != Rules || r.count() != 3 || waited != tc.waited {
 					t.Errorf("%d fetches, %+v after %v", r.count(), got, waited)
 				}
 			})
@@ -176,7 +176,7 @@ func TestEvictedIsLoaded(t *testing.T) {
 			stale   bool
 		}{{0, 1, false}, {0, 1, false}, {time.Minute - 1, 1, false}, {1, 2, false}, {0, 2, false}, {time.Minute, 3, true}, {29 * time.Second, 3, true}, {time.Second, 4, true}} {
 			wait(step.after)
-			if got, _ := rule(t, c); got.Outcome != Rules || got.Stale != step.stale || r.count() != step.fetches {
+			if got, _ := rule(t, c); got.Meaning != Rules || got.Stale != step.stale || r.count() != step.fetches {
 				t.Errorf("step %d: %d fetches, want %d; %+v", i, r.count(), step.fetches, got)
 			}
 		}

@@ -22,7 +22,7 @@ var tdmrepAnswers = []struct {
 	name    string
 	handler http.HandlerFunc
 	asked   int32
-	want    Outcome
+	want    Meaning
 	err     string
 }{
 	{"2.3.1.1: 200", says(200, reserved), 1, rules, ""},
@@ -67,7 +67,7 @@ func TestTDMRepAnswers(t *testing.T) {
 						return
 					}
 					r := e.Under(tdmrep.Dialect())
-					if r.Outcome != tc.want || r.Stale || r.File != nil || (r.TDMRep != nil) != (tc.want == Rules) {
+					if r.Meaning != tc.want || r.Stale || r.File != nil || (r.TDMRep != nil) != (tc.want == Rules) {
 						t.Errorf("%+v", r)
 					}
 					if tc.err != "" && (r.Err == nil || !strings.Contains(r.Err.Error(), tc.err) || r.Retry.IsZero()) || tc.err == "" && r.Err != nil {
@@ -108,7 +108,7 @@ func TestBrokenTDMRep(t *testing.T) {
 		began := time.Now()
 		wait(time.Minute)
 		for range 2 { // the second time in another process
-			if got := ruleTDM(t, c); got.Outcome != Rules || !got.Stale || got.TDMRep == nil || got.Err == nil {
+			if got := ruleTDM(t, c); got.Meaning != Rules || !got.Stale || got.TDMRep == nil || got.Err == nil {
 				t.Errorf("while it fails: %+v", got)
 			}
 			c = r.cache(t)
@@ -121,11 +121,11 @@ func TestBrokenTDMRep(t *testing.T) {
 			t.Errorf("%d fetches after the first retry", r.count())
 		}
 		wait(time.Until(began.Add(maxStale)) - time.Second)
-		if got := ruleTDM(t, c); got.Outcome != Rules || !got.Stale {
+		if got := ruleTDM(t, c); got.Meaning != Rules || !got.Stale {
 			t.Errorf("on the last day: %+v", got)
 		}
 		wait(time.Second)
-		if got := ruleTDM(t, c); got.Outcome != Unreachable || got.TDMRep != nil {
+		if got := ruleTDM(t, c); got.Meaning != Unreachable || got.TDMRep != nil {
 			t.Errorf("after 30 days: %+v", got)
 		}
 	})
@@ -135,7 +135,7 @@ func TestBrokenTDMRep(t *testing.T) {
 // has stored it, is no file without rules.
 func TestUnreadTDMRep(t *testing.T) {
 	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{{Status: 200, Connected: true, Body: []byte("{}"), SHA256: "ab", MaxAge: -1}}}})
-	if got := ruleTDM(t, c); got.Outcome != Unreachable || got.TDMRep != nil || got.Err == nil {
+	if got := ruleTDM(t, c); got.Meaning != Unreachable || got.TDMRep != nil || got.Err == nil {
 		t.Errorf("%+v", got)
 	}
 }

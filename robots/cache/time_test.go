@@ -114,7 +114,7 @@ func TestWithoutRun(t *testing.T) {
 func TestFailingWithoutCopy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer fetch.Result
-		want   Outcome
+		want   Meaning
 	}{
 		"unreachable":   {status(503), Unreachable},
 		"no connection": {unconnected(), NoConnection},
@@ -127,7 +127,7 @@ func TestFailingWithoutCopy(t *testing.T) {
 				r, _ := rule(t, c)
 				for i, next := range []time.Duration{30, 60, 120, 240, 480, 960, 1800, 1800} {
 					next *= time.Second
-					if r.Outcome != tc.want || r.Err == nil || time.Until(r.Retry) != next {
+					if r.Meaning != tc.want || r.Err == nil || time.Until(r.Retry) != next {
 						t.Fatalf("failure %d: %+v, next try in %v, want %v", i+1, r, time.Until(r.Retry), next)
 					}
 					wait(next - 1)
@@ -158,11 +158,11 @@ func TestSuccessEndsDoubling(t *testing.T) {
 			t.Fatalf("second failure: %+v", r)
 		}
 		wait(time.Minute)
-		if r, _ := rule(t, c); r.Outcome != NoFile {
+		if r, _ := rule(t, c); r.Meaning != NoFile {
 			t.Fatalf("%+v", r)
 		}
 		wait(day)
-		if r, _ := rule(t, c); r.Outcome != Unreachable || time.Until(r.Retry) != 30*time.Second {
+		if r, _ := rule(t, c); r.Meaning != Unreachable || time.Until(r.Retry) != 30*time.Second {
 			t.Fatalf("first failure again: %+v", r)
 		}
 	})
@@ -181,7 +181,7 @@ func TestStaleFile(t *testing.T) {
 				fetched := time.Now()
 				for time.Since(fetched) < 30*day {
 					r, waited := rule(t, c)
-					if waited != 0 || r.Outcome != Rules || r.Result != first.Result || r.File != first.File || !r.Retry.IsZero() {
+					if waited != 0 || r.Meaning != Rules || r.Result != first.Result || r.File != first.File || !r.Retry.IsZero() {
 						t.Fatalf("after %v: %+v after %v", time.Since(fetched), r, waited)
 					}
 					if r.Stale != (f.count() > 1 && r.Err != nil) {
@@ -193,7 +193,7 @@ func TestStaleFile(t *testing.T) {
 					<-time.After(5 * time.Minute)
 				}
 				r, waited := rule(t, c)
-				if r.Outcome == Rules || r.Outcome == NoFile || waited != 0 || !r.Retry.After(time.Now()) || r.Err == nil {
+				if r.Meaning == Rules || r.Meaning == NoFile || waited != 0 || !r.Retry.After(time.Now()) || r.Err == nil {
 					t.Fatalf("after 30 days: %+v after %v", r, waited)
 				}
 				// No fetch for 21.6 h, then at most one every half hour.
@@ -226,7 +226,7 @@ func TestRetryInBackground(t *testing.T) {
 			rule(t, c) // in use
 			wait(tc.after)
 			r, waited := rule(t, c)
-			if f.count() != tc.calls || r.Stale != tc.stale || r.Outcome != Rules || waited != 0 {
+			if f.count() != tc.calls || r.Stale != tc.stale || r.Meaning != Rules || waited != 0 {
 				t.Fatalf("step %d: %d fetches, %+v after %v", i, f.count(), r, waited)
 			}
 			if tc.calls == 3 && !errors.Is(r.Err, errDown) {
@@ -245,11 +245,11 @@ func TestOwnFailure(t *testing.T) {
 			f := &script{answers: []fetch.Result{ours, ours, file(-1)}}
 			c := newCache(t, Options{Fetcher: f})
 			for range 2 {
-				if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errDown) || r.Retry.After(time.Now()) {
+				if r, _ := rule(t, c); r.Meaning != NoConnection || !errors.Is(r.Err, errDown) || r.Retry.After(time.Now()) {
 					t.Errorf("%+v", r)
 				}
 			}
-			if r, _ := rule(t, c); r.Outcome != Rules || f.count() != 3 {
+			if r, _ := rule(t, c); r.Meaning != Rules || f.count() != 3 {
 				t.Errorf("%d fetches, %+v", f.count(), r)
 			}
 		})
@@ -263,7 +263,7 @@ func TestOwnFailure(t *testing.T) {
 			for range 3 {
 				rule(t, c)
 			}
-			if r, _ := rule(t, c); r.Outcome != Unreachable || time.Until(r.Retry) != time.Minute || f.count() != 4 {
+			if r, _ := rule(t, c); r.Meaning != Unreachable || time.Until(r.Retry) != time.Minute || f.count() != 4 {
 				t.Errorf("%d fetches, the next in %v: %+v", f.count(), time.Until(r.Retry), r)
 			}
 		})
@@ -289,7 +289,7 @@ func TestOwnFailureBesideAStaleFile(t *testing.T) {
 			if f.count() != 3 {
 				t.Errorf("%d fetches in the background, want 3", f.count())
 			}
-			if r, waited := rule(t, c); r.Outcome != Rules || r.Stale || waited != 0 {
+			if r, waited := rule(t, c); r.Meaning != Rules || r.Stale || waited != 0 {
 				t.Errorf("%+v after %v", r, waited)
 			}
 		})
@@ -301,7 +301,7 @@ func TestOwnFailureBesideAStaleFile(t *testing.T) {
 			rule(t, c)
 			wait(day)
 			for range 2 {
-				if r, _ := rule(t, c); r.Outcome != Rules || !r.Stale || !errors.Is(r.Err, errDown) {
+				if r, _ := rule(t, c); r.Meaning != Rules || !r.Stale || !errors.Is(r.Err, errDown) {
 					t.Errorf("%+v", r)
 				}
 			}
@@ -322,14 +322,14 @@ func TestIdleStaleFile(t *testing.T) {
 		if f.count() != 2 {
 			t.Fatalf("%d fetches", f.count())
 		}
-		if r, waited := rule(t, c); !r.Stale || r.Outcome != Rules || waited != time.Second {
+		if r, waited := rule(t, c); !r.Stale || r.Meaning != Rules || waited != time.Second {
 			t.Errorf("%+v after %v", r, waited)
 		}
 		if r, waited := rule(t, c); !r.Stale || waited != 0 {
 			t.Errorf("%+v after %v", r, waited)
 		}
 		wait(30 * day)
-		if r, _ := rule(t, c); r.Outcome != Unreachable || r.Stale {
+		if r, _ := rule(t, c); r.Meaning != Unreachable || r.Stale {
 			t.Errorf("after 30 days: %+v", r)
 		}
 	})
@@ -349,7 +349,7 @@ func TestStaleNoFile(t *testing.T) {
 			if time.Since(fetched) >= day {
 				want = Unreachable
 			}
-			if r.Outcome != want || r.Stale || waited != 0 || (want == NoFile) != (r.Err == nil) {
+			if r.Meaning != want || r.Stale || waited != 0 || (want == NoFile) != (r.Err == nil) {
 				t.Fatalf("after %v: %+v after %v", time.Since(fetched), r, waited)
 			}
 			if want == Unreachable && !r.Retry.After(time.Now()) {
@@ -368,8 +368,8 @@ func TestNoFileReplacesStaleFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), status(404), status(503)}}
 		c := newCache(t, Options{Fetcher: f})
-		for i, want := range []Outcome{Rules, NoFile, Unreachable} {
-			if r, _ := rule(t, c); r.Outcome != want || r.Stale {
+		for i, want := range []Meaning{Rules, NoFile, Unreachable} {
+			if r, _ := rule(t, c); r.Meaning != want || r.Stale {
 				t.Fatalf("fetch %d: %+v", i+1, r)
 			}
 			wait(day)

@@ -32,14 +32,14 @@ func TestTokensApart(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{"sqlmap"}})
 		for _, ask := range []struct {
 			token string
-			want  Outcome
+			want  Meaning
 		}{{"sqlmap", NoFile}, {"FooBot", Rules}, {"", Rules}, {"sqlmap", NoFile}} {
 			e, err := c.Lookup(t.Context(), Query{Origin: site, Token: ask.token, Client: ask.token}, robots.Standard())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r := e.Under(robots.Standard()); r.Outcome != ask.want || e.Token() != ask.token {
-				t.Errorf("for %q: %v, fetched as %q", ask.token, r.Outcome, e.Token())
+			if r := e.Under(robots.Standard()); r.Meaning != ask.want || e.Token() != ask.token {
+				t.Errorf("for %q: %v, fetched as %q", ask.token, r.Meaning, e.Token())
 			}
 		}
 	})

@@ -86,7 +86,7 @@ var answers = []struct {
 	handler http.HandlerFunc // nil: each connection is reset
 	asked   int32            // number of requests that arrive
 	private bool             // whether Rules disallow /private
-	letter  Outcome          // by RFC 9309 to the letter
+	letter  Meaning          // by RFC 9309 to the letter
 }{
 	{"2.3.1.1: 200", says(200, text), 1, false, rules},
 	{"2.3.1.1: 204", says(204, ""), 1, true, rules},
@@ -180,10 +180,10 @@ func overHTTP(t *testing.T, file fetch.File, timeout time.Duration) *fetch.Clien
 	return f
 }
 
-func wantRuling(t *testing.T, d robots.Dialect, r Ruling, want Outcome, private bool) {
+func wantRuling(t *testing.T, d robots.Dialect, r Ruling, want Meaning, private bool) {
 	t.Helper()
-	if r.Outcome != want || r.Stale {
-		t.Errorf("%s: %v (stale: %v, %v), want %v", d.Name, r.Outcome, r.Stale, r.Err, want)
+	if r.Meaning != want || r.Stale {
+		t.Errorf("%s: %v (stale: %v, %v), want %v", d.Name, r.Meaning, r.Stale, r.Err, want)
 		return
 	}
 	if (r.Err != nil) != want.refuses() || r.Fetched().IsZero() != want.refuses() {

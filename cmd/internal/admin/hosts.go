@@ -249,7 +249,7 @@ func newPaceState(p pace.HostState) *paceState {
 
 func newOriginState(e *cache.Entry, r cache.Ruling) originState {
 	s := originState{
-		Origin: e.Origin().String(), Outcome: r.Outcome.String(), Rules: r.File.Rules(),
+		Origin: e.Origin().String(), Outcome: r.Meaning.String(), Rules: r.File.Rules(),
 		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, origin: e.Origin(), token: e.Token(), ruling: r,
 	}
 	if a := r.Result; a != nil {

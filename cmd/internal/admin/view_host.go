@@ -172,7 +172,7 @@ func orUnknown(s string) string {
 func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
 	x := explain.OfRuling(&o.ruling, s.opts.Dialect().Name)
 	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Token: o.token, Badge: fileBadge(o), NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now)}
-	if o.ruling.Outcome != cache.Rules || i >= maxOriginTexts {
+	if o.ruling.Meaning != cache.Rules || i >= maxOriginTexts {
 		return v
 	}
 	text := string(o.ruling.Result.Body)
@@ -210,7 +210,7 @@ const maxLintBytes = 64 << 10
 // noFileText says why no file is shown, and what that means for requests.
 func noFileText(o *originState, x *explain.Explanation) string {
 	switch {
-	case o.ruling.Outcome != cache.Rules:
+	case o.ruling.Meaning != cache.Rules:
 		return x.Sentence()
 	case o.Bytes == 0:
 		return "The file is empty: everything is allowed."
@@ -225,7 +225,7 @@ func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
 			all = append(all, fact{Name: name, Value: value})
 		}
 	}
-	if o.ruling.Outcome == cache.Rules {
+	if o.ruling.Meaning == cache.Rules {
 		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), rulesText(o)))
 	}
 	add("Age", timeAgo(now, o.Fetched))

@@ -170,7 +170,7 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) {
 			file.Note += ", port " + port
 		}
-		if o.ruling.Outcome == cache.Rules {
+		if o.ruling.Meaning == cache.Rules {
 			file.Note += ", " + rulesText(&o)
 		}
 		if age := timeAgo(now, o.Fetched); age != "" {
@@ -199,11 +199,11 @@ func fileBadge(o *originState) badge {
 	switch {
 	case o.Stale:
 		return badge{Kind: "wait", Icon: "wait", Word: "Old copy"}
-	case o.ruling.Outcome == cache.Rules:
+	case o.ruling.Meaning == cache.Rules:
 		return badge{Kind: "", Icon: "info", Word: "File"}
-	case o.ruling.Outcome == cache.NoFile:
+	case o.ruling.Meaning == cache.NoFile:
 		return badge{Kind: "", Icon: "none", Word: "No file"}
-	case o.ruling.Outcome == cache.NoConnection:
+	case o.ruling.Meaning == cache.NoConnection:
 		return badge{Kind: "block", Icon: "block", Word: "No connection"}
 	}
 	return badge{Kind: "block", Icon: "block", Word: "Unreachable"}

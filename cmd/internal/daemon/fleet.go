@@ -42,7 +42,7 @@ const storeTrial = 2 * time.Second
 // isStoreUntried reports whether this replica has neither joined the others nor found the store
 // away since it started, not long ago. Until then it would fetch each robots.txt for itself.
 func isStoreUntried(s redis.Stats) bool {
-	return s.Alone && s.Cause == redis.Starting && time.Since(s.Since) < storeTrial
+	return s.StoreAway && s.Cause == redis.Starting && time.Since(s.Since) < storeTrial
 }
 
 // warnReplicas logs settings with which replicas may exceed the pace.

@@ -70,7 +70,7 @@ func TestFleetIsShown(t *testing.T) {
 	}
 	since := time.Now()
 	h.fleet = statsOnly{robots: redis.RobotsStats{Loads: 16, Saves: 17, Claims: 18, Waits: 19, Purges: 20, Heard: 21, Lost: 22, Failures: 23}, stats: redis.Stats{
-		Alone: true, Returning: true, Cause: redis.TimedOut, Since: since, Times: 4, Replicas: 3, Left: 2, Held: 6,
+		StoreAway: true, Returning: true, Cause: redis.TimedOut, Since: since, Times: 4, Replicas: 3, Left: 2, Held: 6,
 		Reserved: 7, Late: 8, Full: 9, Dropped: 10, Outages: 11, Failures: map[string]uint64{"x": 12},
 		RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 13}, {Count: 14}}, RoundTripTime: 15 * time.Second,
 	}}
@@ -101,10 +101,10 @@ func TestReadyAfterTheStore(t *testing.T) {
 			after time.Duration
 			ready bool
 		}{
-			{"not asked yet", redis.Stats{Alone: true, Cause: redis.Starting}, 0, false},
-			{"joining", redis.Stats{Alone: true, Returning: true, Cause: redis.Starting}, 1999 * time.Millisecond, false},
-			{"for too long", redis.Stats{Alone: true, Returning: true, Cause: redis.Starting}, 2 * time.Second, true},
-			{"away", redis.Stats{Alone: true, Cause: redis.Refused}, 0, true},
+			{"not asked yet", redis.Stats{StoreAway: true, Cause: redis.Starting}, 0, false},
+			{"joining", redis.Stats{StoreAway: true, Returning: true, Cause: redis.Starting}, 1999 * time.Millisecond, false},
+			{"for too long", redis.Stats{StoreAway: true, Returning: true, Cause: redis.Starting}, 2 * time.Second, true},
+			{"away", redis.Stats{StoreAway: true, Cause: redis.Refused}, 0, true},
 			{"shared", redis.Stats{Cause: redis.Starting}, 0, true},
 		} {
 			c.stats.Since = time.Now().Add(-c.after)

@@ -109,7 +109,7 @@ func (d *Daemon) adminStore() func() admin.Store {
 	return func() admin.Store {
 		s := d.fleet.Stats()
 		return admin.Store{
-			Replica: name, Alone: s.Alone, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
+			Replica: name, Alone: s.StoreAway, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
 			Times: s.Times, Members: s.Replicas, Expected: cfg.Replicas,
 		}
 	}

@@ -86,7 +86,7 @@ func ofForbidden(s *standing) string {
 	testkit.Must(s.t, err)
 	e, err := c.Lookup(s.t.Context(), cache.Query{Origin: www}, robots.Standard())
 	testkit.Must(s.t, err)
-	return s.daemon.Active.Load().rules.Engine.RulingOf(e, robots.Standard()).Outcome.String()
+	return s.daemon.Active.Load().rules.Engine.RulingOf(e, robots.Standard()).Meaning.String()
 }
 
 // fetcherOf is a Fetcher of one result.

@@ -42,7 +42,7 @@ func tdmrepOf(t testing.TB, d *Daemon, site *loopSite) string {
 	if rule, ok := r.TDMRep.Match("/private"); ok && rule.Reservation == tdmrep.Reserved {
 		return "reserved"
 	}
-	return r.Outcome.String()
+	return r.Meaning.String()
 }
 
 func (s *loopSite) origin() robots.Origin {
@@ -180,7 +180,7 @@ func TestOperatorPurgesTDMRep(t *testing.T) {
 	s.wantTDMRep("reserved", 2)
 	s.origin.setTDMRep("[]")
 	e, err := c.Refetch(t.Context(), cache.Query{Origin: s.origin.origin()})
-	if err != nil || e.Under(robots.Standard()).Outcome != cache.Rules {
+	if err != nil || e.Under(robots.Standard()).Meaning != cache.Rules {
 		t.Errorf("Refetch: %v, %+v", err, e)
 	}
 	s.wantTDMRep("rules", 3)
@@ -220,7 +220,7 @@ func TestReplicasFetchTDMRepOnce(t *testing.T) {
 	other.origin = one.origin
 	one.origin.setTDMRep(siteTDMRep)
 	for _, s := range []*standing{one, other} {
-		testkit.Eventually(t, "it shares the store", func() bool { return !s.daemon.fleet.Stats().Alone })
+		testkit.Eventually(t, "it shares the store", func() bool { return !s.daemon.fleet.Stats().StoreAway })
 	}
 	one.wantTDMRep("reserved", 1)
 	testkit.Eventually(t, "the other one loads the file", func() bool { return tdmrepOf(t, other.daemon, one.origin) == "reserved" })

@@ -513,7 +513,7 @@ func TestFailingFile(t *testing.T) {
 	}
 	defer readOnly.Close()
 	table.file = readOnly
-	if r, err := table.Reserve(t.Context(), request("a.test", time.Second)); err == nil || !r.At.IsZero() || table.Err() == nil || table.Standing().Alone {
+	if r, err := table.Reserve(t.Context(), request("a.test", time.Second)); err == nil || !r.At.IsZero() || table.Err() == nil || table.Standing().StoreAway {
 		t.Errorf("Reserve = %+v, %v; Err = %v", r, err, table.Err())
 	}
 	table.file = good

@@ -160,8 +160,8 @@ func numbered() Options {
 	}
 	o.Egress = func() egress.Stats {
 		return egress.Stats{
-			Origins: egress.Peers{Open: 19, Dialed: map[egress.Outcome]uint64{egress.OutcomeDNS: 20}},
-			Parent:  egress.Peers{Open: 21, Dialed: map[egress.Outcome]uint64{egress.OutcomeTLS: 22}},
+			Origins: egress.Peers{Open: 19, Dialed: map[egress.DialResult]uint64{egress.OutcomeDNS: 20}},
+			Parent:  egress.Peers{Open: 21, Dialed: map[egress.DialResult]uint64{egress.OutcomeTLS: 22}},
 		}
 	}
 	o.Cache = func() cache.Stats {
@@ -186,7 +186,7 @@ func numbered() Options {
 	o.Store = func() StoreStats {
 		return StoreStats{
 			Stats: redis.Stats{
-				Alone: true, Times: 51, Replicas: 52, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
+				StoreAway: true, Times: 51, Replicas: 52, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
 				Failures:   map[string]uint64{"timed-out": 61},
 				RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 62}, {Count: 63}}, RoundTripTime: 64 * time.Second,
 			},

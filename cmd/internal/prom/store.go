@@ -28,7 +28,7 @@ func newStoreCollector(stats func() StoreStats) prometheus.Collector {
 		trips:          prometheus.NewDesc("robotsproxy_store_round_trip_seconds", "Duration of calls that reserve a slot in the store, including the network.", nil, nil),
 	}
 	c.gauge("store_up", "1 if this replica shares the pace with the others; 0 while it paces alone, because the store is unavailable or was until a moment ago.",
-		func(s StoreStats) float64 { return boolValue(!s.Alone) })
+		func(s StoreStats) float64 { return boolValue(!s.StoreAway) })
 	c.gauge("store_members", "Replicas that share the store, including this one; while the store is unavailable, those last seen.",
 		func(s StoreStats) float64 { return float64(s.Replicas) })
 	c.gauge("store_expected_members", "Maximum number of replicas (store.replicas).",

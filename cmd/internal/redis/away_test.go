@@ -26,12 +26,12 @@ func load(t *testing.T, all ...*replica) {
 				a := benchAsk("host" + string(rune('a'+i)) + ".test")
 				a.MaxWait = time.Millisecond
 				for ctx.Err() == nil {
-					if r.Standing().Alone {
+					if r.Standing().StoreAway {
 						<-time.After(time.Millisecond)
 						continue
 					}
 					turn, err := r.Reserve(ctx, a)
-					if err != nil && ctx.Err() == nil && !r.Standing().Alone {
+					if err != nil && ctx.Err() == nil && !r.Standing().StoreAway {
 						t.Errorf("Reserve: %v, and not alone", err)
 					}
 					r.Report(pace.Report{Key: a.Key, Lease: turn.Lease})
@@ -49,7 +49,7 @@ func goesAlone(t *testing.T, cause Cause, all ...*replica) {
 	t.Helper()
 	for _, r := range all {
 		began := time.Now()
-		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 		t.Logf("alone after %v", time.Since(began))
 		if s := r.Standing(); s.Slowdown != float64(r.replicas) || s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
@@ -134,7 +134,7 @@ func BenchmarkAlone(b *testing.B) {
 				together(b, r)
 				began := time.Now()
 				c.end(s)
-				testkit.Eventually(b, "alone", func() bool { return r.Standing().Alone })
+				testkit.Eventually(b, "alone", func() bool { return r.Standing().StoreAway })
 				took := time.Since(began)
 				stop()
 				s.Kill()
@@ -153,7 +153,7 @@ func TestServerRestarted(t *testing.T) {
 	all := fleet(t, s, s.URL())
 	s.Restart()
 	for _, r := range all {
-		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 	}
 	comesBack(t, all...)
 }
@@ -274,7 +274,7 @@ func TestServerSlow(t *testing.T) {
 	f.delay.Store(int64(80 * time.Millisecond))
 	<-time.After(time.Second)
 	for _, r := range all {
-		if r.Standing().Alone || r.Stats().Outages > 0 {
+		if r.Standing().StoreAway || r.Stats().Outages > 0 {
 			t.Errorf("alone: %s", r.log)
 		}
 		turn, err := r.Reserve(t.Context(), benchAsk("slow.test"))
@@ -311,7 +311,7 @@ func TestServerFailsOver(t *testing.T) {
 	first.Kill()
 	f.to.Store(&second.Addr)
 	for _, r := range all {
-		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 	}
 	testkit.Eventually(t, "it says that it is a replica", func() bool { return all[0].Stats().Cause == ReadOnly })
 	if err := admin.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {

@@ -73,7 +73,7 @@ func TestLargestEntry(t *testing.T) {
 	if got, err := loading.Load(t.Context(), fileOf(1)); got != nil || err != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if s := two.Stats(); s.Alone || s.Outages > 0 {
+	if s := two.Stats(); s.StoreAway || s.Outages > 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // giveUp cancels the calls of an unavailable server, because nothing waits for them any
 // more.
 func (conn *connection) giveUp() {
-	if conn.Standing().Alone {
+	if conn.Standing().StoreAway {
 		conn.fail(conn.client.Load(), Ended)
 		conn.closeStale()
 	}
@@ -84,7 +84,7 @@ type view struct {
 	// cause is why this replica is alone, or was the last time.
 	cause Cause
 
-	// since is when Alone last changed.
+	// since is when StoreAway last changed.
 	since time.Time
 
 	// epoch is the epoch of the store; empty if it is unknown.
@@ -102,7 +102,7 @@ type view struct {
 
 // aloneView returns the view of a replica that is alone since now.
 func aloneView(times int, c Cause, now time.Time) *view {
-	return &view{Standing: pace.Standing{Alone: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
+	return &view{Standing: pace.Standing{StoreAway: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
 }
 
 // Standing implements [pace.Store].
@@ -126,12 +126,12 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 	}
 	old := conn.view.Load()
 	now := time.Now()
-	if old.Alone {
+	if old.StoreAway {
 		now = old.since
 	}
 	next := aloneView(max(conn.replicas, old.replicas), cause, now)
 	next.replicas = old.replicas
-	if !old.Alone && cause != Ended {
+	if !old.StoreAway && cause != Ended {
 		conn.outages.Add(1)
 	}
 	conn.view.Store(next)
@@ -139,7 +139,7 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 		conn.stale = append(conn.stale, c)
 		conn.client.Store(conn.connect())
 	}
-	if !old.Alone {
+	if !old.StoreAway {
 		conn.wake.Set()
 	}
 	if cause == Ended || conn.logged[cause] {
@@ -167,12 +167,12 @@ func (conn *connection) replaceView(old, next *view) bool {
 	is := conn.view.Load() == old
 	if is {
 		conn.view.Store(next)
-		if old.Alone && !next.Alone {
+		if old.StoreAway && !next.StoreAway {
 			clear(conn.logged)
 		}
 	}
 	conn.mu.Unlock()
-	if is && !next.Alone {
+	if is && !next.StoreAway {
 		conn.logReplicas(old, next)
 	}
 	return is
@@ -183,7 +183,7 @@ func (conn *connection) replaceView(old, next *view) bool {
 func (conn *connection) logReplicas(old, next *view) {
 	seen := []any{"replicas", next.replicas, "expected", conn.replicas, "times_slower", next.Slowdown}
 	switch {
-	case old.Alone:
+	case old.StoreAway:
 		conn.log.Info("store connected, sharing the pace with other replicas", seen...)
 	case next.replicas != old.replicas || next.Slowdown != old.Slowdown:
 		conn.log.Info("number of replicas changed", seen...)

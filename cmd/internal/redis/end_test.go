@@ -82,7 +82,7 @@ func endWhileAway(t *testing.T) time.Duration {
 	together(t, r)
 	s.Stop()
 	defer s.Continue()
-	testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 	asked := r.Stats().Failures[TimedOut.Name()]
 	testkit.Eventually(t, "it is asked again", func() bool { return r.Stats().Failures[TimedOut.Name()] > asked })
 	<-time.After(probeEvery + callTime/4) // and is being probed
@@ -105,7 +105,7 @@ func TestEndIsNoOutage(t *testing.T) {
 			t.Errorf("%d calls have failed: %s", n, name)
 		}
 	}
-	if !st.Alone || st.Cause != Ended || st.Outages != 0 {
+	if !st.StoreAway || st.Cause != Ended || st.Outages != 0 {
 		t.Errorf("Stats = %+v", st)
 	}
 }

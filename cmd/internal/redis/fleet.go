@@ -72,7 +72,7 @@ func (f *Fleet) Stats() Stats {
 	v := f.view.Load()
 	held, _ := f.held.list()
 	s := Stats{
-		Alone: v.Alone, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
+		StoreAway: v.StoreAway, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
 		Replicas: v.replicas, Left: v.freeShares, Held: len(held),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.outages.Load(),

@@ -137,7 +137,7 @@ func together(t testing.TB, all ...*replica) {
 	t.Helper()
 	testkit.Eventually(t, "all share", func() bool {
 		for _, r := range all {
-			if s := r.Stats(); s.Alone || s.Replicas != len(all) {
+			if s := r.Stats(); s.StoreAway || s.Replicas != len(all) {
 				return false
 			}
 		}

@@ -61,7 +61,7 @@ func (f *Fleet) maintain(ctx context.Context, h Hooks) error {
 func (f *Fleet) step(ctx context.Context, p *pusher) time.Duration {
 	v := f.view.Load()
 	switch {
-	case !v.Alone:
+	case !v.StoreAway:
 		f.beat(ctx, v, false)
 		return beatEvery
 	case v.returnsSince.IsZero():
@@ -152,7 +152,7 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 
 // leave leaves this replica's share to its successor and makes this replica alone.
 func (f *Fleet) leave(ctx context.Context) {
-	if !f.Standing().Alone {
+	if !f.Standing().StoreAway {
 		// This is the last call: if it fails, the share expires sooner.
 		_ = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			return leaveScript.Run(ctx, c, []string{replicasKey, sharesKey}, f.id, shareLeft.Milliseconds(), f.replicas).Err()

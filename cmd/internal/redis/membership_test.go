@@ -53,7 +53,7 @@ func TestRunWantsHooks(t *testing.T) {
 	if err := f.Run(t.Context(), Hooks{}); err == nil {
 		t.Error("Run does without")
 	}
-	if s := f.Standing(); !s.Alone || s.Slowdown != 1 {
+	if s := f.Standing(); !s.StoreAway || s.Slowdown != 1 {
 		t.Errorf("Standing = %+v before all", s)
 	}
 	if _, err := f.Reserve(t.Context(), benchAsk("a.test")); err == nil {
@@ -109,7 +109,7 @@ func TestFirstReplica(t *testing.T) {
 	}
 	began = time.Now()
 	two := run(t, s.URL(), 2)
-	testkit.Eventually(t, "the next shares", func() bool { return !two.Standing().Alone })
+	testkit.Eventually(t, "the next shares", func() bool { return !two.Standing().StoreAway })
 	t.Logf("the next shares after %v", time.Since(began))
 	if strings.Contains(two.log.String(), "away") {
 		t.Errorf("it says that it was away: %s", two.log)
@@ -128,9 +128,9 @@ func TestReturningTakesNoShare(t *testing.T) {
 	stopTwo()
 	testkit.Eventually(t, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 1 && s.Left == 1 })
 	s.Stop()
-	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().StoreAway })
 	s.Continue()
-	testkit.Eventually(t, "it is back", func() bool { return !one.Standing().Alone })
+	testkit.Eventually(t, "it is back", func() bool { return !one.Standing().StoreAway })
 	if st := one.Stats(); st.Replicas != 1 || st.Left != 1 || st.Times != 1.5 {
 		t.Errorf("Stats = %+v", st)
 	}
@@ -145,7 +145,7 @@ func TestMoreReplicasThanSaid(t *testing.T) {
 	together(t, all...)
 	s.Kill()
 	for _, r := range all {
-		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 		if st := r.Standing(); st.Slowdown != 3 {
 			t.Errorf("Standing = %+v", st)
 		}
@@ -209,7 +209,7 @@ func TestSentAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	sentAlone(two)
-	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().StoreAway })
 	together(t, one, two)
 
 	ask := func(key, clock string) pace.SlotRequest {
@@ -304,7 +304,7 @@ func TestClockSetBack(t *testing.T) {
 	if turn, err := r.Reserve(t.Context(), ask); err != nil || turn.At.IsZero() {
 		t.Errorf("Reserve = %+v, %v after the leases have ended", turn, err)
 	}
-	if st := r.Standing(); st.Alone || st.Slowdown != 1 {
+	if st := r.Standing(); st.StoreAway || st.Slowdown != 1 {
 		t.Errorf("Standing = %+v", st)
 	}
 }

@@ -64,7 +64,7 @@ func (c *crawl) send(ctx context.Context, i int) {
 			s.Sent()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.sent = append(c.sent, request{i, at, s.Held().Alone})
+			c.sent = append(c.sent, request{i, at, s.Held().StoreAway})
 			return
 		}
 		err = s.Ready(ctx)

@@ -41,7 +41,7 @@ func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservati
 // by the usual round trip. reserve returns how long the round trip took.
 func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Duration) (pace.Reservation, time.Duration, error) {
 	v := f.view.Load()
-	if v.Alone {
+	if v.StoreAway {
 		return pace.Reservation{}, 0, errAlone
 	}
 	next := &lease{key: a.Key}

@@ -92,7 +92,7 @@ func TestPauseIsHeardAgain(t *testing.T) {
 	one := run(t, s.URL(), 1)
 	together(t, one)
 	s.Restart()
-	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().StoreAway })
 	together(t, one)
 	admin := client(t, s.URL())
 	testkit.Eventually(t, "it listens", func() bool {

@@ -52,7 +52,7 @@ func (f *Fleet) report(ctx context.Context, h Hooks) error {
 			due = true
 		case <-f.reports.wake:
 		}
-		if f.Standing().Alone {
+		if f.Standing().StoreAway {
 			if ending {
 				return nil
 			}
@@ -159,7 +159,7 @@ func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.
 // process.
 func (f *Fleet) receiveBackOffs(ctx context.Context, h Hooks) error {
 	for {
-		if !f.Standing().Alone {
+		if !f.Standing().StoreAway {
 			f.subscribe(ctx, h)
 		}
 		select {

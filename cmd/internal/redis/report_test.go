@@ -86,7 +86,7 @@ func TestReportsWhileAway(t *testing.T) {
 		t.Fatalf("Reserve = %+v, %v", back, err)
 	}
 	s.Stop()
-	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().StoreAway })
 	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unused: true})
 	one.Report(pace.Report{Key: "pause.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Hour), By: "id"}})
 	s.Continue()
@@ -103,7 +103,7 @@ func TestReportsWhileAway(t *testing.T) {
 	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone && two.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().StoreAway && two.Standing().StoreAway })
 	together(t, one, two)
 	testkit.Eventually(t, "the place is taken again", func() bool {
 		return client(t, s.URL()).ZCard(t.Context(), leasesKey("kept.test")).Val() == 1
@@ -187,9 +187,9 @@ func TestStats(t *testing.T) {
 		t.Errorf("RoundTrips = %+v in %v", st.RoundTrips, st.RoundTripTime)
 	}
 	s.Kill()
-	testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 	testkit.Eventually(t, "refused", func() bool { return r.Stats().Failures[Refused.Name()] > 0 })
-	if st := r.Stats(); !st.Alone || st.Outages != 1 || st.Times != 1 {
+	if st := r.Stats(); !st.StoreAway || st.Outages != 1 || st.Times != 1 {
 		t.Errorf("Stats = %+v", st)
 	}
 }
@@ -239,7 +239,7 @@ func TestCallerLeaves(t *testing.T) {
 	if turn, err := r.Reserve(ctx, onePlace("a.test")); !errors.Is(err, gone) || turn.Lease != nil {
 		t.Errorf("Reserve = %+v, %v", turn, err)
 	}
-	if r.Standing().Alone {
+	if r.Standing().StoreAway {
 		t.Error("alone, since a caller has left")
 	}
 	f.delay.Store(0)
@@ -247,7 +247,7 @@ func TestCallerLeaves(t *testing.T) {
 		turn, err := r.Reserve(t.Context(), onePlace("a.test"))
 		return err == nil && !turn.At.IsZero()
 	})
-	if _, err := r.Reserve(t.Context(), pace.SlotRequest{Key: "a.test", MaxConcurrent: 1}); err == nil || r.Standing().Alone {
+	if _, err := r.Reserve(t.Context(), pace.SlotRequest{Key: "a.test", MaxConcurrent: 1}); err == nil || r.Standing().StoreAway {
 		t.Errorf("a turn by no clock: %v", err)
 	}
 }

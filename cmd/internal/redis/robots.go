@@ -85,7 +85,7 @@ func (f *fileStore) Load(ctx context.Context, k cache.StoreKey) ([]byte, error) 
 		f.purged(k, j.frame.mark())
 	}
 	switch {
-	case s.Standing().Alone, purged:
+	case s.Standing().StoreAway, purged:
 		return f.loadLocal(ctx, k)
 	case j != nil:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
@@ -178,7 +178,7 @@ func (f *fileStore) Save(k cache.StoreKey, entry []byte, until time.Time, client
 // Lease implements [cache.SharedStore].
 func (f *fileStore) Lease(ctx context.Context, k cache.StoreKey, term time.Duration) (cache.Lease, error) {
 	s := f.shared
-	if s.Standing().Alone {
+	if s.Standing().StoreAway {
 		return cache.Lease{}, errAlone
 	}
 	name := rand.Text()
@@ -273,7 +273,7 @@ type RobotsStats struct {
 // enqueue sends a job soon. While the server is unavailable, a purge waits, and any other job
 // is lost.
 func (s *sharedFiles) enqueue(j *job) {
-	if !s.outbox.add(j, s.Standing().Alone) && j.frame != nil {
+	if !s.outbox.add(j, s.Standing().StoreAway) && j.frame != nil {
 		s.counts.lost.Add(1)
 	}
 }
@@ -303,7 +303,7 @@ func (s *sharedFiles) sendAll(ctx context.Context) {
 		if len(some) == 0 {
 			return
 		}
-		if s.Standing().Alone || s.sendJobs(ctx, some) != nil {
+		if s.Standing().StoreAway || s.sendJobs(ctx, some) != nil {
 			s.counts.lost.Add(uint64(s.outbox.dropAllButPurges(some)))
 			return
 		}
@@ -389,7 +389,7 @@ func (s *sharedFiles) queueNews(ctx context.Context, p redis.Pipeliner, j *job) 
 func (f *fileStore) Watch(ctx context.Context, heard func(cache.StoreKey, cache.Change)) {
 	last := firstNews
 	for ctx.Err() == nil {
-		if !f.shared.Standing().Alone {
+		if !f.shared.Standing().StoreAway {
 			last = f.readAll(ctx, last, heard)
 		}
 		select {

@@ -19,7 +19,7 @@ func joining(t *testing.T, url string, files func(*Fleet, cache.Store) cache.Sto
 	settled(t, url)
 	return func(t *testing.T) cache.Store {
 		r := run(t, url, 100)
-		testkit.Eventually(t, "it shares", func() bool { return !r.Standing().Alone })
+		testkit.Eventually(t, "it shares", func() bool { return !r.Standing().StoreAway })
 		s := files(r.Fleet, nil)
 		return unhurried{s, s.(cache.SharedStore)}
 	}

@@ -64,7 +64,7 @@ func readers(t *testing.T, open opener, n int, url string, from *origin) []reade
 		all = append(all, r)
 	}
 	for _, r := range all {
-		testkit.Eventually(t, "it shares", func() bool { return !r.Standing().Alone })
+		testkit.Eventually(t, "it shares", func() bool { return !r.Standing().StoreAway })
 	}
 	return all
 }
@@ -75,7 +75,7 @@ func (r reader) ask(t *testing.T, o robots.Origin) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	e, err := r.Lookup(ctx, cache.Query{Origin: o}, robots.Standard())
-	if got := e.Under(robots.Standard()); err != nil || got.Outcome != cache.Rules || string(got.Result.Body) != text1 {
+	if got := e.Under(robots.Standard()); err != nil || got.Meaning != cache.Rules || string(got.Result.Body) != text1 {
 		t.Errorf("%v: %+v, %v", o, got, err)
 	}
 }
@@ -127,7 +127,7 @@ func (o outage) robots(t *testing.T) {
 		t.Errorf("%d fetches, want one for each that was alone", n)
 	}
 	for _, r := range all {
-		testkit.Eventually(t, "it is alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "it is alone", func() bool { return r.Standing().StoreAway })
 	}
 	all[0].Purge(host(1))
 	if all[0].Peek(host(1)) != nil || all[1].Peek(host(1)) == nil {
@@ -138,7 +138,7 @@ func (o outage) robots(t *testing.T) {
 		testkit.Eventually(t, "the purge is heard", func() bool { return r.Peek(host(1)) == nil })
 	}
 	for _, r := range all {
-		testkit.Eventually(t, "it shares", func() bool { return !r.Standing().Alone })
+		testkit.Eventually(t, "it shares", func() bool { return !r.Standing().StoreAway })
 	}
 	before := from.fetches.Load()
 	for _, r := range all {

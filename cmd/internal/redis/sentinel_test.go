@@ -58,7 +58,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	})
 	first.Kill()
 	for _, r := range all {
-		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().StoreAway })
 	}
 	comesBack(t, all...)
 	if n := admin.ZCard(t.Context(), replicasKey).Val(); n != 3 {

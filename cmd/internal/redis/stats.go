@@ -34,8 +34,8 @@ func (c *counts) roundTrip(d time.Duration) {
 
 // Stats are the state of a [Fleet] and its counts since Open.
 type Stats struct {
-	// Alone means that this replica paces by itself.
-	Alone bool
+	// StoreAway means that this replica paces by itself.
+	StoreAway bool
 
 	// Returning means that the replica is alone, but that the server answers again.
 	Returning bool
@@ -43,7 +43,7 @@ type Stats struct {
 	// Cause is why the replica is alone, or was the last time.
 	Cause Cause
 
-	// Since is when Alone last changed.
+	// Since is when StoreAway last changed.
 	Since time.Time
 
 	// Times is how many times slower than permitted the replica paces.

@@ -36,7 +36,7 @@ func TestKeyOfTheWrongType(t *testing.T) {
 			testkit.Eventually(t, key+" is no set", func() bool { return admin.Type(t.Context(), key).Val() != "set" })
 		}
 		for _, r := range []*replica{one, two} {
-			if s := r.Stats(); s.Alone || s.Outages > 0 {
+			if s := r.Stats(); s.StoreAway || s.Outages > 0 {
 				t.Errorf("%s: %+v", bin, s)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 func notAlone(t *testing.T, all []pace.Store) {
 	for _, s := range all {
-		if st := s.Standing(); st.Alone || st.Slowdown > 1 {
+		if st := s.Standing(); st.StoreAway || st.Slowdown > 1 {
 			t.Errorf("Standing = %+v", st)
 		}
 	}
@@ -197,7 +197,7 @@ func callerLeft(t *testing.T, all []pace.Store) {
 	if slot, err := all[0].Reserve(ctx, strict(hour)); err == nil || !slot.At.IsZero() {
 		t.Errorf("Reserve = %+v, %v for a caller that has left", slot, err)
 	}
-	if all[0].Standing().Alone {
+	if all[0].Standing().StoreAway {
 		t.Error("alone, since a caller has left")
 	}
 	slot := reserved(t, all[1], strict(hour))

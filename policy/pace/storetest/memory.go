@@ -210,7 +210,7 @@ func (m *Member) Standing() pace.Standing {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if !m.alone.IsZero() {
-		return pace.Standing{Alone: true, Slowdown: float64(max(all.replicas, all.seen)), Since: m.alone}
+		return pace.Standing{StoreAway: true, Slowdown: float64(max(all.replicas, all.seen)), Since: m.alone}
 	}
 	return pace.Standing{Slowdown: max(1, float64(all.replicas)/float64(all.members))}
 }

@@ -149,15 +149,15 @@ func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
 
 // ask looks up the file in f Caches at once. Each must return the text, or an outcome without a
 // text.
-func (f cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
+func (f cacheFleet) ask(t *testing.T, outcome cache.Meaning, text string) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	var lookups sync.WaitGroup
 	for _, c := range f {
 		lookups.Go(func() {
 			r := look(t, c, robots.Standard())
-			if r.Outcome != outcome || r.Outcome == cache.Rules && string(r.Result.Body) != text {
-				t.Errorf("%v %q, want %v %q; %v", r.Outcome, r.Result.Body, outcome, text, r.Err)
+			if r.Meaning != outcome || r.Meaning == cache.Rules && string(r.Result.Body) != text {
+				t.Errorf("%v %q, want %v %q; %v", r.Meaning, r.Result.Body, outcome, text, r.Err)
 			}
 		})
 	}
@@ -229,8 +229,8 @@ func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 				if d.Only200 {
 					want = cache.NoFile
 				}
-				if r := look(t, c, d); r.Outcome != want {
-					t.Errorf("%s: %v, want %v", d.Name, r.Outcome, want)
+				if r := look(t, c, d); r.Meaning != want {
+					t.Errorf("%s: %v, want %v", d.Name, r.Meaning, want)
 				}
 			})
 		}
@@ -408,7 +408,7 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all.ask(t, cache.Rules, first)
 	all[1].Purge(origin("site.test"))
 	for _, c := range all {
-		testkit.Eventually(t, "the stale file is purged", func() bool { return look(t, c, robots.Standard()).Outcome == cache.Unreachable })
+		testkit.Eventually(t, "the stale file is purged", func() bool { return look(t, c, robots.Standard()).Meaning == cache.Unreachable })
 	}
 	s.fetches(t, 3, "after a purge")
 	all[2].Purge(origin("site.test"))

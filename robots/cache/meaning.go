@@ -8,28 +8,28 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// An Outcome is what a response means under a dialect.
-type Outcome uint8
+// A Meaning is what a response means under a dialect.
+type Meaning uint8
 
 // The outcomes. Zero refuses.
 const (
-	Unreachable  Outcome = iota // connected, but no usable response: nothing is allowed (RFC 9309 2.3.1.4)
+	Unreachable  Meaning = iota // connected, but no usable response: nothing is allowed (RFC 9309 2.3.1.4)
 	NoConnection                // no connection: no request could be sent either
 	NoFile                      // there are no rules: everything is allowed (RFC 9309 2.3.1.3)
 	Rules                       // the file decides
 )
 
 // String returns the outcome in words.
-func (o Outcome) String() string {
+func (m Meaning) String() string {
 	names := [...]string{Unreachable: "unreachable", NoConnection: "no connection", NoFile: "no file", Rules: "rules"}
-	if int(o) < len(names) {
-		return names[o]
+	if int(m) < len(names) {
+		return names[m]
 	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
+	return fmt.Sprintf("Meaning(%d)", uint8(m))
 }
 
 // refuses reports whether nothing may be fetched.
-func (o Outcome) refuses() bool { return o != NoFile && o != Rules }
+func (m Meaning) refuses() bool { return m != NoFile && m != Rules }
 
 // A kind classifies results. It distinguishes everything that any dialect distinguishes.
 type kind uint8
@@ -96,7 +96,7 @@ func (k kind) settled() bool {
 }
 
 // outcome returns what a kind of result means under a dialect.
-func outcome(k kind, d robots.Dialect) Outcome {
+func outcome(k kind, d robots.Dialect) Meaning {
 	if d.Name == "" {
 		return Unreachable
 	}
@@ -174,7 +174,7 @@ func FetchOutcomeOf(a *fetch.Result) FetchOutcome {
 	return fetchOutcomes[outcome(kindOf(a), robots.Standard())]
 }
 
-// fetchOutcomes maps each Outcome to its FetchOutcome, and includes FetchedOwnFailure.
+// fetchOutcomes maps each Meaning to its FetchOutcome, and includes FetchedOwnFailure.
 var fetchOutcomes = [...]FetchOutcome{
 	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnection, NoFile: FetchedNoFile, Rules: FetchedRules,
 	Rules + 1: FetchedOwnFailure,

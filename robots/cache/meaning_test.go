@@ -22,7 +22,7 @@ const (
 
 // columns says of each dialect in which cases of this package's tables it departs from RFC 9309 to the
 // letter, and what they mean instead. A case has the name that follows its clause.
-var columns = map[string]map[Outcome][]string{
+var columns = map[string]map[Meaning][]string{
 	"standard": {
 		Unreachable: {"429", "gzip that breaks off", "429 for 30 days", "429 for 30 days after a file"},
 		Rules:       {"429 after a file"},
@@ -64,7 +64,7 @@ var columns = map[string]map[Outcome][]string{
 }
 
 // wanted returns what a case means under a dialect. letter is its meaning by RFC 9309 to the letter.
-func wanted(d robots.Dialect, name string, letter Outcome) Outcome {
+func wanted(d robots.Dialect, name string, letter Meaning) Meaning {
 	if _, rest, found := strings.Cut(name, ": "); found {
 		name = rest
 	}
@@ -92,12 +92,12 @@ func TestColumnsAreAllDialects(t *testing.T) {
 	}
 }
 
-func TestOutcome(t *testing.T) {
+func TestMeaning(t *testing.T) {
 	err := errors.New("reset")
 	for _, tc := range []struct {
 		name   string
 		answer fetch.Result
-		letter Outcome // by RFC 9309 to the letter
+		letter Meaning // by RFC 9309 to the letter
 	}{
 		{"2.3.1.1: 200", fetch.Result{Status: 200}, rules},
 		{"2.3.1.1: 201", fetch.Result{Status: 201}, rules},
@@ -131,15 +131,15 @@ func TestOutcome(t *testing.T) {
 			e := newEntry(key{}, &tc.answer, nil, time.Now(), usual)
 			for _, d := range robots.Dialects() {
 				r, want := e.Under(d), wanted(d, tc.name, tc.letter)
-				if r.Outcome != want || r.Stale || r.Result != &tc.answer {
+				if r.Meaning != want || r.Stale || r.Result != &tc.answer {
 					t.Errorf("%s: ruling %+v, want %v", d.Name, r, want)
 				}
 				if (r.File != nil) != (want == Rules) {
-					t.Errorf("%s: File = %v with %v", d.Name, r.File, r.Outcome)
+					t.Errorf("%s: File = %v with %v", d.Name, r.File, r.Meaning)
 				}
 				refuses := want == Unreachable || want == NoConnection
 				if (r.Err != nil) != refuses || r.Retry.IsZero() == refuses || r.Fetched().IsZero() != refuses {
-					t.Errorf("%s: Err %v, Retry %v, Fetched %v with %v", d.Name, r.Err, r.Retry, r.Fetched(), r.Outcome)
+					t.Errorf("%s: Err %v, Retry %v, Fetched %v with %v", d.Name, r.Err, r.Retry, r.Fetched(), r.Meaning)
 				}
 			}
 		})
@@ -153,7 +153,7 @@ func TestNoName(t *testing.T) {
 		for _, a := range []fetch.Result{file(-1), status(204), status(404), status(429), status(503), unconnected(), {}} {
 			old := newEntry(key{}, &a, nil, time.Now(), usual)
 			for _, e := range []*Entry{old, newEntry(key{}, &a, old, time.Now().Add(31*day), usual)} {
-				if r := e.Under(d); r.Outcome != Unreachable || r.File != nil || r.Err == nil || !r.Fetched().IsZero() {
+				if r := e.Under(d); r.Meaning != Unreachable || r.File != nil || r.Err == nil || !r.Fetched().IsZero() {
 					t.Errorf("%d: %+v", a.Status, r)
 				}
 			}
@@ -165,20 +165,20 @@ func TestNoName(t *testing.T) {
 func TestOwnDialect(t *testing.T) {
 	a := file(-1)
 	e := newEntry(key{}, &a, nil, time.Now(), usual)
-	if r := e.Under(robots.Dialect{Name: "mine"}); r.Outcome != Rules || r.File.For("FooBot").Match("/x").Allow {
+	if r := e.Under(robots.Dialect{Name: "mine"}); r.Meaning != Rules || r.File.For("FooBot").Match("/x").Allow {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestZeroRefuses(t *testing.T) {
-	if (Ruling{}).Outcome != Unreachable || (*Entry)(nil).Under(robots.Standard()) != (Ruling{}) {
+	if (Ruling{}).Meaning != Unreachable || (*Entry)(nil).Under(robots.Standard()) != (Ruling{}) {
 		t.Error("the zero Ruling does not refuse")
 	}
 	if outcome(success, robots.Dialect{}) != Unreachable || outcome(99, named("coccoc")) != Unreachable {
 		t.Error("what nobody knows does not refuse")
 	}
-	for o, want := range map[Outcome]string{
-		Unreachable: "unreachable", NoConnection: "no connection", NoFile: "no file", Rules: "rules", 9: "Outcome(9)",
+	for o, want := range map[Meaning]string{
+		Unreachable: "unreachable", NoConnection: "no connection", NoFile: "no file", Rules: "rules", 9: "Meaning(9)",
 	} {
 		if got := fmt.Sprint(o); got != want {
 			t.Errorf("String = %q, want %q", got, want)
