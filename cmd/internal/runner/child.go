@@ -62,11 +62,11 @@ func startError(name string, err error) error {
 
 // A child is a command that runs behind the proxy.
 type child struct {
-	// As given on the command line.
+	// name is the command as the user has given it.
 	name string
 	cmd  *exec.Cmd
 
-	// Starts cmd.
+	// start starts cmd.
 	start func() error
 }
 
@@ -82,16 +82,16 @@ func plainChild(cmd *exec.Cmd) child {
 
 // A childResult is how a child has ended.
 type childResult struct {
-	// Its own, or 128 plus the number of the signal that ended it.
+	// status is the child's own exit status, or 128 plus the number of the signal that ended it.
 	status int
 
-	// A signal ended it or asked it to end.
+	// interrupted says that a signal ended the child or asked it to end.
 	interrupted bool
 
 	// unseen ended the child and was sent to this process too, which has not received it yet; nil: there is none.
 	unseen os.Signal
 
-	// What it connected to without the proxy; nil: not watched.
+	// direct has the connections of the child without the proxy; nil: nobody watched it.
 	direct *directConns
 }
 
@@ -102,7 +102,7 @@ func runChild(c child, caught <-chan os.Signal, interrupted func()) (end childRe
 		return childResult{}, err
 	}
 	cmd := c.cmd
-	// It begins after the child, so that a signal that was sent before is forwarded.
+	// The watch begins after the child, so that a signal that was sent before is forwarded.
 	group := newGroupWatch()
 	defer group.end()
 	done := make(chan error, 1)
@@ -137,6 +137,7 @@ func isTermination(s os.Signal) bool {
 	return s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP || s == syscall.SIGQUIT
 }
 
+// statusOf returns the exit status as a shell reports it.
 func statusOf(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return cli.ExitSignal + int(ws.Signal())

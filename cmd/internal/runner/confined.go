@@ -38,7 +38,8 @@ func (f *confineFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.on, "confine", false, "let the command reach the network through the proxy alone (Linux)")
 	flags.StringArrayVar(&f.sockets, "allow-socket", nil, "with --confine: let the command see the Unix socket `PATH` (repeatable)")
-	flags.StringArrayVar(&f.ports, "allow-local", nil, "with --confine: let the command reach the TCP `PORT` of this machine's loopback (repeatable)")
+	flags.StringArrayVar(&f.ports, "allow-local", nil,
+		"with --confine: let the command reach the TCP `PORT` of this machine's loopback (repeatable)")
 	flags.StringVar(&f.user, "user", "", "with --confine, as root: run the command as the user `NAME`")
 }
 
@@ -90,10 +91,10 @@ func (f *confineFlags) check(cmd *cobra.Command) (o confine.Options, err error) 
 type confinement struct {
 	*confine.Confinement
 
-	// Whom the command runs as; nil: as this process.
+	// user is whom the command runs as; nil: the user of this process.
 	user *user.User
 
-	// Of the run.
+	// log is that of the run, from resources on.
 	log *slog.Logger
 }
 
@@ -138,7 +139,7 @@ func (c *confinement) removeFiles(real string) {
 		filesIn(real).remove()
 		return
 	}
-	// Best effort.
+	// What cannot be removed does no harm.
 	os.RemoveAll(real)
 }
 
@@ -148,12 +149,12 @@ const (
 	wget2rcName   = "wget2rc"
 )
 
-// writeWget2rc writes the system's configuration of wget2 into a file, but without a proxy: for HTTPS, wget2 takes the proxy
-// for the origin.
+// writeWget2rc writes the system's configuration of wget2 into a file, but without a proxy: for HTTPS, wget2 takes the
+// proxy for the origin.
 func writeWget2rc(file string) error {
 	text, err := cli.ReadFile(cmp.Or(os.Getenv(wget2Variable), "/etc/wget2rc"), maxWgetrc)
 	if err != nil {
-		// There is none, as a rule.
+		// Most systems do not have the file.
 		text = nil
 	}
 	return os.WriteFile(file, append(text, "\nproxy = off\n"...), 0o600)

@@ -21,9 +21,10 @@ import (
 const (
 	maxCounted = 10_000
 	others     = "(others)"
-	// Of requests that name none.
-	noHost = "(no host)"
 )
+
+// noHost is the name under which requests without a host are counted.
+const noHost = "(no host)"
 
 // noticed is the wait from which a summary names the rate as its cause.
 const noticed = 100 * time.Millisecond
@@ -35,7 +36,7 @@ type counter struct {
 	total summary
 	hosts map[string]*hostSummary
 
-	// Keyed with Count zero.
+	// causes has the number of requests by a cause whose Count is zero.
 	causes map[causeSummary]int64
 }
 
@@ -55,19 +56,19 @@ type summary struct {
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
 
-	// Requests that were paced without the shared store.
+	// StoreAway counts requests that were paced without the shared store.
 	StoreAway int64
 
-	// Requests to hosts without an address or a connection.
+	// Unreached counts requests to hosts without an address or a connection.
 	Unreached int64
 
-	// Requests that were not allowed, and sent nevertheless (mode: monitor).
+	// NotEnforced counts requests that were not allowed, and sent nevertheless (mode: monitor).
 	NotEnforced int64
 
-	// By name.
+	// Hosts are sorted by name.
 	Hosts []hostSummary
 
-	// By Count, the highest first.
+	// Causes are sorted by Count, the highest first.
 	Causes []causeSummary
 }
 
@@ -82,13 +83,13 @@ type hostSummary struct {
 	Outcomes    outcomeCounts
 	LongestWait time.Duration
 
-	// One of the requests came over HTTPS.
+	// HTTPS says that one of the requests came over HTTPS.
 	HTTPS bool
 
-	// A Crawl-delay that was shortened, and the interval that was kept instead; zero: none was.
+	// Asked is a Crawl-delay that was shortened, and Sent the interval that was kept instead; zero: none was shortened.
 	Asked, Sent time.Duration
 
-	// Requests per second that a request waited for, and for nothing else; zero: none did.
+	// Rate, in requests per second, is what alone delayed a request; zero: it delayed none.
 	Rate float64
 }
 
@@ -112,13 +113,11 @@ type causeSummary struct {
 	Host    string
 	Outcome policy.Outcome
 
-	// The rule of robots.txt that decided.
+	// Rule is the rule of robots.txt that decided, and Line its line, from 1; zero: no rule decided.
 	Rule string
-
-	// Of the rule, from 1; 0: no rule decided.
 	Line int
 
-	// What else decided, in words.
+	// Text says what decided where no rule did.
 	Text  string
 	Count int64
 }
@@ -185,7 +184,7 @@ func (c *counter) host(name string) *hostSummary {
 			return h
 		}
 	}
-	// Else it would keep the whole request header in memory.
+	// The name is part of the request header, which it would keep in memory.
 	name = strings.Clone(name)
 	h := &hostSummary{Host: name}
 	c.hosts[name] = h

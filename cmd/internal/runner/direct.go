@@ -11,16 +11,15 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
+// Bounds of directPairs.
 const (
-	// directPairs that are counted apart.
-	maxDirect = 1000
-	// directPairs that are printed.
-	directShown = 5
+	maxDirect   = 1000 // counted apart
+	directShown = 5    // printed
 )
 
 // A directPair is a program of the command and an address to which it connected without the proxy.
 type directPair struct {
-	// As the process names itself.
+	// program is the name that the process gives itself.
 	program string
 	to      netip.AddrPort
 	udp     bool
@@ -31,7 +30,7 @@ type directPair struct {
 type directConns struct {
 	counts map[directPair]int64
 
-	// Connections beyond maxDirect.
+	// others counts connections of further directPairs than maxDirect.
 	others int64
 }
 

@@ -24,23 +24,24 @@ const (
 type directWatch struct {
 	proc procFS
 
-	// This process: its connections are the proxy's, or the command has inherited them.
+	// self is this process. Its connections are the proxy's, or the command has inherited them.
 	self int
 
-	// File name of this process's program: processes of the command with that name are proxies too.
+	// program is the file name of this process's program. Processes of the command with that name are proxies too.
 	program string
 
-	// Variable of the command's processes, unless they have cleared it.
+	// marker is a variable that the command's processes have, unless they have cleared it.
 	marker []byte
 
-	// How many TCP connections the machine had opened at the last look.
-	opens    string
+	// opens says how many TCP connections had been opened at the last sample.
+	opens string
+
+	// tcp and udp have the sockets of the last sample.
 	tcp, udp socketTable
 	found    directConns
 }
 
-// A socketTable has the inodes of the sockets of the last sample. The value is false for a socket that must be looked at
-// again.
+// A socketTable has the sockets of a sample by inode. The value is false for a socket that must be looked at again.
 type socketTable map[uint64]bool
 
 // newDirectWatch returns a watch of a command; dir is the directory of its run.
@@ -94,7 +95,7 @@ func untilSample(while, spent time.Duration) time.Duration {
 // threadTime returns how long the thread has used a processor.
 func threadTime() time.Duration {
 	var t unix.Timespec
-	// Every Linux has this clock.
+	// There is no error, because every Linux has this clock.
 	unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return time.Duration(t.Nano())
 }

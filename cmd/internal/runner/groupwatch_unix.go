@@ -25,10 +25,10 @@ const probeWait = 100 * time.Millisecond
 type probe struct {
 	cmd *exec.Cmd
 
-	// Its end ends the probe, also if this process is killed.
+	// stdin is the input of cmd. Its end ends the probe, also if this process is killed.
 	stdin io.Closer
 
-	// Closed when the probe has ended.
+	// ended is closed when the probe has ended.
 	ended chan struct{}
 }
 
@@ -76,11 +76,11 @@ func (p *probe) saw(s os.Signal) bool {
 
 // A groupWatch tells which signals are sent to the whole process group. Only one goroutine may use it.
 type groupWatch struct {
-	// Of the next signal.
+	// probe is for the next signal.
 	probe *probe
-	last  os.Signal
 
-	// When last was sent to the group.
+	// last is the last signal that was sent to the group, and lastAt when it was received; nil: there was none.
+	last   os.Signal
 	lastAt time.Time
 }
 

@@ -46,7 +46,7 @@ func namesIn(dir string) []string {
 func (p procFS) openSockets(pid int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for _, name := range namesIn(p.path(pid, "fd")) {
-			// link is empty if the socket was closed meanwhile.
+			// The link is empty if the socket was closed meanwhile.
 			link, _ := os.Readlink(filepath.Join(p.path(pid, "fd"), name))
 			number, isSocket := strings.CutPrefix(link, "socket:[")
 			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
@@ -59,14 +59,14 @@ func (p procFS) openSockets(pid int) iter.Seq[uint64] {
 
 // programFile returns the file name of the program that a process runs; ".": not known.
 func (p procFS) programFile(pid int) string {
-	// link is empty if the program is not known.
+	// The link is empty if the program is not known.
 	link, _ := os.Readlink(p.path(pid, "exe"))
 	return filepath.Base(strings.TrimSuffix(link, " (deleted)"))
 }
 
 // hasVariable reports whether a process was started with a variable, such as NAME=VALUE.
 func (p procFS) hasVariable(pid int, variable []byte) bool {
-	// text is nil if the process is another user's.
+	// The text is nil if the process is another user's.
 	text, _ := cli.ReadFile(p.path(pid, "environ"), maxEnviron)
 	for v := range bytes.SplitSeq(text, []byte{0}) {
 		if bytes.Equal(v, variable) {
@@ -90,7 +90,7 @@ func (p procFS) processes() map[int]process {
 		if err != nil {
 			continue
 		}
-		// text is nil if the process has ended.
+		// The text is nil if the process has ended.
 		text, _ := cli.ReadFile(p.path(pid, "stat"), maxStat)
 		if one, ok := parseStat(text); ok {
 			all[pid] = one
@@ -124,14 +124,14 @@ func parseStat(text []byte) (p process, ok bool) {
 		return p, false
 	}
 	parent, err := strconv.Atoi(string(fields[1]))
-	// Node 24 adds the suffix.
+	// Node 24 adds the suffix to its name.
 	name := strings.TrimSuffix(string(text[first+1:last]), "-MainThread")
 	return process{parent, name}, err == nil
 }
 
 // activeOpens returns how many TCP connections were opened in the network namespace of a process; "": not known.
 func (p procFS) activeOpens(pid int) string {
-	// text is nil if the process has ended.
+	// The text is nil if the process has ended.
 	text, _ := cli.ReadFile(p.path(pid, "net/snmp"), maxSNMP)
 	value := ""
 	for line := range bytes.Lines(text) {
@@ -149,14 +149,14 @@ type netSocket struct {
 	inode     uint64
 	connected bool
 
-	// The other machine opened the connection.
+	// accepted says that the other machine opened the connection.
 	accepted bool
 }
 
 // sockets returns the sockets of a protocol, tcp or udp, in the network namespace of a process.
 func (p procFS) sockets(pid int, protocol string) (all []netSocket) {
 	listening := map[uint16]bool{}
-	// Of all.
+	// The ports are those of all, in the same order.
 	var localPorts []uint16
 	for _, name := range []string{protocol, protocol + "6"} {
 		f, err := os.Open(p.path(pid, "net/"+name))
@@ -188,7 +188,7 @@ type socketLine struct {
 	local, remote netip.AddrPort
 	state         uint64
 
-	// 0: no process has the socket open.
+	// inode is the number of the socket; zero: no process has it open.
 	inode uint64
 }
 

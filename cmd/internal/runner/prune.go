@@ -18,12 +18,11 @@ import (
 	"robotsproxy/policy/osfile"
 )
 
-const (
-	// Longest time that a run spends on the directories of other runs.
-	pruneTime = time.Second
-	// Begins the name of a directory that is being removed.
-	prunedPrefix = ".pruned-"
-)
+// pruneTime is the longest time that a run spends on the directories of other runs.
+const pruneTime = time.Second
+
+// prunedPrefix begins the name of a directory that is being removed.
+const prunedPrefix = ".pruned-"
 
 // runName matches the names that newRunDir gives. A directory of another name is not removed.
 var runName = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9]+(\.[0-9]+)?$`)
@@ -33,7 +32,7 @@ var runName = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9]+(\.[0-9]+)?$`)
 type pruner struct {
 	config.Runs
 
-	// Of all runs.
+	// dir has the directories of all runs.
 	dir string
 	log *slog.Logger
 }
@@ -93,7 +92,7 @@ func (p pruner) finished(entries []fs.DirEntry, now time.Time) (names []string) 
 		if !e.IsDir() || !runName.MatchString(e.Name()) {
 			continue
 		}
-		// It fails if another process has removed the directory.
+		// Info fails if another process has removed the directory.
 		if info, err := e.Info(); err == nil {
 			runs = append(runs, info)
 		}

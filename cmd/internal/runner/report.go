@@ -21,7 +21,7 @@ type runReport struct {
 	file  string
 	write func(io.Writer, *auditreport.Report) error
 
-	// Start of the run if the audit file existed before, else zero.
+	// since is the start of the run if the audit file existed before, else zero.
 	since time.Time
 }
 
@@ -62,14 +62,15 @@ func (r *runReport) end(file string) error {
 	}
 	lines, err := trail.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Nothing was recorded.
+		// There is no file if nothing was recorded.
 		lines, err = trail.NewReader(file, strings.NewReader("")), nil
 	}
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	defer lines.Close()
-	if err := auditcmd.WriteReport([]auditreport.Trail{{Lines: lines}}, auditreport.Options{Since: r.since}, time.Now(), r.file, nil, r.write); err != nil {
+	trails, options := []auditreport.Trail{{Lines: lines}}, auditreport.Options{Since: r.since}
+	if err := auditcmd.WriteReport(trails, options, time.Now(), r.file, nil, r.write); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

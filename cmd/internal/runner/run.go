@@ -25,6 +25,7 @@ import (
 	"robotsproxy/proxy/inbound"
 )
 
+// runFlags are the flags of the command run.
 type runFlags struct {
 	cli.ConfigFlags
 	userAgent, audit, warc, report, status string
@@ -32,13 +33,9 @@ type runFlags struct {
 	confine                                confineFlags
 }
 
-// Command returns the command run.
-func Command() *cobra.Command {
-	var f runFlags
-	cmd := &cobra.Command{
-		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run one command behind a proxy of its own",
-		Long: `Run one command behind a proxy of its own, which listens on a free port of loopback.
+// longHelp and examples are the help of the command run.
+const (
+	longHelp = `Run one command behind a proxy of its own, which listens on a free port of loopback.
 Environment variables tell the command which proxy to use and which CA to trust. The
 command's input and output pass unchanged. A signal reaches the command once, whether
 it was sent to run alone or, like Ctrl-C, to its process group. ROBOTSPROXY_RUN names
@@ -65,12 +62,22 @@ appears while no request is in flight and the next one is not due yet, but not i
 command reads the terminal key by key. --status always shows it all the time. Without
 a terminal, it then prints a line at most every 10 seconds. Where the line does not show
 a wait of more than 10 seconds, run reports the first one for a robots.txt, and the first
-one for a slot.`,
-		Example: `  robotsproxy run -- scrapy crawl books
+one for a slot.`
+	examples = `  robotsproxy run -- scrapy crawl books
   robotsproxy run --confine -- ./crawl.sh
   robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
   robotsproxy run --warc news.warcs -- scrapy crawl news
-  robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl --report crawl.html -- python3 crawl.py`,
+  robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl --report crawl.html -- python3 crawl.py`
+)
+
+// Command returns the command run.
+func Command() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:                   "run [flags] -- COMMAND [ARGUMENT...]",
+		Short:                 "Run one command behind a proxy of its own",
+		Long:                  longHelp,
+		Example:               examples,
 		DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
@@ -87,28 +94,22 @@ one for a slot.`,
 	cmd.Flags().StringVar(&f.audit, "audit", "", "write the audit to `FILE` instead of the run's own directory")
 	cmd.Flags().StringVar(&f.warc, "warc", "", "archive what is fetched in WARC files in the directory `DIR`")
 	cmd.Flags().StringVar(&f.report, "report", "", "write a report of the run to `FILE`, as audit report does: .html, .json, .csv or .txt")
-	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
+	cmd.Flags().StringVar(&f.status, "status", statusAuto,
+		"`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
 	f.confine.add(cmd)
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary, except what went past the proxy")
 	cli.Offer(cmd, "status", statuses...)
-	// Flags behind the command are the command's.
+	// Flags that follow the command belong to it.
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
 // runCommand starts a daemon for this run, runs argv behind it and prints the outcome.
 func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
-	// Last, so that no signal replaces the command's exit status meanwhile.
+	// This is the last step, so that no signal replaces the command's exit status before.
 	release := func() {}
 	defer func() { release() }()
-	if f.File == "-" {
-		return cli.UsageErrorf("-c: must be a file, since standard input belongs to the command")
-	}
-	cfg, err := f.Load()
-	if err != nil {
-		return err
-	}
-	report, err := f.checkReporting()
+	cfg, report, err := f.check()
 	if err != nil {
 		return err
 	}
@@ -141,31 +142,18 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	var tally counter
 	log := cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar))
 	defer pruner{cfg.Runs, filepath.Dir(dir), log}.start()()
-	// There is no store: one process would lock it for itself.
+	// The daemon gets no store, because one process would lock it for itself.
 	own := inside.resources(dir, log)
 	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
 	h, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
-		// nothing has happened, and the next run makes its own.
+		// The directory has nothing of value, and the next run makes its own.
 		os.RemoveAll(dir)
 		return err
 	}
 	var caught <-chan os.Signal
 	caught, release = catchSignals()
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	forceStop, forceStopNow := context.WithCancel(context.Background())
-	defer forceStopNow()
-	served := make(chan error, 1)
-	go func() { served <- h.Run(ctx, forceStop) }()
-
-	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h)
-	end, kept, err := runWithProxy(h, dir, child, inside, caught, wipe)
-	unwatch()
-	stop()
-	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
-		cli.Report(cmd.ErrOrStderr(), fmt.Errorf("shutdown of the proxy: %w", failed))
-	}
+	end, kept, err := f.runServed(cmd, h, &tally, dir, child, inside, caught)
 	if err != nil {
 		return err
 	}
@@ -176,9 +164,52 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	return nil
 }
 
+// check checks the flags for files and for the status, and loads the configuration.
+func (f *runFlags) check() (cfg config.Config, report *runReport, err error) {
+	if f.File == "-" {
+		return cfg, nil, cli.UsageErrorf("-c: must be a file, since standard input belongs to the command")
+	}
+	if cfg, err = f.Load(); err != nil {
+		return cfg, nil, err
+	}
+	if !slices.Contains(statuses, f.status) {
+		return cfg, nil, cli.UsageErrorf("--status: must be %[2]s, got %[1]s", humanize.Printable(f.status), cli.OneOf(statuses))
+	}
+	if f.quiet {
+		f.status = statusNever
+	}
+	if err := auditcmd.NotEmpty(f.Flags, "audit", "warc", "report"); err != nil {
+		return cfg, nil, err
+	}
+	report, err = newRunReport(f.report)
+	return cfg, report, err
+}
+
+// runServed runs child while h serves, and then waits until h has recorded all requests. kept is that of runWithProxy.
+func (f *runFlags) runServed(
+	cmd *cobra.Command, h *daemon.Daemon, tally *counter, dir string, child *exec.Cmd, inside *confinement, caught <-chan os.Signal,
+) (end childResult, kept []string, err error) {
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	forceStop, forceStopNow := context.WithCancel(context.Background())
+	defer forceStopNow()
+	served := make(chan error, 1)
+	go func() { served <- h.Run(ctx, forceStop) }()
+	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, tally, h)
+	end, kept, err = runWithProxy(h, dir, child, inside, caught, wipe)
+	unwatch()
+	stop()
+	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
+		cli.Report(cmd.ErrOrStderr(), fmt.Errorf("shutdown of the proxy: %w", failed))
+	}
+	return end, kept, err
+}
+
 // runWithProxy runs cmd inside a confinement, with an environment that leads it through h. runChild calls
 // interrupted. kept are the variables for certificates that keep the user's values.
-func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func()) (end childResult, kept []string, err error) {
+func runWithProxy(
+	h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func(),
+) (end childResult, kept []string, err error) {
 	real, seen, err := inside.filesDir(dir)
 	if err != nil {
 		return childResult{}, nil, err
@@ -209,7 +240,7 @@ func runWithProxy(h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confineme
 // that was also for the child.
 func waitForDaemon(served <-chan error, caught <-chan os.Signal, unseen os.Signal, forceStopNow func()) error {
 	for len(caught) > 0 {
-		// Arrived while the child ran.
+		// These signals arrived while the child ran.
 		if <-caught == unseen {
 			unseen = nil
 		}
@@ -260,7 +291,7 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err e
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.ListenTransparent, cfg.Admin.MetricsListen = "", ""
-	// It has the anchors of the configured audit, not of this one.
+	// The file has the anchors of the configured audit, not of this one.
 	cfg.Audit.Anchor.File = ""
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
@@ -290,29 +321,17 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err e
 	}
 	here := cfg.Audit.File
 	if cfg.Audit.File, err = filepath.Abs(f.audit); err == nil {
-		// audit --run finds the file by this link.
+		// audit --run finds the file by the link.
 		err = os.Symlink(cfg.Audit.File, here)
 	}
 	return dir, lock, err
 }
 
-// checkReporting checks the flags for status and report, and that no flag for a file is empty.
-func (f *runFlags) checkReporting() (*runReport, error) {
-	if !slices.Contains(statuses, f.status) {
-		return nil, cli.UsageErrorf("--status: must be %[2]s, got %[1]s", humanize.Printable(f.status), cli.OneOf(statuses))
-	}
-	if f.quiet {
-		f.status = statusNever
-	}
-	if err := auditcmd.NotEmpty(f.Flags, "audit", "warc", "report"); err != nil {
-		return nil, err
-	}
-	return newRunReport(f.report)
-}
-
 // printOutcome prints what happened while argv ran and writes the report. A failure does not change
 // the exit status, which is the command's.
-func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport, kept []string) {
+func (f *runFlags) printOutcome(
+	w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport, kept []string,
+) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		// The terminal has shown ^C at the start of the line.
 		fmt.Fprintln(w)
@@ -320,7 +339,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	untrusted := h.Untrusted()
 	untrusted.Unused = s.untrusted(untrusted.Unused)
 	if end.interrupted {
-		// By the signal.
+		// The signal may have closed them.
 		untrusted.Closed, untrusted.Unused = nil, nil
 	}
 	cfg, nothing := h.Active.Load().Cfg, false
@@ -338,15 +357,17 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 			hint.print(w)
 		}
 		if cfg.Mode == "monitor" {
-			fmt.Fprintf(w, "robotsproxy: mode: monitor: the proxy sent %d of the requests that are not counted as allowed\n", s.NotEnforced)
+			fmt.Fprintf(w, "robotsproxy: mode: monitor: the proxy sent %d of the requests that are not counted as allowed\n",
+				s.NotEnforced)
 		}
 		printUntrusted(w, argv, untrusted)
 	case printUntrusted(w, argv, untrusted):
 	default:
 		fmt.Fprintln(w, "robotsproxy: the proxy received no request")
 		switch {
-		// It may not have sent any yet.
 		case end.interrupted:
+			// The command may not have sent any yet.
+
 		case f.confine.on:
 			fmt.Fprintln(w, "  The command sent none: with --confine, it reaches other machines through the proxy alone.")
 		default:

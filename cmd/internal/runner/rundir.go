@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"robotsproxy/cmd/internal/castore"
@@ -93,7 +94,7 @@ func writeRunFiles(dir, seen, proxy string, caPEM []byte, getenv func(string) st
 // remove deletes the files.
 func (f runFiles) remove() {
 	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload, f.description} {
-		// Best effort.
+		// What cannot be removed does no harm.
 		os.RemoveAll(name)
 	}
 }
@@ -101,11 +102,11 @@ func (f runFiles) remove() {
 // wgetrc returns the user's file followed by our lines: the later line wins, so no line of the
 // user's bypasses the proxy.
 func wgetrc(users []byte, proxy, bundle string) []byte {
-	own := fmt.Sprintf("\nuse_proxy = on\nhttp_proxy = http://%[1]s\nhttps_proxy = http://%[1]s\nno_proxy =\nca_certificate = %[2]s\n", proxy, bundle)
-	return append(users[:len(users):len(users)], own...)
+	const own = "\nuse_proxy = on\nhttp_proxy = http://%[1]s\nhttps_proxy = http://%[1]s\nno_proxy =\nca_certificate = %[2]s\n"
+	return fmt.Appendf(slices.Clip(users), own, proxy, bundle)
 }
 
-// Bytes read of the user's file.
+// maxWgetrc is how many bytes of the user's file are read.
 const maxWgetrc = 1 << 20
 
 // usersWgetrc returns the file that wget would read; nil if there is none.
@@ -135,7 +136,7 @@ func phpINI(bundle string) []byte {
 func description(h *daemon.Daemon, dir string) config.Config {
 	cfg, c := h.Active.Load().Cfg, config.Default()
 	c.Listen, c.Admin.Listen = h.Addr(), ""
-	// See newRunDir.
+	// newRunDir made dir as STATE/runs/NAME.
 	c.StateDir = filepath.Dir(filepath.Dir(dir))
 	c.Audit.File = cfg.Audit.File
 	c.TLS = cfg.TLS

@@ -53,30 +53,30 @@ type status struct {
 	counts func() outcomeCounts
 	hosts  func() []pace.HostState
 
-	// See daemon.Daemon.AwaitedRobots.
+	// robots is [daemon.Daemon.AwaitedRobots].
 	robots func() (robots.Origin, time.Time)
 	always bool
 
-	// nil: w is no terminal and gets a line now and then (always), or none.
+	// screen is nil if w is no terminal, which gets a line now and then (always), or none.
 	screen screen
 
-	// The line on the screen, or the last one written; "": none.
+	// shown is the line on the screen, or the last one written; "": there is none.
 	shown string
 
-	// When it was written.
+	// last is when shown was written.
 	last time.Time
 
-	// The wait was reported.
+	// notedRobots and notedSlot say that a wait for a robots.txt, and for a slot, was reported.
 	notedRobots, notedSlot bool
 }
 
 // A screen is the terminal that a status is drawn on.
 type screen interface {
-	// The line would disturb no program.
+	// IsIdle reports whether the line disturbs no program.
 	IsIdle() bool
-	// In columns.
+	// Width returns the width in columns.
 	Width() int
-	// The line may be dimmed.
+	// Dim reports whether the line may be dimmed.
 	Dim() bool
 }
 
@@ -142,7 +142,7 @@ func (s *status) note(now time.Time) {
 	origin, since := s.robots()
 	say(&s.notedRobots, since, "waiting for "+humanize.Printable(origin.RobotsURL()))
 	longest := longestWait(s.hosts())
-	// The line may have shown the wait.
+	// The line has shown the wait if it was written later.
 	if !s.last.Before(longest.Since) {
 		return
 	}
@@ -159,6 +159,7 @@ func longestWait(hosts []pace.HostState) (longest pace.HostState) {
 	return longest
 }
 
+// draw shows what requests wait for now.
 func (s *status) draw(now time.Time) {
 	if s.screen == nil && !s.always {
 		return
@@ -171,7 +172,7 @@ func (s *status) draw(now time.Time) {
 		}
 		return
 	}
-	// A full line may wrap.
+	// A line that fills the last column may wrap.
 	text = cut(text, s.screen.Width()-1)
 	if text == s.shown || !s.screen.IsIdle() {
 		return
@@ -184,9 +185,9 @@ func (s *status) draw(now time.Time) {
 	if s.screen.Dim() {
 		look = "\x1b[2m" + text
 	}
-	// Erase behind the cursor; make sure that there is a line below (IND scrolls, and
-	// keeps the column); keep the cursor, and how it writes; draw there; put it back.
-	// Where nobody sees it, nothing is lost.
+	// It erases what follows the cursor, makes sure that there is a line below (IND scrolls, and keeps the
+	// column), saves the cursor and how it writes, draws on that line, and restores the cursor. It does not
+	// matter whether the write succeeds.
 	io.WriteString(s.w, "\x1b[J\x1bD\x1b[A\x1b7\r\x1b[B"+look+"\x1b8")
 	s.shown, s.last = text, now
 }
@@ -218,19 +219,19 @@ func (s *status) text(now time.Time) string {
 
 // A queue is what requests wait for.
 type queue struct {
-	// The host whose next request is due first.
+	// host is the host whose next request is due first.
 	host string
 
-	// Until then; not positive: it waits for a slot, not for a time.
+	// left is the time until then; not positive: the request waits for a slot, not for a time.
 	left time.Duration
 
-	// Requests that wait for that host; zero: none wait for any host.
+	// waiting counts the requests that wait for host; zero: none wait for any host.
 	waiting int
 
-	// Other hosts with waiting requests.
+	// others counts the other hosts with waiting requests.
 	others int
 
-	// Requests to any host.
+	// underWay counts the requests to all hosts that are under way.
 	underWay int
 }
 

@@ -20,7 +20,8 @@ const maxSummary = 20
 // printSummary prints what became of the requests of a run, whose pace.requests_per_second was rate. Hosts,
 // rules and causes are strangers' words: it prints them escaped.
 func printSummary(w io.Writer, s summary, rate float64, auditFile string) {
-	fmt.Fprintf(w, "robotsproxy: %s: %s, longest wait %s\n", count(s.Outcomes.total(), "request"), outcomesText(s.Outcomes), humanize.Duration(s.LongestWait))
+	fmt.Fprintf(w, "robotsproxy: %s: %s, longest wait %s\n",
+		count(s.Outcomes.total(), "request"), outcomesText(s.Outcomes), humanize.Duration(s.LongestWait))
 	printHosts(w, s.Hosts)
 	printCauses(w, s.Causes)
 	printPace(w, s.Hosts, rate)
@@ -29,16 +30,16 @@ func printSummary(w io.Writer, s summary, rate float64, auditFile string) {
 		if s.StoreAway == 1 {
 			were = "was"
 		}
-		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, at a lower rate, because the shared store (store.redis) was unavailable: run robotsproxy doctor to see why\n", count(s.StoreAway, "request"), were)
+		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, at a lower rate, because the shared store (store.redis) was unavailable: "+
+			"run robotsproxy doctor to see why\n", count(s.StoreAway, "request"), were)
 	}
 	fmt.Fprintf(w, "robotsproxy: audit in %s\n", humanize.Printable(auditFile))
 }
 
-// outcomes are the outcomes in the order in which they are shown. The first two are always shown, the
-// others if there are any.
+// outcomes are the outcomes in the order in which they are shown.
 var outcomes = []policy.Outcome{policy.Allowed, policy.Disallowed, policy.Deferred, policy.Failed}
 
-// Of outcomes.
+// alwaysShown is how many of outcomes are always shown. The others are shown if there are any.
 const alwaysShown = 2
 
 // outcomesText returns what became of requests: "120 allowed, 3 disallowed".
@@ -58,7 +59,7 @@ func printHosts(w io.Writer, hosts []hostSummary) {
 		return cmp.Or(cmp.Compare(b.Outcomes.total(), a.Outcomes.total()), cmp.Compare(a.Host, b.Host))
 	})
 	shown := hosts[:min(len(hosts), maxSummary)]
-	// Widths of the columns.
+	// These are the widest of their columns.
 	name, most := 0, outcomeCounts{}
 	for _, h := range shown {
 		name = max(name, utf8.RuneCountInString(humanize.Printable(h.Host)))
@@ -83,7 +84,7 @@ func printHosts(w io.Writer, hosts []hostSummary) {
 // printCauses prints why requests were not allowed or not sent, in the order of a summary.
 func printCauses(w io.Writer, causes []causeSummary) {
 	shown := causes[:min(len(causes), maxSummary)]
-	// Widths of the columns.
+	// These are the widths of the columns.
 	word, times := 0, 0
 	for _, c := range shown {
 		word, times = max(word, len(c.Outcome.String())), max(times, digits(c.Count))
@@ -132,6 +133,7 @@ func count(n int64, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
+// digits returns how many digits n has.
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
 // cause returns the rule in the form of robots.txt, or another cause of the decision, to be
