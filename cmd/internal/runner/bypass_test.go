@@ -27,12 +27,12 @@ func TestLeakOf(t *testing.T) {
 		{"/", ""},
 		{"3", ""},
 	} {
-		l := bypassOf(strings.Split(c.command, " "))
+		l := clientOf(strings.Split(c.command, " "))
 		if (l == nil) != (c.want == "") || l != nil && !strings.HasPrefix(l.why, c.want) {
 			t.Errorf("%s: %v, want %q", c.command, l, c.want)
 		}
 	}
-	if bypassOf(nil) != nil {
+	if clientOf(nil) != nil {
 		t.Error("a hint for nothing")
 	}
 }
@@ -40,9 +40,9 @@ func TestLeakOf(t *testing.T) {
 // One name has one hint, and each is found by it.
 func TestLeaksAreFound(t *testing.T) {
 	seen := map[string]bool{}
-	for i, l := range bypasses {
+	for i, l := range clients {
 		for _, name := range l.names {
-			if seen[name] || bypassNamed(name) != &bypasses[i] {
+			if seen[name] || clientNamed(name) != &clients[i] {
 				t.Errorf("%s has two hints, or none", name)
 			}
 			seen[name] = true

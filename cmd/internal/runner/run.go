@@ -348,12 +348,13 @@ func (f *runFlags) printOutcome(
 	case s.Outcomes.total() > 0:
 		printSummary(w, s, cfg.Pace.RequestsPerSecond, h.AuditFile())
 		if state := stateApart(cfg, os.Getenv); state != "" {
-			fmt.Fprintf(w, "robotsproxy: the pace is shared only with processes that have the state directory %s\n", humanize.Printable(state))
+			fmt.Fprintf(w, "robotsproxy: the pace is shared only with processes that have the state directory %s\n",
+				humanize.Printable(state))
 		}
 		if unused := daemon.UnusedProxy(cfg, os.Getenv); s.Unreached > 0 && unused != "" {
 			fmt.Fprintf(w, "robotsproxy: %s\n", unused)
 		}
-		if hint := bypassOf(argv); hint != nil && s.hasCause(inbound.ErrTLSInTheClear) {
+		if hint := clientOf(argv); hint != nil && s.hasCause(inbound.ErrTLSInTheClear) {
 			hint.print(w)
 		}
 		if cfg.Mode == "monitor" {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -10,26 +11,6 @@ import (
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
 )
-
-// A trustRemedy is how some commands come to trust the proxy's CA, where the variables that run sets
-// do not do it.
-type trustRemedy struct {
-	names []string
-	try   string
-}
-
-var trustRemedies = []trustRemedy{
-	{[]string{"curl"}, `curl --cacert "$CURL_CA_BUNDLE" (a --cacert option, also one in ~/.curlrc, overrides the variable)`},
-	{[]string{"wget", "wget2"}, `wget --ca-certificate="$SSL_CERT_FILE"`},
-	{[]string{"git"}, `git -c http.sslCAInfo="$SSL_CERT_FILE"`},
-	{[]string{"node", "nodejs", "npm", "npx", "yarn", "pnpm", "tsx", "ts-node"}, "if the client has a ca option, pass it the file in NODE_EXTRA_CA_CERTS (a browser that it starts: robotsproxy ca install --browsers)"},
-	{[]string{"java", "javaw", "mvn", "mvnw", "gradle", "gradlew", "sbt", "kotlin", "scala", "groovy", "jshell"}, "if the client has its own trust store, make it use the one in JAVA_TOOL_OPTIONS"},
-	{[]string{"python", "pypy", "ipython", "pytest", "uv", "poetry"}, `requests: verify=os.environ["REQUESTS_CA_BUNDLE"]; others: ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"]) (a browser that it starts: robotsproxy ca install --browsers)`},
-	{[]string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "brave-browser", "microsoft-edge", "firefox", "firefox-esr"}, "robotsproxy ca install --browsers (browsers have certificate stores of their own)"},
-}
-
-// otherRemedy is for all other commands.
-const otherRemedy = `robotsproxy ca install, or set the file in $SSL_CERT_FILE in the client's own settings`
 
 // untrusted returns those of the hosts, which may have a port, that got no request over HTTPS. If a
 // host got one, the client trusts the certificate, and has left a tunnel unused for another reason, as
@@ -59,11 +40,12 @@ func printUntrusted(w io.Writer, argv []string, u daemon.Untrusted) bool {
 		}
 	}
 	print(u.Rejected, "connected to", "but did not trust the proxy's certificate")
-	print(u.Closed, "connected to", "and closed the connection during the TLS handshake, probably because it does not trust the proxy's certificate")
+	print(u.Closed, "connected to",
+		"and closed the connection during the TLS handshake, probably because it does not trust the proxy's certificate")
 	print(u.Unused, "opened a tunnel to", "and closed it without a request, perhaps because it does not trust the proxy's certificate")
-	try := otherRemedy
-	if i := slices.IndexFunc(trustRemedies, func(r trustRemedy) bool { return slices.Contains(r.names, program(name)) }); i >= 0 {
-		try = trustRemedies[i].try
+	try := otherTrust
+	if c := clientNamed(name); c != nil {
+		try = cmp.Or(c.trust, try)
 	}
 	fmt.Fprintf(w, "  What to do: %s\n", try)
 	return true
@@ -74,14 +56,7 @@ func printKept(w io.Writer, kept []string) {
 	if len(kept) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "robotsproxy: kept your %s, because the file has certificates of your own; programs that read it may not trust the proxy's certificate\n", strings.Join(kept, ", "))
+	fmt.Fprintf(w, "robotsproxy: kept your %s, because the file has certificates of your own; "+
+		"programs that read it may not trust the proxy's certificate\n", strings.Join(kept, ", "))
 	fmt.Fprintln(w, "  What to do: unset it for the run, or add the output of robotsproxy ca show --pem to the file")
-}
-
-// commandName returns the program in argv that sends requests, as far as it is known.
-func commandName(argv []string) string {
-	if l := bypassOf(argv); l != nil && slices.Contains(wrappers, program(argv[0])) {
-		return l.names[0]
-	}
-	return program(argv[0])
 }
