@@ -25,34 +25,29 @@ const maxCause = 200
 // causeOf says in a few words why a request that no rule disallowed was not allowed, or was allowed and not sent. The
 // text may have bytes of the origin.
 func causeOf(r *audit.Record) string {
-	err := cmp.Or(r.Decision.Err, r.Err)
-	// By a cached robots.txt.
+	err, reason := cmp.Or(r.Decision.Err, r.Err), r.Decision.Reason
+	what, network := networkCauses[reason]
+	// A cached robots.txt allowed the request.
 	if r.Outcome() == policy.Allowed {
-		return humanize.Clip("not sent: "+networkCause(err), maxCause)
+		what, network = "not sent: ", true
 	}
-	switch r.Decision.Reason {
-	case policy.ReasonPace:
-		if text := paceCause(err, &r.Decision.Pace); text != "" {
-			return text
-		}
-	case policy.ReasonOrigin:
-		if err != nil {
-			return humanize.Clip(networkCause(err), maxCause)
-		}
-	case policy.ReasonUnreachable:
-		if err != nil {
-			return humanize.Clip("no usable robots.txt: "+networkCause(err), maxCause)
-		}
-	case policy.ReasonMalformed:
-		if errors.Is(err, inbound.ErrTLSInTheClear) {
-			return inbound.ErrTLSInTheClear.Error()
-		}
-	case policy.ReasonParent:
-		if err != nil {
-			return humanize.Clip("the upstream proxy (egress.parent) failed: "+networkCause(err), maxCause)
-		}
+	if network && err != nil {
+		return humanize.Clip(what+networkCause(err), maxCause)
 	}
-	return reasonCause(r.Decision.Reason)
+	if reason == policy.ReasonMalformed && errors.Is(err, inbound.ErrTLSInTheClear) {
+		return inbound.ErrTLSInTheClear.Error()
+	}
+	if reason == policy.ReasonPace {
+		return cmp.Or(paceCause(err, &r.Decision.Pace), reasonCause(reason))
+	}
+	return reasonCause(reason)
+}
+
+// networkCauses has the reasons whose errors are those of a connection, and what the cause says before the error.
+var networkCauses = map[policy.Reason]string{
+	policy.ReasonOrigin:      "",
+	policy.ReasonUnreachable: "no usable robots.txt: ",
+	policy.ReasonParent:      "the upstream proxy (egress.parent) failed: ",
 }
 
 // reasonCause is the cause where only the reason is known.
@@ -113,7 +108,8 @@ func paceCause(err error, l *pace.Limits) string {
 		bound = fmt.Sprintf("pace.max_queue (%d) requests were waiting", l.MaxQueue)
 		most = l.MaxQueue
 	case pace.ConcurrencyFull:
-		bound = fmt.Sprintf("pace.max_concurrent (%d) requests were in flight for all of pace.max_wait (%s)", l.MaxConcurrent, humanize.Duration(l.MaxWait))
+		bound = fmt.Sprintf("pace.max_concurrent (%d) requests were in flight for all of pace.max_wait (%s)",
+			l.MaxConcurrent, humanize.Duration(l.MaxWait))
 		most = l.MaxConcurrent
 	case pace.BackedOff:
 		return "the host answered 429 or 503, and its back-off is longer than a request may wait"

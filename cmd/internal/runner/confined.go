@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -152,11 +152,8 @@ const (
 // writeWget2rc writes the system's configuration of wget2 into a file, but without a proxy: for HTTPS, wget2 takes the
 // proxy for the origin.
 func writeWget2rc(file string) error {
-	text, err := cli.ReadFile(cmp.Or(os.Getenv(wget2Variable), "/etc/wget2rc"), maxWgetrc)
-	if err != nil {
-		// Most systems do not have the file.
-		text = nil
-	}
+	// The text is nil on most systems, which do not have the file.
+	text, _ := cli.ReadFile(cmp.Or(os.Getenv(wget2Variable), "/etc/wget2rc"), maxWgetrc)
 	return os.WriteFile(file, append(text, "\nproxy = off\n"...), 0o600)
 }
 
@@ -175,17 +172,12 @@ func (c *confinement) environment() []string {
 	if c == nil {
 		return env
 	}
-	own := []string{wget2Variable + "=" + filepath.Join(confine.InsideDir, wget2rcName)}
-	replaced := []string{wget2Variable}
-	if c.user != nil {
-		own = append(own, "HOME="+c.user.HomeDir, "USER="+c.user.Username, "LOGNAME="+c.user.Username)
-		replaced = append(replaced, "HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+	own := map[string]string{wget2Variable: filepath.Join(confine.InsideDir, wget2rcName)}
+	if c.user == nil {
+		return setVariables(env, own)
 	}
-	env = slices.DeleteFunc(env, func(line string) bool {
-		name, _, _ := strings.Cut(line, "=")
-		return slices.Contains(replaced, name)
-	})
-	return append(env, own...)
+	own["HOME"], own["USER"], own["LOGNAME"] = c.user.HomeDir, c.user.Username, c.user.Username
+	return setVariables(env, own, "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 }
 
 // child returns cmd as a child with variables, and files in dir.
@@ -230,16 +222,15 @@ func (c *confinement) serve() (stop func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		if err := c.Serve(ctx); err != nil {
 			c.log.Error("resolver of the confined command failed", "err", err)
 		}
-	}()
+	})
 	return func() {
 		cancel()
-		<-done
+		serving.Wait()
 	}
 }
 

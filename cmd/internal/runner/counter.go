@@ -168,27 +168,23 @@ func hostOf(r *audit.Record) string {
 	if host := r.Request.Origin.Host; host != "" {
 		return host
 	}
-	if r.Decision.Reason == policy.ReasonConfined {
-		return cmp.Or(r.Target, noHost)
+	if r.Decision.Reason == policy.ReasonConfined && r.Target != "" {
+		return r.Target
 	}
 	return noHost
 }
 
+// host returns the counts of a host, or of others.
 func (c *counter) host(name string) *hostSummary {
-	if h := c.hosts[name]; h != nil {
-		return h
-	}
-	if len(c.hosts) >= maxCounted {
+	if c.hosts[name] == nil && len(c.hosts) >= maxCounted {
 		name = others
-		if h := c.hosts[name]; h != nil {
-			return h
-		}
 	}
-	// The name is part of the request header, which it would keep in memory.
-	name = strings.Clone(name)
-	h := &hostSummary{Host: name}
-	c.hosts[name] = h
-	return h
+	if c.hosts[name] == nil {
+		// The name is part of the request header, which it would keep in memory.
+		name = strings.Clone(name)
+		c.hosts[name] = &hostSummary{Host: name}
+	}
+	return c.hosts[name]
 }
 
 // counts returns what became of the requests so far. It costs less than summary.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"maps"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -10,59 +11,55 @@ import (
 	"robotsproxy/cmd/internal/castore"
 )
 
+// runDirVariable names the directory of the run that a process is in.
+const runDirVariable = "ROBOTSPROXY_RUN"
+
 // runFiles are the files that a child's variables point at.
 type runFiles struct {
-	// The system's roots and the proxy's CA, as PEM.
-	bundle string
-	wgetrc string
+	// bundle has the system's roots and the proxy's CA as PEM, and java as PKCS #12.
+	bundle, java string
+	wgetrc       string
 
-	// Of .ini files.
+	// phpDir is a directory of .ini files.
 	phpDir string
 
-	// The roots as PKCS #12.
-	java string
-
-	// For Node.
+	// preload is a module for Node.
 	preload string
 
-	// For doctor; in the run's directory, which the variable names.
+	// description is for doctor, in the run's directory, which runDirVariable names. It lasts as long as the run.
 	description string
-}
-
-// A variable is one variable of the child's environment, computed from the parent's value.
-type variable struct {
-	name  string
-	value func(old string, set bool) string
 }
 
 // childEnv returns the parent's environment with the proxy and CA variables of all ecosystems. It
 // is pure: proxy is the host:port of a proxy, and the files of f need not exist. The variables in kept keep
 // the parent's values.
 func childEnv(parent []string, proxy string, f runFiles, kept []string) []string {
-	ours := slices.DeleteFunc(variables(proxy, f), func(v variable) bool { return slices.Contains(kept, v.name) })
-	drop := map[string]bool{
-		// Nothing may bypass the proxy.
-		"NO_PROXY": true, "no_proxy": true,
-		// Would be searched in addition to the bundle.
-		"SSL_CERT_DIR": true,
-	}
-	for _, v := range ours {
-		drop[v.name] = true
-	}
-	env := make([]string, 0, len(parent)+len(ours))
 	old := map[string]string{}
 	for _, line := range parent {
 		name, value, _ := strings.Cut(line, "=")
-		// There, case does not matter.
-		if drop[name] || runtime.GOOS == "windows" && drop[strings.ToUpper(name)] {
-			old[name] = value
-			continue
-		}
-		env = append(env, line)
+		old[name] = value
 	}
-	for _, v := range ours {
-		was, set := old[v.name]
-		env = append(env, v.name+"="+v.value(was, set))
+	own := variables(old, proxy, f)
+	for _, name := range kept {
+		delete(own, name)
+	}
+	// A client with NO_PROXY bypasses the proxy, and with SSL_CERT_DIR it trusts more than the bundle.
+	return setVariables(parent, own, "NO_PROXY", "no_proxy", "SSL_CERT_DIR")
+}
+
+// setVariables returns an environment with the variables own, and without those named in removed.
+func setVariables(env []string, own map[string]string, removed ...string) []string {
+	isReplaced := func(name string) bool {
+		_, isOwn := own[name]
+		return isOwn || slices.Contains(removed, name)
+	}
+	env = slices.DeleteFunc(slices.Clone(env), func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		// Windows ignores the case of names.
+		return isReplaced(name) || runtime.GOOS == "windows" && isReplaced(strings.ToUpper(name))
+	})
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		env = append(env, name+"="+own[name])
 	}
 	return env
 }
@@ -76,13 +73,13 @@ var programBundles = []string{
 // keptVariables returns those of programBundles that the user has set to a file with a certificate that
 // bundle lacks, or to a file that cannot be read. A file of the system's roots is no reason to keep it.
 func keptVariables(getenv func(string) string, bundle []byte) (kept []string) {
+	known := castore.Certificates(bundle)
 	for _, name := range programBundles {
 		file := getenv(name)
 		if file == "" {
 			continue
 		}
 		text, err := castore.ReadRoots(file)
-		known := castore.Certificates(bundle)
 		if err != nil || len(castore.Merge(known, castore.Certificates(text))) > len(known) {
 			kept = append(kept, name)
 		}
@@ -91,37 +88,34 @@ func keptVariables(getenv func(string) string, bundle []byte) (kept []string) {
 }
 
 // variables returns the variables by which each ecosystem finds a proxy and trusts a CA, tested
-// with the real clients one at a time.
-func variables(proxy string, f runFiles) []variable {
-	var all []variable
-	fixed := func(value string, names ...string) {
+// with the real clients one at a time. old has the variables of the parent.
+func variables(old map[string]string, proxy string, f runFiles) map[string]string {
+	all := map[string]string{}
+	set := func(value string, names ...string) {
 		for _, name := range names {
-			all = append(all, variable{name, func(string, bool) string { return value }})
+			all[name] = value
 		}
 	}
 	// curl, wget and git read only the lower-case http_proxy, global-agent only upper case. For ftp, wget and urllib
 	// read no other than ftp_proxy.
-	fixed("http://"+proxy, "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ftp_proxy", "FTP_PROXY",
+	set("http://"+proxy, "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ftp_proxy", "FTP_PROXY",
 		"all_proxy", "ALL_PROXY")
 	// Most of these replace the client's roots; a CURL_CA_BUNDLE that is set already would win over SSL_CERT_FILE.
-	fixed(f.bundle, "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
+	set(f.bundle, "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
 		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE")
-	fixed(f.bundle, programBundles...)
-	fixed(f.wgetrc, "WGETRC")
-	fixed("1", "NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY")
-	fixed(filepath.Dir(f.description), runDirVariable)
-	return append(all,
-		variable{"PHP_INI_SCAN_DIR", func(old string, set bool) string {
-			// set but empty: PHP scans no directory of its own.
-			if set && old == "" {
-				return f.phpDir
-			}
-			// An empty element is PHP's own directory.
-			return old + string(filepath.ListSeparator) + f.phpDir
-		}},
-		variable{"JAVA_TOOL_OPTIONS", func(old string, _ bool) string { return appendOptions(old, javaOptions(proxy, f.java)) }},
-		variable{"NODE_OPTIONS", func(old string, _ bool) string { return appendOptions(old, "--require="+nodeQuote(f.preload)) }},
-	)
+	set(f.bundle, programBundles...)
+	set(f.wgetrc, "WGETRC")
+	set("1", "NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY")
+	set(filepath.Dir(f.description), runDirVariable)
+	// An empty element of the list is PHP's own directory. With an empty list, PHP scans none of its own.
+	scanned, isSet := old["PHP_INI_SCAN_DIR"]
+	if scanned != "" || !isSet {
+		scanned += string(filepath.ListSeparator)
+	}
+	set(scanned+f.phpDir, "PHP_INI_SCAN_DIR")
+	set(appendOptions(old["JAVA_TOOL_OPTIONS"], javaOptions(proxy, f.java)), "JAVA_TOOL_OPTIONS")
+	set(appendOptions(old["NODE_OPTIONS"], "--require="+nodeQuote(f.preload)), "NODE_OPTIONS")
+	return all
 }
 
 // appendOptions appends options to existing ones: the later ones win.
@@ -132,27 +126,23 @@ func appendOptions(old, more string) string {
 	return old + " " + more
 }
 
+// javaOptions returns the options that make Java use the proxy and trust the certificates in a store.
 func javaOptions(proxy, store string) string {
-	host, port, err := net.SplitHostPort(proxy)
-	if err != nil {
-		// Not an address.
-		return ""
+	// There is no error, because proxy is host:port.
+	host, port, _ := net.SplitHostPort(proxy)
+	var options []string
+	for _, scheme := range []string{"http", "https", "ftp"} {
+		options = append(options, "-D"+scheme+".proxyHost="+host, "-D"+scheme+".proxyPort="+port)
 	}
-	options := []string{
-		"-Dhttp.proxyHost=" + host, "-Dhttp.proxyPort=" + port,
-		"-Dhttps.proxyHost=" + host, "-Dhttps.proxyPort=" + port,
-		"-Dftp.proxyHost=" + host, "-Dftp.proxyPort=" + port,
-		// For https too; the default bypasses the proxy for loopback.
-		"-Dhttp.nonProxyHosts=",
-		"-Dftp.nonProxyHosts=",
-		JavaTrust(store),
-	}
+	// The first is for https too. By default, Java bypasses the proxy for loopback.
+	options = append(options, "-Dhttp.nonProxyHosts=", "-Dftp.nonProxyHosts=", JavaTrust(store))
 	return strings.Join(options, " ")
 }
 
 // JavaTrust returns the options that make Java trust the certificates in a store and no others.
 func JavaTrust(store string) string {
-	return javaQuote("-Djavax.net.ssl.trustStore="+store) + " -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + castore.JavaPassword
+	return javaQuote("-Djavax.net.ssl.trustStore="+store) +
+		" -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + castore.JavaPassword
 }
 
 // javaQuote quotes an option for JAVA_TOOL_OPTIONS, which the JVM splits at white space outside of
@@ -176,10 +166,3 @@ func nodeQuote(path string) string {
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
 }
-
-const (
-	// names the directory of the run that a process is in.
-	runDirVariable = "ROBOTSPROXY_RUN"
-	// Is there for as long as the run lasts.
-	descriptionName = "run.yaml"
-)

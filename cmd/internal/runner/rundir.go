@@ -41,6 +41,9 @@ func newRunDir(state string, now time.Time, pid int) (dir string, lock *os.File,
 	return dir, lock, nil
 }
 
+// descriptionName is the name of the description within the directory of a run.
+const descriptionName = "run.yaml"
+
 // filesIn returns the files of a run in a directory.
 func filesIn(dir string) runFiles {
 	return runFiles{
@@ -119,10 +122,8 @@ func usersWgetrc(getenv func(string) string) []byte {
 		}
 		file = filepath.Join(home, ".wgetrc")
 	}
-	text, err := cli.ReadFile(file, maxWgetrc)
-	if err != nil {
-		return nil
-	}
+	// The text is nil if there is no file.
+	text, _ := cli.ReadFile(file, maxWgetrc)
 	return text
 }
 
@@ -131,21 +132,16 @@ func phpINI(bundle string) []byte {
 	return fmt.Appendf(nil, "curl.cainfo = '%[1]s'\nopenssl.cafile = '%[1]s'\n", bundle)
 }
 
-// description returns the part of a daemon's configuration that doctor needs: where it listens, and
-// where its state, audit and CA are. It has no secrets.
-func description(h *daemon.Daemon, dir string) config.Config {
+// writeDescription writes into file the part of the configuration of h that doctor needs: where it listens, and where its
+// state, audit and CA are. It has no secrets. The run of h has the directory dir.
+func writeDescription(file, dir string, h *daemon.Daemon) error {
 	cfg, c := h.Active.Load().Cfg, config.Default()
 	c.Listen, c.Admin.Listen = h.Addr(), ""
 	// newRunDir made dir as STATE/runs/NAME.
 	c.StateDir = filepath.Dir(filepath.Dir(dir))
 	c.Audit.File = cfg.Audit.File
 	c.TLS = cfg.TLS
-	return c
-}
-
-// writeDescription writes the description of h, whose run has the directory dir, into file.
-func writeDescription(file, dir string, h *daemon.Daemon) error {
-	return os.WriteFile(file, description(h, dir).Marshal(), 0o600)
+	return os.WriteFile(file, c.Marshal(), 0o600)
 }
 
 // EnclosingRun returns the description of the run that this process is part of; ok is false if

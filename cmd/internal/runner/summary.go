@@ -113,16 +113,12 @@ func printPace(w io.Writer, hosts []hostSummary, rate float64) {
 		fmt.Fprintf(w, "robotsproxy: and %s with a shorter Crawl-delay than the host asks for\n", count(int64(more), "more host"))
 	}
 	if limited {
-		fmt.Fprintf(w, "robotsproxy: paced at %s: pace.requests_per_second\n", perSecond(rate))
+		requests := "requests"
+		if rate == 1 {
+			requests = "request"
+		}
+		fmt.Fprintf(w, "robotsproxy: paced at %g %s/s: pace.requests_per_second\n", rate, requests)
 	}
-}
-
-// perSecond returns a rate in requests per second.
-func perSecond(rate float64) string {
-	if rate == 1 {
-		return "1 request/s"
-	}
-	return strconv.FormatFloat(rate, 'g', -1, 64) + " requests/s"
 }
 
 // count is a number of things, whose name takes an s for more than one.
