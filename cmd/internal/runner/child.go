@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,12 +53,8 @@ func startError(name string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		status = exitNotFound
 	}
-	if e, ok := errors.AsType[*exec.Error](err); ok {
-		err = e.Err
-	} else if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err
-	}
-	return &cli.StatusError{Status: status, Err: fmt.Errorf("%q: %w", name, err)}
+	// An *exec.Error and an *fs.PathError name the command too.
+	return &cli.StatusError{Status: status, Err: fmt.Errorf("%q: %w", name, cmp.Or(errors.Unwrap(err), err))}
 }
 
 // A child is a command that runs behind the proxy.

@@ -192,7 +192,7 @@ func (c *confinement) child(cmd *exec.Cmd, dir string, t confine.Trust, env []st
 		}
 		notes, err := c.Run(dir, t, env)
 		if e, ok := errors.AsType[*fs.PathError](err); ok && e.Op == "exec" {
-			return startError(cmd.Args[0], err)
+			return startError(cmd.Args[0], e)
 		}
 		if err == nil {
 			c.log.Debug("command confined", "trusted_by", notes)

@@ -84,7 +84,7 @@ func writeRunFiles(dir, seen, proxy string, caPEM []byte, getenv func(string) st
 		{f.bundle, t.Bundle},
 		{f.java, store},
 		{f.wgetrc, wgetrc(usersWgetrc(getenv), proxy, child.bundle)},
-		{filepath.Join(f.phpDir, "robotsproxy.ini"), phpINI(child.bundle)},
+		{filepath.Join(f.phpDir, "robotsproxy.ini"), fmt.Appendf(nil, phpINI, child.bundle)},
 		{f.preload, nodePreload},
 	} {
 		if err := os.WriteFile(file.name, file.text, 0o600); err != nil {
@@ -127,10 +127,8 @@ func usersWgetrc(getenv func(string) string) []byte {
 	return text
 }
 
-// phpINI puts the path in single quotes, within which PHP does not interpret it.
-func phpINI(bundle string) []byte {
-	return fmt.Appendf(nil, "curl.cainfo = '%[1]s'\nopenssl.cafile = '%[1]s'\n", bundle)
-}
+// phpINI is the file for PHP. The path is in single quotes, within which PHP does not interpret it.
+const phpINI = "curl.cainfo = '%[1]s'\nopenssl.cafile = '%[1]s'\n"
 
 // writeDescription writes into file the part of the configuration of h that doctor needs: where it listens, and where its
 // state, audit and CA are. It has no secrets. The run of h has the directory dir.

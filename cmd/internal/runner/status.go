@@ -97,17 +97,14 @@ func startStatus(w io.Writer, mode string, counts *counter, d *daemon.Daemon) (w
 		defer close(stopped)
 		s.run(ctx)
 	}()
-	wipe = func() {
+	end := func(limit <-chan time.Time) {
 		cancel()
 		select {
 		case <-stopped:
-		case <-time.After(statusWipe):
+		case <-limit:
 		}
 	}
-	return wipe, func() {
-		cancel()
-		<-stopped
-	}
+	return func() { end(time.After(statusWipe)) }, func() { end(nil) }
 }
 
 // run draws until ctx ends, and then removes the line.
