@@ -117,12 +117,12 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	child, err := findCommand(argv)
+	command, err := findCommand(argv)
 	if err != nil {
 		return err
 	}
-	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	inside, err := f.confine.newConfinement(confined, child)
+	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	inside, err := f.confine.newConfinement(confined, command)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	}
 	defer lock.Close()
 	report.begin(cfg.Audit.File, time.Now())
-	// Standard error belongs to the child: the proxy's own log goes beside the audit.
+	// Standard error belongs to the command: the proxy's own log goes beside the audit.
 	logFile, err := os.OpenFile(filepath.Join(dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	// The daemon gets no store, because one process would lock it for itself.
 	own := inside.resources(dir, log)
 	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
-	h, err := daemon.New(cfg, own, log, &tally)
+	d, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
 		// The directory has nothing of value, and the next run makes its own.
 		os.RemoveAll(dir)
@@ -153,11 +153,11 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	}
 	var caught <-chan os.Signal
 	caught, release = catchSignals()
-	end, kept, err := f.runServed(cmd, h, &tally, dir, child, inside, caught)
+	end, kept, err := f.runServed(cmd, d, &tally, dir, command, inside, caught)
 	if err != nil {
 		return err
 	}
-	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.summary(), h, report, kept)
+	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.summary(), d, report, kept)
 	if end.status != 0 {
 		return cli.ExitError(end.status)
 	}
@@ -185,18 +185,18 @@ func (f *runFlags) check() (cfg config.Config, report *runReport, err error) {
 	return cfg, report, err
 }
 
-// runServed runs child while h serves, and then waits until h has recorded all requests. kept is that of runWithProxy.
+// runServed runs command while d serves, and then waits until d has recorded all requests. kept is that of runWithProxy.
 func (f *runFlags) runServed(
-	cmd *cobra.Command, h *daemon.Daemon, tally *counter, dir string, child *exec.Cmd, inside *confinement, caught <-chan os.Signal,
+	cmd *cobra.Command, d *daemon.Daemon, tally *counter, dir string, command *exec.Cmd, inside *confinement, caught <-chan os.Signal,
 ) (end childResult, kept []string, err error) {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	forceStop, forceStopNow := context.WithCancel(context.Background())
 	defer forceStopNow()
 	served := make(chan error, 1)
-	go func() { served <- h.Run(ctx, forceStop) }()
-	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, tally, h)
-	end, kept, err = runWithProxy(h, dir, child, inside, caught, wipe)
+	go func() { served <- d.Run(ctx, forceStop) }()
+	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, tally, d)
+	end, kept, err = runWithProxy(d, dir, command, inside, caught, wipe)
 	unwatch()
 	stop()
 	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
@@ -205,27 +205,27 @@ func (f *runFlags) runServed(
 	return end, kept, err
 }
 
-// runWithProxy runs cmd inside a confinement, with an environment that leads it through h. runChild calls
+// runWithProxy runs command inside a confinement, with an environment that leads it through d. runChild calls
 // interrupted. kept are the variables for certificates that keep the user's values.
 func runWithProxy(
-	h *daemon.Daemon, dir string, cmd *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func(),
+	d *daemon.Daemon, dir string, command *exec.Cmd, inside *confinement, caught <-chan os.Signal, interrupted func(),
 ) (end childResult, kept []string, err error) {
 	real, seen, err := inside.filesDir(dir)
 	if err != nil {
 		return childResult{}, nil, err
 	}
 	defer inside.removeFiles(real)
-	trust, err := writeRunFiles(real, seen, h.Addr(), h.CAPEM(), inside.getenv)
+	trust, err := writeRunFiles(real, seen, d.Addr(), d.CAPEM(), inside.getenv)
 	if err == nil {
-		err = writeDescription(filesIn(real).description, dir, h)
+		err = writeDescription(filesIn(real).description, dir, d)
 	}
 	if err != nil {
 		return childResult{}, nil, err
 	}
 	defer inside.serve()()
 	kept = keptVariables(inside.getenv, trust.Bundle)
-	env := childEnv(inside.environment(), h.Addr(), filesIn(seen), kept)
-	c := inside.child(cmd, real, trust, env)
+	env := childEnv(inside.environment(), d.Addr(), filesIn(seen), kept)
+	c := inside.child(command, real, trust, env)
 	stopWatch := func() *directConns { return nil }
 	if inside == nil {
 		stopWatch = watchDirect(&c, dir)
@@ -330,23 +330,23 @@ func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err e
 // printOutcome prints what happened while argv ran and writes the report. A failure does not change
 // the exit status, which is the command's.
 func (f *runFlags) printOutcome(
-	w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport, kept []string,
+	w io.Writer, argv []string, end childResult, s summary, d *daemon.Daemon, report *runReport, kept []string,
 ) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		// The terminal has shown ^C at the start of the line.
 		fmt.Fprintln(w)
 	}
-	untrusted := h.Untrusted()
+	untrusted := d.Untrusted()
 	untrusted.Unused = s.untrusted(untrusted.Unused)
 	if end.interrupted {
 		// The signal may have closed them.
 		untrusted.Closed, untrusted.Unused = nil, nil
 	}
-	cfg, nothing := h.Active.Load().Cfg, false
+	cfg, nothing := d.Active.Load().Cfg, false
 	switch {
 	case f.quiet:
 	case s.Outcomes.total() > 0:
-		printSummary(w, s, cfg.Pace.RequestsPerSecond, h.AuditFile())
+		printSummary(w, s, cfg.Pace.RequestsPerSecond, d.AuditFile())
 		if state := stateApart(cfg, os.Getenv); state != "" {
 			fmt.Fprintf(w, "robotsproxy: the pace is shared only with processes that have the state directory %s\n",
 				humanize.Printable(state))
@@ -378,7 +378,7 @@ func (f *runFlags) printOutcome(
 	if !f.quiet {
 		printKept(w, kept)
 	}
-	err := report.end(h.AuditFile())
+	err := report.end(d.AuditFile())
 	switch {
 	case err != nil:
 		cli.Report(w, err)

@@ -130,11 +130,11 @@ func usersWgetrc(getenv func(string) string) []byte {
 // phpINI is the file for PHP. The path is in single quotes, within which PHP does not interpret it.
 const phpINI = "curl.cainfo = '%[1]s'\nopenssl.cafile = '%[1]s'\n"
 
-// writeDescription writes into file the part of the configuration of h that doctor needs: where it listens, and where its
-// state, audit and CA are. It has no secrets. The run of h has the directory dir.
-func writeDescription(file, dir string, h *daemon.Daemon) error {
-	cfg, c := h.Active.Load().Cfg, config.Default()
-	c.Listen, c.Admin.Listen = h.Addr(), ""
+// writeDescription writes into file the part of the configuration of d that doctor needs: where it listens, and where its
+// state, audit and CA are. It has no secrets. The run of d has the directory dir.
+func writeDescription(file, dir string, d *daemon.Daemon) error {
+	cfg, c := d.Active.Load().Cfg, config.Default()
+	c.Listen, c.Admin.Listen = d.Addr(), ""
 	// newRunDir made dir as STATE/runs/NAME.
 	c.StateDir = filepath.Dir(filepath.Dir(dir))
 	c.Audit.File = cfg.Audit.File
