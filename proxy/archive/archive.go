@@ -75,8 +75,8 @@ func Open(o Options) (*Archive, error) {
 
 // SetOptions replaces the Options from Prefix on, for exchanges that begin from now on.
 func (a *Archive) SetOptions(o Options) {
-	a.files.setOptions(&o)
-	a.spools.setMaxBody(o.MaxBody)
+	a.files.options.Store(&o)
+	a.files.wake()
 }
 
 func (a *Archive) options() *Options { return a.files.options.Load() }

@@ -12,55 +12,52 @@ import (
 	"robotsproxy/proxy/archive/warc"
 )
 
-// A record is what an encoder writes.
+// A record is one record of a file.
 type record struct {
-	// The record's head, with the blank line at its end.
+	// head is the head of the record, with the blank line at its end.
 	head []byte
 
-	// Begins the block.
+	// block is how the block begins. body is the rest of the block; nil: there is none.
 	block []byte
+	body  *spool
 
-	// The rest of the block; nil: there is none.
-	body *spool
-}
-
-// An encoder writes records. It is used by one goroutine.
-type encoder struct {
-	out io.Writer
-
-	// nil: records are not compressed.
-	zip *gzip.Writer
+	// offset is the distance in bytes from the first record that encode has written together with this one.
+	offset int64
 }
 
 var zips = sync.Pool{New: func() any {
-	// A valid level.
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	return z
+	// The level is valid, so there is no error.
+	zip, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	return zip
 }}
 
-func newEncoder(out io.Writer, compress bool) *encoder {
-	e := &encoder{out: out}
-	if compress {
-		e.zip = zips.Get().(*gzip.Writer)
+// encode writes records one behind the other, and sets their offsets. With compress, each is one member of gzip.
+func encode(out io.Writer, compress bool, records []record) (err error) {
+	counted := &countingWriter{Writer: out}
+	zip := zips.Get().(*gzip.Writer)
+	defer zips.Put(zip)
+	for i := range records {
+		r := &records[i]
+		r.offset = counted.n
+		if compress {
+			zip.Reset(counted)
+			if err = r.write(zip); err == nil {
+				err = zip.Close()
+			}
+		} else {
+			err = r.write(counted)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return e
-}
-
-func (e *encoder) free() {
-	if e.zip != nil {
-		zips.Put(e.zip)
-	}
+	return nil
 }
 
 var errCutOff = &exchangeError{"somebody has cut off the file of the body"}
 
-// write writes a record: one member of gzip, if records are compressed.
-func (e *encoder) write(r record) error {
-	out := e.out
-	if e.zip != nil {
-		e.zip.Reset(e.out)
-		out = e.zip
-	}
+// write writes the record without compression.
+func (r *record) write(out io.Writer) error {
 	_, err := out.Write(r.head)
 	if err == nil {
 		_, err = out.Write(r.block)
@@ -74,10 +71,18 @@ func (e *encoder) write(r record) error {
 	if err == nil {
 		_, err = io.WriteString(out, warc.End)
 	}
-	if err == nil && e.zip != nil {
-		err = e.zip.Close()
-	}
 	return err
+}
+
+type countingWriter struct {
+	io.Writer
+	n int64
+}
+
+func (w *countingWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.n += int64(n)
+	return n, err
 }
 
 // appendDigest appends a field with a SHA-256.
@@ -92,7 +97,7 @@ func warcinfo(file string, now time.Time, software string, o *Options) record {
 	b = warc.AppendField(b, "format", "WARC File Format 1.1")
 	b = warc.AppendField(b, "conformsTo", "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/")
 	b = warc.AppendField(b, "description", leftOut(o))
-	h := warc.AppendType(nil, "warcinfo")
+	h := warc.AppendType(nil, warc.TypeWarcinfo)
 	h = warc.AppendField(h, "WARC-Record-ID", warc.NewID())
 	h = warc.AppendField(h, "WARC-Date", warc.FormatTime(now))
 	h = warc.AppendField(h, "WARC-Filename", file)

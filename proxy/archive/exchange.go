@@ -43,7 +43,6 @@ type Exchange struct {
 	ftp      bool
 	request  message
 	response message
-	ended    bool
 
 	// Guards request.body while the body is read.
 	uploading sync.Mutex
@@ -90,7 +89,7 @@ func (e *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
 
 // spool returns an empty spool.
 func (e *Exchange) spool() spool {
-	return spool{files: e.archive.spools, client: e.source.Client, spare: e.source.Spare, max: e.options.MaxBody}
+	return spool{spools: e.archive.spools, client: e.source.Client, spare: e.source.Spare, max: e.options.MaxBody}
 }
 
 // An upload is the body of a request.
@@ -166,14 +165,22 @@ func (e *Exchange) EndsLast() bool { return e != nil && !e.options.Continue }
 
 // Discard ends e without a record.
 func (e *Exchange) Discard() {
-	if e == nil || e.ended {
-		return
+	if e != nil && e.stop() {
+		e.freeBodies()
 	}
-	e.ended = true
+}
+
+// stop ends the copying of the request's body, and reports whether e had not been ended before.
+func (e *Exchange) stop() bool {
 	e.uploading.Lock()
 	defer e.uploading.Unlock()
+	ended := e.closed
 	e.closed = true
-	// Nothing of it is needed.
+	return !ended
+}
+
+func (e *Exchange) freeBodies() {
+	// Nobody needs the bodies any more, nor the errors of their files.
 	e.request.body.close()
 	e.response.body.close()
 }
@@ -182,15 +189,15 @@ func (e *Exchange) Discard() {
 // where the record of the response is. The error wraps ErrUnwritable; with Options.Continue there is none. Later
 // calls do nothing.
 func (e *Exchange) End(about []byte) (at audit.Archived, err error) {
-	if e == nil || e.ended || e.response.head == nil {
+	if e == nil || e.response.head == nil {
 		e.Discard()
 		return at, nil
 	}
+	if !e.stop() {
+		return at, nil
+	}
+	defer e.freeBodies()
 	a := e.archive
-	e.uploading.Lock()
-	e.closed = true
-	e.uploading.Unlock()
-	defer e.Discard()
 	if err = a.Err(); err == nil {
 		if at, err = e.write(about); err != nil {
 			err = a.setFailure(err)
@@ -220,7 +227,8 @@ func (e *Exchange) write(about []byte) (at audit.Archived, err error) {
 			return at, m.body.err
 		}
 	}
-	records, original, err := e.records(about)
+	responseID := warc.NewID()
+	records, original, err := e.records(responseID, about)
 	if err != nil {
 		return at, err
 	}
@@ -231,21 +239,22 @@ func (e *Exchange) write(about []byte) (at audit.Archived, err error) {
 			a.index.add(e.response.body.digest(), *original)
 		}
 	}
-	small := e.request.body.file == nil && e.response.body.file == nil
-	// bytes of the records before that of the response.
-	var before int64
-	if small {
-		at.File, at.Offset, before, err = e.writeSmall(records, written)
+	if e.request.body.file == nil && e.response.body.file == nil {
+		at.File, at.Offset, err = e.writeSmall(records, written)
 	} else {
-		at.File, at.Offset, before, err = e.writeLarge(records, written)
+		at.File, at.Offset, err = a.files.appendLarge(e.source.Client, e.options, func(out io.Writer) error {
+			return encode(out, e.options.Compress, records)
+		}, written)
 	}
 	if err != nil {
 		return audit.Archived{}, err
 	}
-	at.Offset += before
-	at.ID = records.responseID
-	a.counts.records.Add(uint64(len(records.all)))
-	if records.revisit {
+	// The metadata record is the last one, behind that of the response.
+	response := records[len(records)-2]
+	at.Offset += response.offset
+	at.ID = responseID
+	a.counts.records.Add(uint64(len(records)))
+	if response.body != &e.response.body {
 		a.counts.revisits.Add(1)
 	}
 	for _, m := range []*message{&e.request, &e.response} {
@@ -262,87 +271,39 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 const maxBuffer = 4 * maxInMemory
 
 // writeSmall writes records whose bodies are in memory. It encodes them before it takes the lock of the file.
-func (e *Exchange) writeSmall(records *records, written func(file string)) (file string, offset, before int64, err error) {
+func (e *Exchange) writeSmall(records []record, written func(file string)) (file string, offset int64, err error) {
 	b := buffers.Get().(*bytes.Buffer)
 	defer func() {
 		if b.Reset(); b.Cap() <= maxBuffer {
 			buffers.Put(b)
 		}
 	}()
-	if before, err = records.encode(b, e.options.Compress); err != nil {
-		return "", 0, 0, err
+	if err := encode(b, e.options.Compress, records); err != nil {
+		return "", 0, err
 	}
-	file, offset, err = e.archive.files.appendSmall(e.options, func(out io.Writer) error {
+	return e.archive.files.appendSmall(e.options, func(out io.Writer) error {
 		_, err := out.Write(b.Bytes())
 		return err
 	}, written)
-	return file, offset, before, err
-}
-
-// writeLarge writes records with a body that is in a file.
-func (e *Exchange) writeLarge(records *records, written func(file string)) (file string, offset, before int64, err error) {
-	file, offset, err = e.archive.files.appendLarge(e.source.Client, e.options, func(out io.Writer) (err error) {
-		before, err = records.encode(out, e.options.Compress)
-		return err
-	}, written)
-	return file, offset, before, err
-}
-
-// records are the records of one exchange, in their order.
-type records struct {
-	all []record
-
-	// index of that of the response.
-	response   int
-	responseID string
-	revisit    bool
-}
-
-// encode writes the records, and returns how many bytes are before that of the response.
-func (r *records) encode(out io.Writer, compress bool) (before int64, err error) {
-	counted := &countingWriter{Writer: out}
-	e := newEncoder(counted, compress)
-	defer e.free()
-	for i, rec := range r.all {
-		if i == r.response {
-			before = counted.n
-		}
-		if err := e.write(rec); err != nil {
-			return 0, err
-		}
-	}
-	return before, nil
-}
-
-type countingWriter struct {
-	io.Writer
-	n int64
-}
-
-func (w *countingWriter) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	w.n += int64(n)
-	return n, err
 }
 
 // records makes the records of e. original is what the index has to learn; nil: nothing.
-func (e *Exchange) records(about []byte) (all *records, original *Original, err error) {
-	requestID, responseID := warc.NewID(), warc.NewID()
-	all = &records{responseID: responseID}
+func (e *Exchange) records(responseID string, about []byte) (all []record, original *Original, err error) {
+	requestID := warc.NewID()
 	if !e.ftp {
-		rec, err := e.requestRecord(requestID, responseID)
+		request, err := e.requestRecord(requestID, responseID)
 		if err != nil {
 			return nil, nil, err
 		}
-		all.all, all.response = append(all.all, rec), 1
+		all = append(all, request)
 	}
-	rec, original, err := e.responseRecord(responseID, requestID)
+	response, original, err := e.responseRecord(responseID, requestID)
 	if err != nil {
 		return nil, nil, err
 	}
-	all.revisit = rec.body == nil && e.response.body.size > 0
-	all.all = append(all.all, rec, e.metadataRecord(about, responseID))
-	return all, original, nil
+	h := warc.AppendField(e.head(warc.TypeMetadata, warc.NewID()), "WARC-Concurrent-To", responseID)
+	metadata, err := finish(h, warc.Fields, &message{head: about}, nil)
+	return append(all, response, metadata), original, err
 }
 
 // head begins the head of a record.
@@ -353,8 +314,9 @@ func (e *Exchange) head(kind, id string) []byte {
 	return warc.AppendField(h, "WARC-Target-URI", e.target)
 }
 
-// fetched appends what a record of a request or response says of the connection.
-func (e *Exchange) fetched(h []byte) []byte {
+// fetchedHead begins the head of a record about what the connection has carried.
+func (e *Exchange) fetchedHead(kind, id string) []byte {
+	h := e.head(kind, id)
 	if e.address.IsValid() {
 		h = warc.AppendField(h, "WARC-IP-Address", e.address.WithZone("").String())
 	}
@@ -364,85 +326,60 @@ func (e *Exchange) fetched(h []byte) []byte {
 	return h
 }
 
-func (e *Exchange) requestRecord(id, responseID string) (record, error) {
-	m := &e.request
+// finish completes a record. h begins its head, and m is its block. payload is the digest of the payload; nil: the
+// record has none.
+func finish(h []byte, content string, m *message, payload *Digest) (record, error) {
 	digest, err := m.body.blockDigest(m.head)
-	if err != nil {
-		return record{}, err
-	}
-	h := e.fetched(e.head("request", id))
-	h = warc.AppendField(h, "WARC-Concurrent-To", responseID)
-	h = warc.AppendField(h, "Content-Type", warc.HTTPRequest)
+	h = warc.AppendField(h, "Content-Type", content)
 	h = appendDigest(h, "WARC-Block-Digest", digest)
-	if m.body.size > 0 {
-		h = appendDigest(h, "WARC-Payload-Digest", m.body.digest())
+	if payload != nil {
+		h = appendDigest(h, "WARC-Payload-Digest", *payload)
 	}
-	return record{m.finish(h, int64(len(m.head))+m.body.size), m.head, &m.body}, nil
-}
-
-// finish completes the head of a record with a block of length bytes.
-func (m *message) finish(h []byte, length int64) []byte {
 	if m.body.truncated != "" {
 		h = warc.AppendField(h, "WARC-Truncated", m.body.truncated)
 	}
-	return warc.AppendLength(h, length)
+	return record{head: warc.AppendLength(h, int64(len(m.head))+m.body.size), block: m.head, body: &m.body}, err
 }
 
-// responseRecord returns the response, or a revisit record in its place, or the resource record of a file
-// from an FTP server.
+func (e *Exchange) requestRecord(id, responseID string) (record, error) {
+	h := warc.AppendField(e.fetchedHead(warc.TypeRequest, id), "WARC-Concurrent-To", responseID)
+	var payload *Digest
+	if e.request.body.size > 0 {
+		digest := e.request.body.digest()
+		payload = &digest
+	}
+	return finish(h, warc.HTTPRequest, &e.request, payload)
+}
+
+// responseRecord returns the response, or a revisit record in its place, or the resource record of a file from an FTP
+// server.
 func (e *Exchange) responseRecord(id, requestID string) (rec record, original *Original, err error) {
 	m := &e.response
 	payload := m.body.digest()
-	if e.options.Dedup && m.body.size > 0 && m.body.truncated == "" && !e.ftp {
-		// A revisit repeats the URL.
-		if of, ok := e.archive.index.find(payload); ok && !(e.options.DropQuery && strings.Contains(of.URI, "?")) {
-			return e.revisitRecord(id, requestID, of), nil, nil
-		}
-		original = &Original{ID: id, URI: e.target, Date: warc.FormatTime(e.began)}
-	}
-	kind, content, head := "response", warc.HTTPResponse, m.head
 	if e.ftp {
-		kind, content, head = "resource", "application/octet-stream", nil
-		m.body.block = m.body.payload
-	}
-	digest, err := m.body.blockDigest(head)
-	if err != nil {
+		m.head, m.body.block = nil, m.body.payload
+		rec, err = finish(e.fetchedHead(warc.TypeResource, id), "application/octet-stream", m, &payload)
 		return rec, nil, err
 	}
-	h := e.fetched(e.head(kind, id))
-	if !e.ftp {
-		h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
+	kind := warc.TypeResponse
+	var refers []byte
+	if e.options.Dedup && m.body.size > 0 && m.body.truncated == "" {
+		// A revisit repeats the URL of the original, which may have a query that must be left out.
+		if of, ok := e.archive.index.find(payload); ok && !(e.options.DropQuery && strings.Contains(of.URI, "?")) {
+			kind, m, refers = warc.TypeRevisit, &message{head: m.head}, referTo(of)
+		} else {
+			original = &Original{ID: id, URI: e.target, Date: warc.FormatTime(e.began)}
+		}
 	}
-	h = warc.AppendField(h, "Content-Type", content)
-	h = appendDigest(h, "WARC-Block-Digest", digest)
-	h = appendDigest(h, "WARC-Payload-Digest", payload)
-	return record{m.finish(h, int64(len(head))+m.body.size), head, &m.body}, original, nil
+	h := warc.AppendField(e.fetchedHead(kind, id), "WARC-Concurrent-To", requestID)
+	rec, err = finish(append(h, refers...), warc.HTTPResponse, m, &payload)
+	return rec, original, err
 }
 
-// revisitRecord returns the record of a response with the payload of an earlier record (ISO 28500 6.7).
-func (e *Exchange) revisitRecord(id, requestID string, of Original) record {
-	m := &e.response
-	var none spool
-	// It reads no file.
-	digest, _ := none.blockDigest(m.head)
-	h := e.fetched(e.head("revisit", id))
-	h = warc.AppendField(h, "WARC-Concurrent-To", requestID)
-	h = warc.AppendField(h, "WARC-Profile", warc.IdenticalPayload)
+// referTo returns the fields by which a revisit record refers to the record with its payload (ISO 28500 6.7).
+func referTo(of Original) []byte {
+	h := warc.AppendField(nil, "WARC-Profile", warc.IdenticalPayload)
 	h = warc.AppendField(h, "WARC-Refers-To", of.ID)
 	h = warc.AppendField(h, "WARC-Refers-To-Target-URI", of.URI)
-	h = warc.AppendField(h, "WARC-Refers-To-Date", of.Date)
-	h = warc.AppendField(h, "Content-Type", warc.HTTPResponse)
-	h = appendDigest(h, "WARC-Block-Digest", digest)
-	h = appendDigest(h, "WARC-Payload-Digest", m.body.digest())
-	return record{warc.AppendLength(h, int64(len(m.head))), m.head, nil}
-}
-
-func (e *Exchange) metadataRecord(about []byte, responseID string) record {
-	var none spool
-	// It reads no file.
-	digest, _ := none.blockDigest(about)
-	h := warc.AppendField(e.head("metadata", warc.NewID()), "WARC-Concurrent-To", responseID)
-	h = warc.AppendField(h, "Content-Type", warc.Fields)
-	h = appendDigest(h, "WARC-Block-Digest", digest)
-	return record{head: warc.AppendLength(h, int64(len(about))), block: about}
+	return warc.AppendField(h, "WARC-Refers-To-Date", of.Date)
 }

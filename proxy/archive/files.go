@@ -67,11 +67,6 @@ func newFiles(dir, software string, disk *osfile.Watch, forget func(name string)
 	return f
 }
 
-func (f *files) setOptions(o *Options) {
-	f.options.Store(o)
-	f.wake()
-}
-
 func (f *files) wake() {
 	select {
 	case f.full <- struct{}{}:
@@ -230,9 +225,7 @@ func (f *files) open(w *writer, o *Options) error {
 		return err
 	}
 	out := &offsetWriter{file: file, disk: f.disk}
-	e := newEncoder(out, o.Compress)
-	defer e.free()
-	if err := e.write(warcinfo(name, now, f.software, o)); err != nil {
+	if err := encode(out, o.Compress, []record{warcinfo(name, now, f.software, o)}); err != nil {
 		return errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
 	w.syncing.Lock()

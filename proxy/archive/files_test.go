@@ -205,8 +205,8 @@ func TestWritesAreWatched(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	testkit.Must(t, err)
 	defer reader.Close()
-	body := spool{files: a.spools, client: "c", max: 1 << 30}
-	body.file, body.space, err = a.spools.create("c")
+	body := spool{spools: a.spools, client: "c", max: 1 << 30}
+	body.file, body.space, err = a.spools.create("c", 1<<30)
 	testkit.Must(t, err)
 	temporary := body.file
 	body.file = writer // nobody reads

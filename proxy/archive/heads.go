@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net/http"
@@ -13,23 +14,13 @@ import (
 	"robotsproxy/robots"
 )
 
-// isSecret reports whether a field, by its canonical name, is left out unless Options.KeepSecrets is set.
-func isSecret(name string) bool {
-	switch name {
-	case "Authorization", "Proxy-Authorization", "Cookie", "Cookie2", "Set-Cookie", "Set-Cookie2":
-		return true
-	}
-	return false
-}
+var (
+	// secretFields are the fields that are left out unless Options.KeepSecrets is set, by their canonical names.
+	secretFields = []string{"Authorization", "Proxy-Authorization", "Cookie", "Cookie2", "Set-Cookie", "Set-Cookie2"}
 
-// hasURL reports whether the value of a field, by its canonical name, is a URL.
-func hasURL(name string) bool {
-	switch name {
-	case "Referer", "Location", "Content-Location":
-		return true
-	}
-	return false
-}
+	// urlFields are the fields whose values are URLs, by their canonical names.
+	urlFields = []string{"Referer", "Location", "Content-Location"}
+)
 
 // withoutSecrets returns a URL without what the Options leave out: its query, and user and password.
 func withoutSecrets(url string, o *Options) string {
@@ -67,12 +58,8 @@ func targetURI(r *http.Request, o *Options) string {
 
 // requestHead returns the head of a request as HTTP/1.1 has it.
 func requestHead(r *http.Request, o *Options) []byte {
-	host := r.Host
-	if host == "" {
-		host = r.URL.Host
-	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, pathQuery(r, o), host)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, pathQuery(r, o), cmp.Or(r.Host, r.URL.Host))
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 	case r.ContentLength >= 0:
@@ -116,9 +103,9 @@ func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...str
 	var changed http.Header
 	for name, values := range header {
 		switch {
-		case !o.KeepSecrets && isSecret(name):
+		case !o.KeepSecrets && slices.Contains(secretFields, name):
 			left[name] = true
-		case hasURL(name) && slices.ContainsFunc(values, func(v string) bool { return withoutSecrets(v, o) != v }):
+		case slices.Contains(urlFields, name) && slices.ContainsFunc(values, func(v string) bool { return withoutSecrets(v, o) != v }):
 			left[name] = true
 			for _, v := range values {
 				if changed == nil {

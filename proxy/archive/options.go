@@ -59,7 +59,7 @@ type Options struct {
 	// A failed write is reported by Err, but breaks off no response.
 	Continue bool
 
-	// Keep the fields that isSecret names.
+	// KeepSecrets keeps the fields in secretFields.
 	KeepSecrets bool
 
 	// Leave the query out of URLs.

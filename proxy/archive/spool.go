@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/memory"
@@ -35,9 +34,6 @@ type spools struct {
 	dir  string
 	disk *osfile.Watch
 
-	// Options.MaxBody.
-	maxBody atomic.Int64
-
 	// bytes of files, not of memory.
 	space *memory.Budget
 }
@@ -46,25 +42,14 @@ func newSpools(dir string, disk *osfile.Watch) *spools {
 	return &spools{dir: dir, disk: disk, space: memory.New(memory.Options{InUse: func() int64 { return 0 }})}
 }
 
-// setMaxBody changes maxBody, and with it the space.
-func (s *spools) setMaxBody(bytes int64) {
-	s.maxBody.Store(bytes)
-	s.limit()
-}
-
-// limit bounds the space.
-func (s *spools) limit() {
-	limit := max(spoolBodies*s.maxBody.Load(), leastSpool)
+// create creates a file for a body of client, of which at most maxBody bytes are kept.
+func (s *spools) create(client string, maxBody int64) (file *os.File, space memory.Work, err error) {
+	defer s.disk.Begin(osfile.MaxWrite).End()
+	limit := max(spoolBodies*maxBody, leastSpool)
 	if free, err := osfile.Free(s.dir); err == nil {
 		limit = min(limit, (free+s.space.Stats().Held)/2)
 	}
 	s.space.SetLimit(max(1, limit))
-}
-
-// create creates a file for a body of client.
-func (s *spools) create(client string) (file *os.File, space memory.Work, err error) {
-	defer s.disk.Begin(osfile.MaxWrite).End()
-	s.limit()
 	if space, err = s.space.Begin(client, time.Now()); err != nil {
 		return nil, space, errNoSpool
 	}
@@ -84,7 +69,7 @@ func (s *spools) probe() error {
 
 // A spool keeps a body until its record is written. One goroutine uses it at a time.
 type spool struct {
-	files *spools
+	spools *spools
 
 	// Whose share of the space the file counts against.
 	client string
@@ -163,7 +148,7 @@ func (s *spool) keep(b []byte) error {
 	if err := s.space.Hold(int64(len(b))); err != nil {
 		return errNoSpool
 	}
-	defer s.files.disk.Begin(osfile.MaxWrite).End()
+	defer s.spools.disk.Begin(osfile.MaxWrite).End()
 	_, err := s.file.Write(b)
 	return err
 }
@@ -185,7 +170,7 @@ func (s *spool) inMemory(n int64) bool {
 
 // toFile moves the body to a file.
 func (s *spool) toFile() (err error) {
-	if s.file, s.space, err = s.files.create(s.client); err != nil || s.memory == nil {
+	if s.file, s.space, err = s.spools.create(s.client, s.max); err != nil || s.memory == nil {
 		return err
 	}
 	if err := s.space.Hold(int64(s.memory.Len())); err != nil {
