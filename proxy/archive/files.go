@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,29 @@ const (
 	// lookInterval is the least time between two looks at the name of the file that is written.
 	lookInterval = 100 * time.Millisecond
 )
+
+// fileName matches the names of complete files, whatever their prefix, with the time in them.
+var fileName = regexp.MustCompile(`-([0-9]{14})([0-9]{3})-[0-9]{5,}\.warc(\.gz)?$`)
+
+// isFileName reports whether a file is one of an archive, complete or not.
+func isFileName(name string) bool { return fileName.MatchString(strings.TrimSuffix(name, openExt)) }
+
+// A form is what the Options say of all records of a file.
+type form struct {
+	prefix                         string
+	compress, keepSecrets, noQuery bool
+}
+
+func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
+
+// fileLimit returns the size at which a file is complete. Files that are written are not removed, so they must take
+// no more than a part of MaxTotal.
+func (o *Options) fileLimit() int64 {
+	if o.MaxTotal <= 0 {
+		return o.MaxFile
+	}
+	return min(o.MaxFile, o.MaxTotal/(2*maxLarge))
+}
 
 // files are the files of an archive. Those of large exchanges are others than those of small ones.
 type files struct {

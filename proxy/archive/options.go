@@ -71,20 +71,3 @@ type Options struct {
 	// Reports when nothing can be written, and when it can again; required.
 	Log *slog.Logger
 }
-
-// A form is what the Options say of all records of a file.
-type form struct {
-	prefix                         string
-	compress, keepSecrets, noQuery bool
-}
-
-func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
-
-// fileLimit returns the size at which a file is complete. Files that are written are not removed, so they must take
-// no more than a part of MaxTotal.
-func (o *Options) fileLimit() int64 {
-	if o.MaxTotal <= 0 {
-		return o.MaxFile
-	}
-	return min(o.MaxFile, o.MaxTotal/(2*maxLarge))
-}

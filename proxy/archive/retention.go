@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +12,6 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/osfile"
 )
-
-// fileName matches the names of complete files, whatever their prefix, with the time in them.
-var fileName = regexp.MustCompile(`-([0-9]{14})([0-9]{3})-[0-9]{5,}\.warc(\.gz)?$`)
-
-// isFileName reports whether a file is one of an archive, complete or not.
-func isFileName(name string) bool { return fileName.MatchString(strings.TrimSuffix(name, openExt)) }
 
 // AutoTotal returns the value of archive.max_total_size: auto for a directory: half of the bytes that its disk
 // has left or that its files take already.
