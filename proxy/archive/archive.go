@@ -13,7 +13,7 @@
 //
 // Exchanges with large bodies are written to other files than the small ones, so that nobody
 // waits for them. What strangers can fill has a bound: bodies (Options.MaxBody), the memory of the
-// proxy, the space of bodies that are not complete (limitSpools), of which one client never
+// proxy, the space of bodies that are not complete (spoolBodies), of which one client never
 // holds more than half, and the files (Options.MaxTotal).
 //
 // If nothing can be written, the exchange fails, and so do all that follow, until a probe
@@ -141,7 +141,7 @@ func (a *Archive) Run(ctx context.Context) error {
 			a.setFailure(err)
 		} else if a.Err() != nil {
 			failures := a.counts.failures.Load()
-			// Else another write has failed meanwhile.
+			// If another write has failed meanwhile, the success of the probe says nothing.
 			if err := a.spools.probe(); err != nil || a.counts.failures.Load() == failures {
 				a.setFailure(err)
 			}
@@ -174,7 +174,7 @@ func (a *Archive) sync() error {
 	pending := a.index.take()
 	if a.options().Sync != audit.SyncNone {
 		if err := a.files.sync(); err != nil {
-			// payloads of the pending entries are archived once more.
+			// The payloads of the pending entries are archived once more.
 			_ = a.index.store(nil)
 			return err
 		}
@@ -192,28 +192,25 @@ func (a *Archive) Close() error {
 
 // Stats is the state of an Archive.
 type Stats struct {
-	// Why nothing can be written at present; nil: it can.
+	// Err is why nothing can be written at present; nil: it can.
 	Err error
 
-	// records of exchanges written so far.
-	Records uint64
-
-	// Of the records, those of payloads that an earlier record has.
-	Revisits uint64
-
-	// Of the records, those without the end of their body.
+	// Records counts the records of exchanges that were written. Revisits counts those of them whose payload an earlier
+	// record has, and Truncated those without the end of their body.
+	Records   uint64
+	Revisits  uint64
 	Truncated uint64
 
-	// Failed writes so far.
+	// Failures counts the writes that failed.
 	Failures uint64
 
-	// Exchanges so far that could not be archived.
+	// Left counts the exchanges that could not be archived.
 	Left uint64
 
-	// Bytes in the files of bodies that are not complete.
+	// Spooled is the number of bytes in the files of bodies that are not complete.
 	Spooled int64
 
-	// As last measured.
+	// Space is the space as it was last measured.
 	Space audit.Space
 }
 

@@ -106,7 +106,7 @@ func warcinfo(file string, now time.Time, software string, o *Options) record {
 	return record{head: warc.AppendLength(h, int64(len(b))), block: b}
 }
 
-// leftOut says what the records of a file lack.
+// leftOut says what the records of a file do not contain.
 func leftOut(o *Options) string {
 	text := "HTTP heads are written from parsed fields; trailers are left out; HTTP/2 is written as HTTP/1.1"
 	if !o.KeepSecrets {

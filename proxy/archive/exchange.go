@@ -16,13 +16,13 @@ import (
 
 // A Source says who made a request, and what an Exchange takes memory from.
 type Source struct {
-	// Whose share of the space the bodies count against.
+	// Client is the client against whose share of the space the bodies count.
 	Client string
 
-	// Takes bytes of the memory budget, if it has them; nil: the bodies are small.
+	// Spare takes bytes of the memory budget, and reports whether the budget has them; nil: the bodies are small.
 	Spare func(bytes int64) bool
 
-	// Connections lead to the origin, not to an upstream proxy.
+	// Direct says that connections lead to the origin, not to an upstream proxy.
 	Direct bool
 }
 
@@ -34,26 +34,26 @@ type Exchange struct {
 	source  Source
 	began   time.Time
 
-	// Of the origin; zero: unknown.
+	// address is the address of the origin; zero: unknown.
 	address netip.Addr
 
-	// WARC-Target-URI.
+	// target is WARC-Target-URI, and protocol the values of WARC-Protocol.
 	target   string
 	protocol []string
 	ftp      bool
 	request  message
 	response message
 
-	// Guards request.body while the body is read.
+	// uploading guards request.body while the body is read, and closed.
 	uploading sync.Mutex
 
-	// The request's body is no longer kept.
+	// closed says that the exchange has ended, so the request's body is no longer kept.
 	closed bool
 }
 
 // A message is a request or a response.
 type message struct {
-	// As HTTP/1.1 has it, with the blank line at its end.
+	// head is the head as HTTP/1.1 has it, with the blank line at its end.
 	head []byte
 	body spool
 }
@@ -79,10 +79,10 @@ func (e *Exchange) Upload(body io.ReadCloser) io.ReadCloser {
 	}
 	e.uploading.Lock()
 	defer e.uploading.Unlock()
-	// An error of its file does not matter any more.
+	// An error of the former body's file does not matter any more.
 	e.request.body.close()
 	e.request.body = e.spool()
-	// Until it was read to its end.
+	// Read removes the mark when it reaches the end of the body.
 	e.request.body.truncated = "unspecified"
 	return &upload{body, e}
 }
@@ -106,7 +106,7 @@ func (u *upload) Read(b []byte) (int, error) {
 		return n, err
 	}
 	of := &u.x.request.body
-	// End returns its error.
+	// The spool keeps its error, and End returns it.
 	of.Write(b[:n])
 	if err == io.EOF && of.truncated == "unspecified" {
 		of.truncated = ""
@@ -114,9 +114,9 @@ func (u *upload) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Respond hands over the response, before its header is changed and its body is read. sent is the request as
-// it was sent, from the address of the connection's other end, and version its version of TLS; 0: none. Respond
-// returns nil if the response is not archived.
+// Respond hands over the response before its header is changed and its body is read. sent is the request as it was
+// sent. from is the address of the connection's other end, and version the connection's version of TLS; 0: none.
+// Respond returns nil if the response is not archived.
 func (e *Exchange) Respond(sent *http.Request, resp *http.Response, from netip.Addr, version uint16) *Exchange {
 	if e == nil {
 		return nil
@@ -137,14 +137,14 @@ func (e *Exchange) Respond(sent *http.Request, resp *http.Response, from netip.A
 	}
 	e.response.body.begin(e.response.head)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		// Until it was read to its end.
+		// Read removes the mark when it reaches the end of the body.
 		e.response.body.truncated = "disconnect"
 	}
 	return e
 }
 
-// Read tells e what a read of the response's body has returned. The error is for the reader in place of
-// err.
+// Read tells e what a read of the response's body has returned. Read returns the error that the reader of the body
+// gets in place of err.
 func (e *Exchange) Read(b []byte, err error) error {
 	if e == nil {
 		return err

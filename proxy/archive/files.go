@@ -47,8 +47,8 @@ type form struct {
 
 func (o *Options) form() form { return form{o.Prefix, o.Compress, o.KeepSecrets, o.DropQuery} }
 
-// fileLimit returns the size at which a file is complete. Files that are written are not removed, so they must take
-// no more than a part of MaxTotal.
+// fileLimit returns the size in bytes at which a file is complete. Files that are being written are not removed, so they
+// may take only a part of MaxTotal.
 func (o *Options) fileLimit() int64 {
 	if o.MaxTotal <= 0 {
 		return o.MaxFile
@@ -56,31 +56,35 @@ func (o *Options) fileLimit() int64 {
 	return min(o.MaxFile, o.MaxTotal/(2*maxLarge))
 }
 
-// files are the files of an archive. Those of large exchanges are others than those of small ones.
+// files are the files of an archive. Large exchanges are written to other files than small ones.
 type files struct {
 	dir      string
 	software string
 	options  atomic.Pointer[Options]
 
-	// Is called before a file is removed, or if somebody has removed it.
+	// forget is called before a file is removed, and for a file that somebody else has removed.
 	forget func(name string) error
-	small  writer
 
-	// Those that no exchange uses.
+	// small writes the small exchanges. large has the writers of large exchanges that no exchange uses now. all has
+	// all writers.
+	small writer
 	large chan *writer
 	all   []*writer
 	turns turns
 
-	// Of the last file.
+	// serial is the number in the name of the last file.
 	serial atomic.Uint64
 	disk   *osfile.Watch
 
-	// Holds one token: a file was completed or is full, or the options have changed.
+	// full holds a token if a file was completed or is full, or the options have changed.
 	full chan struct{}
 }
 
 func newFiles(dir, software string, disk *osfile.Watch, forget func(name string) error) *files {
-	f := &files{dir: dir, software: software, disk: disk, forget: forget, large: make(chan *writer, maxLarge), full: make(chan struct{}, 1)}
+	f := &files{
+		dir: dir, software: software, disk: disk, forget: forget,
+		large: make(chan *writer, maxLarge), full: make(chan struct{}, 1),
+	}
 	f.small.disk = disk
 	f.all = []*writer{&f.small}
 	for range maxLarge {
@@ -104,7 +108,9 @@ func (f *files) appendSmall(o *Options, write func(io.Writer) error, written fun
 }
 
 // appendLarge is append to a file of large exchanges, in the client's turn.
-func (f *files) appendLarge(client string, o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
+func (f *files) appendLarge(
+	client string, o *Options, write func(io.Writer) error, written func(name string),
+) (name string, offset int64, err error) {
 	defer f.turns.take(client)()
 	w := <-f.large
 	defer func() { f.large <- w }()
@@ -133,36 +139,40 @@ func (f *files) close() (err error) {
 type writer struct {
 	disk *osfile.Watch
 
-	// Guards what follows.
+	// mu guards the fields from file to looked.
 	mu sync.Mutex
 
-	// nil: none is open; changes only with syncing locked too.
+	// file is the open file; nil: none. It changes only while syncing is locked too.
 	file *os.File
 
-	// Of the file once it is complete.
+	// name is the name that the file gets when it is complete.
 	name string
 
-	// Of its records.
+	// form is the form of the file's records, size the size of the file in bytes, and began when it was opened.
 	form  form
 	size  int64
 	began time.Time
 
-	// When isGone last found it.
+	// looked is when isGone last found the file.
 	looked time.Time
 
-	// Held while file is synced, opened or closed; taken under mu, but not the reverse.
-	syncing  sync.Mutex
+	// syncing is held while the file is synced, opened or closed. It is taken under mu, but mu is never taken under it.
+	syncing sync.Mutex
+
+	// unsynced says that the disk may lack a part of the file.
 	unsynced atomic.Bool
 
-	// The disk has the name of file; guarded by syncing.
+	// named says that the disk has the name of the file. syncing guards it.
 	named bool
 }
 
-// append writes the records of one exchange, which write writes, behind the others. o are the options under which
-// the exchange began: what the first record of the file says must be true of its records. append returns the name of
-// the file, and the offset of the records in it. After an error the file is as before. Without an error, append
-// calls written before the file can be forgotten.
-func (f *files) append(w *writer, o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
+// append has write write the records of one exchange behind the others. o are the options under which the exchange
+// began: what the first record of the file says must be true of its records. append returns the name of the file, and
+// the offset of the records in it. After an error the file is as before. Without an error, append calls written before
+// the file can be forgotten.
+func (f *files) append(
+	w *writer, o *Options, write func(io.Writer) error, written func(name string),
+) (name string, offset int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := f.prepare(w, o); err != nil {
@@ -176,7 +186,7 @@ func (f *files) append(w *writer, o *Options, write func(io.Writer) error, writt
 		err = w.sync()
 	}
 	if err != nil {
-		// The next Open cuts the incomplete record off.
+		// If the file cannot be cut, the next Open cuts the incomplete record off.
 		if cut := w.file.Truncate(before); cut != nil {
 			w.close()
 		}
@@ -207,7 +217,7 @@ func (f *files) prepare(w *writer, o *Options) error {
 func (f *files) completeIfDue(w *writer, o *Options) error {
 	gone := w.isGone()
 	if gone {
-		// No revisit refers to what somebody has removed.
+		// No revisit may refer to a record that somebody has removed.
 		if err := f.forget(w.name); err != nil {
 			return err
 		}
@@ -264,7 +274,7 @@ func (f *files) open(w *writer, o *Options) error {
 func (f *files) newName(prefix, ext string, now time.Time) string {
 	for {
 		name := fmt.Sprintf("%s-%s%03d-%05d%s", prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, f.serial.Add(1), ext)
-		// Another error is that of opening the file.
+		// Another error than that there is no such file occurs again when the file is opened.
 		if _, err := os.Lstat(filepath.Join(f.dir, name)); err != nil {
 			return name
 		}
@@ -306,7 +316,7 @@ func (w *writer) complete(how audit.Sync) error {
 	}
 	err := os.Rename(path, filepath.Join(filepath.Dir(path), w.name))
 	if errors.Is(err, fs.ErrNotExist) {
-		// Somebody has removed it.
+		// Somebody has removed the file.
 		return nil
 	}
 	if err == nil && how != audit.SyncNone {
@@ -354,14 +364,15 @@ func (f *files) recover() error {
 	for _, e := range entries {
 		path := filepath.Join(f.dir, e.Name())
 		switch {
-		// It belongs to somebody else.
+		// A link or a directory belongs to somebody else.
 		case !e.Type().IsRegular():
 		case strings.HasPrefix(e.Name(), spoolPrefix):
 			err = errors.Join(err, os.Remove(path))
 		case strings.HasSuffix(e.Name(), openExt) && isFileName(e.Name()):
 			torn, failed := complete(path)
 			if err = errors.Join(err, failed); torn != "" {
-				f.options.Load().Log.Warn("archive incomplete at start", "file", path, "detail", "the incomplete record at the end was moved to another file", "set_aside", torn)
+				f.options.Load().Log.Warn("archive incomplete at start", "file", path,
+					"detail", "the incomplete record at the end was moved to another file", "set_aside", torn)
 			}
 		}
 	}
@@ -407,18 +418,18 @@ func wholeRecords(f *os.File) (whole, size int64, err error) {
 		}
 	}
 	if _, failed := errors.AsType[*fs.PathError](err); failed {
-		// The file cannot be read, which says nothing about its records.
+		// The file cannot be read, so nothing is known about its records.
 		return 0, 0, err
 	}
 	if r == nil {
-		// Nothing in it is a record.
+		// The file has no record.
 		return 0, info.Size(), nil
 	}
 	return r.Whole(), info.Size(), nil
 }
 
-// moveTail moves the bytes of a file from an offset on to another file. It begins anew what a crash has
-// interrupted.
+// moveTail moves the bytes of a file from an offset on to another file. A move that a crash has interrupted begins
+// anew.
 func moveTail(f *os.File, from, size int64, name string) error {
 	to, err := osfile.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -439,7 +450,9 @@ type turns struct {
 }
 
 type turn struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+
+	// users counts those that hold mu or wait for it. turns.mu guards it.
 	users int
 }
 

@@ -49,7 +49,7 @@ func pathQuery(r *http.Request, o *Options) string {
 // targetURI returns the URL of a request, without user and password, as WARC-Target-URI has it.
 func targetURI(r *http.Request, o *Options) string {
 	target := pathQuery(r, o)
-	// RFC 9112 3.2.4: the whole origin.
+	// RFC 9112 3.2.4: "*" means the whole origin.
 	if target == "*" {
 		target = ""
 	}
@@ -92,14 +92,14 @@ func responseHead(resp *http.Response, o *Options) []byte {
 	return b.Bytes()
 }
 
-// writeFields writes a header without what the Options and without leave out, and the blank line behind
-// it.
+// writeFields writes a header and the blank line behind it. It leaves out the fields in without, and what the Options
+// leave out.
 func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...string) {
 	left := make(map[string]bool, len(without))
 	for _, name := range without {
 		left[name] = true
 	}
-	// Fields with URLs.
+	// The fields whose URLs are written in another form.
 	var changed http.Header
 	for name, values := range header {
 		switch {
@@ -115,7 +115,7 @@ func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...str
 			}
 		}
 	}
-	// A Buffer returns no error.
+	// Writing to a Buffer returns no error.
 	header.WriteSubset(b, left)
 	changed.Write(b)
 	b.WriteString("\r\n")

@@ -20,54 +20,54 @@ func (e *exchangeError) Unwrap() error { return ErrUnwritable }
 
 // Options make an Archive. [Archive.SetOptions] can change those from Prefix on.
 type Options struct {
-	// Directory of the files; required.
+	// Dir is the directory of the files; required.
 	Dir string
 
-	// Payloads that the files have; required. It must let no other process use Dir.
+	// Index has the payloads that the files have; required. It must let no other process use Dir.
 	Index Index
 
-	// Name and version of this program, for the files.
+	// Software is the name and version of this program, for the first record of a file.
 	Software string
 
-	// Begins the names of files.
+	// Prefix begins the names of files.
 	Prefix string
 
-	// Bytes after which another file is begun.
+	// MaxFile is the size in bytes after which another file is begun.
 	MaxFile int64
 
-	// Bytes of a body that are archived; the rest is left out.
+	// MaxBody is how many bytes of a body are archived; the rest is left out.
 	MaxBody int64
 
-	// Leave out responses with another status than 2xx.
+	// Only2xx leaves out responses with another status than 2xx.
 	Only2xx bool
 
-	// One member of gzip for each record.
+	// Compress writes each record as one member of gzip.
 	Compress bool
 
-	// Write a revisit record if an earlier record has the same payload.
+	// Dedup writes a revisit record if an earlier record has the same payload.
 	Dedup bool
 
-	// Files are removed when their last record is older; zero: never.
+	// MaxAge is how long files are kept after their last record; zero: forever.
 	MaxAge time.Duration
 
-	// Bytes of all files; beyond it the oldest are removed; zero: no limit.
+	// MaxTotal is how many bytes all files may take before the oldest are removed; zero: no limit.
 	MaxTotal int64
 
-	// When the Archive waits for the disk.
+	// Sync says when the Archive waits for the disk.
 	Sync audit.Sync
 
-	// A failed write is reported by Err, but breaks off no response.
+	// Continue passes responses on after a failed write, which Err still reports.
 	Continue bool
 
 	// KeepSecrets keeps the fields in secretFields.
 	KeepSecrets bool
 
-	// Leave the query out of URLs.
+	// DropQuery leaves the query out of URLs.
 	DropQuery bool
 
-	// Replaces a client's name; nil: leave it.
+	// Client returns what the records have in place of a client's name; nil: the name.
 	Client func(string) string
 
-	// Reports when nothing can be written, and when it can again; required.
+	// Log gets a line when nothing can be written, and when writing works again; required.
 	Log *slog.Logger
 }

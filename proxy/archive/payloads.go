@@ -11,46 +11,43 @@ type Digest [sha256.Size]byte
 
 // An Original is the record that has a payload, to which revisit records refer.
 type Original struct {
-	// WARC-Record-ID.
-	ID string
-
-	// WARC-Target-URI.
-	URI string
-
-	// WARC-Date.
+	// ID, URI and Date are the record's WARC-Record-ID, WARC-Target-URI and WARC-Date.
+	ID   string
+	URI  string
 	Date string
 
-	// Name of the file.
+	// File is the name of the file that has the record.
 	File string
 }
 
 // An Index finds the records that have a payload. It survives the process. Any number of goroutines may
 // share it.
 type Index interface {
+	// Find returns the record that has a payload.
 	Find(Digest) (of Original, ok bool)
-	// In one commit.
+	// Add adds entries in one commit.
 	Add(map[Digest]Original) error
-	// Removes the entries of a file.
+	// Remove removes the entries of a file.
 	Remove(file string) error
 }
 
-// maxPendingPayloads is how many payloads are not in the Index yet. Further ones are not remembered.
+// maxPendingPayloads is how many payloads may wait for the Index. Further ones are forgotten.
 const maxPendingPayloads = 1 << 16
 
-// payloads are the payloads of an Archive: those of the Index, and those that are not written to it yet.
+// payloads are the payloads of an Archive: those in the Index, and those that are not written to it yet.
 type payloads struct {
 	stored Index
 
-	// Held while stored changes; taken before mu.
+	// commit is held while stored changes. It is taken before mu.
 	commit sync.Mutex
 
-	// Guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// Since the last take.
+	// pending has the entries that were added since the last take.
 	pending map[Digest]Original
 
-	// That store writes; its entries change only with commit locked too.
+	// storing has the entries that store writes. They change only while commit is locked too.
 	storing map[Digest]Original
 }
 
@@ -103,7 +100,7 @@ func (p *payloads) store(all map[Digest]Original) error {
 
 // remove removes the entries of a file.
 func (p *payloads) remove(file string) error {
-	// Else store might add them afterwards.
+	// Without the lock, store might add the entries afterwards.
 	p.commit.Lock()
 	defer p.commit.Unlock()
 	ofFile := func(_ Digest, of Original) bool { return of.File == file }

@@ -39,7 +39,7 @@ func measure(dir string, files []writtenFile, taken int64, o *Options, now time.
 	if s.Free, err = osfile.Free(dir); err != nil {
 		return s, err
 	}
-	// The growth of the last day.
+	// grown is the number of bytes that were written in the last day.
 	began, grown := now, int64(0)
 	for _, f := range slices.Backward(files) {
 		if now.Sub(began) > 24*time.Hour {
@@ -59,12 +59,12 @@ func measure(dir string, files []writtenFile, taken int64, o *Options, now time.
 type writtenFile struct {
 	name string
 
-	// As its name has it.
+	// began is the time in the name.
 	began     time.Time
 	size      int64
 	lastWrite time.Time
 
-	// It is not written any more.
+	// complete says that the file is not written any more.
 	complete bool
 }
 
@@ -82,13 +82,13 @@ func onDisk(dir string) (files []writtenFile, taken int64, err error) {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			// It was renamed meanwhile.
+			// The file was renamed meanwhile.
 			continue
 		}
 		if err != nil {
 			return nil, 0, err
 		}
-		// Zero: an impossible time, which somebody else has written.
+		// An impossible time, which somebody else has put into the name, counts as the zero time.
 		began, _ := time.Parse("20060102150405.000", at[1]+"."+at[2])
 		files = append(files, writtenFile{name, began, info.Size(), info.ModTime(), !strings.HasSuffix(name, openExt)})
 		taken += info.Size()
@@ -126,7 +126,7 @@ func (f *files) clean(settled time.Time) (audit.Space, error) {
 func (f *files) completeDue() (err error) {
 	for _, w := range f.all {
 		if !w.mu.TryLock() {
-			// An exchange is written, and the next one looks too.
+			// An exchange is being written, and the next exchange looks at the file too.
 			continue
 		}
 		if w.file != nil {

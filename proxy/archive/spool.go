@@ -21,7 +21,7 @@ const (
 	leastSpool  = 256 << 20
 	// maxInMemory is how many bytes of a body are kept in memory; the bytes of a larger one are in a file.
 	maxInMemory = 256 << 10
-	// freeInMemory is how many of them count as part of a request, and need no share of the memory budget.
+	// freeInMemory is how many of these bytes count as part of a request, and need no share of the memory budget.
 	freeInMemory = 16 << 10
 	// spoolPrefix begins the names of the files of bodies.
 	spoolPrefix = ".body-"
@@ -34,7 +34,7 @@ type spools struct {
 	dir  string
 	disk *osfile.Watch
 
-	// bytes of files, not of memory.
+	// space is the space of the files. Its unit is bytes on the disk, not in memory.
 	space *memory.Budget
 }
 
@@ -71,36 +71,35 @@ func (s *spools) probe() error {
 type spool struct {
 	spools *spools
 
-	// Whose share of the space the file counts against.
+	// client is the client against whose share of the space the file counts.
 	client string
 
-	// Takes bytes of the memory budget, if it has them; nil: the body is small.
+	// spare takes bytes of the memory budget, and reports whether the budget has them; nil: the body is small. held says
+	// that spare has taken maxInMemory bytes.
 	spare func(int64) bool
+	held  bool
 
-	// bytes; the rest is left out.
+	// max is how many bytes are kept; the rest is left out. size is how many there are.
 	max  int64
 	size int64
-	held bool
 
-	// nil: empty, or in the file.
+	// memory has the body; nil: the body is empty, or in the file.
 	memory *bytes.Buffer
 
-	// nil: in memory.
-	file *os.File
-
-	// Of the file.
+	// file has the body; nil: the body is in memory. space is what the file takes.
+	file  *os.File
 	space memory.Work
 
-	// Of all bytes; nil: none.
+	// payload is the hash of all bytes; nil: there are none.
 	payload hash.Hash
 
-	// Of the head of the message and all bytes; nil: the head is not known yet.
+	// block is the hash of the head of the message and all bytes; nil: the head is not known yet.
 	block hash.Hash
 
-	// Why the end of the body is missing, as WARC-Truncated has it; "": it is not.
+	// truncated is why the end of the body is missing, as WARC-Truncated has it; "": it is not missing.
 	truncated string
 
-	// Why the body could not be kept.
+	// err is why the body could not be kept.
 	err error
 }
 
@@ -182,7 +181,7 @@ func (s *spool) toFile() (err error) {
 }
 
 func (s *spool) freeMemory() {
-	// WriteTo leaves what it could not write.
+	// After an error, WriteTo leaves the rest in the buffer.
 	s.memory.Reset()
 	bodies.Put(s.memory)
 	s.memory = nil
