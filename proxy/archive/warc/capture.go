@@ -37,7 +37,10 @@ type Capture struct {
 
 // Capture returns the entry of a record whose IsCapture is true. It reads Block to its end.
 func (rec *Record) Capture(filename string) (c Capture, err error) {
-	c = Capture{URL: rec.TargetURI(), MIME: mediaType(rec.Get("Content-Type")), Digest: rec.Get("WARC-Payload-Digest"), Offset: rec.Offset, Filename: filename}
+	c = Capture{
+		URL: rec.TargetURI(), MIME: mediaType(rec.Get("Content-Type")), Digest: rec.Get("WARC-Payload-Digest"),
+		Offset: rec.Offset, Filename: filename,
+	}
 	c.Key = SURT(c.URL)
 	if c.Time, err = rec.Date(); err != nil {
 		return c, err
@@ -45,7 +48,7 @@ func (rec *Record) Capture(filename string) (c Capture, err error) {
 	if rec.IsHTTP() {
 		// An entry without a status, if there is no head.
 		head, _, _ := HTTPHead(rec.Block)
-		c.MIME = mediaType(httpField(head, "Content-Type"))
+		c.MIME = mediaType(FieldOf(head, "Content-Type"))
 		c.Status = status(head)
 	}
 	if rec.Type() == TypeRevisit {

@@ -43,13 +43,15 @@ type Check struct {
 
 // A checked is what a Check keeps of a record.
 type checked struct {
-	file int32
+	file    int32
+	payload sum
+}
 
-	// Of the payload's digest, in bytes; 0: unknown.
+// A sum is what a Check keeps of the digest of a payload: its size in bytes, and a hash of it. The zero sum is that of
+// an unknown digest.
+type sum struct {
 	size int8
-
-	// Hash of that digest.
-	payload uint64
+	hash uint64
 }
 
 // A reference is a record that names another one.
@@ -64,9 +66,8 @@ type reference struct {
 	// The file is being written.
 	growing bool
 
-	// Of the digest that the payload of the other record has, in bytes; 0: any.
-	size    int8
-	payload uint64
+	// payload is what the payload of the other record has; zero: anything.
+	payload sum
 }
 
 // A CheckResult says what a Check has found.
@@ -182,8 +183,7 @@ func (c *Check) record(rec *Record) error {
 		if earlier, ok := c.records[key]; ok && earlier.file == file {
 			faults = append(faults, fmt.Errorf("an earlier record of the file has the same ID, %.100q", id))
 		}
-		known := checked{file: file}
-		known.size, known.payload = c.sum(payload)
+		known := checked{file, c.sum(payload)}
 		c.records[key] = known
 		for _, ref := range c.waiting[key] {
 			c.compare(ref, known)
@@ -212,7 +212,7 @@ func (c *Check) references(rec *Record, file int32, payload digest) {
 	if id := rec.Get(refersTo); id != "" {
 		ref := reference{field: refersTo, file: file, offset: rec.Offset}
 		if strings.HasSuffix(rec.Get("WARC-Profile"), "/identical-payload-digest") {
-			ref.size, ref.payload = c.sum(payload)
+			ref.payload = c.sum(payload)
 		}
 		c.refer(id, ref)
 	}
@@ -237,13 +237,17 @@ func (c *Check) refer(id string, ref reference) {
 
 // compare compares the payload of a revisit with that of its original.
 func (c *Check) compare(ref *reference, found checked) {
-	if ref.size != 0 && ref.size == found.size && ref.payload != found.payload {
+	if ref.payload.size != 0 && ref.payload.size == found.payload.size && ref.payload != found.payload {
 		c.fault("%s: another payload than that of the record in %s, %s", c.place(ref.file, ref.offset), ref.field, ref.id)
 	}
 }
 
-// sum returns the size and the hash of the sum of a digest.
-func (c *Check) sum(d digest) (int8, uint64) { return int8(len(d.sum)), maphash.Bytes(c.seed, d.sum) }
+func (c *Check) sum(d digest) sum {
+	if d.sum == nil {
+		return sum{}
+	}
+	return sum{int8(len(d.sum)), maphash.Bytes(c.seed, d.sum)}
+}
 
 // digests reads the block and compares its digests. It returns the digest of the payload as the
 // record has it. The error is that of the block.
@@ -300,25 +304,18 @@ func (c *Check) digests(rec *Record) (payload digest, faults []error, err error)
 // hashPayload hashes the payload of a record from its block. Some writers, such as wget, hash the
 // body with its transfer coding: then there is a second digest. There is none if want is zero.
 func hashPayload(rec *Record, block io.Reader, want digest) (digests []digest, fault error) {
-	if !rec.IsHTTP() {
-		if want.Hash == nil {
+	head, body := []byte(nil), block
+	if rec.IsHTTP() {
+		head, body, fault = HTTPHead(block)
+		if fault != nil && rec.Get("WARC-Truncated") != "" {
 			return nil, nil
 		}
-		// The caller reads the error again.
-		io.Copy(want, block)
-		return []digest{want}, nil
 	}
-	head, body, err := HTTPHead(block)
-	if err != nil {
-		if rec.Get("WARC-Truncated") == "" {
-			fault = err
-		}
+	if fault != nil || want.Hash == nil {
 		return nil, fault
 	}
-	if want.Hash == nil {
-		return nil, nil
-	}
 	if !isChunked(head) {
+		// The caller reads the block to its end, and gets its error.
 		io.Copy(want, body)
 		return []digest{want}, nil
 	}

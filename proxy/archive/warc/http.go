@@ -52,11 +52,12 @@ func (rec *Record) Payload() (head []byte, payload io.Reader, err error) {
 
 // isChunked reports whether the body has the transfer coding chunked.
 func isChunked(head []byte) bool {
-	return strings.EqualFold(httpField(head, "Transfer-Encoding"), "chunked")
+	return strings.EqualFold(FieldOf(head, "Transfer-Encoding"), "chunked")
 }
 
-// httpField returns the value of the first field with this name in an HTTP head, or "".
-func httpField(head []byte, name string) string {
+// FieldOf returns the value of the first field with this name in an HTTP head, or in a block of the type Fields; "": there
+// is none.
+func FieldOf(head []byte, name string) string {
 	for line := range bytes.Lines(head) {
 		field, value, ok := bytes.Cut(line, []byte(":"))
 		if ok && strings.EqualFold(string(field), name) {

@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // A Record is one record of a file.
@@ -264,7 +265,7 @@ func (r *Reader) readHead(rec *Record) error {
 			return fmt.Errorf("more than %d fields", maxFields)
 		}
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("invalid field: %.40q", line)
 		}
 		rec.Header = append(rec.Header, Field{name, strings.Trim(value, " \t")})
@@ -300,21 +301,14 @@ func (r *Reader) readLine(left *int) (string, error) {
 
 func isControl(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
 
-// isToken reports whether s is a token of RFC 2616.
-func isToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
-	})
-}
-
 // contentLength returns the length of the block.
 func contentLength(h Header) (int64, error) {
 	values := h.All("Content-Length")
 	if len(values) != 1 {
 		return 0, fmt.Errorf("a record must have one Content-Length, got %d", len(values))
 	}
-	length, err := strconv.ParseUint(values[0], 10, 64)
-	if err != nil || length > math.MaxInt64 {
+	length, err := strconv.ParseUint(values[0], 10, 63)
+	if err != nil {
 		return 0, fmt.Errorf("invalid Content-Length: %.40q", values[0])
 	}
 	return int64(length), nil

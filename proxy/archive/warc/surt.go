@@ -2,6 +2,7 @@ package warc
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -18,7 +19,7 @@ import (
 func SURT(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok || strings.ContainsAny(scheme, "/?#:") {
-		return escape(url, "%#")
+		return escape(url, "")
 	}
 	rest, _, _ = strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")
@@ -36,19 +37,7 @@ func SURT(url string) string {
 // EscapeURL returns a URL as the records have it: the bytes that browsers escape everywhere in a URL are
 // percent-encoded (URL Standard, query percent-encode set), and nothing else changes.
 func EscapeURL(url string) string {
-	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"#<>`, c) }
-	if !strings.ContainsFunc(url, escaped) {
-		return url
-	}
-	var b strings.Builder
-	for i := range len(url) {
-		if c := url[i]; escaped(rune(c)) {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
+	return escape(url, `"#<>`)
 }
 
 var (
@@ -74,7 +63,7 @@ func surtHost(scheme, authority string) string {
 	host = strings.Trim(strings.ReplaceAll(strings.ToLower(host), "..", "."), ".")
 	labels := strings.Split(www.ReplaceAllString(host, ""), ".")
 	slices.Reverse(labels)
-	return escape(strings.Join(labels, ",")+port, "")
+	return escape(strings.Join(labels, ",")+port, "%#")
 }
 
 // surtPath returns the key of a path, without empty segments and without "." and "..".
@@ -89,13 +78,13 @@ func surtPath(path string) string {
 			kept = append(kept, segment)
 		}
 	}
-	path = strings.ToLower(escape("/"+strings.Join(kept, "/"), ""))
+	path = strings.ToLower(escape("/"+strings.Join(kept, "/"), "%#"))
 	return pathSession.ReplaceAllString(path, "$1")
 }
 
 // surtQuery returns the key of a query.
 func surtQuery(query string) string {
-	query = strings.ToLower(escape(unescape(query), ""))
+	query = strings.ToLower(escape(unescape(query), "%#"))
 	query = sessions.ReplaceAllString(query, "")
 	parts := strings.Split(query, "&")
 	// By the name, then by the value, none before an empty one.
@@ -116,34 +105,28 @@ func unescape(s string) string {
 	for i := range len(s) {
 		out = append(out, s[i])
 		for n := len(out); n >= 3 && out[n-3] == '%'; n = len(out) {
-			high, low := hexDigit(out[n-2]), hexDigit(out[n-1])
-			if high < 0 || low < 0 {
+			var decoded [1]byte
+			if _, err := hex.Decode(decoded[:], out[n-2:]); err != nil {
 				break
 			}
-			out = append(out[:n-3], byte(high<<4|low))
+			out = append(out[:n-3], decoded[0])
 		}
 	}
 	return string(out)
 }
 
-// hexDigit returns the value of a hexadecimal digit, -1 for other characters.
-func hexDigit(c byte) int {
-	if c >= 'A' {
-		c |= 0x20
+// escape percent-encodes the bytes that are not printable ASCII, spaces, and the characters in unsafe.
+func escape(s, unsafe string) string {
+	encoded := func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(unsafe, c) }
+	if !strings.ContainsFunc(s, encoded) {
+		return s
 	}
-	return strings.IndexByte("0123456789abcdef", c)
-}
-
-// escape encodes bytes that are not printable ASCII, spaces, and "%" and "#" unless they are in
-// safe.
-func escape(s, safe string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
-		if c > ' ' && c < 0x7f && (c != '%' && c != '#' || strings.IndexByte(safe, c) >= 0) {
-			b.WriteByte(c)
+		if encoded(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
-			const digits = "0123456789ABCDEF"
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			b.WriteByte(c)
 		}
 	}
 	return b.String()

@@ -2,7 +2,7 @@ package warc
 
 import (
 	"crypto/rand"
-	"encoding/hex"
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -18,15 +18,12 @@ const (
 // record (ISO 28500 6.7.2).
 const IdenticalPayload = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
-// Version is the first line of each record that this package writes, without its end.
-const Version = "WARC/1.1"
-
 // End follows the block of each record (ISO 28500 4).
 const End = "\r\n\r\n"
 
 // AppendType appends the first line of a record and its WARC-Type.
 func AppendType(b []byte, kind string) []byte {
-	return AppendField(append(b, Version+"\r\n"...), "WARC-Type", kind)
+	return AppendField(append(b, "WARC/1.1\r\n"...), "WARC-Type", kind)
 }
 
 // AppendField appends a field of a record's head, or of a block of type Fields. A control character in value
@@ -57,13 +54,5 @@ func NewID() string {
 	// Never fails (crypto/rand since Go 1.24).
 	rand.Read(u[:])
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-	const form = "<urn:uuid:00000000-0000-0000-0000-000000000000>"
-	b := []byte(form)
-	at := len("<urn:uuid:")
-	rest := u[:]
-	for _, n := range []int{4, 2, 2, 2, 6} {
-		hex.Encode(b[at:], rest[:n])
-		rest, at = rest[n:], at+2*n+1
-	}
-	return string(b)
+	return fmt.Sprintf("<urn:uuid:%x-%x-%x-%x-%x>", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
