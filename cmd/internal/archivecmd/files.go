@@ -36,20 +36,29 @@ const openExt = ".open"
 type file struct {
 	path string
 
-	// It is, or was, being written.
+	// open says that the file was being written when its directory was read.
 	open bool
 }
 
 // name returns the name that the file has when it is complete.
 func (f file) name() string { return strings.TrimSuffix(filepath.Base(f.path), openExt) }
 
-// files returns the files of the archive in the order of their names. There is at least one.
-func (f *flags) files() (files []file, err error) {
+// forFiles returns a RunE that calls run with the files of the archive.
+func (f *flags) forFiles(run func(*cobra.Command, archive, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		files, err := f.files()
+		if err != nil {
+			return err
+		}
+		return run(cmd, files, args)
+	}
+}
+
+func (f *flags) files() (files archive, err error) {
 	dir, err := f.directory()
 	if err != nil {
 		return nil, err
 	}
-	// Sorted.
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
@@ -76,7 +85,8 @@ func (f *flags) directory() (string, error) {
 	if dir := cmp.Or(f.dir, cfg.Archive.Dir); err != nil || dir != "" {
 		return dir, err
 	}
-	return "", errors.New("no archive is configured: set archive.dir in the configuration, and name its file with -c, or name the directory with --dir")
+	return "", errors.New("no archive is configured: set archive.dir in the configuration, and name its file with -c, " +
+		"or name the directory with --dir")
 }
 
 // openFile opens the file for reading. The proxy may have renamed it.
@@ -97,7 +107,7 @@ func (f file) records(offset int64) iter.Seq2[*warc.Record, error] {
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		// nil is an error, which does not matter.
+		// Without a file, Close returns an error, which does not matter.
 		defer in.Close()
 		var r *warc.Reader
 		if err == nil {
@@ -123,3 +133,33 @@ func (f file) records(offset int64) iter.Seq2[*warc.Record, error] {
 
 // wrap adds the name of the file to an error.
 func (f file) wrap(err error) error { return fmt.Errorf("%s: %w", f.path, err) }
+
+// An archive is the files of a directory in the order of their names. There is at least one.
+type archive []file
+
+// A place is where a record was found. The zero value means that none was.
+type place struct {
+	file   file
+	offset int64
+
+	// id is the WARC-Record-ID.
+	id string
+}
+
+func (p place) found() bool { return p.id != "" }
+
+// each calls visit for each record. Files that cannot be read to their ends are read up to there,
+// and are the error.
+func (a archive) each(visit func(rec *warc.Record, at place)) error {
+	var errs []error
+	for _, file := range a {
+		for rec, err := range file.records(0) {
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			visit(rec, place{file, rec.Offset, rec.ID()})
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,7 +1,6 @@
 package archivecmd
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,41 +11,6 @@ import (
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/archive/warc"
 )
-
-// An archive is the files that a record is searched in.
-type archive []file
-
-// A place is where a record was found. The zero value means that none was.
-type place struct {
-	file   file
-	offset int64
-
-	// WARC-Record-ID.
-	id string
-}
-
-func (p place) found() bool { return p.id != "" }
-
-// each calls visit for each record. Files that cannot be read to their ends are read up to there,
-// and are the error.
-func (a archive) each(visit func(rec *warc.Record, at place)) error {
-	var errs []error
-	for _, file := range a {
-		for rec, err := range file.records(0) {
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
-			visit(rec, place{file, rec.Offset, rec.ID()})
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// notFound returns the error for a record that was not found. err is of files that cannot be read.
-func notFound(err error, format string, args ...any) error {
-	return errors.Join(fmt.Errorf(format, args...), err)
-}
 
 // byURL finds the newest capture of a URL that is not later than until, if until is not zero.
 func (a archive) byURL(url string, until time.Time) (newest place, err error) {
@@ -72,9 +36,9 @@ func (a archive) byURL(url string, until time.Time) (newest place, err error) {
 		return newest, nil
 	}
 	if !until.IsZero() {
-		return newest, notFound(err, "no capture of %s up to %s", url, until.UTC().Format(time.RFC3339))
+		return newest, errors.Join(fmt.Errorf("no capture of %s up to %s", url, until.UTC().Format(time.RFC3339)), err)
 	}
-	return newest, notFound(err, "no capture of %s: robotsproxy archive index lists the URLs that the archive has", url)
+	return newest, errors.Join(fmt.Errorf("no capture of %s: robotsproxy archive index lists the URLs that the archive has", url), err)
 }
 
 // byID finds a record by its WARC-Record-ID, or a capture by the ID of its record in the audit.
@@ -98,7 +62,7 @@ func (a archive) byID(id string) (at place, err error) {
 		})
 	}
 	if !at.found() {
-		return at, notFound(err, "no record %s: the proxy may have removed it (archive.max_age, archive.max_total_size)", id)
+		return at, errors.Join(fmt.Errorf("no record %s: the proxy may have removed it (archive.max_age, archive.max_total_size)", id), err)
 	}
 	return at, nil
 }
@@ -108,14 +72,9 @@ const maxMetadata = 64 << 10
 
 // auditID returns the ID that a metadata record has of the audit, or "".
 func auditID(rec *warc.Record) string {
-	// The next record has the error, too.
+	// The reader returns an error of the block again for the next record.
 	text, _ := io.ReadAll(io.LimitReader(rec.Block, maxMetadata))
-	for line := range bytes.Lines(text) {
-		if name, value, _ := bytes.Cut(line, []byte(":")); strings.EqualFold(string(name), "id") {
-			return string(bytes.TrimSpace(value))
-		}
-	}
-	return ""
+	return warc.FieldOf(text, "id")
 }
 
 // original finds the record with the payload of a revisit: that which the revisit names, or else
@@ -142,7 +101,8 @@ func (a archive) original(revisit warc.Header) (best place, err error) {
 		}
 	})
 	if !best.found() {
-		return best, notFound(err, "the payload is that of an earlier record, %s, which the archive does not have any more", humanize.Word(id))
+		return best, errors.Join(
+			fmt.Errorf("the payload is that of an earlier record, %s, which the archive does not have any more", humanize.Word(id)), err)
 	}
 	return best, nil
 }

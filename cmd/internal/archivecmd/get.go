@@ -44,13 +44,9 @@ The exit status is 1 if there is no such capture.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			files, err := f.files()
-			if err != nil {
-				return err
-			}
-			return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), archive(files), args[0])
-		},
+		RunE: f.forFiles(func(cmd *cobra.Command, files archive, args []string) error {
+			return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, args[0])
+		}),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.head, "head", false, "print the HTTP head before the payload")
@@ -63,16 +59,16 @@ The exit status is 1 if there is no such capture.`,
 	return cmd
 }
 
-// print prints the capture that what names.
-func (f *getFlags) print(out, errOut io.Writer, in archive, what string) error {
+// print prints the capture that a URL or an ID names.
+func (f *getFlags) print(out, errOut io.Writer, in archive, name string) error {
 	var at place
 	var err error
-	if strings.Contains(what, "://") {
-		at, err = in.byURL(what, f.at)
+	if strings.Contains(name, "://") {
+		at, err = in.byURL(name, f.at)
 	} else if !f.at.IsZero() {
-		return cli.UsageErrorf("--at needs a URL, got %q", what)
+		return cli.UsageErrorf("--at needs a URL, got %q", name)
 	} else {
-		at, err = in.byID(what)
+		at, err = in.byID(name)
 	}
 	if err != nil {
 		return err
@@ -93,7 +89,8 @@ func (f *getFlags) print(out, errOut io.Writer, in archive, what string) error {
 	})
 }
 
-// printRecord prints the payload of a record. head is that of a revisit; nil: the record's own.
+// printRecord prints the payload of a record. head is the HTTP head of the revisit that refers to the record; nil: the
+// record's own head is printed.
 func (f *getFlags) printRecord(out, errOut io.Writer, head []byte, rec *warc.Record) error {
 	if rec.Get("WARC-Segment-Number") != "" {
 		return errors.New("the record is a segment of a larger one: robotsproxy does not join segments")

@@ -25,11 +25,7 @@ offset of the record. A file that the proxy is writing has its later name in the
 The command holds the whole index in memory, about 300 bytes for each capture.`,
 		Example: `  robotsproxy archive index -c robotsproxy.yaml > index.cdxj`,
 		Args:    cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			files, err := f.files()
-			if err != nil {
-				return err
-			}
+		RunE: f.forFiles(func(cmd *cobra.Command, files archive, _ []string) error {
 			lines, err := index(files)
 			for _, line := range lines {
 				if _, err := cmd.OutOrStdout().Write(line); err != nil {
@@ -37,14 +33,14 @@ The command holds the whole index in memory, about 300 bytes for each capture.`,
 				}
 			}
 			return err
-		},
+		}),
 	}
 	f.add(cmd)
 	return cmd
 }
 
-// index returns the sorted lines of the index. The error is of all that it lacks.
-func index(files []file) (lines [][]byte, err error) {
+// index returns the sorted lines of the index. The error says what the index lacks.
+func index(files archive) (lines [][]byte, err error) {
 	var errs []error
 	for _, file := range files {
 		shared := 0
@@ -62,7 +58,7 @@ func index(files []file) (lines [][]byte, err error) {
 			}
 			c, err := rec.Capture(file.name())
 			switch {
-			// The next round has it, too.
+			// The next round gets the error of the block again.
 			case err != nil:
 			case c.Length == 0:
 				shared++
@@ -75,7 +71,8 @@ func index(files []file) (lines [][]byte, err error) {
 			}
 		}
 		if shared > 0 {
-			errs = append(errs, file.wrap(fmt.Errorf("no index can name %s in a gzip member with other records", humanize.Count(shared, "capture"))))
+			captures := humanize.Count(shared, "capture")
+			errs = append(errs, file.wrap(fmt.Errorf("no index can name %s in a gzip member with other records", captures)))
 		}
 	}
 	slices.SortFunc(lines, bytes.Compare)

@@ -30,17 +30,13 @@ names of files that the proxy is writing end with .open.`,
 		Example: `  robotsproxy archive list -c robotsproxy.yaml
   robotsproxy archive list --dir crawl --json`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			files, err := f.files()
-			if err != nil {
-				return err
-			}
+		RunE: f.forFiles(func(cmd *cobra.Command, files archive, _ []string) error {
 			if asJSON {
 				out := cli.NewJSONLines(cmd.OutOrStdout())
 				return list(files, func(l listed) error { return out.Write(l) })
 			}
 			return listText(cmd.OutOrStdout(), files)
-		},
+		}),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
@@ -71,14 +67,14 @@ func (l *listed) count(kind string) {
 	l.Types[kind]++
 }
 
-// list reads all files, and hands over what is in each. The error is of all files that cannot be
+// list reads all files, and hands over what is in each. The error names all files that cannot be
 // read to their ends.
-func list(files []file, print func(listed) error) error {
+func list(files archive, print func(listed) error) error {
 	var errs []error
 	for _, file := range files {
 		in, err := file.openFile()
 		if errors.Is(err, fs.ErrNotExist) {
-			// The proxy has removed it.
+			// The proxy has removed the file.
 			continue
 		} else if err != nil {
 			return err
@@ -115,7 +111,7 @@ func list(files []file, print func(listed) error) error {
 }
 
 // listText prints the files as a table.
-func listText(out io.Writer, files []file) error {
+func listText(out io.Writer, files archive) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "FILE\tSIZE\tRECORDS\tFROM\tTO\tTYPES")
 	err := list(files, func(l listed) error {
@@ -123,7 +119,8 @@ func listText(out io.Writer, files []file) error {
 		for _, name := range slices.Sorted(maps.Keys(l.Types)) {
 			types = append(types, humanize.Number(l.Types[name])+" "+humanize.Word(name))
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", humanize.Printable(l.File), humanize.Bytes(l.Bytes), humanize.Number(l.Records), day(l.From), day(l.To), strings.Join(types, ", "))
+		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", humanize.Printable(l.File), humanize.Bytes(l.Bytes),
+			humanize.Number(l.Records), day(l.From), day(l.To), strings.Join(types, ", "))
 		return err
 	})
 	return errors.Join(table.Flush(), err)

@@ -31,16 +31,12 @@ The digests show damage. They do not show that somebody changed a record togethe
 its digests.`,
 		Example: `  robotsproxy archive verify -c robotsproxy.yaml`,
 		Args:    cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			files, err := f.files()
-			if err != nil {
-				return err
-			}
+		RunE: f.forFiles(func(cmd *cobra.Command, files archive, _ []string) error {
 			check := warc.NewCheck()
 			for _, file := range files {
 				in, err := file.openFile()
 				if errors.Is(err, fs.ErrNotExist) {
-					// The proxy has removed it.
+					// The proxy has removed the file.
 					continue
 				} else if err != nil {
 					return err
@@ -55,9 +51,9 @@ its digests.`,
 			if len(res.Faults) > 0 {
 				return errors.Join(res.Faults...)
 			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), verified(&res))
+			_, err := fmt.Fprint(cmd.OutOrStdout(), verified(&res))
 			return err
-		},
+		}),
 	}
 	f.add(cmd)
 	return cmd
@@ -75,7 +71,8 @@ func verified(res *warc.CheckResult) string {
 	}{
 		{"unknown", "digest", "of algorithms that this command does not know, not verified", res.Unknown},
 		{"bare", "record", "without a digest, not verified", res.Bare},
-		{"missing", "revisit", "without the original, which the proxy (archive.max_age, archive.max_total_size) or somebody else removed", res.Missing},
+		{"missing", "revisit", "without the original, which the proxy (archive.max_age, archive.max_total_size) or somebody else removed",
+			res.Missing},
 		{"shared", "record", "in gzip members with other records: readers cannot seek to them", res.Shared},
 		{"ignored", "reference", "to other records, not verified, since too many others name records that are not there", res.Ignored},
 		{"growing", "file", "whose last record the proxy is writing", res.Growing},
