@@ -21,7 +21,7 @@ func (h Header) IsCapture() bool {
 // A Capture is the entry of a record in an index. As JSON, after the key and the time, it is a
 // line of the format CDXJ.
 type Capture struct {
-	// SURT of URL.
+	// Key is the SURT of URL.
 	Key    string    `json:"-"`
 	Time   time.Time `json:"-"`
 	URL    string    `json:"url"`
@@ -29,7 +29,7 @@ type Capture struct {
 	Status string    `json:"status,omitempty"`
 	Digest string    `json:"digest,omitempty"`
 
-	// Bytes of the record in the file; 0: it cannot be read alone.
+	// Length is the number of bytes that the record has in the file; 0: it cannot be read alone. Offset is where it begins.
 	Length   int64  `json:"length,string"`
 	Offset   int64  `json:"offset,string"`
 	Filename string `json:"filename"`
@@ -46,7 +46,7 @@ func (rec *Record) Capture(filename string) (c Capture, err error) {
 		return c, err
 	}
 	if rec.IsHTTP() {
-		// An entry without a status, if there is no head.
+		// Without a head, the entry has no status.
 		head, _, _ := HTTPHead(rec.Block)
 		c.MIME = mediaType(FieldOf(head, "Content-Type"))
 		c.Status = status(head)

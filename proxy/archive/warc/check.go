@@ -25,19 +25,17 @@ type Check struct {
 	result CheckResult
 	seed   maphash.Seed
 
-	// Of the files.
+	// names are the names of the files.
 	names []string
 
-	// By the hash of their IDs.
+	// records has the records that were read, by the hash of their IDs.
 	records map[uint64]checked
 
-	// To records that were not read yet, by the hash of their IDs.
+	// waiting has the references to records that were not read yet, by the hash of their IDs. waits counts them.
 	waiting map[uint64][]*reference
+	waits   int
 
-	// references in waiting.
-	waits int
-
-	// Those of the last record.
+	// last has the references of the last record.
 	last []*reference
 }
 
@@ -60,10 +58,8 @@ type reference struct {
 	file      int32
 	offset    int64
 
-	// It is the last record of the file.
-	end bool
-
-	// The file is being written.
+	// end says that the record is the last one of its file, and growing that this file is being written.
+	end     bool
 	growing bool
 
 	// payload is what the payload of the other record has; zero: anything.
@@ -75,35 +71,31 @@ type CheckResult struct {
 	Files   int
 	Records int
 
-	// That are right.
+	// Digests counts the digests that are right, and Unknown those of unknown algorithms, which were not compared.
 	Digests int
-
-	// digests of unknown algorithms, which were not compared.
 	Unknown int
 
-	// records with a block but without a digest of it.
+	// Bare counts the records with a block but without a digest of it.
 	Bare int
 
-	// records that share their gzip member with others.
+	// Shared counts the records that share their gzip member with others.
 	Shared int
 
-	// records whose WARC-Refers-To names a record that these files do not have.
+	// Missing counts the records whose WARC-Refers-To names a record that these files do not have.
 	Missing int
 
-	// Files whose last record is still being written.
+	// Growing counts the files whose last record is still being written.
 	Growing int
 
-	// references that were not followed, since too many others were open.
+	// Ignored counts the references that were not followed, since too many others were open.
 	Ignored int
 
-	// Files whose last record names records that were not written, as after a crash.
+	// Cut counts the files whose last record names records that were not written, as after a crash.
 	Cut int
 
-	// The first ones.
+	// Faults are the first faults. More counts the further ones.
 	Faults []error
-
-	// Further faults.
-	More int
+	More   int
 }
 
 // NewCheck returns a Check.
@@ -111,7 +103,7 @@ func NewCheck() *Check {
 	return &Check{seed: maphash.MakeSeed(), records: map[uint64]checked{}, waiting: map[uint64][]*reference{}}
 }
 
-// File verifies the next file. open says that its writer may be writing it: then it may be torn.
+// File verifies the next file. open says that the file is being written, so that it may end inside a record.
 func (c *Check) File(name string, file io.Reader, open bool) {
 	c.names, c.last = append(c.names, name), nil
 	c.result.Files++
@@ -138,7 +130,9 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 func (c *Check) Result() CheckResult {
 	cut := map[int32]bool{}
 	left := slices.Concat(slices.Collect(maps.Values(c.waiting))...)
-	slices.SortFunc(left, func(a, b *reference) int { return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.offset, b.offset)) })
+	slices.SortFunc(left, func(a, b *reference) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.offset, b.offset))
+	})
 	for _, ref := range left {
 		switch {
 		case ref.field == refersTo:
@@ -281,7 +275,7 @@ func (c *Check) digests(rec *Record) (payload digest, faults []error, err error)
 	if block.Hash != nil {
 		in = io.TeeReader(in, block)
 	}
-	// Of the payload, as readers and as some writers understand it.
+	// own are the digests of the payload, as readers and as some writers understand it.
 	var own []digest
 	if rec.Type() != TypeRevisit {
 		var fault error
@@ -319,10 +313,10 @@ func hashPayload(rec *Record, block io.Reader, want digest) (digests []digest, f
 		io.Copy(want, body)
 		return []digest{want}, nil
 	}
-	// Was parsed before.
+	// The field was parsed before without an error.
 	coded, _, _ := parseDigest(want.field)
 	body = io.TeeReader(body, coded)
-	// After an error want differs, but coded may be right.
+	// After an error of the coding, want does not match, but coded may.
 	io.Copy(want, httputil.NewChunkedReader(body))
 	io.Copy(io.Discard, body)
 	return []digest{want, coded}, nil

@@ -17,7 +17,7 @@ import (
 type digest struct {
 	hash.Hash
 
-	// The value of the field.
+	// field is the value of the field, and sum the hash in it.
 	field string
 	sum   []byte
 }

@@ -15,11 +15,11 @@ import (
 
 // A Record is one record of a file.
 type Record struct {
-	// "1.0" or "1.1".
+	// Version is "1.0" or "1.1".
 	Version string
 	Header
 
-	// Of the block, in bytes.
+	// Length is the length of the block in bytes.
 	Length int64
 
 	// Offset is where the record begins in the file: with gzip, where its member begins.
@@ -39,28 +39,28 @@ type Record struct {
 type Reader struct {
 	file *counter
 
-	// Of file.
+	// raw reads file.
 	raw *bufio.Reader
 
-	// Of raw; nil: the file is not compressed, or its first member was not opened.
+	// gzip reads raw; nil: the file is not compressed, or its first member was not opened.
 	gzip *gzip.Reader
 
-	// The records: raw, or the content of the current member.
+	// data has the records: it is raw, or the content of the current member.
 	data   *bufio.Reader
 	zipped bool
 
-	// A member is open: data may have a further record.
+	// member says that a member is open, so that data may have a further record.
 	member bool
 
-	// Where the next record or the current member begins.
+	// start is the offset where the next record or the current member begins. whole is what Whole returns.
 	start int64
 	whole int64
 
-	// Records of the current member.
+	// count is the number of records that were read from the current member.
 	count  int
 	record *Record
 
-	// Of the last call of Next; nil: it may be called again.
+	// err is the error that Next has returned; nil: Next may be called again.
 	err error
 }
 
@@ -136,7 +136,7 @@ func (r *Reader) openMember() error {
 	for {
 		r.start, r.count = r.offset(), 0
 		if _, err := r.raw.Peek(1); err != nil {
-			// io.EOF between two members.
+			// The file ends between two members, or cannot be read.
 			return err
 		}
 		var err error
@@ -183,7 +183,7 @@ func (r *Reader) finish(rec *Record) error {
 	if n, err := io.ReadFull(r.data, end[:]); !strings.HasPrefix("\r\n\r\n", string(end[:n])) {
 		return r.fail(errors.New("no empty lines after the block: Content-Length is wrong"))
 	} else if err != nil {
-		// Of ReadFull, not of gzip.
+		// This error is that of ReadFull. The next read returns that of gzip.
 		if err == io.ErrUnexpectedEOF {
 			_, err = r.data.Peek(1)
 		}
@@ -192,7 +192,7 @@ func (r *Reader) finish(rec *Record) error {
 	if r.zipped {
 		_, err := r.data.Peek(1)
 		if err == nil {
-			// A further record in this member.
+			// The member has a further record.
 			return nil
 		}
 		if err != io.EOF {
@@ -213,7 +213,7 @@ type block struct {
 	rec  *Record
 	left int64
 
-	// nil: there may be more.
+	// err is what further reads return; nil: there may be more.
 	err error
 }
 
@@ -253,7 +253,7 @@ func (r *Reader) readHead(rec *Record) error {
 			return err
 		case line == "":
 			return nil
-		// Continues the line before.
+		// The line continues the one before.
 		case line[0] == ' ' || line[0] == '\t':
 			if len(rec.Header) == 0 {
 				return errors.New("the first field has no name")

@@ -43,7 +43,8 @@ func EscapeURL(url string) string {
 var (
 	www         = regexp.MustCompile(`^www[0-9]*\.`)
 	pathSession = regexp.MustCompile(`/\((?:[0-9a-z]{24}|(?:[a-z]\([0-9a-z]{24}\))+)\)(/[^?]+\.aspx)`)
-	sessions    = regexp.MustCompile(`(?:(?:jsessionid|phpsessid|sid)=[0-9a-z]{32}|aspsessionid[a-z]{8}=[a-z]{24}|cfid=[^&]+&cftoken=[^&]+)(?:&|$)`)
+	sessions    = regexp.MustCompile(`(?:(?:jsessionid|phpsessid|sid)=[0-9a-z]{32}|` +
+		`aspsessionid[a-z]{8}=[a-z]{24}|cfid=[^&]+&cftoken=[^&]+)(?:&|$)`)
 )
 
 // surtHost returns the key of a host and its port.
@@ -87,7 +88,7 @@ func surtQuery(query string) string {
 	query = strings.ToLower(escape(unescape(query), "%#"))
 	query = sessions.ReplaceAllString(query, "")
 	parts := strings.Split(query, "&")
-	// By the name, then by the value, none before an empty one.
+	// The order is that of the names, then of the values. A parameter without a value comes before one with an empty value.
 	slices.SortFunc(parts, func(a, b string) int {
 		aName, aValue, _ := strings.Cut(a, "=")
 		bName, bValue, _ := strings.Cut(b, "=")

@@ -14,9 +14,8 @@ import (
 // ErrTorn is the error for a file that ends inside a record, as after a crash of its writer.
 var ErrTorn = errors.New("the file ends inside a record")
 
-// The bounds of a record's head. A head contains at most two URLs, of 64 KiB each.
+// The bounds of a record's head: its bytes and its fields. A head contains at most two URLs, of 64 KiB each.
 const (
-	// Bytes.
 	maxHead   = 256 << 10
 	maxFields = 512
 )

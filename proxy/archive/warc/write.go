@@ -51,7 +51,7 @@ func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // NewID returns a new WARC-Record-ID, a random UUID (RFC 9562 5.4).
 func NewID() string {
 	var u [16]byte
-	// Never fails (crypto/rand since Go 1.24).
+	// Read returns no error since Go 1.24.
 	rand.Read(u[:])
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
 	return fmt.Sprintf("<urn:uuid:%x-%x-%x-%x-%x>", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
