@@ -10,20 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A switchedOff is an error of a start with the setting that most likely causes it.
-type switchedOff struct {
-	setting string
-	err     error
-}
-
-func (s *switchedOff) Error() string { return fmt.Sprintf("%v: %s", s.err, s.setting) }
-
-func (s *switchedOff) Unwrap() error { return s.err }
-
-// explained adds to an error the setting of the system that causes it, as far as that is known.
+// explained adds to an error of a start the setting of the system that most likely causes it, as far as it is known.
 func explained(err error) error {
 	if setting := cause(err, os.Geteuid(), readSetting); setting != "" {
-		return fmt.Errorf("confinement is not possible here: %w", &switchedOff{setting, err})
+		return fmt.Errorf("confinement is not possible here: %w: %s", err, setting)
 	}
 	return fmt.Errorf("confinement: %w", err)
 }
@@ -38,7 +28,7 @@ func cause(err error, uid int, read func(string) string) string {
 	case errors.Is(err, unix.ENOSPC):
 		for _, name := range limits {
 			if read(name) == "0" {
-				return fmt.Sprintf("the sysctl %s is 0", dotted(name))
+				return fmt.Sprintf("the sysctl %s is 0", strings.ReplaceAll(name, "/", "."))
 			}
 		}
 		return "too many namespaces, see the sysctls user.max_*_namespaces"
@@ -46,7 +36,7 @@ func cause(err error, uid int, read func(string) string) string {
 		return "this kernel lacks what it needs (Linux 5.12 with user namespaces, nftables and seccomp)"
 	case strings.Contains(err.Error(), nftablesStep) && !errors.Is(err, fs.ErrPermission):
 		return "this kernel may lack nftables with NAT (nf_tables, nft_redir, nf_conntrack)"
-	// EPERM and EACCES.
+	// The causes below lead to EPERM or EACCES.
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case uid != 0 && read("kernel/unprivileged_userns_clone") == "0":
@@ -54,14 +44,12 @@ func cause(err error, uid int, read func(string) string) string {
 	case uid != 0 && read("kernel/apparmor_restrict_unprivileged_userns") == "1":
 		return "the sysctl kernel.apparmor_restrict_unprivileged_userns is 1: an AppArmor profile with \"userns,\" lets robotsproxy do it"
 	case read("Seccomp") == "2":
-		return "a seccomp filter forbids it, as in a container: give the container a profile that allows unshare and clone with new namespaces, or use its own network in place of --confine"
+		return "a seccomp filter forbids it, as in a container: give the container a profile that allows unshare and clone " +
+			"with new namespaces, or use its own network in place of --confine"
 	default:
 		return "this user or this container may not make namespaces"
 	}
 }
-
-// dotted returns the name of a setting as sysctl has it.
-func dotted(name string) string { return strings.ReplaceAll(name, "/", ".") }
 
 // readSetting reads a setting of /proc/sys, or a line of /proc/self/status, without blanks; "": there
 // is none.

@@ -20,28 +20,26 @@ import (
 
 // Options say how a command is confined.
 type Options struct {
-	// With Path, Args, Stdin, Stdout and Stderr; it is not started itself.
+	// Command has Path, Args, Stdin, Stdout and Stderr. It is not started itself.
 	Command *exec.Cmd
 
-	// TCP ports of loopback outside that are reachable on loopback inside.
+	// AllowLocal has the TCP ports of loopback outside that are reachable on loopback inside.
 	AllowLocal []uint16
 
-	// Unix sockets that are not hidden.
+	// ShowSocket has the Unix sockets that are not hidden.
 	ShowSocket []string
 
-	// Whom the command runs as; nil: as this process. Needs root.
+	// User is whom the command runs as, which needs root; nil: as this process.
 	User *user.User
 }
 
 // A Trust is what a confined command trusts.
 type Trust struct {
-	// Certificates as PEM.
+	// Bundle has the certificates as PEM, and Java the same ones as PKCS #12 without a password.
 	Bundle []byte
+	Java   []byte
 
-	// The same as PKCS #12 without a password.
-	Java []byte
-
-	// The certificate of the proxy's CA as DER.
+	// CA is the certificate of the proxy's CA as DER.
 	CA []byte
 }
 

@@ -18,7 +18,7 @@ import (
 
 // A setup is the first message to the stage.
 type setup struct {
-	// The network namespace that the stage must not be in.
+	// NetNS is the network namespace that the stage must not be in.
 	NetNS      string
 	AllowLocal []uint16
 }
@@ -28,42 +28,40 @@ type ready struct {
 	Failure *failure
 	IPv6    bool
 
-	// Whose descriptors come with the message, in this order.
+	// Sockets are the sockets whose descriptors come with the message, in this order.
 	Sockets []insideSocket
 }
 
 // An order is the second message to the stage: what to run, and what it sees. All paths are
 // absolute.
 type order struct {
-	// Of the command.
+	// Path, Argv and Env are those of the command, and Dir is its working directory.
 	Path      string
 	Argv, Env []string
+	Dir       string
 
-	// Working directory.
-	Dir string
-
-	// Directory that appears as InsideDir.
+	// Files is the directory that appears as InsideDir.
 	Files string
 
-	// By path: the file of InsideDir that covers it.
+	// Over has the paths of files that files of InsideDir cover, with the names of the latter.
 	Over map[string]string
 
-	// Directories that appear empty, if there are any.
+	// Hide has the directories that appear empty. Those that do not exist are ignored.
 	Hide []string
 
-	// Directory for the command alone, made within a hidden one; "": none.
+	// Private is a directory for the command alone that is made within a hidden one; "": none.
 	Private string
 
-	// Sockets that do not appear, if there are any.
+	// Cover has the sockets that do not appear. Those that do not exist are ignored.
 	Cover []string
 
-	// Sockets that appear within hidden directories.
+	// Show has the sockets that appear within hidden directories.
 	Show []string
 
-	// What cannot be changed, if there is any.
+	// ReadOnly has the files and directories that cannot be changed. Those that do not exist are ignored.
 	ReadOnly []string
 
-	// nil: that of the stage.
+	// User is whom the command runs as; nil: as the stage.
 	User *account
 }
 
@@ -71,7 +69,7 @@ type order struct {
 type started struct {
 	Failure *failure
 
-	// What is not as wanted, for the log.
+	// Notes say what is not as wanted, for the log.
 	Notes []string
 }
 
@@ -79,10 +77,10 @@ type started struct {
 type failure struct {
 	Text string
 
-	// Zero: none.
+	// Errno is the system error; zero: there is none.
 	Errno syscall.Errno
 
-	// The command itself could not be executed.
+	// Exec says that the command itself could not be executed. Text is its path then.
 	Exec bool
 }
 
@@ -130,11 +128,6 @@ func sendMessage(w io.Writer, message any) error {
 	return err
 }
 
-// A syscallConn has a descriptor.
-type syscallConn interface {
-	File() (*os.File, error)
-}
-
 // maxReady is the size in bytes of the largest message with descriptors, and maxDescriptors how many
 // there may be.
 const (
@@ -150,7 +143,7 @@ func sendReady(c *net.UnixConn, r ready) error {
 	}
 	var fds []int
 	for _, s := range r.Sockets {
-		f, err := s.fd.File()
+		f, err := s.conn.File()
 		if err != nil {
 			return err
 		}

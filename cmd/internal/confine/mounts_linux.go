@@ -22,9 +22,14 @@ func (o *order) mount() (notes []string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make the mounts private: %w", err)
 	}
-	// Descriptors, by path: the directories are hidden soon.
+	// What appears within hidden directories, by the path where it appears.
+	sources := map[string]string{InsideDir: o.Files}
+	for _, path := range o.Show {
+		sources[path] = path
+	}
+	// The descriptors are opened before the directories are hidden.
 	shown := map[string]int{}
-	for path, name := range o.shown() {
+	for path, name := range sources {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil {
 			return nil, fmt.Errorf("show %s: %w", name, err)
@@ -56,25 +61,16 @@ func (o *order) mount() (notes []string, err error) {
 			return nil, fmt.Errorf("make %s read-only: %w", path, err)
 		}
 	}
-	// The directory by its path: the one of this process may be hidden now, and would still lead to what is in it.
+	// This process's working directory may be hidden now, and would still lead to what is in it, so the path counts.
 	if err := os.Chdir(o.Dir); err != nil {
 		return nil, fmt.Errorf("enter the working directory, which the confinement may hide: %w", err)
 	}
 	return notes, nil
 }
 
-// shown returns what appears within hidden directories: by path, what is there now.
-func (o *order) shown() map[string]string {
-	all := map[string]string{InsideDir: o.Files}
-	for _, path := range o.Show {
-		all[path] = path
-	}
-	return all
-}
-
 // overlay lays the files over /etc, which becomes read-only.
 func (o *order) overlay() error {
-	// Else a ":" in its name would need quoting.
+	// With a relative path, a ":" in the name of the directory needs no quoting.
 	if err := os.Chdir(o.Files); err != nil {
 		return err
 	}
@@ -124,7 +120,7 @@ func unixMode(dir string) uint32 {
 func coverSocket(path string) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		// Not there any more, or out of reach for the command as well.
+		// The socket is not there any more, or the command cannot reach it either.
 		return nil
 	}
 	defer unix.Close(fd)
@@ -166,8 +162,8 @@ func makePlace(path string, dir bool) error {
 	return f.Close()
 }
 
-// coverEtc covers the files of /etc one by one, where the overlay is not possible. Those that are not
-// there cannot be covered.
+// coverEtc covers the files of /etc one by one, where the overlay is not possible. It cannot cover files that do not
+// exist.
 func coverEtc() error {
 	from := filepath.Join(InsideDir, etcName)
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
@@ -175,12 +171,12 @@ func coverEtc() error {
 			return err
 		}
 		path := "/etc" + strings.TrimPrefix(name, from)
-		// Such as /etc/resolv.conf, into what is hidden now.
+		// A link, as /etc/resolv.conf often is, may lead into a directory that is hidden now.
 		if link, err := os.Readlink(path); err == nil {
 			if !filepath.IsAbs(link) {
 				link = filepath.Join(filepath.Dir(path), link)
 			}
-			// Fails where it is not in a hidden directory.
+			// This fails where the file is not in a hidden directory, and is not needed there.
 			makePlace(link, false)
 		}
 		if err := bind(name, path); err != nil && (!errors.Is(err, fs.ErrNotExist) || path == "/etc/resolv.conf") {
@@ -195,7 +191,7 @@ func bind(from, to string) error { return unix.Mount(from, to, "", unix.MS_BIND,
 
 // makeReadOnly makes what is at a path, with the mounts below it, read-only.
 func makeReadOnly(path string) error {
-	// It may be no mount yet.
+	// Only a mount can be made read-only, so the path becomes one.
 	if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}

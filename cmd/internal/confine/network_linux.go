@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 
 	"github.com/google/nftables"
@@ -26,13 +27,13 @@ type role string
 
 // The roles of the sockets.
 const (
-	// For programs that know a proxy.
+	// roleProxy is for programs that know a proxy.
 	roleProxy role = "proxy"
-	// all other TCP connections are redirected to it.
+	// roleTransparent is where all other TCP connections are redirected to.
 	roleTransparent role = "transparent"
 	roleDNSPacket   role = "dns-udp"
 	roleDNSStream   role = "dns-tcp"
-	// One port of --allow-local.
+	// roleLocal is for one port of --allow-local.
 	roleLocal role = "local"
 )
 
@@ -40,7 +41,7 @@ const (
 type insideSocket struct {
 	Role role
 	Port uint16
-	fd   syscallConn
+	conn interface{ File() (*os.File, error) }
 }
 
 // setUpNetwork sets up the new network namespace of this process: every address is a local one, every
@@ -95,7 +96,7 @@ func routeToLoopback(family byte) error {
 	}
 	defer c.Close()
 	attributes := []netlink.Attribute{{Type: unix.RTA_OIF, Data: binary.NativeEndian.AppendUint32(nil, loopbackIndex)}}
-	// Else each address would be the client's own as well; with IPv6 it is ::1.
+	// Without a source, the source of each connection would be its destination; with IPv6 it is ::1.
 	if family == unix.AF_INET {
 		attributes = append(attributes, netlink.Attribute{Type: unix.RTA_PREFSRC, Data: []byte{127, 0, 0, 1}})
 	}
@@ -138,7 +139,7 @@ func listenInside(allowLocal []uint16, ipv6 bool) (all []insideSocket, err error
 		}
 		return port, nil
 	}
-	// First, so that no other socket has the port.
+	// These come first, so that no other socket has one of the ports.
 	for _, port := range allowLocal {
 		if _, err := listen(roleLocal, port); err != nil {
 			return nil, err
@@ -148,7 +149,7 @@ func listenInside(allowLocal []uint16, ipv6 bool) (all []insideSocket, err error
 	_, noStream := listen(roleDNSStream, packets)
 	hosts = hosts[:1]
 	_, noProxy := listen(roleProxy, 0)
-	// Both families on one socket.
+	// Without a host, one socket serves both families.
 	hosts = []string{""}
 	_, noRedirect := listen(roleTransparent, 0)
 	return all, errors.Join(noDNS, noStream, noRedirect, noProxy)
@@ -194,54 +195,40 @@ func redirect(transparent, resolver uint16) error {
 		}
 		c.AddRule(rule)
 	}
-	// What is on loopback inside stays there.
+	// What is sent to loopback inside stays there: 127.0.0.0/8 and ::1, each at the offset of the destination address.
+	loopback6 := netip.IPv6Loopback().AsSlice()
 	for _, chain := range []*nftables.Chain{nat, filter} {
-		add(chain, toLoopback4(), accept)
-		add(chain, toLoopback6(), accept)
+		add(chain, meta(expr.MetaKeyNFPROTO, unix.NFPROTO_IPV4), header(expr.PayloadBaseNetworkHeader, 16, 127), accept)
+		add(chain, meta(expr.MetaKeyNFPROTO, unix.NFPROTO_IPV6), header(expr.PayloadBaseNetworkHeader, 24, loopback6...), accept)
 	}
-	add(nat, protocol(unix.IPPROTO_UDP), toPort(53), redirectTo(resolver))
-	add(nat, protocol(unix.IPPROTO_TCP), toPort(53), redirectTo(resolver))
-	add(nat, protocol(unix.IPPROTO_TCP), redirectTo(transparent))
-	add(filter, protocol(unix.IPPROTO_TCP), accept)
-	// Answers of the resolver.
+	udp, tcp := meta(expr.MetaKeyL4PROTO, unix.IPPROTO_UDP), meta(expr.MetaKeyL4PROTO, unix.IPPROTO_TCP)
+	toDNS := header(expr.PayloadBaseTransportHeader, 2, binaryutil.BigEndian.PutUint16(53)...)
+	add(nat, udp, toDNS, redirectTo(resolver))
+	add(nat, tcp, toDNS, redirectTo(resolver))
+	add(nat, tcp, redirectTo(transparent))
+	add(filter, tcp, accept)
+	// The answers of the resolver go out, because they belong to the flow of a query.
 	add(filter, established(), accept)
 	return c.Flush()
 }
 
-// matches compares register 1 with a value.
-func matches(value []byte) expr.Any {
-	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: value}
-}
-
-// protocol matches packets of one protocol.
-func protocol(number byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, matches([]byte{number})}
-}
-
-// toLoopback4 matches packets to 127.0.0.0/8.
-func toLoopback4() []expr.Any {
+// meta matches packets by their family or their protocol.
+func meta(key expr.MetaKey, value byte) []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, matches([]byte{unix.NFPROTO_IPV4}),
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 1}, matches([]byte{127}),
+		&expr.Meta{Key: key, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{value}},
 	}
 }
 
-// toLoopback6 matches packets to ::1.
-func toLoopback6() []expr.Any {
+// header matches packets whose header has a value at an offset.
+func header(base expr.PayloadBase, offset uint32, value ...byte) []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, matches([]byte{unix.NFPROTO_IPV6}),
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16}, matches(netip.IPv6Loopback().AsSlice()),
+		&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: uint32(len(value))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: value},
 	}
 }
 
-// toPort matches packets of TCP or UDP to a port.
-func toPort(port uint16) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, matches(binaryutil.BigEndian.PutUint16(port)),
-	}
-}
-
-// established matches packets that belong to a flow that is there already.
+// established matches packets of a flow that exists already.
 func established() []expr.Any {
 	mask := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)
 	return []expr.Any{

@@ -26,9 +26,9 @@ const reserved = 256
 
 // The addresses of the pool.
 var (
-	// RFC 2544: for tests of networks, routed nowhere.
+	// pool4 is for tests of networks, and is routed nowhere (RFC 2544).
 	pool4 = netip.MustParsePrefix("198.18.0.0/15")
-	// A unique local prefix (RFC 4193).
+	// pool6 is a unique local prefix (RFC 4193).
 	pool6 = netip.MustParsePrefix("fd72:6f62:6f74::/96")
 )
 
@@ -43,14 +43,14 @@ type pool struct {
 	size int
 	now  func() time.Time
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	names map[string]*poolEntry
 
-	// By index of the address.
+	// slots has the entries by the index of their addresses.
 	slots []*poolEntry
 
-	// Of *poolEntry without connections, the least recently used first.
+	// idle has each *poolEntry without connections, the least recently used first.
 	idle *list.List
 }
 
@@ -58,16 +58,16 @@ type pool struct {
 type poolEntry struct {
 	name string
 
-	// Of its addresses.
+	// index is the index of the addresses.
 	index int
 
-	// Connections.
+	// open counts the connections to the addresses.
 	open int
 
-	// When the resolver last gave out its address.
+	// answered is when the resolver last gave out one of the addresses.
 	answered time.Time
 
-	// In pool.idle; nil: it has connections.
+	// place is the element of pool.idle; nil: there are connections.
 	place *list.Element
 }
 

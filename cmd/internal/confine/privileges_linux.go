@@ -37,7 +37,7 @@ func dropPrivileges(user *account) error {
 		if slices.Contains(keptByRoot, c) {
 			continue
 		}
-		// An older kernel knows fewer.
+		// An older kernel knows fewer capabilities.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
@@ -128,15 +128,15 @@ func filter(arch uint32) []unix.SockFilter {
 	program := []unix.SockFilter{
 		{Code: load, K: dataArch},
 		{Code: equal, K: arch, Jt: 1},
-		// A 32-bit program, whose calls have other numbers.
+		// A 32-bit program has other numbers of system calls.
 		{Code: ret, K: unix.SECCOMP_RET_KILL_PROCESS},
 		{Code: load, K: dataNumber},
 		{Code: atLeast, K: x32Bit, Jf: 1},
 		fail(unix.ENOSYS),
-		// Would open sockets unseen by this program.
+		// io_uring would open sockets unseen by this program.
 		{Code: equal, K: unix.SYS_IO_URING_SETUP, Jf: 1},
 		fail(unix.ENOSYS),
-		// Has the kernel start a program outside, which may look up a name.
+		// request_key has the kernel start a program outside, which may look up a name.
 		{Code: equal, K: unix.SYS_REQUEST_KEY, Jf: 1},
 		fail(unix.ENOSYS),
 		{Code: equal, K: unix.SYS_SETNS, Jf: 1},

@@ -15,13 +15,13 @@ import (
 type resolver struct {
 	pool *pool
 
-	// AAAA has data.
+	// ipv6 says that names have AAAA records.
 	ipv6 bool
 }
 
 // ServeDNS answers one query.
 func (r *resolver) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	// Fails only if the client is gone.
+	// WriteMsg fails only if the client has disconnected.
 	w.WriteMsg(r.answer(q))
 }
 
@@ -47,7 +47,7 @@ func (r *resolver) answer(q *dns.Msg) *dns.Msg {
 		return a
 	}
 	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
-	// RFC 6761 6.3.
+	// RFC 6761 6.3: these names stand for loopback.
 	if name != "localhost" && !strings.HasSuffix(name, ".localhost") {
 		var ok bool
 		if v4, v6, ok = r.pool.assign(name); !ok {
@@ -118,7 +118,7 @@ func isHostname(name string) bool {
 		}
 		last = label
 	}
-	// Else URLs take it for an address.
+	// A URL whose last label has digits alone has an IP address.
 	return strings.ContainsFunc(last, func(r rune) bool { return r < '0' || r > '9' })
 }
 

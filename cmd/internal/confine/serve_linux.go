@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -34,17 +34,16 @@ func (c *Confinement) Serve(ctx context.Context) error {
 	for _, p := range c.packets {
 		servers = append(servers, &dns.Server{PacketConn: p, Handler: handler})
 	}
-	for _, l := range c.streams {
+	for _, l := range c.listeners[roleDNSStream] {
 		servers = append(servers, &dns.Server{Listener: l, Handler: handler})
 	}
 	for _, s := range servers {
 		g.Go(s.ActivateAndServe)
 	}
-	r := &relay{free: make(chan struct{}, maxRelays)}
-	for port, listeners := range c.local {
-		for _, l := range listeners {
-			g.Go(func() error { return r.serve(failed, l, port) })
-		}
+	var relays errgroup.Group
+	relays.SetLimit(maxRelays)
+	for _, l := range c.listeners[roleLocal] {
+		g.Go(func() error { return relay(failed, &relays, l) })
 	}
 	g.Go(func() error {
 		<-failed.Done()
@@ -52,7 +51,7 @@ func (c *Confinement) Serve(ctx context.Context) error {
 		return nil
 	})
 	err := g.Wait()
-	r.open.Wait()
+	relays.Wait()
 	if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
 		return nil
 	}
@@ -64,33 +63,26 @@ func (c *Confinement) closeServed() {
 	for _, p := range c.packets {
 		p.Close()
 	}
-	for _, l := range slices.Concat(c.streams, slices.Concat(slices.Collect(maps.Values(c.local))...)) {
+	for _, l := range slices.Concat(c.listeners[roleDNSStream], c.listeners[roleLocal]) {
 		l.Close()
 	}
 }
 
-// A relay connects clients inside with services on loopback outside.
-type relay struct {
-	// Has an element for each open connection.
-	free chan struct{}
-	open sync.WaitGroup
-}
-
-// serve relays the connections of one listener until ctx ends.
-func (r *relay) serve(ctx context.Context, l net.Listener, port uint16) error {
+// relay connects the clients of a listener with the service at the same port on loopback outside, until ctx ends. relays
+// has the connections of all listeners, and bounds their number.
+func relay(ctx context.Context, relays *errgroup.Group, l net.Listener) error {
+	port := netip.MustParseAddrPort(l.Addr().String()).Port()
 	for {
-		r.free <- struct{}{}
 		inside, err := l.Accept()
 		if err != nil {
-			<-r.free
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		r.open.Go(func() {
-			defer func() { <-r.free }()
+		relays.Go(func() error {
 			join(ctx, inside.(*net.TCPConn), port)
+			return nil
 		})
 	}
 }

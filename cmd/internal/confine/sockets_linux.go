@@ -21,7 +21,10 @@ var kernelSettings = []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "
 // hiddenDirs returns the directories that have sockets of services, or devices that send packets
 // themselves. They appear empty.
 func hiddenDirs(getenv func(string) string, uid int) []string {
-	dirs := []string{"/run", "/var/run", "/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/tmux-" + strconv.Itoa(uid), "/dev/infiniband", "/dev/vfio", "/dev/bus/usb"}
+	dirs := []string{
+		"/run", "/var/run", "/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/tmux-" + strconv.Itoa(uid),
+		"/dev/infiniband", "/dev/vfio", "/dev/bus/usb",
+	}
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		dirs = append(dirs, filepath.Join(home, ".docker/run"), filepath.Join(home, ".docker/desktop"))
 	}
@@ -34,7 +37,7 @@ func namedSockets(getenv func(string) string) (all []string) {
 	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST", "CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS"} {
 		for address := range strings.SplitSeq(getenv(name), ";") {
 			address = strings.TrimPrefix(strings.TrimPrefix(address, "unix://"), "unix:path=")
-			// D-Bus has options there.
+			// An address of D-Bus has options behind the comma.
 			path, _, _ := strings.Cut(address, ",")
 			if filepath.IsAbs(path) {
 				all = append(all, path)
@@ -47,8 +50,8 @@ func namedSockets(getenv func(string) string) (all []string) {
 // maxPathSockets is how many sockets are hidden one by one at most.
 const maxPathSockets = 20_000
 
-// pathSockets returns the paths of all Unix sockets of this network namespace. Of those that were bound to a relative path, it
-// finds the ones below the working directory of a process of this user; root sees all processes.
+// pathSockets returns the paths of all Unix sockets of this network namespace. Of the sockets that were bound to a
+// relative path, it finds those below the working directory of a process of this user; root sees all processes.
 func pathSockets() ([]string, error) {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
@@ -82,7 +85,7 @@ func pathSockets() ([]string, error) {
 
 // workingDirs returns the working directories of all processes, as far as this user may know them.
 func workingDirs() map[string]bool {
-	// The pattern is well-formed.
+	// Glob returns an error for a malformed pattern only.
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	dirs := map[string]bool{}
 	for _, link := range links {
@@ -109,8 +112,8 @@ func socketPath(line string) string {
 	return line
 }
 
-// checkInherited returns an error if one of the command's standard streams is a socket of this process's network namespace that can
-// be connected to another address. A connected stream or sequence of packets between Unix sockets cannot.
+// checkInherited returns an error if one of the command's standard streams is a socket of this process's network
+// namespace that can be connected to another address. Connected Unix sockets of the types stream and seqpacket cannot.
 func checkInherited(cmd *exec.Cmd) error {
 	for i, stream := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		f, ok := stream.(*os.File)
@@ -126,7 +129,8 @@ func checkInherited(cmd *exec.Cmd) error {
 			return err
 		}
 		if bad {
-			return fmt.Errorf("standard %s is a socket, by which the command could leave the confinement: use a pipe (cat)", []string{"input", "output", "error"}[i])
+			name := []string{"input", "output", "error"}[i]
+			return fmt.Errorf("standard %s is a socket, by which the command could leave the confinement: use a pipe (cat)", name)
 		}
 	}
 	return nil
@@ -136,7 +140,7 @@ func checkInherited(cmd *exec.Cmd) error {
 func isConnectable(fd int) bool {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		// No socket.
+		// The descriptor is not a socket.
 		return false
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)

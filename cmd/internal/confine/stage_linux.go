@@ -24,7 +24,7 @@ func Stage() {
 	if len(os.Args) != 2 || os.Args[1] != stageArgument {
 		return
 	}
-	// It could not be reported over the sockets.
+	// The error could not be reported over the sockets.
 	if err := runStage(); err != nil {
 		fmt.Fprintln(os.Stderr, "robotsproxy: confinement:", err)
 	}
@@ -32,7 +32,7 @@ func Stage() {
 }
 
 func runStage() error {
-	// Capabilities and the filter are those of a thread.
+	// Capabilities and the filter of system calls belong to a thread.
 	runtime.LockOSThread()
 	f := os.NewFile(stageFD, "sockets")
 	c, err := net.FileConn(f)
@@ -47,10 +47,12 @@ func runStage() error {
 	in := json.NewDecoder(control)
 	var s setup
 	if err := in.Decode(&s); err != nil {
-		// The other end has gone.
+		// The other process has ended.
 		return nil
 	}
-	if err := sendReady(control, prepare(s)); err != nil {
+	ready, err := prepare(s)
+	ready.Failure = failureOf(err)
+	if err := sendReady(control, ready); err != nil {
 		return err
 	}
 	var o order
@@ -70,15 +72,12 @@ func runStage() error {
 }
 
 // prepare sets up the network.
-func prepare(s setup) ready {
+func prepare(s setup) (r ready, err error) {
 	if here, err := os.Readlink("/proc/self/ns/net"); err != nil || here == s.NetNS {
-		return ready{Failure: failureOf(errors.New("the stage has no network namespace of its own"))}
+		return ready{}, errors.New("the stage has no network namespace of its own")
 	}
-	sockets, ipv6, err := setUpNetwork(s.AllowLocal)
-	if err != nil {
-		return ready{Failure: failureOf(err)}
-	}
-	return ready{IPv6: ipv6, Sockets: sockets}
+	r.Sockets, r.IPv6, err = setUpNetwork(s.AllowLocal)
+	return r, err
 }
 
 // prepare makes this process ready to execute the command: it sets up what the command sees and gives

@@ -28,24 +28,18 @@ const stageTimeout = 30 * time.Second
 type Confinement struct {
 	o Options
 
-	// Becomes the command.
-	stage *exec.Cmd
-
-	// The stage has become the command.
+	// stage is the process that becomes the command. running says that it has become the command.
+	stage   *exec.Cmd
 	running bool
+
+	// control is this process's end of the pair of sockets.
 	control *net.UnixConn
 	pool    *pool
 	ipv6    bool
 
-	proxy       net.Listener
-	transparent net.Listener
-
-	// Of the resolver.
-	packets []net.PacketConn
-
-	// Of the resolver.
-	streams []net.Listener
-	local   map[uint16][]net.Listener
+	// listeners are the sockets inside that accept connections. packets are those of the resolver that get datagrams.
+	listeners map[role][]net.Listener
+	packets   []net.PacketConn
 }
 
 // Start makes the namespaces and the sockets in them. The command itself runs after
@@ -72,7 +66,7 @@ func Check() error {
 }
 
 func start(o Options) (_ *Confinement, err error) {
-	c := &Confinement{o: o, pool: newPool(poolSize, time.Now), local: map[uint16][]net.Listener{}}
+	c := &Confinement{o: o, pool: newPool(poolSize, time.Now), listeners: map[role][]net.Listener{}}
 	theirs, err := c.connect()
 	if err != nil {
 		return nil, err
@@ -95,7 +89,7 @@ func start(o Options) (_ *Confinement, err error) {
 	if err := c.stage.Start(); err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
-	// So that the end of the stage is noticed.
+	// While this process has that end open, it does not notice the end of the stage.
 	theirs.Close()
 	return c, c.receiveSockets()
 }
@@ -161,7 +155,7 @@ func (c *Confinement) receiveSockets() error {
 	if err != nil {
 		return err
 	}
-	// Fails only on a closed connection.
+	// SetDeadline fails only on a closed connection.
 	c.control.SetDeadline(time.Now().Add(stageTimeout))
 	if err := sendMessage(c.control, setup{NetNS: here, AllowLocal: c.o.AllowLocal}); err != nil {
 		return fmt.Errorf("start in the new namespaces: %w", err)
@@ -200,27 +194,18 @@ func (c *Confinement) take(s insideSocket, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	switch s.Role {
-	case roleProxy:
-		c.proxy = l
-	case roleTransparent:
-		c.transparent = l
-	case roleDNSStream:
-		c.streams = append(c.streams, netutil.LimitListener(l, maxResolverConns))
-	case roleLocal:
-		c.local[s.Port] = append(c.local[s.Port], l)
-	default:
-		l.Close()
-		return fmt.Errorf("unknown socket %q", s.Role)
+	if s.Role == roleDNSStream {
+		l = netutil.LimitListener(l, maxResolverConns)
 	}
+	c.listeners[s.Role] = append(c.listeners[s.Role], l)
 	return nil
 }
 
 // Proxy returns the listener for programs that know a proxy.
-func (c *Confinement) Proxy() net.Listener { return c.proxy }
+func (c *Confinement) Proxy() net.Listener { return c.listeners[roleProxy][0] }
 
 // Transparent returns the listener that all other TCP connections are redirected to.
-func (c *Confinement) Transparent() net.Listener { return c.transparent }
+func (c *Confinement) Transparent() net.Listener { return c.listeners[roleTransparent][0] }
 
 // NameOf returns the name that the resolver gave an address; "": it gave none. The address keeps the name
 // until release is called, which is called once.
@@ -256,7 +241,7 @@ func (c *Confinement) Run(dir string, t Trust, env []string) (notes []string, er
 	}
 	var failed started
 	switch err := in.Decode(&failed); {
-	// The command's first instruction has closed the stage's end.
+	// The stage's end is closed when the stage becomes the command.
 	case errors.Is(err, io.EOF):
 		c.running = true
 		return append(notes, s.Notes...), nil
@@ -317,18 +302,15 @@ func accountOf(u *user.User) (*account, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &account{}
-	var noUID, noGID error
-	a.UID, noUID = strconv.Atoi(u.Uid)
-	a.GID, noGID = strconv.Atoi(u.Gid)
-	for _, g := range groups {
-		id, err := strconv.Atoi(g)
+	var ids []int
+	for _, text := range append([]string{u.Uid, u.Gid}, groups...) {
+		id, err := strconv.Atoi(text)
 		if err != nil {
 			return nil, err
 		}
-		a.Groups = append(a.Groups, id)
+		ids = append(ids, id)
 	}
-	return a, errors.Join(noUID, noGID)
+	return &account{UID: ids[0], GID: ids[1], Groups: ids[2:]}, nil
 }
 
 // lookUp returns a function like os.Getenv for env.
@@ -347,16 +329,14 @@ func (c *Confinement) Command() *exec.Cmd { return c.stage }
 // Close closes the sockets, and ends the stage if the command does not run.
 func (c *Confinement) Close() {
 	if c.stage != nil && c.stage.Process != nil && !c.running {
-		// Fails only if it has ended.
+		// Kill fails only if the stage has ended.
 		c.stage.Process.Kill()
 		c.stage.Wait()
 	}
 	c.control.Close()
 	c.closeServed()
-	for _, l := range []net.Listener{c.proxy, c.transparent} {
-		if l != nil {
-			// The proxy may have closed it.
-			l.Close()
-		}
+	for _, l := range slices.Concat(c.listeners[roleProxy], c.listeners[roleTransparent]) {
+		// The proxy may have closed the listener.
+		l.Close()
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/cmd/internal/castore"
 )
 
-// javaStores are where systems keep the trust store of all Javas.
+// javaStores are the files that systems keep the certificates in that all Javas trust.
 var javaStores = []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"}
 
 // policyDirs are where Chromium and its relatives read policies.
@@ -28,8 +28,8 @@ const (
 )
 
 // layTrust writes into dir/etc the files that are laid over /etc: the resolver, the names of
-// loopback, and what makes programs trust t. It returns what has to be covered elsewhere, by path the
-// file of dir; and what programs find, for the log.
+// loopback, and what makes programs trust t. over has the paths elsewhere that have to be covered, with the
+// names of files in dir that cover them. notes has the files that programs find, for the log.
 func layTrust(dir string, t Trust) (over map[string]string, notes []string, err error) {
 	etc := &layer{dir: filepath.Join(dir, etcName)}
 	name, err := os.Hostname()
@@ -39,8 +39,8 @@ func layTrust(dir string, t Trust) (over map[string]string, notes []string, err 
 	etc.write("/etc/resolv.conf", []byte("nameserver "+resolver4.String()+"\n"))
 	etc.write("/etc/hosts", fmt.Appendf(nil, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", name))
 	for _, file := range castore.SystemRootFiles {
-		// OpenSSL and others look for these two.
-		if exists(file) || file == castore.SystemRootFiles[0] || file == "/etc/ssl/cert.pem" {
+		// OpenSSL and others look for two of the files even where the system does not have them.
+		if _, err := os.Stat(file); err == nil || file == castore.SystemRootFiles[0] || file == "/etc/ssl/cert.pem" {
 			etc.write(file, t.Bundle)
 			notes = append(notes, file)
 		}
@@ -80,8 +80,8 @@ func layTrust(dir string, t Trust) (over map[string]string, notes []string, err 
 	return over, notes, etc.err
 }
 
-// addFirefoxPolicy returns the policies of Firefox in a file, with one that makes it trust the CA. Unlike Chromium, Firefox
-// reads one file only. Without a usable file it has only that policy.
+// addFirefoxPolicy returns the policies of Firefox in a file together with one that makes it trust the CA: unlike
+// Chromium, Firefox reads one file only. Without a usable file, it returns that policy alone.
 func addFirefoxPolicy(file string) ([]byte, error) {
 	var all struct {
 		Policies map[string]any `json:"policies"`
@@ -116,11 +116,6 @@ func ownJavaStores() (all []string) {
 	return all
 }
 
-func exists(file string) bool {
-	_, err := os.Stat(file)
-	return err == nil
-}
-
 // A layer is a directory that is laid over /etc. It keeps its first error.
 type layer struct {
 	dir string
@@ -135,7 +130,7 @@ func (l *layer) write(path string, text []byte) {
 	}
 	dir, rest := filepath.Dir(path), ""
 	real, err := filepath.EvalSymlinks(dir)
-	// The system does not have it yet.
+	// The loop passes over the directories that the system does not have.
 	for err != nil && dir != "/" {
 		dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest)
 		real, err = filepath.EvalSymlinks(dir)
