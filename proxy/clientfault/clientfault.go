@@ -20,10 +20,14 @@ type Kind uint8
 
 // The kinds.
 const (
-	Distrust      Kind = iota // it rejects the certificate in a tunnel
-	MaybeDistrust             // it closes a tunnel during or at once after the TLS handshake
-	TLS                       // it speaks TLS to a port that expects plain HTTP
-	PlainHTTP                 // it speaks plain HTTP to a port that requires TLS
+	// Distrust says that the client rejects the certificate in a tunnel.
+	Distrust Kind = iota
+	// MaybeDistrust says that the client closes a tunnel during or at once after the TLS handshake.
+	MaybeDistrust
+	// TLS says that the client speaks TLS to a port that expects plain HTTP.
+	TLS
+	// PlainHTTP says that the client speaks plain HTTP to a port that requires TLS.
+	PlainHTTP
 )
 
 const trustCA = "Make the client trust the CA whose file `robotsproxy ca path` prints, for example by `robotsproxy ca install`. " +
@@ -55,26 +59,26 @@ const (
 type Fault struct {
 	Kind Kind
 
-	// As policy.Engine.Admit returns it, of the last connection; "": strangers that are not kept apart.
+	// Client is the client of the last connection as policy.Engine.Admit returns it; "": strangers that are not kept apart.
 	Client string
 
-	// To which the last tunnel led, as in a Host header; "": the connection was no tunnel.
+	// Host is where the last tunnel led to, as in a Host header; "": the last connection was not a tunnel.
 	Host string
 
-	// Connections.
+	// Count counts the connections, and Last is the time of the last one.
 	Count uint64
 	Last  time.Time
 }
 
 // A Table has the faults of all clients. Its zero value has none. Any number of goroutines may share one.
 type Table struct {
-	// Guards faults.
+	// mu guards faults.
 	mu     sync.Mutex
 	faults map[key]*entry
 }
 
 type key struct {
-	// "": strangers that are not kept apart.
+	// share is the share of the client; "": strangers that are not kept apart.
 	share string
 	kind  Kind
 }
@@ -104,8 +108,8 @@ func (t *Table) Add(k Kind, client, host string, now time.Time) (warn bool) {
 	return warn
 }
 
-// entry returns the entry of a key, or that of all strangers that are not kept apart. It adds the entry if there is none. The
-// caller holds t.mu.
+// entry returns the entry of a key, or that of all strangers that are not kept apart. It adds the entry if there is none.
+// The caller holds t.mu.
 func (t *Table) entry(k key, client string, now time.Time) (e *entry, apart bool) {
 	if e := t.faults[k]; e != nil {
 		return e, true

@@ -35,22 +35,22 @@ import (
 
 // Options configure a Page.
 type Options struct {
-	// Returns the CA certificate as PEM, then its issuers; required.
+	// CAPEM returns the CA certificate as PEM, followed by its issuers; required.
 	CAPEM func() []byte
 
-	// Returns why the proxy accepts no requests now, which clients are not told; required.
+	// Ready returns why the proxy accepts no requests now; required. Clients do not see the error.
 	Ready func() error
 
-	// E-mail address of the operator; "": not shown.
+	// Operator is the e-mail address of the operator; "": none is shown.
 	Operator string
 
-	// The proxy's own port speaks TLS.
+	// TLS says that the proxy's own port speaks TLS.
 	TLS bool
 
-	// HTTPS tunnels are not intercepted, so nobody needs the CA.
+	// Passthrough says that HTTPS tunnels are not intercepted, so nobody needs the CA.
 	Passthrough bool
 
-	// Requests are checked and recorded, but neither refused nor delayed.
+	// Monitor says that requests are checked and recorded, but neither refused nor delayed.
 	Monitor bool
 	Version string
 }
@@ -97,11 +97,11 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	maps.Copy(w.Header(), http.Header{
 		"Cache-Control": {"no-store"},
-		// Pages of other origins must not embed these.
+		// Pages of other origins must not embed these pages.
 		"Cross-Origin-Resource-Policy": {"same-origin"},
 		"Referrer-Policy":              {"no-referrer"},
 		"X-Content-Type-Options":       {"nosniff"},
-		// For browsers without frame-ancestors.
+		// Some browsers do not know frame-ancestors.
 		"X-Frame-Options": {"DENY"},
 	})
 	if err := answer(w, r); err != nil {
@@ -133,13 +133,11 @@ func contentPolicy(style string) string {
 type view struct {
 	Style template.CSS
 
-	// http://host:port of the page and the proxy.
+	// Base is the URL of the page and of the proxy, without a path, and Addr its host:port.
 	Base string
-
-	// host:port.
 	Addr string
 
-	// IPv6 without brackets.
+	// Host is the host. An IPv6 address has no brackets.
 	Host        string
 	Port        string
 	Operator    string
@@ -148,14 +146,12 @@ type view struct {
 	Monitor     bool
 	TLS         bool
 
-	// SHA-256.
+	// Fingerprint is the SHA-256 of the certificate.
 	Fingerprint string
 
-	// Dates.
+	// From and Until are the dates between which the certificate is valid. NotValid says that it is not valid today.
 	From, Until string
-
-	// The certificate has expired, or is not valid yet.
-	NotValid bool
+	NotValid    bool
 }
 
 // page serves the guide, as HTML to clients that accept it.
@@ -164,7 +160,7 @@ func (p *Page) page(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// A failure must not leave half a page.
+	// The buffer keeps back half a page after a failure.
 	var b bytes.Buffer
 	w.Header().Set("Vary", "Accept")
 	if !acceptsHTML(r.Header["Accept"]) {
@@ -194,7 +190,7 @@ func (p *Page) view(r *http.Request) (*view, error) {
 		return nil, fmt.Errorf("guide: %w", err)
 	}
 	v := &view{
-		// Embedded, not user input.
+		// The style is embedded, not user input.
 		Style: template.CSS(pageStyle),
 		Base:  "http://" + at, Addr: at, Host: host, Port: port,
 		Operator: p.o.Operator, Version: p.o.Version, Passthrough: p.o.Passthrough, Monitor: p.o.Monitor, TLS: p.o.TLS,
@@ -270,7 +266,7 @@ const (
 func send(w http.ResponseWriter, contentType, name string, body []byte) error {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	// Inline: Firefox would save an attachment without asking whether to trust it.
+	// Firefox would save an attachment without asking whether to trust it.
 	if name != "" {
 		w.Header().Set("Content-Disposition", `inline; filename="`+name+`"`)
 	}
@@ -282,7 +278,7 @@ func send(w http.ResponseWriter, contentType, name string, body []byte) error {
 var errNowhere = errors.New("the address of the proxy is unknown")
 
 // address returns the proxy's address for this client, as host:port: the Host of the request or, if
-// that is none, the local address of the connection.
+// that is not an address, the local address of the connection.
 func (p *Page) address(r *http.Request) (string, error) {
 	scheme := "http"
 	if p.o.TLS {

@@ -16,26 +16,23 @@ const (
 	// DirectoryType is the media type of a key directory at DirectoryPath.
 	DirectoryType = "application/http-message-signatures-directory+json"
 
-	// Of a directory that is read.
+	// maxKeys is how many keys a directory that is read may have.
 	maxKeys = 100
 )
 
-// A jwkSet is a JWK Set (RFC 7517 5).
-type jwkSet[K any] struct {
-	Keys []K `json:"keys"`
-}
-
-// Directory returns the key directory with keys, a JWK Set.
+// Directory returns the key directory with keys, a JWK Set (RFC 7517 5).
 func Directory(keys ...PublicKey) []byte {
-	// Strings: cannot fail.
-	text, _ := json.MarshalIndent(jwkSet[PublicKey]{keys}, "", "  ")
+	// Keys consist of strings, so there is no error.
+	text, _ := json.MarshalIndent(map[string][]PublicKey{"keys": keys}, "", "  ")
 	return append(text, '\n')
 }
 
 // ParseDirectory returns the Ed25519 keys of the key directory that was read from a URL. It ignores
 // keys of other kinds. In a directory at DirectoryPath, the kid of a key has to be its thumbprint.
 func ParseDirectory(text []byte, from *url.URL) ([]PublicKey, error) {
-	var set jwkSet[jwk]
+	var set struct {
+		Keys []jwk `json:"keys"`
+	}
 	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil {
 		return nil, errors.New("not a JWK Set")
 	}

@@ -43,7 +43,7 @@ type jwk struct {
 	ID    string `json:"kid,omitempty"`
 	X     string `json:"x"`
 
-	// Of a private key only.
+	// D is the private part, which a public key does not have.
 	D   string `json:"d,omitempty"`
 	Use string `json:"use,omitempty"`
 }
@@ -55,7 +55,8 @@ const (
 
 // MarshalJSON returns the key as a JWK.
 func (p PublicKey) MarshalJSON() ([]byte, error) {
-	return json.Marshal(jwk{Type: typeOKP, Curve: curveEd25519, ID: p.id, X: base64.RawURLEncoding.EncodeToString(p.key), Use: "sig"})
+	x := base64.RawURLEncoding.EncodeToString(p.key)
+	return json.Marshal(jwk{Type: typeOKP, Curve: curveEd25519, ID: p.id, X: x, Use: "sig"})
 }
 
 // A Key is an Ed25519 key that signs. It never prints its private part: formatted or logged it is its
@@ -63,7 +64,7 @@ func (p PublicKey) MarshalJSON() ([]byte, error) {
 type Key struct {
 	PublicKey
 
-	// A function, because fmt prints the fields of a nested struct.
+	// private is a function, because fmt prints the fields of a nested struct.
 	private func() ed25519.PrivateKey
 }
 
@@ -73,7 +74,7 @@ func newKey(private ed25519.PrivateKey) *Key {
 
 // NewKey makes a random key.
 func NewKey() *Key {
-	// Never fails (crypto/rand since Go 1.24).
+	// With rand.Reader there is no error since Go 1.24.
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
 	return newKey(private)
 }
@@ -131,7 +132,7 @@ func (k *Key) Public() PublicKey { return k.PublicKey }
 
 // PEM returns the private key as ParseKey reads it, to be stored.
 func (k *Key) PEM() []byte {
-	// Cannot fail for Ed25519.
+	// An Ed25519 key causes no error.
 	der, _ := x509.MarshalPKCS8PrivateKey(k.private())
 	return pem.EncodeToMemory(&pem.Block{Type: blockPKCS8, Bytes: der})
 }

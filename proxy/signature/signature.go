@@ -35,9 +35,9 @@ const (
 
 // The bounds of Options.Valid.
 const (
-	// Clocks differ.
+	// MinValid leaves time for the difference of two clocks.
 	MinValid = 10 * time.Second
-	// The draft recommends no more.
+	// MaxValid is the longest time that the draft recommends.
 	MaxValid = 24 * time.Hour
 )
 
@@ -46,10 +46,10 @@ const (
 	tag       = "web-bot-auth"
 	algorithm = "ed25519"
 
-	// Bytes; earlier drafts recommend it, and some verifiers require it.
+	// nonceSize is the size of the nonce in bytes. Earlier drafts recommend it, and some verifiers require it.
 	nonceSize = 64
 
-	// What a signature covers.
+	// covered is what a signature covers.
 	covered = `("@authority" "signature-agent";key="` + label + `")`
 )
 
@@ -65,10 +65,10 @@ func Signed(h http.Header) bool {
 type Options struct {
 	Key *Key
 
-	// Https URL of the directory that has the key.
+	// Agent is the https URL of the directory that has the key.
 	Agent string
 
-	// How long a signature is valid; between MinValid and MaxValid.
+	// Valid is how long a signature is valid, between MinValid and MaxValid.
 	Valid time.Duration
 }
 
@@ -76,7 +76,7 @@ type Options struct {
 type Signer struct {
 	key *Key
 
-	// The Signature-Agent member, serialised.
+	// agent is the member of Signature-Agent as it is sent.
 	agent string
 	valid time.Duration
 }
@@ -102,7 +102,7 @@ func New(o Options) (*Signer, error) {
 // KeyID returns the ID of the key.
 func (s *Signer) KeyID() string { return s.key.ID() }
 
-// Sign signs r: it sets the three fields in its header. Each call makes another nonce. With an error,
+// Sign signs r: it sets the three fields in its header. Each call makes another nonce. After an error,
 // which wraps ErrSign, r must not be sent.
 func (s *Signer) Sign(r *http.Request) error {
 	authority := authorityOf(r)
@@ -126,7 +126,7 @@ func (s *Signer) Sign(r *http.Request) error {
 // params returns the signature parameters of a signature that is made at now (RFC 9421 2.3).
 func (s *Signer) params(now time.Time) string {
 	var nonce [nonceSize]byte
-	// Never fails (crypto/rand since Go 1.24).
+	// Read returns no error since Go 1.24.
 	rand.Read(nonce[:])
 	b := make([]byte, 0, 300)
 	b = strconv.AppendInt(append(b, covered+";created="...), now.Unix(), 10)

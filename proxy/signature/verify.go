@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// The errors of Verify. Others are of signatures that are malformed, or not of Web Bot Auth.
+// The errors of Verify. All other errors concern signatures that are malformed, or not of Web Bot Auth.
 var (
 	ErrNone      = errors.New("the request has no signature with the tag " + tag)
 	ErrKey       = errors.New("the signature is made with another key")
@@ -27,20 +27,20 @@ var (
 type Result struct {
 	KeyID string
 
-	// URL of the key directory.
+	// Agent is the URL of the key directory.
 	Agent   string
 	Created time.Time
 	Expires time.Time
 
-	// "": none.
+	// Nonce is the nonce; "": none.
 	Nonce string
 
-	// What is signed, as in the Signature-Input field.
+	// Covered is what is signed, as the Signature-Input field has it.
 	Covered string
 }
 
 // Verify verifies the first Web Bot Auth signature of r at a time with one of keys. It accepts what
-// the draft permits, of any signer. It does not know nonces that were used before.
+// the draft permits, whoever the signer is. It does not know nonces that were used before.
 func Verify(r *http.Request, keys []PublicKey, now time.Time) (Result, error) {
 	inputs, err := httpsfv.UnmarshalDictionary(r.Header[fieldInput])
 	if err != nil {
@@ -69,11 +69,14 @@ func verify(r *http.Request, label string, input httpsfv.InnerList, keys []Publi
 		}
 		names = append(names, name)
 	}
-	result := Result{KeyID: stringParam(input.Params, "keyid"), Agent: agent, Nonce: stringParam(input.Params, "nonce"), Covered: strings.Join(names, " ")}
-	created, hasCreated := input.Params.Get("created")
-	expires, hasExpires := input.Params.Get("expires")
-	from, fromOK := created.(int64)
-	until, untilOK := expires.(int64)
+	result := Result{
+		KeyID: stringParam(input.Params, "keyid"), Agent: agent, Nonce: stringParam(input.Params, "nonce"),
+		Covered: strings.Join(names, " "),
+	}
+	created, _ := input.Params.Get("created")
+	expires, _ := input.Params.Get("expires")
+	from, hasCreated := created.(int64)
+	until, hasExpires := expires.(int64)
 	switch algorithmOf, has := input.Params.Get("alg"); {
 	case !slices.Contains(names, `"@authority"`) && !slices.Contains(names, `"@target-uri"`):
 		return Result{}, errors.New("the signature covers neither @authority nor @target-uri")
@@ -81,7 +84,7 @@ func verify(r *http.Request, label string, input httpsfv.InnerList, keys []Publi
 		return Result{}, fmt.Errorf("the signature does not cover the member %s of %s", label, fieldAgent)
 	case has && algorithmOf != algorithm:
 		return Result{}, errors.New("the algorithm of the signature is not " + algorithm)
-	case !hasCreated || !hasExpires || !fromOK || !untilOK:
+	case !hasCreated || !hasExpires:
 		return Result{}, errors.New("the signature does not say when it was created, or when it expires")
 	}
 	result.Created, result.Expires = time.Unix(from, 0).UTC(), time.Unix(until, 0).UTC()
@@ -182,7 +185,7 @@ func component(r *http.Request, c httpsfv.Item) (string, error) {
 	}
 	values := r.Header[textproto.CanonicalMIMEHeaderKey(name)]
 	if name == "host" {
-		// net/http removes it from the header.
+		// net/http removes Host from the header.
 		values = []string{r.Host}
 	}
 	if len(values) == 0 {
@@ -212,13 +215,13 @@ func component(r *http.Request, c httpsfv.Item) (string, error) {
 // derived returns the value of a component that is no field.
 func derived(r *http.Request, name string, params []string) (string, error) {
 	target := robots.PathQueryOf(r.URL)
-	// A server's request.
+	// The request of a server has the target as it was sent.
 	if strings.HasPrefix(r.RequestURI, "/") {
 		target = r.RequestURI
 	}
 	whole := target
 	path, query, _ := strings.Cut(target, "?")
-	// RFC 9112 3.2.4: the whole origin.
+	// RFC 9112 3.2.4: "*" means the whole origin.
 	if target == "*" {
 		whole, path = "", "/"
 	}
