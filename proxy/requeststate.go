@@ -85,11 +85,11 @@ type originBody struct {
 func (s *requestState) shareKey() string { return policy.ShareKey(s.record.Request.Client) }
 
 // recordSignature records the signature of a request, or why it has none, once it was sent.
-func (s *requestState) recordSignature(by *signature.Signer, why policy.Unsigned) {
+func (s *requestState) recordSignature(signer *signature.Signer, why policy.Unsigned) {
 	if !s.wasSent {
 		return
 	}
-	if s.record.Unsigned = why; by != nil {
-		s.record.Signed = by.KeyID()
+	if s.record.Unsigned = why; signer != nil {
+		s.record.Signed = signer.KeyID()
 	}
 }

@@ -21,25 +21,25 @@ type Signers struct {
 
 // of returns the Signer of a client's requests; nil: they are not signed.
 func (s *Signers) of(client string) *signature.Signer {
-	if by := s.Clients[client]; by != nil {
-		return by
+	if signer := s.Clients[client]; signer != nil {
+		return signer
 	}
 	return s.Default
 }
 
 // choose returns the Signer of a client's request, or nil and why the request is sent without a
 // signature of the proxy.
-func (s *Signers) choose(client, scheme string, header http.Header) (by *signature.Signer, why policy.Unsigned) {
-	by = s.of(client)
+func (s *Signers) choose(client, scheme string, header http.Header) (signer *signature.Signer, why policy.Unsigned) {
+	signer = s.of(client)
 	switch {
 	case signature.Signed(header):
 		return nil, policy.UnsignedClient
-	case by == nil:
+	case signer == nil:
 		return nil, ""
 	case scheme == "ftp":
 		return nil, policy.UnsignedFTP
 	case scheme != "https" && !s.PlainHTTP:
 		return nil, policy.UnsignedPlain
 	}
-	return by, ""
+	return signer, ""
 }
