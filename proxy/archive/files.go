@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -410,22 +409,12 @@ func wholeRecords(f *os.File) (whole, size int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	r, err := warc.NewReader(bufio.NewReader(f))
-	for err == nil {
-		var record *warc.Record
-		if record, err = r.Next(); err == nil {
-			_, err = io.Copy(io.Discard, record.Block)
-		}
-	}
+	whole, err = warc.ForEach(f, func(*warc.Record) error { return nil })
 	if _, failed := errors.AsType[*fs.PathError](err); failed {
 		// The file cannot be read, so nothing is known about its records.
 		return 0, 0, err
 	}
-	if r == nil {
-		// The file has no record.
-		return 0, info.Size(), nil
-	}
-	return r.Whole(), info.Size(), nil
+	return whole, info.Size(), nil
 }
 
 // moveTail moves the bytes of a file from an offset on to another file. A move that a crash has interrupted begins

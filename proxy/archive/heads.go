@@ -95,29 +95,20 @@ func responseHead(resp *http.Response, o *Options) []byte {
 // writeFields writes a header and the blank line behind it. It leaves out the fields in without, and what the Options
 // leave out.
 func writeFields(b *bytes.Buffer, header http.Header, o *Options, without ...string) {
-	left := make(map[string]bool, len(without))
-	for _, name := range without {
-		left[name] = true
-	}
-	// The fields whose URLs are written in another form.
-	var changed http.Header
+	kept := make(http.Header, len(header))
 	for name, values := range header {
 		switch {
-		case !o.KeepSecrets && slices.Contains(secretFields, name):
-			left[name] = true
-		case slices.Contains(urlFields, name) && slices.ContainsFunc(values, func(v string) bool { return withoutSecrets(v, o) != v }):
-			left[name] = true
+		case slices.Contains(without, name), !o.KeepSecrets && slices.Contains(secretFields, name):
+		case slices.Contains(urlFields, name):
 			for _, v := range values {
-				if changed == nil {
-					changed = http.Header{}
-				}
-				changed[name] = append(changed[name], withoutSecrets(v, o))
+				kept[name] = append(kept[name], withoutSecrets(v, o))
 			}
+		default:
+			kept[name] = values
 		}
 	}
 	// Writing to a Buffer returns no error.
-	header.WriteSubset(b, left)
-	changed.Write(b)
+	kept.Write(b)
 	b.WriteString("\r\n")
 }
 

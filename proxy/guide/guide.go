@@ -131,6 +131,7 @@ func contentPolicy(style string) string {
 
 // A view is the data of the templates. Its strings are safe for a terminal.
 type view struct {
+	Options
 	Style template.CSS
 
 	// Base is the URL of the page and of the proxy, without a path, and Addr its host:port.
@@ -138,13 +139,8 @@ type view struct {
 	Addr string
 
 	// Host is the host. An IPv6 address has no brackets.
-	Host        string
-	Port        string
-	Operator    string
-	Version     string
-	Passthrough bool
-	Monitor     bool
-	TLS         bool
+	Host string
+	Port string
 
 	// Fingerprint is the SHA-256 of the certificate.
 	Fingerprint string
@@ -191,15 +187,11 @@ func (p *Page) view(r *http.Request) (*view, error) {
 	}
 	v := &view{
 		// The style is embedded, not user input.
-		Style: template.CSS(pageStyle),
-		Base:  "http://" + at, Addr: at, Host: host, Port: port,
-		Operator: p.o.Operator, Version: p.o.Version, Passthrough: p.o.Passthrough, Monitor: p.o.Monitor, TLS: p.o.TLS,
+		Options: p.o, Style: template.CSS(pageStyle),
+		Base: p.scheme() + "://" + at, Addr: at, Host: host, Port: port,
 		Fingerprint: Fingerprint(cert.Raw),
 		From:        cert.NotBefore.UTC().Format(time.DateOnly),
 		Until:       cert.NotAfter.UTC().Format(time.DateOnly),
-	}
-	if p.o.TLS {
-		v.Base = "https://" + at
 	}
 	now := time.Now()
 	v.NotValid = now.Before(cert.NotBefore) || now.After(cert.NotAfter)
@@ -280,19 +272,23 @@ var errNowhere = errors.New("the address of the proxy is unknown")
 // address returns the proxy's address for this client, as host:port: the Host of the request or, if
 // that is not an address, the local address of the connection.
 func (p *Page) address(r *http.Request) (string, error) {
-	scheme := "http"
-	if p.o.TLS {
-		scheme = "https"
-	}
-	if o, err := robots.ParseOrigin(scheme, r.Host); err == nil {
+	if o, err := robots.ParseOrigin(p.scheme(), r.Host); err == nil {
 		return o.Addr(), nil
 	}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
-		if o, err := robots.ParseOrigin(scheme, local.String()); err == nil {
+		if o, err := robots.ParseOrigin(p.scheme(), local.String()); err == nil {
 			return o.Addr(), nil
 		}
 	}
 	return "", errNowhere
+}
+
+// scheme returns the scheme of the proxy's own port.
+func (p *Page) scheme() string {
+	if p.o.TLS {
+		return "https"
+	}
+	return "http"
 }
 
 // certificate parses the first certificate of a PEM text.

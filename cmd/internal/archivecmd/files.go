@@ -98,6 +98,9 @@ func (f file) openFile() (*os.File, error) {
 	return in, err
 }
 
+// errStopped ends the reading of a file that has no further use.
+var errStopped = errors.New("stopped")
+
 // records yields the records of the file that begin at offset or later. An error, which names the
 // file, ends it. A file that the proxy has removed has no records, and that a file is torn is no
 // error while it is written.
@@ -109,23 +112,19 @@ func (f file) records(offset int64) iter.Seq2[*warc.Record, error] {
 		}
 		// Without a file, Close returns an error, which does not matter.
 		defer in.Close()
-		var r *warc.Reader
 		if err == nil {
 			_, err = in.Seek(offset, io.SeekStart)
 		}
 		if err == nil {
-			r, err = warc.NewReader(in)
-		}
-		for err == nil {
-			var rec *warc.Record
-			if rec, err = r.Next(); err == nil {
+			_, err = warc.ForEach(in, func(rec *warc.Record) error {
 				rec.Offset += offset
 				if !yield(rec, nil) {
-					return
+					return errStopped
 				}
-			}
+				return nil
+			})
 		}
-		if err != io.EOF && !(f.open && errors.Is(err, warc.ErrTorn)) {
+		if err != nil && err != errStopped && !(f.open && errors.Is(err, warc.ErrTorn)) {
 			yield(nil, f.wrap(err))
 		}
 	}

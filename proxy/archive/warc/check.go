@@ -107,21 +107,14 @@ func NewCheck() *Check {
 func (c *Check) File(name string, file io.Reader, open bool) {
 	c.names, c.last = append(c.names, name), nil
 	c.result.Files++
-	r, err := NewReader(file)
-	for err == nil {
-		var rec *Record
-		if rec, err = r.Next(); err == nil {
-			err = c.record(rec)
-		}
-	}
+	_, err := ForEach(file, c.record)
 	for _, ref := range c.last {
 		ref.end, ref.growing = true, open
 	}
 	switch {
-	case err == io.EOF:
 	case open && errors.Is(err, ErrTorn):
 		c.result.Growing++
-	default:
+	case err != nil:
 		c.fault("%s: %w", name, err)
 	}
 }

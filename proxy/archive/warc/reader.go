@@ -83,6 +83,25 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return rd, nil
 }
 
+// ForEach calls use for each record of a file, until use or the Reader returns an error. At the end of the file, err is
+// nil. whole is the Whole of the Reader.
+func ForEach(file io.Reader, use func(*Record) error) (whole int64, err error) {
+	r, err := NewReader(file)
+	if err != nil {
+		return 0, err
+	}
+	for err == nil {
+		var rec *Record
+		if rec, err = r.Next(); err == nil {
+			err = use(rec)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return r.Whole(), err
+}
+
 // Whole returns the offset after the last whole record, or after the last whole gzip member. A
 // writer may continue the file there after a crash.
 func (r *Reader) Whole() int64 { return r.whole }
