@@ -181,14 +181,10 @@ func (p *Page) view(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(at)
-	if err != nil {
-		return nil, fmt.Errorf("guide: %w", err)
-	}
 	v := &view{
 		// The style is embedded, not user input.
 		Options: p.o, Style: template.CSS(pageStyle),
-		Base: p.scheme() + "://" + at, Addr: at, Host: host, Port: port,
+		Base: p.scheme() + "://" + at.Addr(), Addr: at.Addr(), Host: at.Host, Port: strconv.Itoa(int(at.Port)),
 		Fingerprint: Fingerprint(cert.Raw),
 		From:        cert.NotBefore.UTC().Format(time.DateOnly),
 		Until:       cert.NotAfter.UTC().Format(time.DateOnly),
@@ -222,10 +218,11 @@ func (p *Page) pac(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	proxy := at.Addr()
 	if p.o.TLS {
-		at = "https://" + at
+		proxy = "https://" + proxy
 	}
-	return send(w, "application/x-ns-proxy-autoconfig", "proxy.pac", PAC(at))
+	return send(w, "application/x-ns-proxy-autoconfig", "proxy.pac", PAC(proxy))
 }
 
 func (p *Page) ready(w http.ResponseWriter, _ *http.Request) error {
@@ -267,20 +264,18 @@ func send(w http.ResponseWriter, contentType, name string, body []byte) error {
 	return nil
 }
 
-var errNowhere = errors.New("the address of the proxy is unknown")
-
-// address returns the proxy's address for this client, as host:port: the Host of the request or, if
-// that is not an address, the local address of the connection.
-func (p *Page) address(r *http.Request) (string, error) {
+// address returns the proxy's address for this client: the Host of the request or, if that is not an address, the local
+// address of the connection.
+func (p *Page) address(r *http.Request) (robots.Origin, error) {
 	if o, err := robots.ParseOrigin(p.scheme(), r.Host); err == nil {
-		return o.Addr(), nil
+		return o, nil
 	}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		if o, err := robots.ParseOrigin(p.scheme(), local.String()); err == nil {
-			return o.Addr(), nil
+			return o, nil
 		}
 	}
-	return "", errNowhere
+	return robots.Origin{}, errors.New("the address of the proxy is unknown")
 }
 
 // scheme returns the scheme of the proxy's own port.
