@@ -54,7 +54,7 @@ func (g *generation) admit(q *policy.Request, header http.Header) error {
 	if isLoop(header, g.Egress.Pseudonym()) {
 		return inbound.ErrLoop
 	}
-	if by, _ := g.Signers.choose(q.Client, q.Origin.Scheme, header); by != nil && strings.EqualFold(q.Method, http.MethodTrace) {
+	if signer, _ := g.Signers.choose(q.Client, q.Origin.Scheme, header); signer != nil && strings.EqualFold(q.Method, http.MethodTrace) {
 		return errTrace
 	}
 	return g.Egress.Check(q.Origin.Host, q.Origin.Port)

@@ -106,9 +106,9 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 
 // roundTrip sends a GET, and signs it if that is configured for the client that caused it.
 func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
-	by, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
+	signer, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
 	capture := f.beginCapture(hop)
-	resp, err := s.roundTrip(f.Rules.Egress, r, by)
+	resp, err := s.roundTrip(f.Rules.Egress, r, signer)
 	hop.SetConnected(s.state > connecting)
 	if err == nil {
 		resp.Body = captureFetch(capture, resp, hop, s.conn)
@@ -118,8 +118,8 @@ func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.R
 	switch {
 	case errors.Is(err, signature.ErrSign), isUnrecordable(err) && !s.wasSent:
 		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
-	case by != nil && s.wasSent:
-		hop.SetSigned(by.KeyID())
+	case signer != nil && s.wasSent:
+		hop.SetSigned(signer.KeyID())
 	}
 	return resp, err
 }

@@ -88,13 +88,13 @@ func (h *Handler) forward(s *requestState) error {
 // exchange sends a request of the pipeline. It keeps an error in the response and mutes the
 // pipeline, which would otherwise write its own response.
 func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
-	by, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
-	if by != nil {
+	signer, unsigned := s.rules.Signers.choose(s.record.Request.Client, r.URL.Scheme, r.Header)
+	if signer != nil {
 		// The client's request has the same header, which must stay.
 		r.Header = maps.Clone(r.Header)
 	}
-	resp, err := s.roundTrip(s.rules.Egress, r, by)
-	s.recordSignature(by, unsigned)
+	resp, err := s.roundTrip(s.rules.Egress, r, signer)
+	s.recordSignature(signer, unsigned)
 	s.record.LegacyTLS, s.record.Dropped = s.wasSent && s.conn.Legacy, s.conn.Dropped
 	if err == nil {
 		err = checkResponse(r, resp)

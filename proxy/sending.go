@@ -68,9 +68,9 @@ type sender interface {
 
 // roundTrip sends r when its slot permits that, and returns the final response, whose Request is r as it was
 // sent. by signs each try; nil: it is sent as it is. roundTrip changes r's body, and with a signer its header.
-func (s *sending) roundTrip(out *egress.Client, r *http.Request, by *signature.Signer) (*http.Response, error) {
+func (s *sending) roundTrip(out *egress.Client, r *http.Request, signer *signature.Signer) (*http.Response, error) {
 	for try := 1; ; try++ {
-		resp, err := s.try(out, r, by)
+		resp, err := s.try(out, r, signer)
 		if err == nil || try == egress.MaxTries || !egress.Repeat(r, err) {
 			return resp, err
 		}
@@ -80,7 +80,7 @@ func (s *sending) roundTrip(out *egress.Client, r *http.Request, by *signature.S
 }
 
 // try makes one try of roundTrip.
-func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer) (*http.Response, error) {
+func (s *sending) try(out *egress.Client, r *http.Request, signer *signature.Signer) (*http.Response, error) {
 	s.state = connecting
 	conn, err := out.At(s.addr).Acquire(r.Context(), r, s.owner)
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *sending) try(out *egress.Client, r *http.Request, by *signature.Signer)
 	s.state = connected
 	s.conn = conn.Info()
 	err = s.ready(r.Context())
-	if err == nil && by != nil {
-		err = by.Sign(r)
+	if err == nil && signer != nil {
+		err = signer.Sign(r)
 	}
 	if err == nil {
 		// Signing takes time, and a permit that replicas share is valid only for a moment.
