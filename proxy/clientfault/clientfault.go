@@ -92,9 +92,17 @@ type entry struct {
 func (t *Table) Add(k Kind, client, host string, now time.Time) (warn bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e, apart := t.entry(key{policy.ShareKey(client), k}, client, now)
+	of := t.keyOf(k, client, now)
+	e := t.faults[of]
 	// The strings are parts of the head of a request, which must not stay in memory.
-	if apart && e.Client != client {
+	if e == nil {
+		if t.faults == nil {
+			t.faults = make(map[key]*entry)
+		}
+		e = new(entry)
+		t.faults[key{strings.Clone(of.share), k}] = e
+	}
+	if of.share != "" && e.Client != client {
 		e.Client = strings.Clone(client)
 	}
 	if e.Host != host {
@@ -108,25 +116,13 @@ func (t *Table) Add(k Kind, client, host string, now time.Time) (warn bool) {
 	return warn
 }
 
-// entry returns the entry of a key, or that of all strangers that are not kept apart. It adds the entry if there is none.
-// The caller holds t.mu.
-func (t *Table) entry(k key, client string, now time.Time) (e *entry, apart bool) {
-	if e := t.faults[k]; e != nil {
-		return e, true
-	}
-	if apart = len(t.faults) < maxStrangers || t.hasSpace(client, now); !apart {
+// keyOf returns the key of a client's fault, or that of all strangers that are not kept apart. The caller holds t.mu.
+func (t *Table) keyOf(kind Kind, client string, now time.Time) key {
+	k := key{policy.ShareKey(client), kind}
+	if t.faults[k] == nil && len(t.faults) >= maxStrangers && !t.hasSpace(client, now) {
 		k.share = ""
 	}
-	if e = t.faults[k]; e != nil {
-		return e, apart
-	}
-	if t.faults == nil {
-		t.faults = make(map[key]*entry)
-	}
-	k.share = strings.Clone(k.share)
-	e = new(entry)
-	t.faults[k] = e
-	return e, apart
+	return k
 }
 
 // hasSpace forgets old faults and reports whether there is an entry left for a client. The caller holds t.mu.

@@ -3,6 +3,7 @@ package confine
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -93,15 +94,13 @@ func reverseAddr(name string) (netip.Addr, bool) {
 		}
 		sep, group = ":", 4
 	}
-	parts := strings.Split(labels, ".")
-	var text strings.Builder
-	for i := len(parts) - 1; i >= 0; i-- {
-		text.WriteString(parts[i])
-		if done := len(parts) - i; done%group == 0 && i > 0 {
-			text.WriteString(sep)
-		}
+	digits := strings.Split(labels, ".")
+	slices.Reverse(digits)
+	var groups []string
+	for part := range slices.Chunk(digits, group) {
+		groups = append(groups, strings.Join(part, ""))
 	}
-	addr, err := netip.ParseAddr(text.String())
+	addr, err := netip.ParseAddr(strings.Join(groups, sep))
 	return addr, err == nil
 }
 

@@ -42,8 +42,8 @@ type Reader struct {
 	// raw reads file.
 	raw *bufio.Reader
 
-	// gzip reads raw; nil: the file is not compressed, or its first member was not opened.
-	gzip *gzip.Reader
+	// gzip reads a member from raw, if the file is compressed.
+	gzip gzip.Reader
 
 	// data has the records: it is raw, or the content of the current member.
 	data   *bufio.Reader
@@ -158,15 +158,10 @@ func (r *Reader) openMember() error {
 			// The file ends between two members, or cannot be read.
 			return err
 		}
-		var err error
-		if r.gzip == nil {
-			r.gzip, err = gzip.NewReader(r.raw)
-		} else {
-			err = r.gzip.Reset(r.raw)
-		}
+		err := r.gzip.Reset(r.raw)
 		if err == nil {
 			r.gzip.Multistream(false)
-			r.data.Reset(r.gzip)
+			r.data.Reset(&r.gzip)
 			_, err = r.data.Peek(1)
 		}
 		if err == nil {
