@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/osfile"
 )
 
@@ -60,7 +61,8 @@ func Open(o Options) (*Archive, error) {
 		return nil, errors.New("archive: Options.Dir, Index and Log are required")
 	}
 	a := &Archive{index: payloads{stored: o.Index}}
-	a.spools = newSpools(o.Dir, &a.disk)
+	space := memory.New(memory.Options{InUse: func() int64 { return 0 }})
+	a.spools = &spools{dir: o.Dir, disk: &a.disk, space: space}
 	a.files = newFiles(o.Dir, o.Software, &a.disk, a.index.remove)
 	err := os.MkdirAll(o.Dir, 0o700)
 	a.SetOptions(o)

@@ -281,7 +281,8 @@ func (e *Exchange) writeSmall(records []record, written func(file string)) (file
 	if err := encode(b, e.options.Compress, records); err != nil {
 		return "", 0, err
 	}
-	return e.archive.files.appendSmall(e.options, func(out io.Writer) error {
+	files := e.archive.files
+	return files.append(&files.small, e.options, func(out io.Writer) error {
 		_, err := out.Write(b.Bytes())
 		return err
 	}, written)

@@ -101,11 +101,6 @@ func (f *files) wake() {
 	}
 }
 
-// appendSmall is append to the file of small exchanges.
-func (f *files) appendSmall(o *Options, write func(io.Writer) error, written func(name string)) (name string, offset int64, err error) {
-	return f.append(&f.small, o, write, written)
-}
-
 // appendLarge is append to a file of large exchanges, in the client's turn.
 func (f *files) appendLarge(
 	client string, o *Options, write func(io.Writer) error, written func(name string),

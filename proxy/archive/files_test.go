@@ -155,7 +155,7 @@ func TestPayloadIsKnownBeforeItsFileCanBeGone(t *testing.T) {
 	a, err := Open(Options{Dir: t.TempDir(), Index: noIndex{}, Prefix: "x", MaxFile: 1 << 30, MaxBody: 1 << 30, Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
 	var told string
-	name, _, err := a.files.appendSmall(a.options(), func(io.Writer) error { return nil }, func(name string) {
+	name, _, err := a.files.append(&a.files.small, a.options(), func(io.Writer) error { return nil }, func(name string) {
 		if told = name; a.files.small.mu.TryLock() {
 			t.Error("another exchange can look for the file")
 			a.files.small.mu.Unlock()
@@ -166,7 +166,7 @@ func TestPayloadIsKnownBeforeItsFileCanBeGone(t *testing.T) {
 		t.Errorf("the payload is in %q, want %q", told, name)
 	}
 	failed := errors.New("full")
-	_, _, err = a.files.appendSmall(a.options(), func(io.Writer) error { return failed }, func(string) { t.Error("a payload that was not written is known") })
+	_, _, err = a.files.append(&a.files.small, a.options(), func(io.Writer) error { return failed }, func(string) { t.Error("a payload that was not written is known") })
 	if !errors.Is(err, failed) {
 		t.Error(err)
 	}

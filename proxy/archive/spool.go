@@ -38,10 +38,6 @@ type spools struct {
 	space *memory.Budget
 }
 
-func newSpools(dir string, disk *osfile.Watch) *spools {
-	return &spools{dir: dir, disk: disk, space: memory.New(memory.Options{InUse: func() int64 { return 0 }})}
-}
-
 // create creates a file for a body of client, of which at most maxBody bytes are kept.
 func (s *spools) create(client string, maxBody int64) (file *os.File, space memory.Work, err error) {
 	defer s.disk.Begin(osfile.MaxWrite).End()

@@ -44,7 +44,7 @@ func (a archive) byURL(url string, until time.Time) (newest place, err error) {
 // byID finds a record by its WARC-Record-ID, or a capture by the ID of its record in the audit.
 func (a archive) byID(id string) (at place, err error) {
 	uri := strings.ToLower(strings.Trim(id, "<>"))
-	// The records that metadata with the ID is about.
+	// about has the IDs of the records that metadata with the ID is about.
 	var about []string
 	err = a.each(func(rec *warc.Record, here place) {
 		own := strings.ToLower(strings.Trim(rec.ID(), "<>"))
@@ -70,7 +70,7 @@ func (a archive) byID(id string) (at place, err error) {
 // maxMetadata is how many bytes of a metadata record are read.
 const maxMetadata = 64 << 10
 
-// auditID returns the ID that a metadata record has of the audit, or "".
+// auditID returns the ID in the audit that a metadata record has; "": it has none.
 func auditID(rec *warc.Record) string {
 	// The reader returns an error of the block again for the next record.
 	text, _ := io.ReadAll(io.LimitReader(rec.Block, maxMetadata))

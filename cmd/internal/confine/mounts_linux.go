@@ -22,7 +22,7 @@ func (o *order) mount() (notes []string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make the mounts private: %w", err)
 	}
-	// What appears within hidden directories, by the path where it appears.
+	// sources has the files and directories that appear within hidden ones, by the path where they appear.
 	sources := map[string]string{InsideDir: o.Files}
 	for _, path := range o.Show {
 		sources[path] = path

@@ -64,7 +64,13 @@ func (h Header) ID() string { return h.Get("WARC-Record-ID") }
 
 // TargetURI returns WARC-Target-URI. Some writers of WARC 1.0 put it into angle brackets, which
 // are removed.
-func (h Header) TargetURI() string { return unbracket(h.Get("WARC-Target-URI")) }
+func (h Header) TargetURI() string {
+	uri := h.Get("WARC-Target-URI")
+	if inner, ok := strings.CutPrefix(uri, "<"); ok {
+		return strings.TrimSuffix(inner, ">")
+	}
+	return uri
+}
 
 // IsHTTP reports whether the block is an HTTP message with its head.
 func (h Header) IsHTTP() bool {
@@ -75,11 +81,4 @@ func (h Header) IsHTTP() bool {
 func mediaType(contentType string) string {
 	name, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(name))
-}
-
-func unbracket(uri string) string {
-	if inner, ok := strings.CutPrefix(uri, "<"); ok {
-		return strings.TrimSuffix(inner, ">")
-	}
-	return uri
 }
