@@ -6,15 +6,17 @@ import (
 
 // A statsCollector calls stats once a scrape and makes all its metrics from the one result.
 type statsCollector[S any] struct {
-	stats   func() S
-	metrics []metric[S]
+	stats func() S
+
+	// metrics returns the same metrics for every result, the zero value included.
+	metrics func(S) []metric
 }
 
-// A metric is one metric of a statsCollector.
-type metric[S any] struct {
+// A metric is one metric of a statsCollector with the values of its series.
+type metric struct {
 	desc    *prometheus.Desc
 	kind    prometheus.ValueType
-	samples func(S) []sample
+	samples []sample
 }
 
 // A sample is the value of one series of a metric.
@@ -24,48 +26,48 @@ type sample struct {
 	value  float64
 }
 
-// add adds a metric with labels.
-func (c *statsCollector[S]) add(kind prometheus.ValueType, name, help string, labels []string, samples func(S) []sample) {
-	c.metrics = append(c.metrics, metric[S]{prometheus.NewDesc("robotsproxy_"+name, help, labels, nil), kind, samples})
+// A number is a value as the Stats of other packages have it.
+type number interface {
+	~int | ~int64 | ~uint64 | ~float64
 }
 
-// one adds a metric without labels.
-func (c *statsCollector[S]) one(kind prometheus.ValueType, name, help string, value func(S) float64) {
-	c.add(kind, name, help, nil, func(s S) []sample { return []sample{{nil, value(s)}} })
+// newMetric makes a metric. Its series have the labels.
+func newMetric(kind prometheus.ValueType, name, help string, labels []string, samples ...sample) metric {
+	return metric{prometheus.NewDesc("robotsproxy_"+name, help, labels, nil), kind, samples}
 }
 
-func (c *statsCollector[S]) gauge(name, help string, value func(S) float64) {
-	c.one(prometheus.GaugeValue, name, help, value)
+func gauge[N number](name, help string, value N) metric {
+	return newMetric(prometheus.GaugeValue, name, help, nil, sample{nil, float64(value)})
 }
 
-func (c *statsCollector[S]) counter(name, help string, value func(S) uint64) {
-	c.one(prometheus.CounterValue, name, help, func(s S) float64 { return float64(value(s)) })
+func counter(name, help string, value uint64) metric {
+	return newMetric(prometheus.CounterValue, name, help, nil, sample{nil, float64(value)})
 }
 
-// counters adds a counter with a series for each key of the map that by returns.
-func counters[S any, K ~string](c *statsCollector[S], name, help, label string, by func(S) map[K]uint64) {
-	c.add(prometheus.CounterValue, name, help, []string{label}, func(s S) (all []sample) {
-		for k, n := range by(s) {
-			all = append(all, sample{[]string{string(k)}, float64(n)})
-		}
-		return all
-	})
+// counters makes a counter with a series for each key of a map.
+func counters[K ~string](name, help, label string, by map[K]uint64) metric {
+	m := newMetric(prometheus.CounterValue, name, help, []string{label})
+	for k, n := range by {
+		m.samples = append(m.samples, sample{[]string{string(k)}, float64(n)})
+	}
+	return m
 }
 
 // Describe implements [prometheus.Collector].
-func (c *statsCollector[S]) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range c.metrics {
+func (c statsCollector[S]) Describe(to chan<- *prometheus.Desc) {
+	var zero S
+	for _, m := range c.metrics(zero) {
 		to <- m.desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
-func (c *statsCollector[S]) Collect(to chan<- prometheus.Metric) { c.collect(c.stats(), to) }
+func (c statsCollector[S]) Collect(to chan<- prometheus.Metric) { c.collect(c.stats(), to) }
 
 // collect sends the metrics of one result of stats.
-func (c *statsCollector[S]) collect(s S, to chan<- prometheus.Metric) {
-	for _, m := range c.metrics {
-		for _, v := range m.samples(s) {
+func (c statsCollector[S]) collect(s S, to chan<- prometheus.Metric) {
+	for _, m := range c.metrics(s) {
+		for _, v := range m.samples {
 			to <- prometheus.MustNewConstMetric(m.desc, m.kind, v.value, v.labels...)
 		}
 	}

@@ -13,39 +13,35 @@ import (
 
 // newEgressCollector exports connections to origins and upstream proxies.
 func newEgressCollector(stats func() egress.Stats) prometheus.Collector {
-	c := &statsCollector[egress.Stats]{stats: stats}
-	c.add(prometheus.GaugeValue, "egress_connections", "Open HTTP connections, including idle ones: to origins, directly or through tunnels of the upstream proxy, and to the upstream proxy itself (parent).",
-		[]string{"to"}, func(s egress.Stats) []sample {
-			return []sample{{[]string{"origin"}, float64(s.Origins.Open)}, {[]string{"parent"}, float64(s.Parent.Open)}}
-		})
-	c.add(prometheus.CounterValue, "egress_dials_total", "Attempts to connect, with the TLS handshake, by outcome. Failures answered from memory do not count.",
-		[]string{"to", "outcome"}, func(s egress.Stats) (all []sample) {
-			for to, p := range map[string]egress.Peers{"origin": s.Origins, "parent": s.Parent} {
-				for outcome, n := range p.Dialed {
-					all = append(all, sample{[]string{to, string(outcome)}, float64(n)})
-				}
+	return statsCollector[egress.Stats]{stats, func(s egress.Stats) []metric {
+		dials := newMetric(prometheus.CounterValue, "egress_dials_total", "Attempts to connect, with the TLS handshake, by outcome. "+
+			"Failures answered from memory do not count.", []string{"to", "outcome"})
+		for to, p := range map[string]egress.Peers{"origin": s.Origins, "parent": s.Parent} {
+			for outcome, n := range p.Dialed {
+				dials.samples = append(dials.samples, sample{[]string{to, string(outcome)}, float64(n)})
 			}
-			return all
-		})
-	return c
+		}
+		return []metric{dials, newMetric(prometheus.GaugeValue, "egress_connections", "Open HTTP connections, including idle ones: to "+
+			"origins, directly or through tunnels of the upstream proxy, and to the upstream proxy itself (parent).", []string{"to"},
+			sample{[]string{"origin"}, float64(s.Origins.Open)}, sample{[]string{"parent"}, float64(s.Parent.Open)})}
+	}}
 }
 
 // newCacheCollector exports the state of the cache of a file, in metrics that begin with name.
 func newCacheCollector(name, file string, stats func() cache.Stats) prometheus.Collector {
-	c := &statsCollector[cache.Stats]{stats: stats}
-	counters(c, name+"_fetches_total", "Fetches of "+file+" by outcome: rules, no-file, unreachable (no usable response), no-connection, ours (the proxy itself failed, or a GET got no slot, for example during a back-off).", "outcome",
-		func(s cache.Stats) map[cache.FetchOutcome]uint64 { return s.Fetches })
-	c.gauge(name+"_inflight_fetches", "Origins whose "+file+" is being fetched or loaded from the store.",
-		func(s cache.Stats) float64 { return float64(s.Fetching) })
-	c.counter(name+"_cache_hits_total", "Lookups of a "+file+" that were answered from memory.",
-		func(s cache.Stats) uint64 { return s.Hits })
-	c.counter(name+"_cache_misses_total", "Lookups of a "+file+" that waited for a fetch or for the store.",
-		func(s cache.Stats) uint64 { return s.Misses })
-	c.gauge(name+"_cache_entries", "Entries of the "+file+" cache, including those of missing and failing files: one for each origin, and for each product token with fetch_as: client.",
-		func(s cache.Stats) float64 { return float64(s.Entries) })
-	c.gauge(name+"_cache_bytes", "Estimated memory in bytes of the "+file+" cache.",
-		func(s cache.Stats) float64 { return float64(s.Bytes) })
-	return c
+	return statsCollector[cache.Stats]{stats, func(s cache.Stats) []metric {
+		return []metric{
+			counters(name+"_fetches_total", "Fetches of "+file+" by outcome: rules, no-file, unreachable (no usable response), "+
+				"no-connection, ours (the proxy itself failed, or a GET got no slot, for example during a back-off).",
+				"outcome", s.Fetches),
+			gauge(name+"_inflight_fetches", "Origins whose "+file+" is being fetched or loaded from the store.", s.Fetching),
+			counter(name+"_cache_hits_total", "Lookups of a "+file+" that were answered from memory.", s.Hits),
+			counter(name+"_cache_misses_total", "Lookups of a "+file+" that waited for a fetch or for the store.", s.Misses),
+			gauge(name+"_cache_entries", "Entries of the "+file+" cache, including those of missing and failing files: one for each "+
+				"origin, and for each product token with fetch_as: client.", s.Entries),
+			gauge(name+"_cache_bytes", "Estimated memory in bytes of the "+file+" cache.", s.Bytes),
+		}
+	}}
 }
 
 // A Stopwatch measures how long fetches of robots.txt take. Make one with NewStopwatch; any number

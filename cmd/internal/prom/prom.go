@@ -36,48 +36,48 @@ const maxScrapes = 4
 
 // Options configure a Metrics. All fields are required unless their comment says what nil means.
 type Options struct {
-	// Of this program.
+	// Version is the version of this program.
 	Version string
 
-	// The commit that it was built from; "": unknown.
+	// Revision is the commit that the program was built from; "": unknown.
 	Revision string
 
-	// These functions are called once a scrape and must not block.
-	// Returns why requests are refused, nil if they are accepted.
+	// Ready returns why requests are refused; nil: they are accepted. This function and those below are called once
+	// a scrape, and must not block.
 	Ready func() error
 
-	// Reports whether decisions are only recorded (mode: monitor).
+	// Monitor reports whether decisions are only recorded (mode: monitor).
 	Monitor   func() bool
 	Handler   func() proxy.Stats
 	Authority func() mitm.Stats
 	Egress    func() egress.Stats
 
-	// Of robots.txt.
+	// Cache returns the state of the cache of robots.txt files.
 	Cache func() cache.Stats
 
-	// Of tdmrep.json; zero while none is read.
+	// TDMRep returns the state of the cache of tdmrep.json files, which is zero while none is read.
 	TDMRep func() cache.Stats
 	Pace   func() pace.Stats
 	Audit  func() audit.Stats
 
-	// Zero while nothing is archived.
+	// Archive returns the state of the archive, which is zero while nothing is archived.
 	Archive   func() archive.Stats
 	Snapshots func() snapshot.Stats
 
-	// nil: there is no state.db.
+	// State returns the state of state.db; nil: there is no state.db.
 	State func() bolt.Stats
 
-	// nil: there is no shared store.
+	// Store returns the state of the shared store; nil: there is no shared store.
 	Store func() StoreStats
 
-	// Returns when the certificate of the proxy's own port expires; nil: it has none.
+	// ListenTLS returns when the certificate of the proxy's own port expires; nil: the port has none.
 	ListenTLS func() time.Time
 
 	// Reloads returns how often the configuration was reloaded or rejected so far, when it was last
 	// reloaded, and why the last attempt was rejected; nil: it is never reloaded.
 	Reloads func() (ok, failed uint64, last time.Time, err error)
 
-	// Of the Cache's Fetcher.
+	// Fetches measures the fetches of Cache's Fetcher.
 	Fetches *Stopwatch
 }
 
@@ -93,11 +93,15 @@ type Metrics struct {
 
 // New makes a Metrics. All series that are known beforehand start at zero.
 func New(o Options) (*Metrics, error) {
-	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil || o.TDMRep == nil ||
-		o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil || o.Fetches == nil {
+	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil ||
+		o.Cache == nil || o.TDMRep == nil || o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil ||
+		o.Fetches == nil {
 		return nil, errors.New("prom: option missing")
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), signatures: newSignatures(), preferences: newPreferences(), waits: newWaits()}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(),
+		signatures: newSignatures(), preferences: newPreferences(), waits: newWaits(),
+	}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

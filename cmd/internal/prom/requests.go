@@ -12,7 +12,7 @@ import (
 type decisions struct {
 	all *prometheus.CounterVec
 
-	// Looked up once: a look-up in all costs as much as all the rest.
+	// known has the counters of knownDecisions. A look-up in all costs as much as the rest of Write.
 	known map[decision]prometheus.Counter
 }
 
@@ -39,7 +39,8 @@ func newDecisions() decisions {
 	d := decisions{
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "robotsproxy_decisions_total",
-			Help: "Requests by decision (allow, block) and reason, as in the audit. In monitor mode, the decision that would have been enforced.",
+			Help: "Requests by decision (allow, block) and reason, as in the audit. In monitor mode, the decision that would have " +
+				"been enforced.",
 		}, []string{"decision", "reason"}),
 		known: map[decision]prometheus.Counter{},
 	}
@@ -71,7 +72,8 @@ func newSignatures() signatures {
 	s := signatures{
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "robotsproxy_signatures_total",
-			Help: "Requests that were sent: signed by the proxy, with fields of a signature of the client (also if identity.sign has no key), or why they are unsigned although identity.sign has a key (plain-http, tunnel, ftp).",
+			Help: "Requests that were sent: signed by the proxy, with fields of a signature of the client (also if identity.sign has " +
+				"no key), or why they are unsigned although identity.sign has a key (plain-http, tunnel, ftp).",
 		}, []string{"signature"}),
 		unsigned: map[policy.Unsigned]prometheus.Counter{},
 	}
@@ -101,7 +103,8 @@ func newPreferences() preferences {
 	p := preferences{
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "robotsproxy_usage_preferences_total",
-			Help: "Requests by what the site states about a purpose of the client (usage.purposes): allowed, disallowed or unknown. A request counts once for each purpose.",
+			Help: "Requests by what the site states about a purpose of the client (usage.purposes): allowed, disallowed or unknown. A " +
+				"request counts once for each purpose.",
 		}, []string{"purpose", "outcome"}),
 		counts: map[usage.Category]map[usage.Preference]prometheus.Counter{},
 	}
