@@ -211,28 +211,28 @@ type Signing struct {
 // A Store is the state of this replica and of its connection to the store that the replicas
 // share.
 type Store struct {
-	// name of this replica.
+	// Replica is the name of this replica.
 	Replica string
 
-	// It paces alone, because the store is unavailable or has only just come back.
-	Alone bool
+	// StoreAway is set while this replica paces alone, because the store is unavailable or has only just come back.
+	StoreAway bool
 
-	// Alone, although the store answers again.
+	// Returning is set if StoreAway is, although the store answers again.
 	Returning bool
 
-	// The cause of Alone, in a few words.
+	// Why is the cause of StoreAway in a few words.
 	Why string
 
-	// When Alone last changed; zero: unknown.
+	// Since is when StoreAway last changed; zero: unknown.
 	Since time.Time
 
-	// How many times slower than permitted this replica paces; values below 1 count as 1.
+	// Times is how many times slower than permitted this replica paces; values below 1 count as 1.
 	Times float64
 
-	// Replicas seen last, including this one.
+	// Members is the number of replicas that were seen last, including this one.
 	Members int
 
-	// Configured number of replicas.
+	// Expected is the configured number of replicas.
 	Expected int
 }
 

@@ -157,7 +157,7 @@ func (s *Server) healthErrors() (all []string) {
 
 // warning says that this replica paces alone. It returns "" if it does not.
 func (s *Store) warning() string {
-	if !s.Alone {
+	if !s.StoreAway {
 		return ""
 	}
 	since := ""
@@ -199,7 +199,7 @@ func (o *Options) storeStatus() *storeStatus {
 		return nil
 	}
 	s := o.Store()
-	return &storeStatus{s.Replica, !s.Alone, s.warning(), formatTime(s.Since), max(s.Times, 1), s.Members, s.Expected}
+	return &storeStatus{s.Replica, !s.StoreAway, s.warning(), formatTime(s.Since), max(s.Times, 1), s.Members, s.Expected}
 }
 
 // storeWarning says that this replica paces alone. It returns "" if it does not, or if the

@@ -20,13 +20,13 @@ func TestReadyzWithoutStore(t *testing.T) {
 		want  string
 	}{
 		{"shared", Store{Times: 1, Members: 3, Expected: 3}, "ok\n"},
-		{"away", Store{Alone: true, Why: "no reply within 1 s", Since: at, Times: 3},
+		{"away", Store{StoreAway: true, Why: "no reply within 1 s", Since: at, Times: 3},
 			"ok\nThe shared store is unavailable: no reply within 1 s. This replica paces alone since 2026-11-22 10:00:00 UTC, 3 times slower than permitted.\n"},
-		{"away from the beginning", Store{Alone: true, Why: "not asked yet", Times: 1},
+		{"away from the beginning", Store{StoreAway: true, Why: "not asked yet", Times: 1},
 			"ok\nThe shared store is unavailable: not asked yet. This replica paces alone, at the permitted rate.\n"},
-		{"back", Store{Alone: true, Returning: true, Why: "no reply within 1 s", Since: at, Times: 3},
+		{"back", Store{StoreAway: true, Returning: true, Why: "no reply within 1 s", Since: at, Times: 3},
 			"ok\nThe shared store answers. This replica still paces alone (since 2026-11-22 10:00:00 UTC), and will soon share the pace.\n"},
-		{"untrusted text", Store{Alone: true, Why: hostileText, Times: 3}, ""},
+		{"untrusted text", Store{StoreAway: true, Why: hostileText, Times: 3}, ""},
 	} {
 		resp := newFixture(t, withStore(&c.store)).do("GET", "/readyz", "")
 		text := resp.Body.String()
@@ -50,7 +50,7 @@ func TestStatusStore(t *testing.T) {
 	if want := (storeStatus{"proxy-1", true, "", "2027-01-15T08:00:00Z", 1, 2, 3}); got.Store == nil || *got.Store != want {
 		t.Errorf("%+v, want %+v", got.Store, want)
 	}
-	store.Alone, store.Why, store.Times = true, "the server's memory is full", 3
+	store.StoreAway, store.Why, store.Times = true, "the server's memory is full", 3
 	got = decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
 	if got.Store == nil || got.Store.Shared || got.Store.Times != 3 || !strings.Contains(got.Store.Detail, "is unavailable: the server's memory is full.") {
 		t.Errorf("%+v", got.Store)
@@ -62,7 +62,7 @@ func TestStatusStore(t *testing.T) {
 
 // All pages say that a replica paces alone, and no longer say so when it has recovered.
 func TestPagesShowStore(t *testing.T) {
-	store := Store{Replica: "proxy-1", Alone: true, Why: "the password is wrong or missing", Times: 3, Members: 2, Expected: 3, Since: time.Now().Add(-time.Minute)}
+	store := Store{Replica: "proxy-1", StoreAway: true, Why: "the password is wrong or missing", Times: 3, Members: 2, Expected: 3, Since: time.Now().Add(-time.Minute)}
 	w := newTestProxy(t, sampleFiles, withStore(&store))
 	for _, page := range []string{"/", "/hosts", "/explain", "/about"} {
 		doc := w.get(t, page, http.StatusOK)
@@ -79,7 +79,7 @@ func TestPagesShowStore(t *testing.T) {
 			t.Errorf("About lacks %q: %s", want, about)
 		}
 	}
-	store.Alone, store.Times = false, 1
+	store.StoreAway, store.Times = false, 1
 	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "warnings")); got != "" {
 		t.Errorf("%q", got)
 	}

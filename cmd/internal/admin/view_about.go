@@ -179,7 +179,7 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 // facts returns the state of the replica for the page.
 func (s *Store) facts(now time.Time) []fact {
 	since := "Shared since"
-	if s.Alone {
+	if s.StoreAway {
 		since = "Alone since"
 	}
 	all := []fact{

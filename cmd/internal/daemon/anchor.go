@@ -27,31 +27,31 @@ const (
 // An anchorWriter writes anchors of the audit to one place: the file, or the time-stamp authority. One goroutine
 // writes, and any number may read the state.
 type anchorWriter struct {
-	// The path or URL; "": no anchors are written.
+	// placeIn returns the path or URL; "": no anchors are written.
 	placeIn func(config.Anchor) string
 
-	// When the newest anchor was written there, as far as it shows; zero: unknown.
+	// newest returns when the newest anchor was written to a place, as far as the place shows; zero: unknown.
 	newest func(place string) time.Time
 	write  func(ctx context.Context, place string, a trail.Anchor) error
 
-	// For write.
+	// limit bounds a call of write.
 	limit time.Duration
 	disk  osfile.Watch
 
-	// Before this time nothing is tried, since the last attempt failed; zero: it did not fail.
+	// retry is the time of the next attempt after a failed one; zero: the last attempt did not fail.
 	retry time.Time
 
-	// Of the line whose anchor was written last.
+	// lastSeq is the number of the line whose anchor was written last.
 	lastSeq uint64
 
-	// Guards what follows.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	place string
 
-	// When the newest anchor was written.
+	// last is when the newest anchor was written; zero: unknown.
 	last time.Time
 
-	// Why an anchor that is due was not written.
+	// err is why an anchor that is due was not written; nil: none is due.
 	err error
 }
 
@@ -120,7 +120,7 @@ func (w *anchorWriter) begin(place string, now time.Time) {
 		}
 	}
 	if last.After(now) {
-		// A clock was wrong.
+		// A clock was wrong when the anchor was written.
 		last = time.Time{}
 	}
 	w.lastSeq, w.retry = 0, time.Time{}
@@ -166,7 +166,7 @@ func checkAnchorFile(file string) error {
 		return nil
 	})
 	if errors.Is(err, osfile.ErrHangs) {
-		// The anchors will be overdue.
+		// The operator will learn that anchors are overdue.
 		return nil
 	}
 	return err
@@ -220,7 +220,7 @@ func (d *Daemon) newestInFile(file string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	// Zero after an error.
+	// After an error, the time is zero.
 	at, _ := trail.TimeOf(d.auditFile, a)
 	return at
 }
@@ -235,7 +235,7 @@ func (d *Daemon) stamp(ctx context.Context, url string, a trail.Anchor) error {
 		switch {
 		case err == nil:
 			return tsa.Save(filepath.Join(d.auditDir, cli.StampsName), a, response)
-		// Otherwise a reload may have closed it.
+		// If the client is another one now, a reload has closed the one that failed.
 		case d.Active.Load().rules.Egress == client:
 			return err
 		}
@@ -253,7 +253,7 @@ func (d *Daemon) newestStamp() time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	// Which does not trust it.
+	// Without root certificates, Verify returns the time with an error that says so.
 	at, _ := tsa.Verify(response, newest.Anchor, nil)
 	return at
 }

@@ -67,7 +67,7 @@ func (d *Daemon) archiveTotal(c config.Archive) int64 {
 		return max(0, int64(c.MaxTotalSize))
 	}
 	if d.autoArchive == 0 {
-		// Without a limit, the free space is one.
+		// After an error there is no limit but the free space.
 		d.autoArchive, _ = archive.AutoTotal(c.Dir)
 	}
 	return d.autoArchive
@@ -87,7 +87,10 @@ func (d *Daemon) archiveFacts() *admin.Archive {
 		return nil
 	}
 	s := d.archive.Stats()
-	return &admin.Archive{Dir: d.Active.Load().Cfg.Archive.Dir, Records: s.Records, Revisits: s.Revisits, Lost: s.Left, Bytes: s.Space.Bytes, Free: s.Space.Free, Err: s.Err}
+	return &admin.Archive{
+		Dir: d.Active.Load().Cfg.Archive.Dir, Records: s.Records, Revisits: s.Revisits, Lost: s.Left,
+		Bytes: s.Space.Bytes, Free: s.Space.Free, Err: s.Err,
+	}
 }
 
 // closeArchive completes the archive.

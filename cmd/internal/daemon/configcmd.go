@@ -14,6 +14,7 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
+// ConfigCommand returns the command config.
 func ConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -106,7 +107,7 @@ func configExampleCommand() *cobra.Command {
 		Use:     "example",
 		Short:   "Print a configuration file in which every key has its default",
 		Example: `  robotsproxy config example > robotsproxy.yaml`,
-		// Not before it runs: each command makes this one.
+		// The text is made when the command runs, since every start of the program makes this command.
 	}, func() []byte { return config.Default().Marshal() })
 }
 

@@ -36,25 +36,23 @@ import (
 type Daemon struct {
 	log *slog.Logger
 
-	// The active generation.
+	// Active is the active generation.
 	Active atomic.Pointer[generation]
 
-	// nil: no state outlives the process.
+	// store keeps state between processes; nil: no state outlives the process.
 	store *bolt.Store
 
-	// nil: the process shares no robots.txt and tdmrep.json files by the state directory.
+	// files shares robots.txt and tdmrep.json files by the state directory; nil: the process shares none.
 	files *filestore.Store
 
-	// nil: there are no other replicas.
+	// fleet is the storage of all replicas; nil: there are no other replicas.
 	fleet fleet
 
-	// nil: fleet shares the pace, or nobody does.
+	// paceFile shares the pace with processes of this machine; nil: fleet shares the pace, or nobody does.
 	paceFile *pacefile.Table
 
-	// The stored robots.txt files of store, files and fleet; nil without any.
-	robotsStore cache.Store
-
-	// Likewise of tdmrep.json files.
+	// robotsStore and tdmrepStore have the stored files of store, files and fleet; nil: there is none of the three.
+	robotsStore   cache.Store
 	tdmrepStore   cache.Store
 	fetchTimer    *prom.Stopwatch
 	robotsCache   *cache.Cache
@@ -64,54 +62,56 @@ type Daemon struct {
 	anchorWriters []*anchorWriter
 	memory        *memory.Budget
 
-	// The audit, its snapshots and its key.
+	// auditDir has the audit, unless the configuration names a file, its snapshots and its key.
 	auditDir  string
 	auditFile string
 
-	// Of the active configuration's file; zero: there is none.
+	// configSum is the checksum of the active configuration's file; zero: there is no file.
 	configSum [sha256.Size]byte
 	savedEnd  savedEnd
 
-	// What audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet.
+	// autoTotal is what audit.max_total_size: auto means, in bytes; 0: it was not derived yet.
 	autoTotal int64
 
-	// nil without admin.
+	// feed has the latest requests for admin; nil: there is no admin.
 	feed *live.Feed
 
-	// nil: nothing is archived.
+	// archive receives what is fetched; nil: nothing is archived.
 	archive *archive.Archive
 
-	// Of archive.
+	// payloads is the index of archive.
 	payloads *bolt.Payloads
 
-	// archive.max_total_size: auto; 0: not derived yet.
+	// autoArchive is what archive.max_total_size: auto means, in bytes; 0: it was not derived yet.
 	autoArchive int64
 
-	// nil without admin and monitor.
+	// metrics counts requests for admin and monitor; nil: there is neither.
 	metrics *prom.Metrics
 	handler *proxy.Handler
 
-	// nil: the configuration is not reloaded.
+	// reloader replaces the active generation; nil: the configuration is not reloaded.
 	reloader *reloader
 	listener net.Listener
 
-	// Of redirected connections; nil: there are none.
+	// transparent accepts redirected connections; nil: there are none.
 	transparent net.Listener
 
-	// See Resources.
+	// nameOf is NameOf of the Resources.
 	nameOf inbound.NameOf
 
-	// listener and transparent are in another network namespace.
+	// elsewhere is set if listener and transparent are in another network namespace.
 	elsewhere bool
 
-	// nil: it is off.
+	// admin is nil if it is off.
 	admin         *admin.Server
 	adminListener net.Listener
 
-	// nil: it is off.
+	// monitor is nil if it is off.
 	monitor         *admin.Monitor
 	monitorListener net.Listener
-	draining        atomic.Bool
+
+	// draining is set when the shutdown begins.
+	draining atomic.Bool
 }
 
 // A savedEnd is the end of the audit that saveAuditEnd has saved last.
@@ -122,25 +122,25 @@ type savedEnd struct {
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.
 type Resources struct {
-	// For the audit and what belongs to it; "": the state directory.
+	// Dir is the directory for the audit and what belongs to it; "": the state directory.
 	Dir string
 
-	// That the configuration was read from; "": none.
+	// ConfigFile is the file from which the configuration was read; "": there is none.
 	ConfigFile string
 
-	// Fetched robots.txt and tdmrep.json files are kept in the state directory for other processes with ShareFiles.
+	// ShareFiles keeps fetched robots.txt and tdmrep.json files in the state directory, for all processes with ShareFiles.
 	ShareFiles bool
 
-	// nil: no state outlives the process.
+	// store keeps state between processes; nil: no state outlives the process.
 	store *bolt.Store
 
-	// In another network namespace, in place of one on the configured addresses.
+	// Listener is in another network namespace. It replaces those on the configured addresses; nil: it does not.
 	Listener net.Listener
 
-	// Of redirected connections there.
+	// Transparent accepts redirected connections in the namespace of Listener.
 	Transparent net.Listener
 
-	// Names of the destinations of Transparent's connections; nil: there are none.
+	// NameOf names the destinations of Transparent's connections; nil: they have no names.
 	NameOf inbound.NameOf
 }
 
@@ -152,13 +152,13 @@ func (d *Daemon) CAPEM() []byte { return d.Active.Load().rules.Authority.CertPEM
 
 // Untrusted are the hosts in whose tunnels a client did not trust the proxy's certificate, or may not have.
 type Untrusted struct {
-	// The client rejected the certificate.
+	// Rejected are the hosts whose certificate a client rejected.
 	Rejected []string
 
-	// It closed the connection during the TLS handshake.
+	// Closed are the hosts to which a client closed a connection during the TLS handshake.
 	Closed []string
 
-	// It closed the connection after the TLS handshake, without a request.
+	// Unused are the hosts to which a client closed a connection after the TLS handshake, without a request.
 	Unused []string
 }
 
@@ -168,7 +168,7 @@ func (d *Daemon) Untrusted() Untrusted {
 	return Untrusted{a.FaultHosts(mitm.FaultUntrusted), a.FaultHosts(mitm.FaultClosed), a.FaultHosts(mitm.FaultUnused)}
 }
 
-// AwaitedRobots returns the origin for whose robots.txt requests have waited longest, and since when; zero: none waits.
+// AwaitedRobots returns the origin for whose robots.txt requests have waited longest, and since when; zero: no request waits.
 func (d *Daemon) AwaitedRobots() (robots.Origin, time.Time) { return d.robotsCache.Awaited() }
 
 // token returns admin.token.

@@ -27,10 +27,12 @@ func openFleet(cfg config.Config, log *slog.Logger) (fleet, error) {
 	if cfg.Store.Redis == "" {
 		return nil, nil
 	}
-	warnReplicas(cfg, log)
+	if cfg.Store.Replicas == 1 {
+		log.Warn("store.replicas is 1, a replica that starts while the store is unavailable paces as if it were alone")
+	}
 	f, err := redis.Open(redis.Options{URL: cfg.Store.Redis, Replicas: cfg.Store.Replicas, Log: log})
 	if err != nil {
-		// Not a fleet that holds a nil pointer.
+		// f would be a fleet that holds a nil pointer.
 		return nil, err
 	}
 	return f, nil
@@ -43,11 +45,4 @@ const storeTrial = 2 * time.Second
 // away since it started, not long ago. Until then it would fetch each robots.txt for itself.
 func isStoreUntried(s redis.Stats) bool {
 	return s.StoreAway && s.Cause == redis.Starting && time.Since(s.Since) < storeTrial
-}
-
-// warnReplicas logs settings with which replicas may exceed the pace.
-func warnReplicas(cfg config.Config, log *slog.Logger) {
-	if cfg.Store.Replicas == 1 {
-		log.Warn("store.replicas is 1, a replica that starts while the store is unavailable paces as if it were alone")
-	}
 }

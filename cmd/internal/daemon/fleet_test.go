@@ -75,7 +75,7 @@ func TestFleetIsShown(t *testing.T) {
 		RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 13}, {Count: 14}}, RoundTripTime: 15 * time.Second,
 	}}
 	if diff := cmp.Diff(admin.Store{
-		Replica: "proxy-1", Alone: true, Returning: true, Why: "no reply within 1 s", Since: since, Times: 4, Members: 3, Expected: 5,
+		Replica: "proxy-1", StoreAway: true, Returning: true, Why: "no reply within 1 s", Since: since, Times: 4, Members: 3, Expected: 5,
 	}, h.adminStore()()); diff != "" {
 		t.Error(diff)
 	}

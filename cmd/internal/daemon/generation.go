@@ -31,29 +31,29 @@ type generation struct {
 	Cfg   config.Config
 	rules proxy.Rules
 
-	// Of rules.Egress.
+	// egress are the options of rules.Egress.
 	egress egress.Options
 
-	// Whose signatures requests get.
+	// agents are the identities that sign requests.
 	agents []Agent
 
-	// Of clients without one of their own.
+	// dialect is that of clients without one of their own.
 	dialect robots.Dialect
 	cache   cache.Options
 
-	// Without its Snapshots.
+	// audit has no Snapshots.
 	audit audit.Options
 
-	// Without its Index.
+	// archive has no Index.
 	archive archive.Options
 
-	// nil: tdmrep.json files are not read.
+	// tdmrep is nil if tdmrep.json files are not read.
 	tdmrep        *tdmrepCache
 	tdmrepOptions cache.Options
 
 	snapshots snapshot.Options
 
-	// The budget of the process in bytes.
+	// memory is the budget of the process in bytes.
 	memory int64
 }
 
@@ -64,13 +64,19 @@ func (g *generation) close(before *generation) {
 	}
 }
 
-// newEgress makes an egress client with the pseudonym of the one before, since a request that it has
-// sent may still come back, and with its counters.
-func newEgress(way egress.Options, before *generation) (*egress.Client, error) {
+// setEgress gives g the egress client of before if it would behave alike. Otherwise it makes a client with the pseudonym
+// of the one before, since a request that it has sent may still come back, and with its counters.
+func (g *generation) setEgress(before *generation) (err error) {
+	o := g.egress
 	if before != nil {
-		way.Previous = before.rules.Egress
+		if sameEgress(o, before.egress) {
+			g.rules.Egress = before.rules.Egress
+			return nil
+		}
+		o.Previous = before.rules.Egress
 	}
-	return egress.New(way)
+	g.rules.Egress, err = egress.New(o)
+	return err
 }
 
 // sameEgress reports whether two egress clients would behave alike.
@@ -139,7 +145,7 @@ func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 		MaxAge:      cfg.Audit.MaxAge,
 		MaxTotal:    total,
 		MaxFiles:    cfg.Audit.MaxFiles,
-		Sync:        map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[cfg.Audit.Sync],
+		Sync:        auditSync(cfg.Audit.Sync),
 		BlockedOnly: cfg.Audit.Include == "blocked",
 		DropQuery:   cfg.Audit.QueryStrings == "drop",
 		Replica:     replicaName(cfg.Store, os.Hostname),
@@ -148,6 +154,10 @@ func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 		Tap:         d.tap(),
 		Log:         d.log,
 	}, err
+}
+
+func auditSync(word string) audit.Sync {
+	return map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[word]
 }
 
 // newGeneration creates what cfg requires, and activates nothing yet. It reuses what cfg does not
@@ -191,9 +201,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 	if f.dialect, err = robots.DialectByName(cfg.Robots.Dialect); err != nil {
 		return nil, err
 	}
-	if before != nil && sameEgress(f.egress, before.egress) {
-		f.rules.Egress = before.rules.Egress
-	} else if f.rules.Egress, err = newEgress(f.egress, before); err != nil {
+	if err := f.setEgress(before); err != nil {
 		return nil, err
 	}
 	if f.cache, err = d.cacheOptions(f, trail.KindRobots, fetch.File{}); err != nil {
@@ -267,7 +275,7 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 // When the first channel of last is closed, no request uses before. When all channels of last are closed,
 // the egress client of before sends no more requests.
 func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
-	// First, since only this can fail.
+	// Only this can fail, so it comes first.
 	answered, err := d.handler.Use(f.rules)
 	if err != nil {
 		f.close(before)

@@ -21,10 +21,11 @@ import (
 
 const (
 	healthTimeout = 2 * time.Second
-	// Bytes of the response that are read.
+	// maxHealthText bounds the bytes of the response that are read.
 	maxHealthText = 4 << 10
 )
 
+// HealthCommand returns the command health.
 func HealthCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	var admin string
@@ -61,7 +62,8 @@ if the proxy is healthy, else 1.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVar(&admin, "admin", "", "`ADDR` of the proxy's admin listener, in place of admin.listen, or of admin.metrics_listen if that is off")
+	cmd.Flags().StringVar(&admin, "admin", "",
+		"`ADDR` of the proxy's admin listener, in place of admin.listen, or of admin.metrics_listen if that is off")
 	return cmd
 }
 
@@ -74,7 +76,7 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("health: %w", err)
 	}
-	// Not http.DefaultClient: the proxy in the environment may be the one to check.
+	// http.DefaultClient would use the proxy in the environment, which may be the one to check.
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -82,7 +84,7 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
-			// Without the URL, which is named already.
+			// The error of url.Error names the URL a second time.
 			err = e.Err
 		}
 		if errors.Is(err, socket.ECONNREFUSED) {

@@ -19,10 +19,12 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 		}
 	}
 	if d.adminListener, err = listenForOperators(cfg.Admin.Listen); err != nil {
-		return listenError("admin.listen", `choose another address with --admin-listen or with admin.listen in the configuration, or "" for no admin listener`, err)
+		return listenError("admin.listen",
+			`choose another address with --admin-listen or with admin.listen in the configuration, or "" for no admin listener`, err)
 	}
 	if d.monitorListener, err = listenForOperators(cfg.Admin.MetricsListen); err != nil {
-		return listenError("admin.metrics_listen", `choose another address with admin.metrics_listen in the configuration, or "" for no such listener`, err)
+		return listenError("admin.metrics_listen",
+			`choose another address with admin.metrics_listen in the configuration, or "" for no such listener`, err)
 	}
 	return nil
 }
@@ -51,7 +53,7 @@ func (d *Daemon) listenForClients(cfg config.Config) (err error) {
 // listenNetwork returns the network for net.Listen.
 func listenNetwork(address string) string {
 	if ip, err := netip.ParseAddrPort(address); err == nil && ip.Addr().Is4() {
-		// Else 0.0.0.0 would also be every IPv6 address.
+		// With "tcp", 0.0.0.0 would also be every IPv6 address.
 		return "tcp4"
 	}
 	return "tcp"

@@ -86,14 +86,14 @@ func groupMemory(root fs.FS) (least int64) {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		// Hierarchy, controllers, path.
+		// A line has a hierarchy, its controllers and a path.
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
 		}
 		under, file := "sys/fs/cgroup", "memory.max"
 		switch {
-		// Version 1.
+		// Only control groups of version 1 name controllers.
 		case strings.Contains(","+parts[1]+",", ",memory,"):
 			under, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
 		case parts[1] != "":

@@ -54,7 +54,7 @@ func (d *Daemon) openAdmin() (err error) {
 		Evidence: d.evidenceForAdmin(),
 		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
 		CAPEM:    d.CAPEM,
-		// A reload does not change it.
+		// A reload changes neither the address nor whether the proxy speaks TLS.
 		Proxy: d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil,
 		Version: version, BackOffEnded: d.evidence.BackOffEnded,
 	}
@@ -103,13 +103,13 @@ func (d *Daemon) adminStore() func() admin.Store {
 	if d.fleet == nil {
 		return nil
 	}
-	// A reload does not change it.
+	// A reload changes neither the store nor the name of the replica.
 	cfg := d.Active.Load().Cfg.Store
 	name := d.Active.Load().audit.Replica
 	return func() admin.Store {
 		s := d.fleet.Stats()
 		return admin.Store{
-			Replica: name, Alone: s.StoreAway, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
+			Replica: name, StoreAway: s.StoreAway, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
 			Times: s.Times, Members: s.Replicas, Expected: cfg.Replicas,
 		}
 	}

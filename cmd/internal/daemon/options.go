@@ -48,9 +48,9 @@ func NewEngine(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (*polic
 
 // The values of pace.max_wait: auto.
 const (
-	// Many clients give up after that themselves.
+	// serveMaxWait is the time after which many clients give up themselves.
 	serveMaxWait = time.Minute
-	// Longer than any client stays.
+	// runMaxWait is longer than any client stays.
 	runMaxWait = 365 * 24 * time.Hour
 )
 
@@ -84,7 +84,7 @@ func ForOneUser(cfg config.Config) config.Config {
 	return cfg
 }
 
-// engineOptions returns the options of that engine.
+// engineOptions returns the options of the engine that NewEngine returns.
 func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (policy.Options, error) {
 	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
 	if err != nil {
@@ -110,7 +110,7 @@ func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (po
 		Clients:      clients,
 		Open:         cfg.Open,
 		ProductToken: cfg.Identity.ProductToken,
-		// Otherwise all clients look the same to sites.
+		// With identity.user_agent, all clients look the same to sites.
 		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "",
 		Require:       requirement(cfg),
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
@@ -141,6 +141,7 @@ func deniedHosts(cfg config.Config) (func(host string) bool, error) {
 	return policy.Denied(hosts(cfg))
 }
 
+// OverMax returns what robots.over_max says about a crawl delay above the maximum.
 func OverMax(cfg config.Config) policy.OverMax {
 	return map[string]policy.OverMax{
 		"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
@@ -166,7 +167,8 @@ func requirement(cfg config.Config) policy.Require {
 // checkIdentity returns an error if identity.user_agent is sent for every client but fails identity.require.
 func checkIdentity(cfg config.Config) error {
 	if ua := cfg.Identity.UserAgent; ua != "" && errors.Is(requirement(cfg).Unmet(ua, cfg.Identity.From), policy.ErrNoToken) {
-		return fmt.Errorf("identity.user_agent: %q contains no product token, so identity.require would refuse every request (example: FooBot/1.0 (+https://foo.example/bot))", ua)
+		return fmt.Errorf("identity.user_agent: %q contains no product token, so identity.require would refuse every request "+
+			"(example: FooBot/1.0 (+https://foo.example/bot))", ua)
 	}
 	return nil
 }
@@ -249,6 +251,7 @@ func clientNaming(how, home string) (func(string) string, error) {
 	return nil, nil
 }
 
+// SecretBytes is the length of the key for the names of clients in the audit.
 const SecretBytes = 32
 
 // auditKey reads the key in a file. It creates a missing file.
@@ -261,12 +264,13 @@ func auditKey(file string) (key []byte, err error) {
 	key, err = os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		key = make([]byte, SecretBytes)
-		// Never fails (crypto/rand since Go 1.24).
+		// rand.Read never fails (since Go 1.24).
 		rand.Read(key)
 		err = cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(key); return err })
 	}
 	if err == nil && len(key) != SecretBytes {
-		err = fmt.Errorf("%s must have %d bytes; if you remove it, the proxy creates a new key, which gives every client a new name in the audit", file, SecretBytes)
+		err = fmt.Errorf("%s must have %d bytes; if you remove it, the proxy creates a new key, which gives every client a new name "+
+			"in the audit", file, SecretBytes)
 	}
 	return key, err
 }
@@ -324,7 +328,7 @@ func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, er
 	default:
 		var err error
 		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
-			// err contains the password.
+			// The error of url.Parse would show the password.
 			return o, errors.New("egress.parent: not a URL")
 		}
 	}

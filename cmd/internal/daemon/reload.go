@@ -27,19 +27,19 @@ const (
 
 // settings say where serve reads its configuration, at the start and at each reload.
 type settings struct {
-	// "": there is no file to read again.
+	// file is the configuration file; "": there is no file to read again.
 	file string
 
-	// Reads the file, applies the flags, and checks the result.
+	// load reads the file, applies the flags, and checks the result.
 	load func() (config.Config, error)
 
-	// Of the file, before it was first read.
+	// sum is the checksum of the file from before it was first read.
 	sum [sha256.Size]byte
 
-	// The checksums of the files that it names, before they were first read.
+	// files has the checksums of the files that the configuration names, from before they were first read.
 	files map[string][sha256.Size]byte
 
-	// Of the daemon's log.
+	// level is the level of the daemon's log.
 	level  *slog.LevelVar
 	sighup <-chan os.Signal
 }
@@ -53,37 +53,37 @@ type reloader struct {
 	notifier notifier
 	requests chan chan error
 
-	// closed when run returns.
+	// done is closed when run returns.
 	done chan struct{}
 
-	// Only run uses these.
-	// nil: files cannot be watched.
+	// Only the goroutine of run uses the fields from here to closing.
+	// watch is nil if files cannot be watched.
 	watch *watcher
 
-	// Checksums of the files that the active configuration, or a refused one, was read from.
+	// files has the checksums of the files from which the active configuration, or a rejected one, was read.
 	files map[string][sha256.Size]byte
 
-	// files may have changed before their directories were watched.
+	// unseen is set if files may have changed before their directories were watched.
 	unseen bool
 
-	// A missing configuration file was logged.
+	// fileGone is set if the log says that the configuration file is missing.
 	fileGone bool
 
-	// Counts what reloads have begun: earlier egress clients that are not closed yet, and caches that run.
+	// closing counts what reloads have begun: earlier egress clients that are not closed yet, and caches that run.
 	closing sync.WaitGroup
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu         sync.Mutex
 	ok, failed uint64
 	lastOK     time.Time
 	lastErr    error
 
-	// The configuration file is missing; nil: it is not.
+	// fileErr says that the configuration file is missing; nil: it is not.
 	fileErr error
 }
 
-func newReloader(h *Daemon, from settings) *reloader {
-	return &reloader{d: h, settings: from, requests: make(chan chan error), done: make(chan struct{})}
+func newReloader(d *Daemon, from settings) *reloader {
+	return &reloader{d: d, settings: from, notifier: newNotifier(), requests: make(chan chan error), done: make(chan struct{})}
 }
 
 // Reload reads the configuration again and activates it. The error has one line for each mistake; then
@@ -128,10 +128,10 @@ func (r *reloader) run(ctx, over context.Context) error {
 	defer close(r.done)
 	r.start()
 	defer r.watch.close()
-	// files may have changed since the start.
+	// Files may have changed since the start.
 	quiet := time.NewTimer(0)
 	defer quiet.Stop()
-	// Of the changes that were not checked yet.
+	// first is the time of the first change that was not checked yet.
 	var first time.Time
 	soon := func() {
 		if first.IsZero() {
@@ -176,7 +176,7 @@ func (r *reloader) start() {
 	}
 	r.noteFiles(r.settings.files, r.settings.sum)
 	r.watchFiles()
-	// run checks them at once.
+	// The loop in run checks the files at once.
 	r.unseen = false
 }
 
@@ -204,12 +204,7 @@ func fileSums(cfg config.Config) map[string][sha256.Size]byte {
 
 // watchFiles watches the files. If their directories were not watched while they were read, run checks them again.
 func (r *reloader) watchFiles() {
-	var names []string
-	for file := range r.files {
-		names = append(names, file)
-	}
-	slices.Sort(names)
-	more, err := r.watch.watch(names)
+	more, err := r.watch.watch(slices.Sorted(maps.Keys(r.files)))
 	r.unseen = r.unseen || more
 	if err != nil {
 		r.d.log.Warn("file not watched, send SIGHUP after a change", "error", err)
@@ -219,7 +214,7 @@ func (r *reloader) watchFiles() {
 // fileSum returns the checksum of a file; empty: the file is empty, missing or not a regular file.
 func fileSum(file string) (sum [sha256.Size]byte, empty bool) {
 	info, err := os.Stat(file)
-	// Reading a pipe would block.
+	// A pipe would block the read.
 	if err != nil || !info.Mode().IsRegular() {
 		return sum, true
 	}
@@ -258,7 +253,7 @@ func (r *reloader) checkFiles(over context.Context) {
 		r.reload(over, "a changed file")
 		return
 	}
-	// Links may lead elsewhere.
+	// Links on the way to the files may lead elsewhere now.
 	r.watchFiles()
 }
 
@@ -343,7 +338,7 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 	before := r.d.Active.Load()
 	cfg := before.Cfg
 	if r.settings.file != "" {
-		// Before it is read: a later change causes another reload.
+		// The checksum is taken before the file is read, so that a later change causes another reload.
 		r.files[r.settings.file], _ = fileSum(r.settings.file)
 		if cfg, err = r.settings.load(); err != nil {
 			return nil, nil, err
@@ -379,7 +374,7 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 	}
 	if added, removed := next.tdmrep, before.tdmrep; added != removed {
 		if added != nil {
-			// It has no error.
+			// The run of a cache never fails.
 			r.closing.Go(func() { _ = added.run(over) })
 		}
 		if removed != nil {
@@ -392,7 +387,7 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 // unrecorded are the parts of the configuration on which neither decisions nor evidence depend.
 var unrecorded = []string{"admin", "log"}
 
-// recordReload records in the audit what a reload has changed, except what is unrecorded.
+// recordReload records in the audit what a reload from before to f has changed, except what is unrecorded.
 func (d *Daemon) recordReload(changes []config.Change, f, before *generation) {
 	var keys []string
 	for _, c := range changes {

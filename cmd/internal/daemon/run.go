@@ -52,48 +52,26 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 	if d.transparent != nil {
 		g.Go(func() error { return d.handler.ServeTransparent(d.transparent, d.nameOf) })
 	}
-	g.Go(func() error {
-		select {
-		case <-time.After(freeDelay):
-			// The start has allocated a lot, as for the system's roots, and without load no collection runs for
-			// minutes.
-			debug.FreeOSMemory()
-		case <-background.Done():
-		}
-		return nil
-	})
-	// Before a reload can replace it: a reload runs its own.
+	for _, task := range d.backgroundTasks() {
+		g.Go(func() error { return task(background) })
+	}
+	// A reload that replaces it runs its own.
 	tdmrep := d.Active.Load().tdmrep
-	// Ends after the caches have saved their state.
+	// sharing ends after the caches have saved their state.
 	sharing, part := context.WithCancel(context.Background())
 	defer part()
 	g.Go(func() error {
 		defer part()
 		return d.runCaches(background, tdmrep)
 	})
-	g.Go(func() error { return d.evidence.Run(background) })
-	g.Go(func() error { return d.snapshots.Run(background) })
-	if d.archive != nil {
-		g.Go(func() error { return d.archive.Run(background) })
-	}
-	for _, w := range d.anchorWriters {
-		g.Go(func() error { return w.run(background, d) })
-	}
-	if d.store != nil {
-		g.Go(func() error { return d.store.Run(background) })
-		g.Go(func() error { return d.saveState(background) })
-	}
-	if d.files != nil {
-		g.Go(func() error { return d.files.Run(background) })
-	}
 	if d.fleet != nil {
-		g.Go(func() error { return d.runFleet(sharing) })
+		hooks := redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff}
+		g.Go(func() error { return d.fleet.Run(sharing, hooks) })
 	}
 	if d.paceFile != nil {
 		g.Go(func() error { return d.paceFile.Run(sharing, d.Pacer) })
 	}
 	if d.admin != nil {
-		g.Go(func() error { return d.feed.Run(background) })
 		g.Go(func() error { return d.admin.Serve(d.adminListener) })
 	}
 	if d.monitor != nil {
@@ -101,7 +79,6 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 	}
 	if d.reloader != nil {
 		g.Go(func() error { return d.reloader.run(failed, background) })
-		g.Go(func() error { return d.reloader.notifier.watchdog(background) })
 	}
 	g.Go(func() error {
 		// ctx has ended, or one of the goroutines above has failed.
@@ -119,6 +96,42 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 		return errors.Join(d.handler.Shutdown(urged), d.shutdownAdmin())
 	})
 	return g.Wait()
+}
+
+// backgroundTasks returns what runs, besides the servers and what shares state with other processes, until no request
+// is in flight any more.
+func (d *Daemon) backgroundTasks() []func(context.Context) error {
+	all := []func(context.Context) error{freeMemory, d.evidence.Run, d.snapshots.Run}
+	for _, w := range d.anchorWriters {
+		all = append(all, func(ctx context.Context) error { return w.run(ctx, d) })
+	}
+	if d.archive != nil {
+		all = append(all, d.archive.Run)
+	}
+	if d.store != nil {
+		all = append(all, d.store.Run, d.saveState)
+	}
+	if d.files != nil {
+		all = append(all, d.files.Run)
+	}
+	if d.feed != nil {
+		all = append(all, d.feed.Run)
+	}
+	if d.reloader != nil {
+		all = append(all, d.reloader.notifier.watchdog)
+	}
+	return all
+}
+
+// freeMemory returns the memory that only the start needed to the system. The start has allocated a lot, as for the
+// system's roots, and without load no collection runs for minutes.
+func freeMemory(ctx context.Context) error {
+	select {
+	case <-time.After(freeDelay):
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // shutdownAdmin shuts the listeners for operators down.
@@ -148,7 +161,7 @@ func (d *Daemon) runCaches(ctx context.Context, tdmrep *tdmrepCache) error {
 func (d *Daemon) close() (err error) {
 	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener, d.monitorListener} {
 		if l != nil {
-			// Returns an error if Run has closed it.
+			// Close returns an error if Run has closed the listener.
 			l.Close()
 		}
 	}
@@ -156,11 +169,11 @@ func (d *Daemon) close() (err error) {
 		now.rules.Egress.Close()
 	}
 	if d.fleet != nil {
-		// Nobody can be told of an error.
+		// Nobody is left who could act on an error.
 		d.fleet.Close()
 	}
 	if d.paceFile != nil {
-		// It has logged any error.
+		// The file has logged any error.
 		d.paceFile.Close()
 	}
 	if d.evidence != nil {
@@ -187,7 +200,7 @@ const (
 	// few seconds has noticed by then.
 	drainQuiet = 5 * time.Second
 
-	// How often drain checks.
+	// drainLook is how often drain checks.
 	drainLook = 100 * time.Millisecond
 )
 
@@ -215,9 +228,4 @@ func (d *Daemon) drain(urged context.Context) {
 			requests, quiet = now, time.Now()
 		}
 	}
-}
-
-// runFleet exchanges state with the other replicas until ctx ends, when no request is sent any more.
-func (d *Daemon) runFleet(ctx context.Context) error {
-	return d.fleet.Run(ctx, redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff})
 }

@@ -14,6 +14,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 )
 
+// ServeCommand returns the command serve.
 func ServeCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	var listen, adminListen string
@@ -59,7 +60,8 @@ again.`,
 	}
 	f.Add(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDR` to listen on, in place of listen in the configuration")
-	cmd.Flags().StringVar(&adminListen, "admin-listen", "", "`ADDR` of the admin listener, in place of admin.listen in the configuration; \"\" turns it off")
+	cmd.Flags().StringVar(&adminListen, "admin-listen", "",
+		"`ADDR` of the admin listener, in place of admin.listen in the configuration; \"\" turns it off")
 	return cmd
 }
 
@@ -67,7 +69,7 @@ again.`,
 func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logger) error {
 	end := catchSignals(ctx)
 	defer end.release()
-	// Several that arrive at once cause one reload.
+	// Several signals that arrive at once cause one reload.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -75,26 +77,25 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	// If the audit goes to a pipe, its reader may exit: then the audit fails, not the process.
 	signal.Ignore(syscall.SIGPIPE)
 	tuneGC()
-	// Before it listens, so that a second serve reports this error.
+	// The store is opened before the daemon listens, so that a second serve reports this error.
 	store, err := openStore(cfg, log)
 	if err != nil {
 		return err
 	}
-	h, err := New(cfg, Resources{ConfigFile: from.file, store: store}, log)
+	d, err := New(cfg, Resources{ConfigFile: from.file, store: store}, log)
 	if err != nil {
 		return err
 	}
-	h.reloader = newReloader(h, from)
-	h.reloader.notifier = newNotifier()
-	if h.transparent != nil {
-		log.Info("redirected connections accepted", "listen_transparent", h.transparent.Addr().String())
+	d.reloader = newReloader(d, from)
+	if d.transparent != nil {
+		log.Info("redirected connections accepted", "listen_transparent", d.transparent.Addr().String())
 	}
-	if h.monitorListener != nil {
-		log.Info("metrics and health served without a token", "metrics_listen", h.monitorListener.Addr().String())
+	if d.monitorListener != nil {
+		log.Info("metrics and health served without a token", "metrics_listen", d.monitorListener.Addr().String())
 	}
-	log.Info("proxy started", append([]any{"listen", h.Addr()}, h.places(cfg)...)...)
+	log.Info("proxy started", append([]any{"listen", d.Addr()}, d.places(cfg)...)...)
 	defer log.Info("proxy stopped")
-	err = h.Run(end.first, end.second)
+	err = d.Run(end.first, end.second)
 	if s, ok := errors.AsType[signalError](context.Cause(end.second)); ok && err == nil {
 		return cli.ExitError(cli.ExitSignal + int(s.Signal.(syscall.Signal)))
 	}
@@ -103,10 +104,10 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 
 // shutdownSignals says how many signals to shut down have arrived.
 type shutdownSignals struct {
-	// Ends with the first signal.
+	// first ends with the first signal.
 	first context.Context
 
-	// Ends with the second signal, which is its cause.
+	// second ends with the second signal, which is its cause.
 	second  context.Context
 	release func()
 }

@@ -15,14 +15,14 @@ import (
 
 // An Agent is an identity with which requests are signed.
 type Agent struct {
-	// Whose requests; "": those of all clients without one of their own.
+	// Client is the client whose requests are signed; "": all clients without an identity of their own.
 	Client string
 
-	// Of the key directory.
+	// URL is the address of the key directory.
 	URL string
 	Key *signature.Key
 
-	// Of the next rotation; nil: none.
+	// Next is the key of the next rotation; nil: there is none yet.
 	Next *signature.Key
 }
 
@@ -43,7 +43,8 @@ func Agents(cfg config.Config) ([]Agent, error) {
 	for i, c := range cfg.Clients {
 		if err == nil {
 			s := c.Identity.Sign
-			all, err = appendAgent(all, fmt.Sprintf("clients entry %d: identity.sign", i+1), Agent{Client: c.Name, URL: s.Agent}, s.Key, s.KeyNext)
+			section := fmt.Sprintf("clients entry %d: identity.sign", i+1)
+			all, err = appendAgent(all, section, Agent{Client: c.Name, URL: s.Agent}, s.Key, s.KeyNext)
 		}
 	}
 	return all, err

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
-	"robotsproxy/cmd/internal/filestore"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
@@ -24,11 +22,14 @@ import (
 // New listens and creates all packages. others also receive the records. After an error New closes
 // what it has created.
 func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
-	d := &Daemon{log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf, elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
+	d := &Daemon{
+		log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf,
+		elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{}),
+	}
 	d.configSum, _ = fileSum(own.ConfigFile)
 	defer func() {
 		if err != nil {
-			// The first error is returned.
+			// New returns the first error.
 			d.close()
 		}
 	}()
@@ -42,13 +43,9 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if err := d.openPace(state); err != nil {
 		return nil, err
 	}
-	// A fleet shares them by its store.
-	if own.ShareFiles && d.fleet == nil {
-		d.files = filestore.New(filepath.Join(state, filesName), log)
-	}
-	d.robotsStore, d.tdmrepStore = newFileStores(d.store, d.files, d.fleet)
+	d.openFileStores(state, own.ShareFiles)
 	d.auditDir = cmp.Or(own.Dir, state)
-	// first, since the egress client must not connect to these ports.
+	// The listeners come first, since the egress client must not connect to their ports.
 	if err := d.listen(cfg); err != nil {
 		return nil, err
 	}
@@ -72,9 +69,10 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if err != nil {
 		return nil, err
 	}
+	keep, begin := d.recorders()
 	d.handler, err = proxy.New(proxy.Options{
 		Rules: first.rules, Pacer: d.Pacer, Log: log, Archive: d.archive, Memory: d.memory,
-		Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Begin: d.beginFunc(), Ready: d.refusal,
+		Audit: audit.Fanout(sinks...), Keep: keep, Begin: begin, Ready: d.refusal,
 	})
 	if err != nil {
 		return nil, err
@@ -106,11 +104,11 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	if d.evidence, err = audit.Open(o); err != nil || isLeftOut("audit") {
 		return err
 	}
-	// Its Err has the error.
+	// The audit keeps the error, and d.healthy returns it.
 	_ = d.evidence.Start(d.process(f))
 	d.saveAuditEnd()
 	if d.store != nil {
-		// Before anything is answered.
+		// The end of the audit is on the disk before anything is answered.
 		d.store.Commit()
 	}
 	return nil
@@ -140,6 +138,7 @@ func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 	if !isLeftOut("audit") {
 		all = append(all, d.evidence)
 	}
+	all = append(all, &unusedWarning{log: d.log, unused: func() string { return UnusedProxy(d.Active.Load().Cfg, os.Getenv) }})
 	all = append(all, others...)
 	if d.adminListener == nil && d.monitorListener == nil {
 		return all, nil
@@ -154,18 +153,11 @@ func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 	return all, nil
 }
 
-// keepFunc returns the function that stores the robots.txt files that decisions are based on.
-func (d *Daemon) keepFunc() func(*audit.Record) error {
+// recorders returns the function that stores the robots.txt files that decisions are based on, and the function that
+// records requests that are under way.
+func (d *Daemon) recorders() (keep func(*audit.Record) error, begin func(...*audit.Begun) error) {
 	if isLeftOut("audit") {
-		return func(*audit.Record) error { return nil }
+		return func(*audit.Record) error { return nil }, func(...*audit.Begun) error { return nil }
 	}
-	return d.evidence.SaveSnapshot
-}
-
-// beginFunc returns the function that records requests that are under way.
-func (d *Daemon) beginFunc() func(...*audit.Begun) error {
-	if isLeftOut("audit") {
-		return func(...*audit.Begun) error { return nil }
-	}
-	return d.begin
+	return d.evidence.SaveSnapshot, d.begin
 }

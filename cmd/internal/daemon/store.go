@@ -16,7 +16,6 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots/cache"
 )
 
 // StateFile is the name of the file in the state directory that a running serve locks.
@@ -78,19 +77,21 @@ func newPacer(store *bolt.Store, shared pace.Store) *pace.Pacer {
 	return p
 }
 
-// newFileStores returns where robots.txt and tdmrep.json files are stored beside memory; nil: nowhere. Each
-// argument may be nil.
-func newFileStores(store *bolt.Store, files *filestore.Store, f fleet) (robotsTxt, tdmrep cache.Store) {
+// openFileStores sets where robots.txt and tdmrep.json files are stored beside memory. With share, the processes of this
+// machine share them in the directory state, unless a fleet shares them by its store.
+func (d *Daemon) openFileStores(state string, share bool) {
+	if share && d.fleet == nil {
+		d.files = filestore.New(filepath.Join(state, filesName), d.log)
+	}
 	switch {
-	case store != nil:
-		robotsTxt, tdmrep = store, store.TDMRep()
-	case files != nil:
-		robotsTxt, tdmrep = files.Of(trail.KindRobots), files.Of(trail.KindTDMRep)
+	case d.store != nil:
+		d.robotsStore, d.tdmrepStore = d.store, d.store.TDMRep()
+	case d.files != nil:
+		d.robotsStore, d.tdmrepStore = d.files.Of(trail.KindRobots), d.files.Of(trail.KindTDMRep)
 	}
-	if f == nil {
-		return robotsTxt, tdmrep
+	if d.fleet != nil {
+		d.robotsStore, d.tdmrepStore = d.fleet.Robots(d.robotsStore), d.fleet.TDMRep(d.tdmrepStore)
 	}
-	return f.Robots(robotsTxt), f.TDMRep(tdmrep)
 }
 
 // saveState saves the pacer's state that has changed, and the end of the audit, until ctx ends. Fetches may
@@ -139,7 +140,7 @@ func (d *Daemon) begin(all ...*audit.Begun) error {
 func CompareAuditEnd(state, file string) (string, error) {
 	end, err := bolt.ReadAuditEnd(filepath.Join(state, StateFile))
 	if err != nil || !isAudit(end, file, state) {
-		// The proxy runs, or writes another audit; a damaged state.db is replaced at the next start.
+		// The proxy runs, or writes another audit. A damaged state.db is replaced at the next start.
 		return "", nil
 	}
 	found, err := audit.CompareEnd(file, trail.Link{Seq: end.Seq, Hash: end.Hash})
@@ -164,7 +165,7 @@ func (d *Daemon) knownEnd(file string) audit.End {
 
 // isAudit reports whether end is that of the audit in a file.
 func isAudit(end bolt.AuditEnd, file, state string) bool {
-	// The latter is from an earlier version.
+	// Earlier versions stored the absolute path.
 	return end.File == auditName(file, state) || end.File == AbsolutePath(file)
 }
 

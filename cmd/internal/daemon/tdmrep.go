@@ -14,23 +14,14 @@ import (
 type tdmrepCache struct {
 	*cache.Cache
 
-	// Ends when the cache is not needed any more.
+	// needed ends when the cache is not needed any more.
 	needed context.Context
 
-	// Ends needed.
+	// stop ends needed.
 	stop context.CancelFunc
 
-	// Closed when run has ended.
+	// ended is closed when run has ended.
 	ended chan struct{}
-}
-
-func newTDMRepCache(o cache.Options) (*tdmrepCache, error) {
-	c, err := cache.New(o)
-	if err != nil {
-		return nil, err
-	}
-	needed, stop := context.WithCancel(context.Background())
-	return &tdmrepCache{c, needed, stop, make(chan struct{})}, nil
 }
 
 // run runs the cache until ctx ends or stop was called.
@@ -58,8 +49,13 @@ func (d *Daemon) setTDMRep(f, before *generation) (err error) {
 	}
 	o := f.tdmrepOptions
 	o.MaxFetches = fetchesWithin(f.memory, tdmrepPart)
-	f.tdmrep, err = newTDMRepCache(o)
-	return err
+	c, err := cache.New(o)
+	if err != nil {
+		return err
+	}
+	needed, stop := context.WithCancel(context.Background())
+	f.tdmrep = &tdmrepCache{c, needed, stop, make(chan struct{})}
+	return nil
 }
 
 // activateTDMRep gives a cache that g has from before the options of g. The last fetch with the options of
@@ -78,7 +74,7 @@ func (g *generation) activateTDMRep(before *generation) (last []<-chan struct{},
 // policyCache returns the cache for the Engine of g; nil: tdmrep.json files are not read.
 func (g *generation) policyCache() policy.Cache {
 	if g.tdmrep == nil {
-		// Not a Cache that holds a nil pointer.
+		// g.tdmrep would be a Cache that holds a nil pointer.
 		return nil
 	}
 	return g.tdmrep
@@ -97,7 +93,7 @@ func (d *Daemon) tdmrepStats() cache.Stats {
 type operatorCache struct {
 	*cache.Cache
 
-	// Returns nil if tdmrep.json files are not read.
+	// tdmrep returns nil if tdmrep.json files are not read.
 	tdmrep func() *tdmrepCache
 }
 

@@ -42,7 +42,7 @@ func UnusedProxy(cfg config.Config, getenv func(string) string) string {
 // shownProxy returns the scheme, host and port in a proxy variable, which may have a password.
 func shownProxy(value string) string {
 	u, err := url.Parse(value)
-	// The value may be host:port.
+	// The value may be host:port without a scheme.
 	if err != nil || u.Host == "" {
 		u, err = url.Parse("//" + value)
 	}
@@ -78,10 +78,10 @@ const unusedEvery = 10 * time.Minute
 type unusedWarning struct {
 	log *slog.Logger
 
-	// See UnusedProxy.
+	// unused returns the warning, as UnusedProxy does.
 	unused func() string
 
-	// Nanoseconds of the Unix time of the next warning.
+	// next is the Unix time of the next warning, in nanoseconds.
 	next atomic.Int64
 }
 

@@ -20,7 +20,7 @@ const maxLinks = 40
 type watcher struct {
 	fs *fsnotify.Watcher
 
-	// In a watched directory, or such a directory itself.
+	// names are those in watched directories, and of these directories, that lead to a file.
 	names map[string]bool
 }
 
@@ -63,7 +63,7 @@ func (w *watcher) watch(files []string) (more bool, err error) {
 	if w == nil {
 		return false, nil
 	}
-	// Tries, if the names change meanwhile.
+	// most bounds the tries if the names change meanwhile.
 	const most = 3
 	for range most {
 		dirs, names := map[string]bool{}, map[string]bool{}
@@ -88,7 +88,7 @@ func (w *watcher) setDirs(dirs map[string]bool) (missing []string) {
 	watched := w.fs.WatchList()
 	for _, dir := range watched {
 		if !dirs[dir] {
-			// Fails if it is gone.
+			// Remove fails if the directory is gone.
 			w.fs.Remove(dir)
 		}
 	}
@@ -117,7 +117,7 @@ func traceLinks(file string, dirs, names map[string]bool) {
 		if err != nil {
 			return
 		}
-		// Not cleaned: what is before .. may be a link.
+		// The path is not cleaned, because the name before .. may be a link.
 		file = here + "/" + file
 	}
 	dir, rest := "/", strings.Split(file, "/")
