@@ -138,7 +138,6 @@ func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 	if !isLeftOut("audit") {
 		all = append(all, d.evidence)
 	}
-	all = append(all, &unusedWarning{log: d.log, unused: func() string { return UnusedProxy(d.Active.Load().Cfg, os.Getenv) }})
 	all = append(all, others...)
 	if d.adminListener == nil && d.monitorListener == nil {
 		return all, nil
