@@ -27,9 +27,6 @@ import (
 	"sync"
 	"time"
 
-	"robotsproxy/policy/audit"
-	"robotsproxy/proxy/clientfault"
-
 	"golang.org/x/net/netutil"
 )
 
@@ -42,39 +39,29 @@ func New(o Options) (*Server, error) {
 	if name := o.missing(); name != "" {
 		return nil, fmt.Errorf("admin: option %s is missing", name)
 	}
-	if o.Token == nil {
-		o.Token = func() string { return "" }
-	}
-	if o.Clients == nil {
-		o.Clients = func() []string { return nil }
-	}
-	if o.Monitor == nil {
-		o.Monitor = func() bool { return false }
-	}
-	if o.Warnings == nil {
-		o.Warnings = func() []string { return nil }
-	}
-	if o.Faults == nil {
-		o.Faults = func() []clientfault.Fault { return nil }
-	}
-	if o.Space == nil {
-		o.Space = func() audit.Space { return audit.Space{} }
-	}
-	if o.About == nil {
-		o.About = func() About { return About{} }
-	}
+	o.Token, o.Clients, o.Monitor = orZero(o.Token), orZero(o.Clients), orZero(o.Monitor)
+	o.Warnings, o.Faults = orZero(o.Warnings), orZero(o.Faults)
+	o.Space, o.About = orZero(o.Space), orZero(o.About)
 	if o.PaceKey == nil {
 		o.PaceKey = func(host string) string { return host }
 	}
 	s := &Server{
-		opts: o, sessions: newSessions(),
-		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), reportSlots: make(slots, 1), streamsDone: make(chan struct{}),
+		opts: o, sessions: newSessions(), streamsDone: make(chan struct{}),
+		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), reportSlots: make(slots, 1),
 	}
 	s.stopStreams = sync.OnceFunc(func() { close(s.streamsDone) })
 	s.apiMux = s.newAPIMux()
 	s.rootMux = s.newRootMux()
 	s.http = newHTTPServer(s.handler(), o.Log)
 	return s, nil
+}
+
+// orZero returns f, or a function that returns the zero value if f is nil.
+func orZero[T any](f func() T) func() T {
+	if f == nil {
+		return func() (zero T) { return zero }
+	}
+	return f
 }
 
 // newHTTPServer returns a server with the bounds of this package's listeners.
@@ -88,7 +75,7 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
-		// Or OPTIONS * would bypass the guard.
+		// The general handler of net/http would answer OPTIONS * before the guard.
 		DisableGeneralOptionsHandler: true,
 	}
 }
@@ -137,9 +124,9 @@ func serve(s *http.Server, l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends all streams and a verification of the audit, and waits for other requests until ctx is done. Then it closes the
-// remaining connections without an error: net/http would wait several seconds for connections
-// that browsers open in advance.
+// Shutdown ends all streams and a verification of the audit, and waits for other requests until
+// ctx is done. Then it closes the remaining connections without an error: net/http would wait
+// several seconds for connections that browsers open in advance.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopStreams()
 	s.chain.stop()

@@ -10,42 +10,63 @@ type endpoint struct {
 	Method      string `json:"method"`
 	Path        string `json:"path"`
 	Description string `json:"what"`
-	handler     http.HandlerFunc
+
+	// params are the query parameters, each of which may occur once.
+	params []string
+
+	// handle returns what is answered as JSON. A nil result without an error means that handle has answered.
+	handle func(http.ResponseWriter, *http.Request, *queryParams) (any, error)
+}
+
+// ServeHTTP implements [http.Handler].
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var result any
+	params, err := parseQuery(r, e.params)
+	if err == nil {
+		result, err = e.handle(w, r, &params)
+	}
+	switch {
+	case err != nil:
+		writeError(w, err)
+	case result != nil:
+		writeJSON(w, http.StatusOK, result)
+	}
 }
 
 func (s *Server) endpoints() []endpoint {
+	filtered := append([]string{"limit", "after"}, filterParams...)
 	return []endpoint{
-		{"GET", "/api/v1/status", "version, files, mode, health and reloads of this proxy", s.status},
-		{"GET", "/api/v1/decisions", "the newest lines of the audit", s.decisions},
-		{"GET", "/api/v1/decisions/stream", "new lines of the audit, as server-sent events", s.stream},
-		{"GET", "/api/v1/series", "requests over time: allowed, disallowed, deferred, failed and waiting", s.series},
-		{"GET", "/api/v1/blockers", "the rules and reasons for which most requests were not allowed", s.blockers},
-		{"GET", "/api/v1/hosts", "all hosts with their counts, pace and robots.txt files", s.listHosts},
-		{"GET", "/api/v1/hosts/{host}", "one host, the rules and reasons that decided its requests, and the text of its robots.txt", s.getHost},
-		{"DELETE", "/api/v1/hosts/{host}/back-off", "end the back-off of a host", s.deleteBackOff},
-		{"POST", "/api/v1/explain", "how the proxy would decide a request, and why", s.explain},
-		{"POST", "/api/v1/purge", "remove the robots.txt of an origin from the cache", s.purge},
-		{"POST", "/api/v1/refetch", "fetch the robots.txt of an origin now", s.refetch},
-		{"POST", "/api/v1/reload", "reload the configuration", s.reload},
-		{"GET", "/api/v1/ca.pem", "the CA certificate that clients must trust", s.caPEM},
-		{"GET", "/api/v1/proxy.pac", "proxy auto-configuration file for browsers", s.proxyPAC},
+		{"GET", "/api/v1/status", "version, files, mode, health and reloads of this proxy", nil, s.status},
+		{"GET", "/api/v1/decisions", "the newest lines of the audit", filtered, s.decisions},
+		{"GET", "/api/v1/decisions/stream", "new lines of the audit, as server-sent events", filtered[1:], s.stream},
+		{"GET", "/api/v1/series", "requests over time: allowed, disallowed, deferred, failed and waiting", []string{"span"}, s.series},
+		{"GET", "/api/v1/blockers", "the rules and reasons for which most requests were not allowed", []string{"limit"}, s.blockers},
+		{"GET", "/api/v1/hosts", "all hosts with their counts, pace and robots.txt files",
+			[]string{"q", "sort", "limit", "after"}, s.listHosts},
+		{"GET", "/api/v1/hosts/{host}", "one host, the rules and reasons that decided its requests, and the text of its robots.txt",
+			[]string{"origin"}, s.getHost},
+		{"DELETE", "/api/v1/hosts/{host}/back-off", "end the back-off of a host", nil, s.deleteBackOff},
+		{"POST", "/api/v1/explain", "how the proxy would decide a request, and why", nil, s.explain},
+		{"POST", "/api/v1/purge", "remove the robots.txt of an origin from the cache", nil, s.purge},
+		{"POST", "/api/v1/refetch", "fetch the robots.txt of an origin now", nil, s.refetch},
+		{"POST", "/api/v1/reload", "reload the configuration", nil, s.reload},
+		{"GET", "/api/v1/ca.pem", "the CA certificate that clients must trust", nil, s.caPEM},
+		{"GET", "/api/v1/proxy.pac", "proxy auto-configuration file for browsers", nil, s.proxyPAC},
 	}
 }
 
 func (s *Server) newAPIMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	all := s.endpoints()
-	for _, e := range all {
-		mux.HandleFunc(e.Method+" "+e.Path, e.handler)
+	for i := range all {
+		mux.Handle(all[i].Method+" "+all[i].Path, &all[i])
 	}
-	mux.HandleFunc("GET /api/v1/{$}", func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := parseQuery(w, r); ok {
-			writeJSON(w, http.StatusOK, struct {
-				Version   string     `json:"version"`
-				Endpoints []endpoint `json:"endpoints"`
-			}{s.opts.Version, all})
-		}
-	})
+	mux.Handle("GET /api/v1/{$}", &endpoint{handle: func(http.ResponseWriter, *http.Request, *queryParams) (any, error) {
+		return struct {
+			Version   string     `json:"version"`
+			Endpoints []endpoint `json:"endpoints"`
+		}{s.opts.Version, all}, nil
+	}})
 	return mux
 }
 
@@ -54,7 +75,7 @@ func (s *Server) newAPIMux() *http.ServeMux {
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.apiMux.Handler(r)
 	if pattern != "" {
-		// Unlike handler, it sets the path values.
+		// Unlike handler, the mux sets the path values.
 		s.apiMux.ServeHTTP(w, r)
 		return
 	}
@@ -62,8 +83,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(&muted, r)
 	w.Header().Del("Content-Length")
 	if allowed := w.Header().Get("Allow"); muted.status == http.StatusMethodNotAllowed && allowed != "" {
-		writeProblem(w, muted.status, "Use the method "+strings.ReplaceAll(allowed, ", ", " or ")+".")
+		writeError(w, newProblem(muted.status, "Use the method "+strings.ReplaceAll(allowed, ", ", " or ")+"."))
 		return
 	}
-	writeProblem(w, muted.status, "GET /api/v1/ lists all endpoints.")
+	writeError(w, newProblem(muted.status, "GET /api/v1/ lists all endpoints."))
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -12,47 +13,46 @@ import (
 )
 
 // purge removes an origin's files from the cache.
-func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
+func (s *Server) purge(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
 	var body struct {
 		Origin string `json:"origin"`
 	}
-	if !decodeBody(w, r, &body) {
-		return
+	if err := decodeBody(w, r, &body); err != nil {
+		return nil, err
 	}
-	o, ok := requireOrigin(w, body.Origin)
-	if !ok {
-		return
+	o, err := parseOrigin(body.Origin)
+	if err != nil {
+		return nil, err
 	}
 	purged := s.opts.Cache.Purge(o)
 	s.opts.Log.Info("robots.txt removed from the cache by an operator", "origin", o.String(), "known", purged)
-	writeJSON(w, http.StatusOK, struct {
+	return struct {
 		Origin string `json:"origin"`
 
-		// An entry was in memory.
+		// Purged is set if an entry was in memory.
 		Purged bool `json:"purged"`
-	}{o.String(), purged})
+	}{o.String(), purged}, nil
 }
 
 // refetch fetches an origin's files now.
-func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
+func (s *Server) refetch(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
 	var body struct {
 		Origin    string `json:"origin"`
 		UserAgent string `json:"user_agent"`
 	}
-	if !decodeBody(w, r, &body) {
-		return
+	if err := decodeBody(w, r, &body); err != nil {
+		return nil, err
 	}
-	o, ok := requireOrigin(w, body.Origin)
-	if !ok {
-		return
+	o, err := parseOrigin(body.Origin)
+	if err != nil {
+		return nil, err
 	}
 	q, err := s.policyRequest(&explainRequest{URL: o.String() + "/", UserAgent: body.UserAgent})
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, err
 	}
 	s.opts.Log.Info("robots.txt fetch requested by an operator", "origin", o.String())
-	s.writeAfterWait(w, r, func(ctx context.Context) (any, error) {
+	return s.afterWait(w, r, func(ctx context.Context) (any, error) {
 		e, err := s.opts.Cache.Refetch(ctx, s.opts.Query(q))
 		if err != nil {
 			return nil, err
@@ -62,25 +62,24 @@ func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 }
 
 // deleteBackOff ends the back-off of a host.
-func (s *Server) deleteBackOff(w http.ResponseWriter, r *http.Request) {
-	if !requireEmptyBody(w, r) {
-		return
+func (s *Server) deleteBackOff(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
+	if err := requireEmptyBody(w, r); err != nil {
+		return nil, err
 	}
-	host, ok := requireHost(w, r)
-	if !ok {
-		return
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
 	}
 	ended, err := s.endBackOff(host)
 	if err != nil {
-		writeProblem(w, http.StatusServiceUnavailable, unrecordedEnd)
-		return
+		return nil, newProblem(http.StatusServiceUnavailable, unrecordedEnd)
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return struct {
 		Host string `json:"host"`
 
-		// This replica knew of a back-off.
+		// Ended is set if this replica knew of a back-off.
 		Ended bool `json:"ended"`
-	}{host, ended})
+	}{host, ended}, nil
 }
 
 // unrecordedEnd is what an operator learns if the audit cannot be written.
@@ -99,46 +98,42 @@ func (s *Server) endBackOff(host string) (ended bool, err error) {
 	return ended, err
 }
 
+// reloadFailed is what an operator learns if the configuration is invalid.
+const reloadFailed = "The reload failed. The previous configuration stays active."
+
 // reload reloads the configuration. If any part of it is invalid, nothing changes.
-func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
-	if !requireEmptyBody(w, r) {
-		return
+func (s *Server) reload(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
+	if err := requireEmptyBody(w, r); err != nil {
+		return nil, err
 	}
 	if s.opts.Reload == nil {
-		writeProblem(w, http.StatusNotImplemented, "This proxy has no configuration file to reload.")
-		return
+		return nil, newProblem(http.StatusNotImplemented, "This proxy has no configuration file to reload.")
 	}
 	if err := s.opts.Reload(r.Context()); err != nil {
-		writeProblem(w, http.StatusUnprocessableEntity, "The reload failed. The previous configuration stays active.", strings.Split(err.Error(), "\n")...)
-		return
+		return nil, newProblem(http.StatusUnprocessableEntity, reloadFailed, strings.Split(err.Error(), "\n")...)
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return struct {
 		Reloaded bool `json:"reloaded"`
-	}{true})
+	}{true}, nil
 }
 
 // caPEM answers with the CA certificate that clients must trust.
-func (s *Server) caPEM(w http.ResponseWriter, r *http.Request) {
-	if _, ok := parseQuery(w, r); !ok {
-		return
-	}
+func (s *Server) caPEM(w http.ResponseWriter, _ *http.Request, _ *queryParams) (any, error) {
 	w.Header().Set("Content-Type", "application/x-pem-file")
 	w.Header().Set("Content-Disposition", `attachment; filename="robotsproxy-ca.pem"`)
 	w.Write(s.opts.CAPEM())
+	return nil, nil
 }
 
 // proxyPAC answers with the proxy auto-configuration file for browsers.
-func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
-	if _, ok := parseQuery(w, r); !ok {
-		return
-	}
+func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
 	script := guide.PAC(s.opts.proxyAddress(r.Host))
 	if script == nil {
-		writeProblem(w, http.StatusBadRequest, "The Host header has no valid name for the proxy.")
-		return
+		return nil, errors.New("The Host header has no valid name for the proxy.")
 	}
 	w.Header().Set("Content-Type", "application/x-ns-proxy-autoconfig")
 	w.Write(script)
+	return nil, nil
 }
 
 // proxyAddress returns the host:port at which a client reaches the proxy. reached is the host:port at which the client has

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// In a response.
+	// maxDecisions bounds the lines in a response.
 	maxDecisions = 1000
-	// lines of the feed that are filtered for one response.
+	// maxScannedLines bounds the lines of the feed that are filtered for one response.
 	maxScannedLines = 5000
 )
 
@@ -47,12 +47,16 @@ func (f *filter) matches(line []byte) bool {
 		UserAgent                                                   string `json:"user_agent"`
 		Enforced                                                    bool
 	}
-	if json.Unmarshal(line, &l) != nil || f.outcome != "" && (l.Decision == "" || f.outcome != classOf(l.Decision, l.Reason, l.Enforced).String()) {
+	if json.Unmarshal(line, &l) != nil {
+		return false
+	}
+	if f.outcome != "" && (l.Decision == "" || f.outcome != classOf(l.Decision, l.Reason, l.Enforced).String()) {
 		return false
 	}
 	equal := func(want, have string) bool { return want == "" || want == have }
-	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.entry, l.Entry) && equal(f.host, l.Host) && equal(f.client, l.Client) &&
-		equal(f.agent, strings.ToLower(l.Agent)) && f.containsText(l.URL, l.Host, l.UserAgent, l.Agent, l.Client, l.Rule, l.ID)
+	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.entry, l.Entry) && equal(f.host, l.Host) &&
+		equal(f.client, l.Client) && equal(f.agent, strings.ToLower(l.Agent)) &&
+		f.containsText(l.URL, l.Host, l.UserAgent, l.Agent, l.Client, l.Rule, l.ID)
 }
 
 func (f *filter) containsText(texts ...string) bool {
@@ -67,15 +71,11 @@ func (f *filter) containsText(texts ...string) bool {
 // decisions answers with the last audit lines, or with the first ones after a given line. If
 // the feed has no such line yet, the list is empty and newest tells the last number. Lines are
 // copied byte for byte from the audit trail, so that their hashes can be verified.
-func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
-	params, ok := parseQuery(w, r, append([]string{"limit", "after"}, filterParams...)...)
-	if !ok {
-		return
-	}
-	f, limit := parseFilter(&params), params.intUpTo("limit", 100, maxDecisions)
+func (s *Server) decisions(w http.ResponseWriter, _ *http.Request, params *queryParams) (any, error) {
+	f, limit := parseFilter(params), params.intUpTo("limit", 100, maxDecisions)
 	after, resume := params.lineNumber("after")
-	if params.writeError(w) {
-		return
+	if params.err != nil {
+		return nil, params.err
 	}
 	// Read first: lines that come in between are returned by the next request.
 	newest := s.opts.Live.Newest()
@@ -95,6 +95,7 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(encodeDecisions(matched, missed, newest))
+	return nil, nil
 }
 
 // linesAfter returns the lines after a given one, for a stream that resumes. If that number
@@ -132,14 +133,10 @@ func encodeDecisions(lines []live.Line, missed, newest uint64) []byte {
 }
 
 // series answers with the counts over time.
-func (s *Server) series(w http.ResponseWriter, r *http.Request) {
-	params, ok := parseQuery(w, r, "span")
-	if !ok {
-		return
-	}
+func (s *Server) series(_ http.ResponseWriter, _ *http.Request, params *queryParams) (any, error) {
 	span := params.oneOf("span", "hour", "day", "15min")
-	if params.writeError(w) {
-		return
+	if params.err != nil {
+		return nil, params.err
 	}
 	series := s.opts.Live.Series(chartSpans[span].span)
 	response := seriesJSON{Start: formatTime(series.Start), Step: series.Step.Seconds(), Waiting: series.Waiting}
@@ -149,7 +146,7 @@ func (s *Server) series(w http.ResponseWriter, r *http.Request) {
 		response.Disallowed, response.Deferred = append(response.Disallowed, c[live.Disallowed]), append(response.Deferred, c[live.Deferred])
 		response.Failed, response.NotEnforced = append(response.Failed, c[live.Failed]), append(response.NotEnforced, c[live.NotEnforced])
 	}
-	writeJSON(w, http.StatusOK, response)
+	return response, nil
 }
 
 // A seriesJSON is a [live.Series] in the API. Blocked counts all requests that are not Allowed.
@@ -165,22 +162,18 @@ type seriesJSON struct {
 	Waiting     []int64 `json:"waiting"`
 }
 
-// In a response.
+// maxBlockers bounds the causes in a response.
 const maxBlockers = 200
 
 // blockers answers with the rules and reasons for which most requests were not allowed.
-func (s *Server) blockers(w http.ResponseWriter, r *http.Request) {
-	params, ok := parseQuery(w, r, "limit")
-	if !ok {
-		return
-	}
+func (s *Server) blockers(_ http.ResponseWriter, _ *http.Request, params *queryParams) (any, error) {
 	limit := params.intUpTo("limit", 20, maxBlockers)
-	if params.writeError(w) {
-		return
+	if params.err != nil {
+		return nil, params.err
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return struct {
 		Blockers []cause `json:"blockers"`
-	}{newCauses(s.opts.Live.Blockers(limit))})
+	}{newCauses(s.opts.Live.Blockers(limit))}, nil
 }
 
 // A cause is a rule or a reason that has decided requests.
@@ -199,7 +192,9 @@ type cause struct {
 func newCauses(all []live.Cause) []cause {
 	causes := []cause{}
 	for _, c := range all {
-		causes = append(causes, cause{c.Host, c.Robots, c.Rule, c.Line, c.Reason, c.Decision, c.Class.String(), c.Count, formatTime(c.Last)})
+		causes = append(causes, cause{
+			c.Host, c.Robots, c.Rule, c.Line, c.Reason, c.Decision, c.Class.String(), c.Count, formatTime(c.Last),
+		})
 	}
 	return causes
 }

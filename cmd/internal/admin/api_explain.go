@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// Requests that may wait for an origin at the same time.
+	// maxOriginWaits bounds the requests that wait for an origin at the same time.
 	maxOriginWaits = 16
-	// For one request.
+	// originWaitTimeout bounds the wait of one request.
 	originWaitTimeout = 30 * time.Second
 )
 
@@ -70,10 +70,10 @@ type explainResponse struct {
 	Signal string `json:"robots_content_signal,omitempty"`
 	Usage  string `json:"robots_content_usage,omitempty"`
 
-	// Between two such requests to the host.
+	// Gap is the time between two such requests to the host.
 	Gap float64 `json:"gap_s,omitempty"`
 
-	// Of a request that comes now; only if it is allowed.
+	// Wait is that of a request that comes now; nil: the request is not allowed.
 	Wait    *float64 `json:"wait_s,omitempty"`
 	Excerpt *excerpt `json:"excerpt,omitempty"`
 }
@@ -83,66 +83,53 @@ type excerpt struct {
 	Lines  []explain.Line `json:"lines"`
 	Agents []explain.Line `json:"agents"`
 
-	// Number of agents left out.
+	// MoreAgents is the number of agents that are left out.
 	MoreAgents int `json:"agents_more,omitempty"`
 }
 
 // explain answers how the proxy would decide a request.
-func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+func (s *Server) explain(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
 	var q explainRequest
-	if !decodeBody(w, r, &q) {
-		return
+	if err := decodeBody(w, r, &q); err != nil {
+		return nil, err
 	}
 	request, err := s.policyRequest(&q)
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, err
 	}
-	s.writeAfterWait(w, r, func(ctx context.Context) (any, error) {
+	return s.afterWait(w, r, func(ctx context.Context) (any, error) {
 		d, wait := s.opts.Explain(ctx, request)
 		return s.newExplainResponse(&request, &d, wait), nil
 	})
 }
 
-// writeAfterWait answers with the result of f, which may wait for an origin. A fetch that f
-// has started goes on after a timeout.
-func (s *Server) writeAfterWait(w http.ResponseWriter, r *http.Request, f func(context.Context) (any, error)) {
-	var result any
-	var err error
+// afterWait returns the result of f, which may wait for an origin. A fetch that f has started goes on after a timeout.
+func (s *Server) afterWait(w http.ResponseWriter, r *http.Request, f func(context.Context) (any, error)) (result any, err error) {
 	if failure := s.waitForOrigin(w, r, func(ctx context.Context) { result, err = f(ctx) }); failure != nil {
-		writeProblem(w, failure.status, failure.detail)
-		return
+		return nil, failure
 	}
 	if err != nil {
-		writeProblem(w, http.StatusServiceUnavailable, "The proxy could not get the robots.txt.", err.Error())
-		return
+		return nil, newProblem(http.StatusServiceUnavailable, "The proxy could not get the robots.txt.", err.Error())
 	}
-	writeJSON(w, http.StatusOK, result)
-}
-
-// A waitFailure is why a request that waits for an origin has no result.
-type waitFailure struct {
-	status int
-	detail string
+	return result, nil
 }
 
 var (
-	tooManyWaits = &waitFailure{http.StatusServiceUnavailable, fmt.Sprintf("%d requests already wait for origins. Try again in a moment.", maxOriginWaits)}
-	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site did not send its robots.txt within %s. The fetch continues.", originWaitTimeout)}
+	tooManyWaits = newProblem(http.StatusServiceUnavailable,
+		fmt.Sprintf("%d requests already wait for origins. Try again in a moment.", maxOriginWaits))
+	waitTimedOut = newProblem(http.StatusGatewayTimeout,
+		fmt.Sprintf("The site did not send its robots.txt within %s. The fetch continues.", originWaitTimeout))
 )
 
 // waitForOrigin calls f, which may wait for an origin, with a time limit. It returns nil if f
 // has a result. If too many requests wait already, it sets Retry-After and does not call f.
-func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(context.Context)) *waitFailure {
+func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(context.Context)) *problemDetails {
 	if !s.waitSlots.tryAcquire() {
 		w.Header().Set("Retry-After", "5")
 		return tooManyWaits
 	}
 	defer s.waitSlots.release()
-	control, deadline := http.NewResponseController(w), time.Now().Add(originWaitTimeout+requestTimeout)
-	// The server's deadlines are too short to wait for an origin.
-	control.SetReadDeadline(deadline)
-	control.SetWriteDeadline(deadline)
+	extendDeadlines(w, originWaitTimeout+requestTimeout)
 	ctx, cancel := context.WithTimeout(r.Context(), originWaitTimeout)
 	defer cancel()
 	if f(ctx); ctx.Err() != nil {

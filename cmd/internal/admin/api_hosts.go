@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -67,7 +68,7 @@ type hostJSON struct {
 	hostState
 	Origins []originJSON `json:"origins"`
 
-	// Number of origins left out.
+	// More is the number of origins that are left out.
 	More int `json:"origins_more,omitempty"`
 }
 
@@ -76,11 +77,11 @@ type hostJSON struct {
 type originJSON struct {
 	originState
 
-	// Of the file that applies.
+	// Age is that of the file that applies.
 	Age     float64        `json:"age_s"`
 	Headers *fetch.Headers `json:"headers,omitempty"`
 
-	// Of the file that applies; bytes that are not UTF-8 become U+FFFD.
+	// Text is that of the file that applies; bytes that are not UTF-8 become U+FFFD.
 	Text *string `json:"text,omitempty"`
 }
 
@@ -88,7 +89,7 @@ func newHostJSON(h hostState, now time.Time) *hostJSON {
 	s := &hostJSON{hostState: h, Origins: []originJSON{}}
 	toUTC(&s.Last)
 	if s.Pace != nil {
-		// A copy: hosts with the same pace key share it.
+		// Hosts with the same pace key share the state, so this one gets a copy.
 		s.Pace = new(*s.Pace)
 		toUTC(&s.Pace.Sent, &s.Pace.NextSlot, &s.Pace.PausedUntil)
 	}
@@ -134,15 +135,11 @@ func (o *originJSON) addFile(budget int) (left int) {
 }
 
 // listHosts answers with a page of the hosts.
-func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
-	params, ok := parseQuery(w, r, "q", "sort", "limit", "after")
-	if !ok {
-		return
-	}
+func (s *Server) listHosts(_ http.ResponseWriter, _ *http.Request, params *queryParams) (any, error) {
 	order := params.oneOf("sort", append([]string{"last"}, slices.Sorted(maps.Keys(hostOrders))...)...)
 	q, limit, after := strings.ToLower(params.get("q")), params.intUpTo("limit", 100, maxHosts), params.get("after")
-	if params.writeError(w) {
-		return
+	if params.err != nil {
+		return nil, params.err
 	}
 	all := slices.DeleteFunc(s.opts.sortedHosts(), func(h *hostState) bool { return !strings.Contains(h.Host, q) })
 	slices.SortStableFunc(all, hostOrders[order])
@@ -150,14 +147,13 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 		Hosts []*hostJSON `json:"hosts"`
 		Total int         `json:"total"`
 
-		// The parameter after of the next page.
+		// Next is the parameter after of the next page; "": this is the last page.
 		Next string `json:"next,omitempty"`
 	}{Hosts: []*hostJSON{}, Total: len(all)}
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })
 		if i < 0 {
-			writeProblem(w, http.StatusBadRequest, "The host in after is no longer in the list. Start again without after.")
-			return
+			return nil, errors.New("The host in after is no longer in the list. Start again without after.")
 		}
 		all = all[i+1:]
 	}
@@ -170,34 +166,28 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 		h.loadOrigins(ruling)
 		page.Hosts = append(page.Hosts, newHostJSON(*h, now))
 	}
-	writeJSON(w, http.StatusOK, page)
+	return page, nil
 }
 
 // getHost answers with all that is known of one host: what decided its requests, and the
 // robots.txt files of its origins, or of the requested origin.
-func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
-	params, ok := parseQuery(w, r, "origin")
-	if !ok {
-		return
-	}
-	name, ok := requireHost(w, r)
-	if !ok {
-		return
+func (s *Server) getHost(_ http.ResponseWriter, r *http.Request, params *queryParams) (any, error) {
+	name, err := hostOf(r)
+	if err != nil {
+		return nil, err
 	}
 	h, known := s.opts.host(name)
 	if !known {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy has no data about %s.", name))
-		return
+		return nil, newProblem(http.StatusNotFound, fmt.Sprintf("The proxy has no data about %s.", name))
 	}
 	if origin := params.get("origin"); origin != "" {
-		o, ok := requireOrigin(w, origin)
-		if !ok {
-			return
+		o, err := parseOrigin(origin)
+		if err != nil {
+			return nil, err
 		}
 		h.Origins = slices.DeleteFunc(h.Origins, func(s originState) bool { return s.origin != o })
 		if len(h.Origins) == 0 {
-			writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy has no robots.txt of %s among the origins of %s.", o, name))
-			return
+			return nil, newProblem(http.StatusNotFound, fmt.Sprintf("The proxy has no robots.txt of %s among the origins of %s.", o, name))
 		}
 	}
 	host := newHostJSON(h, time.Now())
@@ -205,18 +195,18 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	for i := range host.Origins {
 		budget = host.Origins[i].addFile(budget)
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return struct {
 		*hostJSON
 		Clients []clientBackOff `json:"client_back_offs,omitempty"`
 		Causes  []cause         `json:"causes"`
-	}{host, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))})
+	}{host, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))}, nil
 }
 
-// requireHost returns the host in the path of a request. It answers 400 and returns false if it is invalid.
-func requireHost(w http.ResponseWriter, r *http.Request) (host string, ok bool) {
+// hostOf returns the host in the path of a request.
+func hostOf(r *http.Request) (string, error) {
 	host, err := robots.ParseHost(r.PathValue("host"))
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "The host is invalid.", err.Error())
+		return "", newProblem(http.StatusBadRequest, "The host is invalid.", err.Error())
 	}
-	return host, err == nil
+	return host, nil
 }

@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// For one verification, which runs in the background.
+	// verifyTimeout bounds one verification, which runs in the background.
 	verifyTimeout = 30 * time.Minute
-	// For one report, for which its client waits.
+	// reportTimeout bounds one report, for which its client waits.
 	reportTimeout = 5 * time.Minute
 )
 
 // An Evidence gives access to the audit. All its fields are required.
 type Evidence struct {
-	// Verifies the chain of all lines; the error says what is wrong.
+	// Verify verifies the chain of all lines; the error says what is wrong.
 	Verify func(context.Context) (lines int, err error)
 
-	// Writes a report over the whole audit, as an HTML page.
+	// Report writes a report over the whole audit, as an HTML page.
 	Report func(context.Context, io.Writer) error
 
-	// Where anchors are written to; empty: nowhere.
+	// Anchors returns where anchors are written to; empty: nowhere.
 	Anchors func() []Anchor
 }
 
 // An Anchor is a place to which anchors of the audit are written.
 type Anchor struct {
-	// A file or a URL.
+	// Place is a file or a URL.
 	Place string
 
-	// When the newest anchor was written there; zero: none was.
+	// Last is when the newest anchor was written there; zero: none was.
 	Last time.Time
 }
 
@@ -47,19 +47,19 @@ var errShutdown = errors.New("the proxy is shutting down")
 
 // A chainCheck verifies the audit in the background, once at a time.
 type chainCheck struct {
-	// Counts the goroutine that verifies.
+	// wg counts the goroutine that verifies.
 	wg sync.WaitGroup
 
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu sync.Mutex
 
-	// stop was called.
+	// ended is set by stop.
 	ended bool
 
-	// Ends the verification; nil: none runs.
+	// cancel ends the verification; nil: none runs.
 	cancel context.CancelCauseFunc
 
-	// When the last verification began; zero: there was none.
+	// began is when the last verification began; zero: there was none.
 	began time.Time
 	lines int
 	err   error
@@ -113,7 +113,8 @@ func (c *chainCheck) badge(now time.Time) badge {
 		}
 		return b
 	}
-	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: fmt.Sprintf("%s. No line of %s was changed, removed or moved. %s", at, humanize.Number(c.lines), trail.ChainLimit)}
+	note := fmt.Sprintf("%s. No line of %s was changed, removed or moved. %s", at, humanize.Number(c.lines), trail.ChainLimit)
+	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: note}
 }
 
 // auditFacts returns what is known of the audit without reading all of it.
@@ -164,15 +165,13 @@ func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
 	defer s.reportSlots.release()
 	ctx, cancel := context.WithTimeoutCause(r.Context(), reportTimeout, fmt.Errorf("the report was not finished after %s", reportTimeout))
 	defer cancel()
-	control, deadline := http.NewResponseController(w), time.Now().Add(reportTimeout+requestTimeout)
-	// The server's deadlines are too short for a long audit.
-	control.SetReadDeadline(deadline)
-	control.SetWriteDeadline(deadline)
-	// Its tables have a bounded number of rows.
+	extendDeadlines(w, reportTimeout+requestTimeout)
+	// The page fits into memory, since its tables have a bounded number of rows.
 	var page bytes.Buffer
 	if err := s.opts.Evidence.Report(ctx, &page); err != nil {
 		s.opts.Log.Error("audit report failed", "err", err)
-		s.refuse(w, r, http.StatusInternalServerError, "The report could not be made: "+clipPrintable(err.Error(), 2048)+". robotsproxy audit report has no time limit.")
+		s.refuse(w, r, http.StatusInternalServerError,
+			"The report could not be made: "+clipPrintable(err.Error(), 2048)+". robotsproxy audit report has no time limit.")
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -184,7 +183,7 @@ func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
 type configView struct {
 	frame
 
-	// "": it is not known.
+	// Text is "" if the configuration is not known.
 	Text string
 }
 

@@ -73,7 +73,7 @@ func (o *Options) showProxy(w http.ResponseWriter, r *http.Request, listener str
 		at = local.String()
 	}
 	text := "this is the " + listener + " listener; the proxy is at " + o.proxyAddress(at)
-	// RFC 9209
+	// RFC 9209 defines the header.
 	w.Header().Set("Proxy-Status", "robotsproxy; error=http_request_error; details="+strconv.Quote(text))
 	http.Error(w, "robotsproxy: "+text, http.StatusMisdirectedRequest)
 }
@@ -85,7 +85,7 @@ func isPublicPath(p string) bool {
 	case "/healthz", "/readyz", "/login", "/logout":
 		return true
 	}
-	// The same for everybody.
+	// Assets are the same for everybody.
 	return strings.HasPrefix(p, "/static/") && path.Clean(p) == p
 }
 
@@ -103,7 +103,8 @@ func rejectNonLocal(r *http.Request) (status int, detail string) {
 		return 0, ""
 	}
 	if !isLocalName(r.Host) {
-		return http.StatusMisdirectedRequest, "Without admin.token, the listener answers only requests to localhost or to an IP address, because another name may belong to a web site."
+		return http.StatusMisdirectedRequest, "Without admin.token, the listener answers only requests to localhost or to an IP " +
+			"address, because another name may belong to a web site."
 	}
 	return 0, ""
 }
@@ -146,7 +147,7 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request) {
 	challenge := `Bearer realm="robotsproxy"`
 	detail := "The token in admin.token is required. Send it as Authorization: Bearer TOKEN."
 	if presented {
-		// RFC 6750 3.1.
+		// RFC 6750 3.1 defines the error.
 		challenge += `, error="invalid_token"`
 		detail = "The token is wrong. It must be the one in admin.token."
 	}
@@ -179,7 +180,7 @@ func wantsHTML(r *http.Request) bool {
 // refuse answers with an error: browsers get text, programs get problem details.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	if !wantsHTML(r) {
-		writeProblem(w, status, detail)
+		writeError(w, newProblem(status, detail))
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

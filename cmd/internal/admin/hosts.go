@@ -21,27 +21,27 @@ type hostState struct {
 	Host    string `json:"host"`
 	Allowed int64  `json:"allowed"`
 
-	// all that are not allowed.
+	// Blocked counts all that are not allowed.
 	Blocked int64 `json:"blocked"`
 	hostOutcomes
 
-	// By all requests together.
+	// WaitedS is the time that all requests together waited.
 	WaitedS float64 `json:"waited_s"`
 
-	// Zero: unknown.
+	// Last is the time of the last request; zero: unknown.
 	Last time.Time `json:"last_request,omitzero"`
 
-	// nil: unknown.
+	// Pace is nil if it is unknown.
 	Pace *paceState `json:"pace,omitempty"`
 
-	// Sorted by origin; set by loadOrigins.
+	// Origins are sorted by origin. loadOrigins sets them.
 	Origins []originState `json:"origins"`
 
-	// See live.Host, like paced.
-	asked time.Duration
-	paced time.Duration
+	// counts, asked and paced are those of live.Host.
+	counts       live.Counts
+	asked, paced time.Duration
 
-	// cache entries of its origins.
+	// entries are the cache entries of its origins.
 	entries []*cache.Entry
 }
 
@@ -51,37 +51,37 @@ type hostOutcomes struct {
 	Deferred   int64 `json:"deferred"`
 	Failed     int64 `json:"failed"`
 
-	// Would have been disallowed, but were sent (mode: monitor).
+	// NotEnforced counts those that would have been disallowed, but were sent (mode: monitor).
 	NotEnforced int64 `json:"not_enforced"`
 }
 
 // A paceState is the state of the pace of one host.
 type paceState struct {
-	// Waiting requests.
+	// Queue counts waiting requests.
 	Queue int `json:"queue"`
 
-	// Requests that hold a slot.
+	// UnderWay counts requests that hold a slot.
 	UnderWay int `json:"under_way"`
 
-	// Requests that stream a response after they released their slot.
+	// Streams counts requests that stream a response after they released their slot.
 	Streams int `json:"streams"`
 
-	// time of the last request.
+	// Sent is the time of the last request.
 	Sent time.Time `json:"last_sent,omitzero"`
 
-	// time between two requests, as for the last one.
+	// GapS is the time between two requests, as for the last one.
 	GapS float64 `json:"gap_s"`
 
-	// Earliest time for a new request; zero: now.
+	// NextSlot is the earliest time for a new request; zero: now.
 	NextSlot time.Time `json:"next_slot,omitzero"`
 
-	// End of the back-off.
+	// PausedUntil is the end of the back-off; zero: there is none.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
-	// ID of the request whose response began it, or the URL of a robots.txt.
+	// BackOffBy is the ID of the request whose response began the back-off, or the URL of a robots.txt.
 	BackOffBy string `json:"back_off_by,omitempty"`
 
-	// Minimum time between two requests, because the host answers slowly.
+	// SlowedS is the minimum time between two requests because the host answers slowly; zero: it does not.
 	SlowedS float64 `json:"slowed_s,omitempty"`
 }
 
@@ -90,7 +90,7 @@ type clientBackOff struct {
 	Client      string    `json:"client"`
 	PausedUntil time.Time `json:"paused_until"`
 
-	// As in paceState.
+	// BackOffBy is as in paceState.
 	BackOffBy string `json:"back_off_by"`
 }
 
@@ -105,37 +105,37 @@ func (o *Options) clientBackOffs(host string) (all []clientBackOff) {
 type originState struct {
 	Origin string `json:"origin"`
 
-	// Final URL, after redirects.
+	// URL is the final URL, after redirects.
 	URL string `json:"robots_url"`
 
-	// A cache.Outcome in words.
+	// Outcome is a cache.Outcome in words.
 	Outcome string `json:"outcome"`
 
-	// HTTP status of the fetch; zero: no response.
+	// Status is the HTTP status of the fetch; zero: there was no response.
 	Status int    `json:"status,omitempty"`
 	Rules  int    `json:"rules"`
 	Bytes  int    `json:"bytes"`
 	SHA256 string `json:"sha256,omitempty"`
 
-	// User-Agent of the fetch.
+	// Agent is the User-Agent of the fetch.
 	Agent string `json:"robots_agent,omitempty"`
 
-	// Zero: no file applies.
+	// Fetched is zero if no file applies.
 	Fetched time.Time `json:"fetched,omitzero"`
 
-	// The next request after this time fetches the file again.
+	// Expires is the time after which the next request fetches the file again.
 	Expires time.Time `json:"expires,omitzero"`
 
-	// An old copy is used because the origin fails.
+	// Stale is set if an old copy is used because the origin fails.
 	Stale bool   `json:"stale,omitempty"`
 	Error string `json:"error,omitempty"`
 
-	// When a failing origin is tried next.
+	// Retry is when a failing origin is tried next.
 	Retry time.Time `json:"retry,omitzero"`
 
 	origin robots.Origin
 
-	// Product token whose requests the file decides; "": those without a file of their own.
+	// token is the product token whose requests the file decides; "": all tokens without a file of their own.
 	token  string
 	ruling cache.Ruling
 }
@@ -214,8 +214,8 @@ func (o *Options) addPaceStates(all map[string]*hostState, get func(string) *hos
 }
 
 func (h *hostState) setCounts(l live.Host) {
+	h.counts, h.asked, h.paced = l.Counts, l.Asked, l.Paced
 	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Counts[live.Allowed], l.Counts.Blocked(), l.Waited.Seconds(), l.Last
-	h.asked, h.paced = l.Asked, l.Paced
 	h.hostOutcomes = hostOutcomes{l.Counts[live.Disallowed], l.Counts[live.Deferred], l.Counts[live.Failed], l.Counts[live.NotEnforced]}
 }
 
@@ -250,7 +250,8 @@ func newPaceState(p pace.HostState) *paceState {
 func newOriginState(e *cache.Entry, r cache.Ruling) originState {
 	s := originState{
 		Origin: e.Origin().String(), Outcome: r.Meaning.String(), Rules: r.File.Rules(),
-		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, origin: e.Origin(), token: e.Token(), ruling: r,
+		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry,
+		origin: e.Origin(), token: e.Token(), ruling: r,
 	}
 	if a := r.Result; a != nil {
 		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,8 +36,8 @@ func (s *statusRecorder) WriteHeader(status int) { s.status = status }
 
 func (s *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// problemDetails is an error response of the API (RFC 9457). Its type is about:blank: the
-// status says all.
+// problemDetails is an error response of the API (RFC 9457). Its type is about:blank: the status says
+// all.
 type problemDetails struct {
 	Title  string   `json:"title"`
 	Status int      `json:"status"`
@@ -44,9 +45,20 @@ type problemDetails struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-func writeProblem(w http.ResponseWriter, status int, detail string, errors ...string) {
+func newProblem(status int, detail string, errors ...string) *problemDetails {
+	return &problemDetails{http.StatusText(status), status, detail, errors}
+}
+
+func (p *problemDetails) Error() string { return p.Detail }
+
+// writeError answers with a problem. Any other error is a mistake in the request.
+func writeError(w http.ResponseWriter, err error) {
+	p, ok := errors.AsType[*problemDetails](err)
+	if !ok {
+		p = newProblem(http.StatusBadRequest, err.Error())
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
-	writeEscapedJSON(w, status, problemDetails{http.StatusText(status), status, detail, errors})
+	writeEscapedJSON(w, p.Status, p)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -57,10 +69,10 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func writeEscapedJSON(w http.ResponseWriter, status int, v any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	// Rules and URLs are full of "&".
+	// Rules and URLs contain many "&".
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		// A mistake in our own types.
+		// Only a mistake in our own types can cause an error.
 		panic(err)
 	}
 	w.WriteHeader(status)
@@ -71,33 +83,27 @@ func writeEscapedJSON(w http.ResponseWriter, status int, v any) {
 type queryParams struct {
 	values url.Values
 
-	// The first invalid value.
+	// err names the first invalid value; nil: all values that were read are valid.
 	err error
 }
 
-// parseQuery parses the query of a request. It answers 400 and returns false if the query is
-// malformed, or has a parameter that is repeated or not in known.
-func parseQuery(w http.ResponseWriter, r *http.Request, known ...string) (queryParams, bool) {
+// parseQuery parses the query of a request. It returns an error if the query is malformed, or has a parameter that is
+// repeated or not in known.
+func parseQuery(r *http.Request, known []string) (queryParams, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "The query is malformed.")
-		return queryParams{}, false
+		return queryParams{}, errors.New("The query is malformed.")
 	}
 	for name, all := range values {
 		if !slices.Contains(known, name) {
-			allowed := "none"
-			if len(known) > 0 {
-				allowed = strings.Join(known, ", ")
-			}
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("Unknown parameter %q. Allowed parameters: %s.", clipInput(name), allowed))
-			return queryParams{}, false
+			allowed := cmp.Or(strings.Join(known, ", "), "none")
+			return queryParams{}, fmt.Errorf("Unknown parameter %q. Allowed parameters: %s.", clipInput(name), allowed)
 		}
 		if len(all) > 1 {
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("The parameter %s occurs more than once.", name))
-			return queryParams{}, false
+			return queryParams{}, fmt.Errorf("The parameter %s occurs more than once.", name)
 		}
 	}
-	return queryParams{values: values}, true
+	return queryParams{values: values}, nil
 }
 
 func (p *queryParams) get(name string) string { return p.values.Get(name) }
@@ -146,26 +152,14 @@ func (p *queryParams) setError(name, what string) {
 	}
 }
 
-// writeError answers 400 and returns true if a value is invalid.
-func (p *queryParams) writeError(w http.ResponseWriter) bool {
-	if p.err != nil {
-		writeProblem(w, http.StatusBadRequest, p.err.Error())
-	}
-	return p.err != nil
+// decodeBody decodes the JSON object in the body of a request into dst. It returns an error if the body is too long or no
+// such object, or has an unknown member.
+func decodeBody(w http.ResponseWriter, r *http.Request, dst any) error {
+	return decodeObject(http.MaxBytesReader(w, r.Body, maxBody), dst)
 }
 
-// decodeBody decodes the JSON object in the body of a request into dst. It answers 4xx and
-// returns false if the body is too long or no such object, has an unknown member, or if the
-// request has query parameters.
-func decodeBody(w http.ResponseWriter, r *http.Request, dst any) bool {
-	if _, ok := parseQuery(w, r); !ok {
-		return false
-	}
-	return decodeObject(w, http.MaxBytesReader(w, r.Body, maxBody), dst)
-}
-
-// decodeObject decodes exactly one JSON object. It answers 4xx and returns false on errors.
-func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
+// decodeObject decodes exactly one JSON object.
+func decodeObject(src io.Reader, dst any) error {
 	body, err := io.ReadAll(src)
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
@@ -179,7 +173,7 @@ func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 	}
 	if err == nil {
 		if _, err = dec.Token(); errors.Is(err, io.EOF) {
-			return true
+			return nil
 		}
 		err = errors.New("unexpected text after the object")
 	}
@@ -190,24 +184,18 @@ func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 		err = errors.New("incomplete object")
 	}
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", maxBody))
-		return false
+		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", maxBody))
 	}
-	writeProblem(w, http.StatusBadRequest, "The body is not the JSON object that this endpoint expects.", clipInput(err.Error()))
-	return false
+	return newProblem(http.StatusBadRequest, "The body is not the JSON object that this endpoint expects.", clipInput(err.Error()))
 }
 
-// requireEmptyBody answers 4xx and returns false unless the body is empty or an object without
-// members.
-func requireEmptyBody(w http.ResponseWriter, r *http.Request) bool {
-	if _, ok := parseQuery(w, r); !ok {
-		return false
-	}
+// requireEmptyBody returns an error unless the body is empty or an object without members.
+func requireEmptyBody(w http.ResponseWriter, r *http.Request) error {
 	src := bufio.NewReader(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, err := src.Peek(1); errors.Is(err, io.EOF) {
-		return true
+		return nil
 	}
-	return decodeObject(w, src, &struct{}{})
+	return decodeObject(src, &struct{}{})
 }
 
 // clipInput shortens untrusted input that an error message quotes.
@@ -242,15 +230,6 @@ func parseOrigin(text string) (robots.Origin, error) {
 		return robots.Origin{}, fmt.Errorf("origin: %w", err)
 	}
 	return o, nil
-}
-
-// requireOrigin parses an origin. It answers 400 and returns false on errors.
-func requireOrigin(w http.ResponseWriter, text string) (robots.Origin, bool) {
-	o, err := parseOrigin(text)
-	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error())
-	}
-	return o, err == nil
 }
 
 // maxBody bounds the body of any request, in bytes.

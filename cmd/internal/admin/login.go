@@ -8,10 +8,10 @@ import (
 
 // A loginView is the content of the login page.
 type loginView struct {
-	// Path to redirect to after the login.
+	// Next is the path to which the login leads.
 	Next string
 
-	// Why the last attempt failed; "": there was none.
+	// Error says why the last attempt failed; "": there was none.
 	Error string
 }
 

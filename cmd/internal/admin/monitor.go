@@ -7,16 +7,14 @@ import (
 )
 
 // A Monitor serves health, readiness and metrics, and nothing else. It requires no token and
-// answers every client that can connect: no response has a host, a URL or a client of a request. Run it
-// with Serve and stop it with Shutdown.
+// answers every client that can connect: no response has a host, a URL or a client of a request.
+// Run it with Serve and stop it with Shutdown.
 type Monitor struct{ http *http.Server }
 
 // NewMonitor makes a Monitor. It uses only Healthy, Ready, Metrics, Log and Proxy, which are
 // required, and ProxyTLS, Warnings and Store.
 func NewMonitor(o Options) *Monitor {
-	if o.Warnings == nil {
-		o.Warnings = func() []string { return nil }
-	}
+	o.Warnings = orZero(o.Warnings)
 	mux := http.NewServeMux()
 	o.mountMonitoring(mux)
 	return &Monitor{newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

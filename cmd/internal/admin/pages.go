@@ -12,25 +12,25 @@ type frame struct {
 	Version string
 	Nav     []link
 
-	// Why the proxy is not healthy or not ready.
+	// HealthErrors say why the proxy is not healthy or not ready.
 	HealthErrors []string
 
-	// "" if the last reload succeeded.
+	// ReloadWarning is "" if the last reload succeeded.
 	ReloadWarning string
 
-	// "" unless this replica paces alone.
+	// StoreWarning is "" unless this replica paces alone.
 	StoreWarning string
 
-	// What the operator should see to before it stops requests.
+	// Warnings say what the operator should see to before it stops requests.
 	Warnings []string
 
-	// Decisions are only recorded.
+	// Monitor is set if decisions are only recorded.
 	Monitor bool
 
-	// There is a login to sign out of.
+	// SignOut is set if there is a login to sign out of.
 	SignOut bool
 
-	// Outcome of the last action; nil: none.
+	// Flash is the outcome of the last action; nil: there was none.
 	Flash *flash
 }
 
@@ -52,8 +52,14 @@ func errorFlash(text string, lines ...string) *flash {
 
 // newFrame makes the frame of a page. section is the path of its entry in the navigation.
 func (s *Server) newFrame(title, section string) frame {
-	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), Monitor: s.opts.Monitor(), SignOut: s.opts.Token() != ""}
-	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Exceptions", Href: "/exceptions"}, {Name: "Clients", Href: "/clients"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
+	f := frame{
+		Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(),
+		StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), Monitor: s.opts.Monitor(), SignOut: s.opts.Token() != "",
+	}
+	f.Nav = []link{
+		{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Exceptions", Href: "/exceptions"},
+		{Name: "Clients", Href: "/clients"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"},
+	}
 	for i := range f.Nav {
 		if f.Nav[i].Href == section {
 			f.Nav[i].Current = "page"

@@ -21,20 +21,27 @@ import (
 // Handlers that take longer set their own deadlines.
 const requestTimeout = 10 * time.Second
 
+// extendDeadlines gives the response to w more time than the deadlines of the server, which end after requestTimeout.
+func extendDeadlines(w http.ResponseWriter, d time.Duration) {
+	control, deadline := http.NewResponseController(w), time.Now().Add(d)
+	control.SetReadDeadline(deadline)
+	control.SetWriteDeadline(deadline)
+}
+
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
 // Reloads, Store, About, Clients, Monitor, Warnings, Faults, Evidence, Config, Space, Version and ProxyTLS.
 type Options struct {
-	// Why the proxy is not healthy, or nil.
+	// Healthy returns why the proxy is not healthy, or nil.
 	Healthy func() error
 
-	// Why the proxy takes no requests, or nil.
+	// Ready returns why the proxy takes no requests, or nil.
 	Ready func() error
 
-	// Answers GET /metrics; nil: 404.
+	// Metrics answers GET /metrics; nil: the answer is 404.
 	Metrics http.Handler
 
-	// admin.token, required for all but health; nil or "": no token, only requests to local names from this machine are
-	// answered.
+	// Token returns admin.token, which is required for all but health. Nil or "" means that there is no token, and that
+	// only requests to local names from this machine are answered.
 	Token func() string
 	Log   *slog.Logger
 
@@ -42,66 +49,67 @@ type Options struct {
 	Cache RobotsCache
 	Pacer *pace.Pacer
 
-	// Dialect in which robots.txt files are shown.
+	// Dialect returns the dialect in which robots.txt files are shown.
 	Dialect func() robots.Dialect
 
-	// Key under which the Pacer keeps a host; nil: the host itself.
+	// PaceKey returns the key under which the Pacer keeps a host; nil: the host itself.
 	PaceKey func(host string) string
 
-	// Decides a request without sending it, and says how long it would wait.
+	// Explain decides a request without sending it, and says how long the request would wait.
 	Explain func(context.Context, policy.Request) (policy.Decision, time.Duration)
 
-	// The cache query that decides a request.
+	// Query returns the query of the cache that decides a request.
 	Query func(policy.Request) cache.Query
 
-	// The active engine, whose entries of hosts and clients are shown.
+	// Engine returns the active engine, whose entries of hosts and clients are shown.
 	Engine func() *policy.Engine
 
-	// Names of the configured clients; nil: none.
+	// Clients returns the names of the configured clients; nil: there are none.
 	Clients func() []string
 
-	// Reports whether decisions are only recorded (mode: monitor); nil: they are enforced.
+	// Monitor reports whether decisions are only recorded (mode: monitor); nil: they are enforced.
 	Monitor func() bool
 
-	// Reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload.
+	// Reload reloads the configuration. Its error has one line for each mistake. Nil means that the proxy cannot reload.
 	Reload func(context.Context) error
+
 	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
 	// reload.
 	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
 
-	// State of this replica in a fleet; nil: the proxy is no replica.
+	// Store returns the state of this replica in a fleet; nil: the proxy is no replica.
 	Store func() Store
 
-	// nil: all unknown.
+	// About returns what only the starting code knows; nil: all of it is unknown.
 	About func() About
 
-	// What the operator should see to before it stops requests; nil: nothing.
+	// Warnings returns what the operator should see to before it stops requests; nil: nothing.
 	Warnings func() []string
 
-	// Clients whose settings do not fit the proxy, the latest first; nil: none are known.
+	// Faults returns the clients whose settings do not fit the proxy, the latest first; nil: none are known.
 	Faults func() []clientfault.Fault
 
-	// Access to the audit; nil: the audit cannot be read.
+	// Evidence gives access to the audit; nil: the audit cannot be read.
 	Evidence *Evidence
 
-	// The active configuration without its secrets, as YAML; nil: it is not shown.
+	// Config returns the active configuration without its secrets, as YAML; nil: it is not shown.
 	Config func() []byte
 
-	// How much of the disk the audit takes; nil: unknown.
+	// Space returns how much of the disk the audit takes; nil: unknown.
 	Space func() audit.Space
 
-	// The CA certificate that clients must trust.
+	// CAPEM returns the CA certificate that clients must trust.
 	CAPEM func() []byte
 
-	// Address on which the proxy listens.
+	// Proxy is the address on which the proxy listens.
 	Proxy   net.Addr
 	Version string
 
-	// Clients speak TLS to the proxy.
+	// ProxyTLS is set if clients speak TLS to the proxy.
 	ProxyTLS bool
 
-	// Records that an operator has ended the back-off of a host.
+	// BackOffEnded records that an operator has ended the back-off of a host.
 	BackOffEnded func(host string) error
 }
 
@@ -112,8 +120,9 @@ func (o *Options) missing() string {
 		is   bool
 	}{
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
-		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil}, {"Engine", o.Engine != nil},
-		{"BackOffEnded", o.BackOffEnded != nil}, {"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
+		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil},
+		{"Query", o.Query != nil}, {"Engine", o.Engine != nil}, {"BackOffEnded", o.BackOffEnded != nil}, {"CAPEM", o.CAPEM != nil},
+		{"Proxy", o.Proxy != nil},
 	} {
 		if !need.is {
 			return need.name
@@ -138,20 +147,20 @@ type Server struct {
 	opts     Options
 	sessions *sessions
 
-	// One slot for each open stream.
+	// streamSlots has one slot for each open stream.
 	streamSlots slots
 
-	// One slot for each request that waits for an origin.
+	// waitSlots has one slot for each request that waits for an origin.
 	waitSlots slots
 
-	// One slot for each report that is made.
+	// reportSlots has one slot for each report that is made.
 	reportSlots slots
 	chain       chainCheck
 
-	// Closed when all streams must end.
+	// streamsDone is closed when all streams must end.
 	streamsDone chan struct{}
 
-	// Closes streamsDone.
+	// stopStreams closes streamsDone.
 	stopStreams func()
 	apiMux      *http.ServeMux
 	rootMux     *http.ServeMux
@@ -159,25 +168,25 @@ type Server struct {
 
 // About has what only the starting code knows about the proxy.
 type About struct {
-	// The commit of the build; "": unknown.
+	// Commit is the commit of the build; "": unknown.
 	Commit string
 
-	// Zero: unknown.
+	// Started is when the process started; zero: unknown.
 	Started time.Time
 
-	// Configuration file; "": none.
+	// Config is the configuration file; "": there is none.
 	Config string
 
-	// State directory.
+	// State is the state directory.
 	State string
 
-	// audit file.
+	// Audit is the file of the audit.
 	Audit string
 
-	// nil: nothing is archived.
+	// Archive is nil if nothing is archived.
 	Archive *Archive
 
-	// None: requests are not signed.
+	// Signing has the identities that sign requests; empty: requests are not signed.
 	Signing []Signing
 }
 
@@ -185,25 +194,25 @@ type About struct {
 type Archive struct {
 	Dir string
 
-	// Written so far.
-	Records uint64
+	// Records counts the records written so far, and Revisits those of them without a payload.
+	Records, Revisits uint64
 
-	// Of the records, those without a payload; responses that could not be archived.
-	Revisits, Lost uint64
+	// Lost counts the responses that could not be archived.
+	Lost uint64
 
-	// Of the files; that the disk has left.
+	// Bytes is the size of the files, and Free what the disk has left.
 	Bytes, Free int64
 
-	// Why it cannot be written; nil: it can.
+	// Err is why the archive cannot be written; nil: it can.
 	Err error
 }
 
 // A Signing is an identity with which requests are signed.
 type Signing struct {
-	// Whose requests; "": those of all clients without one of their own.
+	// Client is the client whose requests are signed; "": all clients without an identity of their own.
 	Client string
 
-	// URL of the key directory.
+	// Agent is the URL of the key directory.
 	Agent string
 	KeyID string
 }

@@ -21,23 +21,23 @@ const (
 // leaves the process. A session therefore ends when it expires, when the process ends, when
 // the token changes or when it is revoked.
 type sessions struct {
-	// Guards the fields below.
+	// mu guards the fields below.
 	mu  sync.Mutex
 	key [sha256.Size]byte
 
-	// Expiry times of revoked sessions.
+	// revoked has the expiry times of revoked sessions, by their IDs.
 	revoked map[[sessionIDBytes]byte]time.Time
 }
 
 const (
 	sessionIDBytes = 16
-	// The ID and the expiry time in Unix seconds.
+	// signedBytes is the length of the ID and of the expiry time in Unix seconds.
 	signedBytes = sessionIDBytes + 8
 )
 
 func newSessions() *sessions {
 	s := &sessions{revoked: map[[sessionIDBytes]byte]time.Time{}}
-	// Never fails (crypto/rand since Go 1.24).
+	// rand.Read never fails (since Go 1.24).
 	rand.Read(s.key[:])
 	return s
 }
@@ -84,7 +84,7 @@ func (s *sessions) revoke(cookie, token string, now time.Time) {
 			}
 		}
 	}
-	// No room: revoke all sessions with a new key.
+	// If there is no room, a new key revokes all sessions.
 	if len(s.revoked) >= maxRevoked {
 		rand.Read(s.key[:])
 		clear(s.revoked)

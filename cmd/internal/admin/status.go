@@ -31,7 +31,7 @@ func healthHandler(check func() error) http.HandlerFunc {
 type caCertificate struct {
 	Subject string `json:"subject"`
 
-	// As robotsproxy ca show prints it.
+	// SHA256 is the fingerprint, as robotsproxy ca show prints it.
 	SHA256  string `json:"sha256"`
 	Expires string `json:"expires"`
 }
@@ -56,7 +56,7 @@ type reloadStatus struct {
 	Since   string `json:"in_force_since,omitempty"`
 	LastOK  string `json:"last_ok,omitempty"`
 
-	// Why the last reload was refused, line by line; nil: it succeeded.
+	// Errors say why the last reload was refused, line by line; nil: it succeeded.
 	Errors []string `json:"errors,omitempty"`
 
 	since time.Time
@@ -92,10 +92,7 @@ func (r *reloadStatus) warning() string {
 }
 
 // status answers with the version, the files, the health and the reloads of the proxy.
-func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	if _, ok := parseQuery(w, r); !ok {
-		return
-	}
+func (s *Server) status(http.ResponseWriter, *http.Request, *queryParams) (any, error) {
 	about := s.opts.About()
 	st := struct {
 		Version  string  `json:"version"`
@@ -109,32 +106,32 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		Proxy    string  `json:"proxy"`
 		ProxyTLS bool    `json:"proxy_tls"`
 
-		// Enforce or monitor.
+		// Mode is "enforce" or "monitor".
 		Mode    string         `json:"mode"`
 		Dialect string         `json:"dialect"`
 		CA      *caCertificate `json:"ca,omitempty"`
 		Healthy bool           `json:"healthy"`
 		Ready   bool           `json:"ready"`
 
-		// Why the proxy is not healthy or not ready.
+		// Reasons say why the proxy is not healthy or not ready.
 		Reasons []string `json:"reasons"`
 
-		// What the operator should see to before it stops requests.
+		// Warnings say what the operator should see to before it stops requests.
 		Warnings []string      `json:"warnings,omitempty"`
 		Oldest   string        `json:"oldest_record,omitempty"`
 		Reloads  *reloadStatus `json:"reloads,omitempty"`
 		Store    *storeStatus  `json:"store,omitempty"`
 	}{
 		Version: s.opts.Version, Commit: about.Commit, Go: runtime.Version(), Started: formatTime(about.Started),
-		Config: about.Config, State: about.State, Audit: about.Audit,
-		Proxy: s.opts.Proxy.String(), ProxyTLS: s.opts.ProxyTLS, Mode: s.opts.mode(), Dialect: s.opts.Dialect().Name, CA: s.opts.caCertificate(),
-		Healthy: s.opts.Healthy() == nil, Ready: s.opts.Ready() == nil, Reasons: append([]string{}, s.healthErrors()...), Reloads: s.opts.reloadStatus(),
-		Store: s.opts.storeStatus(), Warnings: s.opts.warnings(), Oldest: formatTime(s.opts.Space().Oldest),
+		Config: about.Config, State: about.State, Audit: about.Audit, Proxy: s.opts.Proxy.String(), ProxyTLS: s.opts.ProxyTLS,
+		Mode: s.opts.mode(), Dialect: s.opts.Dialect().Name, CA: s.opts.caCertificate(),
+		Healthy: s.opts.Healthy() == nil, Ready: s.opts.Ready() == nil, Reasons: append([]string{}, s.healthErrors()...),
+		Warnings: s.opts.warnings(), Oldest: formatTime(s.opts.Space().Oldest), Reloads: s.opts.reloadStatus(), Store: s.opts.storeStatus(),
 	}
 	if !about.Started.IsZero() {
 		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()
 	}
-	writeJSON(w, http.StatusOK, st)
+	return st, nil
 }
 
 // mode returns the value of mode in the configuration.
@@ -185,7 +182,7 @@ type storeStatus struct {
 	Replica string `json:"replica"`
 	Shared  bool   `json:"shared"`
 
-	// Why it is not shared.
+	// Detail says why the store is not shared.
 	Detail   string  `json:"detail,omitempty"`
 	Since    string  `json:"since,omitempty"`
 	Times    float64 `json:"times_slower"`

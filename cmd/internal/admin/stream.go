@@ -18,17 +18,13 @@ const (
 // stream answers with new audit lines as server-sent events (HTML Standard 9.2). It begins
 // now, after the line that a parameter names, or after the last line that the browser has
 // received. It reads the feed at intervals: a slow reader misses lines and is told how many.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	params, ok := parseQuery(w, r, append([]string{"after"}, filterParams...)...)
-	if !ok {
-		return
-	}
-	f := parseFilter(&params)
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, params *queryParams) (any, error) {
+	f := parseFilter(params)
 	after, resume := params.lineNumber("after")
-	if params.writeError(w) {
-		return
+	if params.err != nil {
+		return nil, params.err
 	}
-	// A browser that reconnects: newer than after.
+	// A browser that reconnects names a later line than after.
 	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
 		after, resume = last, true
 	}
@@ -37,18 +33,18 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.streamSlots.tryAcquire() {
 		w.Header().Set("Retry-After", "5")
-		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("All %d streams are in use.", maxStreams))
-		return
+		return nil, newProblem(http.StatusServiceUnavailable, fmt.Sprintf("All %d streams are in use.", maxStreams))
 	}
 	defer s.streamSlots.release()
 	w.Header().Set("Content-Type", "text/event-stream")
-	// Or nginx would buffer the stream.
+	// Without this header, nginx would buffer the stream.
 	w.Header().Set("X-Accel-Buffering", "no")
 	if r.Method == http.MethodHead {
-		return
+		return nil, nil
 	}
 	e := eventStream{w: w, control: http.NewResponseController(w), filter: f, after: after, reported: after}
 	e.run(s, r)
+	return nil, nil
 }
 
 // An eventStream is one open stream.
@@ -57,10 +53,10 @@ type eventStream struct {
 	control *http.ResponseController
 	filter  filter
 
-	// The last line read from the feed.
+	// after is the last line that was read from the feed.
 	after uint64
 
-	// The last line that the reader knows of.
+	// reported is the last line that the reader knows of.
 	reported uint64
 	buf      bytes.Buffer
 }
@@ -68,7 +64,7 @@ type eventStream struct {
 // run writes events until the client disconnects, does not read for requestTimeout, is no
 // longer authenticated, or the Server shuts down.
 func (e *eventStream) run(s *Server, r *http.Request) {
-	// The server's deadline is for the request; a stream has none.
+	// A stream goes on after the deadline of the server for reading a request.
 	e.control.SetReadDeadline(time.Time{})
 	poll, heartbeat := time.NewTicker(pollInterval), time.NewTicker(heartbeatInterval)
 	defer poll.Stop()
@@ -88,8 +84,8 @@ func (e *eventStream) run(s *Server, r *http.Request) {
 		case <-s.streamsDone:
 			return
 		case <-poll.C:
+			// The token may have changed, or the session have ended.
 			if token := s.opts.Token(); token != "" && !s.authenticated(r, token) {
-				// The token has changed or the session has ended.
 				return
 			}
 		case <-heartbeat.C:
@@ -128,7 +124,7 @@ func (e *eventStream) flush() error {
 	if e.buf.Len() == 0 {
 		return nil
 	}
-	// The server's deadline is for a whole response.
+	// The deadline of the server is for a whole response.
 	e.control.SetWriteDeadline(time.Now().Add(requestTimeout))
 	_, err := e.w.Write(e.buf.Bytes())
 	e.buf.Reset()

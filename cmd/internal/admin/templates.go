@@ -22,10 +22,10 @@ var files embed.FS
 var ui = sync.OnceValue(loadUI)
 
 type uiFiles struct {
-	// By file name without .html.
+	// templates has the pages by file name without .html.
 	templates map[string]*template.Template
 
-	// By the path below /static/.
+	// assets has the files by the path below /static/.
 	assets map[string]asset
 }
 
@@ -38,7 +38,8 @@ type asset struct {
 
 // mediaTypes maps a file name extension to the media type of the asset.
 var mediaTypes = map[string]string{
-	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", "": "text/plain; charset=utf-8",
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml", "": "text/plain; charset=utf-8",
 }
 
 func loadUI() *uiFiles {
@@ -72,7 +73,6 @@ func must(err error) {
 func (u *uiFiles) assetURL(name string) string {
 	a, ok := u.assets[name]
 	if !ok {
-		// A mistake in a template.
 		panic("no asset is named " + name)
 	}
 	return "/static/" + name + "?v=" + a.version

@@ -79,8 +79,8 @@ func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 	var d policy.Decision
 	var wait time.Duration
 	if failure := s.waitForOrigin(w, r, func(ctx context.Context) { d, wait = s.opts.Explain(ctx, request) }); failure != nil {
-		v.Flash = errorFlash(failure.detail)
-		s.render(w, failure.status, "explain", "frame", v)
+		v.Flash = errorFlash(failure.Detail)
+		s.render(w, failure.Status, "explain", "frame", v)
 		return
 	}
 	v.Result = s.newResultView(request, d, wait)

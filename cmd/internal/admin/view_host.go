@@ -133,8 +133,7 @@ func causeHref(views []originView, origins []originState, c *live.Cause) string 
 
 func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	state := paceBadge(h.Pace, now)
-	counts := h.counts()
-	figures := classFigures(&counts, shownClasses(&counts, s.opts.Monitor()), "host", h.Host)
+	figures := classFigures(&h.counts, shownClasses(&h.counts, s.opts.Monitor()), "host", h.Host)
 	figures[0].Note = "last request " + orUnknown(timeAgo(now, h.Last))
 	queue := figure{Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Note: "all requests together waited " + humanize.Duration(secondsDuration(h.WaitedS)), Kind: "wait", Icon: "wait"}
 	p := h.Pace
@@ -154,11 +153,6 @@ func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	}
 	next := figure{Name: "Next slot", Value: nextSlotText(p, now), Note: "for a request that arrives now", Words: true}
 	return append(figures, gap, next)
-}
-
-// counts returns the numbers of requests by class.
-func (h *hostState) counts() live.Counts {
-	return live.Counts{live.Allowed: h.Allowed, live.Disallowed: h.Disallowed, live.Deferred: h.Deferred, live.Failed: h.Failed, live.NotEnforced: h.NotEnforced}
 }
 
 func orUnknown(s string) string {
@@ -264,7 +258,7 @@ func doneFlash(word string) *flash {
 	case "busy":
 		return errorFlash("Too many requests wait for fetches. Try again in a moment.")
 	case "late":
-		return errorFlash(waitTimedOut.detail)
+		return errorFlash(waitTimedOut.Detail)
 	}
 	return nil
 }

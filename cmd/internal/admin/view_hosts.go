@@ -17,7 +17,7 @@ import (
 
 const (
 	hostsPerPage = 50
-	// Origins of a host that the list shows.
+	// filesPerHost bounds the origins of a host that the list shows.
 	filesPerHost = 3
 )
 
@@ -75,8 +75,7 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 	ruling := s.opts.rulings()
 	var total live.Counts
 	for _, h := range all {
-		counts := h.counts()
-		total.Add(&counts)
+		total.Add(&h.counts)
 	}
 	classes := shownClasses(&total, s.opts.Monitor())
 	for _, h := range all[from:min(from+hostsPerPage, len(all))] {
@@ -84,7 +83,7 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 		v.Hosts = append(v.Hosts, newHostRow(h, classes, now))
 	}
 	v.Columns = v.columns(classes)
-	// Last, because the URLs above need the query unescaped.
+	// This comes last, because the URLs above need the query unescaped.
 	v.Query = printable(v.Query)
 	v.Unknown = badge{Kind: "plain", Icon: "none", Word: "Not fetched"}
 	s.render(w, http.StatusOK, "hosts", "frame", v)
@@ -105,7 +104,8 @@ func (v *hostListView) href(sort string, from int) string {
 func (v *hostListView) columns(classes []live.Class) (all []column) {
 	type sortable struct{ name, sort, class string }
 	columns := []sortable{
-		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "delay", "n"}, {"Queue", "queue", "n"}, {"In flight", "under_way", "n"}, {"Next slot", "next", "n"},
+		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "delay", "n"}, {"Queue", "queue", "n"},
+		{"In flight", "under_way", "n"}, {"Next slot", "next", "n"},
 	}
 	for _, c := range classes {
 		columns = append(columns, sortable{classBadges[c].Word, c.String(), "n"})
@@ -153,9 +153,8 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 		Host: clipPrintable(h.Host, maxCell), Href: hostHref(h.Host), State: paceBadge(h.Pace, now),
 		Last: timeAgo(now, h.Last),
 	}
-	counts := h.counts()
 	for _, c := range classes {
-		r.Counts = append(r.Counts, classCount{classBadges[c].Word, counts[c]})
+		r.Counts = append(r.Counts, classCount{classBadges[c].Word, h.counts[c]})
 	}
 	if p := h.Pace; p != nil {
 		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlotText(p, now)
@@ -166,7 +165,7 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 	for _, o := range h.Origins[:min(filesPerHost, len(h.Origins))] {
 		file := fileBadge(&o)
 		file.Note = o.origin.Scheme
-		// Not the default port of the scheme.
+		// An origin at the default port of its scheme does not name the port.
 		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) {
 			file.Note += ", port " + port
 		}
