@@ -2,12 +2,12 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -118,26 +118,24 @@ func (c *chainCheck) badge(now time.Time) badge {
 }
 
 // auditFacts returns what is known of the audit without reading all of it.
-func (s *Server) auditFacts(now time.Time) []fact {
+func (s *Server) auditFacts(now time.Time) (all factList) {
 	space := s.opts.Space()
-	all := []fact{{Name: "File", Value: printable(s.opts.About().Audit), Code: true}, {Name: "Oldest record", Value: timeWithAge(now, space.Oldest)}}
+	all.addCode("File", s.opts.About().Audit)
+	all.add("Oldest record", timeWithAge(now, space.Oldest))
 	if space.Bytes > 0 {
-		all = append(all, fact{Name: "Size on the disk", Value: humanize.Bytes(space.Bytes) + ", " + humanize.Bytes(space.Free) + " free"})
+		all.add("Size on the disk", humanize.Bytes(space.Bytes)+", "+humanize.Bytes(space.Free)+" free")
 	}
-	if s.opts.Evidence != nil {
-		anchors := s.opts.Evidence.Anchors()
-		for _, a := range anchors {
-			last := "none written yet"
-			if !a.Last.IsZero() {
-				last = timeWithAge(now, a.Last)
-			}
-			all = append(all, fact{Name: "Last anchor", Value: last + ", to " + printable(a.Place)})
-		}
-		if len(anchors) == 0 {
-			all = append(all, fact{Name: "Last anchor", Value: "none: audit.anchor is off"})
-		}
+	if s.opts.Evidence == nil {
+		return all
 	}
-	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+	anchors := s.opts.Evidence.Anchors()
+	for _, a := range anchors {
+		all.add("Last anchor", cmp.Or(timeWithAge(now, a.Last), "none written yet")+", to "+printable(a.Place))
+	}
+	if len(anchors) == 0 {
+		all.add("Last anchor", "none: audit.anchor is off")
+	}
+	return all
 }
 
 // postVerify begins a verification of the audit. The page about the proxy shows its result.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,23 +14,23 @@ import (
 // An aboutView is the page about this proxy.
 type aboutView struct {
 	frame
-	Connect connectView
-	Facts   []fact
-	Reloads []fact
+	Connect string
+	Facts   factList
+	Reloads factList
 
-	// Why the last reload was refused.
+	// ReloadErrors say why the last reload was refused.
 	ReloadErrors   []string
 	Healthy, Ready badge
 
-	// State of the replica; nil: the proxy is no replica.
-	Replica []fact
+	// Replica is the state of the replica; nil: the proxy is no replica.
+	Replica factList
 
-	// Whether it paces together with the other replicas.
+	// Shared says whether it paces together with the other replicas.
 	Shared    badge
 	CanReload bool
-	Audit     []fact
+	Audit     factList
 
-	// What the last verification of the audit has found.
+	// Chain says what the last verification of the audit has found.
 	Chain     badge
 	CanVerify bool
 	API       []apiRow
@@ -42,9 +41,9 @@ type apiRow struct{ Method, Path, Href, About string }
 
 func (s *Server) newAboutView(r *http.Request) aboutView {
 	v := aboutView{frame: s.newFrame("About", "/about"), CanReload: s.opts.Reload != nil}
-	v.Connect = s.newConnectView(r)
+	v.Connect = s.connectAddress(r)
 	now := nowUTC()
-	v.Facts = s.aboutFacts(v.Connect.Proxy, now)
+	v.Facts = s.aboutFacts(v.Connect, now)
 	if r := s.opts.reloadStatus(); r != nil {
 		v.Reloads, v.ReloadErrors = r.facts(now), clipErrors(r.Errors)
 	}
@@ -65,28 +64,35 @@ func (s *Server) newAboutView(r *http.Request) aboutView {
 }
 
 // aboutFacts returns the version, the files and the CA of this proxy.
-func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
+func (s *Server) aboutFacts(proxy string, now time.Time) (all factList) {
 	a := s.opts.About()
-	all := []fact{
-		{Name: "Version", Value: printable(s.opts.Version)}, {Name: "Commit", Value: printable(a.Commit), Code: true}, {Name: "Go", Value: runtime.Version()},
-		{Name: "Started", Value: timeWithAge(now, a.Started)},
-		{Name: "Proxy address", Value: printable(proxy), Code: true}, {Name: "Mode", Value: s.modeText()}, {Name: "Dialect of robots.txt", Value: s.opts.Dialect().Name},
-		{Name: "Configuration", Value: printable(a.Config), Code: true}, {Name: "State", Value: printable(a.State), Code: true},
-	}
+	all.add("Version", printable(s.opts.Version))
+	all.addCode("Commit", a.Commit)
+	all.add("Go", runtime.Version())
+	all.add("Started", timeWithAge(now, a.Started))
+	all.addCode("Proxy address", proxy)
+	all.add("Mode", s.modeText())
+	all.add("Dialect of robots.txt", s.opts.Dialect().Name)
+	all.addCode("Configuration", a.Config)
+	all.addCode("State", a.State)
 	if c := s.opts.caCertificate(); c != nil {
-		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "SHA-256 of the CA", Value: c.SHA256, Code: true}, fact{Name: "CA expires", Value: c.Expires})
+		all.add("CA", printable(c.Subject))
+		all.addCode("SHA-256 of the CA", c.SHA256)
+		all.add("CA expires", c.Expires)
 	}
-	if of := a.Archive; of != nil {
-		all = append(all, fact{Name: "Archive", Value: printable(of.Dir), Code: true}, fact{Name: "Archived", Value: of.text()})
+	if a.Archive != nil {
+		all.addCode("Archive", a.Archive.Dir)
+		all.add("Archived", a.Archive.text())
 	}
-	for _, by := range a.Signing {
+	for _, signing := range a.Signing {
 		of := ""
-		if by.Client != "" {
-			of = " of client " + printable(by.Client)
+		if signing.Client != "" {
+			of = " of client " + printable(signing.Client)
 		}
-		all = append(all, fact{Name: "Signing key" + of, Value: printable(by.KeyID), Code: true}, fact{Name: "Agent" + of, Value: printable(by.Agent), Code: true})
+		all.addCode("Signing key"+of, signing.KeyID)
+		all.addCode("Agent"+of, signing.Agent)
 	}
-	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+	return all
 }
 
 // text says what an archive has.
@@ -111,7 +117,7 @@ func (s *Server) modeText() string {
 }
 
 // facts returns the outcome of the reloads for the page.
-func (r *reloadStatus) facts(now time.Time) []fact {
+func (r *reloadStatus) facts(now time.Time) (all factList) {
 	last := "none so far"
 	switch {
 	case r.Errors != nil:
@@ -119,11 +125,10 @@ func (r *reloadStatus) facts(now time.Time) []fact {
 	case r.OK > 0:
 		last = "succeeded"
 	}
-	all := []fact{
-		{Name: "Active since", Value: timeWithAge(now, r.since)},
-		{Name: "Reloads so far", Value: humanize.Number(r.OK) + " succeeded, " + humanize.Number(r.Refused) + " failed"}, {Name: "Last reload", Value: last},
-	}
-	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+	all.add("Active since", timeWithAge(now, r.since))
+	all.add("Reloads so far", humanize.Number(r.OK)+" succeeded, "+humanize.Number(r.Refused)+" failed")
+	all.add("Last reload", last)
+	return all
 }
 
 // timeWithAge formats a time and its age for people. It returns "" for the zero time.
@@ -172,23 +177,21 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	}
 	v := s.newAboutView(r)
 	// The flash has the errors already.
-	v.Flash, v.ReloadErrors = errorFlash("The reload failed. The previous configuration stays active.", clipErrors(strings.Split(err.Error(), "\n"))...), nil
+	v.Flash, v.ReloadErrors = errorFlash(reloadFailed, clipErrors(strings.Split(err.Error(), "\n"))...), nil
 	s.render(w, http.StatusUnprocessableEntity, "about", "frame", v)
 }
 
 // facts returns the state of the replica for the page.
-func (s *Store) facts(now time.Time) []fact {
+func (s *Store) facts(now time.Time) (all factList) {
 	since := "Shared since"
 	if s.StoreAway {
 		since = "Alone since"
 	}
-	all := []fact{
-		{Name: "This replica", Value: printable(s.Replica), Code: true},
-		{Name: "Replicas", Value: fmt.Sprintf("%d of %d seen", s.Members, s.Expected)},
-		{Name: "Pace", Value: s.paceText()},
-		{Name: since, Value: timeWithAge(now, s.Since)},
-	}
-	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+	all.addCode("This replica", s.Replica)
+	all.add("Replicas", fmt.Sprintf("%d of %d seen", s.Members, s.Expected))
+	all.add("Pace", s.paceText())
+	all.add(since, timeWithAge(now, s.Since))
+	return all
 }
 
 // sharedBadge says whether the replica paces together with the others.

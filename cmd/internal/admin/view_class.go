@@ -20,8 +20,6 @@ var classBadges = [...]badge{
 	live.NotEnforced: {Kind: "would", Icon: "block", Word: "Would be disallowed"},
 }
 
-func classBadge(c live.Class) badge { return classBadges[c] }
-
 // classOf returns the class of a request from the members of its record.
 func classOf(decision, reason string, enforced bool) live.Class {
 	return live.ClassOf(policy.RecordedOutcome(decision, reason), enforced)

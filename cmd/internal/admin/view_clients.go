@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"time"
@@ -18,32 +19,32 @@ type clientsView struct {
 	Clients []clientRow
 	Count   string
 
-	// Requests of clients that are known by their address.
+	// Others counts the requests of clients that are known by their address, in words.
 	Others string
 
-	// Such clients may use the proxy.
+	// Open is set if such clients may use the proxy.
 	Open bool
 
-	// Number of clients left out.
+	// More is the number of clients that are left out.
 	More    int
 	Faults  []faultRow
-	Connect connectView
+	Connect string
 }
 
 // A clientRow is a client of the configuration.
 type clientRow struct {
 	Name, Href string
 
-	// Its networks, and whether it logs in.
+	// From has its networks, and whether it logs in.
 	From    string
 	Dialect string
 
-	// For which it fetches content; "": none are configured.
+	// Purposes are those for which it fetches content; "": none are configured.
 	Purposes string
 	Pace     string
 	Quota    string
 
-	// No request is left today.
+	// QuotaUsed is set if no request is left today.
 	QuotaUsed bool
 	Requests  string
 	Last      string
@@ -52,11 +53,13 @@ type clientRow struct {
 func (s *Server) showClients(w http.ResponseWriter, r *http.Request) {
 	clients, open := s.opts.Engine().ClientUses()
 	now := nowUTC()
-	v := clientsView{frame: s.newFrame("Clients", "/clients"), Count: humanize.Count(len(clients), "client"), Open: open, More: max(0, len(clients)-maxEntries), Connect: s.newConnectView(r)}
+	v := clientsView{
+		frame: s.newFrame("Clients", "/clients"), Count: humanize.Count(len(clients), "client"), Open: open,
+		More: max(0, len(clients)-maxEntries), Faults: s.faultRows(now, time.Time{}, maxEntries), Connect: s.connectAddress(r),
+	}
 	for i := range clients[:len(clients)-v.More] {
 		v.Clients = append(v.Clients, s.newClientRow(&clients[i], now))
 	}
-	v.Faults = s.faultRows(now, time.Time{}, maxEntries)
 	others := s.opts.Live.Client("")
 	if v.Others = talliedText(&others); !others.Last.IsZero() {
 		v.Others += ", last seen " + timeAgo(now, others.Last)
@@ -67,11 +70,10 @@ func (s *Server) showClients(w http.ResponseWriter, r *http.Request) {
 func (s *Server) newClientRow(c *policy.ClientUse, now time.Time) clientRow {
 	n := s.opts.Live.Client(c.Name)
 	r := clientRow{
-		Name: clipPrintable(c.Name, maxCell), Href: decisionsHref("client", c.Name), From: clientOrigin(c), Dialect: c.Dialect.Name, Purposes: c.Purposes.String(),
-		Pace: strings.Join(limitTexts(c.Pace.PerSecond, c.Pace.Burst), ", "), Quota: "no quota", Requests: talliedText(&n), Last: timeAgo(now, n.Last),
-	}
-	if r.Pace == "" {
-		r.Pace = "pace of the host"
+		Name: clipPrintable(c.Name, maxCell), Href: decisionsHref("client", c.Name), From: clientOrigin(c),
+		Dialect: c.Dialect.Name, Purposes: c.Purposes.String(),
+		Pace:  cmp.Or(strings.Join(limitTexts(c.Pace.PerSecond, c.Pace.Burst), ", "), "pace of the host"),
+		Quota: "no quota", Requests: talliedText(&n), Last: timeAgo(now, n.Last),
 	}
 	if c.AssetBurst > 0 {
 		r.Pace += ", " + humanize.Number(c.AssetBurst) + " page assets at once"

@@ -22,35 +22,35 @@ import (
 type decisionRow struct {
 	Number uint64
 
-	// The audit line.
+	// JSON is the audit line.
 	JSON string
 
-	// When the request ended, for the datetime attribute; lines are in this order.
+	// Stamp is when the request ended, for the datetime attribute. Lines are in this order.
 	Stamp string
 
-	// The same time, for people.
+	// Clock is the same time, for people.
 	Clock string
 
-	// Of the decision.
+	// Kind, Icon and Word are those of the badge of the decision.
 	Kind, Icon, Word string
 
 	// HostHref is "" if the line has no host.
 	Host, HostHref string
 	Method, Path   string
 
-	// In a few words; "" if Rule says everything.
+	// Reason is the reason in a few words; "" if Rule says everything.
 	Reason string
 
-	// In a sentence.
+	// Why is the reason in a sentence.
 	Why        string
 	Rule, Line string
 
-	// The uses that the site does not permit.
+	// Use names the uses that the site does not permit.
 	Use            string
 	Client, Agent  string
 	Waited, Status string
 
-	// URL of the filled-in form; "": the request cannot be explained.
+	// ExplainHref is the URL of the filled-in form; "": the request cannot be explained.
 	ExplainHref string
 }
 
@@ -79,7 +79,7 @@ func newDecisionRow(l live.Line) decisionRow {
 		return r
 	}
 	if t, err := time.Parse(time.RFC3339Nano, a.Time); err == nil {
-		// Whole milliseconds, as in the script.
+		// The script computes with whole milliseconds, too.
 		ended := t.UTC().Truncate(time.Millisecond).Add(time.Duration(a.DurationMS) * time.Millisecond)
 		r.Stamp, r.Clock = ended.Format("2006-01-02T15:04:05.000Z"), ended.Format("15:04:05")
 	}
@@ -88,10 +88,11 @@ func newDecisionRow(l live.Line) decisionRow {
 		return r
 	}
 	if r.Word = clipPrintable(a.Kind, maxCell); a.Kind == "" {
-		b := classBadge(classOf(a.Decision, a.Reason, a.Enforced))
+		b := classBadges[classOf(a.Decision, a.Reason, a.Enforced)]
 		r.Kind, r.Icon, r.Word = b.Kind, b.Icon, b.Word
 	}
-	r.Host, r.Method, r.Path = clipPrintable(a.Host, maxCell), clipPrintable(a.Method, maxCell), clipPrintable(pathOfURL(a.URL), maxCell)
+	r.Host, r.Method = clipPrintable(a.Host, maxCell), clipPrintable(a.Method, maxCell)
+	r.Path = clipPrintable(pathOfURL(a.URL), maxCell)
 	r.Rule, r.Use = clipPrintable(a.Rule, maxCell), explain.Disallowed(a.Usage)
 	r.Reason = reasonText(a.Reason, a.Rule, r.Use)
 	r.Why = explain.Reason(a.Reason)
@@ -109,7 +110,8 @@ func newDecisionRow(l live.Line) decisionRow {
 		r.HostHref = hostHref(a.Host)
 	}
 	if a.explainable() {
-		r.ExplainHref = explainHref(explainRequest{URL: a.explainURL(), UserAgent: a.UserAgent, Client: a.Client, Method: a.Method})
+		q := explainRequest{URL: a.explainURL(), UserAgent: a.UserAgent, Client: a.Client, Method: a.Method}
+		r.ExplainHref = explainHref(q)
 	}
 	return r
 }
@@ -149,8 +151,6 @@ func pathOfURL(address string) string {
 	return "/"
 }
 
-func hostHref(host string) string { return "/hosts/" + url.PathEscape(host) }
-
 // explainHref returns the URL of the explain form, filled in. A POST to the same URL explains
 // the request.
 func explainHref(q explainRequest) string {
@@ -169,26 +169,22 @@ type recordView struct {
 	Name  string
 	Badge badge
 
-	// The decision in words; nil: the line cannot be read.
-	Facts  []fact
+	// Facts are the decision in words; nil: the line cannot be read.
+	Facts  factList
 	Record []jsonMember
 
-	// Why there is no record.
+	// Missing says why there is no record.
 	Missing               string
 	HostHref, ExplainHref string
 }
 
 // recordFacts describes an audit line in words; nil: it cannot be read.
-func recordFacts(line []byte) (all []fact) {
+func recordFacts(line []byte) (all factList) {
 	e, err := trail.Read(line)
 	if err != nil {
 		return nil
 	}
-	add := func(name, value string) {
-		if value != "" {
-			all = append(all, fact{Name: name, Value: clipPrintable(value, maxCell)})
-		}
-	}
+	add := func(name, value string) { all.add(name, clipPrintable(value, maxCell)) }
 	if !e.Time.IsZero() {
 		add("Time", utcTime(e.Time))
 	}

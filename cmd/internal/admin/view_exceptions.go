@@ -12,7 +12,7 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// entries of hosts, or clients, on a page.
+// maxEntries bounds the entries of hosts, or the clients, on a page.
 const maxEntries = 1000
 
 // An exceptionsView is the page of the entries of hosts.
@@ -21,7 +21,7 @@ type exceptionsView struct {
 	Entries []entryRow
 	Count   string
 
-	// Number of entries left out.
+	// More is the number of entries that are left out.
 	More int
 }
 
@@ -30,20 +30,23 @@ type entryRow struct {
 	Match, Reason string
 	Robots        badge
 
-	// Its pace, readings and use; "": none.
+	// Settings are its pace, readings and use; "": it has none.
 	Settings string
 	Expires  string
 	Expired  bool
 	Requests string
 
-	// Of its decisions; "": there are none.
+	// Href leads to its decisions; "": there are none.
 	Href string
 	Last string
 }
 
 func (s *Server) showExceptions(w http.ResponseWriter, r *http.Request) {
 	entries, now := s.opts.Engine().Entries(), nowUTC()
-	v := exceptionsView{frame: s.newFrame("Exceptions", "/exceptions"), Count: humanize.Number(len(entries)) + " entries of hosts", More: max(0, len(entries)-maxEntries)}
+	v := exceptionsView{
+		frame: s.newFrame("Exceptions", "/exceptions"), Count: humanize.Number(len(entries)) + " entries of hosts",
+		More: max(0, len(entries)-maxEntries),
+	}
 	if len(entries) == 1 {
 		v.Count = "1 entry of hosts"
 	}
@@ -55,8 +58,8 @@ func (s *Server) showExceptions(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
 	r := entryRow{
-		Match: clipPrintable(h.Match, maxCell), Reason: clipPrintable(h.Reason, maxCell), Robots: treatmentBadge(h.Robots), Settings: entrySettings(h),
-		Expires: "never", Expired: !h.Until.IsZero() && !now.Before(h.Until),
+		Match: clipPrintable(h.Match, maxCell), Reason: clipPrintable(h.Reason, maxCell), Robots: treatmentBadge(h.Robots),
+		Settings: entrySettings(h), Expires: "never", Expired: !h.Until.IsZero() && !now.Before(h.Until),
 	}
 	switch {
 	case r.Expired:
@@ -73,15 +76,12 @@ func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
 }
 
 // facts returns the entry for the page of a host.
-func (r *entryRow) facts() []fact {
-	all := []fact{{Name: "Match", Value: r.Match, Code: true}, {Name: "robots.txt", Value: r.Robots.Word}}
-	if r.Settings != "" {
-		all = append(all, fact{Name: "Settings", Value: r.Settings})
-	}
-	if r.Reason != "" {
-		all = append(all, fact{Name: "Reason", Value: r.Reason})
-	}
-	return append(all, fact{Name: "Expires", Value: r.Expires}, fact{Name: "Requests to all its hosts", Value: r.Requests, Href: r.Href})
+func (r *entryRow) facts() factList {
+	all := factList{{Name: "Match", Value: r.Match, Code: true}, {Name: "robots.txt", Value: r.Robots.Word}}
+	all.add("Settings", r.Settings)
+	all.add("Reason", r.Reason)
+	all.add("Expires", r.Expires)
+	return append(all, fact{Name: "Requests to all its hosts", Value: r.Requests, Href: r.Href})
 }
 
 // talliedText lists the requests of each class that there are.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -11,7 +12,6 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/explain"
-	"robotsproxy/policy/explain/humanize"
 )
 
 // An explainView is the form, and the result if there is one.
@@ -20,10 +20,10 @@ type explainView struct {
 	Form    explainRequest
 	Methods []option
 
-	// What is wrong with the form.
+	// Error says what is wrong with the form; "": nothing is.
 	Error string
 
-	// nil: nothing was submitted.
+	// Result is nil if nothing was submitted.
 	Result *resultView
 }
 
@@ -31,14 +31,16 @@ type explainView struct {
 type resultView struct {
 	Badge   badge
 	Request string
-	Facts   []fact
+	Facts   factList
 	Lines   []textLine
 }
 
 func (s *Server) newExplainView(q explainRequest) explainView {
 	q.URL, q.UserAgent, q.Client = clipPrintable(q.URL, 8<<10), clipPrintable(q.UserAgent, 8<<10), clipPrintable(q.Client, maxCell)
 	v := explainView{frame: s.newFrame("Explain", "/explain"), Form: q}
-	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	methods := []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	}
 	if q.Method != "" && !slices.Contains(methods, q.Method) {
 		q.Method = clipPrintable(q.Method, maxCell)
 		methods = append(methods, q.Method)
@@ -50,7 +52,9 @@ func (s *Server) newExplainView(q explainRequest) explainView {
 }
 
 func formExplainRequest(values url.Values) explainRequest {
-	return explainRequest{URL: values.Get("url"), UserAgent: values.Get("agent"), Client: values.Get("client"), Method: values.Get("method")}
+	return explainRequest{
+		URL: values.Get("url"), UserAgent: values.Get("agent"), Client: values.Get("client"), Method: values.Get("method"),
+	}
 }
 
 // showExplain serves the form, filled in from the query. It explains nothing yet.
@@ -90,8 +94,9 @@ func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 func (s *Server) newResultView(r policy.Request, d policy.Decision, wait time.Duration) *resultView {
 	x := explain.Of(&d)
 	v := &resultView{Request: r.Method + " " + clipPrintable(r.Target.String(), maxCell)}
-	v.Badge = classBadge(live.ClassOf(policy.OutcomeOf(d.Verdict, d.Reason), !s.opts.Monitor()))
-	v.Facts = append(v.Facts, fact{Name: "Why", Value: x.Sentence()}, fact{Name: "Host", Value: printable(r.Origin.Host), Href: hostHref(r.Origin.Host)})
+	v.Badge = classBadges[live.ClassOf(policy.OutcomeOf(d.Verdict, d.Reason), !s.opts.Monitor())]
+	v.Facts.add("Why", x.Sentence())
+	v.Facts = append(v.Facts, fact{Name: "Host", Value: printable(r.Origin.Host), Href: hostHref(r.Origin.Host)})
 	for _, f := range newFacts(x.Decided()) {
 		if f.Name == "Rule" {
 			f.Href = s.ruleHref(r.Origin, d.Line)
@@ -107,19 +112,14 @@ func (s *Server) newResultView(r policy.Request, d policy.Decision, wait time.Du
 }
 
 // paceFacts says how many requests the pace allows, and when this one could be sent.
-func (s *Server) paceFacts(d *policy.Decision, wait time.Duration) (all []fact) {
+func (s *Server) paceFacts(d *policy.Decision, wait time.Duration) (all factList) {
 	if d.Verdict != policy.Allow || d.Pace.Key == "" {
 		return all
 	}
 	state, _ := s.opts.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
-	if gap := requestGap(&d.Pace, &state); gap > 0 {
-		all = append(all, fact{Name: "Time between requests", Value: humanize.Duration(gap)})
-	}
-	shown := "none"
-	if wait > 0 {
-		shown = humanize.Duration(wait)
-	}
-	return append(all, fact{Name: "Wait now", Value: shown})
+	all.add("Time between requests", positiveDuration(requestGap(&d.Pace, &state)))
+	all.add("Wait now", cmp.Or(positiveDuration(wait), "none"))
+	return all
 }
 
 // excerptLines returns the lines around the rule that decided, after the User-agent lines of
@@ -135,7 +135,7 @@ func excerptLines(e *explain.Excerpt, verdict badge) (all []textLine) {
 	for i, l := range lines {
 		shown := textLine{Number: l.Number, Class: "rule", Text: clipPrintable(l.Text, maxLineBytes)}
 		if i == 0 && len(all) > 0 && all[len(all)-1].Number < l.Number-1 {
-			// lines are left out.
+			// There are lines between the group and this one.
 			shown.Class += " begins"
 		}
 		if l.Decides {

@@ -3,8 +3,6 @@ package admin
 import (
 	"cmp"
 	"time"
-
-	"robotsproxy/proxy/clientfault"
 )
 
 const (
@@ -18,13 +16,13 @@ const (
 type faultRow struct {
 	Client string
 
-	// A predicate, as in "does not trust the proxy's CA".
+	// What is a predicate, as in "does not trust the proxy's CA".
 	What string
 
-	// Connections.
+	// Count is the number of connections.
 	Count uint64
 
-	// "": it opened no tunnel.
+	// Host is that of the last tunnel; "": the client opened none.
 	Host   string
 	Last   string
 	Advice string
@@ -36,14 +34,10 @@ func (s *Server) faultRows(now, since time.Time, most int) (rows []faultRow) {
 		if len(rows) == most || f.Last.Before(since) {
 			break
 		}
-		rows = append(rows, newFaultRow(&f, now))
+		rows = append(rows, faultRow{
+			Client: cmp.Or(clipPrintable(f.Client, maxCell), "another client"), What: f.Kind.String(),
+			Count: f.Count, Host: clipPrintable(f.Host, maxCell), Last: timeAgo(now, f.Last), Advice: f.Kind.Advice(),
+		})
 	}
 	return rows
-}
-
-func newFaultRow(f *clientfault.Fault, now time.Time) faultRow {
-	return faultRow{
-		Client: cmp.Or(clipPrintable(f.Client, maxCell), "another client"), What: f.Kind.String(),
-		Count: f.Count, Host: clipPrintable(f.Host, maxCell), Last: timeAgo(now, f.Last), Advice: f.Kind.Advice(),
-	}
 }

@@ -1,12 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"robotsproxy/policy/audit/live"
@@ -16,10 +16,8 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-const (
-	// origins of a host whose files are shown.
-	maxOriginTexts = 8
-)
+// maxOriginTexts bounds the origins of a host whose files are shown.
+const maxOriginTexts = 8
 
 // A hostView is the page of one host.
 type hostView struct {
@@ -27,16 +25,16 @@ type hostView struct {
 	Host  string
 	Known bool
 
-	// URL of its decisions.
+	// Decisions is the URL of its decisions.
 	Decisions string
 	Explain   string
 
-	// URL of the page's forms.
+	// Action is the URL of the page's forms.
 	Action  string
 	Figures []figure
 
-	// The entry of hosts that applies to it; nil: none.
-	Entry    []fact
+	// Entry is the entry of hosts that applies to it; nil: none does.
+	Entry    factList
 	BackOffs []backOffRow
 	Causes   []causeView
 	Origins  []originView
@@ -47,12 +45,12 @@ type originView struct {
 	ID     string
 	Origin string
 
-	// Product token of the file, as the cache has it.
+	// Token is the product token of the file, as the cache has it.
 	Token string
 	Badge badge
-	Facts []fact
+	Facts factList
 
-	// Why no lines are shown.
+	// NoFileText says why no lines are shown.
 	NoFileText string
 	Remarks    []robots.Remark
 	fileListing
@@ -60,11 +58,11 @@ type originView struct {
 
 // A backOffRow is a back-off of the host or of one client there.
 type backOffRow struct {
-	// "": all clients.
+	// Client is "" if the back-off is for all clients.
 	Client string
 	Left   string
 
-	// See paceState.BackOffBy.
+	// By is as paceState.BackOffBy.
 	By string
 }
 
@@ -72,7 +70,8 @@ type backOffRow struct {
 func (s *Server) backOffRows(h *hostState, now time.Time) (rows []backOffRow) {
 	add := func(client string, until time.Time, by string) {
 		if until.After(now) {
-			rows = append(rows, backOffRow{clipPrintable(client, maxCell), humanize.Duration(until.Sub(now)), clipPrintable(by, maxCell)})
+			left := humanize.Duration(until.Sub(now))
+			rows = append(rows, backOffRow{clipPrintable(client, maxCell), left, clipPrintable(by, maxCell)})
 		}
 	}
 	p := h.paceOrZero()
@@ -83,19 +82,12 @@ func (s *Server) backOffRows(h *hostState, now time.Time) (rows []backOffRow) {
 	return rows
 }
 
-// A fact is a name and a value in a list.
-type fact struct {
-	Name, Value string
-	Href        string
-	Code        bool
-}
-
 func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 	name, now := r.PathValue("host"), nowUTC()
 	h, known := s.opts.host(name)
 	v := hostView{
-		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known, Decisions: decisionsHref("host", name),
-		Explain: explainHref(explainRequest{URL: "https://" + name + "/"}), Action: hostHref(name),
+		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known,
+		Decisions: decisionsHref("host", name), Explain: explainHref(explainRequest{URL: "https://" + name + "/"}), Action: hostHref(name),
 	}
 	v.Flash = doneFlash(r.URL.Query().Get("done"))
 	status := http.StatusOK
@@ -134,19 +126,24 @@ func causeHref(views []originView, origins []originState, c *live.Cause) string 
 func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	state := paceBadge(h.Pace, now)
 	figures := classFigures(&h.counts, shownClasses(&h.counts, s.opts.Monitor()), "host", h.Host)
-	figures[0].Note = "last request " + orUnknown(timeAgo(now, h.Last))
-	queue := figure{Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Note: "all requests together waited " + humanize.Duration(secondsDuration(h.WaitedS)), Kind: "wait", Icon: "wait"}
+	figures[0].Note = "last request " + cmp.Or(timeAgo(now, h.Last), "not known")
+	queue := figure{
+		Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Kind: "wait", Icon: "wait",
+		Note: "all requests together waited " + humanize.Duration(secondsDuration(h.WaitedS)),
+	}
 	p := h.Pace
 	if p != nil {
 		queue.Note = fmt.Sprintf("%s in flight; %s", humanize.Number(p.UnderWay), queue.Note)
 	}
-	figures = append(figures, queue, figure{Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true})
+	figures = append(figures, queue, figure{
+		Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true,
+	})
 	if p == nil {
 		return figures
 	}
-	gap := figure{Name: "Delay", Value: "none", Note: "last sent " + orUnknown(timeAgo(now, p.Sent)), Words: true}
-	if p.GapS > 0 {
-		gap.Value = humanize.Duration(secondsDuration(p.GapS))
+	gap := figure{
+		Name: "Delay", Value: cmp.Or(positiveDuration(secondsDuration(p.GapS)), "none"),
+		Note: "last sent " + cmp.Or(timeAgo(now, p.Sent), "not known"), Words: true,
 	}
 	if h.asked > h.paced {
 		gap.Note = "the host " + explain.Shortened(h.asked, h.paced) + "; " + gap.Note
@@ -155,17 +152,13 @@ func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	return append(figures, gap, next)
 }
 
-func orUnknown(s string) string {
-	if s == "" {
-		return "not known"
-	}
-	return s
-}
-
 // newOriginView shows the i-th origin of a host. The listing of its file begins at line from.
 func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
 	x := explain.OfRuling(&o.ruling, s.opts.Dialect().Name)
-	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Token: o.token, Badge: fileBadge(o), NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now)}
+	v := originView{
+		ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Token: o.token, Badge: fileBadge(o),
+		NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now),
+	}
 	if o.ruling.Meaning != cache.Rules || i >= maxOriginTexts {
 		return v
 	}
@@ -212,20 +205,15 @@ func noFileText(o *originState, x *explain.Explanation) string {
 	return "This file is not shown, because the host has too many files."
 }
 
-func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
+func originFacts(o *originState, x *explain.Explanation, now time.Time) factList {
 	all := newFacts(x.Basis())
-	add := func(name, value string) {
-		if value != "" {
-			all = append(all, fact{Name: name, Value: value})
-		}
-	}
 	if o.ruling.Meaning == cache.Rules {
-		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), rulesText(o)))
+		all.add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), rulesText(o)))
 	}
-	add("Age", timeAgo(now, o.Fetched))
-	add("Next fetch", nextFetchText(now, o.Expires))
-	add("Next attempt", nextFetchText(now, o.Retry))
-	add("Error", humanize.Prose(o.Error))
+	all.add("Age", timeAgo(now, o.Fetched))
+	all.add("Next fetch", nextFetchText(now, o.Expires))
+	all.add("Next attempt", nextFetchText(now, o.Retry))
+	all.add("Error", humanize.Prose(o.Error))
 	return all
 }
 
@@ -322,22 +310,4 @@ func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, q cache.
 		return "late"
 	}
 	return done
-}
-
-// newFacts converts facts of an explanation for a page.
-func newFacts(facts []explain.Fact) (all []fact) {
-	for _, f := range facts {
-		if label := explain.Label(f.Value); f.Name == "reason" && label != f.Value {
-			f.Value = label + " (" + f.Value + ")"
-		}
-		switch f.Name {
-		case "robots.txt", "tdmrep.json", "tdm fetched", "tdm sha256", "tdm note":
-		case "sha256":
-			f.Name = "SHA-256"
-		default:
-			f.Name = strings.ToUpper(f.Name[:1]) + f.Name[1:]
-		}
-		all = append(all, fact{Name: f.Name, Value: printable(f.Value), Code: f.Quoted})
-	}
-	return all
 }

@@ -131,7 +131,8 @@ func (v *hostListView) paginate(from, total int) {
 	if total <= hostsPerPage {
 		return
 	}
-	v.Range = fmt.Sprintf("%s to %s of %s", humanize.Number(from+1), humanize.Number(min(from+hostsPerPage, total)), humanize.Number(total))
+	end := min(from+hostsPerPage, total)
+	v.Range = fmt.Sprintf("%s to %s of %s", humanize.Number(from+1), humanize.Number(end), humanize.Number(total))
 	if from > 0 {
 		v.Pages = append(v.Pages, pageLink{"Previous", v.href(v.Sort, from-hostsPerPage), "prev"})
 	}
@@ -158,9 +159,7 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 	}
 	if p := h.Pace; p != nil {
 		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlotText(p, now)
-		if p.GapS > 0 {
-			r.Gap = humanize.Duration(secondsDuration(p.GapS))
-		}
+		r.Gap = positiveDuration(secondsDuration(p.GapS))
 	}
 	for _, o := range h.Origins[:min(filesPerHost, len(h.Origins))] {
 		file := fileBadge(&o)

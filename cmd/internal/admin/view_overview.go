@@ -1,9 +1,9 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -24,42 +24,24 @@ type overview struct {
 	frame
 	Figures []figure
 
-	// Of the last hour.
+	// Faults are those of the last hour.
 	Faults []faultRow
 	Chart  chartView
 
-	// Value is the URL of the span.
+	// Spans have the URL of the span as Value.
 	Spans    []option
 	Blockers []causeView
 	Outcomes []outcomeOption
 	Reasons  []reasonOption
-	Connect  connectView
+	Connect  string
 	Filter   filterView
 	Rows     []decisionRow
 	Blank    decisionRow
 
-	// The last line that was scanned.
+	// Newest is the number of the last line that was scanned.
 	Newest uint64
 	Shown  string
 	Clock  string
-}
-
-// A figure is a number at the top of a page.
-type figure struct {
-	Name, Value, Note string
-	Kind, Icon        string
-
-	// Value is a word, no number.
-	Words bool
-
-	// Link to the list that it counts; "": none.
-	Href string
-}
-
-// An option is an entry of a list to choose from.
-type option struct {
-	Name, Value string
-	Selected    bool
 }
 
 // An outcomeOption is a class of requests in the filter. Scripts take the badge of a row from it.
@@ -72,10 +54,10 @@ type outcomeOption struct {
 type reasonOption struct {
 	option
 
-	// Of refusals for this reason.
+	// Outcome is that of refusals for this reason.
 	Outcome string
 
-	// The reason in a sentence.
+	// Why is the reason in a sentence.
 	Why string
 }
 
@@ -83,13 +65,12 @@ type reasonOption struct {
 type filterView struct {
 	Text, Host, Client, Agent string
 
-	// Parameters without a field; "": not given.
+	// Decision and Entry are parameters without a field; "": not given.
 	Decision, Entry string
-	Any             bool
-}
 
-// A connectView says how to connect a client.
-type connectView struct{ Proxy string }
+	// Any is set if the filter leaves out lines.
+	Any bool
+}
 
 // A causeView is a rule or a reason that decided requests.
 type causeView struct {
@@ -101,32 +82,32 @@ type causeView struct {
 	Stamp, Ago   string
 }
 
-// A badge shows a state by an icon, a word and a colour.
-type badge struct{ Kind, Icon, Word, Note string }
-
 func newCauseView(c live.Cause, now time.Time) causeView {
-	v := causeView{
-		Host: clipPrintable(c.Host, maxCell), Href: hostHref(c.Host), Rule: clipPrintable(c.Rule, maxCell), Reason: explain.Label(c.Reason), Line: c.Line, Badge: classBadge(c.Class),
-		Count: c.Count, Stamp: machineTime(c.Last), Ago: timeAgo(now, c.Last),
+	return causeView{
+		Host: clipPrintable(c.Host, maxCell), Href: hostHref(c.Host), Rule: clipPrintable(c.Rule, maxCell), Line: c.Line,
+		Reason: explain.Label(c.Reason), Badge: classBadges[c.Class], Count: c.Count,
+		Stamp: machineTime(c.Last), Ago: timeAgo(now, c.Last),
 	}
-	return v
 }
 
 // overviewState returns the parts of the overview that change all the time, without the
 // decisions.
 func (s *Server) overviewState(r *http.Request) overview {
 	now := nowUTC()
-	v := overview{frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, r.URL.Query().Get("span"), s.opts.Monitor(), now), Clock: now.Format("15:04:05") + " UTC", Connect: s.newConnectView(r)}
-	v.Figures = s.figures(&v.Chart)
-	v.Faults = s.faultRows(now, now.Add(-faultsRecent), maxFaultsShown)
 	query := r.URL.Query()
+	v := overview{
+		frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, query.Get("span"), s.opts.Monitor(), now),
+		Clock: now.Format("15:04:05") + " UTC", Connect: s.connectAddress(r),
+		Faults: s.faultRows(now, now.Add(-faultsRecent), maxFaultsShown),
+	}
+	v.Figures = s.figures(&v.Chart)
 	for _, span := range []struct{ name, word string }{{"15 min", "15min"}, {"Hour", "hour"}, {"Day", "day"}} {
 		query.Set("span", span.word)
 		v.Spans = append(v.Spans, option{span.name, "/?" + query.Encode(), v.Chart.Span == span.word})
 	}
 	for _, c := range s.opts.Live.Blockers(maxBlockersShown) {
 		shown := newCauseView(c, now)
-		// No host, so no page about it.
+		// A cause without a host has no page about a host.
 		if c.Host == "" {
 			shown.Host, shown.Href = "No host", classHref(c.Class, "reason", c.Reason)
 		}
@@ -179,7 +160,7 @@ func (s *Server) longestQueue(hosts map[string]*hostState) (key string, queue in
 func classFigures(counts *live.Counts, classes []live.Class, params ...string) (all []figure) {
 	total := counts.Total()
 	for _, c := range classes {
-		b := classBadge(c)
+		b := classBadges[c]
 		f := figure{Name: b.Word, Value: humanize.Number(counts[c]), Kind: b.Kind, Icon: b.Icon, Href: classHref(c, params...)}
 		if c != live.Allowed && total > 0 {
 			f.Note = fmt.Sprintf("%.1f %% of all ", 100*float64(counts[c])/float64(total))
@@ -189,11 +170,9 @@ func classFigures(counts *live.Counts, classes []live.Class, params ...string) (
 	return all
 }
 
-func (s *Server) newConnectView(r *http.Request) connectView {
-	if proxy := s.opts.proxyAddress(r.Host); proxy != "" {
-		return connectView{proxy}
-	}
-	return connectView{s.opts.Proxy.String()}
+// connectAddress returns the address of the proxy for clients that reach this listener as r does.
+func (s *Server) connectAddress(r *http.Request) string {
+	return cmp.Or(s.opts.proxyAddress(r.Host), s.opts.Proxy.String())
 }
 
 // showState serves the parts of the overview that scripts replace regularly.
@@ -210,7 +189,10 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 		f = filter{}
 		v.Flash = errorFlash("The filter is invalid: " + params.err.Error() + ".")
 	}
-	v.Filter = filterView{printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")), f.decision, printable(f.entry), f != filter{}}
+	v.Filter = filterView{
+		printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")),
+		f.decision, printable(f.entry), f != filter{},
+	}
 	for _, c := range classOrder {
 		v.Outcomes = append(v.Outcomes, outcomeOption{option{classBadges[c].Word, c.String(), f.outcome == c.String()}, classBadges[c]})
 	}
@@ -241,13 +223,4 @@ func rowsSummary(matched, scanned int, filtered bool) string {
 	default:
 		return fmt.Sprintf("The last %s of %s in memory", humanize.Number(shown), humanize.Number(scanned))
 	}
-}
-
-// decisionsHref returns the URL of some decisions. params are names and values of the query.
-func decisionsHref(params ...string) string {
-	q := url.Values{}
-	for i := 0; i+1 < len(params); i += 2 {
-		q.Set(params[i], params[i+1])
-	}
-	return "/?" + q.Encode() + "#decisions"
 }

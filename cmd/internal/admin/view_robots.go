@@ -23,26 +23,26 @@ type fileListing struct {
 	Range  string
 	Pages  []pageLink
 
-	// prefix of the anchors of its lines.
+	// prefix begins the anchors of its lines.
 	prefix string
 
-	// first line that is shown.
+	// from is the first line that is shown.
 	from int
 
-	// last line of the file.
+	// last is the last line of the file.
 	last int
 }
 
 // A textLine is one line of a file.
 type textLine struct {
-	// Anchor; "": none.
+	// ID is the anchor; "": the line has none.
 	ID     string
 	Href   string
 	Number int
 	Class  string
 	Text   string
 
-	// nil: the line has decided nothing.
+	// Effect is nil if the line has decided nothing.
 	Effect *ruleEffect
 }
 
@@ -87,7 +87,7 @@ func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 func newFileListing(text string, d robots.Dialect, prefix string, from int, counts map[int]*ruleCounts) fileListing {
 	l := fileListing{prefix: prefix, from: max(1, from)}
 	var names []string
-	// Current group and its first line.
+	// group is the current group, and begins its first line.
 	begins, group := 0, 0
 	for line := range robots.Outline(text, d) {
 		l.last = line.Number
@@ -102,7 +102,9 @@ func newFileListing(text string, d robots.Dialect, prefix string, from int, coun
 			continue
 		}
 		id := prefix + strconv.Itoa(line.Number)
-		shown := textLine{ID: id, Href: "#" + id, Number: line.Number, Class: lineClass(line.Kind), Text: clipPrintable(line.Text, maxLineBytes)}
+		shown := textLine{
+			ID: id, Href: "#" + id, Number: line.Number, Class: lineClass(line.Kind), Text: clipPrintable(line.Text, maxLineBytes),
+		}
 		if line.Number == begins && group > 0 {
 			shown.Class += " begins"
 		}
@@ -143,7 +145,8 @@ func (l *fileListing) paginate() {
 	if l.last <= linesPerPage && l.from == 1 {
 		return
 	}
-	l.Range = fmt.Sprintf("Lines %s to %s of %s", humanize.Number(l.from), humanize.Number(min(l.from+linesPerPage-1, l.last)), humanize.Number(l.last))
+	end := min(l.from+linesPerPage-1, l.last)
+	l.Range = fmt.Sprintf("Lines %s to %s of %s", humanize.Number(l.from), humanize.Number(end), humanize.Number(l.last))
 	if l.from > 1 {
 		l.Pages = append(l.Pages, pageLink{"Lines before", "?from=" + strconv.Itoa(max(1, l.from-linesPerPage)), "prev"})
 	}

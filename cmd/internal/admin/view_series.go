@@ -13,20 +13,20 @@ import (
 // A chartView is the chart of a span as the page shows it without scripts: two static pictures
 // and a table. A bar of the chart covers one bucket; a row of the table covers several bars.
 type chartView struct {
-	// A key of chartSpans.
+	// Span is a key of chartSpans.
 	Span     string
 	Sentence string
 
-	// length of a table row, in words.
+	// Step is the length of a table row, in words.
 	Step  string
 	Bars  []chartBar
 	Rows  []chartRow
 	Width int
 
-	// SVG path, in a box of Width by 100.
+	// Waiting is an SVG path, in a box of Width by 100.
 	Waiting string
 
-	// Over the whole span.
+	// counts are those of the whole span.
 	counts live.Counts
 }
 
@@ -34,10 +34,10 @@ type chartView struct {
 type chartBar struct {
 	Badge badge
 
-	// SVG path, in a box of Width by 100.
+	// Path is an SVG path, in a box of Width by 100.
 	Path string
 
-	// There is no such request.
+	// Hidden is set if there is no such request.
 	Hidden bool
 }
 
@@ -51,7 +51,7 @@ type bucket struct {
 type chartRow struct {
 	Clock string
 
-	// In the order of the Bars that are not hidden.
+	// Counts are in the order of the Bars that are not hidden.
 	Counts  []int64
 	Waiting int64
 }
@@ -62,7 +62,7 @@ type chartSpan struct {
 	length           time.Duration
 	barStep, rowStep time.Duration
 
-	// Such as "the last hour".
+	// phrase is a text such as "the last hour".
 	phrase      string
 	rowStepText string
 }
@@ -93,7 +93,7 @@ func newChartView(feed *live.Feed, name string, monitor bool, now time.Time) cha
 		for _, c := range shown {
 			row.Counts = append(row.Counts, b.counts[c])
 		}
-		// Latest first.
+		// The latest row comes first.
 		v.Rows = append([]chartRow{row}, v.Rows...)
 	}
 	v.drawPaths(buckets(s, span.barStep), now.Add(-span.length), span.barStep)
@@ -140,7 +140,7 @@ func (v *chartView) drawPaths(all []bucket, from time.Time, step time.Duration) 
 		appendBar(&waits, x, 100-100*float64(b.waiting)/float64(waiting), 100)
 	}
 	for i, c := range classOrder {
-		v.Bars = append(v.Bars, chartBar{Badge: classBadge(c), Path: paths[i].String()})
+		v.Bars = append(v.Bars, chartBar{Badge: classBadges[c], Path: paths[i].String()})
 	}
 	v.Waiting = waits.String()
 }

@@ -73,7 +73,7 @@ func printable(s string) string {
 		case isPlain(r):
 			b.WriteRune(r)
 		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			// Not UTF-8.
+			// The byte is not UTF-8.
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		default:
 			fmt.Fprintf(&b, `\u%04x`, r)
