@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"robotsproxy/proxy/guide"
 	"robotsproxy/robots"
@@ -57,7 +56,7 @@ func (s *Server) refetch(w http.ResponseWriter, r *http.Request, _ *queryParams)
 		if err != nil {
 			return nil, err
 		}
-		return newOriginJSON(newOriginState(e, s.opts.rulings()(e)), time.Now()), nil
+		return newOriginState(e, s.opts.rulings()(e)), nil
 	})
 }
 

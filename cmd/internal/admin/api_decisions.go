@@ -139,14 +139,14 @@ func (s *Server) series(_ http.ResponseWriter, _ *http.Request, params *queryPar
 		return nil, params.err
 	}
 	series := s.opts.Live.Series(chartSpans[span].span)
-	response := seriesJSON{Start: formatTime(series.Start), Step: series.Step.Seconds(), Waiting: series.Waiting}
+	all := seriesJSON{Start: formatTime(series.Start), Step: series.Step.Seconds(), Waiting: series.Waiting}
 	for i := range series.Counts {
 		c := &series.Counts[i]
-		response.Allowed, response.Blocked = append(response.Allowed, c[live.Allowed]), append(response.Blocked, c.Blocked())
-		response.Disallowed, response.Deferred = append(response.Disallowed, c[live.Disallowed]), append(response.Deferred, c[live.Deferred])
-		response.Failed, response.NotEnforced = append(response.Failed, c[live.Failed]), append(response.NotEnforced, c[live.NotEnforced])
+		all.Allowed, all.Blocked = append(all.Allowed, c[live.Allowed]), append(all.Blocked, c.Blocked())
+		all.Disallowed, all.Deferred = append(all.Disallowed, c[live.Disallowed]), append(all.Deferred, c[live.Deferred])
+		all.Failed, all.NotEnforced = append(all.Failed, c[live.Failed]), append(all.NotEnforced, c[live.NotEnforced])
 	}
-	return response, nil
+	return all, nil
 }
 
 // A seriesJSON is a [live.Series] in the API. Blocked counts all requests that are not Allowed.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"robotsproxy/robots"
-	"robotsproxy/robots/fetch"
 )
 
 const (
@@ -63,65 +62,9 @@ func (h *hostState) paceOrZero() paceState {
 	return *h.Pace
 }
 
-// hostJSON is a host in the API.
-type hostJSON struct {
-	hostState
-	Origins []originJSON `json:"origins"`
-
-	// More is the number of origins that are left out.
-	More int `json:"origins_more,omitempty"`
-}
-
-// originJSON is an origin in the API. Headers and Text are set only in responses about a
-// single host.
-type originJSON struct {
-	originState
-
-	// Age is that of the file that applies.
-	Age     float64        `json:"age_s"`
-	Headers *fetch.Headers `json:"headers,omitempty"`
-
-	// Text is that of the file that applies; bytes that are not UTF-8 become U+FFFD.
-	Text *string `json:"text,omitempty"`
-}
-
-func newHostJSON(h hostState, now time.Time) *hostJSON {
-	s := &hostJSON{hostState: h, Origins: []originJSON{}}
-	toUTC(&s.Last)
-	if s.Pace != nil {
-		// Hosts with the same pace key share the state, so this one gets a copy.
-		s.Pace = new(*s.Pace)
-		toUTC(&s.Pace.Sent, &s.Pace.NextSlot, &s.Pace.PausedUntil)
-	}
-	for i := range h.Origins {
-		if i == maxOrigins {
-			s.More = len(h.Origins) - i
-			break
-		}
-		s.Origins = append(s.Origins, newOriginJSON(h.Origins[i], now))
-	}
-	return s
-}
-
-func newOriginJSON(o originState, now time.Time) originJSON {
-	s := originJSON{originState: o}
-	toUTC(&s.Fetched, &s.Expires, &s.Retry)
-	if !o.Fetched.IsZero() {
-		s.Age = max(0, now.Sub(o.Fetched).Round(time.Millisecond).Seconds())
-	}
-	return s
-}
-
-// toUTC converts times to UTC, as the audit trail has them.
-func toUTC(times ...*time.Time) {
-	for _, t := range times {
-		*t = t.UTC()
-	}
-}
-
 // addFile sets Headers and Text. Text takes at most budget bytes. addFile returns the rest of
 // the budget.
-func (o *originJSON) addFile(budget int) (left int) {
+func (o *originState) addFile(budget int) (left int) {
 	a := o.ruling.Result
 	if a == nil {
 		return budget
@@ -144,12 +87,12 @@ func (s *Server) listHosts(_ http.ResponseWriter, _ *http.Request, params *query
 	all := slices.DeleteFunc(s.opts.sortedHosts(), func(h *hostState) bool { return !strings.Contains(h.Host, q) })
 	slices.SortStableFunc(all, hostOrders[order])
 	page := struct {
-		Hosts []*hostJSON `json:"hosts"`
-		Total int         `json:"total"`
+		Hosts []*hostState `json:"hosts"`
+		Total int          `json:"total"`
 
 		// Next is the parameter after of the next page; "": this is the last page.
 		Next string `json:"next,omitempty"`
-	}{Hosts: []*hostJSON{}, Total: len(all)}
+	}{Total: len(all)}
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })
 		if i < 0 {
@@ -161,11 +104,12 @@ func (s *Server) listHosts(_ http.ResponseWriter, _ *http.Request, params *query
 		all = all[:limit]
 		page.Next = all[limit-1].Host
 	}
-	now, ruling := time.Now(), s.opts.rulings()
+	ruling := s.opts.rulings()
 	for _, h := range all {
 		h.loadOrigins(ruling)
-		page.Hosts = append(page.Hosts, newHostJSON(*h, now))
+		h.clipOrigins()
 	}
+	page.Hosts = append([]*hostState{}, all...)
 	return page, nil
 }
 
@@ -190,16 +134,16 @@ func (s *Server) getHost(_ http.ResponseWriter, r *http.Request, params *queryPa
 			return nil, newProblem(http.StatusNotFound, fmt.Sprintf("The proxy has no robots.txt of %s among the origins of %s.", o, name))
 		}
 	}
-	host := newHostJSON(h, time.Now())
+	h.clipOrigins()
 	budget := maxTextBytes
-	for i := range host.Origins {
-		budget = host.Origins[i].addFile(budget)
+	for i := range h.Origins {
+		budget = h.Origins[i].addFile(budget)
 	}
 	return struct {
-		*hostJSON
+		*hostState
 		Clients []clientBackOff `json:"client_back_offs,omitempty"`
 		Causes  []cause         `json:"causes"`
-	}{host, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))}, nil
+	}{&h, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))}, nil
 }
 
 // hostOf returns the host in the path of a request.

@@ -13,7 +13,7 @@ import (
 )
 
 type hostList struct {
-	Hosts []hostJSON
+	Hosts []hostState
 	Total int
 	Next  string
 }
@@ -68,7 +68,7 @@ func TestHostsJoinSources(t *testing.T) {
 }
 
 type hostDetails struct {
-	hostJSON
+	hostState
 	Causes []cause
 }
 

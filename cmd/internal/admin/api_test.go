@@ -241,7 +241,7 @@ func TestOriginWaitsAreBounded(t *testing.T) {
 			t.Errorf("%d:\n%s", late.Code, page)
 		}
 		f.cacheRobots(t, "https://a.test", "")
-		decode[originJSON](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
+		decode[originState](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
 	})
 }
 
@@ -261,9 +261,9 @@ func TestPurgeAndRefetch(t *testing.T) {
 		t.Errorf("once more: %+v", got)
 	}
 	f.fetcher.texts["https://a.test"] = "User-agent: *\nDisallow: /new\nDisallow: /newer\n"
-	got := decode[originJSON](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
+	got := decode[originState](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
 	if got.Outcome != "rules" || got.Rules != 2 || got.Origin != "https://a.test" || got.Fetched.IsZero() || got.Text != nil {
-		t.Errorf("%+v", got.originState)
+		t.Errorf("%+v", got)
 	}
 	if !slices.Equal(f.fetcher.fetched, []string{"https://a.test robotsproxy", "https://a.test Op/1"}) {
 		t.Errorf("fetched: %q", f.fetcher.fetched)

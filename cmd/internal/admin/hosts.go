@@ -11,6 +11,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 )
 
 // A hostState is all that is known of one host now: the decisions on its requests, its pace
@@ -36,6 +37,9 @@ type hostState struct {
 
 	// Origins are sorted by origin. loadOrigins sets them.
 	Origins []originState `json:"origins"`
+
+	// More is the number of origins that clipOrigins has left out.
+	More int `json:"origins_more,omitempty"`
 
 	// counts, asked and paced are those of live.Host.
 	counts       live.Counts
@@ -133,6 +137,14 @@ type originState struct {
 	// Retry is when a failing origin is tried next.
 	Retry time.Time `json:"retry,omitzero"`
 
+	// Age is that of the file that applies, in seconds.
+	Age float64 `json:"age_s"`
+
+	// Headers and Text are those of the file that applies. Only responses about a single host have them. Bytes of
+	// Text that are not UTF-8 become U+FFFD.
+	Headers *fetch.Headers `json:"headers,omitempty"`
+	Text    *string        `json:"text,omitempty"`
+
 	origin robots.Origin
 
 	// token is the product token whose requests the file decides; "": all tokens without a file of their own.
@@ -215,7 +227,7 @@ func (o *Options) addPaceStates(all map[string]*hostState, get func(string) *hos
 
 func (h *hostState) setCounts(l live.Host) {
 	h.counts, h.asked, h.paced = l.Counts, l.Asked, l.Paced
-	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Counts[live.Allowed], l.Counts.Blocked(), l.Waited.Seconds(), l.Last
+	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Counts[live.Allowed], l.Counts.Blocked(), l.Waited.Seconds(), l.Last.UTC()
 	h.hostOutcomes = hostOutcomes{l.Counts[live.Disallowed], l.Counts[live.Deferred], l.Counts[live.Failed], l.Counts[live.NotEnforced]}
 }
 
@@ -236,13 +248,21 @@ func (h *hostState) loadOrigins(ruling func(*cache.Entry) cache.Ruling) {
 	})
 }
 
+// clipOrigins leaves out origins that a response has no room for.
+func (h *hostState) clipOrigins() {
+	if more := len(h.Origins) - maxOrigins; more > 0 {
+		h.Origins, h.More = h.Origins[:maxOrigins], more
+	}
+}
+
 func newPaceState(p pace.HostState) *paceState {
 	s := &paceState{
 		Queue: p.Waiting, UnderWay: p.UnderWay, Streams: p.Streams,
-		Sent: p.Sent, GapS: p.Gap.Seconds(), PausedUntil: p.BackOffUntil, BackOffBy: p.BackOffBy, SlowedS: p.Slowed.Seconds(),
+		Sent: p.Sent.UTC(), GapS: p.Gap.Seconds(), PausedUntil: p.BackOffUntil.UTC(), BackOffBy: p.BackOffBy,
+		SlowedS: p.Slowed.Seconds(),
 	}
 	if p.NextSlot.After(time.Now()) {
-		s.NextSlot = p.NextSlot
+		s.NextSlot = p.NextSlot.UTC()
 	}
 	return s
 }
@@ -250,11 +270,14 @@ func newPaceState(p pace.HostState) *paceState {
 func newOriginState(e *cache.Entry, r cache.Ruling) originState {
 	s := originState{
 		Origin: e.Origin().String(), Outcome: r.Meaning.String(), Rules: r.File.Rules(),
-		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry,
+		Fetched: r.Fetched().UTC(), Expires: e.Expires().UTC(), Stale: r.Stale, Retry: r.Retry.UTC(),
 		origin: e.Origin(), token: e.Token(), ruling: r,
 	}
 	if a := r.Result; a != nil {
 		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent
+	}
+	if !s.Fetched.IsZero() {
+		s.Age = max(0, time.Since(s.Fetched).Round(time.Millisecond).Seconds())
 	}
 	if r.Err != nil {
 		s.Error = humanize.Error(r.Err)

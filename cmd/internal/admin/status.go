@@ -15,16 +15,15 @@ import (
 	"robotsproxy/proxy/guide"
 )
 
-func healthHandler(check func() error) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if err := check(); err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "%v\n", err)
-			return
-		}
-		io.WriteString(w, "ok\n")
+// writeHealth answers with the result of a check of health.
+func writeHealth(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "%v\n", err)
+		return
 	}
+	io.WriteString(w, "ok\n")
 }
 
 // caCertificate identifies the CA.
@@ -202,11 +201,10 @@ func (o *Options) storeStatus() *storeStatus {
 // storeWarning says that this replica paces alone. It returns "" if it does not, or if the
 // proxy is no replica.
 func (o *Options) storeWarning() string {
-	if o.Store == nil {
-		return ""
+	if s := o.storeStatus(); s != nil {
+		return s.Detail
 	}
-	s := o.Store()
-	return s.warning()
+	return ""
 }
 
 // warnings returns Options.Warnings, fit for a page.
@@ -218,8 +216,8 @@ func (o *Options) warnings() (all []string) {
 }
 
 // healthz answers whether the proxy is healthy. A line for each warning follows.
-func (o *Options) healthz(w http.ResponseWriter, r *http.Request) {
-	healthHandler(o.Healthy)(w, r)
+func (o *Options) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeHealth(w, o.Healthy())
 	for _, warning := range o.warnings() {
 		io.WriteString(w, "warning: "+warning+"\n")
 	}
@@ -227,8 +225,8 @@ func (o *Options) healthz(w http.ResponseWriter, r *http.Request) {
 
 // readyz answers whether the proxy takes requests. It does while the store is unavailable,
 // which a second line tells.
-func (o *Options) readyz(w http.ResponseWriter, r *http.Request) {
-	healthHandler(o.Ready)(w, r)
+func (o *Options) readyz(w http.ResponseWriter, _ *http.Request) {
+	writeHealth(w, o.Ready())
 	if warning := o.storeWarning(); warning != "" {
 		io.WriteString(w, warning+"\n")
 	}
