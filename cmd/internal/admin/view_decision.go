@@ -54,33 +54,20 @@ type decisionRow struct {
 	ExplainHref string
 }
 
-// An auditLine has the members of an audit line that a decisionRow shows.
-type auditLine struct {
-	Time, Kind, Event, Detail, Client, Method, URL, Host, Agent, Decision, Reason, Rule string
-
-	UserAgent  string  `json:"user_agent"`
-	WaitMS     float64 `json:"wait_ms"`
-	DurationMS float64 `json:"duration_ms"`
-	Enforced   bool
-	Line       int
-	Status     int
-	Usage      map[string]trail.Usage
-}
-
 // maxCell bounds untrusted text in a table cell, in bytes. The record page shows the whole
 // text.
 const maxCell = 300
 
 func newDecisionRow(l live.Line) decisionRow {
 	r := decisionRow{Number: l.Number, JSON: string(l.JSON), Kind: "plain", Icon: "info"}
-	var a auditLine
-	if json.Unmarshal(l.JSON, &a) != nil {
+	a, err := trail.Read(l.JSON)
+	if err != nil {
 		r.Word = "Unreadable"
 		return r
 	}
-	if t, err := time.Parse(time.RFC3339Nano, a.Time); err == nil {
+	if !a.Time.IsZero() {
 		// The script computes with whole milliseconds, too.
-		ended := t.UTC().Truncate(time.Millisecond).Add(time.Duration(a.DurationMS) * time.Millisecond)
+		ended := a.Time.UTC().Truncate(time.Millisecond).Add(time.Duration(a.DurationMS) * time.Millisecond)
 		r.Stamp, r.Clock = ended.Format("2006-01-02T15:04:05.000Z"), ended.Format("15:04:05")
 	}
 	if a.Event != "" {
@@ -109,8 +96,8 @@ func newDecisionRow(l live.Line) decisionRow {
 	if a.Host != "" {
 		r.HostHref = hostHref(a.Host)
 	}
-	if a.explainable() {
-		q := explainRequest{URL: a.explainURL(), UserAgent: a.UserAgent, Client: a.Client, Method: a.Method}
+	if address := explainURL(&a); address != "" {
+		q := explainRequest{URL: address, UserAgent: a.UserAgent, Client: a.Client, Method: a.Method}
 		r.ExplainHref = explainHref(q)
 	}
 	return r
@@ -125,18 +112,17 @@ func reasonText(reason, rule, use string) string {
 	return explain.Label(reason)
 }
 
-// explainable reports whether the line is about a request that can be explained.
-func (a *auditLine) explainable() bool {
-	return a.Kind == "" && a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.explainURL(), "://")
-}
-
-// explainURL returns the URL to explain. For a CONNECT this is the root of the tunnel's
-// origin.
-func (a *auditLine) explainURL() string {
-	if a.Method == http.MethodConnect {
-		return "https://" + a.URL + "/"
+// explainURL returns the URL to explain for a line, or "" if the line is not about a request that can be explained. For a
+// CONNECT this is the root of the tunnel's origin.
+func explainURL(e *trail.Entry) string {
+	address := e.URL
+	if e.Method == http.MethodConnect {
+		address = "https://" + e.URL + "/"
 	}
-	return a.URL
+	if e.Kind != "" || e.Host == "" || e.Reason == string(policy.ReasonMalformed) || !strings.Contains(address, "://") {
+		return ""
+	}
+	return address
 }
 
 // pathOfURL returns a URL without its origin.

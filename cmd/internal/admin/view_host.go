@@ -89,7 +89,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known,
 		Decisions: decisionsHref("host", name), Explain: explainHref(explainRequest{URL: "https://" + name + "/"}), Action: hostHref(name),
 	}
-	v.Flash = doneFlash(r.URL.Query().Get("done"))
+	v.Flash = doneFlashes[r.URL.Query().Get("done")]
 	status := http.StatusOK
 	if !known && v.Flash == nil {
 		status = http.StatusNotFound
@@ -225,30 +225,17 @@ func nextFetchText(now, t time.Time) string {
 	return timeUntil(now, t)
 }
 
-// doneFlash returns the message for the outcome of a form. word is the parameter of the
-// redirect after it.
-func doneFlash(word string) *flash {
-	switch word {
-	case "refetch":
-		return successFlash("robots.txt was fetched. The result is below.")
-	case "purge":
-		return successFlash("robots.txt was removed from the cache. The next request waits for a fetch.")
-	case "back-off":
-		return successFlash("The back-off has ended. Waiting requests are sent at the host's pace.")
-	case "no-back-off":
-		return successFlash("The host has no back-off.")
-	case "unrecorded":
-		return errorFlash(unrecordedEnd)
-	case "nothing":
-		return successFlash("The cache has no robots.txt of this origin.")
-	case "failed":
-		return errorFlash("The fetch gave no usable robots.txt. The file that applies is below.")
-	case "busy":
-		return errorFlash("Too many requests wait for fetches. Try again in a moment.")
-	case "late":
-		return errorFlash(waitTimedOut.Detail)
-	}
-	return nil
+// doneFlashes are the messages for the outcomes of the forms, by the parameter of the redirect after a form.
+var doneFlashes = map[string]*flash{
+	"refetch":     successFlash("robots.txt was fetched. The result is below."),
+	"purge":       successFlash("robots.txt was removed from the cache. The next request waits for a fetch."),
+	"back-off":    successFlash("The back-off has ended. Waiting requests are sent at the host's pace."),
+	"no-back-off": successFlash("The host has no back-off."),
+	"unrecorded":  errorFlash(unrecordedEnd),
+	"nothing":     successFlash("The cache has no robots.txt of this origin."),
+	"failed":      errorFlash("The fetch gave no usable robots.txt. The file that applies is below."),
+	"busy":        errorFlash("Too many requests wait for fetches. Try again in a moment."),
+	"late":        errorFlash(waitTimedOut.Detail),
 }
 
 // changeOrigin handles the buttons of a host's page, and redirects to the page.

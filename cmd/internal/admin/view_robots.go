@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -103,7 +104,8 @@ func newFileListing(text string, d robots.Dialect, prefix string, from int, coun
 		}
 		id := prefix + strconv.Itoa(line.Number)
 		shown := textLine{
-			ID: id, Href: "#" + id, Number: line.Number, Class: lineClass(line.Kind), Text: clipPrintable(line.Text, maxLineBytes),
+			ID: id, Href: "#" + id, Number: line.Number, Class: cmp.Or(lineClasses[line.Kind], "other"),
+			Text: clipPrintable(line.Text, maxLineBytes),
 		}
 		if line.Number == begins && group > 0 {
 			shown.Class += " begins"
@@ -170,14 +172,8 @@ func (r *ruleCounts) annotate(class string) (string, *ruleEffect) {
 	return class + " " + icon, &ruleEffect{icon, strings.Join(parts, ", ")}
 }
 
-func lineClass(k robots.Kind) string {
-	switch k {
-	case robots.KindAgent:
-		return "agent"
-	case robots.KindAllow, robots.KindDisallow, robots.KindDelay:
-		return "rule"
-	case robots.KindExtra:
-		return "extra"
-	}
-	return "other"
+// lineClasses are the CSS classes of lines; all other lines have the class "other".
+var lineClasses = map[robots.Kind]string{
+	robots.KindAgent: "agent", robots.KindExtra: "extra",
+	robots.KindAllow: "rule", robots.KindDisallow: "rule", robots.KindDelay: "rule",
 }

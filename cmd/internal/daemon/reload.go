@@ -57,8 +57,8 @@ type reloader struct {
 	done chan struct{}
 
 	// Only the goroutine of run uses the fields from here to closing.
-	// watch is nil if files cannot be watched.
-	watch *watcher
+	// watch watches nothing if files cannot be watched.
+	watch watcher
 
 	// files has the checksums of the files from which the active configuration, or a rejected one, was read.
 	files map[string][sha256.Size]byte
@@ -153,11 +153,11 @@ func (r *reloader) run(ctx, over context.Context) error {
 			r.reload(over, "SIGHUP")
 		case answer := <-r.requests:
 			r.answerRequests(over, answer)
-		case e := <-r.watch.events():
+		case e := <-r.watch.events:
 			if r.watch.relevant(e) {
 				soon()
 			}
-		case err := <-r.watch.errors():
+		case err := <-r.watch.errors:
 			r.d.log.Debug("file watching incomplete", "error", err)
 			soon()
 		case <-quiet.C:

@@ -16,38 +16,29 @@ const maxLinks = 40
 // A watcher reports when files may have changed. It watches the directories of all names on the way from a
 // file's name to the file, so that it also notices when the file is replaced, or removed and created again,
 // or when a symbolic link changes, as Kubernetes does with a ConfigMap (..data) and certbot with a
-// certificate. A nil watcher watches nothing.
+// certificate. The zero watcher watches nothing.
 type watcher struct {
 	fs *fsnotify.Watcher
+
+	// events and errors are those of fs.
+	events <-chan fsnotify.Event
+	errors <-chan error
 
 	// names are those in watched directories, and of these directories, that lead to a file.
 	names map[string]bool
 }
 
-func newWatcher() (*watcher, error) {
-	w, err := fsnotify.NewWatcher()
+// newWatcher returns the zero watcher with an error.
+func newWatcher() (watcher, error) {
+	fs, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, err
+		return watcher{}, err
 	}
-	return &watcher{fs: w}, nil
-}
-
-func (w *watcher) events() <-chan fsnotify.Event {
-	if w == nil {
-		return nil
-	}
-	return w.fs.Events
-}
-
-func (w *watcher) errors() <-chan error {
-	if w == nil {
-		return nil
-	}
-	return w.fs.Errors
+	return watcher{fs: fs, events: fs.Events, errors: fs.Errors}, nil
 }
 
 func (w *watcher) close() {
-	if w != nil {
+	if w.fs != nil {
 		w.fs.Close()
 	}
 }
@@ -60,7 +51,7 @@ func (w *watcher) relevant(e fsnotify.Event) bool {
 // watch watches these files and no others. It is called again after each change, since links may lead
 // elsewhere. more reports whether it watches a directory in which changes were not noticed before.
 func (w *watcher) watch(files []string) (more bool, err error) {
-	if w == nil {
+	if w.fs == nil {
 		return false, nil
 	}
 	// most bounds the tries if the names change meanwhile.
