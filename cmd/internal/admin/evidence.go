@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,27 +114,6 @@ func (c *chainCheck) badge(now time.Time) badge {
 	}
 	note := fmt.Sprintf("%s. No line of %s was changed, removed or moved. %s", at, humanize.Number(c.lines), trail.ChainLimit)
 	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: note}
-}
-
-// auditFacts returns what is known of the audit without reading all of it.
-func (s *Server) auditFacts(now time.Time) (all factList) {
-	space := s.opts.Space()
-	all.addCode("File", s.opts.About().Audit)
-	all.add("Oldest record", timeWithAge(now, space.Oldest))
-	if space.Bytes > 0 {
-		all.add("Size on the disk", humanize.Bytes(space.Bytes)+", "+humanize.Bytes(space.Free)+" free")
-	}
-	if s.opts.Evidence == nil {
-		return all
-	}
-	anchors := s.opts.Evidence.Anchors()
-	for _, a := range anchors {
-		all.add("Last anchor", cmp.Or(timeWithAge(now, a.Last), "none written yet")+", to "+printable(a.Place))
-	}
-	if len(anchors) == 0 {
-		all.add("Last anchor", "none: audit.anchor is off")
-	}
-	return all
 }
 
 // postVerify begins a verification of the audit. The page about the proxy shows its result.

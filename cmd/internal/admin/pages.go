@@ -10,7 +10,9 @@ import (
 type frame struct {
 	Title   string
 	Version string
-	Nav     []link
+
+	// Section is the path of the page's entry in the navigation; "": it has none.
+	Section string
 
 	// HealthErrors say why the proxy is not healthy or not ready.
 	HealthErrors []string
@@ -34,9 +36,6 @@ type frame struct {
 	Flash *flash
 }
 
-// A link leads to a page. Current is the value of its aria-current attribute.
-type link struct{ Name, Href, Current string }
-
 // A flash is a message at the top of a page.
 type flash struct {
 	Kind, Icon string
@@ -52,20 +51,11 @@ func errorFlash(text string, lines ...string) *flash {
 
 // newFrame makes the frame of a page. section is the path of its entry in the navigation.
 func (s *Server) newFrame(title, section string) frame {
-	f := frame{
-		Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(),
-		StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), Monitor: s.opts.Monitor(), SignOut: s.opts.Token() != "",
+	return frame{
+		Title: title, Section: section, Version: s.opts.Version, SignOut: s.opts.Token() != "", HealthErrors: s.healthErrors(),
+		ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(),
+		Monitor: s.opts.Monitor(),
 	}
-	f.Nav = []link{
-		{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Exceptions", Href: "/exceptions"},
-		{Name: "Clients", Href: "/clients"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"},
-	}
-	for i := range f.Nav {
-		if f.Nav[i].Href == section {
-			f.Nav[i].Current = "page"
-		}
-	}
-	return f
 }
 
 // render answers with a template. If the template fails, it answers 500 with nothing of the

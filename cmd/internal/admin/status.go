@@ -58,7 +58,8 @@ type reloadStatus struct {
 	// Errors say why the last reload was refused, line by line; nil: it succeeded.
 	Errors []string `json:"errors,omitempty"`
 
-	since time.Time
+	// Active is when the active configuration was read; zero: unknown.
+	Active time.Time `json:"-"`
 }
 
 // reloadStatus returns the outcome of the reloads, or nil if the proxy cannot reload.
@@ -67,11 +68,11 @@ func (o *Options) reloadStatus() *reloadStatus {
 		return nil
 	}
 	ok, refused, last, err := o.Reloads()
-	r := &reloadStatus{OK: ok, Refused: refused, LastOK: formatTime(last), since: last}
+	r := &reloadStatus{OK: ok, Refused: refused, LastOK: formatTime(last), Active: last}
 	if last.IsZero() {
-		r.since = o.About().Started
+		r.Active = o.About().Started
 	}
-	r.Since = formatTime(r.since)
+	r.Since = formatTime(r.Active)
 	if err != nil {
 		r.Errors = strings.Split(err.Error(), "\n")
 	}
@@ -84,10 +85,10 @@ func (r *reloadStatus) warning() string {
 	switch {
 	case r == nil || r.Errors == nil:
 		return ""
-	case r.since.IsZero():
+	case r.Active.IsZero():
 		return "The last reload failed. The previous configuration stays active."
 	}
-	return "The last reload failed. The configuration of " + utcTime(r.since) + " stays active."
+	return "The last reload failed. The configuration of " + utcTime(r.Active) + " stays active."
 }
 
 // status answers with the version, the files, the health and the reloads of the proxy.
@@ -166,10 +167,11 @@ func (s *Store) warning() string {
 		}
 		return fmt.Sprintf("The shared store answers. This replica still paces alone%s, and will soon share the pace.", since)
 	}
-	return fmt.Sprintf("The shared store is unavailable: %s. This replica paces alone%s, %s.", printable(s.Why), since, s.paceText())
+	return fmt.Sprintf("The shared store is unavailable: %s. This replica paces alone%s, %s.", printable(s.Why), since, s.PaceText())
 }
 
-func (s *Store) paceText() string {
+// PaceText says how fast the replica paces.
+func (s *Store) PaceText() string {
 	if s.Times <= 1 {
 		return "at the permitted rate"
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"robotsproxy/policy/explain/humanize"
 )
@@ -53,7 +54,11 @@ func loadUI() *uiFiles {
 		u.assets[strings.TrimPrefix(name, "assets/")] = asset{body, mediaTypes[path.Ext(name)], hex.EncodeToString(sum[:6])}
 		return err
 	}))
-	base := template.New("").Funcs(template.FuncMap{"asset": u.assetURL, "count": humanize.Number})
+	base := template.New("").Funcs(template.FuncMap{
+		"asset": u.assetURL, "count": humanize.Number, "fact": newFact, "code": newCode, "printable": printable, "bytes": humanize.Bytes[int64],
+		"clip": func(s string) string { return clipPrintable(s, maxCell) },
+		"age":  func(t time.Time) string { return timeWithAge(time.Now(), t) },
+	})
 	template.Must(base.ParseFS(files, "templates/frame.html", "templates/parts.html", "templates/login.html"))
 	u.templates["login"] = template.Must(base.Clone())
 	for _, name := range []string{"overview", "decision", "hosts", "host", "exceptions", "clients", "explain", "about", "config"} {

@@ -75,15 +75,6 @@ func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
 	return r
 }
 
-// facts returns the entry for the page of a host.
-func (r *entryRow) facts() factList {
-	all := factList{{Name: "Match", Value: r.Match, Code: true}, {Name: "robots.txt", Value: r.Robots.Word}}
-	all.add("Settings", r.Settings)
-	all.add("Reason", r.Reason)
-	all.add("Expires", r.Expires)
-	return append(all, fact{Name: "Requests to all its hosts", Value: r.Requests, Href: r.Href})
-}
-
 // talliedText lists the requests of each class that there are.
 func talliedText(n *live.Tallied) string {
 	if n.Counts.Total() == 0 {

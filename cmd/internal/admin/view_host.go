@@ -34,7 +34,7 @@ type hostView struct {
 	Figures []figure
 
 	// Entry is the entry of hosts that applies to it; nil: none does.
-	Entry    factList
+	Entry    *entryRow
 	BackOffs []backOffRow
 	Causes   []causeView
 	Origins  []originView
@@ -96,8 +96,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 	}
 	v.Figures = s.hostFigures(&h, now)
 	if entry, ok := s.opts.Engine().EntryFor(name); ok {
-		row := s.newEntryRow(&entry, now)
-		v.Entry = row.facts()
+		v.Entry = new(s.newEntryRow(&entry, now))
 	}
 	v.BackOffs = s.backOffRows(&h, now)
 	causes := s.opts.Live.Causes(name)

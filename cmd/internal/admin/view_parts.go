@@ -40,17 +40,16 @@ type fact struct {
 // A factList is a list of facts.
 type factList []fact
 
+// newFact returns a fact whose value is printable.
+func newFact(name, value string) fact { return fact{Name: name, Value: value} }
+
+// newCode returns a fact whose value is code.
+func newCode(name, value string) fact { return fact{Name: name, Value: printable(value), Code: true} }
+
 // add adds a fact, unless value is "".
 func (l *factList) add(name, value string) {
 	if value != "" {
-		*l = append(*l, fact{Name: name, Value: value})
-	}
-}
-
-// addCode adds a fact whose value is code, unless value is "".
-func (l *factList) addCode(name, value string) {
-	if value != "" {
-		*l = append(*l, fact{Name: name, Value: printable(value), Code: true})
+		*l = append(*l, newFact(name, value))
 	}
 }
 
