@@ -33,6 +33,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// IsLink reports whether a browser can open the endpoint by a link.
+func (e endpoint) IsLink() bool { return e.Method == http.MethodGet && !strings.Contains(e.Path, "{") }
+
 func (s *Server) endpoints() []endpoint {
 	filtered := append([]string{"limit", "after"}, filterParams...)
 	return []endpoint{

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -55,7 +56,8 @@ func loadUI() *uiFiles {
 		return err
 	}))
 	base := template.New("").Funcs(template.FuncMap{
-		"asset": u.assetURL, "count": humanize.Number, "fact": newFact, "code": newCode, "printable": printable, "bytes": humanize.Bytes[int64],
+		"asset": u.assetURL, "fact": newFact, "code": newCode, "class": func(c live.Class) badge { return classBadges[c] },
+		"count": humanize.Number, "bytes": humanize.Bytes[int64], "printable": printable,
 		"clip": func(s string) string { return clipPrintable(s, maxCell) },
 		"age":  func(t time.Time) string { return timeWithAge(time.Now(), t) },
 	})

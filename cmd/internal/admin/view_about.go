@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"time"
 
 	"robotsproxy/policy/audit"
 )
@@ -37,18 +36,15 @@ type aboutView struct {
 
 	// Chain says what the last verification of the audit has found.
 	Chain badge
-	API   []apiRow
+	API   []endpoint
 }
-
-// An apiRow is an endpoint of the API. It has an Href if a browser can open it.
-type apiRow struct{ Method, Path, Href, About string }
 
 func (s *Server) newAboutView(r *http.Request) aboutView {
 	v := aboutView{
 		frame: s.newFrame("About", "/about"), Connect: s.connectAddress(r), Go: runtime.Version(), Dialect: s.opts.Dialect().Name,
 		About: s.opts.About(), CA: s.opts.caCertificate(), Reloads: s.opts.reloadStatus(), CanReload: s.opts.Reload != nil,
 		Space: s.opts.Space(), Evidence: s.opts.Evidence, Chain: s.chain.badge(nowUTC()),
-		Healthy: healthBadge(s.opts.Healthy()), Ready: healthBadge(s.opts.Ready()),
+		Healthy: healthBadge(s.opts.Healthy()), Ready: healthBadge(s.opts.Ready()), API: s.endpoints(),
 	}
 	if v.Reloads != nil {
 		v.ReloadErrors = clipErrors(v.Reloads.Errors)
@@ -57,22 +53,7 @@ func (s *Server) newAboutView(r *http.Request) aboutView {
 		v.Store = new(s.opts.Store())
 		v.Shared = v.Store.sharedBadge()
 	}
-	for _, e := range s.endpoints() {
-		row := apiRow{Method: e.Method, Path: e.Path, About: e.Description}
-		if e.Method == http.MethodGet && !strings.Contains(e.Path, "{") {
-			row.Href = e.Path
-		}
-		v.API = append(v.API, row)
-	}
 	return v
-}
-
-// timeWithAge formats a time and its age for people. It returns "" for the zero time.
-func timeWithAge(now, t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return utcTime(t) + ", " + timeAgo(now, t)
 }
 
 func clipErrors(lines []string) (all []string) {

@@ -18,7 +18,7 @@ import (
 type explainView struct {
 	frame
 	Form    explainRequest
-	Methods []option
+	Methods []string
 
 	// Error says what is wrong with the form; "": nothing is.
 	Error string
@@ -37,7 +37,6 @@ type resultView struct {
 
 func (s *Server) newExplainView(q explainRequest) explainView {
 	q.URL, q.UserAgent, q.Client = clipPrintable(q.URL, 8<<10), clipPrintable(q.UserAgent, 8<<10), clipPrintable(q.Client, maxCell)
-	v := explainView{frame: s.newFrame("Explain", "/explain"), Form: q}
 	methods := []string{
 		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 	}
@@ -45,10 +44,7 @@ func (s *Server) newExplainView(q explainRequest) explainView {
 		q.Method = clipPrintable(q.Method, maxCell)
 		methods = append(methods, q.Method)
 	}
-	for _, m := range methods {
-		v.Methods = append(v.Methods, option{Name: m, Selected: m == q.Method})
-	}
-	return v
+	return explainView{frame: s.newFrame("Explain", "/explain"), Form: q, Methods: methods}
 }
 
 func formExplainRequest(values url.Values) explainRequest {

@@ -31,8 +31,11 @@ type overview struct {
 	// Spans have the URL of the span as Value.
 	Spans    []option
 	Blockers []causeView
-	Outcomes []outcomeOption
-	Reasons  []reasonOption
+
+	// Outcomes and Reasons are those of the filter. Scripts take from its options the badge of a row, and what a row shows
+	// of a reason.
+	Outcomes []live.Class
+	Reasons  []policy.ReasonInfo
 	Connect  string
 	Filter   filterView
 	Rows     []decisionRow
@@ -44,26 +47,9 @@ type overview struct {
 	Clock  string
 }
 
-// An outcomeOption is a class of requests in the filter. Scripts take the badge of a row from it.
-type outcomeOption struct {
-	option
-	Badge badge
-}
-
-// A reasonOption is a reason in the filter. Scripts take from it what a row shows of the reason.
-type reasonOption struct {
-	option
-
-	// Outcome is that of refusals for this reason.
-	Outcome string
-
-	// Why is the reason in a sentence.
-	Why string
-}
-
 // A filterView has the values of the filter's fields.
 type filterView struct {
-	Text, Host, Client, Agent string
+	Text, Host, Client, Agent, Outcome, Reason string
 
 	// Decision and Entry are parameters without a field; "": not given.
 	Decision, Entry string
@@ -191,15 +177,9 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 	}
 	v.Filter = filterView{
 		printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")),
-		f.decision, printable(f.entry), f != filter{},
+		f.outcome, f.reason, f.decision, printable(f.entry), f != filter{},
 	}
-	for _, c := range classOrder {
-		v.Outcomes = append(v.Outcomes, outcomeOption{option{classBadges[c].Word, c.String(), f.outcome == c.String()}, classBadges[c]})
-	}
-	for _, r := range policy.Reasons() {
-		name := string(r.Name)
-		v.Reasons = append(v.Reasons, reasonOption{option{r.Label, name, f.reason == name}, r.Outcome.String(), r.Text})
-	}
+	v.Outcomes, v.Reasons = classOrder, policy.Reasons()
 	lines, _ := s.linesAfter(0, maxScannedLines)
 	if n := len(lines); n > 0 {
 		v.Newest = lines[n-1].Number

@@ -39,6 +39,14 @@ func timeAgo(now, t time.Time) string {
 	}
 }
 
+// timeWithAge formats a time and its age for people. It returns "" for the zero time.
+func timeWithAge(now, t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return utcTime(t) + ", " + timeAgo(now, t)
+}
+
 // timeUntil says how long after now a time is: "now" if it has passed, "" for the zero time.
 func timeUntil(now, t time.Time) string {
 	switch d := t.Sub(now); {
