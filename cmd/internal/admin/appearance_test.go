@@ -173,17 +173,17 @@ var longestHost = strings.Repeat("a-label-that-is-as-long-as-can-be-because-it-h
 
 // visitAwkwardHosts records requests to a host that sends an HTML page as its robots.txt, and to
 // longestHost, where requests wait.
-func (w *testProxy) visitAwkwardHosts(t *testing.T) {
-	w.origins.set("wiki.example.org", "<!DOCTYPE html><title>Not found</title>")
-	w.origins.set(longestHost, "User-agent: *\nDisallow: /"+strings.Repeat("a-long-rule/", 12))
-	w.queueRequests(t, longestHost, 3)
-	slot, err := w.pacer.Wait(t.Context(), "a", pace.Limits{Key: "wiki.example.org", PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxQueue: 1})
+func (p *testProxy) visitAwkwardHosts(t *testing.T) {
+	p.origins.set("wiki.example.org", "<!DOCTYPE html><title>Not found</title>")
+	p.origins.set(longestHost, "User-agent: *\nDisallow: /"+strings.Repeat("a-long-rule/", 12))
+	p.queueRequests(t, longestHost, 3)
+	slot, err := p.pacer.Wait(t.Context(), "a", pace.Limits{Key: "wiki.example.org", PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxQueue: 1})
 	check(t, err)
 	slot.BackOff(time.Hour, "https://wiki.example.org/robots.txt")
 	slot.Release()
 	for _, host := range []string{"wiki.example.org", longestHost} {
 		for range 2 {
-			w.visit(t, visit{client: "crawler-eu-1.with-a-name-that-nobody-cut-short", agent: "ResearchCrawlerOfTheUniversity/1.0", url: "https://" + host + "/" + strings.Repeat("a-long-rule/", 13), waited: 95 * time.Second, status: 200})
+			p.visit(t, visit{client: "crawler-eu-1.with-a-name-that-nobody-cut-short", agent: "ResearchCrawlerOfTheUniversity/1.0", url: "https://" + host + "/" + strings.Repeat("a-long-rule/", 13), waited: 95 * time.Second, status: 200})
 		}
 	}
 }

@@ -94,18 +94,18 @@ type fakeFetcher struct {
 	hang    bool     // fetches end only with their context
 }
 
-func (s *fakeFetcher) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
+func (f *fakeFetcher) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	o := r.Origin
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fetched = append(s.fetched, o.String()+" "+r.UserAgent)
-	if s.hang {
-		s.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fetched = append(f.fetched, o.String()+" "+r.UserAgent)
+	if f.hang {
+		f.mu.Unlock()
 		<-ctx.Done()
-		s.mu.Lock()
+		f.mu.Lock()
 		return &fetch.Result{URL: o.RobotsURL(), Err: ctx.Err(), Fetched: time.Now()}
 	}
-	text, ok := s.texts[o.String()]
+	text, ok := f.texts[o.String()]
 	a := &fetch.Result{URL: o.RobotsURL(), Status: http.StatusNotFound, MaxAge: -1, Connected: true, Fetched: time.Now()}
 	if ok {
 		sum := sha256.Sum256([]byte(text))

@@ -24,20 +24,20 @@ import (
 )
 
 // get requests a page and inspects it.
-func (w *testProxy) get(t testing.TB, path string, status int) *html.Node {
+func (p *testProxy) get(t testing.TB, path string, status int) *html.Node {
 	t.Helper()
-	return w.inspectResponse(t, w.do(t, "GET", path, nil), status)
+	return p.inspectResponse(t, p.do(t, "GET", path, nil), status)
 }
 
 // do sends a request as a browser on this machine would, and follows no redirect.
-func (w *testProxy) do(t testing.TB, method, path string, form url.Values) *http.Response {
+func (p *testProxy) do(t testing.TB, method, path string, form url.Values) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(t.Context(), method, p.url+path, strings.NewReader(form.Encode()))
 	check(t, err)
 	r.Header.Set("Accept", "text/html")
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Origin", w.url)
+		r.Header.Set("Origin", p.url)
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	check(t, err)
@@ -45,7 +45,7 @@ func (w *testProxy) do(t testing.TB, method, path string, form url.Values) *http
 	return resp
 }
 
-func (w *testProxy) inspectResponse(t testing.TB, resp *http.Response, status int) *html.Node {
+func (p *testProxy) inspectResponse(t testing.TB, resp *http.Response, status int) *html.Node {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)
 	check(t, err)
@@ -348,14 +348,14 @@ func TestHostPageMarksDecidingRules(t *testing.T) {
 }
 
 // follow posts a form and requests the page that the response redirects to.
-func (w *testProxy) follow(t testing.TB, path string, form url.Values) *http.Response {
+func (p *testProxy) follow(t testing.TB, path string, form url.Values) *http.Response {
 	t.Helper()
-	resp := w.do(t, "POST", path, form)
+	resp := p.do(t, "POST", path, form)
 	if resp.StatusCode != http.StatusSeeOther {
 		body, _ := io.ReadAll(resp.Body)
 		t.Fatalf("status %d: %s", resp.StatusCode, body)
 	}
-	return w.do(t, "GET", resp.Header.Get("Location"), nil)
+	return p.do(t, "GET", resp.Header.Get("Location"), nil)
 }
 
 func TestLongFileIsPaginated(t *testing.T) {
@@ -503,9 +503,9 @@ func TestAssetCaching(t *testing.T) {
 }
 
 // malformed records a request that could not be parsed.
-func (w *testProxy) malformed(t testing.TB) {
+func (p *testProxy) malformed(t testing.TB) {
 	t.Helper()
-	w.record(t, &audit.Record{Time: time.Now(), ID: audit.NewID(), Target: "http://:0/", Request: policy.Request{Client: "a", Method: "GET"}, Decision: policy.Decision{Reason: policy.ReasonMalformed}})
+	p.record(t, &audit.Record{Time: time.Now(), ID: audit.NewID(), Target: "http://:0/", Request: policy.Request{Client: "a", Method: "GET"}, Decision: policy.Decision{Reason: policy.ReasonMalformed}})
 }
 
 // The overview shows the same counts as the other pages.

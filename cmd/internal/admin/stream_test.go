@@ -44,19 +44,19 @@ func openStream(t *testing.T, c net.Conn, target string, header ...string) *even
 }
 
 // mustNext returns the text of the next event.
-func (l *eventReader) mustNext(t *testing.T) string {
+func (e *eventReader) mustNext(t *testing.T) string {
 	t.Helper()
-	event, err := l.next()
+	event, err := e.next()
 	if err != nil {
 		t.Fatalf("%q and then %v", event, err)
 	}
 	return event
 }
 
-func (l *eventReader) next() (string, error) {
+func (e *eventReader) next() (string, error) {
 	var event strings.Builder
 	for {
-		line, err := l.b.ReadString('\n')
+		line, err := e.b.ReadString('\n')
 		if err != nil {
 			return event.String(), err
 		}

@@ -49,17 +49,17 @@ type fakeOrigins struct {
 	requests int
 }
 
-func (s *fakeOrigins) set(host, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.texts[host] = text
+func (f *fakeOrigins) set(host, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.texts[host] = text
 }
 
-func (s *fakeOrigins) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests++
-	text, known := s.texts[r.URL.Hostname()]
+func (f *fakeOrigins) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests++
+	text, known := f.texts[r.URL.Hostname()]
 	resp := &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"text/plain"}}, Request: r}
 	switch {
 	case !known:
@@ -120,9 +120,9 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 }
 
 // explain decides a request, and says how long it would wait.
-func (w *testProxy) explain(ctx context.Context, r policy.Request) (policy.Decision, time.Duration) {
-	d := w.engine.Decide(ctx, r)
-	wait, err := w.pacer.Forecast(r.Client, d.Pace)
+func (p *testProxy) explain(ctx context.Context, r policy.Request) (policy.Decision, time.Duration) {
+	d := p.engine.Decide(ctx, r)
+	wait, err := p.pacer.Forecast(r.Client, d.Pace)
 	if d.Verdict == policy.Allow && err != nil {
 		d.Err = err
 	}
@@ -145,14 +145,14 @@ type visit struct {
 }
 
 // visit decides and records a request as the proxy would.
-func (w *testProxy) visit(t testing.TB, v visit) {
+func (p *testProxy) visit(t testing.TB, v visit) {
 	t.Helper()
 	u, err := url.Parse(v.url)
 	check(t, err)
 	o, err := robots.ParseOrigin(u.Scheme, u.Host)
 	check(t, err)
 	q := policy.Request{Client: v.client, Method: cmp.Or(v.method, http.MethodGet), Target: robots.Target{Origin: o, PathQuery: u.RequestURI()}, UserAgent: v.agent}
-	d := w.engine.Decide(t.Context(), q)
+	d := p.engine.Decide(t.Context(), q)
 	r := &audit.Record{
 		Time: time.Now(), ID: audit.NewID(), Request: q, Decision: d, Waited: v.waited, Status: v.status, Bytes: 5120,
 		Took: v.waited + 80*time.Millisecond, Monitor: v.monitor,
@@ -160,14 +160,14 @@ func (w *testProxy) visit(t testing.TB, v visit) {
 	if r.Blocked() && !v.monitor {
 		r.Status = http.StatusForbidden
 	}
-	w.record(t, r)
+	p.record(t, r)
 }
 
 // refuseUse records a refusal because of what a site states about uses of its content.
-func (w *testProxy) refuseUse(t testing.TB) {
+func (p *testProxy) refuseUse(t testing.TB) {
 	t.Helper()
 	stated := usage.FromRobots([]robots.UsageLine{{Number: 3, Text: "ai-train=no"}}, nil)
-	w.record(t, &audit.Record{
+	p.record(t, &audit.Record{
 		Time: time.Now(), ID: audit.NewID(), Status: http.StatusForbidden,
 		Request: policy.Request{Client: "lab-a", Method: http.MethodGet, Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "news.example.org", Port: 443}, PathQuery: "/reserved"}},
 		Signed:  "key-1",
@@ -179,22 +179,22 @@ func (w *testProxy) refuseUse(t testing.TB) {
 }
 
 // record writes a record to the audit log and the feed.
-func (w *testProxy) record(t testing.TB, r *audit.Record) {
+func (p *testProxy) record(t testing.TB, r *audit.Record) {
 	t.Helper()
-	check(t, audit.Fanout(w.log, w.feed).Write(r))
+	check(t, audit.Fanout(p.log, p.feed).Write(r))
 }
 
 // queueRequests makes requests wait for a host until the test ends.
-func (w *testProxy) queueRequests(t testing.TB, host string, waiting int) {
+func (p *testProxy) queueRequests(t testing.TB, host string, waiting int) {
 	t.Helper()
 	limits := pace.Limits{Key: host, PerSecond: .1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Hour, MaxQueue: 100}
 	ctx, cancel := context.WithCancel(context.Background())
-	slot, err := w.pacer.Wait(ctx, "a", limits)
+	slot, err := p.pacer.Wait(ctx, "a", limits)
 	check(t, err)
 	var all sync.WaitGroup
 	for range waiting {
 		all.Go(func() {
-			if s, err := w.pacer.Wait(ctx, "b", limits); err == nil {
+			if s, err := p.pacer.Wait(ctx, "b", limits); err == nil {
 				s.Release()
 			}
 		})
@@ -207,10 +207,10 @@ func (w *testProxy) queueRequests(t testing.TB, host string, waiting int) {
 }
 
 // requestCount returns the number of requests to the origins.
-func (s *fakeOrigins) requestCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests
+func (f *fakeOrigins) requestCount() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests
 }
 
 // sampleFiles are robots.txt files of ordinary sites.

@@ -17,12 +17,12 @@ import (
 )
 
 // configure adds entries of hosts and clients to the proxy.
-func (w *testProxy) configure(t testing.TB) {
+func (p *testProxy) configure(t testing.TB) {
 	t.Helper()
 	google, err := robots.DialectByName("google")
 	check(t, err)
-	w.engine, err = w.engine.Renew(policy.Options{
-		Cache: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}, Open: true,
+	p.engine, err = p.engine.Renew(policy.Options{
+		Cache: p.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}, Open: true,
 		Usage: usage.Policy{Purposes: usage.SetOf(usage.Search)},
 		Hosts: []policy.Host{
 			{Match: "shop.example.com", Robots: policy.Ignore, Reason: "agreed by mail with the shop, until the sale ends", Until: time.Now().Add(-48 * time.Hour)},
