@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -128,7 +127,7 @@ func (s *Server) caPEM(w http.ResponseWriter, _ *http.Request, _ *queryParams) (
 func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request, _ *queryParams) (any, error) {
 	script := guide.PAC(s.opts.proxyAddress(r.Host))
 	if script == nil {
-		return nil, errors.New("The Host header has no valid name for the proxy.")
+		return nil, newProblem(http.StatusBadRequest, "The Host header has no valid name for the proxy.")
 	}
 	w.Header().Set("Content-Type", "application/x-ns-proxy-autoconfig")
 	w.Write(script)

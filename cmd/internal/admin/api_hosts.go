@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -96,7 +95,7 @@ func (s *Server) listHosts(_ http.ResponseWriter, _ *http.Request, params *query
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })
 		if i < 0 {
-			return nil, errors.New("The host in after is no longer in the list. Start again without after.")
+			return nil, newProblem(http.StatusBadRequest, "The host in after is no longer in the list. Start again without after.")
 		}
 		all = all[i+1:]
 	}

@@ -92,15 +92,16 @@ type queryParams struct {
 func parseQuery(r *http.Request, known []string) (queryParams, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return queryParams{}, errors.New("The query is malformed.")
+		return queryParams{}, newProblem(http.StatusBadRequest, "The query is malformed.")
 	}
 	for name, all := range values {
 		if !slices.Contains(known, name) {
 			allowed := cmp.Or(strings.Join(known, ", "), "none")
-			return queryParams{}, fmt.Errorf("Unknown parameter %q. Allowed parameters: %s.", clipInput(name), allowed)
+			detail := fmt.Sprintf("Unknown parameter %q. Allowed parameters: %s.", clipInput(name), allowed)
+			return queryParams{}, newProblem(http.StatusBadRequest, detail)
 		}
 		if len(all) > 1 {
-			return queryParams{}, fmt.Errorf("The parameter %s occurs more than once.", name)
+			return queryParams{}, newProblem(http.StatusBadRequest, fmt.Sprintf("The parameter %s occurs more than once.", name))
 		}
 	}
 	return queryParams{values: values}, nil
