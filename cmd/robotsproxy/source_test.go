@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -16,12 +15,6 @@ import (
 
 	"robotsproxy/robots/testkit"
 )
-
-// clean are the folders that keep to the style already.
-var clean = []string{
-	"cmd/internal/castore", "cmd/internal/checkcmd", "cmd/internal/cli", "cmd/internal/config", "cmd/internal/doctor",
-	"cmd/internal/identity", "cmd/internal/manual", "cmd/internal/version", "cmd/robotsproxy",
-}
 
 const (
 	// A tab counts as 4 columns.
@@ -38,9 +31,6 @@ func TestStyle(t *testing.T) {
 	t.Parallel()
 	code, trailing := 0, []string(nil)
 	eachSource(t, func(path string, text []byte) {
-		if !slices.Contains(clean, filepath.ToSlash(filepath.Dir(path))) {
-			return
-		}
 		s, err := readSource(path, text)
 		testkit.Must(t, err)
 		for _, fault := range s.faults() {

@@ -92,7 +92,8 @@ func checkService(s *core.Service, all []runtime.Object) error {
 	}
 	for _, port := range s.Spec.Ports {
 		for _, pod := range pods {
-			if !slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p core.ContainerPort) bool { return p.Name == port.TargetPort.StrVal }) {
+			named := func(p core.ContainerPort) bool { return p.Name == port.TargetPort.StrVal }
+			if !slices.ContainsFunc(pod.Spec.Containers[0].Ports, named) {
 				return fmt.Errorf("no container has the port %q", port.TargetPort.StrVal)
 			}
 		}

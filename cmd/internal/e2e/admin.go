@@ -19,7 +19,8 @@ func Operator(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: testkit.Patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: tr, Timeout: testkit.Patience, CheckRedirect: stay}
 }
 
 // API sends a request to the admin API and decodes its JSON response.
@@ -81,7 +82,8 @@ func (p *Proxy) Healthy(t *testing.T) bool {
 // a histogram is its number of observations.
 func (p *Proxy) Metrics(t testing.TB) map[string]float64 {
 	t.Helper()
-	got := Get(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Patience}, "http://"+p.Admin+"/metrics")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Patience}
+	got := Get(t, client, "http://"+p.Admin+"/metrics")
 	if got.Status != http.StatusOK {
 		t.Fatalf("/metrics: %v", got)
 	}

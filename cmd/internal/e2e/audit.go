@@ -115,20 +115,27 @@ type Use struct {
 }
 
 // members is the closed set of member names that a request's line may have.
-var members = strings.Fields(`time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule line joined_line reading group
-	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
-	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms back_off_s back_off_by slowed_s signed unsigned tls dropped_fields cached store_away
-	x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
+var members = strings.Fields(`
+	time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule
+	line joined_line reading group robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
+	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale robots_content_signal robots_content_usage
+	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms back_off_s back_off_by slowed_s signed unsigned tls
+	dropped_fields cached store_away x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price
+	license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about the proxy's own fetches.
-var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev hash`)
+var fetchMembers = strings.Fields(`
+	time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev
+	hash`)
 
 // begunMembers is the closed set for lines about requests that are under way.
-var begunMembers = strings.Fields(`time kind id replica client via method url url_base64 host user_agent agent decision reason enforced v seq prev hash`)
+var begunMembers = strings.Fields(`
+	time kind id replica client via method url url_base64 host user_agent agent decision reason enforced v seq prev hash`)
 
 // eventMembers is the closed set for lines about the file and the process.
-var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version first_seq last_seq v seq prev hash`)
+var eventMembers = strings.Fields(`
+	time kind event replica detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version
+	first_seq last_seq v seq prev hash`)
 
 // ReadAudit parses the request records in the file and skips an incomplete last line.
 func ReadAudit(t testing.TB, file string) []Record {
@@ -166,7 +173,10 @@ func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Ch
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("audit line: %v\n%s", err, line)
 		}
-		known := map[string][]string{"": members, "event": eventMembers, "begun": begunMembers, "contact": begunMembers, "robots": fetchMembers, "tdmrep": fetchMembers}[r.Kind]
+		known := map[string][]string{
+			"": members, "event": eventMembers, "begun": begunMembers, "contact": begunMembers,
+			"robots": fetchMembers, "tdmrep": fetchMembers,
+		}[r.Kind]
 		for name := range named {
 			if !slices.Contains(known, name) {
 				t.Fatalf("audit line has an unknown member %q: %s", name, line)

@@ -285,7 +285,8 @@ func InFlight(t *testing.T, p *Proxy, o *Origin, scheme string, h2 bool) *http.R
 func Upgrade(t *testing.T, w *RawClient, target, host string) {
 	t.Helper()
 	w.Send(t, "GET "+target+" HTTP/1.1", "Host: "+host, "Connection: Upgrade", "Upgrade: websocket")
-	if got := w.Receive(t, http.MethodGet); got.Status != http.StatusSwitchingProtocols || !strings.EqualFold(got.Header.Get("Upgrade"), "websocket") {
+	got := w.Receive(t, http.MethodGet)
+	if got.Status != http.StatusSwitchingProtocols || !strings.EqualFold(got.Header.Get("Upgrade"), "websocket") {
 		t.Fatalf("upgrade: %v %s", got, got.Body)
 	}
 	for _, message := range []string{"one", strings.Repeat("two", 10_000), "\x00\xff"} {

@@ -325,7 +325,8 @@ const FTPRobots = "User-agent: *\nDisallow: /private/\nCrawl-delay: 3\n"
 func StartFTP(t testing.TB, s *ftptest.Server) *ftptest.Server {
 	t.Helper()
 	s.Files = map[string]string{
-		"robots.txt": FTPRobots, "a.txt": "0123456789", "pub/b c.bin": string(RandomBytes(300_000)), "pub/deep/x": "x", "private/x": "secret",
+		"robots.txt": FTPRobots, "a.txt": "0123456789", "pub/b c.bin": string(RandomBytes(300_000)),
+		"pub/deep/x": "x", "private/x": "secret",
 	}
 	if err := s.Start(); err != nil {
 		t.Fatal(err)

@@ -27,15 +27,15 @@ func newGroups[K comparable, R any](most int) groups[K, R] {
 }
 
 // at returns what is counted for a key. own reports that it is for this key alone.
-func (s *groups[K, R]) at(k K) (r *R, own bool) {
-	if r = s.rows[k]; r != nil {
+func (g *groups[K, R]) at(k K) (r *R, own bool) {
+	if r = g.rows[k]; r != nil {
 		return r, true
 	}
-	if len(s.rows) >= s.most {
-		return &s.others, false
+	if len(g.rows) >= g.most {
+		return &g.others, false
 	}
 	r = new(R)
-	s.rows[k] = r
+	g.rows[k] = r
 	return r, true
 }
 
