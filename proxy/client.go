@@ -87,15 +87,15 @@ func (c *client) assign(name string) bool {
 // policy if the client would not be admitted in the same way any more. A later generation may
 // have admitted the client under another name, which g does not know.
 func (c *client) owner(g *generation) (name string, err error) {
-	let := c.admitted.Load()
-	if let.generation == g.number {
-		return let.client, nil
+	last := c.admitted.Load()
+	if last.generation == g.number {
+		return last.client, nil
 	}
 	if name, err = g.Engine.Readmit(c.pass); err != nil {
 		return "", err
 	}
-	for let.generation < g.number && !c.admitted.CompareAndSwap(let, &admission{name, g.number}) {
-		let = c.admitted.Load()
+	for last.generation < g.number && !c.admitted.CompareAndSwap(last, &admission{name, g.number}) {
+		last = c.admitted.Load()
 	}
 	return name, nil
 }

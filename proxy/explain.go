@@ -43,8 +43,8 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 		answerTo(err).override(&d)
 		return d, 0
 	}
-	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
-	if rules.Monitor || fromCopy {
+	cached := d.Reason == policy.ReasonRobotsTxt && rules.fromCache(ctx, q, "", &d)
+	if rules.Monitor || cached {
 		// Such a request does not wait.
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay}
 		return d, 0

@@ -78,8 +78,8 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	by := &fetchSender{hop: hop}
-	s := &sending{slot: slot, addr: at, sender: by, check: f.Ready}
+	sender := &fetchSender{hop: hop}
+	s := &sending{slot: slot, addr: at, sender: sender, check: f.Ready}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		if s.state == connecting {
@@ -87,7 +87,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		}
 		slot.Release()
 		switch {
-		case by.refused == nil:
+		case sender.refused == nil:
 			return nil, err
 		// An earlier try has sent it.
 		case s.wasSent:

@@ -76,8 +76,8 @@ type originBody struct {
 	io.ReadCloser
 	response *response
 
-	// from is the origin's response, whose trailer is complete when the body was read. connection is its Connection header.
-	from       *http.Response
+	// received is the origin's response, whose trailer is complete when the body was read. connection is its Connection header.
+	received   *http.Response
 	connection []string
 }
 

@@ -237,7 +237,7 @@ func (b *originBody) Read(p []byte) (int, error) {
 	b.response.s.transfer.watch.moved()
 	err = b.response.capture.Read(p[:n], err)
 	if err != nil {
-		stripTrailer(b.from.Trailer, b.connection)
+		stripTrailer(b.received.Trailer, b.connection)
 	}
 	if err != nil && err != io.EOF {
 		b.response.fail(err)

@@ -67,7 +67,7 @@ type sender interface {
 }
 
 // roundTrip sends r when its slot permits that, and returns the final response, whose Request is r as it was
-// sent. by signs each try; nil: it is sent as it is. roundTrip changes r's body, and with a signer its header.
+// sent. signer signs each try; nil: it is sent as it is. roundTrip changes r's body, and with a signer its header.
 func (s *sending) roundTrip(out *egress.Client, r *http.Request, signer *signature.Signer) (*http.Response, error) {
 	for try := 1; ; try++ {
 		resp, err := s.try(out, r, signer)

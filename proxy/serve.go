@@ -72,7 +72,7 @@ func (h *Handler) serveRequest(s *requestState) {
 	}
 	answered := false
 	if err == nil {
-		answered, err = h.answerFromCopy(s)
+		answered, err = h.answerFromCache(s)
 	}
 	if err == nil && !answered {
 		err = h.waitForSlot(s)

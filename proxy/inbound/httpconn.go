@@ -71,9 +71,9 @@ func (l httpListener) Accept() (net.Conn, error) {
 
 // newHTTPConn wraps a connection in an httpConn.
 func (s *Server) newHTTPConn(c net.Conn) *httpConn {
-	by := layersOf(c)
-	conn := &httpConn{Conn: c, server: s, handler: by.handler()}
-	conn.requests.from, conn.requests.memory = conn.readConn, by.memory()
+	l := layersOf(c)
+	conn := &httpConn{Conn: c, server: s, handler: l.handler()}
+	conn.requests.from, conn.requests.memory = conn.readConn, l.memory()
 	conn.requests.limit = func() error { return c.SetReadDeadline(time.Now().Add(s.o.HeadTimeout)) }
 	return conn
 }
@@ -276,7 +276,7 @@ func underlying(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
 	}
-	// The connection is a *tls.Conn.
+	// A *tls.Conn has it.
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = t.NetConn()
 	}
@@ -299,7 +299,7 @@ func rawConn(c net.Conn) net.Conn {
 // has arrived can still be read.
 func closeReadOrClose(c net.Conn) {
 	if r, ok := rawConn(underlying(c)).(interface{ CloseRead() error }); ok {
-		// It fails if the peer has reset the connection. What it sent before can be read then.
+		// CloseRead fails if the peer has reset the connection. What the peer sent before can be read then.
 		r.CloseRead()
 		return
 	}
@@ -311,7 +311,7 @@ func closeReadOrClose(c net.Conn) {
 func reset(c net.Conn) {
 	under := underlying(c)
 	if t, ok := under.(*Tunnel); ok {
-		// It counts.
+		// Its Close also ends what is counted of the tunnel.
 		defer t.Close()
 		under = underlying(t.Conn)
 	}

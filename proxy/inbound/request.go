@@ -14,30 +14,30 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		growStack()
 	}
-	by, _ := r.Context().Value(layersKey{}).(layers)
-	if by.http != nil {
-		by.http.serving.Store(true)
+	l, _ := r.Context().Value(layersKey{}).(layers)
+	if l.http != nil {
+		l.http.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
 		// HTTP/1.1 does the same. A request with another body could not be sent again on a new connection.
 		r.Body = http.NoBody
 	}
 	sent := sentHeadOf(r)
-	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: by.carrier(), Tunnel: by.tunnel, Writer: w, counted: true}
-	if by.http != nil {
-		req.under = by.http.Conn
+	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: l.carrier(), Tunnel: l.tunnel, Writer: w, counted: true}
+	if l.http != nil {
+		req.under = l.http.Conn
 	}
 	switch {
 	case sent.fault != nil:
 		req.Fault, req.TargetErr = sent.fault, sent.fault
 	case r.Method == http.MethodConnect:
-		req.Target.Origin, req.TargetErr = connectTarget(r, by.tunnel, sent.target)
+		req.Target.Origin, req.TargetErr = connectTarget(r, l.tunnel, sent.target)
 	default:
-		req.Target, req.TargetErr = target(r, by.conn, by.tunnel, sent.target)
+		req.Target, req.TargetErr = target(r, l.conn, l.tunnel, sent.target)
 	}
 	req.Conn.place.begin()
 	defer req.Leave()
-	by.handler().ServeRequest(req)
+	l.handler().ServeRequest(req)
 }
 
 // growStack grows the goroutine's stack in one step to the size that a request needs. HTTP/2
@@ -102,12 +102,12 @@ func (r *Request) DiscardBody(refused bool) {
 	client.Flush()
 	until := time.Now().Add(lastWait)
 	if r.Fault != nil && r.under != nil {
-		// Its body is all that follows.
+		// All that follows on the connection is the body of such a request.
 		discard(r.under, until)
 		return
 	}
 	client.SetReadDeadline(until)
-	// It also waits for the sending of the request, which may still read the body.
+	// The read also waits for the sending of the request, which may still read the body.
 	_, err := io.CopyN(io.Discard, r.HTTP.Body, maxLateUpload)
 	if refused && err != nil && err != io.EOF && r.under != nil {
 		discard(r.under, until)

@@ -19,20 +19,17 @@ const lastWait = 5 * time.Second
 // net/http does with deadlines of connections. The sending half cannot be closed alone: it ends with
 // the stream.
 type streamConn struct {
-	// For writing to the client.
+	// Conn writes to the client, and received reads from it.
 	net.Conn
-
-	// For reading from the client.
 	received net.Conn
 	remote   net.Addr
 	client   *http.ResponseController
 
-	// The stream must be reset.
+	// broken says that the stream must be reset.
 	broken atomic.Bool
 
-	mu sync.Mutex
-
-	// Nothing more is written to the stream.
+	// mu guards streamEnded, which says that nothing more is written to the stream.
+	mu          sync.Mutex
 	streamEnded bool
 }
 

@@ -75,12 +75,12 @@ func (r *Request) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 	return conn, ahead, nil
 }
 
-// Serve passes the tunnel to the server, after the TLS handshake if the client speaks TLS, for which by has the
-// certificate; nil: TLS is refused. h gets the requests. An error says why the tunnel has ended before.
-func (t *Tunnel) Serve(h Handler, by *mitm.Authority) error {
+// Serve passes the tunnel to the server, after the TLS handshake if the client speaks TLS, for which authority has
+// the certificate; nil: TLS is refused. h gets the requests. An error says why the tunnel has ended before.
+func (t *Tunnel) Serve(h Handler, authority *mitm.Authority) error {
 	t.handler = h
 	defer t.server.hijacked.remove(t.Conn)
-	inner, err := t.handshake(by)
+	inner, err := t.handshake(authority)
 	if err == nil && !t.server.handoff.give(inner) {
 		err = net.ErrClosed
 	}
@@ -93,7 +93,7 @@ func (t *Tunnel) Serve(h Handler, by *mitm.Authority) error {
 
 // handshake returns the connection inside a tunnel: TLS after the handshake, or HTTP without
 // TLS.
-func (t *Tunnel) handshake(by *mitm.Authority) (net.Conn, error) {
+func (t *Tunnel) handshake(authority *mitm.Authority) (net.Conn, error) {
 	limit := t.server.o.HeadTimeout
 	// Twice the time, because browsers make tunnels before they need them.
 	if err := t.SetDeadline(time.Now().Add(2 * limit)); err != nil {
@@ -106,14 +106,14 @@ func (t *Tunnel) handshake(by *mitm.Authority) (net.Conn, error) {
 	if first[0] != tlsHandshake {
 		return t.server.newHTTPConn(t), t.SetDeadline(time.Time{})
 	}
-	if by == nil {
+	if authority == nil {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are passed through")
 	}
 	// A deadline of the connection, because a context's would need a goroutine.
 	if err := t.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
-	secure, err := by.Handshake(context.Background(), t, t.Origin.Host, t.Origin.Port)
+	secure, err := authority.Handshake(context.Background(), t, t.Origin.Host, t.Origin.Port)
 	if err != nil {
 		return nil, err
 	}

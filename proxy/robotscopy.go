@@ -35,10 +35,10 @@ func usableCopy(r cache.Ruling) *fetch.Result {
 	return nil
 }
 
-// fromCopy reports whether a request for robots.txt is answered with the cached copy, and
-// puts that copy into d. If it is not, fromCopy puts the Crawl-delay of the request into d.
+// fromCache reports whether a request for robots.txt is answered with the cached copy, and
+// puts that copy into d. If it is not, fromCache puts the Crawl-delay of the request into d.
 // upgrade is the protocol to which the request asks to change.
-func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, d *policy.Decision) bool {
+func (r *Rules) fromCache(ctx context.Context, q policy.Request, upgrade string, d *policy.Decision) bool {
 	ruling, dialect := r.Engine.RobotsTxt(ctx, q, &d.Pace)
 	if !isPlainRobotsTxt(&q) || upgrade != "" || usableCopy(ruling) == nil {
 		return false
@@ -47,16 +47,16 @@ func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, 
 	return true
 }
 
-// answerFromCopy answers a request for robots.txt with the cached copy, which the cache
+// answerFromCache answers a request for robots.txt with the cached copy, which the cache
 // fetches if necessary. Therefore clients cannot make the proxy request the file more often
 // than the cache does. answered reports whether it has answered.
-func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
+func (h *Handler) answerFromCache(s *requestState) (answered bool, err error) {
 	rec := &s.record
 	if rec.Decision.Reason != policy.ReasonRobotsTxt {
 		return false, nil
 	}
 	ctx := s.in.HTTP.Context()
-	if rec.Cached = s.rules.fromCopy(ctx, rec.Request, upgradeTo(s.in.HTTP.Header), &rec.Decision); !rec.Cached {
+	if rec.Cached = s.rules.fromCache(ctx, rec.Request, upgradeTo(s.in.HTTP.Header), &rec.Decision); !rec.Cached {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
@@ -75,7 +75,7 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	}
 	rec.Decision.Ruling.File = nil
 	header := s.response.Header()
-	modified := copyHeader(header, a, time.Now())
+	modified := setCopyHeader(header, a, time.Now())
 	addVia(header, h.via)
 	s.response.length = int64(len(a.Body))
 	s.transfer.begin()
@@ -94,9 +94,9 @@ func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
 	return true, s.response.failure
 }
 
-// copyHeader sets the header of a response from a cached copy. It returns when the file
+// setCopyHeader sets the header of a response from a cached copy. It returns when the file
 // was last modified, or the zero time if the origin did not say.
-func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified time.Time) {
+func setCopyHeader(header http.Header, a *fetch.Result, now time.Time) (modified time.Time) {
 	said := a.Headers
 	if said == nil {
 		said = new(fetch.Headers)
