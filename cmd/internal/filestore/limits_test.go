@@ -189,6 +189,14 @@ func TestKill(t *testing.T) {
 		testkit.Must(t, err)
 		testkit.Must(t, cmd.Start())
 		_, err = out.Read(make([]byte, 1))
+		testkit.Eventually(t, "an entry is saved", func() bool {
+			for i := range 200 {
+				if _, err := os.Stat(path(dir, i)); err == nil {
+					return true
+				}
+			}
+			return false
+		})
 		time.Sleep(rand.N(50 * time.Millisecond)) // kill it at any point
 		testkit.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait() // says that it was killed
