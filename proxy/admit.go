@@ -17,6 +17,10 @@ func (h *Handler) admit(s *requestState) error {
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
+	if s.in.HTTP.Method == http.MethodConnect {
+		// The record of a CONNECT has no origin before this.
+		s.targetErr = s.rules.setTarget(s.in, &s.record.Request)
+	}
 	if s.targetErr != nil {
 		return s.targetErr
 	}
@@ -26,9 +30,10 @@ func (h *Handler) admit(s *requestState) error {
 // ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
 const ftpPort = 21
 
-// checkTarget returns why a request is refused for its target, or nil. If its URL is longer than limits.url, the Target of
-// q, as it will be recorded, is cut. That of a CONNECT gets a path.
-func (g *generation) checkTarget(in *inbound.Request, q *policy.Request) error {
+// setTarget gives q the Target of a request, and returns why the request is refused for it, or nil. The Target of a URL that
+// is longer than limits.url is cut. That of a CONNECT gets a path.
+func (g *generation) setTarget(in *inbound.Request, q *policy.Request) error {
+	q.Target = in.Target
 	switch {
 	case in.Method == http.MethodConnect && q.Origin.Host != "":
 		if q.PathQuery = "/"; q.Origin.Port == ftpPort {

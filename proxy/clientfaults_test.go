@@ -137,6 +137,7 @@ func TestNoClientFault(t *testing.T) {
 		"no handshake": func(r *rig) {
 			c, _ := r.plainTunnel(origin.host())
 			c.Close()
+			testkit.Eventually(r.t, "the tunnel has ended", func() bool { return r.handler.Stats().Intercepted.Open == 0 })
 		},
 		"no TLS in a tunnel": func(r *rig) {
 			c, br := r.plainTunnel(origin.host())

@@ -281,3 +281,16 @@ func TestUpgradeForwardsNoCredentials(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectOfAStranger checks that the record of a CONNECT whose client is not admitted has what the client has sent, and no
+// origin that the proxy has not judged.
+func TestConnectOfAStranger(t *testing.T) {
+	t.Parallel()
+	r := start(t, setup{clients: []policy.Client{{Name: "lab", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
+	if resp := r.send("CONNECT Site.test:443 HTTP/1.1\r\nHost: Site.test:443\r\n\r\n"); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("%s", resp.Status)
+	}
+	if rec := r.records.of(t, policy.ReasonAuth); rec.Request.Origin.Host != "" || rec.Target != "Site.test:443" {
+		t.Errorf("origin %q, target %q", rec.Request.Origin.Host, rec.Target)
+	}
+}

@@ -62,8 +62,9 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		contact = &line
 	}
 	t, err := s.in.AcceptTunnel(o, s.shareKey())
+	// Only while memory is short the CONNECT has got no answer.
+	s.response.headSent = !errors.Is(err, memory.ErrShort)
 	if err != nil {
-		s.response.headSent = !errors.Is(err, memory.ErrShort)
 		return err
 	}
 	c := newTunnelClient(s, t, contact)
@@ -71,7 +72,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	if s.rules.PassThrough(o.Host) {
 		authority = nil
 	}
-	if err := t.Serve(c, authority); err != nil {
+	if err := t.Serve(c, authority); errors.Is(err, inbound.ErrHandshake) {
 		c.countHandshake(err)
 	}
 	return nil

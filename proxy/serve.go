@@ -27,28 +27,34 @@ func newRequestState(c *client, in *inbound.Request) *requestState {
 	// The record has the request as the client has sent it.
 	rec, q := &s.record, &s.record.Request
 	rec.Monitor, rec.Target, rec.Transparent = s.rules.Monitor, recordedTarget(in), c.conn.Redirected()
-	q.Target, q.Method, q.UserAgent = in.Target, in.Method, in.HTTP.UserAgent()
+	q.Method, q.UserAgent = in.Method, in.HTTP.UserAgent()
 	q.From, q.Dest = in.HTTP.Header.Get("From"), in.HTTP.Header.Get("Sec-Fetch-Dest")
-	s.targetErr = s.rules.checkTarget(in, q)
 	return s
 }
 
 // serve answers one request, from the proxy's own port or from an intercepted tunnel.
 func (h *Handler) serve(s *requestState) {
-	own := isForProxy(s)
-	if !own {
-		h.counts.requests.Begin()
-		defer h.counts.requests.End()
-	}
+	counted := false
+	defer func() {
+		if counted {
+			h.counts.requests.End()
+		}
+	}()
 	defer s.work.End()
 	defer s.in.WaitForTunnel()
 	// Each request in a tunnel has its own generation.
 	defer s.rules.release()
 	defer recoverPanic(s)
-	if own {
+	connect := s.in.HTTP.Method == http.MethodConnect
+	if !connect {
+		s.targetErr = s.rules.setTarget(s.in, &s.record.Request)
+	}
+	if isForProxy(s) {
 		s.serveOwnPage()
 		return
 	}
+	counted = true
+	h.counts.requests.Begin()
 	err := h.authenticate(s)
 	if err == nil {
 		s.work, err = h.o.Memory.Begin(policy.ShareKey(s.record.Request.Client), s.record.Time)
@@ -56,7 +62,7 @@ func (h *Handler) serve(s *requestState) {
 	switch {
 	case err != nil:
 		h.finish(s, err)
-	case s.in.HTTP.Method == http.MethodConnect:
+	case connect:
 		h.serveConnect(s)
 	default:
 		h.serveRequest(s)

@@ -75,8 +75,12 @@ func (r *Request) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 	return conn, ahead, nil
 }
 
+// ErrHandshake is the error of a TLS handshake in a tunnel that the client has begun and not completed.
+var ErrHandshake = errors.New("tls handshake in the tunnel")
+
 // Serve passes the tunnel to the server, after the TLS handshake if the client speaks TLS, for which authority has
-// the certificate; nil: TLS is refused. h gets the requests. An error says why the tunnel has ended before.
+// the certificate; nil: TLS is refused. h gets the requests. An error says why the tunnel has ended before; it is
+// ErrHandshake if the handshake has failed.
 func (t *Tunnel) Serve(h Handler, authority *mitm.Authority) error {
 	t.handler = h
 	defer t.server.hijacked.remove(t.Conn)
@@ -115,7 +119,7 @@ func (t *Tunnel) handshake(authority *mitm.Authority) (net.Conn, error) {
 	}
 	secure, err := authority.Handshake(context.Background(), t, t.Origin.Host, t.Origin.Port)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrHandshake, err)
 	}
 	if err := t.SetDeadline(time.Time{}); err != nil {
 		return nil, err
