@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -71,9 +72,9 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 	return o.Scheme == "https" && g.PassThrough(o.Host)
 }
 
-// decide asks the policy about the request, and enforces its decision.
-func (h *Handler) decide(s *requestState) error {
-	s.record.Decision = s.rules.Engine.Decide(s.in.HTTP.Context(), s.record.Request)
+// decide asks the policy about the request by judge, a method of its Engine, and enforces the decision.
+func (h *Handler) decide(s *requestState, judge func(*policy.Engine, context.Context, policy.Request) policy.Decision) error {
+	s.record.Decision = judge(s.rules.Engine, s.in.HTTP.Context(), s.record.Request)
 	return s.enforce()
 }
 

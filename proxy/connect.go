@@ -106,8 +106,7 @@ func (s *requestState) reach(o robots.Origin, limits pace.Limits) (dialled bool,
 
 // passThrough judges a tunnel by its host alone and passes it through.
 func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
-	s.record.Decision = s.rules.Engine.DecideTunnel(s.in.HTTP.Context(), s.record.Request)
-	err := s.enforce()
+	err := h.decide(s, (*policy.Engine).DecideTunnel)
 	if err == nil {
 		err = h.waitForSlot(s)
 	}

@@ -74,7 +74,7 @@ func (h *Handler) serveRequest(s *requestState) {
 	defer s.releaseSlot()
 	err := h.admit(s)
 	if err == nil {
-		err = h.decide(s)
+		err = h.decide(s, (*policy.Engine).Decide)
 	}
 	answered := false
 	if err == nil {
