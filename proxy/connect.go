@@ -61,6 +61,10 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		line.Unused, line.Verdict, line.Reason = true, policy.Allow, policy.ReasonTunnel
 		contact = &line
 	}
+	authority := s.rules.Authority
+	if s.rules.PassThrough(o.Host) {
+		authority = nil
+	}
 	t, err := s.in.AcceptTunnel(o, s.shareKey())
 	// Only while memory is short the CONNECT has got no answer.
 	s.response.headSent = !errors.Is(err, memory.ErrShort)
@@ -68,10 +72,6 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		return err
 	}
 	c := newTunnelClient(s, t, contact)
-	authority := s.rules.Authority
-	if s.rules.PassThrough(o.Host) {
-		authority = nil
-	}
 	if err := t.Serve(c, authority); errors.Is(err, inbound.ErrHandshake) {
 		c.countHandshake(err)
 	}

@@ -64,8 +64,8 @@ func (g *generation) close(before *generation) {
 	}
 }
 
-// setEgress gives g the egress client of before if it would behave alike. Otherwise it makes a client with the pseudonym
-// of the one before, since a request that it has sent may still come back, and with its counters.
+// setEgress sets the egress client of g. It keeps that of before if a new one would behave alike. A new one takes over its
+// counters, and its pseudonym, because a request that the earlier client has sent may still come back.
 func (g *generation) setEgress(before *generation) (err error) {
 	o := g.egress
 	if before != nil {
