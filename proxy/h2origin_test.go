@@ -98,9 +98,9 @@ func TestOriginThatRefusesRequests(t *testing.T) {
 	t.Run("robots.txt", func(t *testing.T) {
 		o := newGoAwayOrigin(t, 0)
 		r := start(t, setup{origins: []*httptest.Server{o.Server}})
-		resp, _, err := get(r.client(false), "https://"+o.addr+"/page")
+		resp, body, err := get(r.client(false), "https://"+o.addr+"/page")
 		if err != nil || resp.StatusCode != http.StatusForbidden {
-			t.Errorf("a page: %v %v", resp, err)
+			t.Errorf("a page: %v %v\n%s", resp, err, body)
 		}
 		if n := o.conns.Load(); n > 10 {
 			t.Errorf("%d connections for robots.txt", n)

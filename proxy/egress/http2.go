@@ -81,7 +81,7 @@ type http2Conn struct {
 	timer *time.Timer
 }
 
-// newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller.
+// newHTTP2Conn returns a connection after its handshake, with a stream reserved for the caller if the origin takes one.
 func newHTTP2Conn(ctx context.Context, t *http.Transport, conn *tls.Conn, at endpoint, in *pool) (*http2Conn, error) {
 	h := &http2Conn{endpoint: at, frames: newFrameConn(conn), pool: in, info: infoOf(conn), made: time.Now()}
 	below := tracked(conn)
@@ -91,13 +91,12 @@ func newHTTP2Conn(ctx context.Context, t *http.Transport, conn *tls.Conn, at end
 		in.unshare(h)
 	}
 	var err error
-	if h.client, err = t.NewClientConn(context.WithValue(ctx, connKey{}, h.frames), "https", at.Addr()); err == nil {
-		err = h.client.Reserve()
-	}
-	if err != nil {
+	if h.client, err = t.NewClientConn(context.WithValue(ctx, connKey{}, h.frames), "https", at.Addr()); err != nil {
 		conn.Close()
 		return nil, err
 	}
+	// An origin that takes no stream (GOAWAY) was connected to, so the request fails, not the connection.
+	h.client.Reserve()
 	return h, nil
 }
 
