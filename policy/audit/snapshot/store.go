@@ -193,7 +193,8 @@ func (s *Store) Save(a *fetch.Result, client string) error {
 	if saved {
 		return nil
 	}
-	return s.saves.Do(osfile.MaxWrite, func() error { return s.save(id, a, client) })
+	// The file and its name are synced.
+	return s.saves.Do(osfile.MaxSync, func() error { return s.save(id, a, client) })
 }
 
 // save writes an answer, or waits for another goroutine that does.
