@@ -1,7 +1,10 @@
 package proxy_test
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -75,6 +78,38 @@ func TestPanicInConnectCostsOneTunnel(t *testing.T) {
 	}
 	if resp := r.send(ask); resp.StatusCode != http.StatusOK {
 		t.Errorf("the next request: %s", resp.Status)
+	}
+}
+
+// faultyLog panics on warnings.
+type faultyLog struct{ slog.Handler }
+
+func (l faultyLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+func (l faultyLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn {
+		panic("out of order")
+	}
+	return nil
+}
+
+// TestPanicInATunnel checks that a panic in a tunnel that was accepted is recorded as one, and writes no response into it.
+func TestPanicInATunnel(t *testing.T) {
+	t.Parallel()
+	origin := serve(t, true, "", hello)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+		o.Log = slog.New(faultyLog{slog.NewTextHandler(io.Discard, nil)})
+	}})
+	c, br := r.plainTunnel(origin.host())
+	// The proxy logs a client that does not trust its CA.
+	if err := tls.Client(c, &tls.Config{ServerName: "localhost"}).Handshake(); err == nil {
+		t.Fatal("the client trusts the CA")
+	}
+	if rec := r.records.last(t, 1); rec.Decision.Reason != policy.ReasonInternal || !rec.Blocked() {
+		t.Errorf("record: %+v", rec)
+	}
+	if rest, err := io.ReadAll(br); err != nil || len(rest) > 0 {
+		t.Errorf("the tunnel has %q, %v", rest, err)
 	}
 }
 

@@ -103,5 +103,9 @@ func recoverPanic(s *requestState) {
 	if s.written {
 		panic(http.ErrAbortHandler)
 	}
+	if !s.wasSent {
+		// A tunnel that was accepted has no decision.
+		answerTo(errInternal).override(&s.record.Decision)
+	}
 	h.finish(s, errInternal)
 }
