@@ -83,8 +83,9 @@ type Dialect struct {
 	// IgnoreCacheControl: Cache-Control does not shorten the time for which a file is used.
 	IgnoreCacheControl bool
 
-	// NoFileAfter is how long an origin without a cached file must have failed to count as one
-	// without a file. 0 means forever.
+	// NoFileAfter is how long an origin without a cached file must have failed, in whatever way, to count as one without
+	// a file. A cached file is then used for as long as the origin fails. 0 means never, and a cached file is used for 30
+	// days.
 	NoFileAfter time.Duration
 }
 

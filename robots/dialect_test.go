@@ -141,22 +141,33 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// TestDialectsAreDocumented checks that the table of dialects has a row for each.
+// TestDialectsAreDocumented checks that the table of dialects has a row for each, that of what a site writes a column, and
+// that of robots.txt files that fail a row.
 func TestDialectsAreDocumented(t *testing.T) {
 	const page = "../docs/how-it-decides.md"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "\n| dialect |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	for _, d := range robots.Dialects() {
-		named := func(row string) bool {
-			first, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
-			return strings.Contains(first, "`"+d.Name+"`")
+	heads := make(map[string]string)
+	for _, first := range []string{"dialect", "the site", "while robots.txt fails"} {
+		_, table, _ := strings.Cut(string(text), "\n| "+first+" |")
+		if first == "the site" {
+			heads[first], _, _ = strings.Cut(table, "\n")
+			continue
 		}
-		if !slices.ContainsFunc(strings.Split(table, "\n"), named) {
-			t.Errorf("%s: its table of dialects has no row for %s", page, d.Name)
+		table, _, _ = strings.Cut(table, "\n\n")
+		for row := range strings.Lines(table) {
+			cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+			heads[first] += cell
+		}
+	}
+	for _, d := range robots.Dialects() {
+		family, _, _ := strings.Cut(d.Name, "-")
+		for first, head := range heads {
+			if !strings.Contains(head, "`"+d.Name+"`") && (first == "dialect" || !strings.Contains(head, "`"+family+"*`")) {
+				t.Errorf("%s: the table that begins with %q does not name %s", page, first, d.Name)
+			}
 		}
 	}
 }

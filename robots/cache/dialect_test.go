@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"testing"
@@ -61,9 +62,9 @@ func TestOneFetchForAllDialects(t *testing.T) {
 	})
 }
 
-// TestThirtyDays: under Google's dialects an origin that fails for 30 days without a stale file
-// has no file; by RFC 9309 2.3.1.4 nothing is ever allowed.
-func TestThirtyDays(t *testing.T) {
+// TestNoFileAfter: under a dialect with NoFileAfter an origin that fails for so long without a stale file has no file; by
+// RFC 9309 2.3.1.4 nothing is ever allowed.
+func TestNoFileAfter(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		failure, last fetch.Result // last is the response of the last try
@@ -75,25 +76,34 @@ func TestThirtyDays(t *testing.T) {
 		{"no connection, then 503", unconnected(), status(503), nowhere, refused},
 		{"503, then no connection", status(503), unconnected(), refused, nowhere},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Result{tc.failure}}
-				c := newCache(t, Options{Fetcher: f})
-				for range 30 {
-					wantAll(t, c, tc.name, tc.before)
-					wait(day - time.Hour)
-				}
-				wait(30*time.Hour - time.Nanosecond)
-				wantAll(t, c, tc.name, tc.before)
-				tries := f.count()
-				f.answers = []fetch.Result{tc.last}
-				wait(30 * time.Minute) // the maximum retry time
-				wantAll(t, c, tc.name+" for 30 days", tc.after)
-				if f.count() != tries+1 {
-					t.Errorf("%d fetches, want %d", f.count(), tries+1)
-				}
+		for _, d := range robots.Dialects() {
+			t.Run(d.Name+"/"+tc.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &script{answers: []fetch.Result{tc.failure}}
+					c := newCache(t, Options{Fetcher: f})
+					want := func(name string, letter Meaning) {
+						t.Helper()
+						if r, _ := ruleBy(t, c, d); r.Meaning != wanted(d, name, letter) {
+							t.Fatalf("%s: %v (%v), want %v", name, r.Meaning, r.Err, wanted(d, name, letter))
+						}
+					}
+					days := cmp.Or(d.NoFileAfter, 30*day) / day
+					for range days {
+						want(tc.name, tc.before)
+						wait(day - time.Hour)
+					}
+					wait(days*time.Hour - time.Nanosecond)
+					want(tc.name, tc.before)
+					tries := f.count()
+					f.answers = []fetch.Result{tc.last}
+					wait(30 * time.Minute) // the maximum retry time
+					want(tc.name+" for long", tc.after)
+					if f.count() != tries+1 {
+						t.Errorf("%d fetches, want %d", f.count(), tries+1)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

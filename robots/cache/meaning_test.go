@@ -24,7 +24,7 @@ const (
 // letter, and what they mean instead. A case has the name that follows its clause.
 var columns = map[string]map[Meaning][]string{
 	"standard": {
-		Unreachable: {"429", "gzip that breaks off", "429 for 30 days", "429 for 30 days after a file"},
+		Unreachable: {"429", "gzip that breaks off", "429 for long", "429 for 30 days after a file"},
 		Rules:       {"429 after a file"},
 	},
 	"rfc9309": {},
@@ -32,7 +32,7 @@ var columns = map[string]map[Meaning][]string{
 		Unreachable: {"429"},
 		NoFile: {
 			"a redirect that is disallowed where it leads", "a 3xx that cannot be followed",
-			"503 for 30 days", "reset for 30 days", "no connection, then 503 for 30 days",
+			"503 for long", "reset for long", "no connection, then 503 for long",
 		},
 		Rules: {
 			"429 after a file", "503 for 30 days after a file", "429 for 30 days after a file", "reset for 30 days after a file",
@@ -42,13 +42,13 @@ var columns = map[string]map[Meaning][]string{
 	"google-2022": {
 		NoFile: {
 			"a redirect that is disallowed where it leads", "a 3xx that cannot be followed",
-			"503 for 30 days", "reset for 30 days", "no connection, then 503 for 30 days",
+			"503 for long", "reset for long", "no connection, then 503 for long",
 		},
 		Rules: {"503 for 30 days after a file", "reset for 30 days after a file", "no connection for 30 days after a file"},
 	},
 	"google-2019": {
 		NoFile: {
-			"a 3xx that cannot be followed", "503 for 30 days", "reset for 30 days", "no connection, then 503 for 30 days",
+			"a 3xx that cannot be followed", "503 for long", "reset for long", "no connection, then 503 for long",
 		},
 		Rules: {"503 for 30 days after a file", "reset for 30 days after a file", "no connection for 30 days after a file"},
 	},
@@ -57,7 +57,7 @@ var columns = map[string]map[Meaning][]string{
 		NoConnection: {"no connection after a file"},
 		NoFile: {
 			"201", "204", "206", "299", "500", "503", "599", "600", "a 3xx that cannot be followed",
-			"503, then no connection", "503 for 30 days", "no connection, then 503 for 30 days",
+			"503, then no connection", "503 for long", "no connection, then 503 for long",
 			"503 after a file", "503 for 30 days after a file",
 		},
 	},

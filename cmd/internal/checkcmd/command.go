@@ -152,13 +152,16 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	if cmd.Flags().Changed("dialect") {
 		cfg.Robots.Dialect = f.dialect
 	}
+	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	if err != nil {
+		return cfg, dialect, err
+	}
 	if cmd.Flags().Changed("user-agent") {
 		cfg.Identity.UserAgent = f.userAgent
 		// Load has checked the rest of the configuration.
 		if err := cfg.Check(); err != nil {
-			return cfg, robots.Dialect{}, fmt.Errorf("-A: %w", err)
+			return cfg, dialect, fmt.Errorf("-A: %w", err)
 		}
 	}
-	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
-	return cfg, dialect, err
+	return cfg, dialect, nil
 }

@@ -26,6 +26,9 @@ import (
 	"strings"
 )
 
+// The first command fails if the program does not compile; the others would leave empty files.
+//
+//go:generate go vet robotsproxy/cmd/robotsproxy
 //go:generate sh -c "go run robotsproxy/cmd/robotsproxy config example >../../../config.example.yaml"
 //go:generate sh -c "go run robotsproxy/cmd/robotsproxy docs config >../../../docs/configuration.md"
 

@@ -85,7 +85,15 @@ func TestDialects(t *testing.T) {
 			t.Errorf("%s is read of a client as %q", d.Name, c.Clients[0].Robots.Dialect)
 		}
 	}
-	if got := Default().Robots.Dialect; got != robots.Standard().Name {
+	c := Default()
+	for _, k := range everyField(reflect.ValueOf(&c.Robots).Elem(), "robots") {
+		for _, d := range robots.Dialects() {
+			if doc := comments()[k.field]; k.path == "robots.dialect" && !strings.Contains(doc, d.Name) {
+				t.Errorf("the comment of robots.dialect does not name %s: %s", d.Name, doc)
+			}
+		}
+	}
+	if got := c.Robots.Dialect; got != robots.Standard().Name {
 		t.Errorf("default %q", got)
 	}
 }
