@@ -1,7 +1,9 @@
 package castore
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -74,3 +76,12 @@ func replacedCAs(cfg config.Config) (certs []*x509.Certificate, file string, err
 	certs, err = mitm.Previous(state)
 	return certs, filepath.Join(state, previousName), err
 }
+
+// storePrefix is what the names of a CA in all stores begin with: ours, and unique by its fingerprint.
+func storePrefix(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return fmt.Sprintf("robotsproxy-%x-", sum[:8])
+}
+
+// storeName returns the name of a CA in the stores.
+func storeName(c *x509.Certificate) string { return storePrefix(c) + c.SerialNumber.String() }

@@ -164,9 +164,6 @@ func (f *installFlags) sudoFlags(cfg config.Config) string {
 	return flags
 }
 
-// browserStore is the name of the databases of browsers in results. No other name is longer.
-const browserStore = "browser"
-
 // newStores returns the trust stores that the flags select, for a subcommand.
 func newStores(f *installFlags, cfg config.Config, verb string) *stores {
 	// On other systems the library calls sudo itself.

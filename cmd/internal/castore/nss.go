@@ -27,9 +27,6 @@ type nss struct {
 	missing []string
 }
 
-// errNoProfile means that the user has no database that Firefox or Chromium reads.
-var errNoProfile = errors.New("no Firefox profile and no Chromium database found")
-
 // openNSS finds certutil and the databases.
 func openNSS() (*nss, error) {
 	if runtime.GOOS == "windows" {

@@ -1,7 +1,6 @@
 package castore
 
 import (
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -37,6 +36,9 @@ type trustStore struct {
 	name   string
 	change func(*x509.Certificate) (cli.Diagnosis, error)
 }
+
+// browserStore is the name of the databases of browsers in results. No other name is longer.
+const browserStore = "browser"
 
 // openJava opens the trust store of the Java in JAVA_HOME, or else of the java on PATH.
 func openJava() (truststore.Trust, error) {
@@ -75,6 +77,9 @@ func openJava() (truststore.Trust, error) {
 
 // errNeedsRoot means that this user may not write to a store.
 var errNeedsRoot = errors.New("needs root")
+
+// errNoProfile means that the user has no database that Firefox or Chromium reads.
+var errNoProfile = errors.New("no Firefox profile and no Chromium database found")
 
 // change changes each store for each certificate, and prints the results.
 func (s *stores) change(out io.Writer, certs []*x509.Certificate) error {
@@ -196,15 +201,6 @@ func uninstallFromJava(c *x509.Certificate) (cli.Diagnosis, error) {
 	}
 	return cli.OK("is uninstalled"), truststore.Uninstall(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
 }
-
-// storePrefix is what the names of a CA in all stores begin with: ours, and unique by its fingerprint.
-func storePrefix(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
-	return fmt.Sprintf("robotsproxy-%x-", sum[:8])
-}
-
-// storeName returns the name of a CA in the stores.
-func storeName(c *x509.Certificate) string { return storePrefix(c) + c.SerialNumber.String() }
 
 // nameOption makes the library use storeName.
 func nameOption(c *x509.Certificate) truststore.Option { return truststore.WithPrefix(storePrefix(c)) }

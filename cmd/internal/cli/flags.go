@@ -31,15 +31,6 @@ func (f *ConfigFlags) Args() string {
 	return b.String()
 }
 
-// ShellQuote quotes s unless a shell reads it as one word.
-func ShellQuote(s string) string {
-	const plain = "/.-_:=@+0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if s != "" && strings.Trim(s, plain) == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 // ConfigFlags are the flags of every command that reads configuration or state.
 type ConfigFlags struct {
 	File, State string

@@ -92,6 +92,15 @@ func OneOf(values []string) string {
 	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
+// ShellQuote quotes s unless a shell reads it as one word.
+func ShellQuote(s string) string {
+	const plain = "/.-_:=@+0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // ReadFile returns the first limit bytes of a file.
 func ReadFile(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)

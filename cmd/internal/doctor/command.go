@@ -72,14 +72,6 @@ robotsproxy-doctor.`,
 	return cmd
 }
 
-// A check examines one thing and may have several results.
-type check struct {
-	name string
-	run  runCheck
-}
-
-type runCheck func(context.Context, *doctor) []cli.Diagnosis
-
 // configCheck is the name on the first line. No other name is longer.
 const configCheck = "configuration"
 

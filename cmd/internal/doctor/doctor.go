@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
@@ -56,6 +57,14 @@ type doctor struct {
 	// authority is ca with its key; nil if the key is not on this machine.
 	authority *mitm.Authority
 }
+
+// A check examines one thing and may have several results.
+type check struct {
+	name string
+	run  runCheck
+}
+
+type runCheck func(context.Context, *doctor) []cli.Diagnosis
 
 type doctorFlags struct {
 	cli.ConfigFlags
