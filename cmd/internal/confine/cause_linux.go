@@ -54,21 +54,17 @@ func cause(err error, uid int, read func(string) string) string {
 // readSetting reads a setting of /proc/sys, or a line of /proc/self/status, without blanks; "": there
 // is none.
 func readSetting(name string) string {
-	if !strings.Contains(name, "/") {
-		text, err := os.ReadFile("/proc/self/status")
-		if err != nil {
-			return ""
-		}
-		for line := range strings.Lines(string(text)) {
-			if key, value, _ := strings.Cut(line, ":"); key == name {
-				return strings.TrimSpace(value)
-			}
-		}
-		return ""
+	if strings.Contains(name, "/") {
+		// The text is nil if the kernel does not have the setting.
+		text, _ := os.ReadFile("/proc/sys/" + name)
+		return strings.TrimSpace(string(text))
 	}
-	text, err := os.ReadFile("/proc/sys/" + name)
-	if err != nil {
-		return ""
+	// The text is nil where /proc is not mounted.
+	text, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(text)) {
+		if key, value, _ := strings.Cut(line, ":"); key == name {
+			return strings.TrimSpace(value)
+		}
 	}
-	return strings.TrimSpace(string(text))
+	return ""
 }

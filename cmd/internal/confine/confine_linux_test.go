@@ -421,7 +421,10 @@ func TestFailures(t *testing.T) {
 		testkit.Must(t, jsonErr)
 		var f *failure
 		testkit.Must(t, json.Unmarshal(text, &f))
-		got := f.err()
+		var got error
+		if f != nil {
+			got = f
+		}
 		if fmt.Sprint(got) != fmt.Sprint(err) || errors.Is(got, unix.EPERM) != errors.Is(err, unix.EPERM) {
 			t.Errorf("%v, want %v", got, err)
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 // The process that starts a command and the stage that becomes the command talk over a pair of
-// sockets, in JSON: setup, ready with the sockets, order, and started or a failure. The pair is
-// closed when the command runs.
+// sockets, in JSON: setup, ready with the sockets, order, and started. If the command cannot be
+// executed after that, a failure follows. The pair is closed when the command runs.
 
 // A setup is the first message to the stage.
 type setup struct {
@@ -65,7 +65,7 @@ type order struct {
 	User *account
 }
 
-// A started is the answer to an order. Only a failure may follow, or else the end of the stream.
+// A started is the answer to an order. Only the failure to execute the command may follow, or else the end of the stream.
 type started struct {
 	Failure *failure
 
@@ -77,11 +77,17 @@ type started struct {
 type failure struct {
 	Text string
 
-	// Errno is the system error; zero: there is none.
+	// Errno is the system error, which the failure wraps; zero: there is none.
 	Errno syscall.Errno
+}
 
-	// Exec says that the command itself could not be executed. Text is its path then.
-	Exec bool
+func (f *failure) Error() string { return f.Text }
+
+func (f *failure) Unwrap() error {
+	if f.Errno == 0 {
+		return nil
+	}
+	return f.Errno
 }
 
 // failureOf returns err for a message; nil for nil.
@@ -93,29 +99,6 @@ func failureOf(err error) *failure {
 	f.Errno, _ = errors.AsType[syscall.Errno](err)
 	return f
 }
-
-// err returns the error, nil for nil.
-func (f *failure) err() error {
-	switch {
-	case f == nil:
-		return nil
-	case f.Exec:
-		return &os.PathError{Op: "exec", Path: f.Text, Err: f.Errno}
-	case f.Errno != 0:
-		return &stageError{f.Text, f.Errno}
-	}
-	return errors.New(f.Text)
-}
-
-// A stageError is an error of the stage that wraps a system error.
-type stageError struct {
-	text  string
-	errno syscall.Errno
-}
-
-func (e *stageError) Error() string { return e.text }
-
-func (e *stageError) Unwrap() error { return e.errno }
 
 // sendMessage sends a message without a line end. json.Decoder may leave a line end unread, and if the receiver
 // then closes its socket, the sender gets ECONNRESET in place of the end of the stream.

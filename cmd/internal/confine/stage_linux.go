@@ -67,8 +67,7 @@ func runStage() error {
 		return err
 	}
 	err = syscall.Exec(o.Path, o.Argv, o.Env)
-	errno, _ := errors.AsType[syscall.Errno](err)
-	return sendMessage(control, started{Failure: &failure{Text: o.Path, Errno: errno, Exec: true}})
+	return sendMessage(control, failureOf(err))
 }
 
 // prepare sets up the network.

@@ -166,8 +166,8 @@ func (c *Confinement) receiveSockets() error {
 			f.Close()
 		}
 	}()
-	if err == nil {
-		err = r.Failure.err()
+	if err == nil && r.Failure != nil {
+		err = r.Failure
 	}
 	if err != nil {
 		return fmt.Errorf("in the new namespaces: %w", err)
@@ -233,13 +233,13 @@ func (c *Confinement) Run(dir string, t Trust, env []string) (notes []string, er
 	in := json.NewDecoder(c.control)
 	var s started
 	err = in.Decode(&s)
-	if err == nil {
-		err = s.Failure.err()
+	if err == nil && s.Failure != nil {
+		err = s.Failure
 	}
 	if err != nil {
 		return nil, explained(fmt.Errorf("in the new namespaces: %w", err))
 	}
-	var failed started
+	var failed failure
 	switch err := in.Decode(&failed); {
 	// The stage's end is closed when the stage becomes the command.
 	case errors.Is(err, io.EOF):
@@ -248,7 +248,7 @@ func (c *Confinement) Run(dir string, t Trust, env []string) (notes []string, er
 	case err != nil:
 		return nil, fmt.Errorf("confinement: %w", err)
 	default:
-		return nil, failed.Failure.err()
+		return nil, &os.PathError{Op: "exec", Path: o.Path, Err: failed.Errno}
 	}
 }
 

@@ -45,10 +45,7 @@ func layTrust(dir string, t Trust) (over map[string]string, notes []string, err 
 			notes = append(notes, file)
 		}
 	}
-	policy, err := json.Marshal(map[string]any{"CACertificates": []string{base64.StdEncoding.EncodeToString(t.CA)}})
-	if err != nil {
-		return nil, nil, err
-	}
+	policy := fmt.Appendf(nil, `{"CACertificates":[%q]}`, base64.StdEncoding.EncodeToString(t.CA))
 	for _, browser := range policyDirs {
 		file := filepath.Join("/etc", browser, "policies/managed/robotsproxy.json")
 		etc.write(file, policy)
