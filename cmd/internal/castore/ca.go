@@ -22,27 +22,23 @@ const (
 // usedCA returns the CA that the proxy would use and the file of its certificate. It makes the CA of the state directory if there
 // is none.
 func usedCA(cfg config.Config) (*mitm.Authority, string, error) {
-	file, state, err := CAFile(cfg)
+	state := ""
+	if cfg.TLS.CACert == "" {
+		var err error
+		if state, err = cli.StateDir(cfg); err != nil {
+			return nil, "", err
+		}
+	}
+	a, err := Authority(cfg, state)
 	if err != nil {
 		return nil, "", err
 	}
-	a, err := Authority(cfg, state)
+	file, err := CAFile(cfg)
 	return a, file, err
 }
 
-// CAFile returns the file of the CA's certificate, and the state directory if the CA is in it. It makes the state directory.
-func CAFile(cfg config.Config) (file, state string, err error) {
-	if cfg.TLS.CACert != "" {
-		return cfg.TLS.CACert, "", nil
-	}
-	if state, err = cli.StateDir(cfg); err != nil {
-		return "", "", err
-	}
-	return filepath.Join(state, certName), state, nil
-}
-
-// certFile returns the file of the CA's certificate. It makes nothing.
-func certFile(cfg config.Config) (string, error) {
+// CAFile returns the file of the CA's certificate. It makes nothing.
+func CAFile(cfg config.Config) (string, error) {
 	if cfg.TLS.CACert != "" {
 		return cfg.TLS.CACert, nil
 	}

@@ -97,7 +97,7 @@ of robotsproxy. The files of the CA stay where they are.`,
 // root's state directory is not the user's.
 func rootCertificate(cfg config.Config) (*x509.Certificate, error) {
 	if user := os.Getenv("SUDO_USER"); user != "" && cfg.TLS.CACert == "" {
-		file, err := certFile(cfg)
+		file, err := CAFile(cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func installedCertificates(cfg config.Config, onlyPrevious bool) ([]*x509.Certif
 	if err != nil || onlyPrevious {
 		return previous, err
 	}
-	file, err := certFile(cfg)
+	file, err := CAFile(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -165,29 +165,16 @@ func (s *stores) explain(done cli.Diagnosis, err error) cli.Diagnosis {
 	return cli.Fail("", "%s", commandError(err))
 }
 
-// A recordingTrust remembers whether the certificate was there before.
-type recordingTrust struct {
-	truststore.Trust
-	had bool
-}
-
-func (r *recordingTrust) Exists(c *x509.Certificate) bool {
-	r.had = r.Trust.Exists(c)
-	return r.had
-}
-
-// installInJava adds c to the trust store of Java.
+// installInJava adds c to the trust store of Java unless it is there already.
 func installInJava(c *x509.Certificate) (cli.Diagnosis, error) {
 	trust, err := openJava()
 	if err != nil {
 		return cli.Diagnosis{}, err
 	}
-	n := &recordingTrust{Trust: trust}
-	err = truststore.Install(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(n))
-	if n.had {
-		return cli.OK("is already installed"), err
+	if trust.Exists(c) {
+		return cli.OK("is already installed"), nil
 	}
-	return cli.OK("is installed"), err
+	return cli.OK("is installed"), truststore.Install(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
 }
 
 // uninstallFromJava removes c from the trust store of Java if it is there.

@@ -232,7 +232,7 @@ func (d *Daemon) places(cfg config.Config) []any {
 		scheme = "https"
 	}
 	all := []any{"help", ownURL(scheme, d.listener)}
-	if file, _, err := castore.CAFile(cfg); err == nil && cfg.TLS.Intercept {
+	if file, err := castore.CAFile(cfg); err == nil && cfg.TLS.Intercept {
 		all = append(all, "ca", AbsolutePath(file))
 	}
 	return append(all, "admin", d.AdminURL(), "audit", d.AuditFile())
