@@ -46,7 +46,7 @@ func TestPageIsNotForATerminal(t *testing.T) {
 	cmd.SetArgs([]string{"--format", "html", "--file", "none.jsonl"})
 	cmd.SetOut(terminal)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	if _, usage := errors.AsType[cli.UsageError](cmd.Execute()); !usage {
+	if status, _ := cli.ExitStatus(cmd.Execute()); status != cli.ExitUsage {
 		t.Error("it is not refused")
 	}
 }

@@ -47,14 +47,6 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, in io.Read
 	return status
 }
 
-// A UsageError is an invalid command line: exit status 2.
-type UsageError struct{ error }
-
-func (e UsageError) Unwrap() error { return e.error }
-
-// UsageErrorf returns a UsageError.
-func UsageErrorf(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
-
 // An ExitError is an exit status that needs no message.
 type ExitError int
 
@@ -70,6 +62,11 @@ func (e *StatusError) Error() string { return e.Err.Error() }
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
+// UsageErrorf returns the error of an invalid command line: exit status 2.
+func UsageErrorf(format string, args ...any) error {
+	return &StatusError{Status: ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
 // ExitStatus returns the status with which err ends the process, and whether it needs no further message.
 func ExitStatus(err error) (status int, said bool) {
 	if err == nil {
@@ -81,13 +78,10 @@ func ExitStatus(err error) (status int, said bool) {
 	if e, ok := errors.AsType[*StatusError](err); ok {
 		return e.Status, false
 	}
-	if _, ok := errors.AsType[UsageError](err); ok {
-		return ExitUsage, false
-	}
 	return ExitFailure, false
 }
 
-// strict makes what is wrong with the command line of cmd, and of all commands below it, a UsageError of one line.
+// strict makes what is wrong with the command line of cmd, and of all commands below it, a usage error of one line.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return UsageErrorf("%w (see %s --help)", flagError(err), c.CommandPath())

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -18,8 +17,8 @@ func TestEmptyConfigFlags(t *testing.T) {
 		}
 		if _, err := f.Load(); err == nil {
 			t.Errorf("%s with an empty value is ignored", name)
-		} else if _, ok := errors.AsType[UsageError](err); !ok {
-			t.Errorf("%s: %v, want a UsageError", name, err)
+		} else if status, _ := ExitStatus(err); status != ExitUsage {
+			t.Errorf("%s: %v, want a usage error", name, err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -132,7 +131,7 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 		}
 	}
 	if d.cfg, d.configErr = f.Load(); d.configErr != nil {
-		if _, ok := errors.AsType[cli.UsageError](d.configErr); ok {
+		if status, _ := cli.ExitStatus(d.configErr); status == cli.ExitUsage {
 			return nil, d.configErr
 		}
 	}
