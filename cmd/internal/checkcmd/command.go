@@ -72,11 +72,7 @@ answers failed.`,
 		"use this robots.txt `FILE` in place of the origin's, and check it for mistakes; - is standard input")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
 	cmd.Flags().BoolVar(&f.batch, "batch", false, "decide cases from standard input, one JSON object a line")
-	var names []string
-	for _, d := range robots.Dialects() {
-		names = append(names, d.Name)
-	}
-	cli.Offer(cmd, "dialect", names...)
+	cli.Offer(cmd, "dialect", config.DialectNames()...)
 	return cmd
 }
 

@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
+	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
@@ -27,23 +27,15 @@ type File struct {
 
 // readFile reads the file that --robots names.
 func readFile(name string, stdin io.Reader) (*File, error) {
-	in := stdin
+	file := &File{Name: name, Status: http.StatusOK}
+	var err error
 	if name == "-" {
-		name = "<stdin>"
+		file.Name = "<stdin>"
+		file.Text, err = io.ReadAll(io.LimitReader(stdin, robots.MaxBytes+1))
 	} else {
-		f, err := os.Open(name)
-		if err != nil {
-			// The error names the file.
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+		file.Text, err = cli.ReadFile(name, robots.MaxBytes+1)
 	}
-	text, err := io.ReadAll(io.LimitReader(in, robots.MaxBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	return &File{Name: name, Text: text, Status: http.StatusOK}, nil
+	return file, err
 }
 
 // Fetch returns the file as the response of an origin.

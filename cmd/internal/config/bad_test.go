@@ -31,7 +31,7 @@ func TestBadFiles(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			errors := strings.ReplaceAll(string(want), "DIALECTS", strings.Join(dialectNames(), ", "))
+			errors := strings.ReplaceAll(string(want), "DIALECTS", strings.Join(DialectNames(), ", "))
 			if diff := cmp.Diff(errors, err.Error()+"\n"); diff != "" {
 				t.Error(diff)
 			}

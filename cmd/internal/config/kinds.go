@@ -115,8 +115,8 @@ func oneOf(names []string) kind {
 	}
 }
 
-// dialectNames returns the names of the dialects of robots.txt, the default first.
-func dialectNames() (names []string) {
+// DialectNames returns the names of the dialects of robots.txt, the default first.
+func DialectNames() (names []string) {
 	for _, d := range robots.Dialects() {
 		names = append(names, d.Name)
 	}
@@ -171,7 +171,7 @@ var kinds = map[string]kind{
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *",
 		is: isPattern, optional: true, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
 	"token":   {what: "a product token", example: "FooBot", is: isToken, optional: true, pattern: "^$|" + productToken.String()},
-	"dialect": oneOf(dialectNames()),
+	"dialect": oneOf(DialectNames()),
 	"purpose": {what: "one of train-ai, ai-input, search, tdm", example: "train-ai",
 		is: isPurpose, pattern: `^(train-ai|ai-input|search|tdm)$`},
 	"name": {what: "a name of letters, digits, spaces and ._@-", example: "lab-a",
