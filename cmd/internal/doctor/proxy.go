@@ -70,11 +70,9 @@ func request(ctx context.Context, d *doctor, method, target, host string) (*repl
 			conn.Close()
 		}
 	}()
-	if end, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(end); err != nil {
-			return nil, err
-		}
-	}
+	// SetDeadline fails only on a closed connection.
+	end, _ := ctx.Deadline()
+	conn.SetDeadline(end)
 	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\n", method, target, host, agent)
 	if u := d.proxy.User; u != nil {
 		password, _ := u.Password()

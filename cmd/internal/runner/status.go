@@ -87,9 +87,8 @@ func startStatus(w io.Writer, mode string, counts *counter, d *daemon.Daemon) (w
 	if mode == statusNever {
 		return func() {}, func() {}
 	}
-	s := &status{w: w, counts: counts.counts, hosts: d.Pacer.Hosts, robots: d.AwaitedRobots, always: mode == statusAlways}
-	if on := openTerminal(w); on != nil {
-		s.screen = on
+	s := &status{
+		w: w, counts: counts.counts, hosts: d.Pacer.Hosts, robots: d.AwaitedRobots, always: mode == statusAlways, screen: openTerminal(w),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})

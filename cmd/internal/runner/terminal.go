@@ -16,7 +16,7 @@ const defaultWidth = 80
 type terminal struct{ file *os.File }
 
 // openTerminal returns w as a terminal, nil if it is none or cannot move its cursor.
-func openTerminal(w io.Writer) *terminal {
+func openTerminal(w io.Writer) screen {
 	f, ok := w.(*os.File)
 	if !ok || !cli.IsTerminal(w) || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
 		return nil
