@@ -83,6 +83,6 @@ func index(files archive) (lines [][]byte, err error) {
 func indexLine(c warc.Capture) ([]byte, error) {
 	var line bytes.Buffer
 	line.WriteString(c.Key + " " + c.Time.UTC().Format("20060102150405") + " ")
-	err := cli.NewJSONLines(&line).Write(c)
+	err := cli.WriteJSON(&line, c)
 	return line.Bytes(), err
 }

@@ -32,8 +32,7 @@ names of files that the proxy is writing end with .open.`,
 		Args: cli.NoArgs,
 		RunE: f.forFiles(func(cmd *cobra.Command, files archive, _ []string) error {
 			if asJSON {
-				out := cli.NewJSONLines(cmd.OutOrStdout())
-				return list(files, func(l listed) error { return out.Write(l) })
+				return list(files, func(l listed) error { return cli.WriteJSON(cmd.OutOrStdout(), l) })
 			}
 			return listText(cmd.OutOrStdout(), files)
 		}),

@@ -308,7 +308,7 @@ func (r *recordExplanation) fine() bool {
 // write prints the explanation. What is wrong with it is the exit status.
 func (r *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
 	if asJSON {
-		err = cli.NewJSONLines(out).Write(r)
+		err = cli.WriteJSON(out, r)
 	} else {
 		_, err = io.WriteString(out, r.text(cli.SupportsColour(out)))
 	}

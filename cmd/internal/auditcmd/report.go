@@ -112,7 +112,7 @@ func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.R
 	case "csv":
 		return func(w io.Writer, r *auditreport.Report) error { return r.CSV(w) }, nil
 	case "json":
-		return func(w io.Writer, r *auditreport.Report) error { return cli.NewJSONLines(w).Write(r) }, nil
+		return func(w io.Writer, r *auditreport.Report) error { return cli.WriteJSON(w, r) }, nil
 	case "html":
 		return func(w io.Writer, r *auditreport.Report) error { return r.HTML(w, page) }, nil
 	}

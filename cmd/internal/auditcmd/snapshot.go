@@ -118,7 +118,7 @@ func printFile(out, errOut io.Writer, dir, digits string) error {
 
 // printIndex lists fetches.
 func (f *auditSnapshotFlags) printIndex(out io.Writer, dir string) error {
-	lines, none := cli.NewJSONLines(out), true
+	none := true
 	for fetched, err := range snapshot.Index(dir, f.host) {
 		if errors.Is(err, fs.ErrNotExist) {
 			break
@@ -131,7 +131,7 @@ func (f *auditSnapshotFlags) printIndex(out io.Writer, dir string) error {
 		}
 		none = false
 		if f.json {
-			err = lines.Write(fetched)
+			err = cli.WriteJSON(out, fetched)
 		} else {
 			_, err = io.WriteString(out, indexLine(fetched)+"\n")
 		}
@@ -259,7 +259,7 @@ func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error 
 		return noSnapshot(sha, fs.ErrNotExist)
 	}
 	if f.json {
-		return cli.NewJSONLines(out).Write(info)
+		return cli.WriteJSON(out, info)
 	}
 	s := &cli.Details{Colours: cli.SupportsColour(out)}
 	fmt.Fprintf(&s.Text, "%s\n", sha)

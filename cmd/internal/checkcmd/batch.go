@@ -90,7 +90,6 @@ type batchError struct {
 func (b *batch) run(in io.Reader, out io.Writer) error {
 	buffered := bufio.NewWriterSize(out, batchBuffer)
 	lines := lineReader{in: bufio.NewReaderSize(&flushingReader{in: in, answers: buffered}, batchBuffer)}
-	answers := cli.NewJSONLines(buffered)
 	for {
 		line, err := lines.next()
 		if errors.Is(err, io.EOF) {
@@ -106,7 +105,7 @@ func (b *batch) run(in io.Reader, out io.Writer) error {
 		if err == nil {
 			answer = b.answer(line)
 		}
-		if err := writeError(answers.Write(answer)); err != nil {
+		if err := writeError(cli.WriteJSON(buffered, answer)); err != nil {
 			return err
 		}
 	}

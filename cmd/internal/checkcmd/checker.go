@@ -104,12 +104,12 @@ func (c *checker) newCache(cfg config.Config, o fetch.Options) (policy.Cache, er
 
 // checkAll writes its findings about each URL, as text or as JSON lines, and returns the exit status.
 func (c *checker) checkAll(ctx context.Context, out io.Writer, urls []string, asJSON bool) (status int, err error) {
-	colours, gap, lines := cli.SupportsColour(out), "", cli.NewJSONLines(out)
+	colours, gap := cli.SupportsColour(out), ""
 	for _, u := range urls {
 		f := c.check(ctx, u)
 		status = max(status, f.exitStatus())
 		if asJSON {
-			err = lines.Write(f)
+			err = cli.WriteJSON(out, f)
 		} else {
 			_, err = io.WriteString(out, gap+f.text(colours))
 		}

@@ -249,7 +249,7 @@ func TestExplanationOfHostileWords(t *testing.T) {
 			}
 		}
 		var out strings.Builder
-		if err := cli.NewJSONLines(&out).Write(f); err != nil || humanize.Escape(strings.TrimSuffix(out.String(), "\n"))+"\n" != out.String() {
+		if err := cli.WriteJSON(&out, f); err != nil || humanize.Escape(strings.TrimSuffix(out.String(), "\n"))+"\n" != out.String() {
 			t.Errorf("%q, %v", out.String(), err)
 		}
 	}
@@ -279,7 +279,7 @@ func TestExplanationInColours(t *testing.T) {
 func TestExplanationAsJSONOfEntries(t *testing.T) {
 	f := explained(t, fileOf(""), entries(config.Host{Match: "a.test", Robots: "deny", Reason: "closed"}), "http://a.test/")
 	var out strings.Builder
-	if err := cli.NewJSONLines(&out).Write(f); err != nil {
+	if err := cli.WriteJSON(&out, f); err != nil {
 		t.Fatal(err)
 	}
 	const want = `{"url":"http://a.test/","allow":false,"reason":"denied-host","entry":"a.test","entry_reason":"closed",`

@@ -25,9 +25,8 @@ type fault struct {
 func lint(out io.Writer, file *File, d robots.Dialect, asJSON bool) error {
 	remarks := robots.Lint(file.Text, d, robots.Origin{})
 	if asJSON {
-		lines := cli.NewJSONLines(out)
 		for _, r := range remarks {
-			if err := lines.Write(fault{r.Line, string(r.Fault), r.Text}); err != nil {
+			if err := cli.WriteJSON(out, fault{r.Line, string(r.Fault), r.Text}); err != nil {
 				return err
 			}
 		}

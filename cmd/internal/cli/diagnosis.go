@@ -57,10 +57,8 @@ func Fail(hint, format string, args ...any) Diagnosis {
 
 // A DiagnosisPrinter prints each Diagnosis as soon as it is known.
 type DiagnosisPrinter struct {
-	out io.Writer
-
-	// json is nil if the output is text.
-	json *jsonLines
+	out    io.Writer
+	asJSON bool
 
 	// width is that of the column of names, in bytes.
 	width  int
@@ -69,11 +67,7 @@ type DiagnosisPrinter struct {
 
 // NewDiagnosisPrinter prints to out, as text whose column of names fits the longest one, or as JSON lines.
 func NewDiagnosisPrinter(out io.Writer, asJSON bool, longest string) *DiagnosisPrinter {
-	d := &DiagnosisPrinter{out: out, width: len(longest)}
-	if asJSON {
-		d.json = NewJSONLines(out)
-	}
-	return d
+	return &DiagnosisPrinter{out: out, asJSON: asJSON, width: len(longest)}
 }
 
 // Add prints one Diagnosis.
@@ -81,8 +75,8 @@ func (d *DiagnosisPrinter) Add(found Diagnosis) error {
 	if found.Status == StatusFail {
 		d.failed++
 	}
-	if d.json != nil {
-		return d.json.Write(found)
+	if d.asJSON {
+		return WriteJSON(d.out, found)
 	}
 	var b strings.Builder
 	lead := fmt.Sprintf("%-4s  %-*s  ", found.Status, d.width, found.Check)

@@ -124,10 +124,10 @@ the public keys. The command never prints a private key.`,
 }
 
 func show(out io.Writer, agents []daemon.Agent, asJSON bool) error {
-	lines, gap := cli.NewJSONLines(out), ""
+	gap := ""
 	for _, a := range agents {
 		if asJSON {
-			if err := lines.Write(shownAgent{a.Client, a.URL, a.Key.ID(), a.Keys()}); err != nil {
+			if err := cli.WriteJSON(out, shownAgent{a.Client, a.URL, a.Key.ID(), a.Keys()}); err != nil {
 				return err
 			}
 			continue
