@@ -2,12 +2,10 @@ package admin
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"strings"
 
 	"robotsproxy/proxy/guide"
-	"robotsproxy/robots"
 )
 
 // purge removes an origin's files from the cache.
@@ -132,26 +130,4 @@ func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request, _ *queryParams
 	w.Header().Set("Content-Type", "application/x-ns-proxy-autoconfig")
 	w.Write(script)
 	return nil, nil
-}
-
-// proxyAddress returns the host:port at which a client reaches the proxy. reached is the host:port at which the client has
-// reached this listener: if the proxy listens on all addresses, its host is used. If the proxy speaks TLS, https:// stands
-// in front. proxyAddress returns "" if reached has no valid host.
-func (o *Options) proxyAddress(reached string) string {
-	host, port, err := net.SplitHostPort(o.Proxy.String())
-	if err != nil {
-		return ""
-	}
-	if ip := net.ParseIP(host); ip.IsUnspecified() {
-		origin, err := robots.ParseOrigin("http", reached)
-		if err != nil {
-			return ""
-		}
-		host = origin.Host
-	}
-	host = net.JoinHostPort(host, port)
-	if o.ProxyTLS {
-		host = "https://" + host
-	}
-	return host
 }

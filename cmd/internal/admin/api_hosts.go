@@ -8,13 +8,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"robotsproxy/robots"
 )
 
 const (
 	maxHosts     = 1000    // in a response
-	maxOrigins   = 50      // of a host, in a response
 	maxTextBytes = 4 << 20 // of robots.txt files in a response
 )
 
@@ -143,13 +140,4 @@ func (s *Server) getHost(_ http.ResponseWriter, r *http.Request, params *queryPa
 		Clients []clientBackOff `json:"client_back_offs,omitempty"`
 		Causes  []cause         `json:"causes"`
 	}{&h, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))}, nil
-}
-
-// hostOf returns the host in the path of a request.
-func hostOf(r *http.Request) (string, error) {
-	host, err := robots.ParseHost(r.PathValue("host"))
-	if err != nil {
-		return "", newProblem(http.StatusBadRequest, "The host is invalid.", err.Error())
-	}
-	return host, nil
 }

@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 
@@ -14,12 +12,8 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-const (
-	// verifyTimeout bounds one verification, which runs in the background.
-	verifyTimeout = 30 * time.Minute
-	// reportTimeout bounds one report, for which its client waits.
-	reportTimeout = 5 * time.Minute
-)
+// verifyTimeout bounds one verification, which runs in the background.
+const verifyTimeout = 30 * time.Minute
 
 // An Evidence gives access to the audit. All its fields are required.
 type Evidence struct {
@@ -114,61 +108,4 @@ func (c *chainCheck) badge(now time.Time) badge {
 	}
 	note := fmt.Sprintf("%s. No line of %s was changed, removed or moved. %s", at, humanize.Number(c.lines), trail.ChainLimit)
 	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: note}
-}
-
-// postVerify begins a verification of the audit. The page about the proxy shows its result.
-func (s *Server) postVerify(w http.ResponseWriter, r *http.Request) {
-	if s.opts.Evidence == nil {
-		s.refuse(w, r, http.StatusNotImplemented, "This proxy cannot read its audit.")
-		return
-	}
-	s.chain.start(s.opts.Evidence.Verify)
-	http.Redirect(w, r, "/about#audit", http.StatusSeeOther)
-}
-
-// postReport answers with a report over the whole audit, as a file to save. It is no GET, so that pages of
-// other origins cannot make the proxy read its audit.
-func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
-	if s.opts.Evidence == nil {
-		s.refuse(w, r, http.StatusNotImplemented, "This proxy cannot read its audit.")
-		return
-	}
-	if !s.reportSlots.tryAcquire() {
-		w.Header().Set("Retry-After", "5")
-		s.refuse(w, r, http.StatusServiceUnavailable, "Another report is being made. Try again in a moment.")
-		return
-	}
-	defer s.reportSlots.release()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), reportTimeout, fmt.Errorf("the report was not finished after %s", reportTimeout))
-	defer cancel()
-	extendDeadlines(w, reportTimeout+requestTimeout)
-	// The page fits into memory, since its tables have a bounded number of rows.
-	var page bytes.Buffer
-	if err := s.opts.Evidence.Report(ctx, &page); err != nil {
-		s.opts.Log.Error("audit report failed", "err", err)
-		s.refuse(w, r, http.StatusInternalServerError,
-			"The report could not be made: "+clipPrintable(err.Error(), 2048)+". robotsproxy audit report has no time limit.")
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="robotsproxy-report-`+nowUTC().Format(time.DateOnly)+`.html"`)
-	w.Write(page.Bytes())
-}
-
-// A configView is the page of the active configuration.
-type configView struct {
-	frame
-
-	// Text is "" if the configuration is not known.
-	Text string
-}
-
-func (s *Server) showConfig(w http.ResponseWriter, r *http.Request) {
-	v := configView{frame: s.newFrame("Configuration", "/about")}
-	if s.opts.Config != nil {
-		for line := range bytes.Lines(s.opts.Config()) {
-			v.Text += printable(string(bytes.TrimRight(line, "\n"))) + "\n"
-		}
-	}
-	s.render(w, http.StatusOK, "config", "frame", v)
 }

@@ -248,6 +248,9 @@ func (h *hostState) loadOrigins(ruling func(*cache.Entry) cache.Ruling) {
 	})
 }
 
+// maxOrigins bounds the origins of a host in a response.
+const maxOrigins = 50
+
 // clipOrigins leaves out origins that a response has no room for.
 func (h *hostState) clipOrigins() {
 	if more := len(h.Origins) - maxOrigins; more > 0 {

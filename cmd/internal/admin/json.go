@@ -233,5 +233,14 @@ func parseOrigin(text string) (robots.Origin, error) {
 	return o, nil
 }
 
+// hostOf returns the host in the path of a request.
+func hostOf(r *http.Request) (string, error) {
+	host, err := robots.ParseHost(r.PathValue("host"))
+	if err != nil {
+		return "", newProblem(http.StatusBadRequest, "The host is invalid.", err.Error())
+	}
+	return host, nil
+}
+
 // maxBody bounds the body of any request, in bytes.
 const maxBody = 64 << 10

@@ -131,6 +131,28 @@ func (o *Options) missing() string {
 	return ""
 }
 
+// proxyAddress returns the host:port at which a client reaches the proxy. reached is the host:port at which the client has
+// reached this listener: if the proxy listens on all addresses, its host is used. If the proxy speaks TLS, https:// stands
+// in front. proxyAddress returns "" if reached has no valid host.
+func (o *Options) proxyAddress(reached string) string {
+	host, port, err := net.SplitHostPort(o.Proxy.String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip.IsUnspecified() {
+		origin, err := robots.ParseOrigin("http", reached)
+		if err != nil {
+			return ""
+		}
+		host = origin.Host
+	}
+	host = net.JoinHostPort(host, port)
+	if o.ProxyTLS {
+		host = "https://" + host
+	}
+	return host
+}
+
 // A RobotsCache has the robots.txt files of all origins. [cache.Cache] implements it. Purge and
 // Refetch may also act on further files of the origin.
 type RobotsCache interface {

@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
+	"time"
 
 	"robotsproxy/policy/audit"
 )
@@ -104,4 +107,64 @@ func (s *Store) sharedBadge() badge {
 		return badge{Kind: "wait", Icon: "info", Word: "No", Note: warning}
 	}
 	return badge{Kind: "allow", Icon: "allow", Word: "Yes"}
+}
+
+// postVerify begins a verification of the audit. The page about the proxy shows its result.
+func (s *Server) postVerify(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Evidence == nil {
+		s.refuse(w, r, http.StatusNotImplemented, "This proxy cannot read its audit.")
+		return
+	}
+	s.chain.start(s.opts.Evidence.Verify)
+	http.Redirect(w, r, "/about#audit", http.StatusSeeOther)
+}
+
+// reportTimeout bounds one report, for which its client waits.
+const reportTimeout = 5 * time.Minute
+
+// postReport answers with a report over the whole audit, as a file to save. It is no GET, so that pages of
+// other origins cannot make the proxy read its audit.
+func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Evidence == nil {
+		s.refuse(w, r, http.StatusNotImplemented, "This proxy cannot read its audit.")
+		return
+	}
+	if !s.reportSlots.tryAcquire() {
+		w.Header().Set("Retry-After", "5")
+		s.refuse(w, r, http.StatusServiceUnavailable, "Another report is being made. Try again in a moment.")
+		return
+	}
+	defer s.reportSlots.release()
+	ctx, cancel := context.WithTimeoutCause(r.Context(), reportTimeout, fmt.Errorf("the report was not finished after %s", reportTimeout))
+	defer cancel()
+	extendDeadlines(w, reportTimeout+requestTimeout)
+	// The page fits into memory, since its tables have a bounded number of rows.
+	var page bytes.Buffer
+	if err := s.opts.Evidence.Report(ctx, &page); err != nil {
+		s.opts.Log.Error("audit report failed", "err", err)
+		s.refuse(w, r, http.StatusInternalServerError,
+			"The report could not be made: "+clipPrintable(err.Error(), 2048)+". robotsproxy audit report has no time limit.")
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="robotsproxy-report-`+nowUTC().Format(time.DateOnly)+`.html"`)
+	w.Write(page.Bytes())
+}
+
+// A configView is the page of the active configuration.
+type configView struct {
+	frame
+
+	// Text is "" if the configuration is not known.
+	Text string
+}
+
+func (s *Server) showConfig(w http.ResponseWriter, r *http.Request) {
+	v := configView{frame: s.newFrame("Configuration", "/about")}
+	if s.opts.Config != nil {
+		for line := range bytes.Lines(s.opts.Config()) {
+			v.Text += printable(string(bytes.TrimRight(line, "\n"))) + "\n"
+		}
+	}
+	s.render(w, http.StatusOK, "config", "frame", v)
 }

@@ -54,10 +54,6 @@ type decisionRow struct {
 	ExplainHref string
 }
 
-// maxCell bounds untrusted text in a table cell, in bytes. The record page shows the whole
-// text.
-const maxCell = 300
-
 func newDecisionRow(l live.Line) decisionRow {
 	r := decisionRow{Number: l.Number, JSON: string(l.JSON), Kind: "plain", Icon: "info"}
 	a, err := trail.Read(l.JSON)

@@ -95,3 +95,7 @@ func printable(s string) string {
 func clipPrintable(s string, maxBytes int) string {
 	return printable(humanize.Clip(s, maxBytes))
 }
+
+// maxCell bounds untrusted text in a table cell, in bytes. The record page shows the whole
+// text.
+const maxCell = 300
