@@ -46,7 +46,7 @@ var mediaTypes = map[string]string{
 
 func loadUI() *uiFiles {
 	u := &uiFiles{templates: make(map[string]*template.Template), assets: make(map[string]asset)}
-	must(fs.WalkDir(files, "assets", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, "assets", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -54,7 +54,11 @@ func loadUI() *uiFiles {
 		sum := sha256.Sum256(body)
 		u.assets[strings.TrimPrefix(name, "assets/")] = asset{body, mediaTypes[path.Ext(name)], hex.EncodeToString(sum[:6])}
 		return err
-	}))
+	})
+	if err != nil {
+		// Only a broken binary can cause an error.
+		panic(err)
+	}
 	base := template.New("").Funcs(template.FuncMap{
 		"asset": u.assetURL, "fact": newFact, "code": newCode, "class": func(c live.Class) badge { return classBadges[c] },
 		"count": humanize.Number, "bytes": humanize.Bytes[int64], "printable": printable,
@@ -67,13 +71,6 @@ func loadUI() *uiFiles {
 		u.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return u
-}
-
-// must panics on errors that only a broken binary can cause.
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
 }
 
 // assetURL returns the URL of an asset. It panics if there is none of that name.
