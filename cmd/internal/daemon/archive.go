@@ -2,39 +2,12 @@ package daemon
 
 import (
 	"cmp"
-	"os"
-	"path/filepath"
 
 	"robotsproxy/cmd/internal/admin"
-	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
 )
-
-// payloadsName is the name of the index in the directory of the archive.
-const payloadsName = "payloads.db"
-
-// openArchive opens the archive, if there is one.
-func (d *Daemon) openArchive(cfg config.Config) error {
-	if cfg.Archive.Dir == "" {
-		return nil
-	}
-	how, err := d.auditOptions(cfg)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(cfg.Archive.Dir, 0o700); err != nil {
-		return err
-	}
-	if d.payloads, err = bolt.OpenPayloads(filepath.Join(cfg.Archive.Dir, payloadsName), d.log); err != nil {
-		return err
-	}
-	o := d.archiveOptions(cfg, &how)
-	o.Index = d.payloads
-	d.archive, err = archive.Open(o)
-	return err
-}
 
 // archiveOptions returns how what was fetched is archived, without its Index. how is how it is recorded in the audit: what
 // records leave out, the archive leaves out as well.

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 	"robotsproxy/cmd/internal/filestore"
 	"robotsproxy/cmd/internal/pacefile"
 	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/cmd/internal/version"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/audit/snapshot"
@@ -236,4 +239,17 @@ func (d *Daemon) places(cfg config.Config) []any {
 		all = append(all, "ca", AbsolutePath(file))
 	}
 	return append(all, "admin", d.AdminURL(), "audit", d.AuditFile())
+}
+
+// AbsolutePath returns the absolute path of a file, or file itself if that is not known.
+func AbsolutePath(file string) string {
+	if abs, err := filepath.Abs(file); err == nil && file != "" {
+		return abs
+	}
+	return file
+}
+
+func buildInfo() (number, commit string) {
+	info, _ := debug.ReadBuildInfo()
+	return version.Of(info)
 }

@@ -3,7 +3,9 @@ package daemon
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -158,6 +160,16 @@ func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 
 func auditSync(word string) audit.Sync {
 	return map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[word]
+}
+
+// process describes this process in events of the audit.
+func (d *Daemon) process(f *generation) audit.Process {
+	version, _ := buildInfo()
+	p := audit.Process{Version: version, CA: guide.Fingerprint(f.rules.Authority.Certificate().Raw)}
+	if d.configSum != ([sha256.Size]byte{}) {
+		p.Config = hex.EncodeToString(d.configSum[:])
+	}
+	return p
 }
 
 // newGeneration creates what cfg requires, and activates nothing yet. It reuses what cfg does not

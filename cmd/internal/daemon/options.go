@@ -17,7 +17,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -423,17 +422,4 @@ func guidePage(cfg config.Config, ca *mitm.Authority, ready func() error) (*guid
 		Monitor:     cfg.Mode == "monitor",
 		Version:     version,
 	})
-}
-
-func buildInfo() (number, commit string) {
-	info, _ := debug.ReadBuildInfo()
-	return version.Of(info)
-}
-
-// AbsolutePath returns the absolute path of a file, or file itself if that is not known.
-func AbsolutePath(file string) string {
-	if abs, err := filepath.Abs(file); err == nil && file != "" {
-		return abs
-	}
-	return file
 }

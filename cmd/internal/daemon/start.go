@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
+	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/prom"
@@ -16,7 +16,7 @@ import (
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy"
-	"robotsproxy/proxy/guide"
+	"robotsproxy/proxy/archive"
 )
 
 // New listens and creates all packages. others also receive the records. After an error New closes
@@ -114,22 +114,36 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	return nil
 }
 
-// process describes this process in events of the audit.
-func (d *Daemon) process(f *generation) audit.Process {
-	version, _ := buildInfo()
-	p := audit.Process{Version: version, CA: guide.Fingerprint(f.rules.Authority.Certificate().Raw)}
-	if d.configSum != ([sha256.Size]byte{}) {
-		p.Config = hex.EncodeToString(d.configSum[:])
-	}
-	return p
-}
-
 // openFeed makes the live feed of requests, if there is an admin listener.
 func (d *Daemon) openFeed() (err error) {
 	if d.adminListener == nil {
 		return nil
 	}
 	d.feed, err = live.New(live.Options{Waiting: func() int { return d.Pacer.Stats().Waiting }})
+	return err
+}
+
+// payloadsName is the name of the index in the directory of the archive.
+const payloadsName = "payloads.db"
+
+// openArchive opens the archive, if there is one.
+func (d *Daemon) openArchive(cfg config.Config) error {
+	if cfg.Archive.Dir == "" {
+		return nil
+	}
+	how, err := d.auditOptions(cfg)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Archive.Dir, 0o700); err != nil {
+		return err
+	}
+	if d.payloads, err = bolt.OpenPayloads(filepath.Join(cfg.Archive.Dir, payloadsName), d.log); err != nil {
+		return err
+	}
+	o := d.archiveOptions(cfg, &how)
+	o.Index = d.payloads
+	d.archive, err = archive.Open(o)
 	return err
 }
 
