@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/proxy/archive"
 )
 
 // fakeEvidence has the results of its functions. Verify waits for a result.
@@ -120,6 +121,23 @@ func TestAuditFacts(t *testing.T) {
 			t.Errorf("%s without access to the audit: %d", path, w.Code)
 		}
 	}
+}
+
+func TestArchiveFacts(t *testing.T) {
+	about := About{ArchiveDir: "/var/lib/warc", Archive: archive.Stats{
+		Records: 1200, Revisits: 3, Left: 2, Space: audit.Space{Bytes: 5 << 20, Free: 1 << 30},
+	}}
+	f := newFixture(t, func(o *Options) { o.About = func() About { return about } })
+	shows := func(want string) {
+		t.Helper()
+		if got := f.do("GET", "/about", "").Body.String(); !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+	shows("/var/lib/warc")
+	shows("1,200 records since the start, 3 of them revisits, 2 responses not archived; 5.0 MiB on the disk, 1.0 GiB free")
+	about.Archive.Err = errors.New("no space left")
+	shows("cannot be written: no space left")
 }
 
 func TestReportIsDownloaded(t *testing.T) {

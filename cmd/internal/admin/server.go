@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/clientfault"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -205,28 +206,12 @@ type About struct {
 	// Audit is the file of the audit.
 	Audit string
 
-	// Archive is nil if nothing is archived.
-	Archive *Archive
+	// ArchiveDir has the archive of what is fetched; "": nothing is archived.
+	ArchiveDir string
+	Archive    archive.Stats
 
 	// Signing has the identities that sign requests; empty: requests are not signed.
 	Signing []Signing
-}
-
-// An Archive is the state of the archive of what is fetched.
-type Archive struct {
-	Dir string
-
-	// Records counts the records written so far, and Revisits those of them without a payload.
-	Records, Revisits uint64
-
-	// Lost counts the responses that could not be archived.
-	Lost uint64
-
-	// Bytes is the size of the files, and Free what the disk has left.
-	Bytes, Free int64
-
-	// Err is why the archive cannot be written; nil: it can.
-	Err error
 }
 
 // A Signing is an identity with which requests are signed.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 
-	"robotsproxy/cmd/internal/admin"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy/archive"
@@ -52,18 +51,6 @@ func (d *Daemon) archiveStats() archive.Stats {
 		return archive.Stats{}
 	}
 	return d.archive.Stats()
-}
-
-// archiveFacts returns what the admin listener shows of the archive; nil: nothing is archived.
-func (d *Daemon) archiveFacts() *admin.Archive {
-	if d.archive == nil {
-		return nil
-	}
-	s := d.archive.Stats()
-	return &admin.Archive{
-		Dir: d.Active.Load().Cfg.Archive.Dir, Records: s.Records, Revisits: s.Revisits, Lost: s.Left,
-		Bytes: s.Space.Bytes, Free: s.Space.Free, Err: s.Err,
-	}
 }
 
 // closeArchive completes the archive.

@@ -39,7 +39,10 @@ func (d *Daemon) openAdmin() (err error) {
 		Reloads: d.Reloads,
 		Store:   d.adminStore(),
 		About: func() admin.About {
-			about := admin.About{Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile, Archive: d.archiveFacts()}
+			about := admin.About{
+				Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile,
+				ArchiveDir: d.Active.Load().Cfg.Archive.Dir, Archive: d.archiveStats(),
+			}
 			for _, a := range d.Active.Load().agents {
 				about.Signing = append(about.Signing, admin.Signing{Client: a.Client, Agent: a.URL, KeyID: a.Key.ID()})
 			}
