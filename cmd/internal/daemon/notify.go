@@ -10,40 +10,27 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// A notifier reports the state of the process to systemd (sd_notify(3)), if NOTIFY_SOCKET is set. The zero
-// value reports nothing.
-type notifier struct {
-	on bool
-}
+// notify reports the state of the process to systemd (sd_notify(3)), if NOTIFY_SOCKET is set. It ignores errors:
+// systemd has its own time limits.
+func notify(state string) { daemon.SdNotify(false, state) }
 
-func newNotifier() notifier { return notifier{on: os.Getenv("NOTIFY_SOCKET") != ""} }
+func notifyReady(status string) { notify("READY=1\nSTATUS=" + humanize.Escape(status)) }
 
-// send ignores errors: systemd has its own time limits.
-func (n notifier) send(state string) {
-	if n.on {
-		daemon.SdNotify(false, state)
-	}
-}
+func notifyReloading() { notify("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
 
-func (n notifier) ready(status string) { n.send("READY=1\nSTATUS=" + humanize.Escape(status)) }
+func notifyStopping() { notify("STOPPING=1\nSTATUS=shutting down, waiting for requests in flight") }
 
-func (n notifier) reloading() { n.send("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
-
-func (n notifier) stopping() {
-	n.send("STOPPING=1\nSTATUS=shutting down, waiting for requests in flight")
-}
-
-// watchdog reports to systemd's watchdog (WATCHDOG_USEC) until ctx ends. It does not report whether the proxy
+// notifyWatchdog reports to systemd's watchdog (WATCHDOG_USEC) until ctx ends. It does not report whether the proxy
 // is healthy: a restart would not cure a full disk, and breaks off requests in flight.
-func (n notifier) watchdog(ctx context.Context) error {
+func notifyWatchdog(ctx context.Context) error {
 	every, err := daemon.SdWatchdogEnabled(false)
-	if !n.on || err != nil || every <= 0 {
+	if os.Getenv("NOTIFY_SOCKET") == "" || err != nil || every <= 0 {
 		return nil
 	}
 	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
 	for {
-		n.send(daemon.SdNotifyWatchdog)
+		notify(daemon.SdNotifyWatchdog)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -76,7 +76,7 @@ func TestNotify(t *testing.T) {
 // TestNotifyIsOfOneLine: what a message quotes tells systemd nothing.
 func TestNotifyIsOfOneLine(t *testing.T) {
 	m := newManager(t)
-	newNotifier().ready("a stranger's\nWATCHDOG=1")
+	notifyReady("a stranger's\nWATCHDOG=1")
 	if got := m.next(); len(got) != 2 || got[1] != `STATUS=a stranger's\nWATCHDOG=1` {
 		t.Errorf("told %q", got)
 	}
@@ -88,7 +88,7 @@ func TestWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "2000")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- notifier{on: true}.watchdog(ctx) }()
+	go func() { ended <- notifyWatchdog(ctx) }()
 	for range 3 {
 		if got := m.next(); got[0] != "WATCHDOG=1" {
 			t.Errorf("told %q", got)
@@ -103,11 +103,10 @@ func TestWatchdog(t *testing.T) {
 // TestNobodyToNotify: nothing happens without NOTIFY_SOCKET.
 func TestNobodyToNotify(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "1")
-	var h notifier
-	h.ready("x")
-	h.reloading()
-	h.stopping()
-	if err := h.watchdog(t.Context()); err != nil {
+	notifyReady("x")
+	notifyReloading()
+	notifyStopping()
+	if err := notifyWatchdog(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -50,7 +50,6 @@ type settings struct {
 type reloader struct {
 	d        *Daemon
 	settings settings
-	notifier notifier
 	requests chan chan error
 
 	// done is closed when run returns.
@@ -83,7 +82,7 @@ type reloader struct {
 }
 
 func newReloader(d *Daemon, from settings) *reloader {
-	return &reloader{d: d, settings: from, notifier: newNotifier(), requests: make(chan chan error), done: make(chan struct{})}
+	return &reloader{d: d, settings: from, requests: make(chan chan error), done: make(chan struct{})}
 }
 
 // Reload reads the configuration again and activates it. The error has one line for each mistake; then
@@ -169,7 +168,7 @@ func (r *reloader) run(ctx, over context.Context) error {
 
 // start watches the files that the active configuration was read from.
 func (r *reloader) start() {
-	r.notifier.ready(r.status(nil))
+	notifyReady(r.status(nil))
 	var err error
 	if r.watch, err = newWatcher(); err != nil {
 		r.d.log.Warn("file watching failed, send SIGHUP after a change", "error", err)
@@ -277,11 +276,11 @@ func (r *reloader) answerRequests(over context.Context, first chan<- error) {
 
 // reload reloads the configuration and logs the result.
 func (r *reloader) reload(over context.Context, by string) error {
-	r.notifier.reloading()
+	notifyReloading()
 	changes, told, err := r.apply(over)
 	r.watchFiles()
 	r.setResult(err)
-	r.notifier.ready(r.status(err))
+	notifyReady(r.status(err))
 	log := r.d.log.With("by", by)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -85,7 +85,7 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 		<-failed.Done()
 		d.draining.Store(true)
 		if d.reloader != nil {
-			d.reloader.notifier.stopping()
+			notifyStopping()
 		}
 		defer close(idle)
 		defer stop()
@@ -118,7 +118,7 @@ func (d *Daemon) backgroundTasks() []func(context.Context) error {
 		all = append(all, d.feed.Run)
 	}
 	if d.reloader != nil {
-		all = append(all, d.reloader.notifier.watchdog)
+		all = append(all, notifyWatchdog)
 	}
 	return all
 }

@@ -181,7 +181,6 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 		t.Fatal(err)
 	}
 	s.daemon.reloader = newReloader(s.daemon, from)
-	s.daemon.reloader.notifier = newNotifier()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.daemon.Run(ctx, ctx) }()
