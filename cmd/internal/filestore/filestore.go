@@ -49,15 +49,15 @@ type Store struct {
 	// wake holds a token if something is pending.
 	wake wake.Signal
 
+	// logged is done when a failure was logged.
+	logged sync.Once
+
 	// mu guards the fields below.
 	mu      sync.Mutex
 	pending map[string]*item
 
 	// bytes is the size of the pending entries.
 	bytes int
-
-	// failed means that a failure was logged.
-	failed bool
 }
 
 // An item is an entry that is not yet written.
@@ -185,10 +185,8 @@ func (s *Store) written(i *item, err error) {
 		delete(s.pending, i.key)
 		s.bytes -= len(i.value)
 	}
-	first := err != nil && !s.failed
-	s.failed = s.failed || first
 	s.mu.Unlock()
-	if first {
-		s.log.Warn("fetched file not kept for later runs", "dir", string(s.dir), "error", err)
+	if err != nil {
+		s.logged.Do(func() { s.log.Warn("fetched file not kept for later runs", "dir", string(s.dir), "error", err) })
 	}
 }
