@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -193,10 +194,8 @@ type pusher struct {
 // pushed.
 func (p *pusher) push(ctx context.Context, epoch string) bool {
 	now := time.Now()
-	clocks := p.clocks(now, p.pushed)
-	for len(clocks) > 0 {
-		n := min(batch, len(clocks))
-		keys, args := pushArgs(clocks[:n], epoch, time.Now())
+	for some := range slices.Chunk(p.clocks(now, p.pushed), batch) {
+		keys, args := pushArgs(some, epoch, time.Now())
 		err := p.fleet.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			code, err := pushScript.Run(ctx, c, keys, args...).Int()
 			if err == nil && code < 0 {
@@ -207,7 +206,6 @@ func (p *pusher) push(ctx context.Context, epoch string) bool {
 		if err != nil {
 			return false
 		}
-		clocks = clocks[n:]
 	}
 	p.pushed = now
 	return true
