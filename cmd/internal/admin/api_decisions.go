@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,12 +61,7 @@ func (f *filter) matches(line []byte) bool {
 }
 
 func (f *filter) containsText(texts ...string) bool {
-	for _, text := range texts {
-		if strings.Contains(strings.ToLower(text), f.q) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(strings.ToLower(text), f.q) })
 }
 
 // decisions answers with the last audit lines, or with the first ones after a given line. If
@@ -108,14 +104,9 @@ func (s *Server) linesAfter(number uint64, limit int) (lines []live.Line, missed
 	return s.opts.Live.After(number, limit)
 }
 
+// selectLines removes the lines that the filter does not select.
 func (f *filter) selectLines(lines []live.Line) []live.Line {
-	matched := lines[:0]
-	for _, l := range lines {
-		if f.matches(l.JSON) {
-			matched = append(matched, l)
-		}
-	}
-	return matched
+	return slices.DeleteFunc(lines, func(l live.Line) bool { return !f.matches(l.JSON) })
 }
 
 // encodeDecisions copies lines as they are. encoding/json would change them.
