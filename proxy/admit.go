@@ -81,7 +81,7 @@ func (h *Handler) decide(s *requestState, judge func(*policy.Engine, context.Con
 // enforce stores the robots.txt that the decision is based on. It returns the refusal as an
 // error, or nil if the proxy only monitors.
 func (s *requestState) enforce() error {
-	err := s.from.h.o.Keep(&s.record)
+	err := s.client.h.o.Keep(&s.record)
 	// The request or its refusal may take long, and must not keep the rules of the file in memory.
 	s.record.Decision.Release()
 	if err != nil {
@@ -138,12 +138,12 @@ func (h *Handler) waitForSlot(s *requestState) error {
 func (h *Handler) authenticate(s *requestState) error {
 	q := &s.record.Request
 	if s.in.Fault != nil {
-		q.Client = s.from.name()
+		q.Client = s.client.name()
 		return s.in.Fault
 	}
 	q.Client = addressOf(s.in.HTTP.RemoteAddr)
-	name, err := s.from.identify(s.in.HTTP, s.rules, q.Client)
-	if errors.Is(err, policy.ErrLogin) && s.from.conn.Redirected() {
+	name, err := s.client.identify(s.in.HTTP, s.rules, q.Client)
+	if errors.Is(err, policy.ErrLogin) && s.client.conn.Redirected() {
 		// A redirected client does not know of the proxy, and cannot log in.
 		err = policy.ErrStranger
 	}

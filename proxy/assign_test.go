@@ -27,7 +27,7 @@ func TestTunnelOwner(t *testing.T) {
 		latest     string
 	}{{1, "first", "first"}, {3, "third", "third"}, {2, "second", "third"}, {1, "first", "third"}, {3, "third", "third"}} {
 		got, err := c.owner(all[step.generation-1])
-		if latest := c.admitted.Load().client; got != step.want || err != nil || latest != step.latest {
+		if latest := c.admitted.Load().name; got != step.want || err != nil || latest != step.latest {
 			t.Errorf("generation %d: %q, %v, the latest is %q; want %q, %q", step.generation, got, err, latest, step.want, step.latest)
 		}
 	}

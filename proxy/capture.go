@@ -12,7 +12,7 @@ import (
 // beginCapture begins to archive a request, if there is an archive.
 func (r *response) beginCapture() {
 	s := r.s
-	if a := s.from.h.o.Archive; a != nil {
+	if a := s.client.h.o.Archive; a != nil {
 		direct := s.rules.Egress.Direct(s.record.Request.Origin)
 		r.capture = a.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
 	}
@@ -22,7 +22,7 @@ func (r *response) beginCapture() {
 func (r *response) endCapture() (err error) {
 	s := r.s
 	if r.capture != nil {
-		s.record.Archived, err = r.capture.End(captureFields(&s.record, s.from.h.o.Archive.ClientName(s.record.Request.Client)))
+		s.record.Archived, err = r.capture.End(captureFields(&s.record, s.client.h.o.Archive.ClientName(s.record.Request.Client)))
 	}
 	return err
 }

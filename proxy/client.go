@@ -44,7 +44,8 @@ type client struct {
 
 // An admission is the client to which a tunnel and all its requests belong.
 type admission struct {
-	client string
+	// name is the client's name or address.
+	name string
 
 	// generation is the latest generation under which the client was admitted.
 	generation uint64
@@ -53,7 +54,7 @@ type admission struct {
 // newClient returns the client of a connection to the proxy's own port.
 func newClient(h *Handler, conn *inbound.Conn) *client {
 	c := &client{h: h, conn: conn}
-	c.admitted.Store(&admission{client: addressOf(conn.RemoteAddr().String())})
+	c.admitted.Store(&admission{name: addressOf(conn.RemoteAddr().String())})
 	return c
 }
 
@@ -68,7 +69,7 @@ func addressOf(remote string) string {
 }
 
 // name returns the client, as far as it is known without a request.
-func (c *client) name() string { return c.admitted.Load().client }
+func (c *client) name() string { return c.admitted.Load().name }
 
 // assign counts the connection for a client, whose name is now known. It returns false if that client already has its
 // maximum of connections.
@@ -79,7 +80,7 @@ func (c *client) assign(name string) bool {
 	if !c.conn.CountFor(policy.ShareKey(name)) {
 		return false
 	}
-	c.admitted.Store(&admission{client: name})
+	c.admitted.Store(&admission{name: name})
 	return true
 }
 
@@ -89,7 +90,7 @@ func (c *client) assign(name string) bool {
 func (c *client) owner(g *generation) (name string, err error) {
 	last := c.admitted.Load()
 	if last.generation == g.number {
-		return last.client, nil
+		return last.name, nil
 	}
 	if name, err = g.Engine.Readmit(c.pass); err != nil {
 		return "", err

@@ -86,9 +86,9 @@ func (s *requestState) reach(o robots.Origin, limits pace.Limits) (dialled bool,
 	tcp := o.Scheme == "https" && o.Port != 443
 	dialled = s.rules.Egress.Dials(o, tcp)
 	if !s.rules.Monitor {
-		wait := s.from.h.o.Pacer.WaitConnect
+		wait := s.client.h.o.Pacer.WaitConnect
 		if dialled {
-			wait = s.from.h.o.Pacer.WaitContact
+			wait = s.client.h.o.Pacer.WaitContact
 		}
 		if s.addr, err = s.rules.chooseAddress(ctx, o, &limits); err == nil {
 			s.slot, err = wait(ctx, s.shareKey(), limits)
@@ -153,7 +153,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 func newTunnelClient(s *requestState, t *inbound.Tunnel, dialled *audit.Begun) *client {
 	name := s.record.Request.Client
 	pass := s.rules.Engine.Pass(name, addressOf(s.in.HTTP.RemoteAddr))
-	c := &client{h: s.from.h, conn: s.from.conn, tunnel: t, dialled: dialled, pass: pass}
+	c := &client{h: s.client.h, conn: s.client.conn, tunnel: t, dialled: dialled, pass: pass}
 	c.admitted.Store(&admission{name, s.rules.number})
 	return c
 }

@@ -98,7 +98,7 @@ func (s *requestState) chooseAnswer(err error) (a answer, wait time.Duration, _ 
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow
 		if isRateLimited(rec) {
 			var ok bool
-			if wait, ok = s.from.h.refusals.take(rec); !ok {
+			if wait, ok = s.client.h.refusals.take(rec); !ok {
 				err = errRefusedOften
 				a = answerTo(err)
 				a.override(&rec.Decision)
@@ -205,7 +205,7 @@ func (s *requestState) retryAfter(a answer, err error) int {
 	} else if errors.Is(err, audit.ErrNoSpace) {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
-		if host, _ := s.from.h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
+		if host, _ := s.client.h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
 			// The fetch gets no slot before that time.
 			retry = host.BackOffUntil
 		}

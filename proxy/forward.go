@@ -53,7 +53,7 @@ func (h *Handler) forward(s *requestState) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.in.HTTP.Context(), stateKey{}, s))
 	defer cancel(nil)
 	s.transfer.cancel = cancel
-	s.sender, s.owner, s.check, s.memory = &s.response, &s.from.logins, h.o.Ready, &s.work
+	s.sender, s.owner, s.check, s.memory = &s.response, &s.client.logins, h.o.Ready, &s.work
 	s.response.beginCapture()
 	r := s.in.HTTP.WithContext(ctx)
 	r.URL, r.RequestURI = s.record.Request.URL(), ""
@@ -125,7 +125,7 @@ func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	connection := resp.Header["Connection"]
-	prepareResponse(resp.StatusCode, resp.Header, s.from.h.via)
+	prepareResponse(resp.StatusCode, resp.Header, s.client.h.via)
 	stripTrailer(resp.Trailer, connection)
 	// Copy the header here: the pipeline would copy each value.
 	maps.Copy(s.in.Writer.Header(), resp.Header)
@@ -229,7 +229,7 @@ func (g *generation) prepareRequest(r *http.Request, q *policy.Request, via []st
 // upgrade answers 101 and relays between the two connections until both directions have
 // ended. It returns the concurrency slot; the limit of streams applies instead.
 func (s *requestState) upgrade() error {
-	h := s.from.h
+	h := s.client.h
 	resp := s.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {

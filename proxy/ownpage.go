@@ -24,7 +24,7 @@ const seeGuide = "To see what this proxy is and how to use it, open / at its own
 // a request is not recorded, and nothing is sent. Other requests without an origin, or for the
 // proxy's own address, are refused. A request in a tunnel is never for the proxy.
 func isForProxy(s *requestState) bool {
-	r, conn := s.in.HTTP, s.from.conn
+	r, conn := s.in.HTTP, s.client.conn
 	switch {
 	// This is so for nearly all requests.
 	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(ownPath(&s.record)):
@@ -130,7 +130,7 @@ func mayMeanProxy(s *requestState, err error) bool {
 		return false
 	// The proxy does not know all its own addresses.
 	case errors.Is(err, egress.ErrForbiddenAddr):
-		local, ok := localAddr(s.from.conn)
+		local, ok := localAddr(s.client.conn)
 		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(s.record.Request.Origin, local)
 	}
 	return errors.Is(err, inbound.ErrNoSite)

@@ -47,7 +47,7 @@ func (r *refusingHandler) recorded(reason policy.Reason) int {
 func (r *refusingHandler) finishWith(ctx context.Context, client string, d policy.Decision, err error, sent bool) (status int) {
 	w := httptest.NewRecorder()
 	s := stateOf(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil))
-	s.from.h, s.record.Time = r.Handler, time.Now()
+	s.client.h, s.record.Time = r.Handler, time.Now()
 	s.transfer.flow.endUpload(uploadComplete)
 	s.wasSent = sent
 	s.record.Request.Client, s.record.Decision = client, d

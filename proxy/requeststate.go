@@ -15,8 +15,9 @@ import (
 // A requestState is the state of one request of a client, until its record and its response are
 // complete. It belongs to the goroutine that serves the request, except the fields that say otherwise.
 type requestState struct {
-	from *client
-	in   *inbound.Request
+	// client is the connection, or the tunnel, on which the request has arrived as in.
+	client *client
+	in     *inbound.Request
 
 	// rules is the generation under which the request began.
 	rules *generation

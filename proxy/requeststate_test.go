@@ -19,7 +19,7 @@ import (
 
 // stateOf returns the state of a request that arrived on no connection.
 func stateOf(w http.ResponseWriter, r *http.Request) *requestState {
-	s := &requestState{from: new(client), in: &inbound.Request{HTTP: r, Method: r.Method, Writer: w}, rules: new(generation)}
+	s := &requestState{client: new(client), in: &inbound.Request{HTTP: r, Method: r.Method, Writer: w}, rules: new(generation)}
 	s.transfer.in, s.response.s, s.transfer.watch.limit = s.in, s, time.Hour
 	return s
 }

@@ -198,7 +198,7 @@ func (r *response) await(ctx context.Context, slot *pace.Slot) error {
 }
 
 // sent implements [sender].
-func (r *response) sent() { r.s.from.h.sent.add(&r.s.line, &r.s.record, r.s.rules.RecordFirst) }
+func (r *response) sent() { r.s.client.h.sent.add(&r.s.line, &r.s.record, r.s.rules.RecordFirst) }
 
 // passInterim implements [sender]: it sends a 1xx response to the client (RFC 9110 15.2). net/http sends 100 itself.
 func (r *response) passInterim(resp *http.Response) {

@@ -17,7 +17,7 @@ func (c *client) ServeRequest(in *inbound.Request) {
 
 // newRequestState returns the state of a request of c that has just arrived.
 func newRequestState(c *client, in *inbound.Request) *requestState {
-	s := &requestState{from: c, in: in, rules: c.h.rules.acquire(), transfer: transfer{in: in}}
+	s := &requestState{client: c, in: in, rules: c.h.rules.acquire(), transfer: transfer{in: in}}
 	s.response.s = s
 	s.transfer.watch.limit, s.transfer.watch.pool = c.h.o.Silence, &c.h.alarms
 	if in.HTTP.Body == nil || in.HTTP.Body == http.NoBody {
@@ -98,7 +98,7 @@ func recoverPanic(s *requestState) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}
-	h := s.from.h
+	h := s.client.h
 	h.o.Log.Error("request failed with an internal error", "id", s.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 	if s.written {
 		panic(http.ErrAbortHandler)
