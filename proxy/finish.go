@@ -150,7 +150,7 @@ func (s *requestState) refuse(a answer, err error) {
 		header.Set("Connection", "close")
 	}
 	// The refusal has a time limit of its own.
-	s.transfer.watch.forgive()
+	s.transfer.watch.setEnded(nil)
 	s.transfer.beginWrite()
 	defer s.transfer.beginLast().stop()
 	s.in.Writer.WriteHeader(a.status)

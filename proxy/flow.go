@@ -10,7 +10,11 @@ import (
 // that sends its body, the watch and the Pacer meet here; mu guards all fields.
 type flow struct {
 	mu sync.Mutex
+	flowState
+}
 
+// A flowState is the state of a flow.
+type flowState struct {
 	// passed is the number of bytes of both bodies so far.
 	passed int64
 
@@ -56,24 +60,16 @@ func (f *flow) step(what *bool, value bool, n int) {
 // setWriting notes whether the response is being sent.
 func (f *flow) setWriting(writing bool) { f.step(&f.writing, writing, 0) }
 
-// isWriting reports whether the response is being sent.
-func (f *flow) isWriting() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.writing
-}
-
 // progress returns the number of bytes so far, and whom the bodies wait for.
 func (f *flow) progress() (bytes int64, waits pace.Party) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	now := f.now()
 	switch {
-	case f.sending:
+	case now.sending:
 		waits = pace.Reader
-	case f.reading:
+	case now.reading:
 		waits = pace.Uploader
 	}
-	return f.passed, waits
+	return now.passed, waits
 }
 
 // endUpload notes how the client's body ended, and reports whether it had not ended before.
@@ -88,11 +84,7 @@ func (f *flow) endUpload(how uploadEnd) bool {
 }
 
 // uploaded reports whether the client's body was read to its end.
-func (f *flow) uploaded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.upload == uploadComplete
-}
+func (f *flow) uploaded() bool { return f.now().upload == uploadComplete }
 
 // failUpload notes why the client's body ended early. If onlyRead is set, it does so only while a read of the
 // body is in progress.
@@ -104,9 +96,9 @@ func (f *flow) failUpload(err error, onlyRead bool) {
 	}
 }
 
-// uploadFailure returns why the client's body ended early, or nil.
-func (f *flow) uploadFailure() error {
+// now returns the present state.
+func (f *flow) now() flowState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.failure
+	return f.flowState
 }

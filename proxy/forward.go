@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elazarl/goproxy"
+	"golang.org/x/net/http/httpguts"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
@@ -105,7 +106,7 @@ func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 	}
 	s.adaptPace(resp, err)
 	if err != nil {
-		if upload := s.transfer.flow.uploadFailure(); upload != nil {
+		if upload := s.transfer.flow.now().failure; upload != nil {
 			// The client is at fault, not the origin.
 			err = upload
 		}
@@ -195,7 +196,7 @@ func (g *generation) prepareRequest(r *http.Request, q *policy.Request, via []st
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
 		upgrade = upgradeTo(r.Header)
 	}
-	trailers := hasToken(r.Header["Te"], "trailers")
+	trailers := httpguts.HeaderValuesContainsToken(r.Header["Te"], "trailers")
 	stripRequest(r.Header)
 	if trailers {
 		// gRPC insists on it, and the proxy passes trailers on (RFC 9110 10.1.4).

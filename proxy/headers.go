@@ -61,7 +61,7 @@ func strip(h http.Header, remove func(name string) bool) {
 // forbids, and those that the message's Connection header names (RFC 9110 7.6.1).
 func stripTrailer(trailer http.Header, connection []string) {
 	for name := range trailer {
-		if !allowedInTrailer(name) || hasToken(connection, name) {
+		if !allowedInTrailer(name) || httpguts.HeaderValuesContainsToken(connection, name) {
 			delete(trailer, name)
 		}
 	}
@@ -118,22 +118,11 @@ func announcedTrailer(r *http.Request) http.Header {
 // supports only websocket: the proxy does not check what follows an upgrade, and h2c would
 // carry further requests.
 func upgradeTo(h http.Header) string {
+	hasToken := httpguts.HeaderValuesContainsToken
 	if len(h["Upgrade"]) == 0 || !hasToken(h["Connection"], "upgrade") || !hasToken(h["Upgrade"], "websocket") {
 		return ""
 	}
 	return "websocket"
-}
-
-// hasToken reports whether one of the comma-separated lists contains the token.
-func hasToken(lists []string, token string) bool {
-	for _, list := range lists {
-		for t := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(textproto.TrimString(t), token) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // isLoop reports whether a request has been through the proxy with this pseudonym.

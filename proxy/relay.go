@@ -63,8 +63,8 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	}
 	<-done
 	total := int64(len(ahead)) + up.total + down.total
-	if w.hasEnded() {
-		return total, errSilent
+	if ended := w.err(); ended != nil {
+		return total, ended
 	}
 	if !half && down.err == nil {
 		// The origin has ended it, and may not accept more.

@@ -97,7 +97,7 @@ func TestBodyEndsWhileItIsAbandoned(t *testing.T) {
 func TestLateInformational(t *testing.T) {
 	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), onWrite: func() { t.Error("the writes of the refusal fail") }}
 	s := stateOf(w, httptest.NewRequest(http.MethodGet, "http://site.test/", nil))
-	s.transfer.watch.ended = true
+	s.transfer.watch.ended = errSilent
 	s.response.passInterim(&http.Response{StatusCode: http.StatusEarlyHints, Header: http.Header{"Link": {"</a>"}}})
 	if len(w.Header()) > 0 {
 		t.Errorf("the refusal has the header %v", w.Header())

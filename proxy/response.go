@@ -30,9 +30,9 @@ func (r *response) fail(err error) {
 	if r.failure != nil || err == nil {
 		return
 	}
-	if t := &r.s.transfer; t.watch.hasEnded() && t.flow.uploadFailure() == nil {
+	if ended := r.s.transfer.watch.err(); ended != nil && r.s.transfer.flow.now().failure == nil {
 		// The watch has ended the transfer, and caused the error.
-		err = t.watch.cause()
+		err = ended
 	}
 	r.failure = err
 }
@@ -215,7 +215,7 @@ func (r *response) passInterim(resp *http.Response) {
 	stripHop(h)
 	r.s.transfer.flow.setWriting(true)
 	// If the watch has ended the transfer, a refusal follows, whose writes beginWrite would make fail.
-	if !r.s.transfer.watch.hasEnded() {
+	if r.s.transfer.watch.err() == nil {
 		in.Writer.WriteHeader(resp.StatusCode)
 	}
 	r.s.transfer.flow.setWriting(false)

@@ -51,17 +51,17 @@ func (t *transfer) abandon() {
 		// An error means that nothing waits. Otherwise the deadline would end net/http's background read and the connection.
 		http.NewResponseController(t.in.Writer).SetReadDeadline(longAgo)
 	}
-	if t.flow.isWriting() {
+	if t.flow.now().writing {
 		t.failWrites()
 	}
 	if t.cancel != nil {
-		t.cancel(t.watch.cause())
+		t.cancel(t.watch.err())
 	}
 }
 
 // brokenBody returns the error for a client's body that cannot be read because of err.
 func (t *transfer) brokenBody(err error) error {
-	if t.watch.cause() == errTooSlow {
+	if t.watch.err() == errTooSlow {
 		// The watch has set the body's deadline.
 		return fmt.Errorf("body: %w", errTooSlow)
 	}
@@ -79,7 +79,7 @@ func (t *transfer) failWrites() {
 // transfer, the writes fail.
 func (t *transfer) beginWrite() {
 	t.flow.setWriting(true)
-	if t.watch.hasEnded() {
+	if t.watch.err() != nil {
 		t.failWrites()
 	}
 }

@@ -31,9 +31,8 @@ type watch struct {
 	// moves is the number of reads and writes so far.
 	moves uint64
 
-	// ended says that the watch has ended the transfer, and slow that it was too slow, not silent.
-	ended bool
-	slow  bool
+	// ended is why the watch has ended the transfer: errSilent or errTooSlow; nil: it has not.
+	ended error
 
 	// paused says that the transfer waits for its turn, so that nothing moves.
 	paused bool
@@ -97,7 +96,7 @@ func (a *alarm) check() {
 		a.timer.Reset(a.watch.limit)
 		return
 	}
-	a.end(false)
+	a.end(errSilent)
 }
 
 // endSlow ends the transfer because it is too slow, unless it is no longer watched.
@@ -111,42 +110,29 @@ func (w *watch) endSlow() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.watch == w {
-		a.end(true)
+		a.end(errTooSlow)
 	}
 }
 
-// end ends the transfer. The caller holds a.mu.
-func (a *alarm) end(slow bool) {
-	w := a.watch
-	w.mu.Lock()
-	w.ended, w.slow = true, slow
-	w.mu.Unlock()
+// end ends the transfer for err. The caller holds a.mu.
+func (a *alarm) end(err error) {
+	a.watch.setEnded(err)
 	a.what.abandon()
 	a.watch, a.what = nil, nil
 }
 
-// hasEnded reports whether the watch has ended the transfer.
-func (w *watch) hasEnded() bool {
+// setEnded notes why the watch has ended the transfer; nil: it counts as not ended.
+func (w *watch) setEnded(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = err
+}
+
+// err returns why the watch has ended the transfer; nil: it has not.
+func (w *watch) err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ended
-}
-
-// forgive makes hasEnded false.
-func (w *watch) forgive() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = false
-}
-
-// cause returns why the watch has ended the transfer.
-func (w *watch) cause() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.slow {
-		return errTooSlow
-	}
-	return errSilent
 }
 
 // stop ends the watch. The transfer is not abandoned after that.

@@ -28,7 +28,7 @@ func TestWatchEndsStalledTransfers(t *testing.T) {
 		last := time.Since(began)
 		<-time.After(3 * maxSilence)
 		synctest.Wait()
-		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || !w.hasEnded() {
+		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || w.err() == nil {
 			t.Errorf("ended %v after the last transfer", after)
 		}
 		w.stop()
@@ -62,7 +62,7 @@ func TestWatchesShareAlarms(t *testing.T) {
 		first.alarm = former // as when the alarm of the first watch is about to end a transfer
 		first.mu.Unlock()
 		first.endSlow()
-		if ended.Load() != 0 || first.cause() != errSilent || second.cause() != errSilent {
+		if ended.Load() != 0 || first.err() != nil || second.err() != nil {
 			t.Fatal("the first watch ended the second")
 		}
 		<-time.After(3 * maxSilence)
