@@ -19,7 +19,7 @@ import (
 // guided makes the proxy serve its own page.
 func guided(t *testing.T) func(*proxy.Options) {
 	return func(o *proxy.Options) {
-		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM, Ready: func() error { return nil }, Version: "test"})
+		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM(), Ready: func() error { return nil }, Version: "test"})
 		testkit.Must(t, err)
 		o.OwnPage = page
 	}

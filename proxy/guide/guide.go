@@ -6,8 +6,8 @@
 // nothing and send nothing anywhere. Package proxy decides which requests are for the proxy itself.
 //
 // The only client input on a page is the Host of its request, and that only if it is a host and a
-// port. Otherwise the page shows the local address of the connection. If neither is known, or the
-// certificate cannot be read, the answer is 500 with a one-line reason.
+// port. Otherwise the page shows the local address of the connection. If neither is known, the
+// answer is 500 with a one-line reason.
 //
 // Any number of goroutines may share a [Page].
 package guide
@@ -35,8 +35,8 @@ import (
 
 // Options configure a Page.
 type Options struct {
-	// CAPEM returns the CA certificate as PEM, followed by its issuers; required.
-	CAPEM func() []byte
+	// CAPEM is the CA certificate as PEM, followed by its issuers; required.
+	CAPEM []byte
 
 	// Ready returns why the proxy accepts no requests now; required. Clients do not see the error.
 	Ready func() error
@@ -57,19 +57,23 @@ type Options struct {
 
 // A Page serves the proxy's own pages. New makes one.
 type Page struct {
-	o     Options
+	o Options
+
+	// cert is the first certificate of CAPEM.
+	cert  *x509.Certificate
 	paths map[string]func(http.ResponseWriter, *http.Request) error
 }
 
 // New checks the options and makes a Page.
 func New(o Options) (*Page, error) {
-	if o.CAPEM == nil || o.Ready == nil {
-		return nil, errors.New("guide: option CAPEM or Ready is missing")
+	if o.Ready == nil {
+		return nil, errors.New("guide: option Ready is missing")
 	}
-	if _, err := certificate(o.CAPEM()); err != nil {
+	cert, err := certificate(o.CAPEM)
+	if err != nil {
 		return nil, err
 	}
-	p := &Page{o: o}
+	p := &Page{o: o, cert: cert}
 	p.paths = map[string]func(http.ResponseWriter, *http.Request) error{
 		"/":            p.page,
 		"/ca.pem":      p.caPEM,
@@ -177,40 +181,28 @@ func (p *Page) view(r *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := certificate(p.o.CAPEM())
-	if err != nil {
-		return nil, err
-	}
 	v := &view{
 		// The style is embedded, not user input.
 		Options: p.o, Style: template.CSS(pageStyle),
 		Base: p.scheme() + "://" + at.Addr(), Addr: at.Addr(), Host: at.Host, Port: strconv.Itoa(int(at.Port)),
-		Fingerprint: Fingerprint(cert.Raw),
-		From:        cert.NotBefore.UTC().Format(time.DateOnly),
-		Until:       cert.NotAfter.UTC().Format(time.DateOnly),
+		Fingerprint: Fingerprint(p.cert.Raw),
+		From:        p.cert.NotBefore.UTC().Format(time.DateOnly),
+		Until:       p.cert.NotAfter.UTC().Format(time.DateOnly),
 	}
 	now := time.Now()
-	v.NotValid = now.Before(cert.NotBefore) || now.After(cert.NotAfter)
+	v.NotValid = now.Before(p.cert.NotBefore) || now.After(p.cert.NotAfter)
 	return v, nil
 }
 
 // caPEM serves the certificate in the format of curl, Python, Node and most others.
 func (p *Page) caPEM(w http.ResponseWriter, _ *http.Request) error {
-	text := p.o.CAPEM()
-	if _, err := certificate(text); err != nil {
-		return err
-	}
-	return send(w, caType, "robotsproxy-ca.pem", text)
+	return send(w, caType, "robotsproxy-ca.pem", p.o.CAPEM)
 }
 
 // caDER serves the certificate in the format of Windows, Android and iOS, under a suffix that they
 // know.
 func (p *Page) caDER(w http.ResponseWriter, _ *http.Request) error {
-	cert, err := certificate(p.o.CAPEM())
-	if err != nil {
-		return err
-	}
-	return send(w, caType, "robotsproxy-ca.crt", cert.Raw)
+	return send(w, caType, "robotsproxy-ca.crt", p.cert.Raw)
 }
 
 func (p *Page) pac(w http.ResponseWriter, r *http.Request) error {

@@ -22,7 +22,7 @@ import (
 func newPage(t *testing.T, change func(*Options)) (*Page, []byte) {
 	t.Helper()
 	ca, _ := testca.New(t, time.Now().AddDate(1, 0, 0))
-	o := Options{CAPEM: func() []byte { return ca }, Ready: func() error { return nil }, Version: "v1.2.3"}
+	o := Options{CAPEM: ca, Ready: func() error { return nil }, Version: "v1.2.3"}
 	if change != nil {
 		change(&o)
 	}
@@ -172,7 +172,7 @@ func TestPageHasTheFingerprint(t *testing.T) {
 		}
 	}
 	old, _ := testca.New(t, time.Now().Add(-time.Hour))
-	p, _ = newPage(t, func(o *Options) { o.CAPEM = func() []byte { return old } })
+	p, _ = newPage(t, func(o *Options) { o.CAPEM = old })
 	if got := ask(p, "/", "p.example:8080", browser).Body.String(); !strings.Contains(got, "not valid now") {
 		t.Error("not said to have expired")
 	}
@@ -242,9 +242,9 @@ func TestUnknownAddress(t *testing.T) {
 func TestNew(t *testing.T) {
 	for name, o := range map[string]Options{
 		"nothing":     {},
-		"no PEM":      {CAPEM: func() []byte { return []byte("none") }},
-		"a key":       {CAPEM: func() []byte { return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}) }},
-		"invalid DER": {CAPEM: func() []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}) }},
+		"no PEM":      {CAPEM: []byte("none")},
+		"a key":       {CAPEM: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})},
+		"invalid DER": {CAPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: no error", name)

@@ -414,7 +414,7 @@ func replicaName(c config.Store, hostname func() (string, error)) string {
 func guidePage(cfg config.Config, ca *mitm.Authority, ready func() error) (*guide.Page, error) {
 	version, _ := buildInfo()
 	return guide.New(guide.Options{
-		CAPEM:       ca.CertPEM,
+		CAPEM:       ca.CertPEM(),
 		Ready:       ready,
 		Operator:    cfg.Identity.From,
 		TLS:         cfg.ListenTLS.Cert != "",
