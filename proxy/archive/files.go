@@ -282,16 +282,11 @@ func (w *writer) isGone() bool {
 	if now.Sub(w.looked) < lookInterval {
 		return false
 	}
-	there, err := os.Stat(w.file.Name())
-	if err != nil {
-		return true
+	_, there := osfile.Named(w.file, w.file.Name())
+	if there {
+		w.looked = now
 	}
-	ours, err := w.file.Stat()
-	if err != nil || !os.SameFile(there, ours) {
-		return true
-	}
-	w.looked = now
-	return false
+	return !there
 }
 
 // complete renames the file, if there is one. The caller holds w.mu.
