@@ -33,10 +33,10 @@ type Options struct {
 	// Timeout is the time from the control connection to the head of the response, and for the end of a
 	// transfer. It is required.
 	Timeout time.Duration
-	// Sent is called once, when the transfer was requested or the request ended without one; nil: not called.
+	// Sent is called once, when the transfer was requested or the request ended without one. It is required.
 	Sent func()
 	// Count counts n bytes of memory for a directory listing, instead of those that it has counted before. If it returns an
-	// error, the listing fails with that; nil: nothing is counted.
+	// error, the listing fails with that. It is required.
 	Count func(n int64) error
 }
 
@@ -90,10 +90,8 @@ func dialControl(ctx context.Context, at robots.Origin, o Options) (*controlConn
 			return nil, err
 		}
 	}
-	c := &controlConn{Conn: conn, o: o, ctx: ctx, deadline: time.Now().Add(o.Timeout), peer: at.Host, sent: func() {}, left: maxReplies}
-	if o.Sent != nil {
-		c.sent = sync.OnceFunc(o.Sent)
-	}
+	c := &controlConn{Conn: conn, o: o, ctx: ctx, deadline: time.Now().Add(o.Timeout), peer: at.Host, left: maxReplies}
+	c.sent = sync.OnceFunc(o.Sent)
 	if remote, ok := conn.RemoteAddr().(*net.TCPAddr); ok && !o.ByName {
 		c.peer = remote.AddrPort().Addr().String()
 	}

@@ -40,13 +40,15 @@ var errForbidden = errors.New("forbidden")
 
 // options returns Options whose Dial refuses well-known ports.
 func options() Options {
-	return Options{Timeout: 5 * time.Second, Dial: func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	o := Options{Timeout: 5 * time.Second, Sent: func() {}, Count: func(int64) error { return nil }}
+	o.Dial = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		if port < 1024 {
 			return nil, errForbidden
 		}
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
-	}}
+	}
+	return o
 }
 
 func visit(t testing.TB, method, address string, header http.Header) (*http.Response, string, error) {

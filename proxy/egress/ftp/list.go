@@ -37,7 +37,7 @@ type listingConn struct {
 	// ended says that the server has ended the listing.
 	ended bool
 
-	// count is Options.Count, and short its error; nil: nothing is counted.
+	// count is Options.Count, and short its error.
 	count func(n int64) error
 	short error
 }
@@ -63,9 +63,7 @@ func (l *listingConn) Read(b []byte) (int, error) {
 
 // hold counts n bytes of memory, and keeps the error.
 func (l *listingConn) hold(n int) error {
-	if l.count != nil {
-		l.short = l.count(int64(n))
-	}
+	l.short = l.count(int64(n))
 	return l.short
 }
 
