@@ -141,7 +141,7 @@ func (h *Handler) authenticate(s *requestState) error {
 		q.Client = s.client.name()
 		return s.in.Fault
 	}
-	q.Client = addressOf(s.in.HTTP.RemoteAddr)
+	q.Client = inbound.AddressOf(s.in.HTTP.RemoteAddr)
 	name, err := s.client.identify(s.in.HTTP, s.rules, q.Client)
 	if errors.Is(err, policy.ErrLogin) && s.client.conn.Redirected() {
 		// A redirected client does not know of the proxy, and cannot log in.

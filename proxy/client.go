@@ -54,18 +54,8 @@ type admission struct {
 // newClient returns the client of a connection to the proxy's own port.
 func newClient(h *Handler, conn *inbound.Conn) *client {
 	c := &client{h: h, conn: conn}
-	c.admitted.Store(&admission{name: addressOf(conn.RemoteAddr().String())})
+	c.admitted.Store(&admission{name: inbound.AddressOf(conn.RemoteAddr().String())})
 	return c
-}
-
-// addressOf returns the host of a host:port. If remote has another form, it returns
-// remote.
-func addressOf(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return remote
-	}
-	return host
 }
 
 // name returns the client, as far as it is known without a request.

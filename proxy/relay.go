@@ -42,12 +42,12 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 			client.SetReadDeadline(time.Time{})
 			io.Copy(io.Discard, client)
 		}
-		if up.err != nil || !half || !closeWrite(origin) {
+		if up.err != nil || !half || socket.CloseWrite(origin) != nil {
 			both.abandon()
 		}
 	}()
 	// If the client's connection were closed with unread bytes, the system would reset it.
-	if down.run(); down.err != nil || !closeWrite(client) {
+	if down.run(); down.err != nil || socket.CloseWrite(client) != nil {
 		both.abandon()
 	}
 	limited := !half
@@ -240,10 +240,4 @@ type watchedWriter struct {
 func (w watchedWriter) Write(b []byte) (int, error) {
 	w.watch.moved()
 	return w.Writer.Write(b)
-}
-
-// closeWrite closes the writing direction of w, and returns false if that fails.
-func closeWrite(w io.Writer) bool {
-	c, ok := w.(interface{ CloseWrite() error })
-	return ok && c.CloseWrite() == nil
 }

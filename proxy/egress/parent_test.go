@@ -164,7 +164,7 @@ func TestParentDial(t *testing.T) {
 			t.Errorf("a %T", conn)
 		}
 		io.WriteString(conn, "ping")
-		if err := closeWrite(conn); err != nil {
+		if err := socket.CloseWrite(conn); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(conn); string(got) != "you said ping" {
@@ -261,7 +261,7 @@ func TestParentSpeaksAhead(t *testing.T) {
 			if string(b[:]) != "SSH-2.0-x" {
 				t.Errorf("%q", b)
 			}
-			if err := closeWrite(conn); err != nil {
+			if err := socket.CloseWrite(conn); err != nil {
 				t.Error(err)
 			}
 			if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {

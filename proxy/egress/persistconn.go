@@ -551,4 +551,4 @@ type upgradedConn struct {
 func (u *upgradedConn) Read(b []byte) (int, error) { return u.from.Read(b) }
 
 // CloseWrite closes the sending half of the connection.
-func (u *upgradedConn) CloseWrite() error { return closeWrite(u.Conn) }
+func (u *upgradedConn) CloseWrite() error { return socket.CloseWrite(u.Conn) }

@@ -58,7 +58,7 @@ func (c *trackedConn) detach() net.Conn {
 }
 
 // CloseWrite closes the sending half of the connection.
-func (c *trackedConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *trackedConn) CloseWrite() error { return socket.CloseWrite(c.Conn) }
 
 // Close closes the connection.
 func (c *trackedConn) Close() error {
@@ -66,15 +66,6 @@ func (c *trackedConn) Close() error {
 		c.onClose()
 	}
 	return c.Conn.Close()
-}
-
-// closeWrite closes the sending half of conn. All connections that this package makes have a CloseWrite.
-func closeWrite(conn net.Conn) error {
-	half, ok := conn.(interface{ CloseWrite() error })
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	return half.CloseWrite()
 }
 
 // A recordTracker follows the boundaries of TLS records (RFC 8446 5.1) in the bytes that

@@ -19,14 +19,16 @@ const (
 	hijackBuffer = 64                    // bytes of a hijacked connection's Writer: handlers write to the connection itself
 	watchAfter   = 20 * time.Millisecond // a request that takes longer is cancelled when its client disconnects
 	drainTime    = 5 * time.Second       // as for connections with other requests
-	maxDrained   = 256 << 10             // bytes
 )
+
+// MaxDiscarded is how many bytes of a client are read after the last response of its connection.
+const MaxDiscarded = 256 << 10
 
 // A conn is a connection that a Server serves.
 type conn struct {
 	server  *http.Server
 	set     *connSet
-	handoff *handoffListener
+	handoff *Handoff
 
 	// full is the connection as the listener returned it, and rw is full.Direct().
 	full Conn
@@ -177,7 +179,9 @@ func (c *conn) handOver(read []byte) {
 	c.full.HandOver(slices.Concat(read, c.readAhead))
 	// The http.Server sets the state to new again.
 	c.setState(http.StateActive)
-	c.handoff.give(c.full, nil)
+	if !c.handoff.Give(c.full, nil) {
+		c.full.Close()
+	}
 }
 
 // hijack hands the connection to the handler.
@@ -211,12 +215,17 @@ func (c *conn) remove() bool {
 // drain prepares the end of a connection, after its last response, whose client has already sent another request. If it
 // were closed with unread bytes, the system would reset it, and the client could lose the response.
 func (c *conn) drain() {
-	half, ok := c.rw.(interface{ CloseWrite() error })
-	if !ok || c.br == nil || c.br.Buffered()+len(c.readAhead) == 0 || half.CloseWrite() != nil {
-		return
+	if c.br != nil && c.br.Buffered()+len(c.readAhead) > 0 {
+		Discard(c.rw, time.Now().Add(drainTime))
 	}
-	if c.rw.SetReadDeadline(time.Now().Add(drainTime)) == nil {
-		io.CopyN(io.Discard, c.rw, maxDrained)
+}
+
+// Discard reads what the client of c still sends, until a time and at most MaxDiscarded bytes, after it has closed the
+// sending direction. It does nothing if that is not possible.
+func Discard(c net.Conn, until time.Time) {
+	half, ok := c.(interface{ CloseWrite() error })
+	if ok && half.CloseWrite() == nil && c.SetReadDeadline(until) == nil {
+		io.CopyN(io.Discard, c, MaxDiscarded)
 	}
 }
 

@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// A handoffListener is the listener of the http.Server. It accepts the connections that are handed
-// over.
-type handoffListener struct {
+// A Handoff is a listener that accepts the connections that are given to it. Make one with [NewHandoff]. Any number of
+// goroutines may use it.
+type Handoff struct {
+	// Listener has the address. Close closes it.
 	net.Listener
 	results chan acceptResult
 	closed  chan struct{}
@@ -19,22 +20,23 @@ type acceptResult struct {
 	err error
 }
 
-// give waits until the http.Server accepts c or err. If the listener is closed first, give closes c and
-// returns false.
-func (h *handoffListener) give(c net.Conn, err error) bool {
+// NewHandoff returns a Handoff with the address of l, which it closes when it is closed.
+func NewHandoff(l net.Listener) *Handoff {
+	return &Handoff{Listener: l, results: make(chan acceptResult), closed: make(chan struct{})}
+}
+
+// Give waits until Accept returns c and err. It returns false if the Handoff is closed first.
+func (h *Handoff) Give(c net.Conn, err error) bool {
 	select {
 	case h.results <- acceptResult{c, err}:
 		return true
 	case <-h.closed:
-		if err == nil {
-			c.Close()
-		}
 		return false
 	}
 }
 
-// Accept returns the next connection that is handed over.
-func (h *handoffListener) Accept() (net.Conn, error) {
+// Accept returns the next connection that is given.
+func (h *Handoff) Accept() (net.Conn, error) {
 	select {
 	case a := <-h.results:
 		return a.c, a.err
@@ -43,8 +45,11 @@ func (h *handoffListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener.
-func (h *handoffListener) Close() (err error) {
+// Closed returns a channel that Close closes.
+func (h *Handoff) Closed() <-chan struct{} { return h.closed }
+
+// Close closes the Handoff and its Listener.
+func (h *Handoff) Close() (err error) {
 	h.once.Do(func() {
 		close(h.closed)
 		err = h.Listener.Close()

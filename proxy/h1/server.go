@@ -52,7 +52,7 @@ func New(fallback *http.Server) *Server {
 // Serve serves the connections of l until Shutdown or Close, and then returns
 // http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
-	g := &handoffListener{Listener: l, results: make(chan acceptResult), closed: make(chan struct{})}
+	g := NewHandoff(l)
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.fallback)
 	var loop sync.WaitGroup
 	loop.Go(func() { s.acceptLoop(ctx, g) })
@@ -64,12 +64,15 @@ func (s *Server) Serve(l net.Listener) error {
 
 // acceptLoop accepts the connections of a listener. Errors go to the http.Server, which
 // waits and tries again after temporary ones.
-func (s *Server) acceptLoop(ctx context.Context, g *handoffListener) {
+func (s *Server) acceptLoop(ctx context.Context, g *Handoff) {
 	for {
 		c, err := g.Listener.Accept()
 		full, ok := c.(Conn)
 		if err != nil || !ok {
-			if !g.give(c, err) {
+			if !g.Give(c, err) {
+				if err == nil {
+					c.Close()
+				}
 				return
 			}
 			continue

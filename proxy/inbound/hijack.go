@@ -1,15 +1,18 @@
 package inbound
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"robotsproxy/proxy/socket"
 )
 
 // closeWriteOrClose closes the sending half of c, or all of c if that is not possible.
 func closeWriteOrClose(c net.Conn) error {
-	if w, ok := c.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
+	if err := socket.CloseWrite(c); err != errors.ErrUnsupported {
+		return err
 	}
 	return c.Close()
 }
@@ -56,56 +59,6 @@ func (u *unusedConns) close() {
 		return true
 	})
 }
-
-// A handoff is the listener of the inner server. Its connections are those inside intercepted tunnels.
-type handoff struct {
-	conns chan net.Conn
-	once  sync.Once
-	ended chan struct{}
-}
-
-func newHandoff() *handoff {
-	return &handoff{conns: make(chan net.Conn), ended: make(chan struct{})}
-}
-
-// give passes a connection to the inner server. It returns false after Close.
-func (h *handoff) give(c net.Conn) bool {
-	select {
-	case h.conns <- c:
-		return true
-	case <-h.ended:
-		return false
-	}
-}
-
-// isEnded reports whether Close was called.
-func (h *handoff) isEnded() bool {
-	select {
-	case <-h.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// Accept returns the next connection.
-func (h *handoff) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close closes the listener.
-func (h *handoff) Close() error {
-	h.once.Do(func() { close(h.ended) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 
 // hijackedConns are the connections that were taken over from net/http: tunnels and upgraded connections.
 type hijackedConns struct {

@@ -96,7 +96,8 @@ func (c *httpConn) readConn(b []byte) (int, error) {
 // Direct returns the connection on which h1 serves simple requests (h1.Conn).
 func (c *httpConn) Direct() net.Conn {
 	if c.connect != "" {
-		return &impliedConnect{rawConn(c), c.connect}
+		raw := rawConn(c)
+		return &impliedConnect{raw, io.MultiReader(strings.NewReader(c.connect), raw)}
 	}
 	return rawConn(c)
 }
@@ -139,7 +140,7 @@ func (c *httpConn) refuse(answer []byte) error {
 	}
 	_, err := to.Write(response.Bytes())
 	if err == nil {
-		discard(to, time.Now().Add(lastWait))
+		h1.Discard(to, time.Now().Add(lastWait))
 	}
 	return err
 }
@@ -148,17 +149,6 @@ func (c *httpConn) refuse(answer []byte) error {
 func (c *httpConn) isTLSInTheClear() bool {
 	_, secure := c.Conn.(*tls.Conn)
 	return c.requests.protocol == wireTLS && !secure && layersOf(c).tunnel == nil
-}
-
-// maxLateUpload is how many bytes are read of a client after the response.
-const maxLateUpload = 256 << 10
-
-// discard prepares the end of a connection, after the response, whose client may still be sending. If net/http closed it with
-// unread bytes, the system would reset it, and the client could lose the response.
-func discard(c net.Conn, until time.Time) {
-	if closeWriteOrClose(c) == nil && c.SetReadDeadline(until) == nil {
-		io.CopyN(io.Discard, c, maxLateUpload)
-	}
 }
 
 // faultOf returns the error that net/http has answered with a response. Its status line depends on the
@@ -193,19 +183,12 @@ func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 type impliedConnect struct {
 	net.Conn
 
-	// connect is the part of the CONNECT that was not read yet.
-	connect string
+	// in returns the CONNECT, then what the connection receives.
+	in io.Reader
 }
 
 // Read returns the CONNECT, then reads from the connection.
-func (c *impliedConnect) Read(b []byte) (int, error) {
-	if c.connect != "" {
-		n := copy(b, c.connect)
-		c.connect = c.connect[n:]
-		return n, nil
-	}
-	return c.Conn.Read(b)
-}
+func (c *impliedConnect) Read(b []byte) (int, error) { return c.in.Read(b) }
 
 // Write resets the connection.
 func (c *impliedConnect) Write(b []byte) (int, error) {

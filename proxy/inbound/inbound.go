@@ -94,7 +94,7 @@ type Server struct {
 
 	// inner serves the connections inside intercepted tunnels, which handoff passes to it.
 	inner    *h1.Server
-	handoff  *handoff
+	handoff  *h1.Handoff
 	hijacked *hijackedConns
 
 	// limit and conns count the connections to the proxy's own port: all of them, and those of each client.

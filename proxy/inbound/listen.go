@@ -92,7 +92,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		share := l.s.o.Rules().ShareOf(hostOf(conn.RemoteAddr().String()))
+		share := l.s.o.Rules().ShareOf(AddressOf(conn.RemoteAddr().String()))
 		switch err := l.waitForPlace(share); err {
 		case nil:
 			if c := l.s.newConn(conn, share); c != nil {
@@ -108,8 +108,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// hostOf returns the host of a host:port. If remote has another form, it returns remote.
-func hostOf(remote string) string {
+// AddressOf returns the host of a host:port. If remote has another form, it returns remote.
+func AddressOf(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
 		return remote

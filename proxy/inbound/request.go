@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"runtime"
 	"time"
+
+	"robotsproxy/proxy/h1"
 )
 
 // serveHTTP hands a request to its Handler, from the proxy's own port or from an intercepted tunnel.
@@ -103,14 +105,14 @@ func (r *Request) DiscardBody(refused bool) {
 	until := time.Now().Add(lastWait)
 	if r.Fault != nil && r.under != nil {
 		// All that follows on the connection is the body of such a request.
-		discard(r.under, until)
+		h1.Discard(r.under, until)
 		return
 	}
 	client.SetReadDeadline(until)
 	// The read also waits for the sending of the request, which may still read the body.
-	_, err := io.CopyN(io.Discard, r.HTTP.Body, maxLateUpload)
+	_, err := io.CopyN(io.Discard, r.HTTP.Body, h1.MaxDiscarded)
 	if refused && err != nil && err != io.EOF && r.under != nil {
-		discard(r.under, until)
+		h1.Discard(r.under, until)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // New returns a Server.
 func New(o Options) *Server {
-	s := &Server{o: o, handoff: newHandoff(), hijacked: newHijackedConns(), limit: connLimit{free: make(chan struct{}, 1)}}
+	s := &Server{o: o, handoff: h1.NewHandoff(noListener{}), hijacked: newHijackedConns(), limit: connLimit{free: make(chan struct{}, 1)}}
 	s.outer, s.inner = h1.New(s.newServer()), h1.New(s.newServer())
 	return s
 }
@@ -121,7 +121,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Close() error { return errors.Join(s.outer.Close(), s.inner.Close()) }
 
 // IsEnding reports whether Shutdown was called.
-func (s *Server) IsEnding() bool { return s.handoff.isEnded() }
+func (s *Server) IsEnding() bool {
+	select {
+	case <-s.handoff.Closed():
+		return true
+	default:
+		return false
+	}
+}
 
 // LimitsChanged says that Rules may permit more connections than before.
 func (s *Server) LimitsChanged() { s.limit.notify() }

@@ -58,7 +58,7 @@ func (s *Server) ServeTransparent(l net.Listener, nameOf NameOf) error {
 	limited := s.newListener(l)
 	// Until Shutdown.
 	go func() {
-		<-s.handoff.ended
+		<-s.handoff.Closed()
 		limited.Close()
 	}()
 	for {
@@ -74,7 +74,7 @@ func (s *Server) ServeTransparent(l net.Listener, nameOf NameOf) error {
 			return nil
 		default:
 			select {
-			case <-s.handoff.ended:
+			case <-s.handoff.Closed():
 			case <-time.After(acceptRetry):
 			}
 		}
@@ -111,7 +111,7 @@ func (s *Server) serveRedirected(c *Conn, err error) {
 	if err == nil {
 		conn, err = s.identify(c)
 	}
-	if err == nil && s.handoff.give(conn) {
+	if err == nil && s.handoff.Give(conn, nil) {
 		return
 	}
 	if errors.Is(err, ErrConfined) || errors.Is(err, ErrLoop) || errors.Is(err, ErrMalformed) {

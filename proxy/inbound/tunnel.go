@@ -85,7 +85,7 @@ func (t *Tunnel) Serve(h Handler, authority *mitm.Authority) error {
 	t.handler = h
 	defer t.server.hijacked.remove(t.Conn)
 	inner, err := t.handshake(authority)
-	if err == nil && !t.server.handoff.give(inner) {
+	if err == nil && !t.server.handoff.Give(inner, nil) {
 		err = net.ErrClosed
 	}
 	if err != nil {

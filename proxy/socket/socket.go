@@ -66,6 +66,15 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 // CloseWrite closes the sending direction and leaves the other one open.
 func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
 
+// CloseWrite closes the sending direction of a connection of any type, and leaves the other one open. The error is
+// errors.ErrUnsupported if that is not possible.
+func CloseWrite(c any) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // CloseRead closes the receiving direction and leaves the other one open.
 func (c *Conn) CloseRead() error { return c.tcp.CloseRead() }
 
