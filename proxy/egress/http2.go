@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
 	"robotsproxy/robots"
@@ -181,37 +183,21 @@ func (s *streamConn) Send(r *http.Request, work *memory.Work) (sent bool, err er
 	return sent, err
 }
 
-// A streamError has the form of net/http's error for a reset stream, which errors.As converts to it.
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (streamError) Error() string { return "the stream was reset" }
-
-// Codes of RST_STREAM (RFC 9113 7).
-const (
-	codeProtocolError  = 0x1
-	codeRefusedStream  = 0x7
-	codeHTTP11Required = 0xd
-)
-
 // goAwayText is the text of net/http's errClientConnGotGoAway (Go 1.26), the error for a stream above the last one of
 // GOAWAY. TestRepeatsOverHTTP2 fails if it changes.
 const goAwayText = "http2: Transport received Server's graceful shutdown GOAWAY"
 
 // classify wraps the error of a request so that Repeat knows what may have become of the request.
 func (s *streamConn) classify(err error) error {
-	var reset streamError
-	isReset := errors.As(err, &reset)
+	// net/http's own error for a reset stream has the same form, and converts itself.
+	reset, isReset := errors.AsType[http2.StreamError](err)
 	switch {
-	case isReset && reset.Code == codeHTTP11Required:
+	case isReset && reset.Code == http2.ErrCodeHTTP11Required:
 		s.history.note(needsHTTP1, s.endpoint.Origin)
 		return &unprocessedError{errors.New("the origin requires HTTP/1.1")}
-	case isReset && reset.Code == codeRefusedStream, err.Error() == goAwayText:
+	case isReset && reset.Code == http2.ErrCodeRefusedStream, err.Error() == goAwayText:
 		return &unprocessedError{err}
-	case isReset && reset.Code == codeProtocolError:
+	case isReset && reset.Code == http2.ErrCodeProtocol:
 		// The origin may permit fewer streams now (RFC 9113 5.1.2).
 		return &lostError{err}
 	case !isReset && s.client.Err() != nil && s.used.Load(), errors.Is(err, errHeadMemory):

@@ -48,11 +48,6 @@ type persistConn struct {
 	parent *parent
 	made   time.Time
 
-	// slow is awaitRest. cut closes the socket below TLS, whose Close could wait for a write. Both are made
-	// once, so that a request allocates less.
-	slow func() error
-	cut  func()
-
 	// watch runs while the connection is idle, or while its request waits; nil: there is none. The pool's mutex guards
 	// it and round, the pool's round when the connection became idle, while the connection is in the pool.
 	watch *idleWatch
@@ -105,7 +100,6 @@ type inFlight struct {
 func newPersistConn(conn net.Conn, at endpoint, in *pool, timeout time.Duration) *persistConn {
 	p := &persistConn{key: key{endpoint: at}, conn: conn, tracked: tracked(conn), pool: in, timeout: timeout}
 	p.info, p.made = infoOf(conn), time.Now()
-	p.cut, p.slow = func() { p.tracked.Close() }, p.awaitRest
 	if socket.Direct {
 		p.socket, _ = p.tracked.Conn.(*socket.Conn)
 	}
@@ -342,7 +336,7 @@ func (p *persistConn) receive() (*http.Response, error) {
 		return nil, p.lost(fmt.Errorf("no response from the origin: %w", err))
 	}
 	if err == nil {
-		resp, p.info.Dropped, err = h1.ReadResponse(p.from, p.request, p.slow)
+		resp, p.info.Dropped, err = h1.ReadResponse(p.from, p.request, p.awaitRest)
 	}
 	if err == nil {
 		p.fields = len(resp.Header)
@@ -415,7 +409,8 @@ func (p *persistConn) awaitRest() error {
 // closeWithContext makes the end of the request's context close the connection.
 func (p *persistConn) closeWithContext() {
 	if p.request != nil && p.stop == nil {
-		p.stop = context.AfterFunc(p.request.Context(), p.cut)
+		// The Close of TLS could wait for a write.
+		p.stop = context.AfterFunc(p.request.Context(), func() { p.tracked.Close() })
 	}
 }
 
