@@ -27,7 +27,7 @@ const MaxDiscarded = 256 << 10
 // A conn is a connection that a Server serves.
 type conn struct {
 	server  *http.Server
-	set     *connSet
+	group   *Group[*conn]
 	handoff *Handoff
 
 	// full is the connection as the listener returned it, and rw is full.Direct().
@@ -110,7 +110,7 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.set.shuttingDown.Load() {
+	if c.group.ended.Load() {
 		return false
 	}
 	c.busy = true
@@ -171,7 +171,7 @@ func (c *conn) handOver(read []byte) {
 		return
 	}
 	// Shutdown may have closed the connection.
-	if c.set.shuttingDown.Load() {
+	if c.group.ended.Load() {
 		c.close()
 		c.setState(http.StateClosed)
 		return
@@ -208,7 +208,7 @@ func (c *conn) remove() bool {
 	if !c.gone.CompareAndSwap(false, true) {
 		return false
 	}
-	c.set.remove(c)
+	c.group.Remove(c)
 	return true
 }
 
@@ -242,7 +242,7 @@ func (c *conn) end() {
 		c.close()
 		c.setState(http.StateClosed)
 		// This comes last: Shutdown waits for it.
-		c.set.remove(c)
+		c.group.Remove(c)
 	}
 }
 
@@ -273,45 +273,3 @@ type Conn interface {
 
 // longAgo is a deadline that ends a read at once.
 var longAgo = time.Unix(1, 0)
-
-// A connSet holds the connections that a Server serves.
-type connSet struct {
-	mu   sync.Mutex
-	open map[*conn]struct{}
-
-	// shuttingDown is written under mu.
-	shuttingDown atomic.Bool
-
-	// serving counts the open connections.
-	serving sync.WaitGroup
-}
-
-// add adds c. It returns false if the Server is shutting down.
-func (s *connSet) add(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shuttingDown.Load() {
-		return false
-	}
-	s.open[c] = struct{}{}
-	s.serving.Add(1)
-	return true
-}
-
-// remove removes c, which add has added.
-func (s *connSet) remove(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, c)
-	s.serving.Done()
-}
-
-// stop refuses new connections and calls close for each connection.
-func (s *connSet) stop(close func(*conn)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shuttingDown.Store(true)
-	for c := range s.open {
-		close(c)
-	}
-}

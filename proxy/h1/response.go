@@ -106,7 +106,7 @@ func (r *response) WriteHeader(status int) {
 	if n, err := strconv.ParseUint(r.header.Get("Content-Length"), 10, 63); err == nil && status != http.StatusNoContent {
 		r.length = int64(n)
 	}
-	r.close = r.close || r.c.set.shuttingDown.Load() || httpguts.HeaderValuesContainsToken(r.header["Connection"], "close")
+	r.close = r.close || r.c.group.ended.Load() || httpguts.HeaderValuesContainsToken(r.header["Connection"], "close")
 	_, r.hasType = r.header["Content-Type"]
 	for _, list := range r.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {

@@ -41,12 +41,12 @@ var bufReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, rea
 // goroutines may use a Server. Use [New] to make one.
 type Server struct {
 	fallback *http.Server
-	conns    connSet
+	conns    Group[*conn]
 }
 
 // New returns a Server in front of fallback. The caller must not use fallback to serve.
 func New(fallback *http.Server) *Server {
-	return &Server{fallback: fallback, conns: connSet{open: make(map[*conn]struct{})}}
+	return &Server{fallback: fallback}
 }
 
 // Serve serves the connections of l until Shutdown or Close, and then returns
@@ -77,10 +77,10 @@ func (s *Server) acceptLoop(ctx context.Context, g *Handoff) {
 			}
 			continue
 		}
-		served := &conn{server: s.fallback, set: &s.conns, handoff: g, full: full}
+		served := &conn{server: s.fallback, group: &s.conns, handoff: g, full: full}
 		ctx, cancel := context.WithCancel(ctx)
 		served.cancel = cancel
-		if !s.conns.add(served) {
+		if !s.conns.Add(served) {
 			served.close()
 			continue
 		}
@@ -93,13 +93,13 @@ func (s *Server) acceptLoop(ctx context.Context, g *Handoff) {
 // until ctx ends; then it returns the error of ctx. It does not wait for hijacked
 // connections.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.conns.stop((*conn).closeIdle)
+	s.conns.End((*conn).closeIdle)
 	err := s.fallback.Shutdown(ctx)
 	served := make(chan struct{})
 	// The goroutine ends after the last request.
 	go func() {
 		defer close(served)
-		s.conns.serving.Wait()
+		s.conns.Wait()
 	}()
 	select {
 	case <-served:
@@ -111,7 +111,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close closes all connections except hijacked ones, and waits for nothing.
 func (s *Server) Close() error {
-	s.conns.stop((*conn).close)
+	s.conns.End((*conn).close)
 	return s.fallback.Close()
 }
 
@@ -155,7 +155,7 @@ func serve(ctx context.Context, c *conn) {
 			return
 		}
 		// Nobody else would close the connection after Shutdown has begun.
-		if !answer(c, r) || c.set.shuttingDown.Load() {
+		if !answer(c, r) || c.group.ended.Load() {
 			c.drain()
 			return
 		}

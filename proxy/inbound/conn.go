@@ -24,7 +24,6 @@ func (c *Conn) Close() error {
 		}
 		c.server.conns.forget(&c.place)
 		c.server.counts.conns.End()
-		c.server.limit.release()
 	})
 	return err
 }

@@ -53,7 +53,7 @@ type h2Conn struct {
 }
 
 func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Conn {
-	h := &h2Conn{Conn: c, state: state, limit: limit, heads: headReader{from: c, memory: layersOf(c).memory()}}
+	h := &h2Conn{Conn: c, state: state, limit: limit, heads: headReader{from: c, memory: layersOf(c).memory}}
 	h.timer = time.AfterFunc(time.Hour, h.release)
 	h.timer.Stop()
 	return h

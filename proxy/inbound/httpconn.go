@@ -72,8 +72,8 @@ func (l httpListener) Accept() (net.Conn, error) {
 // newHTTPConn wraps a connection in an httpConn.
 func (s *Server) newHTTPConn(c net.Conn) *httpConn {
 	l := layersOf(c)
-	conn := &httpConn{Conn: c, server: s, handler: l.handler()}
-	conn.requests.from, conn.requests.memory = conn.readConn, l.memory()
+	conn := &httpConn{Conn: c, server: s, handler: l.handler}
+	conn.requests.from, conn.requests.memory = conn.readConn, l.memory
 	conn.requests.limit = func() error { return c.SetReadDeadline(time.Now().Add(s.o.HeadTimeout)) }
 	return conn
 }
@@ -196,16 +196,20 @@ func (c *impliedConnect) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// layers are the connections under the one on which a request arrived. One of conn and tunnel is nil.
+// layers are the connections under the one on which a request arrived.
 type layers struct {
 	// http is nil with HTTP/2 over TLS.
 	http *httpConn
 
-	// conn is the connection to the proxy's own port; nil in a tunnel.
+	// conn is the connection to the proxy's own port, which may carry the tunnel.
 	conn *Conn
 
 	// tunnel is nil on the proxy's own port.
 	tunnel *Tunnel
+
+	// handler gets the requests of the tunnel or the connection, and memory is its entry in the memory budget.
+	handler Handler
+	memory  *memory.Work
 }
 
 // layersOf returns the layers of a connection of a server.
@@ -213,38 +217,11 @@ func layersOf(c net.Conn) (l layers) {
 	l.http, _ = c.(*httpConn)
 	switch c := underlying(c).(type) {
 	case *Conn:
-		l.conn = c
+		l.conn, l.handler, l.memory = c, c.handler, &c.memory
 	case *Tunnel:
-		l.tunnel = c
+		l.conn, l.tunnel, l.handler, l.memory = c.carrier, c, c.handler, &c.memory
 	}
 	return l
-}
-
-// handler returns the Handler of the requests.
-func (l layers) handler() Handler {
-	if l.tunnel != nil {
-		return l.tunnel.handler
-	}
-	return l.conn.handler
-}
-
-// memory returns the entry of the connection or the tunnel in the memory budget.
-func (l layers) memory() *memory.Work {
-	switch {
-	case l.tunnel != nil:
-		return &l.tunnel.memory
-	case l.conn != nil:
-		return &l.conn.memory
-	}
-	return new(memory.Work)
-}
-
-// carrier returns the connection to the proxy's own port, which may carry the tunnel.
-func (l layers) carrier() *Conn {
-	if l.tunnel != nil {
-		return l.tunnel.carrier
-	}
-	return l.conn
 }
 
 type layersKey struct{}
@@ -277,6 +254,17 @@ func rawConn(c net.Conn) net.Conn {
 	}
 	return c
 }
+
+// closeWriteOrClose closes the sending half of c, or all of c if that is not possible.
+func closeWriteOrClose(c net.Conn) error {
+	if err := socket.CloseWrite(c); err != errors.ErrUnsupported {
+		return err
+	}
+	return c.Close()
+}
+
+// closeConn closes all of c.
+func closeConn(c net.Conn) { c.Close() }
 
 // closeReadOrClose ends the receiving half of c, or all of c if that is not possible. With Linux, what
 // has arrived can still be read.

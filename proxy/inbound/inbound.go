@@ -93,12 +93,13 @@ type Server struct {
 	outer *h1.Server
 
 	// inner serves the connections inside intercepted tunnels, which handoff passes to it.
-	inner    *h1.Server
-	handoff  *h1.Handoff
-	hijacked *hijackedConns
+	inner   *h1.Server
+	handoff *h1.Handoff
 
-	// limit and conns count the connections to the proxy's own port: all of them, and those of each client.
-	limit connLimit
+	// hijacked has the connections that were taken over from net/http: tunnels and upgraded connections.
+	hijacked h1.Group[*Raw]
+
+	// conns counts the connections to the proxy's own port.
 	conns clientConns
 
 	// draining is set when each response is the last of its connection.
@@ -164,6 +165,9 @@ type Request struct {
 type Tunnel struct {
 	net.Conn
 	ahead *bufio.Reader
+
+	// raw is the connection as it was taken over, until Serve.
+	raw *Raw
 
 	// Origin is the origin in the CONNECT; its scheme is a guess. Authority is it in the form of a Host header.
 	Origin    robots.Origin

@@ -50,10 +50,10 @@ var errNoPlace = errors.New("no place for another connection of the client")
 func (l *listener) waitForPlace(share string) error {
 	for waited := false; ; waited = true {
 		most := l.s.o.Rules().MaxConns
-		if l.s.limit.take(most) {
+		if l.s.conns.take(most) {
 			if waited {
 				// Another listener may wait too, and there may be more places.
-				l.s.limit.notify()
+				l.s.conns.notify()
 			}
 			return nil
 		}
@@ -71,7 +71,7 @@ func (l *listener) waitForPlace(share string) error {
 			continue
 		}
 		select {
-		case <-l.s.limit.free:
+		case <-l.s.conns.free:
 		case <-time.After(minIdle):
 			// Some may have become idle.
 		case <-l.ended:

@@ -9,44 +9,6 @@ import (
 	"time"
 )
 
-// A connLimit counts the open connections to the proxy's own port. One goroutine of each
-// listener waits for a free slot.
-type connLimit struct {
-	// mu guards taken.
-	mu    sync.Mutex
-	taken int
-
-	// free has a value if a place may have become free.
-	free chan struct{}
-}
-
-// take counts one more connection and returns true if fewer than most are open.
-func (c *connLimit) take(most int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.taken >= most {
-		return false
-	}
-	c.taken++
-	return true
-}
-
-// release counts a closed connection.
-func (c *connLimit) release() {
-	c.mu.Lock()
-	c.taken--
-	c.mu.Unlock()
-	c.notify()
-}
-
-// notify wakes the goroutine that waits for a slot.
-func (c *connLimit) notify() {
-	select {
-	case c.free <- struct{}{}:
-	default:
-	}
-}
-
 // A place is what one connection takes of the limits.
 type place struct {
 	conn io.Closer
@@ -80,21 +42,46 @@ func (p *place) isIdle(since int64) bool {
 // would hit clients that are about to send a request.
 const minIdle = time.Second
 
-// clientConns counts the open connections of each client to the proxy's own ports. Its zero value has
-// counted none.
+// clientConns counts the open connections to the proxy's own ports: all of them, and those of each client. Its zero value
+// has counted none. One goroutine of each listener waits for a free place.
 type clientConns struct {
 	// overMemory is the number of open connections that the memory budget has no space for.
 	overMemory atomic.Int64
 
-	// mu guards all and of, and the share and closed of each place.
+	// free has a value if a place may have become free; nil: nobody waits for one.
+	free chan struct{}
+
+	// mu guards what follows, and the share and closed of each place.
 	mu sync.Mutex
+
+	// taken is the number of places that are taken, by open connections and by those that are about to be added to all.
+	taken int
 
 	// all has the open connections, and of their number, by the key of their client's share.
 	all map[*place]struct{}
 	of  map[string]int
 }
 
-// open adds a connection and returns how many its client has.
+// take takes one more place, which forget frees, and returns true if fewer than most are taken.
+func (c *clientConns) take(most int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.taken >= most {
+		return false
+	}
+	c.taken++
+	return true
+}
+
+// notify wakes the goroutine of a listener that waits for a place.
+func (c *clientConns) notify() {
+	select {
+	case c.free <- struct{}{}:
+	default:
+	}
+}
+
+// open adds a connection that has a place, and returns how many its client has.
 func (c *clientConns) open(p *place) int {
 	p.idleSince.Store(time.Now().UnixNano())
 	c.mu.Lock()
@@ -140,10 +127,12 @@ func (c *clientConns) makeRoom(share string, most int) (idle []*place, fair bool
 // forget removes a closed connection from the counts.
 func (c *clientConns) forget(p *place) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	p.closed = true
 	delete(c.all, p)
 	c.add(p.share, -1)
+	c.taken--
+	c.mu.Unlock()
+	c.notify()
 }
 
 // move counts a connection for another share, that of its client, which may have at most most of them. It returns false if

@@ -16,7 +16,7 @@ func TestRaisedLimitWakesEachListener(t *testing.T) {
 		var most atomic.Int64
 		most.Store(1)
 		s := New(Options{Log: slog.New(slog.DiscardHandler), Rules: func() Rules { return Rules{MaxConns: int(most.Load())} }})
-		s.limit.take(1)
+		s.conns.take(1)
 		var accepting atomic.Int64
 		for range 2 {
 			l := s.newListener(nil)

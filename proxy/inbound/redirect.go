@@ -36,21 +36,13 @@ func (r *redirect) originOf(req *http.Request) (robots.Origin, error) {
 	host := req.Host
 	if host == "" {
 		// HTTP/1.0 need not name a host.
-		host = cmp.Or(r.name, bracketed(r.addr.Addr()))
+		host = r.String()
 	}
 	o, err := robots.ParseOrigin("http", host)
 	if err == nil && !hasPort(host) {
 		o.Port = r.addr.Port()
 	}
 	return o, err
-}
-
-// bracketed returns an address in the form of a URL host.
-func bracketed(addr netip.Addr) string {
-	if addr.Is6() {
-		return "[" + addr.String() + "]"
-	}
-	return addr.String()
 }
 
 // hasPort reports whether there is a colon outside brackets.

@@ -25,7 +25,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.NoBody
 	}
 	sent := sentHeadOf(r)
-	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: l.carrier(), Tunnel: l.tunnel, Writer: w, counted: true}
+	req := &Request{HTTP: r, Method: sent.method, Sent: sent.target, Conn: l.conn, Tunnel: l.tunnel, Writer: w, counted: true}
 	if l.http != nil {
 		req.under = l.http.Conn
 	}
@@ -39,7 +39,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Conn.place.begin()
 	defer req.Leave()
-	l.handler().ServeRequest(req)
+	l.handler.ServeRequest(req)
 }
 
 // growStack grows the goroutine's stack in one step to the size that a request needs. HTTP/2
@@ -124,11 +124,14 @@ type Raw struct {
 
 	whole  net.Conn
 	server *Server
+
+	// end is how a shutdown ends whole.
+	end func(net.Conn)
 }
 
 // Close closes the connection, and ends its count.
 func (r *Raw) Close() error {
-	defer r.server.hijacked.remove(r.whole)
+	defer r.server.hijacked.Remove(r)
 	return r.whole.Close()
 }
 
@@ -143,11 +146,12 @@ func (r *Request) Hijack() (*Raw, error) {
 
 // takeOver returns the Raw of a connection, which a shutdown ends with end.
 func (s *Server) takeOver(conn net.Conn, ahead *bufio.Reader, end func(net.Conn)) (*Raw, error) {
-	if !s.hijacked.add(conn, end) {
+	r := &Raw{Conn: rawConn(conn), Ahead: ahead, whole: conn, server: s, end: end}
+	if !s.hijacked.Add(r) {
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
-	return &Raw{Conn: rawConn(conn), Ahead: ahead, whole: conn, server: s}, nil
+	return r, nil
 }
 
 // hijack takes over the client's connection from the server, with a reader for the bytes that

@@ -15,7 +15,7 @@ import (
 
 // New returns a Server.
 func New(o Options) *Server {
-	s := &Server{o: o, handoff: h1.NewHandoff(noListener{}), hijacked: newHijackedConns(), limit: connLimit{free: make(chan struct{}, 1)}}
+	s := &Server{o: o, handoff: h1.NewHandoff(noListener{}), conns: clientConns{free: make(chan struct{}, 1)}}
 	s.outer, s.inner = h1.New(s.newServer()), h1.New(s.newServer())
 	return s
 }
@@ -33,7 +33,9 @@ func (s *Server) newServer() *http.Server {
 	spoken.SetHTTP1(true)
 	spoken.SetHTTP2(true)
 	spoken.SetUnencryptedHTTP2(true)
-	unused := new(unusedConns)
+	// unused has the connections that have not carried a request yet. Browsers open them in advance, and net/http would wait
+	// for them at a shutdown.
+	unused := new(h1.Group[net.Conn])
 	server := &http.Server{
 		Handler:           http.HandlerFunc(s.serveHTTP),
 		Protocols:         &spoken,
@@ -51,14 +53,14 @@ func (s *Server) newServer() *http.Server {
 		DisableGeneralOptionsHandler: true,
 	}
 	// When it runs, neither h1 nor net/http begins another HTTP/1 request.
-	server.RegisterOnShutdown(unused.close)
+	server.RegisterOnShutdown(func() { unused.End(closeConn) })
 	setUpHTTP2(server)
 	return server
 }
 
 // connState is the ConnState of a server. unused holds the unused connections of that server. The
 // server calls it for every request. It does almost nothing except at the first one of a connection.
-func (s *Server) connState(unused *unusedConns, c net.Conn, state http.ConnState) {
+func (s *Server) connState(unused *h1.Group[net.Conn], c net.Conn, state http.ConnState) {
 	if p, ok := c.(*h2Conn); ok {
 		c = p.Conn
 	}
@@ -70,9 +72,11 @@ func (s *Server) connState(unused *unusedConns, c net.Conn, state http.ConnState
 			c.serving.Store(false)
 		}
 	case http.StateNew:
-		unused.add(c)
+		if !unused.Add(c) {
+			c.Close()
+		}
 	case http.StateActive, http.StateHijacked, http.StateClosed:
-		if unused.remove(c) {
+		if unused.Remove(c) {
 			if t := layersOf(c).tunnel; t != nil {
 				t.spoke.Store(state != http.StateClosed)
 			}
@@ -113,7 +117,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	go func() { outer <- s.outer.Shutdown(ctx) }()
 	err := s.inner.Shutdown(ctx)
 	// Tunnels that are streams are requests of the outer server.
-	s.hijacked.close()
+	s.hijacked.End(func(r *Raw) { r.end(r.whole) })
+	s.hijacked.Wait()
 	return errors.Join(<-outer, err)
 }
 
@@ -131,7 +136,7 @@ func (s *Server) IsEnding() bool {
 }
 
 // LimitsChanged says that Rules may permit more connections than before.
-func (s *Server) LimitsChanged() { s.limit.notify() }
+func (s *Server) LimitsChanged() { s.conns.notify() }
 
 // Stats returns the counters, which may be of slightly different moments. It does not block.
 func (s *Server) Stats() Stats {

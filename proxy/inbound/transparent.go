@@ -102,11 +102,11 @@ func (c *Conn) findDestination(listener net.Addr, nameOf NameOf) error {
 // serveRedirected passes a redirected connection to the inner server, or resets it. err says why its
 // destination is not known.
 func (s *Server) serveRedirected(c *Conn, err error) {
-	if !s.hijacked.add(c, closeConn) {
-		c.Close()
+	raw, ended := s.takeOver(c, nil, closeConn)
+	if ended != nil {
 		return
 	}
-	defer s.hijacked.remove(c)
+	defer s.hijacked.Remove(raw)
 	var conn *httpConn
 	if err == nil {
 		conn, err = s.identify(c)
@@ -233,7 +233,7 @@ func (c *helloConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // connectFor returns the CONNECT that the client of a redirected TLS connection would send to a proxy.
 func connectFor(r *redirect, serverName string) (string, error) {
-	o, err := robots.ParseOrigin("https", cmp.Or(r.name, serverName, bracketed(r.addr.Addr())))
+	o, err := robots.ParseOrigin("https", cmp.Or(r.name, serverName, r.String()))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
 	}

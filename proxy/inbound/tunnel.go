@@ -29,7 +29,7 @@ func (r *Request) AcceptTunnel(o robots.Origin, share string) (*Tunnel, error) {
 		return nil, err
 	}
 	s.counts.intercepted.Begin()
-	t := &Tunnel{Conn: raw.whole, ahead: raw.Ahead, Origin: o, Authority: authority(o), server: s, carrier: r.Conn, memory: held}
+	t := &Tunnel{Conn: raw.whole, ahead: raw.Ahead, raw: raw, Origin: o, Authority: authority(o), server: s, carrier: r.Conn, memory: held}
 	// Each request inside counts for itself, and a tunnel without one is idle.
 	r.Leave()
 	return t, nil
@@ -83,7 +83,9 @@ var ErrHandshake = errors.New("tls handshake in the tunnel")
 // ErrHandshake if the handshake has failed.
 func (t *Tunnel) Serve(h Handler, authority *mitm.Authority) error {
 	t.handler = h
-	defer t.server.hijacked.remove(t.Conn)
+	defer t.server.hijacked.Remove(t.raw)
+	// Its reader must not stay in memory longer than that of the Tunnel.
+	t.raw = nil
 	inner, err := t.handshake(authority)
 	if err == nil && !t.server.handoff.Give(inner, nil) {
 		err = net.ErrClosed
