@@ -191,3 +191,16 @@ type Tunnel struct {
 	spoke atomic.Bool
 	once  sync.Once
 }
+
+// A Raw is a client's connection that was taken over from its server. What the server has read ahead is in Ahead. Conn is
+// the connection that the kernel can copy from and to, or the one with TLS, and may be closed before. The owner calls Close once.
+type Raw struct {
+	net.Conn
+	Ahead *bufio.Reader
+
+	whole  net.Conn
+	server *Server
+
+	// end is how a shutdown ends whole.
+	end func(net.Conn)
+}

@@ -116,19 +116,6 @@ func (r *Request) DiscardBody(refused bool) {
 	}
 }
 
-// A Raw is a client's connection that was taken over from its server. What the server has read ahead is in Ahead. Conn is
-// the connection that the kernel can copy from and to, or the one with TLS, and may be closed before. The owner calls Close once.
-type Raw struct {
-	net.Conn
-	Ahead *bufio.Reader
-
-	whole  net.Conn
-	server *Server
-
-	// end is how a shutdown ends whole.
-	end func(net.Conn)
-}
-
 // Close closes the connection, and ends its count.
 func (r *Raw) Close() error {
 	defer r.server.hijacked.Remove(r)
