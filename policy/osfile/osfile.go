@@ -6,7 +6,9 @@ package osfile
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // ErrLocked is the error of TryLock and TryRLock for a file that another handle has locked.
@@ -36,3 +38,26 @@ func EndsWithinLine(f io.ReaderAt, size int64) bool {
 // Open opens a file to read it. Unlike os.Open, it lets others rename and remove the file meanwhile, on every
 // system.
 func Open(name string) (*os.File, error) { return OpenFile(name, os.O_RDONLY, 0) }
+
+// Replace replaces a file, or makes it, with a mode. After an error of write, or a crash, the old file stays.
+func Replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	// CreateTemp makes the file with mode 0600.
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = errors.Join(f.Chmod(mode), f.Sync())
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		// A file that stays behind matters less than err.
+		os.Remove(f.Name())
+		return err
+	}
+	return Sync(filepath.Dir(name))
+}

@@ -30,7 +30,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("%q has mode %s, want %s", name, got, want)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".ca-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, ".ca*")); len(left) > 0 {
 		t.Errorf("left behind: %s", left)
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))

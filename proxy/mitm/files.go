@@ -357,29 +357,10 @@ func (f caFiles) finishRotation() error {
 
 // replaceFile creates or replaces a file. After a crash the file is either the old one or the new one.
 func replaceFile(name string, data []byte, mode fs.FileMode) error {
-	tmp, err := writeTemp(filepath.Dir(name), data, mode)
-	if err != nil {
+	return osfile.Replace(name, mode, func(to io.Writer) error {
+		_, err := to.Write(data)
 		return err
-	}
-	if err := os.Rename(tmp, name); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return osfile.Sync(filepath.Dir(name))
-}
-
-// writeTemp writes data to a new file in dir and syncs it.
-func writeTemp(dir string, data []byte, mode fs.FileMode) (name string, err error) {
-	// The file has mode 0600 at first.
-	f, err := os.CreateTemp(dir, ".ca-*")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
+	})
 }
 
 // readFile returns the content of a regular file and its info, both of the same open file.

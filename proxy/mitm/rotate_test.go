@@ -139,9 +139,7 @@ func TestRotateInterruptedAtFirst(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	old := mustLoad(t, dir).Certificate()
-	if _, err := writeTemp(dir, []byte("half"), keyMode); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, ".ca.next-1"), []byte("half"), keyMode)
 	if !mustLoad(t, dir).Certificate().Equal(old) {
 		t.Error("another CA")
 	}

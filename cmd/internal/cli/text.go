@@ -2,16 +2,15 @@ package cli
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/term"
 
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/osfile"
 )
 
 // ReplaceFile replaces a regular file atomically, or makes it. Its mode is 0600, because reports name clients and keys make their
@@ -20,24 +19,7 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: not a regular file", name)
 	}
-	// CreateTemp makes the file with mode 0600.
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		// A file that stays behind matters less than err.
-		os.Remove(f.Name())
-	}
-	return err
+	return osfile.Replace(name, 0o600, write)
 }
 
 // CopyBytes copies what clients or origins sent to out, unchanged. On a terminal it escapes characters that are not printable, and
