@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
@@ -65,7 +66,7 @@ type Info struct {
 }
 
 func infoOf(conn net.Conn) Info {
-	i := Info{Addr: addrOf(conn)}
+	i := Info{Addr: socket.AddrPort(conn.RemoteAddr()).Addr()}
 	if secure, ok := conn.(*tls.Conn); ok {
 		state := secure.ConnectionState()
 		i.TLS, i.Legacy = state.Version, isLegacy(state)
@@ -101,15 +102,6 @@ type endpoint struct {
 func (e endpoint) clone() endpoint {
 	e.Host = strings.Clone(e.Host)
 	return e
-}
-
-// addrOf returns the remote address of a connection.
-func addrOf(conn net.Conn) netip.Addr {
-	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	return tcp.AddrPort().Addr().Unmap()
 }
 
 // causeOf returns the cause of ctx instead of err, if ctx has ended. It leaves nil and io.EOF as they are.

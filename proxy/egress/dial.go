@@ -98,7 +98,7 @@ func (d *dialer) dialTCP(ctx context.Context, host string, port uint16, pinned n
 	}
 	conn, err = d.race(ctx, addrs, port)
 	if err == nil && d.bindings != nil {
-		d.bindings.connected(host, addrs, addrOf(conn))
+		d.bindings.connected(host, addrs, socket.AddrPort(conn.RemoteAddr()).Addr())
 	}
 	return conn, err
 }

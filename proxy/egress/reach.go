@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
@@ -91,7 +92,7 @@ func (c *Client) tryReach(at endpoint) error {
 	case err == nil:
 		at.addr = netip.Addr{}
 		if c.bindings != nil {
-			at.addr = addrOf(conn)
+			at.addr = socket.AddrPort(conn.RemoteAddr()).Addr()
 		}
 		kept, err := c.adopt(c.ctx, conn, at)
 		if err != nil {

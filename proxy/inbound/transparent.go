@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// Maximum bytes of a TLS ClientHello that are read; the estimate for a connection includes them.
+	// maxHello is the maximum number of bytes of a TLS ClientHello that are read; the estimate for a connection includes them.
 	maxHello = longHead
-	// Maximum length of an HTTP method; longer ones are not recognised.
+	// maxMethod is the maximum length of an HTTP method, in bytes; longer ones are not recognised.
 	maxMethod = 32
-	// After an error of the system.
+	// acceptRetry is the time until the next Accept after an error of the system.
 	acceptRetry = 100 * time.Millisecond
 )
 
@@ -56,7 +56,7 @@ func (s *Server) ServeTransparent(l net.Listener, nameOf NameOf) error {
 		nameOf = func(netip.Addr) (string, func()) { return "", nil }
 	}
 	limited := s.newListener(l)
-	// Until Shutdown.
+	// Shutdown ends it.
 	go func() {
 		<-s.handoff.Closed()
 		limited.Close()
@@ -66,7 +66,7 @@ func (s *Server) ServeTransparent(l net.Listener, nameOf NameOf) error {
 		switch {
 		case err == nil:
 			c := conn.(*Conn)
-			// Before other code uses the connection.
+			// No other code uses the connection yet.
 			err := c.findDestination(limited.Addr(), nameOf)
 			// It ends when it has removed c from s.hijacked.
 			go s.serveRedirected(c, err)
@@ -222,7 +222,7 @@ func parseClientHello(b []byte) (serverName string, whole bool) {
 
 // A helloConn is a connection of which only the beginning exists.
 type helloConn struct {
-	// nil: the handshake calls only Read and Write.
+	// Conn is nil: the handshake calls only Read and Write.
 	net.Conn
 	in *bytes.Reader
 }

@@ -11,11 +11,7 @@ import (
 // OriginalDestination returns the address that the client of a redirected connection connected to: that
 // of connection tracking or, as with tproxy, the connection's local address.
 func (c *Conn) OriginalDestination() (to netip.AddrPort, err error) {
-	local, err := netip.ParseAddrPort(c.LocalAddr().String())
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	to = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+	to = AddrPort(c.LocalAddr())
 	err = c.raw.Control(func(fd uintptr) {
 		if tracked, err := trackedDestination(int(fd), to.Addr().Is4()); err == nil {
 			to = tracked
