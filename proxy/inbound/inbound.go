@@ -153,8 +153,12 @@ type Request struct {
 	Writer http.ResponseWriter
 
 	// under is the connection under HTTP/1; nil with HTTP/2 over TLS.
-	under  net.Conn
-	stream stream
+	under net.Conn
+
+	// stream is the connection in a CONNECT that arrived as a stream of HTTP/2; nil: there is none, or not yet. copies are the
+	// goroutines that copy between both.
+	stream *streamConn
+	copies sync.WaitGroup
 
 	// counted says that the request is counted as in progress on Conn.
 	counted bool

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,22 +57,4 @@ func (c *streamConn) end() {
 	c.mu.Lock()
 	c.streamEnded = true
 	c.mu.Unlock()
-}
-
-// remoteAddr returns the address that a request came from.
-func remoteAddr(r *http.Request) net.Addr {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return &net.TCPAddr{}
-	}
-	return net.TCPAddrFromAddrPort(at)
-}
-
-// A stream is the tunnel of a CONNECT that arrived as a stream of HTTP/2.
-type stream struct {
-	// conn is nil if there is none, or not yet.
-	conn *streamConn
-
-	// copies are the goroutines that copy between conn and the stream.
-	copies sync.WaitGroup
 }

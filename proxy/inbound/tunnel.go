@@ -177,27 +177,27 @@ func (r *Request) acceptStream() (net.Conn, *bufio.Reader, error) {
 	}
 	sent, toClient := net.Pipe()
 	received, fromClient := net.Pipe()
-	r.stream.conn = &streamConn{Conn: sent, received: received, remote: remoteAddr(r.HTTP), client: client}
+	r.stream = &streamConn{Conn: sent, received: received, remote: r.Conn.RemoteAddr(), client: client}
 	body := r.HTTP.Body
-	r.stream.copies.Go(func() {
+	r.copies.Go(func() {
 		io.Copy(fromClient, body)
 		fromClient.Close()
 	})
-	r.stream.copies.Go(func() {
+	r.copies.Go(func() {
 		io.Copy(flushWriter{r.Writer, client}, toClient)
-		r.stream.conn.end()
+		r.stream.end()
 		toClient.Close()
 		// Ends the other copy.
 		body.Close()
 	})
-	return r.stream.conn, bufio.NewReader(received), nil
+	return r.stream, bufio.NewReader(received), nil
 }
 
 // WaitForTunnel waits until the tunnel of a CONNECT that arrived with HTTP/2 has ended, if there is one, because net/http
 // ends the stream when the handler returns. The handler of a CONNECT must call it last.
 func (r *Request) WaitForTunnel() {
-	r.stream.copies.Wait()
-	if r.stream.conn != nil && r.stream.conn.broken.Load() {
+	r.copies.Wait()
+	if r.stream != nil && r.stream.broken.Load() {
 		// net/http resets the stream.
 		panic(http.ErrAbortHandler)
 	}
