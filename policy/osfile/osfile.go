@@ -1,5 +1,5 @@
 // Package osfile does with files what operating systems do differently: locks, permissions, the space on a
-// disk, and files that are renamed or removed while they are open. A [Watch] notices operations on files that do
+// disk, and files that are replaced, renamed or removed while they are open. A [Watch] notices operations on files that do
 // not return. Any number of goroutines may use the functions.
 package osfile
 

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A Group has the open connections that end together, and is waited for. Its zero value is empty. Any number of goroutines
-// may use it.
+// A Group has open connections, which a shutdown ends together and then waits for. Its zero value is empty. Any number of
+// goroutines may use it.
 type Group[C comparable] struct {
 	// mu guards open.
 	mu   sync.Mutex

@@ -228,7 +228,8 @@ type layersKey struct{}
 
 // withLayers puts the layers of a connection into the context of its requests (http.Server.ConnContext).
 func withLayers(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, layersKey{}, layersOf(c))
+	l := layersOf(c)
+	return context.WithValue(ctx, layersKey{}, &l)
 }
 
 // underlying returns the connection under HTTP and TLS.

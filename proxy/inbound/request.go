@@ -16,7 +16,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		growStack()
 	}
-	l, _ := r.Context().Value(layersKey{}).(layers)
+	l := r.Context().Value(layersKey{}).(*layers)
 	if l.http != nil {
 		l.http.serving.Store(true)
 	}
