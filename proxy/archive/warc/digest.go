@@ -22,8 +22,8 @@ type digest struct {
 	sum   []byte
 }
 
-// digests are the algorithms by their names in lower case, without hyphens.
-var digests = map[string]func() hash.Hash{
+// algorithms are the algorithms of digests by their names in lower case, without hyphens.
+var algorithms = map[string]func() hash.Hash{
 	"md5": md5.New, "sha1": sha1.New, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
 }
 
@@ -32,7 +32,7 @@ var digests = map[string]func() hash.Hash{
 // is unknown.
 func parseDigest(field string) (d digest, known bool, err error) {
 	name, value, _ := strings.Cut(field, ":")
-	newHash := digests[strings.ReplaceAll(strings.ToLower(name), "-", "")]
+	newHash := algorithms[strings.ReplaceAll(strings.ToLower(name), "-", "")]
 	if newHash == nil {
 		return d, false, nil
 	}
