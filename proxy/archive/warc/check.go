@@ -230,10 +230,10 @@ func (c *Check) compare(ref *reference, found checked) {
 }
 
 func (c *Check) sum(d digest) sum {
-	if d.sum == nil {
+	if d.want == nil {
 		return sum{}
 	}
-	return sum{int8(len(d.sum)), maphash.Bytes(c.seed, d.sum)}
+	return sum{int8(len(d.want)), maphash.Bytes(c.seed, d.want)}
 }
 
 // digests reads the block and compares its digests. It returns the digest of the payload as the

@@ -17,9 +17,9 @@ import (
 type digest struct {
 	hash.Hash
 
-	// field is the value of the field, and sum the hash in it.
+	// field is the value of the field, and want the hash in it.
 	field string
-	sum   []byte
+	want  []byte
 }
 
 // algorithms are the algorithms of digests by their names in lower case, without hyphens.
@@ -37,14 +37,14 @@ func parseDigest(field string) (d digest, known bool, err error) {
 		return d, false, nil
 	}
 	d = digest{Hash: newHash(), field: field}
-	if d.sum, err = hex.DecodeString(value); err != nil || len(d.sum) != d.Size() {
-		d.sum, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(strings.ToUpper(value), "="))
+	if d.want, err = hex.DecodeString(value); err != nil || len(d.want) != d.Size() {
+		d.want, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(strings.ToUpper(value), "="))
 	}
-	if err != nil || len(d.sum) != d.Size() {
+	if err != nil || len(d.want) != d.Size() {
 		return digest{}, true, fmt.Errorf("invalid digest: %.100q", field)
 	}
 	return d, true, nil
 }
 
 // matches reports whether what was hashed has the digest of the field.
-func (d digest) matches() bool { return bytes.Equal(d.Sum(nil), d.sum) }
+func (d digest) matches() bool { return bytes.Equal(d.Sum(nil), d.want) }
