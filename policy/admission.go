@@ -5,16 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"golang.org/x/crypto/bcrypt"
-)
-
-const (
-	// maxName is the length of a client's name that can log in, in bytes.
-	maxName = 512
-	// maxPassword is how many bytes bcrypt reads of a password: the beginning of a longer one would suffice.
-	maxPassword = 72
 )
 
 // admission decides which clients may use the proxy.
@@ -152,14 +144,6 @@ func (a *admission) acceptsLogin(addr netip.Addr) bool {
 // mayUseFrom reports whether the client may log in from an address.
 func (a *account) mayUseFrom(addr netip.Addr) bool {
 	return len(a.client.Networks) == 0 || a.client.inNetworks(addr)
-}
-
-// wellFormed reports whether l could be a client's Login. A name contains no colon, and neither part
-// contains control characters (RFC 7617 2); bcrypt would cut a password at NUL.
-func (l Login) wellFormed() bool {
-	control := func(r rune) bool { return r < ' ' || r == 0x7f }
-	return l.Name != "" && len(l.Name) <= maxName && l.Password != "" && len(l.Password) <= maxPassword &&
-		!strings.Contains(l.Name, ":") && !strings.ContainsFunc(l.Name, control) && !strings.ContainsFunc(l.Password, control)
 }
 
 // keepLogins takes over the verified Logins of accounts whose name and hash have not changed. It drops the

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -130,4 +131,8 @@ func (q *checkQueue) remove(share string, c waiting) bool {
 	delete(q.of, share)
 	q.turns = slices.DeleteFunc(q.turns, func(s string) bool { return s == share })
 	return true
+}
+
+func waitError(ctx context.Context) error {
+	return fmt.Errorf("wait for the check of a password: %w", context.Cause(ctx))
 }

@@ -18,6 +18,10 @@ import (
 )
 
 const (
+	// maxName is the length of a client's name that can log in, in bytes.
+	maxName = 512
+	// maxPassword is how many bytes bcrypt reads of a password: the beginning of a longer one would suffice.
+	maxPassword = 72
 	// maxFailed and failedFor bound how many failed Logins are remembered, and how long.
 	maxFailed = 4096
 	failedFor = 30 * time.Second
@@ -40,6 +44,14 @@ func HashPassword(password string) (string, error) {
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
 	return string(hash), err
+}
+
+// wellFormed reports whether l could be a client's Login. A name contains no colon, and neither part
+// contains control characters (RFC 7617 2); bcrypt would cut a password at NUL.
+func (l Login) wellFormed() bool {
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	return l.Name != "" && len(l.Name) <= maxName && l.Password != "" && len(l.Password) <= maxPassword &&
+		!strings.Contains(l.Name, ":") && !strings.ContainsFunc(l.Name, control) && !strings.ContainsFunc(l.Password, control)
 }
 
 // An account is a Client with a password.
@@ -137,10 +149,6 @@ func (p *passwords) verify(ctx context.Context, address string, a *account, l Lo
 			return false, waitError(ctx)
 		}
 	}
-}
-
-func waitError(ctx context.Context) error {
-	return fmt.Errorf("wait for the check of a password: %w", context.Cause(ctx))
 }
 
 // check waits for its turn, runs bcrypt and remembers the result.

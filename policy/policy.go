@@ -42,6 +42,22 @@ func (v Verdict) String() string {
 	return "block"
 }
 
+// OutcomeOf returns what became of a request with this Verdict and Reason. A refusal for a Reason that is not known is Failed.
+func OutcomeOf(v Verdict, r Reason) Outcome {
+	if v == Allow {
+		return Allowed
+	}
+	return r.Info().Outcome
+}
+
+// RecordedOutcome is OutcomeOf for the members `decision` and `reason` of a record.
+func RecordedOutcome(decision, reason string) Outcome {
+	if decision == Allow.String() {
+		return Allowed
+	}
+	return OutcomeOf(Refuse, Reason(reason))
+}
+
 // Unsigned is why the proxy has not signed a request that it sent.
 type Unsigned string
 

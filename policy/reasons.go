@@ -214,19 +214,3 @@ const (
 func (o Outcome) String() string {
 	return [...]string{Failed: "failed", Allowed: "allowed", Disallowed: "disallowed", Deferred: "deferred"}[o]
 }
-
-// OutcomeOf returns what became of a request with this Verdict and Reason. A refusal for a Reason that is not known is Failed.
-func OutcomeOf(v Verdict, r Reason) Outcome {
-	if v == Allow {
-		return Allowed
-	}
-	return r.Info().Outcome
-}
-
-// RecordedOutcome is OutcomeOf for the members `decision` and `reason` of a record.
-func RecordedOutcome(decision, reason string) Outcome {
-	if decision == Allow.String() {
-		return Allowed
-	}
-	return OutcomeOf(Refuse, Reason(reason))
-}

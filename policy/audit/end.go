@@ -44,9 +44,6 @@ func lastLink(path string) (trail.Link, error) {
 	return trail.LastSegmentLink(path)
 }
 
-// unlikeItsHash completes the detail of a changedEvent.
-const unlikeItsHash = "does not match its hash"
-
 // compareEnd compares the trail at path, which ends with the line last, with the line known,
 // which the disk had at the end of the previous writer. It returns the line after which the chain
 // continues, and an event if the trail differs. If lines are missing at the end, the chain
@@ -77,10 +74,6 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 	return last, nil
 }
 
-func changedEvent(seq uint64, what string) *event {
-	return &event{Event: trail.EventChanged, FirstSeq: seq, LastSeq: seq, Detail: fmt.Sprintf("the line seq %d %s", seq, what)}
-}
-
 // setSynced stores that the disk has the lines up to last.
 func (l *Log) setSynced(last trail.Link) {
 	l.synced.Store(max(l.synced.Load(), last.Seq))
@@ -89,15 +82,6 @@ func (l *Log) setSynced(last trail.Link) {
 	if last.Seq > l.syncedLink.Seq {
 		l.syncedLink = last
 	}
-}
-
-// An End is what a process knows of the end of its trail.
-type End struct {
-	// Link is that of the last line that the disk has for certain.
-	trail.Link
-
-	// Open is a seq: each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown.
-	Open uint64
 }
 
 // An openMark says that when the last line was at, the oldest line of kind begun without its record was oldest.

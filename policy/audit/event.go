@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,4 +39,11 @@ func (e *event) appendWithin(b []byte, o *Options, limit int) (line []byte, url 
 	b = appendNumber(b, `,"first_seq":`, e.FirstSeq)
 	b = appendNumber(b, `,"last_seq":`, e.LastSeq)
 	return appendOptional(b, `,"client":"`, e.Client, limit), 0
+}
+
+// unlikeItsHash completes the detail of a changedEvent.
+const unlikeItsHash = "does not match its hash"
+
+func changedEvent(seq uint64, what string) *event {
+	return &event{Event: trail.EventChanged, FirstSeq: seq, LastSeq: seq, Detail: fmt.Sprintf("the line seq %d %s", seq, what)}
 }

@@ -16,6 +16,9 @@ const (
 	fairInterval = time.Second
 )
 
+// others is the key of all clients that are not counted apart.
+const others = "(others)"
+
 // A FairLimit limits what all clients together add to the audit. If they want more than there is, those that want
 // the least get all of it, and each of the others gets the same. Strangers (policy.IsStranger) and other clients have
 // a limit each: whoever has many addresses takes nothing from the clients of the configuration.

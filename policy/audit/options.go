@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
 )
 
@@ -31,6 +32,15 @@ type SnapshotStore interface {
 	Save(a *fetch.Result, client string) error
 	// Flush waits until the disk has what was saved before. It is called once a second.
 	Flush() error
+}
+
+// An End is what a process knows of the end of its trail.
+type End struct {
+	// Link is that of the last line that the disk has for certain.
+	trail.Link
+
+	// Open is a seq: each request whose line of kind begun has a lower seq has its record on the disk; zero: unknown.
+	Open uint64
 }
 
 // Options make a Log. [Log.SetOptions] can change those from MaxSize to Continue.

@@ -26,9 +26,6 @@ const (
 	cheapInterval = time.Second
 )
 
-// others is the key of all clients that are not counted apart.
-const others = "(others)"
-
 // IsCheap reports whether a refusal for this reason costs its sender nothing. A client can send any number of such
 // requests, and the record of each would fill the segments, so that older ones are removed sooner.
 func IsCheap(r policy.Reason) bool { return r.Info().Cheap }

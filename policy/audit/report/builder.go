@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"robotsproxy/policy/audit/trail"
-	"robotsproxy/policy/explain/humanize"
 )
 
 // Options select the requests of a report. The zero value selects all.
@@ -144,9 +143,6 @@ func clipEntry(e *trail.Entry) {
 		*text = clip(*text)
 	}
 }
-
-// clip cuts a string to maxText bytes.
-func clip(s string) string { return humanize.Clip(s, maxText) }
 
 func (b *Builder) event(from *source, e *trail.Entry) {
 	from.Events++
@@ -344,29 +340,4 @@ func isNoIndex(tag string) bool {
 		}
 	}
 	return false
-}
-
-// signalNames are the members of a record with the usage preferences of an origin, and where the origin states them.
-var signalNames = []struct {
-	name, where string
-	value       func(*trail.Entry) string
-}{
-	{"x_robots_tag", "X-Robots-Tag, response header", func(e *trail.Entry) string { return e.XRobotsTag }},
-	{"robots_content_signal", "Content-Signal, in robots.txt", func(e *trail.Entry) string { return e.RobotsContentSignal }},
-	{"robots_content_usage", "Content-Usage, in robots.txt", func(e *trail.Entry) string { return e.RobotsContentUsage }},
-	{"content_signal", "Content-Signal, response header", func(e *trail.Entry) string { return e.ContentSignal }},
-	{"content_usage", "Content-Usage, response header", func(e *trail.Entry) string { return e.ContentUsage }},
-	{"tdm_reservation", "TDM-Reservation, response header", func(e *trail.Entry) string { return e.TDMReservation }},
-	{"tdm_policy", "tdm-policy, response header or tdmrep.json", func(e *trail.Entry) string { return e.TDMPolicy }},
-	{"crawler_price", "crawler-price, response header", func(e *trail.Entry) string { return e.CrawlerPrice }},
-}
-
-// where says where the host stated the preference.
-func (s *signal) where() string {
-	for i := range signalNames {
-		if signalNames[i].name == s.Name {
-			return signalNames[i].where
-		}
-	}
-	return ""
 }

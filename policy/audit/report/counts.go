@@ -2,7 +2,6 @@ package report
 
 import (
 	"math"
-	"strconv"
 	"time"
 
 	"robotsproxy/policy"
@@ -68,16 +67,6 @@ var outcomeKinds = []outcomeKind{
 	{policy.Failed, false, "would-failed", "would have failed", func(o *outcomes) *int64 { return &o.WouldFailed }},
 }
 
-// kinds returns the outcomeKinds that the report shows.
-func (r *Report) kinds() (shown []outcomeKind) {
-	for _, k := range outcomeKinds {
-		if k.enforced || *k.of(&r.Totals.outcomes) > 0 {
-			shown = append(shown, k)
-		}
-	}
-	return shown
-}
-
 // counts are the counts of some of the requests.
 type counts struct {
 	Requests int64 `json:"requests"`
@@ -113,13 +102,6 @@ type counts struct {
 
 	// waits are for WaitMedian.
 	waits waits
-}
-
-// seconds is a duration that JSON has in seconds.
-type seconds time.Duration
-
-func (s seconds) MarshalJSON() ([]byte, error) {
-	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
 }
 
 // addCapped adds, up to the largest number, since a trail may come from anybody.

@@ -77,3 +77,13 @@ type filters struct {
 	// Host is a pattern.
 	Host string `json:"host,omitempty"`
 }
+
+// kinds returns the outcomeKinds that the report shows.
+func (r *Report) kinds() (shown []outcomeKind) {
+	for _, k := range outcomeKinds {
+		if k.enforced || *k.of(&r.Totals.outcomes) > 0 {
+			shown = append(shown, k)
+		}
+	}
+	return shown
+}

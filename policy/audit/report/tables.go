@@ -11,6 +11,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // groups collect what is counted for each key.
@@ -265,6 +266,31 @@ type signal struct {
 	NoIndex int64 `json:"noindex"`
 }
 
+// signalNames are the members of a record with the usage preferences of an origin, and where the origin states them.
+var signalNames = []struct {
+	name, where string
+	value       func(*trail.Entry) string
+}{
+	{"x_robots_tag", "X-Robots-Tag, response header", func(e *trail.Entry) string { return e.XRobotsTag }},
+	{"robots_content_signal", "Content-Signal, in robots.txt", func(e *trail.Entry) string { return e.RobotsContentSignal }},
+	{"robots_content_usage", "Content-Usage, in robots.txt", func(e *trail.Entry) string { return e.RobotsContentUsage }},
+	{"content_signal", "Content-Signal, response header", func(e *trail.Entry) string { return e.ContentSignal }},
+	{"content_usage", "Content-Usage, response header", func(e *trail.Entry) string { return e.ContentUsage }},
+	{"tdm_reservation", "TDM-Reservation, response header", func(e *trail.Entry) string { return e.TDMReservation }},
+	{"tdm_policy", "tdm-policy, response header or tdmrep.json", func(e *trail.Entry) string { return e.TDMPolicy }},
+	{"crawler_price", "crawler-price, response header", func(e *trail.Entry) string { return e.CrawlerPrice }},
+}
+
+// where says where the host stated the preference.
+func (s *signal) where() string {
+	for i := range signalNames {
+		if signalNames[i].name == s.Name {
+			return signalNames[i].where
+		}
+	}
+	return ""
+}
+
 // An event is a line about the trail itself.
 type event struct {
 	// Trail is the name of the trail, if there are several.
@@ -279,3 +305,6 @@ type event struct {
 	SHA256    string    `json:"sha256,omitempty"`
 	Count     int64     `json:"count,omitempty"`
 }
+
+// clip cuts a string to maxText bytes.
+func clip(s string) string { return humanize.Clip(s, maxText) }

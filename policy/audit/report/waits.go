@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"robotsproxy/policy/audit/trail"
@@ -13,6 +14,13 @@ const (
 	maxWait       = 365 * 24 * time.Hour // the longest plausible wait of one record
 	waitsPerPower = 16                   // buckets of waits for each power of two: a median is within 4 %
 )
+
+// seconds is a duration that JSON has in seconds.
+type seconds time.Duration
+
+func (s seconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
+}
 
 // waitOf returns how long a request waited before the proxy sent it; 0 if it was not sent, or not
 // made to wait. A request that was refused at once has not waited.
