@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A Segment is one of the files of a trail.
@@ -38,30 +37,6 @@ func SegmentPath(path string, first uint64) string {
 
 // GzipPath returns the path of a compressed segment, given its path before.
 func GzipPath(segment string) string { return segment + gzipExt }
-
-// Began returns when the first line of a segment was written; the zero Time if there is none.
-func Began(s Segment) (time.Time, error) {
-	e, err := First(s)
-	return e.End(), err
-}
-
-// First returns the content of the first line of a segment; the zero Entry if there is none.
-func First(s Segment) (Entry, error) {
-	src, err := openSource(s, bufio.NewReader(nil))
-	if err != nil {
-		return Entry{}, err
-	}
-	defer src.closer.Close()
-	line, err := FirstLine(src.in)
-	if err != nil && err != io.EOF {
-		return Entry{}, src.readError(err)
-	}
-	e, err := Read(line)
-	if err != nil {
-		return Entry{}, nil
-	}
-	return e, nil
-}
 
 // FirstLine returns the first line of in without its line feed, and reads little more. The error is
 // io.EOF if the line has no end, or is longer than MaxLine.

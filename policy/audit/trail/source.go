@@ -200,3 +200,27 @@ func (s *source) atEnd(within bool, try int) (again bool, err error) {
 	s.offset, s.number, s.torn, s.skipping = 0, 0, false, false
 	return true, s.rewind()
 }
+
+// Began returns when the first line of a segment was written; the zero Time if there is none.
+func Began(s Segment) (time.Time, error) {
+	e, err := First(s)
+	return e.End(), err
+}
+
+// First returns the content of the first line of a segment; the zero Entry if there is none.
+func First(s Segment) (Entry, error) {
+	src, err := openSource(s, bufio.NewReader(nil))
+	if err != nil {
+		return Entry{}, err
+	}
+	defer src.closer.Close()
+	line, err := FirstLine(src.in)
+	if err != nil && err != io.EOF {
+		return Entry{}, src.readError(err)
+	}
+	e, err := Read(line)
+	if err != nil {
+		return Entry{}, nil
+	}
+	return e, nil
+}
