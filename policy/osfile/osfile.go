@@ -16,13 +16,24 @@ var ErrLocked = errors.New("another process has locked the file")
 
 // Lock waits for the exclusive lock of a file. The lock lasts until Unlock, until f is closed, or until the process
 // ends. It binds only those who lock the file too.
-func Lock(f *os.File) error { return lock(f, exclusive) }
+func Lock(f *os.File) error { return lockError(f, lock(f, exclusive)) }
 
 // TryLock is Lock without waiting.
-func TryLock(f *os.File) error { return lock(f, exclusive|noWait) }
+func TryLock(f *os.File) error { return lockError(f, lock(f, exclusive|noWait)) }
 
 // TryRLock is TryLock for a lock that several handles may have.
-func TryRLock(f *os.File) error { return lock(f, shared|noWait) }
+func TryRLock(f *os.File) error { return lockError(f, lock(f, shared|noWait)) }
+
+// lockError returns the error of a function that locks a file, for the result of lock.
+func lockError(f *os.File, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errLocked):
+		return ErrLocked
+	}
+	return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+}
 
 // EndsWithinLine reports whether a file of this size ends without a line feed, as after a crash or on a full disk.
 // It reports false for a file that cannot be read.

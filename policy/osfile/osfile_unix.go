@@ -67,6 +67,9 @@ func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(er
 // Unlock returns the lock of a file.
 func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
+// errLocked is the system's error for a file that another handle has locked.
+const errLocked = unix.EWOULDBLOCK
+
 // How a file is locked.
 const (
 	shared    = unix.LOCK_SH
@@ -74,17 +77,11 @@ const (
 	noWait    = unix.LOCK_NB
 )
 
-// lock locks a file. With noWait it fails with ErrLocked rather than wait.
+// lock locks a file. With noWait it fails with errLocked rather than wait.
 func lock(f *os.File, how int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), how)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return ErrLocked
-		case !errors.Is(err, unix.EINTR):
-			return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
 		}
 	}
 }

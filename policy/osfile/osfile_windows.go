@@ -90,6 +90,9 @@ func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
 }
 
+// errLocked is the system's error for a file that another handle has locked.
+const errLocked = windows.ERROR_LOCK_VIOLATION
+
 // How a file is locked.
 const (
 	shared    = 0
@@ -98,14 +101,7 @@ const (
 )
 
 // lock locks one byte far behind the content, because others cannot read locked bytes. It is not the byte that
-// bbolt locks, which a handle cannot lock twice. With noWait it fails with ErrLocked rather than wait.
+// bbolt locks, which a handle cannot lock twice. With noWait it fails with errLocked rather than wait.
 func lock(f *os.File, how uint32) error {
-	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, windows.ERROR_LOCK_VIOLATION):
-		return ErrLocked
-	}
-	return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+	return windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
 }
