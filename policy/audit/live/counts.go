@@ -90,18 +90,9 @@ func isAddress(client string) bool {
 
 // A tally counts requests by a key of the configuration.
 type tally[K comparable] struct {
-	max int
-
-	// keep returns a copy of a key that holds no request in memory.
-	keep func(K) K
-
-	// mu guards byKey.
+	// mu guards byKey, which has at most maxTallied keys.
 	mu    sync.Mutex
 	byKey map[K]*Tallied
-}
-
-func (t *tally[K]) init(most int, keep func(K) K) {
-	t.max, t.keep, t.byKey = most, keep, make(map[K]*Tallied)
 }
 
 func (t *tally[K]) count(key K, c Class, at time.Time) {
@@ -109,11 +100,11 @@ func (t *tally[K]) count(key K, c Class, at time.Time) {
 	defer t.mu.Unlock()
 	n := t.byKey[key]
 	if n == nil {
-		if len(t.byKey) >= t.max {
+		if len(t.byKey) >= maxTallied {
 			t.forgetOldest()
 		}
 		n = new(Tallied)
-		t.byKey[t.keep(key)] = n
+		t.byKey[key] = n
 	}
 	n.Counts[c]++
 	if at.After(n.Last) {

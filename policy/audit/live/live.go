@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strings"
 	"time"
 
 	"robotsproxy/policy/audit"
@@ -64,9 +63,8 @@ func New(o Options) (*Feed, error) {
 	f := &Feed{waiting: o.Waiting, lines: newLineBuffer(o.MaxLines, o.MaxBytes)}
 	f.counts.init(time.Now())
 	f.table.init(o.MaxHosts, o.MaxRules)
-	f.clients.init(maxTallied, strings.Clone)
-	// The configuration keeps these strings in memory.
-	f.entries.init(maxTallied, func(e Entry) Entry { return e })
+	// The configuration keeps the keys in memory.
+	f.clients.byKey, f.entries.byKey = map[string]*Tallied{}, map[Entry]*Tallied{}
 	return f, nil
 }
 
