@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/osfile"
+	"robotsproxy/policy/wake"
 	"robotsproxy/robots/fetch"
 )
 
@@ -62,8 +63,8 @@ type Log struct {
 	// started reports that Start was called, and searched that findUnfinished has ended.
 	started, searched atomic.Bool
 
-	// rotated holds one token: a segment was rotated, or the options changed.
-	rotated chan struct{}
+	// rotated wakes retention: a segment was rotated, or the options changed.
+	rotated wake.Signal
 	disk    osfile.Watch
 
 	// mu guards what follows; no file is read or written under it.
@@ -127,7 +128,7 @@ func Open(o Options) (*Log, error) {
 	if o.Log == nil {
 		return nil, errors.New("audit: no log")
 	}
-	l := &Log{opened: o, rotated: make(chan struct{}, 1), io: make(osfile.Mutex, 1)}
+	l := &Log{opened: o, rotated: wake.New(), io: make(osfile.Mutex, 1)}
 	l.retention.log = l
 	l.SetOptions(o)
 	last, events, err := l.segment.open(o.File, o.FIFO)
@@ -184,14 +185,7 @@ func (l *Log) SetOptions(o Options) {
 		o.MaxSize = 100 << 20
 	}
 	l.options.Store(&o)
-	l.wakeRetention()
-}
-
-func (l *Log) wakeRetention() {
-	select {
-	case l.rotated <- struct{}{}:
-	default:
-	}
+	l.rotated.Set()
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an error, unless it
@@ -420,7 +414,7 @@ func (l *Log) rotate() error {
 		return err
 	}
 	l.counts.rotations.Add(1)
-	l.wakeRetention()
+	l.rotated.Set()
 	return nil
 }
 

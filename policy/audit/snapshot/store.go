@@ -39,6 +39,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/osfile"
+	"robotsproxy/policy/wake"
 	"robotsproxy/robots/fetch"
 )
 
@@ -79,8 +80,8 @@ type Store struct {
 	// maxAge is the present Options.MaxAge.
 	maxAge atomic.Int64
 
-	// Each of these holds one token: Options have changed or the directory was removed; too little is free; a file was refused.
-	recount, full, refused chan struct{}
+	// These wake Run: Options have changed or the directory was removed; too little is free; a file was refused.
+	recount, full, refused wake.Signal
 
 	// mu guards the maps, and the day of saved.
 	mu         sync.RWMutex
@@ -142,7 +143,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("snapshots: %w", err)
 	}
 	s := &Store{
-		o: o, seed: maphash.MakeSeed(), recount: make(chan struct{}, 1), full: make(chan struct{}, 1), refused: make(chan struct{}, 1),
+		o: o, seed: maphash.MakeSeed(), recount: wake.New(), full: wake.New(), refused: wake.New(),
 		saved: make(map[answerID]struct{}), operations: make(map[resource]*operation),
 		disk: disk{dir: o.Dir, gzipWriters: newGzipWriters()},
 	}
@@ -163,16 +164,8 @@ func (s *Store) SetOptions(o Options) error {
 		return errOption
 	}
 	s.setOptions(o)
-	notify(s.recount)
+	s.recount.Set()
 	return nil
-}
-
-// notify puts a token into c, unless there is one.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 func (s *Store) setOptions(o Options) {
@@ -232,7 +225,7 @@ func (s *Store) run(at resource, op *operation, a *fetch.Result, client string) 
 		s.counts.saved.Add(1)
 	case errors.Is(err, audit.ErrNoSpace):
 		s.counts.refused.Add(1)
-		notify(s.refused)
+		s.refused.Set()
 	default:
 		s.counts.saveFailed.Add(1)
 	}
@@ -240,7 +233,7 @@ func (s *Store) run(at resource, op *operation, a *fetch.Result, client string) 
 		op.err = fmt.Errorf("keep a snapshot: %w", err)
 	}
 	if s.quota.nearlyFull() {
-		notify(s.full)
+		s.full.Set()
 	}
 }
 
@@ -345,7 +338,7 @@ func (s *Store) Flush() error {
 			s.counts.syncFailed.Add(1)
 			return fmt.Errorf("snapshots: %w", err)
 		}
-		notify(s.recount)
+		s.recount.Set()
 	}
 	if err := s.disk.flush(); err != nil {
 		s.counts.syncFailed.Add(1)
