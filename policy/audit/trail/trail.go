@@ -145,10 +145,7 @@ func splitLink(line []byte) (l Link, body []byte, ok bool) {
 	if !ok {
 		return Link{}, nil, false
 	}
-	digits := len(rest)
-	for digits > 0 && '0' <= rest[digits-1] && rest[digits-1] <= '9' {
-		digits--
-	}
+	digits := len(bytes.TrimRight(rest, "0123456789"))
 	seq, err := strconv.ParseUint(string(rest[digits:]), 10, 64)
 	if err != nil || seq == 0 || rest[digits] == '0' || !bytes.HasSuffix(rest[:digits], []byte(seqName)) || line[0] != '{' {
 		return Link{}, nil, false
