@@ -1,6 +1,9 @@
 package robots
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
@@ -25,23 +28,12 @@ func toLower(c byte) byte {
 }
 
 func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
 // trimSpace trims only ASCII white space, unlike strings.TrimSpace.
 func trimSpace(s string) string {
-	for len(s) > 0 && isSpace(s[0]) {
-		s = s[1:]
-	}
-	for len(s) > 0 && isSpace(s[len(s)-1]) {
-		s = s[:len(s)-1]
-	}
-	return s
+	return strings.Trim(s, " \t\n\v\f\r")
 }
 
 // hasPrefixFold reports whether s begins with lower, without regard to case.

@@ -32,6 +32,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 	"unsafe"
@@ -293,19 +294,11 @@ func (f *File) exactGroup(run string, tokens []string) (Group, bool) {
 
 // nameIndex returns the index of a name, whose case does not matter, or -1.
 func (f *File) nameIndex(s string) int {
-	lo, hi := 0, len(f.names)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		switch c := compareFold(f.nameAt(mid), s); {
-		case c == 0:
-			return mid
-		case c < 0:
-			lo = mid + 1
-		default:
-			hi = mid
-		}
+	at, found := sort.Find(len(f.names), func(i int) int { return -compareFold(f.nameAt(i), s) })
+	if !found {
+		return -1
 	}
-	return -1
+	return at
 }
 
 func (f *File) nameAt(at int) string {
