@@ -87,6 +87,10 @@ func ShareKey(client string) string {
 
 // IsStranger reports whether client, as [Engine.Admit] returns it, is an address and not the name of a Client.
 func IsStranger(client string) bool {
+	// ParseAddr would allocate an error for each name.
+	if !strings.ContainsAny(client, ".:") {
+		return false
+	}
 	_, err := netip.ParseAddr(client)
 	return err == nil
 }

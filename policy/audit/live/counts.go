@@ -1,8 +1,6 @@
 package live
 
 import (
-	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -77,16 +75,6 @@ const maxTallied = 10_000
 
 // byAddress is the key of all clients without a name, so that strangers cannot add keys.
 const byAddress = ""
-
-// isAddress reports whether a client is known by its address. A name is never an address.
-func isAddress(client string) bool {
-	// ParseAddr would allocate an error for each name.
-	if !strings.ContainsAny(client, ".:") {
-		return client == ""
-	}
-	_, err := netip.ParseAddr(client)
-	return err == nil
-}
 
 // A tally counts requests by a key of the configuration.
 type tally[K comparable] struct {

@@ -17,6 +17,7 @@ import (
 	"math"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 )
@@ -86,7 +87,7 @@ func (f *Feed) Write(r *audit.Record) error {
 	c := ClassOf(r.Outcome(), !r.Monitor)
 	f.counts.count(c)
 	f.table.count(r, c)
-	if name := r.Request.Client; !isAddress(name) {
+	if name := r.Request.Client; name != "" && !policy.IsStranger(name) {
 		f.clients.count(name, c, r.Time)
 	} else {
 		f.clients.count(byAddress, c, r.Time)
