@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A Begun is what a Record says of its request from the beginning. A line with it is written for a request that is
@@ -129,7 +130,7 @@ func appendURL(b []byte, r *Begun, dropQuery bool, limit int) (line []byte, url 
 		return append(b, '"'), len(b) - start
 	}
 	target := part(q.PathQuery)
-	sent := target[:cutAt(target, trail.MaxURL)]
+	sent := humanize.Cut(target, trail.MaxURL)
 	text := percentEncode(sent, func(r rune, size int) bool { return r >= ' ' && r != 0x7f && (r != utf8.RuneError || size > 1) })
 	b = appendEscaped(b, text)
 	switch {

@@ -82,18 +82,6 @@ func percentEncode(url string, keep func(r rune, size int) bool) string {
 	return string(b)
 }
 
-// cutAt returns where to cut a string to at most most bytes without splitting a character.
-func cutAt(s string, most int) int {
-	if len(s) <= most {
-		return len(s)
-	}
-	n := most
-	for n > most-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return n
-}
-
 // appendTime appends a time in UTC as RFC 3339 with all nine digits of the second, so that
 // lines sort by time. The time package is fast for RFC 3339 without a fraction only.
 func appendTime(b []byte, t time.Time) []byte {

@@ -30,17 +30,24 @@ func Escape(s string) string {
 	return unquoter.Replace(q[1 : len(q)-1])
 }
 
-// Clip cuts a string, between two characters, to at most most bytes. They end in "…" if it was
-// longer.
+// Cut returns the first bytes of a string, at most most, without a part of a character.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	end := most
+	for end > max(most-utf8.UTFMax, 0) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
+// Clip is Cut for people: a string that was longer ends in "…", within the most bytes.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	end := most - len("…")
-	for first := end - utf8.UTFMax; end > max(first, 0) && !utf8.RuneStart(s[end]); {
-		end--
-	}
-	return s[:end] + "…"
+	return Cut(s, most-len("…")) + "…"
 }
 
 // Brief is Printable for the beginning of a string.
