@@ -108,19 +108,21 @@ func (p *parsed) keys() []nameKey {
 		}
 	}
 	slices.SortFunc(keys, func(a, b nameKey) int {
-		if c := strings.Compare(a.text, b.text); c != 0 {
-			return c
-		}
-		if a.partial != b.partial {
-			if b.partial {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.agent, b.agent)
+		return cmp.Or(strings.Compare(a.text, b.text), falseFirst(a.partial, b.partial), cmp.Compare(a.agent, b.agent))
 	})
 	p.names = keys
 	return keys
+}
+
+// falseFirst compares two values for an order in which false comes first.
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // agentOf returns the agent that has the name k.

@@ -115,15 +115,10 @@ func matchesPattern(pattern, path string, anchored bool) bool {
 
 func (r *ruleRanking) result(limit int) []RelatedRule {
 	slices.SortFunc(r.rules, func(a, b rankedRule) int {
-		switch {
-		case a.Matches != b.Matches && a.Matches:
-			return -1
-		case a.Matches != b.Matches:
-			return 1
-		case a.Matches:
+		if a.Matches && b.Matches {
 			return -a.rule.compareRank(&b.rule)
 		}
-		return cmp.Or(cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
+		return cmp.Or(falseFirst(b.Matches, a.Matches), cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
 	})
 	var rivals []RelatedRule
 	for _, e := range r.rules {
