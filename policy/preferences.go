@@ -12,21 +12,15 @@ import (
 	"robotsproxy/robots/tdmrep"
 )
 
-// usagePolicy returns the usage.Policy for a request. An entry of Options.Hosts may have it ignored: then
-// preferences are recorded, and refuse nothing.
-func (e *Engine) usagePolicy(c *requestConfig) usage.Policy {
-	p := e.o.Usage
-	p.Purposes = cmp.Or(c.client.Purposes, p.Purposes)
-	p.Refuse = p.Refuse && !c.host.IgnoreUsage
-	return p
-}
-
 // applyPreferences sets in d what the site states about uses of the content of a path, and refuses an
 // allowed request if that disallows a purpose of the client. Origins may read a path in several forms. The
 // form counts whose preferences permit least; that of path, the one that robots.txt was matched with,
 // if they permit the same. "" is the path of r without dot segments.
 func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, c *requestConfig, g robots.Group, path string) {
-	d.Usage = e.usagePolicy(c)
+	d.Usage = e.o.Usage
+	d.Usage.Purposes = cmp.Or(c.client.Purposes, d.Usage.Purposes)
+	// With IgnoreUsage, preferences are recorded, and refuse nothing.
+	d.Usage.Refuse = d.Usage.Refuse && !c.host.IgnoreUsage
 	if d.Usage.Purposes == 0 {
 		d.ContentUsage = joinLines(g.ContentUsage(path))
 		return

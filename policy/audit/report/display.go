@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
@@ -111,17 +112,10 @@ func fill[R any, P counted[R]](b *tableBuilder, id string, t *table[R], g layout
 		s.Rest = fmt.Sprintf("%s is the sum of %s.", others, humanize.Count(further, "further row"))
 	}
 	if n := t.Others.Requests; n > 0 {
-		s.Rest = join(s.Rest, fmt.Sprintf("%s includes %s that came when the table was full (%s).",
-			others, humanize.Count(n, "request"), humanize.Count(t.Most, "row")))
+		s.Rest = strings.TrimLeft(fmt.Sprintf("%s %s includes %s that came when the table was full (%s).",
+			s.Rest, others, humanize.Count(n, "request"), humanize.Count(t.Most, "row")), " ")
 	}
 	return s
-}
-
-func join(sentence, next string) string {
-	if sentence == "" {
-		return next
-	}
-	return sentence + " " + next
 }
 
 // countColumns returns the columns of counts.

@@ -141,13 +141,6 @@ func (s *source) setChain(res *trail.Result, found *trail.Fault, err error) {
 	}
 }
 
-// clone returns a copy of the source.
-func (s *source) clone() source {
-	c := *s
-	c.Files.Rows = slices.Clone(c.Files.Rows)
-	return c
-}
-
 // fault returns the fault as audit verify prints it; "": the chain holds.
 func (c *chain) fault() string {
 	switch {
@@ -163,7 +156,9 @@ func (c *chain) fault() string {
 // first fault of the first chain that does not.
 func mergeSources(all []*source) source {
 	if len(all) == 1 {
-		return all[0].clone()
+		s := *all[0]
+		s.Files.Rows = slices.Clone(s.Files.Rows)
+		return s
 	}
 	sum := source{Files: list[file]{Most: maxFiles, Rows: []file{}}, Chain: chain{Held: true}}
 	for _, s := range all {

@@ -228,7 +228,8 @@ func (v *verifier) first(line Line, l Link) error {
 	case begins > 0 && l.Seq > max(begins, v.opts.From):
 		return v.fault(line, l.Seq, "missing", "%s before it", seqRange(begins, l.Seq-1))
 	}
-	if from := max(1, v.opts.From); l.Seq > from && (v.opts.From > 0 || versionOf(line.Text) > 0) {
+	entry, err := Read(line.Text)
+	if from := max(1, v.opts.From); l.Seq > from && (v.opts.From > 0 || err == nil && entry.Version > 0) {
 		// If segments were removed, the event may be in a line that is not read.
 		if v.Removed = v.Removed || v.r.oldestRemoved(); !v.Removed {
 			v.missingStart = v.fault(line, l.Seq, "missing",
@@ -245,15 +246,6 @@ func (v *verifier) first(line Line, l Link) error {
 			"the line does not follow the anchor's line: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
-}
-
-// versionOf returns the version that a line states; 0: an earlier version.
-func versionOf(line []byte) int {
-	e, err := Read(line)
-	if err != nil {
-		return 0
-	}
-	return e.Version
 }
 
 // next checks whether a line follows the previous one.
