@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots/cache"
@@ -289,4 +290,17 @@ func appendUsage(b []byte, d *policy.Decision, limit int) []byte {
 		b = append(b, '}')
 	}
 	return appendOptional(append(b, '}'), `,"usage_source":"`, d.Forbidding().Source, limit)
+}
+
+// Archived says where an archive has the WARC record of a response.
+type Archived = trail.Archived
+
+// appendArchived appends the member warc, if the response was archived.
+func appendArchived(b []byte, a *Archived) []byte {
+	if a.ID == "" {
+		return b
+	}
+	b = appendString(append(b, `,"warc":{"file":`...), a.File)
+	b = strconv.AppendInt(append(b, `,"offset":`...), a.Offset, 10)
+	return append(appendString(append(b, `,"id":`...), a.ID), '}')
 }
