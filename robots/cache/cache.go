@@ -231,13 +231,6 @@ func (o *optionsInUse) release() {
 	o.checkDrained()
 }
 
-// replaceWith makes next the current generation. The caller holds Cache.mu.
-func (o *optionsInUse) replaceWith(next *optionsInUse) {
-	o.next = next
-	next.flights++
-	o.checkDrained()
-}
-
 // checkDrained closes drained if the generation is replaced and has no flights.
 func (o *optionsInUse) checkDrained() {
 	if o.flights == 0 && o.next != nil {
@@ -435,7 +428,9 @@ func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.gen.Swap(t)
-	before.replaceWith(t)
+	before.next = t
+	t.flights++
+	before.checkDrained()
 	if before.timing != t.timing {
 		c.replaceAll(func(e *Entry) *Entry { return e.withTiming(before.timing, t.timing) })
 	}

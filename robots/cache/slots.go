@@ -59,11 +59,6 @@ func (f *fetchSlots) acquire(ctx, base context.Context, client string) (release 
 	select {
 	case <-granted:
 		return func() { f.release(s) }, nil
-	default:
-	}
-	select {
-	case <-granted:
-		return func() { f.release(s) }, nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-base.Done():
