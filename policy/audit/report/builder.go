@@ -155,7 +155,7 @@ func (b *Builder) event(from *source, e *trail.Entry) {
 		return
 	}
 	b.events.add(event{
-		Trail: clip(from.Name), Replica: clip(e.Replica), Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail),
+		From: clip(from.Name), Replica: clip(e.Replica), Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail),
 		File: clip(e.File), FileBytes: e.FileBytes, SHA256: clip(e.SHA256), Count: e.Count,
 	})
 }
@@ -253,7 +253,7 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 		Monitored:   b.monitored.Requests,
 		Timeline:    b.timeline.timeline(),
 		Unreachable: list[outage]{Rows: slices.Clone(b.outages.Rows), Most: maxOutages, Others: b.outages.Others},
-		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: b.signals.others.Requests},
+		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: b.signals.rest.Requests},
 		Events:      list[event]{Rows: slices.Clone(b.events.Rows), Most: maxEvents, Others: b.events.Others},
 	}
 	r.Totals.setMedian()

@@ -101,7 +101,7 @@ func TestSeveralTrails(t *testing.T) {
 			t.Errorf("trail %d: %+v", i, p)
 		}
 	}
-	if e := r.Events.Rows; len(e) != 1 || e[0].Trail != "c/audit.jsonl" || e[0].Replica != "c" {
+	if e := r.Events.Rows; len(e) != 1 || e[0].From != "c/audit.jsonl" || e[0].Replica != "c" {
 		t.Errorf("events %+v", e)
 	}
 }

@@ -19,8 +19,8 @@ type groups[K comparable, R any] struct {
 	most int
 	rows map[K]*R
 
-	// others has what is counted for the keys that came when it was full.
-	others R
+	// rest has what is counted for the keys that came when it was full.
+	rest R
 }
 
 func newGroups[K comparable, R any](most int) groups[K, R] {
@@ -33,7 +33,7 @@ func (g *groups[K, R]) at(k K) (r *R, own bool) {
 		return r, true
 	}
 	if len(g.rows) >= g.most {
-		return &g.others, false
+		return &g.rest, false
 	}
 	r = new(R)
 	g.rows[k] = r
@@ -48,7 +48,7 @@ type counted[R any] interface {
 
 // tableOf makes a table of groups, ordered by requests, the most first, and then by key.
 func tableOf[K comparable, S, R any, PS counted[S], PR counted[R]](s *groups[K, S], row func(K, *S) R) table[R] {
-	t := table[R]{Rows: make([]R, 0, len(s.rows)), Most: s.most, Others: *PS(&s.others).all()}
+	t := table[R]{Rows: make([]R, 0, len(s.rows)), Most: s.most, Others: *PS(&s.rest).all()}
 	t.Others.setMedian()
 	names := make(map[K]string, len(s.rows))
 	for k := range s.rows {
@@ -66,15 +66,15 @@ func tableOf[K comparable, S, R any, PS counted[S], PR counted[R]](s *groups[K, 
 }
 
 // topRows returns the first rows of a table, at most so many (0: all), and the sum of the others.
-func topRows[R any, P counted[R]](t *table[R], most int) (first []R, others counts) {
-	first, others = t.Rows, t.Others
+func topRows[R any, P counted[R]](t *table[R], most int) (first []R, rest counts) {
+	first, rest = t.Rows, t.Others
 	if most > 0 && len(first) > most {
 		for i := range first[most:] {
-			others.merge(P(&first[most+i]).all())
+			rest.merge(P(&first[most+i]).all())
 		}
 		first = first[:most]
 	}
-	return first, others
+	return first, rest
 }
 
 // These bound the rows of the tables.
@@ -293,8 +293,8 @@ func (s *signal) where() string {
 
 // An event is a line about the trail itself.
 type event struct {
-	// Trail is the name of the trail, if there are several.
-	Trail     string    `json:"trail,omitempty"`
+	// From is the name of the trail, if there are several.
+	From      string    `json:"trail,omitempty"`
 	Replica   string    `json:"replica,omitempty"`
 	Time      time.Time `json:"time"`
 	Seq       uint64    `json:"seq"`

@@ -25,12 +25,12 @@ func shown(s string) string {
 	return humanize.Printable(s)
 }
 
-// share returns a part of a whole in per cent. It rounds neither to 0 % nor to 100 %.
-func share(part, whole int64) string {
+// share returns n, of a whole, in per cent. It rounds neither to 0 % nor to 100 %.
+func share(n, whole int64) string {
 	if whole <= 0 {
 		return "0 %"
 	}
-	switch p := 100 * float64(part) / float64(whole); {
+	switch p := 100 * float64(n) / float64(whole); {
 	case p > 0 && p < 0.1:
 		return "less than 0.1 %"
 	case p < 100 && p > 99.9:
