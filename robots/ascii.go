@@ -1,9 +1,6 @@
 package robots
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
 func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
@@ -28,12 +25,23 @@ func toLower(c byte) byte {
 }
 
 func isASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
 }
 
 // trimSpace trims only ASCII white space, unlike strings.TrimSpace.
 func trimSpace(s string) string {
-	return strings.Trim(s, " \t\n\v\f\r")
+	for len(s) > 0 && isSpace(s[0]) {
+		s = s[1:]
+	}
+	for len(s) > 0 && isSpace(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	return s
 }
 
 // hasPrefixFold reports whether s begins with lower, without regard to case.

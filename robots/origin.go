@@ -230,8 +230,12 @@ func checkHost(host string) error {
 // isNumber reports whether some resolvers read a label as a number: decimal, octal or
 // hexadecimal.
 func isNumber(label string) bool {
-	if digits, hex := strings.CutPrefix(label, "0x"); hex {
-		return strings.Trim(digits, "0123456789abcdef") == ""
+	digits := strings.TrimPrefix(label, "0x")
+	hex := len(digits) < len(label)
+	for i := 0; i < len(digits); i++ {
+		if c := digits[i]; !isDigit(c) && !(hex && 'a' <= c && c <= 'f') {
+			return false
+		}
 	}
-	return strings.Trim(label, "0123456789") == ""
+	return true
 }
