@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -96,13 +97,21 @@ func appendTime(b []byte, t time.Time) []byte {
 
 // appendSeconds appends a duration in seconds.
 func appendSeconds(b []byte, d time.Duration) []byte {
+	if d%time.Second == 0 {
+		return strconv.AppendInt(b, int64(d/time.Second), 10)
+	}
 	return strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
 }
 
 // appendMillis appends a duration in milliseconds with up to three decimals.
 func appendMillis(b []byte, d time.Duration) []byte {
 	us := max(0, d.Round(time.Microsecond).Microseconds())
-	return strconv.AppendFloat(b, float64(us)/1000, 'f', -1, 64)
+	b = strconv.AppendInt(b, us/1000, 10)
+	if us %= 1000; us == 0 {
+		return b
+	}
+	b = append(b, '.', byte('0'+us/100), byte('0'+us/10%10), byte('0'+us%10))
+	return bytes.TrimRight(b, "0")
 }
 
 // appendOptional appends a string member, unless it is empty. member is everything before

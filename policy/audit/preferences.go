@@ -2,7 +2,6 @@ package audit
 
 import (
 	"net/http"
-	"strings"
 
 	"robotsproxy/policy/audit/trail"
 )
@@ -55,13 +54,32 @@ func PreferencesOf(h http.Header) Preferences {
 	}
 }
 
-// preference joins the lines of one field, without empty ones at the beginning.
+// preference reads the lines of one field. Most responses have none, and use no stack for it.
 func preference(lines []string, separator string) Preference {
-	for len(lines) > 1 && lines[0] == "" {
-		lines = lines[1:]
+	if len(lines) == 0 {
+		return Preference{}
 	}
-	whole := strings.Join(lines, separator)
-	return Preference{strings.Clone(whole[:min(len(whole), maxPreference)]), len(whole)}
+	return joinLines(lines, separator)
+}
+
+// joinLines joins the lines of a field. It is not inlined, since its buffer would double the
+// stack of the goroutine that waits for the response.
+//
+//go:noinline
+func joinLines(lines []string, separator string) Preference {
+	var buf [maxPreference + len(", ")]byte
+	b, whole := buf[:0], 0
+	for _, line := range lines {
+		if whole > 0 {
+			whole += len(separator)
+			if len(b) < maxPreference {
+				b = append(b, separator...)
+			}
+		}
+		whole += len(line)
+		b = append(b, line[:min(len(line), max(0, maxPreference-len(b)))]...)
+	}
+	return Preference{string(b[:min(len(b), maxPreference)]), whole}
 }
 
 // append appends a member with the Preference, unless it is zero.
