@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -24,13 +23,13 @@ var errLineHangs = fmt.Errorf("%w: the line about the request is still being wri
 type sentRequests struct {
 	write func(...*audit.Begun) error
 
-	// mu guards what follows, and the place of each sentRequest.
+	// mu guards what follows, and the links of all sentRequests.
 	mu sync.Mutex
 
-	// waiting has each *sentRequest without a line, in the order in which they were sent.
-	waiting list.List
+	// first and last are the ends of the list of those without a line, in the order in which they were sent.
+	first, last *sentRequest
 
-	// timer runs for the first of waiting; nil: none was sent yet.
+	// timer runs for the first; nil: none was sent yet.
 	timer *time.Timer
 }
 
@@ -43,8 +42,10 @@ type sentRequest struct {
 	inTime bool
 	line   audit.Begun
 
-	// place is its place in waiting; nil: it is not there, because it has a line.
-	place *list.Element
+	before, after *sentRequest
+
+	// linked says that it is in the list, because it has no line yet.
+	linked bool
 
 	// written is closed when the line is written; nil: nobody waits for that, and it is not being written.
 	written chan struct{}
@@ -65,23 +66,19 @@ func (r *sentRequests) add(s *sentRequest, rec *audit.Record, inTime bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.at, s.place = time.Now(), r.waiting.PushBack(s)
-	if r.first() == s {
+	s.at, s.linked, s.before = time.Now(), true, r.last
+	if r.last != nil {
+		r.last.after = s
+	} else {
+		r.first = s
 		r.wake()
 	}
-}
-
-// first returns the first request without a line; nil: there is none. The caller holds r.mu.
-func (r *sentRequests) first() *sentRequest {
-	if e := r.waiting.Front(); e != nil {
-		return e.Value.(*sentRequest)
-	}
-	return nil
+	r.last = s
 }
 
 // wake sets the timer for the first request. The caller holds r.mu.
 func (r *sentRequests) wake() {
-	if wait := time.Until(r.first().at.Add(begunAfter)); r.timer == nil {
+	if wait := time.Until(r.first.at.Add(begunAfter)); r.timer == nil {
 		r.timer = time.AfterFunc(wait, r.writeDue)
 	} else {
 		r.timer.Reset(wait)
@@ -90,8 +87,17 @@ func (r *sentRequests) wake() {
 
 // unlink takes s out of the requests without a line. The caller holds r.mu.
 func (r *sentRequests) unlink(s *sentRequest) {
-	r.waiting.Remove(s.place)
-	s.place = nil
+	if s.before != nil {
+		s.before.after = s.after
+	} else {
+		r.first = s.after
+	}
+	if s.after != nil {
+		s.after.before = s.before
+	} else {
+		r.last = s.before
+	}
+	s.before, s.after, s.linked = nil, nil, false
 }
 
 // writeDue writes the lines that are due.
@@ -99,7 +105,8 @@ func (r *sentRequests) writeDue() {
 	r.mu.Lock()
 	var due []*sentRequest
 	var lines []*audit.Begun
-	for s := r.first(); s != nil && time.Since(s.at) >= begunAfter; s = r.first() {
+	for now := time.Now(); r.first != nil && now.Sub(r.first.at) >= begunAfter; {
+		s := r.first
 		r.unlink(s)
 		if s.written == nil {
 			s.written = make(chan struct{})
@@ -116,7 +123,7 @@ func (r *sentRequests) writeDue() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first() != nil {
+	if r.first != nil {
 		r.wake()
 	}
 }
@@ -136,13 +143,13 @@ func (r *sentRequests) end(s *sentRequest) (noLine bool, err error) {
 		return false, nil
 	}
 	r.mu.Lock()
-	waits, written := s.place != nil, s.written
+	linked, written := s.linked, s.written
 	s.at, s.inTime = time.Time{}, false
-	if waits {
+	if linked {
 		r.unlink(s)
 	}
 	r.mu.Unlock()
-	if waits {
+	if linked {
 		return true, nil
 	}
 	select {
