@@ -48,6 +48,9 @@ type clientState struct {
 
 	// tokens has the ProductToken alone; nil: the client has none.
 	tokens []string
+
+	// dialect is the Dialect, or that of Options.
+	dialect robots.Dialect
 }
 
 // inNetworks reports whether addr is in one of the client's networks.

@@ -78,8 +78,9 @@ type Engine struct {
 	o         Options
 	admission *admission
 
-	// clients are Options.Clients by name.
+	// clients are Options.Clients by name, and unknown is any other client.
 	clients map[string]*clientState
+	unknown clientState
 
 	quotas *quotas
 	hosts  hosts
@@ -122,7 +123,7 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	}
 	clients := make(map[string]*clientState, len(o.Clients))
 	for _, c := range o.Clients {
-		clients[c.Name] = &clientState{Client: c, tokens: singleToken(c.ProductToken)}
+		clients[c.Name] = &clientState{c, singleToken(c.ProductToken), cmp.Or(c.Dialect, o.Dialect)}
 	}
 	counts := new(quotas)
 	if before != nil {
@@ -130,12 +131,13 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 		counts = before.quotas
 		counts.forget(time.Now(), clients)
 	}
-	return &Engine{o: o, admission: a, clients: clients, quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
+	unknown := clientState{dialect: o.Dialect}
+	return &Engine{o: o, admission: a, clients: clients, unknown: unknown, quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
 }
 
 // A requestConfig is the configuration that applies to one request.
 type requestConfig struct {
-	// client is zero if the client is not one of Options.Clients.
+	// client is Engine.unknown if the client is not one of Options.Clients.
 	client *clientState
 
 	// host is zero if no entry of Options.Hosts applies to the host.
@@ -152,18 +154,13 @@ func (e *Engine) configFor(r *Request) requestConfig {
 	return c
 }
 
-// clientState returns the clientState of one of Options.Clients, and a zero one for any other client.
+// clientState returns the clientState of a client, also of one that is not among Options.Clients.
 func (e *Engine) clientState(name string) *clientState {
 	if c := e.clients[name]; c != nil {
 		return c
 	}
-	return &unknownClient
+	return &e.unknown
 }
-
-var unknownClient clientState
-
-// dialect returns the dialect in which robots.txt is read for a client.
-func (e *Engine) dialect(c *clientState) robots.Dialect { return cmp.Or(c.Dialect, e.o.Dialect) }
 
 // Decide decides about one request. It may wait until the origin's robots.txt is fetched,
 // or ctx ends. An error is a refusal with Err set.
@@ -189,7 +186,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		e.applyPreferences(ctx, &d, &r, &c, g, "")
 		return d
 	}
-	j := matchForms(g, &r, e.countedChanges(&c, e.dialect(c.client)))
+	j := matchForms(g, &r, e.countedChanges(&c, c.client.dialect))
 	d.Rule, d.Line = j.Rule, j.Line
 	d.JoinedLine = g.JoinedAgent(j.Line)
 	// Without a rule no form decided.
@@ -310,7 +307,7 @@ func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 // causes them. They have no Crawl-delay, since the file is not known yet.
 func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 	var d Decision
-	e.start(&d, &Request{Target: robots.Target{Origin: o}}, &requestConfig{client: &unknownClient, host: e.hosts.find(o.Host)})
+	e.start(&d, &Request{Target: robots.Target{Origin: o}}, &requestConfig{client: &e.unknown, host: e.hosts.find(o.Host)})
 	return d.Pace
 }
 
@@ -323,7 +320,7 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) 
 	if c.host.Robots != Enforce {
 		return cache.Ruling{}, ""
 	}
-	d := e.dialect(c.client)
+	d := c.client.dialect
 	entry, err := e.o.Cache.Lookup(ctx, e.query(&r, &c), d)
 	if err != nil {
 		return cache.Ruling{}, ""
@@ -353,7 +350,7 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 		d.Verdict, d.Reason = Allow, ReasonOverride
 		return robots.Group{}
 	}
-	dialect := e.dialect(c.client)
+	dialect := c.client.dialect
 	d.Dialect = dialect.Name
 	entry, err := e.o.Cache.Lookup(ctx, e.query(r, c), dialect)
 	if err != nil {
@@ -506,7 +503,7 @@ type Reading struct {
 // Reading returns how Decide read the request r, for its result d.
 func (e *Engine) Reading(r Request, d Decision) Reading {
 	c := e.configFor(&r)
-	x := Reading{Dialect: e.dialect(c.client), Tokens: slices.Clone(c.tokens), Source: c.source}
+	x := Reading{Dialect: c.client.dialect, Tokens: slices.Clone(c.tokens), Source: c.source}
 	if d.Ruling.Meaning == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
 		// A tunnel is decided by its host.

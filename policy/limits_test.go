@@ -60,7 +60,7 @@ func TestAdapt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := base
-			if applyEntries(&got, cmp.Or(c.host, &noEntry), cmp.Or(c.client, &unknownClient.Client), ""); got != c.want {
+			if applyEntries(&got, cmp.Or(c.host, &noEntry), cmp.Or(c.client, new(Client)), ""); got != c.want {
 				t.Errorf("%+v\nwant %+v", got, c.want)
 			}
 		})
@@ -89,7 +89,7 @@ func TestAssets(t *testing.T) {
 	} {
 		for _, dest := range c.dests {
 			l := pace.Limits{PerSecond: 1, Burst: 1}
-			applyEntries(&l, &Host{Pace: c.entry}, cmp.Or(c.client, &unknownClient.Client), dest)
+			applyEntries(&l, &Host{Pace: c.entry}, cmp.Or(c.client, new(Client)), dest)
 			if setCrawlDelay(&l, c.delay); l.AssetBurst != c.want || l.CrawlDelay != c.delay {
 				t.Errorf("%s: %q: a burst of %d, want %d; a delay of %s", c.name, dest, l.AssetBurst, c.want, l.CrawlDelay)
 			}

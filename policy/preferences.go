@@ -33,7 +33,7 @@ func (e *Engine) applyPreferences(ctx context.Context, d *Decision, r *Request, 
 	}
 	p := preferences{policy: d.Usage, group: g, tdmrep: d.TDMRep.TDMRep}
 	s := p.of(path)
-	if found := r.changes(e.countedChanges(c, e.dialect(c.client))); found != 0 && p.dependOnPath() {
+	if found := r.changes(e.countedChanges(c, c.client.dialect)); found != 0 && p.dependOnPath() {
 		if other := p.ofOtherForms(r, found, s); other.refusal > s.refusal {
 			s, d.Form, d.Read = other, other.form, other.path
 		}

@@ -22,7 +22,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	r := Request{Client: f.Client, Target: robots.Target{Origin: to, PathQuery: pathQuery}}
 	c := requestConfig{host: e.hosts.find(to.Host), tokens: singleToken(f.Token)}
 	if c.tokens == nil {
-		c.tokens, _ = e.tokens(&unknownClient, f.UserAgent)
+		c.tokens, _ = e.tokens(&e.unknown, f.UserAgent)
 	}
 	if c.host.Robots == Ignore {
 		return nil

@@ -129,8 +129,12 @@ func (p *pool) remove(c *persistConn) {
 	p.byAge = without(p.byAge, c)
 }
 
+// without returns list without c, which take finds near the end.
 func without(list []*persistConn, c *persistConn) []*persistConn {
-	i := slices.Index(list, c)
+	i := len(list) - 1
+	for list[i] != c {
+		i--
+	}
 	return slices.Delete(list, i, i+1)
 }
 
