@@ -399,9 +399,13 @@ func (h *header) readOrMake(f *os.File, size int64) error {
 	if err := osfile.Truncate(f, 0); err != nil {
 		return err
 	}
-	// The file has no holes, so that a full disk prevents no later write.
-	if _, err := f.WriteAt(make([]byte, fileSize), 0); err != nil {
-		return err
+	// The file has no holes, so that a full disk prevents no later write. Linux would keep what one write brings as one
+	// block of memory, all of which a write of a page then walks through.
+	zeros := make([]byte, pageSize)
+	for at := int64(0); at < fileSize; at += pageSize {
+		if _, err := f.WriteAt(zeros, at); err != nil {
+			return err
+		}
 	}
 	h.make()
 	_, err := f.WriteAt(h[:], 0)
