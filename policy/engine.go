@@ -131,8 +131,10 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 		counts = before.quotas
 		counts.forget(time.Now(), clients)
 	}
-	unknown := clientState{dialect: o.Dialect}
-	return &Engine{o: o, admission: a, clients: clients, unknown: unknown, quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
+	return &Engine{
+		o: o, admission: a, clients: clients, unknown: clientState{dialect: o.Dialect},
+		quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken),
+	}, nil
 }
 
 // A requestConfig is the configuration that applies to one request.
