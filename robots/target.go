@@ -53,7 +53,12 @@ func NewTarget(method string, o Origin, pathQuery string) (Target, error) {
 // control byte ends it in HTTP/1.1, and "#" does so for some servers. A proxy must not correct such
 // a target (RFC 9112 3.2).
 func faultOf(pathQuery string) int {
-	return strings.IndexFunc(pathQuery, func(r rune) bool { return r <= ' ' || r == 0x7F || r == '#' })
+	for i := 0; i < len(pathQuery); i++ {
+		if c := pathQuery[i]; c <= ' ' || c == 0x7F || c == '#' {
+			return i
+		}
+	}
+	return -1
 }
 
 // nameOf returns words for a byte at which faultOf stops.

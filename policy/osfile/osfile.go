@@ -50,7 +50,8 @@ func EndsWithinLine(f io.ReaderAt, size int64) bool {
 // system.
 func Open(name string) (*os.File, error) { return OpenFile(name, os.O_RDONLY, 0) }
 
-// Replace replaces a file, or makes it, with a mode. After an error of write, or a crash, the old file stays.
+// Replace replaces a file, or makes it, with a mode. After an error of write, or a crash, the old file stays. The new file
+// survives a crash after [Sync] of its directory.
 func Replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	// CreateTemp makes the file with mode 0600.
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
@@ -68,7 +69,6 @@ func Replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if err != nil {
 		// A file that stays behind matters less than err.
 		os.Remove(f.Name())
-		return err
 	}
-	return Sync(filepath.Dir(name))
+	return err
 }

@@ -129,11 +129,13 @@ func (p *pool) remove(c *persistConn) {
 	p.byAge = without(p.byAge, c)
 }
 
-// without returns list without c, which take finds near the end.
+// without returns list without c, which take finds near the end, and evictFor at the beginning.
 func without(list []*persistConn, c *persistConn) []*persistConn {
-	i := len(list) - 1
-	for list[i] != c {
-		i--
+	i := 0
+	if list[0] != c {
+		for i = len(list) - 1; list[i] != c; {
+			i--
+		}
 	}
 	return slices.Delete(list, i, i+1)
 }

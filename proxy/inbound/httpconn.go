@@ -42,8 +42,8 @@ type httpConn struct {
 	// connect is the CONNECT that the client of a redirected connection has not sent; "": none.
 	connect string
 
-	// serving says that a request has been read and not answered yet.
-	serving atomic.Bool
+	// unused says that no request has begun, and serving that a request has been read and not answered yet.
+	unused, serving atomic.Bool
 
 	// tlsErr is the error of the TLS handshake; net/http reads and writes on one goroutine before the first request.
 	tlsErr error

@@ -74,8 +74,13 @@ func (s *Server) connState(unused *h1.Group[net.Conn], c net.Conn, state http.Co
 	case http.StateNew:
 		if !unused.Add(c) {
 			c.Close()
+		} else if c, ok := c.(*httpConn); ok {
+			c.unused.Store(true)
 		}
 	case http.StateActive, http.StateHijacked, http.StateClosed:
+		if c, ok := c.(*httpConn); ok && !c.unused.Swap(false) {
+			return
+		}
 		if unused.Remove(c) {
 			if t := layersOf(c).tunnel; t != nil {
 				t.spoke.Store(state != http.StateClosed)

@@ -357,10 +357,14 @@ func (f caFiles) finishRotation() error {
 
 // replaceFile creates or replaces a file. After a crash the file is either the old one or the new one.
 func replaceFile(name string, data []byte, mode fs.FileMode) error {
-	return osfile.Replace(name, mode, func(to io.Writer) error {
+	err := osfile.Replace(name, mode, func(to io.Writer) error {
 		_, err := to.Write(data)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return osfile.Sync(filepath.Dir(name))
 }
 
 // readFile returns the content of a regular file and its info, both of the same open file.

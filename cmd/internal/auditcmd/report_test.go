@@ -74,3 +74,16 @@ func TestReplaceFileIsWholeOrNot(t *testing.T) {
 		t.Errorf("there is left %v", left)
 	}
 }
+
+// Reports may be dropped where their writer cannot look.
+func TestReplaceFileWithoutReadingItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o300); err != nil {
+		t.Fatal(err)
+	}
+	// TempDir removes what it can read.
+	defer os.Chmod(dir, 0o700)
+	if err := cli.ReplaceFile(filepath.Join(dir, "report"), func(w io.Writer) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
