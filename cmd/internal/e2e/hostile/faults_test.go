@@ -64,6 +64,7 @@ func TestWrongClientsDoNotFillTheLog(t *testing.T) {
 	if !strings.Contains(page, "client-127.0.0.3</bdi>") {
 		t.Errorf("the dashboard does not show the client with a name:\n%s", page)
 	}
+	testkit.Eventually(t, "the log names the last client", func() bool { return strings.Contains(p.Stderr.String(), "client=client-127.0.0.3") })
 	log := p.Stderr.String()
 	for warning, want := range map[string]int{
 		"level=WARN": 3, "does not trust the proxy's CA": 2, "client=client-127.0.0.3": 1, "speaks TLS": 1, "client=client-127.0.0.4": 0,
