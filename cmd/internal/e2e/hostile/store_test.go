@@ -1,7 +1,9 @@
 package hostile
 
 import (
+	"errors"
 	"io"
+	"log"
 	"net"
 	"strings"
 	"sync"
@@ -33,6 +35,7 @@ var lies = map[string]lie{
 // A lyingStore is a server in front of a real one. It passes everything on until it lies.
 type lyingStore struct {
 	net.Listener
+	asked atomic.Int64  // connections
 	told  atomic.Int64  // lies
 	mu    sync.Mutex    // guards lie and began
 	lie   *lie          // nil: it does not lie
@@ -52,9 +55,14 @@ func newLyingStore(t testing.TB) *lyingStore {
 	all.Go(func() {
 		for {
 			c, err := l.Accept()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
 			}
+			if err != nil {
+				t.Log(err)
+				continue
+			}
+			s.asked.Add(1)
 			all.Go(func() { s.serve(c, real.Addr()) })
 		}
 	})
@@ -63,6 +71,9 @@ func newLyingStore(t testing.TB) *lyingStore {
 		l.Close()
 		real.Close()
 		all.Wait()
+		if t.Failed() {
+			t.Logf("the store had %d connections, and told %d lies", s.asked.Load(), s.told.Load())
+		}
 	})
 	return s
 }
@@ -91,6 +102,7 @@ func (s *lyingStore) serve(c net.Conn, addr string) {
 	defer c.Close()
 	to, err := net.Dial("tcp", addr)
 	if err != nil {
+		log.Print(err)
 		return
 	}
 	defer to.Close()
