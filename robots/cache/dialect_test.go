@@ -96,7 +96,8 @@ func TestNoFileAfter(t *testing.T) {
 					want(tc.name, tc.before)
 					tries := f.count()
 					f.answers = []fetch.Result{tc.last}
-					wait(30 * time.Minute) // the maximum retry time
+					// This is the maximum retry time.
+					wait(30 * time.Minute)
 					want(tc.name+" for long", tc.after)
 					if f.count() != tries+1 {
 						t.Errorf("%d fetches, want %d", f.count(), tries+1)
