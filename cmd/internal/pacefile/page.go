@@ -399,8 +399,8 @@ func (h *header) readOrMake(f *os.File, size int64) error {
 	if err := osfile.Truncate(f, 0); err != nil {
 		return err
 	}
-	// The file has no holes, so that a full disk prevents no later write. Linux would keep what one write brings as one
-	// block of memory, all of which a write of a page then walks through.
+	// The file has no holes, so that a full disk prevents no later write. It is not one write, because Linux keeps in one
+	// piece of memory what it gets in one write, and each later write of a page would go through the whole piece.
 	zeros := make([]byte, pageSize)
 	for at := int64(0); at < fileSize; at += pageSize {
 		if _, err := f.WriteAt(zeros, at); err != nil {
