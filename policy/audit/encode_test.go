@@ -170,20 +170,23 @@ func everyLine() [][]byte {
 	r.Decision.JoinedLine, r.Decision.Decoded, r.Decision.DelayLine = 1, "gzip", 2
 	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.Decision.TDMRep = r.Decision.Ruling
+	r.Sent, r.Interval = time.Now(), time.Second
 	r.BackOff, r.BackOffBy, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, "a-2", time.Second, true, true, true
 	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}, Preference{"g", 1}}
 	r.Withheld, r.Decision.Licenses = true, "https://site.test/license.xml"
 	r.Decision.Usage.Purposes, r.Decision.Statements = usage.SetOf(usage.TrainAI), forbidding("noai")
 	r.Signed, r.Unsigned, r.LegacyTLS, r.Dropped = "key", policy.UnsignedClient, true, 1
 	r.Archived = Archived{File: "a.warc.gz", Offset: 1, ID: "urn:uuid:1"}
+	r.Received = Received{Bytes: 1}
 	e := &event{Event: "lost", Detail: "d", File: "f", FileBytes: 1, SHA256: "s", Count: 1, Reasons: map[string]int64{"auth": 1, "limit": 2}, Clients: 2, Client: "c", FirstSeq: 1, LastSeq: 2,
-		Program: "1.2", Config: "c", CA: "AB", Keys: []string{"mode"}, IDs: []string{"a", "b"}}
-	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
-	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
+		Program: "1.2", Origin: "o", Config: "c", CA: "AB", Keys: []string{"mode"}, IDs: []string{"a", "b"}}
+	var salter trail.Salter
+	line, _ := salter.AppendSalted(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
+	about, _ := salter.AppendSalted(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
 	r.Request.PathQuery = "/\xff"
-	bytes, _ := trail.AppendLink(appendLine(nil, r, &Options{}), 0, 4, trail.Hash{})
+	bytes, _ := salter.AppendSalted(appendLine(nil, r, &Options{}), 0, 4, trail.Hash{})
 	away := fetchLine{trail.KindRobots, fetch.Report{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}}
-	asked, _ := trail.AppendLink(appendLine(nil, &away, &Options{}), 0, 3, trail.Hash{})
+	asked, _ := salter.AppendSalted(appendLine(nil, &away, &Options{}), 0, 3, trail.Hash{})
 	return [][]byte{line, about, asked, bytes}
 }
 
@@ -220,7 +223,8 @@ func TestMembersStandInTheOrderOfEntry(t *testing.T) {
 	for field := range reflect.TypeFor[trail.Entry]().Fields() {
 		want = append(want, field.Tag.Get("json"))
 	}
-	want = append(want, "prev", "hash")
+	// The salts come last.
+	want = append(want[:len(want)-1], "prev", "hash", "salts")
 	for _, line := range everyLine() {
 		names := members(t, line)
 		if slices.Contains(names, "event") {

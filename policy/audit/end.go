@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/osfile"
@@ -50,10 +51,7 @@ func lastLink(path string) (trail.Link, error) {
 // continues after known, so that their numbers are not used again.
 func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event) {
 	if last.Seq < known.Seq {
-		return known, &event{
-			Event: trail.EventCut, FirstSeq: last.Seq + 1, LastSeq: known.Seq,
-			Detail: fmt.Sprintf("the lines seq %d to %d are missing, but were on the disk when the proxy last ran", last.Seq+1, known.Seq),
-		}
+		return known, cutEvent(last.Seq+1, known.Seq)
 	}
 	if known.Seq == 0 {
 		return last, nil
@@ -72,6 +70,27 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 		return last, changedEvent(known.Seq, "is not the line that was on the disk when the proxy last ran")
 	}
 	return last, nil
+}
+
+// cutEvent returns the event that lines are missing at the end.
+func cutEvent(first, last uint64) *event {
+	return &event{
+		Event: trail.EventCut, FirstSeq: first, LastSeq: last,
+		Detail: fmt.Sprintf("the lines seq %d to %d are missing, but were on the disk when the proxy last ran", first, last),
+	}
+}
+
+// differences returns those of the events that say something different. They come before others, since they explain the gap
+// before them.
+func differences(byEnd, byTree *event) []*event {
+	all := []*event{byEnd, byTree}
+	if byEnd != nil && byTree != nil && byEnd.Event == byTree.Event {
+		all = []*event{byEnd}
+		if byTree.LastSeq > byEnd.LastSeq {
+			all = []*event{byTree}
+		}
+	}
+	return slices.DeleteFunc(all, func(e *event) bool { return e == nil })
 }
 
 // setSynced stores that the disk has the lines up to last.

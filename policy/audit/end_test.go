@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/audit/tree"
+	"robotsproxy/robots/testkit"
 )
 
 // cutLines removes the last n lines of a file.
@@ -16,6 +18,14 @@ func cutLines(n int) func(*testing.T, string) {
 	return func(t *testing.T, file string) {
 		rewrite(t, file, func(lines [][]byte) [][]byte { return lines[:len(lines)-n] })
 	}
+}
+
+// cutTree removes the leaves from the line next on.
+func cutTree(t *testing.T, file string, next uint64) {
+	t.Helper()
+	all, err := tree.Open(tree.Path(file))
+	testkit.Must(t, err)
+	testkit.Must(t, errors.Join(all.Truncate(next), all.Close()))
 }
 
 // rewrite replaces the lines of a file, which keep their line feeds.
@@ -54,7 +64,10 @@ var endCases = []struct {
 }{
 	{"unchanged", func(*testing.T, string) {}, false, "", "", 7, ""},
 	{"lines were written after the last fsync", func(*testing.T, string) {}, true, "", "", 7, ""},
-	{"a power loss took what was written after the last fsync", cutLines(3), true, "", "", 4, ""},
+	{"a power loss took what was written after the last fsync", func(t *testing.T, file string) {
+		cutLines(3)(t, file)
+		cutTree(t, file, 4)
+	}, true, "", "", 4, ""},
 	{"lines cut off", cutLines(2), false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
 	{"a part of a line cut off too", func(t *testing.T, file string) {
 		rewrite(t, file, func(lines [][]byte) [][]byte { return append(lines[:4], lines[4][:20]) })
@@ -64,7 +77,7 @@ var endCases = []struct {
 	{"the last line edited", edit(5), false, trail.EventChanged, "the line seq 6 does not match its hash", 7, "seq 6: changed: the hash does not match"},
 	{"the last certain line edited", edit(2), true, trail.EventChanged, "the line seq 3 is not the line that was on the disk", 7, "seq 3: changed: the hash does not match"},
 	{"written anew", func(t *testing.T, file string) {
-		os.Remove(file)
+		testkit.Must(t, errors.Join(os.Remove(file), os.Remove(tree.Path(file))))
 		l := open(t, Options{File: file})
 		for range 6 {
 			l.Write(allowed())

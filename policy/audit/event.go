@@ -36,6 +36,7 @@ func (e *event) appendWithin(b []byte, o *Options, limit int) (line []byte, url 
 	b = appendOptional(b, `,"config_sha256":"`, e.Config, limit)
 	b = appendOptional(b, `,"ca_sha256":"`, e.CA, limit)
 	b = appendOptional(b, `,"version":"`, e.Program, limit)
+	b = appendOptional(b, `,"origin":"`, e.Origin, limit)
 	b = appendNumber(b, `,"first_seq":`, e.FirstSeq)
 	b = appendNumber(b, `,"last_seq":`, e.LastSeq)
 	return appendOptional(b, `,"client":"`, e.Client, limit), 0

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +45,7 @@ type Log struct {
 	unsaved    unsavedSnapshots
 	counts     counts
 	retention  retention
+	tree       treeWriter
 	space      atomic.Pointer[Space]
 
 	// tampered is what Tampered returns.
@@ -77,6 +77,11 @@ type Log struct {
 	// seq and hash are those of the last line.
 	seq  uint64
 	hash trail.Hash
+
+	salter trail.Salter
+
+	// leaves has the hashes of the lines that tree has not taken yet.
+	leaves leafQueue
 
 	// lost is the number of records that were lost since the last event about lost records.
 	lost  int64
@@ -129,18 +134,19 @@ func Open(o Options) (*Log, error) {
 		return nil, errors.New("audit: no log")
 	}
 	l := &Log{opened: o, rotated: wake.New(), io: make(osfile.Mutex, 1)}
-	l.retention.log = l
+	l.retention.log, l.tree.log, l.tree.mu = l, l, make(osfile.Mutex, 1)
 	l.SetOptions(o)
 	last, events, err := l.segment.open(o.File, o.FIFO)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if l.segment.regular {
-		var e *event
-		if last, e = compareEnd(o.File, last, o.Known.Link); e != nil {
-			// The event comes first, since it explains the gap before it.
-			events = slices.Insert(events, 0, e)
-		}
+		treeEnd, byTree := l.tree.open(last)
+		var byEnd *event
+		last, byEnd = compareEnd(o.File, last, o.Known.Link)
+		// The numbers of lines that are missing are not used again.
+		last.Seq = max(last.Seq, treeEnd)
+		events = append(differences(byEnd, byTree), events...)
 		if l.segment.size == 0 {
 			l.segment.firstSeq = last.Seq + 1
 		}
@@ -161,6 +167,10 @@ func Open(o Options) (*Log, error) {
 	}
 	// This is written at once, since after another crash nothing else would explain the file. Err has the error.
 	l.commit(l.seq)
+	if l.tree.torn {
+		// It logs an error, and is called again.
+		l.tree.grow()
+	}
 	return l, nil
 }
 
@@ -281,7 +291,11 @@ func (l *Log) chain(what line) {
 	if r, ok := what.(*Begun); ok && !r.Unused {
 		l.open[r.ID] = l.seq
 	}
-	l.buf, l.hash = trail.AppendLink(append(appendLine(l.buf, what, l.options.Load()), trail.VersionMember...), start, l.seq, l.hash)
+	line := append(appendLine(l.buf, what, l.options.Load()), trail.VersionMember...)
+	l.buf, l.hash = l.salter.AppendSalted(line, start, l.seq, l.hash)
+	if l.tree.path != "" {
+		l.leaves.add(l.seq, l.hash)
+	}
 	if l.opened.Tap != nil {
 		l.opened.Tap(l.seq, l.buf[start:])
 	}
@@ -440,6 +454,7 @@ func (l *Log) Run(ctx context.Context) error {
 	// The states are logged by a goroutine of their own, since writeBatches may hang.
 	g.Go(func() error { return l.logStates(ctx) })
 	g.Go(func() error { return l.retention.run(ctx) })
+	g.Go(func() error { return l.tree.run(ctx) })
 	g.Go(func() error { return l.findUnfinished(ctx) })
 	return g.Wait()
 }
@@ -517,11 +532,29 @@ func (l *Log) Close() error {
 	l.addCounted(0)
 	l.chainStop()
 	l.mu.Unlock()
-	err := l.setFailure(l.flush())
+	err := l.writeLast()
 	l.unsaved.retry(l.opened.Snapshots)
-	if err == nil && l.options.Load().Sync != SyncNone {
-		err = l.sync()
+	// If it cannot be written, tree.close has the error.
+	l.tree.grow()
+	l.mu.Lock()
+	added := len(l.buf) > 0
+	l.mu.Unlock()
+	if err == nil && added {
+		// The tree has added an event.
+		err = l.writeLast()
 	}
 	l.closed = true
-	return errors.Join(err, l.unsaved.err(), l.segment.close())
+	return errors.Join(err, l.unsaved.err(), l.segment.close(), l.tree.close())
+}
+
+// writeLast writes all lines and waits until the disk has them, also with SyncNone, since the last checkpoint rests on them.
+// The caller holds l.io.
+func (l *Log) writeLast() error {
+	if err := l.setFailure(l.flush()); err != nil {
+		return err
+	}
+	if l.options.Load().Sync == SyncNone {
+		return l.segment.sync()
+	}
+	return l.sync()
 }

@@ -253,6 +253,7 @@ func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(chained(t, l.opened.File))
+	cutTree(t, l.opened.File, uint64(before)+1)
 	again := open(t, Options{File: l.opened.File})
 	again.Write(refused())
 	if got := len(chained(t, l.opened.File)); got != before+1 {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"robotsproxy/policy/audit/checkpoint"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
 )
@@ -74,6 +75,9 @@ type Options struct {
 
 	// Known is the End of the previous process, as OnDisk returned it; zero: it is unknown.
 	Known End
+
+	// Latest is the newest known checkpoint of this trail; zero: none is known.
+	Latest checkpoint.Checkpoint
 
 	// Replica is the name of this replica in each record; "": there is only one.
 	Replica string

@@ -17,6 +17,9 @@ type Process struct {
 	// Version is that of the program.
 	Version string
 
+	// Origin is that of its checkpoints of the trail; "": there are none.
+	Origin string
+
 	// Config is the SHA-256 of the configuration file in hex; "": there is none.
 	Config string
 
@@ -26,7 +29,7 @@ type Process struct {
 
 // event returns an event about the process, which began as p.
 func (p Process) event(name, detail string) *event {
-	return &event{Event: name, Detail: detail, Program: p.Version, Config: p.Config, CA: p.CA}
+	return &event{Event: name, Detail: detail, Program: p.Version, Origin: p.Origin, Config: p.Config, CA: p.CA}
 }
 
 // maxIDs is how many requests one event names.

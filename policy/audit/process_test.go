@@ -71,7 +71,7 @@ func TestStartNamesWhatTheProcessBeforeLeftUnfinished(t *testing.T) {
 					o.Known = known
 				}
 				l = open(t, o)
-				testkit.Must(t, l.Start(Process{Version: "2", Config: "abc", CA: "AB:CD"}))
+				testkit.Must(t, l.Start(Process{Version: "2", Origin: "o", Config: "abc", CA: "AB:CD"}))
 				ctx, cancel := context.WithCancel(context.Background())
 				go l.Run(ctx)
 				time.Sleep(time.Second)
@@ -80,7 +80,7 @@ func TestStartNamesWhatTheProcessBeforeLeftUnfinished(t *testing.T) {
 				close(t, l)
 				all := entries(t, l)
 				start, found, stop := all[len(all)-3], all[len(all)-2], all[len(all)-1]
-				if start.Event != trail.EventStart || !strings.Contains(start.Detail, "did not stop in order") || start.Program != "2" || start.Config != "abc" || start.CA != "AB:CD" {
+				if start.Event != trail.EventStart || !strings.Contains(start.Detail, "did not stop in order") || start.Program != "2" || start.Origin != "o" || start.Config != "abc" || start.CA != "AB:CD" {
 					t.Errorf("%+v", start)
 				}
 				if found.Event != trail.EventUnfinished || !slices.Equal(found.IDs, []string{"second", "third"}) || found.Count != 2 {

@@ -13,7 +13,7 @@
 // client. It counts the others, and writes one line a second that says how many there were and
 // why.
 //
-// Long strings cannot fill the segments either: a line without its URL has at most 4 KiB,
+// Long strings cannot fill the segments either: a line without its URL has at most 4.5 KiB,
 // whatever clients and origins send, and a URL takes at most five times the bytes that it was sent
 // with.
 //
@@ -29,6 +29,8 @@ package audit
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -82,6 +84,12 @@ type Record struct {
 	// Slowed is the interval between requests that delayed the request, since the host responds slowly; zero: none did.
 	Slowed time.Duration
 
+	// Sent is when the first byte of the request went out, the last time that it was sent; zero: it was not sent.
+	Sent time.Time
+
+	// Interval is the time between two requests of a long queue, by the limits under which the request was sent.
+	Interval time.Duration
+
 	// StoreAway reports that the shared store was unavailable: the request was paced without it, or refused.
 	StoreAway bool
 
@@ -107,6 +115,9 @@ type Record struct {
 	// Archived says where the archive has the response; zero: it does not.
 	Archived Archived
 
+	// Received is what was received of the body of the response; zero: nothing was, or its digest is not recorded.
+	Received Received
+
 	// Preferences are those in the header of the origin's response.
 	Preferences Preferences
 
@@ -124,6 +135,14 @@ type Record struct {
 
 	// snapshotSaved reports that Log.SaveSnapshot was called.
 	snapshotSaved bool
+}
+
+// Received is what was received of a body, before any decoding of its content.
+type Received struct {
+	SHA256 [sha256.Size]byte
+
+	// Bytes is the length; 0: there is no body.
+	Bytes int64
 }
 
 // Blocked reports whether the request was decided against.
@@ -191,6 +210,10 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 		b = appendNumber(b, `,"crawl_delay_line":`, d.DelayLine)
 	}
 	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
+	if !r.Sent.IsZero() {
+		b = append(appendTime(append(b, `,"sent":"`...), r.Sent), '"')
+		b = appendMillis(append(b, `,"pace_ms":`...), r.Interval)
+	}
 	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
 	b = appendOptional(b, `,"back_off_by":"`, r.BackOffBy, limit)
 	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
@@ -211,6 +234,10 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = terms.append(b, `,"tdm_policy":"`, limit)
 	b = r.Preferences.CrawlerPrice.append(b, `,"crawler_price":"`, limit)
 	b = appendArchived(b, &r.Archived)
+	if r.Received.Bytes > 0 {
+		b = hex.AppendEncode(append(b, `,"body_sha256":"`...), r.Received.SHA256[:])
+		b = appendNumber(append(b, '"'), `,"body_bytes":`, r.Received.Bytes)
+	}
 	b = appendNumber(b, `,"status":`, r.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)

@@ -10,6 +10,9 @@ type Stats struct {
 	// Err is why the audit cannot be written at present; nil: it can.
 	Err error
 
+	// Seq is the number of the last line.
+	Seq uint64
+
 	// Waiting is the number of lines that are not in the file yet, and Lag is the age of the oldest of them.
 	Waiting int
 	Lag     time.Duration
@@ -60,7 +63,7 @@ func (l *Log) Stats() Stats {
 	last, writingSeq, writingSince, bufSince := l.seq, l.writingSeq, l.writingSince, l.bufSince
 	empty := len(l.buf) == 0
 	l.mu.Unlock()
-	s.Waiting = int(last - written)
+	s.Seq, s.Waiting = last, int(last-written)
 	if l.options.Load().Sync != SyncNone {
 		s.Unsynced = int(written - synced)
 	}

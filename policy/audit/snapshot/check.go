@@ -74,17 +74,26 @@ func NewCheck() *Check {
 
 var (
 	fetchKinds = [][]byte{[]byte(`,"kind":"` + trail.KindRobots + `"`), []byte(`,"kind":"` + trail.KindTDMRep + `"`)}
-	shaNames   = [][]byte{[]byte(`"robots_sha256":"`), []byte(`"tdmrep_sha256":"`)}
+
+	// shaEnd ends the names of the members with a SHA-256, and shaNames are the beginnings of those of files.
+	shaEnd   = []byte(`_sha256":"`)
+	shaNames = [][]byte{[]byte(`"robots`), []byte(`"tdmrep`)}
 )
 
 // Add adds a line of the trail, which was verified.
 func (c *Check) Add(line []byte, l trail.Link) {
-	for kind, name := range shaNames {
+	for rest := line; ; {
 		// Within a string, the quotes of the name would be escaped.
-		_, digits, found := bytes.Cut(line, name)
-		if found && len(digits) >= hexHashLen {
-			c.addFile(digits[:hexHashLen], recordedFile{l.Seq, kind})
+		name, digits, found := bytes.Cut(rest, shaEnd)
+		if !found {
+			break
 		}
+		for kind, begins := range shaNames {
+			if bytes.HasSuffix(name, begins) && len(digits) >= hexHashLen {
+				c.addFile(digits[:hexHashLen], recordedFile{l.Seq, kind})
+			}
+		}
+		rest = digits
 	}
 	start := line[:min(len(line), 100)]
 	if !slices.ContainsFunc(fetchKinds, func(kind []byte) bool { return bytes.Contains(start, kind) }) {

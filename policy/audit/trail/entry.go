@@ -37,6 +37,8 @@ const (
 	EventCounted = "counted"
 	// EventPruned says that the writer removed old segments.
 	EventPruned = "pruned"
+	// EventTree says that a new tree was begun, since lines that it needs are not there (package tree).
+	EventTree = "tree"
 	// EventCut says that lines that the disk had were missing at the end when the writer started. The next line has the
 	// seq after theirs.
 	EventCut = "cut"
@@ -128,7 +130,11 @@ type Entry struct {
 	CrawlAsked float64 `json:"crawl_delay_asked_s"`
 	CrawlLine  int     `json:"crawl_delay_line"`
 	WaitMS     float64 `json:"wait_ms"`
-	BackOff    float64 `json:"back_off_s"`
+
+	// Sent is when the first byte of the request went out, and PaceMS the interval between requests that was in force then.
+	Sent    time.Time `json:"sent"`
+	PaceMS  float64   `json:"pace_ms"`
+	BackOff float64   `json:"back_off_s"`
 
 	// BackOffBy is the ID of the request whose response began the back-off, or the URL of a robots.txt.
 	BackOffBy string  `json:"back_off_by"`
@@ -164,6 +170,11 @@ type Entry struct {
 
 	// WARC says where the archive has the response.
 	WARC Archived `json:"warc"`
+
+	// BodySHA256 is the hash of what was received of the body of the response, in hex, and BodyBytes its length; "": it was not
+	// recorded.
+	BodySHA256 string `json:"body_sha256"`
+	BodyBytes  int64  `json:"body_bytes"`
 
 	// Event is "torn", "unchained", "replaced", "lost" or one of the constants; "": the line is no event.
 	Event string `json:"event"`
@@ -207,6 +218,9 @@ type Entry struct {
 	// Program is the version of the program.
 	Program string `json:"version"`
 
+	// Origin is that of the program's checkpoints of this trail, see package checkpoint.
+	Origin string `json:"origin"`
+
 	// FirstSeq and LastSeq are the first and the last line that were removed, cut off or changed.
 	FirstSeq uint64 `json:"first_seq"`
 	LastSeq  uint64 `json:"last_seq"`
@@ -219,6 +233,9 @@ type Entry struct {
 	// Version is that of the format, see VersionMember; 0: an earlier version.
 	Version int    `json:"v"`
 	Seq     uint64 `json:"seq"`
+
+	// Salts are those of the values that can be hidden, see Hide; a value of version 3 without a salt was hidden.
+	Salts map[string]string `json:"salts"`
 }
 
 // Archived says where an archive has the WARC record of a response; zero: it does not.

@@ -265,24 +265,24 @@ func (r *Reader) tryOpen(next Segment) (opened bool, err error) {
 // segment that comes before was missed: either it can still be read (skipped), or it was
 // removed (ErrRemoved).
 func (r *Reader) checkOrder(text []byte) (skipped bool, err error) {
-	l, _, ok := splitLink(text)
+	seq, ok := seqOf(text)
 	if !ok {
 		r.started = true
 		return false, nil
 	}
-	if !r.started && r.lastSeq > 0 && l.Seq > r.lastSeq+1 && r.path != "" {
+	if !r.started && r.lastSeq > 0 && seq > r.lastSeq+1 && r.path != "" {
 		next, oldest, nerr := r.nextSegment()
 		switch {
 		case nerr != nil:
 			return false, nerr
-		case next.FirstSeq != r.src.FirstSeq && next.FirstSeq < l.Seq && next.FirstSeq > 0:
+		case next.FirstSeq != r.src.FirstSeq && next.FirstSeq < seq && next.FirstSeq > 0:
 			return true, nil
 		case oldest:
 			r.pending = text
-			err = fmt.Errorf("lines %d to %d: %w", r.lastSeq+1, l.Seq-1, ErrRemoved)
+			err = fmt.Errorf("lines %d to %d: %w", r.lastSeq+1, seq-1, ErrRemoved)
 		}
 	}
-	r.started, r.lastSeq = true, l.Seq
+	r.started, r.lastSeq = true, seq
 	return false, err
 }
 

@@ -183,7 +183,7 @@ func findLine(path string, seq uint64) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			if l, _, ok := splitLink(line.Text); ok && l.Seq == seq {
+			if l, _, _, ok := splitLink(line.Text); ok && l.Seq == seq {
 				return bytes.Clone(line.Text), nil
 			}
 		}
@@ -234,7 +234,7 @@ func LastEntry(path string) (Entry, error) {
 	var last []byte
 	for {
 		line, err := r.Next()
-		_, _, chained := splitLink(line.Text)
+		_, _, _, chained := splitLink(line.Text)
 		switch {
 		case err == io.EOF:
 			return Read(last)
@@ -261,16 +261,49 @@ func Unfinished(ctx context.Context, path string, from, to uint64) (ids []string
 	return ids, err
 }
 
+// segmentsFrom returns the segments of the trail that is written to path, without those that end before the line from.
+func segmentsFrom(path string, from uint64) ([]Segment, error) {
+	segments, err := Segments(path)
+	for len(segments) > 1 && segments[1].FirstSeq > 0 && segments[1].FirstSeq <= from {
+		segments = segments[1:]
+	}
+	return segments, err
+}
+
+// Links reads what the lines from the line from on state as their number and hash, in the trail that is written to path.
+// Nothing is compared with the lines. An error ends it: fs.ErrNotExist if a segment was rotated, compressed or removed
+// meanwhile.
+func Links(path string, from uint64) iter.Seq2[Link, error] {
+	return func(yield func(Link, error) bool) {
+		segments, err := segmentsFrom(path, from)
+		if err != nil {
+			yield(Link{}, err)
+			return
+		}
+		for _, segment := range segments {
+			for line, err := range wholeLines(segment) {
+				l, _, _, ok := splitLink(line.Text)
+				if err == nil && (!ok || l.Seq < from) {
+					continue
+				}
+				if !yield(l, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
 // unfinished is Unfinished, but fails if a segment is rotated, compressed or removed meanwhile.
 func unfinished(ctx context.Context, path string, from, to uint64) (ids []string, err error) {
-	segments, err := Segments(path)
+	segments, err := segmentsFrom(path, from)
 	if err != nil {
 		return nil, err
 	}
 	open := map[string]uint64{}
-	for i, segment := range segments {
-		if i+1 < len(segments) && segments[i+1].FirstSeq > 0 && segments[i+1].FirstSeq <= from || segment.FirstSeq > to {
-			continue
+	for _, segment := range segments {
+		if segment.FirstSeq > to {
+			break
 		}
 		for line, err := range wholeLines(segment) {
 			if ctx.Err() != nil {
@@ -282,7 +315,7 @@ func unfinished(ctx context.Context, path string, from, to uint64) (ids []string
 			id, begun := lineID(line.Text)
 			switch {
 			case begun:
-				if l, _, ok := splitLink(line.Text); ok && l.Seq >= from && l.Seq <= to {
+				if l, _, _, ok := splitLink(line.Text); ok && l.Seq >= from && l.Seq <= to {
 					open[string(id)] = l.Seq
 				}
 			case bytes.Contains(line.Text, unfinishedEvent):

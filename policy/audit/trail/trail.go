@@ -22,6 +22,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -68,10 +69,10 @@ func CutText(s string) (head string, whole int, cut bool) {
 	return s[:i], whole, true
 }
 
-// VersionMember marks the lines of a writer that adds an [EventPruned] before it removes
-// segments. If the beginning of a trail with such lines is missing without that event,
-// somebody else removed it. Lines of earlier versions do not have the member.
-const VersionMember = `,"v":2`
+// VersionMember marks the lines of this version. Their writer adds an [EventPruned] before it removes segments, so if the
+// beginning of a trail with such lines is missing without that event, somebody else removed it. Lines of version 2 are of
+// such a writer too, but have no salts ([Salter]). Lines of earlier versions do not have the member.
+const VersionMember = `,"v":3`
 
 // A Hash is the SHA-256 of a line. The first line of a trail has the zero Hash as its prev.
 type Hash [sha256.Size]byte
@@ -102,70 +103,125 @@ const (
 	hashName = `,"hash":"`
 
 	hexHashLen    = 2 * sha256.Size
-	hashMemberLen = len(hashName) + hexHashLen + len(`"}`)
+	hashMemberLen = len(hashName) + hexHashLen + len(`"`)
 	prevMemberLen = len(prevName) + hexHashLen + len(`"`)
+
+	// maxSalts bounds the member salts with the brace.
+	maxSalts = len(saltsName) + membersCount*(len(`"user_agent":"",`)+saltLen) + len(saltsEnd)
 )
 
-// MaxLink bounds what [AppendLink] appends to a line, in bytes, with the line feed.
-const MaxLink = len(seqName) + len("18446744073709551615") + prevMemberLen + hashMemberLen + len("\n")
+// MaxLink bounds what [AppendLink] and [Salter.AppendSalted] append to a line, in bytes, with the line feed.
+const MaxLink = len(seqName) + len("18446744073709551615") + prevMemberLen + hashMemberLen + maxSalts + len("\n")
+
+// versionWithin is within how many bytes before the hash VersionMember stands.
+const versionWithin = len(VersionMember) + len(seqName) + len("18446744073709551615") + prevMemberLen
 
 // AppendLink completes the line that begins at b[start:]: a JSON object with at least one
 // member and without its closing brace. It appends the members seq, prev and hash, the brace
 // and a line feed, and returns the hash of the line.
 func AppendLink(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
+	b = appendSeqPrev(b, seq, prev)
+	hash := Hash(sha256.Sum256(b[start:]))
+	return append(appendHash(b, hash), "}\n"...), hash
+}
+
+func appendSeqPrev(b []byte, seq uint64, prev Hash) []byte {
 	b = strconv.AppendUint(append(b, seqName...), seq, 10)
 	b = hex.AppendEncode(append(b, prevName...), prev[:])
-	b = append(b, '"')
-	hash := Hash(sha256.Sum256(b[start:]))
-	b = hex.AppendEncode(append(b, hashName...), hash[:])
-	return append(b, "\"}\n"...), hash
+	return append(b, '"')
+}
+
+func appendHash(b []byte, hash Hash) []byte {
+	return append(hex.AppendEncode(append(b, hashName...), hash[:]), '"')
 }
 
 // ReadLink returns the Link of a line, given without its line feed. The error is ErrForm, or
 // ErrChanged if the hash is not that of the line. With ErrChanged, the Link has the values that
 // the line states.
 func ReadLink(line []byte) (Link, error) {
-	l, body, ok := splitLink(line)
-	switch {
-	case !ok:
-		return Link{}, ErrForm
-	case Hash(sha256.Sum256(body)) != l.Hash:
-		return l, ErrChanged
-	}
-	return l, nil
+	l, _, err := readLink(line)
+	return l, err
 }
 
-// splitLink returns the Link of a line, and the bytes that its hash covers.
-func splitLink(line []byte) (l Link, body []byte, ok bool) {
-	body, ok = cutHash(line, hashName, `"}`, hashMemberLen, &l.Hash)
-	rest := body
-	if ok {
-		rest, ok = cutHash(rest, prevName, `"`, prevMemberLen, &l.Prev)
-	}
+// readLink is ReadLink, and also returns the number of values that were erased.
+func readLink(line []byte) (l Link, erased int, err error) {
+	l, body, salts, ok := splitLink(line)
 	if !ok {
-		return Link{}, nil, false
+		return Link{}, 0, ErrForm
 	}
-	digits := len(bytes.TrimRight(rest, "0123456789"))
-	seq, err := strconv.ParseUint(string(rest[digits:]), 10, 64)
-	if err != nil || seq == 0 || rest[digits] == '0' || !bytes.HasSuffix(rest[:digits], []byte(seqName)) || line[0] != '{' {
-		return Link{}, nil, false
+	hash, erased, ok := saltedHash(body, salts)
+	if !ok || hash != l.Hash {
+		return l, 0, ErrChanged
 	}
-	l.Seq = seq
-	return l, body, true
+	if !bytes.Contains(body[max(0, len(body)-versionWithin):], []byte(VersionMember)) {
+		// Lines of earlier versions have no salts.
+		erased = 0
+	}
+	return l, erased, nil
 }
 
-// cutHash cuts a member of size bytes with a hash from the end of a line.
-func cutHash(line []byte, name, end string, size int, h *Hash) (rest []byte, ok bool) {
+// splitLink returns the Link of a line, the bytes before its hash, and its salts.
+func splitLink(line []byte) (l Link, body, salts []byte, ok bool) {
+	body, hash, prev, salts, ok := cutLink(line)
+	if !ok || !decodeHash(&l.Hash, hash) || !decodeHash(&l.Prev, prev) {
+		return Link{}, nil, nil, false
+	}
+	l.Seq, ok = seqBefore(body[:len(body)-prevMemberLen])
+	if !ok || line[0] != '{' {
+		return Link{}, nil, nil, false
+	}
+	return l, body, salts, true
+}
+
+// seqOf returns the number of a line without reading its hashes; ok is false if it is not a line of a trail.
+func seqOf(line []byte) (seq uint64, ok bool) {
+	body, _, _, _, ok := cutLink(line)
+	if !ok {
+		return 0, false
+	}
+	return seqBefore(body[:len(body)-prevMemberLen])
+}
+
+// cutLink cuts the members after seq from a line: the digits of its hash and of prev, and its salts. body is what stands
+// before the hash.
+func cutLink(line []byte) (body, hash, prev, salts []byte, ok bool) {
+	rest, salts := cutSalts(line)
+	if salts == nil {
+		if rest, ok = bytes.CutSuffix(line, []byte("}")); !ok {
+			return nil, nil, nil, nil, false
+		}
+	}
+	body, hash, ok = cutHash(rest, hashName, hashMemberLen)
+	if !ok {
+		return nil, nil, nil, nil, false
+	}
+	_, prev, ok = cutHash(body, prevName, prevMemberLen)
+	return body, hash, prev, salts, ok
+}
+
+// seqBefore returns the number in the member seq at the end of b.
+func seqBefore(b []byte) (seq uint64, ok bool) {
+	digits := len(b)
+	for digits > 0 && b[digits-1] >= '0' && b[digits-1] <= '9' {
+		digits--
+	}
+	seq, err := strconv.ParseUint(string(b[digits:]), 10, 64)
+	return seq, err == nil && seq > 0 && b[digits] != '0' && bytes.HasSuffix(b[:digits], []byte(seqName))
+}
+
+// cutHash cuts a member of size bytes with the digits of a hash from the end of a line.
+func cutHash(line []byte, name string, size int) (rest, digits []byte, ok bool) {
 	if len(line) < size {
-		return line, false
+		return line, nil, false
 	}
 	rest, member := line[:len(line)-size], line[len(line)-size:]
 	value, named := bytes.CutPrefix(member, []byte(name))
-	value, ended := bytes.CutSuffix(value, []byte(end))
-	if !named || !ended {
-		return line, false
-	}
-	_, err := hex.Decode(h[:], value)
-	// AppendLink writes lower-case digits.
-	return rest, err == nil && !bytes.ContainsAny(value, "ABCDEF")
+	digits, ended := bytes.CutSuffix(value, []byte(`"`))
+	return rest, digits, named && ended
+}
+
+// decodeHash reads the digits of a hash, which are lower case, as AppendLink writes them.
+func decodeHash(h *Hash, digits []byte) bool {
+	_, err := hex.Decode(h[:], digits)
+	return err == nil && !slices.ContainsFunc(digits, func(c byte) bool { return c >= 'A' && c <= 'F' })
 }

@@ -26,6 +26,9 @@ type Result struct {
 	// From and To are the times of the first and the last line.
 	From, To time.Time
 
+	// Erased is the number of values that were replaced by their commitments, see Hide.
+	Erased int
+
 	// Counted is the number of refusals that were counted instead of recorded, by the events that say so.
 	Counted int64
 
@@ -57,7 +60,7 @@ type VerifyOptions struct {
 func (r *Result) Anchor() Anchor { return r.Last.Anchor() }
 
 // ChainLimit says what a chain does not prove by itself.
-const ChainLimit = "Without an anchor, two things cannot be detected: " +
+const ChainLimit = "Without a checkpoint or an anchor, two things cannot be detected: " +
 	"lines cut off the end, and lines changed together with all later hashes."
 
 // A Fault is a place where a trail is not as it was written.
@@ -183,7 +186,7 @@ func (v *verifier) isEarlier(line Line, err error) bool {
 	if v.Lines > 0 || v.opts.From == 0 || err != nil && !errors.Is(err, ErrTorn) && !errors.Is(err, ErrTooLong) {
 		return false
 	}
-	l, _, ok := splitLink(line.Text)
+	l, _, _, ok := splitLink(line.Text)
 	return !ok || l.Seq < v.opts.From
 }
 
@@ -197,7 +200,7 @@ func (v *verifier) fault(line Line, seq uint64, kind, detail string, args ...any
 
 // line checks a line against the chain.
 func (v *verifier) line(line Line) error {
-	l, err := ReadLink(line.Text)
+	l, erased, err := readLink(line.Text)
 	if errors.Is(err, ErrChanged) {
 		return v.fault(line, l.Seq, "changed", "the hash does not match the bytes of the line")
 	}
@@ -215,6 +218,7 @@ func (v *verifier) line(line Line) error {
 	if l.Seq == v.opts.Since.Seq && !v.opts.Since.Matches(l.Hash) {
 		return v.fault(line, l.Seq, "anchor", "the line is not the anchor's line: its hash begins with %s", l.Hash.String()[:anchorDigits])
 	}
+	v.Erased += erased
 	return v.count(line, l)
 }
 
