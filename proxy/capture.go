@@ -21,6 +21,12 @@ func (r *response) beginCapture() {
 // endCapture archives a request that has ended. The error breaks the response off.
 func (r *response) endCapture() (err error) {
 	s := r.s
+	switch digest := r.body.digest; {
+	case digest != nil:
+		digest.Sum(s.record.Received.SHA256[:0])
+	case r.capture != nil:
+		s.record.Received = r.capture.Received()
+	}
 	if r.capture != nil {
 		s.record.Archived, err = r.capture.End(captureFields(&s.record, s.client.h.o.Archive.ClientName(s.record.Request.Client)))
 	}

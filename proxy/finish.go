@@ -84,6 +84,9 @@ func (s *requestState) recordPace(err error) {
 	}
 	rec.Slot, rec.Waited, rec.Slowed = true, held.Waited, cmp.Or(rec.Slowed, held.Slowed)
 	rec.StoreAway = rec.StoreAway || held.StoreAway
+	if s.wasSent {
+		rec.Sent, rec.Interval = held.Sent, held.Interval
+	}
 }
 
 // chooseAnswer returns the answer to a request that failed with err, and how long the answer

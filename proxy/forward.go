@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -139,7 +140,10 @@ func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 	}
 	resp.Header = nil
 	if resp.Body != http.NoBody {
-		s.response.body = originBody{resp.Body, &s.response, resp, connection}
+		s.response.body = originBody{ReadCloser: resp.Body, response: &s.response, received: resp, connection: connection}
+		if s.rules.Digests {
+			s.response.body.digest = sha256.New()
+		}
 		resp.Body = &s.response.body
 	}
 	return resp, nil

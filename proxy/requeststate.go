@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"hash"
 	"io"
 	"net/http"
 
@@ -80,6 +81,9 @@ type originBody struct {
 	// received is the origin's response, whose trailer is complete when the body was read. connection is its Connection header.
 	received   *http.Response
 	connection []string
+
+	// digest is the hash of what was read; nil: it is not recorded, or the archive has it.
+	digest hash.Hash
 }
 
 // shareKey returns the key of the client whose share the request counts against.

@@ -236,6 +236,11 @@ func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.response.s.transfer.watch.moved()
 	err = b.response.capture.Read(p[:n], err)
+	if b.digest != nil {
+		// A hash returns no error.
+		b.digest.Write(p[:n])
+		b.response.s.record.Received.Bytes += int64(n)
+	}
 	if err != nil {
 		stripTrailer(b.received.Trailer, b.connection)
 	}

@@ -37,8 +37,7 @@ type Rules struct {
 	// PassThrough reports whether the tunnels of a host are passed through; nil: none.
 	PassThrough func(string) bool
 
-	// RecordFirst ends a response only after its record is written, and breaks it off if that fails.
-	RecordFirst bool
+	Recording
 
 	// BackOff honours 429 and 503 of origins.
 	BackOff bool
@@ -52,6 +51,15 @@ type Rules struct {
 	// MaxURL is the maximum length of a URL, in bytes; zero: 8 KiB.
 	MaxURL int
 	Ports
+}
+
+// A Recording says how requests are recorded.
+type Recording struct {
+	// RecordFirst ends a response only after its record is written, and breaks it off if that fails.
+	RecordFirst bool
+
+	// Digests records the SHA-256 of what was received. Without it, that of an archived body is recorded.
+	Digests bool
 }
 
 // An Identity is what requests to origins say about who sends them. The zero Identity leaves what the client says.

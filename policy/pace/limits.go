@@ -210,6 +210,13 @@ type Held struct {
 	// Slowed is the least time between two requests because the host responded slowly; zero if it did not.
 	Slowed time.Duration
 
+	// Interval is the least time between two requests in a long queue, by the limits under which the last permit was given;
+	// zero: none was given.
+	Interval time.Duration
+
+	// Sent is when the request was sent last, by the wall clock; zero: it was not.
+	Sent time.Time
+
 	// StoreAway means that the request got the permit while the Store was unavailable.
 	StoreAway bool
 }

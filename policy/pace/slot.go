@@ -235,7 +235,11 @@ func (s *Slot) Held() Held {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return s.held
+	held := s.held
+	if !s.sent.IsZero() {
+		held.Sent = wallTime(s.sent, time.Now())
+	}
+	return held
 }
 
 // Contacted reports that a connection to the host was tried, and that the request will not be sent. It takes the turn of

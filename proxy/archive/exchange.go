@@ -160,6 +160,16 @@ func (e *Exchange) Read(b []byte, err error) error {
 	return err
 }
 
+// Received returns the digest and the length of the body of the response, as far as it was read; zero: it is empty, or too long
+// to be archived.
+func (e *Exchange) Received() audit.Received {
+	of := &e.response.body
+	if of.size == 0 || of.truncated == "length" || of.err != nil {
+		return audit.Received{}
+	}
+	return audit.Received{SHA256: of.digest(), Bytes: of.size}
+}
+
 // EndsLast reports whether the end of the response must not reach the client before End has returned.
 func (e *Exchange) EndsLast() bool { return e != nil && !e.options.Continue }
 
