@@ -41,7 +41,7 @@ func New(o Options) (*Server, error) {
 	}
 	o.Token, o.Clients, o.Monitor = orZero(o.Token), orZero(o.Clients), orZero(o.Monitor)
 	o.Warnings, o.Faults = orZero(o.Warnings), orZero(o.Faults)
-	o.Space, o.About = orZero(o.Space), orZero(o.About)
+	o.Space, o.About, o.Checkpoint = orZero(o.Space), orZero(o.About), orZero(o.Checkpoint)
 	if o.PaceKey == nil {
 		o.PaceKey = func(host string) string { return host }
 	}

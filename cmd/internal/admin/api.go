@@ -53,6 +53,7 @@ func (s *Server) endpoints() []endpoint {
 		{"POST", "/api/v1/purge", "remove the robots.txt of an origin from the cache", nil, s.purge},
 		{"POST", "/api/v1/refetch", "fetch the robots.txt of an origin now", nil, s.refetch},
 		{"POST", "/api/v1/reload", "reload the configuration", nil, s.reload},
+		{"GET", checkpointPath, "the newest signed checkpoint of the audit", nil, s.opts.getCheckpoint},
 		{"GET", "/api/v1/ca.pem", "the CA certificate that clients must trust", nil, s.caPEM},
 		{"GET", "/api/v1/proxy.pac", "proxy auto-configuration file for browsers", nil, s.proxyPAC},
 	}

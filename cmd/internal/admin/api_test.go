@@ -129,7 +129,7 @@ func TestEndpointList(t *testing.T) {
 		Version   string
 		Endpoints []endpoint
 	}](t, f.do("GET", "/api/v1/", ""), 200)
-	if got.Version != "v1.2.3" || len(got.Endpoints) != 14 {
+	if got.Version != "v1.2.3" || len(got.Endpoints) != 15 {
 		t.Fatalf("%+v", got)
 	}
 	for _, e := range got.Endpoints {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots/testkit/testca"
 
@@ -138,7 +139,7 @@ func withAllStatus(t *testing.T, refused *error) func(*Options) {
 	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
 		e := newFakeEvidence()
-		e.anchors = []Anchor{{"/mnt/anchors/robotsproxy", time.Now().Add(-time.Hour)}}
+		e.places = []notary.Place{{Name: "anchor", At: "/mnt/anchors/robotsproxy", Newest: time.Now().Add(-time.Hour)}}
 		e.option(o)
 		o.Config = func() []byte {
 			return []byte("mode: enforce                     # enforce or monitor\nlisten: 127.0.0.1:8080\n")

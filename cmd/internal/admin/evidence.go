@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"time"
 
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 )
@@ -23,17 +25,30 @@ type Evidence struct {
 	// Report writes a report over the whole audit, as an HTML page.
 	Report func(context.Context, io.Writer) error
 
-	// Anchors returns where anchors are written to; empty: nowhere.
-	Anchors func() []Anchor
+	// Checkpoints returns where checkpoints are kept.
+	Checkpoints func() []notary.Place
 }
 
-// An Anchor is a place to which anchors of the audit are written.
-type Anchor struct {
-	// Place is a file or a URL.
-	Place string
+// checkpointPath is the path of the newest checkpoint in the API, also of a Monitor.
+const checkpointPath = "/api/v1/audit/checkpoint"
 
-	// Last is when the newest anchor was written there; zero: none was.
-	Last time.Time
+// getCheckpoint answers with the newest checkpoint.
+func (o *Options) getCheckpoint(w http.ResponseWriter, _ *http.Request, _ *queryParams) (any, error) {
+	text := o.Checkpoint()
+	if text == nil {
+		return nil, newProblem(http.StatusNotFound, "The audit has no checkpoint yet.")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Write(text)
+	return nil, nil
+}
+
+// overdue says why a checkpoint that is due was not written.
+func overdue(err error) string {
+	if err == nil {
+		return ""
+	}
+	return "; a newer one is overdue: " + clipPrintable(err.Error(), maxCell)
 }
 
 var errShutdown = errors.New("the proxy is shutting down")

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/proxy/archive"
@@ -19,7 +20,7 @@ import (
 type fakeEvidence struct {
 	verified chan error
 	report   func(context.Context, io.Writer) error
-	anchors  []Anchor
+	places   []notary.Place
 }
 
 func newFakeEvidence() *fakeEvidence { return &fakeEvidence{verified: make(chan error)} }
@@ -34,8 +35,8 @@ func (e *fakeEvidence) option(o *Options) {
 				return 0, context.Cause(ctx)
 			}
 		},
-		Report:  func(ctx context.Context, w io.Writer) error { return e.report(ctx, w) },
-		Anchors: func() []Anchor { return e.anchors },
+		Report:      func(ctx context.Context, w io.Writer) error { return e.report(ctx, w) },
+		Checkpoints: func() []notary.Place { return e.places },
 	}
 }
 
@@ -49,7 +50,7 @@ func TestChainIsVerifiedOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeEvidence()
 		f := newFixture(t, e.option)
-		if got := f.auditText(t); !strings.Contains(got, "Not verified") || !strings.Contains(got, "audit.anchor is off") {
+		if got := f.auditText(t); !strings.Contains(got, "Not verified") {
 			t.Errorf("before: %q", got)
 		}
 		for _, c := range []struct {
@@ -102,13 +103,18 @@ func TestVerificationEnds(t *testing.T) {
 func TestAuditFacts(t *testing.T) {
 	e := newFakeEvidence()
 	at := time.Now().Add(-90 * time.Minute)
-	e.anchors = []Anchor{{"/mnt/anchors", at}, {"https://tsa.example/", time.Time{}}}
+	e.places = []notary.Place{
+		{Name: "file", At: "/mnt/checkpoints", Newest: at},
+		{Name: "anchor", At: "/mnt/anchors", Newest: at, Err: errors.New("disk full")},
+		{Name: "tsa", At: "https://tsa.example/"},
+	}
 	f := newFixture(t, e.option, func(o *Options) {
 		o.About = func() About { return About{Audit: "/var/lib/robots/audit.jsonl"} }
 		o.Space = func() audit.Space { return audit.Space{Oldest: at, Bytes: 5 << 20, Free: 1 << 30} }
 	})
 	got := f.auditText(t)
-	for _, want := range []string{"/var/lib/robots/audit.jsonl", "Oldest record" + utcTime(at) + ", 1 h ago", "5.0 MiB, 1.0 GiB free", "Last anchor" + utcTime(at) + ", 1 h ago, to /mnt/anchors", "none written yet, to https://tsa.example/"} {
+	for _, want := range []string{"/var/lib/robots/audit.jsonl", "Oldest record" + utcTime(at) + ", 1 h ago", "5.0 MiB, 1.0 GiB free", "Last checkpoint" + utcTime(at) + ", 1 h ago, to /mnt/checkpoints",
+		"Last checkpoint" + utcTime(at) + ", 1 h ago, to /mnt/anchors; a newer one is overdue: disk full", "none written yet, to https://tsa.example/"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}

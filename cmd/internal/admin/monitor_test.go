@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -12,9 +13,11 @@ import (
 // token; and nothing else.
 func TestMonitor(t *testing.T) {
 	healthy := func() error { return nil }
+	var checkpoint []byte
 	m := NewMonitor(Options{
 		Healthy: healthy, Ready: healthy, Log: slog.New(slog.DiscardHandler), Token: func() string { return "0123456789abcdef" },
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
+		Checkpoint: func() []byte { return checkpoint },
+		Metrics:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
 	})
 	for _, c := range []struct {
 		method, path string
@@ -40,6 +43,20 @@ func TestMonitor(t *testing.T) {
 		}
 		if w.Header().Get("Cross-Origin-Resource-Policy") != "same-origin" {
 			t.Errorf("%s %s: no security headers", c.method, c.path)
+		}
+	}
+	for _, c := range []struct {
+		note   string
+		status int
+		want   string
+	}{{"", 404, "The audit has no checkpoint yet."}, {"robotsproxy/a\n", 200, "robotsproxy/a\n"}} {
+		if c.note != "" {
+			checkpoint = []byte(c.note)
+		}
+		w := httptest.NewRecorder()
+		m.http.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/audit/checkpoint", nil))
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("the checkpoint %q: %d %s", c.note, w.Code, w.Body)
 		}
 	}
 }

@@ -97,6 +97,9 @@ type Options struct {
 	// Config returns the active configuration without its secrets, as YAML; nil: it is not shown.
 	Config func() []byte
 
+	// Checkpoint returns the newest checkpoint of the audit, a signed note; nil: there is none.
+	Checkpoint func() []byte
+
 	// Space returns how much of the disk the audit takes; nil: unknown.
 	Space func() audit.Space
 

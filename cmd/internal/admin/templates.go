@@ -62,8 +62,8 @@ func loadUI() *uiFiles {
 	base := template.New("").Funcs(template.FuncMap{
 		"asset": u.assetURL, "fact": newFact, "code": newCode, "class": func(c live.Class) badge { return classBadges[c] },
 		"count": humanize.Number, "bytes": humanize.Bytes[int64], "printable": printable,
-		"clip": func(s string) string { return clipPrintable(s, maxCell) },
-		"age":  func(t time.Time) string { return timeWithAge(time.Now(), t) },
+		"clip":    func(s string) string { return clipPrintable(s, maxCell) },
+		"overdue": overdue, "age": func(t time.Time) string { return timeWithAge(time.Now(), t) },
 	})
 	template.Must(base.ParseFS(files, "templates/frame.html", "templates/parts.html", "templates/login.html"))
 	u.templates["login"] = template.Must(base.Clone())

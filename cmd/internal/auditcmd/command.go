@@ -15,6 +15,7 @@ the proxy can write the audit at the same time.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit report --since 24h --format html > report.html`,
 	}
-	cmd.AddCommand(auditTailCommand(), auditReportCommand(), auditVerifyCommand(), auditSnapshotCommand(), auditExplainCommand())
+	cmd.AddCommand(auditTailCommand(), auditReportCommand(), auditVerifyCommand(), auditKeyCommand(), auditSnapshotCommand(),
+		auditExplainCommand())
 	return cmd
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	auditreport "robotsproxy/policy/audit/report"
@@ -29,10 +31,19 @@ const stdinName = "<stdin>"
 // maxAudits is how many may be read at once: a line of each is held, and a MiB to read it.
 const maxAudits = 100
 
-// auditFiles are the file of an audit, and the directories of the snapshots and of the time-stamps that
-// belong to it.
+// auditFiles are the file of an audit, and the files and directories that belong to it: its snapshots, and its checkpoints
+// with the key that signs them and their time-stamps.
 type auditFiles struct {
-	file, snapshots, stamps string
+	file, snapshots, stamps, checkpoints, key string
+
+	// anchors is the directory of time-stamps over anchors, which earlier versions got.
+	anchors string
+
+	// origin is that of the checkpoints of the configured audit; "": unknown.
+	origin string
+
+	// elsewhere are the files of audit.checkpoint.file and audit.anchor.file, if they are set.
+	elsewhere []string
 
 	// part reports that file is one of the closed files of an audit.
 	part bool
@@ -46,8 +57,17 @@ func auditIn(dir string) auditFiles {
 	return auditFiles{
 		file:      filepath.Join(dir, cli.AuditName),
 		snapshots: filepath.Join(dir, cli.SnapshotsName),
-		stamps:    filepath.Join(dir, cli.StampsName),
+		stamps:    filepath.Join(dir, notary.StampsName),
+		anchors:   filepath.Join(dir, notary.StampsName),
 	}
+}
+
+// addCheckpoints adds the places of the checkpoints that the proxy of a configuration makes.
+func (at *auditFiles) addCheckpoints(cfg config.Config, state string) {
+	s := daemon.CheckpointSettings(cfg, state, at.run)
+	at.origin = s.KnownOrigin()
+	at.checkpoints, at.key, at.stamps = filepath.Join(state, notary.CheckpointsName), s.Keys.Path, filepath.Join(state, notary.StampsName)
+	at.elsewhere = slices.DeleteFunc([]string{s.File, s.AnchorFile}, func(file string) bool { return file == "" })
 }
 
 // auditFlags say which audits are meant.
@@ -117,19 +137,23 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	home, err := cfg.State(os.Getenv)
+	state, err := cfg.State(os.Getenv)
 	if len(f.paths) > 0 {
-		return auditsAt(f.paths, home, cmp.Or(cfg.Audit.File, filepath.Join(home, cli.AuditName))), nil
+		return auditsAt(f.paths, state, cfg), nil
 	}
+	home := state
 	if err == nil && f.run != "" {
-		home, err = runDir(home, f.run)
+		home, err = runDir(state, f.run)
 	}
 	at := auditIn(home)
+	if f.run != "" {
+		at.run = filepath.Base(home)
+	}
+	at.addCheckpoints(cfg, state)
 	switch {
 	case err != nil:
 		return nil, err
 	case f.run != "":
-		at.run = filepath.Base(home)
 		if elsewhere, err := os.Readlink(at.file); err == nil {
 			// The run has written its audit elsewhere (run --audit).
 			at.file = elsewhere
@@ -145,9 +169,10 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 
 // auditsAt returns the audits with these names, each once. It leaves out a closed file of one of
 // them, because it belongs to that audit. The snapshots are beside an audit or, if they are not
-// there and home is not "", in home. The time-stamps in home are those of the configured audit; of
-// another audit they are beside it.
-func auditsAt(paths []string, home, configured string) (all []auditFiles) {
+// there and home is not "", in home. The checkpoints and time-stamps in home are those of the configured
+// audit; of another audit they are beside it.
+func auditsAt(paths []string, home string, cfg config.Config) (all []auditFiles) {
+	configured := cmp.Or(cfg.Audit.File, filepath.Join(home, cli.AuditName))
 	aside := map[string]bool{}
 	for _, path := range paths {
 		files, err := trail.Segments(path)
@@ -174,8 +199,11 @@ func auditsAt(paths []string, home, configured string) (all []auditFiles) {
 			at.snapshots = filepath.Join(home, cli.SnapshotsName)
 		}
 		if home != "" && isSameFile(path, configured) {
-			at.stamps = filepath.Join(home, cli.StampsName)
+			at.addCheckpoints(cfg, home)
+			at.anchors = at.stamps
 		} else {
+			dir := filepath.Dir(path)
+			at.checkpoints, at.key = filepath.Join(dir, notary.CheckpointsName), filepath.Join(dir, notary.KeyName)
 			at.part = isClosed(path)
 		}
 		all = append(all, at)

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/audit/tsa"
 )
 
-// A stampCheck compares the time-stamps of an audit with its lines.
+// A stampCheck compares the time-stamps over anchors of an audit with its lines. Earlier versions got them.
 type stampCheck struct {
 	// roots are the certificates of trusted authorities; nil: the signatures are not verified.
 	roots *x509.CertPool
@@ -34,7 +35,8 @@ func (c *stampCheck) Trusted() bool { return c.roots != nil }
 
 // read reads the names of the time-stamps in dir.
 func (c *stampCheck) read(dir string) (err error) {
-	c.all, err = tsa.List(dir)
+	all, err := tsa.List(dir)
+	c.all = slices.DeleteFunc(all, func(r tsa.Response) bool { return r.Anchor.Seq == 0 })
 	c.lines = make(map[uint64]trail.Hash, len(c.all))
 	for _, r := range c.all {
 		c.lines[r.Anchor.Seq] = trail.Hash{}
@@ -59,7 +61,7 @@ func (c *stampCheck) compare(res *trail.Result) error {
 		if err != nil {
 			return err
 		}
-		at, err := tsa.Verify(response, r.Anchor, c.roots)
+		at, err := tsa.Verify(response, r.Text, c.roots)
 		switch seq := r.Anchor.Seq; {
 		case err != nil && (c.roots != nil || !errors.Is(err, tsa.ErrUntrusted)):
 			return fmt.Errorf("%s: %w", r.Path, err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/audit/trail"
-	"robotsproxy/policy/audit/tsa"
 )
 
 // TestStampsBelongToOneAudit: verify compares the time-stamps in the state directory with the configured
@@ -25,7 +25,7 @@ func TestStampsBelongToOneAudit(t *testing.T) {
 		err = os.Symlink(configured, linked)
 	}
 	if err == nil {
-		err = tsa.Save(filepath.Join(state, cli.StampsName), trail.Anchor{Seq: 9, Hash: strings.Repeat("0", 32)}, []byte("x"))
+		err = saveStamp(state)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -42,18 +42,27 @@ func TestStampsBelongToOneAudit(t *testing.T) {
 	verify(1, "--file", configured)
 	verify(1, "--file", linked)
 	verify(0, "--file", other)
-	if err := os.Rename(filepath.Join(state, cli.StampsName), filepath.Join(elsewhere, cli.StampsName)); err != nil {
+	if err := os.Rename(filepath.Join(state, notary.StampsName), filepath.Join(elsewhere, notary.StampsName)); err != nil {
 		t.Fatal(err)
 	}
 	verify(0)
 	verify(1, "--file", other)
 }
 
+// saveStamp writes a malformed time-stamp over an anchor into a state directory.
+func saveStamp(state string) error {
+	dir := filepath.Join(state, notary.StampsName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "9-"+strings.Repeat("0", 32)+".tsr"), []byte("x"), 0o600)
+}
+
 // TestStampsOfOneFile: a closed file of an audit lacks the lines of later time-stamps.
 func TestStampsOfOneFile(t *testing.T) {
 	dir := t.TempDir()
 	active := filepath.Join(dir, "audit.jsonl")
-	if err := tsa.Save(filepath.Join(dir, cli.StampsName), trail.Anchor{Seq: 9, Hash: strings.Repeat("0", 32)}, []byte("x")); err != nil {
+	if err := saveStamp(dir); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{active: 1, trail.SegmentPath(active, 1): 0, filepath.Join(dir, "audit-1.jsonl"): 1} {

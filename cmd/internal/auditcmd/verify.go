@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy/audit/checkpoint"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
@@ -40,24 +43,30 @@ When serve starts, it compares the end of the audit with what it last wrote ther
 it recorded a difference, that is a fault.
 
 The lines alone cannot show that the end was not cut off, or that a line was not
-changed together with all later hashes. An anchor can: it is the number and the hash of
-a line, kept where nobody who can change the audit can change it. --anchor prints the
-anchor of the last line. With --since-anchor, that line must still be there, and the
-chain must continue from it.
+changed together with all later hashes. A checkpoint can, if it is kept where nobody who
+can change the audit can change it. The command says first how many lines are covered by
+one. It compares the lines with the tree beside the audit, and with all checkpoints that
+it knows: those in the state directory and in the files of the configuration, those with
+a time-stamp, and those in the FILEs of --checkpoint, each of which must have one of this
+audit. With --key, a checkpoint counts only if one of the public keys in FILE has signed
+it; without it, the key in the state directory is used, if it can be read.
+
+An anchor is the number and the hash of a line. --anchor prints that of the last line.
+With --since-anchor, that line must still be there, and the chain must continue from it.
 
 The command also verifies the robots.txt and tdmrep.json files that the decisions are
 based on: the bytes of each file by their SHA-256, and its entry in the index by the
 line that the audit has of the fetch. --no-snapshots leaves this out.
 
-The command also verifies the time-stamps of anchors (audit.anchor.tsa): the line of
-each must be unchanged. With --tsa-ca, the signature of each must be that of an
-authority in FILE; without it, signatures are not verified.
+With --tsa-ca, the signature of each time-stamp must be that of an authority in FILE;
+without it, signatures of time-stamps are not verified.
 
 With --file -, the command reads one file from standard input, and no snapshots.
 Several files, such as those of the replicas of a fleet, are verified one by one. Each
 anchor is then printed with the name of its file, and --from and --since-anchor are not
 allowed.`,
 		Example: `  robotsproxy audit verify
+  robotsproxy audit verify --checkpoint /elsewhere/checkpoints --key audit.pub
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
   zcat audit-000000004711.jsonl.gz | robotsproxy audit verify --file - --from 4711`,
@@ -92,6 +101,18 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 		f.tsaRoots = x509.NewCertPool()
 		return daemon.AddRoots(f.tsaRoots, file)
 	})
+	flags.StringArrayVar(&f.checkpoints, "checkpoint", nil, "`FILE` with checkpoints that were kept elsewhere; repeat it for more")
+	flags.Func("key", "`FILE` with public keys to trust, as audit key --public prints them; repeat it for more", func(file string) error {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		keys, err := checkpoint.ParsePublic(text)
+		if err == nil {
+			f.keys = append(f.keys, keys)
+		}
+		return err
+	})
 	flags.StringVar(&f.since, "since-anchor", "", "`ANCHOR` of a line that must still be there")
 }
 
@@ -104,6 +125,11 @@ type verification struct {
 
 	// snapshots also verifies the snapshots that the records are based on.
 	snapshots bool
+
+	// checkpoints are the files with checkpoints that the command line names, and keys the public keys that are trusted; nil:
+	// those of the key in the state directory, if it can be read.
+	checkpoints []string
+	keys        keyLists
 
 	// tsaRoots are the certificates of authorities whose time-stamps are trusted; nil: none.
 	tsaRoots *x509.CertPool
@@ -125,7 +151,7 @@ func (f *verifyFlags) verifyAll(cmd *cobra.Command) (err error) {
 		return cli.UsageErrorf("--since-anchor %s needs the lines from seq %d: --from must not be greater", v.Since, v.Since.Seq+1)
 	}
 	if slices.Contains(f.paths, "-") {
-		return v.verify(trail.NewReader(stdinName, cmd.InOrStdin()), auditFiles{}, "")
+		return v.verifyStdin(cmd.InOrStdin())
 	}
 	if len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0) {
 		return cli.UsageErrorf("--from and --since-anchor need exactly one audit")
@@ -134,7 +160,12 @@ func (f *verifyFlags) verifyAll(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	known, err := v.readCheckpoints(audits)
+	if err != nil {
+		return err
+	}
 	var errs []error
+	var verified []verifiedTrail
 	for i, at := range audits {
 		name := ""
 		if len(f.paths) > 1 {
@@ -145,62 +176,95 @@ func (f *verifyFlags) verifyAll(cmd *cobra.Command) (err error) {
 		}
 		r, err := openAudit(at.file)
 		if err == nil {
-			err = v.verify(r, at, name)
+			var found verifiedTrail
+			found, err = v.verify(r, at, known, name)
+			verified = append(verified, found)
+		}
+		if err != nil && len(audits) > 1 {
+			if other := swapped(at, audits); other != "" {
+				err = fmt.Errorf("%w%s", err, other)
+			}
 		}
 		errs = append(errs, err)
+	}
+	if errors.Join(errs...) == nil && !v.anchor {
+		errs = append(errs, known.unmatched())
+		if len(audits) > 1 {
+			errs = append(errs, compareReplicas(verified, known))
+		}
 	}
 	return errors.Join(errs...)
 }
 
+// verifyStdin verifies the audit in r.
+func (v verification) verifyStdin(r io.Reader) error {
+	known, err := v.readCheckpoints(nil)
+	if err != nil {
+		return err
+	}
+	if _, err := v.verify(trail.NewReader(stdinName, r), auditFiles{}, known, ""); err != nil {
+		return err
+	}
+	return known.unmatched()
+}
+
 // verify verifies the audit that r reads, and closes r. name is printed with its findings. at
-// contains the directories of the audit; the zero value means that there are none.
-func (v verification) verify(r *trail.Reader, at auditFiles, name string) error {
+// contains the directories of the audit; the zero value means that there are none. known are the
+// checkpoints of all audits that are verified.
+func (v verification) verify(r *trail.Reader, at auditFiles, known *knownCheckpoints, name string) (t verifiedTrail, err error) {
 	defer r.Close()
 	check, stamps := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots, part: at.part}
-	if at.stamps != "" && !v.anchor {
-		if err := stamps.read(at.stamps); err != nil {
-			return err
+	if at.anchors != "" && !v.anchor {
+		if err := stamps.read(at.anchors); err != nil {
+			return t, err
 		}
 	}
+	covered, err := newCoverageCheck(at, known)
+	if err != nil {
+		return t, err
+	}
+	defer covered.close()
 	v.snapshots = v.snapshots && at.snapshots != ""
 	v.Each = func(line []byte, l trail.Link) {
 		if v.snapshots {
 			check.Add(line, l)
 		}
 		stamps.add(l)
+		covered.Add(line, l)
 	}
 	res, err := trail.Verify(r, v.VerifyOptions)
 	if err != nil {
-		return err
+		return t, err
 	}
 	if v.anchor {
 		if res.Lines == 0 {
-			return fmt.Errorf("%s is empty, so it has no anchor", cmp.Or(name, "the audit"))
+			return t, fmt.Errorf("%s is empty, so it has no anchor", cmp.Or(name, "the audit"))
 		}
 		_, err = fmt.Fprintln(v.out, strings.TrimSuffix(res.Anchor().String()+"  "+name, "  "))
-		return err
+		return t, err
 	}
 	var found *snapshot.CheckResult
 	if v.snapshots {
 		compared, err := check.Compare(at.snapshots)
 		if err != nil {
-			return fmt.Errorf("verify the snapshots: %w (use --no-snapshots to skip them)", err)
+			return t, fmt.Errorf("verify the snapshots: %w (use --no-snapshots to skip them)", err)
 		}
 		if compared.More > 0 {
 			compared.Faults = append(compared.Faults, fmt.Errorf("%s: %s more", at.snapshots, humanize.Count(compared.More, "fault")))
 		}
 		if len(compared.Faults) > 0 {
-			return errors.Join(compared.Faults...)
+			return t, errors.Join(compared.Faults...)
 		}
 		found = &compared
 	}
-	if err := stamps.compare(&res); err != nil {
-		return err
+	if err := errors.Join(stamps.compare(&res), covered.compare(&res)); err != nil {
+		return t, err
 	}
+	t = verifiedTrail{at.file, res.Last, res.From, res.To, slices.Collect(maps.Keys(covered.Origins))}
 	if name != "" {
 		fmt.Fprintln(v.out, name)
 	}
-	return verifiedAudit{&res, v.VerifyOptions, found, stamps}.write(v.out)
+	return t, verifiedAudit{&res, v.VerifyOptions, found, stamps, covered}.write(v.out)
 }
 
 //go:embed verify.tmpl
@@ -214,6 +278,7 @@ type verifiedAudit struct {
 	// Snapshots is nil if they were not verified.
 	Snapshots *snapshot.CheckResult
 	Stamps    *stampCheck
+	Covered   *coverageCheck
 }
 
 // Before returns the number of lines before the first one.
@@ -228,7 +293,7 @@ func (a verifiedAudit) Stamped() bool { return a.Stamps.Count > 0 && a.Stamps.Tr
 // write prints the result. Each row has a label, which is left out if the row before it has the same.
 func (a verifiedAudit) write(w io.Writer) error {
 	t, err := template.New("").Funcs(template.FuncMap{
-		"count": humanize.Count,
+		"count": humanize.Count, "number": humanize.Number, "printable": humanize.Printable,
 		"day":   day,
 		"event": func(e trail.Entry) string { return eventText(&e) },
 	}).Parse(resultText)

@@ -117,9 +117,6 @@ const (
 	AuditName     = "audit.jsonl"
 	SnapshotsName = "snapshots"
 
-	// StampsName is the directory of the responses of audit.anchor.tsa.
-	StampsName = "timestamps"
-
 	// KeyName is the key by which clients are hashed.
 	KeyName = "audit.key"
 

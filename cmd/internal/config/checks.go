@@ -29,7 +29,7 @@ type check struct {
 var checks = map[string]check{
 	"positive":     {allowed: "more than 0s", bounds: bounds{1, math.Inf(1)}},
 	"not-negative": atLeast(time.Duration(0)),
-	"anchor":       atLeast(minAnchor),
+	"checkpoint":   atLeast(minCheckpoint),
 	"retry":        {allowed: "more than 0s and at most " + textOf(maxRetry), bounds: bounds{1, float64(maxRetry)}},
 	"signature":    between(minSignature, maxSignature),
 	"rate":         {allowed: "between " + rates, bounds: bounds{minRate, maxRate}},
@@ -52,7 +52,7 @@ const (
 	minSignature = 10 * time.Second
 	maxSignature = 24 * time.Hour
 
-	minAnchor = time.Hour
+	minCheckpoint = time.Minute
 
 	// minRate is one request in eleven days; the interval still fits a time.Duration. maxRate is an interval of one nanosecond.
 	minRate, maxRate = 1e-6, 1e9
@@ -131,9 +131,9 @@ func rules(c Config) []rule {
 			fmt.Sprintf("%d replicas need a shared store: set store.redis", c.Store.Replicas), "store.replicas", "store.redis"),
 		{unreached(c.Hosts), []string{"hosts"}},
 		{sameName(c.Clients), []string{"clients"}},
-		when((c.Audit.Anchor.File != "" || c.Audit.Anchor.TSA != "") && (c.Audit.Sync == "none" || c.Audit.File == "-"),
-			`an anchor needs records on the disk: audit.sync must not be none, and audit.file must not be "-"`,
-			"audit.anchor.file", "audit.anchor.tsa", "audit.sync", "audit.file"),
+		when(c.Audit.Checkpoint.File+c.Audit.Anchor.File+c.Audit.Anchor.TSA != "" && c.Audit.File == "-",
+			`checkpoints need an audit in a file: audit.file must not be "-"`,
+			"audit.checkpoint.file", "audit.anchor.file", "audit.anchor.tsa", "audit.file"),
 		half(sign.Key, sign.Agent, "identity.sign.key", "identity.sign.agent"),
 		half(sign.Agent, sign.Key, "identity.sign.agent", "identity.sign.key"),
 		when(sign.KeyNext != "" && sign.Key == "", "identity.sign.key is missing", "identity.sign.key_next", "identity.sign.key"),

@@ -38,6 +38,7 @@ var samples = map[string][]any{
 	"redis":            {"rediss://we:p%40w@redis.example:7000/2"},
 	"replica":          {"proxy#1:\"a\""},
 	"file-prefix":      {"a.b_c-1", "2027"},
+	"origin":           {"example.org/crawls", "a:b"},
 	"pattern":          {"*.example.com", "*", "bücher.example"},
 	"pattern-or-none":  {"*.Bücher.example", "2001:db8::1", "*"},
 	"token":            {"123", "FooBot"},

@@ -164,6 +164,8 @@ var kinds = map[string]kind{
 		is: isRedis, optional: true, secret: true, hint: notRedis, pattern: `^$|^(rediss?|unix)://.`},
 	"replica": {what: "a name of 1 to 64 visible ASCII characters", example: "proxy-1",
 		is: isReplica, pattern: `^[!-~]{0,64}$`},
+	"origin": {what: "a name of 1 to 200 visible ASCII characters without +", example: "example.org/crawls",
+		is: isOrigin, optional: true, pattern: `^[!-*,-~]{0,200}$`},
 	"file-prefix": {what: "1 to 64 letters, digits and ._-, with a letter or digit first", example: "news-2026",
 		is: isFilePrefix, pattern: filePrefix.String()},
 	"pattern": {what: "a host pattern", example: "example.com, *.example.com or *",

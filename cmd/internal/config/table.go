@@ -342,6 +342,10 @@ type Audit struct {
 	// (drop).
 	Clients string `key:"clients" default:"name" oneof:"name hash drop"`
 
+	// Whether records have the SHA-256 of what was received of each body. false means that only those of
+	// archived responses have it.
+	Digests bool `key:"digests" default:"false"`
+
 	// How long records are kept. The proxy deletes older ones. 0s means forever.
 	MaxAge time.Duration `key:"max_age" default:"8760h" check:"not-negative"`
 
@@ -350,7 +354,10 @@ type Audit struct {
 	// max_size. 0 means no limit.
 	MaxTotalSize AutoSize `key:"max_total_size" default:"auto"`
 
-	// Anchors, which prove later that the end of the audit was not cut off.
+	// Signed checkpoints, each of which stands for all records so far.
+	Checkpoint Checkpoint `key:"checkpoint"`
+
+	// Checkpoints that others keep, which prove later that the audit was neither cut off nor written anew.
 	Anchor Anchor `key:"anchor"`
 
 	// How long a robots.txt is kept after the last decision that was based on it. 0s means forever.
@@ -362,18 +369,40 @@ type Audit struct {
 	SnapshotMaxSize Size `key:"snapshot_max_size" default:"4GiB" check:"folder-size"`
 }
 
-// Anchor is where anchors of the audit go by themselves.
-type Anchor struct {
-	// The time between two anchors. Each anchor names the last record that is on the disk.
-	Every time.Duration `key:"every" default:"24h" check:"anchor"`
+// Checkpoint is how checkpoints of the audit are made.
+type Checkpoint struct {
+	// The file with the Ed25519 keys that sign checkpoints, as robotsproxy audit key makes it. It is read
+	// again for each checkpoint. An empty value means checkpoint.key in state_dir, which the proxy makes.
+	Key string `key:"key" default:"" kind:"path"`
 
-	// The file that each anchor is appended to as a line. Keep it where nobody who can change the audit can
-	// change it. An empty value means that no anchors are written to a file.
+	// The name of this audit in its checkpoints. Set another name when a new audit begins. An empty value
+	// means robotsproxy/ and the name of the replica or, if it has none, the name of the key, and the name of
+	// audit.file if that is not audit.jsonl.
+	Origin string `key:"origin" default:"" kind:"origin"`
+
+	// The time between two checkpoints if there are new records. There is also one at the start, at the stop,
+	// and when an audit file is full.
+	Every time.Duration `key:"every" default:"1h" check:"checkpoint"`
+
+	// The number of new records after which a checkpoint does not wait for every. 0 means that it waits.
+	Lines int `key:"lines" default:"10000" check:"count-or-0" unit:"records"`
+
+	// A file that each checkpoint is appended to, besides checkpoints in state_dir. Several proxies may share
+	// it. An empty value means no other file.
+	File string `key:"file" default:"" kind:"path"`
+}
+
+// Anchor is where checkpoints of the audit go so that others keep them.
+type Anchor struct {
+	// The time between two checkpoints that are written there.
+	Every time.Duration `key:"every" default:"24h" check:"checkpoint"`
+
+	// The file that checkpoints are appended to. Keep it where nobody who can change the audit can change it.
+	// Several proxies may share it. An empty value means no file.
 	File string `key:"file" default:"" kind:"path"`
 
-	// The http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor. The proxy
-	// keeps the signatures in the directory timestamps of state_dir. An empty value means that anchors are
-	// not signed.
+	// The http:// or https:// URL of a time-stamp authority (RFC 3161) that signs checkpoints. The proxy keeps
+	// the signatures in the directory timestamps of state_dir. An empty value means that none are signed.
 	TSA string `key:"tsa" default:"" kind:"tsa"`
 }
 
@@ -453,8 +482,9 @@ type Admin struct {
 	// token. An empty value means none of these.
 	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes"`
 
-	// The host:port of a further listener for /metrics, /healthz and /readyz alone, which needs no token.
-	// Name 0.0.0.0 or [::] if other machines may read them. An empty value means that only listen has them.
+	// The host:port of a further listener for /metrics, /healthz, /readyz and the newest checkpoint of the
+	// audit alone, which needs no token. Name 0.0.0.0 or [::] if other machines may read them. An empty value
+	// means that only listen has them.
 	MetricsListen string `key:"metrics_listen" default:"" kind:"address-or-off" restart:"yes"`
 
 	// The secret that all pages but the health checks require. An empty value means no secret: whoever

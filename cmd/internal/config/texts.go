@@ -208,6 +208,10 @@ func isHeader(s string) bool {
 
 func isReplica(s string) bool { return len(s) <= maxReplica && isVisible(s) }
 
+const maxOrigin = 200
+
+func isOrigin(s string) bool { return len(s) <= maxOrigin && isVisible(s) && !strings.Contains(s, "+") }
+
 // isVisible reports whether s contains only visible ASCII characters.
 func isVisible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })

@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/mitm"
 )
@@ -70,7 +71,7 @@ func CheckFiles(cfg config.Config) error {
 	if err == nil {
 		d.Close()
 	}
-	faults = append(faults, err, checkAnchorFile(cfg.Audit.Anchor.File))
+	faults = append(faults, err, notary.CheckWritable(CheckpointSettings(cfg, "", "")), checkFIFO(cfg))
 	if file := cfg.Audit.File; file != "" && file != "-" {
 		if _, err := os.Stat(filepath.Dir(file)); err != nil {
 			faults = append(faults, fmt.Errorf("audit.file: %w", err))

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/filestore"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/cmd/internal/pacefile"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/cmd/internal/version"
@@ -55,15 +56,20 @@ type Daemon struct {
 	paceFile *pacefile.Table
 
 	// robotsStore and tdmrepStore have the stored files of store, files and fleet; nil: there is none of the three.
-	robotsStore   cache.Store
-	tdmrepStore   cache.Store
-	fetchTimer    *prom.Stopwatch
-	robotsCache   *cache.Cache
-	Pacer         *pace.Pacer
-	evidence      *audit.Log
-	snapshots     *snapshot.Store
-	anchorWriters []*anchorWriter
-	memory        *memory.Budget
+	robotsStore cache.Store
+	tdmrepStore cache.Store
+	fetchTimer  *prom.Stopwatch
+	robotsCache *cache.Cache
+	Pacer       *pace.Pacer
+	evidence    *audit.Log
+	snapshots   *snapshot.Store
+	memory      *memory.Budget
+
+	// notary makes the checkpoints of the audit; nil: the audit is in no regular file.
+	notary *notary.Notary
+
+	// stateDir is the state directory.
+	stateDir string
 
 	// auditDir has the audit, unless the configuration names a file, its snapshots and its key.
 	auditDir  string

@@ -21,7 +21,7 @@ func (d *Daemon) evidenceForAdmin() *admin.Evidence {
 	if info, err := os.Stat(d.auditFile); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	return &admin.Evidence{Verify: d.verifyAudit, Report: d.reportAudit, Anchors: d.anchors}
+	return &admin.Evidence{Verify: d.verifyAudit, Report: d.reportAudit, Checkpoints: d.checkpointPlaces}
 }
 
 // verifyAudit verifies the chain of the audit, and returns the number of its lines.
@@ -49,18 +49,4 @@ func (d *Daemon) reportAudit(ctx context.Context, w io.Writer) error {
 	}
 	version, _ := buildInfo()
 	return b.Report(time.Now(), version).HTML(w, reportRows)
-}
-
-// anchors returns the places to which anchors are written, and when the newest one was.
-func (d *Daemon) anchors() (all []admin.Anchor) {
-	for _, w := range d.anchorWriters {
-		a := admin.Anchor{Place: w.placeIn(d.Active.Load().Cfg.Audit.Anchor)}
-		if place, last, _ := w.state(); place == a.Place {
-			a.Last = last
-		}
-		if a.Place != "" {
-			all = append(all, a)
-		}
-	}
-	return all
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots/cache"
@@ -14,6 +15,7 @@ import (
 // A fleet is the storage that the replicas share. [redis.Fleet] is one.
 type fleet interface {
 	pace.Store
+	notary.Exchange
 	Robots(local cache.Store) cache.Store
 	TDMRep(local cache.Store) cache.Store
 	Run(ctx context.Context, h redis.Hooks) error

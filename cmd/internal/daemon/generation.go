@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
@@ -166,6 +168,11 @@ func auditSync(word string) audit.Sync {
 func (d *Daemon) process(f *generation) audit.Process {
 	version, _ := buildInfo()
 	p := audit.Process{Version: version, CA: guide.Fingerprint(f.rules.Authority.Certificate().Raw)}
+	if hasCheckpoints(f.Cfg) {
+		s := d.checkpointSettings(f.Cfg)
+		// A key that cannot be read shows as an overdue checkpoint.
+		p.Origin, _ = s.CurrentOrigin()
+	}
 	if d.configSum != ([sha256.Size]byte{}) {
 		p.Config = hex.EncodeToString(d.configSum[:])
 	}
@@ -185,7 +192,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 	if f.audit, err = d.auditOptions(cfg); err != nil {
 		return nil, err
 	}
-	if err := checkAnchorFile(cfg.Audit.Anchor.File); err != nil {
+	if err := errors.Join(notary.CheckRegular(d.checkpointSettings(cfg)), checkFIFO(cfg)); err != nil {
 		return nil, err
 	}
 	f.archive = d.archiveOptions(cfg, &f.audit)
@@ -193,13 +200,13 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 		return nil, err
 	}
 	f.rules = proxy.Rules{
-		Identity:    proxy.Identity{UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From, NoVia: !cfg.Egress.Via},
-		Monitor:     cfg.Mode == "monitor" || isLeftOut("pace"),
-		RecordFirst: cfg.Audit.Sync == "always",
-		BackOff:     cfg.Pace.BackOff,
-		PerAddress:  perAddress(cfg),
-		MaxURL:      int(cfg.Limits.URL),
-		Ports:       proxy.Ports{MaxConns: cfg.Limits.Connections, MaxConnsPerClient: cfg.Limits.ConnectionsPerClient},
+		Identity:   proxy.Identity{UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From, NoVia: !cfg.Egress.Via},
+		Monitor:    cfg.Mode == "monitor" || isLeftOut("pace"),
+		Recording:  proxy.Recording{RecordFirst: cfg.Audit.Sync == "always", Digests: cfg.Audit.Digests},
+		BackOff:    cfg.Pace.BackOff,
+		PerAddress: perAddress(cfg),
+		MaxURL:     int(cfg.Limits.URL),
+		Ports:      proxy.Ports{MaxConns: cfg.Limits.Connections, MaxConnsPerClient: cfg.Limits.ConnectionsPerClient},
 	}
 	if err := d.loadCertificates(f, before); err != nil {
 		return nil, err

@@ -51,12 +51,13 @@ func (d *Daemon) openAdmin() (err error) {
 			}
 			return about
 		},
-		Warnings: d.warnings,
-		Faults:   d.handler.ClientFaults,
-		Space:    func() audit.Space { return d.evidence.Stats().Space },
-		Evidence: d.evidenceForAdmin(),
-		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
-		CAPEM:    d.CAPEM,
+		Warnings:   d.warnings,
+		Faults:     d.handler.ClientFaults,
+		Checkpoint: d.newestCheckpoint,
+		Space:      func() audit.Space { return d.evidence.Stats().Space },
+		Evidence:   d.evidenceForAdmin(),
+		Config:     func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
+		CAPEM:      d.CAPEM,
 		// A reload changes neither the address nor whether the proxy speaks TLS.
 		Proxy: d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil,
 		Version: version, BackOffEnded: d.evidence.BackOffEnded,
@@ -74,22 +75,23 @@ func (d *Daemon) openAdmin() (err error) {
 func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 	version, commit := buildInfo()
 	o := prom.Options{
-		Version:   version,
-		Revision:  commit,
-		Ready:     d.ready,
-		Monitor:   d.monitors,
-		Handler:   func() proxy.Stats { return d.handler.Stats() },
-		Authority: func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
-		Egress:    func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
-		Cache:     d.robotsCache.Stats,
-		TDMRep:    d.tdmrepStats,
-		Pace:      d.Pacer.Stats,
-		Audit:     d.evidence.Stats,
-		Archive:   d.archiveStats,
-		Snapshots: d.snapshots.Stats,
-		Reloads:   d.Reloads,
-		Fetches:   d.fetchTimer,
-		Store:     d.storeStats(),
+		Version:     version,
+		Revision:    commit,
+		Ready:       d.ready,
+		Monitor:     d.monitors,
+		Handler:     func() proxy.Stats { return d.handler.Stats() },
+		Authority:   func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
+		Egress:      func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
+		Cache:       d.robotsCache.Stats,
+		TDMRep:      d.tdmrepStats,
+		Pace:        d.Pacer.Stats,
+		Audit:       d.evidence.Stats,
+		Checkpoints: d.checkpointPlaces,
+		Archive:     d.archiveStats,
+		Snapshots:   d.snapshots.Stats,
+		Reloads:     d.Reloads,
+		Fetches:     d.fetchTimer,
+		Store:       d.storeStats(),
 	}
 	if d.store != nil {
 		o.State = d.store.Stats
@@ -135,8 +137,8 @@ func (d *Daemon) warnings() (all []string) {
 		all = append(all, auditDiffers+found)
 	}
 	found := []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning(), d.handler.Stats().Warning()}
-	for _, w := range d.anchorWriters {
-		found = append(found, w.warning())
+	if d.notary != nil {
+		found = append(found, d.notary.Warnings()...)
 	}
 	if d.paceFile != nil && d.paceFile.Err() != nil {
 		found = append(found, "requests wait, the pace cannot be shared with other processes: "+d.paceFile.Err().Error())

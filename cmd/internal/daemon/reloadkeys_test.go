@@ -98,6 +98,12 @@ func (f fetcherOf) Fetch(context.Context, fetch.Request) *fetch.Result {
 	return &r
 }
 
+// checkpoints is how checkpoints are made.
+func checkpoints(s *standing) string {
+	c := s.daemon.checkpointSettings(s.daemon.Active.Load().Cfg)
+	return fmt.Sprint(c.Keys.Path, " ", c.Origin, " ", c.Every, " ", c.Lines, " ", c.File)
+}
+
 // memoryBounds are the memory budget and the parts of the two caches of files.
 func memoryBounds(s *standing) string {
 	f := s.daemon.Active.Load()
@@ -232,6 +238,12 @@ var reloadable = map[string]reloadCase{
 	"audit.on_error":          keyAlone("audit.on_error", "refuse", "continue", inForce(func(f *generation) any { return f.audit.Continue }), "false", "true"),
 	"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *generation) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),
 	"audit.clients":           keyAlone("audit.clients", "name", "drop", refused("client"), "127.0.0.1", "<nil>"),
+	"audit.digests":           keyAlone("audit.digests", false, true, inForce(func(f *generation) any { return f.rules.Digests }), "false", "true"),
+	"audit.checkpoint.key":    keyAlone("audit.checkpoint", item{"key": "/nowhere/a"}, item{"key": "/nowhere/b"}, checkpoints, "/nowhere/a  1h0m0s 10000 ", "/nowhere/b  1h0m0s 10000 "),
+	"audit.checkpoint.origin": keyAlone("audit.checkpoint", item{"key": "/nowhere", "origin": "a"}, item{"key": "/nowhere", "origin": "b"}, checkpoints, "/nowhere a 1h0m0s 10000 ", "/nowhere b 1h0m0s 10000 "),
+	"audit.checkpoint.every":  keyAlone("audit.checkpoint", item{"key": "/nowhere", "every": "1h"}, item{"key": "/nowhere", "every": "2h"}, checkpoints, "/nowhere  1h0m0s 10000 ", "/nowhere  2h0m0s 10000 "),
+	"audit.checkpoint.lines":  keyAlone("audit.checkpoint", item{"key": "/nowhere", "lines": 1}, item{"key": "/nowhere", "lines": 2}, checkpoints, "/nowhere  1h0m0s 1 ", "/nowhere  1h0m0s 2 "),
+	"audit.checkpoint.file":   keyAlone("audit.checkpoint", item{"key": "/nowhere", "file": "/nowhere/a"}, item{"key": "/nowhere", "file": "/nowhere/b"}, checkpoints, "/nowhere  1h0m0s 10000 /nowhere/a", "/nowhere  1h0m0s 10000 /nowhere/b"),
 	"audit.anchor.every":      keyAlone("audit.anchor", item{"every": "1h"}, item{"every": "2h"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.Every }), "1h0m0s", "2h0m0s"),
 	"audit.anchor.file":       keyAlone("audit.anchor", item{"file": "/nowhere/a"}, item{"file": "/nowhere/b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.File }), "/nowhere/a", "/nowhere/b"),
 	"audit.anchor.tsa":        keyAlone("audit.anchor", item{"tsa": "http://127.0.0.1:9/a"}, item{"tsa": "http://127.0.0.1:9/b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.TSA }), "http://127.0.0.1:9/a", "http://127.0.0.1:9/b"),

@@ -102,8 +102,8 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 // is in flight any more.
 func (d *Daemon) backgroundTasks() []func(context.Context) error {
 	all := []func(context.Context) error{freeMemory, d.evidence.Run, d.snapshots.Run}
-	for _, w := range d.anchorWriters {
-		all = append(all, func(ctx context.Context) error { return w.run(ctx, d) })
+	if d.notary != nil {
+		all = append(all, d.notary.Run)
 	}
 	if d.archive != nil {
 		all = append(all, d.archive.Run)
@@ -178,6 +178,9 @@ func (d *Daemon) close() (err error) {
 	}
 	if d.evidence != nil {
 		err = d.evidence.Close()
+	}
+	if d.notary != nil {
+		d.notary.Finish()
 	}
 	err = errors.Join(err, d.closeArchive())
 	if d.files != nil {

@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
@@ -44,7 +45,7 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 		return nil, err
 	}
 	d.openFileStores(state, own.ShareFiles)
-	d.auditDir = cmp.Or(own.Dir, state)
+	d.stateDir, d.auditDir = state, cmp.Or(own.Dir, state)
 	// The listeners come first, since the egress client must not connect to their ports.
 	if err := d.listen(cfg); err != nil {
 		return nil, err
@@ -100,10 +101,14 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	o.Snapshots = d.snapshots
 	d.auditFile = o.File
 	o.Known = d.knownEnd(o.File)
-	d.anchorWriters = d.newAnchorWriters()
+	// The newest checkpoint may be of an audit in another place.
+	if hasCheckpoints(f.Cfg) && d.mayContinue(o.File) {
+		o.Latest = notary.Latest(d.checkpointSettings(f.Cfg), d.stateDir)
+	}
 	if d.evidence, err = audit.Open(o); err != nil || isLeftOut("audit") {
 		return err
 	}
+	d.notary = d.newNotary(f.Cfg)
 	// The audit keeps the error, and d.healthy returns it.
 	_ = d.evidence.Start(d.process(f))
 	d.saveAuditEnd()

@@ -163,6 +163,15 @@ func (d *Daemon) knownEnd(file string) audit.End {
 	return audit.End{Link: trail.Link{Seq: end.Seq, Hash: end.Hash}, Open: end.Open}
 }
 
+// mayContinue reports whether the previous process may have written the audit in a file.
+func (d *Daemon) mayContinue(file string) bool {
+	if d.store == nil {
+		return true
+	}
+	end := d.store.AuditEnd()
+	return end.File == "" || isAudit(end, file, d.auditDir)
+}
+
 // isAudit reports whether end is that of the audit in a file.
 func isAudit(end bolt.AuditEnd, file, state string) bool {
 	// Earlier versions stored the absolute path.

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/pace"
@@ -59,6 +60,9 @@ type Options struct {
 	TDMRep func() cache.Stats
 	Pace   func() pace.Stats
 	Audit  func() audit.Stats
+
+	// Checkpoints returns where checkpoints of the audit are kept.
+	Checkpoints func() []notary.Place
 
 	// Archive returns the state of the archive, which is zero while nothing is archived.
 	Archive   func() archive.Stats
@@ -121,6 +125,7 @@ func New(o Options) (*Metrics, error) {
 		o.Fetches.took,
 		newPaceCollector(o.Pace),
 		newAuditCollector(o.Audit),
+		newCheckpointsCollector(o.Checkpoints),
 		newArchiveCollector(o.Archive),
 		newSnapshotsCollector(o.Snapshots),
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/proxy/archive"
@@ -37,6 +38,24 @@ func newAuditCollector(stats func() audit.Stats) prometheus.Collector {
 			gauge("audit_space_left_seconds", "Time until the disk is full, or records are deleted before audit.max_age, at the present "+
 				"rate; +Inf if neither happens; 0 while no rate is known and the disk is nearly full.", secondsLeft(s.Space.UsedUp)),
 			counter("audit_rotations_total", "Audit files closed because they were full.", s.Rotations),
+		}
+	}}
+}
+
+// newCheckpointsCollector exports when checkpoints of the audit were written.
+func newCheckpointsCollector(places func() []notary.Place) prometheus.Collector {
+	return statsCollector[[]notary.Place]{places, func(all []notary.Place) []metric {
+		var newest, overdue []sample
+		for _, p := range all {
+			to := []string{p.Name}
+			newest = append(newest, sample{to, timestamp(p.Newest)})
+			overdue = append(overdue, sample{to, boolValue(p.Err != nil)})
+		}
+		return []metric{
+			newMetric(prometheus.GaugeValue, "audit_checkpoint_timestamp_seconds", "Time of the newest checkpoint of the audit in each "+
+				"place, in seconds since 1970; 0 if none is known.", []string{"to"}, newest...),
+			newMetric(prometheus.GaugeValue, "audit_checkpoint_overdue", "1 if a checkpoint of the audit that is due could not be "+
+				"written to the place, otherwise 0.", []string{"to"}, overdue...),
 		}
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
@@ -88,6 +89,7 @@ func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	testkit.Must(t, err)
 	o.Handler, o.Authority, o.Egress, o.Cache, o.Pace = handler.Stats, authority.Stats, client.Stats, robotsCache.Stats, pacer.Stats
 	o.TDMRep = robotsCache.Stats
+	o.Checkpoints = func() []notary.Place { return []notary.Place{{Name: "state"}} }
 	o.Audit, o.Archive, o.Snapshots, o.State = evidence.Stats, func() (s archive.Stats) { return }, snapshots.Stats, state.Stats
 	o.Store = store
 	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
@@ -101,17 +103,18 @@ func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 func zeroOptions() Options {
 	return Options{
 		Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(),
-		Ready:     func() error { return nil },
-		Monitor:   func() bool { return false },
-		Handler:   func() (s proxy.Stats) { return },
-		Authority: func() (s mitm.Stats) { return },
-		Egress:    func() (s egress.Stats) { return },
-		Cache:     func() (s cache.Stats) { return },
-		TDMRep:    func() (s cache.Stats) { return },
-		Pace:      func() (s pace.Stats) { return },
-		Audit:     func() (s audit.Stats) { return },
-		Archive:   func() (s archive.Stats) { return },
-		Snapshots: func() (s snapshot.Stats) { return },
+		Ready:       func() error { return nil },
+		Monitor:     func() bool { return false },
+		Handler:     func() (s proxy.Stats) { return },
+		Authority:   func() (s mitm.Stats) { return },
+		Egress:      func() (s egress.Stats) { return },
+		Cache:       func() (s cache.Stats) { return },
+		TDMRep:      func() (s cache.Stats) { return },
+		Pace:        func() (s pace.Stats) { return },
+		Audit:       func() (s audit.Stats) { return },
+		Checkpoints: func() (all []notary.Place) { return },
+		Archive:     func() (s archive.Stats) { return },
+		Snapshots:   func() (s snapshot.Stats) { return },
 	}
 }
 
@@ -154,6 +157,9 @@ func numbered() Options {
 			Requests: inbound.Flow{Open: 1}, PassedThrough: inbound.Flow{Open: 11, Total: 12}, Upgraded: inbound.Flow{Open: 13},
 			Memory: memory.Stats{Limit: 73, InUse: 74, Bodies: 75, Refused: 76, Closed: 78, Unread: 77},
 		}
+	}
+	o.Checkpoints = func() []notary.Place {
+		return []notary.Place{{Name: "tsa", Newest: time.Unix(108, 0), Err: errors.New("away")}, {Name: "state", Newest: time.Unix(109, 0)}}
 	}
 	o.Authority = func() mitm.Stats {
 		return mitm.Stats{NotAfter: time.Unix(15, 5e8), Leaves: 16, Minted: 17, Failed: map[mitm.Fault]uint64{mitm.FaultUntrusted: 18}}
@@ -216,7 +222,8 @@ var numbers = map[string]float64{
 	"archive_healthy": 0, "archive_records_total": 201, "archive_revisits_total": 202, "archive_truncated_total": 203, "archive_errors_total": 204,
 	"archive_lost_responses_total": 205, "archive_incomplete_bytes": 206, "archive_disk_bytes": 207,
 	"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
-	"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
+	"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_checkpoint_timestamp_seconds to=tsa": 108, "audit_checkpoint_timestamp_seconds to=state": 109,
+	"audit_checkpoint_overdue to=tsa": 1, "audit_checkpoint_overdue to=state": 0, "audit_counted_refusals_total": 1035,
 	"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
 	"snapshots_errors_total operation=sync": 40, "snapshots_errors_total operation=prune": 41,
 	"snapshots_max_bytes": 73, "snapshots_errors_total operation=full": 74, "snapshots_errors_total operation=index": 75,

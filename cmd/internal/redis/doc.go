@@ -37,5 +37,8 @@
 // stream: it discards purged files of its local store, and loads them from the server or fetches them
 // again.
 //
+// Another stream has the newest checkpoints of the audits of all replicas, so that each records those of the others
+// ([Fleet.ShareCheckpoint], [Fleet.Checkpoints]).
+//
 // Any number of goroutines may share a Fleet. Open starts nothing.
 package redis

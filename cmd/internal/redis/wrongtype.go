@@ -12,7 +12,7 @@ import (
 // keyTypes are the types of the keys that begin like this. Other keys are strings.
 var keyTypes = map[string]string{
 	replicasKey: "zset", sharesKey: "zset", leasesPrefix: "zset", pacePrefix: "hash",
-	robotsKeys.news: "stream", tdmrepKeys.news: "stream",
+	robotsKeys.news: "stream", tdmrepKeys.news: "stream", checkpointsKey: "stream",
 }
 
 func keyType(key string) string {

@@ -286,12 +286,12 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 }
 
 // prepare makes the run's directory, which is locked until lock is closed, and sets in cfg what a run does not
-// share with others: listener, access, admin, audit and the file of its anchors.
+// share with others: listener, access, admin, audit and the file of daily checkpoints.
 func (f *runFlags) prepare(cfg *config.Config) (dir string, lock *os.File, err error) {
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.ListenTransparent, cfg.Admin.MetricsListen = "", ""
-	// The file has the anchors of the configured audit, not of this one.
+	// One checkpoint a day of the configured audit goes there, none of runs.
 	cfg.Audit.Anchor.File = ""
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {

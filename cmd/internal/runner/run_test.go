@@ -24,8 +24,8 @@ func TestEmptyFileNames(t *testing.T) {
 	}
 }
 
-// TestAnchorsOfARun: a run writes no anchor of its own audit into the file with those of serve.
-func TestAnchorsOfARun(t *testing.T) {
+// TestAnchorFileOfARun: a run writes no checkpoint of its audit into the file with a checkpoint a day of serve's.
+func TestAnchorFileOfARun(t *testing.T) {
 	cfg := config.Default()
 	cfg.StateDir, cfg.Audit.Anchor.File = t.TempDir(), "/elsewhere/anchors"
 	_, lock, err := new(runFlags).prepare(&cfg)
@@ -34,7 +34,7 @@ func TestAnchorsOfARun(t *testing.T) {
 	}
 	defer lock.Close()
 	if file := cfg.Audit.Anchor.File; file != "" {
-		t.Errorf("the run writes its anchors to %s", file)
+		t.Errorf("the run writes checkpoints to %s", file)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -24,9 +26,11 @@ import (
 	"github.com/digitorus/timestamp"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/testkit"
 )
 
-var anchor = trail.Anchor{Seq: 9002, Hash: "dda626ecd229e6826767fe575887c698"}
+// text is what gets a time-stamp.
+var text = []byte("robotsproxy/proxy-1\n9002\n")
 
 // An authority signs time-stamps, by a certificate that its root has issued.
 type authority struct {
@@ -95,7 +99,7 @@ func TestRequest(t *testing.T) {
 		{"a token", 200, func(q []byte) []byte { return a.respond(t, q, nil) }, ""},
 		{"a token of other data", 200, func(q []byte) []byte {
 			return a.respond(t, q, func(token *timestamp.Timestamp) { sum := sha256.Sum256(nil); token.HashedMessage = sum[:] })
-		}, "not for this anchor"},
+		}, "not for this text"},
 		{"a token for another request", 200, func(q []byte) []byte {
 			return a.respond(t, q, func(token *timestamp.Timestamp) { token.Nonce = big.NewInt(1) })
 		}, "to another request"},
@@ -104,7 +108,7 @@ func TestRequest(t *testing.T) {
 		}, "to another request"},
 		{"a changed token", 200, func(q []byte) []byte {
 			response := a.respond(t, q, nil)
-			sum := sha256.Sum256([]byte(anchor.String()))
+			sum := sha256.Sum256(text)
 			response[bytes.Index(response, sum[:])]++
 			return response
 		}, "Message digest mismatch"},
@@ -125,7 +129,7 @@ func TestRequest(t *testing.T) {
 				w.Write(c.respond(query))
 			}))
 			defer server.Close()
-			response, err := Request(t.Context(), server.Client().Transport, server.URL, anchor)
+			response, err := Request(t.Context(), server.Client().Transport, server.URL, text)
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
@@ -135,7 +139,7 @@ func TestRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at, err := Verify(response, anchor, a.roots); err != nil || time.Since(at) > time.Minute {
+			if at, err := Verify(response, text, a.roots); err != nil || time.Since(at) > time.Minute {
 				t.Errorf("Verify = %v, %v", at, err)
 			}
 		})
@@ -145,7 +149,7 @@ func TestRequest(t *testing.T) {
 // TestVerify (RFC 3161 2.3): only a certificate for time-stamping that leads to a root is trusted.
 func TestVerify(t *testing.T) {
 	a, other, web := newAuthority(t, x509.ExtKeyUsageTimeStamping), newAuthority(t, x509.ExtKeyUsageTimeStamping), newAuthority(t, x509.ExtKeyUsageServerAuth)
-	query, err := timestamp.CreateRequest(strings.NewReader(anchor.String()), &timestamp.RequestOptions{Hash: crypto.SHA256, Certificates: true})
+	query, err := timestamp.CreateRequest(bytes.NewReader(text), &timestamp.RequestOptions{Hash: crypto.SHA256, Certificates: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,21 +157,21 @@ func TestVerify(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		response []byte
-		anchor   trail.Anchor
+		text     []byte
 		roots    *x509.CertPool
 		trusted  bool
 		readable bool
 	}{
-		{"trusted", good, anchor, a.roots, true, true},
-		{"without roots", good, anchor, nil, false, true},
-		{"another authority", good, anchor, other.roots, false, true},
-		{"a certificate for web servers", web.respond(t, query, nil), anchor, web.roots, false, true},
-		{"no certificate", a.respond(t, query, func(token *timestamp.Timestamp) { token.AddTSACertificate = false }), anchor, a.roots, false, true},
-		{"before the certificate was valid", a.respond(t, query, func(token *timestamp.Timestamp) { token.Time = time.Now().Add(-2 * time.Hour) }), anchor, a.roots, false, true},
-		{"another anchor", good, trail.Anchor{Seq: 9003, Hash: anchor.Hash}, a.roots, false, false},
-		{"garbage", []byte("x"), anchor, a.roots, false, false},
+		{"trusted", good, text, a.roots, true, true},
+		{"without roots", good, text, nil, false, true},
+		{"another authority", good, text, other.roots, false, true},
+		{"a certificate for web servers", web.respond(t, query, nil), text, web.roots, false, true},
+		{"no certificate", a.respond(t, query, func(token *timestamp.Timestamp) { token.AddTSACertificate = false }), text, a.roots, false, true},
+		{"before the certificate was valid", a.respond(t, query, func(token *timestamp.Timestamp) { token.Time = time.Now().Add(-2 * time.Hour) }), text, a.roots, false, true},
+		{"another text", good, text[1:], a.roots, false, false},
+		{"garbage", []byte("x"), text, a.roots, false, false},
 	} {
-		at, err := Verify(c.response, c.anchor, c.roots)
+		at, err := Verify(c.response, c.text, c.roots)
 		if (err == nil) != c.trusted || c.readable == at.IsZero() || c.readable && !c.trusted && !errors.Is(err, ErrUntrusted) {
 			t.Errorf("%s: %v, %v", c.name, at, err)
 		}
@@ -177,7 +181,7 @@ func TestVerify(t *testing.T) {
 // FuzzVerify: no response makes Verify panic, and only the one that was signed is trusted.
 func FuzzVerify(f *testing.F) {
 	a := newAuthority(f, x509.ExtKeyUsageTimeStamping)
-	query, err := timestamp.CreateRequest(strings.NewReader(anchor.String()), &timestamp.RequestOptions{Hash: crypto.SHA256, Certificates: true})
+	query, err := timestamp.CreateRequest(bytes.NewReader(text), &timestamp.RequestOptions{Hash: crypto.SHA256, Certificates: true})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -189,45 +193,47 @@ func FuzzVerify(f *testing.F) {
 		if len(response) > 0 {
 			response[uint(at)%uint(len(response))] ^= by
 		}
-		Verify(response, anchor, a.roots)
-		Verify(response, anchor, nil)
+		Verify(response, text, a.roots)
+		Verify(response, text, nil)
 	})
 }
 
+// TestSaveAndList: List also has what earlier versions have saved, of anchors.
 func TestSaveAndList(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "stamps")
 	if all, err := List(dir); err != nil || all != nil {
 		t.Errorf("no directory: %v, %v", all, err)
 	}
-	first := trail.Anchor{Seq: 800, Hash: anchor.Hash}
-	for _, a := range []trail.Anchor{anchor, first, first} {
-		if err := Save(dir, a, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+	for _, seq := range []uint64{9002, 800, 800} {
+		testkit.Must(t, Save(dir, seq, text, []byte("x")))
 	}
+	earlier := trail.Anchor{Seq: 1000, Hash: strings.Repeat("0", 32)}
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "1000-"+earlier.Hash+".tsr"), []byte("x"), 0o600))
+	sum := sha256.Sum256(text)
+	of := func(seq int) string { return filepath.Join(dir, fmt.Sprintf("%d-%x.tsr", seq, sum[:16])) }
 	all, err := List(dir)
-	if err != nil || len(all) != 2 || all[0].Anchor != first || all[1].Anchor != anchor || filepath.Base(all[1].Path) != "9002-"+anchor.Hash+".tsr" {
-		t.Errorf("List = %v, %v", all, err)
+	want := []Response{
+		{Path: of(800), Text: text},
+		{Path: filepath.Join(dir, "1000-"+earlier.Hash+".tsr"), Text: []byte(earlier.String()), Anchor: earlier},
+		{Path: of(9002), Text: text},
+	}
+	if err != nil || !reflect.DeepEqual(all, want) {
+		t.Errorf("List = %+v, %v", all, err)
 	}
 }
 
-// TestSaveOnFullDisk: what could not be written is not a response, which verification would reject.
-func TestSaveOnFullDisk(t *testing.T) {
+// TestSaveFails: what could not be written is not a response, which verification would reject.
+func TestSaveFails(t *testing.T) {
 	dir := t.TempDir()
-	temp := filepath.Join(dir, "9002-"+anchor.Hash+".tsr.new")
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("there is no /dev/full")
-	}
-	if err := os.Symlink("/dev/full", temp); err != nil {
-		t.Fatal(err)
-	}
-	if err := Save(dir, anchor, []byte("x")); err == nil {
+	testkit.Must(t, Save(dir, 1, text, []byte("x")))
+	names, err := filepath.Glob(filepath.Join(dir, "*.tsr"))
+	testkit.Must(t, err)
+	blocked := strings.TrimSuffix(names[0], ".tsr") + ".checkpoint"
+	testkit.Must(t, errors.Join(os.Remove(names[0]), os.Remove(blocked), os.MkdirAll(filepath.Join(blocked, "x"), 0o700)))
+	if err := Save(dir, 1, text, []byte("x")); err == nil {
 		t.Error("no error")
 	}
 	if all, err := List(dir); err != nil || len(all) > 0 {
 		t.Errorf("List = %v, %v", all, err)
-	}
-	if err := Save(dir, anchor, []byte("x")); err != nil {
-		t.Errorf("after the failure: %v", err)
 	}
 }
