@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +57,10 @@ type Record struct {
 	CrawlAsked    float64        `json:"crawl_delay_asked_s"`
 	CrawlLine     int            `json:"crawl_delay_line"`
 	WaitMS        float64        `json:"wait_ms"`
+	Sent          time.Time      `json:"sent"`
+	BodySHA256    string         `json:"body_sha256"`
+	BodyBytes     int64          `json:"body_bytes"`
+	PaceMS        float64        `json:"pace_ms"`
 	BackOff       float64        `json:"back_off_s"`
 	BackOffBy     string         `json:"back_off_by"`
 	Slowed        float64        `json:"slowed_s"`
@@ -119,23 +125,23 @@ var members = strings.Fields(`
 	time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule
 	line joined_line reading group robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale robots_content_signal robots_content_usage
-	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms back_off_s back_off_by slowed_s signed unsigned tls
+	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms sent pace_ms back_off_s back_off_by slowed_s signed unsigned tls
 	dropped_fields cached store_away x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price
-	license usage usage_source withheld warc status bytes duration_ms error v seq prev hash`)
+	license usage usage_source withheld warc body_sha256 body_bytes status bytes duration_ms error v seq prev hash salts`)
 
 // fetchMembers is the closed set for lines about the proxy's own fetches.
 var fetchMembers = strings.Fields(`
 	time kind replica url host hops user_agent agent signed outcome sha256 fetched status bytes duration_ms error v seq prev
-	hash`)
+	hash salts`)
 
 // begunMembers is the closed set for lines about requests that are under way.
 var begunMembers = strings.Fields(`
-	time kind id replica client via method url url_base64 host user_agent agent decision reason enforced v seq prev hash`)
+	time kind id replica client via method url url_base64 host user_agent agent decision reason enforced v seq prev hash salts`)
 
 // eventMembers is the closed set for lines about the file and the process.
 var eventMembers = strings.Fields(`
-	time kind event replica detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version
-	first_seq last_seq v seq prev hash`)
+	time kind event replica detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version origin
+	first_seq last_seq v seq prev hash salts`)
 
 // ReadAudit parses the request records in the file and skips an incomplete last line.
 func ReadAudit(t testing.TB, file string) []Record {
@@ -200,23 +206,48 @@ type Chained struct {
 	Prev, Hash string
 }
 
-// follows checks a line against the line before it, as the contract documents: hash is the
-// last member and covers the bytes before it.
+// follows checks a line against the line before it, as the contract documents.
 func follows(t testing.TB, line []byte, last Chained) (c Chained) {
 	t.Helper()
 	if err := json.Unmarshal(line, &c); err != nil {
 		t.Fatalf("audit line is not JSON: %v\n%s", err, line)
 	}
-	hashed, end, ok := bytes.Cut(line, []byte(`,"hash":"`))
-	sum := sha256.Sum256(hashed)
-	if want := hex.EncodeToString(sum[:]) + "\"}\n"; !ok || string(end) != want {
-		t.Fatalf("audit line ends with %q, want %q: %s", end, want, line)
+	sum := sha256.Sum256(hashedForm(t, line))
+	if want := hex.EncodeToString(sum[:]); c.Hash != want {
+		t.Fatalf("audit line has the hash %q, want %q: %s", c.Hash, want, line)
 	}
 	first := last == Chained{}
 	if !first && (c.Seq != last.Seq+1 || c.Prev != last.Hash) || first && c.Seq == 1 && c.Prev != strings.Repeat("0", 64) {
 		t.Fatalf("audit line %d, %s, behind %d, %s", c.Seq, c.Prev, last.Seq, last.Hash)
 	}
 	return c
+}
+
+// hashedForm returns the hashed form of a line, as the documentation defines it.
+func hashedForm(t testing.TB, line []byte) []byte {
+	t.Helper()
+	form := line[:bytes.LastIndex(line, []byte(`,"hash":"`))]
+	var salted struct {
+		Salts map[string]string `json:"salts"`
+	}
+	if err := json.Unmarshal(line, &salted); err != nil {
+		t.Fatal(err)
+	}
+	for name, salt := range salted.Salts {
+		random, err := base64.RawURLEncoding.DecodeString(salt)
+		found := regexp.MustCompile(`,"` + name + `":"((?:[^"\\]|\\.)*)"`).FindSubmatchIndex(form)
+		if err != nil || found == nil {
+			t.Fatalf("salt of %s: %v: %s", name, err, line)
+		}
+		start, end, slash := found[2], found[3], ""
+		if name == "url" {
+			start += len(regexp.MustCompile(`^(?:[^/?]*://)?[^/?]*`).Find(form[start:end]))
+			slash = "/"
+		}
+		sum := sha256.Sum256(append(random, form[start:end]...))
+		form = slices.Concat(form[:start], []byte(slash+"sha256:"+base64.RawURLEncoding.EncodeToString(sum[:])), form[end:])
+	}
+	return form
 }
 
 // RecordsOf returns the records of one URL.

@@ -284,7 +284,7 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 		"Clients sent 3 requests (21 November 2026, 09:00:01 to 09:00:03 UTC).", "Allowed: 1 (33.3 %). Disallowed by robots.txt or by the operator, and therefore not sent to the site: 1 (33.3 %).",
 		"Sent, although the proxy decided against it (mode: monitor): 1 (33.3 %).", "1 request was disallowed by a rule", "client lab; the totals count only requests that match",
 		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3",
-		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.", "audit.jsonl",
+		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without a checkpoint or an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.", "audit.jsonl",
 		"Monitoring: nothing was blocked for 1 of 3 requests (21 November 2026, 09:00:03 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1. Pace and quotas were not evaluated.",
 	} {
 		if !strings.Contains(page, said) {

@@ -204,8 +204,8 @@ func TestChainIsSaidFirst(t *testing.T) {
 		first int
 		want  string
 	}{
-		{0, "  chain      holds: no line between 1 and 5 was changed, removed or moved. Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.\n"},
-		{2, "  chain      holds: no line between 3 and 5 was changed, removed or moved. Without an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes. The lines before 3 are missing: "},
+		{0, "  chain      holds: no line between 1 and 5 was changed, removed or moved. Without a checkpoint or an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.\n"},
+		{2, "  chain      holds: no line between 3 and 5 was changed, removed or moved. Without a checkpoint or an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes. The lines before 3 are missing: "},
 	} {
 		r := sumLines(t, Options{}, lines[c.first:]...)
 		text := render(t, func(b *strings.Builder) error { return r.Text(b, 0) })

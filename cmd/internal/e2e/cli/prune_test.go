@@ -43,6 +43,8 @@ func TestRunRemovesOldRuns(t *testing.T) {
 	testkit.Must(t, err)
 	dir := strings.TrimSpace(string(first[:n]))
 	testkit.Eventually(t, "the first run removes both", func() bool { return slices.Equal(left(), []string{dir}) })
+	// This is the last file that the run makes in its directory before it ends.
+	testkit.Eventually(t, "the tree of the audit", func() bool { return e2e.Exists(filepath.Join(dir, "audit.tree")) })
 	testkit.Must(t, os.Chtimes(dir, time.Time{}, old))
 
 	var all sync.WaitGroup

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/policy/audit/checkpoint"
 	"robotsproxy/robots/testkit"
 )
 
@@ -175,21 +178,61 @@ func TestFleetKeepsOneMaxConcurrent(t *testing.T) {
 	}
 }
 
-// The audits of a fleet can be read together.
+// The audits of a fleet can be read together. Each replica has the checkpoints of the others, so that they show what somebody
+// does to one of them.
 func TestFleetAuditsAreReadTogether(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "audits", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/page", e2e.TextPage("text/plain", "a"))
-	f := startFleet(t, storeURL(t), 3, e2e.Unpaced)
+	f := startFleet(t, storeURL(t), 3, e2e.Unpaced.With(e2e.Settings{"audit.checkpoint": map[string]int{"lines": 1}}))
 	var files []string
 	for _, p := range f.replicas {
+		for range 5 {
+			e2e.Get(t, p.Client(t, false), o.URL("http", "/other"))
+		}
+	}
+	for i, p := range f.replicas {
 		client := p.Client(t, false)
+		testkit.Eventually(t, "the replica has the checkpoints of the others", func() bool {
+			e2e.Get(t, client, o.URL("http", "/other"))
+			others := map[string]bool{}
+			for _, note := range checkpoint.Notes([]byte(e2e.ReadText(t, filepath.Join(p.State, "checkpoints")))) {
+				// The keys of the others are not known here.
+				c, _ := checkpoint.Open(note, nil)
+				others[c.Origin] = others[c.Origin] || c.Seq >= 5
+			}
+			return others[fmt.Sprintf("robotsproxy/r%d", (i+1)%3)] && others[fmt.Sprintf("robotsproxy/r%d", (i+2)%3)]
+		})
 		e2e.Get(t, client, o.URL("http", "/page"))
 		e2e.Get(t, client, o.URL("http", "/private"))
 		e2e.AwaitRecord(t, p.Audit, o.URL("http", "/private"))
 		files = append(files, p.Audit)
 	}
-	e2e.Command(t, append([]string{"audit", "verify"}, files...)...).Want(t, 0)
+	for _, p := range f.replicas {
+		p.End(t)
+	}
+	verify := func(exit int, want string, files ...string) {
+		t.Helper()
+		if out := e2e.Command(t, append([]string{"audit", "verify"}, files...)...).Want(t, exit); !strings.Contains(out.Stdout+out.Stderr, want) {
+			t.Errorf("%s%s, want %q", out.Stdout, out.Stderr, want)
+		}
+	}
+	verify(0, "lines are covered by a checkpoint of ", files...)
+	verify(1, "expected the audits of robotsproxy/r0, robotsproxy/r1, robotsproxy/r2: robotsproxy/r1 is not here", files[0], files[2])
+	text := [3]string{e2e.ReadText(t, files[0]), e2e.ReadText(t, files[1]), e2e.ReadText(t, files[2])}
+	copied := filepath.Join(t.TempDir(), "copy.jsonl")
+	e2e.WriteFile(t, copied, text[0])
+	verify(1, "are audits of the same proxy: name only one of them", append(files, copied)...)
+	e2e.WriteFile(t, files[1], text[2])
+	e2e.WriteFile(t, files[2], text[1])
+	verify(1, "the files may have been swapped", files...)
+	e2e.WriteFile(t, files[2], text[2])
+	e2e.WriteFile(t, files[1], strings.Join(strings.SplitAfter(text[1], "\n")[:3], ""))
+	for _, name := range []string{"audit.tree", "checkpoints", "checkpoint.key"} {
+		testkit.Must(t, os.Remove(filepath.Join(f.replicas[1].State, name)))
+	}
+	verify(1, "of which robotsproxy/r1 made a checkpoint at ", files...)
+	e2e.WriteFile(t, files[1], text[1])
 	report := e2e.Command(t, append([]string{"audit", "report", "--format", "csv"}, files...)...).Want(t, 0).Stdout
 	for _, name := range []string{"r0", "r1", "r2"} {
 		if !strings.Contains(report, name) {
