@@ -1,20 +1,28 @@
 package archivecmd
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/archive/warc"
 )
 
 func verifyCommand() *cobra.Command {
 	var f flags
+	var auditFile string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Verify the digests and the fields of all records",
@@ -27,10 +35,16 @@ revisits.
 If the command finds faults, it prints the first 20 with their places, and the exit
 status is 1. That a file is torn is no fault while the proxy writes it.
 
-The digests show damage. They do not show that somebody changed a record together with
-its digests.`,
-		Example: `  robotsproxy archive verify -c robotsproxy.yaml`,
-		Args:    cli.NoArgs,
+The command also reads the configured audit or, with --dir, that of --audit: each record
+that names a capture must find it, with the digest that the record has. Captures that
+are older than the oldest file may have been removed (archive.max_age): the command
+counts them.
+
+The digests show damage. They do not show that somebody changed a capture together with
+its digests, unless the audit has them (body_sha256).`,
+		Example: `  robotsproxy archive verify -c robotsproxy.yaml
+  robotsproxy archive verify --dir crawl --audit crawl.jsonl`,
+		Args: cli.NoArgs,
 		RunE: f.forFiles(func(cmd *cobra.Command, files archive, _ []string) error {
 			check := warc.NewCheck()
 			for _, file := range files {
@@ -45,18 +59,122 @@ its digests.`,
 				in.Close()
 			}
 			res := check.Result()
+			named, err := f.compareAudit(check, files, auditFile)
+			if err != nil {
+				return err
+			}
+			res.Faults, res.More = append(res.Faults, named.faults...), res.More+named.more
 			if res.More > 0 {
 				res.Faults = append(res.Faults, fmt.Errorf("%s more", humanize.Count(res.More, "fault")))
 			}
 			if len(res.Faults) > 0 {
 				return errors.Join(res.Faults...)
 			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), verified(&res))
+			_, err = fmt.Fprint(cmd.OutOrStdout(), verified(&res)+named.String())
 			return err
 		}),
 	}
 	f.add(cmd)
+	cmd.Flags().StringVar(&auditFile, "audit", "", "audit `FILE` whose records name captures, in place of the configured one")
 	return cmd
+}
+
+// maxNamed bounds namedCaptures.faults.
+const maxNamed = 20
+
+// namedCaptures are the captures that the records of an audit name.
+type namedCaptures struct {
+	found, older int
+
+	// faults are about the first ones that are gone or different, and more counts the others.
+	faults []error
+	more   int
+}
+
+// compareAudit looks for the captures that the records of an audit name. file is that of --audit; "": that of the configuration,
+// unless the archive is not that of the configuration, or it has no audit.
+func (f *flags) compareAudit(check *warc.Check, files archive, file string) (n namedCaptures, err error) {
+	cfg, err := f.Load()
+	if err != nil {
+		return n, err
+	}
+	named := file != ""
+	switch {
+	case named:
+	case f.dir != "" || cfg.Audit.File == "-" || cfg.Audit.FIFO:
+		return n, nil
+	default:
+		state, err := cfg.State(os.Getenv)
+		if err != nil {
+			return n, err
+		}
+		file = cmp.Or(cfg.Audit.File, filepath.Join(state, cli.AuditName))
+	}
+	r, err := trail.Open(file)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return n, nil
+	}
+	if err != nil {
+		return n, err
+	}
+	defer r.Close()
+	oldest := files[0].name()
+	for {
+		line, err := r.Next()
+		switch {
+		case err == io.EOF:
+			return n, nil
+		case errors.Is(err, trail.ErrTorn), errors.Is(err, trail.ErrTooLong), errors.Is(err, trail.ErrRemoved):
+			continue
+		case err != nil:
+			return n, err
+		}
+		// Within a string, the quotes would be escaped.
+		if !bytes.Contains(line.Text, []byte(`,"warc":{`)) {
+			continue
+		}
+		e, err := trail.Read(line.Text)
+		if err != nil {
+			return n, fmt.Errorf("%s: line %d: %w", line.File, line.Number, err)
+		}
+		n.compare(check, &e, oldest)
+	}
+}
+
+// compare looks for the capture that a record names. oldest is the name of the oldest file.
+func (n *namedCaptures) compare(check *warc.Check, e *trail.Entry, oldest string) {
+	// A malformed digest is none.
+	sum, _ := hex.DecodeString(e.BodySHA256)
+	found, same := check.Find(e.WARC.ID, sum)
+	what := ""
+	switch {
+	case found && same:
+		n.found++
+	case !found && e.WARC.File < oldest:
+		n.older++
+	case found:
+		what = "has another payload than the record says"
+	default:
+		what = "is gone"
+	}
+	switch {
+	case what == "":
+	case len(n.faults) == maxNamed:
+		n.more++
+	default:
+		n.faults = append(n.faults, fmt.Errorf("seq %d of the audit: the capture %.100q in %.100q %s", e.Seq, e.WARC.ID, e.WARC.File, what))
+	}
+}
+
+func (n *namedCaptures) String() (text string) {
+	if n.found > 0 {
+		text = fmt.Sprintf("%-8s %s of the audit, each with its capture\n", "audit", humanize.Count(n.found, "record"))
+	}
+	if n.older > 0 {
+		text += fmt.Sprintf("%-8s %s of captures older than the oldest file, which the proxy (archive.max_age, "+
+			"archive.max_total_size) or somebody else removed\n", "older", humanize.Count(n.older, "record"))
+	}
+	return text
 }
 
 // verified formats the result for an archive without a fault.

@@ -119,6 +119,14 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 	}
 }
 
+// Find looks for a record by its ID in the files that were verified. same reports whether its payload has the SHA-256, or has no
+// digest that can be compared.
+func (c *Check) Find(id string, sha256 []byte) (found, same bool) {
+	r, found := c.records[maphash.String(c.seed, id)]
+	payload := sum{int8(len(sha256)), maphash.Bytes(c.seed, sha256)}
+	return found, r.payload.size != payload.size || r.payload == payload
+}
+
 // Result returns what was found. No file may be verified after that.
 func (c *Check) Result() CheckResult {
 	cut := map[int32]bool{}

@@ -2,12 +2,18 @@ package audit
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // TestRecordsHaveDigests: records have the SHA-256 of what the origin has sent, if the configuration or the archive asks for
@@ -40,4 +46,37 @@ func TestRecordsHaveDigests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRecordsWhoseCaptureIsGone: archive verify looks for the captures that records name. One that is gone is a fault, unless it
+// is older than all that is left.
+func TestRecordsWhoseCaptureIsGone(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "captures", "")
+	random := make([]byte, 60_000)
+	rand.Read(random)
+	o.Handle("/page", func(w http.ResponseWriter, r *http.Request) { w.Write(append(random, r.URL.RawQuery...)) })
+	dir := t.TempDir()
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive": map[string]any{"dir": dir, "max_file": "64KiB", "dedup": false}}))
+	for i := range 12 {
+		e2e.Get(t, p.Client(t, false), o.URL("http", fmt.Sprint("/page?", i)))
+	}
+	p.End(t)
+	files, err := filepath.Glob(filepath.Join(dir, "*.warc.gz"))
+	if err != nil || len(files) < 4 {
+		t.Fatal(files, err)
+	}
+	verify := func(exit int, want string, args ...string) {
+		t.Helper()
+		out := e2e.Command(t, append([]string{"archive", "verify", "-c", p.Config}, args...)...).Want(t, exit)
+		if !strings.Contains(out.Stdout+out.Stderr, want) {
+			t.Errorf("%s%s, want %q", out.Stdout, out.Stderr, want)
+		}
+	}
+	verify(0, "12 records of the audit, each with its capture\n")
+	verify(0, "12 records of the audit, each with its capture\n", "--dir", dir, "--audit", p.Audit)
+	testkit.Must(t, os.Remove(files[0]))
+	verify(0, "of captures older than the oldest file")
+	testkit.Must(t, os.Remove(files[len(files)-2]))
+	verify(1, " is gone\n")
 }
