@@ -283,7 +283,7 @@
 		filter();
 	});
 
-	// The whole record below its row.
+	// The whole record below its row, without the salts, which nobody reads.
 	const open = more => {
 		const tr = more.closest('tr'), after = tr.nextElementSibling;
 		if (after?.classList.contains('record')) {
@@ -292,6 +292,7 @@
 		}
 		const record = at('record').content.firstElementChild.cloneNode(true), list = record.querySelector('dl');
 		for (const [name, value] of Object.entries(records.get(tr) ?? read(tr.dataset.record))) {
+			if (name === 'salts') continue;
 			for (const [kind, text] of [['dt', name], ['dd', typeof value === 'object' ? JSON.stringify(value) : value]]) {
 				const bdi = document.createElement('bdi'), cell = document.createElement(kind);
 				bdi.textContent = visible(text);
