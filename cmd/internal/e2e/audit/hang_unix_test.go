@@ -63,7 +63,12 @@ func TestDiskThatHangs(t *testing.T) {
 	sent := len(o.Pages("http"))
 	for _, scheme := range e2e.Schemes {
 		for range 10 {
-			e2e.WantOwn(t, e2e.Get(t, c, o.URL(scheme, "/yes")), http.StatusServiceUnavailable, "proxy_internal_error")
+			resp, err := c.Get(o.URL(scheme, "/yes"))
+			if err != nil && scheme == "https" && strings.Contains(err.Error(), http.StatusText(http.StatusServiceUnavailable)) {
+				continue // the client did not keep its tunnel, and CONNECT is refused
+			}
+			testkit.Must(t, err)
+			e2e.WantOwn(t, e2e.Read(t, resp), http.StatusServiceUnavailable, "proxy_internal_error")
 		}
 	}
 	if got := len(o.Pages("http")) + len(o.Pages("https")); got != sent+1 {
