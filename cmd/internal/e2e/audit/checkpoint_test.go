@@ -262,7 +262,9 @@ func TestCheckpointOverdue(t *testing.T) {
 		"audit.checkpoint": map[string]any{"file": file, "lines": 1, "every": "1m"},
 	}))
 	overdue := func() float64 { return p.Metrics(t)["robotsproxy_audit_checkpoint_overdue file"] }
-	testkit.Eventually(t, "the first checkpoint", func() bool { return e2e.Exists(file) })
+	testkit.Eventually(t, "the first checkpoint", func() bool {
+		return p.Metrics(t)["robotsproxy_audit_checkpoint_timestamp_seconds file"] > 0
+	})
 	ballast := e2e.Fill(t, disk)
 	// A page of the file may have some space left.
 	rest, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
