@@ -69,7 +69,7 @@ func parseTarget(method, target string, originForm *url.URL) (u *url.URL) {
 	case strings.HasPrefix(target, "/"):
 		return originForm
 	default:
-		if u, _ = url.Parse(target[:authorityEnd(target)]); u != nil && u.Scheme == "" {
+		if u, _ = url.Parse(target[:authorityEnd(target)]); u != nil && (u.Scheme == "" || u.Opaque != "") {
 			return nil
 		}
 	}

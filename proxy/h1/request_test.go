@@ -23,6 +23,7 @@ func FuzzPlain(f *testing.F) {
 		"CONNECT //a?b HTTP/1.1\r\nHost: \r\nTe: c\r\nte: d\r\n\r\n",
 		"GET http://a.test/?%zz HTTP/1.1\r\nHost: a.test\r\n\r\n",
 		"GET a?b://c HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		"GET t::// HTTP/1.1\r\nHost:\r\n\r\n",
 		"GET http://u:p@a.test?\xff|^ HTTP/1.1\r\nHost: a.test\r\n\r\n",
 		"GET //u:p@[::1]:1/ HTTP/1.1\r\nHost: [::1]\r\n\r\n",
 	} {
