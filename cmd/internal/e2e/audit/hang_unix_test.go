@@ -65,7 +65,8 @@ func TestDiskThatHangs(t *testing.T) {
 		for range 10 {
 			resp, err := c.Get(o.URL(scheme, "/yes"))
 			if err != nil && scheme == "https" && strings.Contains(err.Error(), http.StatusText(http.StatusServiceUnavailable)) {
-				continue // the client did not keep its tunnel, and CONNECT is refused
+				// The client did not keep its tunnel, and CONNECT is refused.
+				continue
 			}
 			testkit.Must(t, err)
 			e2e.WantOwn(t, e2e.Read(t, resp), http.StatusServiceUnavailable, "proxy_internal_error")
