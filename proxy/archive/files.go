@@ -38,6 +38,17 @@ var fileName = regexp.MustCompile(`-([0-9]{14})([0-9]{3})-[0-9]{5,}\.warc(\.gz)?
 // isFileName reports whether a file is one of an archive, complete or not.
 func isFileName(name string) bool { return fileName.MatchString(strings.TrimSuffix(name, openExt)) }
 
+// Began returns when a file of an archive was begun, by its name, whatever its prefix. ok is false if it is no such name. An
+// impossible time, which somebody else has put into the name, counts as the zero time.
+func Began(name string) (at time.Time, ok bool) {
+	parts := fileName.FindStringSubmatch(strings.TrimSuffix(name, openExt))
+	if parts == nil {
+		return time.Time{}, false
+	}
+	at, _ = time.Parse("20060102150405.000", parts[1]+"."+parts[2])
+	return at, true
+}
+
 // A form is what the Options say of all records of a file.
 type form struct {
 	prefix                         string

@@ -76,8 +76,8 @@ func onDisk(dir string) (files []writtenFile, taken int64, err error) {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		at := fileName.FindStringSubmatch(strings.TrimSuffix(name, openExt))
-		if at == nil || !e.Type().IsRegular() {
+		began, ok := Began(name)
+		if !ok || !e.Type().IsRegular() {
 			continue
 		}
 		info, err := e.Info()
@@ -88,8 +88,6 @@ func onDisk(dir string) (files []writtenFile, taken int64, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		// An impossible time, which somebody else has put into the name, counts as the zero time.
-		began, _ := time.Parse("20060102150405.000", at[1]+"."+at[2])
 		files = append(files, writtenFile{name, began, info.Size(), info.ModTime(), !strings.HasSuffix(name, openExt)})
 		taken += info.Size()
 	}

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
+	proxyarchive "robotsproxy/proxy/archive"
 	"robotsproxy/proxy/archive/warc"
 )
 
@@ -118,7 +120,7 @@ func (f *flags) compareAudit(check *warc.Check, files archive, file string) (n n
 		return n, err
 	}
 	defer r.Close()
-	oldest := files[0].name()
+	oldest := files.oldest()
 	for {
 		line, err := r.Next()
 		switch {
@@ -141,16 +143,27 @@ func (f *flags) compareAudit(check *warc.Check, files archive, file string) (n n
 	}
 }
 
-// compare looks for the capture that a record names. oldest is the name of the oldest file.
-func (n *namedCaptures) compare(check *warc.Check, e *trail.Entry, oldest string) {
+// oldest returns when the oldest complete file was begun, by its name; zero: no file is one of the proxy's.
+func (a archive) oldest() (oldest time.Time) {
+	for _, f := range a {
+		if began, ok := proxyarchive.Began(f.name()); ok && !f.open && (oldest.IsZero() || began.Before(oldest)) {
+			oldest = began
+		}
+	}
+	return oldest
+}
+
+// compare looks for the capture that a record names. oldest is when the oldest file was begun.
+func (n *namedCaptures) compare(check *warc.Check, e *trail.Entry, oldest time.Time) {
 	// A malformed digest is none.
 	sum, _ := hex.DecodeString(e.BodySHA256)
 	found, same := check.Find(e.WARC.ID, sum)
+	began, named := proxyarchive.Began(e.WARC.File)
 	what := ""
 	switch {
 	case found && same:
 		n.found++
-	case !found && e.WARC.File < oldest:
+	case !found && named && began.Before(oldest):
 		n.older++
 	case found:
 		what = "has another payload than the record says"

@@ -77,6 +77,9 @@ func TestRecordsWhoseCaptureIsGone(t *testing.T) {
 	verify(0, "12 records of the audit, each with its capture\n", "--dir", dir, "--audit", p.Audit)
 	testkit.Must(t, os.Remove(files[0]))
 	verify(0, "of captures older than the oldest file")
+	// Another prefix, which sorts before, is that of a later file.
+	testkit.Must(t, os.Rename(files[len(files)-1], filepath.Join(dir, strings.Replace(filepath.Base(files[len(files)-1]), "robotsproxy", "a", 1))))
+	verify(0, "of captures older than the oldest file")
 	testkit.Must(t, os.Remove(files[len(files)-2]))
 	verify(1, " is gone\n")
 }
