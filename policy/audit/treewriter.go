@@ -119,10 +119,10 @@ func (w *treeWriter) open(last trail.Link) (end uint64, e *event) {
 	}
 	switch {
 	case other != nil:
-		defer w.setAside()
+		w.setAside()
 		return max(end, found-1), other
 	case latest.Size > 0 && latest.First() == t.First() && latest.Seq <= last.Seq && !w.hasRoot(latest, next):
-		defer w.setAside()
+		w.setAside()
 		return max(end, found-1), changedEvent(latest.Seq, fmt.Sprintf(
 			"or one before it is not the line of which a checkpoint was made at %s", latest.Time.UTC().Format(time.RFC3339)))
 	case found-1 > last.Seq:
