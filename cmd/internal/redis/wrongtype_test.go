@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/limiter"
@@ -30,8 +32,13 @@ func TestKeyOfTheWrongType(t *testing.T) {
 			paceKey("a.test"), leasesKey("a.test"), limiterKey("a.test", "client:c"), replicasKey, sharesKey,
 			robotsKeys.entry + fileOf(1).String(), robotsKeys.fetch + fileOf(1).String(), robotsKeys.news,
 		} {
-			testkit.Must(t, admin.Del(t.Context(), key).Err())
-			testkit.Must(t, admin.SAdd(t.Context(), key, "x").Err())
+			// in one step, so that no replica writes the key in between
+			_, err := admin.TxPipelined(t.Context(), func(tx goredis.Pipeliner) error {
+				tx.Del(t.Context(), key)
+				tx.SAdd(t.Context(), key, "x")
+				return nil
+			})
+			testkit.Must(t, err)
 			w.work(t, bin+": "+key)
 			testkit.Eventually(t, key+" is no set", func() bool { return admin.Type(t.Context(), key).Val() != "set" })
 		}
