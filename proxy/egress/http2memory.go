@@ -182,6 +182,8 @@ func (c *frameConn) begin(stream uint32) error {
 	default:
 		return nil
 	}
+	// It is said before the request fails, so that no later one gets this connection.
+	c.hasLong = c.hasLong || !whole
 	if short != nil {
 		m.fail(short)
 	}
@@ -199,7 +201,6 @@ func (c *frameConn) beginLong(work *memory.Work) (err error) {
 	if work != nil && !c.hasLong {
 		c.long, err = work.Apart(headMemory(h1.MaxHead, 0))
 	}
-	c.hasLong = err == nil
 	return err
 }
 

@@ -258,17 +258,18 @@ func TestFrameConn(t *testing.T) {
 	}
 }
 
-// TestLongHeadWithoutMemory checks that a head of several frames ends the connection if there is no memory: net/http would keep
-// all of it.
+// TestLongHeadWithoutMemory checks that a head of several frames ends the connection if there is no memory (net/http would keep
+// all of it), and that this is known before the request fails: no later request may get the connection.
 func TestLongHeadWithoutMemory(t *testing.T) {
 	conn := newFrameConn(nil)
 	conn.open([]byte(h2.Preface))
 	work := begin(t, newBudget(64<<10), "a")
 	var failed error
-	conn.expect(&streamMemory{fail: func(err error) { failed = err }, heads: reserve{work: work}, body: reserve{work: work}})
+	known := false
+	conn.expect(&streamMemory{fail: func(err error) { failed, known = err, conn.hasLong }, heads: reserve{work: work}, body: reserve{work: work}})
 	conn.open(frames(t, func(f *http2.Framer) { f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true}) }))
 	err := conn.follow(frames(t, func(f *http2.Framer) { f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1}) }))
-	if err != errHeadMemory || !errors.Is(failed, memory.ErrShort) {
-		t.Errorf("the connection ends with %v, the request with %v", err, failed)
+	if err != errHeadMemory || !errors.Is(failed, memory.ErrShort) || !known {
+		t.Errorf("the connection ends with %v, the request with %v, known: %v", err, failed, known)
 	}
 }
