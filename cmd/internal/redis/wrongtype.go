@@ -24,6 +24,9 @@ func keyType(key string) string {
 	return "string"
 }
 
+// maxMends bounds how often a command is repeated: somebody may replace another key meanwhile.
+const maxMends = 3
+
 // A mender is a hook of a client. If a command fails because somebody has replaced a key of the proxy
 // by one of another type, it deletes the key and repeats the command. All commands may be repeated.
 type mender struct {
@@ -41,8 +44,11 @@ func (m *mender) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (m *mender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		cmd.SetErr(next(ctx, cmd))
-		if m.mend(ctx, cmd) {
-			return next(ctx, cmd)
+		for range maxMends {
+			if !m.mend(ctx, cmd) {
+				break
+			}
+			cmd.SetErr(next(ctx, cmd))
 		}
 		return cmd.Err()
 	}
@@ -52,8 +58,11 @@ func (m *mender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (m *mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
-		if m.mend(ctx, cmds...) {
-			return next(ctx, cmds)
+		for range maxMends {
+			if !m.mend(ctx, cmds...) {
+				break
+			}
+			err = next(ctx, cmds)
 		}
 		return err
 	}
