@@ -26,11 +26,14 @@ const (
 	urlMember
 	urlBytesMember
 	agentMember
+	robotsAgentMember
+	tdmrepAgentMember
 	membersCount
 )
 
 var committedMembers = [membersCount]committed{
 	clientMember: commit("client"), urlMember: commit("url"), urlBytesMember: commit("url_base64"), agentMember: commit("user_agent"),
+	robotsAgentMember: commit("robots_agent"), tdmrepAgentMember: commit("tdmrep_agent"),
 }
 
 // name returns the name of the member.
@@ -77,7 +80,10 @@ func findSpans(line []byte) (s spans) {
 	if rest := line[urlEnd:]; bytes.HasPrefix(rest[min(1, len(rest)):], committedMembers[urlBytesMember].begins) {
 		urlEnd = s.find(line, urlBytesMember, urlEnd)
 	}
-	s.find(line, agentMember, urlEnd)
+	at = urlEnd
+	for _, member := range []int{agentMember, robotsAgentMember, tdmrepAgentMember} {
+		at = max(at, s.find(line, member, at))
+	}
 	return s
 }
 

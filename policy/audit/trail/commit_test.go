@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // saltedLine returns a line with the members, and its hash.
@@ -103,6 +105,24 @@ func saltOf(line, name string) string {
 	_, salts, _ := strings.Cut(line, saltsName)
 	_, salt, _ := strings.Cut(salts, `"`+name+`":"`)
 	return salt[:saltLen+1]
+}
+
+// TestHiddenLine: a line without its values can be read, and says what was hidden.
+func TestHiddenLine(t *testing.T) {
+	bytes := `,"url":"https://a.test/%E9","url_base64":"aHR0cHM6Ly9hLnRlc3Qv6Q==",`
+	line, _ := saltedLine(strings.Replace(salted1, `,"url":"https://a.test/p?q=\"x",`, bytes, 1))
+	e, err := Read([]byte(line))
+	if url, _ := e.RequestURL(); err != nil || url != "https://a.test/\xe9" || e.Hidden() || e.HiddenURL() || e.HiddenClient() {
+		t.Errorf("before: %+v, %v", e, err)
+	}
+	for name, all := range map[string]bool{"": true, "client": false, "url": false, "user_agent": false} {
+		hidden, n, err := Hide([]byte(line), func(member string, _ []byte) bool { return all || member == name })
+		testkit.Must(t, err)
+		e, err = Read(hidden)
+		if err != nil || n == 0 || !e.Hidden() || e.HiddenURL() != (all || name == "url") || e.HiddenClient() != (all || name == "client") || all && e.URLBytes != nil {
+			t.Errorf("%q: %+v, %v", name, e, err)
+		}
+	}
 }
 
 // TestHide hides each selection of values: the hash of the line stays the same, and the values are gone.

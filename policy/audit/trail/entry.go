@@ -1,6 +1,8 @@
 package trail
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"time"
 )
@@ -37,6 +39,8 @@ const (
 	EventCounted = "counted"
 	// EventPruned says that the writer removed old segments.
 	EventPruned = "pruned"
+	// EventErased says that values were replaced by their commitments (Hide).
+	EventErased = "erased"
 	// EventTree says that a new tree was begun, since lines that it needs are not there (package tree).
 	EventTree = "tree"
 	// EventCut says that lines that the disk had were missing at the end when the writer started. The next line has the
@@ -69,9 +73,9 @@ type Entry struct {
 	Method string `json:"method"`
 
 	// URL has the bytes that are not UTF-8 percent-encoded; URLBytes then has the URL byte for byte. See RequestURL.
-	URL      string `json:"url"`
-	URLBytes []byte `json:"url_base64"`
-	Host     string `json:"host"`
+	URL      string   `json:"url"`
+	URLBytes urlBytes `json:"url_base64"`
+	Host     string   `json:"host"`
 
 	// Hops are the URLs to which a fetch was redirected.
 	Hops      []string `json:"hops"`
@@ -275,6 +279,35 @@ func (e *Entry) RequestURL() (url string, whole int) {
 		return head, whole
 	}
 	return e.URL, 0
+}
+
+// PathQuery returns the part of a URL in a line that can be hidden: its path and its query.
+func PathQuery(url string) string { return url[hiddenPart([]byte(url)):] }
+
+// urlBytes is a URL in base64; nil: there is none, or it was hidden.
+type urlBytes []byte
+
+// UnmarshalText decodes it.
+func (u *urlBytes) UnmarshalText(text []byte) (err error) {
+	if !bytes.HasPrefix(text, []byte(commitmentName)) {
+		*u, err = base64.StdEncoding.AppendDecode(nil, text)
+	}
+	return err
+}
+
+// Hidden reports whether a committed value was hidden.
+func (e *Entry) Hidden() bool {
+	return e.HiddenClient() || e.HiddenURL() || e.Version >= 3 && e.UserAgent != "" && e.Salts["user_agent"] == ""
+}
+
+// HiddenURL reports whether the path and the query of the URL were hidden.
+func (e *Entry) HiddenURL() bool {
+	return e.Version >= 3 && e.Salts["url"] == "" && hiddenPart([]byte(e.URL)) < len(e.URL)
+}
+
+// HiddenClient reports whether the name of the client was hidden.
+func (e *Entry) HiddenClient() bool {
+	return e.Version >= 3 && e.Client != "" && e.Salts["client"] == ""
 }
 
 // IsRequest reports whether the line is the record of a request.

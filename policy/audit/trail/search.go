@@ -223,8 +223,11 @@ func LastSegmentLink(path string) (last Link, err error) {
 	return Link{}, nil
 }
 
-// LastEntry returns the last line in the last MiB of the trail that is written to path. It skips what is not a line of a
-// trail.
+// erasedEvent is a part of each event [EventErased], and of no other line: quotes in strings are escaped.
+var erasedEvent = []byte(`,"event":"` + EventErased + `"`)
+
+// LastEntry returns the last line of the proxy in the last MiB of the trail that is written to path. It skips an [EventErased],
+// which is written while no proxy runs, and what is not a line of a trail.
 func LastEntry(path string) (Entry, error) {
 	r, _, err := OpenLast(path, MaxLine+1)
 	if err != nil {
@@ -241,7 +244,7 @@ func LastEntry(path string) (Entry, error) {
 		case errors.Is(err, ErrTorn), errors.Is(err, ErrTooLong):
 		case err != nil:
 			return Entry{}, err
-		case chained:
+		case chained && !bytes.Contains(line.Text, erasedEvent):
 			last = append(last[:0], line.Text...)
 		}
 	}

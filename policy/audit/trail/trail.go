@@ -107,7 +107,7 @@ const (
 	prevMemberLen = len(prevName) + hexHashLen + len(`"`)
 
 	// maxSalts bounds the member salts with the brace.
-	maxSalts = len(saltsName) + membersCount*(len(`"user_agent":"",`)+saltLen) + len(saltsEnd)
+	maxSalts = len(saltsName) + membersCount*(len(`"robots_agent":"",`)+saltLen) + len(saltsEnd)
 )
 
 // MaxLink bounds what [AppendLink] and [Salter.AppendSalted] append to a line, in bytes, with the line feed.
