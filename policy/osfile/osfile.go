@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // ErrLocked is the error of TryLock and TryRLock for a file that another handle has locked.
@@ -69,6 +70,45 @@ func Replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if err != nil {
 		// A file that stays behind matters less than err.
 		os.Remove(f.Name())
+	}
+	return err
+}
+
+// Rewrite replaces a file by one with the same mode and time, and waits for the disk. write gets the file and its size in bytes.
+// A symbolic link stays, and the file that it names is replaced. Nobody else may be writing the file: what a Rewrite has left that
+// did not end is removed. After an error of write, or a crash, the old file stays.
+func Rewrite(name string, write func(in *os.File, size int64, out io.Writer) error) error {
+	name, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	in, err := Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if err := removeUnfinished(name); err != nil {
+		return err
+	}
+	err = Replace(name, info.Mode().Perm(), func(out io.Writer) error { return write(in, info.Size(), out) })
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Chtimes(name, info.ModTime(), info.ModTime()), Sync(filepath.Dir(name)))
+}
+
+// removeUnfinished removes the files that a Replace of a file has left that did not end.
+func removeUnfinished(name string) error {
+	dir, base := filepath.Split(name)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+base+"-") {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }

@@ -2,10 +2,15 @@ package osfile
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // open opens a new file with some text for appending.
@@ -117,5 +122,44 @@ func TestFree(t *testing.T) {
 	}
 	if _, err := Free(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing directory: %v", err)
+	}
+}
+
+// TestRewrite: a file keeps its mode and its time, a link stays, and what a crash has left of the one before goes.
+func TestRewrite(t *testing.T) {
+	dir := t.TempDir()
+	file, link, left := filepath.Join(dir, "real", "a"), filepath.Join(dir, "a"), filepath.Join(dir, "real", ".a-17")
+	testkit.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
+	testkit.Must(t, os.WriteFile(file, []byte("before"), 0o640))
+	testkit.Must(t, os.WriteFile(left, nil, 0o600))
+	then := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	testkit.Must(t, os.Chtimes(file, then, then))
+	if err := os.Symlink(file, link); err != nil {
+		// Windows lets only some users make links.
+		link = file
+	}
+	change := func(in *os.File, size int64, out io.Writer) error {
+		text, err := io.ReadAll(in)
+		if err == nil && size == int64(len("before")) {
+			_, err = fmt.Fprintf(out, "after %s", text)
+		}
+		return err
+	}
+	failed := errors.New("no")
+	for _, want := range []string{"before", "after before"} {
+		err := Rewrite(link, func(in *os.File, size int64, out io.Writer) error {
+			return errors.Join(change(in, size, out), failed)
+		})
+		text, _ := os.ReadFile(file)
+		info, statErr := os.Lstat(link)
+		if !errors.Is(err, failed) || string(text) != want || statErr != nil || link != file && info.Mode().IsRegular() {
+			t.Errorf("%q, %v, want %q", text, err, want)
+		}
+		failed = nil
+	}
+	info, err := os.Stat(file)
+	testkit.Must(t, err)
+	if _, err := os.Stat(left); err == nil || !info.ModTime().Equal(then) || HasModes && info.Mode() != 0o640 {
+		t.Errorf("%v, %v, %v", info.Mode(), info.ModTime(), err)
 	}
 }
