@@ -149,22 +149,11 @@ func (d *database) shrink() error {
 	if err := d.sweepTo(d.db, d.maxBytes/2); err != nil {
 		return err
 	}
-	small := d.file + ".small"
-	// A crash may have left the file.
-	if err := os.RemoveAll(small); err != nil {
+	if err := compact(d.db, d.file); err != nil {
 		return err
 	}
-	to, err := bbolt.Open(small, 0o600, nil)
-	if err == nil {
-		err = errors.Join(bbolt.Compact(to, d.db, maxCommit), to.Close())
-	}
-	if err == nil {
-		err = os.Rename(small, d.file)
-	}
+	err := d.db.Close()
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(small))
-	}
-	if err := d.db.Close(); err != nil {
 		return err
 	}
 	if d.handle, d.info, err = openLocked(d.file); err != nil {
@@ -172,6 +161,26 @@ func (d *database) shrink() error {
 	}
 	d.db, err = openBolt(d.file, d.handle)
 	return err
+}
+
+// compact replaces a file by one with the contents of db alone, which db does not use.
+func compact(db *bbolt.DB, file string) error {
+	small := file + ".small"
+	// A crash may have left the file.
+	if err := os.RemoveAll(small); err != nil {
+		return err
+	}
+	to, err := bbolt.Open(small, 0o600, nil)
+	if err == nil {
+		err = errors.Join(bbolt.Compact(to, db, maxCommit), to.Close())
+	}
+	if err == nil {
+		err = os.Rename(small, file)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(small))
+	}
+	return nil
 }
 
 // read reads the contents, with at most most clocks.

@@ -145,6 +145,29 @@ func (p *Payloads) Remove(file string) error {
 	return p.update(func(originals, files *bbolt.Bucket) error { return removeFile(originals, files, []byte(file)) })
 }
 
+// RemoveRecords removes the payloads of the records for whose IDs gone is true. It reads the whole index.
+func (p *Payloads) RemoveRecords(gone func(id string) bool) error {
+	return p.update(func(originals, files *bbolt.Bucket) error {
+		removed := map[archive.Digest]string{}
+		err := originals.ForEach(func(digest, value []byte) error {
+			var of archive.Original
+			if err := json.Unmarshal(value, &of); err != nil || gone(of.ID) {
+				removed[archive.Digest(digest)] = of.File
+			}
+			return nil
+		})
+		for d, file := range removed {
+			err = errors.Join(err, originals.Delete(d[:]), files.Delete(fileKey(file, d)))
+		}
+		return err
+	})
+}
+
+// Purge closes the file, and rewrites it: free pages may have what was removed.
+func (p *Payloads) Purge() error {
+	return safely(func() error { return errors.Join(compact(p.db, p.file), p.db.Close()) })
+}
+
 // separator is between the name of a file and a digest.
 var separator = []byte{0}
 

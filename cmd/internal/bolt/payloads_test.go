@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"robotsproxy/proxy/archive"
+	"robotsproxy/robots/testkit"
 )
 
 func TestPayloads(t *testing.T) {
@@ -87,6 +89,37 @@ func TestPayloadOfTwoFiles(t *testing.T) {
 		if of, ok := p.Find(payload); ok != c.left || ok && of.File != "a-2.warc" {
 			t.Errorf("after the removal of %s: %+v, %t", c.removed, of, ok)
 		}
+	}
+}
+
+// TestPurge: only the payloads of some records are removed, and nothing of them is left in the free pages of the file.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "payloads.db")
+	open := func() *Payloads {
+		p, err := OpenPayloads(file, slog.New(slog.DiscardHandler))
+		testkit.Must(t, err)
+		return p
+	}
+	p := open()
+	testkit.Must(t, p.Add(map[archive.Digest]archive.Original{
+		{1}: {ID: "1", URI: "http://a.example/secret", File: "a.warc"}, {2}: {ID: "2", URI: "http://a.example/other", File: "a.warc"},
+	}))
+	testkit.Must(t, p.RemoveRecords(func(id string) bool { return id == "1" }))
+	testkit.Must(t, p.Purge())
+	content, err := os.ReadFile(file)
+	testkit.Must(t, err)
+	if bytes.Contains(content, []byte("secret")) || !bytes.Contains(content, []byte("other")) {
+		t.Errorf("%q", content)
+	}
+	p = open()
+	defer p.Close()
+	if _, ok := p.Find(archive.Digest{2}); !ok {
+		t.Error("the other payload is lost")
+	}
+	testkit.Must(t, p.Remove("a.warc"))
+	if _, ok := p.Find(archive.Digest{2}); ok {
+		t.Error("the other payload is not removed with its file")
 	}
 }
 
