@@ -59,6 +59,14 @@ func (f *flags) files() (files archive, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if files, err = filesIn(dir); err == nil && len(files) == 0 {
+		return nil, fmt.Errorf("no WARC files in %s", dir)
+	}
+	return files, err
+}
+
+// filesIn returns the files in the directory of an archive.
+func filesIn(dir string) (files archive, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
@@ -68,9 +76,6 @@ func (f *flags) files() (files archive, err error) {
 		if strings.HasSuffix(name, ".warc") || strings.HasSuffix(name, ".warc.gz") {
 			files = append(files, file{filepath.Join(dir, e.Name()), open})
 		}
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("no WARC files in %s", dir)
 	}
 	return files, nil
 }

@@ -92,6 +92,9 @@ func (f *getFlags) print(out, errOut io.Writer, in archive, name string) error {
 // printRecord prints the payload of a record. head is the HTTP head of the revisit that refers to the record; nil: the
 // record's own head is printed.
 func (f *getFlags) printRecord(out, errOut io.Writer, head []byte, rec *warc.Record) error {
+	if rec.IsBlank() {
+		return errors.New("the record was erased (robotsproxy audit erase)")
+	}
 	if rec.Get("WARC-Segment-Number") != "" {
 		return errors.New("the record is a segment of a larger one: robotsproxy does not join segments")
 	}

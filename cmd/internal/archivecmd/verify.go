@@ -204,6 +204,7 @@ func verified(res *warc.CheckResult) string {
 		{"bare", "record", "without a digest, not verified", res.Bare},
 		{"missing", "revisit", "without the original, which the proxy (archive.max_age, archive.max_total_size) or somebody else removed",
 			res.Missing},
+		{"blank", "record", "in place of ones that were erased (robotsproxy audit erase)", res.Blank},
 		{"shared", "record", "in gzip members with other records: readers cannot seek to them", res.Shared},
 		{"ignored", "reference", "to other records, not verified, since too many others name records that are not there", res.Ignored},
 		{"growing", "file", "whose last record the proxy is writing", res.Growing},

@@ -78,6 +78,9 @@ type CheckResult struct {
 	// Bare counts the records with a block but without a digest of it.
 	Bare int
 
+	// Blank counts the records that replace erased ones.
+	Blank int
+
 	// Shared counts the records that share their gzip member with others.
 	Shared int
 
@@ -124,7 +127,7 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 func (c *Check) Find(id string, sha256 []byte) (found, same bool) {
 	r, found := c.records[maphash.String(c.seed, id)]
 	payload := sum{int8(len(sha256)), maphash.Bytes(c.seed, sha256)}
-	return found, r.payload.size != payload.size || r.payload == payload
+	return found, payload.size == 0 || r.payload.size != payload.size || r.payload == payload
 }
 
 // Result returns what was found. No file may be verified after that.
@@ -164,6 +167,9 @@ func (c *Check) fault(format string, args ...any) {
 // record verifies a record. The error is that of its block.
 func (c *Check) record(rec *Record) error {
 	c.result.Records++
+	if rec.IsBlank() {
+		c.result.Blank++
+	}
 	payload, faults, err := c.digests(rec)
 	if err != nil {
 		return err
@@ -196,6 +202,7 @@ func (c *Check) record(rec *Record) error {
 const (
 	concurrentTo = "WARC-Concurrent-To"
 	refersTo     = "WARC-Refers-To"
+	refersToURI  = "WARC-Refers-To-Target-URI"
 )
 
 // references notes the records that a record names. payload is the record's own digest.
