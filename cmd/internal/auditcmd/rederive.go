@@ -36,6 +36,9 @@ type difference struct {
 
 // rederive judges a record's request by a robots.txt and a tdmrep.json; nil: there was none.
 func rederive(ctx context.Context, e *trail.Entry, file *checkcmd.File, tdmrep []byte) derivation {
+	if e.HiddenURL() {
+		return derivation{Notes: []string{"the path and the query of the URL were erased (robotsproxy audit erase)"}}
+	}
 	request, judge, err := requestOf(e)
 	if err != nil {
 		return derivation{Notes: []string{"the request cannot be parsed: " + err.Error()}}

@@ -46,6 +46,7 @@ type Builder struct {
 	totals       counts
 	monitored    counts
 	withheld     int64
+	erased       int64
 	timeline     timelineBuilder
 	reasons      groups[string, counts]
 	clients      groups[string, counts]
@@ -127,12 +128,18 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		// A line of another kind counts only among the lines.
 	default:
 		from.Requests++
+		if e.HiddenClient() {
+			e.Client = erasedClient
+		}
 		clipEntry(e)
 		if b.o.matches(e) {
 			b.request(e)
 		}
 	}
 }
+
+// erasedClient is the client of the records whose clients were erased.
+const erasedClient = "(erased)"
 
 // clipEntry cuts the strings by which requests are grouped.
 func clipEntry(e *trail.Entry) {
@@ -166,6 +173,7 @@ func (b *Builder) request(e *trail.Entry) {
 	if !e.Enforced {
 		b.monitored.add(e)
 	}
+	b.erased += oneIf(e.Hidden())
 	b.withheld += oneIf(e.Withheld && e.Blocked() && e.Enforced)
 	b.timeline.add(e)
 	count(&b.reasons, e.Reason, e)
@@ -257,7 +265,7 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 		Events:      list[event]{Rows: slices.Clone(b.events.Rows), Most: maxEvents, Others: b.events.Others},
 	}
 	r.Totals.setMedian()
-	r.monitored, r.withheld = b.monitored, b.withheld
+	r.monitored, r.withheld, r.Erased = b.monitored, b.withheld, b.erased
 	r.Reasons = tableOf(&b.reasons, func(k string, c *counts) reason { return reason{k, *c} })
 	r.Clients = tableOf(&b.clients, func(k string, c *counts) client { return client{k, *c} })
 	r.Replicas = tableOf(&b.replicas, func(k string, c *counts) replica { return replica{k, *c} })

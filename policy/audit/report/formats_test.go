@@ -32,6 +32,18 @@ func hostileReport(t testing.TB) *Report {
 	return sum(t, Options{Client: "", Host: hostile[0], MatchHost: func(string) bool { return true }}, records...)
 }
 
+// TestErased: all records whose clients were erased are one row, and the report says how many there are.
+func TestErased(t *testing.T) {
+	erased := func(n int) record {
+		return rec(n, record{"v": 3, "client": "sha256:" + strings.Repeat(string(rune('A'+n)), 43), "url": "https://site.test/sha256:x"})
+	}
+	r := sum(t, Options{}, erased(1), erased(2), rec(3, record{"v": 3, "client": "sha256:name", "salts": map[string]string{"client": "a"}}))
+	text := render(t, func(b *strings.Builder) error { return r.Text(b, 0) })
+	if r.Erased != 2 || len(r.Clients.Rows) != 2 || r.Clients.Rows[0].Client != "(erased)" || !strings.Contains(text, "\n  (erased)") {
+		t.Errorf("%d erased, %+v\n%s", r.Erased, r.Clients, text)
+	}
+}
+
 func render(t testing.TB, write func(*strings.Builder) error) string {
 	t.Helper()
 	var b strings.Builder

@@ -60,6 +60,9 @@ type Report struct {
 	// monitored has the counts of the requests under mode: monitor.
 	monitored counts
 
+	// Erased is the number of requests of which values were erased later.
+	Erased int64 `json:"erased,omitempty"`
+
 	// withheld is the number of disallowed requests that were sent; the response was not passed on.
 	withheld int64
 }
