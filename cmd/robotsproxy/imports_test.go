@@ -75,7 +75,7 @@ var mayImport = map[string][]string{
 // packages that are none of these.
 var commands = []string{
 	"cmd/internal/version", "cmd/internal/cli", "cmd/internal/castore", "cmd/internal/confine", "cmd/internal/daemon",
-	"cmd/internal/checkcmd", "cmd/internal/auditcmd", "cmd/internal/archivecmd", "cmd/internal/identity", "cmd/internal/runner", "cmd/internal/doctor", "cmd/internal/manual", "cmd/robotsproxy",
+	"cmd/internal/checkcmd", "cmd/internal/archivecmd", "cmd/internal/auditcmd", "cmd/internal/identity", "cmd/internal/runner", "cmd/internal/doctor", "cmd/internal/manual", "cmd/robotsproxy",
 }
 
 // e2e is code for tests alone: only they import it.

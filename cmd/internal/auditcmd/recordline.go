@@ -84,6 +84,11 @@ func (r *recordLines) line(text []byte) string {
 	if err != nil {
 		return r.Paint(cli.Yellow, "no record: ") + strconv.Quote(humanize.Clip(string(text), humanize.MaxBrief))
 	}
+	return r.entry(&e)
+}
+
+// entry is line for a record that is parsed already.
+func (r *recordLines) entry(e *trail.Entry) string {
 	r.Text.Reset()
 	at := "--:--:--.---"
 	if !e.Time.IsZero() {
@@ -96,16 +101,16 @@ func (r *recordLines) line(text []byte) string {
 	}
 	r.Text.WriteString(r.Paint(cli.Dim, at) + "  ")
 	if e.Event != "" {
-		r.Text.WriteString(r.Paint(cli.Yellow, "audit        "+eventText(&e)))
+		r.Text.WriteString(r.Paint(cli.Yellow, "audit        "+eventText(e)))
 		return r.Text.String()
 	}
 	if e.IsRequest() {
-		r.verdict(&e)
+		r.verdict(e)
 	} else {
 		kind := r.Paint(cli.Dim, fmt.Sprintf("%-11s", humanize.Word(e.Kind)))
-		fmt.Fprintf(&r.Text, "%s  %s  %s", kind, statusText(&e), cmp.Or(humanize.Word(e.URL), "-"))
+		fmt.Fprintf(&r.Text, "%s  %s  %s", kind, statusText(e), cmp.Or(humanize.Word(e.URL), "-"))
 	}
-	r.details(&e)
+	r.details(e)
 	return r.Text.String()
 }
 
@@ -182,7 +187,7 @@ func asDuration(seconds float64) time.Duration {
 func eventText(e *trail.Entry) string {
 	text := humanize.Word(e.Event)
 	// The details of these events have the number.
-	if e.Count > 0 && e.Event != trail.EventCounted && e.Event != trail.EventUnfinished {
+	if e.Count > 0 && e.Event != trail.EventCounted && e.Event != trail.EventUnfinished && e.Event != trail.EventErased {
 		text += " " + humanize.Count(e.Count, "record")
 	}
 	if e.Detail != "" {

@@ -128,8 +128,8 @@ func (d *Daemon) openFeed() (err error) {
 	return err
 }
 
-// payloadsName is the name of the index in the directory of the archive.
-const payloadsName = "payloads.db"
+// PayloadsName is the name of the index in the directory of the archive.
+const PayloadsName = "payloads.db"
 
 // openArchive opens the archive, if there is one.
 func (d *Daemon) openArchive(cfg config.Config) error {
@@ -143,7 +143,7 @@ func (d *Daemon) openArchive(cfg config.Config) error {
 	if err := os.MkdirAll(cfg.Archive.Dir, 0o700); err != nil {
 		return err
 	}
-	if d.payloads, err = bolt.OpenPayloads(filepath.Join(cfg.Archive.Dir, payloadsName), d.log); err != nil {
+	if d.payloads, err = bolt.OpenPayloads(filepath.Join(cfg.Archive.Dir, PayloadsName), d.log); err != nil {
 		return err
 	}
 	o := d.archiveOptions(cfg, &how)
