@@ -74,9 +74,10 @@ func Replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	return err
 }
 
-// Rewrite replaces a file by one with the same mode and time, and waits for the disk. write gets the file and its size in bytes.
-// A symbolic link stays, and the file that it names is replaced. Nobody else may be writing the file: what a Rewrite has left that
-// did not end is removed. After an error of write, or a crash, the old file stays.
+// Rewrite replaces a file by one with the same owner, group, mode and time, and waits for the disk. If the group cannot be kept, only
+// the owner may access the new file. write gets the file and its size in bytes. A symbolic link stays, and the file that it names is
+// replaced. Nobody else may be writing the file: what a Rewrite has left that did not end is removed. After an error of write, or a
+// crash, the old file stays.
 func Rewrite(name string, write func(in *os.File, size int64, out io.Writer) error) error {
 	name, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -94,9 +95,13 @@ func Rewrite(name string, write func(in *os.File, size int64, out io.Writer) err
 	if err := removeUnfinished(name); err != nil {
 		return err
 	}
-	err = Replace(name, info.Mode().Perm(), func(out io.Writer) error { return write(in, info.Size(), out) })
-	if err != nil {
+	if err := Replace(name, 0o600, func(out io.Writer) error { return write(in, info.Size(), out) }); err != nil {
 		return err
+	}
+	if Chown(name, info) == nil {
+		if err := os.Chmod(name, info.Mode().Perm()); err != nil {
+			return err
+		}
 	}
 	return errors.Join(os.Chtimes(name, info.ModTime(), info.ModTime()), Sync(filepath.Dir(name)))
 }
@@ -106,7 +111,9 @@ func removeUnfinished(name string) error {
 	dir, base := filepath.Split(name)
 	entries, err := os.ReadDir(filepath.Clean(dir))
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "."+base+"-") {
+		// os.CreateTemp adds digits.
+		number, is := strings.CutPrefix(e.Name(), "."+base+"-")
+		if is && e.Type().IsRegular() && number != "" && strings.Trim(number, "0123456789") == "" {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}

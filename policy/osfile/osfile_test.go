@@ -131,7 +131,9 @@ func TestRewrite(t *testing.T) {
 	file, link, left := filepath.Join(dir, "real", "a"), filepath.Join(dir, "a"), filepath.Join(dir, "real", ".a-17")
 	testkit.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
 	testkit.Must(t, os.WriteFile(file, []byte("before"), 0o640))
+	other := filepath.Join(dir, "real", ".a-17-of-somebody")
 	testkit.Must(t, os.WriteFile(left, nil, 0o600))
+	testkit.Must(t, os.WriteFile(other, nil, 0o600))
 	then := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	testkit.Must(t, os.Chtimes(file, then, then))
 	if err := os.Symlink(file, link); err != nil {
@@ -159,6 +161,9 @@ func TestRewrite(t *testing.T) {
 	}
 	info, err := os.Stat(file)
 	testkit.Must(t, err)
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
 	if _, err := os.Stat(left); err == nil || !info.ModTime().Equal(then) || HasModes && info.Mode() != 0o640 {
 		t.Errorf("%v, %v, %v", info.Mode(), info.ModTime(), err)
 	}

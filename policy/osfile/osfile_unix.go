@@ -25,6 +25,14 @@ func Owner(info fs.FileInfo) int {
 	return os.Geteuid()
 }
 
+// Chown gives a file the owner and the group of another one.
+func Chown(name string, like fs.FileInfo) error {
+	if s, ok := like.Sys().(*syscall.Stat_t); ok {
+		return os.Chown(name, int(s.Uid), int(s.Gid))
+	}
+	return nil
+}
+
 // OpenFile is os.OpenFile for a regular file that others may rename and remove while it is open.
 func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag, perm)

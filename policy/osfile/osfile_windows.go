@@ -18,6 +18,9 @@ func Perm(fs.FileInfo) fs.FileMode { return 0 }
 // Owner returns what os.Geteuid returns: that of this process.
 func Owner(fs.FileInfo) int { return os.Geteuid() }
 
+// Chown does nothing: a new file has the access control list of its directory.
+func Chown(string, fs.FileInfo) error { return nil }
+
 // OpenFile opens a file that others may rename and remove while it is open. Package os does so only for files
 // below an os.Root.
 func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {

@@ -170,9 +170,13 @@ func compact(db *bbolt.DB, file string) error {
 	if err := os.RemoveAll(small); err != nil {
 		return err
 	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
 	to, err := bbolt.Open(small, 0o600, nil)
 	if err == nil {
-		err = errors.Join(bbolt.Compact(to, db, maxCommit), to.Close())
+		err = errors.Join(bbolt.Compact(to, db, maxCommit), to.Close(), osfile.Chown(small, info))
 	}
 	if err == nil {
 		err = os.Rename(small, file)
