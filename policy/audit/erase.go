@@ -32,6 +32,9 @@ type Erasure struct {
 	// Earlier is called for each other line with values that were erased before; nil: nothing is called.
 	Earlier func(e *trail.Entry)
 
+	// Kept is called for each line that matches and of which nothing can be erased (Erased.Kept); nil: nothing is called.
+	Kept func(e *trail.Entry)
+
 	// Prepare is called before anything changes, and after Each and Earlier were called for all lines. It returns the number of
 	// captures that Elsewhere will erase; nil: there are none.
 	Prepare func() (captures int, err error)
@@ -67,39 +70,39 @@ func (e *Erased) String() string {
 }
 
 // Find finds what Log.Erase would erase in the trail that is written to file.
-func (x *Erasure) Find(ctx context.Context, file string) (Erased, error) {
-	found, _, err := x.find(ctx, file)
+func (er *Erasure) Find(ctx context.Context, file string) (Erased, error) {
+	found, _, err := er.find(ctx, file)
 	return found, err
 }
 
 // find also returns the segments that have values to erase. It calls Prepare.
-func (x *Erasure) find(ctx context.Context, file string) (found Erased, matching []trail.Segment, err error) {
+func (er *Erasure) find(ctx context.Context, file string) (found Erased, matching []trail.Segment, err error) {
 	segments, err := trail.Segments(file)
 	if err != nil {
 		return found, nil, err
 	}
 	for _, s := range segments {
 		before := found.Values
-		if err := x.countSegment(ctx, s, &found); err != nil {
+		if err := er.countSegment(ctx, s, &found); err != nil {
 			return found, nil, fmt.Errorf("%s: %w", s.Path, err)
 		}
 		if found.Values > before {
 			matching = append(matching, s)
 		}
 	}
-	if x.Prepare != nil {
-		found.Captures, err = x.Prepare()
+	if er.Prepare != nil {
+		found.Captures, err = er.Prepare()
 	}
 	return found, matching, err
 }
 
-func (x *Erasure) countSegment(ctx context.Context, s trail.Segment, found *Erased) error {
+func (er *Erasure) countSegment(ctx context.Context, s trail.Segment, found *Erased) error {
 	f, err := osfile.Open(s.Path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return readLines(ctx, f, s.Gzip, func(line []byte) error { return x.count(line, found) })
+	return readLines(ctx, f, s.Gzip, func(line []byte) error { return er.count(line, found) })
 }
 
 // Erase replaces the values of lines by their commitments (trail.Hide), in all segments, after the disk has the event that says
@@ -207,13 +210,13 @@ func RewriteLines(ctx context.Context, path string, zipped bool, change func(lin
 
 // hide returns a line without the values to erase, and their number. A line that does not match, or is not of a trail, stays. The
 // error is that of trail.Hide, for a line that matches; it stays, too.
-func (x *Erasure) hide(line []byte) (result []byte, e trail.Entry, n int, err error) {
+func (er *Erasure) hide(line []byte) (result []byte, e trail.Entry, n int, err error) {
 	e, err = trail.Read(line)
-	if err != nil || !x.Matches(&e) {
+	if err != nil || !er.Matches(&e) {
 		return line, e, 0, nil
 	}
 	text, ended := bytes.CutSuffix(line, []byte("\n"))
-	result, n, err = trail.Hide(text, func(member string, _ []byte) bool { return x.Hides == nil || x.Hides(&e, member) })
+	result, n, err = trail.Hide(text, func(member string, _ []byte) bool { return er.Hides == nil || er.Hides(&e, member) })
 	if err != nil {
 		return line, e, 0, err
 	}
@@ -224,36 +227,43 @@ func (x *Erasure) hide(line []byte) (result []byte, e trail.Entry, n int, err er
 }
 
 // count counts what is erased in a line, and calls Each.
-func (x *Erasure) count(line []byte, found *Erased) error {
-	hidden, e, n, err := x.hide(line)
+func (er *Erasure) count(line []byte, found *Erased) error {
+	hidden, e, n, err := er.hide(line)
 	switch {
 	case err != nil:
-		found.Kept++
+		er.keep(&e, found)
 	case n > 0:
 		found.Lines++
 		found.Values += n
-		if x.Each != nil {
+		if er.Each != nil {
 			after, err := trail.Read(hidden)
 			if err != nil {
 				return err
 			}
-			x.Each(&e, &after)
+			er.Each(&e, &after)
 		}
 	case e.Hidden():
 		found.Before++
-		if x.Earlier != nil {
-			x.Earlier(&e)
+		if er.Earlier != nil {
+			er.Earlier(&e)
 		}
-	case e.Seq > 0 && e.Version < 3 && x.Matches(&e):
-		found.Kept++
+	case e.Seq > 0 && e.Version < 3 && er.Matches(&e):
+		er.keep(&e, found)
 	}
 	return nil
 }
 
+func (er *Erasure) keep(e *trail.Entry, found *Erased) {
+	found.Kept++
+	if er.Kept != nil {
+		er.Kept(e)
+	}
+}
+
 // rewrite replaces a segment by one without the values to erase. What a crash has left of its compression is removed.
-func (x *Erasure) rewrite(ctx context.Context, s trail.Segment) error {
+func (er *Erasure) rewrite(ctx context.Context, s trail.Segment) error {
 	err := RewriteLines(ctx, s.Path, s.Gzip, func(line []byte) []byte {
-		result, _, _, _ := x.hide(line)
+		result, _, _, _ := er.hide(line)
 		return result
 	})
 	if err != nil || s.Gzip || s.FirstSeq == 0 {

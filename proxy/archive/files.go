@@ -355,20 +355,30 @@ func (w *writer) sync() error {
 	return nil
 }
 
+// RemoveBodies removes the bodies that a crash has left in the directory of an archive, which nobody else uses.
+func RemoveBodies(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		// A link or a directory belongs to somebody else.
+		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), spoolPrefix) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
 // recover completes the files that a crash has left, and removes the bodies that were not complete.
 func (f *files) recover() error {
+	if err := RemoveBodies(f.dir); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(f.dir, e.Name())
-		switch {
-		// A link or a directory belongs to somebody else.
-		case !e.Type().IsRegular():
-		case strings.HasPrefix(e.Name(), spoolPrefix):
-			err = errors.Join(err, os.Remove(path))
-		case strings.HasSuffix(e.Name(), openExt) && isFileName(e.Name()):
+		if e.Type().IsRegular() && strings.HasSuffix(e.Name(), openExt) && isFileName(e.Name()) {
+			path := filepath.Join(f.dir, e.Name())
 			torn, failed := complete(path)
 			if err = errors.Join(err, failed); torn != "" {
 				f.options.Load().Log.Warn("archive incomplete at start", "file", path,

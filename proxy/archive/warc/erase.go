@@ -157,35 +157,35 @@ const (
 )
 
 // fit writes the record with size bytes, of which it fills a part with what says nothing.
-func (x *replacement) fit(w io.Writer, size int64, zipped bool) error {
+func (r *replacement) fit(w io.Writer, size int64, zipped bool) error {
 	var least writeCounter
 	// A counter returns no error.
-	_ = x.write(&least, 0)
+	_ = r.write(&least, 0)
 	left := size - int64(least)
 	switch {
 	case size == 0:
 		return errors.New("it shares its gzip member with others")
-	case !zipped && left != 0 && !x.blank:
-		return blankFor(x.of).fit(w, size, zipped)
+	case !zipped && left != 0 && !r.blank:
+		return blankFor(r.of).fit(w, size, zipped)
 	case !zipped && left < 0:
 		return errTooSmall
 	case !zipped:
-		return x.write(w, left)
-	case size <= maxExtra || !x.blank:
-		return x.zip(w, gzip.BestCompression, 0, size)
+		return r.write(w, left)
+	case size <= maxExtra || !r.blank:
+		return r.zip(w, gzip.BestCompression, 0, size)
 	}
 	// What is stored has about the size of the content.
-	return x.zip(w, gzip.NoCompression, left-memberEnds-storedHead*(size/storedBlock+3), size)
+	return r.zip(w, gzip.NoCompression, left-memberEnds-storedHead*(size/storedBlock+3), size)
 }
 
 // write writes the record with spaces at the end of its block.
-func (x *replacement) write(w io.Writer, spaces int64) error {
-	head := x.head
-	if x.blank {
+func (r *replacement) write(w io.Writer, spaces int64) error {
+	head := r.head
+	if r.blank {
 		// It has the same length for each length of the block.
-		head = fmt.Appendf(nil, "%sContent-Length: %019d\r\n\r\n", head, int64(len(x.block))+spaces)
+		head = fmt.Appendf(nil, "%sContent-Length: %019d\r\n\r\n", head, int64(len(r.block))+spaces)
 	}
-	_, err := w.Write(append(head[:len(head):len(head)], x.block...))
+	_, err := w.Write(append(head[:len(head):len(head)], r.block...))
 	chunk := bytes.Repeat([]byte(" "), 32<<10)
 	for left := spaces; left > 0 && err == nil; left -= int64(len(chunk)) {
 		_, err = w.Write(chunk[:min(left, int64(len(chunk)))])
@@ -197,12 +197,12 @@ func (x *replacement) write(w io.Writer, spaces int64) error {
 }
 
 // zip writes the record as a gzip member of exactly size bytes. An extra field, which readers skip, pads it.
-func (x *replacement) zip(w io.Writer, level int, spaces, size int64) error {
+func (r *replacement) zip(w io.Writer, level int, spaces, size int64) error {
 	member := func(w io.Writer, extra []byte) error {
 		// The level is valid.
 		zip, _ := gzip.NewWriterLevel(w, level)
 		zip.Extra = extra
-		if err := x.write(zip, spaces); err != nil {
+		if err := r.write(zip, spaces); err != nil {
 			return err
 		}
 		return zip.Close()
@@ -215,8 +215,8 @@ func (x *replacement) zip(w io.Writer, level int, spaces, size int64) error {
 	switch extra := size - int64(least); {
 	case extra >= 0 && extra <= math.MaxUint16:
 		return member(w, make([]byte, extra))
-	case !x.blank:
-		return blankFor(x.of).fit(w, size, true)
+	case !r.blank:
+		return blankFor(r.of).fit(w, size, true)
 	}
 	return errTooSmall
 }
