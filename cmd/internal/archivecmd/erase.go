@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/osfile"
+	proxyarchive "robotsproxy/proxy/archive"
 	"robotsproxy/proxy/archive/warc"
 )
 
@@ -53,6 +54,30 @@ func (e *Erasure) Missing() (n int) {
 		}
 	}
 	return n
+}
+
+// Search adds the captures whose metadata record matches, and which the archive need not have. value returns what the record says
+// under a name, such as id and client.
+func (e *Erasure) Search(matches func(url string, value func(name string) string) bool) error {
+	if e.dir == "" {
+		return nil
+	}
+	files, err := filesIn(e.dir)
+	if err != nil {
+		return err
+	}
+	return files.each(func(rec *warc.Record, _ place) {
+		if rec.Type() != warc.TypeMetadata || rec.IsBlank() {
+			return
+		}
+		// The reader returns an error of the block again for the next record.
+		text, _ := io.ReadAll(io.LimitReader(rec.Block, maxMetadata))
+		if matches(rec.TargetURI(), func(name string) string { return warc.FieldOf(text, name) }) {
+			for _, id := range rec.All("WARC-Concurrent-To") {
+				e.Add(id, false)
+			}
+		}
+	})
 }
 
 // Find looks for the captures. It changes nothing.
@@ -117,6 +142,10 @@ func (e *Erasure) Erase(log *slog.Logger) error {
 		return err
 	}
 	if err := e.Lock(log); err != nil {
+		return err
+	}
+	// What a crash has left of bodies has no record.
+	if err := proxyarchive.RemoveBodies(e.dir); err != nil {
 		return err
 	}
 	for _, f := range e.files {

@@ -62,7 +62,8 @@ func (a archive) byID(id string) (at place, err error) {
 		})
 	}
 	if !at.found() {
-		return at, errors.Join(fmt.Errorf("no record %s: the proxy may have removed it (archive.max_age, archive.max_total_size), or audit erase", id), err)
+		gone := fmt.Errorf("no record %s: the proxy may have removed it (archive.max_age, archive.max_total_size), or audit erase", id)
+		return at, errors.Join(gone, err)
 	}
 	return at, nil
 }

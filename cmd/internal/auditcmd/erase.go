@@ -108,15 +108,18 @@ func (f *eraseFlags) erase(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	x := &erasure{eraseFlags: f, cmd: cmd, at: at, captures: archivecmd.NewErasure(f.archiveDir(&cfg, &at)), commitments: map[int64]string{}}
-	x.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	found, err := x.run()
+	r := &eraseRun{
+		eraseFlags: f, cmd: cmd, log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)), at: at,
+		captures: archivecmd.NewErasure(f.archiveDir(&cfg, &at)), commitments: map[int64]string{},
+	}
+	found, err := r.run()
 	if err != nil {
 		return err
 	}
-	x.report(&found)
+	r.report(&found)
 	if found.Kept > 0 {
-		return fmt.Errorf("%s cannot be erased: of format version 2 or earlier, or changed since the proxy wrote them", humanize.Count(found.Kept, "matching line"))
+		return fmt.Errorf("%s cannot be erased: of format version 2 or earlier, or changed since the proxy wrote them",
+			humanize.Count(found.Kept, "matching line"))
 	}
 	return nil
 }
@@ -127,11 +130,15 @@ func canErase(at *auditFiles) error {
 	if err != nil {
 		return noAudit(at.file, err)
 	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", at.file)
+	}
 	if at.part {
 		return fmt.Errorf("%s is a closed file of an audit: name the file that the proxy writes", at.file)
 	}
 	if owner := osfile.Owner(info); os.Geteuid() == 0 && owner != 0 {
-		return fmt.Errorf("%s belongs to user %d, and the proxy could not write what root makes in its place: run the command as that user", at.file, owner)
+		return fmt.Errorf("%s belongs to user %d, and the proxy could not write what root makes in its place: run the command as that user",
+			at.file, owner)
 	}
 	return nil
 }
@@ -144,8 +151,8 @@ func (f *eraseFlags) archiveDir(cfg *config.Config, at *auditFiles) string {
 	return cmp.Or(f.archive, cfg.Archive.Dir)
 }
 
-// An erasure is one run of the command.
-type erasure struct {
+// An eraseRun is one run of the command.
+type eraseRun struct {
 	*eraseFlags
 	cmd      *cobra.Command
 	log      *slog.Logger
@@ -157,92 +164,98 @@ type erasure struct {
 }
 
 // run erases the values, or with --dry-run only finds them.
-func (x *erasure) run() (found audit.Erased, err error) {
-	lines := newRecordLines(cli.SupportsColour(x.cmd.OutOrStdout()), time.Local)
+func (r *eraseRun) run() (found audit.Erased, err error) {
+	lines := newRecordLines(cli.SupportsColour(r.cmd.OutOrStdout()), time.Local)
+	show := func(e *trail.Entry) {
+		if r.isAbout(e) {
+			r.captures.Add(e.WARC.ID, true)
+		}
+		if r.dryRun {
+			fmt.Fprintln(r.cmd.OutOrStdout(), lines.entry(e))
+		}
+	}
 	what := audit.Erasure{
-		Reason:  x.reason,
-		Matches: func(e *trail.Entry) bool { return x.isAbout(e) || x.fetchedAs(e) },
-		Hides:   x.hides,
+		Reason:  r.reason,
+		Matches: func(e *trail.Entry) bool { return r.isAbout(e) || r.fetchedAs(e) },
+		Hides:   r.hides,
 		Each: func(before, after *trail.Entry) {
 			if before.IsFetch() {
-				x.commitments[before.Fetched.UnixNano()] = after.UserAgent
+				r.commitments[before.Fetched.UnixNano()] = after.UserAgent
 			}
-			if x.isAbout(before) {
-				x.captures.Add(before.WARC.ID, true)
-			}
-			if x.dryRun {
-				fmt.Fprintln(x.cmd.OutOrStdout(), lines.entry(before))
-			}
+			show(before)
 		},
+		// Their captures can be erased.
+		Kept: show,
 		// What was left in the archive can still be erased.
-		Earlier:   func(e *trail.Entry) { x.captures.Add(e.WARC.ID, false) },
-		Prepare:   x.prepare,
-		Elsewhere: x.elsewhere,
+		Earlier:   func(e *trail.Entry) { r.captures.Add(e.WARC.ID, false) },
+		Prepare:   r.prepare,
+		Elsewhere: r.elsewhere,
 	}
-	if x.dryRun {
-		return what.Find(x.cmd.Context(), x.at.file)
+	if r.dryRun {
+		return what.Find(r.cmd.Context(), r.at.file)
 	}
 	// The event names the same replica as the other lines.
-	last, err := trail.LastEntry(x.at.file)
+	last, err := trail.LastEntry(r.at.file)
 	if err != nil {
 		return found, err
 	}
-	l, err := audit.Open(audit.Options{File: x.at.file, Replica: last.Replica, Log: x.log})
+	l, err := audit.Open(audit.Options{File: r.at.file, Replica: last.Replica, Log: r.log})
 	if errors.Is(err, audit.ErrInUse) {
 		return found, fmt.Errorf("%w: stop the proxy first", err)
 	}
 	if err != nil {
 		return found, err
 	}
-	found, err = l.Erase(x.cmd.Context(), what)
-	return found, errors.Join(err, x.captures.Close(), l.Close())
+	found, err = l.Erase(r.cmd.Context(), what)
+	return found, errors.Join(err, r.captures.Close(), l.Close())
 }
 
 // prepare looks for the captures, and returns how many there are.
-func (x *erasure) prepare() (int, error) {
-	if err := x.captures.Find(); err != nil {
+func (r *eraseRun) prepare() (int, error) {
+	// A capture may have no record: the proxy was killed, the record was removed by age, or audit.include is blocked.
+	if err := errors.Join(r.captures.Search(r.isCaptureAbout), r.captures.Find()); err != nil {
 		return 0, err
 	}
-	if n := x.captures.Missing(); n > 0 && !x.withoutCaptures {
+	if n := r.captures.Missing(); n > 0 && !r.withoutCaptures {
 		return 0, fmt.Errorf("the archive lacks %s of these records: name its directory with --archive, or use --without-captures "+
 			"if the proxy has removed them", humanize.Count(n, "capture"))
 	}
-	if x.dryRun {
-		return x.captures.Found.Captures, nil
+	if r.dryRun {
+		return r.captures.Found.Captures, nil
 	}
-	return x.captures.Found.Captures, x.captures.Lock(x.log)
+	return r.captures.Found.Captures, r.captures.Lock(r.log)
 }
 
 // elsewhere erases the captures, and User-Agent headers in the index of the robots.txt files.
-func (x *erasure) elsewhere() error {
-	if err := x.captures.Erase(x.log); err != nil {
+func (r *eraseRun) elsewhere() error {
+	if err := r.captures.Erase(r.log); err != nil {
 		return err
 	}
-	if x.match == "" {
+	if r.match == "" {
 		return nil
 	}
-	return snapshot.ReplaceAgents(x.cmd.Context(), x.at.snapshots, func(fetched *snapshot.Fetch) string {
-		if !strings.Contains(fetched.UserAgent, x.match) {
+	return snapshot.ReplaceAgents(r.cmd.Context(), r.at.snapshots, func(fetched *snapshot.Fetch) string {
+		if !strings.Contains(fetched.UserAgent, r.match) {
 			return ""
 		}
-		// Another audit may have the line of the fetch.
-		return cmp.Or(x.commitments[fetched.Fetched.UnixNano()], "(erased)")
+		return r.commitments[fetched.Fetched.UnixNano()]
 	})
 }
 
 // report says what was found.
-func (x *erasure) report(found *audit.Erased) {
-	out := x.cmd.OutOrStdout()
+func (r *eraseRun) report(found *audit.Erased) {
+	out := r.cmd.OutOrStdout()
 	switch {
 	case found.Values+found.Captures+found.Kept == 0:
 		fmt.Fprintln(out, "Nothing matches. Names and texts are compared exactly.")
-	case x.dryRun:
+	case r.dryRun:
 		fmt.Fprintf(out, "Would erase %s.\n", found)
 	default:
 		fmt.Fprintf(out, "Erased %s.\n", found)
 	}
-	if n := x.captures.Found.Orphans; n > 0 && found.Captures > 0 {
-		fmt.Fprintf(out, "%s had the same content as one of these, and the archive has it only there.\n", humanize.Count(n, "other capture"))
+	if n := r.captures.Found.Orphans; n > 0 && found.Captures > 0 {
+		fmt.Fprintf(out, "%s had the same content as one of these, and the archive has it only there.\n",
+			humanize.Count(n, "other capture"))
 	}
 	if found.Before > 0 {
 		fmt.Fprintf(out, "Erased before: values of %s.\n", humanize.Count(found.Before, "line"))
@@ -250,33 +263,42 @@ func (x *erasure) report(found *audit.Erased) {
 }
 
 // hides reports whether the value of a member is erased in a line that matches.
-func (x *erasure) hides(e *trail.Entry, member string) bool {
-	return x.isAbout(e) || member == "robots_agent" || member == "tdmrep_agent" || e.IsFetch() && member == "user_agent"
+func (r *eraseRun) hides(e *trail.Entry, member string) bool {
+	return r.isAbout(e) || member == "robots_agent" || member == "tdmrep_agent" || e.IsFetch() && member == "user_agent"
 }
 
 // isAbout reports whether all values of a line are erased.
-func (x *erasure) isAbout(e *trail.Entry) bool {
+func (r *eraseRun) isAbout(e *trail.Entry) bool {
 	switch {
 	case e.IsFetch():
 		return false
-	case x.match == "":
-		return x.client != "" && (e.Client == x.client || e.Client == x.hashed) || x.id != "" && e.ID == x.id
+	case r.match == "":
+		return r.client != "" && (e.Client == r.client || e.Client == r.hashed) || r.id != "" && e.ID == r.id
 	}
 	// The record shows a URL that is not UTF-8 percent-encoded.
 	url, _ := e.RequestURL()
-	return slices.ContainsFunc([]string{e.Client, e.UserAgent, trail.PathQuery(e.URL), trail.PathQuery(url)}, x.has)
+	return slices.ContainsFunc([]string{e.Client, e.UserAgent, trail.PathQuery(e.URL), trail.PathQuery(url)}, r.has)
+}
+
+// isCaptureAbout reports whether a capture is erased, given its URL and what its metadata say.
+func (r *eraseRun) isCaptureAbout(url string, value func(name string) string) bool {
+	if r.match != "" {
+		return r.has(trail.PathQuery(url)) || r.has(value("client"))
+	}
+	client := value("client")
+	return client != "" && (client == r.client || client == r.hashed) || r.id != "" && value("id") == r.id
 }
 
 // fetchedAs reports whether the User-Agent header of a fetch by the proxy itself, which the line names, has the text.
-func (x *erasure) fetchedAs(e *trail.Entry) bool {
-	if x.match == "" {
+func (r *eraseRun) fetchedAs(e *trail.Entry) bool {
+	if r.match == "" {
 		return false
 	}
 	if e.IsFetch() {
-		return x.has(e.UserAgent)
+		return r.has(e.UserAgent)
 	}
-	return x.has(e.RobotsAgent) || x.has(e.TDMRepAgent)
+	return r.has(e.RobotsAgent) || r.has(e.TDMRepAgent)
 }
 
 // has reports whether a value has the text.
-func (x *erasure) has(value string) bool { return strings.Contains(value, x.match) }
+func (r *eraseRun) has(value string) bool { return strings.Contains(value, r.match) }

@@ -99,6 +99,36 @@ func wantErased(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
 	}
 }
 
+// TestEraseCapturesWithoutRecords: captures of requests that the audit leaves out are found by what the archive says of them, and
+// what a crash has left of bodies goes.
+func TestEraseCapturesWithoutRecords(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "erase-captures", e2e.Forbidding)
+	dir := t.TempDir()
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"archive": map[string]string{"dir": dir}, "audit.include": "blocked"}))
+	for _, path := range []string{"/yes?user=maria", "/yes?user=bob", "/yes?user=carol"} {
+		e2e.Get(t, p.Client(t, false), o.URL("http", path), "User-Agent", "bot/1")
+	}
+	p.End(t)
+	left := filepath.Join(dir, ".body-17")
+	testkit.Must(t, os.WriteFile(left, []byte("maria"), 0o600))
+	_, about, _ := strings.Cut(archived(t, dir), "user=carol\r\n")
+	_, id, _ := strings.Cut(about[strings.LastIndex(about, "application/warc-fields"):], "\r\nid: ")
+	id, _, _ = strings.Cut(id, "\r\n")
+	for _, selected := range [][]string{{"--match", "user=maria"}, {"--id", id}} {
+		out := e2e.Command(t, append([]string{"audit", "erase", "-c", p.Config, "--reason", "request 19"}, selected...)...).Want(t, 0).Stdout
+		if !strings.HasPrefix(out, "Erased 0 values of 0 lines, and 1 capture.\n") {
+			t.Errorf("%q: %s", selected, out)
+		}
+	}
+	if text := archived(t, dir); strings.Contains(text, "maria") || strings.Contains(text, "carol") || !strings.Contains(text, "user=bob") {
+		t.Errorf("%s", text)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the body is left")
+	}
+}
+
 // TestEraseAgents: the index of robots.txt files loses the User-Agent of fetches, and still agrees with the audit.
 func TestEraseAgents(t *testing.T) {
 	t.Parallel()
