@@ -73,6 +73,7 @@ func (s *requestState) recordPace(err error) {
 		rec.BackOff, rec.BackOffBy, rec.Slowed, rec.StoreAway = busy.BackOff, busy.BackOffBy, busy.Slowed, busy.StoreAway
 	}
 	if s.slot == nil {
+		rec.Sent = s.sentAt
 		return
 	}
 	if s.state == connecting {
@@ -85,7 +86,7 @@ func (s *requestState) recordPace(err error) {
 	rec.Slot, rec.Waited, rec.Slowed = true, held.Waited, cmp.Or(rec.Slowed, held.Slowed)
 	rec.StoreAway = rec.StoreAway || held.StoreAway
 	if s.wasSent {
-		rec.Sent, rec.Interval = held.Sent, held.Interval
+		rec.Sent, rec.Interval, rec.Burst = held.Sent, held.Interval, held.Burst
 	}
 }
 

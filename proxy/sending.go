@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
@@ -51,6 +52,9 @@ type sending struct {
 
 	// wasSent says that state has been sent, in this try or an earlier one.
 	wasSent bool
+
+	// sentAt is when a request without a slot was sent last; zero: it was not.
+	sentAt time.Time
 
 	// conn describes the last connection.
 	conn egress.Info
@@ -137,6 +141,9 @@ func (s *sending) ready(ctx context.Context) error {
 // begun notes that the request is being sent: the gap to the next one begins.
 func (s *sending) begun() {
 	s.state, s.wasSent = sent, true
+	if s.slot == nil {
+		s.sentAt = time.Now()
+	}
 	s.slot.Written()
 	s.sender.sent()
 }

@@ -43,7 +43,7 @@ func greedy(s string) *Record {
 			Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.AIInput, usage.Search, usage.TDM)}, Statements: forbidding(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
-		Withheld: true, Waited: math.MaxInt64, Sent: time.Unix(0, math.MaxInt64), Interval: math.MaxInt64, Received: Received{Bytes: math.MaxInt64}, BackOff: math.MaxInt64, BackOffBy: s, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
+		Withheld: true, Waited: math.MaxInt64, Sent: time.Unix(0, math.MaxInt64), Interval: math.MaxInt64, Burst: math.MaxInt, Received: Received{Bytes: math.MaxInt64}, BackOff: math.MaxInt64, BackOffBy: s, Slowed: math.MaxInt64, StoreAway: true, Cached: true, Transparent: true,
 		Signed: strings.Repeat("k", 43), Unsigned: policy.UnsignedClient, LegacyTLS: true, Dropped: 256 << 10, // no head has more bytes
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}

@@ -16,6 +16,7 @@ type event trail.Entry
 
 func (e *event) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	b = appendKind(b, time.Now(), trail.KindEvent, o, limit)
+	b = appendOptional(b, `,"host":"`, e.Host, limit)
 	b = appendString(append(b, `,"event":`...), e.Event)
 	b = appendOptional(b, `,"detail":"`, e.Detail, limit)
 	b = appendOptional(b, `,"file":"`, e.File, limit)

@@ -78,7 +78,7 @@ func (l *Log) Rotated(detail string, p Process) error {
 
 // BackOffEnded adds the event that an operator has ended the back-off of a host.
 func (l *Log) BackOffEnded(host string) error {
-	return l.commit(l.addEvent(&event{Event: trail.EventBackOffEnded, Detail: "an operator ended the back-off of " + host}))
+	return l.commit(l.addEvent(&event{Event: trail.EventBackOffEnded, Detail: "an operator ended the back-off of " + host, Host: host}))
 }
 
 // findUnfinished adds the events that name the requests of the previous process that have no records. Until it has, a

@@ -198,12 +198,12 @@ func TestStopNamesWhatHasNotEnded(t *testing.T) {
 	}
 }
 
-// TestBackOffEnded: what an operator does is an event, with the host in its detail.
+// TestBackOffEnded: what an operator does is an event about the host.
 func TestBackOffEnded(t *testing.T) {
 	l := open(t, Options{})
 	testkit.Must(t, l.BackOffEnded("a.test"))
 	close(t, l)
-	if all := entries(t, l); len(all) != 1 || all[0].Event != trail.EventBackOffEnded || all[0].Detail != "an operator ended the back-off of a.test" {
+	if all := entries(t, l); len(all) != 1 || all[0].Event != trail.EventBackOffEnded || all[0].Host != "a.test" || all[0].Detail != "an operator ended the back-off of a.test" {
 		t.Errorf("%+v", all)
 	}
 }

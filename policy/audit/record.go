@@ -87,8 +87,10 @@ type Record struct {
 	// Sent is when the first byte of the request went out, the last time that it was sent; zero: it was not sent.
 	Sent time.Time
 
-	// Interval is the time between two requests of a long queue, by the limits under which the request was sent.
+	// Interval is the time between two requests of a long queue, by the limits under which the request was sent, and Burst the
+	// number of requests that may go at once after a quiet time; zero: no limits applied.
 	Interval time.Duration
+	Burst    int
 
 	// StoreAway reports that the shared store was unavailable: the request was paced without it, or refused.
 	StoreAway bool
@@ -212,7 +214,12 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
 	if !r.Sent.IsZero() {
 		b = append(appendTime(append(b, `,"sent":"`...), r.Sent), '"')
+	}
+	if r.Interval > 0 {
 		b = appendMillis(append(b, `,"pace_ms":`...), r.Interval)
+	}
+	if r.Burst > 1 {
+		b = appendNumber(b, `,"burst":`, r.Burst)
 	}
 	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
 	b = appendOptional(b, `,"back_off_by":"`, r.BackOffBy, limit)

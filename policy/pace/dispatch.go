@@ -385,7 +385,7 @@ func (h *host) grant(r *request, now time.Time) {
 	r.stage = granted
 	r.held.Slowed = r.spacing(now)
 	t := r.terms(now)
-	r.strict, r.held.Interval = t.limit().Gap > 0, t.interval()
+	r.strict, r.held.Interval, r.held.Burst = t.limit().Gap > 0, t.interval(), t.effectiveBurst()
 	if v := r.reservation; v != nil {
 		v.under = t.alone
 	}

@@ -214,6 +214,9 @@ type Held struct {
 	// zero: none was given.
 	Interval time.Duration
 
+	// Burst is the number of requests that may go at once after a quiet time, by the same limits; 1: each keeps the interval.
+	Burst int
+
 	// Sent is when the request was sent last, by the wall clock; zero: it was not.
 	Sent time.Time
 

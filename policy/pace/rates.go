@@ -68,6 +68,14 @@ func (t terms) limit() limiter.Limit {
 	return l
 }
 
+// effectiveBurst returns how many requests may go at once after a quiet time.
+func (t terms) effectiveBurst() int {
+	if t.delay >= t.interval() {
+		return 1
+	}
+	return t.burst
+}
+
 // interval returns how long one request delays the next one in a long queue.
 func (t terms) interval() time.Duration {
 	return max(time.Duration(float64(time.Second)/t.perSecond), t.delay)

@@ -61,6 +61,7 @@ type Record struct {
 	BodySHA256    string         `json:"body_sha256"`
 	BodyBytes     int64          `json:"body_bytes"`
 	PaceMS        float64        `json:"pace_ms"`
+	Burst         int            `json:"burst"`
 	BackOff       float64        `json:"back_off_s"`
 	BackOffBy     string         `json:"back_off_by"`
 	Slowed        float64        `json:"slowed_s"`
@@ -125,7 +126,7 @@ var members = strings.Fields(`
 	time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule
 	line joined_line reading group robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale robots_content_signal robots_content_usage
-	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms sent pace_ms back_off_s back_off_by slowed_s signed unsigned tls
+	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms sent pace_ms burst back_off_s back_off_by slowed_s signed unsigned tls
 	dropped_fields cached store_away x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price
 	license usage usage_source withheld warc body_sha256 body_bytes status bytes duration_ms error v seq prev hash salts`)
 
@@ -140,7 +141,7 @@ var begunMembers = strings.Fields(`
 
 // eventMembers is the closed set for lines about the file and the process.
 var eventMembers = strings.Fields(`
-	time kind event replica detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version origin
+	time kind event replica host detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version origin
 	first_seq last_seq v seq prev hash salts`)
 
 // ReadAudit parses the request records in the file and skips an incomplete last line.

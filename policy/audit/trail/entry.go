@@ -136,9 +136,12 @@ type Entry struct {
 	WaitMS     float64 `json:"wait_ms"`
 
 	// Sent is when the first byte of the request went out, and PaceMS the interval between requests that was in force then.
-	Sent    time.Time `json:"sent"`
-	PaceMS  float64   `json:"pace_ms"`
-	BackOff float64   `json:"back_off_s"`
+	Sent   time.Time `json:"sent"`
+	PaceMS float64   `json:"pace_ms"`
+
+	// Burst is the number of requests that were permitted at once after a quiet time; 0: one.
+	Burst   int     `json:"burst"`
+	BackOff float64 `json:"back_off_s"`
 
 	// BackOffBy is the ID of the request whose response began the back-off, or the URL of a robots.txt.
 	BackOffBy string  `json:"back_off_by"`

@@ -37,6 +37,9 @@ func TestRecordsSayWhenRequestsWereSent(t *testing.T) {
 			}
 			continue
 		}
+		if r.Burst != 0 {
+			t.Errorf("%s: a burst of %d", r.URL, r.Burst)
+		}
 		waited := r.Time.Add(time.Duration(r.WaitMS * float64(time.Millisecond)))
 		if r.Sent.Before(waited) || r.PaceMS != float64(interval.Milliseconds()) {
 			t.Errorf("%s: sent at %v, with an interval of %v ms; it had waited until %v", r.URL, r.Sent, r.PaceMS, waited)
@@ -45,5 +48,39 @@ func TestRecordsSayWhenRequestsWereSent(t *testing.T) {
 			t.Errorf("%s was sent %v after the one before", r.URL, gap)
 		}
 		last = r.Sent
+	}
+}
+
+// TestRecordsSayWhatPaceWasInForce: a burst is recorded, and requests that are not paced have the time at which they were sent.
+func TestRecordsSayWhatPaceWasInForce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		settings e2e.Settings
+		pace     float64
+		burst    int
+	}{
+		"burst":       {e2e.Settings{"pace.requests_per_second": 100, "pace.burst": 7}, 10, 7},
+		"crawl-delay": {e2e.Settings{"pace.requests_per_second": 100, "pace.burst": 7}, 500, 0},
+		"monitor":     {e2e.Settings{"mode": "monitor", "pace.burst": 7}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			robots := "User-agent: *\nDisallow: /no\n"
+			if name == "crawl-delay" {
+				robots += "Crawl-delay: 0.5\n"
+			}
+			o := e2e.NewOrigin(t, "pace-"+name, robots)
+			p := e2e.StartProxy(t, c.settings)
+			began := time.Now()
+			e2e.Get(t, p.Client(t, false), o.URL("http", "/page"))
+			var records []e2e.Record
+			testkit.Eventually(t, "the request is recorded", func() bool {
+				records = e2e.ReadAudit(t, p.Audit)
+				return len(records) == 1
+			})
+			if r := records[0]; r.PaceMS != c.pace || r.Burst != c.burst || r.Sent.Before(began) || r.Sent.After(time.Now()) {
+				t.Errorf("%+v", r)
+			}
+		})
 	}
 }
