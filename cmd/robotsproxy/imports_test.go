@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"policy/audit/coverage":        {"policy/audit/checkpoint", "policy/audit/trail", "policy/audit/tree"},
 	"policy/audit/tsa":             {"policy/audit/trail", "policy/osfile"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail", "policy/explain/humanize", "policy/osfile", "policy/wake"},
-	"policy/audit/report":          {"policy", "policy/audit/trail", "policy/explain", "policy/explain/humanize"},
+	"policy/audit/report":          {"policy", "policy/audit/trail", "policy/explain", "policy/explain/humanize", "robots/cache"},
 	"policy/audit":                 {"policy", "policy/usage", "policy/audit/checkpoint", "policy/audit/trail", "policy/audit/tree", "policy/explain/humanize", "policy/osfile", "policy/wake", "robots/fetch", "robots/cache"},
 	"policy/explain":               {"robots", "robots/cache", "policy", "policy/usage", "policy/audit/trail", "policy/explain/humanize"},
 	"policy/explain/humanize":      {},

@@ -206,24 +206,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendOptional(b, `,"robots_content_usage":"`, d.ContentUsage, limit)
 	b = appendLicenses(b, d.Licenses, r.Preferences.License, o, limit)
 	b = appendUsage(b, d, limit)
-	if d.Asked > 0 {
-		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
-		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
-		b = appendNumber(b, `,"crawl_delay_line":`, d.DelayLine)
-	}
-	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
-	if !r.Sent.IsZero() {
-		b = append(appendTime(append(b, `,"sent":"`...), r.Sent), '"')
-	}
-	if r.Interval > 0 {
-		b = appendMillis(append(b, `,"pace_ms":`...), r.Interval)
-	}
-	if r.Burst > 1 {
-		b = appendNumber(b, `,"burst":`, r.Burst)
-	}
-	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
-	b = appendOptional(b, `,"back_off_by":"`, r.BackOffBy, limit)
-	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
+	b = r.appendPace(b, limit)
 	b = appendOptional(b, `,"signed":"`, r.Signed, limit)
 	b = appendOptional(b, `,"unsigned":"`, string(r.Unsigned), limit)
 	if r.LegacyTLS {
@@ -252,6 +235,30 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 		b = appendOptional(b, `,"error":"`, redact(humanize.Error(err), r.Remote, r.Target, o), limit)
 	}
 	return b, url
+}
+
+// appendPace appends the members about the wait for a slot, and the pace of the host.
+func (r *Record) appendPace(b []byte, limit int) []byte {
+	d := &r.Decision
+	if d.Asked > 0 {
+		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
+		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
+		b = appendNumber(b, `,"crawl_delay_line":`, d.DelayLine)
+	}
+	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
+	if !r.Sent.IsZero() {
+		b = append(appendTime(append(b, `,"sent":"`...), r.Sent), '"')
+	}
+	if r.Interval > 0 {
+		b = appendMillis(append(b, `,"pace_ms":`...), r.Interval)
+	}
+	if r.Burst > 1 {
+		b = appendNumber(b, `,"burst":`, r.Burst)
+	}
+	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
+	b = appendOptional(b, `,"back_off_by":"`, r.BackOffBy, limit)
+	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
+	return b
 }
 
 // rulingMembers are the members about a file that a decision is based on, each as it begins.

@@ -65,6 +65,9 @@ type Builder struct {
 	licensesOf map[string]int
 	statements map[reservationKey]int
 
+	pace     paceBuilder
+	versions versionBuilder
+
 	outages  list[outage]
 	events   list[event]
 	combined groups[combinedKey, counts]
@@ -88,6 +91,8 @@ func New(o Options) *Builder {
 		rulesOf:      map[string]int{},
 		statements:   map[reservationKey]int{},
 		licensesOf:   map[string]int{},
+		pace:         newPaceBuilder(),
+		versions:     newVersionBuilder(),
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
 		combined:     newGroups[combinedKey, counts](maxCombined),
@@ -122,6 +127,9 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		b.event(from, e)
 	case e.Kind == trail.KindRobots:
 		from.Fetches++
+		if b.o.MatchHost == nil || b.o.MatchHost(e.Host) {
+			b.versions.fetch(e)
+		}
 	case e.Kind == trail.KindTDMRep:
 		from.TDMRep++
 	case !e.IsRequest():
@@ -134,6 +142,8 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		clipEntry(e)
 		if b.o.matches(e) {
 			b.request(e)
+			b.pace.add(e, from, len(b.sources) > 1)
+			b.versions.request(e)
 		}
 	}
 }
@@ -160,6 +170,8 @@ func (b *Builder) event(from *source, e *trail.Entry) {
 		// There may be one such event a second, and they would fill the list.
 		from.Counted = addCapped(from.Counted, e.Count)
 		return
+	case trail.EventBackOffEnded:
+		b.pace.endedByOperator(e)
 	}
 	b.events.add(event{
 		From: clip(from.Name), Replica: clip(e.Replica), Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail),
@@ -260,10 +272,12 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 		Totals:      b.totals,
 		Monitored:   b.monitored.Requests,
 		Timeline:    b.timeline.timeline(),
+		Pace:        b.pace.report(),
 		Unreachable: list[outage]{Rows: slices.Clone(b.outages.Rows), Most: maxOutages, Others: b.outages.Others},
 		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: b.signals.rest.Requests},
 		Events:      list[event]{Rows: slices.Clone(b.events.Rows), Most: maxEvents, Others: b.events.Others},
 	}
+	r.Versions, r.Outdated = b.versions.versions(), b.versions.outdated
 	r.Totals.setMedian()
 	r.monitored, r.withheld, r.Erased = b.monitored, b.withheld, b.erased
 	r.Reasons = tableOf(&b.reasons, func(k string, c *counts) reason { return reason{k, *c} })

@@ -21,16 +21,29 @@ const (
 	plotBase = 196
 	waitTop  = 234
 	waitBase = 292
-	tickLine = 314
+	// Ticks have their labels so far below the lowest base.
+	tickLine = 22
 
 	chartTicks = 6
 	// chartNumbers is the number of rows of the table beside the chart.
 	chartNumbers = 48
 )
 
+// A drawing has the parts of a chart.
+type drawing struct {
+	Width, Height int
+
+	// Lines are those of the scale.
+	Lines []mark
+	Areas []area
+	Bases []mark
+	Names []mark
+	Ticks []mark
+}
+
 // A chart is a drawing of the timeline.
 type chart struct {
-	Width, Height int
+	drawing
 
 	// Step is the width of a bucket. From and To, and the buckets with the most requests and with the longest wait,
 	// describe the drawing for readers who cannot see it.
@@ -38,12 +51,6 @@ type chart struct {
 	Busiest, Outcomes    string
 	Slowest, LongestWait string
 
-	// Lines are those of the scale.
-	Lines   []mark
-	Areas   []area
-	Bases   []mark
-	Names   []mark
-	Ticks   []mark
 	Numbers displayTable
 }
 
@@ -77,37 +84,47 @@ func (r *Report) chart() *chart {
 	slowest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.WaitMax, b.WaitMax) })
 	most, longest := ceiling(float64(busiest.sum())), max(time.Duration(slowest.WaitMax).Seconds(), 1e-3)
 	c := &chart{
-		Width: chartWidth, Height: chartHeight,
 		Step: humanize.Duration(width), From: stamp(all[0].Start), To: stamp(end),
 		Busiest: stamp(busiest.Start), Outcomes: r.outcomesText(&busiest.outcomes),
 		Slowest: stamp(slowest.Start), LongestWait: humanize.Duration(slowest.WaitMax),
+	}
+	c.drawing = drawing{
+		Width: chartWidth, Height: chartHeight,
 		Bases: []mark{{From: plotLeft, To: plotRight, Y: plotBase}, {From: plotLeft, To: plotRight, Y: waitBase}},
 		Names: []mark{{At: plotLeft, Y: plotTop - 12, Label: "requests"}, {At: plotLeft, Y: waitTop - 12, Label: "longest wait"}},
-		Ticks: ticks(all[0].Start, end),
+		Ticks: ticks(all[0].Start, end, waitBase),
 	}
-	scale := func(y int, label string) {
-		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: y, Label: label})
-	}
-	for _, part := range []float64{0, 0.5, 1} {
-		scale(int(plotBase-part*(plotBase-plotTop)), humanize.Number(part*most))
-	}
-	scale(waitTop, c.LongestWait)
-	scale(waitBase, "0")
+	c.scale(most, plotBase)
+	c.line(waitTop, c.LongestWait)
+	c.line(waitBase, "0")
 	up := (plotBase - plotTop) / most
 	for i, k := range r.kinds() {
 		below := r.kinds()[:i]
-		c.Areas = append(c.Areas, draw(k.class, all, plotBase, up, func(b *bucket) (from, to int64) {
+		c.Areas = append(c.Areas, draw(k.class, len(all), plotBase, up, func(bucket int) (from, to int64) {
 			for _, k := range below {
-				from += *k.of(&b.outcomes)
+				from += *k.of(&all[bucket].outcomes)
 			}
-			return from, from + *k.of(&b.outcomes)
+			return from, from + *k.of(&all[bucket].outcomes)
 		}))
 	}
 	up = (waitBase - waitTop) / longest / float64(time.Second)
-	c.Areas = append(c.Areas, draw("waited", all, waitBase, up, func(b *bucket) (from, to int64) { return 0, int64(b.WaitMax) }))
+	waited := func(bucket int) (from, to int64) { return 0, int64(all[bucket].WaitMax) }
+	c.Areas = append(c.Areas, draw("waited", len(all), waitBase, up, waited))
 	c.Areas = slices.DeleteFunc(c.Areas, func(a area) bool { return a.Path == "" })
 	c.Numbers = r.numbers(r.Timeline.fill((len(all) + chartNumbers - 1) / chartNumbers))
 	return c
+}
+
+// scale adds the lines of a scale from 0 to most, which stands on base.
+func (d *drawing) scale(most float64, base int) {
+	for _, part := range []float64{0, 0.5, 1} {
+		d.line(int(float64(base)-part*float64(base-plotTop)), humanize.Number(part*most))
+	}
+}
+
+// line adds a line of a scale.
+func (d *drawing) line(y int, label string) {
+	d.Lines = append(d.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: y, Label: label})
 }
 
 // sum returns the number of requests.
@@ -128,16 +145,16 @@ func (t *timeline) fill(widths int) []bucket {
 	return all
 }
 
-// draw makes the bars of one colour. Wide bars have a gap between them.
-func draw(class string, all []bucket, base int, up float64, of func(*bucket) (from, to int64)) area {
-	wide := float64(plotRight-plotLeft) / float64(len(all))
+// draw makes the bars of one colour for so many buckets. Wide bars have a gap between them.
+func draw(class string, buckets, base int, up float64, of func(bucket int) (from, to int64)) area {
+	wide := float64(plotRight-plotLeft) / float64(buckets)
 	bar := min(wide, 64)
 	if wide > 4 {
 		bar = min(wide*0.82, 64)
 	}
 	var path []byte
-	for i := range all {
-		from, to := of(&all[i])
+	for i := range buckets {
+		from, to := of(i)
 		if to <= from {
 			continue
 		}
@@ -161,8 +178,8 @@ func ceiling(v float64) float64 {
 	return 2 * power * math.Ceil(v/power/2)
 }
 
-// ticks returns the times along the lower edge: whole seconds, none twice.
-func ticks(first, end time.Time) []mark {
+// ticks returns the times along the lower edge at base: whole seconds, none twice.
+func ticks(first, end time.Time, base int) []mark {
 	span := end.Unix() - first.Unix()
 	layout := "2 Jan"
 	switch {
@@ -177,7 +194,7 @@ func ticks(first, end time.Time) []mark {
 	most := min(chartTicks, max(span, 1))
 	for i := range most + 1 {
 		at := span * i / most
-		m := mark{At: plotLeft + (plotRight-plotLeft)*int(i)/int(most), Y: tickLine, From: waitBase, To: waitBase + 5, Anchor: "middle"}
+		m := mark{At: plotLeft + (plotRight-plotLeft)*int(i)/int(most), Y: base + tickLine, From: base, To: base + 5, Anchor: "middle"}
 		m.Label = time.Unix(first.Unix()+at, 0).UTC().Format(layout)
 		switch i {
 		case 0:

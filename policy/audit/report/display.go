@@ -41,9 +41,12 @@ const (
 
 // columnKinds are the kinds of the columns that do not have words.
 var columnKinds = map[string]kind{
-	"anchor": hash, "robots.txt": hash,
-	"file": code, "key": code, "last value": code, "license": code, "rule": code, "statement": code,
+	"anchor": hash, "robots.txt": hash, "version": hash,
+	"file": code, "key": code, "last value": code, "license": code, "response to": code, "rule": code, "statement": code,
 	"applied delay": figures, "asked delay": figures, "clamped": figures, "data": figures, "fetches": figures, "files": figures,
+	"delay": figures, "delayed": figures, "in 10 s": figures, "in 60 s": figures, "length": figures, "median": figures,
+	"below delay": figures, "others' during": figures, "permitted": figures, "sent": figures, "sent after": figures,
+	"sent before": figures, "sent during": figures, "shortest": figures,
 	"lasted": figures, "line": figures, "lines": figures, "longest wait": figures, "lost": figures, "median wait": figures,
 	"noindex": figures, "records": figures, "requests": figures, "waited": figures, "without store": figures,
 }
@@ -64,7 +67,8 @@ func columns(names ...string) (made []column) {
 func (r *Report) displayTables(most int) []displayTable {
 	b := tableBuilder{report: r, maxRows: most}
 	all := []displayTable{
-		b.reasons(), b.clients(), b.replicas(), b.trails(), b.hosts(), b.rules(), b.overrides(), b.outages(),
+		b.reasons(), b.clients(), b.replicas(), b.trails(), b.hosts(),
+		b.pace(), b.delays(), b.backOffs(), b.versions(), b.rules(), b.overrides(), b.outages(),
 		b.reservations(), b.licenses(), b.signals(), b.signed(), b.events(),
 	}
 	return slices.DeleteFunc(all, func(s displayTable) bool { return len(s.Rows) == 0 })

@@ -293,7 +293,7 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 	r := sum(t, Options{Client: "lab"}, rec(1, nil), rec(2, blocked), rec(3, watched))
 	page := render(t, func(b *strings.Builder) error { return r.HTML(b, 20) })
 	for _, said := range []string{
-		"Clients sent 3 requests (21 November 2026, 09:00:01 to 09:00:03 UTC).", "Allowed: 1 (33.3 %). Disallowed by robots.txt or by the operator, and therefore not sent to the site: 1 (33.3 %).",
+		"The audit has 3 records of requests (21 November 2026, 09:00:01 to 09:00:03 UTC).", "Allowed: 1 (33.3 %). Disallowed by robots.txt or by the operator, and therefore not sent to the site: 1 (33.3 %).",
 		"Sent, although the proxy decided against it (mode: monitor): 1 (33.3 %).", "1 request was disallowed by a rule", "client lab; the totals count only requests that match",
 		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3",
 		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without a checkpoint or an anchor, two things cannot be detected: lines cut off the end, and lines changed together with all later hashes.", "audit.jsonl",
@@ -351,7 +351,7 @@ func TestWideTablesHaveTwoLinesForARow(t *testing.T) {
 		if len(cells.Above) != 4 || cells.Above[0] != (cell{column{"asked delay", figures}, "30 s"}) {
 			t.Errorf("beside the host: %v", cells.Above)
 		}
-		if cells := s.Cells(s.Rows[1]); len(cells.Above) != 1 || cells.Above[0].Name != "robots.txt" {
+		if cells := s.Cells(s.Rows[2]); len(cells.Above) != 1 || cells.Above[0].Name != "robots.txt" {
 			t.Errorf("beside a host without a delay: %v", cells.Above)
 		}
 	}
@@ -386,14 +386,14 @@ func TestExceptions(t *testing.T) {
 		records []record
 		want    string // "": nothing is said
 	}{
-		{"none", []record{rec(0, nil), rec(1, blocked)}, "No exceptions: robots.txt was applied to every request that the proxy sent."},
+		{"none", []record{rec(0, nil), rec(1, blocked)}, "No exceptions: robots.txt, as the proxy had fetched it, was applied to every request that the proxy sent."},
 		{"nothing was sent", []record{rec(0, blocked)}, "No exceptions: the report has no request that the proxy sent."},
 		{"nothing was enforced", []record{rec(0, watched)}, "No exceptions: no entry of the configuration ignores robots.txt for these requests."},
-		{"a host is denied", []record{rec(0, nil), rec(1, denied)}, "No exceptions except denied hosts: robots.txt was applied to every request that the proxy sent."},
+		{"a host is denied", []record{rec(0, nil), rec(1, denied)}, "No exceptions except denied hosts: robots.txt, as the proxy had fetched it, was applied to every request that the proxy sent."},
 		{"a tunnel was passed through", []record{rec(0, nil), rec(1, tunnel)},
-			"No exceptions: robots.txt was applied to every request that the proxy sent, but not inside the tunnels that it passed through."},
+			"No exceptions: robots.txt, as the proxy had fetched it, was applied to every request that the proxy sent, but not inside the tunnels that it passed through."},
 		{"a tunnel was refused", []record{rec(0, nil), rec(1, with(tunnel, record{"decision": "block"}))},
-			"No exceptions: robots.txt was applied to every request that the proxy sent."},
+			"No exceptions: robots.txt, as the proxy had fetched it, was applied to every request that the proxy sent."},
 		{"robots.txt was ignored", []record{rec(0, nil), rec(1, record{"reason": "override"})}, "1 request was decided by an entry of the configuration that ignores robots.txt."},
 		{"some reasons have no row", append(full, rec(0, record{"reason": "override"})), ""},
 	} {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -31,6 +32,7 @@ type page struct {
 	Figures  []figure
 	Legend   []legend
 	Timeline *chart
+	Paces    []paceChart
 	Bars     []barChart
 	Tables   []section
 }
@@ -81,6 +83,7 @@ func (r *Report) page(most int) *page {
 	if len(r.Timeline.Buckets) > 0 {
 		p.Timeline = r.chart()
 	}
+	p.Paces = r.paceCharts()
 	for _, s := range r.displayTables(most) {
 		part := section{displayTable: s}
 		if s.ID == "rules" {
@@ -202,5 +205,10 @@ func (r *Report) figures() []figure {
 	if t.Waited > 0 {
 		waited.Note = fmt.Sprintf("median %s, longest %s", humanize.Duration(t.WaitMedian), humanize.Duration(t.WaitMax))
 	}
-	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data", humanize.Bytes(t.Bytes), "in responses and tunnels"})
+	figures = append(figures, waited)
+	if p := &r.Pace.Total; p.Compared > 0 {
+		below := fmt.Sprintf("%s of %s", humanize.Number(p.Shorter.Sum()), humanize.Number(p.Compared))
+		figures = append(figures, figure{"Below the delay", below, cmp.Or(p.Shorter.Text(), "intervals")})
+	}
+	return append(figures, figure{"Sites", sites, ""}, figure{"Data", humanize.Bytes(t.Bytes), "in responses and tunnels"})
 }

@@ -17,6 +17,7 @@ var proseText string
 // proseTemplates are the texts of a report. They are parsed at the first call, since most processes make no report.
 var proseTemplates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("prose").Funcs(template.FuncMap{
+		"brief":    brief,
 		"bytes":    humanize.Bytes[int64],
 		"count":    humanize.Count,
 		"duration": humanize.Duration[seconds],
@@ -24,6 +25,7 @@ var proseTemplates = sync.OnceValue(func() *template.Template {
 		"period":   period,
 		"share":    share,
 		"shown":    shown,
+		"stamp":    stamp,
 		"were":     were,
 	}).Parse(proseText))
 })
@@ -56,7 +58,7 @@ type fact struct{ Name, Value string }
 
 var (
 	// results and grounds name the texts that are facts: the main results, and what they are based on.
-	results = []string{"chain", "mode", "period", "requests", "waited", "exceptions", "data", "signed", "of these"}
+	results = []string{"chain", "mode", "period", "requests", "waited", "pace", "exceptions", "data", "signed", "of these"}
 	grounds = []string{"filters", "files", "lines", "anchor"}
 )
 
@@ -99,6 +101,26 @@ func (p prose) Withheld() int64 { return p.withheld }
 
 // Monitor returns the counts of the requests under mode: monitor.
 func (p prose) Monitor() *counts { return &p.monitored }
+
+// backOffSums are about all back-offs that have begun.
+type backOffSums struct{ Began, During, Others, Unknown int64 }
+
+// BackOffs returns the sums of the back-offs that are listed; nil: none has begun.
+func (p prose) BackOffs() *backOffSums {
+	var s backOffSums
+	for i := range p.Pace.BackOffs.Rows {
+		if o := &p.Pace.BackOffs.Rows[i]; !o.Began.IsZero() {
+			s.Began++
+			s.During += o.During
+			s.Others += o.Others
+			s.Unknown += o.Unknown
+		}
+	}
+	if s.Began == 0 {
+		return nil
+	}
+	return &s
+}
 
 // ChainLimit says what a chain does not prove.
 func (p prose) ChainLimit() string { return trail.ChainLimit }

@@ -35,10 +35,17 @@ type Report struct {
 	Totals counts `json:"totals"`
 
 	// Monitored is the number of requests under mode: monitor.
-	Monitored int64         `json:"monitored"`
-	Timeline  timeline      `json:"timeline"`
-	Reasons   table[reason] `json:"reasons"`
-	Clients   table[client] `json:"clients"`
+	Monitored int64    `json:"monitored"`
+	Timeline  timeline `json:"timeline"`
+
+	// Pace says how fast the requests were sent.
+	Pace paceReport `json:"pace"`
+
+	// Versions are those of robots.txt, and Outdated their sums.
+	Versions list[robotsVersion] `json:"robots_versions"`
+	Outdated outdated            `json:"outdated_robots"`
+	Reasons  table[reason]       `json:"reasons"`
+	Clients  table[client]       `json:"clients"`
 
 	// Replicas has no rows if there is only one replica.
 	Replicas     table[replica]     `json:"replicas"`

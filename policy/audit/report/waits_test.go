@@ -134,7 +134,7 @@ func TestTicks(t *testing.T) {
 		{time.Hour, 7, "21 Nov 09:00"}, {5 * 24 * time.Hour, 7, "21 Nov 09:00"}, {8 * 24 * time.Hour, 7, "21 Nov"}, {400 * 24 * time.Hour, 7, "21 Nov 2026"},
 	} {
 		seen := map[string]bool{}
-		marks := ticks(start, start.Add(c.span))
+		marks := ticks(start, start.Add(c.span), waitBase)
 		for _, m := range marks {
 			seen[m.Label] = true
 		}
