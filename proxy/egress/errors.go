@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"robotsproxy/proxy/socket"
@@ -87,10 +88,16 @@ func (e *RetryError) Unwrap() error { return e.Err }
 // proxy (ErrExhausted, ErrParent). Such an error says nothing about an origin.
 func LocalError(err error) bool { return errors.Is(err, ErrParent) || errors.Is(err, ErrExhausted) }
 
-// exhausted reports whether a dial failed because a resource was missing. The resolver's
-// errors are only text, so for these exhausted tries to open a file.
+// missing are the errors for a resource that this machine does not have any more.
+var missing = []error{socket.EMFILE, socket.ENFILE, socket.ENOBUFS, socket.ENOMEM}
+
+// exhausted reports whether a dial failed because a resource was missing. The resolver's errors are only text, and do not always
+// have that of the system, so for these exhausted also tries to open a file.
 func exhausted(err error) bool {
 	if d, ok := errors.AsType[*net.DNSError](err); ok && !d.IsNotFound {
+		if slices.ContainsFunc(missing, func(e error) bool { return strings.Contains(d.Err, e.Error()) }) {
+			return true
+		}
 		f, now := os.Open(os.DevNull)
 		if now == nil {
 			f.Close()
@@ -103,6 +110,5 @@ func exhausted(err error) bool {
 		to, ok := op.Addr.(*net.TCPAddr)
 		return ok && to.IP.To4() != nil
 	}
-	missing := []error{socket.EMFILE, socket.ENFILE, socket.ENOBUFS, socket.ENOMEM}
 	return slices.ContainsFunc(missing, func(e error) bool { return errors.Is(err, e) })
 }

@@ -4,6 +4,8 @@ package egress
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -51,6 +53,18 @@ func TestOutOfFiles(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "site.test"} {
 		if err := d.At(netip.Addr{}).Reach(t.Context(), o.as(host)); err != nil {
 			t.Errorf("afterwards: %v", err)
+		}
+	}
+}
+
+// TestExhaustedResolver: the text of the resolver's error says that a resource was missing, though there may be one again.
+func TestExhaustedResolver(t *testing.T) {
+	for text, want := range map[string]bool{
+		"dial udp 127.0.0.1:53: socket: " + syscall.EMFILE.Error(): true, "read udp 127.0.0.1:53: " + syscall.ENOBUFS.Error(): true,
+		"dial udp 127.0.0.1:53: connect: " + syscall.ECONNREFUSED.Error(): false, "server misbehaving": false,
+	} {
+		if got := exhausted(fmt.Errorf("dial: %w", &net.DNSError{Err: text})); got != want {
+			t.Errorf("%s: %v", text, got)
 		}
 	}
 }
