@@ -223,21 +223,24 @@ func TestOrderAfterReleasedHead(t *testing.T) {
 
 // TestShortWrite checks that the parser follows what net/http writes again after a short write.
 func TestShortWrite(t *testing.T) {
-	w := &recordingConn{most: 5}
-	c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
-	defer c.Close()
-	body := bodyOf(1, 100)
-	if n, err := c.Write([]byte(body)); n != 5 || err == nil {
-		t.Fatalf("%d, %v", n, err)
-	}
-	w.most = 0
-	c.Write([]byte(body[5:]))
-	head := headOf(3, false, true)
-	c.Write([]byte(head))
-	c.Write([]byte(body))
-	if want := []string{body[:5], body[5:], head + body}; !slices.Equal(w.writes, want) {
-		t.Errorf("written: %q, want %q", w.writes, want)
-	}
+	// The head is held for a short time.
+	synctest.Test(t, func(t *testing.T) {
+		w := &recordingConn{most: 5}
+		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
+		defer c.Close()
+		body := bodyOf(1, 100)
+		if n, err := c.Write([]byte(body)); n != 5 || err == nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		w.most = 0
+		c.Write([]byte(body[5:]))
+		head := headOf(3, false, true)
+		c.Write([]byte(head))
+		c.Write([]byte(body))
+		if want := []string{body[:5], body[5:], head + body}; !slices.Equal(w.writes, want) {
+			t.Errorf("written: %q, want %q", w.writes, want)
+		}
+	})
 }
 
 // FuzzH2Conn checks that the output equals the input, wherever writes are split.
