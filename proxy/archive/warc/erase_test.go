@@ -3,6 +3,7 @@ package warc
 import (
 	"bytes"
 	"compress/gzip"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 // TestErase: blank records replace a record and those that were written with it, revisits lose its URL, and everything else
 // stays as and where it is.
 func TestErase(t *testing.T) {
+	// Without it, the revisit takes less space than with it, whatever the digest.
+	secret := crand.Text()
 	for _, zipped := range []bool{false, true} {
 		for _, length := range []int{0, 1, 500, 40_000, 65_000, 130_000, 1 << 20} {
 			t.Run(fmt.Sprintf("zipped %v, %d bytes", zipped, length), func(t *testing.T) {
@@ -26,7 +29,7 @@ func TestErase(t *testing.T) {
 				addRecord(t, &file, zipped, block, TypeRequest, "0", Field{concurrentTo, "1"})
 				addRecord(t, &file, zipped, block, TypeResource, "1", Field{"WARC-Target-URI", "https://site.example/secret"})
 				addRecord(t, &file, zipped, block, TypeResource, "2", Field{"WARC-Target-URI", "https://site.example/other"})
-				addRecord(t, &file, zipped, []byte("head"), TypeRevisit, "3", Field{refersTo, "1"}, Field{refersToURI, "https://site.example?secret"})
+				addRecord(t, &file, zipped, []byte("head"), TypeRevisit, "3", Field{refersTo, "1"}, Field{refersToURI, "https://site.example?" + secret})
 				whole := file.Len()
 				file.WriteString("torn")
 
@@ -48,7 +51,7 @@ func TestErase(t *testing.T) {
 					place, _, _ := strings.Cut(want[i], ` "re`)
 					want[i] = place + text
 				}
-				want[3] = strings.Replace(want[3], "?secret", "?xxxxxx", 1)
+				want[3] = strings.Replace(want[3], secret, strings.Repeat("x", len(secret)), 1)
 				if got := recordsOf(t, erased.Bytes()[:whole]); !slices.Equal(got, want) {
 					t.Errorf("%q\nwant %q", got, want)
 				}
