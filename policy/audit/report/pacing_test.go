@@ -302,6 +302,22 @@ func TestVersionsOfARedirectedFile(t *testing.T) {
 	}
 }
 
+// TestVersionOfAnEarlierAudit: a record of the version that is known, fetched earlier, is of that version; others are bounded.
+func TestVersionOfAnEarlierAudit(t *testing.T) {
+	const url = "http://site.test/robots.txt"
+	fetch := record{"time": at(1000), "kind": "robots", "url": url, "host": "site.test", "outcome": "rules", "sha256": "a", "fetched": at(1000)}
+	all := []record{fetch, sent(1_001_000, record{"robots_url": url, "robots_fetched": at(900), "robots_sha256": "a"})}
+	if r := sum(t, Options{}, all...); len(r.Versions.Rows) != 1 || r.Outdated != (outdated{}) || !r.Versions.Rows[0].First.Equal(start.Add(900*time.Second)) {
+		t.Errorf("%+v, %+v", r.Outdated, r.Versions.Rows)
+	}
+	for i := range 2 * maxFileVersions {
+		all = append(all, sent(1_002_000+i, record{"robots_url": url, "robots_fetched": at(800 - i), "robots_sha256": fmt.Sprint(i)}))
+	}
+	if r := sum(t, Options{}, all...); len(r.Versions.Rows) != maxFileVersions || r.Versions.Others != 0 {
+		t.Errorf("%d versions, %d others", len(r.Versions.Rows), r.Versions.Others)
+	}
+}
+
 // TestVersions: requests that were sent after the last fetch that found their robots.txt, and before one that found another.
 func TestVersions(t *testing.T) {
 	const url = "http://site.test/robots.txt"

@@ -134,8 +134,16 @@ func (b *versionBuilder) begin(f *robotsFile, v *robotsVersion) {
 	b.list(f, v)
 }
 
-// earlier adds a version of which only a record says that it was fetched: another audit, or a part that is gone, has the fetch.
+// earlier returns the version of a record whose fetch another audit has, or a part that is gone. It adds it if the first version that
+// is known is another one; nil: there are too many.
 func (b *versionBuilder) earlier(f *robotsFile, e *trail.Entry) *robotsVersion {
+	switch {
+	case len(f.versions) > 0 && f.versions[0].SHA256 == clip(e.RobotsSHA256):
+		f.versions[0].First = e.RobotsFetched
+		return f.versions[0]
+	case len(f.versions) >= maxFileVersions:
+		return nil
+	}
 	v := &robotsVersion{Host: e.Host, URL: e.RobotsURL, SHA256: e.RobotsSHA256, First: e.RobotsFetched, Last: e.RobotsFetched}
 	if len(f.versions) > 0 {
 		v.Until = f.versions[0].First
@@ -173,6 +181,7 @@ func (b *versionBuilder) request(e *trail.Entry) {
 		v = b.earlier(f, e)
 	}
 	switch {
+	case v == nil:
 	case v.Until.IsZero():
 		v.after += oneIf(sent.After(v.Last))
 	case sent.After(v.Until):
