@@ -94,11 +94,10 @@ func (s *sending) try(out *egress.Client, r *http.Request, signer *signature.Sig
 	s.conn = conn.Info()
 	err = s.ready(r.Context())
 	if err == nil && signer != nil {
-		err = signer.Sign(r)
-	}
-	if err == nil {
-		// Signing takes time, and a permit that replicas share is valid only for a moment.
-		err = s.ready(r.Context())
+		if err = signer.Sign(r); err == nil {
+			// Signing takes time, and a permit that replicas share is valid only for a moment.
+			err = s.ready(r.Context())
+		}
 	}
 	if err != nil {
 		conn.Release()
@@ -122,20 +121,24 @@ func (s *sending) try(out *egress.Client, r *http.Request, signer *signature.Sig
 	return nil, err
 }
 
-// ready waits for the permit of the slot, unless there is one that is still valid. The wait may be long: ready also
-// checks whether what is sent can still be recorded.
+// ready waits for the permit of the slot, unless there is one that is still valid. The wait may be long: after it, ready
+// also checks whether what is sent can still be recorded. That may take time too, so the permit is looked at last.
 func (s *sending) ready(ctx context.Context) error {
-	if s.slot != nil && !(s.state == permitted && s.slot.Timely()) {
+	for {
+		if s.check != nil {
+			if err := s.check(); err != nil {
+				return err
+			}
+		}
+		if s.slot == nil || s.state == permitted && s.slot.Timely() {
+			return nil
+		}
 		s.state = connected
 		if err := s.sender.await(ctx, s.slot); err != nil {
 			return err
 		}
 		s.state = permitted
 	}
-	if s.check == nil {
-		return nil
-	}
-	return s.check()
 }
 
 // begun notes that the request is being sent: the gap to the next one begins.
