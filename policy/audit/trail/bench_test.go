@@ -9,7 +9,7 @@ import (
 )
 
 // longTrail writes a trail of lines of 700 bytes.
-func longTrail(b *testing.B, lines uint64) (path string, size int64) {
+func longTrail(b testing.TB, lines uint64) (path string, size int64) {
 	path = filepath.Join(b.TempDir(), "audit.jsonl")
 	members := `"user_agent":"` + strings.Repeat("x", 700-230) + `"`
 	var text bytes.Buffer

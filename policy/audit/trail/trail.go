@@ -113,9 +113,6 @@ const (
 // MaxLink bounds what [AppendLink] and [Salter.AppendSalted] append to a line, in bytes, with the line feed.
 const MaxLink = len(seqName) + len("18446744073709551615") + prevMemberLen + hashMemberLen + maxSalts + len("\n")
 
-// versionWithin is within how many bytes before the hash VersionMember stands.
-const versionWithin = len(VersionMember) + len(seqName) + len("18446744073709551615") + prevMemberLen
-
 // AppendLink completes the line that begins at b[start:]: a JSON object with at least one
 // member and without its closing brace. It appends the members seq, prev and hash, the brace
 // and a line feed, and returns the hash of the line.
@@ -153,11 +150,19 @@ func readLink(line []byte) (l Link, erased int, err error) {
 	if !ok || hash != l.Hash {
 		return l, 0, ErrChanged
 	}
-	if !bytes.Contains(body[max(0, len(body)-versionWithin):], []byte(VersionMember)) {
-		// Lines of earlier versions have no salts.
+	if !isVersioned(body) {
+		// In lines of earlier versions, a value is what it says.
 		erased = 0
+		if salts != nil {
+			err = ErrChanged
+		}
 	}
-	return l, erased, nil
+	return l, erased, err
+}
+
+// isVersioned reports whether the bytes before the hash are those of a line of this version.
+func isVersioned(body []byte) bool {
+	return bytes.HasSuffix(bytes.TrimRight(body[:len(body)-prevMemberLen], "0123456789"), []byte(VersionMember+seqName))
 }
 
 // splitLink returns the Link of a line, the bytes before its hash, and its salts.

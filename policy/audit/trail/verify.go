@@ -101,6 +101,7 @@ func (f *Fault) Error() string {
 // much as it needs to describe it, or an error of reading.
 func Verify(r *Reader, o VerifyOptions) (Result, error) {
 	v := verifier{r: r, opts: o}
+	defer v.ahead.wait()
 	return v.verify()
 }
 
@@ -109,6 +110,7 @@ func Verify(r *Reader, o VerifyOptions) (Result, error) {
 // error is of reading.
 func VerifyEach(r *Reader, each func(Line, error)) (res Result, fault *Fault, err error) {
 	v := verifier{r: r, each: each}
+	defer v.ahead.wait()
 	res, err = v.verify()
 	if fault, _ = errors.AsType[*Fault](err); fault == nil {
 		return res, nil, err
@@ -125,8 +127,9 @@ const noLine = 0
 // A verifier verifies one trail.
 type verifier struct {
 	Result
-	r    *Reader
-	opts VerifyOptions
+	r     *Reader
+	ahead readAhead
+	opts  VerifyOptions
 
 	// each is called for each line; nil: nothing is called.
 	each func(Line, error)
@@ -139,13 +142,13 @@ type verifier struct {
 	lastHead  [64]byte
 }
 
-// read returns the next line, and calls v.each.
-func (v *verifier) read() (Line, error) {
-	line, err := v.r.Next()
+// read returns the next line, and calls v.each. Before the first line is checked, nothing is read ahead: where the Reader is counts.
+func (v *verifier) read() (*aheadLine, Line, error) {
+	l, line, err := v.ahead.read(v.r, v.Lines > 0)
 	if v.each != nil && (err == nil || errors.Is(err, ErrTorn) || errors.Is(err, ErrTooLong)) {
 		v.each(line, err)
 	}
-	return line, err
+	return l, line, err
 }
 
 func (v *verifier) verify() (Result, error) {
@@ -158,7 +161,7 @@ func (v *verifier) verify() (Result, error) {
 // lines reads and checks lines up to the end of the bounded reading.
 func (v *verifier) lines() (Result, error) {
 	for {
-		line, err := v.read()
+		l, line, err := v.read()
 		switch {
 		case err == io.EOF:
 			return v.end()
@@ -175,7 +178,7 @@ func (v *verifier) lines() (Result, error) {
 		case err != nil:
 			return v.Result, err
 		}
-		if err := v.line(line); err != nil {
+		if err := v.line(l); err != nil {
 			return v.Result, err
 		}
 	}
@@ -199,8 +202,9 @@ func (v *verifier) fault(line Line, seq uint64, kind, detail string, args ...any
 }
 
 // line checks a line against the chain.
-func (v *verifier) line(line Line) error {
-	l, erased, err := readLink(line.Text)
+func (v *verifier) line(read *aheadLine) error {
+	line := read.Line
+	l, erased, err := read.readLink()
 	if errors.Is(err, ErrChanged) {
 		return v.fault(line, l.Seq, "changed", "the hash does not match the bytes of the line")
 	}
@@ -295,14 +299,14 @@ func seqRange(from, to uint64) string {
 // find searches for a line among all that follow. The error is io.EOF if it is not there.
 func (v *verifier) find(seq uint64) (Line, error) {
 	for {
-		line, err := v.read()
+		l, line, err := v.read()
 		switch {
 		case errors.Is(err, ErrTorn), errors.Is(err, ErrTooLong), errors.Is(err, ErrRemoved):
 			continue
 		case err != nil:
 			return Line{}, err
 		}
-		if l, err := ReadLink(line.Text); err == nil && l.Seq == seq {
+		if link, _, err := l.readLink(); err == nil && link.Seq == seq {
 			return line, nil
 		}
 	}
