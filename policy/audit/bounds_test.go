@@ -77,7 +77,7 @@ func strangers(n int) map[string]string {
 
 // ofOthers are the members that no record of a request with long strings has.
 var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched",
-	"ids", "keys", "config_sha256", "ca_sha256", "version", "origin",
+	"ids", "keys", "config_sha256", "ca_sha256", "include", "version", "origin",
 	"url_base64"} // of short URLs only
 
 // held checks the limits of a sealed line and returns its members.

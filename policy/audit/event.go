@@ -36,6 +36,7 @@ func (e *event) appendWithin(b []byte, o *Options, limit int) (line []byte, url 
 	b = appendStrings(b, `,"keys":[`, e.Keys, limit)
 	b = appendOptional(b, `,"config_sha256":"`, e.Config, limit)
 	b = appendOptional(b, `,"ca_sha256":"`, e.CA, limit)
+	b = appendOptional(b, `,"include":"`, e.Include, limit)
 	b = appendOptional(b, `,"version":"`, e.Program, limit)
 	b = appendOptional(b, `,"origin":"`, e.Origin, limit)
 	b = appendNumber(b, `,"first_seq":`, e.FirstSeq)

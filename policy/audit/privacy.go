@@ -37,17 +37,15 @@ func IsPseudonym(name string) bool {
 // Anonymous returns no name for any client.
 func Anonymous(string) string { return "" }
 
-// redact removes from an error's text what the Options leave out of records: the address of
-// the client (remote), and the query of the URL (target).
+// redact removes from an error's text the address of the client (remote), which can be hidden only where client is, and the query
+// of the URL (target) if the Options leave it out of records.
 func redact(text, remote, target string, o *Options) string {
-	if o.Client != nil {
-		host, _, err := net.SplitHostPort(remote)
-		if err != nil {
-			host = remote
-		}
-		if host != "" {
-			text = strings.ReplaceAll(text, host, "(client)")
-		}
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	if host != "" {
+		text = strings.ReplaceAll(text, host, "(client)")
 	}
 	if o.DropQuery {
 		if _, query, _ := strings.Cut(target, "?"); query != "" {

@@ -23,13 +23,16 @@ type Process struct {
 	// Config is the SHA-256 of the configuration file in hex; "": there is none.
 	Config string
 
+	// Include says which requests have records, if not all have: blocked.
+	Include string
+
 	// CA is the SHA-256 of the CA's certificate (DER), in upper-case hex with colons.
 	CA string
 }
 
 // event returns an event about the process, which began as p.
 func (p Process) event(name, detail string) *event {
-	return &event{Event: name, Detail: detail, Program: p.Version, Origin: p.Origin, Config: p.Config, CA: p.CA}
+	return &event{Event: name, Detail: detail, Program: p.Version, Origin: p.Origin, Config: p.Config, Include: p.Include, CA: p.CA}
 }
 
 // maxIDs is how many requests one event names.

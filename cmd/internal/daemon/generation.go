@@ -168,6 +168,9 @@ func auditSync(word string) audit.Sync {
 func (d *Daemon) process(f *generation) audit.Process {
 	version, _ := buildInfo()
 	p := audit.Process{Version: version, CA: guide.Fingerprint(f.rules.Authority.Certificate().Raw)}
+	if include := f.Cfg.Audit.Include; include != "all" {
+		p.Include = include
+	}
 	if hasCheckpoints(f.Cfg) {
 		s := d.checkpointSettings(f.Cfg)
 		// A key that cannot be read shows as an overdue checkpoint.

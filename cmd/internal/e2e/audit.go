@@ -103,6 +103,7 @@ type Record struct {
 	Keys    []string `json:"keys"`
 	Config  string   `json:"config_sha256"`
 	CA      string   `json:"ca_sha256"`
+	Include string   `json:"include"`
 	Version string   `json:"version"`
 }
 
@@ -141,7 +142,7 @@ var begunMembers = strings.Fields(`
 
 // eventMembers is the closed set for lines about the file and the process.
 var eventMembers = strings.Fields(`
-	time kind event replica host detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 version origin
+	time kind event replica host detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 include version origin
 	first_seq last_seq v seq prev hash salts`)
 
 // ReadAudit parses the request records in the file and skips an incomplete last line.

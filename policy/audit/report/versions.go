@@ -101,12 +101,7 @@ func (b *versionBuilder) fetch(e *trail.Entry) {
 	if !isPlausible(e.Fetched) || e.Fetched.IsZero() {
 		return
 	}
-	url := e.URL
-	if n := len(e.Hops); n > 0 {
-		// Records have the last URL.
-		url = e.Hops[n-1]
-	}
-	f, own := b.files.at(fileKey{clip(url), clip(e.Agent)})
+	f, own := b.files.at(fileKey{clip(e.LastURL()), clip(e.Agent)})
 	if !own {
 		return
 	}

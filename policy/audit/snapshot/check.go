@@ -103,12 +103,8 @@ func (c *Check) Add(line []byte, l trail.Link) {
 	if err != nil || e.Fetched.IsZero() {
 		return
 	}
-	url := e.URL
-	if len(e.Hops) > 0 {
-		url = e.Hops[len(e.Hops)-1]
-	}
 	ended := e.Fetched.UnixNano()
-	f := c.fetchLine(e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.FetchOutcome), url, e.UserAgent)
+	f := c.fetchLine(e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.FetchOutcome), e.LastURL(), e.UserAgent)
 	f.seq = l.Seq
 	c.fetches[ended] = append(c.fetches[ended], f)
 }

@@ -28,12 +28,14 @@ const (
 	agentMember
 	robotsAgentMember
 	tdmrepAgentMember
+	bodyMember
 	membersCount
 )
 
 var committedMembers = [membersCount]committed{
 	clientMember: commit("client"), urlMember: commit("url"), urlBytesMember: commit("url_base64"), agentMember: commit("user_agent"),
 	robotsAgentMember: commit("robots_agent"), tdmrepAgentMember: commit("tdmrep_agent"),
+	bodyMember: commit("body_sha256"),
 }
 
 // name returns the name of the member.
@@ -81,7 +83,7 @@ func findSpans(line []byte) (s spans) {
 		urlEnd = s.find(line, urlBytesMember, urlEnd)
 	}
 	at = urlEnd
-	for _, member := range []int{agentMember, robotsAgentMember, tdmrepAgentMember} {
+	for _, member := range []int{agentMember, robotsAgentMember, tdmrepAgentMember, bodyMember} {
 		at = max(at, s.find(line, member, at))
 	}
 	return s

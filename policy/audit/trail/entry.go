@@ -222,6 +222,9 @@ type Entry struct {
 	// CA is the fingerprint of the CA's certificate.
 	CA string `json:"ca_sha256"`
 
+	// Include is audit.include of the configuration, if it is not all.
+	Include string `json:"include"`
+
 	// Program is the version of the program.
 	Program string `json:"version"`
 
@@ -318,6 +321,14 @@ func (e *Entry) IsRequest() bool { return e.Kind == "" && e.Event == "" }
 
 // IsFetch reports whether the line is the record of a fetch by the proxy itself.
 func (e *Entry) IsFetch() bool { return e.Kind == KindRobots || e.Kind == KindTDMRep }
+
+// LastURL returns the URL with which a fetch ended, after its redirects. Records name a robots.txt by it.
+func (e *Entry) LastURL() string {
+	if n := len(e.Hops); n > 0 {
+		return e.Hops[n-1]
+	}
+	return e.URL
+}
 
 // End returns the time when the request ended, which is about when the line was written. For
 // other lines it returns Time.
