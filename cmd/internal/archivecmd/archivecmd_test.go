@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/archive/warc"
 	"robotsproxy/robots/testkit"
 )
 
@@ -227,6 +228,34 @@ growing  1 file whose last record the proxy is writing
 	}
 	if status != 1 || stdout != "" {
 		t.Errorf("status %d\n%s", status, stdout)
+	}
+}
+
+// TestExtract: what is copied are the records that are named, and with all the records about them. They may name others that
+// were not copied.
+func TestExtract(t *testing.T) {
+	dir := put(t, testFiles())
+	for all, want := range map[bool]string{false: "r1 v1", true: "q1 r1 m1 v1"} {
+		var b bytes.Buffer
+		testkit.Must(t, Extract(&b, dir, map[string]bool{"<urn:uuid:r1>": true, "<urn:uuid:v1>": true, "<urn:uuid:none>": true}, all))
+		var ids []string
+		_, err := warc.ForEach(&b, func(rec *warc.Record) error {
+			ids = append(ids, strings.TrimSuffix(strings.TrimPrefix(rec.ID(), "<urn:uuid:"), ">"))
+			return nil
+		})
+		if got := strings.Join(ids, " "); err != nil || got != want {
+			t.Errorf("%s, want %s: %v", got, want, err)
+		}
+	}
+	for partial, want := range map[bool]int{true: 0, false: 1} {
+		var b bytes.Buffer
+		testkit.Must(t, Extract(&b, dir, map[string]bool{"<urn:uuid:q1>": true, "<urn:uuid:r2>": true}, false))
+		check := warc.NewCheck()
+		check.Partial = partial
+		check.File("a", &b, false)
+		if res := check.Result(); res.Records != 2 || len(res.Faults) != want {
+			t.Errorf("partial %v: %+v", partial, res)
+		}
 	}
 }
 

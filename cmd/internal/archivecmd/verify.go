@@ -157,15 +157,15 @@ func (a archive) oldest() (oldest time.Time) {
 func (n *namedCaptures) compare(check *warc.Check, e *trail.Entry, oldest time.Time) {
 	// A malformed digest is none.
 	sum, _ := hex.DecodeString(e.BodySHA256)
-	found, same := check.Find(e.WARC.ID, sum)
+	match := check.Find(e.WARC.ID, sum)
 	began, named := proxyarchive.Began(e.WARC.File)
 	what := ""
 	switch {
-	case found && same:
+	case match >= warc.Unknown:
 		n.found++
-	case !found && named && began.Before(oldest):
+	case match == warc.Gone && named && began.Before(oldest):
 		n.older++
-	case found:
+	case match == warc.Other:
 		what = "has another payload than the record says"
 	default:
 		what = "is gone"

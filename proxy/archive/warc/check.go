@@ -22,6 +22,9 @@ const maxWaiting = 200_000
 // 100 for each reference to a record that it has not read. Create one with NewCheck. It is for one
 // goroutine.
 type Check struct {
+	// Partial says that the files have some records of an archive, which may name others.
+	Partial bool
+
 	result CheckResult
 	seed   maphash.Seed
 
@@ -39,10 +42,11 @@ type Check struct {
 	last []*reference
 }
 
-// A checked is what a Check keeps of a record.
+// A checked is what a Check keeps of a record. proved says that its payload was read, and has the digest.
 type checked struct {
 	file    int32
 	payload sum
+	proved  bool
 }
 
 // A sum is what a Check keeps of the digest of a payload: its size in bytes, and a hash of it. The zero sum is that of
@@ -122,12 +126,35 @@ func (c *Check) File(name string, file io.Reader, open bool) {
 	}
 }
 
-// Find looks for a record by its ID in the files that were verified. same reports whether its payload has the SHA-256, or has no
-// digest that can be compared.
-func (c *Check) Find(id string, sha256 []byte) (found, same bool) {
+// A Match says what a Check has of a payload.
+type Match int
+
+const (
+	// Gone: there is no record.
+	Gone Match = iota
+	// Other: the record has another payload.
+	Other
+	// Unknown: the record has no digest of this kind, or no payload, such as a revisit of a record that is not there.
+	Unknown
+	// Same: the payload has the digest.
+	Same
+)
+
+// Find looks for a record by its ID in the files that were verified, and compares the digest of its payload with a SHA-256.
+func (c *Check) Find(id string, sha256 []byte) Match {
 	r, found := c.records[maphash.String(c.seed, id)]
 	payload := sum{int8(len(sha256)), maphash.Bytes(c.seed, sha256)}
-	return found, payload.size == 0 || r.payload.size != payload.size || r.payload == payload
+	switch {
+	case !found:
+		return Gone
+	case payload.size == 0 || r.payload.size != payload.size:
+		return Unknown
+	case r.payload != payload:
+		return Other
+	case !r.proved:
+		return Unknown
+	}
+	return Same
 }
 
 // Result returns what was found. No file may be verified after that.
@@ -141,6 +168,7 @@ func (c *Check) Result() CheckResult {
 		switch {
 		case ref.field == refersTo:
 			c.result.Missing++
+		case c.Partial:
 		case !ref.end:
 			c.fault("%s: no record has the ID in %s, %s", c.place(ref.file, ref.offset), ref.field, ref.id)
 		case !ref.growing:
@@ -184,7 +212,11 @@ func (c *Check) record(rec *Record) error {
 		if earlier, ok := c.records[key]; ok && earlier.file == file {
 			faults = append(faults, fmt.Errorf("an earlier record of the file has the same ID, %.100q", id))
 		}
-		known := checked{file, c.sum(payload)}
+		known := checked{file, c.sum(payload), payload.compared}
+		original := c.records[maphash.String(c.seed, rec.Get(refersTo))]
+		if rec.Type() == TypeRevisit && original.payload == known.payload {
+			known.proved = original.proved
+		}
 		c.records[key] = known
 		for _, ref := range c.waiting[key] {
 			c.compare(ref, known)
@@ -299,6 +331,7 @@ func (c *Check) digests(rec *Record) (payload digest, faults []error, err error)
 	}
 	if own != nil {
 		compare("payload", own...)
+		payload.compared = slices.ContainsFunc(own, digest.matches)
 	}
 	return payload, faults, nil
 }

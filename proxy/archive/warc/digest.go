@@ -17,9 +17,10 @@ import (
 type digest struct {
 	hash.Hash
 
-	// field is the value of the field, and want the hash in it.
-	field string
-	want  []byte
+	// field is the value of the field, and want the hash in it. compared says that the content has it.
+	field    string
+	want     []byte
+	compared bool
 }
 
 // algorithms are the algorithms of digests by their names in lower case, without hyphens.

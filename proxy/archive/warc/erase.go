@@ -110,14 +110,13 @@ func (e *Erasure) replacementOf(rec *Record) (*replacement, error) {
 	if rec.Length > maxRevisit {
 		return blankFor(rec), nil
 	}
-	x := replacement{head: []byte("WARC/" + rec.Version + "\r\n"), of: rec}
-	for _, f := range rec.Header {
-		if strings.EqualFold(f.Name, refersToURI) {
-			f.Value = maskPath(f.Value)
+	masked := slices.Clone(rec.Header)
+	for i := range masked {
+		if strings.EqualFold(masked[i].Name, refersToURI) {
+			masked[i].Value = maskPath(masked[i].Value)
 		}
-		x.head = AppendField(x.head, f.Name, f.Value)
 	}
-	x.head = append(x.head, "\r\n"...)
+	x := replacement{head: AppendHead(nil, rec.Version, masked), of: rec}
 	var err error
 	x.block, err = io.ReadAll(rec.Block)
 	return &x, err

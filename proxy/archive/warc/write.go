@@ -40,6 +40,15 @@ func AppendField(b []byte, name, value string) []byte {
 	return append(b, "\r\n"...)
 }
 
+// AppendHead appends the head of a record.
+func AppendHead(b []byte, version string, fields Header) []byte {
+	b = append(append(append(b, "WARC/"...), version...), "\r\n"...)
+	for _, f := range fields {
+		b = AppendField(b, f.Name, f.Value)
+	}
+	return append(b, "\r\n"...)
+}
+
 // AppendLength appends Content-Length, and ends the head of a record.
 func AppendLength(b []byte, length int64) []byte {
 	return append(strconv.AppendInt(append(b, "Content-Length: "...), length, 10), "\r\n\r\n"...)
