@@ -101,8 +101,11 @@ func (b *paceBuilder) begin(o *backOff) {
 	b.current[o.Host] = all[max(0, len(all)-maxHostBackOffs):]
 }
 
-// isNobody reports whether a name does not tell which client it is: the audit has none (audit.clients: drop), or it was erased.
-func isNobody(client string) bool { return client == "" || client == erasedClient }
+// isNobody reports whether a name does not tell which client it is: the audit has none (audit.clients: drop), or it was erased or is
+// hidden.
+func isNobody(client string) bool {
+	return client == "" || client == erasedClient || client == hiddenClient
+}
 
 // endedByOperator notes that an operator ended the back-offs of a host.
 func (b *paceBuilder) endedByOperator(e *trail.Entry) {

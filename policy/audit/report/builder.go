@@ -25,6 +25,9 @@ type Options struct {
 	// Host is the name of MatchHost in the report.
 	Host string
 
+	// Partial says that the lines are only some of a trail. Their chain is not verified, and values may be hidden.
+	Partial bool
+
 	// MatchHost selects the requests to hosts that it accepts; nil: those to all.
 	MatchHost func(host string) bool
 }
@@ -138,6 +141,9 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		from.Requests++
 		if e.HiddenClient() {
 			e.Client = erasedClient
+			if b.o.Partial {
+				e.Client = hiddenClient
+			}
 		}
 		clipEntry(e)
 		if b.o.matches(e) {
@@ -148,8 +154,11 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 	}
 }
 
-// erasedClient is the client of the records whose clients were erased.
-const erasedClient = "(erased)"
+// The clients of the records whose clients were erased, or are hidden in an excerpt.
+const (
+	erasedClient = "(erased)"
+	hiddenClient = "(hidden)"
+)
 
 // clipEntry cuts the strings by which requests are grouped.
 func clipEntry(e *trail.Entry) {
@@ -268,6 +277,7 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 	r := &Report{
 		Format: formatVersion, Made: made.UTC(), Version: version,
 		Filters:     filters{b.o.Since, b.o.Until, b.o.Client, b.o.Host},
+		Partial:     b.o.Partial,
 		Source:      mergeSources(b.sources),
 		Totals:      b.totals,
 		Monitored:   b.monitored.Requests,
@@ -331,6 +341,9 @@ type verification struct {
 func (b *Builder) setVerification(of *source, v *verification) {
 	if v.err != nil {
 		v.err = fmt.Errorf("the trail could not be read to its end: %w", v.err)
+	}
+	if b.o.Partial {
+		v.fault = nil
 	}
 	of.setChain(&v.result, v.fault, v.err)
 }

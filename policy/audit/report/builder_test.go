@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/testkit"
 )
 
 // A tape makes the lines of a trail.
@@ -76,6 +77,35 @@ func readerOf(lines ...trail.Line) *trail.Reader {
 func sum(t testing.TB, o Options, records ...record) *Report {
 	t.Helper()
 	return sumLines(t, o, linesOf(t, records...)...)
+}
+
+// TestPartial: a report of some lines of a trail, with hidden values, does not speak of a broken chain or of erased values.
+func TestPartial(t *testing.T) {
+	var salter trail.Salter
+	var lines []trail.Line
+	prev := trail.Hash{}
+	for i := range uint64(4) {
+		var text []byte
+		text, prev = salter.AppendSalted([]byte(`{"time":"2026-11-29T09:00:00Z","id":"a","client":"lab-a","host":"a.test","decision":"allow","v":3`), 0, i+1, prev)
+		text, _, err := trail.Hide(text[:len(text)-1], func(string, []byte) bool { return true })
+		testkit.Must(t, err)
+		if i != 1 {
+			lines = append(lines, trail.Line{Text: text})
+		}
+	}
+	for partial, says := range map[bool][2]string{true: {"3 records have hidden values", "(hidden)"}, false: {"3 records were erased in part", "(erased)"}} {
+		r := sumLines(t, Options{Partial: partial}, lines...)
+		var text, page bytes.Buffer
+		testkit.Must(t, r.Text(&text, 10))
+		testkit.Must(t, r.HTML(&page, 10))
+		if (r.Fault() == "") != partial || strings.Contains(text.String(), "BROKEN") == partial ||
+			strings.Contains(page.String(), "chain of the audit is broken") == partial || r.Clients.Rows[0].Client != says[1] {
+			t.Errorf("partial %v, fault %q:\n%s", partial, r.Fault(), &text)
+		}
+		if !strings.Contains(page.String(), says[0]) {
+			t.Errorf("no %q:\n%s", says[0], &page)
+		}
+	}
 }
 
 // sumLines is what lines come to.

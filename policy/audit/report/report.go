@@ -28,6 +28,9 @@ type Report struct {
 	Version string  `json:"version"`
 	Filters filters `json:"filters"`
 
+	// Partial is that of the Options.
+	Partial bool `json:"-"`
+
 	// Source is about the whole trail, whatever the filters.
 	Source source `json:"source"`
 
