@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"policy/audit/checkpoint":      {},
 	"policy/audit/coverage":        {"policy/audit/checkpoint", "policy/audit/trail", "policy/audit/tree"},
 	"policy/audit/tsa":             {"policy/audit/trail", "policy/osfile"},
+	"policy/audit/bundle":          {"robots", "policy", "policy/audit/checkpoint", "policy/audit/trail", "policy/audit/tree", "policy/audit/tsa", "policy/explain/humanize"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail", "policy/explain/humanize", "policy/osfile", "policy/wake"},
 	"policy/audit/report":          {"policy", "policy/audit/trail", "policy/explain", "policy/explain/humanize", "robots/cache"},
 	"policy/audit":                 {"policy", "policy/usage", "policy/audit/checkpoint", "policy/audit/trail", "policy/audit/tree", "policy/explain/humanize", "policy/osfile", "policy/wake", "robots/fetch", "robots/cache"},

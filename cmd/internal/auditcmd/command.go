@@ -16,6 +16,6 @@ the proxy can write the audit at the same time; only erase needs the proxy to be
   robotsproxy audit report --since 24h --format html > report.html`,
 	}
 	cmd.AddCommand(auditTailCommand(), auditReportCommand(), auditVerifyCommand(), auditKeyCommand(), auditSnapshotCommand(),
-		auditExplainCommand(), auditEraseCommand())
+		auditExplainCommand(), auditBundleCommand(), auditEraseCommand())
 	return cmd
 }

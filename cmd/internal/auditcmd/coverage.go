@@ -1,6 +1,7 @@
 package auditcmd
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/cmd/internal/notary"
+	"robotsproxy/policy/audit/bundle"
 	"robotsproxy/policy/audit/checkpoint"
 	"robotsproxy/policy/audit/coverage"
 	"robotsproxy/policy/audit/trail"
@@ -26,6 +28,11 @@ import (
 // knownCheckpoints are the checkpoints of all audits that are verified together.
 type knownCheckpoints struct {
 	held []coverage.Held
+
+	// notes are the signed notes of held for a bundle, with their time-stamps. Unless keyless says that no key is known, a known key has
+	// signed each.
+	notes   []bundle.Note
+	keyless bool
 
 	// onlySigned says that a checkpoint counts only if a key of --key has signed it.
 	onlySigned bool
@@ -42,7 +49,8 @@ func (v *verification) readCheckpoints(audits []auditFiles) (*knownCheckpoints, 
 	k := &knownCheckpoints{onlySigned: v.keys != nil, named: map[string]bool{}, replicas: map[string][]coverage.Held{}}
 	keys := v.keys
 	if keys == nil {
-		keys = ownKeys(audits)
+		keys = append(ownKeys(audits), v.retired...)
+		k.keyless = len(keys) == 0
 	}
 	seen := map[string]bool{}
 	read := func(file string) error {
@@ -52,8 +60,7 @@ func (v *verification) readCheckpoints(audits []auditFiles) (*knownCheckpoints, 
 		}
 		seen[at] = true
 		before := len(k.held)
-		var err error
-		if k.held, err = appendHeld(k.held, file, keys); err != nil {
+		if err := k.addFile(file, keys); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(audits, func(at auditFiles) bool { return at.checkpoints == file }) {
@@ -77,8 +84,7 @@ func (v *verification) readCheckpoints(audits []auditFiles) (*knownCheckpoints, 
 		}
 		if at.stamps != "" && !seen[at.stamps] {
 			seen[at.stamps] = true
-			var err error
-			if k.held, err = v.appendStamped(k.held, at.stamps, keys); err != nil {
+			if err := k.addStamped(at.stamps, keys, v.tsaRoots); err != nil {
 				return nil, err
 			}
 		}
@@ -194,21 +200,30 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// appendHeld appends the checkpoints in a file.
-func appendHeld(held []coverage.Held, file string, keys note.Verifiers) ([]coverage.Held, error) {
+// add adds a checkpoint, and its note with the time-stamp, if it has one.
+func (k *knownCheckpoints) add(h coverage.Held, n bundle.Note) {
+	k.held = append(k.held, h)
+	if h.Signed || k.keyless {
+		n.Checkpoint, n.Wanted = h.Checkpoint, k.named[h.Holder]
+		k.notes = append(k.notes, n)
+	}
+}
+
+// addFile adds the checkpoints in a file.
+func (k *knownCheckpoints) addFile(file string, keys note.Verifiers) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return held, fmt.Errorf("%s: not a regular file", file)
+		return fmt.Errorf("%s: not a regular file", file)
 	}
 	text, err := cli.ReadFile(file, maxCheckpoints)
 	if err != nil {
-		return held, err
+		return err
 	}
 	for _, n := range checkpoint.Notes(text) {
 		if h, ok := open(n, file, keys); ok {
-			held = append(held, h)
+			k.add(h, bundle.Note{Text: n})
 		}
 	}
-	return held, nil
+	return nil
 }
 
 // maxCheckpoints is how many bytes of a file with checkpoints are read: those of a million.
@@ -228,8 +243,9 @@ func open(text []byte, holder string, keys note.Verifiers) (h coverage.Held, ok 
 	return coverage.Held{Checkpoint: c, Holder: holder, Signed: signed}, true
 }
 
-// appendStamped appends the checkpoints that have a time-stamp in dir.
-func (v *verification) appendStamped(held []coverage.Held, dir string, keys note.Verifiers) ([]coverage.Held, error) {
+// addStamped adds the checkpoints that have a time-stamp in dir. roots are the certificates of trusted authorities; nil: the signatures
+// of time-stamps are not verified.
+func (k *knownCheckpoints) addStamped(dir string, keys note.Verifiers, roots *x509.CertPool) error {
 	all, err := tsa.List(dir)
 	for _, r := range all {
 		if r.Anchor.Seq > 0 {
@@ -241,18 +257,18 @@ func (v *verification) appendStamped(held []coverage.Held, dir string, keys note
 		}
 		response, err := os.ReadFile(r.Path)
 		if err != nil {
-			return held, err
+			return err
 		}
-		at, err := tsa.Verify(response, r.Text, v.tsaRoots)
+		at, err := tsa.Verify(response, r.Text, roots)
 		switch {
 		case err == nil:
 			h.Since = at
-		case v.tsaRoots != nil || !errors.Is(err, tsa.ErrUntrusted):
-			return held, fmt.Errorf("%s: %w", r.Path, err)
+		case roots != nil || !errors.Is(err, tsa.ErrUntrusted):
+			return fmt.Errorf("%s: %w", r.Path, err)
 		}
-		held = append(held, h)
+		k.add(h, bundle.Note{Text: r.Text, Response: response, Stamped: at})
 	}
-	return held, err
+	return err
 }
 
 // compare compares all lines, of which res is the result.

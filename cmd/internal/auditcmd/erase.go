@@ -1,7 +1,6 @@
 package auditcmd
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 
 	"robotsproxy/cmd/internal/archivecmd"
 	"robotsproxy/cmd/internal/cli"
-	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
@@ -110,7 +108,7 @@ func (f *eraseFlags) erase(cmd *cobra.Command) error {
 	}
 	r := &eraseRun{
 		eraseFlags: f, cmd: cmd, log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)), at: at,
-		captures: archivecmd.NewErasure(f.archiveDir(&cfg, &at)), commitments: map[int64]string{},
+		captures: archivecmd.NewErasure(at.archiveDir(f.archive, &cfg)), commitments: map[int64]string{},
 	}
 	found, err := r.run()
 	if err != nil {
@@ -141,14 +139,6 @@ func canErase(at *auditFiles) error {
 			at.file, owner)
 	}
 	return nil
-}
-
-// archiveDir returns the directory of the archive; "": there is none, or the audit is that of a run, which may have its own.
-func (f *eraseFlags) archiveDir(cfg *config.Config, at *auditFiles) string {
-	if at.run != "" {
-		return f.archive
-	}
-	return cmp.Or(f.archive, cfg.Archive.Dir)
 }
 
 // An eraseRun is one run of the command.

@@ -234,7 +234,7 @@ func (r *recordExplanation) rederive(ctx context.Context, dir string) (err error
 			file.Status = r.Fetch.Status
 		}
 	}
-	r.Derived = new(rederive(ctx, e, file, tdmrep))
+	r.Derived = new(new(judge).rederive(ctx, e, file, tdmrep))
 	if f := r.explanation.Fetch; f != nil && e.Line == 0 && e.Group == "" && robots.IsHTML(text) {
 		f.HTML = true
 		r.Why = r.explanation.Why()

@@ -70,6 +70,15 @@ func (at *auditFiles) addCheckpoints(cfg config.Config, state string) {
 	at.elsewhere = slices.DeleteFunc([]string{s.File, s.AnchorFile}, func(file string) bool { return file == "" })
 }
 
+// archiveDir returns the directory of the archive; "": there is none, or the audit is that of a run, which may have its own. flag is
+// that of the command line.
+func (at *auditFiles) archiveDir(flag string, cfg *config.Config) string {
+	if at.run != "" {
+		return flag
+	}
+	return cmp.Or(flag, cfg.Archive.Dir)
+}
+
 // auditFlags say which audits are meant.
 type auditFlags struct {
 	cli.ConfigFlags
@@ -131,6 +140,9 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 	for _, path := range f.paths {
 		if IsDir(path) {
 			return nil, fmt.Errorf("%s is a directory: use %s", path, filepath.Join(path, cli.AuditName))
+		}
+		if isBundle(path) {
+			return nil, fmt.Errorf("%s is a bundle: only audit verify and audit report read bundles, and no audit beside them", path)
 		}
 	}
 	cfg, err := f.Load()
@@ -411,6 +423,23 @@ func runDir(state, name string) (string, error) {
 	return dirs[0], nil
 }
 
+// once is the value of a flag that may be given once, because its values would exclude each other.
+type once string
+
+func (o *once) String() string { return string(*o) }
+
+// Type is that of a string, for the help.
+func (o *once) Type() string { return "string" }
+
+// Set sets the value.
+func (o *once) Set(value string) error {
+	if *o != "" {
+		return errors.New("can be given once only")
+	}
+	*o = once(value)
+	return nil
+}
+
 // requestFlags say which requests are meant.
 type requestFlags struct {
 	client, host string
@@ -420,8 +449,8 @@ type requestFlags struct {
 }
 
 func (f *requestFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.client, "client", "", "only requests of the client with this `NAME`")
-	cmd.Flags().StringVar(&f.host, "host", "", "only requests to this `HOST`: a name, or *.suffix")
+	cmd.Flags().Var((*once)(&f.client), "client", "only requests of the client with this `NAME`")
+	cmd.Flags().Var((*once)(&f.host), "host", "only requests to this `HOST`: a name, or *.suffix")
 }
 
 // read reads the flags, for records of the audits that are meant.
@@ -436,7 +465,7 @@ func (f *requestFlags) read(of *auditFlags) (err error) {
 		return nil
 	}
 	if f.hosts, err = policy.NewHostPatterns([]string{f.host}); err != nil {
-		return cli.UsageErrorf("--host: %w", err)
+		return cli.UsageErrorf("--host: %w (a name, or *.suffix, without a scheme or a port)", err)
 	}
 	return nil
 }

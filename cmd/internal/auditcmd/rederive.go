@@ -34,8 +34,42 @@ type difference struct {
 	Derived string `json:"derived"`
 }
 
+// A judge has the Engine of the last record that it judged, for others of the same site. It is for one goroutine.
+type judge struct {
+	terms  judgeTerms
+	engine *policy.Engine
+}
+
+// judgeTerms are what an Engine for a record depends on.
+type judgeTerms struct {
+	dialect, token, reading, usage string
+	robotsURL, robots, tdmrepURL   string
+	tdmrep                         string
+	refusesDelay                   bool
+	delay, askedDelay              float64
+	status                         int
+}
+
+// engineOf is engineOf, unless the last record had the same terms.
+func (j *judge) engineOf(e *trail.Entry, file *checkcmd.File, tdmrep []byte, token string) (*policy.Engine, error) {
+	terms := judgeTerms{
+		dialect: e.Dialect, token: token, reading: e.Reading, usage: fmt.Sprintf("%+v", usageOf(e)),
+		robotsURL: e.RobotsURL, robots: e.RobotsSHA256, tdmrepURL: e.TDMRepURL, tdmrep: e.TDMRepSHA256,
+		refusesDelay: policy.Reason(e.Reason) == policy.ReasonCrawlDelay, delay: e.CrawlDelay, askedDelay: e.CrawlAsked,
+		status: file.Status,
+	}
+	if j.engine != nil && j.terms == terms {
+		return j.engine, nil
+	}
+	engine, err := engineOf(e, file, tdmrep, token)
+	if err == nil {
+		j.terms, j.engine = terms, engine
+	}
+	return engine, err
+}
+
 // rederive judges a record's request by a robots.txt and a tdmrep.json; nil: there was none.
-func rederive(ctx context.Context, e *trail.Entry, file *checkcmd.File, tdmrep []byte) derivation {
+func (j *judge) rederive(ctx context.Context, e *trail.Entry, file *checkcmd.File, tdmrep []byte) derivation {
 	if e.HiddenURL() {
 		return derivation{Notes: []string{"the path and the query of the URL were erased (robotsproxy audit erase)"}}
 	}
@@ -45,7 +79,7 @@ func rederive(ctx context.Context, e *trail.Entry, file *checkcmd.File, tdmrep [
 	}
 	var best *derivation
 	for _, token := range tokensOf(e) {
-		engine, err := engineOf(e, file, tdmrep, token)
+		engine, err := j.engineOf(e, file, tdmrep, token)
 		if err != nil {
 			return derivation{Notes: []string{"the request cannot be judged: " + err.Error()}}
 		}

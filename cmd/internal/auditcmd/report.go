@@ -15,7 +15,9 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/version"
+	"robotsproxy/policy/audit/bundle"
 	auditreport "robotsproxy/policy/audit/report"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -144,12 +146,38 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if f.format == "html" && f.out == "" && cli.IsTerminal(out) {
 		return cli.UsageErrorf("--format html: standard output is a terminal; name a file with -o")
 	}
+	if slices.ContainsFunc(f.paths, isBundle) {
+		return f.reportBundle(options, now, out, write)
+	}
 	all, err := f.openAll(in)
 	if err != nil {
 		return err
 	}
 	defer closeAll(all)
 	return WriteReport(all, options, now, f.out, out, write)
+}
+
+// reportBundle verifies the bundle that the flags name, and writes the report of its lines.
+func (f *reportFlags) reportBundle(
+	o auditreport.Options, now time.Time, out io.Writer, write func(io.Writer, *auditreport.Report) error,
+) error {
+	if len(f.paths) > 1 {
+		return cli.UsageErrorf("name one bundle alone")
+	}
+	file, info, err := openBundle(f.paths[0])
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines, err := bundle.Lines(file, info.Size())
+	if err == nil {
+		_, err = (&verification{}).verifyBundle(f.paths[0], &knownCheckpoints{})
+	}
+	if err != nil {
+		return err
+	}
+	o.Partial = true
+	return WriteReport([]auditreport.Trail{{Lines: trail.NewReader(f.paths[0], lines)}}, o, now, f.out, out, write)
 }
 
 // WriteReport sums trails up and writes the report into file, or to out if file is "". It writes the

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/daemon"
@@ -62,6 +63,8 @@ With --tsa-ca, the signature of each time-stamp must be that of an authority in 
 without it, signatures of time-stamps are not verified.
 
 With --file -, the command reads one file from standard input, and no snapshots.
+A FILE may also be a bundle (audit bundle), which needs nothing else.
+
 Several files, such as those of the replicas of a fleet, are verified one by one. Each
 anchor is then printed with the name of its file, and --from and --since-anchor are not
 allowed.`,
@@ -69,6 +72,7 @@ allowed.`,
   robotsproxy audit verify --checkpoint /elsewhere/checkpoints --key audit.pub
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
+  robotsproxy audit verify --key audit.pub site.zip
   zcat audit-000000004711.jsonl.gz | robotsproxy audit verify --file - --from 4711`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.verifyAll(cmd) },
 	}
@@ -83,6 +87,28 @@ type verifyFlags struct {
 	verification
 	since       string
 	noSnapshots bool
+	trusted     publicKeys
+}
+
+// publicKeys are those in the files that a flag names.
+type publicKeys struct {
+	lists keyLists
+	text  string
+}
+
+// addKeys adds the flag --key.
+func addKeys(flags *pflag.FlagSet, to *publicKeys, usage string) {
+	flags.Func("key", usage, func(file string) error {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		keys, err := checkpoint.ParsePublic(text)
+		if err == nil {
+			to.lists, to.text = append(to.lists, keys), to.text+strings.TrimSpace(string(text))+"\n"
+		}
+		return err
+	})
 }
 
 func (f *verifyFlags) add(cmd *cobra.Command) {
@@ -102,17 +128,7 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 		return daemon.AddRoots(f.tsaRoots, file)
 	})
 	flags.StringArrayVar(&f.checkpoints, "checkpoint", nil, "`FILE` with checkpoints that were kept elsewhere; repeat it for more")
-	flags.Func("key", "`FILE` with public keys to trust, as audit key --public prints them; repeat it for more", func(file string) error {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		keys, err := checkpoint.ParsePublic(text)
-		if err == nil {
-			f.keys = append(f.keys, keys)
-		}
-		return err
-	})
+	addKeys(flags, &f.trusted, "`FILE` with public keys to trust, as audit key --public prints them; repeat it for more")
 	flags.StringVar(&f.since, "since-anchor", "", "`ANCHOR` of a line that must still be there")
 }
 
@@ -131,6 +147,9 @@ type verification struct {
 	checkpoints []string
 	keys        keyLists
 
+	// retired are public keys of the audits besides those in the state directory.
+	retired keyLists
+
 	// tsaRoots are the certificates of authorities whose time-stamps are trusted; nil: none.
 	tsaRoots *x509.CertPool
 	out      io.Writer
@@ -140,6 +159,7 @@ type verification struct {
 // of all that are not whole.
 func (f *verifyFlags) verifyAll(cmd *cobra.Command) (err error) {
 	v := f.verification
+	v.keys = f.trusted.lists
 	v.out, v.snapshots = cmd.OutOrStdout(), !f.noSnapshots && !v.anchor
 	if f.Flags.Changed("since-anchor") {
 		// It may come from a file, with a newline.
@@ -150,10 +170,12 @@ func (f *verifyFlags) verifyAll(cmd *cobra.Command) (err error) {
 	if v.Since.Seq > 0 && v.From > v.Since.Seq+1 {
 		return cli.UsageErrorf("--since-anchor %s needs the lines from seq %d: --from must not be greater", v.Since, v.Since.Seq+1)
 	}
-	if slices.Contains(f.paths, "-") {
+	switch {
+	case slices.Contains(f.paths, "-"):
 		return v.verifyStdin(cmd.InOrStdin())
-	}
-	if len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0) {
+	case slices.ContainsFunc(f.paths, isBundle):
+		return f.verifyBundles(&v)
+	case len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0):
 		return cli.UsageErrorf("--from and --since-anchor need exactly one audit")
 	}
 	audits, err := f.audits()
@@ -290,18 +312,20 @@ func (a verifiedAudit) MoreEvents() int { return a.Events - len(a.ListedEvents) 
 // Stamped reports whether a time-stamp proves that a line was there.
 func (a verifiedAudit) Stamped() bool { return a.Stamps.Count > 0 && a.Stamps.Trusted() }
 
-// write prints the result. Each row has a label, which is left out if the row before it has the same.
-func (a verifiedAudit) write(w io.Writer) error {
+func (a verifiedAudit) write(w io.Writer) error { return writeRows(w, resultText, a) }
+
+// writeRows prints what a template says of data. Each row has a label, which is left out if the row before it has the same.
+func writeRows(w io.Writer, text string, data any) error {
 	t, err := template.New("").Funcs(template.FuncMap{
 		"count": humanize.Count, "number": humanize.Number, "printable": humanize.Printable,
 		"day":   day,
 		"event": func(e trail.Entry) string { return eventText(&e) },
-	}).Parse(resultText)
+	}).Parse(text)
 	if err != nil {
 		return err
 	}
 	var rows, b strings.Builder
-	if err := t.Execute(&rows, a); err != nil {
+	if err := t.Execute(&rows, data); err != nil {
 		return err
 	}
 	before := ""

@@ -110,6 +110,10 @@ func parse(response, text []byte) (token *timestamp.Timestamp, err error) {
 // certificate leads to one of the roots, and returns the time that the token states. If the
 // signature is not trusted, the error wraps ErrUntrusted, and the time is what the token states.
 func Verify(response, text []byte, roots *x509.CertPool) (at time.Time, err error) {
+	if len(response) > maxResponse {
+		// The time and the stack to parse it have no other bound.
+		return time.Time{}, fmt.Errorf("response longer than %d bytes", maxResponse)
+	}
 	token, err := parse(response, text)
 	if err != nil {
 		return time.Time{}, err
