@@ -37,7 +37,7 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 			return nil, fmt.Errorf("policy: two clients have the name %q", c.Name)
 		case len(c.Networks) == 0 && c.PasswordHash == "":
 			return nil, fmt.Errorf("policy: client %q has neither networks nor a password, so every client would match", c.Name)
-		case !(c.Pace.PerSecond >= 0) || min(c.Pace.Burst, c.AssetBurst, c.PerDay) < 0:
+		case !(c.Pace.PerSecond >= 0) || min(c.Pace.Burst, c.AssetBurst) < 0 || min(c.Quota.Requests, c.Quota.Bytes) < 0:
 			return nil, fmt.Errorf("policy: client %q has a negative pace or quota", c.Name)
 		}
 		known[c.Name] = true

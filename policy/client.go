@@ -38,8 +38,8 @@ type Client struct {
 	// Purposes take precedence over those of Options.Usage; empty: those apply.
 	Purposes usage.Set
 
-	// PerDay is how many requests the client may send in a day; zero: any number.
-	PerDay int
+	// Quota is what the client may use in a day.
+	Quota Quota
 }
 
 // A clientState is a Client, and what the Engine knows of it.

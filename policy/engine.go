@@ -69,6 +69,11 @@ type Options struct {
 	// Usage says for what purposes clients fetch, and whether requests are refused if a site disallows that.
 	Usage usage.Policy
 
+	// Quotas counts for several processes, and Used is what one before this one has counted. A Renew keeps the counts of its Engine,
+	// and ignores both. Nil: this process counts alone.
+	Quotas QuotaStore
+	Used   DayUse
+
 	// PerDomain has the hosts of one registered domain share a pace; false: each has its own.
 	PerDomain bool
 }
@@ -125,7 +130,8 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	for _, c := range o.Clients {
 		clients[c.Name] = &clientState{c, singleToken(c.ProductToken), cmp.Or(c.Dialect, o.Dialect)}
 	}
-	counts := new(quotas)
+	counts := &quotas{store: o.Quotas}
+	counts.restore(o.Used)
 	if before != nil {
 		a.keepLogins(before.admission)
 		counts = before.quotas
@@ -446,24 +452,28 @@ func (e *Engine) PaceKey(host string) string {
 }
 
 // Take counts a request of a client that is about to be sent. It returns a *QuotaError if the
-// client has used its quota for the day, in UTC. Each process counts by itself.
-func (e *Engine) Take(client string) (Ticket, error) {
+// client has used its quota for the day, in UTC, or the cause of ctx. The processes that share Options.Quotas count together.
+func (e *Engine) Take(ctx context.Context, client string) (Ticket, error) {
 	c := e.clientState(client)
-	if c.PerDay == 0 {
+	if c.Quota == (Quota{}) {
 		return Ticket{}, nil
 	}
-	return e.quotas.take(c.Name, time.Now(), c.PerDay)
+	return e.quotas.take(ctx, c.Name, time.Now(), c.Quota)
 }
+
+// QuotasUsed returns what clients with a quota have used today, for Options.Used of a later process.
+func (e *Engine) QuotasUsed() DayUse { return e.quotas.dayUse() }
 
 // CheckQuota returns the error that Take would return, and counts nothing.
 func (e *Engine) CheckQuota(client string) error {
 	c := e.clientState(client)
-	if c.PerDay == 0 {
+	if c.Quota == (Quota{}) {
 		return nil
 	}
 	e.quotas.mu.Lock()
 	defer e.quotas.mu.Unlock()
-	return e.quotas.exhausted(c.Name, time.Now(), c.PerDay)
+	e.quotas.begin(time.Now())
+	return e.quotas.exhausted(c.Name, c.Quota, 1)
 }
 
 // Pass returns the Pass of a client that Admit has admitted from an address.

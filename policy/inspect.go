@@ -21,8 +21,8 @@ type ClientUse struct {
 	// Client is the configured client. Its Dialect and Purposes are those that apply to it.
 	Client
 
-	// Used is how many requests of the day its quota has counted; without a quota none are.
-	Used int
+	// Used is what its quota has counted today; without a quota, nothing is counted.
+	Used Use
 
 	// Login says that the client has a password.
 	Login bool

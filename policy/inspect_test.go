@@ -37,22 +37,22 @@ func TestClientUses(t *testing.T) {
 		testkit.Must(t, err)
 		here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		e := engine(t, file(""), policy.Options{Clients: []policy.Client{
-			{Name: "b", Networks: here, PerDay: 3, Dialect: google}, {Name: "a", PasswordHash: "$2y$05$abcdefghijklmnopqrstuuW1EtsHQOUQ0MFbVGVyLLtfdGFHN6Aaa"},
+			{Name: "b", Networks: here, Quota: policy.Quota{Requests: 3}, Dialect: google}, {Name: "a", PasswordHash: "$2y$05$abcdefghijklmnopqrstuuW1EtsHQOUQ0MFbVGVyLLtfdGFHN6Aaa"},
 		}})
-		_, err = e.Take("b")
+		_, err = e.Take(t.Context(), "b")
 		testkit.Must(t, err)
 		all, open := e.ClientUses()
 		if len(all) != 2 || open {
 			t.Fatalf("%+v, open %v", all, open)
 		}
-		if b := all[0]; b.Name != "b" || b.Used != 1 || b.Login || b.Dialect.Name != google.Name {
+		if b := all[0]; b.Name != "b" || b.Used.Requests != 1 || b.Login || b.Dialect.Name != google.Name {
 			t.Errorf("%+v", b)
 		}
-		if a := all[1]; a.Name != "a" || a.Used != 0 || !a.Login || a.PasswordHash != "" || a.Dialect.Name != robots.Standard().Name {
+		if a := all[1]; a.Name != "a" || a.Used != (policy.Use{}) || !a.Login || a.PasswordHash != "" || a.Dialect.Name != robots.Standard().Name {
 			t.Errorf("%+v", a)
 		}
 		<-time.After(24 * time.Hour)
-		if all, _ := e.ClientUses(); all[0].Used != 0 {
+		if all, _ := e.ClientUses(); all[0].Used != (policy.Use{}) {
 			t.Errorf("the next day: %+v", all[0])
 		}
 		if all, open := engine(t, file(""), policy.Options{}).ClientUses(); len(all) != 0 || !open {

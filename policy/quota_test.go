@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"sync"
@@ -17,7 +18,7 @@ import (
 func counting(t *testing.T) *policy.Engine {
 	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	return engine(t, file(""), policy.Options{Open: true, Clients: []policy.Client{
-		{Name: "lab-a", Networks: here, PerDay: 3}, {Name: "lab-b", Networks: here, PerDay: 3}, {Name: "free", Networks: here},
+		{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 3}}, {Name: "lab-b", Networks: here, Quota: policy.Quota{Requests: 3}}, {Name: "free", Networks: here},
 	}})
 }
 
@@ -29,19 +30,19 @@ func TestQuota(t *testing.T) {
 		var last policy.Ticket
 		for range 3 {
 			var err error
-			if last, err = e.Take("lab-a"); err != nil {
+			if last, err = e.Take(t.Context(), "lab-a"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err := e.Take("lab-a")
+		_, err := e.Take(t.Context(), "lab-a")
 		if asked := e.CheckQuota("lab-a"); asked == nil || asked.Error() != err.Error() {
 			t.Errorf("CheckQuota: %v, and Take: %v", asked, err)
 		}
 		over, ok := errors.AsType[*policy.QuotaError](err)
-		if !ok || !errors.Is(err, policy.ErrQuota) || over.PerDay != 3 || time.Until(over.Until) != time.Minute {
+		if !ok || !errors.Is(err, policy.ErrQuota) || over.Quota.Requests != 3 || time.Until(over.Until) != time.Minute {
 			t.Fatalf("%v, until %v", err, over)
 		}
-		for name, err := range map[string]error{"another client": second(e.Take("lab-b")), "one without a quota": second(e.Take("free")), "a stranger": second(e.Take("127.0.0.9"))} {
+		for name, err := range map[string]error{"another client": second(e.Take(t.Context(), "lab-b")), "one without a quota": second(e.Take(t.Context(), "free")), "a stranger": second(e.Take(t.Context(), "127.0.0.9"))} {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -52,20 +53,20 @@ func TestQuota(t *testing.T) {
 				t.Errorf("CheckQuota after one was given back: %v", err)
 			}
 		}
-		if last, err = e.Take("lab-a"); err != nil {
+		if last, err = e.Take(t.Context(), "lab-a"); err != nil {
 			t.Errorf("after one was given back: %v", err)
 		}
-		if _, err := e.Take("lab-a"); err == nil {
+		if _, err := e.Take(t.Context(), "lab-a"); err == nil {
 			t.Error("one more than was given back")
 		}
 		<-time.After(time.Minute)
 		last.GiveBack() // yesterday's
 		for range 3 {
-			if _, err := e.Take("lab-a"); err != nil {
+			if _, err := e.Take(t.Context(), "lab-a"); err != nil {
 				t.Errorf("the next day: %v", err)
 			}
 		}
-		if _, err := e.Take("lab-a"); err == nil {
+		if _, err := e.Take(t.Context(), "lab-a"); err == nil {
 			t.Error("yesterday's was given back to today")
 		}
 	})
@@ -80,7 +81,7 @@ func TestQuotaOfManyAtOnce(t *testing.T) {
 	granted := make(chan policy.Ticket, 50)
 	for range cap(granted) {
 		all.Go(func() {
-			if ticket, err := e.Take("lab-a"); err == nil {
+			if ticket, err := e.Take(t.Context(), "lab-a"); err == nil {
 				granted <- ticket
 			}
 		})
@@ -97,11 +98,126 @@ func TestClientsThatAreNone(t *testing.T) {
 		"a negative rate":        {Pace: pace.Rate{PerSecond: -1}},
 		"a negative burst":       {Pace: pace.Rate{Burst: -1}},
 		"a negative asset burst": {AssetBurst: -1},
-		"a negative quota":       {PerDay: -1},
+		"a negative quota":       {Quota: policy.Quota{Requests: -1}},
 	} {
 		c.Name, c.Networks = "lab-a", here
 		if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Clients: []policy.Client{c}}); err == nil {
 			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+// TestQuotaOfBytes: bytes count when a request has ended, and the next one is refused when they have reached the quota.
+func TestQuotaOfBytes(t *testing.T) {
+	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	e := engine(t, file(""), policy.Options{Clients: []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Bytes: 1000}}}})
+	for _, n := range []int64{999, -5, 0} {
+		ticket, err := e.Take(t.Context(), "lab-a")
+		testkit.Must(t, err)
+		ticket.AddBytes(n)
+	}
+	last, err := e.Take(t.Context(), "lab-a")
+	testkit.Must(t, err)
+	last.AddBytes(1)
+	_, err = e.Take(t.Context(), "lab-a")
+	if over, ok := errors.AsType[*policy.QuotaError](err); !ok || over.Used != (policy.Use{Requests: 4, Bytes: 1000}) || over.Error() != "daily quota of the client used up: 1000 bytes" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A sharedQuota is a QuotaStore for tests, with one client.
+type sharedQuota struct {
+	mu   sync.Mutex
+	used policy.Use
+	away bool
+}
+
+func (s *sharedQuota) Take(_ context.Context, _ string, _ int64, q policy.Quota) (policy.Use, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return policy.Use{}, false, errors.New("away")
+	}
+	if q.IsReached(s.used) {
+		return s.used, false, nil
+	}
+	s.used.Requests++
+	return s.used, true, nil
+}
+
+func (s *sharedQuota) Add(_ string, _ int64, u policy.Use) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = s.used.Plus(u, 1)
+}
+
+func (s *sharedQuota) Replicas() int64 { return 3 }
+
+// TestSharedQuota: processes that share a store count together. While it is away, each has its share of what was left.
+func TestSharedQuota(t *testing.T) {
+	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	var store sharedQuota
+	var all []*policy.Engine
+	for range 3 {
+		all = append(all, engine(t, file(""), policy.Options{
+			Quotas: &store, Clients: []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 100}}},
+		}))
+	}
+	taken := 0
+	takeAll := func(most int) (n int) {
+		for i := range most {
+			ticket, err := all[i%len(all)].Take(t.Context(), "lab-a")
+			if err != nil && !errors.Is(err, policy.ErrQuota) {
+				t.Fatal(err)
+			}
+			if err == nil {
+				n++
+			}
+			if i == 0 {
+				ticket.GiveBack()
+				n--
+			}
+		}
+		return n
+	}
+	if taken += takeAll(41); taken != 40 {
+		t.Fatalf("%d were taken of 40", taken)
+	}
+	store.away = true
+	// Each knows what the others had taken when it asked last.
+	n := takeAll(200)
+	if n < 54 || n > 60+len(all) {
+		t.Errorf("while the store was away, %d of the 60 that were left were taken", n)
+	}
+	store.away = false
+	if taken += n + takeAll(200); taken < 100 || taken > 100+len(all) {
+		t.Errorf("%d were taken of 100", taken)
+	}
+	if _, err := all[0].Take(t.Context(), "lab-a"); !errors.Is(err, policy.ErrQuota) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestQuotasOfTheProcessBefore: what a process before this one has counted on this day counts on, and what it counted on another
+// day does not.
+func TestQuotasOfTheProcessBefore(t *testing.T) {
+	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	o := policy.Options{Clients: []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 2}}}}
+	before := engine(t, file(""), o)
+	if _, err := before.Take(t.Context(), "lab-a"); err != nil {
+		t.Fatal(err)
+	}
+	for day, want := range map[int64]int{0: 1, -2: 2} {
+		o.Used = before.QuotasUsed()
+		o.Used.Day += day
+		e, n := engine(t, file(""), o), 0
+		for range 5 {
+			if _, err := e.Take(t.Context(), "lab-a"); err == nil {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d requests of a day %d later, want %d", n, day, want)
 		}
 	}
 }

@@ -46,37 +46,39 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 // what is given back to the Engine before counts there no more either.
 func TestRenewCountsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lab := func(perDay int) Client { return Client{Name: "lab-a", Networks: loopback, PerDay: perDay} }
-		other := Client{Name: "lab-b", Networks: loopback, PerDay: 2}
+		lab := func(perDay int64) Client {
+			return Client{Name: "lab-a", Networks: loopback, Quota: Quota{Requests: perDay}}
+		}
+		other := Client{Name: "lab-b", Networks: loopback, Quota: Quota{Requests: 2}}
 		e := made(t, lab(3))
-		first, err := e.Take("lab-a")
+		first, err := e.Take(t.Context(), "lab-a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Take("lab-a")
-		if _, err := renewed(t, e, lab(2)).Take("lab-a"); !errors.Is(err, ErrQuota) {
+		e.Take(t.Context(), "lab-a")
+		if _, err := renewed(t, e, lab(2)).Take(t.Context(), "lab-a"); !errors.Is(err, ErrQuota) {
 			t.Errorf("a lowered quota: %v", err)
 		}
 		raised := renewed(t, e, lab(3), other)
-		if _, err := raised.Take("lab-a"); err != nil {
+		if _, err := raised.Take(t.Context(), "lab-a"); err != nil {
 			t.Errorf("the third of three: %v", err)
 		}
-		if _, err := e.Take("lab-a"); !errors.Is(err, ErrQuota) {
+		if _, err := e.Take(t.Context(), "lab-a"); !errors.Is(err, ErrQuota) {
 			t.Errorf("by the Engine of before, a fourth: %v", err)
 		}
 		first.GiveBack()
-		if _, err := raised.Take("lab-a"); err != nil {
+		if _, err := raised.Take(t.Context(), "lab-a"); err != nil {
 			t.Errorf("after one was given back: %v", err)
 		}
 		back := renewed(t, renewed(t, renewed(t, raised, other), lab(0)), lab(3))
-		if _, err := back.Take("lab-a"); !errors.Is(err, ErrQuota) {
+		if _, err := back.Take(t.Context(), "lab-a"); !errors.Is(err, ErrQuota) {
 			t.Errorf("gone, and there again: %v", err)
 		}
 		<-time.After(24 * time.Hour)
 		if left := renewed(t, renewed(t, raised, other), other).quotas.used; len(left) != 0 {
 			t.Errorf("yesterday's is kept: %v", left)
 		}
-		if _, err := back.Take("lab-a"); err != nil {
+		if _, err := back.Take(t.Context(), "lab-a"); err != nil {
 			t.Errorf("the next day: %v", err)
 		}
 	})
@@ -176,19 +178,19 @@ func TestReadmit(t *testing.T) {
 func TestQuotaAtMidnight(t *testing.T) {
 	midnight := time.Unix(20_000*daySeconds, 0)
 	q := new(quotas)
-	if _, err := q.take("lab-a", midnight.Add(-time.Second), 2); err != nil {
+	if _, err := q.take(t.Context(), "lab-a", midnight.Add(-time.Second), Quota{Requests: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.take("lab-a", midnight, 2); err != nil {
+	if _, err := q.take(t.Context(), "lab-a", midnight, Quota{Requests: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.take("lab-a", midnight.Add(-1), 2); err != nil {
+	if _, err := q.take(t.Context(), "lab-a", midnight.Add(-1), Quota{Requests: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.take("lab-a", midnight, 2); !errors.Is(err, ErrQuota) {
+	if _, err := q.take(t.Context(), "lab-a", midnight, Quota{Requests: 2}); !errors.Is(err, ErrQuota) {
 		t.Errorf("the third of two: %v", err)
 	}
-	if _, err := q.take("lab-a", midnight.Add(-48*time.Hour), 2); err != nil {
+	if _, err := q.take(t.Context(), "lab-a", midnight.Add(-48*time.Hour), Quota{Requests: 2}); err != nil {
 		t.Errorf("after the clock was set back: %v", err)
 	}
 }

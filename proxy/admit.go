@@ -112,7 +112,7 @@ func (h *Handler) waitForSlot(s *requestState) error {
 		return nil
 	}
 	var err error
-	if s.quota, err = s.rules.Engine.Take(s.record.Request.Client); err != nil {
+	if s.quota, err = s.rules.Engine.Take(s.in.HTTP.Context(), s.record.Request.Client); err != nil {
 		return err
 	}
 	if err := s.transfer.readAhead(&s.work); err != nil {

@@ -48,7 +48,7 @@ var answersToErrors = []struct {
 	{"a full queue", &pace.BusyError{Reason: pace.QueueFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"concurrency limit", &pace.BusyError{Reason: pace.ConcurrencyFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"too many streams", &pace.BusyError{Reason: pace.StreamsFull}, 429, "connection_limit_reached", policy.ReasonPace},
-	{"a quota used up", &policy.QuotaError{PerDay: 1}, 429, "connection_limit_reached", policy.ReasonQuota},
+	{"a quota used up", &policy.QuotaError{Quota: policy.Quota{Requests: 1}}, 429, "connection_limit_reached", policy.ReasonQuota},
 	{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
 	{"DNS timeout", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
 	{"upstream proxy: DNS", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},

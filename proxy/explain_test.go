@@ -148,9 +148,9 @@ func TestExplainAdmission(t *testing.T) {
 		client        string // that Explain is asked about
 		before, after policy.Reason
 	}{
-		{name: "quota", member: policy.Client{Networks: here, PerDay: 1}, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonQuota},
-		{name: "quota, by address", member: policy.Client{Networks: here, PerDay: 1}, client: "127.0.0.1", before: policy.ReasonNoRule, after: policy.ReasonQuota},
-		{name: "quota, monitor mode", member: policy.Client{Networks: here, PerDay: 1}, monitor: true, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonNoRule},
+		{name: "quota", member: policy.Client{Networks: here, Quota: policy.Quota{Requests: 1}}, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonQuota},
+		{name: "quota, by address", member: policy.Client{Networks: here, Quota: policy.Quota{Requests: 1}}, client: "127.0.0.1", before: policy.ReasonNoRule, after: policy.ReasonQuota},
+		{name: "quota, monitor mode", member: policy.Client{Networks: here, Quota: policy.Quota{Requests: 1}}, monitor: true, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonNoRule},
 		{name: "pace of the host", member: policy.Client{Networks: here}, policyOptions: slow, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonPace},
 		{name: "pace of the client", member: policy.Client{Networks: here, Pace: pace.Rate{PerSecond: 1e-3, Burst: 1}}, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonPace},
 		{name: "not admitted", member: policy.Client{Networks: here}, client: "192.0.2.1", before: policy.ReasonAuth, after: policy.ReasonAuth},

@@ -39,7 +39,9 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, egress.ErrParent) {
 		h.parentLog.Do(func() { h.o.Log.Warn("upstream proxy failed", "error", err) })
 	}
-	if !s.wasSent {
+	if s.wasSent {
+		s.quota.AddBytes(rec.Bytes)
+	} else {
 		s.quota.GiveBack()
 	}
 	rec.Took = time.Since(rec.Time)

@@ -292,7 +292,7 @@ func TestQuota(t *testing.T) {
 	dead := testkit.DeadEnd(t, "127.0.0.1")
 	r := start(t, setup{
 		origins:       []*httptest.Server{tunnelled.Server},
-		clients:       []policy.Client{{Name: "lab-a", Networks: here, PerDay: 3}},
+		clients:       []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 3}}},
 		change:        func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } },
 		policyOptions: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond}}),
 	})
@@ -344,7 +344,7 @@ func TestQuotaOfAClientThatLeaves(t *testing.T) {
 	testkit.AwayFromMidnight()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{
-		clients:       []policy.Client{{Name: "lab-a", Networks: here, PerDay: 2}},
+		clients:       []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 2}}},
 		policyOptions: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Hour}}),
 	})
 	slow := strings.Replace(origin.URL, "127.0.0.1", "localhost", 1)
@@ -367,8 +367,8 @@ func TestQuotaOfAClientThatLeaves(t *testing.T) {
 func TestNoQuota(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]setup{
-		"mode: monitor":     {clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 1}}, change: func(o *proxy.Options) { o.Monitor = true }},
-		"an unknown client": {clients: []policy.Client{{Name: "lab-a", Networks: elsewhere, PerDay: 1}}, open: true},
+		"mode: monitor":     {clients: []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 1}}}, change: func(o *proxy.Options) { o.Monitor = true }},
+		"an unknown client": {clients: []policy.Client{{Name: "lab-a", Networks: elsewhere, Quota: policy.Quota{Requests: 1}}}, open: true},
 	} {
 		origin := serve(t, false, rules, hello)
 		r := start(t, s)

@@ -183,7 +183,7 @@ func TestUseAnotherPassword(t *testing.T) {
 			}
 			ask(200, "lab-a")
 			r.use(func(_ *proxy.Rules, o *policy.Options) { // another option of the client
-				o.Clients = []policy.Client{{Name: "lab-a", PasswordHash: old, PerDay: 100}}
+				o.Clients = []policy.Client{{Name: "lab-a", PasswordHash: old, Quota: policy.Quota{Requests: 100}}}
 			})
 			ask(200, "lab-a")
 			r.use(func(_ *proxy.Rules, o *policy.Options) {

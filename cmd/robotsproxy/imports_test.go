@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/seal":            {},
 	"cmd/internal/bolt":            {"cmd/internal/seal", "robots/cache", "policy/osfile", "policy/pace", "policy/wake", "policy/audit/trail", "proxy/archive"},
 	"cmd/internal/filestore":       {"cmd/internal/seal", "robots/cache", "policy/osfile", "policy/wake"},
-	"cmd/internal/redis":           {"robots", "robots/cache", "policy/pace", "policy/wake", "proxy/socket"},
+	"cmd/internal/redis":           {"policy", "robots", "robots/cache", "policy/pace", "policy/wake", "proxy/socket"},
 	"cmd/internal/redis/redistest": {"robots/testkit"},
 	"cmd/internal/e2e":             {"policy/osfile", "robots/testkit", "proxy/egress/ftptest"},
 }

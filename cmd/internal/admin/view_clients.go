@@ -78,10 +78,22 @@ func (s *Server) newClientRow(c *policy.ClientUse, now time.Time) clientRow {
 	if c.AssetBurst > 0 {
 		r.Pace += ", " + humanize.Number(c.AssetBurst) + " page assets at once"
 	}
-	if c.PerDay > 0 {
-		r.Quota, r.QuotaUsed = humanize.Number(c.Used)+" of "+humanize.Number(c.PerDay), c.Used >= c.PerDay
+	if c.Quota != (policy.Quota{}) {
+		r.Quota, r.QuotaUsed = quotaText(c.Quota, c.Used), c.Quota.IsReached(c.Used)
 	}
 	return r
+}
+
+// quotaText says what was used of a quota.
+func quotaText(q policy.Quota, used policy.Use) string {
+	var parts []string
+	if q.Requests > 0 {
+		parts = append(parts, humanize.Number(used.Requests)+" of "+humanize.Number(q.Requests))
+	}
+	if q.Bytes > 0 {
+		parts = append(parts, humanize.Bytes(used.Bytes)+" of "+humanize.Bytes(q.Bytes))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // clientOrigin says by what a client is known.

@@ -31,7 +31,7 @@ func (p *testProxy) configure(t testing.TB) {
 			{Match: "api.example.org", Readings: policy.LiteralReadings, IgnoreUsage: true, Reason: "contract 7", Pace: pace.Limits{PerSecond: .5, Burst: 3, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000}},
 		},
 		Clients: []policy.Client{
-			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")}, PerDay: 2, Dialect: google, Purposes: usage.SetOf(usage.TrainAI, usage.TDM), Pace: pace.Rate{PerSecond: .25, Burst: 2}},
+			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")}, Quota: policy.Quota{Requests: 2}, Dialect: google, Purposes: usage.SetOf(usage.TrainAI, usage.TDM), Pace: pace.Rate{PerSecond: .25, Burst: 2}},
 			{Name: "crawler-eu-1", PasswordHash: "$2y$05$abcdefghijklmnopqrstuuW1EtsHQOUQ0MFbVGVyLLtfdGFHN6Aaa", AssetBurst: 20},
 		},
 	})
@@ -96,7 +96,7 @@ func TestClientsPage(t *testing.T) {
 	w.configure(t)
 	for range 2 {
 		w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://news.example.net/archive/", status: 200})
-		_, err := w.engine.Take("lab-a")
+		_, err := w.engine.Take(t.Context(), "lab-a")
 		check(t, err)
 	}
 	w.record(t, &audit.Record{Time: time.Now(), Request: policy.Request{Client: "192.0.2.1"}, Decision: policy.Decision{Reason: policy.ReasonAuth}})

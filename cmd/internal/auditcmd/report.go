@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/version"
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/bundle"
 	auditreport "robotsproxy/policy/audit/report"
 	"robotsproxy/policy/audit/trail"
@@ -140,6 +141,9 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	if options.Quotas, err = f.quotas(); err != nil {
+		return err
+	}
 	if f.out == "-" {
 		f.out = ""
 	}
@@ -155,6 +159,29 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	}
 	defer closeAll(all)
 	return WriteReport(all, options, now, f.out, out, write)
+}
+
+// quotas returns the quotas of the clients of the configuration, by the names that the audit has for them.
+func (f *reportFlags) quotas() (map[string]policy.Quota, error) {
+	if slices.ContainsFunc(f.paths, isBundle) {
+		return nil, nil
+	}
+	cfg, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]policy.Quota{}
+	for _, c := range cfg.Clients {
+		quota := policy.Quota{Requests: int64(c.Quota.RequestsPerDay), Bytes: int64(c.Quota.BytesPerDay)}
+		if quota == (policy.Quota{}) {
+			continue
+		}
+		// A name that the audits do not have in one form has no row.
+		if name, err := f.clientName(c.Name); err == nil {
+			all[name] = quota
+		}
+	}
+	return all, nil
 }
 
 // reportBundle verifies the bundle that the flags name, and writes the report of its lines.

@@ -47,8 +47,8 @@ type batch struct {
 	bytes  int
 	clocks map[string]seal.Value
 
-	// audit is the AuditEnd; nil if it is unchanged.
-	audit seal.Value
+	// audit is the AuditEnd, and quotas what clients have used of their quotas; nil if it is unchanged.
+	audit, quotas seal.Value
 }
 
 func newBatch() *batch {
@@ -92,12 +92,13 @@ func (b *batch) remove(e *list.Element) {
 	b.bytes -= i.size()
 }
 
-// part removes the clocks, the AuditEnd, and the oldest entries of about size bytes, and returns
+// part removes the clocks, the AuditEnd, the quotas, and the oldest entries of about size bytes, and returns
 // them.
 func (b *batch) part(size int) *batch {
 	p := newBatch()
 	p.clocks, b.clocks = b.clocks, p.clocks
 	p.audit, b.audit = b.audit, nil
+	p.quotas, b.quotas = b.quotas, nil
 	for b.order.Len() > 0 && p.bytes < size {
 		oldest := b.order.Front()
 		b.remove(oldest)
@@ -125,6 +126,9 @@ func (b *batch) addOlder(old *batch) bool {
 	}
 	if b.audit == nil {
 		b.audit = old.audit
+	}
+	if b.quotas == nil {
+		b.quotas = old.quotas
 	}
 	room := true
 	for key, value := range old.clocks {
@@ -163,8 +167,14 @@ func (b *batch) shrink(most int, older func(key string) bool) (lost int) {
 // write puts the batch into the file, and returns how many clocks are new in it.
 func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
+	meta := tx.Bucket(metaBucket)
 	if b.audit != nil {
-		if err := tx.Bucket(metaBucket).Put(auditKey, b.audit); err != nil {
+		if err := meta.Put(auditKey, b.audit); err != nil {
+			return 0, err
+		}
+	}
+	if b.quotas != nil {
+		if err := meta.Put(quotasKey, b.quotas); err != nil {
 			return 0, err
 		}
 	}

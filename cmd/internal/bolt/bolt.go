@@ -1,6 +1,6 @@
 // Package bolt stores what the daemon remembers from one process to the next in one file of its
 // state directory, by way of go.etcd.io/bbolt: the entries of robots/cache, the clocks of
-// policy/pace, and where the audit ended.
+// policy/pace, where the audit ended, and what clients have used of their quotas.
 //
 // It does not interpret the entries. Changes are gathered in memory, where Load finds them, and
 // committed to disk by [Store.Run], synced: at once after a quiet time, and at most a few times a
@@ -168,6 +168,17 @@ func (s *Store) SaveAuditEnd(end AuditEnd) {
 	text, _ := json.Marshal(end)
 	s.mu.Lock()
 	s.pending.audit = seal.New(string(auditKey), text, time.Time{})
+	s.mu.Unlock()
+	s.wake.Set()
+}
+
+// Quotas returns what SaveQuotas stored last before Open; nil: nothing.
+func (s *Store) Quotas() []byte { return s.initial.quotas }
+
+// SaveQuotas stores what clients have used of their quotas.
+func (s *Store) SaveQuotas(text []byte) {
+	s.mu.Lock()
+	s.pending.quotas = seal.New(string(quotasKey), text, time.Time{})
 	s.mu.Unlock()
 	s.wake.Set()
 }

@@ -84,7 +84,7 @@ func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 
 // The buckets of a file, and the keys of the first. Values of the others are sealed.
 var (
-	// metaBucket has the values of the keys below. Only that of auditKey is sealed.
+	// metaBucket has the values of the keys below. Only those of auditKey and quotasKey are sealed.
 	metaBucket = []byte("meta")
 
 	// robotsBucket has the entries of robots.txt by origin, and those of tdmrep.json by tdmrepPrefix and origin.
@@ -97,6 +97,9 @@ var (
 
 	// auditKey has the AuditEnd as JSON.
 	auditKey = []byte("audit")
+
+	// quotasKey has what SaveQuotas got.
+	quotasKey = []byte("quotas")
 
 	// endKey has Store.Since, marshaled. It is there while no process has the file open, if the last one called Close.
 	endKey = []byte("end")

@@ -34,8 +34,9 @@ type fileContents struct {
 	clocks []pace.Clock
 
 	// since is what Store.Since returns.
-	since time.Time
-	audit AuditEnd
+	since  time.Time
+	audit  AuditEnd
+	quotas []byte
 }
 
 // safely runs f, which uses bbolt, and turns a panic or a fault into a damage error.
@@ -212,6 +213,12 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 	if err := c.audit.read(meta); err != nil {
 		return err
 	}
+	if value := seal.Value(meta.Get(quotasKey)); value != nil {
+		if !value.IsWhole(string(quotasKey)) {
+			return damage("the quotas")
+		}
+		c.quotas = bytes.Clone(value[seal.Bytes:])
+	}
 	now := time.Now()
 	err := clocks.ForEach(func(key, value []byte) error {
 		v := seal.Value(value)
@@ -323,7 +330,7 @@ func (d *database) renameDamaged(cause error) error {
 	}
 	d.counts.damaged.Add(1)
 	d.log.Error("damaged state.db set aside, starting with an empty one",
-		"forgotten", "cached robots.txt and tdmrep.json files, back-offs and delays of hosts, the end of the audit",
+		"forgotten", "cached robots.txt and tdmrep.json files, back-offs and delays of hosts, the end of the audit, used quotas",
 		"file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }

@@ -172,9 +172,13 @@ type ClientPace struct {
 	AssetBurst int `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests"`
 }
 
-// Quota limits the requests of a client.
+// Quota limits what a client uses.
 type Quota struct {
 	// The maximum number of this client's requests in one day of UTC. The proxy answers 429 to further ones.
 	// 0 means no limit.
 	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" unit:"requests"`
+
+	// The maximum size of what this client's requests receive in one day of UTC, without the heads. What passes
+	// through tunnels counts when they end. The proxy answers 429 to requests after that. 0 means no limit.
+	BytesPerDay Size `key:"bytes_per_day" default:"0"`
 }

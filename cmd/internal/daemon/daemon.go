@@ -79,6 +79,9 @@ type Daemon struct {
 	configSum [sha256.Size]byte
 	savedEnd  savedEnd
 
+	// savedQuotas is what saveQuotas has saved last.
+	savedQuotas []byte
+
 	// autoTotal is what audit.max_total_size: auto means, in bytes; 0: it was not derived yet.
 	autoTotal int64
 

@@ -8,6 +8,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/cmd/internal/redis"
+	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots/cache"
 )
@@ -15,6 +16,7 @@ import (
 // A fleet is the storage that the replicas share. [redis.Fleet] is one.
 type fleet interface {
 	pace.Store
+	policy.QuotaStore
 	notary.Exchange
 	Robots(local cache.Store) cache.Store
 	TDMRep(local cache.Store) cache.Store

@@ -287,7 +287,12 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.fleet != nil {
+		// A nil fleet in the interface would not be nil.
+		o.Quotas = d.fleet
+	}
 	if before == nil {
+		o.Used = d.usedQuotas()
 		return policy.New(o)
 	}
 	return before.rules.Engine.Renew(o)

@@ -92,6 +92,10 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		Reloads:     d.Reloads,
 		Fetches:     d.fetchTimer,
 		Store:       d.storeStats(),
+		Quotas: func() []policy.ClientUse {
+			all, _ := d.Active.Load().rules.Engine.ClientUses()
+			return all
+		},
 	}
 	if d.store != nil {
 		o.State = d.store.Stats

@@ -217,7 +217,7 @@ func clients(cfg config.Config) (all []policy.Client, err error) {
 			Pace:         pace.Rate{PerSecond: c.Pace.RequestsPerSecond, Burst: c.Pace.Burst},
 			AssetBurst:   c.Pace.AssetBurst,
 			Purposes:     purposes(c.Usage.Purposes),
-			PerDay:       c.Quota.RequestsPerDay,
+			Quota:        policy.Quota{Requests: int64(c.Quota.RequestsPerDay), Bytes: int64(c.Quota.BytesPerDay)},
 		}
 		if c.Robots.Dialect != "" {
 			if client.Dialect, err = robots.DialectByName(c.Robots.Dialect); err != nil {

@@ -222,6 +222,7 @@ var reloadable = map[string]reloadCase{
 	"clients[].pace.asset_burst": inEntry("clients", labA, "pace.asset_burst", 1, 2,
 		decided(policy.Request{Client: "lab-a", Dest: "image"}, func(d policy.Decision) any { return d.Pace.AssetBurst }), "1", "2"),
 	"clients[].quota.requests_per_day": inEntry("clients", labA, "quota.requests_per_day", 1, 3, twice, "200 429", "200 200"),
+	"clients[].quota.bytes_per_day":    inEntry("clients", labA, "quota.bytes_per_day", "1B", "1MiB", twice, "200 429", "200 200"),
 
 	"tls.intercept": keyAlone("tls.intercept", true, false, inForce(func(f *generation) any { return f.rules.PassThrough("a.test") }), "false", "true"),
 	"tls.tunnel":    keyAlone("tls.tunnel", []string{}, []string{"*.test"}, inForce(func(f *generation) any { return f.rules.PassThrough("a.test") }), "false", "true"),

@@ -193,6 +193,9 @@ func (d *Daemon) close() (err error) {
 		if d.evidence != nil {
 			d.saveAuditEnd()
 		}
+		if d.Active.Load() != nil {
+			d.saveQuotas()
+		}
 		d.store.Close()
 	}
 	return err

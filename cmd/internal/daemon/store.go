@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +15,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/filestore"
 	"robotsproxy/cmd/internal/pacefile"
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
@@ -107,6 +110,7 @@ func (d *Daemon) saveState(ctx context.Context) error {
 			d.store.SaveClocks(d.Pacer.Clocks(now, since))
 			since = now
 			d.saveAuditEnd()
+			d.saveQuotas()
 		case <-ctx.Done():
 			return nil
 		}
@@ -123,6 +127,30 @@ func (d *Daemon) saveAuditEnd() {
 	if end := d.evidence.OnDisk(); end != d.savedEnd.end {
 		d.savedEnd.end = end
 		d.store.SaveAuditEnd(bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: end.Seq, Hash: end.Hash, Open: end.Open})
+	}
+}
+
+// usedQuotas returns what clients have used of their quotas before this process; zero: it is not known.
+func (d *Daemon) usedQuotas() (used policy.DayUse) {
+	if d.store == nil {
+		return used
+	}
+	if text := d.store.Quotas(); text != nil {
+		if err := json.Unmarshal(text, &used); err != nil {
+			d.log.Warn("used quotas of the last process unknown", "error", err)
+			return policy.DayUse{}
+		}
+	}
+	return used
+}
+
+// saveQuotas saves what clients have used of their quotas, if it has changed. It is for one goroutine.
+func (d *Daemon) saveQuotas() {
+	// Its numbers and names can always be encoded.
+	text, _ := json.Marshal(d.Active.Load().rules.Engine.QuotasUsed())
+	if !bytes.Equal(text, d.savedQuotas) {
+		d.savedQuotas = text
+		d.store.SaveQuotas(text)
 	}
 }
 

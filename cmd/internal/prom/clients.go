@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"robotsproxy/policy"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/mitm"
 )
@@ -48,6 +49,25 @@ func clientMetrics(s clientStats) []metric {
 		gauge("ca_not_after_timestamp_seconds", "Expiry time of the CA certificate, in seconds since 1970.",
 			timestamp(s.authority.NotAfter)),
 	}
+}
+
+// newQuotasCollector exports what clients have used of their quotas.
+func newQuotasCollector(uses func() []policy.ClientUse) prometheus.Collector {
+	return statsCollector[[]policy.ClientUse]{uses, func(all []policy.ClientUse) []metric {
+		var used []sample
+		for i := range all {
+			c := &all[i]
+			if c.Quota.Requests > 0 {
+				used = append(used, sample{[]string{c.Name, "requests"}, float64(c.Used.Requests) / float64(c.Quota.Requests)})
+			}
+			if c.Quota.Bytes > 0 {
+				used = append(used, sample{[]string{c.Name, "bytes"}, float64(c.Used.Bytes) / float64(c.Quota.Bytes)})
+			}
+		}
+		return []metric{newMetric(prometheus.GaugeValue, "client_quota_used_ratio", "What an entry of clients has used today (UTC) of its "+
+			"quota; 1: requests are refused. With a store, the use of all replicas when this one asked last.",
+			[]string{"client", "of"}, used...)}
+	}}
 }
 
 func tunnels(intercepted, passedThrough float64) []sample {

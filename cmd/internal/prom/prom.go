@@ -22,6 +22,7 @@ import (
 
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/notary"
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/pace"
@@ -81,6 +82,9 @@ type Options struct {
 	// reloaded, and why the last attempt was rejected; nil: it is never reloaded.
 	Reloads func() (ok, failed uint64, last time.Time, err error)
 
+	// Quotas returns the clients with their quotas, and what they have used today.
+	Quotas func() []policy.ClientUse
+
 	// Fetches measures the fetches of Cache's Fetcher.
 	Fetches *Stopwatch
 }
@@ -99,7 +103,7 @@ type Metrics struct {
 func New(o Options) (*Metrics, error) {
 	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil ||
 		o.Cache == nil || o.TDMRep == nil || o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil ||
-		o.Fetches == nil {
+		o.Fetches == nil || o.Quotas == nil {
 		return nil, errors.New("prom: option missing")
 	}
 	m := &Metrics{
@@ -118,6 +122,7 @@ func New(o Options) (*Metrics, error) {
 		newReadyCollector(o.Ready),
 		newModeCollector(o.Monitor),
 		newClientsCollector(o.Handler, o.Authority),
+		newQuotasCollector(o.Quotas),
 		newMemoryCollector(o.Handler),
 		newEgressCollector(o.Egress),
 		newCacheCollector("robots", "robots.txt", o.Cache),

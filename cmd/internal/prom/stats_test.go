@@ -56,7 +56,7 @@ func newTestProxy(t testing.TB) testProxy { return newTestProxyWith(t, fleetStat
 func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
-	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }, Monitor: func() bool { return false }}
+	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }, Monitor: func() bool { return false }, Quotas: someQuotas}
 	authority, err := mitm.LoadOrCreate(dir)
 	testkit.Must(t, err)
 	client, err := egress.New(egress.Options{})
@@ -115,6 +115,15 @@ func zeroOptions() Options {
 		Checkpoints: func() (all []notary.Place) { return },
 		Archive:     func() (s archive.Stats) { return },
 		Snapshots:   func() (s snapshot.Stats) { return },
+		Quotas:      func() (all []policy.ClientUse) { return },
+	}
+}
+
+// someQuotas are those of clients with and without quotas.
+func someQuotas() []policy.ClientUse {
+	return []policy.ClientUse{
+		{Client: policy.Client{Name: "free"}, Used: policy.Use{Requests: 1}},
+		{Client: policy.Client{Name: "lab-a", Quota: policy.Quota{Requests: 8, Bytes: 4}}, Used: policy.Use{Requests: 2, Bytes: 5}},
 	}
 }
 
@@ -146,7 +155,7 @@ func TestStatsAreExported(t *testing.T) {
 // numbered is a source of stats in which each number is different.
 func numbered() Options {
 	o := zeroOptions()
-	o.Ready = func() error { return errors.New("no") }
+	o.Ready, o.Quotas = func() error { return errors.New("no") }, someQuotas
 	o.Handler = func() proxy.Stats {
 		return proxy.Stats{
 			Stats: inbound.Stats{
@@ -212,6 +221,7 @@ var numbers = map[string]float64{
 	"tunnels kind=intercepted": 8, "tunnels_opened_total kind=intercepted": 9, "tunnels_unused_total": 10,
 	"tunnels kind=unopened": 11, "tunnels_opened_total kind=unopened": 12, "upgraded_connections": 13,
 	"client_tls_failures_total cause=left where=listen": 14, "ca_not_after_timestamp_seconds": 15.5,
+	"client_quota_used_ratio client=lab-a of=requests": 0.25, "client_quota_used_ratio client=lab-a of=bytes": 1.25,
 	"leaf_certificates": 16, "leaf_certificates_minted_total": 17, "client_tls_failures_total cause=untrusted where=tunnel": 18,
 	"egress_connections to=origin": 19, "egress_dials_total outcome=dns to=origin": 20,
 	"egress_connections to=parent": 21, "egress_dials_total outcome=tls to=parent": 22,

@@ -33,7 +33,7 @@ type Hooks struct {
 }
 
 // A Fleet is one replica's connection to the state that all replicas share. It implements
-// [pace.Store].
+// [pace.Store] and [policy.QuotaStore].
 type Fleet struct {
 	connection
 	robots sharedFiles
@@ -42,6 +42,7 @@ type Fleet struct {
 	// files are the counters of robots and tdmrep.
 	files   robotsCounts
 	reports reportQueue
+	quotas  quotaUses
 	held    leases
 	counts  counts
 }

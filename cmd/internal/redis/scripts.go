@@ -22,6 +22,7 @@ var (
 	claimScript   = redis.NewScript(source("claim"))
 	releaseScript = redis.NewScript(source("release"))
 	mendScript    = redis.NewScript(source("mend"))
+	takeScript    = redis.NewScript(source("take"))
 )
 
 // source returns the source of a script.

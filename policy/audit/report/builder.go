@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 )
 
@@ -24,6 +25,9 @@ type Options struct {
 
 	// Host is the name of MatchHost in the report.
 	Host string
+
+	// Quotas are those of clients, by their names in the trail.
+	Quotas map[string]policy.Quota
 
 	// Partial says that the lines are only some of a trail. Their chain is not verified, and values may be hidden.
 	Partial bool
@@ -69,6 +73,7 @@ type Builder struct {
 	statements map[reservationKey]int
 
 	pace     paceBuilder
+	quotas   quotaBuilder
 	versions versionBuilder
 
 	outages  list[outage]
@@ -95,6 +100,7 @@ func New(o Options) *Builder {
 		statements:   map[reservationKey]int{},
 		licensesOf:   map[string]int{},
 		pace:         newPaceBuilder(),
+		quotas:       newQuotaBuilder(o.Quotas),
 		versions:     newVersionBuilder(),
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
@@ -149,6 +155,7 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		if b.o.matches(e) {
 			b.request(e)
 			b.pace.add(e, from, len(b.sources) > 1)
+			b.quotas.add(e)
 			b.versions.request(e)
 		}
 	}
@@ -283,6 +290,7 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 		Monitored:   b.monitored.Requests,
 		Timeline:    b.timeline.timeline(),
 		Pace:        b.pace.report(),
+		Quotas:      b.quotas.uses(),
 		Unreachable: list[outage]{Rows: slices.Clone(b.outages.Rows), Most: maxOutages, Others: b.outages.Others},
 		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: b.signals.rest.Requests},
 		Events:      list[event]{Rows: slices.Clone(b.events.Rows), Most: maxEvents, Others: b.events.Others},

@@ -48,6 +48,7 @@ var columnKinds = map[string]kind{
 	"below delay": figures, "others' during": figures, "permitted": figures, "sent": figures, "sent after": figures,
 	"sent before": figures, "sent during": figures, "shortest": figures,
 	"lasted": figures, "line": figures, "lines": figures, "longest wait": figures, "lost": figures, "median wait": figures,
+	"days reached": figures, "most used": figures, "quota of a day": figures,
 	"noindex": figures, "records": figures, "requests": figures, "waited": figures, "without store": figures,
 }
 
@@ -67,7 +68,7 @@ func columns(names ...string) (made []column) {
 func (r *Report) displayTables(most int) []displayTable {
 	b := tableBuilder{report: r, maxRows: most}
 	all := []displayTable{
-		b.reasons(), b.clients(), b.replicas(), b.trails(), b.hosts(),
+		b.reasons(), b.clients(), b.quotas(), b.replicas(), b.trails(), b.hosts(),
 		b.pace(), b.delays(), b.backOffs(), b.versions(), b.rules(), b.overrides(), b.outages(),
 		b.reservations(), b.licenses(), b.signals(), b.signed(), b.events(),
 	}

@@ -50,6 +50,9 @@ type Report struct {
 	Reasons  table[reason]       `json:"reasons"`
 	Clients  table[client]       `json:"clients"`
 
+	// Quotas are what clients with quotas have used.
+	Quotas list[quotaUse] `json:"quotas"`
+
 	// Replicas has no rows if there is only one replica.
 	Replicas     table[replica]     `json:"replicas"`
 	Hosts        table[host]        `json:"hosts"`
