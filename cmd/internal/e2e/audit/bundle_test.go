@@ -81,7 +81,7 @@ func TestBundle(t *testing.T) {
 		"completely": {[]string{"--host", one.Name, "--complete"}, []string{"16 of 16 records", "none of them is about a request to the host"}, nil},
 		"hidden": {
 			[]string{"--host", one.Name, "--hide", "client,user_agent", "--complete", "--with-content"},
-			[]string{"16 with values that are hidden", "content 8 captures"}, []string{"maria", "bob", "127.0.0.1"},
+			[]string{"16 with values that are hidden", "content 8 captures"}, []string{"(maria)", "(bob)", `"127.0.0.1"`},
 		},
 		"a record":             {[]string{"--id", id, "--hide", "url"}, []string{"1 of 1 record is covered"}, []string{"/page", "/no?"}},
 		"some, and completely": {[]string{"--id", id, "--host", one.Name, "--complete"}, []string{"1 of 1 record is covered", "15 of them: requests to the host"}, nil},

@@ -224,7 +224,9 @@ func TestServeShowsWhatPageTells(t *testing.T) {
 
 func showsWhatPageTells(t *testing.T, s e2e.Settings, fleet bool) {
 	t.Helper()
-	p := e2e.StartProxy(t, s.With(e2e.Settings{"usage.tdmrep": true})) // else it has no fetches of that file to show
+	// Without these, it has no fetches of tdmrep.json and no quotas to show.
+	client := e2e.Entry{"name": "lab-a", "networks": []string{"127.0.0.0/8"}, "quota": e2e.Entry{"requests_per_day": 9}}
+	p := e2e.StartProxy(t, s.With(e2e.Settings{"usage.tdmrep": true, "clients": []e2e.Entry{client}}))
 	shown := map[string]bool{}
 	for name := range p.Metrics(t) {
 		name, _, _ = strings.Cut(name, " ")

@@ -9,8 +9,8 @@ import (
 )
 
 // labQuota are the settings of a client with a quota.
-func labQuota(quota map[string]any) e2e.Settings {
-	return e2e.Unpaced.With(e2e.Settings{"clients": []any{map[string]any{"name": "lab-a", "networks": []string{"127.0.0.0/8"}, "quota": quota}}})
+func labQuota(quota e2e.Entry) e2e.Settings {
+	return e2e.Unpaced.With(e2e.Settings{"clients": []e2e.Entry{{"name": "lab-a", "networks": []string{"127.0.0.0/8"}, "quota": quota}}})
 }
 
 // TestQuotaIsKept: what a client has used of its quota counts on after the proxy was stopped. After a crash, at most the requests
@@ -21,7 +21,7 @@ func TestQuotaIsKept(t *testing.T) {
 	o := e2e.NewOrigin(t, "quota", "")
 	o.Handle("/page", e2e.TextPage("text/plain", "0123456789"))
 	const quota, asked = 9, 4
-	for name, setting := range map[string]map[string]any{"requests": {"requests_per_day": quota}, "bytes": {"bytes_per_day": "90B"}} {
+	for name, setting := range map[string]e2e.Entry{"requests": {"requests_per_day": quota}, "bytes": {"bytes_per_day": "90B"}} {
 		for _, killed := range []bool{false, true} {
 			p, before := e2e.StartProxy(t, labQuota(setting)), len(o.Pages("http"))
 			ask := func(n int) {
@@ -58,7 +58,7 @@ func TestQuotaOfAFleet(t *testing.T) {
 	testkit.AwayFromMidnight()
 	o := e2e.NewOrigin(t, "fleet-quota", "")
 	o.Handle("/page", e2e.TextPage("text/plain", "a"))
-	f := startFleet(t, storeURL(t), 3, labQuota(map[string]any{"requests_per_day": 20}))
+	f := startFleet(t, storeURL(t), 3, labQuota(e2e.Entry{"requests_per_day": 20}))
 	f.awaitStore(t, 1)
 	for range 3 {
 		for _, p := range f.replicas {
