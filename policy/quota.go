@@ -144,6 +144,9 @@ func (q *quotas) take(ctx context.Context, client string, now time.Time, limit Q
 	if q.store != nil {
 		used, taken, err := q.store.Take(ctx, client, day, limit)
 		if ctx.Err() != nil {
+			if taken {
+				q.store.Add(client, day, Use{Requests: -1})
+			}
 			return Ticket{}, context.Cause(ctx)
 		}
 		if err == nil {

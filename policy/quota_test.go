@@ -198,6 +198,25 @@ func TestSharedQuota(t *testing.T) {
 	}
 }
 
+// TestQuotaOfAClientThatLeft: a request whose client leaves while the store counts it is given back.
+func TestQuotaOfAClientThatLeft(t *testing.T) {
+	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	var store sharedQuota
+	e := engine(t, file(""), policy.Options{
+		Quotas: &store, Clients: []policy.Client{{Name: "lab-a", Networks: here, Quota: policy.Quota{Requests: 1}}},
+	})
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for range 2 {
+		if _, err := e.Take(left, "lab-a"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := e.Take(t.Context(), "lab-a"); err != nil || store.used.Requests != 1 {
+		t.Errorf("%+v, %v", store.used, err)
+	}
+}
+
 // TestQuotasOfTheProcessBefore: what a process before this one has counted on this day counts on, and what it counted on another
 // day does not.
 func TestQuotasOfTheProcessBefore(t *testing.T) {
