@@ -107,6 +107,12 @@ func (f *Findings) addLine(file string, e *trail.Entry) {
 	}
 }
 
+// covering returns the first checkpoint that covers a line. ok is false if none does.
+func (f *Findings) covering(seq uint64) (checkpoint int, ok bool) {
+	i, _ := slices.BinarySearchFunc(f.Checkpoints, seq, func(c Verified, seq uint64) int { return cmp.Compare(c.Seq, seq) })
+	return i, i < len(f.Checkpoints) && f.Checkpoints[i].First() <= seq
+}
+
 // cover counts the records that the checkpoints cover.
 func (f *Findings) cover(records []selectedLine) {
 	// stamped has for each checkpoint the first of its tree from there on that has a time-stamp.
@@ -120,8 +126,8 @@ func (f *Findings) cover(records []selectedLine) {
 		}
 	}
 	for _, r := range records {
-		i, _ := slices.BinarySearchFunc(f.Checkpoints, r.seq, func(c Verified, seq uint64) int { return cmp.Compare(c.Seq, seq) })
-		if i == len(f.Checkpoints) || f.Checkpoints[i].First() > r.seq {
+		i, covered := f.covering(r.seq)
+		if !covered {
 			if f.UncoveredSince.IsZero() || r.arrived.Before(f.UncoveredSince) {
 				f.UncoveredSince = r.arrived
 			}

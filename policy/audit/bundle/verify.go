@@ -225,15 +225,14 @@ func (v *verifier) readProofs() error {
 		}
 	}
 	v.found.cover(v.records)
-	if newest := v.found.Newest(); newest != nil {
-		for _, l := range v.lines {
-			if l.Seq > newest.Seq {
-				v.found.UncoveredLines++
-			}
+	for _, l := range v.lines {
+		if _, covered := v.found.covering(l.Seq); !covered {
+			v.found.UncoveredLines++
 		}
 	}
-	v.found.UncoveredLines = max(0, v.found.UncoveredLines-v.found.Uncovered())
-	return unless(v.found.Complete == nil || v.found.UncoveredLines == 0, "a line of a complete bundle is covered by no checkpoint")
+	v.found.UncoveredLines -= v.found.Uncovered()
+	last := v.lines[len(v.lines)-1].Seq
+	return unless(v.found.Complete == nil || last <= v.found.Newest().Seq, "a line of a complete bundle is covered by no checkpoint")
 }
 
 // verifyTree verifies the checkpoints of a tree.
