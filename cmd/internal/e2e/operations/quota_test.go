@@ -2,6 +2,7 @@ package operations
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
@@ -62,12 +63,14 @@ func TestQuotaOfAFleet(t *testing.T) {
 	f.awaitStore(t, 1)
 	for range 3 {
 		for _, p := range f.replicas {
-			for range 5 {
-				e2e.Get(t, p.Client(t, false), o.URL("http", "/page"))
+			for _, scheme := range slices.Repeat(e2e.Schemes, 3) {
+				e2e.Get(t, p.Client(t, false), o.URL(scheme, "/page"))
 			}
 		}
 	}
-	if n := len(o.Pages("http")); n != 20 {
-		t.Errorf("%d pages arrived, the quota is 20", n)
+	for _, scheme := range e2e.Schemes {
+		if n := len(o.Pages(scheme)); n != 10 {
+			t.Errorf("%s: %d pages arrived, the quota is 20 for both schemes", scheme, n)
+		}
 	}
 }
