@@ -40,5 +40,8 @@
 // Another stream has the newest checkpoints of the audits of all replicas, so that each records those of the others
 // ([Fleet.ShareCheckpoint], [Fleet.Checkpoints]).
 //
+// What clients have used of their quotas is one hash for each day ([Fleet.Take]). While the server is unavailable, what is used is
+// kept and sent later. A server that was emptied has forgotten what was used.
+//
 // Any number of goroutines may share a Fleet. Open starts nothing.
 package redis

@@ -53,7 +53,7 @@ func (b *batch) clear() { b.lines, b.text, b.last, b.err = b.lines[:0], b.text[:
 // fill reads up to most lines, and begins to compute their hashes unless it is one.
 func (b *batch) fill(r *Reader, most int) {
 	b.clear()
-	for len(b.lines) < most && len(b.text) < batchBytes && b.err == nil {
+	for len(b.lines) < most && len(b.text) < batchBytes {
 		line, err := r.Next()
 		if err != nil {
 			b.last, b.err = line, err
