@@ -91,11 +91,14 @@ func (l *lease) args(a *pace.SlotRequest, epoch string, window time.Duration, he
 		l.names[i] = short(c.Name)
 		each := min(1e6/c.PerSecond, float64(longest/time.Microsecond))
 		var before, after string
-		if held != nil && a.Unused && held.names[i] == l.names[i] {
-			before, after = held.before[i], held.after[i]
-		}
 		if fetch := l.fetchOf(a); i == 0 && fetch != nil {
-			before, after = fetch.before[0], cmp.Or(after, fetch.after[0])
+			before, after = fetch.before[0], fetch.after[0]
+		}
+		if held != nil && a.Unused && held.names[i] == l.names[i] {
+			if shared := after != "" && held.before[i] == after; !shared {
+				before = held.before[i]
+			}
+			after = held.after[i]
 		}
 		args = append(args, l.names[i], each, c.Burst, micros(c.Gap), ago(c.Sent, now), before, after)
 	}

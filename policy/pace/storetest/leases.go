@@ -104,6 +104,8 @@ func sharedSlot(t *testing.T, all []pace.Store) {
 	about(t, "the slot after the page", third.At.Sub(second.Until), hour)
 	late := reserved(t, all[0], page)
 	about(t, "a page after another process's slot", late.At.Sub(third.Until), hour)
+	again.Lease = late.Lease
+	about(t, "that page when it has missed its slot", reserved(t, all[0], again).At.Sub(third.Until), hour)
 }
 
 func sharedSlotGivenUp(t *testing.T, all []pace.Store) {
