@@ -151,8 +151,10 @@ func (s *requestState) refuse(a answer, err error) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	s.in.EndConnection(s.transfer.flow.uploaded())
-	// Clients send a login only with CONNECT, so a tunnel without a valid one must end.
-	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && s.in.Tunnel != nil {
+	// Clients send a login only with CONNECT, so a tunnel without a valid one must end. If the proxy can record nothing, the client finds
+	// another replica with its next connection.
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && s.in.Tunnel != nil ||
+		a.reason == policy.ReasonAudit && !errors.Is(err, audit.ErrNoSpace) {
 		header.Set("Connection", "close")
 	}
 	// The refusal has a time limit of its own.

@@ -11,6 +11,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/robots/testkit"
 )
 
@@ -63,5 +64,23 @@ func TestNothingIsSentUnrecorded(t *testing.T) {
 				t.Errorf("status %d when the audit can be written again", status)
 			}
 		})
+	}
+}
+
+// TestUnrecordableClosesTheConnection: a client whose requests cannot be recorded gets a new connection for the next one, perhaps to
+// another replica. A site whose robots.txt cannot be kept is no reason for that.
+func TestUnrecordableClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{audit.ErrUnwritable, true}, {archive.ErrUnwritable, true}, {audit.ErrNoSpace, false}} {
+		origin := serve(t, false, "", hello)
+		r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+			o.Ready = func() error { return c.err }
+		}})
+		if resp := r.send("GET http://" + origin.host() + "/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != http.StatusServiceUnavailable || resp.Close != c.want {
+			t.Errorf("%v: status %d, closes the connection: %v", c.err, resp.StatusCode, resp.Close)
+		}
 	}
 }

@@ -93,7 +93,8 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	if d.monitorListener != nil {
 		log.Info("metrics and health served without a token", "metrics_listen", d.monitorListener.Addr().String())
 	}
-	log.Info("proxy started", append([]any{"listen", d.Addr()}, d.places(cfg)...)...)
+	version, _ := buildInfo()
+	log.Info("proxy started", append([]any{"version", version, "listen", d.Addr()}, d.places(cfg)...)...)
 	defer log.Info("proxy stopped")
 	err = d.Run(end.first, end.second)
 	if s, ok := errors.AsType[signalError](context.Cause(end.second)); ok && err == nil {
