@@ -22,6 +22,9 @@ type tailFilter struct {
 	requestFlags
 	blocked bool
 
+	// since selects requests that arrived then or later; zero: all.
+	since time.Time
+
 	// needles are in each line that the filter selects.
 	needles [][]byte
 }
@@ -46,7 +49,7 @@ func (f *tailFilter) prepare() {
 }
 
 // selects reports whether the filter leaves any line out.
-func (f *tailFilter) selects() bool { return f.client != "" || f.hosts != nil || f.blocked }
+func (f *tailFilter) selects() bool { return f.client != "" || f.hosts != nil || f.blocked || !f.since.IsZero() }
 
 func (f *tailFilter) passes(line []byte) bool {
 	if !f.selects() {
@@ -61,7 +64,7 @@ func (f *tailFilter) passes(line []byte) bool {
 		}
 	}
 	e, err := trail.Read(line)
-	return err == nil && e.IsRequest() && (!f.blocked || e.Blocked()) &&
+	return err == nil && e.IsRequest() && (!f.blocked || e.Blocked()) && !e.Time.Before(f.since) &&
 		(f.client == "" || e.Client == f.client) && (f.hosts == nil || f.hosts.Has(e.Host))
 }
 

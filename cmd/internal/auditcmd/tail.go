@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	maxTail   = 100_000                // lines that are printed first, and held in memory
+	maxTail   = 100_000                // lines that are held in memory to be printed first; more are counted, and read again
 	tailFirst = 256 << 10              // bytes at the end of the audit that are read at first; then more
 	tailChunk = 1 << 20                // bytes of lines of one trail that are read, and held to be sorted, before the next trail
 	tailPoll  = 200 * time.Millisecond // between two reads
@@ -31,6 +31,7 @@ const (
 type tailFlags struct {
 	auditFlags
 	lines        int
+	since        string
 	follow, json bool
 	colour       string
 	filter       tailFilter
@@ -57,6 +58,7 @@ With --file -, the command reads records from standard input, to its end; with -
 they arrive.`,
 		Example: `  robotsproxy audit tail -f
   robotsproxy audit tail -n 100 --blocked --host example.com
+  robotsproxy audit tail --since 2h --client lab-a
   robotsproxy audit tail -n 1000 --json | jq .url`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := f.tail(cmd)
@@ -71,6 +73,7 @@ they arrive.`,
 	f.anyFiles(cmd)
 	flags := cmd.Flags()
 	flags.IntVarP(&f.lines, "lines", "n", 20, "show the last `NUMBER` records first")
+	flags.StringVar(&f.since, "since", "", "show all records of requests that arrived at this `TIME` or later")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "show new records until interrupted")
 	f.filter.add(cmd)
 	flags.BoolVar(&f.filter.blocked, "blocked", false, "only requests that were disallowed, deferred or failed")
@@ -85,13 +88,20 @@ var colours = []string{"auto", "always", "never"}
 
 // tail makes a tail from the flags.
 func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
-	if f.lines < 0 || f.lines > maxTail {
-		return nil, cli.UsageErrorf("-n %d: use a number from 0 to %d", f.lines, maxTail)
+	if f.lines < 0 {
+		return nil, cli.UsageErrorf("-n %d: must not be negative", f.lines)
+	}
+	if f.since != "" && f.Flags.Changed("lines") {
+		return nil, cli.UsageErrorf("--since and -n exclude each other")
+	}
+	var err error
+	if f.filter.since, err = moment(f.since, time.Now()); err != nil {
+		return nil, cli.UsageErrorf("--since: %w", err)
 	}
 	if !slices.Contains(colours, f.colour) {
 		return nil, cli.UsageErrorf("--color %q: use %s", f.colour, cli.OneOf(colours))
 	}
-	if err := f.filter.read(&f.auditFlags); err != nil {
+	if err := errors.Join(NotEmpty(f.Flags, "since"), f.filter.read(&f.auditFlags)); err != nil {
 		return nil, err
 	}
 	f.filter.prepare()
@@ -263,6 +273,11 @@ func inTime(all []datedLine) {
 type tail struct {
 	from   []*tailedTrail
 	filter *tailFilter
+
+	// skip is the number of records that are not shown before others, and shown says that one was.
+	skip  int
+	shown bool
+
 	print  func(line []byte) string
 	out    *bufio.Writer
 	errOut io.Writer
@@ -287,7 +302,7 @@ func (t *tail) run(ctx context.Context, n int, follow bool) error {
 			return err
 		}
 	}
-	if err := t.last(ctx, n, follow); err != nil {
+	if err := t.first(ctx, n, follow); err != nil {
 		return err
 	}
 	for follow {
@@ -331,6 +346,56 @@ func (t *tail) await(ctx context.Context) (there bool, err error) {
 			return false, nil
 		}
 	}
+}
+
+// first prints what is there before new records: the last n, or with a time those since then.
+func (t *tail) first(ctx context.Context, n int, follow bool) error {
+	isStream := t.from[0].path == ""
+	switch {
+	case t.filter.since.IsZero() && (isStream || n <= maxTail):
+		return t.last(ctx, n, follow)
+	case t.filter.since.IsZero():
+		all, err := t.count(ctx)
+		if err != nil {
+			return err
+		}
+		t.skip = max(0, all-n)
+	}
+	for _, d := range t.from {
+		if there, err := d.exists(); !isStream && (err != nil || !there && !follow) {
+			return cmp.Or(err, noAudit(d.path, fs.ErrNotExist))
+		}
+	}
+	if err := t.copy(ctx); err != nil || t.shown {
+		return err
+	}
+	cli.Report(t.errOut, errors.New(t.nothing(follow)))
+	return nil
+}
+
+// count returns the number of records that the filter selects.
+func (t *tail) count(ctx context.Context) (n int, err error) {
+	for _, d := range t.from {
+		if d.r, err = trail.OpenContext(ctx, d.path); err != nil {
+			d.r = nil
+			return 0, noAudit(d.path, err)
+		}
+		for {
+			line, remark, err := d.next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return 0, err
+			}
+			if remark == nil && t.filter.passes(line) {
+				n++
+			}
+		}
+		d.close()
+		d.r = nil
+	}
+	return n, nil
 }
 
 // last prints the last n records of all trails. With follow, a trail of several may not exist yet.
@@ -412,6 +477,11 @@ func (t *tail) copy(ctx context.Context) error {
 }
 
 func (t *tail) show(line []byte) {
+	if t.skip > 0 {
+		t.skip--
+		return
+	}
+	t.shown = true
 	t.out.WriteString(t.print(line))
 	t.out.WriteByte('\n')
 }

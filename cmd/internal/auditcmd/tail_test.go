@@ -140,6 +140,52 @@ func TestTailFilter(t *testing.T) {
 	}
 }
 
+// TestTailSince: all records of requests since a time are shown, however many, and more than are held in memory.
+func TestTailSince(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	var c chain
+	var text strings.Builder
+	for i := range 50 {
+		text.WriteString(c.request(fmt.Sprint("/", i)))
+	}
+	testkit.Must(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	for _, look := range []struct {
+		since time.Time
+		n     int
+		want  string
+	}{
+		{time.Date(2026, 11, 21, 5, 0, 48, 0, time.UTC), 0, "/48 /49"},
+		{time.Date(2026, 11, 21, 6, 0, 0, 0, time.UTC), 0, "none of the recorded requests matches in " + path},
+		{time.Time{}, 2, "/48 /49"},
+		{time.Time{}, maxTail + 1, ""},
+	} {
+		var out, errOut bytes.Buffer
+		to := &tail{
+			from: []*tailedTrail{{path: path}}, filter: &tailFilter{since: look.since}, out: bufio.NewWriter(&out), errOut: &errOut,
+			print: func(line []byte) string {
+				e, err := trail.Read(line)
+				testkit.Must(t, err)
+				return strings.TrimPrefix(e.URL, "http://a.test")
+			},
+		}
+		testkit.Must(t, to.first(t.Context(), look.n, false))
+		got := strings.Join(strings.Fields(out.String()), " ") + strings.TrimSpace(strings.TrimPrefix(errOut.String(), "robotsproxy: "))
+		if look.n > maxTail {
+			if n := len(strings.Fields(got)); n != 50 {
+				t.Errorf("%d of 50 were shown", n)
+			}
+		} else if got != look.want {
+			t.Errorf("since %v: %s, want %s", look.since, got, look.want)
+		}
+		to.close()
+	}
+	few := &tail{from: []*tailedTrail{{path: path}}, filter: &tailFilter{}}
+	if n, err := few.count(t.Context()); err != nil || n != 50 {
+		t.Errorf("%d records, %v", n, err)
+	}
+}
+
 // The last records are found however far back they are.
 func TestTailFromTheEnd(t *testing.T) {
 	t.Parallel()
