@@ -63,6 +63,8 @@ func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
 	}
 	switch {
 	case r.Expired:
+		// What it said is not in force.
+		r.Robots = badge{Icon: "none", Word: "Expired"}
 		r.Expires = "expired " + timeWithAge(now, h.Until)
 	case !h.Until.IsZero():
 		r.Expires = utcTime(h.Until) + ", " + timeUntil(now, h.Until)

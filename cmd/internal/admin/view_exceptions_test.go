@@ -70,7 +70,7 @@ func TestExceptions(t *testing.T) {
 	}
 	table := findOne(t, w.get(t, "/exceptions", http.StatusOK), "id", "entries")
 	over := rowOf(t, table, "shop.example.com")
-	checkText(t, over, "Ignored", "agreed by mail", "expired ", " UTC, 2 d ago", "none")
+	checkText(t, over, "Expired", "agreed by mail", "expired ", " UTC, 2 d ago", "none")
 	if attr(over, "class") != "expired" {
 		t.Error("an expired entry looks like one that applies")
 	}

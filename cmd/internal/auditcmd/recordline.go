@@ -49,7 +49,9 @@ func (f *tailFilter) prepare() {
 }
 
 // selects reports whether the filter leaves any line out.
-func (f *tailFilter) selects() bool { return f.client != "" || f.hosts != nil || f.blocked || !f.since.IsZero() }
+func (f *tailFilter) selects() bool {
+	return f.client != "" || f.hosts != nil || f.blocked || !f.since.IsZero()
+}
 
 func (f *tailFilter) passes(line []byte) bool {
 	if !f.selects() {

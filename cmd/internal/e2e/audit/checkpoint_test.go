@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -164,7 +165,7 @@ func opensslVerify(stamps, ca string) (string, error) {
 		return fmt.Sprint(all), errors.New("not one time-stamp")
 	}
 	checkpoint := strings.TrimSuffix(all[0], ".tsr") + ".checkpoint"
-	out, err := exec.Command("openssl", "ts", "-verify", "-data", checkpoint, "-in", all[0], "-CAfile", ca).CombinedOutput()
+	out, err := exec.Command("openssl", "ts", "-verify", "-attime", strconv.FormatInt(time.Now().Unix(), 10), "-data", checkpoint, "-in", all[0], "-CAfile", ca).CombinedOutput()
 	return string(out), err
 }
 
