@@ -18,6 +18,9 @@ const (
 	// maxBackOff is the upper bound, whatever the origin asks for.
 	maxBackOff = time.Hour
 
+	// sameEnd is how far apart the ends of a back-off may be that two processes report.
+	sameEnd = 2 * time.Second
+
 	// maxJitter bounds the random part that is added to a back-off that the proxy chose, so that requests do not all return
 	// at once.
 	maxJitter = 0.25
@@ -136,6 +139,9 @@ type backOffs struct {
 	// begun is when this process last stored a change; zero if it never did.
 	begun time.Time
 
+	// ended is when the last of the back-offs would have ended that an operator has ended; zero if there was none.
+	ended time.Time
+
 	// host applies to all requests, and each of clients to those of one client.
 	host    BackOff
 	clients []clientBackOff
@@ -187,15 +193,23 @@ func (b *backOffs) begin(i incident, client string, othersServed bool) bool {
 
 // end ends all back-offs now, and reports whether there was one.
 func (b *backOffs) end(now time.Time) bool {
-	if b.longest(now) == 0 {
+	left := b.longest(now)
+	if left == 0 {
 		return false
 	}
+	b.ended = now.Add(left)
 	b.host.end(now)
 	b.clients = slices.Clone(b.clients)
 	for i := range b.clients {
 		b.clients[i].end(now)
 	}
 	return true
+}
+
+// merge takes over a back-off of the host that another process reported, and reports whether its end moved later. A process
+// that does not know yet that an operator has ended a back-off may still report it: merge ignores that.
+func (b *backOffs) merge(o BackOff, now time.Time) bool {
+	return o.Until.Sub(b.ended).Abs() >= sameEnd && b.host.merge(o, now)
 }
 
 // longest returns the time until the last of the back-offs ends.
@@ -263,9 +277,9 @@ func (h *hostBackOff) changedSince(since time.Time) bool {
 	return !h.get().begun.Before(since)
 }
 
-// merge calls backOff.merge for the back-off of the host.
+// merge calls backOffs.merge.
 func (h *hostBackOff) merge(o BackOff, now time.Time) bool {
-	return h.change(func(b *backOffs) bool { return b.host.merge(o, now) })
+	return h.change(func(b *backOffs) bool { return b.merge(o, now) })
 }
 
 // begin calls backOffs.begin. An incident of no client ("") concerns the host. shared reports

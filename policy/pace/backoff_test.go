@@ -249,3 +249,21 @@ func TestMergedLengthCounts(t *testing.T) {
 		}
 	})
 }
+
+// TestEndedBackOffIsNotMergedAgain: what another process reports that does not know yet that an operator has ended the back-off
+// does not bring it back. A new back-off counts.
+func TestEndedBackOffIsNotMergedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), rule(1, 1, 0)
+		goesAfter(t, p, l, 0)
+		old := BackOff{Until: time.Now().Add(time.Hour), Length: time.Hour}
+		p.MergeBackOff(l.Key, old)
+		pass(10 * time.Second)
+		p.EndBackOff(l.Key)
+		old.Until = old.Until.Add(-sameEnd / 2)
+		p.MergeBackOff(l.Key, old)
+		goesAfter(t, p, l, 0)
+		p.MergeBackOff(l.Key, BackOff{Until: time.Now().Add(time.Minute)})
+		goesAfter(t, p, l, time.Minute)
+	})
+}

@@ -198,7 +198,7 @@ func (p *Pacer) MergeBackOff(key string, b BackOff) {
 		if b.Ended {
 			return held.end(now)
 		}
-		return held.host.merge(b, now)
+		return held.merge(b, now)
 	})
 	if changed && !b.Ended {
 		h.backedOff(now)

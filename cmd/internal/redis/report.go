@@ -21,8 +21,8 @@ const (
 	// the back-off too.
 	backOffChannel = keyPrefix + "pauses"
 
-	// backOffField and backOffByField are the fields of a back-off and its cause, see reserve.lua.
-	backOffField, backOffByField = "p", "b"
+	// backOffByField is the field of the cause of a back-off, see reserve.lua.
+	backOffByField = "b"
 )
 
 // Report implements [pace.Store].
@@ -141,7 +141,7 @@ type backOffMessage struct {
 func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
 	m := backOffMessage{From: f.id, Key: r.Key, Ended: r.BackOff.Ended}
 	if m.Ended {
-		pipe.HDel(ctx, paceKey(r.Key), backOffField, backOffByField)
+		endScript.EvalSha(ctx, pipe, []string{paceKey(r.Key)})
 	} else {
 		m.Left, m.Length, m.By = r.BackOff.Until.Sub(now), r.BackOff.Length, r.BackOff.By
 		args := appendBackOff([]any{""}, r.BackOff, now)

@@ -251,3 +251,36 @@ func TestCallerLeaves(t *testing.T) {
 		t.Errorf("a turn by no clock: %v", err)
 	}
 }
+
+// TestEndedBackOffStaysEnded: a call that was made before an operator ended a back-off does not bring it back.
+func TestEndedBackOffStaysEnded(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
+	together(t, one, two)
+	old := benchAsk("a.test")
+	old.BackOff = pace.BackOff{Until: time.Now().Add(time.Hour), Length: time.Hour}
+	one.Report(pace.Report{Key: "a.test", BackOff: old.BackOff})
+	fresh := func(r *replica, key string) pace.Reservation {
+		got, err := r.Reserve(t.Context(), benchAsk(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	testkit.Eventually(t, "the other knows", func() bool { return !fresh(two, "a.test").BackOff.Until.IsZero() })
+	two.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Ended: true}})
+	testkit.Eventually(t, "it has ended", func() bool { return fresh(two, "a.test").BackOff.Until.IsZero() })
+	if _, err := one.Reserve(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	one.Report(pace.Report{Key: "a.test", BackOff: old.BackOff})
+	one.Report(pace.Report{Key: "b.test", BackOff: old.BackOff})
+	testkit.Eventually(t, "the reports have arrived", func() bool { return !fresh(two, "b.test").BackOff.Until.IsZero() })
+	if b := fresh(two, "a.test").BackOff; !b.Until.IsZero() {
+		t.Errorf("the back-off is back: %+v", b)
+	}
+	one.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Minute)}})
+	testkit.Eventually(t, "a new one counts", func() bool { return !fresh(two, "a.test").BackOff.Until.IsZero() })
+}

@@ -21,6 +21,7 @@ var (
 	saveScript    = redis.NewScript(source("save"))
 	claimScript   = redis.NewScript(source("claim"))
 	releaseScript = redis.NewScript(source("release"))
+	endScript     = redis.NewScript(source("end"))
 	mendScript    = redis.NewScript(source("mend"))
 	takeScript    = redis.NewScript(source("take"))
 )
@@ -48,7 +49,7 @@ const (
 // unknown script would fail.
 func loadScripts(ctx context.Context, c *redis.Client) error {
 	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range []string{"reserve", "undo", "push", "renew", "save", "release"} {
+		for _, name := range []string{"reserve", "undo", "push", "renew", "end", "save", "release"} {
 			p.ScriptLoad(ctx, source(name))
 		}
 		return nil

@@ -17,6 +17,7 @@ end
 
 -- These are constants of reserve.lua.
 local FORGIVEN = 1800000000
+local ENDED = 2000000
 local SLACK = 1000000
 
 local time = redis.call('TIME')
@@ -55,11 +56,12 @@ end
 
 for k = 2, #KEYS do
 	local a = 2 + (k - 2) * 5
-	local kept = redis.call('HMGET', KEYS[k], 'p', 'c:', 'c:assets')
+	local kept = redis.call('HMGET', KEYS[k], 'p', 'c:', 'c:assets', 'e')
 	local set, over = {}, now
 
-	if ARGV[a] ~= '' then
-		local is, ends = back_off(kept[1], tonumber(ARGV[a]), tonumber(ARGV[a + 1]))
+	local left = tonumber(ARGV[a])
+	if left and not (kept[4] and math.abs(now + left - kept[4]) < ENDED) then
+		local is, ends = back_off(kept[1], left, tonumber(ARGV[a + 1]))
 		if is then
 			set[1], set[2] = 'p', is
 			over = ends + FORGIVEN

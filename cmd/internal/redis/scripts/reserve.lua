@@ -10,6 +10,7 @@
 --          share KEYS[1]
 --            p       "END LENGTH WRITTEN"
 --            b       the request that caused the back-off
+--            e       when the back-off would have ended that an operator has ended
 -- KEYS[5]  string, if there is a second limiter: the limiter of one client, likewise
 -- ARGV[1]  the epoch that the caller knows
 -- ARGV[2]  the name of the lease, which may exist already
@@ -40,6 +41,7 @@ end
 
 local FORGIVEN = 1800000000 -- the time after its end from which a back-off is of no use
 local SAME = 50000          -- two ends closer than this are one back-off that was reported twice
+local ENDED = 2000000       -- two ends closer than this are the back-off that an operator has ended
 local TRIFLE = 5000         -- how long the first limiter may be idle because of the second
 local SLACK = 1000000       -- how long a key is kept after its use
 
@@ -131,7 +133,7 @@ local function write(s)
 	return string.format('%.17g %.0f %.17g %.0f %.0f %.0f %.0f', s.tokens, s.stamp, s.each, s.burst, s.last, s.longest, now)
 end
 
-local kept = redis.call('HMGET', KEYS[4], 'p', 'b')
+local kept = redis.call('HMGET', KEYS[4], 'p', 'b', 'e')
 local paused, length, written = string.match(kept[1] or '', '^(%S+) (%S+) (%S+)$')
 if paused then
 	paused, length = paused - math.max(0, written - now), tonumber(length)
@@ -140,6 +142,9 @@ if not paused or paused + FORGIVEN <= now then
 	paused, length = nil, 0
 end
 local left = tonumber(ARGV[7])
+if left and kept[3] and math.abs(now + left - kept[3]) < ENDED then
+	left = nil
+end
 if left then
 	if not paused or now + left > paused + SAME then
 		paused = now + left
