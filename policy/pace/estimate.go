@@ -26,8 +26,12 @@ func (h *host) forecast(r *request, ahead int, now, start time.Time) time.Durati
 // negative) than the same number of requests like r, and with a Store, no request is sent before
 // the slot that it has given, and those behind it wait for other processes too.
 func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now time.Time) time.Duration {
-	shared := r.process.store != nil && !r.process.standing().StoreAway
+	st := r.process.standing()
+	shared := r.process.store != nil && !st.StoreAway
 	lead := r.heldLeft(now)
+	if st.StoreAway && r.limits.gap() > 0 {
+		lead = max(lead, st.Turns.From.Sub(now))
+	}
 	if shared {
 		lead = max(lead, r.queue.slotIn(now))
 	}

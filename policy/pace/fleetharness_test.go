@@ -148,6 +148,8 @@ func (f *fleet) leave() {
 // comeBack reconnects all replicas, as an implementation of the Store does.
 func (f *fleet) comeBack() {
 	for _, r := range f.replicas {
+		r.store.Return(time.Minute)
+		r.Recheck()
 		r.store.Push(r.Pacer, time.Time{})
 	}
 	for range 10 {

@@ -127,13 +127,16 @@ func (r *rateLimiter) apply(t terms, now time.Time) {
 		// The state contains no request yet. It was computed with other terms, for which before may differ.
 		r.state = limiter.State{Longest: r.state.Longest}
 	}
-	if t.alone != nil && r.last.Before(t.alone.Since) {
+	if t.alone != nil && !t.takesTurns() && r.last.Before(t.alone.Since) {
 		before = t.presumedSent(before)
 		r.state = limiter.State{Longest: r.state.Longest}
 	}
 	r.state = limiter.Apply(r.state, t.limit(), before, now)
 	r.terms = t
 }
+
+// takesTurns reports whether the processes that are without the Store take turns under t.
+func (t terms) takesTurns() bool { return t.alone.Turns.Of > 1 && t.delay > 0 }
 
 // presumedSent returns when the host is assumed to have received a request from any
 // process, if this process has sent nothing since the outage of the Store began. If the

@@ -95,7 +95,16 @@ func (r *request) terms(now time.Time) terms {
 	if !r.host.shared {
 		spacing = r.spacing(now)
 	}
-	return r.process.share(r.limits.terms(spacing))
+	t := r.process.share(r.limits.terms(spacing))
+	if t.alone != nil {
+		t.delay = max(t.delay, t.alone.Turns.gap(r.limits.gap()))
+	}
+	return t
+}
+
+// turn returns when r may be sent while the Store is away, and until when: see Turns.next.
+func (r *request) turn(away *outage, now time.Time) (from, until time.Time) {
+	return away.Turns.next(r.limits.Key, r.limits.gap(), now)
 }
 
 // ownTerms returns the terms of the client's own limiter.

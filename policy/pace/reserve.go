@@ -94,6 +94,11 @@ func (r *reservation) slot(ctx context.Context) (again bool, err error) {
 			return true, nil
 		case gone:
 			return false, errReleased
+		case awaitTurn:
+			if err := r.awaitTurn(ctx); err != nil {
+				return false, err
+			}
+			continue
 		}
 		began := time.Now()
 		got, err := r.process.store.Reserve(ctx, ask)
@@ -113,6 +118,7 @@ type step uint8
 const (
 	askStore  step = iota // the Store is asked for a slot
 	goNow                 // the request may be sent
+	awaitTurn             // the Store is away, and the turn has not come
 	startOver             // the permit was given back
 	gone                  // the Slot was released
 )
@@ -135,7 +141,10 @@ func (r *reservation) next() (SlotRequest, step) {
 		return SlotRequest{}, startOver
 	case alone != nil:
 		r.returnLease()
-		r.held.StoreAway, r.until = true, time.Time{}
+		if r.at, r.until = r.turn(alone, now); r.at.After(now) {
+			return SlotRequest{}, awaitTurn
+		}
+		r.held.StoreAway = true
 		return SlotRequest{}, goNow
 	case r.unsent && !r.ended(now):
 		return SlotRequest{}, goNow
@@ -144,6 +153,21 @@ func (r *reservation) next() (SlotRequest, step) {
 		r.process.missed.Add(1)
 	}
 	return r.ask(now), askStore
+}
+
+// awaitTurn waits until r.at, or until the permit is given back because it is of no use any more.
+func (r *reservation) awaitTurn(ctx context.Context) error {
+	h := r.host
+	h.mu.Lock()
+	now := time.Now()
+	wait, left := r.at.Sub(now), r.end.Sub(now)
+	if !r.released && wait > left {
+		err := r.refuse(now, wait, left)
+		h.mu.Unlock()
+		return err
+	}
+	h.mu.Unlock()
+	return r.sleep(ctx, wait)
 }
 
 // ask returns the request to the Store.

@@ -48,7 +48,7 @@ func (s *Slot) Timely() bool {
 	case v.unsent:
 		return !v.ended(now)
 	}
-	return v.under == s.process.alone()
+	return v.under == s.process.alone() && !v.ended(now)
 }
 
 // lock returns the host of the slot, locked, or nil if the slot is nil or released.

@@ -51,6 +51,9 @@ type Standing struct {
 
 	// Since is when the process became StoreAway, if it is. It has a monotonic reading.
 	Since time.Time
+
+	// Turns are the turns of the processes that are StoreAway.
+	Turns Turns
 }
 
 // A SlotRequest is a request for one slot.

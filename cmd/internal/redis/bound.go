@@ -44,6 +44,7 @@ const (
 // maxReplies are the commands with longer replies than maxReply.
 var maxReplies = map[string]int{
 	"getrange": maxReply + frameSize + maxEntry,
+	"hmget":    maxReply + maxMembers*(maxMember+elementSize),
 	"xread":    maxReply + newsRead*maxNewsEntry,
 	"hello":    maxDescription,
 	"info":     maxDescription,

@@ -40,7 +40,10 @@ func (conn *connection) do(ctx context.Context, call func(ctx context.Context, c
 type connection struct {
 	// replicas is Options.Replicas.
 	replicas int
-	log      *slog.Logger
+
+	// name is Options.Name.
+	name string
+	log  *slog.Logger
 
 	// connect returns a client that has not connected yet.
 	connect func() *redis.Client
@@ -93,6 +96,11 @@ type view struct {
 	// returnsSince is when the return from an outage began; zero if none is in progress.
 	returnsSince time.Time
 
+	// quietSince is when a return began during which nothing was sent to hosts that have a gap; zero: none did in this outage.
+	quietSince time.Time
+
+	enrolment
+
 	// replicas is how many replicas were last seen, including this one.
 	replicas int
 
@@ -100,9 +108,12 @@ type view struct {
 	freeShares int
 }
 
-// aloneView returns the view of a replica that is alone since now.
-func aloneView(times int, c Cause, now time.Time) *view {
-	return &view{Standing: pace.Standing{StoreAway: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
+// aloneView returns the view of a replica that is alone since a time, after the view old. No other replica uses a slot of the
+// store after from.
+func (conn *connection) aloneView(old *view, c Cause, since, from time.Time) *view {
+	times := max(conn.replicas, old.replicas)
+	standing := pace.Standing{StoreAway: true, Slowdown: float64(times), Since: since, Turns: conn.turns(old.enrolment, times, from)}
+	return &view{Standing: standing, cause: c, since: since, quietSince: old.quietSince, enrolment: old.enrolment, replicas: old.replicas}
 }
 
 // Standing implements [pace.Store].
@@ -125,12 +136,12 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 		return nil
 	}
 	old := conn.view.Load()
-	now := time.Now()
+	since := time.Now()
+	from := since.Add(gone)
 	if old.StoreAway {
-		now = old.since
+		since, from = old.since, old.Turns.From
 	}
-	next := aloneView(max(conn.replicas, old.replicas), cause, now)
-	next.replicas = old.replicas
+	next := conn.aloneView(old, cause, since, from)
 	if !old.StoreAway && cause != Ended {
 		conn.outages.Add(1)
 	}

@@ -16,6 +16,9 @@ type Options struct {
 	// Replicas is the maximum number of replicas that share the server; required, at most 10,000.
 	Replicas int
 
+	// Name is the name of this replica, store.replica.
+	Name string
+
 	// Log gets one line for each change of state; required.
 	Log *slog.Logger
 }
@@ -27,6 +30,9 @@ type Hooks struct {
 
 	// Recheck is called when the Standing has changed, see pace.Pacer.Recheck; required.
 	Recheck func()
+
+	// Self returns what this replica tells the others of itself; nil: nothing.
+	Self func() Member
 
 	// BackOff is called when another replica has begun a back-off, or any has ended one, see pace.Pacer.MergeBackOff; required.
 	BackOff func(key string, b pace.BackOff)
@@ -45,6 +51,10 @@ type Fleet struct {
 	quotas  quotaUses
 	held    leases
 	counts  counts
+
+	// Only maintain uses these: enrolled is when this replica last told of itself, clock the measurement of the store's clock.
+	enrolled time.Time
+	clock    clockSample
 }
 
 // RobotsStats returns the counters of the shared robots.txt and tdmrep.json files.
@@ -74,7 +84,7 @@ func (f *Fleet) Stats() Stats {
 	held, _ := f.held.list()
 	s := Stats{
 		StoreAway: v.StoreAway, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
-		Replicas: v.replicas, Left: v.freeShares, Held: len(held),
+		Replicas: v.replicas, Members: v.members, Guard: v.guard, Left: v.freeShares, Held: len(held),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.outages.Load(),
 		Failures:      make(map[string]uint64),

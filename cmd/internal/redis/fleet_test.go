@@ -91,6 +91,11 @@ func start(t testing.TB, url string, replicas int) (r *replica, stop func()) {
 
 func startBy(t testing.TB, open opener, url string, replicas int) (r *replica, stop func()) {
 	t.Helper()
+	return startWith(t, open, url, replicas, nil)
+}
+
+func startWith(t testing.TB, open opener, url string, replicas int, self func() Member) (r *replica, stop func()) {
+	t.Helper()
 	r = &replica{log: &lines{}}
 	var err error
 	r.Fleet, err = open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.NewTextHandler(r.log, nil))})
@@ -99,7 +104,7 @@ func startBy(t testing.TB, open opener, url string, replicas int) (r *replica, s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, Hooks{Clocks: r.sent, Recheck: r.recheck, BackOff: r.pause}) }()
+	go func() { done <- r.Run(ctx, Hooks{Clocks: r.sent, Recheck: r.recheck, BackOff: r.pause, Self: self}) }()
 	return r, sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -77,30 +77,21 @@ func (c *crawl) send(ctx context.Context, i int) {
 // kept fails unless the requests were as far apart as promised.
 func (c *crawl) kept() {
 	slices.SortFunc(c.sent, func(a, b request) int { return a.at.Compare(b.at) })
-	var own [3]time.Time
-	alone, spell := 0, 0
+	alone := 0
 	for i, r := range c.sent {
 		if r.alone {
 			alone++
-			if d := r.at.Sub(own[r.replica]); d < 3*crawlDelay-late {
-				c.t.Errorf("request %d of replica %d was sent alone %v after its last, want %v", i, r.replica, d, 3*crawlDelay)
-			}
-		} else if i > 0 && !c.sent[i-1].alone {
-			if d := r.at.Sub(c.sent[i-1].at); d < crawlDelay-late {
-				c.t.Errorf("request %d was sent %v after the one before, want %v", i, d, crawlDelay)
-			}
 		}
-		if i > 0 && r.alone != c.sent[i-1].alone {
-			spell++
+		if i == 0 {
+			continue
 		}
-		own[r.replica] = r.at
+		if d := r.at.Sub(c.sent[i-1].at); d < crawlDelay-late {
+			c.t.Errorf("request %d of %d was sent %v after the one before, want %v", i, len(c.sent), d, crawlDelay)
+		}
 	}
 	n := len(c.sent)
 	took := c.sent[n-1].at.Sub(c.sent[0].at)
 	c.t.Logf("%d requests in %v, %d of them alone", n, took, alone)
-	if most := int(took/crawlDelay) + 1 + 2*len(c.pacers); n > most {
-		c.t.Errorf("%d requests in %v, want %d at the most", n, took, most)
-	}
 	if alone == 0 || alone == n {
 		c.t.Errorf("%d of %d requests were sent alone", alone, n)
 	}
@@ -129,7 +120,7 @@ func TestRequestsOfAnOutage(t *testing.T) {
 	<-time.After(6 * crawlDelay)
 	s.Stop()
 	shared(false)
-	<-time.After(6 * crawlDelay)
+	<-time.After(gone + 20*crawlDelay)
 	s.Continue()
 	shared(true)
 	<-time.After(6 * crawlDelay)

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -98,4 +99,41 @@ func TestPauseIsHeardAgain(t *testing.T) {
 	testkit.Eventually(t, "it listens", func() bool {
 		return admin.PubSubNumSub(t.Context(), backOffChannel).Val()[backOffChannel] == 1
 	})
+}
+
+// TestBackOffOfAnOutageIsSpread: the others hear of a back-off that a replica has begun without the store when the store is
+// back.
+func TestBackOffOfAnOutageIsSpread(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	f, one := pacer(t, patient, s.URL(), 2)
+	g, two := pacer(t, patient, s.URL(), 2)
+	shared := func(want bool) {
+		testkit.Eventually(t, "the store is there, or is not", func() bool { return f.Standing().StoreAway != want && g.Standing().StoreAway != want })
+	}
+	shared(true)
+	s.Kill()
+	shared(false)
+	l := pace.Limits{Key: "a.test", PerSecond: 10, Burst: 1, MaxConcurrent: 6, MaxWait: time.Minute, MaxQueue: 10}
+	slot, err := one.Wait(t.Context(), "", l)
+	if err == nil {
+		err = slot.Ready(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot.Sent()
+	slot.BackOff(time.Hour, "id")
+	slot.Release()
+	s.Restart()
+	shared(true)
+	var busy *pace.BusyError
+	if slot, err = two.Wait(t.Context(), "", l); err == nil {
+		err = slot.Ready(t.Context())
+		slot.Release()
+	}
+	if !errors.As(err, &busy) || busy.Reason != pace.BackedOff {
+		t.Errorf("the other replica says %v", err)
+	}
 }

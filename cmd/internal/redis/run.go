@@ -37,14 +37,15 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 		return c
 	}
 	f := &Fleet{connection: connection{
-		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(), callTime: callTime,
+		replicas: o.Replicas, name: o.Name, log: o.Log, connect: connect, id: rand.Text(), callTime: callTime,
 		wake: wake.New(), logged: make(map[Cause]bool),
 	}}
 	f.robots = sharedFiles{connection: &f.connection, keys: robotsKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
 	f.tdmrep = sharedFiles{connection: &f.connection, keys: tdmrepKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
 	f.reports.wake = wake.New()
 	f.client.Store(connect())
-	f.view.Store(aloneView(o.Replicas, Starting, time.Now()))
+	now := time.Now()
+	f.view.Store(f.aloneView(&view{enrolment: enrolment{guard: minGuard}}, Starting, now, time.Time{}))
 	return f, nil
 }
 

@@ -23,6 +23,7 @@ var (
 	releaseScript = redis.NewScript(source("release"))
 	endScript     = redis.NewScript(source("end"))
 	mendScript    = redis.NewScript(source("mend"))
+	rosterScript  = redis.NewScript(source("roster"))
 	takeScript    = redis.NewScript(source("take"))
 )
 

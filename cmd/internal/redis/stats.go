@@ -52,6 +52,12 @@ type Stats struct {
 	// Replicas is the number of replicas last seen, including this one.
 	Replicas int
 
+	// Members are replicas that share the store, as they told last, at most 64; none before this one has joined.
+	Members []Member
+
+	// Guard is the time by which the clocks of the replicas may differ, see pace.Turns.Guard.
+	Guard time.Duration
+
 	// Left is the number of shares of replicas that have shut down.
 	Left int
 

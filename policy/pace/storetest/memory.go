@@ -55,9 +55,9 @@ func NewMemory(replicas int) *Memory {
 
 // Join returns the Store of one more replica.
 func (m *Memory) Join() *Member {
-	s := &Member{memory: m}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	s := &Member{memory: m, number: len(m.all)}
 	m.all = append(m.all, s)
 	m.count()
 	return s
@@ -139,8 +139,14 @@ type Member struct {
 	// pacer is told of back-offs; nil if there is none. memory.mu guards it and the fields below.
 	pacer *pace.Pacer
 
+	// number is the place of the member in memory.all.
+	number int
+
 	// alone is since when the member is disconnected; zero if it is connected.
 	alone time.Time
+
+	// from is pace.Turns.From.
+	from time.Time
 
 	// failing means that the next Reserve fails.
 	failing bool
@@ -163,6 +169,7 @@ func (m *Member) Disconnect() {
 func (m *Member) disconnect() {
 	if m.alone.IsZero() {
 		m.alone = time.Now()
+		m.from = m.alone
 		m.memory.members--
 	}
 	m.failing = false
@@ -173,6 +180,13 @@ func (m *Member) FailNext() {
 	m.memory.mu.Lock()
 	defer m.memory.mu.Unlock()
 	m.failing = true
+}
+
+// Return makes the member, which is disconnected, send nothing for a time, because others may be connected again before it is.
+func (m *Member) Return(d time.Duration) {
+	m.memory.mu.Lock()
+	defer m.memory.mu.Unlock()
+	m.from = time.Now().Add(d)
 }
 
 // Reconnect ends Disconnect and FailNext.
@@ -210,7 +224,9 @@ func (m *Member) Standing() pace.Standing {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if !m.alone.IsZero() {
-		return pace.Standing{StoreAway: true, Slowdown: float64(max(all.replicas, all.seen)), Since: m.alone}
+		n := max(all.replicas, all.seen)
+		turns := pace.Turns{Of: n, Number: m.number, From: m.from}
+		return pace.Standing{StoreAway: true, Slowdown: float64(n), Since: m.alone, Turns: turns}
 	}
 	return pace.Standing{Slowdown: max(1, float64(all.replicas)/float64(all.members))}
 }

@@ -211,7 +211,11 @@ func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int
 	var all sync.WaitGroup
 	for i := range clients {
 		client := f.client(t, i%2 == 0)
-		client.Transport.(*http.Transport).DisableKeepAlives = i%3 == 0
+		transport := client.Transport.(*http.Transport)
+		if transport.DisableKeepAlives = i%3 == 0; i%3 > 0 {
+			// Each replica has two clients that stay.
+			transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: f.replicas[i/3%len(f.replicas)].Listen})
+		}
 		all.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -328,7 +332,6 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	answered, end := f.sendLoad(t, o, fail.scheme, clients, stop)
 	testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > some })
 
-	began := time.Now()
 	fail.away(store)
 	f.awaitStore(t, 0)
 	gone := time.Now().Add(gap) // requests that were already on their way
@@ -344,20 +347,16 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	returns := time.Now()
 	fail.back(store)
 	f.awaitStore(t, 1)
-	back := time.Now()
 	n := answered.Load()
 	testkit.Eventually(t, "the clients are served again", func() bool { return answered.Load() > n+some })
-	over := time.Now()
 	close(stop)
 	if lost := end(); len(lost) > 0 {
 		t.Errorf("%d requests were lost: %.300q", len(lost), lost)
 	}
 	pages := o.Pages(fail.scheme)
-	if least := leastGap(between(pages, time.Time{}, began), gap); least < gap {
-		t.Errorf("two arrived within %v of each other before", least)
-	}
-	if least := leastGap(between(pages, back, over), gap); least < gap {
-		t.Errorf("two arrived within %v of each other when the store was back", least)
+	// The gap holds throughout: the clocks of the replicas agree.
+	if least := leastGap(pages, gap); least < gap*9/10 {
+		t.Errorf("two arrived within %v of each other: %v", least, gaps(pages))
 	}
 	while := between(pages, gone, returns)
 	if most := int(returns.Sub(gone)/gap) + replicas; len(while) > most {

@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
+)
+
+// runNamed runs a replica that tells the others its name.
+func runNamed(t *testing.T, url, name string, replicas int) (r *replica, stop func()) {
+	open := func(o Options) (*Fleet, error) {
+		o.Name = name
+		return patient(o)
+	}
+	return startWith(t, open, url, replicas, func() Member { return Member{Name: name, Version: "v1", Problems: []string{"disk"}} })
+}
+
+// TestRoster: each replica has a number of its own, which it keeps, and knows of the others.
+func TestRoster(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	var all []*replica
+	var stops []func()
+	for _, name := range []string{"a", "b", "c"} {
+		r, stop := runNamed(t, s.URL(), name, 3)
+		all, stops = append(all, r), append(stops, stop)
+		defer stop()
+		testkit.Eventually(t, name+" has a number", func() bool { return r.view.Load().number > 0 })
+	}
+	numbers := map[int]bool{}
+	for _, r := range all {
+		numbers[r.view.Load().number] = true
+		testkit.Eventually(t, "all know all", func() bool { return len(r.Stats().Members) == 3 })
+		for i, m := range r.Stats().Members {
+			if want := string(rune('a' + i)); m.Name != want || m.Self != (want == r.name) || m.Version != "v1" || len(m.Problems) != 1 {
+				t.Errorf("%s knows %+v, want %s", r.name, m, want)
+			}
+		}
+	}
+	if len(numbers) != 3 || !numbers[1] || !numbers[2] || !numbers[3] {
+		t.Errorf("numbers are %v", numbers)
+	}
+	gone := all[1].view.Load().number
+	stops[1]()
+	next, stop := runNamed(t, s.URL(), "d", 3)
+	defer stop()
+	testkit.Eventually(t, "the successor has a number", func() bool { return next.view.Load().number > 0 })
+	if n := next.view.Load().number; n != gone {
+		t.Errorf("the successor has number %d, want %d, which is free", n, gone)
+	}
+	testkit.Eventually(t, "the others know it", func() bool {
+		names := ""
+		for _, m := range all[0].Stats().Members {
+			names += m.Name
+		}
+		return names == "acd"
+	})
+	s.Kill()
+	testkit.Eventually(t, "they are alone", func() bool { return all[0].Standing().StoreAway && next.Standing().StoreAway })
+	one, two := all[0].Standing().Turns, next.Standing().Turns
+	if one.Of != 3 || two.Of != 3 || one.Number == two.Number || one.Guard < minGuard || one.From.Before(all[0].Standing().Since) {
+		t.Errorf("turns are %+v and %+v", one, two)
+	}
+}
+
+// TestTurnByName: a replica that has never met the others has a turn, the same after a restart.
+func TestTurnByName(t *testing.T) {
+	t.Parallel()
+	seen := map[int]bool{}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		turns := (&connection{name: name}).turns(enrolment{}, 3, time.Time{})
+		if again := (&connection{name: name}).turns(enrolment{}, 3, time.Time{}); turns != again || turns.Number < 0 || turns.Number > 2 {
+			t.Errorf("%s: %+v, then %+v", name, turns, again)
+		}
+		seen[turns.Number] = true
+	}
+	if len(seen) == 1 {
+		t.Errorf("all have the turn %v", seen)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name    string
+		members []Member
+		want    time.Duration
+	}{
+		{"nobody", nil, minGuard},
+		{"one", []Member{{ClockAhead: time.Hour, ClockError: ms}}, minGuard},
+		{"clocks that agree", []Member{{ClockAhead: -100 * ms, ClockError: ms}, {ClockAhead: -90 * ms, ClockError: ms}}, minGuard},
+		{"clocks that differ", []Member{{ClockAhead: -100 * ms, ClockError: 2 * ms}, {ClockAhead: 200 * ms, ClockError: ms}}, 303 * ms},
+		{"a clock of another day", []Member{{}, {ClockAhead: 24 * time.Hour}}, maxGuard},
+	} {
+		if got := guard(c.members); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestMemberIsBounded: what a replica tells fits what the others read.
+func TestMemberIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, m := range []Member{
+		{Name: "a", Dashboard: strings.Repeat("x", maxMember)},
+		{Name: "a", Problems: make([]string, maxMember)},
+		{Name: strings.Repeat("a", maxMember)},
+	} {
+		if text := m.text(); len(text) > maxMember || !strings.HasPrefix(text, "{") {
+			t.Errorf("%d bytes are told: %.40s", len(text), text)
+		}
+	}
+}
