@@ -34,9 +34,9 @@
 // slot counts from its end. A request that misses its slot takes another one ([Slot.Timely]). A
 // back-off of a host applies to all processes. The concurrency slots of WaitConnect, streams, queues,
 // response times and the back-offs of single clients are known to each process alone. If the Store
-// fails, no request waits for it: each process divides its rate by the number of processes, counted
-// from its own last request. All processes together then send no more than is permitted on average.
-// When the Store fails, and when it works again, a request of each process may be early.
+// fails, no request waits for it: each process divides its rate by the number of processes, and under a
+// gap the processes take turns by the wall clock ([Turns]). All processes together then send no more than
+// is permitted on average, and nothing within the gap if all notice the failure in time.
 //
 // Any number of goroutines may share a Pacer and a Slot. The package starts no goroutine: a host
 // with waiters has one timer, other hosts have none. Close refuses all waiters. [Pacer.Clocks]

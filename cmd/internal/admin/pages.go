@@ -11,6 +11,9 @@ type frame struct {
 	Title   string
 	Version string
 
+	// Replica is the name of the replica that the page shows; "": the proxy is no replica.
+	Replica string
+
 	// Section is the path of the page's entry in the navigation; "": it has none.
 	Section string
 
@@ -51,8 +54,13 @@ func errorFlash(text string, lines ...string) *flash {
 
 // newFrame makes the frame of a page. section is the path of its entry in the navigation.
 func (s *Server) newFrame(title, section string) frame {
+	replica := ""
+	if st := s.opts.storeStatus(); st != nil {
+		replica = printable(st.Replica)
+	}
 	return frame{
-		Title: title, Section: section, Version: s.opts.Version, SignOut: s.opts.Token() != "", HealthErrors: s.healthErrors(),
+		Replica: replica,
+		Title:   title, Section: section, Version: s.opts.Version, SignOut: s.opts.Token() != "", HealthErrors: s.healthErrors(),
 		ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(),
 		Monitor: s.opts.Monitor(),
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
@@ -253,6 +254,12 @@ type Store struct {
 
 	// Expected is the configured number of replicas.
 	Expected int
+
+	// Replicas are replicas that share the store, as they told last. Their text is untrusted.
+	Replicas []redis.Member
+
+	// Guard is the time by which their clocks may differ.
+	Guard time.Duration
 }
 
 // slots bounds how many goroutines do something at the same time. Its capacity is the bound.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/proxy/guide"
 )
 
@@ -189,6 +190,12 @@ type storeStatus struct {
 	Times    float64 `json:"times_slower"`
 	Members  int     `json:"replicas"`
 	Expected int     `json:"expected_replicas"`
+
+	// Guard is the time by which the clocks of the replicas may differ, in milliseconds.
+	Guard int64 `json:"clock_guard_ms"`
+
+	// All are the replicas that share the store.
+	All []redis.Member `json:"members"`
 }
 
 // storeStatus returns nil if the proxy is no replica.
@@ -197,7 +204,8 @@ func (o *Options) storeStatus() *storeStatus {
 		return nil
 	}
 	s := o.Store()
-	return &storeStatus{s.Replica, !s.StoreAway, s.warning(), formatTime(s.Since), max(s.Times, 1), s.Members, s.Expected}
+	return &storeStatus{s.Replica, !s.StoreAway, s.warning(), formatTime(s.Since), max(s.Times, 1), s.Members, s.Expected,
+		s.Guard.Milliseconds(), append([]redis.Member{}, s.Replicas...)}
 }
 
 // storeWarning says that this replica paces alone. It returns "" if it does not, or if the

@@ -2,9 +2,12 @@ package admin
 
 import (
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"robotsproxy/cmd/internal/redis"
 )
 
 // withStore sets Options.Store to a value that the test may change.
@@ -43,11 +46,11 @@ func TestReadyzWithoutStore(t *testing.T) {
 }
 
 func TestStatusStore(t *testing.T) {
-	store := Store{Replica: "proxy-1", Times: 1, Members: 2, Expected: 3, Since: time.Unix(1_800_000_000, 0)}
+	store := Store{Replica: "proxy-1", Times: 1, Members: 2, Expected: 3, Since: time.Unix(1_800_000_000, 0), Guard: time.Second, Replicas: []redis.Member{{Name: "proxy-2", Version: "v1"}}}
 	f := newFixture(t, withStore(&store))
 	type response struct{ Store *storeStatus }
 	got := decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
-	if want := (storeStatus{"proxy-1", true, "", "2027-01-15T08:00:00Z", 1, 2, 3}); got.Store == nil || *got.Store != want {
+	if want := (storeStatus{"proxy-1", true, "", "2027-01-15T08:00:00Z", 1, 2, 3, 1000, []redis.Member{{Name: "proxy-2", Version: "v1"}}}); got.Store == nil || !reflect.DeepEqual(*got.Store, want) {
 		t.Errorf("%+v, want %+v", got.Store, want)
 	}
 	store.StoreAway, store.Why, store.Times = true, "the server's memory is full", 3
@@ -64,6 +67,11 @@ func TestStatusStore(t *testing.T) {
 func TestPagesShowStore(t *testing.T) {
 	store := Store{Replica: "proxy-1", StoreAway: true, Why: "the password is wrong or missing", Times: 3, Members: 2, Expected: 3, Since: time.Now().Add(-time.Minute)}
 	w := newTestProxy(t, sampleFiles, withStore(&store))
+	store.Replicas = []redis.Member{
+		{Name: "proxy-1", Self: true, Version: "v1.1", Config: "aaaa", LastHour: map[string]int64{"allowed": 3}},
+		{Name: hostileText, Version: "v1.2", Config: "bbbb", Dashboard: "https://two.example/", Problems: []string{hostileText}, LastHour: map[string]int64{"allowed": 4}},
+		{Name: "proxy-3", Dashboard: "javascript:alert(1)"},
+	}
 	for _, page := range []string{"/", "/hosts", "/explain", "/about"} {
 		doc := w.get(t, page, http.StatusOK)
 		if got := textOf(findOne(t, doc, "id", "warnings")); !strings.Contains(got, "is unavailable: the password is wrong or missing. This replica paces alone") {
@@ -78,6 +86,15 @@ func TestPagesShowStore(t *testing.T) {
 		if !strings.Contains(about, want) {
 			t.Errorf("About lacks %q: %s", want, about)
 		}
+	}
+	fleet := findOne(t, w.get(t, "/about", http.StatusOK), "id", "fleet")
+	for _, want := range []string{"proxy-1 this page", "v1.1aaaaYes", "v1.2bbbbNo", "All, in the last hour7"} {
+		if got := strings.Join(strings.Fields(textOf(fleet)), " "); !strings.Contains(got, want) {
+			t.Errorf("the replicas lack %q: %s", want, got)
+		}
+	}
+	if links := findAll(fleet, "rel", "noreferrer"); len(links) != 1 || attr(links[0], "href") != "https://two.example/" {
+		t.Errorf("%d links, want one to proxy-2", len(links))
 	}
 	store.StoreAway, store.Times = false, 1
 	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "warnings")); got != "" {

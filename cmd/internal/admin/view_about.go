@@ -29,6 +29,9 @@ type aboutView struct {
 	// Store is the state of the replica; nil: the proxy is no replica.
 	Store *Store
 
+	// Replicas is nil if the proxy is no replica.
+	Replicas *replicasView
+
 	// Shared says whether it paces together with the other replicas.
 	Shared    badge
 	CanReload bool
@@ -54,7 +57,7 @@ func (s *Server) newAboutView(r *http.Request) aboutView {
 	}
 	if s.opts.Store != nil {
 		v.Store = new(s.opts.Store())
-		v.Shared = v.Store.sharedBadge()
+		v.Shared, v.Replicas = v.Store.sharedBadge(), newReplicasView(v.Store)
 	}
 	return v
 }

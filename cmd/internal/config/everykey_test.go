@@ -34,6 +34,7 @@ var samples = map[string][]any{
 	"server":           {"[2001:db8::1]:53"},
 	"parent":           {"https://we:p%20w@proxy.example:3128", "env"},
 	"tsa":              {"https://tsa.example/tsr"},
+	"dashboard":        {"https://proxy-1.example:8081/"},
 	"directory":        {"https://foo.example/keys"},
 	"redis":            {"rediss://we:p%40w@redis.example:7000/2"},
 	"replica":          {"proxy#1:\"a\""},

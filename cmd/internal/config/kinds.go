@@ -157,6 +157,8 @@ var kinds = map[string]kind{
 		is: isParent, optional: true, secret: true, hint: notParent, pattern: `^$|^env$|^(https?|socks5h?)://.`},
 	"tsa": {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr",
 		is: isWebURL, optional: true, pattern: `^$|^https?://.`},
+	"dashboard": {what: "the URL of a dashboard", example: "https://proxy-1.example:8081",
+		is: isWebURL, optional: true, pattern: `^$|^https?://.`},
 	"directory": {what: "the https:// URL of a key directory, in ASCII",
 		example: "https://bot.example/.well-known/http-message-signatures-directory", is: isDirectory, optional: true,
 		pattern: `^$|^https://[!-~]+$`},

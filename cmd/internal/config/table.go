@@ -487,6 +487,10 @@ type Admin struct {
 	// means that only listen has them.
 	MetricsListen string `key:"metrics_listen" default:"" kind:"address-or-off" restart:"yes"`
 
+	// The URL at which operators open this dashboard. Dashboards of other replicas link to it. An empty value
+	// means http:// and listen, unless only this machine reaches that.
+	URL string `key:"url" default:"" kind:"dashboard"`
+
 	// The secret that all pages but the health checks require. An empty value means no secret: whoever
 	// reaches the listener is an operator.
 	Token string `key:"token" default:"" kind:"secret"`

@@ -68,6 +68,9 @@ type Daemon struct {
 	// notary makes the checkpoints of the audit; nil: the audit is in no regular file.
 	notary *notary.Notary
 
+	// started is when New was called.
+	started time.Time
+
 	// stateDir is the state directory.
 	stateDir string
 

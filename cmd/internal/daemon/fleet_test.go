@@ -64,23 +64,24 @@ func (s statsOnly) RobotsStats() redis.RobotsStats { return s.robots }
 // The state of the store is shown correctly.
 func TestFleetIsShown(t *testing.T) {
 	h := &Daemon{}
-	h.Active.Store(&generation{Cfg: config.Config{Store: config.Store{Replicas: 5}}, audit: audit.Options{Replica: "proxy-1"}})
+	h.Active.Store(&generation{audit: audit.Options{Replica: "proxy-1"}})
 	if h.adminStore() != nil || h.storeStats() != nil {
 		t.Error("a proxy on its own shows a store")
 	}
 	since := time.Now()
 	h.fleet = statsOnly{robots: redis.RobotsStats{Loads: 16, Saves: 17, Claims: 18, Waits: 19, Purges: 20, Heard: 21, Lost: 22, Failures: 23}, stats: redis.Stats{
-		StoreAway: true, Returning: true, Cause: redis.TimedOut, Since: since, Times: 4, Replicas: 3, Left: 2, Held: 6,
+		StoreAway: true, Returning: true, Cause: redis.TimedOut, Since: since, Times: 4, Replicas: 3, Expected: 5, Members: []redis.Member{{Name: "proxy-2"}}, Guard: time.Minute, Left: 2, Held: 6,
 		Reserved: 7, Late: 8, Full: 9, Dropped: 10, Outages: 11, Failures: map[string]uint64{"x": 12},
 		RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 13}, {Count: 14}}, RoundTripTime: 15 * time.Second,
 	}}
 	if diff := cmp.Diff(admin.Store{
 		Replica: "proxy-1", StoreAway: true, Returning: true, Why: "no reply within 1 s", Since: since, Times: 4, Members: 3, Expected: 5,
+		Replicas: []redis.Member{{Name: "proxy-2"}}, Guard: time.Minute,
 	}, h.adminStore()()); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(prom.StoreStats{
-		Stats: h.fleet.Stats(), Robots: h.fleet.RobotsStats(), Expected: 5,
+		Stats: h.fleet.Stats(), Robots: h.fleet.RobotsStats(),
 	}, h.storeStats()()); diff != "" {
 		t.Error(diff)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"time"
 
 	"robotsproxy/cmd/internal/castore"
@@ -59,6 +60,9 @@ type generation struct {
 
 	// memory is the budget of the process in bytes.
 	memory int64
+
+	// sharedSum is Cfg.SharedSum.
+	sharedSum func() string
 }
 
 // close closes what was made for g alone, if g is not activated.
@@ -186,7 +190,7 @@ func (d *Daemon) process(f *generation) audit.Process {
 // change, with its state: the egress client and its connections, the authority and its certificates. It
 // creates the robots.txt cache if the daemon has none.
 func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *generation, err error) {
-	f := &generation{Cfg: cfg, snapshots: d.snapshotOptions(cfg), memory: memoryLimit(cfg)}
+	f := &generation{Cfg: cfg, snapshots: d.snapshotOptions(cfg), memory: memoryLimit(cfg), sharedSum: sync.OnceValue(cfg.SharedSum)}
 	defer func() {
 		if err != nil {
 			f.close(before)

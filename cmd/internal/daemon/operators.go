@@ -21,7 +21,6 @@ func (d *Daemon) openAdmin() (err error) {
 		return nil
 	}
 	version, commit := buildInfo()
-	started := time.Now()
 	o := admin.Options{
 		Healthy: d.healthy, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
 		Token:   d.token,
@@ -40,7 +39,7 @@ func (d *Daemon) openAdmin() (err error) {
 		Store:   d.adminStore(),
 		About: func() admin.About {
 			about := admin.About{
-				Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile,
+				Commit: commit, Started: d.started, State: d.auditDir, Audit: d.auditFile,
 				ArchiveDir: d.Active.Load().Cfg.Archive.Dir, Archive: d.archiveStats(),
 			}
 			for _, a := range d.Active.Load().agents {
@@ -112,14 +111,13 @@ func (d *Daemon) adminStore() func() admin.Store {
 	if d.fleet == nil {
 		return nil
 	}
-	// A reload changes neither the store nor the name of the replica.
-	cfg := d.Active.Load().Cfg.Store
+	// A reload does not change the name of the replica.
 	name := d.Active.Load().audit.Replica
 	return func() admin.Store {
 		s := d.fleet.Stats()
 		return admin.Store{
 			Replica: name, StoreAway: s.StoreAway, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
-			Times: s.Times, Members: s.Replicas, Expected: cfg.Replicas,
+			Times: s.Times, Members: s.Replicas, Expected: s.Expected, Replicas: s.Members, Guard: s.Guard,
 		}
 	}
 }
@@ -129,10 +127,7 @@ func (d *Daemon) storeStats() func() prom.StoreStats {
 	if d.fleet == nil {
 		return nil
 	}
-	expected := d.Active.Load().Cfg.Store.Replicas
-	return func() prom.StoreStats {
-		return prom.StoreStats{Stats: d.fleet.Stats(), Robots: d.fleet.RobotsStats(), Expected: expected}
-	}
+	return func() prom.StoreStats { return prom.StoreStats{Stats: d.fleet.Stats(), Robots: d.fleet.RobotsStats()} }
 }
 
 // warnings returns what the operator should see to before it stops requests.
@@ -143,6 +138,10 @@ func (d *Daemon) warnings() (all []string) {
 	found := []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning(), d.handler.Stats().Warning()}
 	if d.notary != nil {
 		found = append(found, d.notary.Warnings()...)
+	}
+	if d.fleet != nil {
+		s := d.fleet.Stats()
+		found = append(found, s.Warnings()...)
 	}
 	if d.paceFile != nil && d.paceFile.Err() != nil {
 		found = append(found, "requests wait, the pace cannot be shared with other processes: "+d.paceFile.Err().Error())

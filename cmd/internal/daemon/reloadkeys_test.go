@@ -267,6 +267,7 @@ var reloadable = map[string]reloadCase{
 	"runs.max_age":    keyAlone("runs.max_age", "1h", "2h", inForce(func(f *generation) any { return f.Cfg.Runs.MaxAge }), "1h0m0s", "2h0m0s"),
 	"runs.max_number": keyAlone("runs.max_number", 1, 2, inForce(func(f *generation) any { return f.Cfg.Runs.MaxNumber }), "1", "2"),
 
+	"admin.url":   keyAlone("admin.url", "http://a/", "http://b/", func(s *standing) string { return s.daemon.member().Dashboard }, "http://a/", "http://b/"),
 	"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.daemon.token() }, "0123456789abcdef", "fedcba9876543210"),
 	"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.daemon.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
 }

@@ -65,7 +65,7 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 		return d.runCaches(background, tdmrep)
 	})
 	if d.fleet != nil {
-		hooks := redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff}
+		hooks := redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff, Self: d.member}
 		g.Go(func() error { return d.fleet.Run(sharing, hooks) })
 	}
 	if d.paceFile != nil {

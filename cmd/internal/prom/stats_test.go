@@ -44,8 +44,8 @@ type testProxy struct {
 
 // fleetStats returns the Stats of a replica.
 func fleetStats() StoreStats {
-	return StoreStats{Expected: 3, Stats: redis.Stats{
-		Times: 1, Replicas: 3, RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 1}, {Count: 1}}, Failures: map[string]uint64{"timed-out": 0},
+	return StoreStats{Stats: redis.Stats{
+		Times: 1, Replicas: 3, Expected: 3, RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 1}, {Count: 1}}, Failures: map[string]uint64{"timed-out": 0},
 	}}
 }
 
@@ -201,12 +201,12 @@ func numbered() Options {
 	o.Store = func() StoreStats {
 		return StoreStats{
 			Stats: redis.Stats{
-				StoreAway: true, Times: 51, Replicas: 52, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
+				StoreAway: true, Times: 51, Replicas: 52, Expected: 53, Guard: 108 * time.Second,
+				Members: []redis.Member{{Config: "a", Version: "1"}, {Config: "b", Version: "1"}, {Config: "c", Version: "1"}}, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
 				Failures:   map[string]uint64{"timed-out": 61},
 				RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 62}, {Count: 63}}, RoundTripTime: 64 * time.Second,
 			},
-			Robots:   redis.RobotsStats{Loads: 65, Saves: 68, Claims: 69, Waits: 70, Purges: 71, Heard: 72, Lost: 66, Failures: 67},
-			Expected: 53,
+			Robots: redis.RobotsStats{Loads: 65, Saves: 68, Claims: 69, Waits: 70, Purges: 71, Heard: 72, Lost: 66, Failures: 67},
 		}
 	}
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 48, 49, time.Unix(50, 0), errors.New("line 3") }
@@ -240,7 +240,7 @@ var numbers = map[string]float64{
 	"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
 	"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
 	"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,
-	"store_up": 0, "pace_times_slower": 51, "store_members": 52, "store_expected_members": 53, "store_left_shares": 54, "store_places": 55,
+	"store_up": 0, "pace_times_slower": 51, "store_members": 52, "store_expected_members": 53, "store_configurations": 3, "store_versions": 1, "store_clock_guard_seconds": 108, "store_left_shares": 54, "store_places": 55,
 	"store_reservations_total outcome=given": 56, "store_reservations_total outcome=late": 57, "store_reservations_total outcome=full": 58,
 	"store_dropped_reports_total": 59, "store_outages_total": 60, "store_errors_total cause=timed-out": 61,
 	"store_robots_total operation=load": 65, "store_robots_lost_total": 66, "store_robots_errors_total": 67,

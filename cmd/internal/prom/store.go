@@ -10,9 +10,6 @@ import (
 type StoreStats struct {
 	redis.Stats
 	Robots redis.RobotsStats
-
-	// Expected is the configured maximum of replicas.
-	Expected int
 }
 
 // A storeCollector is a statsCollector with a histogram.
@@ -32,12 +29,17 @@ func newStoreCollector(stats func() StoreStats) prometheus.Collector {
 
 func storeMetrics(s StoreStats) []metric {
 	r := s.Robots
+	configs, versions := s.Variants()
 	return []metric{
 		gauge("store_up", "1 if this replica shares the pace with the others; 0 while it paces alone, because the store is "+
 			"unavailable or was until a moment ago.", boolValue(!s.StoreAway)),
 		gauge("store_members", "Replicas that share the store, including this one; while the store is unavailable, those last seen.",
 			s.Replicas),
 		gauge("store_expected_members", "Maximum number of replicas (store.replicas).", s.Expected),
+		gauge("store_configurations", "Different configurations among the replicas that share the store: more than 1 is drift.", configs),
+		gauge("store_versions", "Different versions of the program among the replicas that share the store.", versions),
+		gauge("store_clock_guard_seconds", "Time by which the clocks of the replicas may differ: by so much longer is a replica's "+
+			"turn while the store is unavailable.", s.Guard.Seconds()),
 		gauge("store_left_shares", "Shares of the rate that replicas passed on when they shut down.", s.Left),
 		gauge("store_places", "Concurrency slots of hosts that this replica holds in the store (max_concurrent).", s.Held),
 		gauge("pace_times_slower", "Factor by which this replica paces slower than permitted: store.replicas while the store is "+

@@ -84,7 +84,7 @@ func (f *Fleet) Stats() Stats {
 	held, _ := f.held.list()
 	s := Stats{
 		StoreAway: v.StoreAway, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
-		Replicas: v.replicas, Members: v.members, Guard: v.guard, Left: v.freeShares, Held: len(held),
+		Replicas: v.replicas, Expected: f.replicas, Members: v.members, Guard: v.guard, Left: v.freeShares, Held: len(held),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.outages.Load(),
 		Failures:      make(map[string]uint64),

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -63,8 +64,8 @@ type Member struct {
 	// Problems are the names of what is wrong with it.
 	Problems []string `json:"problems,omitempty"`
 
-	// Decisions counts its decisions since it started, by their name.
-	Decisions map[string]uint64 `json:"decisions,omitempty"`
+	// LastHour counts its requests of the last hour, by their outcome.
+	LastHour map[string]int64 `json:"last_hour,omitempty"`
 
 	// Started is when the process has started.
 	Started time.Time `json:"started"`
@@ -82,7 +83,7 @@ type Member struct {
 func (m Member) text() string {
 	text, err := json.Marshal(m)
 	if err == nil && len(text) > maxMember {
-		m.Problems, m.Decisions, m.Dashboard = nil, nil, ""
+		m.Problems, m.LastHour, m.Dashboard = []string{"what is wrong is too long to be told"}, nil, ""
 		text, err = json.Marshal(m)
 	}
 	if err != nil || len(text) > maxMember {
@@ -210,4 +211,50 @@ func guard(members []Member) time.Duration {
 		least, most = min(least, m.ClockAhead-m.ClockError), max(most, m.ClockAhead+m.ClockError)
 	}
 	return min(max(most-least, minGuard), maxGuard)
+}
+
+// Variants returns how many configurations and how many versions the members have. More than one means that the replicas do
+// not all do the same.
+func (s *Stats) Variants() (configs, versions int) {
+	return len(s.names(func(m *Member) string { return m.Config })), len(s.names(func(m *Member) string { return m.Version }))
+}
+
+// names returns the names of the members by a property; those without it are left out.
+func (s *Stats) names(property func(*Member) string) map[string][]string {
+	all := make(map[string][]string)
+	for i := range s.Members {
+		if p := property(&s.Members[i]); p != "" {
+			all[p] = append(all[p], s.Members[i].Name)
+		}
+	}
+	return all
+}
+
+// Warnings returns what an operator should know about the replicas together, except that the store is away. It may contain
+// text of the other replicas.
+func (s *Stats) Warnings() (all []string) {
+	for what, property := range map[string]func(*Member) string{
+		"configurations": func(m *Member) string { return m.Config },
+		"versions":       func(m *Member) string { return m.Version },
+	} {
+		if found := s.names(property); len(found) > 1 {
+			var parts []string
+			for p, names := range found {
+				parts = append(parts, p+" at "+strings.Join(names, ", "))
+			}
+			slices.Sort(parts)
+			all = append(all, "replicas run different "+what+": "+strings.Join(parts, "; "))
+		}
+	}
+	for name, those := range s.names(func(m *Member) string { return m.Name }) {
+		if len(those) > 1 {
+			all = append(all, fmt.Sprintf("%d replicas are called %s: give each its own store.replica", len(those), name))
+		}
+	}
+	if !s.StoreAway && s.Times > 1 {
+		const fewer = "%d of %d replicas (store.replicas) share the store, so requests are sent %.3g times slower than permitted"
+		all = append(all, fmt.Sprintf(fewer, s.Replicas, s.Expected, s.Times))
+	}
+	slices.Sort(all)
+	return all
 }

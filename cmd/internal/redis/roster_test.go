@@ -116,3 +116,28 @@ func TestMemberIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	same := func(name string) Member { return Member{Name: name, Version: "v1", Config: "a"} }
+	for _, c := range []struct {
+		name string
+		s    Stats
+		want string
+	}{
+		{"alike", Stats{Members: []Member{same("a"), same("b")}, Times: 1}, ""},
+		{"a newer version", Stats{Members: []Member{same("a"), {Name: "b", Version: "v2", Config: "a"}, same("c")}},
+			"replicas run different versions: v1 at a, c; v2 at b"},
+		{"another configuration", Stats{Members: []Member{same("a"), {Name: "b", Version: "v1", Config: "b"}}},
+			"replicas run different configurations: a at a; b at b"},
+		{"one that has told nothing", Stats{Members: []Member{same("a"), {}}}, ""},
+		{"two of a name", Stats{Members: []Member{same("a"), same("a")}}, "2 replicas are called a: give each its own store.replica"},
+		{"too few", Stats{Replicas: 2, Expected: 3, Times: 1.5},
+			"2 of 3 replicas (store.replicas) share the store, so requests are sent 1.5 times slower than permitted"},
+		{"the store is away", Stats{StoreAway: true, Replicas: 2, Expected: 3, Times: 3}, ""},
+	} {
+		if got := strings.Join(c.s.Warnings(), "\n"); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -52,6 +52,9 @@ type Stats struct {
 	// Replicas is the number of replicas last seen, including this one.
 	Replicas int
 
+	// Expected is Options.Replicas.
+	Expected int
+
 	// Members are replicas that share the store, as they told last, at most 64; none before this one has joined.
 	Members []Member
 

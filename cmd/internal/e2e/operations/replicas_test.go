@@ -1,0 +1,45 @@
+package operations
+
+import (
+	"strings"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// TestReplicasAreListed: each replica shows the others, and warns if they differ or are too few.
+func TestReplicasAreListed(t *testing.T) {
+	testkit.Long(t, "three replicas")
+	t.Parallel()
+	store := storeURL(t)
+	common := e2e.Settings{"store.redis": store, "store.replicas": 3}
+	one := e2e.StartProxy(t, common.With(e2e.Settings{"store.replica": "one", "admin.url": "https://one.example/"}))
+	two := e2e.StartProxy(t, common.With(e2e.Settings{"store.replica": "two"}))
+	page := func(p *e2e.Proxy, path string) string {
+		return string(e2e.Get(t, e2e.Operator(t), "http://"+p.Admin+path).Body)
+	}
+	warns := func(p *e2e.Proxy, want ...string) {
+		t.Helper()
+		testkit.Eventually(t, strings.Join(want, " and "), func() bool {
+			text := page(p, "/healthz")
+			for _, w := range want {
+				if !strings.Contains(text, w) {
+					return false
+				}
+			}
+			return strings.Count(text, "warning: ") == len(want)
+		})
+	}
+	const fewer = "2 of 3 replicas (store.replicas) share the store, so requests are sent 1.5 times slower than permitted"
+	warns(one, fewer)
+	warns(two, fewer)
+	testkit.Eventually(t, "two lists one", func() bool { return strings.Contains(page(two, "/about"), `<a href="https://one.example/"`) })
+	if text := page(two, "/about"); !strings.Contains(text, "<title>About · two · robotsproxy</title>") {
+		t.Errorf("the page does not name its replica: %.300s", text)
+	}
+	three := e2e.StartProxy(t, common.With(e2e.Settings{"store.replica": "three", "pace.max_wait": "61s"}))
+	warns(one, "replicas run different configurations: ")
+	three.AwaitMetric(t, "robotsproxy_store_configurations", 2)
+	one.AwaitMetric(t, "robotsproxy_store_versions", 1)
+}
