@@ -91,6 +91,8 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		Reloads:     d.Reloads,
 		Fetches:     d.fetchTimer,
 		Store:       d.storeStats(),
+		Clients:     d.clientNames,
+		Exceptions:  func() prom.Exceptions { return exceptions(d.Active.Load().Cfg, time.Now()) },
 		Quotas: func() []policy.ClientUse {
 			all, _ := d.Active.Load().rules.Engine.ClientUses()
 			return all
@@ -136,6 +138,7 @@ func (d *Daemon) warnings() (all []string) {
 		all = append(all, auditDiffers+found)
 	}
 	found := []string{d.evidence.Stats().Space.Warning(), d.archiveStats().Space.Warning(), d.handler.Stats().Warning()}
+	found = append(found, expiryWarning(d.Active.Load().Cfg, time.Now()))
 	if d.notary != nil {
 		found = append(found, d.notary.Warnings()...)
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/netip"
 	"net/url"
 	"os"
@@ -170,15 +169,6 @@ func checkIdentity(cfg config.Config) error {
 			"(example: FooBot/1.0 (+https://foo.example/bot))", ua)
 	}
 	return nil
-}
-
-// warnExpired logs the entries of hosts that have expired.
-func warnExpired(cfg config.Config, log *slog.Logger) {
-	for _, h := range cfg.Hosts {
-		if !h.Until.IsZero() && !time.Now().Before(h.Until) {
-			log.Warn("hosts entry expired", "match", h.Match, "until", h.Until)
-		}
-	}
 }
 
 func hosts(cfg config.Config) (all []policy.Host) {

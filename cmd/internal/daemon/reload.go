@@ -359,7 +359,7 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 	if len(changes) == 0 && len(told) == 0 {
 		return nil, nil, nil
 	}
-	warnExpired(cfg, r.d.log)
+	warnExpired(cfg, time.Time{}, time.Now(), r.d.log)
 	last, err := r.d.activate(next, before)
 	if err != nil {
 		return nil, nil, err

@@ -118,7 +118,7 @@ func (d *Daemon) backgroundTasks() []func(context.Context) error {
 		all = append(all, d.feed.Run)
 	}
 	if d.reloader != nil {
-		all = append(all, notifyWatchdog)
+		all = append(all, d.watchExpiry, notifyWatchdog)
 	}
 	return all
 }

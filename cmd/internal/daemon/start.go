@@ -87,7 +87,7 @@ func checkStart(cfg config.Config, log *slog.Logger) (state string, err error) {
 	if err := checkIdentity(cfg); err != nil {
 		return "", err
 	}
-	warnExpired(cfg, log)
+	warnExpired(cfg, time.Time{}, time.Now(), log)
 	warnBare(log)
 	logNoEnvironment(cfg, log)
 	return cli.StateDir(cfg)

@@ -2,8 +2,8 @@
 // of their Sinks, calls the Stats functions of other packages at each scrape, and answers the
 // scrape. No other package uses the Prometheus library.
 //
-// It registers with a registry of its own only. Label values come from closed sets: no host, path,
-// client or agent is ever one. Counting a Record neither waits, nor allocates, nor fails. A scrape
+// It registers with a registry of its own only. Label values come from closed sets and from the configuration: no host,
+// path, agent or client without an entry is ever one. Counting a Record neither waits, nor allocates, nor fails. A scrape
 // that fails is answered with status 500 and the reason.
 //
 // Any number of goroutines may share a Metrics. It starts none.
@@ -82,6 +82,12 @@ type Options struct {
 	// reloaded, and why the last attempt was rejected; nil: it is never reloaded.
 	Reloads func() (ok, failed uint64, last time.Time, err error)
 
+	// Clients returns the names of the entries of clients.
+	Clients func() []string
+
+	// Exceptions returns the entries of hosts with an end.
+	Exceptions func() Exceptions
+
 	// Quotas returns the clients with their quotas, and what they have used today.
 	Quotas func() []policy.ClientUse
 
@@ -97,18 +103,20 @@ type Metrics struct {
 	signatures  signatures
 	preferences preferences
 	waits       prometheus.Histogram
+	perClient   *perClient
 }
 
 // New makes a Metrics. All series that are known beforehand start at zero.
 func New(o Options) (*Metrics, error) {
 	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil ||
 		o.Cache == nil || o.TDMRep == nil || o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil ||
-		o.Fetches == nil || o.Quotas == nil {
+		o.Fetches == nil || o.Quotas == nil || o.Clients == nil || o.Exceptions == nil {
 		return nil, errors.New("prom: option missing")
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(),
 		signatures: newSignatures(), preferences: newPreferences(), waits: newWaits(),
+		perClient: newPerClient(o.Clients),
 	}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(),
@@ -119,6 +127,10 @@ func New(o Options) (*Metrics, error) {
 		m.signatures.all,
 		m.preferences.all,
 		m.waits,
+		m.perClient.requests,
+		m.perClient.bytes,
+		m.perClient.waits,
+		newExceptionsCollector(o.Exceptions),
 		newReadyCollector(o.Ready),
 		newModeCollector(o.Monitor),
 		newClientsCollector(o.Handler, o.Authority),
@@ -184,6 +196,7 @@ func (m *Metrics) Write(r *audit.Record) error {
 	}
 	m.signatures.count(r)
 	m.preferences.count(r)
+	m.perClient.count(r)
 	if r.Slot {
 		m.waits.Observe(r.Waited.Seconds())
 	}

@@ -131,6 +131,26 @@ func newModeCollector(monitor func() bool) prometheus.Collector {
 	}}
 }
 
+// Exceptions are the entries of hosts with an end (until).
+type Exceptions struct {
+	// Expired is how many have expired.
+	Expired int
+
+	// Next is when the next one expires; zero: none will.
+	Next time.Time
+}
+
+// newExceptionsCollector exports when entries of hosts expire.
+func newExceptionsCollector(all func() Exceptions) prometheus.Collector {
+	return statsCollector[Exceptions]{all, func(e Exceptions) []metric {
+		return []metric{
+			gauge("hosts_expired_entries", "Entries of hosts that have expired (until), and so do not apply any more.", e.Expired),
+			gauge("hosts_next_expiry_timestamp_seconds", "When the next entry of hosts expires, in seconds since 1970; 0: none will.",
+				timestamp(e.Next)),
+		}
+	}}
+}
+
 // reloads are the results of Options.Reloads.
 type reloads struct {
 	ok, failed uint64
