@@ -40,6 +40,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("admin: option %s is missing", name)
 	}
 	o.Token, o.Clients, o.Monitor = orZero(o.Token), orZero(o.Clients), orZero(o.Monitor)
+	o.NeedRestart = orZero(o.NeedRestart)
 	o.Warnings, o.Faults = orZero(o.Warnings), orZero(o.Faults)
 	o.Space, o.About, o.Checkpoint = orZero(o.Space), orZero(o.About), orZero(o.Checkpoint)
 	if o.PaceKey == nil {

@@ -109,8 +109,9 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request, _ *queryParams) 
 		return nil, newProblem(http.StatusUnprocessableEntity, reloadFailed, strings.Split(err.Error(), "\n")...)
 	}
 	return struct {
-		Reloaded bool `json:"reloaded"`
-	}{true}, nil
+		Reloaded    bool     `json:"reloaded"`
+		NeedRestart []string `json:"needs_restart,omitempty"`
+	}{true, s.opts.NeedRestart()}, nil
 }
 
 // caPEM answers with the CA certificate that clients must trust.

@@ -80,6 +80,9 @@ type Options struct {
 	// reload.
 	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
 
+	// NeedRestart returns the keys whose values in the configuration file apply only after a restart; nil: there are none.
+	NeedRestart func() []string
+
 	// Store returns the state of this replica in a fleet; nil: the proxy is no replica.
 	Store func() Store
 

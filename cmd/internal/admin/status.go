@@ -59,6 +59,9 @@ type reloadStatus struct {
 	// Errors say why the last reload was refused, line by line; nil: it succeeded.
 	Errors []string `json:"errors,omitempty"`
 
+	// NeedRestart are the keys whose values in the configuration file apply only after a restart.
+	NeedRestart []string `json:"needs_restart,omitempty"`
+
 	// Active is when the active configuration was read; zero: unknown.
 	Active time.Time `json:"-"`
 }
@@ -69,7 +72,7 @@ func (o *Options) reloadStatus() *reloadStatus {
 		return nil
 	}
 	ok, refused, last, err := o.Reloads()
-	r := &reloadStatus{OK: ok, Refused: refused, LastOK: formatTime(last), Active: last}
+	r := &reloadStatus{OK: ok, Refused: refused, LastOK: formatTime(last), NeedRestart: o.NeedRestart(), Active: last}
 	if last.IsZero() {
 		r.Active = o.About().Started
 	}

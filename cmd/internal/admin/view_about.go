@@ -82,6 +82,10 @@ func (s *Server) showAbout(w http.ResponseWriter, r *http.Request) {
 	v := s.newAboutView(r)
 	if r.URL.Query().Get("done") == "reload" {
 		v.Flash = successFlash("The configuration was reloaded.")
+		if keys := s.opts.NeedRestart(); len(keys) > 0 {
+			const except = "The configuration was reloaded, except for changes that need a restart: "
+			v.Flash = successFlash(except + strings.Join(keys, ", ") + ".")
+		}
 	}
 	s.render(w, http.StatusOK, "about", "frame", v)
 }

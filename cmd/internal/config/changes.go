@@ -31,6 +31,24 @@ func Changes(from, to Config) []Change {
 	return changes(reflect.ValueOf(&from).Elem(), reflect.ValueOf(&to).Elem(), "")
 }
 
+// WithoutRestart returns to with the values of from for the keys whose change needs a restart, and these changes.
+func WithoutRestart(from, to Config) (applied Config, left []Change) {
+	before := make(map[string]key)
+	for _, k := range leaves(reflect.ValueOf(&from).Elem(), "") {
+		before[k.path] = k
+	}
+	// Lists are shared with to. No key of an entry needs a restart.
+	applied = to
+	for _, k := range leaves(reflect.ValueOf(&applied).Elem(), "") {
+		was, known := before[k.path]
+		if text := k.text(); known && k.needsRestart(was.text(), text) && was.text() != text {
+			left = append(left, Change{k.path, k.display(was.text()), k.display(text), true})
+			k.value.Set(was.value)
+		}
+	}
+	return applied, left
+}
+
 func changes(from, to reflect.Value, path string) (all []Change) {
 	after := fields(to, path)
 	for i, k := range fields(from, path) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +34,9 @@ func configCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "check",
 		Short:   "Check a configuration and the files that it names",
+		Long: `Check a configuration and the files that it names. Entries of hosts that have expired, and
+an entry that ignores the robots.txt of all hosts for ever, are warnings: the exit status
+is 0.`,
 		Example: `  robotsproxy config check -c robotsproxy.yaml`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,6 +46,9 @@ func configCheckCommand() *cobra.Command {
 			}
 			if err != nil {
 				return err
+			}
+			for _, line := range advice(cfg, time.Now()) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", humanize.Escape(line))
 			}
 			name := f.File
 			if name == "" {

@@ -78,3 +78,18 @@ func (d *Daemon) watchExpiry(ctx context.Context) error {
 		}
 	}
 }
+
+// advice returns what is probably not meant in a valid configuration, a line each.
+func advice(cfg config.Config, now time.Time) (all []string) {
+	for i := range cfg.Hosts {
+		h := &cfg.Hosts[i]
+		entry := fmt.Sprintf("hosts entry %d (%s): ", i+1, h.Match)
+		switch {
+		case expired(h, now):
+			all = append(all, entry+"expired at "+h.Until.UTC().Format(time.RFC3339)+" and does not apply")
+		case h.Match == "*" && h.Robots == "ignore" && h.Until.IsZero():
+			all = append(all, entry+"no robots.txt is obeyed, for ever: set until, or name the hosts that permit it")
+		}
+	}
+	return all
+}

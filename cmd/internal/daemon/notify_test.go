@@ -59,11 +59,16 @@ func TestNotify(t *testing.T) {
 	s := stand(t, nil)
 	serving := "STATUS=serving on " + s.daemon.Addr()
 	want("READY=1", serving)
-	if err := s.reload(keys{"listen": "127.0.0.1:1", "log.format": "json"}); err == nil {
+	if err := s.reload(keys{"pace.burst": 0}); err == nil {
 		t.Error("it is taken")
 	}
 	want("RELOADING=1", "MONOTONIC_USEC=")
-	want("READY=1", serving+"; the last reload was rejected: listen: changed from")
+	want("READY=1", serving+"; the last reload was rejected: "+s.file+":1: pace.burst: ")
+	if err := s.reload(keys{"listen": "127.0.0.1:1", "log.format": "json"}); err != nil {
+		t.Error(err)
+	}
+	want("RELOADING=1", "MONOTONIC_USEC=")
+	want("READY=1", serving+"; need a restart: listen, log.format")
 	if err := s.reload(keys{"mode": "monitor"}); err != nil {
 		t.Error(err)
 	}

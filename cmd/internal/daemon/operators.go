@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"robotsproxy/cmd/internal/admin"
@@ -35,8 +36,8 @@ func (d *Daemon) openAdmin() (err error) {
 		Clients: d.clientNames,
 		Monitor: d.monitors,
 		Reload:  d.Reload,
-		Reloads: d.Reloads,
-		Store:   d.adminStore(),
+		Reloads: d.Reloads, NeedRestart: d.needRestart,
+		Store: d.adminStore(),
 		About: func() admin.About {
 			about := admin.About{
 				Commit: commit, Started: d.started, State: d.auditDir, Audit: d.auditFile,
@@ -141,6 +142,9 @@ func (d *Daemon) warnings() (all []string) {
 	found = append(found, expiryWarning(d.Active.Load().Cfg, time.Now()))
 	if d.notary != nil {
 		found = append(found, d.notary.Warnings()...)
+	}
+	if keys := d.needRestart(); len(keys) > 0 {
+		found = append(found, "changes of the configuration file need a restart: "+strings.Join(keys, ", "))
 	}
 	if d.fleet != nil {
 		s := d.fleet.Stats()

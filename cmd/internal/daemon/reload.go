@@ -79,14 +79,17 @@ type reloader struct {
 
 	// fileErr says that the configuration file is missing; nil: it is not.
 	fileErr error
+
+	// left are the changes of the last reload that need a restart.
+	left []config.Change
 }
 
 func newReloader(d *Daemon, from settings) *reloader {
 	return &reloader{d: d, settings: from, requests: make(chan chan error), done: make(chan struct{})}
 }
 
-// Reload reads the configuration again and activates it. The error has one line for each mistake; then
-// nothing has changed. If ctx ends, Reload returns its cause, and the reload continues.
+// Reload reads the configuration again and activates it, except for changes that need a restart. The error has one
+// line for each mistake; then nothing has changed. If ctx ends, Reload returns its cause, and the reload continues.
 func (d *Daemon) Reload(ctx context.Context) error {
 	r := d.reloader
 	if r == nil {
@@ -118,6 +121,18 @@ func (d *Daemon) Reloads() (ok, failed uint64, lastOK time.Time, lastErr error) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ok, r.failed, r.lastOK, cmp.Or(r.fileErr, r.lastErr)
+}
+
+// needRestart returns the keys whose values in the configuration file apply only after a restart.
+func (d *Daemon) needRestart() (keys []string) {
+	if r := d.reloader; r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, c := range r.left {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
 }
 
 // run handles reloads until ctx ends. It returns when all that reloads have begun has ended, which is at the
@@ -315,6 +330,20 @@ func (r *reloader) setResult(err error) {
 	r.lastOK = time.Now()
 }
 
+// setLeft records and logs the changes that need a restart, unless they are the same as before.
+func (r *reloader) setLeft(left []config.Change) {
+	r.mu.Lock()
+	known := slices.Equal(r.left, left)
+	r.left = left
+	r.mu.Unlock()
+	if known {
+		return
+	}
+	for _, c := range left {
+		r.d.log.Warn("configuration key needs a restart, keeping the active value", "key", c.Key, "from", c.From, "to", c.To)
+	}
+}
+
 // setFileErr records that the configuration file is missing; nil: it is not.
 func (r *reloader) setFileErr(gone error) {
 	r.mu.Lock()
@@ -328,11 +357,13 @@ func (r *reloader) status(err error) string {
 	if err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
 		s += "; the last reload was rejected: " + first
+	} else if keys := r.d.needRestart(); len(keys) > 0 {
+		s += "; need a restart: " + strings.Join(keys, ", ")
 	}
 	return s
 }
 
-// apply reads the configuration and activates it, whole or not at all.
+// apply reads the configuration and activates all of it but what needs a restart, or nothing.
 func (r *reloader) apply(over context.Context) (changes []config.Change, told []any, err error) {
 	before := r.d.Active.Load()
 	cfg := before.Cfg
@@ -343,10 +374,12 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 			return nil, nil, err
 		}
 	}
-	changes = config.Changes(before.Cfg, cfg)
-	if err := checkRestart(changes); err != nil {
-		return nil, nil, err
+	cfg, left := config.WithoutRestart(before.Cfg, cfg)
+	if err := cfg.Check(); err != nil {
+		// Alone, the rest is no valid configuration.
+		return nil, nil, errors.Join(restarts(left), err)
 	}
+	changes = config.Changes(before.Cfg, cfg)
 	r.noteFiles(fileSums(cfg), r.files[r.settings.file])
 	if err := checkIdentity(cfg); err != nil {
 		return nil, nil, err
@@ -356,6 +389,7 @@ func (r *reloader) apply(over context.Context) (changes []config.Change, told []
 		return nil, nil, err
 	}
 	told = next.certChanges(before)
+	r.setLeft(left)
 	if len(changes) == 0 && len(told) == 0 {
 		return nil, nil, nil
 	}
@@ -412,13 +446,11 @@ func (d *Daemon) recordReload(changes []config.Change, f, before *generation) {
 	}
 }
 
-// checkRestart returns an error that names the changes that need a restart.
-func checkRestart(changes []config.Change) error {
+// restarts returns an error that names the changes that need a restart; nil: there are none.
+func restarts(left []config.Change) error {
 	var errs []error
-	for _, c := range changes {
-		if c.Restart {
-			errs = append(errs, errors.New(c.String()))
-		}
+	for _, c := range left {
+		errs = append(errs, errors.New(c.String()))
 	}
 	return errors.Join(errs...)
 }

@@ -27,19 +27,15 @@ func TestReloadRefusesWhole(t *testing.T) {
 		text string // in place of keys
 		want []string
 	}{
-		"restarts": {
-			keys: keys{"listen": "127.0.0.1:1", "log.format": "json", "audit.file": "/elsewhere", "pace.burst": 3},
-			want: []string{
-				"listen: changed from 127.0.0.1:0 to 127.0.0.1:1: needs a restart",
-				`audit.file: changed from "" to /elsewhere: needs a restart`, "log.format: changed from text to json: needs a restart",
-			},
+		"what is valid only after a restart": {
+			keys: keys{"admin.listen": "127.0.0.1:0", "listen": "0.0.0.0:1", "open": true, "pace.requests_per_second": -1},
+			want: []string{":1: pace.requests_per_second: "},
 		},
 		"mistakes":          {keys: keys{"pace.burst": 0, "mode": "no"}, want: []string{":1: mode: ", ":1: pace.burst: must be between"}},
 		"no YAML":           {text: "mode: [", want: []string{"not YAML"}},
 		"a CA that is not":  {keys: keys{"mode": "monitor", "tls.ca_cert": noCA, "tls.ca_key": noCA}, want: []string{"CA certificate: "}},
 		"half an identity":  {keys: keys{"identity.require": "token", "identity.user_agent": "Mozilla/5.0"}, want: []string{"identity.user_agent: "}},
 		"roots that are no": {keys: keys{"mode": "monitor", "egress.extra_ca": noCA}, want: []string{"egress.extra_ca: "}},
-		"TLS of the port":   {keys: keys{"mode": "monitor", "listen_tls.cert": noCA, "listen_tls.key": noCA}, want: []string{"listen_tls.cert: ", "listen_tls.key: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stand(t, nil)
@@ -264,4 +260,42 @@ func TestRereadable(t *testing.T) {
 	if want := []string{file, "", ""}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// TestReloadAppliesWhatItCan: what needs a restart keeps its value and is told; the rest is in force.
+func TestReloadAppliesWhatItCan(t *testing.T) {
+	t.Parallel()
+	s := stand(t, nil)
+	changed := keys{"listen": "127.0.0.1:1", "log.format": "json", "audit.file": "/elsewhere", "pace.burst": 3}
+	for range 2 { // again, with nothing changed
+		if err := s.reload(changed); err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.daemon.Active.Load().Cfg
+		if cfg.Pace.Burst != 3 || cfg.Listen != "127.0.0.1:0" || cfg.Log.Format != "text" || cfg.Audit.File != "" {
+			t.Errorf("in force are burst %d, %s, %s and %q", cfg.Pace.Burst, cfg.Listen, cfg.Log.Format, cfg.Audit.File)
+		}
+		if keys := s.daemon.needRestart(); !slices.Equal(keys, []string{"listen", "audit.file", "log.format"}) {
+			t.Errorf("need a restart: %q", keys)
+		}
+		if warnings := strings.Join(s.daemon.warnings(), "\n"); !strings.Contains(warnings, "need a restart: listen, audit.file, log.format") {
+			t.Errorf("warnings: %q", warnings)
+		}
+	}
+	noTLS := filepath.Join(t.TempDir(), "none.pem")
+	if err := s.reload(keys{"listen_tls.cert": noTLS, "listen_tls.key": noTLS}); err != nil || len(s.daemon.needRestart()) != 2 {
+		t.Errorf("TLS of the port: %v, %q", err, s.daemon.needRestart())
+	}
+	if err := s.reload(keys{"pace.burst": 4}); err != nil || len(s.daemon.needRestart()) > 0 {
+		t.Errorf("put right: %v, %q", err, s.daemon.needRestart())
+	}
+}
+
+// TestReloadIsValidWithoutRestart: what is valid only together with a change that needs a restart is refused.
+func TestReloadIsValidWithoutRestart(t *testing.T) {
+	t.Parallel()
+	s := stand(t, keys{"listen": "0.0.0.0:0", "open": true})
+	s.refuses(func() error { return s.reload(keys{"listen": "127.0.0.1:1", "open": false}) }, []string{
+		"listen: changed from 0.0.0.0:0 to 127.0.0.1:1: needs a restart", "listen: ",
+	})
 }

@@ -27,9 +27,9 @@ of the signal. A third signal ends the proxy without waiting for their records.
 
 The proxy reads the configuration again on SIGHUP, and when the file or a
 certificate that it names changes. The new configuration applies to requests that
-begin after that. If it has an error, or needs a restart, the log says so and the
-proxy keeps the active configuration. Without -c, the proxy reads only certificates
-again.`,
+begin after that. If it has an error, the log says so and the proxy keeps the active
+configuration. A change that needs a restart waits for one; the log names it, and the
+rest applies. Without -c, the proxy reads only certificates again.`,
 		Example: `  robotsproxy serve
   robotsproxy serve -c /etc/robotsproxy.yaml --listen 127.0.0.1:3128
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
