@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-
-	"golang.org/x/crypto/bcrypt"
 )
 
 // admission decides which clients may use the proxy.
@@ -27,7 +25,7 @@ type admission struct {
 func newAdmission(clients []Client, open bool) (*admission, error) {
 	a := &admission{clients: clients, open: open, accounts: map[string]*account{}}
 	known := map[string]bool{}
-	highest := 0
+	work := uint64(0)
 	for i := range clients {
 		c := &clients[i]
 		switch {
@@ -37,6 +35,8 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 			return nil, fmt.Errorf("policy: two clients have the name %q", c.Name)
 		case len(c.Networks) == 0 && c.PasswordHash == "":
 			return nil, fmt.Errorf("policy: client %q has neither networks nor a password, so every client would match", c.Name)
+		case c.PasswordHash == "" && c.PasswordHashNext != "":
+			return nil, fmt.Errorf("policy: client %q has a second password without a first one", c.Name)
 		case !(c.Pace.PerSecond >= 0) || min(c.Pace.Burst, c.AssetBurst) < 0 || min(c.Quota.Requests, c.Quota.Bytes) < 0:
 			return nil, fmt.Errorf("policy: client %q has a negative pace or quota", c.Name)
 		}
@@ -47,16 +47,16 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 		if !(Login{Name: c.Name, Password: "x"}).wellFormed() {
 			return nil, fmt.Errorf("policy: client name %q cannot be used for a login (RFC 7617 2)", c.Name)
 		}
-		cost, err := bcrypt.Cost([]byte(c.PasswordHash))
-		if err != nil || len(c.PasswordHash) != hashLen {
-			return nil, fmt.Errorf("policy: the password hash of client %q is not a bcrypt hash", c.Name)
+		own, err := newAccount(c)
+		if err != nil {
+			return nil, err
 		}
-		highest = max(highest, cost)
-		a.accounts[c.Name] = &account{client: c, cost: cost}
+		work = max(work, own.work())
+		a.accounts[c.Name] = own
 		a.anyAddress = a.anyAddress || len(c.Networks) == 0
 	}
 	if len(a.accounts) > 0 {
-		a.passwords = newPasswords(highest, a.addressShare)
+		a.passwords = newPasswords(work, a.addressShare)
 	}
 	return a, nil
 }
@@ -146,7 +146,7 @@ func (a *account) mayUseFrom(addr netip.Addr) bool {
 	return len(a.client.Networks) == 0 || a.client.inNetworks(addr)
 }
 
-// keepLogins takes over the verified Logins of accounts whose name and hash have not changed. It drops the
+// keepLogins takes over the verified Logins of passwords whose name and hash have not changed. It drops the
 // failed ones, which may be right now.
 func (a *admission) keepLogins(before *admission) {
 	if a.passwords == nil || before.passwords == nil {
@@ -156,16 +156,31 @@ func (a *admission) keepLogins(before *admission) {
 	a.passwords.digests, a.passwords.queue = before.passwords.digests, before.passwords.queue
 	a.passwords.compare = before.passwords.compare
 	for name, own := range a.accounts {
-		if old := before.accounts[name]; old != nil && old.client.PasswordHash == own.client.PasswordHash {
-			own.login.Store(old.login.Load())
+		for _, p := range own.passwords {
+			if old := before.accounts[name].password(p.hash); old != nil {
+				p.login.Store(old.login.Load())
+			}
 		}
 	}
+}
+
+// password returns the password of a hash; nil: the account, which may be nil, has no such password.
+func (a *account) password(hash string) *password {
+	if a == nil {
+		return nil
+	}
+	for _, p := range a.passwords {
+		if p.hash == hash {
+			return p
+		}
+	}
+	return nil
 }
 
 // A Pass records how a client was admitted whose later requests carry no login: those in a tunnel.
 type Pass struct {
 	client, address string
 
-	// hash is that of the client's password; "": the client was admitted without a password.
+	// hash is that of the password by which the client was admitted; "": the client was admitted without a password.
 	hash string
 }

@@ -23,6 +23,10 @@ type Client struct {
 	// PasswordHash is a bcrypt hash ($2a$, $2b$ or $2y$); "": every address in Networks is this client.
 	PasswordHash string
 
+	// PasswordHashNext is that of a second password, while the password is changed; "": there is none. It needs a
+	// PasswordHash.
+	PasswordHashNext string
+
 	// Dialect is how robots.txt is read for the client; zero: that of Options.
 	Dialect robots.Dialect
 

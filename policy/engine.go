@@ -476,21 +476,24 @@ func (e *Engine) CheckQuota(client string) error {
 	return e.quotas.exhausted(c.Name, c.Quota, 1)
 }
 
-// Pass returns the Pass of a client that Admit has admitted from an address.
-func (e *Engine) Pass(client, address string) Pass {
+// Pass returns the Pass of a client that Admit has admitted from an address by a Login.
+func (e *Engine) Pass(client, address string, l Login) Pass {
 	p := Pass{client: client, address: address}
 	if a := e.admission.accounts[client]; a != nil {
-		p.hash = a.client.PasswordHash
+		d := e.admission.passwords.digest(true, l)
+		if by := a.verified(&d); by != nil {
+			p.hash = by.hash
+		}
 	}
 	return p
 }
 
-// Readmit identifies a client by a Pass of an earlier Engine: as the same client if its password
-// hash has not changed and it may log in from the address, else as Admit would without a login.
+// Readmit identifies a client by a Pass of an earlier Engine: as the same client if the password's
+// hash is still one of its own and it may log in from the address, else as Admit would without a login.
 // The error is Admit's.
 func (e *Engine) Readmit(p Pass) (client string, err error) {
 	a := e.admission.accounts[p.client]
-	if p.hash != "" && a != nil && a.client.PasswordHash == p.hash && a.mayUseFrom(addrOf(p.address)) {
+	if p.hash != "" && a.password(p.hash) != nil && a.mayUseFrom(addrOf(p.address)) {
 		return p.client, nil
 	}
 	// Without a login no password is checked, so this does not wait.

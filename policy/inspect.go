@@ -34,7 +34,7 @@ func (e *Engine) ClientUses() (all []ClientUse, open bool) {
 	now := time.Now()
 	for _, c := range e.o.Clients {
 		use := ClientUse{Client: c, Used: e.quotas.count(c.Name, now), Login: c.PasswordHash != ""}
-		use.PasswordHash, use.Networks = "", slices.Clone(c.Networks)
+		use.PasswordHash, use.PasswordHashNext, use.Networks = "", "", slices.Clone(c.Networks)
 		use.Dialect, use.Purposes = cmp.Or(c.Dialect, e.o.Dialect), cmp.Or(c.Purposes, e.o.Usage.Purposes)
 		all = append(all, use)
 	}

@@ -58,20 +58,56 @@ func (l Login) wellFormed() bool {
 type account struct {
 	client *Client
 
-	// cost is that of the client's PasswordHash.
+	// passwords are the client's one or two.
+	passwords []*password
+}
+
+// A password is one of an account's.
+type password struct {
+	hash string
+
+	// cost is that of the hash.
 	cost int
 
 	// login is the digest of the right Login; nil: none was verified yet.
 	login atomic.Pointer[digest]
 }
 
-// verified reports whether the Login was found right before.
-func (a *account) verified(d *digest) bool {
-	if a == nil {
-		return false
+// newAccount returns the account of a client with a password. It returns an error if a hash is none of bcrypt.
+func newAccount(c *Client) (*account, error) {
+	a := &account{client: c}
+	for _, hash := range []string{c.PasswordHash, c.PasswordHashNext} {
+		if hash == "" {
+			continue
+		}
+		cost, err := bcrypt.Cost([]byte(hash))
+		if err != nil || len(hash) != hashLen {
+			return nil, fmt.Errorf("policy: the password hash of client %q is not a bcrypt hash", c.Name)
+		}
+		a.passwords = append(a.passwords, &password{hash: hash, cost: cost})
 	}
-	known := a.login.Load()
-	return known != nil && hmac.Equal(known[:], d[:])
+	return a, nil
+}
+
+// work is what a wrong Login costs, in rounds of bcrypt.
+func (a *account) work() (rounds uint64) {
+	for _, p := range a.passwords {
+		rounds += 1 << p.cost
+	}
+	return rounds
+}
+
+// verified returns the password of a Login that was found right before, or nil.
+func (a *account) verified(d *digest) *password {
+	if a == nil {
+		return nil
+	}
+	for _, p := range a.passwords {
+		if known := p.login.Load(); known != nil && hmac.Equal(known[:], d[:]) {
+			return p
+		}
+	}
+	return nil
 }
 
 // passwords checks Logins with bcrypt and remembers the results: for each account the right Login,
@@ -81,12 +117,12 @@ func (a *account) verified(d *digest) bool {
 // bcrypt is slow by design, so guesses must not take the whole machine: few checks run at once, in a checkQueue, and equal
 // Logins share one check.
 //
-// The time of a response does not reveal which names exist: a wrong Login costs one run of the highest
-// cost, whatever its name. To look up a Login by its HMAC in a map reveals nothing either: without the key
+// The time of a response does not reveal which names exist: a wrong Login costs as much as with the account
+// that costs most, whatever its name. To look up a Login by its HMAC in a map reveals nothing either: without the key
 // nobody can choose digests with a common prefix.
 type passwords struct {
-	// cost is the highest of all accounts' hashes.
-	cost int
+	// work is the greatest of all accounts.
+	work uint64
 
 	// compare is bcrypt.CompareHashAndPassword, except in tests.
 	compare func(hash, password []byte) error
@@ -106,12 +142,12 @@ type passwords struct {
 	failed  failedLogins
 }
 
-func newPasswords(highest int, shareOf func(address string) string) *passwords {
+func newPasswords(work uint64, shareOf func(address string) string) *passwords {
 	key := make([]byte, sha256.Size)
 	// Read never fails (crypto/rand since Go 1.24).
 	rand.Read(key)
 	return &passwords{
-		cost:    highest,
+		work:    work,
 		compare: bcrypt.CompareHashAndPassword,
 		queue:   newCheckQueue(max(1, runtime.GOMAXPROCS(0)/2)),
 		shareOf: shareOf,
@@ -124,13 +160,13 @@ func newPasswords(highest int, shareOf func(address string) string) *passwords {
 // verify reports whether a Login, from an address, is right for an account. It never is for a nil account.
 func (p *passwords) verify(ctx context.Context, address string, a *account, l Login) (bool, error) {
 	d := p.digest(a != nil, l)
-	if a.verified(&d) {
+	if a.verified(&d) != nil {
 		return true, nil
 	}
 	for {
 		p.mu.Lock()
 		done, running := p.running[d]
-		right, wrong := a.verified(&d), p.failed.has(d, time.Now())
+		right, wrong := a.verified(&d) != nil, p.failed.has(d, time.Now())
 		mine := !running && !right && !wrong
 		if mine {
 			p.running[d] = make(chan struct{})
@@ -152,14 +188,15 @@ func (p *passwords) verify(ctx context.Context, address string, a *account, l Lo
 }
 
 // check waits for its turn, runs bcrypt and remembers the result.
-func (p *passwords) check(ctx context.Context, address string, a *account, password string, d digest) (right bool, err error) {
+func (p *passwords) check(ctx context.Context, address string, a *account, offered string, d digest) (right bool, err error) {
 	asked := false
+	var is *password
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch {
 		case right:
-			a.login.Store(&d)
+			is.login.Store(&d)
 		case asked:
 			p.failed.add(d, time.Now())
 		}
@@ -173,26 +210,30 @@ func (p *passwords) check(ctx context.Context, address string, a *account, passw
 	if ctx.Err() != nil {
 		return false, waitError(ctx)
 	}
-	right = p.run(a, []byte(password))
+	is = p.run(a, []byte(offered))
 	asked = true
-	return right, nil
+	return is != nil, nil
 }
 
-// run runs bcrypt. A wrong password takes the same time for every account and for none: each step of
-// cost doubles the work, so runs of cost c, c, c+1, ... h-1 take as long as one of cost h.
-func (p *passwords) run(a *account, password []byte) bool {
-	if a == nil {
-		// No known password matches a dummyHash.
-		p.compare(dummyHash(p.cost), password)
-		return false
+// run runs bcrypt, and returns the password that was offered, or nil. A wrong one takes the same time for every account and
+// for none: each step of cost doubles the work, so the missing work is one run for each of its binary digits.
+func (p *passwords) run(a *account, offered []byte) *password {
+	missing := p.work
+	if a != nil {
+		for _, known := range a.passwords {
+			if p.compare([]byte(known.hash), offered) == nil {
+				return known
+			}
+		}
+		missing -= a.work()
 	}
-	if p.compare([]byte(a.client.PasswordHash), password) == nil {
-		return true
+	for cost := bcrypt.MinCost; cost <= bcrypt.MaxCost+1; cost++ {
+		if missing&(1<<cost) != 0 {
+			// No known password matches a dummyHash.
+			p.compare(dummyHash(min(cost, bcrypt.MaxCost)), offered)
+		}
 	}
-	for cost := a.cost; cost < p.cost; cost++ {
-		p.compare(dummyHash(cost), password)
-	}
-	return false
+	return nil
 }
 
 // dummyHash returns a well-formed hash of a cost that matches no known password.

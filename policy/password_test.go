@@ -106,6 +106,41 @@ func TestWrongLoginsCostTheSame(t *testing.T) {
 	}
 }
 
+// TestTwoPasswords: both log the client in, each is remembered, and a wrong one costs the same for every name.
+func TestTwoPasswords(t *testing.T) {
+	g, r := counted(t, 4, 5)
+	next, err := bcrypt.GenerateFromPassword([]byte("next"), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.clients[1].PasswordHashNext = string(next)
+	changed, err := newAdmission(g.clients, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed.keepLogins(g)
+	changed.passwords.compare = g.passwords.compare
+	for range 2 {
+		for _, password := range []string{"secret", "next"} {
+			if name, err := changed.admit(t.Context(), "192.0.2.1", login("c5", password)); name != "c5" || err != nil {
+				t.Errorf("%s: %q, %v", password, name, err)
+			}
+		}
+	}
+	if n := r.n.Load(); n != 3 {
+		t.Errorf("bcrypt ran %d times, want 1 and 2", n)
+	}
+	for _, l := range []Login{login("c4", "wrong"), login("c5", "wrong"), login("nobody", "next"), login("c4", "next")} {
+		r.work.Store(0)
+		if _, err := changed.admit(t.Context(), "192.0.2.1", l); !errors.Is(err, ErrLogin) {
+			t.Errorf("%s %s: %v", l.Name, l.Password, err)
+		}
+		if work := r.work.Load(); work != 1<<5+1<<6 {
+			t.Errorf("%s: %d rounds, want %d", l.Name, work, 1<<5+1<<6)
+		}
+	}
+}
+
 // TestWhatCannotBeRightCostsNothing: an impossible password is refused without bcrypt.
 func TestWhatCannotBeRightCostsNothing(t *testing.T) {
 	g, r := counted(t, 4)

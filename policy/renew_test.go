@@ -149,6 +149,10 @@ func TestReadmit(t *testing.T) {
 		{byLogin, []Client{{Name: "lab-a", PasswordHash: mine, Networks: far}}, "", ErrStranger},
 		{byLogin, []Client{{Name: "lab-a", PasswordHash: others}}, "", ErrLogin},
 		{byLogin, []Client{{Name: "lab-b", PasswordHash: mine}}, "", ErrLogin},
+		{byLogin, []Client{{Name: "lab-a", PasswordHash: mine, PasswordHashNext: others}}, "lab-a", nil},
+		{byLogin, []Client{{Name: "lab-a", PasswordHash: others, PasswordHashNext: mine}}, "lab-a", nil},
+		// Its own password is no longer one of them.
+		{[]Client{{Name: "lab-a", PasswordHash: mine, PasswordHashNext: others}}, []Client{{Name: "lab-a", PasswordHash: others}}, "", ErrLogin},
 		{byLogin, byNetwork, "lab-a", nil}, // from its network it need not log in any more
 		{byLogin, nobody, "127.0.0.1", nil},
 		{byNetwork, byNetwork, "lab-a", nil},
@@ -165,7 +169,11 @@ func TestReadmit(t *testing.T) {
 			if len(c.before) > 0 {
 				name = "lab-a"
 			}
-			got, err := renewed(t, e, c.after...).Readmit(e.Pass(name, "127.0.0.1"))
+			l := Login{Offered: true, Name: "lab-a", Password: "a"}
+			if _, err := e.Admit(t.Context(), "127.0.0.1", l); err != nil {
+				t.Fatal(err)
+			}
+			got, err := renewed(t, e, c.after...).Readmit(e.Pass(name, "127.0.0.1", l))
 			if got != c.want || !errors.Is(err, c.err) {
 				t.Errorf("%q, %v, want %q, %v", got, err, c.want, c.err)
 			}

@@ -19,7 +19,7 @@ func TestTunnelOwner(t *testing.T) {
 		testkit.Must(t, err)
 		all = append(all, &generation{Rules: Rules{Engine: engine}, number: uint64(i + 1)})
 	}
-	c := &client{pass: all[0].Engine.Pass("first", "127.0.0.1")}
+	c := &client{pass: all[0].Engine.Pass("first", "127.0.0.1", policy.Login{})}
 	c.admitted.Store(&admission{"first", 1})
 	for _, step := range []struct {
 		generation int

@@ -152,7 +152,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 // newTunnelClient returns the client of a tunnel that the CONNECT of s has opened. dialled is as in client.
 func newTunnelClient(s *requestState, t *inbound.Tunnel, dialled *audit.Begun) *client {
 	name := s.record.Request.Client
-	pass := s.rules.Engine.Pass(name, inbound.AddressOf(s.in.HTTP.RemoteAddr))
+	pass := s.rules.Engine.Pass(name, inbound.AddressOf(s.in.HTTP.RemoteAddr), login(s.in.HTTP.Header))
 	c := &client{h: s.client.h, conn: s.client.conn, tunnel: t, dialled: dialled, pass: pass}
 	c.admitted.Store(&admission{name, s.rules.number})
 	return c

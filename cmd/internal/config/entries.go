@@ -84,6 +84,10 @@ type Client struct {
 	// the client.
 	PasswordHash string `key:"password_hash" default:"" kind:"bcrypt"`
 
+	// The bcrypt hash of a second password that is accepted too, while the client's password is changed. An
+	// empty value means that there is none.
+	PasswordHashNext string `key:"password_hash_next" default:"" kind:"bcrypt"`
+
 	// The networks that the client connects from. An empty list means any address: the password alone
 	// identifies the client.
 	Networks []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]"`
@@ -111,6 +115,8 @@ func (c Client) invalid() (keys []string, why string) {
 		return []string{"name"}, "required"
 	case len(c.Networks) == 0 && c.PasswordHash == "":
 		return []string{"networks", "password_hash"}, "required unless password_hash is set: otherwise every client matches the entry"
+	case c.PasswordHash == "" && c.PasswordHashNext != "":
+		return []string{"password_hash", "password_hash_next"}, "required with password_hash_next"
 	case sign.Key != "" && sign.Agent == "":
 		return []string{"identity.sign.agent", "identity.sign.key"}, "required with identity.sign.key"
 	case sign.Key == "" && (sign.Agent != "" || sign.KeyNext != ""):

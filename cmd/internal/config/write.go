@@ -26,9 +26,11 @@ const hiddenToken = "(hidden)"
 func (c Config) Redacted() Config {
 	c.Clients = slices.Clone(c.Clients)
 	for i := range c.Clients {
-		if m := bcryptHash.FindStringSubmatch(c.Clients[i].PasswordHash); m != nil {
-			hidden := m[1] + m[2] + "$hidden"
-			c.Clients[i].PasswordHash = hidden + strings.Repeat(".", len(m[0])-len(hidden))
+		for _, hash := range []*string{&c.Clients[i].PasswordHash, &c.Clients[i].PasswordHashNext} {
+			if m := bcryptHash.FindStringSubmatch(*hash); m != nil {
+				hidden := m[1] + m[2] + "$hidden"
+				*hash = hidden + strings.Repeat(".", len(m[0])-len(hidden))
+			}
 		}
 	}
 	if c.Admin.Token != "" {

@@ -32,8 +32,8 @@ func ConfigCommand() *cobra.Command {
 func configCheckCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	cmd := &cobra.Command{
-		Use:     "check",
-		Short:   "Check a configuration and the files that it names",
+		Use:   "check",
+		Short: "Check a configuration and the files that it names",
 		Long: `Check a configuration and the files that it names. Entries of hosts that have expired, and
 an entry that ignores the robots.txt of all hosts for ever, are warnings: the exit status
 is 0.`,

@@ -202,7 +202,7 @@ func purposes(names []string) (s usage.Set) {
 func clients(cfg config.Config) (all []policy.Client, err error) {
 	for _, c := range cfg.Clients {
 		client := policy.Client{
-			Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash,
+			Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash, PasswordHashNext: c.PasswordHashNext,
 			ProductToken: c.Identity.ProductToken,
 			Pace:         pace.Rate{PerSecond: c.Pace.RequestsPerSecond, Burst: c.Pace.Burst},
 			AssetBurst:   c.Pace.AssetBurst,

@@ -290,14 +290,15 @@ func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 	}))
 	t.Cleanup(parent.Close)
 	all := map[string]reloadCase{
-		"listen_tls.cert":         ownTLS,
-		"listen_tls.key":          ownTLS,
-		"clients[].password_hash": inEntry("clients", item{"name": "lab-a"}, "password_hash", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
-		"tls.ca_cert":             ownCA,
-		"tls.ca_key":              ownCA,
-		"egress.resolver":         anotherResolver(t),
-		"egress.parent":           keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
-		"egress.extra_ca":         anotherRoot(t),
+		"listen_tls.cert":              ownTLS,
+		"listen_tls.key":               ownTLS,
+		"clients[].password_hash":      inEntry("clients", item{"name": "lab-a"}, "password_hash", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
+		"clients[].password_hash_next": inEntry("clients", item{"name": "lab-a", "password_hash": hashOf(t, "other")}, "password_hash_next", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
+		"tls.ca_cert":                  ownCA,
+		"tls.ca_key":                   ownCA,
+		"egress.resolver":              anotherResolver(t),
+		"egress.parent":                keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
+		"egress.extra_ca":              anotherRoot(t),
 	}
 	maps.Copy(all, signingKeys(t))
 	return all

@@ -277,7 +277,7 @@ func stateApart(cfg config.Config, getenv func(string) string) string {
 // the command knows none of the passwords, and no other client knows the proxy.
 func withoutPasswords(clients []config.Client) (named []config.Client) {
 	for _, c := range clients {
-		c.PasswordHash = ""
+		c.PasswordHash, c.PasswordHashNext = "", ""
 		if len(c.Networks) > 0 {
 			named = append(named, c)
 		}
