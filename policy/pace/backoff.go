@@ -18,8 +18,11 @@ const (
 	// maxBackOff is the upper bound, whatever the origin asks for.
 	maxBackOff = time.Hour
 
+	// endedFor is how long reports may still be under way of a process that does not know of the end of a back-off.
+	endedFor = 30 * time.Second
+
 	// sameEnd is how far apart the ends of a back-off may be that two processes report.
-	sameEnd = 2 * time.Second
+	sameEnd = 250 * time.Millisecond
 
 	// maxJitter bounds the random part that is added to a back-off that the proxy chose, so that requests do not all return
 	// at once.
@@ -139,8 +142,8 @@ type backOffs struct {
 	// begun is when this process last stored a change; zero if it never did.
 	begun time.Time
 
-	// ended is when the last of the back-offs would have ended that an operator has ended; zero if there was none.
-	ended time.Time
+	// ended is when the last of the back-offs would have ended that an operator has ended at endedAt; zero if there was none.
+	ended, endedAt time.Time
 
 	// host applies to all requests, and each of clients to those of one client.
 	host    BackOff
@@ -197,7 +200,7 @@ func (b *backOffs) end(now time.Time) bool {
 	if left == 0 {
 		return false
 	}
-	b.ended = now.Add(left)
+	b.ended, b.endedAt = now.Add(left), now
 	b.host.end(now)
 	b.clients = slices.Clone(b.clients)
 	for i := range b.clients {
@@ -209,7 +212,10 @@ func (b *backOffs) end(now time.Time) bool {
 // merge takes over a back-off of the host that another process reported, and reports whether its end moved later. A process
 // that does not know yet that an operator has ended a back-off may still report it: merge ignores that.
 func (b *backOffs) merge(o BackOff, now time.Time) bool {
-	return o.Until.Sub(b.ended).Abs() >= sameEnd && b.host.merge(o, now)
+	if now.Sub(b.endedAt) < endedFor && o.Until.Sub(b.ended).Abs() < sameEnd {
+		return false
+	}
+	return b.host.merge(o, now)
 }
 
 // longest returns the time until the last of the back-offs ends.

@@ -265,5 +265,8 @@ func TestEndedBackOffIsNotMergedAgain(t *testing.T) {
 		goesAfter(t, p, l, 0)
 		p.MergeBackOff(l.Key, BackOff{Until: time.Now().Add(time.Minute)})
 		goesAfter(t, p, l, time.Minute)
+		// By now no report of the old one is under way: the site has asked for the same end again.
+		p.MergeBackOff(l.Key, old)
+		goesAfter(t, p, l, time.Until(old.Until))
 	})
 }

@@ -29,8 +29,9 @@ func (h *host) forecastBehind(r *request, ahead int, more time.Duration, now tim
 	st := r.process.standing()
 	shared := r.process.store != nil && !st.StoreAway
 	lead := r.heldLeft(now)
-	if st.StoreAway && r.limits.gap() > 0 {
-		lead = max(lead, st.Turns.From.Sub(now))
+	if st.StoreAway {
+		from, _ := st.Turns.next(r.limits.Key, r.limits.gap(), now)
+		lead = max(lead, from.Sub(now))
 	}
 	if shared {
 		lead = max(lead, r.queue.slotIn(now))

@@ -25,12 +25,15 @@ type Turns struct {
 	// Number is the turn of this process, from 0 to Of-1.
 	Number int
 
-	// Guard is how far apart the wall clocks of two processes may be.
+	// Guard is how far apart the wall clocks of two processes may be. All processes need the same.
 	Guard time.Duration
 
 	// From is when no other process can send by a slot of the Store any more. A turn is not used until the gap has passed
 	// after that. Zero means that it has.
 	From time.Time
+
+	// Quiet is until when no turn is used, because another process may use the Store again; zero: they are used.
+	Quiet time.Time
 }
 
 // length returns the length of a turn under a gap, and for how long after its beginning a request may be sent.
@@ -54,9 +57,9 @@ func (t *Turns) next(key string, gap time.Duration, now time.Time) (from, until 
 	if t.Of < 2 || gap <= 0 {
 		return now, time.Time{}
 	}
-	from = now
+	from = limiter.Later(now, t.Quiet)
 	if !t.From.IsZero() {
-		from = limiter.Later(now, t.From.Add(gap))
+		from = limiter.Later(from, t.From.Add(gap))
 	}
 	turn, begin := t.length(gap)
 	round := limiter.Nanoseconds(float64(turn) * float64(t.Of))

@@ -96,8 +96,9 @@ type view struct {
 	// returnsSince is when the return from an outage began; zero if none is in progress.
 	returnsSince time.Time
 
-	// quietSince is when a return began during which nothing was sent to hosts that have a gap; zero: none did in this outage.
-	quietSince time.Time
+	// from and quietSince are pace.Turns.From of the last outage, and when the last return began during which no turns were
+	// used; zero: there was none.
+	from, quietSince time.Time
 
 	enrolment
 
@@ -108,12 +109,15 @@ type view struct {
 	freeShares int
 }
 
-// aloneView returns the view of a replica that is alone since a time, after the view old. No other replica uses a slot of the
-// store after from.
-func (conn *connection) aloneView(old *view, c Cause, since, from time.Time) *view {
+// aloneView returns the view of a replica that is alone since a time, after the view old.
+func (conn *connection) aloneView(old *view, c Cause, since time.Time) *view {
 	times := max(conn.replicas, old.replicas)
-	standing := pace.Standing{StoreAway: true, Slowdown: float64(times), Since: since, Turns: conn.turns(old.enrolment, times, from)}
-	return &view{Standing: standing, cause: c, since: since, quietSince: old.quietSince, enrolment: old.enrolment, replicas: old.replicas}
+	turns := conn.turns(old.enrolment, times)
+	turns.From, turns.Quiet = old.from, old.Turns.Quiet
+	return &view{
+		Standing: pace.Standing{StoreAway: true, Slowdown: float64(times), Since: since, Turns: turns},
+		cause:    c, since: since, from: old.from, quietSince: old.quietSince, enrolment: old.enrolment, replicas: old.replicas,
+	}
 }
 
 // Standing implements [pace.Store].
@@ -137,11 +141,15 @@ func (conn *connection) failed(c *redis.Client, cause Cause) *view {
 	}
 	old := conn.view.Load()
 	since := time.Now()
-	from := since.Add(gone)
 	if old.StoreAway {
-		since, from = old.since, old.Turns.From
+		since = old.since
 	}
-	next := conn.aloneView(old, cause, since, from)
+	next := conn.aloneView(old, cause, since)
+	if !old.StoreAway && since.Sub(old.since) >= settledFor {
+		// Until then, another replica may use a slot that it got before.
+		next.from = since.Add(gone)
+		next.Turns.From = next.from
+	}
 	if !old.StoreAway && cause != Ended {
 		conn.outages.Add(1)
 	}

@@ -52,8 +52,10 @@ type Fleet struct {
 	held    leases
 	counts  counts
 
-	// Only maintain uses these: enrolled is when this replica last told of itself, clock the measurement of the store's clock.
+	// Only maintain uses these: enrolled is when this replica last told of itself, refused means that the store would not have
+	// it, and clock is the last good measurement.
 	enrolled time.Time
+	refused  bool
 	clock    clockSample
 }
 
@@ -84,7 +86,7 @@ func (f *Fleet) Stats() Stats {
 	held, _ := f.held.list()
 	s := Stats{
 		StoreAway: v.StoreAway, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
-		Replicas: v.replicas, Expected: f.replicas, Members: v.members, Guard: v.guard, Left: v.freeShares, Held: len(held),
+		Replicas: v.replicas, Expected: f.replicas, Members: v.members, Guard: max(v.guard, minGuard), Left: v.freeShares, Held: len(held),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.outages.Load(),
 		Failures:      make(map[string]uint64),

@@ -113,7 +113,7 @@ func (f *Fleet) probe(ctx context.Context, v *view) bool {
 	next.epoch, next.returnsSince = epoch, time.Now()
 	if next.returnsSince.Sub(v.quietSince) >= quietEvery {
 		// Another replica may share the pace again before this one.
-		next.quietSince, next.Turns.From = next.returnsSince, next.returnsSince.Add(2*returnTime)
+		next.quietSince, next.Turns.Quiet = next.returnsSince, next.returnsSince.Add(2*returnTime)
 	}
 	if v.cause == Starting && shared {
 		next.returnsSince = next.returnsSince.Add(-returnTime)
@@ -151,7 +151,7 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 	}
 	next.Standing = pace.Standing{Slowdown: max(1, float64(f.replicas)/float64(max(1, next.replicas+next.freeShares)))}
 	if join {
-		next.returnsSince, next.quietSince, next.since = time.Time{}, time.Time{}, time.Now()
+		next.returnsSince, next.since = time.Time{}, time.Now()
 	}
 	return f.replaceView(v, &next)
 }

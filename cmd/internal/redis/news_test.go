@@ -123,7 +123,7 @@ func TestPurgeThatALoadFinds(t *testing.T) {
 	if entry, err := store.Load(t.Context(), k); entry != nil || !errors.Is(err, cache.ErrPurged) {
 		t.Fatalf("%q is loaded, %v; want %v", entry, err, cache.ErrPurged)
 	}
-	f.view.Store(f.aloneView(&view{}, Starting, time.Now(), time.Time{}))
+	f.view.Store(f.aloneView(&view{}, Starting, time.Now()))
 	if entry, err := store.Load(t.Context(), k); string(entry) == "purged" || err != nil {
 		t.Errorf("without the server %q is loaded, %v", entry, err)
 	}

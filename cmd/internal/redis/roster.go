@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,24 +28,30 @@ const (
 	// maxMember is the maximum length in bytes of what a replica tells of itself.
 	maxMember = 2 << 10
 
-	// minGuard is the least time by which the clocks of two replicas are assumed to differ.
+	// minGuard is the least time by which the clocks of two replicas are assumed to differ. A longer one doubles it, once or
+	// more, up to maxGuard: replicas whose clocks differ by more take no turns.
 	minGuard = 50 * time.Millisecond
+	maxGuard = minGuard << 5
 
-	// maxGuard is the most. Replicas whose clocks differ by more keep to their share of the rate, not to the gap.
-	maxGuard = time.Minute
+	// maxAhead bounds what a replica may tell of its clock.
+	maxAhead = 24 * time.Hour
 
 	// sampleFor is how long a measurement of the clock is used, unless there is a better one.
 	sampleFor = time.Minute
 
-	// quietEvery is the least time between the beginnings of two returns from one outage during which nothing is sent to
-	// hosts that have a gap. A store that answers now and then must not silence the replicas.
+	// quietEvery is the least time between two returns during which no turns are used. A store that answers now and then
+	// must not silence the replicas.
 	quietEvery = 10 * time.Second
+
+	// settledFor is how long a replica must have shared the store before its next outage begins with a time without turns.
+	settledFor = 5 * time.Second
 )
 
 // The keys of the roster.
 const (
 	rosterKey  = keyPrefix + "roster"
 	numbersKey = keyPrefix + "numbers"
+	guardKey   = keyPrefix + "guard"
 )
 
 // A Member is what a replica tells the others of itself. Its text may come from anybody who can write to the store.
@@ -97,14 +104,17 @@ type enrolment struct {
 	// number is the replica's number, from 1; 0: it has none.
 	number int
 
-	// guard is pace.Turns.Guard.
+	// guard is pace.Turns.Guard, of all replicas.
 	guard time.Duration
 
 	members []Member
 }
 
 // turns returns the turns of this replica, while the store is away, if times replicas take turns.
-func (conn *connection) turns(e enrolment, times int, from time.Time) pace.Turns {
+func (conn *connection) turns(e enrolment, times int) pace.Turns {
+	if e.guard > maxGuard {
+		return pace.Turns{}
+	}
 	number := e.number - 1
 	if number < 0 {
 		// A replica that has never met the others has a turn by its name, so that a restart does not change it.
@@ -112,74 +122,102 @@ func (conn *connection) turns(e enrolment, times int, from time.Time) pace.Turns
 		hash.Write([]byte(conn.name))
 		number = int(hash.Sum32() >> 1)
 	}
-	return pace.Turns{Of: times, Number: number % times, Guard: e.guard, From: from}
+	return pace.Turns{Of: times, Number: number % times, Guard: max(e.guard, minGuard)}
 }
 
 // A clockSample is one measurement of the store's clock.
 type clockSample struct {
-	at           time.Time
-	ahead, error time.Duration
+	at time.Time
+
+	// ahead is how far the store's clock is ahead of this one, and within is by how much that may be wrong.
+	ahead, within time.Duration
 }
 
-// enrol tells the others what self returns, and learns what they have told.
+// enrol tells the others what self returns, and learns what they have told. Nothing but turns needs it: if the server refuses
+// it, the pace is shared all the same.
 func (f *Fleet) enrol(ctx context.Context, self func() Member) {
 	v := f.view.Load()
 	if v.StoreAway || time.Since(f.enrolled) < enrolEvery {
 		return
 	}
+	f.enrolled = time.Now()
 	var told Member
 	if self != nil {
 		told = self()
 	}
-	told.ClockAhead, told.ClockError = f.clock.ahead, f.clock.error
-	number, names, err := f.tell(ctx, v, told.text())
+	if f.measure(ctx) != nil {
+		return
+	}
+	told.ClockAhead, told.ClockError = f.clock.ahead, f.clock.within
+	next := *v
+	names, err := f.tell(ctx, v, told.text(), &next.enrolment)
 	if err != nil {
 		return
 	}
-	told.ClockAhead, told.ClockError, told.Self = f.clock.ahead, f.clock.error, true
+	told.Self = true
 	others, err := f.others(ctx, slices.DeleteFunc(names, func(name string) bool { return name == f.id }))
 	if err != nil {
 		return
 	}
-	next := *v
-	next.enrolment = enrolment{number: number, members: append(others, told)}
+	next.members = append(others, told)
 	slices.SortStableFunc(next.members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
-	next.guard = guard(next.members)
-	if f.replaceView(v, &next) {
-		f.enrolled = time.Now()
-	}
+	f.replaceView(v, &next)
 }
 
-// tell tells the others of this replica, and measures the store's clock.
-func (f *Fleet) tell(ctx context.Context, v *view, text string) (number int, names []string, err error) {
-	keys := []string{epochKey, replicasKey, rosterKey, numbersKey}
-	asked := time.Now()
-	err = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
-		reply, err := rosterScript.Run(ctx, c, keys, v.epoch, f.id, text, enrolledFor.Milliseconds(), maxMembers, v.number).Slice()
+// measure measures the store's clock.
+func (f *Fleet) measure(ctx context.Context) error {
+	return f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+		asked := time.Now()
+		there, err := c.Time(ctx).Result()
 		if err != nil {
 			return err
 		}
-		took := time.Since(asked)
-		micros, ok := element[int64](reply, 0)
-		if ok && micros < 0 {
+		within := time.Since(asked)/2 + time.Microsecond
+		is := clockSample{asked, there.Sub(asked.Round(0).Add(within)), within}
+		was := &f.clock
+		if apart := (is.ahead - was.ahead).Abs(); within <= was.within || apart > within+was.within || asked.Sub(was.at) >= sampleFor {
+			*was = is
+		}
+		return nil
+	})
+}
+
+// tell tells the others of this replica, and stores its number and the guard in e. It returns the names of replicas that are
+// there. An error that the server has answered with is logged once, and does not make this replica alone.
+func (f *Fleet) tell(ctx context.Context, v *view, text string, e *enrolment) (names []string, err error) {
+	var refused error
+	keys := []string{epochKey, replicasKey, rosterKey, numbersKey, guardKey}
+	err = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+		reply, err := rosterScript.Run(ctx, c, keys, v.epoch, f.id, text, enrolledFor.Milliseconds(), maxMembers, v.number,
+			f.replicas, guard(v.members).Milliseconds()).Slice()
+		if is[redis.Error](err) {
+			refused = err
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		number, ok := element[int64](reply, 0)
+		if ok && number < 0 {
 			return errEmptied
 		}
-		n, hasNumber := element[int64](reply, 1)
-		if !ok || !hasNumber || n < 1 {
+		ms, hasGuard := element[int64](reply, 1)
+		if !ok || !hasGuard || number < 1 {
 			return errReply
 		}
-		number = int(n)
+		e.number, e.guard = int(number), time.Duration(min(max(0, ms), maxAhead.Milliseconds()))*time.Millisecond
 		for i := 2; i < len(reply); i++ {
 			if name, ok := element[string](reply, i); ok {
 				names = append(names, name)
 			}
 		}
-		if took/2 <= f.clock.error || asked.Sub(f.clock.at) >= sampleFor {
-			f.clock = clockSample{asked, time.UnixMicro(micros).Sub(asked.Round(0).Add(took / 2)), took / 2}
-		}
 		return nil
 	})
-	return number, names, err
+	if refused != nil && !f.refused {
+		f.log.Warn("store refuses what this replica tells of itself", "err", refused)
+	}
+	f.refused = refused != nil
+	return names, cmp.Or(refused, err)
 }
 
 // others returns what other replicas have told of themselves.
@@ -189,10 +227,12 @@ func (f *Fleet) others(ctx context.Context, names []string) (all []Member, err e
 	}
 	err = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 		texts, err := c.HMGet(ctx, rosterKey, names...).Result()
+		if is[redis.Error](err) {
+			return nil
+		}
 		for _, text := range texts {
-			var m Member
 			// A replica that has joined just now has not told anything yet.
-			if s, ok := text.(string); ok && json.Unmarshal([]byte(s), &m) == nil {
+			if m, ok := memberOf(text); ok {
 				all = append(all, m)
 			}
 		}
@@ -201,16 +241,34 @@ func (f *Fleet) others(ctx context.Context, names []string) (all []Member, err e
 	return all, err
 }
 
-// guard returns by how much the clocks of the members may differ.
-func guard(members []Member) time.Duration {
-	if len(members) == 0 {
-		return minGuard
+// memberOf reads what a replica has told, if it is anything, within bounds.
+func memberOf(value any) (m Member, ok bool) {
+	text, ok := value.(string)
+	if !ok || len(text) > maxMember || json.Unmarshal([]byte(text), &m) != nil {
+		return m, false
 	}
-	least, most := members[0].ClockAhead, members[0].ClockAhead
+	m.ClockAhead, m.ClockError = min(max(-maxAhead, m.ClockAhead), maxAhead), min(max(0, m.ClockError), maxAhead)
+	for name, n := range m.LastHour {
+		m.LastHour[name] = min(max(0, n), 1<<40)
+	}
+	return m, true
+}
+
+// guard returns the guard that the clocks of the members make necessary: minGuard, doubled often enough. Its steps are few,
+// so that what replicas find at different times is the same.
+func guard(members []Member) time.Duration {
+	guard := minGuard
+	if len(members) == 0 {
+		return guard
+	}
+	least, most := maxAhead, -maxAhead
 	for _, m := range members {
 		least, most = min(least, m.ClockAhead-m.ClockError), max(most, m.ClockAhead+m.ClockError)
 	}
-	return min(max(most-least, minGuard), maxGuard)
+	for guard < most-least && guard <= maxGuard {
+		guard *= 2
+	}
+	return guard
 }
 
 // Variants returns how many configurations and how many versions the members have. More than one means that the replicas do
@@ -250,6 +308,13 @@ func (s *Stats) Warnings() (all []string) {
 		if len(those) > 1 {
 			all = append(all, fmt.Sprintf("%d replicas are called %s: give each its own store.replica", len(those), name))
 		}
+	}
+	if s.Guard > maxGuard {
+		all = append(all, fmt.Sprintf("the clocks of the replicas differ by more than %v: without the store, two requests to a site may be "+
+			"closer together than its delay", maxGuard))
+	}
+	if n := s.Replicas - len(s.Members); len(s.Members) > 0 && len(s.Members) < maxMembers && n > 0 && !s.StoreAway {
+		all = append(all, fmt.Sprintf("%d of %d replicas tell nothing of themselves, as those of older versions", n, s.Replicas))
 	}
 	if !s.StoreAway && s.Times > 1 {
 		const fewer = "%d of %d replicas (store.replicas) share the store, so requests are sent %.3g times slower than permitted"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
 	"robotsproxy/robots/testkit"
 )
 
@@ -59,6 +60,7 @@ func TestRoster(t *testing.T) {
 		}
 		return names == "acd"
 	})
+	<-time.After(settledFor)
 	s.Kill()
 	testkit.Eventually(t, "they are alone", func() bool { return all[0].Standing().StoreAway && next.Standing().StoreAway })
 	one, two := all[0].Standing().Turns, next.Standing().Turns
@@ -72,8 +74,8 @@ func TestTurnByName(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		turns := (&connection{name: name}).turns(enrolment{}, 3, time.Time{})
-		if again := (&connection{name: name}).turns(enrolment{}, 3, time.Time{}); turns != again || turns.Number < 0 || turns.Number > 2 {
+		turns := (&connection{name: name}).turns(enrolment{}, 3)
+		if again := (&connection{name: name}).turns(enrolment{}, 3); turns != again || turns.Number < 0 || turns.Number > 2 {
 			t.Errorf("%s: %+v, then %+v", name, turns, again)
 		}
 		seen[turns.Number] = true
@@ -94,8 +96,9 @@ func TestGuard(t *testing.T) {
 		{"nobody", nil, minGuard},
 		{"one", []Member{{ClockAhead: time.Hour, ClockError: ms}}, minGuard},
 		{"clocks that agree", []Member{{ClockAhead: -100 * ms, ClockError: ms}, {ClockAhead: -90 * ms, ClockError: ms}}, minGuard},
-		{"clocks that differ", []Member{{ClockAhead: -100 * ms, ClockError: 2 * ms}, {ClockAhead: 200 * ms, ClockError: ms}}, 303 * ms},
-		{"a clock of another day", []Member{{}, {ClockAhead: 24 * time.Hour}}, maxGuard},
+		{"clocks that differ", []Member{{ClockAhead: -100 * ms, ClockError: 2 * ms}, {ClockAhead: 200 * ms, ClockError: ms}}, 400 * ms},
+		{"clocks that differ by the most", []Member{{}, {ClockAhead: maxGuard}}, maxGuard},
+		{"a clock of another day", []Member{{}, {ClockAhead: 24 * time.Hour}}, 2 * maxGuard},
 	} {
 		if got := guard(c.members); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -139,5 +142,50 @@ func TestWarnings(t *testing.T) {
 		if got := strings.Join(c.s.Warnings(), "\n"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// TestNoTurnsIfClocksDiffer: replicas whose clocks differ too much keep to their share of the rate.
+func TestNoTurnsIfClocksDiffer(t *testing.T) {
+	t.Parallel()
+	if turns := (&connection{}).turns(enrolment{number: 1, guard: 2 * maxGuard}, 3); turns != (pace.Turns{}) {
+		t.Errorf("%+v", turns)
+	}
+}
+
+// TestWhatOthersTellIsBounded: whoever can write to the store can tell anything.
+func TestWhatOthersTellIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, text := range []any{nil, 5, "", "[]", "{", `{"name":5}`, `{"name":"` + strings.Repeat("a", maxMember) + `"}`} {
+		if m, ok := memberOf(text); ok {
+			t.Errorf("%.20v is %+v", text, m)
+		}
+	}
+	m, ok := memberOf(`{"clock_ahead_ns":-9223372036854775808,"clock_error_ns":9223372036854775807,"last_hour":{"a":-1,"b":9223372036854775807}}`)
+	if !ok || m.ClockAhead != -maxAhead || m.ClockError != maxAhead || m.LastHour["a"] != 0 || m.LastHour["b"] != 1<<40 {
+		t.Errorf("%+v, %v", m, ok)
+	}
+}
+
+// TestGuardIsShared: all replicas use the guard that one of them has found necessary, and a number that no replica needs is
+// not kept.
+func TestGuardIsShared(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	admin := client(t, s.URL())
+	admin.Set(t.Context(), guardKey, 400, time.Minute)
+	admin.HSet(t.Context(), numbersKey, "gone", 2)
+	r, stop := runNamed(t, s.URL(), "a", 3)
+	defer stop()
+	testkit.Eventually(t, "it uses the guard of the others", func() bool { return r.Stats().Guard == 400*time.Millisecond })
+	if n := r.view.Load().number; n != 1 {
+		t.Errorf("its number is %d", n)
+	}
+	admin.HSet(t.Context(), numbersKey, r.id, 4)
+	admin.Set(t.Context(), numbersKey, "of another type", 0)
+	testkit.Eventually(t, "the keys are mended", func() bool { return admin.HGet(t.Context(), numbersKey, r.id).Val() == "1" })
+	if r.Standing().StoreAway || r.Stats().Outages > 0 {
+		t.Errorf("it is alone: %+v", r.Stats())
 	}
 }

@@ -45,7 +45,7 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	f.reports.wake = wake.New()
 	f.client.Store(connect())
 	now := time.Now()
-	f.view.Store(f.aloneView(&view{enrolment: enrolment{guard: minGuard}}, Starting, now, time.Time{}))
+	f.view.Store(f.aloneView(&view{}, Starting, now))
 	return f, nil
 }
 

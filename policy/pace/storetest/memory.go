@@ -145,8 +145,8 @@ type Member struct {
 	// alone is since when the member is disconnected; zero if it is connected.
 	alone time.Time
 
-	// from is pace.Turns.From.
-	from time.Time
+	// quiet is pace.Turns.Quiet.
+	quiet time.Time
 
 	// failing means that the next Reserve fails.
 	failing bool
@@ -169,7 +169,6 @@ func (m *Member) Disconnect() {
 func (m *Member) disconnect() {
 	if m.alone.IsZero() {
 		m.alone = time.Now()
-		m.from = m.alone
 		m.memory.members--
 	}
 	m.failing = false
@@ -186,7 +185,7 @@ func (m *Member) FailNext() {
 func (m *Member) Return(d time.Duration) {
 	m.memory.mu.Lock()
 	defer m.memory.mu.Unlock()
-	m.from = time.Now().Add(d)
+	m.quiet = time.Now().Add(d)
 }
 
 // Reconnect ends Disconnect and FailNext.
@@ -225,7 +224,7 @@ func (m *Member) Standing() pace.Standing {
 	defer all.mu.Unlock()
 	if !m.alone.IsZero() {
 		n := max(all.replicas, all.seen)
-		turns := pace.Turns{Of: n, Number: m.number, From: m.from}
+		turns := pace.Turns{Of: n, Number: m.number, From: m.alone, Quiet: m.quiet}
 		return pace.Standing{StoreAway: true, Slowdown: float64(n), Since: m.alone, Turns: turns}
 	}
 	return pace.Standing{Slowdown: max(1, float64(all.replicas)/float64(all.members))}

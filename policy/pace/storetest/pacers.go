@@ -297,7 +297,8 @@ func endBackOff(h *harness) {
 			h.Fatal(err)
 		}
 		h.send(h.Context(), s)
-		s.BackOff(time.Hour, "id")
+		// The end differs from that of the one before.
+		s.BackOff(time.Hour-time.Duration(end)*time.Minute, "id")
 		s.Release()
 		for i := range h.pacers {
 			until(h.T, "the back-off and its cause at each", func() bool {

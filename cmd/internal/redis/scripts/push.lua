@@ -17,7 +17,8 @@ end
 
 -- These are constants of reserve.lua.
 local FORGIVEN = 1800000000
-local ENDED = 2000000
+local ENDED = 250000
+local ENDED_FOR = 30
 local SLACK = 1000000
 
 local time = redis.call('TIME')
@@ -60,7 +61,8 @@ for k = 2, #KEYS do
 	local set, over = {}, now
 
 	local left = tonumber(ARGV[a])
-	if left and not (kept[4] and math.abs(now + left - kept[4]) < ENDED) then
+	local ended, when = string.match(kept[4] or '', '^(%S+) (%S+)$')
+	if left and not (ended and time[1] - when < ENDED_FOR and math.abs(now + left - ended) < ENDED) then
 		local is, ends = back_off(kept[1], left, tonumber(ARGV[a + 1]))
 		if is then
 			set[1], set[2] = 'p', is

@@ -10,7 +10,8 @@
 --          share KEYS[1]
 --            p       "END LENGTH WRITTEN"
 --            b       the request that caused the back-off
---            e       when the back-off would have ended that an operator has ended
+--            e       "END SECONDS": when the back-off would have ended that an operator has
+--                    ended, and when that was, in seconds
 -- KEYS[5]  string, if there is a second limiter: the limiter of one client, likewise
 -- ARGV[1]  the epoch that the caller knows
 -- ARGV[2]  the name of the lease, which may exist already
@@ -41,7 +42,8 @@ end
 
 local FORGIVEN = 1800000000 -- the time after its end from which a back-off is of no use
 local SAME = 50000          -- two ends closer than this are one back-off that was reported twice
-local ENDED = 2000000       -- two ends closer than this are the back-off that an operator has ended
+local ENDED = 250000        -- two ends closer than this are the back-off that an operator has ended,
+local ENDED_FOR = 30        -- unless that was so many seconds ago
 local TRIFLE = 5000         -- how long the first limiter may be idle because of the second
 local SLACK = 1000000       -- how long a key is kept after its use
 
@@ -142,7 +144,8 @@ if not paused or paused + FORGIVEN <= now then
 	paused, length = nil, 0
 end
 local left = tonumber(ARGV[7])
-if left and kept[3] and math.abs(now + left - kept[3]) < ENDED then
+local ended, when = string.match(kept[3] or '', '^(%S+) (%S+)$')
+if left and ended and time[1] - when < ENDED_FOR and math.abs(now + left - ended) < ENDED then
 	left = nil
 end
 if left then
