@@ -310,8 +310,8 @@ func (s *Stats) Warnings() (all []string) {
 		}
 	}
 	if s.Guard > maxGuard {
-		all = append(all, fmt.Sprintf("the clocks of the replicas differ by more than %v: without the store, two requests to a site may be "+
-			"closer together than its delay", maxGuard))
+		all = append(all, fmt.Sprintf("the clocks of the replicas differ by more than %v: without the store, two requests to a site "+
+			"may be closer together than its delay", maxGuard))
 	}
 	if n := s.Replicas - len(s.Members); len(s.Members) > 0 && len(s.Members) < maxMembers && n > 0 && !s.StoreAway {
 		all = append(all, fmt.Sprintf("%d of %d replicas tell nothing of themselves, as those of older versions", n, s.Replicas))

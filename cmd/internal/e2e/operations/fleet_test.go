@@ -343,7 +343,7 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	}
 	testkit.Eventually(t, "each replica is at work alone", func() bool {
 		by := bySender(between(o.Pages(fail.scheme), gone, time.Now()))
-		return len(by) == replicas && !slices.ContainsFunc(slices.Collect(maps.Values(by)), func(own []e2e.Hit) bool { return len(own) < 4 })
+		return len(by) == replicas && !slices.ContainsFunc(slices.Collect(maps.Values(by)), func(own []e2e.Hit) bool { return len(own) < 8 })
 	})
 	returns := time.Now()
 	fail.back(store)

@@ -16,8 +16,9 @@ func TestReplicasAreListed(t *testing.T) {
 	common := e2e.Settings{"store.redis": store, "store.replicas": 3}
 	one := e2e.StartProxy(t, common.With(e2e.Settings{"store.replica": "one", "admin.url": "https://one.example/"}))
 	two := e2e.StartProxy(t, common.With(e2e.Settings{"store.replica": "two"}))
+	operator := e2e.Operator(t)
 	page := func(p *e2e.Proxy, path string) string {
-		return string(e2e.Get(t, e2e.Operator(t), "http://"+p.Admin+path).Body)
+		return string(e2e.Get(t, operator, "http://"+p.Admin+path).Body)
 	}
 	warns := func(p *e2e.Proxy, want ...string) {
 		t.Helper()
