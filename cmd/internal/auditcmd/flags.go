@@ -84,11 +84,15 @@ type auditFlags struct {
 	cli.ConfigFlags
 	paths []string
 	run   string
+
+	// dirs are directories whose audits are further paths.
+	dirs []string
 }
 
 func (f *auditFlags) add(cmd *cobra.Command) {
 	f.ConfigFlags.Add(cmd)
 	cmd.Flags().StringArrayVar(&f.paths, "file", nil, "audit `FILE`, in place of the configured one; repeat it for each replica of a fleet")
+	cmd.Flags().StringArrayVar(&f.dirs, "audit-dir", nil, "the audit in `DIR`, as --file; repeat it for each replica of a fleet")
 	cmd.Flags().StringVar(&f.run, "run", "", "use the audit of a run: last, or the `NAME` of its directory")
 	cli.Offer(cmd, "run", "last")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return f.usage() }
@@ -96,9 +100,16 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 
 // usage returns an error for flags that do not go together.
 func (f *auditFlags) usage() error {
+	if slices.Contains(f.dirs, "") {
+		return cli.UsageErrorf("--audit-dir: must not be empty")
+	}
+	for _, dir := range f.dirs {
+		f.paths = append(f.paths, filepath.Join(dir, cli.AuditName))
+	}
+	f.dirs = nil
 	switch {
 	case len(f.paths) > 0 && f.run != "":
-		return cli.UsageErrorf("--file and --run exclude each other")
+		return cli.UsageErrorf("--file or --audit-dir, and --run exclude each other")
 	case slices.Contains(f.paths, ""):
 		return cli.UsageErrorf("--file: must not be empty")
 	case len(f.paths) > 1 && slices.Contains(f.paths, "-"):
