@@ -14,11 +14,16 @@ import (
 // ErrUnwritable. The caller holds l.io.
 func (l *Log) setFailure(err error) error {
 	if err == nil {
-		l.failure.Store(nil)
+		if l.failure.Swap(nil) != nil {
+			l.rotated.Set()
+		}
 		return nil
 	}
 	err = unwritable(err)
-	l.failure.Store(&err)
+	if l.failure.Swap(&err) == nil {
+		// What is known of the space may be a minute old.
+		l.rotated.Set()
+	}
 	l.unreported.Store(&err)
 	l.counts.failures.Add(1)
 	return err

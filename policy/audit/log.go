@@ -63,7 +63,7 @@ type Log struct {
 	// started reports that Start was called, and searched that findUnfinished has ended.
 	started, searched atomic.Bool
 
-	// rotated wakes retention: a segment was rotated, or the options changed.
+	// rotated wakes retention: a segment was rotated, the options changed, or writing began or ceased to fail.
 	rotated wake.Signal
 	disk    osfile.Watch
 

@@ -43,6 +43,11 @@ func TestFullDisk(t *testing.T) {
 	if p.Healthy(t) {
 		t.Error("/healthz says that all is well")
 	}
+	// What is said of the disk is not that of a minute ago.
+	operator := e2e.Operator(t)
+	testkit.Eventually(t, "no space is said to be left", func() bool {
+		return strings.Contains(string(e2e.Get(t, operator, "http://"+p.Admin+"/about").Body), ", 0 B free")
+	})
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
