@@ -171,7 +171,7 @@ func TestCreateInterrupted(t *testing.T) {
 	t.Parallel()
 	for steps := range 3 {
 		dir := t.TempDir()
-		if err := writeNext(dir, nil); err != nil {
+		if err := stateFiles(dir).writeNext(nil); err != nil {
 			t.Fatal(err)
 		}
 		next := filepath.Join(dir, nextName)

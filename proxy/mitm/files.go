@@ -29,6 +29,8 @@ const (
 	// nextName holds the new key, the new certificate and the replaced certificates in one file. A
 	// rotation, or a first CA, is decided as soon as that file exists: then finishRotation completes it.
 	nextName = "ca.next"
+	// upcomingName is a directory with the pair that the next rotation will use, if Next has made one.
+	upcomingName = "ca-next"
 	// previousName has the replaced certificates, the newest first, and no keys.
 	previousName = "ca-previous.pem"
 
@@ -208,7 +210,7 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 	}
 	if !complete {
 		// A first CA is a rotation that replaces nothing, so a crash leaves no half of a pair.
-		err := writeNext(f.dir, nil)
+		err := f.writeNext(nil)
 		if err == nil {
 			err = f.finishRotation()
 		}
@@ -219,7 +221,7 @@ func (f caFiles) loadOrCreate() (keyPair, error) {
 	return f.load()
 }
 
-// Rotate replaces the CA in dir by a new one, completely or not at all, and returns both
+// Rotate replaces the CA in dir by that of Next, or else by a new one, completely or not at all, and returns both
 // certificates. The old certificate is kept in ca-previous.pem, with at most eight that were there
 // before; its key is deleted. The old CA may have expired. Half a pair, a CA that was not made
 // here, and another user's are errors. A process that loads the pair at the same time gets the old
@@ -249,17 +251,57 @@ func Rotate(dir string) (old, now *x509.Certificate, err error) {
 		return nil, nil, err
 	}
 	replaced := append([]*x509.Certificate{old}, previous...)
-	if err := writeNext(dir, replaced[:min(len(replaced), maxChain-1)]); err != nil {
+	if err := f.writeNext(replaced[:min(len(replaced), maxChain-1)]); err != nil {
 		return nil, nil, fmt.Errorf("rotate CA: %w", err)
 	}
 	if err := f.finishRotation(); err != nil {
 		return nil, nil, err
+	}
+	if err := os.RemoveAll(f.upcoming().dir); err != nil {
+		return nil, nil, fmt.Errorf("rotate CA: %w", err)
 	}
 	p, err := f.load()
 	if err != nil {
 		return nil, nil, err
 	}
 	return old, p.certs[0], nil
+}
+
+// Next makes the CA in a subdirectory of dir that the next Rotate will use, so that clients can trust it before, and returns its
+// certificate. If it was made before, Next only returns it.
+func Next(dir string) (*x509.Certificate, error) {
+	f := stateFiles(dir)
+	if err := f.checkOwner(); err != nil {
+		return nil, fmt.Errorf("next CA: %w", err)
+	}
+	if _, err := f.replaceable(); err != nil {
+		return nil, err
+	}
+	p, err := f.upcoming().loadOrCreate()
+	if err != nil {
+		return nil, err
+	}
+	return p.certs[0], nil
+}
+
+// Upcoming returns the certificate of the CA that Next has made in dir; nil: there is none.
+func Upcoming(dir string) (*x509.Certificate, error) {
+	f := stateFiles(dir).upcoming()
+	if complete, err := f.complete(); err != nil || !complete {
+		return nil, err
+	}
+	certs, err := f.readCerts()
+	if err != nil {
+		return nil, err
+	}
+	return certs[0], nil
+}
+
+// upcoming returns the files of the pair that Next makes.
+func (f caFiles) upcoming() caFiles {
+	next := stateFiles(filepath.Join(f.dir, upcomingName))
+	next.remedy = "remove the directory " + next.dir
+	return next
 }
 
 // Previous returns the certificates that Rotate has replaced in dir, the newest first; none if
@@ -307,15 +349,37 @@ func (f caFiles) replaceable() (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-// writeNext makes a new pair and writes it, with the certificates that it replaces, to nextName.
+// writeNext takes the upcoming pair, or makes a new one, and writes it, with the certificates that it replaces, to nextName.
 // Once it has returned, the rotation is decided.
-func writeNext(dir string, replaced []*x509.Certificate) error {
-	cert, key, err := newCA(time.Now())
+func (f caFiles) writeNext(replaced []*x509.Certificate) error {
+	cert, key, err := f.nextPair(replaced)
 	if err != nil {
 		return err
 	}
 	text := slices.Concat(key, cert, EncodeCertificates(replaced))
-	return replaceFile(filepath.Join(dir, nextName), text, keyMode)
+	return replaceFile(filepath.Join(f.dir, nextName), text, keyMode)
+}
+
+// nextPair returns the upcoming pair, or else a new one, as PEM. The upcoming one may be left over from a rotation that was
+// interrupted: then it is the one that is replaced.
+func (f caFiles) nextPair(replaced []*x509.Certificate) (cert, key []byte, err error) {
+	upcoming := f.upcoming()
+	complete, err := upcoming.complete()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !complete {
+		return newCA(time.Now())
+	}
+	p, err := upcoming.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(replaced) > 0 && p.certs[0].Equal(replaced[0]) {
+		return newCA(time.Now())
+	}
+	key, err = encodeKey(p.key)
+	return EncodeCertificates(p.certs[:1]), key, err
 }
 
 // finishRotation completes a rotation that is decided, if there is one. The caller holds the lock.

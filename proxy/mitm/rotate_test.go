@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 func mustRotate(t *testing.T, dir string) {
@@ -102,7 +104,7 @@ func TestRotateInterrupted(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		old := mustLoad(t, dir).Certificate()
 		next := filepath.Join(dir, nextName)
-		err := writeNext(dir, mustCerts(t, stateFiles(dir)))
+		err := stateFiles(dir).writeNext(mustCerts(t, stateFiles(dir)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +262,7 @@ func TestRotateAsRoot(t *testing.T) {
 	}
 	dir := t.TempDir()
 	first := mustLoad(t, dir)
-	if err := writeNext(dir, nil); err != nil {
+	if err := stateFiles(dir).writeNext(nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"ca.key", "ca.pem", "ca.next"} {
@@ -277,5 +279,44 @@ func TestRotateAsRoot(t *testing.T) {
 	}
 	if certs, err := stateFiles(dir).readCerts(); err != nil || !certs[0].Equal(first.Certificate()) {
 		t.Errorf("the certificate was replaced: %v", err)
+	}
+}
+
+// TestNext: the next CA is made once and used by the next rotation, also after one that was interrupted.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	if _, err := Next(dir); !errors.Is(err, ErrNoCA) {
+		t.Errorf("without a CA: %v", err)
+	}
+	if c, err := Upcoming(dir); c != nil || err != nil {
+		t.Errorf("without one: %v, %v", c, err)
+	}
+	first := mustLoad(t, dir)
+	next, err := Next(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Next(dir)
+	if upcoming, failed := Upcoming(dir); err != nil || failed != nil || !again.Equal(next) || !upcoming.Equal(next) || next.Equal(first.Certificate()) {
+		t.Errorf("it is made anew: %v, %v", err, failed)
+	}
+	if !mustLoad(t, dir).Certificate().Equal(first.Certificate()) {
+		t.Error("it signs already")
+	}
+	left := filepath.Join(dir, upcomingName)
+	testkit.Must(t, os.CopyFS(left+".kept", os.DirFS(left)))
+	_, now, err := Rotate(dir)
+	if err != nil || !now.Equal(next) {
+		t.Errorf("the rotation has made another one: %v", err)
+	}
+	if c, err := Upcoming(dir); c != nil || err != nil {
+		t.Errorf("it is still the next one: %v, %v", c, err)
+	}
+	// As if the process had ended before it removed the directory.
+	testkit.Must(t, os.Rename(left+".kept", left))
+	testkit.Must(t, os.Chmod(filepath.Join(left, keyName), keyMode))
+	if _, now, err = Rotate(dir); err != nil || now.Equal(next) {
+		t.Errorf("the CA is replaced by itself: %v", err)
 	}
 }

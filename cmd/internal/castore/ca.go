@@ -54,6 +54,44 @@ func Authority(cfg config.Config, state string) (*mitm.Authority, error) {
 	return mitm.LoadOrCreate(state)
 }
 
+// Published returns the certificates that clients have to trust, as PEM: that of a, which signs now, with its issuers, and that of
+// the CA that will sign next, if there is one: tls.ca_next, or what ca next has made in the state directory.
+func Published(cfg config.Config, state string, a *mitm.Authority) ([]byte, error) {
+	next, err := nextCA(cfg, state)
+	if err != nil || next == nil || next.Equal(a.Certificate()) {
+		return a.CertPEM(), err
+	}
+	return append(a.CertPEM(), mitm.EncodeCertificates([]*x509.Certificate{next})...), nil
+}
+
+// nextInUse is nextCA for the state directory of the configuration.
+func nextInUse(cfg config.Config) (*x509.Certificate, error) {
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return nextCA(cfg, state)
+}
+
+// nextCA returns the certificate of the CA that will sign next; nil: there is none.
+func nextCA(cfg config.Config, state string) (*x509.Certificate, error) {
+	if cfg.TLS.CANext == "" {
+		if cfg.TLS.CACert != "" {
+			return nil, nil
+		}
+		return mitm.Upcoming(state)
+	}
+	text, err := ReadRoots(cfg.TLS.CANext)
+	if err != nil {
+		return nil, fmt.Errorf("tls.ca_next: %w", err)
+	}
+	certs := Certificates(text)
+	if len(certs) == 0 || !certs[0].IsCA {
+		return nil, fmt.Errorf("tls.ca_next: %s contains no CA certificate", cfg.TLS.CANext)
+	}
+	return certs[0], nil
+}
+
 // validity returns the dates of a certificate's validity.
 func validity(c *x509.Certificate) string {
 	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)

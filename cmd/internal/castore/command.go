@@ -4,6 +4,7 @@ package castore
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ func Command() *cobra.Command {
 		Example: `  robotsproxy ca show
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 	}
-	cmd.AddCommand(caPathCommand(), caShowCommand(), caInstallCommand(), caUninstallCommand(), caRotateCommand())
+	cmd.AddCommand(caPathCommand(), caShowCommand(), caInstallCommand(), caUninstallCommand(), caNextCommand(), caRotateCommand())
 	return cmd
 }
 
@@ -53,8 +54,9 @@ func caShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the subject, the fingerprint and the validity of the CA",
-		Long: `Print the subject, the fingerprint and the validity of the CA, then those of the CAs
-that ca rotate has replaced. --pem prints the certificate itself.`,
+		Long: `Print the subject, the fingerprint and the validity of the CA, then those of the CA that
+will sign next (ca next), and of the CAs that ca rotate has replaced. --pem prints the
+certificates that clients must trust: the CA, and the next one.`,
 		Example: `  robotsproxy ca show --state /var/lib/robotsproxy
   robotsproxy ca show --pem > ca.pem`,
 		Args: cli.NoArgs,
@@ -63,14 +65,31 @@ that ca rotate has replaced. --pem prints the certificate itself.`,
 			if err != nil {
 				return err
 			}
+			state, err := cfg.State(os.Getenv)
+			if err != nil {
+				return err
+			}
 			if asPEM {
-				_, err = cmd.OutOrStdout().Write(a.CertPEM())
+				text, err := Published(cfg, state, a)
+				if err == nil {
+					_, err = cmd.OutOrStdout().Write(text)
+				}
 				return err
 			}
 			c, out := a.Certificate(), cmd.OutOrStdout()
 			if _, err := fmt.Fprintf(out, "subject  %s\nsha256   %s\nvalid    %s\nfile     %s\n",
 				humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c), file); err != nil {
 				return err
+			}
+			next, err := nextInUse(cfg)
+			if err != nil {
+				return err
+			}
+			if next != nil {
+				if _, err := fmt.Fprintf(out, "\nnext     %s\nsha256   %s\nvalid    %s\n",
+					humanize.Escape(next.Subject.String()), guide.Fingerprint(next.Raw), validity(next)); err != nil {
+					return err
+				}
 			}
 			previous, file, err := replacedCAs(cfg)
 			if err != nil {

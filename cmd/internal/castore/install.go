@@ -44,7 +44,7 @@ func caInstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   installVerb,
 		Short: "Make this machine trust the CA",
-		Long: `Make this machine trust the CA: add it to the system's trust store, which most
+		Long: `Make this machine trust the CA, and the one that will sign next (ca next): add it to the system's trust store, which most
 programs read, and on request to those of Java, Firefox and Chromium. A store that
 has the CA already stays unchanged. Only root can change the system's store; for
 other users, the command prints what root must run. Programs with their own root
@@ -58,11 +58,11 @@ after its first start.`,
   robotsproxy ca install --browsers --no-system`,
 		Args: cli.NoArgs,
 		RunE: f.RunE(func(cmd *cobra.Command, cfg config.Config) error {
-			ca, err := rootCertificate(cfg)
+			certs, err := rootCertificates(cfg)
 			if err != nil {
 				return err
 			}
-			return newStores(&f, cfg, installVerb).change(cmd.OutOrStdout(), []*x509.Certificate{ca})
+			return newStores(&f, cfg, installVerb).change(cmd.OutOrStdout(), certs)
 		}),
 	}
 	f.add(cmd)
@@ -91,6 +91,19 @@ of robotsproxy. The files of the CA stay where they are.`,
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.previous, "previous", false, "remove only the CAs that ca rotate has replaced")
 	return cmd
+}
+
+// rootCertificates returns the certificates that make a machine trust the CA, and the one that will sign next, if there is one.
+func rootCertificates(cfg config.Config) ([]*x509.Certificate, error) {
+	ca, err := rootCertificate(cfg)
+	if err != nil {
+		return nil, err
+	}
+	next, err := nextInUse(cfg)
+	if err != nil || next == nil || next.Equal(ca) {
+		return []*x509.Certificate{ca}, err
+	}
+	return []*x509.Certificate{ca, next}, nil
 }
 
 // rootCertificate returns the certificate that makes a machine trust the CA. It makes the CA if there is none, but not under sudo:
@@ -124,6 +137,13 @@ func installedCertificates(cfg config.Config, onlyPrevious bool) ([]*x509.Certif
 	previous, _, err := replacedCAs(cfg)
 	if err != nil || onlyPrevious {
 		return previous, err
+	}
+	next, err := nextInUse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if next != nil {
+		previous = append(previous, next)
 	}
 	file, err := CAFile(cfg)
 	if err != nil {

@@ -273,6 +273,11 @@ type TLS struct {
 	// The file of the private key of ca_cert, in PEM. Give both or neither. An empty value means the CA in
 	// state_dir.
 	CAKey string `key:"ca_key" default:"" kind:"path"`
+
+	// The file of the certificate of the CA that will sign next, in PEM. The proxy publishes it together with
+	// the CA that signs now, so that clients trust it before. An empty value means the one that robotsproxy ca
+	// next has made, if the CA is in state_dir.
+	CANext string `key:"ca_next" default:"" kind:"path"`
 }
 
 // Egress is where requests may go.

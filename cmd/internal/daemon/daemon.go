@@ -162,8 +162,8 @@ type Resources struct {
 // Addr returns the proxy's address as host:port.
 func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 
-// CAPEM returns the certificate that clients have to trust.
-func (d *Daemon) CAPEM() []byte { return d.Active.Load().rules.Authority.CertPEM() }
+// CAPEM returns the certificates that clients have to trust: the CA that signs, its issuers, and the one that will sign next.
+func (d *Daemon) CAPEM() []byte { return d.Active.Load().caPEM }
 
 // Untrusted are the hosts in whose tunnels a client did not trust the proxy's certificate, or may not have.
 type Untrusted struct {

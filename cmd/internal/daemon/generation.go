@@ -42,6 +42,9 @@ type generation struct {
 	// agents are the identities that sign requests.
 	agents []Agent
 
+	// caPEM are the certificates that clients have to trust.
+	caPEM []byte
+
 	// dialect is that of clients without one of their own.
 	dialect robots.Dialect
 	cache   cache.Options
@@ -101,6 +104,9 @@ func (g *generation) certChanges(before *generation) (all []any) {
 	if g.rules.Authority != before.rules.Authority {
 		ca := g.rules.Authority.Certificate()
 		all = append(all, "ca_sha256", guide.Fingerprint(ca.Raw), "ca_until", ca.NotAfter.UTC().Format(time.DateOnly))
+	}
+	if !bytes.Equal(g.caPEM, before.caPEM) {
+		all = append(all, "ca_published", len(castore.Certificates(g.caPEM)))
 	}
 	if !bytes.Equal(chainOf(g.rules.TLS), chainOf(before.rules.TLS)) {
 		leaf := g.rules.TLS.Certificates[0].Leaf
@@ -218,7 +224,7 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 	if err := d.loadCertificates(f, before); err != nil {
 		return nil, err
 	}
-	if f.rules.OwnPage, err = guidePage(cfg, f.rules.Authority, d.ready); err != nil {
+	if f.rules.OwnPage, err = guidePage(cfg, f.caPEM, d.ready); err != nil {
 		return nil, err
 	}
 	if f.rules.PassThrough, err = Passthrough(cfg); err != nil {
@@ -268,6 +274,9 @@ func (d *Daemon) loadCertificates(f, before *generation) error {
 		return err
 	}
 	if f.rules.Authority, err = castore.Authority(f.Cfg, state); err != nil {
+		return err
+	}
+	if f.caPEM, err = castore.Published(f.Cfg, state, f.rules.Authority); err != nil {
 		return err
 	}
 	if f.rules.TLS, err = listenTLS(f.Cfg); err != nil {

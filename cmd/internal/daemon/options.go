@@ -29,7 +29,6 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/guide"
-	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -401,10 +400,10 @@ func replicaName(c config.Store, hostname func() (string, error)) string {
 }
 
 // guidePage returns the page at the proxy's own address.
-func guidePage(cfg config.Config, ca *mitm.Authority, ready func() error) (*guide.Page, error) {
+func guidePage(cfg config.Config, caPEM []byte, ready func() error) (*guide.Page, error) {
 	version, _ := buildInfo()
 	return guide.New(guide.Options{
-		CAPEM:       ca.CertPEM(),
+		CAPEM:       caPEM,
 		Ready:       ready,
 		Operator:    cfg.Identity.From,
 		TLS:         cfg.ListenTLS.Cert != "",

@@ -207,7 +207,7 @@ func (r *reloader) noteFiles(named map[string][sha256.Size]byte, own [sha256.Siz
 // fileSums returns the checksums of the files that a configuration names.
 func fileSums(cfg config.Config) map[string][sha256.Size]byte {
 	files := map[string][sha256.Size]byte{}
-	named := []string{cfg.ListenTLS.Cert, cfg.ListenTLS.Key, cfg.TLS.CACert, cfg.TLS.CAKey, cfg.Egress.ExtraCA}
+	named := []string{cfg.ListenTLS.Cert, cfg.ListenTLS.Key, cfg.TLS.CACert, cfg.TLS.CAKey, cfg.TLS.CANext, cfg.Egress.ExtraCA}
 	for _, file := range append(named, signingFiles(cfg)...) {
 		if file != "" {
 			files[file], _ = fileSum(file)

@@ -296,6 +296,7 @@ func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 		"clients[].password_hash_next": inEntry("clients", item{"name": "lab-a", "password_hash": hashOf(t, "other")}, "password_hash_next", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
 		"tls.ca_cert":                  ownCA,
 		"tls.ca_key":                   ownCA,
+		"tls.ca_next":                  nextCAs(t),
 		"egress.resolver":              anotherResolver(t),
 		"egress.parent":                keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
 		"egress.extra_ca":              anotherRoot(t),
@@ -380,6 +381,18 @@ func twoCAs(t *testing.T, cert, key string) (c reloadCase) {
 		testkit.Must(t, err)
 		c.want[i] = string(text)
 	}
+	return c
+}
+
+// nextCAs is a case without a next CA, then with one.
+func nextCAs(t *testing.T) (c reloadCase) {
+	t.Helper()
+	dir := t.TempDir()
+	_, err := mitm.LoadOrCreate(dir)
+	testkit.Must(t, err)
+	c.to = keys{"tls.ca_next": filepath.Join(dir, "ca.pem")}
+	c.see = func(s *standing) string { return fmt.Sprint(strings.Count(string(s.daemon.CAPEM()), "BEGIN")) }
+	c.want = [2]string{"1", "2"}
 	return c
 }
 
