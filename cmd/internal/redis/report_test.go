@@ -283,8 +283,14 @@ func TestEndedBackOffStaysEnded(t *testing.T) {
 	if b := fresh(two, "a.test").BackOff; !b.Until.IsZero() {
 		t.Errorf("the back-off is back: %+v", b)
 	}
+	one.Report(pace.Report{Key: "c.test", BackOff: old.BackOff})
+	one.Report(pace.Report{Key: "c.test", BackOff: pace.BackOff{Ended: true}})
 	// After a time, the same end is that of a new one.
 	admin := client(t, s.URL())
+	testkit.Eventually(t, "the other one has ended", func() bool { return admin.HExists(t.Context(), paceKey("c.test"), "e").Val() })
+	if ttl := admin.PTTL(t.Context(), paceKey("c.test")).Val(); ttl <= 0 {
+		t.Errorf("a key without a request stays for ever: %v", ttl)
+	}
 	ended, _, _ := strings.Cut(admin.HGet(t.Context(), paceKey("a.test"), "e").Val(), " ")
 	admin.HSet(t.Context(), paceKey("a.test"), "e", ended+" "+strconv.FormatInt(time.Now().Add(-time.Minute).Unix(), 10))
 	one.Report(pace.Report{Key: "a.test", BackOff: old.BackOff})

@@ -4,7 +4,8 @@
 -- KEYS[1]  hash: the back-off, see reserve.lua
 local written = redis.call('HGET', KEYS[1], 'p')
 if written then
-	redis.call('HDEL', KEYS[1], 'p', 'b')
+	-- The other way round, the hash and its expiry might end in between.
 	redis.call('HSET', KEYS[1], 'e', string.match(written, '^%S+') .. ' ' .. redis.call('TIME')[1])
+	redis.call('HDEL', KEYS[1], 'p', 'b')
 end
 return 1
