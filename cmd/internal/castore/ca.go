@@ -58,14 +58,22 @@ func Authority(cfg config.Config, state string) (*mitm.Authority, error) {
 // the CA that will sign next, if there is one: tls.ca_next, or what ca next has made in the state directory.
 func Published(cfg config.Config, state string, a *mitm.Authority) ([]byte, error) {
 	next, err := nextCA(cfg, state)
-	if err != nil || next == nil || next.Equal(a.Certificate()) {
-		return a.CertPEM(), err
+	return published(a, next), err
+}
+
+// published returns the certificates of a, and that of the next CA unless it is nil or that of a, as PEM.
+func published(a *mitm.Authority, next *x509.Certificate) []byte {
+	if next == nil || next.Equal(a.Certificate()) {
+		return a.CertPEM()
 	}
-	return append(a.CertPEM(), mitm.EncodeCertificates([]*x509.Certificate{next})...), nil
+	return append(a.CertPEM(), mitm.EncodeCertificates([]*x509.Certificate{next})...)
 }
 
 // nextInUse is nextCA for the state directory of the configuration.
 func nextInUse(cfg config.Config) (*x509.Certificate, error) {
+	if cfg.TLS.CACert != "" {
+		return nextCA(cfg, "")
+	}
 	state, err := cfg.State(os.Getenv)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ package castore
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -65,24 +64,17 @@ certificates that clients must trust: the CA, and the next one.`,
 			if err != nil {
 				return err
 			}
-			state, err := cfg.State(os.Getenv)
+			next, err := nextInUse(cfg)
 			if err != nil {
 				return err
 			}
 			if asPEM {
-				text, err := Published(cfg, state, a)
-				if err == nil {
-					_, err = cmd.OutOrStdout().Write(text)
-				}
+				_, err = cmd.OutOrStdout().Write(published(a, next))
 				return err
 			}
 			c, out := a.Certificate(), cmd.OutOrStdout()
 			if _, err := fmt.Fprintf(out, "subject  %s\nsha256   %s\nvalid    %s\nfile     %s\n",
 				humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c), file); err != nil {
-				return err
-			}
-			next, err := nextInUse(cfg)
-			if err != nil {
 				return err
 			}
 			if next != nil {

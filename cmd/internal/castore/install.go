@@ -44,12 +44,12 @@ func caInstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   installVerb,
 		Short: "Make this machine trust the CA",
-		Long: `Make this machine trust the CA, and the one that will sign next (ca next): add it to the system's trust store, which most
-programs read, and on request to those of Java, Firefox and Chromium. A store that
-has the CA already stays unchanged. Only root can change the system's store; for
-other users, the command prints what root must run. Programs with their own root
-certificates (Node, Python's requests) also need a variable: robotsproxy doctor names
-it.
+		Long: `Make this machine trust the CA, and the one that will sign next (ca next): add them to
+the system's trust store, which most programs read, and on request to those of Java,
+Firefox and Chromium. A store that has the CA already stays unchanged. Only root can
+change the system's store; for other users, the command prints what root must run.
+Programs with their own root certificates (Node, Python's requests) also need a variable:
+robotsproxy doctor names it.
 
 --browsers changes the databases of your own user: run it without sudo, and restart
 the browsers. It makes the database of Chromium if there is none. A Firefox has one

@@ -70,9 +70,10 @@ func caRotateCommand() *cobra.Command {
 		Use:   "rotate",
 		Short: "Replace the CA in the state directory by the next one, or a new one",
 		Long: `Replace the CA in the state directory by the one that ca next has made, or else by a new
-one, which no client trusts yet. The command replaces both files or none. It keeps the old certificate in ca-previous.pem, so that ca uninstall can remove
-it, and deletes the old key. A running proxy uses the old CA until it reloads or
-restarts. Run the command as the user that runs the proxy.
+one, which no client trusts yet. The command replaces both files or none. It keeps the
+old certificate in ca-previous.pem, so that ca uninstall can remove it, and deletes the
+old key. A running proxy uses the old CA until it reloads or restarts. Run the command
+as the user that runs the proxy.
 
 The command does not replace a CA of your own (tls.ca_cert).`,
 		Example: `  robotsproxy ca rotate && robotsproxy ca install
