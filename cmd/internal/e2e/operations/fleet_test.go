@@ -201,9 +201,11 @@ func between(hits []e2e.Hit, from, to time.Time) []e2e.Hit {
 }
 
 // sendLoad requests pages of o until stop is closed. Each client sends one request after
-// the other, on its own connections to the load balancer. It returns the number of
-// responses, and all that were not 200.
-func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int, stop <-chan struct{}) (answered *atomic.Int64, end func() []string) {
+// the other, on its own connections to the load balancer; with stay, two of three stay at
+// one replica. It returns the number of responses, and all that were not 200.
+func (f *fleet) sendLoad(
+	t testing.TB, o *e2e.Origin, scheme string, clients int, stay bool, stop <-chan struct{},
+) (answered *atomic.Int64, end func() []string) {
 	t.Helper()
 	var mu sync.Mutex // guards lost
 	var lost []string
@@ -212,8 +214,7 @@ func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int
 	for i := range clients {
 		client := f.client(t, i%2 == 0)
 		transport := client.Transport.(*http.Transport)
-		if transport.DisableKeepAlives = i%3 == 0; i%3 > 0 {
-			// Each replica has two clients that stay.
+		if transport.DisableKeepAlives = i%3 == 0; i%3 > 0 && stay {
 			transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: f.replicas[i/3%len(f.replicas)].Listen})
 		}
 		all.Go(func() {
@@ -329,7 +330,7 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	f := startFleet(t, store.URL(), replicas, e2e.Settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
 	f.awaitStore(t, 1)
 	stop := make(chan struct{})
-	answered, end := f.sendLoad(t, o, fail.scheme, clients, stop)
+	answered, end := f.sendLoad(t, o, fail.scheme, clients, true, stop)
 	// Replicas that have shared the store for less than 5 s take turns at once when they lose it.
 	testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > int64(6*time.Second/gap) })
 
@@ -403,7 +404,7 @@ func TestRollingRestart(t *testing.T) {
 	f.awaitStore(t, 1)
 	f.front = startHAProxy(t, f.replicas)
 	stop := make(chan struct{})
-	answered, end := f.sendLoad(t, o, "https", 8, stop)
+	answered, end := f.sendLoad(t, o, "https", 8, false, stop)
 	for i, p := range f.replicas {
 		n := answered.Load()
 		testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > n+15 })
