@@ -91,19 +91,31 @@ func LocalError(err error) bool { return errors.Is(err, ErrParent) || errors.Is(
 // missing are the errors for a resource that this machine does not have any more.
 var missing = []error{socket.EMFILE, socket.ENFILE, socket.ENOBUFS, socket.ENOMEM}
 
+// openFiles returns why n files cannot be opened at once; nil: they can.
+func openFiles(n int) error {
+	for range n {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	return nil
+}
+
+// lookupFiles is how many files a lookup may have open at once: sockets for both kinds of addresses and the resolver's own files.
+const lookupFiles = 8
+
 // exhausted reports whether a dial failed because a resource was missing. The resolver's errors are only text, and do not always
-// have that of the system, so for these exhausted also tries to open a file.
+// have that of the system, so for these exhausted also tries to open as many files as a lookup.
 func exhausted(err error) bool {
 	if d, ok := errors.AsType[*net.DNSError](err); ok && !d.IsNotFound {
 		if slices.ContainsFunc(missing, func(e error) bool { return strings.Contains(d.Err, e.Error()) }) {
 			return true
 		}
-		f, now := os.Open(os.DevNull)
-		if now == nil {
-			f.Close()
+		if err = openFiles(lookupFiles); err == nil {
 			return false
 		}
-		err = now
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, socket.EADDRNOTAVAIL) {
 		// No port is left. For IPv6 the error may mean that this machine has no IPv6.
