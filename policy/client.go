@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"robotsproxy/policy/labels"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
@@ -44,6 +45,9 @@ type Client struct {
 
 	// Quota is what the client may use in a day.
 	Quota Quota
+
+	// Labels are those of all requests of the client.
+	Labels labels.Set
 }
 
 // A clientState is a Client, and what the Engine knows of it.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"robotsproxy/policy/labels"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
@@ -42,6 +43,9 @@ type Options struct {
 
 	// Clients may use the proxy; empty: everybody may, and is known by address.
 	Clients []Client
+
+	// Labels are those of all requests.
+	Labels labels.Set
 
 	// Open lets others than the Clients use the proxy too.
 	Open bool
@@ -128,6 +132,9 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	}
 	clients := make(map[string]*clientState, len(o.Clients))
 	for _, c := range o.Clients {
+		if c.Labels, err = o.Labels.With(c.Labels); err != nil {
+			return nil, fmt.Errorf("policy: client %q: %w", c.Name, err)
+		}
 		clients[c.Name] = &clientState{c, singleToken(c.ProductToken), cmp.Or(c.Dialect, o.Dialect)}
 	}
 	counts := &quotas{store: o.Quotas}
@@ -138,7 +145,7 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 		counts.forget(time.Now(), clients)
 	}
 	return &Engine{
-		o: o, admission: a, clients: clients, unknown: clientState{dialect: o.Dialect},
+		o: o, admission: a, clients: clients, unknown: clientState{Client: Client{Labels: o.Labels}, dialect: o.Dialect},
 		quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken),
 	}, nil
 }
@@ -168,6 +175,20 @@ func (e *Engine) clientState(name string) *clientState {
 		return c
 	}
 	return &e.unknown
+}
+
+// Labels returns the labels of a request of a client that asks for further ones, of which the first count. Those of the
+// configuration count most. The error says that there are too many.
+func (e *Engine) Labels(client string, more ...labels.Set) (all labels.Set, err error) {
+	all = e.clientState(client).Labels
+	for _, l := range more {
+		with, err := all.With(l)
+		if err != nil {
+			return all, err
+		}
+		all = with
+	}
+	return all, nil
 }
 
 // Decide decides about one request. It may wait until the origin's robots.txt is fetched,

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy/labels"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
@@ -84,6 +85,9 @@ type Request struct {
 
 	// Dest is the header Sec-Fetch-Dest; "": there is none.
 	Dest string
+
+	// Labels have no influence on the decision.
+	Labels labels.Set
 }
 
 // A Decision is the result for one Request. The zero Decision refuses.

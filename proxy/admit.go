@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -150,5 +151,10 @@ func (h *Handler) authenticate(s *requestState) error {
 	if name != "" {
 		q.Client = name
 	}
-	return err
+	own, labelErr := labelsOf(s.in.HTTP.Header)
+	all, tooMany := s.rules.Engine.Labels(q.Client, own, s.client.labels)
+	if q.Labels = all; err == nil && labelErr == nil && tooMany != nil {
+		labelErr = fmt.Errorf("%w: %w", errLabels, tooMany)
+	}
+	return cmp.Or(err, labelErr)
 }

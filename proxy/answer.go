@@ -28,6 +28,7 @@ import (
 
 var (
 	errLongURL = errors.New("the URL is too long")
+	errLabels  = errors.New("Robotsproxy-Label")
 	errTrace   = errors.New("the response to TRACE would show the client the signature of the proxy")
 )
 
@@ -105,6 +106,9 @@ var answers = []struct {
 	{is(errLongURL), answer{reason: policy.ReasonMalformed, status: http.StatusRequestURITooLong,
 		detail: "The URL is longer than the proxy accepts (limits.url).",
 		advice: "Send a shorter URL, or move the long part into a request body. The operator can raise limits.url up to 64KiB."}},
+	{is(errLabels), answer{reason: policy.ReasonMalformed,
+		detail: "The header field Robotsproxy-Label has no labels that the proxy can record.",
+		advice: "Send at most 8 labels KEY=VALUE, separated by commas. They have at most 64 letters, digits and ._-"}},
 	{is(errTrace), answer{reason: policy.ReasonIdentity,
 		detail: "The proxy signs its requests (identity.sign), and passes no TRACE on, whose response would show its signature.",
 		advice: "Send another method."}},

@@ -44,6 +44,9 @@ func captureFields(rec *audit.Record, client string) (b []byte) {
 	}
 	add("id", rec.ID)
 	add("client", client)
+	for key, value := range rec.Request.Labels.All() {
+		add("label", key+"="+value)
+	}
 	add("agent", d.Token)
 	add("decision", d.Verdict.String())
 	add("reason", string(d.Reason))

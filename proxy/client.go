@@ -14,6 +14,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
+	"robotsproxy/policy/labels"
 	"robotsproxy/proxy/clientfault"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/inbound"
@@ -40,6 +41,9 @@ type client struct {
 	// audit gets; nil: none.
 	used    atomic.Bool
 	dialled *audit.Begun
+
+	// labels are those of the CONNECT of a tunnel, and so of all requests in it.
+	labels labels.Set
 }
 
 // An admission is the client to which a tunnel and all its requests belong.

@@ -153,7 +153,9 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 func newTunnelClient(s *requestState, t *inbound.Tunnel, dialled *audit.Begun) *client {
 	name := s.record.Request.Client
 	pass := s.rules.Engine.Pass(name, inbound.AddressOf(s.in.HTTP.RemoteAddr), login(s.in.HTTP.Header))
-	c := &client{h: s.client.h, conn: s.client.conn, tunnel: t, dialled: dialled, pass: pass}
+	c := &client{
+		h: s.client.h, conn: s.client.conn, tunnel: t, dialled: dialled, pass: pass, labels: s.record.Request.Labels,
+	}
 	c.admitted.Store(&admission{name, s.rules.number})
 	return c
 }

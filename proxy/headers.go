@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/policy/labels"
 )
 
 // hopByHop reports whether a field, by its canonical name, concerns only one connection (RFC 9110
@@ -25,9 +28,25 @@ func hopByHop(name string) bool {
 // stripHop removes the hop-by-hop fields and those that Connection names.
 func stripHop(h http.Header) { strip(h, hopByHop) }
 
-// stripRequest removes hop-by-hop fields, as stripHop does, and fields that name another target.
+// stripRequest removes hop-by-hop fields, as stripHop does, fields that name another target, and labels.
 func stripRequest(h http.Header) {
-	strip(h, func(name string) bool { return hopByHop(name) || namesTarget(name) })
+	strip(h, func(name string) bool { return hopByHop(name) || namesTarget(name) || name == labelField })
+}
+
+// labelField is the field in which a client gives a request labels. It is for the proxy alone.
+const labelField = "Robotsproxy-Label"
+
+// labelsOf returns the labels that a client gives a request. An error matches errLabels.
+func labelsOf(h http.Header) (labels.Set, error) {
+	fields := h[labelField]
+	if len(fields) == 0 {
+		return "", nil
+	}
+	l, err := labels.Parse(fields...)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errLabels, err)
+	}
+	return l, err
 }
 
 // namesTarget reports whether some servers use the URL in a field of this name instead of the

@@ -24,8 +24,8 @@ type line interface {
 
 const (
 	// maxRest bounds a line without its URL and without what trail.AppendLink appends, in
-	// bytes. With that it is 4.5 KiB.
-	maxRest = 4<<10 + 512 - trail.MaxLink - len(trail.VersionMember)
+	// bytes. With that it is 5 KiB.
+	maxRest = 5<<10 - trail.MaxLink - len(trail.VersionMember)
 	// minText is the lowest limit for strings, in bytes, in a line that would exceed maxRest.
 	minText = 60
 	// minClient is the lowest limit for the name of a client, in bytes: filters and reports need the whole

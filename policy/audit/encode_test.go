@@ -28,7 +28,7 @@ func allowed() *Record {
 		Time: time.Date(2026, 11, 21, 10, 0, 0, 5, time.FixedZone("", 3600)), ID: "a-1",
 		Request: policy.Request{
 			Client: "127.0.0.1", Method: "GET", Target: robots.Target{Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443},
-				PathQuery: "/page?q=1"}, UserAgent: "FooBot/1.0",
+				PathQuery: "/page?q=1"}, UserAgent: "FooBot/1.0", Labels: "job=news,team=a",
 		},
 		Decision: policy.Decision{
 			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
@@ -61,7 +61,7 @@ func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
 func TestLineHoldsWhatTheContractNames(t *testing.T) {
 	const want = `{"time":"2026-11-21T09:00:00.000000005Z","id":"a-1","client":"127.0.0.1","method":"GET",` +
 		`"url":"https://site.test/page?q=1","host":"site.test","user_agent":"FooBot/1.0","agent":"FooBot",` +
-		`"decision":"allow","reason":"rule","enforced":true,"rule":"/p","line":3,"group":"foobot",` +
+		`"decision":"allow","reason":"rule","enforced":true,"labels":"job=news,team=a","rule":"/p","line":3,"group":"foobot",` +
 		`"robots_url":"https://site.test/robots.txt","robots_fetched":"1970-01-01T00:00:00.000000000Z","robots_agent":"robotsproxy/1.0","robots_sha256":"ab",` +
 		`"crawl_delay_s":10,"crawl_delay_asked_s":100,"wait_ms":1.5,"status":200,"bytes":12,"duration_ms":2000`
 	if got := encoded(allowed(), Options{}); got != want {
@@ -97,7 +97,7 @@ func TestLineOfAReplica(t *testing.T) {
 func TestLineHoldsTheEntry(t *testing.T) {
 	r := allowed()
 	r.Decision = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride, Entry: "*.site.test", EntryReason: "ticket \"7\" \u202e"}
-	const want = `"decision":"allow","reason":"override","enforced":true,"entry":"*.site.test","entry_reason":"ticket \"7\" \u202e","wait_ms":1.5,`
+	const want = `"decision":"allow","reason":"override","enforced":true,"labels":"job=news,team=a","entry":"*.site.test","entry_reason":"ticket \"7\" \u202e","wait_ms":1.5,`
 	if got := encoded(r, Options{}); !strings.Contains(got, want) {
 		t.Errorf("got %s\nwant %s in it", got, want)
 	}

@@ -13,7 +13,7 @@
 // client. It counts the others, and writes one line a second that says how many there were and
 // why.
 //
-// Long strings cannot fill the segments either: a line without its URL has at most 4.5 KiB,
+// Long strings cannot fill the segments either: a line without its URL has at most 5 KiB,
 // whatever clients and origins send, and a URL takes at most five times the bytes that it was sent
 // with.
 //
@@ -192,6 +192,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	d := &r.Decision
 	begun := r.Begun()
 	b, url = begun.append(b, "", o, limit)
+	b = appendOptional(b, `,"labels":"`, string(r.Request.Labels), len(r.Request.Labels))
 	b = appendOptional(b, `,"entry":"`, d.Entry, limit)
 	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason, limit)
 	b = appendOptional(b, `,"rule":"`, d.Rule, limit)

@@ -184,6 +184,7 @@ func recordFacts(line []byte) (all factList) {
 	add("Outcome", e.FetchOutcome)
 	add("Client", e.Client)
 	add("User-Agent", e.UserAgent)
+	add("Labels", e.Labels)
 	if e.WaitMS >= 1 {
 		add("Waited", humanize.Duration(time.Duration(e.WaitMS*float64(time.Millisecond))))
 	}

@@ -40,7 +40,7 @@ type bundleFlags struct {
 func auditBundleCommand() *cobra.Command {
 	var f bundleFlags
 	cmd := &cobra.Command{
-		Use:   "bundle (--host HOST | --client NAME | --id ID) -o FILE.zip",
+		Use:   "bundle (--host HOST | --client NAME | --label KEY=VALUE | --id ID) -o FILE.zip",
 		Short: "Write some records, with proofs, into a file for somebody else",
 		Long: `Write a zip file with some records, and with what a stranger needs to verify that they are
 in the audit: proofs that lead to signed checkpoints, time-stamps, the robots.txt files
@@ -67,7 +67,7 @@ others before you send it: the command prints how many clients and hosts it name
 	flags.StringVar(&f.since, "since", "", "only requests that arrived at this `TIME` or later")
 	flags.StringVar(&f.until, "until", "", "only requests that arrived before this `TIME`")
 	flags.StringArrayVar(&f.ids, "id", nil, "only the record with this `ID`; repeat it for more")
-	flags.StringSliceVar(&f.hidden, "hide", nil, "hide these `VALUES` of the records: client, user_agent, url")
+	flags.StringSliceVar(&f.hidden, "hide", nil, "hide these `VALUES` of the records: client, labels, user_agent, url")
 	flags.BoolVar(&f.complete, "complete", false, "add all other lines between two checkpoints, with hidden values")
 	flags.BoolVar(&f.withContent, "with-content", false, "add what the archive has of the records")
 	flags.StringVar(&f.archive, "archive", "", "archive in `DIR`, in place of archive.dir in the configuration")
@@ -119,8 +119,8 @@ func (f *bundleFlags) options(now time.Time) (*bundle.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.requests.host == "" && f.requests.client == "" && len(f.ids) == 0 {
-		return nil, cli.UsageErrorf("say whose records with --host, --client or --id")
+	if f.requests.host == "" && f.requests.client == "" && f.requests.labels == "" && len(f.ids) == 0 {
+		return nil, cli.UsageErrorf("say whose records with --host, --client, --label or --id")
 	}
 	if f.complete && f.requests.host == "" {
 		return nil, cli.UsageErrorf("--complete needs --host: only hosts can be read in the other lines")
@@ -138,6 +138,9 @@ func (f *bundleFlags) options(now time.Time) (*bundle.Options, error) {
 		if !slices.Contains(bundle.HideableNames(), name) {
 			return nil, cli.UsageErrorf("--hide %q: use %s", name, cli.OneOf(bundle.HideableNames()))
 		}
+	}
+	if f.requests.labels != "" && slices.Contains(f.hidden, "labels") {
+		return nil, cli.UsageErrorf("--hide labels: records that --label selects must show theirs")
 	}
 	if f.withContent && slices.Contains(f.hidden, "url") {
 		return nil, cli.UsageErrorf("--hide url: the records of an archive name the URL, so leave out --with-content")
@@ -160,7 +163,8 @@ func (f *bundleFlags) options(now time.Time) (*bundle.Options, error) {
 	number, _ := version.Of(info)
 	return &bundle.Options{
 		Selection: bundle.Selection{
-			Host: host, Client: f.requests.client, Since: since, Until: until, IDs: f.ids, Hidden: slices.Compact(f.hidden),
+			Host: host, Client: f.requests.client, Labels: string(f.requests.labels),
+			Since: since, Until: until, IDs: f.ids, Hidden: slices.Compact(f.hidden),
 		},
 		Complete: f.complete, Made: now, Version: number,
 	}, nil

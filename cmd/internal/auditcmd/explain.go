@@ -330,6 +330,7 @@ func (r *recordExplanation) text(colours bool) string {
 	s.Row("why", r.Why)
 	s.Facts(r.explanation.Decided())
 	s.Row("user-agent", humanize.Brief(e.UserAgent))
+	s.Row("labels", humanize.Brief(e.Labels))
 	s.Row("replica", humanize.Brief(e.Replica))
 	client, at := cmp.Or(humanize.Brief(e.Client), "an unnamed client"), e.Time.UTC().Format(time.RFC3339Nano)
 	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), client, at)))

@@ -23,6 +23,7 @@ import (
 	"robotsproxy/policy/audit"
 	auditreport "robotsproxy/policy/audit/report"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/labels"
 )
 
 // stdinName is what standard input is called where a file is named.
@@ -457,11 +458,16 @@ type requestFlags struct {
 
 	// hosts is host, parsed; nil: all hosts are meant.
 	hosts *policy.HostPatterns
+
+	// asked are the values of --label, and labels are those that a request must have.
+	asked  []string
+	labels labels.Set
 }
 
 func (f *requestFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var((*once)(&f.client), "client", "only requests of the client with this `NAME`")
 	cmd.Flags().Var((*once)(&f.host), "host", "only requests to this `HOST`: a name, or *.suffix")
+	cmd.Flags().StringArrayVar(&f.asked, "label", nil, "only requests with this label, `KEY=VALUE`; repeat it for those with several")
 }
 
 // read reads the flags, for records of the audits that are meant.
@@ -471,6 +477,9 @@ func (f *requestFlags) read(of *auditFlags) (err error) {
 	}
 	if f.client, err = of.clientName(f.client); err != nil {
 		return err
+	}
+	if f.labels, err = labels.Parse(f.asked...); err != nil {
+		return cli.UsageErrorf("--label: %w", err)
 	}
 	if f.host == "" {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/labels"
 	"robotsproxy/robots"
 )
 
@@ -50,7 +51,7 @@ func (f *tailFilter) prepare() {
 
 // selects reports whether the filter leaves any line out.
 func (f *tailFilter) selects() bool {
-	return f.client != "" || f.hosts != nil || f.blocked || !f.since.IsZero()
+	return f.client != "" || f.hosts != nil || f.labels != "" || f.blocked || !f.since.IsZero()
 }
 
 func (f *tailFilter) passes(line []byte) bool {
@@ -67,7 +68,7 @@ func (f *tailFilter) passes(line []byte) bool {
 	}
 	e, err := trail.Read(line)
 	return err == nil && e.IsRequest() && (!f.blocked || e.Blocked()) && !e.Time.Before(f.since) &&
-		(f.client == "" || e.Client == f.client) && (f.hosts == nil || f.hosts.Has(e.Host))
+		(f.client == "" || e.Client == f.client) && (f.hosts == nil || f.hosts.Has(e.Host)) && labels.Set(e.Labels).Has(f.labels)
 }
 
 // A recordLines formats records as lines for people.

@@ -240,7 +240,7 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	case f.Flags.Changed("top") && f.format != "text" && f.format != "html":
 		return auditreport.Options{}, cli.UsageErrorf("--top applies to text and html only: %s has all rows", f.format)
 	}
-	o := auditreport.Options{Client: f.requests.client, Host: f.requests.host}
+	o := auditreport.Options{Client: f.requests.client, Host: f.requests.host, Labels: f.requests.labels}
 	if f.requests.hosts != nil {
 		o.MatchHost = f.requests.hosts.Has
 	}

@@ -109,7 +109,7 @@ func TestNothingIsTheDefault(t *testing.T) {
 // Others may see a configuration, not the hashes in it; what they see can be read.
 func TestHashesAreRedacted(t *testing.T) {
 	c := Default()
-	c.Clients = []Client{{Name: "a", PasswordHash: hashed, Networks: []netip.Prefix{}, Usage: ClientUsage{Purposes: []string{}}}, {Name: "b", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Usage: ClientUsage{Purposes: []string{}}}}
+	c.Clients = []Client{{Name: "a", PasswordHash: hashed, Networks: []netip.Prefix{}, Labels: []string{}, Usage: ClientUsage{Purposes: []string{}}}, {Name: "b", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Labels: []string{}, Usage: ClientUsage{Purposes: []string{}}}}
 	shown := c.Redacted()
 	if c.Clients[0].PasswordHash != hashed {
 		t.Error("the configuration itself has changed")

@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"robotsproxy/policy/labels"
 )
 
 // An entry of a list validates itself as a whole. It returns the keys that are part of the mistake; the error names the first
@@ -98,6 +100,10 @@ type Client struct {
 	// What this client fetches content for.
 	Usage ClientUsage `key:"usage"`
 
+	// What this client's requests are for, each KEY=VALUE, at most 8: their records have these labels. An empty
+	// list means none.
+	Labels []string `key:"labels" default:"[]" example:"[job=news, team=a]" kind:"label" check:"labels"`
+
 	// How this client identifies itself to sites.
 	Identity ClientIdentity `key:"identity"`
 
@@ -110,9 +116,11 @@ type Client struct {
 
 func (c Client) invalid() (keys []string, why string) {
 	sign := c.Identity.Sign
-	switch {
+	switch _, err := labels.Parse(c.Labels...); {
 	case c.Name == "":
 		return []string{"name"}, "required"
+	case err != nil:
+		return []string{"labels"}, err.Error()
 	case len(c.Networks) == 0 && c.PasswordHash == "":
 		return []string{"networks", "password_hash"}, "required unless password_hash is set: otherwise every client matches the entry"
 	case c.PasswordHash == "" && c.PasswordHashNext != "":

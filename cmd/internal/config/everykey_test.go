@@ -45,6 +45,7 @@ var samples = map[string][]any{
 	"token":            {"123", "FooBot"},
 	"purpose":          {"train-ai", "tdm"},
 	"dialect":          {"google-2019", "coccoc"},
+	"label":            {"job=news", "a.b_c-1=2"},
 	"name":             {"lab-a", "Viện 2", "123"},
 	"bcrypt":           {hashed},
 	"secret":           {"0123456789abcdef", "1234567890123456"},

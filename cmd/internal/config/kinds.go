@@ -178,6 +178,8 @@ var kinds = map[string]kind{
 	"dialect": oneOf(DialectNames()),
 	"purpose": {what: "one of train-ai, ai-input, search, tdm", example: "train-ai",
 		is: isPurpose, pattern: `^(train-ai|ai-input|search|tdm)$`},
+	"label": {what: "KEY=VALUE, of letters, digits and ._-, with at most 64 characters", example: "job=news",
+		is: isLabel, pattern: `^[A-Za-z0-9._-]{1,62}=[A-Za-z0-9._-]{1,62}$`},
 	"name": {what: "a name of letters, digits, spaces and ._@-", example: "lab-a",
 		is: isName, optional: true, pattern: "^$|" + namePattern},
 	"bcrypt": {what: "a bcrypt hash", example: `"$2y$10$…", as robotsproxy password prints it`,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"robotsproxy/policy/labels"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 )
@@ -93,6 +94,11 @@ func isWebURL(s string) bool {
 // isDirectory reports whether s is a web URL with TLS, in ASCII: it becomes part of a header.
 func isDirectory(s string) bool {
 	return strings.HasPrefix(s, "https://") && isWebURL(s) && isVisible(s)
+}
+
+func isLabel(s string) bool {
+	_, err := labels.Parse(s)
+	return err == nil && !strings.ContainsAny(s, ", \t")
 }
 
 // onUse returns a regular expression that is compiled on first use. Classes of Unicode take too long for the start of every

@@ -25,6 +25,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/labels"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
@@ -70,6 +71,9 @@ type Daemon struct {
 
 	// started is when New was called.
 	started time.Time
+
+	// labels are Resources.Labels.
+	labels labels.Set
 
 	// stateDir is the state directory.
 	stateDir string
@@ -145,6 +149,9 @@ type Resources struct {
 
 	// ShareFiles keeps fetched robots.txt and tdmrep.json files in the state directory, for all processes with ShareFiles.
 	ShareFiles bool
+
+	// Labels are those of all requests.
+	Labels labels.Set
 
 	// store keeps state between processes; nil: no state outlives the process.
 	store *bolt.Store

@@ -300,6 +300,7 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Labels = d.labels
 	if d.fleet != nil {
 		// A nil fleet in the interface would not be nil.
 		o.Quotas = d.fleet

@@ -24,6 +24,7 @@ import (
 	"robotsproxy/cmd/internal/version"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/labels"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/usage"
 	"robotsproxy/proxy"
@@ -188,6 +189,12 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	return all
 }
 
+// clientLabels returns the labels of a client. Those of one key are refused with the configuration.
+func clientLabels(c config.Client) labels.Set {
+	l, _ := labels.Parse(c.Labels...)
+	return l
+}
+
 // purposes returns the categories with these names, all of which the configuration knows.
 func purposes(names []string) (s usage.Set) {
 	for _, name := range names {
@@ -201,7 +208,7 @@ func purposes(names []string) (s usage.Set) {
 func clients(cfg config.Config) (all []policy.Client, err error) {
 	for _, c := range cfg.Clients {
 		client := policy.Client{
-			Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash, PasswordHashNext: c.PasswordHashNext,
+			Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash, PasswordHashNext: c.PasswordHashNext, Labels: clientLabels(c),
 			ProductToken: c.Identity.ProductToken,
 			Pace:         pace.Rate{PerSecond: c.Pace.RequestsPerSecond, Burst: c.Pace.Burst},
 			AssetBurst:   c.Pace.AssetBurst,

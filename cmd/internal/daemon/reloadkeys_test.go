@@ -294,12 +294,16 @@ func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 		"listen_tls.key":               ownTLS,
 		"clients[].password_hash":      inEntry("clients", item{"name": "lab-a"}, "password_hash", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
 		"clients[].password_hash_next": inEntry("clients", item{"name": "lab-a", "password_hash": hashOf(t, "other")}, "password_hash_next", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
-		"tls.ca_cert":                  ownCA,
-		"tls.ca_key":                   ownCA,
-		"tls.ca_next":                  nextCAs(t),
-		"egress.resolver":              anotherResolver(t),
-		"egress.parent":                keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
-		"egress.extra_ca":              anotherRoot(t),
+		"clients[].labels": inEntry("clients", item{"name": "lab-a", "networks": []string{"127.0.0.0/8"}}, "labels", []string{"a=1"}, []string{"a=2"}, func(s *standing) string {
+			all, _ := s.daemon.Active.Load().rules.Engine.Labels("lab-a")
+			return string(all)
+		}, "a=1", "a=2"),
+		"tls.ca_cert":     ownCA,
+		"tls.ca_key":      ownCA,
+		"tls.ca_next":     nextCAs(t),
+		"egress.resolver": anotherResolver(t),
+		"egress.parent":   keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
+		"egress.extra_ca": anotherRoot(t),
 	}
 	maps.Copy(all, signingKeys(t))
 	return all

@@ -26,7 +26,8 @@ import (
 func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
 	d := &Daemon{
 		log: log, store: own.store, listener: own.Listener, transparent: own.Transparent, nameOf: own.NameOf,
-		elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), started: time.Now(), memory: memory.New(memory.Options{}),
+		elsewhere: own.Listener != nil, fetchTimer: prom.NewStopwatch(), started: time.Now(), labels: own.Labels,
+		memory: memory.New(memory.Options{}),
 	}
 	d.configSum, _ = fileSum(own.ConfigFile)
 	defer func() {

@@ -58,6 +58,7 @@ type Record struct {
 	CrawlLine     int            `json:"crawl_delay_line"`
 	WaitMS        float64        `json:"wait_ms"`
 	Sent          time.Time      `json:"sent"`
+	Labels        string         `json:"labels"`
 	BodySHA256    string         `json:"body_sha256"`
 	BodyBytes     int64          `json:"body_bytes"`
 	PaceMS        float64        `json:"pace_ms"`
@@ -124,7 +125,7 @@ type Use struct {
 
 // members is the closed set of member names that a request's line may have.
 var members = strings.Fields(`
-	time id replica client via method url url_base64 host user_agent agent decision reason enforced entry entry_reason rule
+	time id replica client via method url url_base64 host user_agent agent labels decision reason enforced entry entry_reason rule
 	line joined_line reading group robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale robots_content_signal robots_content_usage
 	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms sent pace_ms burst back_off_s back_off_by slowed_s signed unsigned tls

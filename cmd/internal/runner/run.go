@@ -22,6 +22,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/labels"
 	"robotsproxy/proxy/inbound"
 )
 
@@ -30,7 +31,11 @@ type runFlags struct {
 	cli.ConfigFlags
 	userAgent, audit, warc, report, status string
 	quiet                                  bool
-	confine                                confineFlags
+
+	// asked are the values of --label, and labels are those of all requests of the run.
+	asked   []string
+	labels  labels.Set
+	confine confineFlags
 }
 
 // longHelp and examples are the help of the command run.
@@ -94,6 +99,7 @@ func Command() *cobra.Command {
 	cmd.Flags().StringVar(&f.audit, "audit", "", "write the audit to `FILE` instead of the run's own directory")
 	cmd.Flags().StringVar(&f.warc, "warc", "", "archive what is fetched in WARC files in the directory `DIR`")
 	cmd.Flags().StringVar(&f.report, "report", "", "write a report of the run to `FILE`, as audit report does: .html, .json, .csv or .txt")
+	cmd.Flags().StringArrayVar(&f.asked, "label", nil, "record a label, `KEY=VALUE`, with each request; repeat it for more")
 	cmd.Flags().StringVar(&f.status, "status", statusAuto,
 		"`WHEN` to show a status line that says what requests wait for: "+cli.OneOf(statuses))
 	f.confine.add(cmd)
@@ -144,6 +150,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	defer pruner{cfg.Runs, filepath.Dir(dir), log}.start()()
 	// The daemon gets no store, because one process would lock it for itself.
 	own := inside.resources(dir, log)
+	own.Labels = f.labels
 	own.ConfigFile, own.ShareFiles = f.ReloadFile(), true
 	d, err := daemon.New(cfg, own, log, &tally)
 	if err != nil {
@@ -180,6 +187,9 @@ func (f *runFlags) check() (cfg config.Config, report *runReport, err error) {
 	}
 	if err := auditcmd.NotEmpty(f.Flags, "audit", "warc", "report"); err != nil {
 		return cfg, nil, err
+	}
+	if f.labels, err = labels.Parse(f.asked...); err != nil {
+		return cfg, nil, cli.UsageErrorf("--label: %w", err)
 	}
 	report, err = newRunReport(f.report)
 	return cfg, report, err

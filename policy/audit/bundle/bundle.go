@@ -28,6 +28,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/labels"
 	"robotsproxy/robots"
 )
 
@@ -85,6 +86,9 @@ type Selection struct {
 	Host   string `json:"host,omitempty"`
 	Client string `json:"client,omitempty"`
 
+	// Labels are those that each record has, as labels.Set.
+	Labels string `json:"labels,omitempty"`
+
 	// Since and Until are when the requests arrived: at Since or later, and before Until.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
@@ -101,7 +105,8 @@ func (s *Selection) String() string {
 	var b strings.Builder
 	b.WriteString("requests")
 	for _, part := range []struct{ label, value string }{
-		{"to", s.Host}, {"of the client", s.Client}, {"from", rfc3339(s.Since)}, {"before", rfc3339(s.Until)},
+		{"to", s.Host}, {"of the client", s.Client}, {"with the labels", s.Labels},
+		{"from", rfc3339(s.Since)}, {"before", rfc3339(s.Until)},
 		{"with the IDs", strings.Join(s.IDs, ", ")},
 	} {
 		if part.value != "" {
@@ -124,7 +129,8 @@ const HiddenClient = "(hidden)"
 
 // hideable are the names for Selection.Hidden, with the members of a line.
 var hideable = map[string][]string{
-	"client": {"client"}, "user_agent": {"user_agent", "robots_agent", "tdmrep_agent"}, "url": {"url", "url_base64", "body_sha256"},
+	"client": {"client"}, "labels": {"labels"}, "user_agent": {"user_agent", "robots_agent", "tdmrep_agent"},
+	"url": {"url", "url_base64", "body_sha256"},
 }
 
 // HideableNames returns the names for Selection.Hidden.
@@ -146,8 +152,8 @@ type filter struct {
 
 // filter returns the filter of a selection, and an error if it selects everything, or its host is not in its only form.
 func (s *Selection) filter() (f filter, err error) {
-	if s.Host == "" && s.Client == "" && len(s.IDs) == 0 {
-		return f, errors.New("no host, client or ID is selected")
+	if s.Host == "" && s.Client == "" && s.Labels == "" && len(s.IDs) == 0 {
+		return f, errors.New("no host, client, label or ID is selected")
 	}
 	f.Selection = s
 	if s.Host != "" {
@@ -188,7 +194,8 @@ func (f *filter) selects(e *trail.Entry) bool {
 
 // selectsIfClient reports whether the selection has a record if the client, which may be hidden, is that of the selection.
 func (f *filter) selectsIfClient(e *trail.Entry) bool {
-	return f.inTime(e) && (f.hosts == nil || f.isOfHost(e)) && (f.ids == nil || f.ids[e.ID])
+	return f.inTime(e) && (f.hosts == nil || f.isOfHost(e)) && (f.ids == nil || f.ids[e.ID]) &&
+		labels.Set(e.Labels).Has(labels.Set(f.Labels))
 }
 
 // isOfHost reports whether a line is about a request to the host of the selection.

@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/labels"
 )
 
 // Options select the requests of a report. The zero value selects all.
@@ -22,6 +23,9 @@ type Options struct {
 
 	// Client selects the requests of this client; "": those of all.
 	Client string
+
+	// Labels selects the requests that have all these labels.
+	Labels labels.Set
 
 	// Host is the name of MatchHost in the report.
 	Host string
@@ -40,7 +44,7 @@ type Options struct {
 func (o *Options) matches(e *trail.Entry) bool {
 	return (o.Since.IsZero() || !e.Time.Before(o.Since)) &&
 		(o.Until.IsZero() || !e.Time.IsZero() && e.Time.Before(o.Until)) &&
-		(o.Client == "" || e.Client == o.Client) &&
+		(o.Client == "" || e.Client == o.Client) && labels.Set(e.Labels).Has(o.Labels) &&
 		(o.MatchHost == nil || o.MatchHost(e.Host))
 }
 
@@ -283,7 +287,7 @@ func count[K comparable](s *groups[K, counts], k K, e *trail.Entry) *counts {
 func (b *Builder) Report(made time.Time, version string) *Report {
 	r := &Report{
 		Format: formatVersion, Made: made.UTC(), Version: version,
-		Filters:     filters{b.o.Since, b.o.Until, b.o.Client, b.o.Host},
+		Filters:     filters{b.o.Since, b.o.Until, b.o.Client, b.o.Host, string(b.o.Labels)},
 		Partial:     b.o.Partial,
 		Source:      mergeSources(b.sources),
 		Totals:      b.totals,

@@ -222,6 +222,9 @@ func (f *filters) String() string {
 	if f.Host != "" {
 		parts = append(parts, "host "+shown(f.Host))
 	}
+	if f.Labels != "" {
+		parts = append(parts, "labels "+shown(f.Labels))
+	}
 	return strings.Join(parts, ", ")
 }
 

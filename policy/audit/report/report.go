@@ -92,6 +92,9 @@ type filters struct {
 
 	// Host is a pattern.
 	Host string `json:"host,omitempty"`
+
+	// Labels are as labels.Set.
+	Labels string `json:"labels,omitempty"`
 }
 
 // kinds returns the outcomeKinds that the report shows.

@@ -26,6 +26,7 @@ const (
 	urlMember
 	urlBytesMember
 	agentMember
+	labelsMember
 	robotsAgentMember
 	tdmrepAgentMember
 	bodyMember
@@ -34,6 +35,7 @@ const (
 
 var committedMembers = [membersCount]committed{
 	clientMember: commit("client"), urlMember: commit("url"), urlBytesMember: commit("url_base64"), agentMember: commit("user_agent"),
+	labelsMember:      commit("labels"),
 	robotsAgentMember: commit("robots_agent"), tdmrepAgentMember: commit("tdmrep_agent"),
 	bodyMember: commit("body_sha256"),
 }
@@ -83,7 +85,7 @@ func findSpans(line []byte) (s spans) {
 		urlEnd = s.find(line, urlBytesMember, urlEnd)
 	}
 	at = urlEnd
-	for _, member := range []int{agentMember, robotsAgentMember, tdmrepAgentMember, bodyMember} {
+	for _, member := range []int{agentMember, labelsMember, robotsAgentMember, tdmrepAgentMember, bodyMember} {
 		at = max(at, s.find(line, member, at))
 	}
 	return s

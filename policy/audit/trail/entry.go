@@ -83,9 +83,12 @@ type Entry struct {
 	Agent     string   `json:"agent"`
 
 	// Decision is "allow" or "block".
-	Decision    string `json:"decision"`
-	Reason      string `json:"reason"`
-	Enforced    bool   `json:"enforced"`
+	Decision string `json:"decision"`
+	Reason   string `json:"reason"`
+	Enforced bool   `json:"enforced"`
+
+	// Labels are those of the request, a labels.Set; "": it has none.
+	Labels      string `json:"labels"`
 	Entry       string `json:"entry"`
 	EntryReason string `json:"entry_reason"`
 	Rule        string `json:"rule"`

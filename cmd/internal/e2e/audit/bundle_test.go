@@ -42,7 +42,7 @@ func crawled(t *testing.T, origins ...*e2e.Origin) (p *e2e.Proxy, ca string) {
 	for i := range 4 {
 		for _, o := range origins {
 			for _, scheme := range e2e.Schemes {
-				e2e.Get(t, c, o.URL(scheme, fmt.Sprintf("/page?number=%d", i)), "User-Agent", "bot/1 (maria)")
+				e2e.Get(t, c, o.URL(scheme, fmt.Sprintf("/page?number=%d", i)), "User-Agent", "bot/1 (maria)", "Robotsproxy-Label", "job=m")
 				e2e.Get(t, c, o.URL(scheme, "/no"), "User-Agent", "bot/1 (bob)")
 			}
 		}
@@ -80,11 +80,13 @@ func TestBundle(t *testing.T) {
 		"a site":     {[]string{"--host", one.Name, "--with-content"}, []string{"16 of 16 records", "content 8 captures", "robots  1 file unchanged (robots.txt, tdmrep.json); 16 decisions made again", "limit   records may"}, []string{other.Name}},
 		"completely": {[]string{"--host", one.Name, "--complete"}, []string{"16 of 16 records", "none of them is about a request to the host"}, nil},
 		"hidden": {
-			[]string{"--host", one.Name, "--hide", "client,user_agent", "--complete", "--with-content"},
-			[]string{"16 with values that are hidden", "content 8 captures"}, []string{"(maria)", "(bob)", `"127.0.0.1"`},
+			[]string{"--host", one.Name, "--hide", "client,labels,user_agent", "--complete", "--with-content"},
+			[]string{"16 with values that are hidden", "content 8 captures"}, []string{"(maria)", "(bob)", `"127.0.0.1"`, `"job=m"`},
 		},
 		"a record":             {[]string{"--id", id, "--hide", "url"}, []string{"1 of 1 record is covered"}, []string{"/page", "/no?"}},
 		"some, and completely": {[]string{"--id", id, "--host", one.Name, "--complete"}, []string{"1 of 1 record is covered", "15 of them: requests to the host"}, nil},
+		"a label":              {[]string{"--label", "job=m"}, []string{"16 of 16"}, []string{"(bob)"}},
+		"a label, completely":  {[]string{"--label", "job=m", "--host", one.Name, "--complete"}, []string{"8 of 8 records", "8 of them: requests to the host"}, nil},
 		"a time":               {[]string{"--host", one.Name, "--since", "2h", "--until", "0s"}, []string{"16 of 16"}, []string{other.Name}},
 	} {
 		t.Run(name, func(t *testing.T) {
