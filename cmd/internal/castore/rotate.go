@@ -48,11 +48,8 @@ func next(f *cli.ConfigFlags, cfg config.Config, out io.Writer) error {
 		return err
 	}
 	c, err := mitm.Next(state)
-	if errors.Is(err, mitm.ErrNoCA) {
-		return fmt.Errorf("%w: start the proxy or run robotsproxy ca path to create one", err)
-	}
 	if err != nil {
-		return err
+		return adviseNoCA(err)
 	}
 	_, err = fmt.Fprintf(out, `next     %s
 valid    %s
@@ -95,11 +92,8 @@ func rotate(f *cli.ConfigFlags, cfg config.Config, out io.Writer) error {
 		return err
 	}
 	old, now, err := mitm.Rotate(state)
-	if errors.Is(err, mitm.ErrNoCA) {
-		return fmt.Errorf("%w: start the proxy or run robotsproxy ca path to create one", err)
-	}
 	if err != nil {
-		return err
+		return adviseNoCA(err)
 	}
 	_, err = fmt.Fprintf(out, `old      %s
 new      %s
@@ -127,4 +121,12 @@ func printPrevious(out io.Writer, now *x509.Certificate, certs []*x509.Certifica
 		by = c
 	}
 	return nil
+}
+
+// adviseNoCA adds to an ErrNoCA how to create a CA.
+func adviseNoCA(err error) error {
+	if errors.Is(err, mitm.ErrNoCA) {
+		return fmt.Errorf("%w: start the proxy or run robotsproxy ca path to create one", err)
+	}
+	return err
 }
