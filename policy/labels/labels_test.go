@@ -9,7 +9,7 @@ import (
 func TestParseLabels(t *testing.T) {
 	long := strings.Repeat("a", maxLabel-2)
 	var nine []string
-	for i := range maxSet + 1 {
+	for i := range maxLabels + 1 {
 		nine = append(nine, fmt.Sprintf("k%d=v", i))
 	}
 	for _, c := range []struct {
@@ -23,7 +23,7 @@ func TestParseLabels(t *testing.T) {
 		{[]string{" job=news ,\tteam=a"}, "job=news,team=a", ""},
 		{[]string{"job=news", "job=news"}, "job=news", ""},
 		{[]string{long + "=b"}, Set(long + "=b"), ""},
-		{nine[:maxSet], Set(strings.Join(nine[:maxSet], ",")), ""},
+		{nine[:maxLabels], Set(strings.Join(nine[:maxLabels], ",")), ""},
 		{nine, "", "9 labels, at most 8 are allowed"},
 		{[]string{"job=a", "job=b"}, "", "the label job has two values"},
 		{[]string{""}, "", `"" is not KEY=VALUE`},

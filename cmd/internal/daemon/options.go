@@ -189,7 +189,7 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	return all
 }
 
-// clientLabels returns the labels of a client. Those of one key are refused with the configuration.
+// clientLabels returns the labels of a client. The check of the configuration has refused labels that name a key twice.
 func clientLabels(c config.Client) labels.Set {
 	l, _ := labels.Parse(c.Labels...)
 	return l

@@ -85,7 +85,7 @@ func TestBackup(t *testing.T) {
 	var line struct{ Seq uint64 }
 	testkit.Must(t, json.Unmarshal([]byte(e2e.Command(t, "audit", "tail", "--json", "-n", "1", "--audit-dir", p.State).Want(t, 0).Stdout), &line))
 	if line.Seq <= end {
-		t.Errorf("the last line is number %d, that of before was %d", line.Seq, end)
+		t.Errorf("the last line has number %d, the last line before had %d", line.Seq, end)
 	}
 	if got := e2e.Command(t, "audit", "verify", "--audit-dir", p.State); got.Code == 0 || !strings.Contains(got.Stdout+got.Stderr, "missing") {
 		t.Errorf("verify: exit %d: %s%s", got.Code, got.Stdout, got.Stderr)
