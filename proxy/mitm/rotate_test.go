@@ -298,7 +298,8 @@ func TestNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := Next(dir)
-	if upcoming, failed := Upcoming(dir); err != nil || failed != nil || !again.Equal(next) || !upcoming.Equal(next) || next.Equal(first.Certificate()) {
+	upcoming, failed := Upcoming(dir)
+	if err != nil || failed != nil || !again.Equal(next) || !upcoming.Equal(next) || next.Equal(first.Certificate()) {
 		t.Errorf("it is made anew: %v, %v", err, failed)
 	}
 	if !mustLoad(t, dir).Certificate().Equal(first.Certificate()) {

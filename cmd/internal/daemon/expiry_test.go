@@ -50,9 +50,17 @@ func TestExpiry(t *testing.T) {
 		warnExpired(cfg, since, now, slog.New(slog.NewTextHandler(&log, nil)))
 		return strings.Count(log.String(), "hosts entry expired")
 	}
-	for i, got := range []int{warn(time.Time{}, now), warn(now.Add(-30*time.Second), now), warn(now, now.Add(time.Second)), warn(now.Add(time.Second), now.Add(time.Hour))} {
-		if want := []int{2, 1, 1, 0}[i]; got != want {
-			t.Errorf("case %d: %d entries are logged, want %d", i, got, want)
+	for _, tc := range []struct {
+		since, now time.Time
+		want       int
+	}{
+		{time.Time{}, now, 2},
+		{now.Add(-30 * time.Second), now, 1},
+		{now, now.Add(time.Second), 1},
+		{now.Add(time.Second), now.Add(time.Hour), 0},
+	} {
+		if got := warn(tc.since, tc.now); got != tc.want {
+			t.Errorf("since %v, at %v: %d entries are logged, want %d", tc.since, tc.now, got, tc.want)
 		}
 	}
 }
