@@ -105,7 +105,13 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	o.Known = d.knownEnd(o.File)
 	// The newest checkpoint may be of an audit in another place.
 	if hasCheckpoints(f.Cfg) && d.mayContinue(o.File) {
-		o.Latest = notary.Latest(d.checkpointSettings(f.Cfg), d.stateDir)
+		settings := d.checkpointSettings(f.Cfg)
+		o.Latest = notary.Latest(settings, d.stateDir)
+		if d.fleet != nil {
+			if shared := notary.LatestShared(d.fleet, settings); shared.Seq > o.Latest.Seq {
+				o.Latest = shared
+			}
+		}
 	}
 	if d.evidence, err = audit.Open(o); err != nil || isLeftOut("audit") {
 		return err

@@ -18,6 +18,9 @@ const (
 	// exchangeTimeout bounds one exchange.
 	exchangeTimeout = 10 * time.Second
 
+	// latestTimeout bounds the search for the own newest checkpoint at the start.
+	latestTimeout = 2 * time.Second
+
 	// maxOrigins bounds the origins in one exchange: there are at most 10,000 replicas.
 	maxOrigins = 10_000
 )
@@ -59,6 +62,30 @@ func (n *Notary) exchange(ctx context.Context, _ string, c signed) error {
 	}
 	n.exchanged.last = last
 	return nil
+}
+
+// LatestShared returns the newest checkpoint of a proxy's own audit that it has given the other replicas before, with a
+// signature of its keys; the zero Checkpoint: none is known, or the store does not answer. It takes at most latestTimeout.
+func LatestShared(e Exchange, s Settings) (latest checkpoint.Checkpoint) {
+	keys, err := s.Keys.read()
+	if err != nil {
+		return latest
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), latestTimeout)
+	defer cancel()
+	known := checkpoint.Verifiers(keys)
+	for last := ""; ; {
+		notes, next, err := e.Checkpoints(ctx, last)
+		if err != nil || next == last {
+			return latest
+		}
+		last = next
+		for _, text := range notes {
+			if c, err := checkpoint.Open(text, known); err == nil && c.Origin == s.origin(keys) && c.Seq > latest.Seq {
+				latest = c
+			}
+		}
+	}
 }
 
 // readOthers returns the newest checkpoints of other origins that were shared since the last call, the newest first, and the

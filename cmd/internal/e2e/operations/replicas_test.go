@@ -1,6 +1,9 @@
 package operations
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,4 +46,37 @@ func TestReplicasAreListed(t *testing.T) {
 	warns(one, "replicas run different configurations: ")
 	three.AwaitMetric(t, "robotsproxy_store_configurations", 2)
 	one.AwaitMetric(t, "robotsproxy_store_versions", 1)
+}
+
+// TestOlderStateIsSeenByTheStore: a state directory that was replaced by an older one is found by the checkpoint that the replica
+// has given the others before.
+func TestOlderStateIsSeenByTheStore(t *testing.T) {
+	testkit.Long(t, "starts three times")
+	t.Parallel()
+	p := e2e.StartProxy(t, e2e.Settings{"store.redis": storeURL(t), "store.replicas": 2, "store.replica": "one"})
+	shared := func() {
+		t.Helper()
+		testkit.Eventually(t, "a checkpoint is shared", func() bool { return p.Metrics(t)["robotsproxy_audit_checkpoint_timestamp_seconds store"] > 0 })
+		p.End(t)
+	}
+	shared()
+	older := filepath.Join(t.TempDir(), "older")
+	copyState := func(to, from string) {
+		t.Helper()
+		if out, err := exec.Command("cp", "-Rp", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	copyState(older, p.State)
+	p = p.Again(t)
+	shared()
+	testkit.Must(t, os.RemoveAll(p.State))
+	copyState(p.State, older)
+	p = p.Again(t)
+	if line := "audit differs from what the proxy wrote"; !strings.Contains(p.Stderr.String(), line) || !strings.Contains(p.Stderr.String(), "are missing") {
+		t.Errorf("the log lacks %q", line)
+	}
+	if got := e2e.Get(t, e2e.Operator(t), "http://"+p.Admin+"/healthz"); !strings.Contains(string(got.Body), "missing") {
+		t.Errorf("/healthz: %s", got.Body)
+	}
 }
