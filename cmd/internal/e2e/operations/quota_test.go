@@ -3,6 +3,7 @@ package operations
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
@@ -25,9 +26,14 @@ func TestQuotaIsKept(t *testing.T) {
 	for name, setting := range map[string]e2e.Entry{"requests": {"requests_per_day": quota}, "bytes": {"bytes_per_day": "90B"}} {
 		for _, killed := range []bool{false, true} {
 			p, before := e2e.StartProxy(t, labQuota(setting)), len(o.Pages("http"))
+			pages := 0
+			// A response counts when its record is written: the next request waits for it.
 			ask := func(n int) {
 				for range n {
-					e2e.Get(t, p.Client(t, false), o.URL("http", "/page"))
+					pages++
+					url := o.URL("http", "/page?"+strconv.Itoa(pages))
+					e2e.Get(t, p.Client(t, false), url)
+					e2e.AwaitRecord(t, p.Audit, url)
 				}
 			}
 			used := "robotsproxy_client_quota_used_ratio lab-a " + name
