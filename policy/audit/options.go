@@ -76,8 +76,8 @@ type Options struct {
 	// Known is the End of the previous process, as OnDisk returned it; zero: it is unknown.
 	Known End
 
-	// Latest is the newest known checkpoint of this trail; zero: none is known.
-	Latest checkpoint.Checkpoint
+	// Latest are the newest known checkpoints of this trail, one of each place that keeps some.
+	Latest []checkpoint.Checkpoint
 
 	// Replica is the name of this replica in each record; "": there is only one.
 	Replica string

@@ -96,9 +96,10 @@ type treeWriter struct {
 // number of the last line that was in the tree, and an event if they differ. The Log is not shared yet.
 func (w *treeWriter) open(last trail.Link) (end uint64, e *event) {
 	w.path = tree.Path(w.log.opened.File)
-	latest := w.log.opened.Latest
-	if latest.Seq > last.Seq {
-		end, e = latest.Seq, cutEvent(last.Seq+1, latest.Seq)
+	for _, c := range w.log.opened.Latest {
+		if c.Seq > max(last.Seq, end) {
+			end, e = c.Seq, cutEvent(last.Seq+1, c.Seq)
+		}
 	}
 	t, err := tree.Open(w.path)
 	if err != nil {
@@ -117,14 +118,13 @@ func (w *treeWriter) open(last trail.Link) (end uint64, e *event) {
 		// The disk may have had the leaves before the lines.
 		found = min(found, last.Seq+1)
 	}
+	if other == nil {
+		other = w.compareLatest(last, next)
+	}
 	switch {
 	case other != nil:
 		w.setAside()
 		return max(end, found-1), other
-	case latest.Size > 0 && latest.First() == t.First() && latest.Seq <= last.Seq && !w.hasRoot(latest, next):
-		w.setAside()
-		return max(end, found-1), changedEvent(latest.Seq, fmt.Sprintf(
-			"or one before it is not the line of which a checkpoint was made at %s", latest.Time.UTC().Format(time.RFC3339)))
 	case found-1 > last.Seq:
 		// The leaves of the missing lines stay.
 		if next = found; found-1 > end {
@@ -136,6 +136,17 @@ func (w *treeWriter) open(last trail.Link) (end uint64, e *event) {
 		w.torn = true
 	}
 	return max(end, found-1), e
+}
+
+// compareLatest compares the tree with Options.Latest. It returns an event if they differ. next is as in hasRoot.
+func (w *treeWriter) compareLatest(last trail.Link, next uint64) *event {
+	for _, c := range w.log.opened.Latest {
+		if c.First() == w.tree.First() && c.Seq <= last.Seq && !w.hasRoot(c, next) {
+			return changedEvent(c.Seq, fmt.Sprintf(
+				"or one before it is not the line of which a checkpoint was made at %s", c.Time.UTC().Format(time.RFC3339)))
+		}
+	}
+	return nil
 }
 
 // hasRoot reports whether the tree has the root of a checkpoint. The leaves of the lines from the line next on may be

@@ -147,23 +147,25 @@ func TestTreeFollowsTheTrail(t *testing.T) {
 // TestCheckpointOfALaterState: a trail and its tree that were replaced by an older state, or by other lines, are found by a
 // checkpoint that was kept elsewhere.
 func TestCheckpointOfALaterState(t *testing.T) {
+	type point = checkpoint.Checkpoint
+	newest := func(h Head) []point { return []point{{Seq: h.Seq, Size: h.Size, Root: h.Root}} }
 	for _, c := range []struct {
 		name   string
-		latest func(h Head) checkpoint.Checkpoint
+		latest func(h Head) []point
 
 		// event is that of the first line after the start, and seq its number.
 		event string
 		seq   uint64
 	}{
-		{"the newest line", func(h Head) checkpoint.Checkpoint {
-			return checkpoint.Checkpoint{Seq: h.Seq, Size: h.Size, Root: h.Root}
-		}, "", 4},
-		{"a later line", func(h Head) checkpoint.Checkpoint { return checkpoint.Checkpoint{Seq: 9, Size: 9, Root: h.Root} }, trail.EventCut, 10},
-		{"a torn tree", func(h Head) checkpoint.Checkpoint {
-			return checkpoint.Checkpoint{Seq: h.Seq, Size: h.Size, Root: h.Root}
-		}, "", 4},
-		{"other lines", func(h Head) checkpoint.Checkpoint { return checkpoint.Checkpoint{Seq: 2, Size: 2, Root: h.Root} }, trail.EventChanged, 4},
-		{"another tree", func(h Head) checkpoint.Checkpoint { return checkpoint.Checkpoint{Seq: 3, Size: 2, Root: h.Root} }, "", 4},
+		{"the newest line", newest, "", 4},
+		{"a later line", func(h Head) []point { return []point{{Seq: 9, Size: 9, Root: h.Root}} }, trail.EventCut, 10},
+		{"two later lines", func(h Head) []point { return []point{{Seq: 9, Size: 9}, {Seq: 7, Size: 7}} }, trail.EventCut, 10},
+		{"a torn tree", newest, "", 4},
+		{"other lines", func(h Head) []point { return []point{{Seq: 2, Size: 2, Root: h.Root}} }, trail.EventChanged, 4},
+		{"other lines at one of two places", func(h Head) []point {
+			return append(newest(h), point{Seq: 2, Size: 2, Root: h.Root})
+		}, trail.EventChanged, 4},
+		{"another tree", func(h Head) []point { return []point{{Seq: 3, Size: 2, Root: h.Root}} }, "", 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := open(t, Options{})

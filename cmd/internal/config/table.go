@@ -380,9 +380,9 @@ type Checkpoint struct {
 	// again for each checkpoint. An empty value means checkpoint.key in state_dir, which the proxy makes.
 	Key string `key:"key" default:"" kind:"path"`
 
-	// The name of this audit in its checkpoints. Set another name when a new audit begins. An empty value
-	// means robotsproxy/ and the name of the replica or, if it has none, the name of the key, and the name of
-	// audit.file if that is not audit.jsonl.
+	// The name of this audit in its checkpoints. Set another name when a new audit begins. Two audits with the
+	// same keys must not have the same name. An empty value means robotsproxy/ and the name of the replica or,
+	// if it has none, the name of the key, and the name of audit.file if that is not audit.jsonl.
 	Origin string `key:"origin" default:"" kind:"origin"`
 
 	// The time between two checkpoints if there are new records. There is also one at the start, at the stop,

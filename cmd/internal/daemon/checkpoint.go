@@ -10,6 +10,8 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/notary"
+	"robotsproxy/policy/audit/checkpoint"
+	"robotsproxy/policy/audit/trail"
 )
 
 // CheckpointSettings returns how checkpoints are made under a configuration, with the state directory state. run is the name
@@ -46,6 +48,30 @@ func hasCheckpoints(cfg config.Config) bool {
 	return cfg.Audit.File != "-" && !cfg.Audit.FIFO && !isLeftOut("audit")
 }
 
+// latestCheckpoints returns the newest known checkpoints of the audit in a file, which is not open yet.
+func (d *Daemon) latestCheckpoints(cfg config.Config, file string) []checkpoint.Checkpoint {
+	// A run begins its audit. The checkpoints may be of an audit in another place.
+	if !hasCheckpoints(cfg) || d.auditDir != d.stateDir || !d.mayContinue(file) {
+		return nil
+	}
+	// An audit that cannot be read cannot be opened either.
+	first, _ := trail.FirstEntry(file)
+	all, err := notary.Latest(d.checkpointSettings(cfg), d.stateDir, d.exchange(), first.Time)
+	if err != nil && !first.Time.IsZero() {
+		d.log.Warn("audit not compared with all checkpoints", "error", err)
+	}
+	return all
+}
+
+// exchange returns where replicas share checkpoints; nil: there are no others.
+func (d *Daemon) exchange() notary.Exchange {
+	if d.fleet == nil {
+		// A nil fleet in the interface would not be nil.
+		return nil
+	}
+	return d.fleet
+}
+
 // checkFIFO returns an error if checkpoints are to be kept of an audit in a FIFO.
 func checkFIFO(cfg config.Config) error {
 	if cfg.Audit.FIFO && cfg.Audit.Checkpoint.File+cfg.Audit.Anchor.File+cfg.Audit.Anchor.TSA != "" {
@@ -59,12 +85,8 @@ func (d *Daemon) newNotary(cfg config.Config) *notary.Notary {
 	if !hasCheckpoints(cfg) {
 		return nil
 	}
-	var exchange notary.Exchange
-	if d.fleet != nil {
-		exchange = d.fleet
-	}
 	return notary.New(notary.Options{
-		Exchange: exchange,
+		Exchange: d.exchange(),
 		Dir:      d.stateDir,
 		Settings: func() notary.Settings { return d.checkpointSettings(d.Active.Load().Cfg) },
 		Audit:    d.evidence,

@@ -133,10 +133,11 @@ type Daemon struct {
 	draining atomic.Bool
 }
 
-// A savedEnd is the end of the audit that saveAuditEnd has saved last.
+// A savedEnd is the end of the audit that was saved last, and the name of the audit.
 type savedEnd struct {
 	sync.Mutex
-	end audit.End
+	end  audit.End
+	file string
 }
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.

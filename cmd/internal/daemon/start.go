@@ -11,7 +11,6 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
-	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
@@ -103,16 +102,7 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	o.Snapshots = d.snapshots
 	d.auditFile = o.File
 	o.Known = d.knownEnd(o.File)
-	// The newest checkpoint may be of an audit in another place.
-	if hasCheckpoints(f.Cfg) && d.mayContinue(o.File) {
-		settings := d.checkpointSettings(f.Cfg)
-		o.Latest = notary.Latest(settings, d.stateDir)
-		if d.fleet != nil {
-			if shared := notary.LatestShared(d.fleet, settings); shared.Seq > o.Latest.Seq {
-				o.Latest = shared
-			}
-		}
-	}
+	o.Latest = d.latestCheckpoints(f.Cfg, o.File)
 	if d.evidence, err = audit.Open(o); err != nil || isLeftOut("audit") {
 		return err
 	}

@@ -124,9 +124,14 @@ func (d *Daemon) saveAuditEnd() {
 	}
 	d.savedEnd.Lock()
 	defer d.savedEnd.Unlock()
-	if end := d.evidence.OnDisk(); end != d.savedEnd.end {
-		d.savedEnd.end = end
-		d.store.SaveAuditEnd(bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: end.Seq, Hash: end.Hash, Open: end.Open})
+	end, file := d.evidence.OnDisk(), auditName(d.auditFile, d.auditDir)
+	if d.savedEnd.file == "" && isAudit(d.store.AuditEnd(), d.auditFile, d.auditDir) {
+		d.savedEnd.file = file
+	}
+	// With SyncNone there is no end. The name is still saved, but not in place of an end of the same audit.
+	if end != d.savedEnd.end || file != d.savedEnd.file {
+		d.savedEnd.end, d.savedEnd.file = end, file
+		d.store.SaveAuditEnd(bolt.AuditEnd{File: file, Seq: end.Seq, Hash: end.Hash, Open: end.Open})
 	}
 }
 

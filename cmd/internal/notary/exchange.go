@@ -3,6 +3,7 @@ package notary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -18,8 +19,8 @@ const (
 	// exchangeTimeout bounds one exchange.
 	exchangeTimeout = 10 * time.Second
 
-	// latestTimeout bounds the search for the own newest checkpoint at the start.
-	latestTimeout = 2 * time.Second
+	// latestTimeout bounds the search for the newest checkpoint of this replica.
+	latestTimeout = time.Second
 
 	// maxOrigins bounds the origins in one exchange: there are at most 10,000 replicas.
 	maxOrigins = 10_000
@@ -64,25 +65,24 @@ func (n *Notary) exchange(ctx context.Context, _ string, c signed) error {
 	return nil
 }
 
-// LatestShared returns the newest checkpoint of a proxy's own audit that it has given the other replicas before, with a
-// signature of its keys; the zero Checkpoint: none is known, or the store does not answer. It takes at most latestTimeout.
-func LatestShared(e Exchange, s Settings) (latest checkpoint.Checkpoint) {
-	keys, err := s.Keys.read()
-	if err != nil {
-		return latest
-	}
+// newestShared returns the newest checkpoint of an origin in e that one of the keys has signed, and that was made after begun;
+// zero: there is none.
+func newestShared(e Exchange, origin string, keys []checkpoint.Key, begun time.Time) (newest checkpoint.Checkpoint, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), latestTimeout)
 	defer cancel()
 	known := checkpoint.Verifiers(keys)
 	for last := ""; ; {
 		notes, next, err := e.Checkpoints(ctx, last)
-		if err != nil || next == last {
-			return latest
+		if err != nil {
+			return checkpoint.Checkpoint{}, fmt.Errorf("%s: %w", storeAt, err)
+		}
+		if next == last {
+			return newest, nil
 		}
 		last = next
 		for _, text := range notes {
-			if c, err := checkpoint.Open(text, known); err == nil && c.Origin == s.origin(keys) && c.Seq > latest.Seq {
-				latest = c
+			if c, err := checkpoint.Open(text, known); err == nil && c.Origin == origin && c.Time.After(begun) && c.Seq > newest.Seq {
+				newest = c
 			}
 		}
 	}

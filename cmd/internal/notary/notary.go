@@ -7,6 +7,7 @@ package notary
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -253,24 +254,31 @@ func (n *Notary) Warnings() (all []string) {
 	return all
 }
 
-// Latest returns the newest checkpoint that the keys have signed, of all that a file of the Settings or of the state
-// directory dir has of their origin; zero: none has. It is called before the audit is opened.
-func Latest(s Settings, dir string) (latest checkpoint.Checkpoint) {
-	files := []string{filepath.Join(dir, CheckpointsName), s.File, s.AnchorFile}
+// Latest returns the newest checkpoint of each place that has one of an audit: the files of the Settings, the state directory
+// dir, and e, unless it is nil. They have the origin of the Settings and a signature of their keys, and were made after begun, when
+// the audit began: earlier ones are of another audit. It is called before the audit is opened. If a place cannot be
+// read, Latest returns the checkpoints of the others and an error.
+func Latest(s Settings, dir string, e Exchange, begun time.Time) (all []checkpoint.Checkpoint, err error) {
 	keys, err := s.Keys.read()
 	if err != nil {
-		return latest
+		return nil, err
 	}
-	for _, file := range files {
-		var c checkpoint.Checkpoint
+	origin := s.origin(keys)
+	for _, file := range []string{filepath.Join(dir, CheckpointsName), s.File, s.AnchorFile} {
 		found := make(chan checkpoint.Checkpoint, 1)
-		read := func() error { found <- newestIn(file, s.origin(keys), keys); return nil }
-		if new(osfile.Watch).Do(osfile.MaxWrite, read) == nil {
-			c = <-found
-		}
-		if c.Seq > latest.Seq {
-			latest = c
+		read := func() error { found <- newestIn(file, origin, keys); return nil }
+		if hangs := new(osfile.Watch).Do(osfile.MaxWrite, read); hangs != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", file, hangs))
+		} else if c := <-found; c.Time.After(begun) {
+			all = append(all, c)
 		}
 	}
-	return latest
+	if e == nil {
+		return all, err
+	}
+	shared, away := newestShared(e, origin, keys, begun)
+	if shared.Size > 0 {
+		all = append(all, shared)
+	}
+	return all, errors.Join(err, away)
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -259,21 +260,73 @@ func TestSharedFile(t *testing.T) {
 func TestLatest(t *testing.T) {
 	f := newFixture(t)
 	f.settings.File, f.settings.AnchorFile = filepath.Join(f.dir, "file"), filepath.Join(f.dir, "anchors")
-	if got := Latest(f.settings, f.dir); got.Seq != 0 {
-		t.Errorf("none: %+v", got)
+	latest := func(e Exchange, begun time.Time) (seqs []uint64) {
+		t.Helper()
+		all, err := Latest(f.settings, f.dir, e, begun)
+		testkit.Must(t, err)
+		for _, c := range all {
+			seqs = append(seqs, c.Seq)
+		}
+		return seqs
 	}
-	for i, file := range []string{filepath.Join(f.dir, CheckpointsName), f.settings.File, f.settings.AnchorFile} {
+	if _, err := Latest(f.settings, f.dir, nil, time.Time{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a key: %v", err)
+	}
+	var shared exchangeOfTest
+	for range 4 {
 		f.addLines(t, 1)
 		c, err := f.sign()
 		testkit.Must(t, err)
-		if i > 0 {
-			testkit.Must(t, os.Remove(filepath.Join(f.dir, CheckpointsName)))
-			testkit.Must(t, appendNote(file, c.text))
-		}
-		if got := Latest(f.settings, f.dir); got.Seq != uint64(i+1) {
-			t.Errorf("%s: %+v", file, got)
+		switch c.Seq {
+		case 1:
+			testkit.Must(t, appendNote(f.settings.AnchorFile, c.text))
+		case 2:
+			testkit.Must(t, appendNote(f.settings.File, c.text))
+		default:
+			shared = append(shared, c.text)
 		}
 	}
+	testkit.Must(t, os.Remove(filepath.Join(f.dir, CheckpointsName)))
+	other := newFixture(t)
+	other.addLines(t, 5)
+	c, err := other.sign()
+	testkit.Must(t, err)
+	shared = append(shared, c.text, []byte("no note"), shared[0])
+	if got := latest(shared, time.Now().Add(-2*time.Second)); !slices.Equal(got, []uint64{2, 1, 4}) {
+		t.Errorf("%v", got)
+	}
+	if got := latest(nil, time.Time{}); !slices.Equal(got, []uint64{2, 1}) {
+		t.Errorf("without others: %v", got)
+	}
+	if got := latest(shared, time.Now()); got != nil {
+		t.Errorf("made before the audit began: %v", got)
+	}
+	all, err := Latest(f.settings, f.dir, shared[:3:3].failing(2), time.Time{})
+	if !errors.Is(err, errAway) || len(all) != 2 {
+		t.Errorf("the store fails after two notes: %v, %v", all, err)
+	}
+}
+
+var errAway = errors.New("away")
+
+// An exchangeOfTest has notes, of which it returns one at a time; nil: reading it fails.
+type exchangeOfTest [][]byte
+
+// failing returns the first n notes, after which e fails.
+func (e exchangeOfTest) failing(n int) exchangeOfTest { return append(e[:n:n], nil) }
+
+func (e exchangeOfTest) ShareCheckpoint(context.Context, []byte) error { return nil }
+
+func (e exchangeOfTest) Checkpoints(_ context.Context, last string) (notes [][]byte, next string, err error) {
+	// last has as many characters as notes were read.
+	n := len(last)
+	switch {
+	case n == len(e):
+		return nil, last, nil
+	case e[n] == nil:
+		return nil, "", errAway
+	}
+	return e[n : n+1], last + "x", nil
 }
 
 func TestCheckWritable(t *testing.T) {

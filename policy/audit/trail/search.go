@@ -226,6 +226,20 @@ func LastSegmentLink(path string) (last Link, err error) {
 // erasedEvent is a part of each event [EventErased], and of no other line: quotes in strings are escaped.
 var erasedEvent = []byte(`,"event":"` + EventErased + `"`)
 
+// FirstEntry returns the first line of the trail that is written to path.
+func FirstEntry(path string) (Entry, error) {
+	r, err := Open(path)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer r.Close()
+	line, err := r.Next()
+	if err != nil {
+		return Entry{}, err
+	}
+	return Read(line.Text)
+}
+
 // LastEntry returns the last line of the proxy in the last MiB of the trail that is written to path. It skips an [EventErased],
 // which is written while no proxy runs, and what is not a line of a trail.
 func LastEntry(path string) (Entry, error) {

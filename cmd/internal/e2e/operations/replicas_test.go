@@ -54,9 +54,10 @@ func TestOlderStateIsSeenByTheStore(t *testing.T) {
 	testkit.Long(t, "starts three times")
 	t.Parallel()
 	p := e2e.StartProxy(t, e2e.Settings{"store.redis": storeURL(t), "store.replicas": 2, "store.replica": "one"})
+	const atStore = "robotsproxy_audit_checkpoint_timestamp_seconds store"
 	shared := func() {
 		t.Helper()
-		testkit.Eventually(t, "a checkpoint is shared", func() bool { return p.Metrics(t)["robotsproxy_audit_checkpoint_timestamp_seconds store"] > 0 })
+		testkit.Eventually(t, "a checkpoint is shared", func() bool { return p.Metrics(t)[atStore] > 0 })
 		p.End(t)
 	}
 	shared()
@@ -73,10 +74,33 @@ func TestOlderStateIsSeenByTheStore(t *testing.T) {
 	testkit.Must(t, os.RemoveAll(p.State))
 	copyState(p.State, older)
 	p = p.Again(t)
-	if line := "audit differs from what the proxy wrote"; !strings.Contains(p.Stderr.String(), line) || !strings.Contains(p.Stderr.String(), "are missing") {
-		t.Errorf("the log lacks %q", line)
+	for _, part := range []string{"audit differs from what the proxy wrote", "are missing"} {
+		if !strings.Contains(p.Stderr.String(), part) {
+			t.Errorf("the log lacks %q", part)
+		}
 	}
 	if got := e2e.Get(t, e2e.Operator(t), "http://"+p.Admin+"/healthz"); !strings.Contains(string(got.Body), "missing") {
 		t.Errorf("/healthz: %s", got.Body)
+	}
+}
+
+// TestStoreOfAnotherAudit: what a replica has shared of an audit in another place says nothing about the present one.
+func TestStoreOfAnotherAudit(t *testing.T) {
+	testkit.Long(t, "starts five times")
+	t.Parallel()
+	settings := e2e.Settings{"store.redis": storeURL(t), "store.replicas": 2, "store.replica": "one", "audit.sync": "none"}
+	p := e2e.StartProxy(t, settings)
+	for range 2 {
+		p = p.EndAgain(t)
+	}
+	testkit.Eventually(t, "a checkpoint is shared", func() bool {
+		return p.Metrics(t)["robotsproxy_audit_checkpoint_timestamp_seconds store"] > 0
+	})
+	p.Rewrite(t, settings.With(e2e.Settings{"audit.file": filepath.Join(t.TempDir(), "audit.jsonl")}))
+	for range 3 {
+		p = p.EndAgain(t)
+		if strings.Contains(p.Stderr.String(), "differs") {
+			t.Fatalf("%s", p.Stderr)
+		}
 	}
 }
