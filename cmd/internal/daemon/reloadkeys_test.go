@@ -131,9 +131,7 @@ func decisions(s *standing) string {
 	before := size()
 	for _, path := range []string{"/page", "/private"} {
 		s.get(s.origin.URL+path, nil)
-		testkit.Eventually(s.t, "the record is written", func() bool { // that of what is allowed comes after its answer
-			return s.daemon.handler.Stats().Requests.Open == 0 && s.daemon.evidence.Stats().Waiting == 0
-		})
+		s.settle()
 	}
 	text, err := os.ReadFile(s.daemon.AuditFile())
 	if err != nil {
@@ -142,10 +140,21 @@ func decisions(s *standing) string {
 	return strings.Join(regexp.MustCompile(`"decision":"\w+"`).FindAllString(string(text[before:]), -1), " ")
 }
 
+// settle waits until each request is counted and has its record, which comes after the answer if the request was allowed.
+func (s *standing) settle() {
+	s.t.Helper()
+	testkit.Eventually(s.t, "the records are written", func() bool {
+		return s.daemon.handler.Stats().Requests.Open == 0 && s.daemon.evidence.Stats().Waiting == 0
+	})
+}
+
 // twice sees the statuses of two requests for the same page.
 func twice(s *standing) string {
-	testkit.AwayFromMidnight() // a quota is of a day
-	return statusFor("/page")(s) + " " + statusFor("/page")(s)
+	// A quota is of a day.
+	testkit.AwayFromMidnight()
+	first := statusFor("/page")(s)
+	s.settle()
+	return first + " " + statusFor("/page")(s)
 }
 
 var (
