@@ -133,11 +133,10 @@ type Daemon struct {
 	draining atomic.Bool
 }
 
-// A savedEnd is the end of the audit that was saved last, and the name of the audit.
+// A savedEnd is the end of an audit that the store has.
 type savedEnd struct {
 	sync.Mutex
-	end  audit.End
-	file string
+	bolt.AuditEnd
 }
 
 // Resources are what one Daemon has for itself, besides its configuration. The Daemon closes them.

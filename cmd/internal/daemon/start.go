@@ -109,8 +109,9 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	d.notary = d.newNotary(f.Cfg)
 	// The audit keeps the error, and d.healthy returns it.
 	_ = d.evidence.Start(d.process(f))
-	d.saveAuditEnd()
 	if d.store != nil {
+		d.savedEnd.AuditEnd = d.store.AuditEnd()
+		d.saveAuditEnd()
 		// The end of the audit is on the disk before anything is answered.
 		d.store.Commit()
 	}

@@ -124,15 +124,14 @@ func (d *Daemon) saveAuditEnd() {
 	}
 	d.savedEnd.Lock()
 	defer d.savedEnd.Unlock()
-	end, file := d.evidence.OnDisk(), auditName(d.auditFile, d.auditDir)
-	if d.savedEnd.file == "" && isAudit(d.store.AuditEnd(), d.auditFile, d.auditDir) {
-		d.savedEnd.file = file
+	found := d.evidence.OnDisk()
+	end := bolt.AuditEnd{File: auditName(d.auditFile, d.auditDir), Seq: found.Seq, Hash: found.Hash, Open: found.Open}
+	// With SyncNone only the name is known. It is saved, but not in place of an end of the same audit.
+	if unknown := found == (audit.End{}); end == d.savedEnd.AuditEnd || unknown && isAudit(d.savedEnd.AuditEnd, d.auditFile, d.auditDir) {
+		return
 	}
-	// With SyncNone there is no end. The name is still saved, but not in place of an end of the same audit.
-	if end != d.savedEnd.end || file != d.savedEnd.file {
-		d.savedEnd.end, d.savedEnd.file = end, file
-		d.store.SaveAuditEnd(bolt.AuditEnd{File: file, Seq: end.Seq, Hash: end.Hash, Open: end.Open})
-	}
+	d.savedEnd.AuditEnd = end
+	d.store.SaveAuditEnd(end)
 }
 
 // usedQuotas returns what clients have used of their quotas before this process; zero: it is not known.

@@ -2,7 +2,8 @@
 // state directory, in files that others hold, and with a time-stamp authority.
 //
 // How it fails: a checkpoint that cannot be made or written is made again some time later. Until then the place is overdue,
-// which [Notary.Places] and [Notary.Warnings] say, and the log once an hour. Requests are not affected.
+// which [Notary.Places] and [Notary.Warnings] say, and the log once an hour. Requests are not affected. A place that cannot be
+// read at the start is not compared with the audit, which [Latest] reports.
 package notary
 
 import (

@@ -223,9 +223,6 @@ func LastSegmentLink(path string) (last Link, err error) {
 	return Link{}, nil
 }
 
-// erasedEvent is a part of each event [EventErased], and of no other line: quotes in strings are escaped.
-var erasedEvent = []byte(`,"event":"` + EventErased + `"`)
-
 // FirstEntry returns the first line of the trail that is written to path.
 func FirstEntry(path string) (Entry, error) {
 	r, err := Open(path)
@@ -239,6 +236,9 @@ func FirstEntry(path string) (Entry, error) {
 	}
 	return Read(line.Text)
 }
+
+// erasedEvent is a part of each event [EventErased], and of no other line: quotes in strings are escaped.
+var erasedEvent = []byte(`,"event":"` + EventErased + `"`)
 
 // LastEntry returns the last line of the proxy in the last MiB of the trail that is written to path. It skips an [EventErased],
 // which is written while no proxy runs, and what is not a line of a trail.
