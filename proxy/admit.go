@@ -151,10 +151,16 @@ func (h *Handler) authenticate(s *requestState) error {
 	if name != "" {
 		q.Client = name
 	}
-	own, labelErr := labelsOf(s.in.HTTP.Header)
+	return cmp.Or(err, setLabels(s))
+}
+
+// setLabels gives the request the labels that it may have. An error matches errLabels.
+func setLabels(s *requestState) error {
+	own, err := labelsOf(s.in.HTTP.Header)
+	q := &s.record.Request
 	all, tooMany := s.rules.Engine.Labels(q.Client, own, s.client.labels)
-	if q.Labels = all; err == nil && labelErr == nil && tooMany != nil {
-		labelErr = fmt.Errorf("%w: %w", errLabels, tooMany)
+	if q.Labels = all; err == nil && tooMany != nil {
+		err = fmt.Errorf("%w: %w", errLabels, tooMany)
 	}
-	return cmp.Or(err, labelErr)
+	return err
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxLabels is the maximum number of labels of a Set.
-	maxLabels = 8
+	// Max is the maximum number of labels of a Set.
+	Max = 8
 
 	// maxLabel is the maximum length of a label, KEY=VALUE, in bytes.
 	maxLabel = 64
@@ -49,8 +49,8 @@ func newSet(pairs []string) (Set, error) {
 	key := func(pair string) string { k, _, _ := strings.Cut(pair, "="); return k }
 	slices.SortFunc(pairs, func(a, b string) int { return strings.Compare(key(a), key(b)) })
 	pairs = slices.Compact(pairs)
-	if len(pairs) > maxLabels {
-		return "", fmt.Errorf("%d labels, at most %d are allowed", len(pairs), maxLabels)
+	if len(pairs) > Max {
+		return "", fmt.Errorf("%d labels, at most %d are allowed", len(pairs), Max)
 	}
 	for i := 1; i < len(pairs); i++ {
 		if k := key(pairs[i]); k == key(pairs[i-1]) {

@@ -9,7 +9,7 @@ import (
 func TestParseLabels(t *testing.T) {
 	long := strings.Repeat("a", maxLabel-2)
 	var nine []string
-	for i := range maxLabels + 1 {
+	for i := range Max + 1 {
 		nine = append(nine, fmt.Sprintf("k%d=v", i))
 	}
 	for _, c := range []struct {
@@ -23,7 +23,7 @@ func TestParseLabels(t *testing.T) {
 		{[]string{" job=news ,\tteam=a"}, "job=news,team=a", ""},
 		{[]string{"job=news", "job=news"}, "job=news", ""},
 		{[]string{long + "=b"}, Set(long + "=b"), ""},
-		{nine[:maxLabels], Set(strings.Join(nine[:maxLabels], ",")), ""},
+		{nine[:Max], Set(strings.Join(nine[:Max], ",")), ""},
 		{nine, "", "9 labels, at most 8 are allowed"},
 		{[]string{"job=a", "job=b"}, "", "the label job has two values"},
 		{[]string{""}, "", `"" is not KEY=VALUE`},
@@ -46,7 +46,8 @@ func TestParseLabels(t *testing.T) {
 func TestLabels(t *testing.T) {
 	for _, c := range []struct{ one, more, want Set }{
 		{"", "", ""}, {"a=1", "", "a=1"}, {"", "a=1", "a=1"}, {"b=2", "a=1,c=3", "a=1,b=2,c=3"},
-		{"a=1", "a=2,b=2", "a=1,b=2"}, // the first ones count
+		// The first ones count.
+		{"a=1", "a=2,b=2", "a=1,b=2"},
 	} {
 		if got, err := c.one.With(c.more); got != c.want || err != nil {
 			t.Errorf("%q with %q: %q, %v", c.one, c.more, got, err)

@@ -59,8 +59,8 @@ func (s *Server) newFrame(title, section string) frame {
 		replica = printable(st.Replica)
 	}
 	return frame{
-		Replica: replica,
-		Title:   title, Section: section, Version: s.opts.Version, SignOut: s.opts.Token() != "", HealthErrors: s.healthErrors(),
+		Title: title, Section: section, Version: s.opts.Version, Replica: replica,
+		SignOut: s.opts.Token() != "", HealthErrors: s.healthErrors(),
 		ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(),
 		Monitor: s.opts.Monitor(),
 	}

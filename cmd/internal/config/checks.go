@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"robotsproxy/policy/labels"
 )
 
 // check is a range of allowed values.
@@ -42,7 +44,7 @@ var checks = map[string]check{
 	"file-size":    atLeast(minFile),
 	"folder-size":  atLeast(minFolder),
 	"memory":       {allowed: "at least " + textOf(minMemory), bounds: bounds{float64(minMemory), math.Inf(1)}, also: new(float64(Auto))},
-	"labels":       {allowed: "a list of at most 8 items", bounds: bounds{0, 8}},
+	"labels":       {allowed: fmt.Sprintf("a list of at most %d items", labels.Max), bounds: bounds{0, labels.Max}},
 	"some":         {allowed: "a list of at least one item", bounds: bounds{1, math.Inf(1)}},
 }
 

@@ -267,7 +267,8 @@ func TestReloadAppliesWhatItCan(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)
 	changed := keys{"listen": "127.0.0.1:1", "log.format": "json", "audit.file": "/elsewhere", "pace.burst": 3}
-	for range 2 { // again, with nothing changed
+	// The second time, nothing has changed.
+	for range 2 {
 		if err := s.reload(changed); err != nil {
 			t.Fatal(err)
 		}

@@ -33,8 +33,9 @@ const (
 	minGuard = 50 * time.Millisecond
 	maxGuard = minGuard << 5
 
-	// maxAhead bounds what a replica may tell of its clock.
-	maxAhead = 24 * time.Hour
+	// maxAhead and maxLastHour bound what a replica may tell of its clock and of its requests, so that sums stay in range.
+	maxAhead    = 24 * time.Hour
+	maxLastHour = 1 << 40
 
 	// sampleFor is how long a measurement of the clock is used, unless there is a better one.
 	sampleFor = time.Minute
@@ -253,7 +254,7 @@ func memberOf(value any) (m Member, ok bool) {
 	}
 	m.ClockAhead, m.ClockError = min(max(-maxAhead, m.ClockAhead), maxAhead), min(max(0, m.ClockError), maxAhead)
 	for name, n := range m.LastHour {
-		m.LastHour[name] = min(max(0, n), 1<<40)
+		m.LastHour[name] = min(max(0, n), maxLastHour)
 	}
 	return m, true
 }

@@ -44,8 +44,7 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	f.tdmrep = sharedFiles{connection: &f.connection, keys: tdmrepKeys, outbox: newOutbox(), counts: &f.files, loadTime: robotsTime}
 	f.reports.wake = wake.New()
 	f.client.Store(connect())
-	now := time.Now()
-	f.view.Store(f.aloneView(&view{}, Starting, now))
+	f.view.Store(f.aloneView(&view{}, Starting, time.Now()))
 	return f, nil
 }
 

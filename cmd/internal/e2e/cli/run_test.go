@@ -280,7 +280,8 @@ func checkSignals(t *testing.T, run []string) {
 			// signal would break off run.
 			testkit.Eventually(t, "run ends", func() bool {
 				if !e2e.Exists(ready + ".heard") {
-					cmd.Process.Signal(s) // fails only if the process has ended
+					// It fails only if the process has ended.
+					cmd.Process.Signal(s)
 				}
 				select {
 				case <-ended:
