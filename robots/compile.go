@@ -374,7 +374,7 @@ func longestSize(items []parsedRule) uint8 {
 // addExtensions compiles what a file has beside groups and rules, if there is anything.
 func (c *compiler) addExtensions(keys []nameKey) {
 	joins := c.joins(keys)
-	if c.ext.links.lines+c.ext.preferences.lines+len(joins) == 0 && c.coding == "" && !c.ownURLs {
+	if c.ext.links.lines+c.ext.preferences.lines+c.ext.times.lines+len(joins) == 0 && c.coding == "" && !c.ownURLs {
 		return
 	}
 	e := &extensions{coding: c.coding, joins: joins, sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}
@@ -384,6 +384,7 @@ func (c *compiler) addExtensions(keys []nameKey) {
 	c.file.ext = e
 	e.signals = c.preferences(c.ext.signals, c.ext.signalRuns)
 	e.usages = c.preferences(c.ext.usages, c.ext.usageRuns)
+	e.visits = c.preferences(c.ext.visits, c.ext.visitRuns)
 }
 
 // joins returns the names that a block lists only before a line that divides its list.

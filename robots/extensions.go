@@ -6,7 +6,7 @@ import (
 )
 
 // Extension lines beyond these limits are not parsed. Links, which are Sitemap and License lines, and
-// preferences, which are Content-Signal and Content-Usage lines, are counted separately: some files have
+// preferences, which are Content-Signal and Content-Usage lines, and Visit-time lines are counted separately: some files have
 // over a thousand Sitemap lines, which must not hide a preference.
 const (
 	maxExtensions     = 1000     // lines of one kind in a file
@@ -78,18 +78,18 @@ func (s *Signals) merge(t Signals) {
 
 // extensionLines are the extension lines of a file.
 type extensionLines struct {
-	links, preferences    extensionCount
-	sitemaps, licenses    []string
-	signals, usages       []preferenceLine
-	signalRuns, usageRuns []agentRun
+	links, preferences, times        extensionCount
+	sitemaps, licenses               []string
+	signals, usages, visits          []preferenceLine
+	signalRuns, usageRuns, visitRuns []agentRun
 }
 
 // everyRun is the run of a line that applies to every agent.
 const everyRun = -1
 
-// A preferenceLine is a Content-Signal or Content-Usage line.
+// A preferenceLine is a Content-Signal, Content-Usage or Visit-time line.
 type preferenceLine struct {
-	// run is an index in signalRuns or usageRuns, or everyRun.
+	// run is an index in the runs of its kind, or everyRun.
 	run int
 
 	// pattern is "" if the line applies to all paths.
@@ -130,6 +130,13 @@ func (c *extensionCount) accept(value string) bool {
 func (e *extensionLines) addLink(links *[]string, value string) {
 	if e.links.accept(value) {
 		*links = append(*links, value)
+	}
+}
+
+// addVisit adds the value of a Visit-time line.
+func (e *extensionLines) addVisit(value string, line, run int) {
+	if e.times.accept(value) {
+		e.visits = append(e.visits, preferenceLine{run: run, UsageLine: UsageLine{Number: line, Text: value}})
 	}
 }
 

@@ -186,6 +186,10 @@ func (l *linter) checkLine(number int, line string) {
 		l.checkDelay(number, value)
 	case fieldRequestRate:
 		l.checkRate(number, value)
+	case fieldVisitTime:
+		if _, ok := parseVisitTime(value); !ok {
+			l.remark(number, NotRead, "%q is not a time of the day in UTC, as in 0600-0845", clip(value))
+		}
 	case fieldContentSignal:
 		_, signals := cutPattern(value)
 		if _, whole := ParseSignals(signals); !whole {

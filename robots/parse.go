@@ -89,6 +89,7 @@ const (
 	fieldLicense
 	fieldContentSignal
 	fieldContentUsage
+	fieldVisitTime
 )
 
 // spellings are the field names, in lower case. A line has a field if it begins with its name.
@@ -110,6 +111,7 @@ var spellings = [...]struct {
 	{text: "license", field: fieldLicense},
 	{text: "content-signal", field: fieldContentSignal},
 	{text: "content-usage", field: fieldContentUsage},
+	{text: "visit-time", field: fieldVisitTime},
 	{text: "request-rate", field: fieldRequestRate, careful: true},
 	{text: "crawldelay", field: fieldCrawlDelay, misspelt: true},
 	{text: "crawl delay", field: fieldCrawlDelay, misspelt: true, careful: true},
@@ -280,6 +282,11 @@ func (p *parsed) addLine(f field, value string, line int) {
 			p.ext.usageRuns = p.extend(p.ext.usageRuns)
 			p.ext.addUsage(value, line, len(p.ext.usageRuns)-1)
 			p.hasRule = p.hasRule || p.dialect.UsageRules
+		}
+	case fieldVisitTime:
+		if grouped {
+			p.ext.visitRuns = p.extend(p.ext.visitRuns)
+			p.ext.addVisit(value, line, len(p.ext.visitRuns)-1)
 		}
 	case fieldCrawlDelay, fieldRequestRate:
 		if grouped && p.dialect.Delay != NoDelay {

@@ -118,12 +118,12 @@ type extensions struct {
 	origin Origin
 
 	// joins are sorted by name and line.
-	joins              []join
-	sitemaps, licenses []string
-	signals, usages    preferences
+	joins                   []join
+	sitemaps, licenses      []string
+	signals, usages, visits preferences
 }
 
-// preferences are the Content-Signal or the Content-Usage lines of a File.
+// preferences are the Content-Signal, Content-Usage or Visit-time lines of a File.
 type preferences struct {
 	// The lines are in the order of the file.
 	lines []preference
@@ -133,7 +133,7 @@ type preferences struct {
 	groups *File
 }
 
-// A preference is a Content-Usage or Content-Signal line of a File.
+// A preference is a Content-Usage, Content-Signal or Visit-time line of a File.
 type preference struct {
 	UsageLine
 
@@ -219,7 +219,7 @@ func (e *extensions) size(nameText int) int {
 		return 0
 	}
 	return int(unsafe.Sizeof(*e)) + cap(e.joins)*int(unsafe.Sizeof(join{})) +
-		e.signals.size(nameText) + e.usages.size(nameText) +
+		e.signals.size(nameText) + e.usages.size(nameText) + e.visits.size(nameText) +
 		// The text of links is part of the source.
 		(cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof(""))
 }
