@@ -126,7 +126,7 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := newHosts(o.Hosts)
+	hosts, err := newHosts(o.Hosts, o.Pace)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
@@ -155,8 +155,8 @@ type requestConfig struct {
 	// client is Engine.unknown if the client is not one of Options.Clients.
 	client *clientState
 
-	// host is zero if no entry of Options.Hosts applies to the host.
-	host *Host
+	// host is the entry of Options.Hosts that applies.
+	host appliedEntry
 
 	// tokens are the product tokens of the client, the most significant first, and source is where they are from.
 	tokens []string
@@ -164,9 +164,15 @@ type requestConfig struct {
 }
 
 func (e *Engine) configFor(r *Request) requestConfig {
-	c := requestConfig{client: e.clientState(r.Client), host: e.hosts.find(r.Origin.Host)}
+	c := requestConfig{client: e.clientState(r.Client), host: e.hosts.of(r)}
 	c.tokens, c.source = e.tokens(c.client, r.UserAgent)
 	return c
+}
+
+// configForHost is configFor for a tunnel, which has no path.
+func (e *Engine) configForHost(r Request) requestConfig {
+	r.Method = http.MethodConnect
+	return e.configFor(&r)
 }
 
 // clientState returns the clientState of a client, also of one that is not among Options.Clients.
@@ -273,7 +279,7 @@ func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.
 // robots.txt disallows the whole site for this client. r comes from the head of the
 // CONNECT.
 func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
-	c := e.configFor(&r)
+	c := e.configForHost(r)
 	var d Decision
 	if e.decideEarly(&d, &r, &c) {
 		return d
@@ -296,7 +302,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 // DecideConnect decides about a tunnel that will be intercepted. It is allowed unless an entry denies
 // the host: the requests in the tunnel are decided about one by one.
 func (e *Engine) DecideConnect(r Request) Decision {
-	c := e.configFor(&r)
+	c := e.configForHost(r)
 	d := Decision{Verdict: Allow, Reason: ReasonTunnel}
 	e.start(&d, &r, &c)
 	if c.host.Robots == Deny {
@@ -305,8 +311,8 @@ func (e *Engine) DecideConnect(r Request) Decision {
 	return d
 }
 
-// decideEarly sets in d what does not depend on robots.txt, and reports whether that decides: the
-// client does not identify itself as required, or an entry denies the host.
+// decideEarly sets in d what does not depend on robots.txt, and reports whether that decides: the client does not identify
+// itself as required, or an entry denies the request, or it takes too long to find the entry.
 func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 	e.start(d, r, c)
 	if e.o.Require != RequireNothing {
@@ -316,11 +322,15 @@ func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 		d.Reason = ReasonIdentity
 		return true
 	}
-	if c.host.Robots == Deny {
+	switch {
+	case c.host.Robots == Deny:
 		d.Verdict, d.Reason = Refuse, ReasonDenied
-		return true
+	case c.host.tooComplex:
+		d.Verdict, d.Reason = Refuse, ReasonTooComplex
+	default:
+		return false
 	}
-	return false
+	return true
 }
 
 // query returns the cache.Query for the robots.txt, and the tdmrep.json, that applies to a request.
@@ -336,7 +346,8 @@ func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 // causes them. They have no Crawl-delay, since the file is not known yet.
 func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 	var d Decision
-	e.start(&d, &Request{Target: robots.Target{Origin: o}}, &requestConfig{client: &e.unknown, host: e.hosts.find(o.Host)})
+	r := Request{Method: http.MethodConnect, Target: robots.Target{Origin: o}}
+	e.start(&d, &r, &requestConfig{client: &e.unknown, host: e.hosts.of(&r)})
 	return d.Pace
 }
 
@@ -386,7 +397,7 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 		d.refuseUnread(ctx, err)
 		return robots.Group{}
 	}
-	d.Ruling = e.ruling(entry, dialect, c.host)
+	d.Ruling = e.ruling(entry, dialect, c.host.Host)
 	d.Err = d.Ruling.Err
 	switch d.Ruling.Meaning {
 	case cache.NoConnection:
@@ -429,8 +440,8 @@ func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
 	if d.Pace.Key = e.PaceKey(r.Origin.Host); d.Pace.Key != r.Origin.Host {
 		d.Pace.BackOffKey = r.Origin.Host
 	}
-	d.Entry, d.EntryReason = c.host.Match, c.host.Reason
-	applyEntries(&d.Pace, c.host, &c.client.Client, r.Dest)
+	d.Entry, d.EntryReason = c.host.name, c.host.Reason
+	applyEntries(&d.Pace, c.host.Host, &c.client.Client, r.Dest)
 }
 
 // Admit identifies the client at an address, and refuses one that no entry of Options.Clients

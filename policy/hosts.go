@@ -22,10 +22,14 @@ const (
 	Deny                     // every request is refused, and robots.txt is not fetched
 )
 
-// A Host is an entry with settings for the hosts that match a pattern.
+// A Host is an entry with settings for the hosts that match a pattern, or for some paths of these hosts.
 type Host struct {
 	// Match is the pattern: a host, *.suffix, or *.
 	Match string
+
+	// Paths are patterns as in rules of robots.txt, each beginning with a slash: the entry is for requests of which one matches
+	// the path and query; empty: it is for all requests to the hosts.
+	Paths []string
 
 	// Robots says how robots.txt is treated; zero: Enforce.
 	Robots Treatment
@@ -51,6 +55,11 @@ type Host struct {
 }
 
 func (h *Host) check() error {
+	for _, path := range h.Paths {
+		if !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isNotInPattern) {
+			return fmt.Errorf("the entry for %s has the path %q: no pattern of a robots.txt that begins with a slash", h.Match, path)
+		}
+	}
 	switch {
 	case h.Robots > Deny:
 		return fmt.Errorf("the entry for %s has an unknown treatment of robots.txt", h.Match)
@@ -68,15 +77,19 @@ func (h *Host) check() error {
 	return nil
 }
 
-// Denied returns a function that reports whether an entry denies a host, in the form of
-// [robots.Origin], at the time of the call. The fetcher of robots.txt uses it for redirects.
-func Denied(entries []Host) (func(host string) bool, error) {
-	h, err := newHosts(entries)
+// isNotInPattern reports whether a pattern cannot have r, because it would end there in a robots.txt.
+func isNotInPattern(r rune) bool { return r <= ' ' || r == '#' || r == 0x7f }
+
+// Denied returns a function that reports whether an entry denies a target at the time of the call. The fetcher of robots.txt
+// uses it for redirects.
+func Denied(entries []Host) (func(robots.Target) bool, error) {
+	h, err := newHosts(entries, pace.Limits{})
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	return func(host string) bool {
-		return h.find(host).Robots == Deny
+	return func(t robots.Target) bool {
+		found := h.of(&Request{Target: t})
+		return found.tooComplex || found.Robots == Deny
 	}, nil
 }
 
@@ -84,26 +97,49 @@ func Denied(entries []Host) (func(host string) bool, error) {
 type hosts struct {
 	entries  []Host
 	patterns *HostPatterns
+
+	// paths has the compiled Paths of each entry; nil: it has none.
+	paths []*robots.Patterns
+
+	// pace are the limits that apply where an entry has none.
+	pace pace.Limits
 }
 
-func newHosts(entries []Host) (h hosts, err error) {
-	h.entries = slices.Clone(entries)
+func newHosts(entries []Host, limits pace.Limits) (h hosts, err error) {
+	h.entries, h.pace = slices.Clone(entries), limits
 	var patterns []string
 	for i := range entries {
 		if err := entries[i].check(); err != nil {
 			return hosts{}, err
 		}
 		patterns = append(patterns, entries[i].Match)
+		var paths *robots.Patterns
+		if len(entries[i].Paths) > 0 {
+			if paths, err = robots.NewPatterns(entries[i].Paths); err != nil {
+				return hosts{}, fmt.Errorf("the entry for %s: %w", entries[i].Match, err)
+			}
+		}
+		h.paths = append(h.paths, paths)
 	}
 	h.patterns, err = NewHostPatterns(patterns)
 	return h, err
 }
 
-// find returns the first entry that matches a host and has not expired; &noEntry: there is none.
+// next returns the position of the first entry, at or after from, that matches a host and has not expired; -1: there is none.
+func (h *hosts) next(host string, from int) int {
+	for i := h.patterns.next(host, from); i >= 0; i = h.patterns.next(host, i+1) {
+		if until := h.entries[i].Until; until.IsZero() || time.Now().Before(until) {
+			return i
+		}
+	}
+	return -1
+}
+
+// find returns the first entry that is for all requests to a host; &noEntry: there is none.
 func (h *hosts) find(host string) *Host {
-	for i := h.patterns.next(host, 0); i >= 0; i = h.patterns.next(host, i+1) {
-		if e := &h.entries[i]; e.Until.IsZero() || time.Now().Before(e.Until) {
-			return e
+	for i := h.next(host, 0); i >= 0; i = h.next(host, i+1) {
+		if h.paths[i] == nil {
+			return &h.entries[i]
 		}
 	}
 	return &noEntry

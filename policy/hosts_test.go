@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/usage"
 	"robotsproxy/robots/cache"
 )
 
@@ -134,6 +135,120 @@ func TestHostEntries(t *testing.T) {
 			}
 			if d.Pace.CrawlDelay != 0 || d.Pace.Key != c.host || d.Pace.MaxConcurrent != 2 {
 				t.Errorf("CONNECT: %+v", d.Pace)
+			}
+		})
+	}
+}
+
+// TestEntriesForPaths: the first entry that matches host and path applies. What permits must be for all forms of the path, what
+// forbids or slows for one.
+func TestEntriesForPaths(t *testing.T) {
+	const robotsTxt = "User-agent: *\nDisallow: /data\nDisallow: /both"
+	entries := []policy.Host{
+		{Match: "site.test", Paths: []string{"/old"}, Robots: policy.Deny, Reason: "over", Until: time.Now().Add(-time.Hour)},
+		{Match: "site.test", Paths: []string{"/data/", "/both", "/export?format=*$"}, Robots: policy.Ignore, Reason: "permitted"},
+		{Match: "site.test", Paths: []string{"/closed", "/both/closed"}, Robots: policy.Deny, Reason: "closed"},
+		{Match: "site.test", Paths: []string{"/slow/"}, Pace: pace.Limits{PerSecond: 0.1}},
+		{Match: "site.test", Paths: []string{"/fast/"}, Pace: pace.Limits{PerSecond: 5, Burst: 9}},
+		{Match: "*", Paths: []string{"/anywhere"}, Robots: policy.Deny, Reason: "nowhere"},
+		{Match: "*", Pace: pace.Limits{PerSecond: 2}},
+	}
+	e := engine(t, file(robotsTxt), policy.Options{Hosts: entries})
+	for _, c := range []struct {
+		name, path string
+		reason     policy.Reason
+		entry      string
+		perSecond  float64
+	}{
+		{"none of the paths", "/page", policy.ReasonNoRule, "*", 2},
+		{"permitted", "/data/1", policy.ReasonOverride, "site.test/data/", 1},
+		{"with its query", "/export?format=csv", policy.ReasonOverride, "site.test/export?format=*$", 1},
+		{"not its prefix", "/data", policy.ReasonRule, "*", 2},
+		{"no longer in force", "/old", policy.ReasonNoRule, "*", 2},
+		{"closed", "/closed/x", policy.ReasonDenied, "site.test/closed", 1},
+		{"the first that matches", "/both/closed", policy.ReasonOverride, "site.test/both", 1},
+		{"of another host's pattern", "/anywhere", policy.ReasonDenied, "*/anywhere", 1},
+		{"slow", "/slow/1", policy.ReasonNoRule, "site.test/slow/", 0.1},
+		{"fast", "/fast/1", policy.ReasonNoRule, "site.test/fast/", 5},
+
+		{"dots lead out of what is permitted", "/data/../secret", policy.ReasonRule, "*", 1},
+		{"dots that stay in it", "/data/a/../b", policy.ReasonOverride, "site.test/data/", 1},
+		{"dots lead into it", "/page/../data/1", policy.ReasonRule, "*", 1},
+		{"dots lead to what is closed", "/data/../closed", policy.ReasonDenied, "site.test/closed", 1},
+		{"escaped dots and slash", "/data%2F%2e%2e%2fclosed", policy.ReasonDenied, "site.test/closed", 1},
+		{"several slashes", "//closed/x", policy.ReasonDenied, "site.test/closed", 1},
+		{"parameters", "/closed;v=1/x", policy.ReasonDenied, "site.test/closed", 1},
+		{"a way out of what is closed", "/closed/../page", policy.ReasonDenied, "site.test/closed", 1},
+		{"slow in one form", "//slow/1", policy.ReasonNoRule, "site.test/slow/", 0.1},
+		{"fast in one form", "//fast/1", policy.ReasonNoRule, "*", 2},
+		{"the slower of two", "/fast/..%2Fslow/1", policy.ReasonNoRule, "site.test/slow/", 0.1},
+
+		{"robots.txt is for all paths", "/robots.txt", policy.ReasonRobotsTxt, "*", 2},
+		{"too many forms", "/" + strings.Repeat("%2F;%3B..%5C/a*", 4000), policy.ReasonTooComplex, "", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := ask("FooBot/1.0", c.path)
+			r.Origin.Host = "site.test"
+			d := e.Decide(t.Context(), r)
+			if d.Reason != c.reason || d.Entry != c.entry {
+				t.Errorf("%v %q by %q, want %q by %q", d.Verdict, d.Reason, d.Entry, c.reason, c.entry)
+			}
+			if d.Pace.PerSecond != c.perSecond && c.perSecond != 1 {
+				t.Errorf("%v requests per second", d.Pace.PerSecond)
+			}
+			for name, d := range map[string]policy.Decision{"CONNECT": e.DecideConnect(r), "tunnel": e.DecideTunnel(t.Context(), r)} {
+				if d.Verdict != policy.Allow || d.Entry != "*" {
+					t.Errorf("%s: %v %q by %q", name, d.Verdict, d.Reason, d.Entry)
+				}
+			}
+		})
+	}
+	if l := e.FetchLimits(ask("FooBot/1.0", "/slow/1").Origin); l.PerSecond != 2 {
+		t.Errorf("a fetch: %v requests per second", l.PerSecond)
+	}
+	denied, err := policy.Denied(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/closed/robots.txt": true, "/a/..//closed": true, "/robots.txt": false, "/page": false, "/data/x": false} {
+		r := ask("FooBot/1.0", path)
+		if r.Origin.Host = "site.test"; denied(r.Target) != want {
+			t.Errorf("a redirect to %s: denied is not %t", path, want)
+		}
+	}
+}
+
+// TestStrictestEntry: of the entries that apply to the forms of one path, each setting is the one that permits least.
+func TestStrictestEntry(t *testing.T) {
+	usageIgnored := policy.Host{Match: "*", Paths: []string{"/a"}, IgnoreUsage: true, Reason: "contract"}
+	for _, c := range []struct {
+		name  string
+		other policy.Host
+		holds func(d policy.Decision) bool
+	}{
+		{"usage", usageIgnored, func(d policy.Decision) bool { return d.Usage.Refuse && d.Entry == "" }},
+		{"usage of both", policy.Host{Match: "*", Paths: []string{"/"}, IgnoreUsage: true, Reason: "contract"}, func(d policy.Decision) bool {
+			return !d.Usage.Refuse
+		}},
+		{"readings", policy.Host{Match: "*", Paths: []string{"/a"}, Readings: policy.LiteralReadings}, func(d policy.Decision) bool {
+			return d.Verdict == policy.Refuse
+		}},
+		{"readings of both", policy.Host{Match: "*", Paths: []string{"/"}, Readings: policy.LiteralReadings}, func(d policy.Decision) bool {
+			return d.Verdict == policy.Allow
+		}},
+		{"in flight", policy.Host{Match: "*", Paths: []string{"/a"}, Pace: pace.Limits{MaxConcurrent: 7}}, func(d policy.Decision) bool {
+			return d.Pace.MaxConcurrent == 2
+		}},
+		{"a client's own pace", policy.Host{Match: "*", Paths: []string{"/a"}, Pace: pace.Limits{PerSecond: 9}}, func(d policy.Decision) bool {
+			return d.Pace.PerSecond == 1
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := engine(t, file("User-agent: *\nDisallow: /closed"), policy.Options{
+				Hosts: []policy.Host{c.other}, Usage: usage.Policy{Purposes: usage.SetOf(usage.Search), Refuse: true},
+			})
+			if d := e.Decide(t.Context(), ask("FooBot/1.0", "/a/..//closed")); !c.holds(d) {
+				t.Errorf("%+v", d)
 			}
 		})
 	}

@@ -9,11 +9,16 @@ import (
 // Entries returns the entries of Options.Hosts, in their order, expired ones too.
 func (e *Engine) Entries() []Host { return slices.Clone(e.hosts.entries) }
 
-// EntryFor returns the entry that applies to a host now, if there is one. The host is in the form of
-// [robots.Origin].
-func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
-	h := e.hosts.find(host)
-	return *h, h != &noEntry
+// EntriesFor returns the entries that may apply to a host now, in their order: those with Paths, and the first one without. The
+// host is in the form of [robots.Origin].
+func (e *Engine) EntriesFor(host string) (all []Host) {
+	for i := e.hosts.next(host, 0); i >= 0; i = e.hosts.next(host, i+1) {
+		all = append(all, e.hosts.entries[i])
+		if e.hosts.paths[i] == nil {
+			break
+		}
+	}
+	return all
 }
 
 // A ClientUse is a configured client and its use of the quota today.

@@ -14,18 +14,19 @@ import (
 func TestEntriesAreShownWhileTheyApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine(t, file(""), policy.Options{Hosts: []policy.Host{
+			{Match: "a.test", Paths: []string{"/a"}},
 			{Match: "a.test", Robots: policy.Deny, Reason: "over soon", Until: time.Now().Add(time.Hour)}, {Match: "*.test", Robots: policy.Ignore, Reason: "agreed"},
 		}})
 		for _, want := range []string{"over soon", "agreed"} {
-			if h, ok := e.EntryFor("a.test"); !ok || h.Reason != want {
-				t.Errorf("%v, %+v, want %s", ok, h, want)
+			if all := e.EntriesFor("a.test"); len(all) != 2 || all[0].Paths == nil || all[1].Reason != want {
+				t.Errorf("%+v, want that of some paths, and %s", all, want)
 			}
 			<-time.After(time.Hour)
 		}
-		if h, ok := e.EntryFor("a.example"); ok {
-			t.Errorf("%+v applies to another host", h)
+		if all := e.EntriesFor("a.example"); all != nil {
+			t.Errorf("%+v apply to another host", all)
 		}
-		if all := e.Entries(); len(all) != 2 || all[0].Match != "a.test" {
+		if all := e.Entries(); len(all) != 3 || all[0].Match != "a.test" {
 			t.Errorf("%+v", all)
 		}
 	})

@@ -170,8 +170,8 @@ func (e *Engine) JudgeResponse(r Request, d *Decision, status int, h http.Header
 	if d.Usage.Purposes == 0 || status/100 != 2 && status != http.StatusSwitchingProtocols {
 		return false
 	}
-	c := e.configFor(&r)
-	if stated := usage.FromResponse(h, c.tokens); len(stated) > 0 {
+	tokens, _ := e.tokens(e.clientState(r.Client), r.UserAgent)
+	if stated := usage.FromResponse(h, tokens); len(stated) > 0 {
 		d.Statements = usage.Supersede(d.Statements, stated)
 	}
 	return d.refuseUse()

@@ -115,7 +115,7 @@ var reasons = [...]ReasonInfo{
 		Advice: "The operator can raise robots.max_crawl_delay, or change robots.over_max.",
 		Status: 403, Error: denied, Outcome: Disallowed, ByRobots: true},
 	{Name: ReasonTooComplex, Label: "rules too complex",
-		Text: `The site's robots.txt, or its tdmrep.json, has too many rules with "*" for a URL of this length: ` +
+		Text: `The site's robots.txt, its tdmrep.json, or the paths in hosts have too many patterns with "*" for a URL of this length: ` +
 			"the proxy gives up matching and refuses the request",
 		Advice: "Send a shorter URL, or do not request this one.",
 		Status: 403, Error: denied, Outcome: Failed, ByRobots: true},

@@ -20,9 +20,12 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 		return nil
 	}
 	r := Request{Client: f.Client, Target: robots.Target{Origin: to, PathQuery: pathQuery}}
-	c := requestConfig{host: e.hosts.find(to.Host), tokens: singleToken(f.Token)}
+	c := requestConfig{host: e.hosts.of(&r), tokens: singleToken(f.Token)}
 	if c.tokens == nil {
 		c.tokens, _ = e.tokens(&e.unknown, f.UserAgent)
+	}
+	if c.host.tooComplex {
+		return fmt.Errorf("the entries of hosts for %s are too complex to judge the redirect", to)
 	}
 	if c.host.Robots == Ignore {
 		return nil
@@ -31,7 +34,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	if err != nil {
 		return err
 	}
-	switch ruling := e.ruling(entry, e.o.Dialect, c.host); ruling.Meaning {
+	switch ruling := e.ruling(entry, e.o.Dialect, c.host.Host); ruling.Meaning {
 	case cache.NoFile:
 		return nil
 	case cache.Rules:

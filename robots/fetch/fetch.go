@@ -162,9 +162,8 @@ type Options struct {
 	// DropQuery leaves the queries of URLs out of Results and Reports.
 	DropQuery bool
 
-	// Denied reports that no request may go to a host, which has the form of robots.Origin. A nil
-	// Denied permits every host.
-	Denied func(string) bool
+	// Denied reports that no request may go to a target. A nil Denied permits every target.
+	Denied func(robots.Target) bool
 
 	// IsOwnFailure reports that an error of Sender, or of a body, is a failure of the proxy's own. With
 	// nil, none is.
@@ -435,7 +434,7 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 		return to, err
 	}
 	switch {
-	case o.Denied != nil && o.Denied(to.Host):
+	case o.Denied != nil && o.Denied(robots.Target{Origin: to, PathQuery: r.URL.RequestURI()}):
 		return to, fmt.Errorf("requests to %s are not permitted", to.Host)
 	case to == f.request.Origin:
 		return to, nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/robots"
 )
 
 // TestDenied: no request goes to a denied host, in whatever spelling, and a redirect there fails
@@ -22,7 +24,7 @@ func TestDenied(t *testing.T) {
 	t.Cleanup(tr.CloseIdleConnections)
 	for denied, want := range map[string]int{"127.0.0.2": 1, "127.0.0.1": 0} {
 		asked = nil
-		c, err := New(Options{Sender: Unpaced(tr), Denied: func(host string) bool { return host == denied }})
+		c, err := New(Options{Sender: Unpaced(tr), Denied: func(t robots.Target) bool { return t.Origin.Host == denied }})
 		if err != nil {
 			t.Fatal(err)
 		}

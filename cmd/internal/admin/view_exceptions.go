@@ -12,7 +12,7 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// maxEntries bounds the entries of hosts, or the clients, on a page.
+// maxEntries bounds the rows of entries of hosts, or of clients, on a page.
 const maxEntries = 1000
 
 // An exceptionsView is the page of the entries of hosts.
@@ -21,11 +21,11 @@ type exceptionsView struct {
 	Entries []entryRow
 	Count   string
 
-	// More is the number of entries that are left out.
+	// More is the number of rows that are left out.
 	More int
 }
 
-// An entryRow is an entry of hosts.
+// An entryRow is an entry of hosts, or one of its paths.
 type entryRow struct {
 	Match, Reason string
 	Robots        badge
@@ -42,23 +42,37 @@ type entryRow struct {
 }
 
 func (s *Server) showExceptions(w http.ResponseWriter, r *http.Request) {
-	entries, now := s.opts.Engine().Entries(), nowUTC()
+	entries := s.opts.Engine().Entries()
+	rows := s.entryRows(entries, nowUTC())
 	v := exceptionsView{
 		frame: s.newFrame("Exceptions", "/exceptions"), Count: humanize.Number(len(entries)) + " entries of hosts",
-		More: max(0, len(entries)-maxEntries),
+		More: max(0, len(rows)-maxEntries),
 	}
 	if len(entries) == 1 {
 		v.Count = "1 entry of hosts"
 	}
-	for i := range entries[:len(entries)-v.More] {
-		v.Entries = append(v.Entries, s.newEntryRow(&entries[i], now))
-	}
+	v.Entries = rows[:len(rows)-v.More]
 	s.render(w, http.StatusOK, "exceptions", "frame", v)
 }
 
-func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
+// entryRows returns the rows of entries, one for each of their paths.
+func (s *Server) entryRows(entries []policy.Host, now time.Time) (rows []entryRow) {
+	for i := range entries {
+		h := &entries[i]
+		for _, path := range h.Paths {
+			rows = append(rows, s.newEntryRow(h, h.Match+path, now))
+		}
+		if len(h.Paths) == 0 {
+			rows = append(rows, s.newEntryRow(h, h.Match, now))
+		}
+	}
+	return rows
+}
+
+// newEntryRow returns the row of an entry, or of one of its paths. name is policy.Decision.Entry.
+func (s *Server) newEntryRow(h *policy.Host, name string, now time.Time) entryRow {
 	r := entryRow{
-		Match: clipPrintable(h.Match, maxCell), Reason: clipPrintable(h.Reason, maxCell), Robots: treatmentBadge(h.Robots),
+		Match: clipPrintable(name, maxCell), Reason: clipPrintable(h.Reason, maxCell), Robots: treatmentBadge(h.Robots),
 		Settings: entrySettings(h), Expires: "never", Expired: !h.Until.IsZero() && !now.Before(h.Until),
 	}
 	switch {
@@ -69,10 +83,10 @@ func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
 	case !h.Until.IsZero():
 		r.Expires = utcTime(h.Until) + ", " + timeUntil(now, h.Until)
 	}
-	n := s.opts.Live.Entry(live.Entry{Match: h.Match, Reason: h.Reason})
+	n := s.opts.Live.Entry(live.Entry{Match: name, Reason: h.Reason})
 	r.Requests, r.Last = talliedText(&n), timeAgo(now, n.Last)
 	if n.Counts.Total() > 0 {
-		r.Href = decisionsHref("entry", h.Match)
+		r.Href = decisionsHref("entry", name)
 	}
 	return r
 }

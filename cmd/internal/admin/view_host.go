@@ -33,8 +33,8 @@ type hostView struct {
 	Action  string
 	Figures []figure
 
-	// Entry is the entry of hosts that applies to it; nil: none does.
-	Entry    *entryRow
+	// Entries are the entries of hosts that apply to it.
+	Entries  []entryRow
 	BackOffs []backOffRow
 	Causes   []causeView
 	Origins  []originView
@@ -95,9 +95,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusNotFound
 	}
 	v.Figures = s.hostFigures(&h, now)
-	if entry, ok := s.opts.Engine().EntryFor(name); ok {
-		v.Entry = new(s.newEntryRow(&entry, now))
-	}
+	v.Entries = s.entryRows(s.opts.Engine().EntriesFor(name), now)
 	v.BackOffs = s.backOffRows(&h, now)
 	causes := s.opts.Live.Causes(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from"))

@@ -24,7 +24,7 @@ func TestBatchGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := answers(t, newBatch(), string(line)+"\n"); !strings.HasPrefix(got, `{"error":"The site's robots.txt, or its tdmrep.json, has too many rules`) {
+	if got := answers(t, newBatch(), string(line)+"\n"); !strings.HasPrefix(got, `{"error":"The site's robots.txt, its tdmrep.json, or the paths in hosts have too many patterns`) {
 		t.Error(got)
 	}
 }

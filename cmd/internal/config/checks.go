@@ -191,7 +191,7 @@ func holdsFile(all AutoSize, one Size, allKey, oneKey string) rule {
 func unreached(hosts []Host) string {
 	for i, host := range hosts {
 		before := slices.IndexFunc(hosts[:i], func(b Host) bool {
-			return b.Until.IsZero() && (b.Match == "*" || strings.EqualFold(b.Match, host.Match))
+			return b.Until.IsZero() && len(b.Paths) == 0 && (b.Match == "*" || strings.EqualFold(b.Match, host.Match))
 		})
 		if before >= 0 {
 			return fmt.Sprintf("entry %d never applies: entry %d before it matches the same hosts", i+1, before+1)

@@ -19,6 +19,11 @@ type Host struct {
 	// for every host.
 	Match string `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none"`
 
+	// The paths of these hosts that the entry is for, with their queries: patterns as in the rules of a
+	// robots.txt, each beginning with /. An empty list means every path. Only entries without paths apply to
+	// /robots.txt, to CONNECT and to tunnels that are passed through.
+	Paths []string `key:"paths" default:"[]" example:"[/data/, /api/export$]" kind:"robots-pattern"`
+
 	// enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request.
 	Robots string `key:"robots" default:"enforce" oneof:"enforce ignore deny"`
 

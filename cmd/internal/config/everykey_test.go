@@ -42,6 +42,7 @@ var samples = map[string][]any{
 	"origin":           {"example.org/crawls", "a:b"},
 	"pattern":          {"*.example.com", "*", "bücher.example"},
 	"pattern-or-none":  {"*.Bücher.example", "2001:db8::1", "*"},
+	"robots-pattern":   {"/data/", "/*.pdf$", "/a?b=*&c"},
 	"token":            {"123", "FooBot"},
 	"purpose":          {"train-ai", "tdm"},
 	"dialect":          {"google-2019", "coccoc"},

@@ -174,6 +174,8 @@ var kinds = map[string]kind{
 		is: isPattern, pattern: `^(\*|(\*\.)?[^*/\s]+)$`},
 	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *",
 		is: isPattern, optional: true, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
+	"robots-pattern": {what: "a pattern of a path, which begins with / and has no spaces and no #", example: "/api/export$",
+		is: isPathPattern, pattern: pathPattern.String()},
 	"token":   {what: "a product token", example: "FooBot", is: isToken, optional: true, pattern: "^$|" + productToken.String()},
 	"dialect": oneOf(DialectNames()),
 	"purpose": {what: "one of train-ai, ai-input, search, tdm", example: "train-ai",

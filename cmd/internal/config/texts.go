@@ -223,6 +223,10 @@ func isVisible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
+var pathPattern = regexp.MustCompile(`^/[^\x00-\x20#\x7f]{0,511}$`)
+
+func isPathPattern(s string) bool { return pathPattern.MatchString(s) }
+
 var filePrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func isFilePrefix(s string) bool { return filePrefix.MatchString(s) }

@@ -87,7 +87,7 @@ func advice(cfg config.Config, now time.Time) (all []string) {
 		switch {
 		case expired(h, now):
 			all = append(all, entry+"expired at "+h.Until.UTC().Format(time.RFC3339)+" and does not apply")
-		case h.Match == "*" && h.Robots == "ignore" && h.Until.IsZero():
+		case h.Match == "*" && len(h.Paths) == 0 && h.Robots == "ignore" && h.Until.IsZero():
 			all = append(all, entry+"no robots.txt is obeyed, for ever: set until, or name the hosts that permit it")
 		}
 	}

@@ -131,8 +131,8 @@ func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (po
 	}, nil
 }
 
-// deniedHosts returns a function that reports whether a host is denied; nil: none is, as in monitor mode.
-func deniedHosts(cfg config.Config) (func(host string) bool, error) {
+// denied returns a function that reports whether a target is denied; nil: none is, as in monitor mode.
+func denied(cfg config.Config) (func(robots.Target) bool, error) {
 	if cfg.Mode == "monitor" {
 		return nil, nil
 	}
@@ -175,7 +175,7 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	for _, h := range cfg.Hosts {
 		all = append(all, policy.Host{
-			Match: h.Match, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
+			Match: h.Match, Paths: h.Paths, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
 			IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Forbidden: forbidden(h.Forbidden),
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
@@ -364,7 +364,7 @@ func AddRoots(roots *x509.CertPool, file string) error {
 // that engine returns decides about redirects; engine is not called before the first redirect.
 func CacheOptions(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (cache.Options, error) {
 	var err error
-	if o.Denied, err = deniedHosts(cfg); err != nil {
+	if o.Denied, err = denied(cfg); err != nil {
 		return cache.Options{}, err
 	}
 	o.Timeout, o.From, o.IsOwnFailure = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere

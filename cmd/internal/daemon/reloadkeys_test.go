@@ -210,6 +210,7 @@ var reloadable = map[string]reloadCase{
 	"pace.adaptive":            keyAlone("pace.adaptive", true, false, decided(foo, func(d policy.Decision) any { return d.Pace.Adapt }), "true", "false"),
 
 	"hosts[].match":                    inEntry("hosts", closedHost, "match", "example.com", "127.0.0.1", statusFor("/page"), "200", "403"),
+	"hosts[].paths":                    inEntry("hosts", closedHost, "paths", []string{"/other"}, []string{"/other", "/pa*e$"}, statusFor("/page"), "200", "403"),
 	"hosts[].robots":                   inEntry("hosts", closedHost, "robots", "enforce", "deny", statusFor("/page"), "200", "403"),
 	"hosts[].reason":                   inEntry("hosts", closedHost, "reason", "one", "two", decided(foo, func(d policy.Decision) any { return d.EntryReason }), "one", "two"),
 	"hosts[].until":                    inEntry("hosts", closedHost, "until", "2020-01-01", "2999-01-01", statusFor("/page"), "200", "403"),
