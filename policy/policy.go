@@ -156,6 +156,9 @@ type Decision struct {
 	// TDMRep is the tdmrep.json that the decision is based on; zero: none was read.
 	TDMRep cache.Ruling
 
+	// Retry is when a request that is deferred may be sent; zero: it is not deferred, or that is unknown.
+	Retry time.Time
+
 	// Err is what went wrong; nil: nothing did.
 	Err error
 }

@@ -47,7 +47,7 @@ const (
 	horizon = 15 * 24 * time.Hour
 )
 
-var errForm = errors.New(`want days, times and a zone, like "Mon-Fri 22:00-05:00 Europe/Berlin"; without days every day, without a zone UTC`)
+var errForm = errors.New(`want days, times, a zone, like "Mon-Fri 22:00-05:00 Europe/Berlin"; without days every day, without a zone UTC`)
 
 // Parse returns the Schedule of all texts, each of which has days (Mon-Fri, or Mon,Wed), times (22:00-05:00) or both, and may
 // end with the name of a time zone. Without a name, the zone is UTC. Without texts the Schedule is nil.
