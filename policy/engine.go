@@ -202,10 +202,10 @@ func (e *Engine) Labels(client string, more ...labels.Set) (all labels.Set, err 
 func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	c := e.configFor(&r)
 	var d Decision
-	switch {
-	case e.decideEarly(&d, &r, &c):
+	if e.decideEarly(&d, &r, &c) || e.decideHeld(&d, &r, &c) {
 		return d
-	case robots.IsRobotsTxt(r.PathQuery):
+	}
+	if robots.IsRobotsTxt(r.PathQuery) {
 		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed. RobotsTxt returns the
 		// Crawl-delay.
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
@@ -213,15 +213,22 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		d.Pace.Unshared = true
 		return d
 	}
-	g := e.applyRobots(ctx, &r, &c, &d)
+	e.judge(ctx, &d, &r, &c)
+	e.applyHold(&d, &r)
+	return d
+}
+
+// judge sets in d what robots.txt and the site's statements about uses say.
+func (e *Engine) judge(ctx context.Context, d *Decision, r *Request, c *requestConfig) {
+	g := e.applyRobots(ctx, r, c, d)
 	switch {
 	case d.Verdict != Allow:
-		return d
+		return
 	case d.Ruling.Meaning != cache.Rules:
-		e.applyPreferences(ctx, &d, &r, &c, g, "")
-		return d
+		e.applyPreferences(ctx, d, r, c, g, "")
+		return
 	}
-	j := matchForms(g, &r, e.countedChanges(&c, c.client.dialect))
+	j := matchForms(g, r, e.countedChanges(c, c.client.dialect))
 	d.Rule, d.Line = j.Rule, j.Line
 	d.JoinedLine = g.JoinedAgent(j.Line)
 	// Without a rule no form decided.
@@ -239,9 +246,8 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		d.Verdict = Refuse
 	}
 	if !j.GaveUp {
-		e.applyPreferences(ctx, &d, &r, &c, g, j.path)
+		e.applyPreferences(ctx, d, r, c, g, j.path)
 	}
-	return d
 }
 
 // countedChanges returns the changes of a path that count. The entry for the host decides, otherwise the
@@ -278,12 +284,12 @@ func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.
 // DecideTunnel decides about a tunnel that is passed through. It is allowed unless
 // robots.txt disallows the whole site for this client. r comes from the head of the
 // CONNECT.
-func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
+func (e *Engine) DecideTunnel(ctx context.Context, r Request) (d Decision) {
 	c := e.configForHost(r)
-	var d Decision
-	if e.decideEarly(&d, &r, &c) {
+	if e.decideEarly(&d, &r, &c) || e.decideHeld(&d, &r, &c) {
 		return d
 	}
+	defer e.applyHold(&d, &r)
 	g := e.applyRobots(ctx, &r, &c, &d)
 	if d.Verdict != Allow {
 		return d
@@ -340,15 +346,6 @@ func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 		q.Token = cmp.Or(c.tokens...)
 	}
 	return q
-}
-
-// FetchLimits returns the limits for fetches of an origin's robots.txt, whichever client
-// causes them. They have no Crawl-delay, since the file is not known yet.
-func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
-	var d Decision
-	r := Request{Method: http.MethodConnect, Target: robots.Target{Origin: o}}
-	e.start(&d, &r, &requestConfig{client: &e.unknown, host: e.hosts.of(&r)})
-	return d.Pace
 }
 
 // RobotsTxt returns the current robots.txt of a request's origin and the name of the dialect in
@@ -415,6 +412,9 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 	g := d.Ruling.File.For(c.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
 	d.Asked, d.DelayLine, d.Decoded = g.CrawlDelay(), g.DelayLine(), d.Ruling.File.Coding()
+	if c.host.RobotsHours {
+		d.Visits = g.VisitTimes()
+	}
 	d.Signals, d.Licenses = g.ContentSignals(), joinLicenses(d.Ruling.File.Licenses())
 	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
 	setCrawlDelay(&d.Pace, given)
@@ -435,7 +435,7 @@ func (d *Decision) refuseUnread(ctx context.Context, err error) {
 // start sets in d what the configuration says about a request: the entry for its host, and its
 // limits before a Crawl-delay is known.
 func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
-	d.Token = cmp.Or(c.tokens...)
+	d.Token, d.terms = cmp.Or(c.tokens...), c.host.Host
 	d.Pace = e.o.Pace
 	if d.Pace.Key = e.PaceKey(r.Origin.Host); d.Pace.Key != r.Origin.Host {
 		d.Pace.BackOffKey = r.Origin.Host

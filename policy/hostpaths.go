@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"robotsproxy/policy/hours"
 	"robotsproxy/robots"
 )
 
@@ -127,7 +128,19 @@ func (h *Host) tighten(e Host) {
 	if e.Readings == AllReadings || h.Readings == LiteralReadings {
 		h.Readings = e.Readings
 	}
+	h.Hours, h.RobotsHours = union(h.Hours, e.Hours), h.RobotsHours || e.RobotsHours
 	h.Pace.PerSecond = min(h.Pace.PerSecond, e.Pace.PerSecond)
 	h.Pace.Burst = min(h.Pace.Burst, e.Pace.Burst)
 	h.Pace.MaxConcurrent = min(h.Pace.MaxConcurrent, e.Pace.MaxConcurrent)
+}
+
+// union returns what is in a or b.
+func union(a, b []*hours.Schedule) []*hours.Schedule {
+	all := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
 }

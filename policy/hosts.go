@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"robotsproxy/policy/hours"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
@@ -49,6 +50,12 @@ type Host struct {
 
 	// Readings are the forms in which paths are matched; zero: those of Options.
 	Readings Readings
+
+	// Hours are the times at which requests are sent: those at which all of them are open. Empty: all times.
+	Hours []*hours.Schedule
+
+	// RobotsHours has requests sent only at the times of the Visit-time lines of robots.txt, if it has any.
+	RobotsHours bool
 
 	// Pace has PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
 	Pace pace.Limits

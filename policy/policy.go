@@ -156,6 +156,12 @@ type Decision struct {
 	// TDMRep is the tdmrep.json that the decision is based on; zero: none was read.
 	TDMRep cache.Ruling
 
+	// Visits are the Visit-time lines that apply to the client, if the entry of Options.Hosts has RobotsHours.
+	Visits []robots.VisitTime
+
+	// terms is the entry of Options.Hosts that applies; nil or &noEntry: none does.
+	terms *Host
+
 	// Retry is when a request that is deferred may be sent; zero: it is not deferred, or that is unknown.
 	Retry time.Time
 

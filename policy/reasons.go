@@ -27,6 +27,7 @@ const (
 	ReasonOverride    Reason = "override"
 	ReasonPace        Reason = "pace"
 	ReasonQuota       Reason = "quota"
+	ReasonHours       Reason = "hours"
 	ReasonShutdown    Reason = "shutdown"
 	ReasonLimit       Reason = "limit"
 	ReasonAddress     Reason = "address"
@@ -139,6 +140,10 @@ var reasons = [...]ReasonInfo{
 		Text:   "The client has sent all the requests that it may send in a day (quota in clients)",
 		Advice: "Continue after midnight UTC, when the count starts again. The operator can change quota in clients.",
 		Status: 429, Error: overLimit, RetryAfter: time.Second, Outcome: Deferred},
+	{Name: ReasonHours, Label: "outside the host's hours",
+		Text:   "The request is outside the hours at which requests may be sent to this host (hours in hosts)",
+		Advice: "Continue when the hours begin. The operator can change hours in hosts.",
+		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred},
 	{Name: ReasonShutdown, Label: "proxy shut down", Text: "The proxy shut down before the request was complete",
 		Advice: "Try again later.",
 		Status: 503, Error: internalError, RetryAfter: time.Second, Outcome: Deferred, ByProxy: true},

@@ -104,6 +104,9 @@ func refusalError(d *policy.Decision) error {
 		// The answer depends on the kind of failure.
 		return d.Err
 	}
+	if held, ok := errors.AsType[*policy.HoldError](d.Err); ok {
+		return held
+	}
 	return refusedError{d.Reason}
 }
 
@@ -111,6 +114,10 @@ func refusalError(d *policy.Decision) error {
 func (h *Handler) waitForSlot(s *requestState) error {
 	if s.rules.Monitor {
 		return nil
+	}
+	// Decide does not hold back a request for robots.txt, which the cache may answer.
+	if err := s.rules.Engine.MayWait(&s.record.Request, &s.record.Decision); err != nil {
+		return err
 	}
 	var err error
 	if s.quota, err = s.rules.Engine.Take(s.in.HTTP.Context(), s.record.Request.Client); err != nil {
@@ -128,6 +135,14 @@ func (h *Handler) waitForSlot(s *requestState) error {
 		s.record.Waited = time.Since(began)
 	}
 	return err
+}
+
+// maySend returns why the request must not be sent at this moment: it cannot be recorded, or the host's hours have ended meanwhile.
+func (s *requestState) maySend() error {
+	if err := s.client.h.o.Ready(); err != nil || s.rules.Monitor {
+		return err
+	}
+	return s.rules.Engine.MaySend(&s.record.Request, &s.record.Decision)
 }
 
 // authenticate determines the client of a request. It refuses a client that no entry of

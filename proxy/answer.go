@@ -292,6 +292,9 @@ func answerTo(err error) answer {
 	if refused, ok := errors.AsType[refusedError](err); ok {
 		return answer{reason: refused.reason}.complete()
 	}
+	if held, ok := errors.AsType[*policy.HoldError](err); ok {
+		return answer{reason: held.Reason, detail: held.Detail}.complete()
+	}
 	a := originBrokeOff
 	for _, row := range answers {
 		if row.match(err) {

@@ -36,23 +36,21 @@ func (h *Handler) serveConnect(s *requestState) {
 // intercept accepts a tunnel and has its requests served. It writes a record only if
 // it fails.
 func (h *Handler) intercept(s *requestState, o robots.Origin) error {
-	var limits pace.Limits
+	var d policy.Decision
 	// In monitor mode a denied host is recorded with the requests inside the tunnel.
 	if !s.rules.Monitor {
-		d := s.rules.Engine.DecideConnect(s.record.Request)
-		if d.Verdict != policy.Allow {
+		if d = s.rules.Engine.DecideConnect(s.record.Request); d.Verdict != policy.Allow {
 			s.record.Decision = d
 			return refusedError{d.Reason}
 		}
-		limits = d.Pace
 	}
 	dialled := false
 	err := tryAddresses(func() (err error) {
-		dialled, err = s.reach(o, limits)
+		dialled, err = s.reach(o, &d)
 		return err
 	})
-	// During a back-off the requests inside get their own responses, for example those of robots.txt.
-	if err != nil && !isBusy(pace.BackedOff)(err) {
+	// During a back-off, or outside the host's hours, the requests inside get their own responses, for example those of robots.txt.
+	if err != nil && !isBusy(pace.BackedOff)(err) && !as[*policy.HoldError](err) {
 		return err
 	}
 	var contact *audit.Begun
@@ -80,8 +78,8 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 
 // reach makes sure that the origin can be connected to, within the concurrency limit. On another port than 443
 // the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin. dialled says that a new
-// connection was made.
-func (s *requestState) reach(o robots.Origin, limits pace.Limits) (dialled bool, err error) {
+// connection was made. d is the decision on the tunnel, which is not used in monitor mode.
+func (s *requestState) reach(o robots.Origin, d *policy.Decision) (dialled bool, err error) {
 	ctx := s.in.HTTP.Context()
 	tcp := o.Scheme == "https" && o.Port != 443
 	dialled = s.rules.Egress.Dials(o, tcp)
@@ -90,7 +88,11 @@ func (s *requestState) reach(o robots.Origin, limits pace.Limits) (dialled bool,
 		if dialled {
 			wait = s.client.h.o.Pacer.WaitContact
 		}
-		if s.addr, err = s.rules.chooseAddress(ctx, o, &limits); err == nil {
+		limits := d.Pace
+		if err = s.rules.Engine.MaySend(&s.record.Request, d); err == nil {
+			s.addr, err = s.rules.chooseAddress(ctx, o, &limits)
+		}
+		if err == nil {
 			s.slot, err = wait(ctx, s.shareKey(), limits)
 		}
 		if err != nil {
@@ -118,7 +120,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
-	s.sender, s.check = &s.response, h.o.Ready
+	s.sender, s.check = &s.response, s.maySend
 	if err := s.ready(s.in.HTTP.Context()); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay}
 		return d, 0
 	}
-	if wait, err = rules.forecast(ctx, h.o.Pacer, &q, &d.Pace); err != nil {
+	if wait, err = rules.forecast(ctx, h.o.Pacer, &q, &d); err != nil {
 		d.Err = err
 		answerTo(err).override(&d)
 	}
@@ -57,12 +57,15 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 }
 
 // forecast does what waitForSlot does, without its effects.
-func (g *generation) forecast(ctx context.Context, pacer *pace.Pacer, q *policy.Request, limits *pace.Limits) (time.Duration, error) {
+func (g *generation) forecast(ctx context.Context, pacer *pace.Pacer, q *policy.Request, d *policy.Decision) (time.Duration, error) {
+	if err := g.Engine.MayWait(q, d); err != nil {
+		return 0, err
+	}
 	if err := g.Engine.CheckQuota(q.Client); err != nil {
 		return 0, err
 	}
-	if _, err := g.chooseAddress(ctx, q.Origin, limits); err != nil {
+	if _, err := g.chooseAddress(ctx, q.Origin, &d.Pace); err != nil {
 		return 0, err
 	}
-	return pacer.Forecast(policy.ShareKey(q.Client), *limits)
+	return pacer.Forecast(policy.ShareKey(q.Client), d.Pace)
 }

@@ -48,8 +48,11 @@ type Fetches struct {
 // got no slot.
 func FetchFailedHere(err error) bool {
 	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || isUnrecordable(err) ||
-		errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+		isHeld(err) || errors.Is(err, pace.ErrClosed)
 }
+
+// isHeld reports whether an error says that nothing may be sent to the host now.
+func isHeld(err error) bool { return errors.Is(err, pace.ErrTooBusy) || as[*policy.HoldError](err) }
 
 // isUnrecordable reports whether an error is that of an audit or an archive that cannot be written.
 func isUnrecordable(err error) bool {
@@ -79,7 +82,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		return nil, err
 	}
 	sender := &fetchSender{hop: hop}
-	s := &sending{slot: slot, addr: at, sender: sender, check: f.Ready}
+	s := &sending{slot: slot, addr: at, sender: sender, check: func() error { return f.maySend(hop) }}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		if s.state == connecting {
@@ -87,7 +90,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		}
 		slot.Release()
 		switch {
-		case sender.refused == nil:
+		case sender.refused == nil && !as[*policy.HoldError](err):
 			return nil, err
 		// An earlier try has sent it.
 		case s.wasSent:
@@ -136,7 +139,10 @@ func fetchName(u *url.URL) string {
 
 // slot waits for the slot of a GET. at is the address of the GET, if it is known.
 func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
-	limits := f.Rules.Engine.FetchLimits(hop.Origin)
+	limits, err := f.Rules.Engine.FetchLimits(hop.Origin)
+	if err != nil {
+		return nil, at, unsent(err, hop)
+	}
 	limits.First, limits.Shared, limits.Redirected = hop.SameOrigin, hop.SameOrigin && hop.Client != "", !hop.SameOrigin
 	if at, err = f.Rules.chooseAddress(ctx, hop.Origin, &limits); err != nil {
 		return nil, at, err
@@ -157,9 +163,9 @@ func unsent(err error, hop fetch.Hop) error {
 }
 
 // noSlot returns the error of a GET that got no slot. At another host than the file's
-// own, the error does not wrap pace.ErrTooBusy, so that the file counts as unreachable.
+// own, the error does not say that nothing may be sent now, so that the file counts as unreachable.
 func noSlot(err error, hop fetch.Hop) error {
-	if hop.SameOrigin || !errors.Is(err, pace.ErrTooBusy) {
+	if hop.SameOrigin || !isHeld(err) {
 		return err
 	}
 	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)
@@ -194,6 +200,16 @@ type fetchBody struct {
 func (b *fetchBody) Close() error {
 	defer b.slot.Release()
 	return b.ReadCloser.Close()
+}
+
+// maySend returns why a GET must not be sent at this moment.
+func (f *Fetches) maySend(hop fetch.Hop) error {
+	if f.Ready != nil {
+		if err := f.Ready(); err != nil {
+			return err
+		}
+	}
+	return f.Rules.Engine.MayFetch(hop.Origin)
 }
 
 // beginCapture begins to archive a GET, if there is an archive.

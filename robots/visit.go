@@ -1,6 +1,7 @@
 package robots
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -15,6 +16,11 @@ type VisitTime struct {
 
 	// Line is that of the file, from 1.
 	Line int
+}
+
+// String returns the times as a Visit-time line has them.
+func (v VisitTime) String() string {
+	return fmt.Sprintf("%02d%02d-%02d%02d", v.From/60, v.From%60, v.To/60, v.To%60)
 }
 
 // VisitTimes returns the first Visit-time lines of the group, in their order, at most 24. The site may be visited at the times of

@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"proxy":                        {"policy", "policy/labels", "policy/audit", "policy/explain", "policy/explain/humanize", "policy/memory", "policy/pace", "proxy/archive", "proxy/archive/warc", "proxy/clientfault", "proxy/egress", "proxy/egress/ftp", "proxy/guide", "proxy/inbound", "proxy/mitm", "proxy/signature", "proxy/socket", "robots", "robots/cache", "robots/fetch"},
 	"cmd/internal/admin":           {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/live", "policy/audit/trail", "policy/explain", "policy/explain/humanize", "proxy/archive", "proxy/clientfault", "proxy/guide", "cmd/internal/notary", "cmd/internal/redis"},
 	"cmd/internal/notary":          {"policy/audit", "policy/audit/checkpoint", "policy/audit/tsa", "policy/osfile", "proxy/mitm"},
-	"cmd/internal/config":          {"robots", "policy/labels", "policy/usage"},
+	"cmd/internal/config":          {"robots", "policy/hours", "policy/labels", "policy/usage"},
 	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/usage", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/archive", "proxy/egress", "proxy/inbound", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/notary", "cmd/internal/redis"},
 	"cmd/internal/pacefile":        {"policy/osfile", "policy/pace", "policy/pace/limiter", "policy/pace/ledger", "policy/wake"},
 	"cmd/internal/seal":            {},

@@ -8,18 +8,23 @@ package hours
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+	// Zones that the system does not know.
+	_ "time/tzdata"
 )
 
-// A Schedule is a set of times of the week. It is open at these times. The nil Schedule is always open. Any number of
-// goroutines may use it.
+// A Schedule is a set of times of the week. It is open at these times. The zero Schedule is never open, and the nil one always is.
+// Any number of goroutines may use it.
 type Schedule struct {
+	texts []string
 	spans []span
 
-	// last is the last result of At.
-	last atomic.Pointer[state]
+	// known are the latest results of At, for now and for the next time at which other schedules are open. turn is the one to replace.
+	known [2]atomic.Pointer[state]
+	turn  atomic.Uint32
 }
 
 // A span is a part of some days. It belongs to the day on which it begins.
@@ -55,7 +60,7 @@ func Parse(texts ...string) (*Schedule, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	s := new(Schedule)
+	s := &Schedule{texts: slices.Clone(texts)}
 	for _, text := range texts {
 		sp, err := parse(text)
 		if err != nil {
@@ -149,15 +154,26 @@ func (s *Schedule) At(now time.Time) (open bool, until time.Time) {
 	if s == nil {
 		return true, time.Time{}
 	}
-	last := s.last.Load()
-	if last == nil || now.Before(last.from) || !now.Before(last.until) {
-		last = s.look(now)
-		s.last.Store(last)
+	st := s.find(now)
+	if st.until.Sub(st.from) >= horizon {
+		return st.open, time.Time{}
 	}
-	if last.until.Sub(last.from) >= horizon {
-		return last.open, time.Time{}
+	return st.open, st.until
+}
+
+// String returns the texts of the Schedule.
+func (s *Schedule) String() string { return strings.Join(s.texts, ", ") }
+
+// find returns the state at a time.
+func (s *Schedule) find(now time.Time) *state {
+	for i := range s.known {
+		if st := s.known[i].Load(); st != nil && !now.Before(st.from) && now.Before(st.until) {
+			return st
+		}
 	}
-	return last.open, last.until
+	st := s.look(now)
+	s.known[s.turn.Add(1)%uint32(len(s.known))].Store(st)
+	return st
 }
 
 // look returns the state at a time. Spans begin and end with whole minutes.

@@ -108,7 +108,7 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 		if i := q.waiting.find(r.client); i >= 0 {
 			ahead += len(q.waiting.lines[i].waiters)
 		}
-		d = max(d, r.own.forecast(r.ownTerms(), ahead, now, r.backOff().Until))
+		d = max(d, r.own.forecast(r.ownTerms(), ahead, now, r.mayGo()))
 	}
 	return d
 }

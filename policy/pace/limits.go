@@ -114,6 +114,9 @@ type Limits struct {
 	// wait for a back-off.
 	MaxBackOff time.Duration
 
+	// NotBefore is when the request may be sent at the earliest; zero: at once. Requests without one do not wait behind it.
+	NotBefore time.Time
+
 	// MaxQueue is how many requests may wait for the host; zero means none. A full queue drops the last request of the
 	// client with the most for a client with fewer.
 	MaxQueue int

@@ -3,6 +3,8 @@ package pace
 import (
 	"slices"
 	"time"
+
+	"robotsproxy/policy/pace/limiter"
 )
 
 // origin returns the host that r is for, which may share its rate with others. Only its backOff and
@@ -32,21 +34,25 @@ func (r *request) backOff() BackOff {
 	return held.of(r.client)
 }
 
-// apartLeft returns how long r is delayed by what does not delay all requests of the same queue: a
+// apartLeft returns how long r is delayed by what does not delay all requests of the same queue: Limits.NotBefore, a
 // back-off of its client or, if hosts share a rate, a back-off and the slow responses of its host.
 func (r *request) apartLeft(now time.Time) time.Duration {
+	left := max(0, r.limits.NotBefore.Sub(now))
 	switch held := r.origin().backOff.get(); {
 	case r.host.shared && r.limits.Adapt:
-		return max(r.backOff().left(now), r.origin().latency.turnLeft(r.admitted, now))
+		return max(left, r.backOff().left(now), r.origin().latency.turnLeft(r.admitted, now))
 	case r.host.shared:
-		return r.backOff().left(now)
+		return max(left, r.backOff().left(now))
 	case len(held.clients) > 0 && !r.limits.fetch():
 		if own := held.apart(r.client); own != nil {
-			return own.left(now)
+			return max(left, own.left(now))
 		}
 	}
-	return 0
+	return left
 }
+
+// mayGo returns when neither a back-off nor Limits.NotBefore delays r any more.
+func (r *request) mayGo() time.Time { return limiter.Later(r.backOff().Until, r.limits.NotBefore) }
 
 // heldLeft returns how long r is delayed by a back-off, or as apartLeft says.
 func (r *request) heldLeft(now time.Time) time.Duration {
@@ -58,7 +64,7 @@ func (r *request) isApart(o *request, now time.Time) bool {
 	if r.backOffHost != o.backOffHost {
 		return r.heldLeft(now) > 0
 	}
-	return r.backOff().left(now) > o.backOff().left(now)
+	return max(0, r.mayGo().Sub(now)) > max(0, o.mayGo().Sub(now))
 }
 
 // meetBackOff notes the back-off that delays r, for Held.

@@ -71,6 +71,9 @@ const (
 	refreshPart = 8
 )
 
+// ErrUnknown is the error of Lookup for a Query with OnlyKnown.
+var ErrUnknown = errors.New("no robots.txt in memory")
+
 // ErrStopped is the error of Lookup once Run has ended.
 var ErrStopped = errors.New("robots cache is stopped")
 

@@ -14,13 +14,16 @@ import (
 // Lookup returns what the robots.txt of q says now. It returns at once if memory has an entry
 // that is usable under d. Otherwise it loads from the Store or fetches. All callers with the
 // same Origin and Token get the same entry, and pass their d to [Entry.Under]. The error is that
-// of ctx, or ErrStopped. If ctx ends, the fetch continues for other callers.
+// of ctx, ErrStopped, or ErrUnknown. If ctx ends, the fetch continues for other callers.
 func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, error) {
 	if c.stopped.Load() {
 		return nil, ErrStopped
 	}
 	if e := c.hit(key{origin: q.Origin, token: q.Token}, d); e != nil {
 		return e, nil
+	}
+	if q.OnlyKnown {
+		return nil, ErrUnknown
 	}
 	k := c.variants.admit(q)
 	if k.token != q.Token || k.direct {

@@ -24,6 +24,9 @@ type Query struct {
 	// Client is the client against whose share a fetch counts. It is any string.
 	Client string
 
+	// OnlyKnown has Lookup return ErrUnknown instead of waiting, if memory has no entry that is usable.
+	OnlyKnown bool
+
 	// Direct marks a lookup for a redirect of another origin's file to Origin, to decide whether
 	// the redirect may be followed. With Direct, redirects of Origin's file to a third origin are
 	// not followed. The lookup waits for no slot, because the other fetch already has one. An

@@ -46,6 +46,12 @@ type Host struct {
 	// value means never.
 	Until time.Time `key:"until" default:""`
 
+	// When requests are sent to these hosts: days, times and a time zone each, such as "22:00-05:00" or "Sat-Sun
+	// Europe/Berlin". Without a zone, the times are UTC. robots stands for the Visit-time lines of a robots.txt, if
+	// there are any: with it, both must permit a request. Outside the hours, requests wait if they may
+	// (pace.max_wait), and are refused otherwise. An empty list means always.
+	Hours []string `key:"hours" default:"[]" example:"[\"22:00-05:00 Europe/Berlin\", Sat-Sun]" kind:"hours"`
+
 	// The pace of each of these hosts.
 	Pace HostPace `key:"pace"`
 }

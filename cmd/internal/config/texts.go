@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"robotsproxy/policy/hours"
 	"robotsproxy/policy/labels"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
@@ -226,6 +227,14 @@ func isVisible(s string) bool {
 var pathPattern = regexp.MustCompile(`^/[^\x00-\x20#\x7f]{0,511}$`)
 
 func isPathPattern(s string) bool { return pathPattern.MatchString(s) }
+
+// VisitTime in hosts[].hours stands for the Visit-time lines of a robots.txt.
+const VisitTime = "robots"
+
+func isHours(s string) bool {
+	_, err := hours.Parse(s)
+	return s == VisitTime || err == nil
+}
 
 var filePrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 

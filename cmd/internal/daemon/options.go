@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"robotsproxy/cmd/internal/version"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/hours"
 	"robotsproxy/policy/labels"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/usage"
@@ -174,9 +176,11 @@ func checkIdentity(cfg config.Config) error {
 func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	for _, h := range cfg.Hosts {
+		schedules, byRobots := openHours(h.Hours)
 		all = append(all, policy.Host{
 			Match: h.Match, Paths: h.Paths, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
 			IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Forbidden: forbidden(h.Forbidden),
+			Hours: schedules, RobotsHours: byRobots,
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
 				Burst:         h.Pace.Burst,
@@ -187,6 +191,20 @@ func hosts(cfg config.Config) (all []policy.Host) {
 		})
 	}
 	return all
+}
+
+// openHours returns the hours of an entry of hosts, and whether those of robots.txt count too.
+func openHours(texts []string) (all []*hours.Schedule, byRobots bool) {
+	own := slices.DeleteFunc(slices.Clone(texts), func(s string) bool { return s == config.VisitTime })
+	s, err := hours.Parse(own...)
+	if err != nil {
+		// The check of the configuration has refused it. The zero Schedule is never open.
+		s = new(hours.Schedule)
+	}
+	if s != nil {
+		all = append(all, s)
+	}
+	return all, len(own) < len(texts)
 }
 
 // clientLabels returns the labels of a client. The check of the configuration has refused labels that name a key twice.

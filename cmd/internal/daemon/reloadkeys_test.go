@@ -158,14 +158,16 @@ func twice(s *standing) string {
 }
 
 var (
-	www, _     = robots.ParseOrigin("http", "www.example.com")
-	wwwPace    = keys{"hosts": []any{item{"match": "*.example.com", "robots": "ignore", "reason": "ours"}}}
-	pacedAs    = decided(policy.Request{Target: robots.Target{Origin: www}}, func(d policy.Decision) any { return d.Pace.Key })
-	foo        = policy.Request{UserAgent: "FooBot/1.0"}
-	lab        = policy.Request{Client: "lab-a", UserAgent: "FooBot/1.0", Dest: "image"}
-	loopback   = []string{"127.0.0.0/8"}
-	labA       = item{"name": "lab-a", "networks": loopback}
-	anyHost    = item{"match": "*"}
+	www, _   = robots.ParseOrigin("http", "www.example.com")
+	wwwPace  = keys{"hosts": []any{item{"match": "*.example.com", "robots": "ignore", "reason": "ours"}}}
+	pacedAs  = decided(policy.Request{Target: robots.Target{Origin: www}}, func(d policy.Decision) any { return d.Pace.Key })
+	foo      = policy.Request{UserAgent: "FooBot/1.0"}
+	lab      = policy.Request{Client: "lab-a", UserAgent: "FooBot/1.0", Dest: "image"}
+	loopback = []string{"127.0.0.0/8"}
+	labA     = item{"name": "lab-a", "networks": loopback}
+	anyHost  = item{"match": "*"}
+	// otherDay is far from today in each direction.
+	otherDay   = time.Now().UTC().AddDate(0, 0, 3).Format("Mon")
 	closedHost = item{"match": "127.0.0.1", "robots": "deny", "reason": "closed"}
 )
 
@@ -211,6 +213,7 @@ var reloadable = map[string]reloadCase{
 
 	"hosts[].match":                    inEntry("hosts", closedHost, "match", "example.com", "127.0.0.1", statusFor("/page"), "200", "403"),
 	"hosts[].paths":                    inEntry("hosts", closedHost, "paths", []string{"/other"}, []string{"/other", "/pa*e$"}, statusFor("/page"), "200", "403"),
+	"hosts[].hours":                    inEntry("hosts", anyHost, "hours", []string{"00:00-24:00"}, []string{otherDay}, statusFor("/page"), "200", "429"),
 	"hosts[].robots":                   inEntry("hosts", closedHost, "robots", "enforce", "deny", statusFor("/page"), "200", "403"),
 	"hosts[].reason":                   inEntry("hosts", closedHost, "reason", "one", "two", decided(foo, func(d policy.Decision) any { return d.EntryReason }), "one", "two"),
 	"hosts[].until":                    inEntry("hosts", closedHost, "until", "2020-01-01", "2999-01-01", statusFor("/page"), "200", "403"),

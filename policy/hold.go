@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"robotsproxy/policy/hours"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+)
+
+// A HoldError says why a request that robots.txt permits is not sent now.
+type HoldError struct {
+	// Reason is ReasonHours.
+	Reason Reason
+
+	// Until is when the request may be sent; zero: that is not known.
+	Until time.Time
+
+	// Detail is a sentence for the client, in printable text.
+	Detail string
+}
+
+// Error returns the reason and the time.
+func (e *HoldError) Error() string {
+	if e.Until.IsZero() {
+		return string(e.Reason)
+	}
+	return fmt.Sprintf("%s, until %s", e.Reason, e.Until.UTC().Format(time.RFC3339))
+}
+
+// MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise it puts
+// the time until which r is held back into d.Pace.
+func (e *Engine) MayWait(r *Request, d *Decision) error {
+	if held := e.held(r, d, time.Now(), d.Pace.MaxWait); held != nil {
+		return held
+	}
+	return nil
+}
+
+// MaySend returns a *HoldError if the request r, for which Decide has returned d, must not be sent at this moment. Call it right
+// before the request is sent, and before a connection is made for it.
+func (e *Engine) MaySend(r *Request, d *Decision) error {
+	if held := e.held(r, d, time.Now(), 0); held != nil {
+		return held
+	}
+	return nil
+}
+
+// held returns what holds a request back for longer than it may wait; nil: nothing does. A shorter time is put into d.Pace.NotBefore.
+func (e *Engine) held(r *Request, d *Decision, now time.Time, mayWait time.Duration) *HoldError {
+	if h := d.terms; h != nil && (len(h.Hours) > 0 || len(d.Visits) > 0) {
+		if at, ok := opening(h.Hours, d.Visits, now); !ok || at.Sub(now) > mayWait {
+			return &HoldError{ReasonHours, at, h.hoursDetail(d.Visits)}
+		} else if at.After(now) {
+			d.Pace.NotBefore = at
+		}
+	}
+	return nil
+}
+
+// decideHeld reports whether a request is refused before its robots.txt is fetched, which is then not fetched for it, because it would be
+// held back afterwards.
+func (e *Engine) decideHeld(d *Decision, r *Request, c *requestConfig) bool {
+	held := e.held(r, d, time.Now(), d.Pace.MaxWait)
+	if held == nil || c.host.Robots != Enforce {
+		return false
+	}
+	q := e.query(r, c)
+	q.OnlyKnown = true
+	if _, err := e.o.Cache.Lookup(context.Background(), q, c.client.dialect); err == nil {
+		return false
+	}
+	d.refuseHeld(held)
+	return true
+}
+
+// applyHold refuses a request that is allowed, but must not be sent for longer than it may wait. It also refuses one whose robots.txt
+// was not fetched for that.
+func (e *Engine) applyHold(d *Decision, r *Request) {
+	var held *HoldError
+	if d.Verdict == Allow {
+		held = e.held(r, d, time.Now(), d.Pace.MaxWait)
+	} else if d.Err != nil {
+		held, _ = errors.AsType[*HoldError](d.Err)
+	}
+	if held != nil {
+		d.refuseHeld(held)
+	}
+}
+
+func (d *Decision) refuseHeld(held *HoldError) {
+	d.Verdict, d.Reason, d.Retry, d.Err = Refuse, held.Reason, held.Until, held
+}
+
+// FetchLimits returns the limits for fetches of an origin's robots.txt, whichever client causes them. They have no Crawl-delay, since the
+// file is not known yet. The error is a *HoldError if nothing may be sent to the host for longer than a request may wait.
+func (e *Engine) FetchLimits(o robots.Origin) (pace.Limits, error) {
+	var d Decision
+	r := e.fetchOf(o)
+	e.start(&d, &r, &requestConfig{client: &e.unknown, host: e.hosts.of(&r)})
+	if held := e.held(&r, &d, time.Now(), d.Pace.MaxWait); held != nil {
+		return d.Pace, held
+	}
+	return d.Pace, nil
+}
+
+// MayFetch is MaySend for a fetch of an origin's robots.txt.
+func (e *Engine) MayFetch(o robots.Origin) error {
+	r := e.fetchOf(o)
+	return e.MaySend(&r, &Decision{terms: e.hosts.of(&r).Host})
+}
+
+// fetchOf returns the request for an origin's robots.txt, to which entries without Paths apply.
+func (e *Engine) fetchOf(o robots.Origin) Request {
+	return Request{Target: robots.Target{Origin: o, PathQuery: "/robots.txt"}}
+}
+
+// maxOpenings bounds the search for a time at which several schedules are open.
+const maxOpenings = 100
+
+// opening returns when all schedules are open and the site may be visited, at now or later. ok is false if that is never, or is not in the
+// next two weeks.
+func opening(all []*hours.Schedule, visits []robots.VisitTime, now time.Time) (at time.Time, ok bool) {
+	at = now
+	for range maxOpenings {
+		before := at
+		for _, s := range all {
+			if open, until := s.At(at); !open {
+				if until.IsZero() {
+					return time.Time{}, false
+				}
+				at = until
+			}
+		}
+		if _, at = robots.MayVisit(visits, at); at.Equal(before) || len(all)+min(1, len(visits)) == 1 {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// hoursDetail returns a sentence with the hours.
+func (h *Host) hoursDetail(visits []robots.VisitTime) string {
+	var all []string
+	for _, s := range h.Hours {
+		all = append(all, s.String())
+	}
+	text := "Requests to this host are sent only at these hours: " + strings.Join(all, "; and ") + "."
+	if len(visits) > 0 {
+		var lines []string
+		for _, v := range visits {
+			lines = append(lines, v.String())
+		}
+		text = "The robots.txt of this site wants visits only at " + strings.Join(lines, ", ") + " UTC (Visit-time)."
+		if len(all) > 0 {
+			text += " The operator permits only " + strings.Join(all, "; and ") + "."
+		}
+	}
+	return text
+}
