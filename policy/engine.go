@@ -412,9 +412,7 @@ func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, 
 	g := d.Ruling.File.For(c.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
 	d.Asked, d.DelayLine, d.Decoded = g.CrawlDelay(), g.DelayLine(), d.Ruling.File.Coding()
-	if c.host.RobotsHours {
-		d.Visits = g.VisitTimes()
-	}
+	d.Visits = g.VisitTimes()
 	d.Signals, d.Licenses = g.ContentSignals(), joinLicenses(d.Ruling.File.Licenses())
 	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
 	setCrawlDelay(&d.Pace, given)

@@ -24,12 +24,13 @@ type HoldError struct {
 	Detail string
 }
 
-// Error returns the reason and the time.
+// Error returns the detail and the time.
 func (e *HoldError) Error() string {
+	text := strings.TrimSuffix(e.Detail, ".")
 	if e.Until.IsZero() {
-		return string(e.Reason)
+		return text
 	}
-	return fmt.Sprintf("%s, until %s", e.Reason, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s; not before %s", text, e.Until.UTC().Format(time.RFC3339))
 }
 
 // MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise it puts
@@ -52,9 +53,13 @@ func (e *Engine) MaySend(r *Request, d *Decision) error {
 
 // held returns what holds a request back for longer than it may wait; nil: nothing does. A shorter time is put into d.Pace.NotBefore.
 func (e *Engine) held(r *Request, d *Decision, now time.Time, mayWait time.Duration) *HoldError {
-	if h := d.terms; h != nil && (len(h.Hours) > 0 || len(d.Visits) > 0) {
-		if at, ok := opening(h.Hours, d.Visits, now); !ok || at.Sub(now) > mayWait {
-			return &HoldError{ReasonHours, at, h.hoursDetail(d.Visits)}
+	if h := d.terms; h != nil && (len(h.Hours) > 0 || h.RobotsHours && len(d.Visits) > 0) {
+		var visits []robots.VisitTime
+		if h.RobotsHours {
+			visits = d.Visits
+		}
+		if at, ok := opening(h.Hours, visits, now); !ok || at.Sub(now) > mayWait {
+			return &HoldError{ReasonHours, at, h.hoursDetail(visits)}
 		} else if at.After(now) {
 			d.Pace.NotBefore = at
 		}

@@ -156,7 +156,7 @@ type Decision struct {
 	// TDMRep is the tdmrep.json that the decision is based on; zero: none was read.
 	TDMRep cache.Ruling
 
-	// Visits are the Visit-time lines that apply to the client, if the entry of Options.Hosts has RobotsHours.
+	// Visits are the Visit-time lines of the group. They count if the entry of Options.Hosts has RobotsHours.
 	Visits []robots.VisitTime
 
 	// terms is the entry of Options.Hosts that applies; nil or &noEntry: none does.

@@ -76,6 +76,9 @@ type ReasonInfo struct {
 	// ByProxy says that no client can cause a refusal: only the state of the proxy can.
 	ByProxy bool
 
+	// ByEntry says that an entry of hosts decided, which a refused client may know.
+	ByEntry bool
+
 	// Cheap says that a refusal costs its sender nothing: the request and the configuration alone decide it.
 	Cheap bool
 }
@@ -128,7 +131,7 @@ var reasons = [...]ReasonInfo{
 		Status: 403, Error: denied, Outcome: Disallowed, Cheap: true},
 	{Name: ReasonDenied, Label: "host denied by the operator", Text: "The operator denies requests to this host (robots: deny in hosts)",
 		Advice: "Do not request this site.",
-		Status: 403, Error: denied, Outcome: Disallowed, Cheap: true},
+		Status: 403, Error: denied, Outcome: Disallowed, ByEntry: true, Cheap: true},
 	{Name: ReasonOverride, Label: "robots.txt ignored by the operator",
 		Text:   "The operator's configuration ignores robots.txt for this host (robots: ignore in hosts)",
 		Allows: true},
@@ -143,7 +146,7 @@ var reasons = [...]ReasonInfo{
 	{Name: ReasonHours, Label: "outside the host's hours",
 		Text:   "The request is outside the hours at which requests may be sent to this host (hours in hosts)",
 		Advice: "Continue when the hours begin. The operator can change hours in hosts.",
-		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred},
+		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, ByEntry: true},
 	{Name: ReasonShutdown, Label: "proxy shut down", Text: "The proxy shut down before the request was complete",
 		Advice: "Try again later.",
 		Status: 503, Error: internalError, RetryAfter: time.Second, Outcome: Deferred, ByProxy: true},

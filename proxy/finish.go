@@ -100,6 +100,9 @@ func (s *requestState) chooseAnswer(err error) (a answer, wait time.Duration, _ 
 	a = answerTo(err)
 	if !s.wasSent {
 		a.override(&rec.Decision)
+		if held, ok := errors.AsType[*policy.HoldError](err); ok {
+			rec.Decision.Retry = held.Until
+		}
 		// Monitor mode does not allow a request that is refused here.
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow
 		if isRateLimited(rec) {

@@ -40,7 +40,7 @@ func greedy(s string) *Record {
 		},
 		Decision: policy.Decision{
 			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: lastLine, JoinedLine: lastLine, Group: s, Token: s, Dialect: s, ContentUsage: s, Licenses: s, TDMPolicy: s,
-			Form: policy.Form(math.MaxUint8), Decoded: "gzip+utf-16-mark", Asked: math.MaxInt64, DelayLine: lastLine, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
+			Form: policy.Form(math.MaxUint8), Decoded: "gzip+utf-16-mark", Asked: math.MaxInt64, DelayLine: lastLine, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s), Retry: time.Unix(0, math.MaxInt64),
 			Usage: usage.Policy{Purposes: usage.SetOf(usage.TrainAI, usage.AIInput, usage.Search, usage.TDM)}, Statements: forbidding(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},

@@ -170,7 +170,7 @@ func everyLine() [][]byte {
 	r.Decision.JoinedLine, r.Decision.Decoded, r.Decision.DelayLine = 1, "gzip", 2
 	r.Decision.Ruling.Stale, r.Decision.ContentUsage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.Decision.TDMRep = r.Decision.Ruling
-	r.Sent, r.Interval, r.Burst = time.Now(), time.Second, 5
+	r.Sent, r.Interval, r.Burst, r.Decision.Retry = time.Now(), time.Second, 5, time.Now()
 	r.BackOff, r.BackOffBy, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, "a-2", time.Second, true, true, true
 	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}, Preference{"f", 1}, Preference{"g", 1}}
 	r.Withheld, r.Decision.Licenses = true, "https://site.test/license.xml"

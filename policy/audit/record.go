@@ -259,6 +259,9 @@ func (r *Record) appendPace(b []byte, limit int) []byte {
 	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
 	b = appendOptional(b, `,"back_off_by":"`, r.BackOffBy, limit)
 	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
+	if !d.Retry.IsZero() {
+		b = append(appendTime(append(b, `,"not_before":"`...), d.Retry), '"')
+	}
 	return b
 }
 

@@ -67,6 +67,12 @@ type Explanation struct {
 	UsageSource   string                 `json:"usage_source,omitempty"`
 	License       string                 `json:"license,omitempty"`
 
+	// NotBefore is when the request may be sent, if it is held back for a time that is known.
+	NotBefore time.Time `json:"not_before,omitzero"`
+
+	// Visits are the Visit-time lines of the group, as "0600-0845", in UTC, which no record has.
+	Visits []string `json:"visit_times,omitempty"`
+
 	// Error is what went wrong. It is for the operator alone.
 	Error string `json:"error,omitempty"`
 
@@ -107,6 +113,12 @@ func Of(d *policy.Decision) Explanation {
 		Allow: d.Verdict == policy.Allow, Reason: d.Reason, Entry: d.Entry, EntryReason: d.EntryReason,
 		Rule: d.Rule, Line: d.Line, JoinedLine: d.JoinedLine, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
 		ContentSignal: d.Signals.String(), ContentUsage: d.ContentUsage, License: d.Licenses,
+	}
+	if e.NotBefore = d.Retry.UTC(); d.Retry.IsZero() {
+		e.NotBefore = d.Pace.NotBefore.UTC()
+	}
+	for _, v := range d.Visits {
+		e.Visits = append(e.Visits, v.String())
 	}
 	e.Usage, e.UsageSource = usageOf(d), d.Forbidding().Source
 	if d.Asked > 0 {
@@ -161,7 +173,7 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 		Stale: r.RobotsStale, Decoded: r.RobotsDecoded,
 		TDMRepURL: r.TDMRepURL, TDMRepFetched: r.TDMRepFetched, TDMRepSHA256: r.TDMRepSHA256, TDMRepStale: r.TDMRepStale,
 		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, CrawlLine: r.CrawlLine,
-		BackOff: r.BackOff, BackOffBy: r.BackOffBy, Slowed: r.Slowed,
+		BackOff: r.BackOff, BackOffBy: r.BackOffBy, Slowed: r.Slowed, NotBefore: r.NotBefore,
 		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage,
 		Usage: r.Usage, UsageSource: r.UsageSource, License: r.License, Error: r.Error, Fetch: fetched,
 	}
@@ -182,7 +194,7 @@ func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
 }
 
 // ForClient returns the part of e that a refused client may know. It names an entry of the
-// configuration if the entry denies the host, a rule if robots.txt decided, and usage preferences
+// configuration if the entry decided, a rule if robots.txt decided, and usage preferences
 // if they decided. It omits internal errors.
 func (e Explanation) ForClient() Explanation {
 	if !ByRobots(e.Reason) {
@@ -191,14 +203,16 @@ func (e Explanation) ForClient() Explanation {
 			e.JoinedLine, e.Form, e.Path = 0, "", ""
 		}
 	}
-	if e.Reason != policy.ReasonDenied {
+	if !e.Reason.Info().ByEntry {
 		e.Entry, e.EntryReason = "", ""
 	}
 	if e.Reason != policy.ReasonUsage {
 		e.Usage, e.UsageSource, e.TDMRepURL, e.TDMRepFetched = nil, "", "", time.Time{}
 	}
 	e.License = ""
-	e.Fetched, e.TDMRepFetched = e.Fetched.Truncate(time.Second), e.TDMRepFetched.Truncate(time.Second)
+	for _, at := range []*time.Time{&e.Fetched, &e.TDMRepFetched, &e.NotBefore} {
+		*at = at.Truncate(time.Second)
+	}
 	e.SHA256, e.TDMRepSHA256, e.Stale, e.TDMRepStale = "", "", false, false
 	e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", "", "", nil
 	return e
@@ -351,6 +365,7 @@ func (e *Explanation) Decided() []Fact {
 	f.add("reason", humanize.Brief(string(e.Reason)))
 	f.quote("entry", e.Entry)
 	f.add("entry reason", humanize.Prose(e.EntryReason))
+	f.addIf(!e.NotBefore.IsZero(), "not before", e.NotBefore.UTC().Format(time.RFC3339))
 	f = append(f, uses(e.Usage)...)
 	f.add("error", humanize.Prose(e.Error))
 	f.quote("group", e.Group)
@@ -384,6 +399,7 @@ func (e *Explanation) Basis() []Fact {
 			f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s%s)", e.CrawlDelay, e.CrawlAsked, line))
 		}
 	}
+	f.addIf(len(e.Visits) > 0, "visit-time", strings.Join(e.Visits, ", ")+" UTC")
 	if e.BackOff > 0 {
 		cause := ""
 		if e.BackOffBy != "" {

@@ -66,6 +66,7 @@ type Record struct {
 	BackOff       float64        `json:"back_off_s"`
 	BackOffBy     string         `json:"back_off_by"`
 	Slowed        float64        `json:"slowed_s"`
+	NotBefore     time.Time      `json:"not_before"`
 	Signed        string         `json:"signed"`
 	Unsigned      string         `json:"unsigned"`
 	TLS           string         `json:"tls"`
@@ -128,7 +129,7 @@ var members = strings.Fields(`
 	time id replica client via method url url_base64 host user_agent agent labels decision reason enforced entry entry_reason rule
 	line joined_line reading group robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale robots_decoded
 	tdmrep_url tdmrep_fetched tdmrep_agent tdmrep_sha256 tdmrep_stale robots_content_signal robots_content_usage
-	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms sent pace_ms burst back_off_s back_off_by slowed_s signed unsigned tls
+	crawl_delay_s crawl_delay_asked_s crawl_delay_line wait_ms sent pace_ms burst back_off_s back_off_by slowed_s not_before signed unsigned tls
 	dropped_fields cached store_away x_robots_tag content_signal content_usage tdm_reservation tdm_policy crawler_price
 	license usage usage_source withheld warc body_sha256 body_bytes status bytes duration_ms error v seq prev hash salts`)
 

@@ -150,6 +150,9 @@ type Entry struct {
 	BackOffBy string  `json:"back_off_by"`
 	Slowed    float64 `json:"slowed_s"`
 
+	// NotBefore is when a request that was held back could have been sent.
+	NotBefore time.Time `json:"not_before"`
+
 	// Signed is the ID of the key with which the proxy signed the request, or the last GET of a fetch.
 	Signed string `json:"signed"`
 
