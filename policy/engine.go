@@ -11,6 +11,7 @@ import (
 
 	"robotsproxy/policy/labels"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -78,6 +79,14 @@ type Options struct {
 	Quotas QuotaStore
 	Used   DayUse
 
+	// CoolDown is when a host is left alone for a time; zero: never. CooledDown is told of each stop for that which this process has
+	// begun; it may be nil, and may not wait. A Renew keeps that of its Engine.
+	CoolDown   CoolDown
+	CooledDown func(stops.Stop)
+
+	// Stops has the hosts to which nothing may be sent now; nil: there are none. A Renew keeps those of its Engine.
+	Stops *stops.Table
+
 	// PerDomain has the hosts of one registered domain share a pace; false: each has its own.
 	PerDomain bool
 }
@@ -91,8 +100,9 @@ type Engine struct {
 	clients map[string]*clientState
 	unknown clientState
 
-	quotas *quotas
-	hosts  hosts
+	quotas    *quotas
+	coolDowns *coolDowns
+	hosts     hosts
 
 	// fixedTokens has the configured product token alone; nil: there is none.
 	fixedTokens []string
@@ -126,7 +136,7 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := newHosts(o.Hosts, o.Pace)
+	hosts, err := newHosts(o.Hosts, o.Pace, o.CoolDown)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
@@ -137,16 +147,24 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 		}
 		clients[c.Name] = &clientState{c, singleToken(c.ProductToken), cmp.Or(c.Dialect, o.Dialect)}
 	}
+	if err := o.CoolDown.check(); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
 	counts := &quotas{store: o.Quotas}
 	counts.restore(o.Used)
+	if o.Stops == nil {
+		o.Stops = stops.New()
+	}
+	cools := newCoolDowns(o.Stops, o.CooledDown)
 	if before != nil {
+		o.Stops, cools = before.o.Stops, before.coolDowns
 		a.keepLogins(before.admission)
 		counts = before.quotas
 		counts.forget(time.Now(), clients)
 	}
 	return &Engine{
 		o: o, admission: a, clients: clients, unknown: clientState{Client: Client{Labels: o.Labels}, dialect: o.Dialect},
-		quotas: counts, hosts: hosts, fixedTokens: singleToken(o.ProductToken),
+		quotas: counts, coolDowns: cools, hosts: hosts, fixedTokens: singleToken(o.ProductToken),
 	}, nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 // A HoldError says why a request that robots.txt permits is not sent now.
 type HoldError struct {
-	// Reason is ReasonHours.
+	// Reason is ReasonHours or ReasonCoolDown.
 	Reason Reason
 
 	// Until is when the request may be sent; zero: that is not known.
@@ -64,7 +64,7 @@ func (e *Engine) held(r *Request, d *Decision, now time.Time, mayWait time.Durat
 			d.Pace.NotBefore = at
 		}
 	}
-	return nil
+	return e.coolingDown(r)
 }
 
 // decideHeld reports whether a request is refused before its robots.txt is fetched, which is then not fetched for it, because it would be

@@ -110,6 +110,7 @@ func (h *hosts) strictest(all []appliedEntry) appliedEntry {
 // withDefaults returns an entry with the limits that apply where it has none.
 func (h *hosts) withDefaults(e *Host) Host {
 	d := *e
+	d.CoolDown = cmp.Or(d.CoolDown, h.coolDown)
 	d.Pace.PerSecond = cmp.Or(d.Pace.PerSecond, h.pace.PerSecond)
 	d.Pace.Burst = cmp.Or(d.Pace.Burst, h.pace.Burst)
 	d.Pace.MaxConcurrent = cmp.Or(d.Pace.MaxConcurrent, h.pace.MaxConcurrent)
@@ -129,6 +130,7 @@ func (h *Host) tighten(e Host) {
 		h.Readings = e.Readings
 	}
 	h.Hours, h.RobotsHours = union(h.Hours, e.Hours), h.RobotsHours || e.RobotsHours
+	h.CoolDown = new(h.CoolDown.tighten(*e.CoolDown))
 	h.Pace.PerSecond = min(h.Pace.PerSecond, e.Pace.PerSecond)
 	h.Pace.Burst = min(h.Pace.Burst, e.Pace.Burst)
 	h.Pace.MaxConcurrent = min(h.Pace.MaxConcurrent, e.Pace.MaxConcurrent)

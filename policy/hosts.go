@@ -57,6 +57,9 @@ type Host struct {
 	// RobotsHours has requests sent only at the times of the Visit-time lines of robots.txt, if it has any.
 	RobotsHours bool
 
+	// CoolDown is when each host is left alone; nil: that of Options.
+	CoolDown *CoolDown
+
 	// Pace has PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
 	Pace pace.Limits
 }
@@ -76,6 +79,8 @@ func (h *Host) check() error {
 		return fmt.Errorf("the entry for %s has unknown readings", h.Match)
 	case (h.Robots != Enforce || h.IgnoreUsage) && h.Reason == "":
 		return fmt.Errorf("the entry for %s has no reason", h.Match)
+	case h.CoolDown != nil && h.CoolDown.check() != nil:
+		return fmt.Errorf("the entry for %s: %w", h.Match, h.CoolDown.check())
 	case strings.ContainsFunc(h.Reason, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("the reason in the entry for %s is not one line of text", h.Match)
 	case !(h.Pace.PerSecond >= 0) || min(h.Pace.Burst, h.Pace.MaxConcurrent, h.Pace.MaxQueue) < 0 || h.Pace.MaxWait < 0:
@@ -90,7 +95,7 @@ func isNotInPattern(r rune) bool { return r <= ' ' || r == '#' || r == 0x7f }
 // Denied returns a function that reports whether an entry denies a target at the time of the call. The fetcher of robots.txt
 // uses it for redirects.
 func Denied(entries []Host) (func(robots.Target) bool, error) {
-	h, err := newHosts(entries, pace.Limits{})
+	h, err := newHosts(entries, pace.Limits{}, CoolDown{})
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
@@ -108,12 +113,13 @@ type hosts struct {
 	// paths has the compiled Paths of each entry; nil: it has none.
 	paths []*robots.Patterns
 
-	// pace are the limits that apply where an entry has none.
-	pace pace.Limits
+	// pace and coolDown are what applies where an entry has none.
+	pace     pace.Limits
+	coolDown *CoolDown
 }
 
-func newHosts(entries []Host, limits pace.Limits) (h hosts, err error) {
-	h.entries, h.pace = slices.Clone(entries), limits
+func newHosts(entries []Host, limits pace.Limits, c CoolDown) (h hosts, err error) {
+	h.entries, h.pace, h.coolDown = slices.Clone(entries), limits, &c
 	var patterns []string
 	for i := range entries {
 		if err := entries[i].check(); err != nil {

@@ -28,6 +28,7 @@ const (
 	ReasonPace        Reason = "pace"
 	ReasonQuota       Reason = "quota"
 	ReasonHours       Reason = "hours"
+	ReasonCoolDown    Reason = "cool-down"
 	ReasonShutdown    Reason = "shutdown"
 	ReasonLimit       Reason = "limit"
 	ReasonAddress     Reason = "address"
@@ -147,6 +148,10 @@ var reasons = [...]ReasonInfo{
 		Text:   "The request is outside the hours at which requests may be sent to this host (hours in hosts)",
 		Advice: "Continue when the hours begin. The operator can change hours in hosts.",
 		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, ByEntry: true},
+	{Name: ReasonCoolDown, Label: "host cools down",
+		Text:   "The host has refused too many requests in a row, and is left alone for a while (cool_down in hosts)",
+		Advice: "Find out why the host refuses your requests, and continue after the time. The operator can change cool_down in hosts.",
+		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred},
 	{Name: ReasonShutdown, Label: "proxy shut down", Text: "The proxy shut down before the request was complete",
 		Advice: "Try again later.",
 		Status: 503, Error: internalError, RetryAfter: time.Second, Outcome: Deferred, ByProxy: true},

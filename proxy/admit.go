@@ -120,6 +120,9 @@ func (h *Handler) waitForSlot(s *requestState) error {
 		return err
 	}
 	var err error
+	if s.attempt, err = s.rules.Engine.Attempt(&s.record.Request, &s.record.Decision); err != nil {
+		return err
+	}
 	if s.quota, err = s.rules.Engine.Take(s.in.HTTP.Context(), s.record.Request.Client); err != nil {
 		return err
 	}

@@ -98,6 +98,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		}
 		return nil, unsent(err, hop)
 	}
+	f.Rules.Engine.FetchAnswered(hop.Origin, resp.StatusCode)
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		// Without Retry-After there is no back-off, because the retries of robots.txt are slow enough.

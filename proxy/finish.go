@@ -39,6 +39,7 @@ func (h *Handler) finish(s *requestState, err error) {
 	if errors.Is(err, egress.ErrParent) {
 		h.parentLog.Do(func() { h.o.Log.Warn("upstream proxy failed", "error", err) })
 	}
+	s.attempt.End()
 	if s.wasSent {
 		s.quota.AddBytes(rec.Bytes)
 	} else {

@@ -176,6 +176,9 @@ func (s *requestState) adaptPace(resp *http.Response, err error) {
 	if s.slot == nil {
 		return
 	}
+	if err == nil {
+		s.attempt.Answered(resp.StatusCode)
+	}
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest
 	if (err == nil || isTimeout(err)) && s.in.HTTP.ContentLength == 0 {
 		path, _, _ := strings.Cut(s.record.Request.PathQuery, "?")

@@ -32,9 +32,10 @@ type requestState struct {
 	line    sentRequest
 	written bool
 
-	// quota is for the client's quota, and work is the request in the memory budget.
-	quota policy.Ticket
-	work  memory.Work
+	// attempt is for the cool-down of the host, quota for the client's quota, and work is the request in the memory budget.
+	attempt policy.Attempt
+	quota   policy.Ticket
+	work    memory.Work
 
 	sending
 	transfer transfer

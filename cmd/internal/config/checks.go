@@ -37,6 +37,8 @@ var checks = map[string]check{
 	"rate":         {allowed: "between " + rates, bounds: bounds{minRate, maxRate}},
 	"rate-or-0":    {allowed: "0, or between " + rates, bounds: bounds{minRate, maxRate}, also: new(float64)},
 	"count":        between(1, maxCount),
+	"row":          between(0, maxRow),
+	"pause":        between(time.Second, maxPause),
 	"count-or-0":   between(0, maxCount),
 	"quota":        between(0, maxQuota),
 	"replicas":     between(1, maxReplicas),
@@ -57,10 +59,13 @@ const (
 
 	minCheckpoint = time.Minute
 
+	maxPause = 24 * time.Hour
+
 	// minRate is one request in eleven days; the interval still fits a time.Duration. maxRate is an interval of one nanosecond.
 	minRate, maxRate = 1e-6, 1e9
 
 	maxCount    = 1 << 20
+	maxRow      = 100
 	maxQuota    = 1_000_000_000
 	maxReplicas = 10_000
 

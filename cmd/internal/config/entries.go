@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"reflect"
 	"time"
 
 	"robotsproxy/policy/labels"
@@ -52,6 +53,10 @@ type Host struct {
 	// (pace.max_wait), and are refused otherwise. An empty list means always.
 	Hours []string `key:"hours" default:"[]" example:"[\"22:00-05:00 Europe/Berlin\", Sat-Sun]" kind:"hours"`
 
+	// When a client is stopped at one of these hosts for a time, because the host refuses its requests. off means
+	// never.
+	CoolDown CoolDown `key:"cool_down" off:"after"`
+
 	// The pace of each of these hosts.
 	Pace HostPace `key:"pace"`
 }
@@ -66,6 +71,29 @@ func (h Host) invalid() (keys []string, why string) {
 		return []string{"reason", "usage"}, "required with usage: " + h.Usage
 	}
 	return nil, ""
+}
+
+// CoolDown is when a host is left alone that refuses requests.
+type CoolDown struct {
+	// How many responses with one of these statuses a client gets in a row before it is stopped at the host. A
+	// response 2xx or 3xx ends the row. When two clients are stopped, all are. 0 means never.
+	After int `key:"after" default:"20" check:"row" unit:"responses"`
+
+	// The longest time from the first to the last of them.
+	Within time.Duration `key:"within" default:"10m" check:"positive"`
+
+	// The statuses by which a host refuses.
+	Statuses []Status `key:"statuses" default:"[401, 403, 429, 503]" check:"some"`
+
+	// How long the client is stopped. After that one request goes first: if the host refuses it too, the time
+	// doubles, up to a day.
+	Pause time.Duration `key:"pause" default:"10m" check:"pause"`
+}
+
+// DefaultCoolDown returns the CoolDown of hosts that no entry matches.
+func DefaultCoolDown() (c CoolDown) {
+	setDefaults(reflect.ValueOf(&c).Elem())
+	return c
 }
 
 // HostPace is what of Pace is different for a host.

@@ -43,6 +43,7 @@ var samples = map[string][]any{
 	"pattern":          {"*.example.com", "*", "bücher.example"},
 	"pattern-or-none":  {"*.Bücher.example", "2001:db8::1", "*"},
 	"robots-pattern":   {"/data/", "/*.pdf$", "/a?b=*&c"},
+	"config.Status":    {Status(400), Status(451), Status(599)},
 	"hours":            {"22:00-05:00 Europe/Berlin", "Sat-Sun", "robots", "Mon,Wed 06:00-24:00 America/Port-au-Prince"},
 	"token":            {"123", "FooBot"},
 	"purpose":          {"train-ai", "tdm"},

@@ -79,6 +79,23 @@ func (k key) section() bool { return isSection(k.value.Type()) }
 // entries reports whether the key holds a list of sections.
 func (k key) entries() bool { return k.list() && isSection(k.value.Type().Elem()) }
 
+// off is the value by which a section is switched off whose off tag names a key: it is short for 0 of that key.
+const off = "off"
+
+// switchOff switches the section off if n says so, and reports whether it does.
+func (k key) switchOff(n *yaml.Node) bool {
+	name, ok := k.tag.Lookup("off")
+	if !ok || n.Kind != yaml.ScalarNode || n.Value != off {
+		return false
+	}
+	for _, inside := range fields(k.value, k.path) {
+		if inside.name == name {
+			inside.value.SetZero()
+		}
+	}
+	return true
+}
+
 // isSection reports whether t is a struct that no kind reads.
 func isSection(t reflect.Type) bool {
 	_, isKind := kinds[t.String()]

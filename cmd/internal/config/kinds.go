@@ -145,6 +145,9 @@ var kinds = map[string]kind{
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535",
 		parse: readPorts, pattern: `^[0-9]+(-[0-9]+)?$`, number: &bounds{1, 65535}},
 
+	"config.Status": {what: "an HTTP status from 400 to 599", example: "403",
+		parse: readStatus, pattern: `^[45][0-9][0-9]$`, number: &bounds{400, 599}},
+
 	"path":           {what: "a path", example: "/etc/robotsproxy/ca.pem", is: anyText},
 	"path-or-stdout": {what: "a path, or - for standard output", example: "/var/log/audit.jsonl", is: anyText},
 	"address": {what: "an address to listen on", example: "127.0.0.1:8080",

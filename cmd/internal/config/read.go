@@ -165,6 +165,7 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 		}
 		r.lines[k.path] = name.Line
 		switch {
+		case k.section() && k.switchOff(value):
 		case k.section():
 			r.section(value, k.path, k.value)
 		case k.entries():

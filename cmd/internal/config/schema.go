@@ -19,7 +19,7 @@ type schema struct {
 	Default any      `json:"default,omitempty"`
 	Enum    []string `json:"enum,omitempty"`
 
-	// Only a text has a pattern.
+	// Only a text has a pattern. A text in place of a section is off.
 	Pattern string `json:"pattern,omitempty"`
 
 	// Only a number has bounds.
@@ -99,6 +99,9 @@ func (k key) schema() (s schema) {
 	switch {
 	case k.section():
 		s = sectionSchema(k.value)
+		if _, ok := k.tag.Lookup("off"); ok {
+			s.Type, s.Pattern = []string{"object", "null", "string"}, "^"+off+"$"
+		}
 		s.Description = k.doc()
 		return s
 	case k.entries():

@@ -119,6 +119,7 @@ func TestSchemaAccepts(t *testing.T) {
 	texts := map[string][]byte{"nothing": nil, "defaults": Default().Marshal(), "every key": everyKey(t, 0).Marshal()}
 	for _, text := range []string{
 		"~", "identity: {from: bot+x@foo.example}", "pace:\nhosts:\nclients: []\n", "drain: 0", "drain: +1h30.5m", "drain: 1µs", "audit: {max_age: 0, max_total_size: 0, max_size: 100 KiB}",
+		"hosts: [{match: a.example, cool_down: off}, {match: b.example, cool_down: {after: 3}}, {match: c.example, cool_down: }]",
 		"egress: {ports: [80, 8000-8999, \"21\"]}", "pace: {requests_per_second: 1e-6}", "hosts: [{match: a.example, until: 2027-01-31T18:00:00+07:00}]",
 		"hosts: [{match: Bücher.example}, {match: \"2001:db8::1\"}, {match: \"*.b.example\"}]",
 	} {

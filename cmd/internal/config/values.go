@@ -35,6 +35,14 @@ func (p PortRange) String() string {
 	return fmt.Sprintf("%d-%d", p.First, p.Last)
 }
 
+// A Status is an HTTP status of an error.
+type Status int
+
+func readStatus(s string) (any, bool) {
+	n, err := strconv.Atoi(s)
+	return Status(n), err == nil && 400 <= n && n <= 599
+}
+
 func readBool(s string) (any, bool) {
 	low := strings.ToLower(s)
 	return low == "true", low == "true" || low == "false"

@@ -121,6 +121,7 @@ func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (po
 			RefuseUnknown: cfg.Usage.OnUnknown == "refuse",
 		},
 		PerDomain: cfg.Pace.Per == "domain",
+		CoolDown:  coolDown(config.DefaultCoolDown()),
 		Pace: pace.Limits{
 			PerSecond:     cfg.Pace.RequestsPerSecond,
 			Burst:         cfg.Pace.Burst,
@@ -180,7 +181,7 @@ func hosts(cfg config.Config) (all []policy.Host) {
 		all = append(all, policy.Host{
 			Match: h.Match, Paths: h.Paths, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
 			IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Forbidden: forbidden(h.Forbidden),
-			Hours: schedules, RobotsHours: byRobots,
+			Hours: schedules, RobotsHours: byRobots, CoolDown: new(coolDown(h.CoolDown)),
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
 				Burst:         h.Pace.Burst,
@@ -191,6 +192,14 @@ func hosts(cfg config.Config) (all []policy.Host) {
 		})
 	}
 	return all
+}
+
+func coolDown(c config.CoolDown) policy.CoolDown {
+	d := policy.CoolDown{After: c.After, Within: c.Within, Pause: c.Pause}
+	for _, status := range c.Statuses {
+		d.Statuses = append(d.Statuses, int(status))
+	}
+	return d
 }
 
 // openHours returns the hours of an entry of hosts, and whether those of robots.txt count too.

@@ -80,6 +80,11 @@ func inForce(part func(*generation) any) func(*standing) string {
 	return func(s *standing) string { return fmt.Sprint(part(s.daemon.Active.Load())) }
 }
 
+// coolDownOf sees a part of the cool-down of the first entry of hosts.
+func coolDownOf(part func(*policy.CoolDown) any) func(*standing) string {
+	return inForce(func(f *generation) any { return part(f.rules.Engine.Entries()[0].CoolDown) })
+}
+
 // ofForbidden is what status 403 for a robots.txt means.
 func ofForbidden(s *standing) string {
 	forbidding := fetcherOf(fetch.Result{Status: http.StatusForbidden, Connected: true, MaxAge: -1})
@@ -217,6 +222,10 @@ var reloadable = map[string]reloadCase{
 	"hosts[].robots":                   inEntry("hosts", closedHost, "robots", "enforce", "deny", statusFor("/page"), "200", "403"),
 	"hosts[].reason":                   inEntry("hosts", closedHost, "reason", "one", "two", decided(foo, func(d policy.Decision) any { return d.EntryReason }), "one", "two"),
 	"hosts[].until":                    inEntry("hosts", closedHost, "until", "2020-01-01", "2999-01-01", statusFor("/page"), "200", "403"),
+	"hosts[].cool_down.after":          inEntry("hosts", anyHost, "cool_down.after", 1, 2, coolDownOf(func(c *policy.CoolDown) any { return c.After }), "1", "2"),
+	"hosts[].cool_down.within":         inEntry("hosts", anyHost, "cool_down.within", "1s", "2s", coolDownOf(func(c *policy.CoolDown) any { return c.Within }), "1s", "2s"),
+	"hosts[].cool_down.statuses":       inEntry("hosts", anyHost, "cool_down.statuses", []int{403}, []int{404, 451}, coolDownOf(func(c *policy.CoolDown) any { return c.Statuses }), "[403]", "[404 451]"),
+	"hosts[].cool_down.pause":          inEntry("hosts", anyHost, "cool_down.pause", "1s", "2s", coolDownOf(func(c *policy.CoolDown) any { return c.Pause }), "1s", "2s"),
 	"hosts[].pace.requests_per_second": inEntry("hosts", anyHost, "pace.requests_per_second", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
 	"hosts[].pace.burst":               inEntry("hosts", anyHost, "pace.burst", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
 	"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),

@@ -1,0 +1,328 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy/stops"
+	"robotsproxy/robots"
+)
+
+// A CoolDown says when a host that refuses the requests of a client is left alone. The zero CoolDown never does.
+type CoolDown struct {
+	// After is how many responses with one of the Statuses a client gets in a row, within the time Within, before it is stopped at the
+	// host; zero: it never is. A response 2xx or 3xx ends the row, and any other does not count.
+	After    int
+	Within   time.Duration
+	Statuses []int
+
+	// Pause is how long the client is stopped. The time doubles each time, up to a day, until the host serves the client again.
+	Pause time.Duration
+}
+
+func (c *CoolDown) check() error {
+	switch {
+	case c.After < 0 || c.After > maxAfter:
+		return fmt.Errorf("a cool-down after %d responses, which must be at most %d", c.After, maxAfter)
+	case c.After > 0 && (c.Within <= 0 || c.Pause <= 0 || c.Pause > maxCoolDown || len(c.Statuses) == 0):
+		return fmt.Errorf("a cool-down needs a time, a pause of at most %v and statuses", maxCoolDown)
+	}
+	return nil
+}
+
+// tighten makes c stop a client if c or o does.
+func (c CoolDown) tighten(o CoolDown) CoolDown {
+	if c.After == 0 || o.After == 0 {
+		if c.After == 0 {
+			return o
+		}
+		return c
+	}
+	c.After, c.Within, c.Pause = min(c.After, o.After), max(c.Within, o.Within), max(c.Pause, o.Pause)
+	c.Statuses = slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.Statuses, o.Statuses))))
+	return c
+}
+
+const (
+	// maxAfter bounds CoolDown.After, and maxCoolDown the time for which a client is stopped.
+	maxAfter    = 100
+	maxCoolDown = 24 * time.Hour
+
+	// maxRows bounds the rows of refusals that are counted, at about 500 bytes each under the default options. If there are more, the
+	// client that has the most loses one, which then begins anew.
+	maxRows = 20_000
+
+	// probeRetry is when a client may try again whose host is being probed.
+	probeRetry = 5 * time.Second
+)
+
+// coolDowns counts the refusals that may stop clients, and knows which requests probe a host afterwards. The Engines before and after
+// a Renew share it.
+type coolDowns struct {
+	table *stops.Table
+
+	// began is told of each stop that this process has begun; nil: nobody is.
+	began func(stops.Stop)
+
+	// rows is the number of all rows, which is also read without mu.
+	rows atomic.Int64
+
+	// mu guards the fields below.
+	mu sync.Mutex
+
+	// clients has the rows by client and host. The client of the proxy's own fetches is "".
+	clients map[string]map[string]row
+
+	// probes are the stops that are over and that a request probes.
+	probes map[stops.Key]bool
+}
+
+// A row is the responses that refuse a client at a host, the oldest first.
+type row []refusedAt
+
+type refusedAt struct {
+	at     time.Time
+	status int
+}
+
+// statuses returns the statuses in ascending order, each once.
+func (w row) statuses() (all []int) {
+	for _, r := range w {
+		all = append(all, r.status)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func newCoolDowns(table *stops.Table, began func(stops.Stop)) *coolDowns {
+	return &coolDowns{table: table, began: began, clients: map[string]map[string]row{}, probes: map[stops.Key]bool{}}
+}
+
+// An Attempt is a request of a client to a host, from before its slot until its end, for the CoolDown. The zero Attempt does nothing.
+// It belongs to one goroutine.
+type Attempt struct {
+	of           *coolDowns
+	host, client string
+	cool         CoolDown
+	began        time.Time
+
+	// probes are the stops that it probes.
+	probes []stops.Key
+}
+
+// Attempt begins an Attempt, which the caller ends. It returns a *HoldError if the host cools down, or if another request probes it
+// after that. d is what Decide has returned for r.
+func (e *Engine) Attempt(r *Request, d *Decision) (Attempt, error) {
+	a := Attempt{of: e.coolDowns, host: r.Origin.Host, client: ShareKey(r.Client), cool: e.coolDown(d.terms), began: time.Now()}
+	if a.of.table.IsEmpty() {
+		return a, nil
+	}
+	for _, client := range [...]string{"", a.client} {
+		if held := a.enter(stops.Key{Kind: stops.CoolDown, Host: a.host, Client: client}); held != nil {
+			a.End()
+			return Attempt{}, held
+		}
+	}
+	return a, nil
+}
+
+// enter returns the error of a stop that holds, or is probed. If it is over, a becomes its probe.
+func (a *Attempt) enter(k stops.Key) *HoldError {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	s, known := a.of.table.Get(k)
+	switch {
+	case !known || s.Ended:
+		return nil
+	case s.Holds(a.began):
+		return coolDownError(&s)
+	case a.of.probes[k]:
+		s.Until = a.began.Add(probeRetry)
+		return coolDownError(&s)
+	}
+	a.of.probes[k] = true
+	a.probes = append(a.probes, k)
+	return nil
+}
+
+// Answered notes the status of the host's response.
+func (a *Attempt) Answered(status int) {
+	switch {
+	case a.of == nil:
+	case status/100 == 2 || status/100 == 3:
+		a.of.served(a)
+	case slices.Contains(a.cool.Statuses, status):
+		a.of.refused(a, status)
+	}
+}
+
+// End ends the Attempt, with or without a response. It may be called again.
+func (a *Attempt) End() {
+	if len(a.probes) == 0 {
+		return
+	}
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	for _, k := range a.probes {
+		delete(a.of.probes, k)
+	}
+	a.probes = nil
+}
+
+// FetchAnswered notes the status of an origin's response to the proxy's own fetch of its robots.txt.
+func (e *Engine) FetchAnswered(o robots.Origin, status int) {
+	r := e.fetchOf(o)
+	a := Attempt{of: e.coolDowns, host: o.Host, cool: e.coolDown(e.hosts.of(&r).Host), began: time.Now()}
+	a.Answered(status)
+}
+
+// served ends the row of a, and the stops that a has probed.
+func (c *coolDowns) served(a *Attempt) {
+	for _, k := range a.probes {
+		c.table.End(k, "")
+	}
+	if c.rows.Load() == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(a.client, a.host)
+}
+
+// refused counts a response, and stops the client or, after that of another one, all clients.
+func (c *coolDowns) refused(a *Attempt, status int) {
+	for _, k := range a.probes {
+		c.stop(k, []int{status}, a.cool.Pause)
+	}
+	own := stops.Key{Kind: stops.CoolDown, Host: a.host, Client: a.client}
+	// Several requests may have been under way when a stop began.
+	if s, known := c.table.Get(own); len(a.probes) > 0 || known && s.Since.After(a.began) {
+		return
+	}
+	statuses := c.count(a, status)
+	if statuses == nil {
+		return
+	}
+	c.stop(own, statuses, a.cool.Pause)
+	if a.client == "" {
+		return
+	}
+	for _, s := range c.table.All() {
+		if s.Kind == stops.CoolDown && s.Host == a.host && s.Client != "" && s.Client != a.client {
+			own.Client = ""
+			c.stop(own, append(statuses, s.Statuses...), a.cool.Pause)
+			return
+		}
+	}
+}
+
+// count adds a refusal to the row of a. If the row is complete, it ends, and count returns its statuses.
+func (c *coolDowns) count(a *Attempt, status int) (statuses []int) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, known := c.clients[a.client][a.host]
+	if w = append(w, refusedAt{now, status}); len(w) > a.cool.After {
+		w = w[len(w)-a.cool.After:]
+	}
+	if len(w) == a.cool.After && now.Sub(w[0].at) <= a.cool.Within {
+		c.drop(a.client, a.host)
+		return w.statuses()
+	}
+	if !known {
+		c.makeRoom()
+		c.rows.Add(1)
+	}
+	// A substring of a request's head would keep the whole head in memory.
+	host, client := strings.Clone(a.host), strings.Clone(a.client)
+	if c.clients[client] == nil {
+		c.clients[client] = map[string]row{}
+	}
+	c.clients[client][host] = w
+	return nil
+}
+
+// makeRoom drops a row of the client that has the most, if there are too many. c.mu is held.
+func (c *coolDowns) makeRoom() {
+	if c.rows.Load() < maxRows {
+		return
+	}
+	most := ""
+	for client, all := range c.clients {
+		if len(all) > len(c.clients[most]) {
+			most = client
+		}
+	}
+	for host := range c.clients[most] {
+		c.drop(most, host)
+		return
+	}
+}
+
+// drop ends a row, if there is one. c.mu is held.
+func (c *coolDowns) drop(client, host string) {
+	all := c.clients[client]
+	if _, known := all[host]; !known {
+		return
+	}
+	c.rows.Add(-1)
+	if delete(all, host); len(all) == 0 {
+		delete(c.clients, client)
+	}
+}
+
+// stop begins a stop, of twice the length of the one before it if the host has not served the client since.
+func (c *coolDowns) stop(k stops.Key, statuses []int, pause time.Duration) {
+	slices.Sort(statuses)
+	s := stops.Stop{Kind: k.Kind, Host: k.Host, Client: k.Client, Statuses: slices.Compact(statuses), Length: pause}
+	now := time.Now()
+	was, known := c.table.Get(k)
+	switch {
+	case !known || was.Ended:
+	case was.Holds(now):
+		return
+	default:
+		s.Length = min(max(pause, 2*was.Length), maxCoolDown)
+	}
+	s.Since, s.Until = now, now.Add(s.Length)
+	s, err := c.table.Put(s)
+	if err == nil && c.began != nil {
+		c.began(s)
+	}
+}
+
+// coolDown returns the CoolDown under an entry of Options.Hosts, which may be nil.
+func (e *Engine) coolDown(h *Host) CoolDown {
+	if h == nil || h.CoolDown == nil {
+		return e.o.CoolDown
+	}
+	return *h.CoolDown
+}
+
+// coolingDown returns the error of a request to a host that cools down; nil: it does not.
+func (e *Engine) coolingDown(r *Request) *HoldError {
+	if !e.o.Stops.Any() {
+		return nil
+	}
+	if s, ok := e.o.Stops.Of(stops.CoolDown, r.Origin.Host, ShareKey(r.Client)); ok {
+		return coolDownError(&s)
+	}
+	return nil
+}
+
+func coolDownError(s *stops.Stop) *HoldError {
+	refused := "The host refused this client's requests"
+	if s.Client == "" {
+		refused = "The host refused the requests of several clients"
+	}
+	var words []string
+	for _, status := range s.Statuses {
+		words = append(words, strconv.Itoa(status))
+	}
+	return &HoldError{ReasonCoolDown, s.Until, refused + " in a row (status " + strings.Join(words, ", ") + "), and is left alone for a while."}
+}
