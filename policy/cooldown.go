@@ -91,9 +91,9 @@ type refusedAt struct {
 }
 
 // statuses returns the statuses in ascending order, each once.
-func (w row) statuses() (all []int) {
-	for _, r := range w {
-		all = append(all, r.status)
+func (r row) statuses() (all []int) {
+	for _, one := range r {
+		all = append(all, one.status)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -324,5 +324,6 @@ func coolDownError(s *stops.Stop) *HoldError {
 	for _, status := range s.Statuses {
 		words = append(words, strconv.Itoa(status))
 	}
-	return &HoldError{ReasonCoolDown, s.Until, refused + " in a row (status " + strings.Join(words, ", ") + "), and is left alone for a while."}
+	refused += " in a row (status " + strings.Join(words, ", ") + "), and is left alone for a while."
+	return &HoldError{ReasonCoolDown, s.Until, refused}
 }

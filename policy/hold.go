@@ -33,8 +33,8 @@ func (e *HoldError) Error() string {
 	return fmt.Sprintf("%s; not before %s", text, e.Until.UTC().Format(time.RFC3339))
 }
 
-// MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise it puts
-// the time until which r is held back into d.Pace.
+// MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise
+// it puts the time until which r is held back into d.Pace.
 func (e *Engine) MayWait(r *Request, d *Decision) error {
 	if held := e.held(r, d, time.Now(), d.Pace.MaxWait); held != nil {
 		return held
@@ -99,6 +99,7 @@ func (e *Engine) applyHold(d *Decision, r *Request) {
 
 func (d *Decision) refuseHeld(held *HoldError) {
 	d.Verdict, d.Reason, d.Retry, d.Err = Refuse, held.Reason, held.Until, held
+	d.Pace.NotBefore = time.Time{}
 }
 
 // FetchLimits returns the limits for fetches of an origin's robots.txt, whichever client causes them. They have no Crawl-delay, since the

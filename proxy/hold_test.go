@@ -3,8 +3,10 @@ package proxy_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,5 +83,67 @@ func TestMonitorKeepsNoHours(t *testing.T) {
 	testkit.Must(t, err)
 	if rec := r.records.last(t, 1); resp.StatusCode != http.StatusOK || rec.Decision.Reason != policy.ReasonHours || !rec.Monitor {
 		t.Errorf("%s, %+v", resp.Status, rec)
+	}
+}
+
+// TestCoolDown: a host that refuses a client in a row is left alone, over http and https, and with requests inside a kept tunnel.
+func TestCoolDown(t *testing.T) {
+	t.Parallel()
+	for _, overTLS := range []bool{false, true} {
+		t.Run("TLS "+strconv.FormatBool(overTLS), func(t *testing.T) {
+			origin := serve(t, overTLS, "User-agent: *\nDisallow: /private\n", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+			r := start(t, setup{
+				origins: []*httptest.Server{origin.Server},
+				policyOptions: func(o *policy.Options) {
+					o.CoolDown = policy.CoolDown{After: 3, Within: time.Hour, Statuses: []int{403}, Pause: time.Hour}
+				},
+			})
+			client := r.client(false)
+			for n, want := range []struct {
+				path   string
+				status int
+				reason policy.Reason
+			}{
+				{"/1", 403, policy.ReasonNoRule}, {"/2", 403, policy.ReasonNoRule}, {"/3", 403, policy.ReasonNoRule},
+				{"/4", 429, policy.ReasonCoolDown}, {"/private", 403, policy.ReasonRule}, {"/robots.txt", 200, policy.ReasonRobotsTxt},
+			} {
+				resp, body, err := get(client, origin.URL+want.path)
+				testkit.Must(t, err)
+				rec := r.records.last(t, n+1)
+				if resp.StatusCode != want.status || rec.Decision.Reason != want.reason {
+					t.Errorf("%s: %s, reason %s, want %d, %s\n%s", want.path, resp.Status, rec.Decision.Reason, want.status, want.reason, body)
+				}
+				after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+				if held := want.reason == policy.ReasonCoolDown; held && (after < 3500 || !strings.Contains(body, "in a row (status 403)")) {
+					t.Errorf("%s: Retry-After %d\n%s", want.path, after, body)
+				}
+			}
+			if got := strings.Join(origin.paths(), " "); got != "/robots.txt /1 /2 /3" {
+				t.Errorf("the origin saw %s", got)
+			}
+		})
+	}
+}
+
+// TestCoolDownOfFetches: a host that refuses its robots.txt in a row is left alone.
+func TestCoolDownOfFetches(t *testing.T) {
+	t.Parallel()
+	var fetches atomic.Int32
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fetches.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(origin.Close)
+	r := start(t, setup{policyOptions: func(o *policy.Options) {
+		o.CoolDown = policy.CoolDown{After: 1, Within: time.Hour, Statuses: []int{503}, Pause: time.Hour}
+	}})
+	var reasons []policy.Reason
+	for n, path := range []string{"/1", "/2", "/robots.txt"} {
+		_, _, err := get(r.client(false), origin.URL+path)
+		testkit.Must(t, err)
+		reasons = append(reasons, r.records.last(t, n+1).Decision.Reason)
+	}
+	if n := fetches.Load(); n != 1 || !slices.Equal(reasons[1:], []policy.Reason{policy.ReasonUnreachable, policy.ReasonCoolDown}) {
+		t.Errorf("%d fetches, reasons %s", n, reasons)
 	}
 }

@@ -149,12 +149,12 @@ func IsHTML(r *cache.Ruling) bool {
 }
 
 // OfRuling explains what the robots.txt of an origin, read in a dialect, means for requests that no
-// rule matches.
+// rule matches, of clients in the group "*".
 func OfRuling(r *cache.Ruling, dialect string) Explanation {
 	d := policy.Decision{Ruling: *r, Dialect: dialect, Reason: policy.ReasonUnreachable, Err: r.Err}
 	switch r.Meaning {
 	case cache.Rules:
-		d.Verdict, d.Reason = policy.Allow, policy.ReasonNoRule
+		d.Verdict, d.Reason, d.Visits = policy.Allow, policy.ReasonNoRule, r.File.For().VisitTimes()
 	case cache.NoFile:
 		d.Verdict, d.Reason = policy.Allow, policy.ReasonNoFile
 	case cache.NoConnection:
@@ -367,7 +367,12 @@ func (e *Explanation) Decided() []Fact {
 	f.add("entry reason", humanize.Prose(e.EntryReason))
 	f.addIf(!e.NotBefore.IsZero(), "not before", e.NotBefore.UTC().Format(time.RFC3339))
 	f = append(f, uses(e.Usage)...)
-	f.add("error", humanize.Prose(e.Error))
+	name := "error"
+	if e.Reason.Info().Outcome == policy.Deferred {
+		// Nothing failed.
+		name = "detail"
+	}
+	f.add(name, humanize.Prose(e.Error))
 	f.quote("group", e.Group)
 	f.quote("agent", e.Agent)
 	return f

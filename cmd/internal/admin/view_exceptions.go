@@ -115,8 +115,7 @@ func treatmentBadge(t policy.Treatment) badge {
 	return badge{Kind: "block", Icon: "block", Word: "Host denied"}
 }
 
-// entrySettings describes the pace of an entry, how it reads robots.txt and paths, and whether it ignores usage
-// preferences.
+// entrySettings describes what an entry says besides the treatment of robots.txt.
 func entrySettings(h *policy.Host) string {
 	all := limitTexts(h.Pace.PerSecond, h.Pace.Burst)
 	add := func(n int, text string) {
@@ -143,6 +142,19 @@ func entrySettings(h *policy.Host) string {
 	}
 	if h.IgnoreUsage {
 		all = append(all, "usage preferences ignored")
+	}
+	for _, s := range h.Hours {
+		all = append(all, "at "+s.String())
+	}
+	if h.RobotsHours {
+		all = append(all, "at its Visit-time")
+	}
+	switch c := h.CoolDown; {
+	case c == nil:
+	case c.After == 0:
+		all = append(all, "no cool-down")
+	default:
+		all = append(all, fmt.Sprintf("cool-down of %s after %d refusals", humanize.Duration(c.Pause), c.After))
 	}
 	return strings.Join(all, ", ")
 }

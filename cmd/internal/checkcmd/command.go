@@ -30,7 +30,8 @@ func Command() *cobra.Command {
 		Short: "Say whether URLs may be fetched, and why",
 		Long: `Say for each URL whether it may be fetched, and which rule decides. The decision is
 the one that the proxy makes for a client without an entry in clients. The exit status
-is 0 if all URLs are allowed, 1 if one is disallowed, and 2 if one cannot be decided.
+is 0 if all URLs are allowed, 1 if one is disallowed, or deferred (see hours in hosts),
+and 2 if one cannot be decided.
 
 With --robots, the command reads robots.txt from a file and fetches nothing from the
 origins, so it does not know their tdmrep.json. It also prints likely mistakes in the

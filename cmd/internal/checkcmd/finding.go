@@ -85,6 +85,9 @@ func (f *finding) text(colours bool) string {
 		word, colour = "allowed", cli.Green
 	case exitDisallowed:
 		word, colour = "disallowed", cli.Red
+		if f.Reason.Info().Outcome == policy.Deferred {
+			word, colour = policy.Deferred.String(), cli.Yellow
+		}
 	}
 	fmt.Fprintf(&s.Text, "%s %s\n", s.Paint(colour, fmt.Sprintf("%-10s", word)), humanize.Printable(f.URL))
 	s.Row("why", f.Why())

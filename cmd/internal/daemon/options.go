@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -178,10 +179,14 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	for _, h := range cfg.Hosts {
 		schedules, byRobots := openHours(h.Hours)
+		var cools *policy.CoolDown
+		if !reflect.DeepEqual(h.CoolDown, config.DefaultCoolDown()) {
+			cools = new(coolDown(h.CoolDown))
+		}
 		all = append(all, policy.Host{
 			Match: h.Match, Paths: h.Paths, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
 			IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Forbidden: forbidden(h.Forbidden),
-			Hours: schedules, RobotsHours: byRobots, CoolDown: new(coolDown(h.CoolDown)),
+			Hours: schedules, RobotsHours: byRobots, CoolDown: cools,
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
 				Burst:         h.Pace.Burst,

@@ -274,6 +274,20 @@ func AwaitRecord(t testing.TB, file, url string) Record {
 	return found[0]
 }
 
+// AwaitEvent waits for the first line about an event.
+func AwaitEvent(t testing.TB, file, event string) (found Record) {
+	t.Helper()
+	testkit.Eventually(t, "the event "+event, func() bool {
+		lines := ReadLines(t, file)
+		i := slices.IndexFunc(lines, func(r Record) bool { return r.Event == event })
+		if i >= 0 {
+			found = lines[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
 // OnlyRecord returns the only record of the URL, which must be on disk already: the proxy
 // writes a refusal's record before it sends the refusal.
 func OnlyRecord(t testing.TB, file, url string) Record {
