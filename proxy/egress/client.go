@@ -24,8 +24,8 @@
 // resolves the names and must check their addresses. Before anything is sent, this package
 // still checks the port, the address if the host is one, and names that can only mean the
 // upstream proxy's own host or the metadata service of its cloud. ErrParent marks a failure
-// of the upstream proxy itself. Options.Environment names upstream proxies for some origins;
-// there is a Client for each, and one that connects directly.
+// of the upstream proxy itself. Options.Environment names upstream proxies for some origins,
+// and Options.Parents those that [Client.Through] chooses; there is a Client for each.
 //
 // Options.OneAddress is for a pace by address. Each host is then dialled at one of its
 // addresses for some minutes, so that the address of a request is known before it is sent.
@@ -94,6 +94,10 @@ type Options struct {
 	// Environment names upstream proxies for some requests. It is ignored with a Parent.
 	Environment Environment
 
+	// Parents are upstream proxies like Parent, by the names that [Client.Through] takes; nil: none, so that connections lead to
+	// origins. A name is not empty and has no password.
+	Parents map[string]*url.URL
+
 	// TLSMin is the oldest version of TLS that the Client speaks with origins, as in crypto/tls; zero: TLS 1.2.
 	TLSMin uint16
 
@@ -133,7 +137,10 @@ type Client struct {
 	toParent *Client
 
 	// The Clients that reach some origins through upstream proxies; nil: none.
-	routes    *routes
+	routes *routes
+
+	// The Clients of Options.Parents, by name; one of them may be this Client itself.
+	named     map[string]*Client
 	pseudonym string
 	counters  *counters
 
@@ -201,6 +208,10 @@ func New(o Options) (*Client, error) {
 			c.Close()
 			return nil, fmt.Errorf("environment: %w", err)
 		}
+	}
+	if err := c.setNamed(o); err != nil {
+		c.Close()
+		return nil, err
 	}
 	return c, nil
 }
@@ -349,15 +360,20 @@ func (c *Client) Close() {
 	}
 }
 
-// others returns the Clients by which c reaches upstream proxies.
-func (c *Client) others() []*Client {
-	switch {
-	case c.toParent != nil:
-		return []*Client{c.toParent}
-	case c.routes != nil:
-		return c.routes.all
+// others returns the Clients that end with c.
+func (c *Client) others() (all []*Client) {
+	if c.toParent != nil {
+		all = append(all, c.toParent)
 	}
-	return nil
+	if c.routes != nil {
+		all = append(all, c.routes.all...)
+	}
+	for _, named := range c.named {
+		if named != c {
+			all = append(all, named)
+		}
+	}
+	return all
 }
 
 // A Pinned is a [Client] that connects only to one address of a host, also with idle

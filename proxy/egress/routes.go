@@ -40,7 +40,7 @@ func newRoutes(o Options, direct *Client) (*routes, error) {
 	e := o.Environment
 	everywhere := httpproxy.Config{HTTPSProxy: "http://any", NoProxy: e.NoProxy}
 	r := &routes{through: make(map[string]*Client), excludes: everywhere.ProxyFunc()}
-	o.Environment, o.Previous = Environment{}, direct
+	o.Environment, o.Parents, o.Previous = Environment{}, nil, direct
 	byURL := make(map[string]*Client)
 	for scheme, text := range map[string]string{"http": e.HTTP, "https": e.HTTPS, "ftp": e.FTP} {
 		if text == "" {
