@@ -456,7 +456,7 @@ func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
 	if d.Pace.Key = e.PaceKey(r.Origin.Host); d.Pace.Key != r.Origin.Host {
 		d.Pace.BackOffKey = r.Origin.Host
 	}
-	d.Entry, d.EntryReason = c.host.name, c.host.Reason
+	d.Entry, d.EntryReason, d.Parent = c.host.name, c.host.Reason, c.host.Parent
 	applyEntries(&d.Pace, c.host.Host, &c.client.Client, r.Dest)
 }
 

@@ -103,7 +103,7 @@ func (h *hosts) strictest(all []appliedEntry) appliedEntry {
 			named = e
 		}
 	}
-	s.Reason = named.Reason
+	s.Reason, s.Parent = named.Reason, named.Parent
 	return appliedEntry{Host: &s, name: named.name}
 }
 

@@ -60,6 +60,10 @@ type Host struct {
 	// CoolDown is when each host is left alone; nil: that of Options.
 	CoolDown *CoolDown
 
+	// Parent names the upstream proxy that requests go through, and has no password; "": the one for all hosts. It has no influence on
+	// the decision.
+	Parent string
+
 	// Pace has PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
 	Pace pace.Limits
 }

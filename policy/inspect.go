@@ -21,6 +21,10 @@ func (e *Engine) EntriesFor(host string) (all []Host) {
 	return all
 }
 
+// ParentOf returns Host.Parent of the entry that applies to all paths of a host, and so to its robots.txt and tdmrep.json and to
+// CONNECT; "": it names none. The host is in the form of [robots.Origin].
+func (e *Engine) ParentOf(host string) string { return e.hosts.find(host).Parent }
+
 // A ClientUse is a configured client and its use of the quota today.
 type ClientUse struct {
 	// Client is the configured client. Its Dialect and Purposes are those that apply to it.

@@ -100,6 +100,9 @@ type Decision struct {
 	Entry       string
 	EntryReason string
 
+	// Parent is Host.Parent of that entry; "": it names none.
+	Parent string
+
 	// Rule is the pattern of the rule that decided, as written, and Line its line in the file, from 1; "" and 0: no rule
 	// decided.
 	Rule string

@@ -112,8 +112,9 @@ var reasons = [...]ReasonInfo{
 	{Name: ReasonOrigin, Label: "site not reached", Text: "The site could not be reached",
 		Advice: "Try again later.",
 		Status: 502, Error: unavailable, Outcome: Failed},
-	{Name: ReasonParent, Label: "upstream proxy failed", Text: "The upstream proxy does not work (egress.parent)",
-		Advice: "The operator can see the cause in the log, and should check that egress.parent runs and accepts the credentials.",
+	{Name: ReasonParent, Label: "upstream proxy failed", Text: "The upstream proxy does not work (egress.parent, or parent in hosts)",
+		Advice: "The operator can see the cause in the log, and should check that the upstream proxy " +
+			"(egress.parent, or parent in hosts) runs and accepts the credentials.",
 		Status: 502, Error: unavailable, Outcome: Failed},
 	{Name: ReasonCrawlDelay, Label: "Crawl-delay too long",
 		Text:   "The site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)",

@@ -64,7 +64,7 @@ func (g *generation) admit(q *policy.Request, header http.Header) error {
 	if signer, _ := g.Signers.choose(q.Client, q.Origin.Scheme, header); signer != nil && strings.EqualFold(q.Method, http.MethodTrace) {
 		return errTrace
 	}
-	return g.Egress.Check(q.Origin.Host, q.Origin.Port)
+	return g.egressTo(q.Origin.Host).Check(q.Origin.Host, q.Origin.Port)
 }
 
 // passesThrough reports whether a tunnel to o is passed through, not intercepted. A tunnel to plain HTTP
@@ -76,6 +76,7 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 // decide asks the policy about the request by judge, a method of its Engine, and enforces the decision.
 func (h *Handler) decide(s *requestState, judge func(*policy.Engine, context.Context, policy.Request) policy.Decision) error {
 	s.record.Decision = judge(s.rules.Engine, s.in.HTTP.Context(), s.record.Request)
+	s.out = s.rules.Egress.Through(s.record.Decision.Parent)
 	return s.enforce()
 }
 
@@ -129,7 +130,7 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	if err := s.transfer.readAhead(&s.work); err != nil {
 		return err
 	}
-	if s.addr, err = s.rules.chooseAddress(s.in.HTTP.Context(), s.record.Request.Origin, &s.record.Decision.Pace); err != nil {
+	if s.addr, err = s.rules.chooseAddress(s.in.HTTP.Context(), s.out, s.record.Request.Origin, &s.record.Decision.Pace); err != nil {
 		return err
 	}
 	began := time.Now()

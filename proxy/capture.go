@@ -13,7 +13,7 @@ import (
 func (r *response) beginCapture() {
 	s := r.s
 	if a := s.client.h.o.Archive; a != nil {
-		direct := s.rules.Egress.Direct(s.record.Request.Origin)
+		direct := s.out.Direct(s.record.Request.Origin)
 		r.capture = a.Begin(archive.Source{Client: s.shareKey(), Spare: s.work.Spare, Direct: direct})
 	}
 }

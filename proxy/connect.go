@@ -82,7 +82,8 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 func (s *requestState) reach(o robots.Origin, d *policy.Decision) (dialled bool, err error) {
 	ctx := s.in.HTTP.Context()
 	tcp := o.Scheme == "https" && o.Port != 443
-	dialled = s.rules.Egress.Dials(o, tcp)
+	s.out = s.rules.egressTo(o.Host)
+	dialled = s.out.Dials(o, tcp)
 	if !s.rules.Monitor {
 		wait := s.client.h.o.Pacer.WaitConnect
 		if dialled {
@@ -90,7 +91,7 @@ func (s *requestState) reach(o robots.Origin, d *policy.Decision) (dialled bool,
 		}
 		limits := d.Pace
 		if err = s.rules.Engine.MaySend(&s.record.Request, d); err == nil {
-			s.addr, err = s.rules.chooseAddress(ctx, o, &limits)
+			s.addr, err = s.rules.chooseAddress(ctx, s.out, o, &limits)
 		}
 		if err == nil {
 			s.slot, err = wait(ctx, s.shareKey(), limits)
@@ -101,9 +102,9 @@ func (s *requestState) reach(o robots.Origin, d *policy.Decision) (dialled bool,
 	}
 	defer s.releaseSlot()
 	if tcp {
-		return dialled, s.rules.Egress.At(s.addr).ReachTCP(ctx, o)
+		return dialled, s.out.At(s.addr).ReachTCP(ctx, o)
 	}
-	return dialled, s.rules.Egress.At(s.addr).Reach(ctx, o)
+	return dialled, s.out.At(s.addr).Reach(ctx, o)
 }
 
 // passThrough judges a tunnel by its host alone and passes it through.
@@ -115,7 +116,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	origin, err := s.rules.Egress.At(s.addr).Dial(s.in.HTTP.Context(), o.Host, o.Port)
+	origin, err := s.out.At(s.addr).Dial(s.in.HTTP.Context(), o.Host, o.Port)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (g *generation) forecast(ctx context.Context, pacer *pace.Pacer, q *policy.
 	if err := g.Engine.CheckQuota(q.Client); err != nil {
 		return 0, err
 	}
-	if _, err := g.chooseAddress(ctx, q.Origin, &d.Pace); err != nil {
+	if _, err := g.chooseAddress(ctx, g.Egress.Through(d.Parent), q.Origin, &d.Pace); err != nil {
 		return 0, err
 	}
 	return pacer.Forecast(policy.ShareKey(q.Client), d.Pace)

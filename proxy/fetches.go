@@ -65,24 +65,25 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if !f.Rules.NoVia {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
+	out := f.Rules.egressTo(hop.Origin.Host)
 	if f.Rules.Monitor {
-		return f.roundTrip(r, hop, &sending{sender: &fetchSender{hop: hop}, check: f.Ready})
+		return f.roundTrip(r, hop, &sending{out: out, sender: &fetchSender{hop: hop}, check: f.Ready})
 	}
 	var resp *http.Response
 	err := tryAddresses(func() (err error) {
-		resp, err = f.send(r, hop)
+		resp, err = f.send(out, r, hop)
 		return err
 	})
 	return resp, err
 }
 
-func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
-	slot, at, err := f.slot(r.Context(), hop)
+func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*http.Response, error) {
+	slot, at, err := f.slot(r.Context(), out, hop)
 	if err != nil {
 		return nil, err
 	}
 	sender := &fetchSender{hop: hop}
-	s := &sending{slot: slot, addr: at, sender: sender, check: func() error { return f.maySend(hop) }}
+	s := &sending{out: out, slot: slot, addr: at, sender: sender, check: func() error { return f.maySend(hop) }}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		if s.state == connecting {
@@ -111,8 +112,8 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 // roundTrip sends a GET, and signs it if that is configured for the client that caused it.
 func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
 	signer, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
-	capture := f.beginCapture(hop)
-	resp, err := s.roundTrip(f.Rules.Egress, r, signer)
+	capture := f.beginCapture(s.out, hop)
+	resp, err := s.roundTrip(r, signer)
 	hop.SetConnected(s.state > connecting)
 	if err == nil {
 		resp.Body = captureFetch(capture, resp, hop, s.conn)
@@ -138,14 +139,14 @@ func fetchName(u *url.URL) string {
 	return strings.Clone(name[:min(len(name), maxFetchName)])
 }
 
-// slot waits for the slot of a GET. at is the address of the GET, if it is known.
-func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
+// slot waits for the slot of a GET that out sends. at is the address of the GET, if it is known.
+func (f *Fetches) slot(ctx context.Context, out *egress.Client, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
 	limits, err := f.Rules.Engine.FetchLimits(hop.Origin)
 	if err != nil {
 		return nil, at, unsent(err, hop)
 	}
 	limits.First, limits.Shared, limits.Redirected = hop.SameOrigin, hop.SameOrigin && hop.Client != "", !hop.SameOrigin
-	if at, err = f.Rules.chooseAddress(ctx, hop.Origin, &limits); err != nil {
+	if at, err = f.Rules.chooseAddress(ctx, out, hop.Origin, &limits); err != nil {
 		return nil, at, err
 	}
 	err = hop.Wait(func() error {
@@ -214,11 +215,11 @@ func (f *Fetches) maySend(hop fetch.Hop) error {
 }
 
 // beginCapture begins to archive a GET, if there is an archive.
-func (f *Fetches) beginCapture(hop fetch.Hop) *archive.Exchange {
+func (f *Fetches) beginCapture(out *egress.Client, hop fetch.Hop) *archive.Exchange {
 	if f.Archive == nil {
 		return nil
 	}
-	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(hop.Client), Direct: f.Rules.Egress.Direct(hop.Origin)})
+	return f.Archive.Begin(archive.Source{Client: policy.ShareKey(hop.Client), Direct: out.Direct(hop.Origin)})
 }
 
 // captureFetch returns the body of a response, which is archived when it was read.

@@ -95,7 +95,7 @@ func (s *requestState) exchange(r *http.Request) (*http.Response, error) {
 		// The client's request has the same header, which must stay.
 		r.Header = maps.Clone(r.Header)
 	}
-	resp, err := s.roundTrip(s.rules.Egress, r, signer)
+	resp, err := s.roundTrip(r, signer)
 	s.recordSignature(signer, unsigned)
 	s.record.LegacyTLS, s.record.Dropped = s.wasSent && s.conn.Legacy, s.conn.Dropped
 	if err == nil {

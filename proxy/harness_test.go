@@ -23,6 +23,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/proxy/mitm"
@@ -115,6 +116,8 @@ type setup struct {
 	clients       []policy.Client // allowed clients
 	open          bool            // unknown clients are allowed too
 	policyOptions func(*policy.Options)
+	egressOptions func(*egress.Options)
+	fetchArchive  *archive.Archive // gets the robots.txt files
 }
 
 // egress returns a new egress client.
@@ -128,6 +131,9 @@ func (s setup) egress(t testing.TB) *egress.Client {
 	}
 	if s.names != nil {
 		o.Resolver, o.OneAddress, o.Rebind = s.names.Addr(), true, time.Nanosecond
+	}
+	if s.egressOptions != nil {
+		s.egressOptions(&o)
 	}
 	c, err := egress.New(o)
 	testkit.Must(t, err)
@@ -176,7 +182,7 @@ func start(t testing.TB, s setup) *rig {
 		s.change(&o)
 	}
 	r.pacer = o.Pacer
-	fetches.Pacer, fetches.Ready, fetches.Rules = o.Pacer, o.Ready, &o.Rules
+	fetches.Pacer, fetches.Archive, fetches.Ready, fetches.Rules = o.Pacer, s.fetchArchive, o.Ready, &o.Rules
 	r.handler, err = proxy.New(o)
 	testkit.Must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,8 +25,8 @@ import (
 type Rules struct {
 	Engine *policy.Engine
 
-	// Egress sends the requests. Its pseudonym must not change during the life of the Handler: it identifies requests that
-	// return to the proxy.
+	// Egress sends the requests, through the upstream proxies that the entries of hosts name. Its pseudonym must not change during the
+	// life of the Handler: it identifies requests that return to the proxy.
 	Egress    *egress.Client
 	Authority *mitm.Authority
 	Identity
@@ -258,13 +258,19 @@ func (g *generation) inbound() inbound.Rules {
 	}
 }
 
-// chooseAddress chooses the address for a request to o if PerAddress is set, and changes l so that
+// egressTo returns the egress client for what does not depend on a path: CONNECT, robots.txt and tdmrep.json, and whether a host
+// may be connected to.
+func (r *Rules) egressTo(host string) *egress.Client {
+	return r.Egress.Through(r.Engine.ParentOf(host))
+}
+
+// chooseAddress chooses the address at which out sends a request to o if PerAddress is set, and changes l so that
 // it paces by that address. The back-off stays that of the host. at is zero without PerAddress.
-func (r *Rules) chooseAddress(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
+func (r *Rules) chooseAddress(ctx context.Context, out *egress.Client, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil
 	}
-	if at, err = r.Egress.Address(ctx, o); err == nil && at.IsValid() {
+	if at, err = out.Address(ctx, o); err == nil && at.IsValid() {
 		l.Key, l.BackOffKey = at.String(), l.Key
 	}
 	return at, err

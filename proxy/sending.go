@@ -30,6 +30,9 @@ const (
 
 // A sending is the sending of one request to its origin, with its slot. It belongs to one goroutine.
 type sending struct {
+	// out is the egress client of the request; nil: none is known yet.
+	out *egress.Client
+
 	// slot gives the permit; nil: the request is sent without one.
 	slot *pace.Slot
 
@@ -72,9 +75,9 @@ type sender interface {
 
 // roundTrip sends r when its slot permits that, and returns the final response, whose Request is r as it was
 // sent. signer signs each try; nil: it is sent as it is. roundTrip changes r's body, and with a signer its header.
-func (s *sending) roundTrip(out *egress.Client, r *http.Request, signer *signature.Signer) (*http.Response, error) {
+func (s *sending) roundTrip(r *http.Request, signer *signature.Signer) (*http.Response, error) {
 	for try := 1; ; try++ {
-		resp, err := s.try(out, r, signer)
+		resp, err := s.try(r, signer)
 		if err == nil || try == egress.MaxTries || !egress.Repeat(r, err) {
 			return resp, err
 		}
@@ -84,9 +87,9 @@ func (s *sending) roundTrip(out *egress.Client, r *http.Request, signer *signatu
 }
 
 // try makes one try of roundTrip.
-func (s *sending) try(out *egress.Client, r *http.Request, signer *signature.Signer) (*http.Response, error) {
+func (s *sending) try(r *http.Request, signer *signature.Signer) (*http.Response, error) {
 	s.state = connecting
-	conn, err := out.At(s.addr).Acquire(r.Context(), r, s.owner)
+	conn, err := s.out.At(s.addr).Acquire(r.Context(), r, s.owner)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ type entryRow struct {
 	Match, Reason string
 	Robots        badge
 
-	// Settings are its pace, readings and use; "": it has none.
+	// Settings are its pace, readings, use and upstream proxy; "": it has none.
 	Settings string
 	Expires  string
 	Expired  bool
@@ -155,6 +155,9 @@ func entrySettings(h *policy.Host) string {
 		all = append(all, "no cool-down")
 	default:
 		all = append(all, fmt.Sprintf("cool-down of %s after %d refusals", humanize.Duration(c.Pause), c.After))
+	}
+	if h.Parent != "" {
+		all = append(all, "upstream proxy: "+clipPrintable(h.Parent, maxCell))
 	}
 	return strings.Join(all, ", ")
 }

@@ -28,7 +28,7 @@ func (p *testProxy) configure(t testing.TB) {
 			{Match: "shop.example.com", Robots: policy.Ignore, Reason: "agreed by mail with the shop, until the sale ends", Until: time.Now().Add(-48 * time.Hour)},
 			{Match: "*.example.com", Robots: policy.Ignore, Reason: "our own sites, ticket 4711", Until: time.Now().Add(30 * 24 * time.Hour)},
 			{Match: "denied.example", Robots: policy.Deny, Reason: "asked us to stay away"},
-			{Match: "api.example.org", Readings: policy.LiteralReadings, IgnoreUsage: true, Reason: "contract 7", Pace: pace.Limits{PerSecond: .5, Burst: 3, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000}},
+			{Match: "api.example.org", Readings: policy.LiteralReadings, IgnoreUsage: true, Reason: "contract 7", Parent: "socks5://10.0.0.7:1080", Pace: pace.Limits{PerSecond: .5, Burst: 3, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000}},
 		},
 		Clients: []policy.Client{
 			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/32")}, Quota: policy.Quota{Requests: 2}, Dialect: google, Purposes: usage.SetOf(usage.TrainAI, usage.TDM), Pace: pace.Rate{PerSecond: .25, Burst: 2}},
@@ -80,7 +80,7 @@ func TestExceptions(t *testing.T) {
 		t.Error("no link to its decisions")
 	}
 	checkText(t, rowOf(t, table, "denied.example"), "Host denied", "never", "1 disallowed")
-	checkText(t, rowOf(t, table, "api.example.org"), "Enforced", "0.5 requests/s, burst 3, 1 at once, queue of 1,000, wait up to 1 min, paths as sent, usage preferences ignored", "contract 7")
+	checkText(t, rowOf(t, table, "api.example.org"), "Enforced", "0.5 requests/s, burst 3, 1 at once, queue of 1,000, wait up to 1 min, paths as sent, usage preferences ignored, upstream proxy: socks5://10.0.0.7:1080", "contract 7")
 	if rows := findAll(findOne(t, w.get(t, "/?entry=%2A.example.com", http.StatusOK), "id", "rows"), "role", "row"); len(rows) != 2 {
 		t.Errorf("%d decisions of the entry", len(rows))
 	}

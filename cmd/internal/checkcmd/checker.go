@@ -30,8 +30,9 @@ const maxOthers = 3
 type checker struct {
 	engine *policy.Engine
 
-	// out fetches the files; nil if they are not fetched.
-	out *egress.Client
+	// out fetches the files, under rules; nil if they are not fetched.
+	out   *egress.Client
+	rules proxy.Rules
 
 	// userAgent and from are the User-Agent and From headers of the requests.
 	userAgent, from string
@@ -63,6 +64,7 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 	robotsCache, tdmrepCache, err := c.newCaches(cfg)
 	if err == nil {
 		c.engine, err = daemon.NewEngine(cfg, robotsCache, tdmrepCache)
+		c.rules.Engine = c.engine
 	}
 	if err == nil {
 		c.passthrough, err = daemon.Passthrough(cfg)
@@ -86,7 +88,8 @@ func (c *checker) newCaches(cfg config.Config) (robotsCache, tdmrepCache policy.
 		return nil, nil, err
 	}
 	// In monitor mode the fetches need no pace.
-	sender := &proxy.Fetches{Rules: &proxy.Rules{Egress: c.out, Identity: proxy.Identity{Signers: signers}, Monitor: true}}
+	c.rules = proxy.Rules{Egress: c.out, Identity: proxy.Identity{Signers: signers}, Monitor: true}
+	sender := &proxy.Fetches{Rules: &c.rules}
 	robotsCache, err = c.newCache(cfg, fetch.Options{Sender: sender})
 	if err == nil && cfg.Usage.TDMRep {
 		tdmrepCache, err = c.newCache(cfg, fetch.Options{Sender: sender, File: cache.TDMRep()})
@@ -154,7 +157,7 @@ func (c *checker) check(ctx context.Context, address string) finding {
 // drops the From header of a request that stays in a tunnel.
 func (c *checker) decide(ctx context.Context, r *policy.Request) policy.Decision {
 	if c.out != nil {
-		if err := c.out.Check(r.Origin.Host, r.Origin.Port); err != nil {
+		if err := c.out.Through(c.engine.ParentOf(r.Origin.Host)).Check(r.Origin.Host, r.Origin.Port); err != nil {
 			return policy.Decision{Err: err}
 		}
 	}

@@ -211,7 +211,7 @@ func (d *Daemon) tap() func(seq uint64, line []byte) {
 func (d *Daemon) paceKey(host string) string {
 	rules := &d.Active.Load().rules
 	if rules.PerAddress {
-		if at := rules.Egress.KnownAddress(host); at.IsValid() {
+		if at := rules.Egress.Through(rules.Engine.ParentOf(host)).KnownAddress(host); at.IsValid() {
 			return at.String()
 		}
 	}

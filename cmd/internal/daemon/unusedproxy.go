@@ -14,6 +14,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/egress"
 )
 
 // ProxyVariables are the environment variables by which programs find an upstream proxy.
@@ -57,8 +58,8 @@ func shownProxy(value string) string {
 // maxShown bounds the value of a variable in a message, in bytes.
 const maxShown = 200
 
-// Unreached reports whether a request failed because its host's name did not resolve, or no connection could be
-// made.
+// Unreached reports whether a request failed because its host's name did not resolve, or no connection to the host
+// could be made.
 func Unreached(r *audit.Record) bool {
 	d := &r.Decision
 	if d.Verdict != policy.Allow && d.Reason != policy.ReasonOrigin && d.Reason != policy.ReasonUnreachable {
@@ -67,7 +68,7 @@ func Unreached(r *audit.Record) bool {
 	err := cmp.Or(d.Err, r.Err)
 	_, dns := errors.AsType[*net.DNSError](err)
 	op, ok := errors.AsType[*net.OpError](err)
-	return dns || ok && op.Op == "dial"
+	return (dns || ok && op.Op == "dial") && !errors.Is(err, egress.ErrParent)
 }
 
 // unusedEvery is the shortest time between two warnings about variables.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/egress"
 )
 
 func TestUnusedProxy(t *testing.T) {
@@ -64,6 +66,7 @@ func TestUnreached(t *testing.T) {
 		{"a certificate", policy.Refuse, policy.ReasonOrigin, errors.New("x509"), false},
 		{"a connection that broke", policy.Refuse, policy.ReasonOrigin, &net.OpError{Op: "read", Err: syscall.ECONNRESET}, false},
 		{"the upstream proxy", policy.Refuse, policy.ReasonParent, dial, false},
+		{"the upstream proxy of an entry", policy.Allow, policy.ReasonNoRule, fmt.Errorf("%w: %w", egress.ErrParent, dial), false},
 		{"a rule", policy.Refuse, policy.ReasonRule, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

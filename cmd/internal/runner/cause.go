@@ -47,7 +47,7 @@ func causeOf(r *audit.Record) string {
 var networkCauses = map[policy.Reason]string{
 	policy.ReasonOrigin:      "",
 	policy.ReasonUnreachable: "no usable robots.txt: ",
-	policy.ReasonParent:      "the upstream proxy (egress.parent) failed: ",
+	policy.ReasonParent:      "the upstream proxy (egress.parent, or parent in hosts) failed: ",
 }
 
 // reasonCause is the cause where only the reason is known.

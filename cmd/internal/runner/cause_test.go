@@ -55,7 +55,7 @@ func TestCause(t *testing.T) {
 		{"a status", policy.ReasonUnreachable, errors.New("fetch http://a.test/robots.txt: status 500"), slow, "no usable robots.txt: status 500"},
 		{"a time limit", policy.ReasonUnreachable, fmt.Errorf("fetch http://a.test/robots.txt: no answer: %w", context.DeadlineExceeded), slow, "no usable robots.txt: no answer: timed out"},
 		{"TLS in the clear", policy.ReasonMalformed, inbound.ErrTLSInTheClear, slow, inbound.ErrTLSInTheClear.Error()},
-		{"the upstream proxy", policy.ReasonParent, os.NewSyscallError("connect", syscall.ECONNREFUSED), slow, "the upstream proxy (egress.parent) failed: connection refused"},
+		{"the upstream proxy", policy.ReasonParent, os.NewSyscallError("connect", syscall.ECONNREFUSED), slow, "the upstream proxy (egress.parent, or parent in hosts) failed: connection refused"},
 		{"no error", policy.ReasonOrigin, nil, slow, "the site could not be reached"},
 		{"a long error", policy.ReasonOrigin, errors.New(strings.Repeat("x", 999)), slow, strings.Repeat("x", maxCause-3) + "…"},
 
