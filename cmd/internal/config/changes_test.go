@@ -24,6 +24,7 @@ func TestChanges(t *testing.T) {
 		"a password":   {clients, strings.Replace(clients, "01234567", "01234568", 1), []string{"clients entry 1: password_hash: changed from (hidden) to (hidden)"}},
 		"a token":      {"", "admin: {token: 0123456789abcdef}\n", []string{`admin.token: changed from "" to (hidden)`}},
 		"a parent":     {"", "egress: {parent: \"http://u:secret@h:1\"}\n", []string{`egress.parent: changed from "" to (hidden)`}},
+		"a host's":     {"hosts: [{match: a, parent: \"http://u:secret@h:1\"}]\n", "hosts: [{match: a, parent: direct}]\n", []string{"hosts entry 1: parent: changed from (hidden) to (hidden)"}},
 		"restart":      {"", "listen: 127.0.0.1:1\nlog: {format: json}\n", []string{"listen: changed from 127.0.0.1:8080 to 127.0.0.1:1: needs a restart", "log.format: changed from text to json: needs a restart"}},
 		"TLS on":       {"", "listen_tls: {cert: a, key: b}\n", []string{`listen_tls.cert: changed from "" to "a": needs a restart`, `listen_tls.key: changed from "" to "b": needs a restart`}},
 		"TLS off":      {"listen_tls: {cert: aa, key: bb}\n", "", []string{`listen_tls.cert: changed from aa to "": needs a restart`, `listen_tls.key: changed from bb to "": needs a restart`}},

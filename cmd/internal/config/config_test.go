@@ -135,11 +135,12 @@ func TestRedacted(t *testing.T) {
 		"http://we:%":                      "",
 	} {
 		c := Default()
-		c.Egress.Parent = give
-		if got := c.Redacted(); got.Egress.Parent != want {
-			t.Errorf("%s is shown as %s, want %s", give, got.Egress.Parent, want)
+		c.Egress.Parent, c.Hosts = give, []Host{{Parent: "direct"}, {Parent: give}}
+		got := c.Redacted()
+		if got.Egress.Parent != want || got.Hosts[1].Parent != want || got.Hosts[0].Parent != "direct" {
+			t.Errorf("%s is shown as %s, and in an entry as %s, want %s", give, got.Egress.Parent, got.Hosts[1].Parent, want)
 		}
-		if c.Egress.Parent != give {
+		if c.Egress.Parent != give || c.Hosts[1].Parent != give {
 			t.Errorf("%s is changed for good", give)
 		}
 	}

@@ -39,6 +39,11 @@ type Host struct {
 	// purposes.
 	Usage string `key:"usage" default:"enforce" oneof:"enforce ignore"`
 
+	// The URL of the upstream proxy that requests to these hosts go through, in place of egress.parent: http://,
+	// https:// or socks5://, with user:password@ if it needs a login. direct means none. An empty value means
+	// the value of egress.parent.
+	Parent string `key:"parent" default:"" kind:"host-parent"`
+
 	// Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and
 	// deny require it. An empty value means no reason.
 	Reason string `key:"reason" default:"" kind:"line"`

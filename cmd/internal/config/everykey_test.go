@@ -33,6 +33,7 @@ var samples = map[string][]any{
 	"address-or-off":   {"127.0.0.1:8082", "[::1]:8083", "localhost:8084", ""},
 	"server":           {"[2001:db8::1]:53"},
 	"parent":           {"https://we:p%20w@proxy.example:3128", "env"},
+	"host-parent":      {"socks5://we:p%20w@proxy.example:1080", "direct"},
 	"tsa":              {"https://tsa.example/tsr"},
 	"dashboard":        {"https://proxy-1.example:8081/"},
 	"directory":        {"https://foo.example/keys"},

@@ -20,6 +20,8 @@ func TestSharedSum(t *testing.T) {
 		{"the store", "store: {redis: 'redis://:one@a'}", "store: {redis: 'redis://:one@b'}", false},
 		{"the order of keys", "open: true\nmode: monitor", "mode: monitor\nopen: true", true},
 		{"the pace", "pace: {requests_per_second: 2}", "pace: {requests_per_second: 3}", false},
+		{"the password of a host's parent", "hosts: [{match: a, parent: 'http://a:one@b'}]", "hosts: [{match: a, parent: 'http://a:two@b'}]", true},
+		{"a host's parent", "hosts: [{match: a, parent: 'http://b'}]", "hosts: [{match: a, parent: direct}]", false},
 		{"an entry", "hosts: [{match: a.example, reason: a}]", "", false},
 		{"a client's password", client, other, false},
 	} {

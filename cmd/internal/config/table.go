@@ -293,9 +293,10 @@ type Egress struct {
 	// resolver.
 	Resolver string `key:"resolver" default:"" kind:"server"`
 
-	// The URL of the upstream proxy that all requests go through: http://, https:// or socks5://, with
-	// user:password@ if it needs a login. env takes it from http_proxy, https_proxy, all_proxy and no_proxy
-	// in the environment; loopback is reached directly. An empty value means none.
+	// The URL of the upstream proxy that all requests go through, unless an entry of hosts names another one:
+	// http://, https:// or socks5://, with user:password@ if it needs a login. env takes it from http_proxy,
+	// https_proxy, all_proxy and no_proxy in the environment; loopback is reached directly. An empty value
+	// means none.
 	Parent string `key:"parent" default:"" kind:"parent"`
 
 	// The oldest version of TLS that the proxy speaks with origins. 1.0 also permits 1.1. Both are broken,

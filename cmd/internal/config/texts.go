@@ -59,13 +59,24 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// ParentEnv is the Egress.Parent that the environment names.
-const ParentEnv = "env"
+const (
+	// ParentEnv is the Egress.Parent that the environment names.
+	ParentEnv = "env"
 
-func isParent(s string) bool { return s == ParentEnv || notParent(s) == "" }
+	// ParentDirect is the Host.Parent that means none.
+	ParentDirect = "direct"
+)
 
-// notParent returns why s is not the address of a proxy, "" if it is one.
-func notParent(s string) string {
+// parentKind returns the kind of addresses of proxies, and a word.
+func parentKind(word string) kind {
+	not := func(s string) string { return notParent(s, word) }
+	return kind{what: "the address of a proxy, or " + word, example: "http://proxy.example:3128",
+		is: func(s string) bool { return s == word || not(s) == "" }, optional: true, secret: true, hint: not,
+		pattern: `^$|^` + word + `$|^(https?|socks5h?)://.`}
+}
+
+// notParent returns why s is not the address of a proxy, "" if it is one. word is the only other value.
+func notParent(s, word string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		// The text of err would repeat the password.
@@ -73,7 +84,7 @@ func notParent(s string) string {
 	}
 	switch {
 	case !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme):
-		return "must begin with http://, https:// or socks5://, or be env"
+		return "must begin with http://, https:// or socks5://, or be " + word
 	case !isHost(u.Hostname()):
 		return "has no host"
 	case u.Port() != "" && !isPort(u.Port()):

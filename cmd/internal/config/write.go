@@ -36,6 +36,10 @@ func (c Config) Redacted() Config {
 	if c.Admin.Token != "" {
 		c.Admin.Token = hiddenToken
 	}
+	c.Hosts = slices.Clone(c.Hosts)
+	for i := range c.Hosts {
+		c.Hosts[i].Parent = redactedURL(c.Hosts[i].Parent)
+	}
 	c.Egress.Parent, c.Store.Redis = redactedURL(c.Egress.Parent), redactedURL(c.Store.Redis)
 	return c
 }

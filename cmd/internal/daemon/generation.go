@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -339,11 +340,14 @@ func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err er
 	}
 	d.Active.Store(f)
 	d.boundMemory(f.memory)
-	if f.rules.Egress != before.rules.Egress {
+	renewed := f.rules.Egress != before.rules.Egress
+	if renewed || !slices.Equal(fileParents(f.Cfg.Hosts), fileParents(before.Cfg.Hosts)) {
 		d.robotsCache.RetryUnconnected()
 		if f.tdmrep != nil {
 			f.tdmrep.RetryUnconnected()
 		}
+	}
+	if renewed {
 		before.rules.Egress.CloseIdle()
 	}
 	return last, nil

@@ -177,14 +177,15 @@ func checkIdentity(cfg config.Config) error {
 
 func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
-	for _, h := range cfg.Hosts {
+	parents, _ := hostParents(cfg.Hosts)
+	for i, h := range cfg.Hosts {
 		schedules, byRobots := openHours(h.Hours)
 		var cools *policy.CoolDown
 		if !reflect.DeepEqual(h.CoolDown, config.DefaultCoolDown()) {
 			cools = new(coolDown(h.CoolDown))
 		}
 		all = append(all, policy.Host{
-			Match: h.Match, Paths: h.Paths, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
+			Match: h.Match, Paths: h.Paths, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until, Parent: parents[i],
 			IgnoreUsage: h.Usage == "ignore", Readings: readings(h.Readings), Forbidden: forbidden(h.Forbidden),
 			Hours: schedules, RobotsHours: byRobots, CoolDown: cools,
 			Pace: pace.Limits{
@@ -333,6 +334,7 @@ func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Client, error)
 func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
 	o.OneAddress = perAddress(cfg)
+	_, o.Parents = hostParents(cfg.Hosts)
 	if cfg.Egress.TLSMin == "1.0" {
 		o.TLSMin = tls.VersionTLS10
 	}

@@ -197,6 +197,9 @@ func TestReloadTellsNoSecrets(t *testing.T) {
 	for _, k := range []keys{
 		{"admin.token": secret, "egress.parent": "http://u:" + secret + "@127.0.0.1:9"},
 		{"admin.token": secret + "2", "egress.parent": "http://u:" + secret + "2@127.0.0.1:9", "log.format": "json"},
+		{"admin.token": secret, "hosts": []any{item{"match": "a.test", "parent": "http://u:" + secret + "@127.0.0.1:9"}}},
+		{"admin.token": secret, "hosts": []any{item{"match": "a.test", "parent": "socks5://u:" + secret + "2@127.0.0.1:9"}}},
+		{"admin.token": secret, "hosts": []any{item{"match": "a.test", "parent": "http://u%3a:" + secret + "@127.0.0.1:9"}}},
 		{"admin.token": secret, "store.redis": "redis://:" + secret + "@127.0.0.1:9"},
 		{"admin.token": secret, "store.redis": "redis://" + secret + "@127.0.0.1:9?password=" + secret},
 		{"admin.token": secret + "\x00", "egress.parent": "http://u:" + secret + "@127.0.0.1:9/x"},

@@ -325,6 +325,7 @@ func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 		"tls.ca_next":     nextCAs(t),
 		"egress.resolver": anotherResolver(t),
 		"egress.parent":   keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
+		"hosts[].parent":  inEntry("hosts", anyHost, "parent", "direct", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
 		"egress.extra_ca": anotherRoot(t),
 	}
 	maps.Copy(all, signingKeys(t))
