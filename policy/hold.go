@@ -36,7 +36,7 @@ func (e *HoldError) Error() string {
 // MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise
 // it puts the time until which r is held back into d.Pace.
 func (e *Engine) MayWait(r *Request, d *Decision) error {
-	if held := e.held(r, d, time.Now(), d.Pace.MaxWait); held != nil {
+	if held := e.held(r, d, d.Pace.MaxWait); held != nil {
 		return held
 	}
 	return nil
@@ -45,19 +45,20 @@ func (e *Engine) MayWait(r *Request, d *Decision) error {
 // MaySend returns a *HoldError if the request r, for which Decide has returned d, must not be sent at this moment. Call it right
 // before the request is sent, and before a connection is made for it.
 func (e *Engine) MaySend(r *Request, d *Decision) error {
-	if held := e.held(r, d, time.Now(), 0); held != nil {
+	if held := e.held(r, d, 0); held != nil {
 		return held
 	}
 	return nil
 }
 
 // held returns what holds a request back for longer than it may wait; nil: nothing does. A shorter time is put into d.Pace.NotBefore.
-func (e *Engine) held(r *Request, d *Decision, now time.Time, mayWait time.Duration) *HoldError {
+func (e *Engine) held(r *Request, d *Decision, mayWait time.Duration) *HoldError {
 	if h := d.terms; h != nil && (len(h.Hours) > 0 || h.RobotsHours && len(d.Visits) > 0) {
 		var visits []robots.VisitTime
 		if h.RobotsHours {
 			visits = d.Visits
 		}
+		now := time.Now()
 		if at, ok := opening(h.Hours, visits, now); !ok || at.Sub(now) > mayWait {
 			return &HoldError{ReasonHours, at, h.hoursDetail(visits)}
 		} else if at.After(now) {
@@ -67,10 +68,10 @@ func (e *Engine) held(r *Request, d *Decision, now time.Time, mayWait time.Durat
 	return e.coolingDown(r)
 }
 
-// decideHeld reports whether a request is refused before its robots.txt is fetched, which is then not fetched for it, because it would be
-// held back afterwards.
+// decideHeld refuses a request that would be held back after its robots.txt was fetched, if the file is not in memory: it is not fetched
+// then. It reports whether it refuses the request.
 func (e *Engine) decideHeld(d *Decision, r *Request, c *requestConfig) bool {
-	held := e.held(r, d, time.Now(), d.Pace.MaxWait)
+	held := e.held(r, d, d.Pace.MaxWait)
 	if held == nil || c.host.Robots != Enforce {
 		return false
 	}
@@ -88,8 +89,8 @@ func (e *Engine) decideHeld(d *Decision, r *Request, c *requestConfig) bool {
 func (e *Engine) applyHold(d *Decision, r *Request) {
 	var held *HoldError
 	if d.Verdict == Allow {
-		held = e.held(r, d, time.Now(), d.Pace.MaxWait)
-	} else if d.Err != nil {
+		held = e.held(r, d, d.Pace.MaxWait)
+	} else if d.Reason == ReasonOrigin || d.Reason == ReasonUnreachable {
 		held, _ = errors.AsType[*HoldError](d.Err)
 	}
 	if held != nil {
@@ -108,7 +109,7 @@ func (e *Engine) FetchLimits(o robots.Origin) (pace.Limits, error) {
 	var d Decision
 	r := e.fetchOf(o)
 	e.start(&d, &r, &requestConfig{client: &e.unknown, host: e.hosts.of(&r)})
-	if held := e.held(&r, &d, time.Now(), d.Pace.MaxWait); held != nil {
+	if held := e.held(&r, &d, d.Pace.MaxWait); held != nil {
 		return d.Pace, held
 	}
 	return d.Pace, nil

@@ -74,7 +74,7 @@ func TestCoolDownOutlastsAStop(t *testing.T) {
 		before, statuses := len(o.Pages("http")), []int(nil)
 		ask := func(n int) {
 			for range n {
-				url := o.URL("http", fmt.Sprint("/page?", len(statuses), killed))
+				url := o.URL("http", fmt.Sprintf("/page?%d-%v", len(statuses), killed))
 				statuses = append(statuses, e2e.Get(t, p.Client(t, false), url).Status)
 				e2e.AwaitRecord(t, p.Audit, url)
 			}
