@@ -324,6 +324,6 @@ func coolDownError(s *stops.Stop) *HoldError {
 	for _, status := range s.Statuses {
 		words = append(words, strconv.Itoa(status))
 	}
-	refused += " in a row (status " + strings.Join(words, ", ") + "), and is left alone for a while."
+	refused += " in a row (status " + strings.Join(words, ", ") + "), and is left alone for a while"
 	return &HoldError{ReasonCoolDown, s.Until, refused}
 }

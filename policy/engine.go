@@ -80,7 +80,7 @@ type Options struct {
 	Used   DayUse
 
 	// CoolDown is when a host is left alone for a time; zero: never. CooledDown is told of each stop for that which this process has
-	// begun; it may be nil, and may not wait. A Renew keeps that of its Engine.
+	// begun, in the goroutine of a request; it may be nil. A Renew keeps that of its Engine.
 	CoolDown   CoolDown
 	CooledDown func(stops.Stop)
 
@@ -324,19 +324,21 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) (d Decision) {
 }
 
 // DecideConnect decides about a tunnel that will be intercepted. It is allowed unless an entry denies
-// the host: the requests in the tunnel are decided about one by one.
+// the host, or the host is paused: the requests in the tunnel are decided about one by one.
 func (e *Engine) DecideConnect(r Request) Decision {
 	c := e.configForHost(r)
 	d := Decision{Verdict: Allow, Reason: ReasonTunnel}
 	e.start(&d, &r, &c)
 	if c.host.Robots == Deny {
 		d.Verdict, d.Reason = Refuse, ReasonDenied
+	} else if paused := e.paused(&r); paused != nil {
+		d.refuseHeld(paused)
 	}
 	return d
 }
 
 // decideEarly sets in d what does not depend on robots.txt, and reports whether that decides: the client does not identify
-// itself as required, or an entry denies the request, or it takes too long to find the entry.
+// itself as required, or an entry denies the request, or it takes too long to find the entry, or the host is paused.
 func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 	e.start(d, r, c)
 	if e.o.Require != RequireNothing {
@@ -352,7 +354,11 @@ func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
 	case c.host.tooComplex:
 		d.Verdict, d.Reason = Refuse, ReasonTooComplex
 	default:
-		return false
+		paused := e.paused(r)
+		if paused == nil {
+			return false
+		}
+		d.refuseHeld(paused)
 	}
 	return true
 }

@@ -12,25 +12,30 @@ import (
 	"robotsproxy/robots"
 )
 
-// A HoldError says why a request that robots.txt permits is not sent now.
+// ErrHeld matches each [HoldError] with errors.Is, and the error of a robots.txt that redirects to a host to which nothing is sent now.
+var ErrHeld = errors.New("nothing is sent to the host now")
+
+// A HoldError says why nothing is sent to a host now, whatever robots.txt says. It is [ErrHeld].
 type HoldError struct {
-	// Reason is ReasonHours or ReasonCoolDown.
+	// Reason is ReasonPaused, ReasonHours or ReasonCoolDown.
 	Reason Reason
 
 	// Until is when the request may be sent; zero: that is not known.
 	Until time.Time
 
-	// Detail is a sentence for the client, in printable text.
+	// Detail is a sentence for the client without its full stop, in printable text.
 	Detail string
 }
 
+// Is makes a HoldError ErrHeld.
+func (e *HoldError) Is(target error) bool { return target == ErrHeld }
+
 // Error returns the detail and the time.
 func (e *HoldError) Error() string {
-	text := strings.TrimSuffix(e.Detail, ".")
 	if e.Until.IsZero() {
-		return text
+		return e.Detail
 	}
-	return fmt.Sprintf("%s; not before %s", text, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s; not before %s", e.Detail, e.Until.UTC().Format(time.RFC3339))
 }
 
 // MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise
@@ -53,6 +58,9 @@ func (e *Engine) MaySend(r *Request, d *Decision) error {
 
 // held returns what holds a request back for longer than it may wait; nil: nothing does. A shorter time is put into d.Pace.NotBefore.
 func (e *Engine) held(r *Request, d *Decision, mayWait time.Duration) *HoldError {
+	if paused := e.paused(r); paused != nil {
+		return paused
+	}
 	if h := d.terms; h != nil && (len(h.Hours) > 0 || h.RobotsHours && len(d.Visits) > 0) {
 		var visits []robots.VisitTime
 		if h.RobotsHours {
@@ -156,15 +164,15 @@ func (h *Host) hoursDetail(visits []robots.VisitTime) string {
 	for _, s := range h.Hours {
 		all = append(all, s.String())
 	}
-	text := "Requests to this host are sent only at these hours: " + strings.Join(all, "; and ") + "."
+	text := "Requests to this host are sent only at these hours: " + strings.Join(all, "; and ")
 	if len(visits) > 0 {
 		var lines []string
 		for _, v := range visits {
 			lines = append(lines, v.String())
 		}
-		text = "The robots.txt of this site wants visits only at " + strings.Join(lines, ", ") + " UTC (Visit-time)."
+		text = "The robots.txt of this site wants visits only at " + strings.Join(lines, ", ") + " UTC (Visit-time)"
 		if len(all) > 0 {
-			text += " The operator permits only " + strings.Join(all, "; and ") + "."
+			text += ". The operator permits only " + strings.Join(all, "; and ")
 		}
 	}
 	return text

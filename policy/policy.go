@@ -1,7 +1,7 @@
 // Package policy decides whether a request is allowed: by the identity of the
-// client, the configured entry for the host, and the robots.txt of the origin, in
-// this order. The proxy, `robotsproxy check` and every explanation use the same
-// [Engine.Decide].
+// client, the configured entry for the host, the pauses of operators, and the
+// robots.txt of the origin, in this order. The proxy, `robotsproxy check` and every
+// explanation use the same [Engine.Decide].
 //
 // The package only decides: it never paces, dials or writes to a client. A
 // [Decision] is a value, and its zero value refuses. Requests to an origin without

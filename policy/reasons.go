@@ -24,6 +24,7 @@ const (
 	ReasonTunnel      Reason = "tunnel"
 	ReasonIdentity    Reason = "identity"
 	ReasonDenied      Reason = "denied-host"
+	ReasonPaused      Reason = "paused"
 	ReasonOverride    Reason = "override"
 	ReasonPace        Reason = "pace"
 	ReasonQuota       Reason = "quota"
@@ -80,7 +81,7 @@ type ReasonInfo struct {
 	// ByEntry says that an entry of hosts decided, which a refused client may know.
 	ByEntry bool
 
-	// Cheap says that a refusal costs its sender nothing: the request and the configuration alone decide it.
+	// Cheap says that a refusal costs its sender nothing: the request, the configuration and the operators alone decide it.
 	Cheap bool
 }
 
@@ -134,6 +135,9 @@ var reasons = [...]ReasonInfo{
 	{Name: ReasonDenied, Label: "host denied by the operator", Text: "The operator denies requests to this host (robots: deny in hosts)",
 		Advice: "Do not request this site.",
 		Status: 403, Error: denied, Outcome: Disallowed, ByEntry: true, Cheap: true},
+	{Name: ReasonPaused, Label: "paused by the operator", Text: "An operator has paused requests to this host",
+		Advice: "Try again later. The operator can end the pause at any time.",
+		Status: 503, Error: unavailable, RetryAfter: 5 * time.Minute, Outcome: Deferred, Cheap: true},
 	{Name: ReasonOverride, Label: "robots.txt ignored by the operator",
 		Text:   "The operator's configuration ignores robots.txt for this host (robots: ignore in hosts)",
 		Allows: true},
@@ -221,7 +225,7 @@ const (
 	Failed     Outcome = iota // the origin, the network, the client or the proxy failed, or the request cannot be forwarded
 	Allowed                   // the request may be sent
 	Disallowed                // robots.txt or the operator forbids the request
-	Deferred                  // the request may be sent later: its turn, its client's quota or limits did not permit it now
+	Deferred                  // the request may be sent later: its turn, a pause, its client's quota or limits did not permit it now
 )
 
 // String returns the word that people read: "allowed", "disallowed", "deferred" or "failed".

@@ -12,9 +12,12 @@ import (
 // AllowsRedirect returns an error if the fetch f of a robots.txt may not follow a redirect
 // to an address at another origin; it is Options.Allowed of robots/fetch. The robots.txt of
 // that origin decides, for the product token of f, so that a redirect cannot fetch what the
-// origin disallows. A redirect to /robots.txt is always allowed. The error is
-// fetch.ErrDisallowed, or says why the robots.txt there is not known.
+// origin disallows. A redirect to /robots.txt is always allowed, unless that origin is paused. The error is
+// fetch.ErrDisallowed, matches ErrHeld, or says why the robots.txt there is not known.
 func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.Origin, pathQuery string) error {
+	if e.paused(&Request{Target: robots.Target{Origin: to}}) != nil {
+		return ErrHeld
+	}
 	// RFC 9309 2.2.2: /robots.txt is always allowed.
 	if robots.IsRobotsTxt(pathQuery) {
 		return nil

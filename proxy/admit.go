@@ -81,7 +81,7 @@ func (h *Handler) decide(s *requestState, judge func(*policy.Engine, context.Con
 }
 
 // enforce stores the robots.txt that the decision is based on. It returns the refusal as an
-// error, or nil if the proxy only monitors.
+// error, or nil if the proxy only monitors and the host is not paused.
 func (s *requestState) enforce() error {
 	err := s.client.h.o.Keep(&s.record)
 	// The request or its refusal may take long, and must not keep the rules of the file in memory.
@@ -89,10 +89,19 @@ func (s *requestState) enforce() error {
 	if err != nil {
 		return err
 	}
-	if s.rules.Monitor {
+	if s.rules.Monitor && s.record.Decision.Reason != policy.ReasonPaused {
 		return nil
 	}
 	return refusalError(&s.record.Decision)
+}
+
+// held returns why the request, with its decision, must not be sent at this moment; nil: it may be. A pause is an act of the operator,
+// so it holds in monitor mode too.
+func (s *requestState) held(d *policy.Decision) error {
+	if s.rules.Monitor {
+		return s.rules.Engine.Paused(&s.record.Request)
+	}
+	return s.rules.Engine.MaySend(&s.record.Request, d)
 }
 
 // refusalError returns the error of a refusing decision, or nil if the decision allows
@@ -111,10 +120,11 @@ func refusalError(d *policy.Decision) error {
 	return refusedError{d.Reason}
 }
 
-// waitForSlot counts the request against its client's quota, and waits for its slot.
+// waitForSlot counts the request against its client's quota, and waits for its slot. Meanwhile the host may have been paused, or its hours
+// may have ended: it is not connected to then.
 func (h *Handler) waitForSlot(s *requestState) error {
 	if s.rules.Monitor {
-		return nil
+		return s.held(nil)
 	}
 	// Decide does not hold back a request for robots.txt, which the cache may answer.
 	if err := s.rules.Engine.MayWait(&s.record.Request, &s.record.Decision); err != nil {
@@ -137,16 +147,9 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	s.slot, err = h.o.Pacer.Wait(s.in.HTTP.Context(), s.shareKey(), s.record.Decision.Pace)
 	if err != nil {
 		s.record.Waited = time.Since(began)
-	}
-	return err
-}
-
-// maySend returns why the request must not be sent at this moment: it cannot be recorded, or the host's hours have ended meanwhile.
-func (s *requestState) maySend() error {
-	if err := s.client.h.o.Ready(); err != nil || s.rules.Monitor {
 		return err
 	}
-	return s.rules.Engine.MaySend(&s.record.Request, &s.record.Decision)
+	return s.held(&s.record.Decision)
 }
 
 // authenticate determines the client of a request. It refuses a client that no entry of

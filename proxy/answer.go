@@ -153,6 +153,9 @@ var answers = []struct {
 	{is(pace.ErrTooBusy), answer{reason: policy.ReasonPace,
 		detail: "The wait for this host would be longer than a request may wait.",
 		advice: "Send fewer requests at once, or try again later. The operator can raise pace.max_wait."}},
+	{is(policy.ErrHeld), answer{reason: policy.ReasonOrigin, status: http.StatusServiceUnavailable, retry: time.Minute,
+		detail: "The site's robots.txt redirects to a host to which nothing is sent now.",
+		advice: "Try again later."}},
 	{is(policy.ErrQuota), answer{reason: policy.ReasonQuota}},
 	{is(errFTPTunnel), answer{reason: policy.ReasonPort,
 		detail: "The proxy opens no tunnels to the FTP port, because it could not judge the requests in them.",
@@ -293,7 +296,7 @@ func answerTo(err error) answer {
 		return answer{reason: refused.reason}.complete()
 	}
 	if held, ok := errors.AsType[*policy.HoldError](err); ok {
-		return answer{reason: held.Reason, detail: held.Detail}.complete()
+		return answer{reason: held.Reason, detail: held.Detail + "."}.complete()
 	}
 	a := originBrokeOff
 	for _, row := range answers {

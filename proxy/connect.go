@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 
 	"robotsproxy/policy"
@@ -49,8 +51,10 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		dialled, err = s.reach(o, &d)
 		return err
 	})
-	// During a back-off, or outside the host's hours, the requests inside get their own responses, for example those of robots.txt.
-	if err != nil && !isBusy(pace.BackedOff)(err) && !as[*policy.HoldError](err) {
+	// During a back-off, or outside the host's hours, the requests inside get their own responses, for example those of robots.txt. None
+	// of those to a paused host gets one.
+	held, isHeld := errors.AsType[*policy.HoldError](err)
+	if err != nil && !isBusy(pace.BackedOff)(err) && (!isHeld || held.Reason == policy.ReasonPaused) {
 		return err
 	}
 	var contact *audit.Begun
@@ -76,31 +80,35 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	return nil
 }
 
-// reach makes sure that the origin can be connected to, within the concurrency limit. On another port than 443
-// the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin. dialled says that a new
+// reach makes sure that the origin can be connected to, within the concurrency limit, if requests may be sent to it now. On another port
+// than 443 the client may not speak TLS, which its first bytes tell, so nothing is sent to the origin. dialled says that a new
 // connection was made. d is the decision on the tunnel, which is not used in monitor mode.
 func (s *requestState) reach(o robots.Origin, d *policy.Decision) (dialled bool, err error) {
 	ctx := s.in.HTTP.Context()
 	tcp := o.Scheme == "https" && o.Port != 443
 	s.out = s.rules.egressTo(o.Host)
 	dialled = s.out.Dials(o, tcp)
+	if err := s.held(d); err != nil {
+		return false, err
+	}
 	if !s.rules.Monitor {
 		wait := s.client.h.o.Pacer.WaitConnect
 		if dialled {
 			wait = s.client.h.o.Pacer.WaitContact
 		}
 		limits := d.Pace
-		if err = s.rules.Engine.MaySend(&s.record.Request, d); err == nil {
-			s.addr, err = s.rules.chooseAddress(ctx, s.out, o, &limits)
-		}
-		if err == nil {
+		if s.addr, err = s.rules.chooseAddress(ctx, s.out, o, &limits); err == nil {
 			s.slot, err = wait(ctx, s.shareKey(), limits)
 		}
 		if err != nil {
 			return dialled, err
 		}
+		defer s.releaseSlot()
+		// The wait may be long.
+		if err := s.held(d); err != nil {
+			return false, err
+		}
 	}
-	defer s.releaseSlot()
 	if tcp {
 		return dialled, s.out.At(s.addr).ReachTCP(ctx, o)
 	}
@@ -121,7 +129,7 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
-	s.sender, s.check = &s.response, s.maySend
+	s.sender = &s.response
 	if err := s.ready(s.in.HTTP.Context()); err != nil {
 		return err
 	}
@@ -148,8 +156,15 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		defer context.AfterFunc(s.in.HTTP.Context(), func() { origin.Close() })()
 	}
 	s.record.Status = http.StatusOK
-	s.record.Bytes, err = relay(raw.Conn, raw.Ahead, origin, true, h.o.Silence)
+	s.record.Bytes, err = s.relay(raw, origin, true)
 	return err
+}
+
+// relay is relay until the host is paused: what a tunnel sends, the proxy can neither see nor refuse.
+func (s *requestState) relay(client *inbound.Raw, origin io.ReadWriteCloser, half bool) (int64, error) {
+	defer s.rules.Engine.OnPause(&s.record.Request, func() { origin.Close() })()
+	n, err := relay(client.Conn, client.Ahead, origin, half, s.client.h.o.Silence)
+	return n, cmp.Or(s.rules.Engine.Paused(&s.record.Request), err)
 }
 
 // newTunnelClient returns the client of a tunnel that the CONNECT of s has opened. dialled is as in client.

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/proxy/archive/warc"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/signature"
+	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
 
@@ -44,19 +45,38 @@ type Fetches struct {
 }
 
 // FetchFailedHere reports whether an error of a fetch is not the origin's fault: the
-// proxy itself failed, could not sign the GET, record it or archive the response, or a fetch of the host's own file
-// got no slot.
+// proxy itself failed, could not sign the GET, record it or archive the response, nothing may be sent to a host now, or a fetch of the
+// host's own file got no slot.
 func FetchFailedHere(err error) bool {
-	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || isUnrecordable(err) ||
-		isHeld(err) || errors.Is(err, pace.ErrClosed)
+	return egress.LocalError(err) || errors.Is(err, signature.ErrSign) || isUnrecordable(err) || errors.Is(err, policy.ErrHeld) ||
+		errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
-
-// isHeld reports whether an error says that nothing may be sent to the host now.
-func isHeld(err error) bool { return errors.Is(err, pace.ErrTooBusy) || as[*policy.HoldError](err) }
 
 // isUnrecordable reports whether an error is that of an audit or an archive that cannot be written.
 func isUnrecordable(err error) bool {
 	return errors.Is(err, audit.ErrUnwritable) || errors.Is(err, archive.ErrUnwritable)
+}
+
+// check returns why a GET must not be sent now: it could not be recorded, or nothing may be sent to its host.
+func (f *Fetches) check(hop fetch.Hop) error {
+	if f.Ready != nil {
+		if err := f.Ready(); err != nil {
+			return err
+		}
+	}
+	if f.Rules.Monitor {
+		return heldFor(f.Rules.Engine.Paused(&policy.Request{Target: robots.Target{Origin: hop.Origin}}), hop)
+	}
+	return heldFor(f.Rules.Engine.MayFetch(hop.Origin), hop)
+}
+
+// heldFor returns the error of a GET to whose host nothing may be sent now. That of another host than the file's own does not say
+// that the file's host is held back.
+func heldFor(err error, hop fetch.Hop) error {
+	if hop.SameOrigin || !as[*policy.HoldError](err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", hop.Origin.Host, policy.ErrHeld)
 }
 
 // Send sends a GET when it has its slot. The Via field of the GET names the proxy, so that
@@ -65,9 +85,12 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if !f.Rules.NoVia {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
+	if err := f.check(hop); err != nil {
+		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
+	}
 	out := f.Rules.egressTo(hop.Origin.Host)
 	if f.Rules.Monitor {
-		return f.roundTrip(r, hop, &sending{out: out, sender: &fetchSender{hop: hop}, check: f.Ready})
+		return f.roundTrip(r, hop, &sending{out: out, sender: &fetchSender{fetches: f, hop: hop}})
 	}
 	var resp *http.Response
 	err := tryAddresses(func() (err error) {
@@ -82,8 +105,13 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 	if err != nil {
 		return nil, err
 	}
-	sender := &fetchSender{hop: hop}
-	s := &sending{out: out, slot: slot, addr: at, sender: sender, check: func() error { return f.maySend(hop) }}
+	// The wait for the slot may be long, and such a host is not connected to.
+	if err := f.check(hop); err != nil {
+		slot.Release()
+		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
+	}
+	sender := &fetchSender{fetches: f, hop: hop}
+	s := &sending{out: out, slot: slot, addr: at, sender: sender}
 	resp, err := f.roundTrip(r, hop, s)
 	if err != nil {
 		if s.state == connecting {
@@ -91,7 +119,7 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 		}
 		slot.Release()
 		switch {
-		case sender.refused == nil && !as[*policy.HoldError](err):
+		case sender.refused == nil:
 			return nil, err
 		// An earlier try has sent it.
 		case s.wasSent:
@@ -121,7 +149,7 @@ func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.R
 		capture.Discard()
 	}
 	switch {
-	case errors.Is(err, signature.ErrSign), isUnrecordable(err) && !s.wasSent:
+	case errors.Is(err, signature.ErrSign), (isUnrecordable(err) || errors.Is(err, policy.ErrHeld)) && !s.wasSent:
 		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
 	case signer != nil && s.wasSent:
 		hop.SetSigned(signer.KeyID())
@@ -143,7 +171,7 @@ func fetchName(u *url.URL) string {
 func (f *Fetches) slot(ctx context.Context, out *egress.Client, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
 	limits, err := f.Rules.Engine.FetchLimits(hop.Origin)
 	if err != nil {
-		return nil, at, unsent(err, hop)
+		return nil, at, fmt.Errorf("%w: %w", fetch.ErrUnsent, heldFor(err, hop))
 	}
 	limits.First, limits.Shared, limits.Redirected = hop.SameOrigin, hop.SameOrigin && hop.Client != "", !hop.SameOrigin
 	if at, err = f.Rules.chooseAddress(ctx, out, hop.Origin, &limits); err != nil {
@@ -165,9 +193,9 @@ func unsent(err error, hop fetch.Hop) error {
 }
 
 // noSlot returns the error of a GET that got no slot. At another host than the file's
-// own, the error does not say that nothing may be sent now, so that the file counts as unreachable.
+// own, the error does not wrap pace.ErrTooBusy, so that the file counts as unreachable.
 func noSlot(err error, hop fetch.Hop) error {
-	if hop.SameOrigin || !isHeld(err) {
+	if hop.SameOrigin || !errors.Is(err, pace.ErrTooBusy) {
 		return err
 	}
 	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)
@@ -175,7 +203,8 @@ func noSlot(err error, hop fetch.Hop) error {
 
 // A fetchSender is the [sender] of a GET.
 type fetchSender struct {
-	hop fetch.Hop
+	fetches *Fetches
+	hop     fetch.Hop
 
 	// refused is why the slot gave no permit; nil: it gave one, or was not asked.
 	refused error
@@ -185,6 +214,8 @@ func (s *fetchSender) await(ctx context.Context, slot *pace.Slot) error {
 	s.refused = s.hop.Wait(func() error { return slot.Ready(ctx) })
 	return s.refused
 }
+
+func (s *fetchSender) check() error { return s.fetches.check(s.hop) }
 
 // sent does nothing: a fetch has a time limit, and leaves a line when it ends.
 func (*fetchSender) sent() {}
@@ -202,16 +233,6 @@ type fetchBody struct {
 func (b *fetchBody) Close() error {
 	defer b.slot.Release()
 	return b.ReadCloser.Close()
-}
-
-// maySend returns why a GET must not be sent at this moment.
-func (f *Fetches) maySend(hop fetch.Hop) error {
-	if f.Ready != nil {
-		if err := f.Ready(); err != nil {
-			return err
-		}
-	}
-	return f.Rules.Engine.MayFetch(hop.Origin)
 }
 
 // beginCapture begins to archive a GET, if there is an archive.

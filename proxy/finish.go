@@ -216,8 +216,11 @@ func (s *requestState) retryAfter(a answer, err error) int {
 		return seconds(time.Until(quota.Until))
 	} else if errors.Is(err, audit.ErrNoSpace) {
 		return seconds(noRoomRetry)
-	} else if held, ok := errors.AsType[*policy.HoldError](err); ok && !held.Until.IsZero() {
-		return seconds(time.Until(held.Until))
+	} else if !d.Retry.IsZero() && d.Verdict != policy.Allow {
+		return seconds(time.Until(d.Retry))
+	} else if a.reason == policy.ReasonPaused {
+		// Nobody knows when it will end.
+		return seconds(a.retry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		if host, _ := s.client.h.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey); host.BackOffUntil.After(retry) {
 			// The fetch gets no slot before that time.

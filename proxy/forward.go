@@ -55,7 +55,7 @@ func (h *Handler) forward(s *requestState) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.in.HTTP.Context(), stateKey{}, s))
 	defer cancel(nil)
 	s.transfer.cancel = cancel
-	s.sender, s.owner, s.check, s.memory = &s.response, &s.client.logins, s.maySend, &s.work
+	s.sender, s.owner, s.memory = &s.response, &s.client.logins, &s.work
 	s.response.beginCapture()
 	r := s.in.HTTP.WithContext(ctx)
 	r.URL, r.RequestURI = s.record.Request.URL(), ""
@@ -276,6 +276,6 @@ func (s *requestState) upgrade() error {
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	s.record.Bytes, err = relay(conn.Conn, conn.Ahead, origin, false, h.o.Silence)
+	s.record.Bytes, err = s.relay(conn, origin, false)
 	return err
 }

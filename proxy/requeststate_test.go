@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/storetest"
@@ -19,7 +20,9 @@ import (
 
 // stateOf returns the state of a request that arrived on no connection.
 func stateOf(w http.ResponseWriter, r *http.Request) *requestState {
-	s := &requestState{client: new(client), in: &inbound.Request{HTTP: r, Method: r.Method, Writer: w}, rules: new(generation)}
+	h := &Handler{o: Options{Ready: func() error { return nil }}}
+	s := &requestState{client: &client{h: h}, in: &inbound.Request{HTTP: r, Method: r.Method, Writer: w}, rules: new(generation)}
+	s.rules.Engine = new(policy.Engine)
 	s.transfer.in, s.response.s, s.transfer.watch.limit = s.in, s, time.Hour
 	return s
 }

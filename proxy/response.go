@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -195,6 +196,11 @@ func (r *response) await(ctx context.Context, slot *pace.Slot) error {
 	r.s.transfer.watch.pause(true)
 	defer r.s.transfer.watch.pause(false)
 	return slot.Ready(ctx)
+}
+
+// check implements [sender].
+func (r *response) check() error {
+	return cmp.Or(r.s.client.h.o.Ready(), r.s.held(&r.s.record.Decision))
 }
 
 // sent implements [sender].

@@ -45,9 +45,6 @@ type sending struct {
 	// sender has it sent.
 	sender sender
 
-	// check returns why the request must not be sent: its record could not be written. It is Options.Ready; nil: no check.
-	check func() error
-
 	// memory counts what the response holds in memory; nil: nothing is counted.
 	memory *memory.Work
 
@@ -67,6 +64,8 @@ type sending struct {
 type sender interface {
 	// await calls slot.Ready. No time limit of the sender runs meanwhile.
 	await(ctx context.Context, slot *pace.Slot) error
+	// check returns why the request must not be sent now: its record could not be written, or its host is paused.
+	check() error
 	// sent notes that a part of the request may have been sent.
 	sent()
 	// passInterim passes a 1xx response on.
@@ -125,13 +124,12 @@ func (s *sending) try(r *http.Request, signer *signature.Signer) (*http.Response
 }
 
 // ready waits for the permit of the slot, unless there is one that is still valid. The wait may be long: after it, ready
-// also checks whether what is sent can still be recorded. That may take time too, so the permit is looked at last.
+// also checks whether what is sent can still be recorded, and may still be sent. That may take time too, so the permit is looked
+// at last.
 func (s *sending) ready(ctx context.Context) error {
 	for {
-		if s.check != nil {
-			if err := s.check(); err != nil {
-				return err
-			}
+		if err := s.sender.check(); err != nil {
+			return err
 		}
 		if s.slot == nil || s.state == permitted && s.slot.Timely() {
 			return nil

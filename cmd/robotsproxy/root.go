@@ -34,8 +34,8 @@ reason.`,
 	// The flags --version and -v do what the command version does.
 	root.InitDefaultVersionFlag()
 	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), identity.Command(),
-		auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), passwordCommand(),
-		doctor.Command(), manual.Command(), versionCommand())
+		auditcmd.Command(), archivecmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), daemon.PauseCommand(),
+		daemon.ResumeCommand(), passwordCommand(), doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command with subcommands handles a missing or unknown one itself, so cobra takes it for runnable. Its usage must still

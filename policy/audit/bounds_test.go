@@ -80,7 +80,7 @@ func strangers(n int) map[string]string {
 }
 
 // ofOthers are the members that no record of a request with long strings has.
-var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched",
+var ofOthers = []string{"kind", "event", "detail", "file", "octets", "until", "by", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched",
 	"ids", "keys", "config_sha256", "ca_sha256", "include", "version", "origin",
 	"url_base64"} // of short URLs only
 
@@ -137,6 +137,7 @@ func TestRecordsAreBounded(t *testing.T) {
 			Result:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}}
 		held(t, appendLine(nil, &fetched, &Options{Replica: s}))
+		held(t, appendLine(nil, &event{Event: trail.EventPaused, Detail: s, Host: s, Reason: s, By: s, Until: time.Unix(0, math.MaxInt64)}, &Options{Replica: s}))
 		ids := slices.Repeat([]string{strings.Repeat("z", len(strconv.FormatUint(math.MaxUint64, 36)))}, maxIDs)
 		held(t, appendLine(nil, &event{Event: trail.EventUnfinished, Detail: s, Count: math.MaxInt64, IDs: ids}, &Options{Replica: s}))
 		held(t, appendLine(

@@ -179,7 +179,8 @@ func everyLine() [][]byte {
 	r.Archived = Archived{File: "a.warc.gz", Offset: 1, ID: "urn:uuid:1"}
 	r.Received = Received{Bytes: 1}
 	e := &event{Event: "lost", Detail: "d", File: "f", FileBytes: 1, SHA256: "s", Count: 1, Reasons: map[string]int64{"auth": 1, "limit": 2}, Clients: 2, Client: "c", FirstSeq: 1, LastSeq: 2,
-		Program: "1.2", Origin: "o", Config: "c", CA: "AB", Include: "blocked", Keys: []string{"mode"}, IDs: []string{"a", "b"}}
+		Program: "1.2", Origin: "o", Config: "c", CA: "AB", Include: "blocked", Keys: []string{"mode"}, IDs: []string{"a", "b"},
+		Host: "h", Reason: "r", Until: time.Now(), By: "b"}
 	var salter trail.Salter
 	line, _ := salter.AppendSalted(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := salter.AppendSalted(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})

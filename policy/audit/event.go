@@ -10,15 +10,20 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// An event is a line about the trail itself. It has the fields of an Entry from Event to LastSeq, and Client for refusals
-// of one client that were counted; its Time and Kind are not used.
+// An event is a line about the trail itself. It has the fields of an Entry from Event to LastSeq, Host and Reason, and Client for
+// refusals of one client that were counted; its Time and Kind are not used.
 type event trail.Entry
 
 func (e *event) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	b = appendKind(b, time.Now(), trail.KindEvent, o, limit)
 	b = appendOptional(b, `,"host":"`, e.Host, limit)
+	b = appendOptional(b, `,"reason":"`, e.Reason, limit)
 	b = appendString(append(b, `,"event":`...), e.Event)
 	b = appendOptional(b, `,"detail":"`, e.Detail, limit)
+	if !e.Until.IsZero() {
+		b = append(appendTime(append(b, `,"until":"`...), e.Until), '"')
+	}
+	b = appendOptional(b, `,"by":"`, e.By, limit)
 	b = appendOptional(b, `,"file":"`, e.File, limit)
 	b = appendNumber(b, `,"octets":`, e.FileBytes)
 	b = appendOptional(b, `,"sha256":"`, e.SHA256, limit)

@@ -1,15 +1,19 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/stops"
 )
 
 // A Process is the program that writes a trail, as the events about it describe it.
@@ -82,6 +86,36 @@ func (l *Log) Rotated(detail string, p Process) error {
 // BackOffEnded adds the event that an operator has ended the back-off of a host.
 func (l *Log) BackOffEnded(host string) error {
 	return l.commit(l.addEvent(&event{Event: trail.EventBackOffEnded, Detail: "an operator ended the back-off of " + host, Host: host}))
+}
+
+// Pause adds the event that an operator has begun or, if p has ended, ended a pause.
+func (l *Log) Pause(p stops.Stop) error {
+	e := event{Event: trail.EventPaused, Host: p.Host, Reason: p.Reason, Until: p.Until, By: p.By}
+	what := cmp.Or(p.Host, "all hosts")
+	switch {
+	case p.Ended:
+		e.Event, e.Until, e.Detail = trail.EventResumed, time.Time{}, "an operator ended the pause of "+what
+	case p.Until.IsZero():
+		e.Detail = "an operator paused requests to " + what
+	default:
+		e.Detail = fmt.Sprintf("an operator paused requests to %s until %s", what, p.Until.UTC().Format(time.RFC3339))
+	}
+	return l.commit(l.addEvent(&e))
+}
+
+// CooledDown adds the event that a client, or all, are stopped at a host for a time because it refuses requests.
+func (l *Log) CooledDown(s stops.Stop) error {
+	var statuses []string
+	for _, status := range s.Statuses {
+		statuses = append(statuses, strconv.Itoa(status))
+	}
+	e := event{Event: trail.EventCoolDown, Host: s.Host, Reason: "status " + strings.Join(statuses, ", "), Until: s.Until}
+	if s.Client != "" {
+		e.Client = l.options.Load().clientName(s.Client)
+	}
+	until := s.Until.UTC().Format(time.RFC3339)
+	e.Detail = fmt.Sprintf("%s refused requests in a row (%s) and is left alone until %s", s.Host, e.Reason, until)
+	return l.commit(l.addEvent(&e))
 }
 
 // findUnfinished adds the events that name the requests of the previous process that have no records. Until it has, a

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/stops"
 	"robotsproxy/robots/testkit"
 )
 
@@ -195,6 +196,43 @@ func TestStopNamesWhatHasNotEnded(t *testing.T) {
 	l.probe(true)
 	if after := entries(t, l); len(after) != len(all) {
 		t.Errorf("%d lines after the end", len(after)-len(all))
+	}
+}
+
+// TestPause: who paused what, until when and why, and who ended it.
+func TestPause(t *testing.T) {
+	until := time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC)
+	ended := stops.Stop{Kind: stops.Paused, Host: "a.test", Reason: "they asked", By: "bob", Until: until, Ended: true}
+	for want, p := range map[string]stops.Stop{
+		`{"host":"a.test","reason":"they asked","event":"paused","detail":"an operator paused requests to a.test until 2027-01-31T18:00:00Z","until":"2027-01-31T18:00:00.000000000Z","by":"alice"}`: {Host: "a.test", Reason: "they asked", By: "alice", Until: until},
+		`{"reason":"too loud","event":"paused","detail":"an operator paused requests to all hosts","by":"alice"}`:                                                                                    {Reason: "too loud", By: "alice"},
+		`{"host":"a.test","reason":"they asked","event":"resumed","detail":"an operator ended the pause of a.test","by":"bob"}`:                                                                      ended,
+	} {
+		l := open(t, Options{})
+		testkit.Must(t, l.Pause(p))
+		close(t, l)
+		all := entries(t, l)
+		if len(all) != 1 {
+			t.Fatalf("%d lines", len(all))
+		}
+		line := appendLine(nil, &event{Host: all[0].Host, Reason: all[0].Reason, Event: all[0].Event, Detail: all[0].Detail, Until: all[0].Until, By: all[0].By}, &Options{})
+		if _, got, _ := strings.Cut(string(line), `"kind":"event",`); "{"+got+"}" != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestCooledDown: which host is left alone, why, and for whom.
+func TestCooledDown(t *testing.T) {
+	l := open(t, Options{Client: strings.ToUpper})
+	until := time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC)
+	testkit.Must(t, l.CooledDown(stops.Stop{Kind: stops.CoolDown, Host: "a.test", Client: "lab", Statuses: []int{403, 429}, Until: until}))
+	testkit.Must(t, l.CooledDown(stops.Stop{Kind: stops.CoolDown, Host: "a.test", Statuses: []int{503}, Until: until}))
+	close(t, l)
+	all := entries(t, l)
+	if len(all) != 2 || all[0].Event != trail.EventCoolDown || all[0].Host != "a.test" || all[0].Client != "LAB" || all[0].Reason != "status 403, 429" || !all[0].Until.Equal(until) ||
+		all[0].Detail != "a.test refused requests in a row (status 403, 429) and is left alone until 2027-01-31T18:00:00Z" || all[1].Client != "" || all[1].Reason != "status 503" {
+		t.Errorf("%+v", all)
 	}
 }
 

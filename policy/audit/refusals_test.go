@@ -126,7 +126,7 @@ func TestCheapRefusalsAreCounted(t *testing.T) {
 // sent on.
 func TestWhatIsCheap(t *testing.T) {
 	cheap := []policy.Reason{policy.ReasonMalformed, policy.ReasonAuth, policy.ReasonLimit, policy.ReasonLoop,
-		policy.ReasonPort, policy.ReasonAddress, policy.ReasonDenied, policy.ReasonIdentity}
+		policy.ReasonPort, policy.ReasonAddress, policy.ReasonDenied, policy.ReasonIdentity, policy.ReasonPaused}
 	running(t, Options{}, func(t *testing.T, l *Log) {
 		for i, reason := range cheap {
 			flood(t, l, fmt.Sprint("10.0.0.", i), reason, maxCheap+1)

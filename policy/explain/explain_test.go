@@ -141,6 +141,7 @@ func TestSentences(t *testing.T) {
 		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, RedirectDisallowed: true}}, "redirects to a URL that"},
 		{Explanation{Reason: policy.ReasonIdentity, Error: policy.ErrNoToken.Error()}, "requires a product token"},
 		{Explanation{Reason: policy.ReasonIdentity, Error: policy.ErrNoContact.Error()}, "requires a web or e-mail address"},
+		{Explanation{Reason: policy.ReasonPaused}, "An operator has paused requests to this host."},
 		{Explanation{Reason: "\x1b[2J"}, `"\x1b[2J"`},
 	} {
 		if got := c.x.Sentence(); !strings.Contains(got, c.want) {

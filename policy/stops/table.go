@@ -258,9 +258,8 @@ func (t *Table) findLatest(now time.Time) {
 	t.latest.Store(latest)
 }
 
-// makeRoom removes the stops of a kind that are of no more use or, if there are none, one of the client that has most: one that is
-// over, if there is one, and the one that would be kept shortest. It reports false, and removes none, for pauses that all hold. t.mu
-// is held.
+// makeRoom removes the stops of a kind that are of no more use or, if there are none, some of the client that has most: first those that
+// are over, and those that would be kept shortest. It reports false, and removes none, for pauses that all hold. t.mu is held.
 func (t *Table) makeRoom(kind Kind, now time.Time) bool {
 	has, before := map[string]int{}, t.counts[kind]
 	for k, s := range t.stops {
@@ -275,30 +274,44 @@ func (t *Table) makeRoom(kind Kind, now time.Time) bool {
 	if t.counts[kind] < before {
 		return true
 	}
-	most := 0
-	for _, n := range has {
-		most = max(most, n)
-	}
-	var victim *Stop
-	for k, s := range t.stops {
-		if k.Kind == kind && has[k.Client] == most && (victim == nil || sooner(&s.Stop, victim, now)) {
-			victim = &s.Stop
+	client, most, second := "", 0, 0
+	for c, n := range has {
+		if n > most {
+			client, most, second = c, n, most
+		} else {
+			second = max(second, n)
 		}
 	}
-	if victim == nil || kind == Paused && victim.Holds(now) {
-		return false
+	var all []Stop
+	for k, s := range t.stops {
+		if k.Kind == kind && k.Client == client && (kind != Paused || !s.Holds(now)) {
+			all = append(all, s.Stop)
+		}
 	}
-	t.remove(victim.Key())
-	return true
+	slices.SortFunc(all, func(a, b Stop) int { return cmp.Compare(worth(&a, now), worth(&b, now)) })
+	n := 1
+	if kind == CoolDown {
+		n = max(n, min(most-second, removeAtOnce))
+	}
+	for i := range all[:min(n, len(all))] {
+		t.remove(all[i].Key())
+	}
+	return len(all) > 0
 }
 
-// sooner reports whether a is rather removed than b.
-func sooner(a, b *Stop, now time.Time) bool {
-	if a.Holds(now) != b.Holds(now) {
-		return b.Holds(now)
+// removeAtOnce is how many cool-downs of a client makeRoom removes at most: with one at a time, each further one would cost a search.
+const removeAtOnce = 100
+
+// worth returns a number that is lower for a stop that is rather removed than another.
+func worth(s *Stop, now time.Time) int64 {
+	switch kept := s.KeptUntil(); {
+	case kept.IsZero():
+		return math.MaxInt64
+	case s.Holds(now):
+		return kept.Unix()
+	default:
+		return kept.Unix() + math.MinInt64/2
 	}
-	x, y := a.KeptUntil(), b.KeptUntil()
-	return !x.IsZero() && (y.IsZero() || x.Before(y))
 }
 
 // remove removes a stop. t.mu is held.
@@ -322,6 +335,17 @@ func (t *Table) Changes(after uint64, own bool) (all []Stop, last uint64) {
 		}
 	}
 	return all, t.last
+}
+
+// Keys returns the keys of all stops, those that are over too, as Key.String returns them.
+func (t *Table) Keys() map[string]bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make(map[string]bool, len(t.stops))
+	for k := range t.stops {
+		all[k.String()] = true
+	}
+	return all
 }
 
 // Wake returns a channel from which one goroutine receives when Put or End has changed something.

@@ -165,8 +165,8 @@ type Options struct {
 	// Denied reports that no request may go to a target. A nil Denied permits every target.
 	Denied func(robots.Target) bool
 
-	// IsOwnFailure reports that an error of Sender, or of a body, is a failure of the proxy's own. With
-	// nil, none is.
+	// IsOwnFailure reports that an error of Sender, of Allowed or of a body is a failure of the proxy's own.
+	// With nil, none is.
 	IsOwnFailure func(error) bool
 
 	// Allowed returns an error if a redirect of r's file to another origin may not be followed:
@@ -385,6 +385,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	req.URL.Scheme, req.URL.Host = strings.Clone(req.URL.Scheme), strings.Clone(req.URL.Host)
 	to, err := f.check(req)
 	if err != nil {
+		a.OwnFailure = f.isOwn(err)
 		return nil, err
 	}
 	req.Header = header.Clone()

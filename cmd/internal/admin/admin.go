@@ -4,7 +4,7 @@
 //
 // It decides nothing itself. Explanations come from the code that decides requests, and what
 // it shows is kept by other packages. It changes something only on request: it purges and
-// refetches an origin's robots.txt, and reloads the configuration.
+// refetches an origin's robots.txt, ends back-offs, pauses hosts, and reloads the configuration.
 //
 // With a token ([Options].Token), everything but health and the login page requires it, as a
 // bearer token or by the session cookie of a login. Without a token, only requests from this
@@ -45,6 +45,9 @@ func New(o Options) (*Server, error) {
 	o.Space, o.About, o.Checkpoint = orZero(o.Space), orZero(o.About), orZero(o.Checkpoint)
 	if o.PaceKey == nil {
 		o.PaceKey = func(host string) string { return host }
+	}
+	if o.SaveStops == nil {
+		o.SaveStops = func(context.Context) error { return nil }
 	}
 	s := &Server{
 		opts: o, sessions: newSessions(), streamsDone: make(chan struct{}),
@@ -152,6 +155,7 @@ func (s *Server) pages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /hosts", s.showHosts)
 	mux.HandleFunc("GET /hosts/{host}", s.showHost)
 	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
+	mux.HandleFunc("POST /pause", s.changePause)
 	mux.HandleFunc("GET /exceptions", s.showExceptions)
 	mux.HandleFunc("GET /clients", s.showClients)
 	mux.HandleFunc("GET /explain", s.showExplain)

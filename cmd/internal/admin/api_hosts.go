@@ -36,9 +36,11 @@ var hostOrders = map[string]func(a, b *hostState) int{
 	"next":         func(a, b *hostState) int { return b.paceOrZero().NextSlot.Compare(a.paceOrZero().NextSlot) },
 }
 
-// activity ranks the states of paceBadge: back-off, slowed, queue, in flight, idle.
+// activity ranks the states of stateBadge: paused, back-off, slowed, queue, in flight, idle.
 func (h *hostState) activity() int {
 	switch p := h.paceOrZero(); {
+	case h.Pause != nil:
+		return 5
 	case p.PausedUntil.After(time.Now()):
 		return 4
 	case p.SlowedS > 0:

@@ -21,6 +21,7 @@ import (
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -41,11 +42,15 @@ type fixture struct {
 
 	ended    []string // hosts whose back-offs were ended
 	auditErr error    // of the event about that
+
+	stops   *stops.Table
+	saveErr error
+	paused  []stops.Stop // pauses that were recorded, and their ends
 }
 
 func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{pacer: pace.New(pace.Options{}), fetcher: &fakeFetcher{texts: map[string]string{}}}
+	f := &fixture{pacer: pace.New(pace.Options{}), stops: stops.New(), fetcher: &fakeFetcher{texts: map[string]string{}}}
 	var err error
 	if f.feed, err = live.New(live.Options{MaxBytes: trail.MaxLine, Waiting: func() int { return 0 }}); err != nil {
 		t.Fatal(err)
@@ -72,6 +77,9 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 		Version: "v1.2.3",
 
 		BackOffEnded: func(host string) error { f.ended = append(f.ended, host); return f.auditErr },
+		Stops:        f.stops,
+		SaveStops:    func(context.Context) error { return f.saveErr },
+		Paused:       func(s stops.Stop) error { f.paused = append(f.paused, s); return f.auditErr },
 	}
 	for _, c := range change {
 		c(&o)

@@ -14,8 +14,8 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// A hostState is all that is known of one host now: the decisions on its requests, its pace
-// and its robots.txt files. A host is listed if any of the three knows it. Hosts that share a
+// A hostState is all that is known of one host now: the decisions on its requests, its pace, its pause
+// and its robots.txt files. A host is listed if any of the four knows it. Hosts that share a
 // pace key show the same pace. A pace key whose hosts are all unknown is listed as a host of
 // its own.
 type hostState struct {
@@ -34,6 +34,9 @@ type hostState struct {
 
 	// Pace is nil if it is unknown.
 	Pace *paceState `json:"pace,omitempty"`
+
+	// Pause is that of the host, or of all hosts; nil: the host is not paused.
+	Pause *pauseState `json:"pause,omitempty"`
 
 	// Origins are sorted by origin. loadOrigins sets them.
 	Origins []originState `json:"origins"`
@@ -158,8 +161,8 @@ func (o *Options) sortedHosts() []*hostState {
 	return slices.SortedFunc(maps.Values(o.hostsByName()), func(a, b *hostState) int { return cmp.Compare(a.Host, b.Host) })
 }
 
-// hostsByName returns all hosts that are known by their requests, their robots.txt or their
-// pace.
+// hostsByName returns all hosts that are known by their requests, their robots.txt, their
+// pace or their pause.
 func (o *Options) hostsByName() map[string]*hostState {
 	all := make(map[string]*hostState)
 	get := func(name string) *hostState {
@@ -178,6 +181,16 @@ func (o *Options) hostsByName() map[string]*hostState {
 		h.entries = append(h.entries, e)
 	}
 	o.addPaceStates(all, get)
+	for _, p := range o.pauses() {
+		if p.Host != "" {
+			get(p.Host)
+		}
+	}
+	if o.Stops.Any() {
+		for name, h := range all {
+			h.Pause = o.pauseOf(name)
+		}
+	}
 	return all
 }
 
@@ -195,6 +208,10 @@ func (o *Options) host(name string) (hostState, bool) {
 		if e.Origin().Host == name {
 			h.entries, known = append(h.entries, e), true
 		}
+	}
+	h.Pause = o.pauseOf(name)
+	if _, paused := o.ownPause(name); paused {
+		known = true
 	}
 	h.loadOrigins(o.rulings())
 	return h, known

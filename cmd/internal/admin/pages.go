@@ -32,6 +32,9 @@ type frame struct {
 	// Monitor is set if decisions are only recorded.
 	Monitor bool
 
+	// AllPaused is the pause of all hosts; nil: there is none.
+	AllPaused *pauseView
+
 	// SignOut is set if there is a login to sign out of.
 	SignOut bool
 
@@ -62,7 +65,7 @@ func (s *Server) newFrame(title, section string) frame {
 		Title: title, Section: section, Version: s.opts.Version, Replica: replica,
 		SignOut: s.opts.Token() != "", HealthErrors: s.healthErrors(),
 		ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(),
-		Monitor: s.opts.Monitor(),
+		Monitor: s.opts.Monitor(), AllPaused: s.pauseView("", nowUTC()),
 	}
 }
 

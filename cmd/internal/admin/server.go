@@ -13,6 +13,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/clientfault"
 	"robotsproxy/robots"
@@ -31,7 +32,7 @@ func extendDeadlines(w http.ResponseWriter, d time.Duration) {
 }
 
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients, Monitor, Warnings, Faults, Evidence, Config, Space, Version and ProxyTLS.
+// Reloads, Store, About, Clients, Monitor, Warnings, Faults, Evidence, Config, Space, Version, ProxyTLS and SaveStops.
 type Options struct {
 	// Healthy returns why the proxy is not healthy, or nil.
 	Healthy func() error
@@ -119,6 +120,15 @@ type Options struct {
 
 	// BackOffEnded records that an operator has ended the back-off of a host.
 	BackOffEnded func(host string) error
+
+	// Stops has the pauses.
+	Stops *stops.Table
+
+	// SaveStops stores Stops, and returns when the disk has them. Nil: they end with the process.
+	SaveStops func(context.Context) error
+
+	// Paused records that an operator has begun or ended a pause.
+	Paused func(stops.Stop) error
 }
 
 // missing returns the name of the first required option that is not set.
@@ -130,7 +140,7 @@ func (o *Options) missing() string {
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
 		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil},
 		{"Query", o.Query != nil}, {"Engine", o.Engine != nil}, {"BackOffEnded", o.BackOffEnded != nil}, {"CAPEM", o.CAPEM != nil},
-		{"Proxy", o.Proxy != nil},
+		{"Proxy", o.Proxy != nil}, {"Stops", o.Stops != nil}, {"Paused", o.Paused != nil},
 	} {
 		if !need.is {
 			return need.name

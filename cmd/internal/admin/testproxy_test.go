@@ -20,6 +20,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/policy/usage"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -101,6 +102,7 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 		Clients: func() []string { return []string{"lab-a", "lab-b", "a", "b"} },
 		Reload:  func(context.Context) error { return <-w.reloads },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") }, Proxy: l.Addr(), Version: "1.2.3", BackOffEnded: w.log.BackOffEnded,
+		Stops: stops.New(), Paused: w.log.Pause,
 	}
 	for _, c := range change {
 		c(&o)

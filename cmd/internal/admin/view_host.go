@@ -33,6 +33,9 @@ type hostView struct {
 	Action  string
 	Figures []figure
 
+	// Pause is that of the host alone; nil: there is none.
+	Pause *pauseView
+
 	// Entries are the entries of hosts that apply to it.
 	Entries  []entryRow
 	BackOffs []backOffRow
@@ -89,7 +92,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known,
 		Decisions: decisionsHref("host", name), Explain: explainHref(explainRequest{URL: "https://" + name + "/"}), Action: hostHref(name),
 	}
-	v.Flash = doneFlashes[r.URL.Query().Get("done")]
+	v.Flash, v.Pause = doneFlashes[r.URL.Query().Get("done")], s.pauseView(name, now)
 	status := http.StatusOK
 	if !known && v.Flash == nil {
 		status = http.StatusNotFound
@@ -121,7 +124,7 @@ func causeHref(views []originView, origins []originState, c *live.Cause) string 
 }
 
 func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
-	state := paceBadge(h.Pace, now)
+	state := stateBadge(h, now)
 	figures := classFigures(&h.counts, shownClasses(&h.counts, s.opts.Monitor()), "host", h.Host)
 	figures[0].Note = "last request " + cmp.Or(timeAgo(now, h.Last), "not known")
 	queue := figure{
@@ -229,6 +232,13 @@ var doneFlashes = map[string]*flash{
 	"back-off":    successFlash("The back-off has ended. Waiting requests are sent at the host's pace."),
 	"no-back-off": successFlash("The host has no back-off."),
 	"unrecorded":  errorFlash(unrecordedEnd),
+	"paused":      successFlash("Requests are paused. Those that are under way may finish."),
+	"resumed":     successFlash("The pause has ended. Requests are sent at the host's pace."),
+	"no-pause":    successFlash("There is no pause to end."),
+	"bad-pause":   errorFlash("A pause needs a reason in one line. Its end is a time or a duration in the future, such as 2h, or empty."),
+	"many-pauses": errorFlash("There are too many pauses. End some of them."),
+	"pause-lost":  errorFlash(pauseNotKept),
+	"end-lost":    errorFlash(endNotKept),
 	"nothing":     successFlash("The cache has no robots.txt of this origin."),
 	"failed":      errorFlash("The fetch gave no usable robots.txt. The file that applies is below."),
 	"busy":        errorFlash("Too many requests wait for fetches. Try again in a moment."),
@@ -240,8 +250,12 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	if !s.parseForm(w, r) {
 		return
 	}
-	if r.PostForm.Get("do") == "end-back-off" {
+	switch r.PostForm.Get("do") {
+	case "end-back-off":
 		s.endBackOffByForm(w, r)
+		return
+	case "pause", "resume":
+		s.changePause(w, r)
 		return
 	}
 	o, err := parseOrigin(r.PostForm.Get("origin"))

@@ -56,6 +56,7 @@ type hostRow struct {
 func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 	now, query := nowUTC(), r.URL.Query()
 	v := hostListView{frame: s.newFrame("Hosts", "/hosts"), Query: query.Get("q"), Sort: query.Get("sort")}
+	v.Flash = doneFlashes[query.Get("done")]
 	order, ok := hostOrders[v.Sort]
 	if !ok {
 		v.Sort, order = "last", hostOrders["last"]
@@ -151,7 +152,7 @@ func rulesText(o *originState) string {
 
 func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 	r := hostRow{
-		Host: clipPrintable(h.Host, maxCell), Href: hostHref(h.Host), State: paceBadge(h.Pace, now),
+		Host: clipPrintable(h.Host, maxCell), Href: hostHref(h.Host), State: stateBadge(h, now),
 		Last: timeAgo(now, h.Last),
 	}
 	for _, c := range classes {
@@ -207,9 +208,11 @@ func fileBadge(o *originState) badge {
 	return badge{Kind: "block", Icon: "block", Word: "Unreachable"}
 }
 
-// paceBadge returns the state of a host's pace.
-func paceBadge(p *paceState, now time.Time) badge {
-	switch {
+// stateBadge returns the state of a host.
+func stateBadge(h *hostState, now time.Time) badge {
+	switch p := h.Pace; {
+	case h.Pause != nil:
+		return badge{Kind: "wait", Icon: "stop", Word: "Paused", Note: pauseLeft(h.Pause, now)}
 	case p == nil:
 		return badge{Kind: "plain", Icon: "none", Word: "Idle"}
 	case p.PausedUntil.After(now):

@@ -113,7 +113,16 @@ func (s *Server) figures(c *chartView) []figure {
 		Name: "Hosts known", Value: humanize.Number(len(known)), Href: "/hosts",
 		Note: fmt.Sprintf("%s in back-off, %s slowed down", humanize.Number(p.BackedOff), humanize.Number(p.Slowed)),
 	}
-	if p.BackedOff+p.Slowed > 0 {
+	paused := 0
+	for _, h := range known {
+		if h.Pause != nil {
+			paused++
+		}
+	}
+	if paused > 0 {
+		hosts.Note = humanize.Number(paused) + " paused, " + hosts.Note
+	}
+	if paused+p.BackedOff+p.Slowed > 0 {
 		hosts.Href += "?sort=paused"
 	}
 	waiting := figure{

@@ -49,10 +49,15 @@ type batch struct {
 
 	// audit is the AuditEnd, and quotas what clients have used of their quotas; nil if it is unchanged.
 	audit, quotas seal.Value
+
+	// stops has a nil value for each stop to remove.
+	stops map[string]seal.Value
 }
 
 func newBatch() *batch {
-	return &batch{entries: make(map[string]*list.Element), order: list.New(), clocks: make(map[string]seal.Value)}
+	return &batch{
+		entries: make(map[string]*list.Element), order: list.New(), clocks: make(map[string]seal.Value), stops: make(map[string]seal.Value),
+	}
 }
 
 type item struct {
@@ -92,13 +97,14 @@ func (b *batch) remove(e *list.Element) {
 	b.bytes -= i.size()
 }
 
-// part removes the clocks, the AuditEnd, the quotas, and the oldest entries of about size bytes, and returns
+// part removes the clocks, the AuditEnd, the quotas, the stops, and the oldest entries of about size bytes, and returns
 // them.
 func (b *batch) part(size int) *batch {
 	p := newBatch()
 	p.clocks, b.clocks = b.clocks, p.clocks
 	p.audit, b.audit = b.audit, nil
 	p.quotas, b.quotas = b.quotas, nil
+	p.stops, b.stops = b.stops, p.stops
 	for b.order.Len() > 0 && p.bytes < size {
 		oldest := b.order.Front()
 		b.remove(oldest)
@@ -129,6 +135,11 @@ func (b *batch) addOlder(old *batch) bool {
 	}
 	if b.quotas == nil {
 		b.quotas = old.quotas
+	}
+	for key, value := range old.stops {
+		if _, newer := b.stops[key]; !newer {
+			b.stops[key] = value
+		}
 	}
 	room := true
 	for key, value := range old.clocks {
@@ -177,6 +188,9 @@ func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 		if err := meta.Put(quotasKey, b.quotas); err != nil {
 			return 0, err
 		}
+	}
+	if err := writeStops(tx, b.stops); err != nil {
+		return 0, err
 	}
 	for e := b.order.Front(); e != nil; e = e.Next() {
 		i := e.Value.(item)

@@ -1,6 +1,6 @@
 // Package bolt stores what the daemon remembers from one process to the next in one file of its
 // state directory, by way of go.etcd.io/bbolt: the entries of robots/cache, the clocks of
-// policy/pace, where the audit ended, and what clients have used of their quotas.
+// policy/pace, where the audit ended, what clients have used of their quotas, and the stops of policy/stops.
 //
 // It does not interpret the entries. Changes are gathered in memory, where Load finds them, and
 // committed to disk by [Store.Run], synced: at once after a quiet time, and at most a few times a
@@ -113,6 +113,9 @@ type Store struct {
 
 	// failing means that the disk fails, and that this was logged.
 	failing bool
+
+	// committed is closed, and replaced, at the end of each commit.
+	committed chan struct{}
 }
 
 // lockWait is how long Open waits for the lock of the file. ReadAuditEnd has it for a moment.
@@ -135,6 +138,7 @@ func Open(o Options) (*Store, error) {
 			file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log, filed: keyIndex{seed: maphash.MakeSeed()},
 		},
 		turn: make(chan struct{}, 1), wake: wake.New(), pending: newBatch(), writing: newBatch(),
+		committed: make(chan struct{}),
 	}
 	var err error
 	s.initial, err = s.openOrReplace()
@@ -406,6 +410,8 @@ func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
 func (s *Store) finishCommit(err error) {
 	s.mu.Lock()
 	b := s.writing
+	close(s.committed)
+	s.committed = make(chan struct{})
 	if s.writing = newBatch(); err != nil {
 		s.lostClocks = !s.pending.addOlder(b) || s.lostClocks
 		s.dropExcess()

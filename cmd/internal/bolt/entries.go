@@ -93,6 +93,9 @@ var (
 	// clocksBucket has the clocks as JSON, by the key of their Limits.
 	clocksBucket = []byte("clocks")
 
+	// stopsBucket has what SaveStops got, by its keys. Files of earlier versions lack it.
+	stopsBucket = []byte("stops")
+
 	formatKey = []byte("format")
 
 	// auditKey has the AuditEnd as JSON.

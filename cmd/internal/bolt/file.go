@@ -37,6 +37,7 @@ type fileContents struct {
 	since  time.Time
 	audit  AuditEnd
 	quotas []byte
+	stops  map[string][]byte
 }
 
 // safely runs f, which uses bbolt, and turns a panic or a fault into a damage error.
@@ -219,6 +220,9 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 		}
 		c.quotas = bytes.Clone(value[seal.Bytes:])
 	}
+	if err := c.readStops(tx); err != nil {
+		return err
+	}
 	now := time.Now()
 	err := clocks.ForEach(func(key, value []byte) error {
 		v := seal.Value(value)
@@ -251,9 +255,12 @@ func (c *fileContents) bound(most int) {
 	c.clocks = slices.Clip(slices.Delete(c.clocks, most, len(c.clocks)))
 }
 
-// createBuckets makes the buckets of a new file, and deletes the mark of the orderly end of an old
-// one.
+// createBuckets makes the buckets of a new file, or that of the stops in an old one, and deletes the mark of the orderly
+// end of that.
 func createBuckets(tx *bbolt.Tx) error {
+	if _, err := tx.CreateBucketIfNotExists(stopsBucket); err != nil {
+		return err
+	}
 	if meta := tx.Bucket(metaBucket); meta != nil {
 		return meta.Delete(endKey)
 	}
@@ -330,7 +337,7 @@ func (d *database) renameDamaged(cause error) error {
 	}
 	d.counts.damaged.Add(1)
 	d.log.Error("damaged state.db set aside, starting with an empty one",
-		"forgotten", "cached robots.txt and tdmrep.json files, back-offs and delays of hosts, the end of the audit, used quotas",
+		"forgotten", "cached robots.txt and tdmrep.json files, pauses, back-offs and delays of hosts, the end of the audit, used quotas",
 		"file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }

@@ -37,7 +37,7 @@ type Config struct {
 	StateDir string `key:"state_dir" default:"" kind:"path" restart:"yes"`
 
 	// enforce refuses what robots.txt disallows and paces requests. monitor records each decision, but delays
-	// no request, and sends also what robots.txt disallows. It still refuses unknown clients, malformed
+	// no request, and sends also what robots.txt disallows. It still refuses unknown clients, paused hosts, malformed
 	// requests, and forbidden addresses and ports.
 	Mode string `key:"mode" default:"enforce" oneof:"enforce monitor"`
 

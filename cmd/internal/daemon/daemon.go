@@ -28,6 +28,7 @@ import (
 	"robotsproxy/policy/labels"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/inbound"
@@ -88,6 +89,10 @@ type Daemon struct {
 
 	// savedQuotas is what saveQuotas has saved last.
 	savedQuotas []byte
+
+	// stops has the hosts to which nothing may be sent now.
+	stops      *stops.Table
+	savedStops savedStops
 
 	// autoTotal is what audit.max_total_size: auto means, in bytes; 0: it was not derived yet.
 	autoTotal int64

@@ -301,7 +301,7 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Labels = d.labels
+	o.Labels, o.Stops, o.CooledDown = d.labels, d.stops, d.cooledDown
 	if d.fleet != nil {
 		// A nil fleet in the interface would not be nil.
 		o.Quotas = d.fleet

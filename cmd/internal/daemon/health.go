@@ -67,6 +67,15 @@ if the proxy is healthy, else 1.`,
 	return cmd
 }
 
+// ownClient returns a client for the listeners of a proxy. http.DefaultClient would use the proxy in the environment, which may be the
+// one that is asked.
+func ownClient() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
 // Health returns the lines of the proxy's response, of which those after the first are warnings, and an error
 // unless the proxy is healthy.
 func Health(ctx context.Context, admin string) (lines []string, err error) {
@@ -76,12 +85,7 @@ func Health(ctx context.Context, admin string) (lines []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("health: %w", err)
 	}
-	// http.DefaultClient would use the proxy in the environment, which may be the one to check.
-	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	resp, err := client.Do(req)
+	resp, err := ownClient().Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			// The error of url.Error names the URL a second time.

@@ -61,6 +61,7 @@ func (d *Daemon) openAdmin() (err error) {
 		// A reload changes neither the address nor whether the proxy speaks TLS.
 		Proxy: d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil,
 		Version: version, BackOffEnded: d.evidence.BackOffEnded,
+		Stops: d.stops, SaveStops: d.syncStops, Paused: d.evidence.Pause,
 	}
 	if d.monitorListener != nil {
 		d.monitor = admin.NewMonitor(o)
@@ -94,6 +95,7 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		Store:       d.storeStats(),
 		Clients:     d.clientNames,
 		Exceptions:  func() prom.Exceptions { return exceptions(d.Active.Load().Cfg, time.Now()) },
+		Stops:       d.stops.All,
 		Quotas: func() []policy.ClientUse {
 			all, _ := d.Active.Load().rules.Engine.ClientUses()
 			return all

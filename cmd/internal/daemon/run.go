@@ -65,7 +65,9 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 		return d.runCaches(background, tdmrep)
 	})
 	if d.fleet != nil {
-		hooks := redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff, Self: d.member}
+		hooks := redis.Hooks{
+			Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff, Self: d.member, Stops: d.stops,
+		}
 		g.Go(func() error { return d.fleet.Run(sharing, hooks) })
 	}
 	if d.paceFile != nil {
@@ -195,6 +197,10 @@ func (d *Daemon) close() (err error) {
 		}
 		if d.Active.Load() != nil {
 			d.saveQuotas()
+		}
+		if d.stops != nil {
+			// The store has logged why it cannot be written.
+			_ = d.saveStops()
 		}
 		d.store.Close()
 	}

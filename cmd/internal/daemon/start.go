@@ -42,6 +42,7 @@ func New(cfg config.Config, own Resources, log *slog.Logger, others ...audit.Sin
 	if d.fleet, err = openFleet(cfg, log); err != nil {
 		return nil, err
 	}
+	d.restoreStops()
 	if err := d.openPace(state); err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (d *Daemon) openFileStores(state string, share bool) {
 	}
 }
 
-// saveState saves the pacer's state that has changed, and the end of the audit, until ctx ends. Fetches may
+// saveState saves the pacer's state that has changed, the end of the audit, quotas and stops, until ctx ends. Fetches may
 // still be sent then: close saves all of the state.
 func (d *Daemon) saveState(ctx context.Context) error {
 	tick := time.NewTicker(saveInterval)
@@ -111,6 +111,8 @@ func (d *Daemon) saveState(ctx context.Context) error {
 			since = now
 			d.saveAuditEnd()
 			d.saveQuotas()
+			// It tries again.
+			_ = d.saveStops()
 		case <-ctx.Done():
 			return nil
 		}

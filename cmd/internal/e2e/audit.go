@@ -101,6 +101,7 @@ type Record struct {
 	Clients int      `json:"clients"`
 	File    string   `json:"file"`
 	Detail  string   `json:"detail"`
+	By      string   `json:"by"`
 	IDs     []string `json:"ids"`
 	Keys    []string `json:"keys"`
 	Config  string   `json:"config_sha256"`
@@ -144,8 +145,8 @@ var begunMembers = strings.Fields(`
 
 // eventMembers is the closed set for lines about the file and the process.
 var eventMembers = strings.Fields(`
-	time kind event replica host detail file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256 include version origin
-	first_seq last_seq v seq prev hash salts`)
+	time kind event replica host reason detail until by file octets sha256 count reasons clients client ids keys config_sha256 ca_sha256
+	include version origin first_seq last_seq v seq prev hash salts`)
 
 // ReadAudit parses the request records in the file and skips an incomplete last line.
 func ReadAudit(t testing.TB, file string) []Record {

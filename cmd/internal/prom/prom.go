@@ -26,6 +26,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
@@ -88,6 +89,9 @@ type Options struct {
 	// Exceptions returns the entries of hosts with an end.
 	Exceptions func() Exceptions
 
+	// Stops returns the stops that hold now.
+	Stops func() []stops.Stop
+
 	// Quotas returns the clients with their quotas, and what they have used today.
 	Quotas func() []policy.ClientUse
 
@@ -110,7 +114,7 @@ type Metrics struct {
 func New(o Options) (*Metrics, error) {
 	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil ||
 		o.Cache == nil || o.TDMRep == nil || o.Pace == nil || o.Audit == nil || o.Archive == nil || o.Snapshots == nil ||
-		o.Fetches == nil || o.Quotas == nil || o.Clients == nil || o.Exceptions == nil {
+		o.Fetches == nil || o.Quotas == nil || o.Clients == nil || o.Exceptions == nil || o.Stops == nil {
 		return nil, errors.New("prom: option missing")
 	}
 	m := &Metrics{
@@ -131,6 +135,7 @@ func New(o Options) (*Metrics, error) {
 		m.perClient.bytes,
 		m.perClient.waits,
 		newExceptionsCollector(o.Exceptions),
+		newStopsCollector(o.Stops),
 		newReadyCollector(o.Ready),
 		newModeCollector(o.Monitor),
 		newClientsCollector(o.Handler, o.Authority),

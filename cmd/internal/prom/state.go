@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/notary"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/stops"
 	"robotsproxy/proxy/archive"
 )
 
@@ -147,6 +148,26 @@ func newExceptionsCollector(all func() Exceptions) prometheus.Collector {
 			gauge("hosts_expired_entries", "Entries of hosts that have expired (until), and so do not apply any more.", e.Expired),
 			gauge("hosts_next_expiry_timestamp_seconds", "When the next entry of hosts expires, in seconds since 1970; 0: none will.",
 				timestamp(e.Next)),
+		}
+	}}
+}
+
+// newStopsCollector exports how many hosts are stopped.
+func newStopsCollector(all func() []stops.Stop) prometheus.Collector {
+	return statsCollector[[]stops.Stop]{all, func(all []stops.Stop) []metric {
+		everything, counts := false, map[stops.Kind]int{}
+		for _, s := range all {
+			if s.Host == "" && s.Client == "" {
+				everything = true
+			} else {
+				counts[s.Kind]++
+			}
+		}
+		return []metric{
+			newMetric(prometheus.GaugeValue, "stops", "Hosts to which nothing is sent now, or nothing for one client.", []string{"kind"},
+				sample{[]string{string(stops.Paused)}, float64(counts[stops.Paused])},
+				sample{[]string{string(stops.CoolDown)}, float64(counts[stops.CoolDown])}),
+			gauge("all_paused", "1 while an operator has paused all hosts.", boolValue(everything)),
 		}
 	}}
 }

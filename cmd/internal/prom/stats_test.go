@@ -16,6 +16,7 @@ import (
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/archive"
 	"robotsproxy/proxy/egress"
@@ -56,7 +57,7 @@ func newTestProxy(t testing.TB) testProxy { return newTestProxyWith(t, fleetStat
 func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
-	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }, Monitor: func() bool { return false }, Quotas: someQuotas, Clients: func() []string { return []string{"lab-a"} }, Exceptions: func() (e Exceptions) { return }}
+	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }, Monitor: func() bool { return false }, Quotas: someQuotas, Clients: func() []string { return []string{"lab-a"} }, Exceptions: func() (e Exceptions) { return }, Stops: someStops}
 	authority, err := mitm.LoadOrCreate(dir)
 	testkit.Must(t, err)
 	client, err := egress.New(egress.Options{})
@@ -118,7 +119,13 @@ func zeroOptions() Options {
 		Quotas:      func() (all []policy.ClientUse) { return },
 		Clients:     func() []string { return nil },
 		Exceptions:  func() Exceptions { return Exceptions{Expired: 109, Next: time.Unix(110, 0)} },
+		Stops:       someStops,
 	}
+}
+
+// someStops are three pauses, of which one is for all hosts, and one cool-down.
+func someStops() []stops.Stop {
+	return []stops.Stop{{Kind: stops.Paused}, {Kind: stops.Paused, Host: "a.test"}, {Kind: stops.Paused, Host: "b.test"}, {Kind: stops.CoolDown, Host: "a.test", Client: "lab-a"}}
 }
 
 // someQuotas are those of clients with and without quotas.
@@ -242,7 +249,7 @@ var numbers = map[string]float64{
 	"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
 	"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
 	"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,
-	"store_up": 0, "pace_times_slower": 51, "store_members": 52, "hosts_expired_entries": 109, "hosts_next_expiry_timestamp_seconds": 110, "store_expected_members": 53, "store_configurations": 3, "store_versions": 1, "store_clock_guard_seconds": 108, "store_left_shares": 54, "store_places": 55,
+	"store_up": 0, "pace_times_slower": 51, "store_members": 52, "hosts_expired_entries": 109, "all_paused": 1, "stops kind=paused": 2, "stops kind=cool-down": 1, "hosts_next_expiry_timestamp_seconds": 110, "store_expected_members": 53, "store_configurations": 3, "store_versions": 1, "store_clock_guard_seconds": 108, "store_left_shares": 54, "store_places": 55,
 	"store_reservations_total outcome=given": 56, "store_reservations_total outcome=late": 57, "store_reservations_total outcome=full": 58,
 	"store_dropped_reports_total": 59, "store_outages_total": 60, "store_errors_total cause=timed-out": 61,
 	"store_robots_total operation=load": 65, "store_robots_lost_total": 66, "store_robots_errors_total": 67,

@@ -43,12 +43,13 @@ const (
 
 // maxReplies are the commands with longer replies than maxReply.
 var maxReplies = map[string]int{
-	"getrange": maxReply + frameSize + maxEntry,
-	"hmget":    maxReply + maxMembers*(maxMember+elementSize),
-	"xread":    maxReply + newsRead*maxNewsEntry,
-	"hello":    maxDescription,
-	"info":     maxDescription,
-	"sentinel": maxDescription,
+	"getrange":      maxReply + frameSize + maxEntry,
+	"hmget":         maxReply + max(maxMembers*(maxMember+elementSize), stopsRead*(maxStop+elementSize)),
+	"zrangebyscore": maxReply + stopsRead*(maxStopKey+3*elementSize),
+	"xread":         maxReply + newsRead*maxNewsEntry,
+	"hello":         maxDescription,
+	"info":          maxDescription,
+	"sentinel":      maxDescription,
 }
 
 // boundDialer returns a function that dials as o says, and fails connections whose server sends more

@@ -43,5 +43,8 @@
 // What clients have used of their quotas is one hash for each day ([Fleet.Take]). While the server is unavailable, what is used is
 // kept and sent later. A server that was emptied has forgotten what was used.
 //
+// The stops of package policy/stops are a hash, with the numbers of their changes in a sorted set, of which each replica reads what is
+// new every second. The server decides which of two changes of one stop is the later one ([Hooks].Stops).
+//
 // Any number of goroutines may share a Fleet. Open starts nothing.
 package redis

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/robots/cache"
 )
 
@@ -30,6 +31,9 @@ type Hooks struct {
 
 	// Recheck is called when the Standing has changed, see pace.Pacer.Recheck; required.
 	Recheck func()
+
+	// Stops are shared with the other replicas; nil: none are.
+	Stops *stops.Table
 
 	// Self returns what this replica tells the others of itself; nil: nothing.
 	Self func() Member

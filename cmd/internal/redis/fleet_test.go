@@ -91,10 +91,11 @@ func start(t testing.TB, url string, replicas int) (r *replica, stop func()) {
 
 func startBy(t testing.TB, open opener, url string, replicas int) (r *replica, stop func()) {
 	t.Helper()
-	return startWith(t, open, url, replicas, nil)
+	return startWith(t, open, url, replicas, Hooks{})
 }
 
-func startWith(t testing.TB, open opener, url string, replicas int, self func() Member) (r *replica, stop func()) {
+// startWith is startBy with the optional ones of the hooks.
+func startWith(t testing.TB, open opener, url string, replicas int, h Hooks) (r *replica, stop func()) {
 	t.Helper()
 	r = &replica{log: &lines{}}
 	var err error
@@ -102,9 +103,10 @@ func startWith(t testing.TB, open opener, url string, replicas int, self func() 
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.Clocks, h.Recheck, h.BackOff = r.sent, r.recheck, r.pause
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, Hooks{Clocks: r.sent, Recheck: r.recheck, BackOff: r.pause, Self: self}) }()
+	go func() { done <- r.Run(ctx, h) }()
 	return r, sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -16,7 +16,8 @@ func runNamed(t *testing.T, url, name string, replicas int) (r *replica, stop fu
 		o.Name = name
 		return patient(o)
 	}
-	return startWith(t, open, url, replicas, func() Member { return Member{Name: name, Version: "v1", Problems: []string{"disk"}} })
+	self := func() Member { return Member{Name: name, Version: "v1", Problems: []string{"disk"}} }
+	return startWith(t, open, url, replicas, Hooks{Self: self})
 }
 
 // TestRoster: each replica has a number of its own, which it keeps, and knows of the others.

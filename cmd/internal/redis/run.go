@@ -64,6 +64,7 @@ func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	ends.Go(func() error { return f.robots.run(ctx) })
 	ends.Go(func() error { return f.tdmrep.run(ctx) })
 	ends.Go(func() error { return f.shareQuotas(ctx) })
+	ends.Go(func() error { return f.shareStops(ctx, h.Stops) })
 	var group errgroup.Group
 	group.Go(func() error { return f.maintain(up, h) })
 	group.Go(func() error {

@@ -25,6 +25,7 @@ var (
 	mendScript    = redis.NewScript(source("mend"))
 	rosterScript  = redis.NewScript(source("roster"))
 	takeScript    = redis.NewScript(source("take"))
+	stopScript    = redis.NewScript(source("stop"))
 )
 
 // source returns the source of a script.
@@ -50,7 +51,7 @@ const (
 // unknown script would fail.
 func loadScripts(ctx context.Context, c *redis.Client) error {
 	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range []string{"reserve", "undo", "push", "renew", "end", "save", "release"} {
+		for _, name := range []string{"reserve", "undo", "push", "renew", "end", "save", "release", "stop"} {
 			p.ScriptLoad(ctx, source(name))
 		}
 		return nil

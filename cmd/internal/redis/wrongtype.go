@@ -13,6 +13,7 @@ import (
 var keyTypes = map[string]string{
 	replicasKey: "zset", sharesKey: "zset", leasesPrefix: "zset", pacePrefix: "hash",
 	quotaPrefix: "hash", rosterKey: "hash", numbersKey: "hash",
+	stopsKey: "hash", stopNewsKey: "zset", stopEndsKey: "zset",
 	robotsKeys.news: "stream", tdmrepKeys.news: "stream", checkpointsKey: "stream",
 }
 

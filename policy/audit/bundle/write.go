@@ -240,7 +240,11 @@ func (b *builder) add(e *trail.Entry) {
 
 // isShown reports whether an event is one that a bundle shows: it names no client and no host.
 func isShown(e *trail.Entry) bool {
-	return e.Event != "" && e.Event != trail.EventCounted && e.Event != trail.EventBackOffEnded
+	switch e.Event {
+	case "", trail.EventCounted, trail.EventBackOffEnded, trail.EventPaused, trail.EventResumed, trail.EventCoolDown:
+		return false
+	}
+	return true
 }
 
 // addReferences adds the files, the fetches and the capture that a record names.

@@ -31,6 +31,9 @@ const (
 	EventRotated      = "rotated"        // the CA, or a key that signs requests, is another one
 	EventUnfinished   = "unfinished"     // requests of the previous process began, and have no records
 	EventBackOffEnded = "back-off-ended" // an operator has ended the back-off of a host
+	EventPaused       = "paused"         // an operator has paused a host, or all hosts
+	EventResumed      = "resumed"        // an operator has ended a pause
+	EventCoolDown     = "cool-down"      // a host that refuses requests is left alone
 )
 
 // These events matter to verification and to counts.
@@ -194,6 +197,10 @@ type Entry struct {
 
 	// Detail is the event in a sentence.
 	Detail string `json:"detail"`
+
+	// Until is when a pause ends; zero: when somebody ends it. By says who has begun or ended it. Reason is that of the pause.
+	Until time.Time `json:"until"`
+	By    string    `json:"by"`
 
 	// File is the file to which an event moved bytes or another file, and FileBytes is its size.
 	File      string `json:"file"`
