@@ -77,7 +77,7 @@ type Options struct {
 	// Quotas counts for several processes, and Used is what one before this one has counted. A Renew keeps the counts of its Engine,
 	// and ignores both. Nil: this process counts alone.
 	Quotas QuotaStore
-	Used   DayUse
+	Used   []MeterUse
 
 	// CoolDown is when a host is left alone for a time; zero: never. CooledDown is told of each stop for that which this process has
 	// begun, in the goroutine of a request; it may be nil. A Renew keeps that of its Engine.
@@ -100,7 +100,7 @@ type Engine struct {
 	clients map[string]*clientState
 	unknown clientState
 
-	quotas    *quotas
+	meters    *meterTable
 	coolDowns *coolDowns
 	hosts     hosts
 
@@ -112,9 +112,8 @@ type Engine struct {
 // New returns an Engine. It returns an error for invalid options.
 func New(o Options) (*Engine, error) { return newEngine(o, nil) }
 
-// Renew returns an Engine with other Options that keeps the state of e: the quotas that
-// clients of the same name have used today, and which logins were verified, for
-// unchanged passwords. e stays usable.
+// Renew returns an Engine with other Options that keeps the state of e: what clients of the same name have used of their
+// quotas today, what was used of the budgets of hosts, and which logins were verified, for unchanged passwords. e stays usable.
 func (e *Engine) Renew(o Options) (*Engine, error) { return newEngine(o, e) }
 
 func newEngine(o Options, before *Engine) (*Engine, error) {
@@ -150,7 +149,7 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if err := o.CoolDown.check(); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	counts := &quotas{store: o.Quotas}
+	counts := &meterTable{store: o.Quotas, all: map[string]*meter{}}
 	counts.restore(o.Used)
 	if o.Stops == nil {
 		o.Stops = stops.New()
@@ -159,12 +158,12 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if before != nil {
 		o.Stops, cools = before.o.Stops, before.coolDowns
 		a.keepLogins(before.admission)
-		counts = before.quotas
+		counts = before.meters
 		counts.forget(time.Now(), clients)
 	}
 	return &Engine{
 		o: o, admission: a, clients: clients, unknown: clientState{Client: Client{Labels: o.Labels}, dialect: o.Dialect},
-		quotas: counts, coolDowns: cools, hosts: hosts, fixedTokens: singleToken(o.ProductToken),
+		meters: counts, coolDowns: cools, hosts: hosts, fixedTokens: singleToken(o.ProductToken),
 	}, nil
 }
 
@@ -220,7 +219,7 @@ func (e *Engine) Labels(client string, more ...labels.Set) (all labels.Set, err 
 func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	c := e.configFor(&r)
 	var d Decision
-	if e.decideEarly(&d, &r, &c) || e.decideHeld(&d, &r, &c) {
+	if e.decideEarly(&d, &r, &c) || e.decideHeld(ctx, &d, &r, &c) {
 		return d
 	}
 	if robots.IsRobotsTxt(r.PathQuery) {
@@ -232,7 +231,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		return d
 	}
 	e.judge(ctx, &d, &r, &c)
-	e.applyHold(&d, &r)
+	e.applyHold(ctx, &d, &r, &c)
 	return d
 }
 
@@ -304,10 +303,10 @@ func (e *Engine) ruling(entry *cache.Entry, d robots.Dialect, host *Host) cache.
 // CONNECT.
 func (e *Engine) DecideTunnel(ctx context.Context, r Request) (d Decision) {
 	c := e.configForHost(r)
-	if e.decideEarly(&d, &r, &c) || e.decideHeld(&d, &r, &c) {
+	if e.decideEarly(&d, &r, &c) || e.decideHeld(ctx, &d, &r, &c) {
 		return d
 	}
-	defer e.applyHold(&d, &r)
+	defer e.applyHold(ctx, &d, &r, &c)
 	g := e.applyRobots(ctx, &r, &c, &d)
 	if d.Verdict != Allow {
 		return d
@@ -503,31 +502,6 @@ func (e *Engine) PaceKey(host string) string {
 		return host
 	}
 	return registeredDomain(host)
-}
-
-// Take counts a request of a client that is about to be sent. It returns a *QuotaError if the
-// client has used its quota for the day, in UTC, or the cause of ctx. The processes that share Options.Quotas count together.
-func (e *Engine) Take(ctx context.Context, client string) (Ticket, error) {
-	c := e.clientState(client)
-	if c.Quota == (Quota{}) {
-		return Ticket{}, nil
-	}
-	return e.quotas.take(ctx, c.Name, time.Now(), c.Quota)
-}
-
-// QuotasUsed returns what clients with a quota have used today, for Options.Used of a later process.
-func (e *Engine) QuotasUsed() DayUse { return e.quotas.dayUse() }
-
-// CheckQuota returns the error that Take would return, and counts nothing.
-func (e *Engine) CheckQuota(client string) error {
-	c := e.clientState(client)
-	if c.Quota == (Quota{}) {
-		return nil
-	}
-	e.quotas.mu.Lock()
-	defer e.quotas.mu.Unlock()
-	e.quotas.begin(time.Now())
-	return e.quotas.exhausted(c.Name, c.Quota, 1)
 }
 
 // Pass returns the Pass of a client that Admit has admitted from an address by a Login.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ var ErrHeld = errors.New("nothing is sent to the host now")
 
 // A HoldError says why nothing is sent to a host now, whatever robots.txt says. It is [ErrHeld].
 type HoldError struct {
-	// Reason is ReasonPaused, ReasonHours or ReasonCoolDown.
+	// Reason is ReasonPaused, ReasonHours, ReasonCoolDown or ReasonBudget.
 	Reason Reason
 
 	// Until is when the request may be sent; zero: that is not known.
@@ -78,14 +79,14 @@ func (e *Engine) held(r *Request, d *Decision, mayWait time.Duration) *HoldError
 
 // decideHeld refuses a request that would be held back after its robots.txt was fetched, if the file is not in memory: it is not fetched
 // then. It reports whether it refuses the request.
-func (e *Engine) decideHeld(d *Decision, r *Request, c *requestConfig) bool {
-	held := e.held(r, d, d.Pace.MaxWait)
+func (e *Engine) decideHeld(ctx context.Context, d *Decision, r *Request, c *requestConfig) bool {
+	held := cmp.Or(e.held(r, d, d.Pace.MaxWait), e.spent(ctx, r, &c.host))
 	if held == nil || c.host.Robots != Enforce {
 		return false
 	}
 	q := e.query(r, c)
 	q.OnlyKnown = true
-	if _, err := e.o.Cache.Lookup(context.Background(), q, c.client.dialect); err == nil {
+	if _, err := e.o.Cache.Lookup(ctx, q, c.client.dialect); err == nil {
 		return false
 	}
 	d.refuseHeld(held)
@@ -94,10 +95,10 @@ func (e *Engine) decideHeld(d *Decision, r *Request, c *requestConfig) bool {
 
 // applyHold refuses a request that is allowed, but must not be sent for longer than it may wait. It also refuses one whose robots.txt
 // was not fetched for that.
-func (e *Engine) applyHold(d *Decision, r *Request) {
+func (e *Engine) applyHold(ctx context.Context, d *Decision, r *Request, c *requestConfig) {
 	var held *HoldError
 	if d.Verdict == Allow {
-		held = e.held(r, d, d.Pace.MaxWait)
+		held = cmp.Or(e.held(r, d, d.Pace.MaxWait), e.spent(ctx, r, &c.host))
 	} else if d.Reason == ReasonOrigin || d.Reason == ReasonUnreachable {
 		held, _ = errors.AsType[*HoldError](d.Err)
 	}

@@ -21,6 +21,9 @@ type appliedEntry struct {
 	// at is its position.
 	at int
 
+	// budgets are the entries whose budgets apply besides that of Host.
+	budgets []*Host
+
 	// tooComplex says that the search would take too long, and that the request must be refused.
 	tooComplex bool
 }
@@ -86,7 +89,7 @@ func (h *hosts) firstFor(host, path string, first int, spent *robots.Effort) app
 }
 
 // strictest returns an entry that permits no more than any of several, in their order. It has the name of the first of them
-// that denies or, if none does, that permits no more either, else that of the last.
+// that denies or, if none does, that permits no more either, else that of the last. All their budgets apply.
 func (h *hosts) strictest(all []appliedEntry) appliedEntry {
 	s := h.withDefaults(all[0].Host)
 	for _, e := range all {
@@ -104,7 +107,15 @@ func (h *hosts) strictest(all []appliedEntry) appliedEntry {
 		}
 	}
 	s.Reason, s.Parent = named.Reason, named.Parent
-	return appliedEntry{Host: &s, name: named.name}
+	applied := appliedEntry{Host: &s, name: named.name}
+	s.Budget = Budget{}
+	for _, e := range all {
+		if e.Budget.isSet() {
+			applied.budgets = append(applied.budgets, e.Host)
+		}
+	}
+	applied.tooComplex = len(applied.budgets) > maxBudgetsOfRequest
+	return applied
 }
 
 // withDefaults returns an entry with the limits that apply where it has none.

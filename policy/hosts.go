@@ -66,6 +66,9 @@ type Host struct {
 
 	// Pace has PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
 	Pace pace.Limits
+
+	// Budget is what may be sent to each host; with Paths, of requests for which the entry is.
+	Budget Budget
 }
 
 func (h *Host) check() error {
@@ -89,6 +92,9 @@ func (h *Host) check() error {
 		return fmt.Errorf("the reason in the entry for %s is not one line of text", h.Match)
 	case !(h.Pace.PerSecond >= 0) || min(h.Pace.Burst, h.Pace.MaxConcurrent, h.Pace.MaxQueue) < 0 || h.Pace.MaxWait < 0:
 		return fmt.Errorf("the entry for %s has a negative pace", h.Match)
+	}
+	if err := h.Budget.check(); err != nil {
+		return fmt.Errorf("the entry for %s: %w", h.Match, err)
 	}
 	return nil
 }

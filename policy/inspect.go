@@ -42,7 +42,8 @@ type ClientUse struct {
 func (e *Engine) ClientUses() (all []ClientUse, open bool) {
 	now := time.Now()
 	for _, c := range e.o.Clients {
-		use := ClientUse{Client: c, Used: e.quotas.count(c.Name, now), Login: c.PasswordHash != ""}
+		use := ClientUse{Client: c, Login: c.PasswordHash != ""}
+		use.Used = e.meters.used(quotaMeter(c.Name), now).sum()
 		use.PasswordHash, use.PasswordHashNext, use.Networks = "", "", slices.Clone(c.Networks)
 		use.Dialect, use.Purposes = cmp.Or(c.Dialect, e.o.Dialect), cmp.Or(c.Purposes, e.o.Usage.Purposes)
 		all = append(all, use)

@@ -40,7 +40,7 @@ func TestClientUses(t *testing.T) {
 		e := engine(t, file(""), policy.Options{Clients: []policy.Client{
 			{Name: "b", Networks: here, Quota: policy.Quota{Requests: 3}, Dialect: google}, {Name: "a", PasswordHash: "$2y$05$abcdefghijklmnopqrstuuW1EtsHQOUQ0MFbVGVyLLtfdGFHN6Aaa"},
 		}})
-		_, err = e.Take(t.Context(), "b")
+		_, err = e.Take(t.Context(), by("b"))
 		testkit.Must(t, err)
 		all, open := e.ClientUses()
 		if len(all) != 2 || open {

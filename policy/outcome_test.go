@@ -8,7 +8,8 @@ func TestOutcomes(t *testing.T) {
 	for reason, want := range map[Reason]Outcome{
 		ReasonRule: Disallowed, ReasonCrawlDelay: Disallowed, ReasonDenied: Disallowed, ReasonIdentity: Disallowed,
 		ReasonAddress: Disallowed, ReasonPort: Disallowed, ReasonTunnel: Disallowed, ReasonAuth: Disallowed,
-		ReasonPace: Deferred, ReasonQuota: Deferred, ReasonPaused: Deferred, ReasonLimit: Deferred, ReasonShutdown: Deferred,
+		ReasonPace: Deferred, ReasonQuota: Deferred, ReasonHours: Deferred, ReasonCoolDown: Deferred, ReasonBudget: Deferred,
+		ReasonPaused: Deferred, ReasonLimit: Deferred, ReasonShutdown: Deferred,
 		ReasonUnreachable: Failed, ReasonOrigin: Failed, ReasonParent: Failed, ReasonTooComplex: Failed,
 		ReasonMalformed: Failed, ReasonLoop: Failed, ReasonAudit: Failed, ReasonClient: Failed,
 		ReasonInternal: Failed, "of a later version": Failed,

@@ -10,7 +10,8 @@
 //
 // [Engine.Admit] decides before that whether a client may use the proxy, and checks
 // its password in the caller's goroutine; an error refuses the client. [Engine.Take]
-// enforces the daily quota, which is counted in memory.
+// enforces the daily quotas of clients and the budgets of hosts. They are counted in memory and, if there is one, in a
+// [QuotaStore]: while it is unavailable, each process has its share of what was left.
 //
 // Any number of goroutines may use an Engine.
 package policy

@@ -30,6 +30,7 @@ const (
 	ReasonQuota       Reason = "quota"
 	ReasonHours       Reason = "hours"
 	ReasonCoolDown    Reason = "cool-down"
+	ReasonBudget      Reason = "budget"
 	ReasonShutdown    Reason = "shutdown"
 	ReasonLimit       Reason = "limit"
 	ReasonAddress     Reason = "address"
@@ -157,6 +158,10 @@ var reasons = [...]ReasonInfo{
 		Text:   "The host has refused too many requests in a row, and is left alone for a while (cool_down in hosts)",
 		Advice: "Find out why the host refuses your requests, and continue after the time. The operator can change cool_down in hosts.",
 		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred},
+	{Name: ReasonBudget, Label: "budget of the host used up",
+		Text:   "All that may be sent to this host in a period was sent (budget in hosts)",
+		Advice: "Try again after the time in Retry-After. The operator can change budget in hosts.",
+		Status: 429, Error: overLimit, RetryAfter: time.Second, Outcome: Deferred, ByEntry: true},
 	{Name: ReasonShutdown, Label: "proxy shut down", Text: "The proxy shut down before the request was complete",
 		Advice: "Try again later.",
 		Status: 503, Error: internalError, RetryAfter: time.Second, Outcome: Deferred, ByProxy: true},
@@ -225,7 +230,7 @@ const (
 	Failed     Outcome = iota // the origin, the network, the client or the proxy failed, or the request cannot be forwarded
 	Allowed                   // the request may be sent
 	Disallowed                // robots.txt or the operator forbids the request
-	Deferred                  // the request may be sent later: its turn, a pause, its client's quota or limits did not permit it now
+	Deferred                  // the request may be sent later: its turn, a pause, a quota, a budget or limits did not permit it now
 )
 
 // String returns the word that people read: "allowed", "disallowed", "deferred" or "failed".

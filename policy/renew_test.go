@@ -51,34 +51,34 @@ func TestRenewCountsOn(t *testing.T) {
 		}
 		other := Client{Name: "lab-b", Networks: loopback, Quota: Quota{Requests: 2}}
 		e := made(t, lab(3))
-		first, err := e.Take(t.Context(), "lab-a")
+		first, err := e.Take(t.Context(), &Request{Client: "lab-a"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Take(t.Context(), "lab-a")
-		if _, err := renewed(t, e, lab(2)).Take(t.Context(), "lab-a"); !errors.Is(err, ErrQuota) {
+		e.Take(t.Context(), &Request{Client: "lab-a"})
+		if _, err := renewed(t, e, lab(2)).Take(t.Context(), &Request{Client: "lab-a"}); !errors.Is(err, ErrQuota) {
 			t.Errorf("a lowered quota: %v", err)
 		}
 		raised := renewed(t, e, lab(3), other)
-		if _, err := raised.Take(t.Context(), "lab-a"); err != nil {
+		if _, err := raised.Take(t.Context(), &Request{Client: "lab-a"}); err != nil {
 			t.Errorf("the third of three: %v", err)
 		}
-		if _, err := e.Take(t.Context(), "lab-a"); !errors.Is(err, ErrQuota) {
+		if _, err := e.Take(t.Context(), &Request{Client: "lab-a"}); !errors.Is(err, ErrQuota) {
 			t.Errorf("by the Engine of before, a fourth: %v", err)
 		}
 		first.GiveBack()
-		if _, err := raised.Take(t.Context(), "lab-a"); err != nil {
+		if _, err := raised.Take(t.Context(), &Request{Client: "lab-a"}); err != nil {
 			t.Errorf("after one was given back: %v", err)
 		}
 		back := renewed(t, renewed(t, renewed(t, raised, other), lab(0)), lab(3))
-		if _, err := back.Take(t.Context(), "lab-a"); !errors.Is(err, ErrQuota) {
+		if _, err := back.Take(t.Context(), &Request{Client: "lab-a"}); !errors.Is(err, ErrQuota) {
 			t.Errorf("gone, and there again: %v", err)
 		}
 		<-time.After(24 * time.Hour)
-		if left := renewed(t, renewed(t, raised, other), other).quotas.used; len(left) != 0 {
+		if left := renewed(t, renewed(t, raised, other), other).meters.all; len(left) != 0 {
 			t.Errorf("yesterday's is kept: %v", left)
 		}
-		if _, err := back.Take(t.Context(), "lab-a"); err != nil {
+		if _, err := back.Take(t.Context(), &Request{Client: "lab-a"}); err != nil {
 			t.Errorf("the next day: %v", err)
 		}
 	})
@@ -178,27 +178,5 @@ func TestReadmit(t *testing.T) {
 				t.Errorf("%q, %v, want %q, %v", got, err, c.want, c.err)
 			}
 		})
-	}
-}
-
-// TestQuotaAtMidnight: a request that has read the clock just before midnight, and is counted after one of the new day,
-// does not make the quota of that day begin again.
-func TestQuotaAtMidnight(t *testing.T) {
-	midnight := time.Unix(20_000*daySeconds, 0)
-	q := new(quotas)
-	if _, err := q.take(t.Context(), "lab-a", midnight.Add(-time.Second), Quota{Requests: 2}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.take(t.Context(), "lab-a", midnight, Quota{Requests: 2}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.take(t.Context(), "lab-a", midnight.Add(-1), Quota{Requests: 2}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.take(t.Context(), "lab-a", midnight, Quota{Requests: 2}); !errors.Is(err, ErrQuota) {
-		t.Errorf("the third of two: %v", err)
-	}
-	if _, err := q.take(t.Context(), "lab-a", midnight.Add(-48*time.Hour), Quota{Requests: 2}); err != nil {
-		t.Errorf("after the clock was set back: %v", err)
 	}
 }

@@ -120,8 +120,8 @@ func refusalError(d *policy.Decision) error {
 	return refusedError{d.Reason}
 }
 
-// waitForSlot counts the request against its client's quota, and waits for its slot. Meanwhile the host may have been paused, or its hours
-// may have ended: it is not connected to then.
+// waitForSlot counts the request against its client's quota and the budgets of its host, and waits for its slot. Meanwhile the host may
+// have been paused, or its hours may have ended: it is not connected to then.
 func (h *Handler) waitForSlot(s *requestState) error {
 	if s.rules.Monitor {
 		return s.held(nil)
@@ -134,7 +134,7 @@ func (h *Handler) waitForSlot(s *requestState) error {
 	if s.attempt, err = s.rules.Engine.Attempt(&s.record.Request, &s.record.Decision); err != nil {
 		return err
 	}
-	if s.quota, err = s.rules.Engine.Take(s.in.HTTP.Context(), s.record.Request.Client); err != nil {
+	if s.ticket, err = s.rules.Engine.Take(s.in.HTTP.Context(), &s.record.Request); err != nil {
 		return err
 	}
 	if err := s.transfer.readAhead(&s.work); err != nil {

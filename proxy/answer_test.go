@@ -49,6 +49,7 @@ var answersToErrors = []struct {
 	{"concurrency limit", &pace.BusyError{Reason: pace.ConcurrencyFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"too many streams", &pace.BusyError{Reason: pace.StreamsFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"a quota used up", &policy.QuotaError{Quota: policy.Quota{Requests: 1}}, 429, "connection_limit_reached", policy.ReasonQuota},
+	{"a budget used up", &policy.HoldError{Reason: policy.ReasonBudget}, 429, "connection_limit_reached", policy.ReasonBudget},
 	{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
 	{"DNS timeout", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
 	{"upstream proxy: DNS", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},

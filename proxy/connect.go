@@ -92,6 +92,9 @@ func (s *requestState) reach(o robots.Origin, d *policy.Decision) (dialled bool,
 		return false, err
 	}
 	if !s.rules.Monitor {
+		if err := s.rules.Engine.Spent(ctx, &s.record.Request); err != nil {
+			return false, err
+		}
 		wait := s.client.h.o.Pacer.WaitConnect
 		if dialled {
 			wait = s.client.h.o.Pacer.WaitContact

@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -36,7 +38,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 	if rules.passesThrough(q.Origin) {
 		judge = rules.Engine.DecideTunnel
 		// A CONNECT contains nothing that the client would send.
-		q.From = ""
+		q.Method, q.From = http.MethodConnect, ""
 	}
 	d = judge(ctx, q)
 	if err := refusalError(&d); err != nil {
@@ -50,6 +52,11 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decis
 		return d, 0
 	}
 	if wait, err = rules.forecast(ctx, h.o.Pacer, &q, &d); err != nil {
+		if held, ok := errors.AsType[*policy.HoldError](err); ok {
+			d.Retry = held.Until
+		} else if full, ok := errors.AsType[*policy.QuotaError](err); ok {
+			d.Retry = full.Until
+		}
 		d.Err = err
 		answerTo(err).override(&d)
 	}
@@ -61,7 +68,7 @@ func (g *generation) forecast(ctx context.Context, pacer *pace.Pacer, q *policy.
 	if err := g.Engine.MayWait(q, d); err != nil {
 		return 0, err
 	}
-	if err := g.Engine.CheckQuota(q.Client); err != nil {
+	if err := g.Engine.CheckTake(ctx, q); err != nil {
 		return 0, err
 	}
 	if _, err := g.chooseAddress(ctx, g.Egress.Through(d.Parent), q.Origin, &d.Pace); err != nil {

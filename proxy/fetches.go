@@ -24,7 +24,8 @@ import (
 
 // Fetches sends the GETs of robots.txt fetches. Each GET takes a slot of its host, in the
 // turn of the client that caused it. The pace, the back-off, the concurrency limit and the
-// entries of hosts apply to it as to a request. A fetch of the host's own file goes before
+// entries of hosts apply to it as to a request. It counts against the budget of its host, but
+// is also sent if that is used up. A fetch of the host's own file goes before
 // its client's other requests and shares its slot with the first request after it. A GET
 // that was redirected to another host waits in that host's queue, as a request of its
 // client.
@@ -113,6 +114,10 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 	sender := &fetchSender{fetches: f, hop: hop}
 	s := &sending{out: out, slot: slot, addr: at, sender: sender}
 	resp, err := f.roundTrip(r, hop, s)
+	var ticket policy.Ticket
+	if s.wasSent {
+		ticket = f.Rules.Engine.CountFetch(hop.Origin)
+	}
 	if err != nil {
 		if s.state == connecting {
 			countContact(slot, err)
@@ -133,7 +138,7 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 		// Without Retry-After there is no back-off, because the retries of robots.txt are slow enough.
 		slot.BackOff(parseRetryAfter(after, time.Now()), fetchName(r.URL))
 	}
-	resp.Body = &fetchBody{resp.Body, slot}
+	resp.Body = &fetchBody{ReadCloser: resp.Body, slot: slot, ticket: ticket}
 	return resp, nil
 }
 
@@ -223,14 +228,26 @@ func (*fetchSender) sent() {}
 // passInterim does nothing: a fetch does not use 1xx responses.
 func (*fetchSender) passInterim(*http.Response) {}
 
-// A fetchBody is the body of a response. Closing it releases the slot.
+// A fetchBody is the body of a response. Closing it releases the slot, and counts the bytes that were read.
 type fetchBody struct {
 	io.ReadCloser
-	slot *pace.Slot
+	slot   *pace.Slot
+	ticket policy.Ticket
+
+	// uncounted is how many bytes were read and not counted.
+	uncounted int64
 }
 
-// Close closes the body and releases the slot.
+func (b *fetchBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.uncounted += int64(n)
+	return n, err
+}
+
+// Close closes the body, counts its bytes and releases the slot.
 func (b *fetchBody) Close() error {
+	b.ticket.AddBytes(b.uncounted)
+	b.uncounted = 0
 	defer b.slot.Release()
 	return b.ReadCloser.Close()
 }

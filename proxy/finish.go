@@ -41,9 +41,9 @@ func (h *Handler) finish(s *requestState, err error) {
 	}
 	s.attempt.End()
 	if s.wasSent {
-		s.quota.AddBytes(rec.Bytes)
+		s.ticket.AddBytes(rec.Bytes)
 	} else {
-		s.quota.GiveBack()
+		s.ticket.GiveBack()
 	}
 	rec.Took = time.Since(rec.Time)
 	s.written = true

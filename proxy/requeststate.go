@@ -32,9 +32,10 @@ type requestState struct {
 	line    sentRequest
 	written bool
 
-	// attempt is for the cool-down of the host, quota for the client's quota, and work is the request in the memory budget.
+	// attempt is for the cool-down of the host, ticket for the client's quota and the budgets of the host, and work is the request in
+	// the memory budget.
 	attempt policy.Attempt
-	quota   policy.Ticket
+	ticket  policy.Ticket
 	work    memory.Work
 
 	sending

@@ -96,7 +96,7 @@ func TestClientsPage(t *testing.T) {
 	w.configure(t)
 	for range 2 {
 		w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://news.example.net/archive/", status: 200})
-		_, err := w.engine.Take(t.Context(), "lab-a")
+		_, err := w.engine.Take(t.Context(), &policy.Request{Client: "lab-a"})
 		check(t, err)
 	}
 	w.record(t, &audit.Record{Time: time.Now(), Request: policy.Request{Client: "192.0.2.1"}, Decision: policy.Decision{Reason: policy.ReasonAuth}})

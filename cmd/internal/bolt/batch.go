@@ -21,11 +21,12 @@ const (
 	// a page into memory.
 	maxCommit = 4 << 20
 
-	// maxClocks is how many clocks can be pending: as many as a Pacer remembers. Further ones are dropped.
+	// maxClocks is how many clocks can be pending: as many as a Pacer remembers. Further ones are dropped. It holds for each of the
+	// tables.
 	maxClocks = 1 << 18
 
-	// clockSlack is the divisor for the number of clocks that the file may have beyond Options.MaxClocks:
-	// a quarter, so that not every commit has to read all clocks.
+	// clockSlack is the divisor for the number of values that a table may have beyond Options.MaxClocks:
+	// a quarter, so that not every commit has to read all of them.
 	clockSlack = 4
 
 	// deletionBytes is the maximum length in bytes of a value that only hides an older one, as a purge saves it.
@@ -44,20 +45,24 @@ type batch struct {
 	order *list.List
 
 	// bytes is the size of all items.
-	bytes  int
-	clocks map[string]seal.Value
+	bytes int
 
-	// audit is the AuditEnd, and quotas what clients have used of their quotas; nil if it is unchanged.
-	audit, quotas seal.Value
+	// tables has the values of each of tables by key.
+	tables [tableCount]map[string]seal.Value
+
+	// audit is the AuditEnd; nil if it is unchanged.
+	audit seal.Value
 
 	// stops has a nil value for each stop to remove.
 	stops map[string]seal.Value
 }
 
 func newBatch() *batch {
-	return &batch{
-		entries: make(map[string]*list.Element), order: list.New(), clocks: make(map[string]seal.Value), stops: make(map[string]seal.Value),
+	b := &batch{entries: make(map[string]*list.Element), order: list.New(), stops: make(map[string]seal.Value)}
+	for i := range b.tables {
+		b.tables[i] = make(map[string]seal.Value)
 	}
+	return b
 }
 
 type item struct {
@@ -97,13 +102,11 @@ func (b *batch) remove(e *list.Element) {
 	b.bytes -= i.size()
 }
 
-// part removes the clocks, the AuditEnd, the quotas, the stops, and the oldest entries of about size bytes, and returns
-// them.
+// part removes the values of tables, the AuditEnd, the stops, and the oldest entries of about size bytes, and returns them.
 func (b *batch) part(size int) *batch {
 	p := newBatch()
-	p.clocks, b.clocks = b.clocks, p.clocks
+	p.tables, b.tables = b.tables, p.tables
 	p.audit, b.audit = b.audit, nil
-	p.quotas, b.quotas = b.quotas, nil
 	p.stops, b.stops = b.stops, p.stops
 	for b.order.Len() > 0 && p.bytes < size {
 		oldest := b.order.Front()
@@ -113,17 +116,16 @@ func (b *batch) part(size int) *batch {
 	return p
 }
 
-// addClock reports whether there was room for the clock.
-func (b *batch) addClock(key string, value seal.Value) bool {
-	if _, known := b.clocks[key]; !known && len(b.clocks) == maxClocks {
+// addTo adds a value to a table, and reports whether there was room for it.
+func (b *batch) addTo(table int, key string, value seal.Value) bool {
+	if _, known := b.tables[table][key]; !known && len(b.tables[table]) == maxClocks {
 		return false
 	}
-	b.clocks[key] = value
+	b.tables[table][key] = value
 	return true
 }
 
-// addOlder adds the values of old that b does not have, and reports whether there was room for the
-// clocks.
+// addOlder adds the values of old that b does not have, and reports whether there was room for those of tables.
 func (b *batch) addOlder(old *batch) bool {
 	for e := old.order.Back(); e != nil; e = e.Prev() {
 		if i := e.Value.(item); b.entries[i.key] == nil {
@@ -133,18 +135,17 @@ func (b *batch) addOlder(old *batch) bool {
 	if b.audit == nil {
 		b.audit = old.audit
 	}
-	if b.quotas == nil {
-		b.quotas = old.quotas
-	}
 	for key, value := range old.stops {
 		if _, newer := b.stops[key]; !newer {
 			b.stops[key] = value
 		}
 	}
 	room := true
-	for key, value := range old.clocks {
-		if _, newer := b.clocks[key]; !newer {
-			room = b.addClock(key, value) && room
+	for i := range old.tables {
+		for key, value := range old.tables[i] {
+			if _, newer := b.tables[i][key]; !newer {
+				room = b.addTo(i, key, value) && room
+			}
 		}
 	}
 	return room
@@ -175,37 +176,34 @@ func (b *batch) shrink(most int, older func(key string) bool) (lost int) {
 	return lost
 }
 
-// write puts the batch into the file, and returns how many clocks are new in it.
-func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
-	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
-	meta := tx.Bucket(metaBucket)
+// write puts the batch into the file, and returns how many values are new in each table.
+func (b *batch) write(tx *bbolt.Tx) (added [tableCount]int, err error) {
 	if b.audit != nil {
-		if err := meta.Put(auditKey, b.audit); err != nil {
-			return 0, err
-		}
-	}
-	if b.quotas != nil {
-		if err := meta.Put(quotasKey, b.quotas); err != nil {
-			return 0, err
+		if err := tx.Bucket(metaBucket).Put(auditKey, b.audit); err != nil {
+			return added, err
 		}
 	}
 	if err := writeStops(tx, b.stops); err != nil {
-		return 0, err
+		return added, err
 	}
+	robots := tx.Bucket(robotsBucket)
 	for e := b.order.Front(); e != nil; e = e.Next() {
 		i := e.Value.(item)
 		if err := putEntry(robots, []byte(i.key), i.value); err != nil {
-			return 0, err
+			return added, err
 		}
 	}
-	// The keys are put in order: bbolt moves all keys of a page that come after a new one, and splits
-	// pages only when it commits, so that any other order takes quadratic time.
-	for _, key := range slices.Sorted(maps.Keys(b.clocks)) {
-		if clocks.Get([]byte(key)) == nil {
-			added++
-		}
-		if err := clocks.Put([]byte(key), b.clocks[key]); err != nil {
-			return 0, err
+	for i, name := range tables {
+		bucket := tx.Bucket(name)
+		// The keys are put in order: bbolt moves all keys of a page that come after a new one, and splits
+		// pages only when it commits, so that any other order takes quadratic time.
+		for _, key := range slices.Sorted(maps.Keys(b.tables[i])) {
+			if bucket.Get([]byte(key)) == nil {
+				added[i]++
+			}
+			if err := bucket.Put([]byte(key), b.tables[i][key]); err != nil {
+				return added, err
+			}
 		}
 	}
 	return added, nil

@@ -1,6 +1,6 @@
 // Package bolt stores what the daemon remembers from one process to the next in one file of its
 // state directory, by way of go.etcd.io/bbolt: the entries of robots/cache, the clocks of
-// policy/pace, where the audit ended, what clients have used of their quotas, and the stops of policy/stops.
+// policy/pace, where the audit ended, what was used of quotas and budgets, and the stops of policy/stops.
 //
 // It does not interpret the entries. Changes are gathered in memory, where Load finds them, and
 // committed to disk by [Store.Run], synced: at once after a quiet time, and at most a few times a
@@ -72,8 +72,8 @@ type Options struct {
 	// 1 GiB.
 	MaxBytes int64
 
-	// MaxClocks is how many clocks the file has. Beyond it, those that would be of use for longest are removed. Zero means
-	// 262,144.
+	// MaxClocks is how many clocks the file has, and how many uses. Beyond it, those that would be of use for longest are removed.
+	// Zero means 262,144.
 	MaxClocks int
 
 	// Log gets damage and disk failures; required.
@@ -176,13 +176,14 @@ func (s *Store) SaveAuditEnd(end AuditEnd) {
 	s.wake.Set()
 }
 
-// Quotas returns what SaveQuotas stored last before Open; nil: nothing.
-func (s *Store) Quotas() []byte { return s.initial.quotas }
+// Uses returns the texts that SaveUse stored before Open and that have not expired.
+func (s *Store) Uses() [][]byte { return s.initial.uses }
 
-// SaveQuotas stores what clients have used of their quotas.
-func (s *Store) SaveQuotas(text []byte) {
+// SaveUse stores what was used of a quota or a budget, in place of the text with the same key, until it expires.
+func (s *Store) SaveUse(key string, text []byte, until time.Time) {
 	s.mu.Lock()
-	s.pending.quotas = seal.New(string(quotasKey), text, time.Time{})
+	// Beyond the bound, it is forgotten as it is in a crash.
+	_ = s.pending.addTo(useTable, key, seal.New(key, text, until))
 	s.mu.Unlock()
 	s.wake.Set()
 }
@@ -269,7 +270,7 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 		if latest := c.Until(); latest.After(until) {
 			until = latest
 		}
-		if !s.pending.addClock(c.Key, seal.New(c.Key, text, until.Add(clockKept))) {
+		if !s.pending.addTo(clockTable, c.Key, seal.New(c.Key, text, until.Add(clockKept))) {
 			s.lostClocks = true
 		}
 	}
@@ -372,8 +373,10 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 			}
 		}
 		s.measure()
-		if err == nil && s.clocks > s.maxClocks+s.maxClocks/clockSlack {
-			err = s.sweepClocks(db)
+		for i, n := range s.kept {
+			if err == nil && n > s.maxClocks+s.maxClocks/clockSlack {
+				err = s.sweepTable(db, i)
+			}
 		}
 		if err == nil && inUse(db) > s.maxBytes/4*3 {
 			if err = s.sweep(db); errors.Is(err, bolterrors.ErrMaxSizeReached) {
@@ -388,9 +391,9 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 
 // put commits a batch and, if end is set, the mark of an orderly end.
 func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
-	clocks := 0
+	var added [tableCount]int
 	err := db.Update(func(tx *bbolt.Tx) (err error) {
-		if clocks, err = b.write(tx); err != nil || !end {
+		if added, err = b.write(tx); err != nil || !end {
 			return err
 		}
 		mark, err := s.initial.since.MarshalBinary()
@@ -399,8 +402,10 @@ func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
 		}
 		return tx.Bucket(metaBucket).Put(endKey, mark)
 	})
-	if err == nil {
-		s.clocks += clocks
+	for i, n := range added {
+		if err == nil {
+			s.kept[i] += n
+		}
 	}
 	return err
 }

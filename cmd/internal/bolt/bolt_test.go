@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
 	"robotsproxy/policy/audit/trail"
@@ -398,5 +399,46 @@ func BenchmarkLoad(b *testing.B) {
 		if got, err := s.Load(b.Context(), site(i%1000)); got == nil || err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestUses: what was saved last of each key is found until it expires, also in a file that an earlier version has made.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	file := stateFile(t)
+	var log record
+	s := open(t, file, &log)
+	fill(t, s, 3)
+	if s.Uses() != nil {
+		t.Errorf("a new file: %q", s.Uses())
+	}
+	testkit.Must(t, s.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket(usesBucket) }))
+	s.Close()
+
+	s = open(t, file, &log)
+	soon := time.Now().Add(time.Hour)
+	for _, key := range []string{"a", "b", "over"} {
+		s.SaveUse(key, []byte("first "+key), soon)
+	}
+	testkit.Must(t, s.commit(t.Context(), false))
+	s.SaveUse("a", []byte("second a"), soon)
+	s.SaveUse("over", nil, time.Time{})
+	s.Close()
+
+	s = open(t, file, &log)
+	if got := fmt.Sprintf("%q", s.Uses()); got != `["second a" "first b"]` || s.kept[useTable] != 2 {
+		t.Errorf("%s, %d are in the file", got, s.kept[useTable])
+	}
+	want(t, s, 1, text(1))
+	if log.b.Len() > 0 {
+		t.Errorf("it was said:\n%s", &log.b)
+	}
+	testkit.Must(t, s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(usesBucket).Put([]byte("c"), []byte("no checksum")) }))
+	s.Close()
+
+	s = open(t, file, &log)
+	defer s.Close()
+	if s.Uses() != nil || len(damaged(t, file)) != 1 {
+		t.Errorf("a damaged value: %q, set aside: %v", s.Uses(), damaged(t, file))
 	}
 }

@@ -84,7 +84,7 @@ func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 
 // The buckets of a file, and the keys of the first. Values of the others are sealed.
 var (
-	// metaBucket has the values of the keys below. Only those of auditKey and quotasKey are sealed.
+	// metaBucket has the values of the keys below. Only that of auditKey is sealed.
 	metaBucket = []byte("meta")
 
 	// robotsBucket has the entries of robots.txt by origin, and those of tdmrep.json by tdmrepPrefix and origin.
@@ -96,18 +96,28 @@ var (
 	// stopsBucket has what SaveStops got, by its keys. Files of earlier versions lack it.
 	stopsBucket = []byte("stops")
 
+	// usesBucket has what SaveUse got.
+	usesBucket = []byte("uses")
+
+	// tables are the buckets with at most Options.MaxClocks values, which are kept until they expire.
+	tables = [tableCount][]byte{clockTable: clocksBucket, useTable: usesBucket}
+
 	formatKey = []byte("format")
 
 	// auditKey has the AuditEnd as JSON.
 	auditKey = []byte("audit")
 
-	// quotasKey has what SaveQuotas got.
-	quotasKey = []byte("quotas")
-
 	// endKey has Store.Since, marshaled. It is there while no process has the file open, if the last one called Close.
 	endKey = []byte("end")
 
 	format = []byte("robotsproxy 1")
+)
+
+// The positions in tables.
+const (
+	clockTable = iota
+	useTable
+	tableCount
 )
 
 // errDamaged means that a file is damaged or was written by another program.

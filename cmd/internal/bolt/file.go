@@ -34,10 +34,10 @@ type fileContents struct {
 	clocks []pace.Clock
 
 	// since is what Store.Since returns.
-	since  time.Time
-	audit  AuditEnd
-	quotas []byte
-	stops  map[string][]byte
+	since time.Time
+	audit AuditEnd
+	uses  [][]byte
+	stops map[string][]byte
 }
 
 // safely runs f, which uses bbolt, and turns a panic or a fault into a damage error.
@@ -69,8 +69,8 @@ type database struct {
 	handle *os.File
 	info   os.FileInfo
 
-	// clocks is how many clocks are in db.
-	clocks int
+	// kept is how many values each table of db has.
+	kept [tableCount]int
 
 	// filed has the keys of the entries in the file.
 	filed keyIndex
@@ -214,16 +214,13 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 	if err := c.audit.read(meta); err != nil {
 		return err
 	}
-	if value := seal.Value(meta.Get(quotasKey)); value != nil {
-		if !value.IsWhole(string(quotasKey)) {
-			return damage("the quotas")
-		}
-		c.quotas = bytes.Clone(value[seal.Bytes:])
-	}
 	if err := c.readStops(tx); err != nil {
 		return err
 	}
 	now := time.Now()
+	if err := c.readUses(tx.Bucket(usesBucket), now, most); err != nil {
+		return err
+	}
 	err := clocks.ForEach(func(key, value []byte) error {
 		v := seal.Value(value)
 		if !v.IsWhole(string(key)) {
@@ -246,6 +243,23 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 	return err
 }
 
+// readUses reads what SaveUse stored, at most twice as many texts as most. Files of earlier versions have no such bucket.
+func (c *fileContents) readUses(bucket *bbolt.Bucket, now time.Time, most int) error {
+	if bucket == nil {
+		return nil
+	}
+	return bucket.ForEach(func(key, value []byte) error {
+		v := seal.Value(value)
+		if !v.IsWhole(string(key)) {
+			return damage("the use of %q", key)
+		}
+		if text := v.Current(now); text != nil && len(c.uses) < 2*most {
+			c.uses = append(c.uses, text)
+		}
+		return nil
+	})
+}
+
 // bound removes the clocks beyond most, first those that expire last.
 func (c *fileContents) bound(most int) {
 	if len(c.clocks) <= most {
@@ -262,9 +276,10 @@ func createBuckets(tx *bbolt.Tx) error {
 		return err
 	}
 	if meta := tx.Bucket(metaBucket); meta != nil {
-		return meta.Delete(endKey)
+		_, err := tx.CreateBucketIfNotExists(usesBucket)
+		return cmp.Or(err, meta.Delete(endKey))
 	}
-	for _, name := range [][]byte{robotsBucket, clocksBucket, metaBucket} {
+	for _, name := range [][]byte{robotsBucket, clocksBucket, usesBucket, metaBucket} {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -337,7 +352,8 @@ func (d *database) renameDamaged(cause error) error {
 	}
 	d.counts.damaged.Add(1)
 	d.log.Error("damaged state.db set aside, starting with an empty one",
-		"forgotten", "cached robots.txt and tdmrep.json files, pauses, back-offs and delays of hosts, the end of the audit, used quotas",
+		"forgotten", "cached robots.txt and tdmrep.json files, pauses, back-offs and delays of hosts, the end of the audit, "+
+			"used quotas and budgets",
 		"file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }
@@ -391,31 +407,37 @@ func (d *database) sweepTo(db *bbolt.DB, most int64) error {
 		// The entries shrink in the proportion in which the pages in use must shrink.
 		entries.reduce(int64(float64(entries.bytes) * float64(most) / float64(used)))
 	}
-	if err := cmp.Or(entries.deleteRemoved(db, robotsBucket), d.sweepClocks(db)); err != nil {
+	err = entries.deleteRemoved(db, robotsBucket)
+	for i := range tables {
+		if err == nil {
+			err = d.sweepTable(db, i)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	d.filed.replace(entries.kept)
 	return nil
 }
 
-// sweepClocks removes expired clocks. If more than maxClocks are left, it removes those that expire
+// sweepTable removes the expired values of one of tables. If more than maxClocks are left, it removes those that expire
 // last, as a Pacer does.
-func (d *database) sweepClocks(db *bbolt.DB) error {
-	clocks, err := read(db, clocksBucket)
+func (d *database) sweepTable(db *bbolt.DB, i int) error {
+	values, err := read(db, tables[i])
 	if err != nil {
 		return err
 	}
-	if all := clocks.kept; len(all) > d.maxClocks {
+	if all := values.kept; len(all) > d.maxClocks {
 		slices.SortFunc(all, byExpiry)
 		for _, h := range all[d.maxClocks:] {
-			clocks.removed = append(clocks.removed, h.key)
+			values.removed = append(values.removed, h.key)
 		}
-		clocks.kept = all[:d.maxClocks]
+		values.kept = all[:d.maxClocks]
 	}
-	if err := clocks.deleteRemoved(db, clocksBucket); err != nil {
+	if err := values.deleteRemoved(db, tables[i]); err != nil {
 		return err
 	}
-	d.clocks = len(clocks.kept)
+	d.kept[i] = len(values.kept)
 	return nil
 }
 

@@ -125,7 +125,7 @@ func TestGathers(t *testing.T) {
 		gathered := func() (bytes, clocks int) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.pending.bytes, len(s.pending.clocks)
+			return s.pending.bytes, len(s.pending.tables[clockTable])
 		}
 		if n := log.count("state.db write failed"); n != 1 {
 			t.Errorf("it was said %d times", n)
@@ -194,8 +194,8 @@ func TestNewerCounts(t *testing.T) {
 	s.finishCommit(io.ErrShortWrite)
 	want(t, s, 0, []byte("new"))
 	want(t, s, 1, []byte("only"))
-	if n := len(s.pending.clocks); n != 2 || !bytes.Contains(s.pending.clocks["a.test"], []byte(`:2`)) {
-		t.Errorf("%d clocks: %q", n, s.pending.clocks["a.test"])
+	if n := len(s.pending.tables[clockTable]); n != 2 || !bytes.Contains(s.pending.tables[clockTable]["a.test"], []byte(`:2`)) {
+		t.Errorf("%d clocks: %q", n, s.pending.tables[clockTable]["a.test"])
 	}
 	if front := s.pending.order.Front().Value.(item).key; front != site(1).String() {
 		t.Errorf("%s would be dropped first", front)
@@ -294,8 +294,8 @@ func TestTheFileKeepsSoManyClocks(t *testing.T) {
 		}
 		s.SaveClocks(some)
 		mustDo(t, s.commit(t.Context(), false))
-		if s.clocks > most+most/clockSlack {
-			t.Fatalf("%d clocks in the file", s.clocks)
+		if s.kept[clockTable] > most+most/clockSlack {
+			t.Fatalf("%d clocks in the file", s.kept[clockTable])
 		}
 	}
 	s.Close()

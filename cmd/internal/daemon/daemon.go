@@ -87,9 +87,6 @@ type Daemon struct {
 	configSum [sha256.Size]byte
 	savedEnd  savedEnd
 
-	// savedQuotas is what saveQuotas has saved last.
-	savedQuotas []byte
-
 	// stops has the hosts to which nothing may be sent now.
 	stops      *stops.Table
 	savedStops savedStops

@@ -307,7 +307,7 @@ func (d *Daemon) newEngine(f, before *generation) (*policy.Engine, error) {
 		o.Quotas = d.fleet
 	}
 	if before == nil {
-		o.Used = d.usedQuotas()
+		o.Used = d.usedBefore()
 		return policy.New(o)
 	}
 	return before.rules.Engine.Renew(o)

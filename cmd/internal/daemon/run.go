@@ -67,6 +67,7 @@ func (d *Daemon) run(ctx, urged context.Context, idle chan<- struct{}) (err erro
 	if d.fleet != nil {
 		hooks := redis.Hooks{
 			Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff, Self: d.member, Stops: d.stops,
+			Tell: func(ctx context.Context) { d.Active.Load().rules.Engine.TellStore(ctx) },
 		}
 		g.Go(func() error { return d.fleet.Run(sharing, hooks) })
 	}
@@ -196,7 +197,7 @@ func (d *Daemon) close() (err error) {
 			d.saveAuditEnd()
 		}
 		if d.Active.Load() != nil {
-			d.saveQuotas()
+			d.saveUses()
 		}
 		if d.stops != nil {
 			// The store has logged why it cannot be written.

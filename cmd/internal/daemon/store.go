@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,7 +109,7 @@ func (d *Daemon) saveState(ctx context.Context) error {
 			d.store.SaveClocks(d.Pacer.Clocks(now, since))
 			since = now
 			d.saveAuditEnd()
-			d.saveQuotas()
+			d.saveUses()
 			// It tries again.
 			_ = d.saveStops()
 		case <-ctx.Done():
@@ -136,27 +135,32 @@ func (d *Daemon) saveAuditEnd() {
 	d.store.SaveAuditEnd(end)
 }
 
-// usedQuotas returns what clients have used of their quotas before this process; zero: it is not known.
-func (d *Daemon) usedQuotas() (used policy.DayUse) {
+// usedBefore returns what an earlier process has counted of quotas and budgets, as far as it is known.
+func (d *Daemon) usedBefore() (all []policy.MeterUse) {
 	if d.store == nil {
-		return used
+		return nil
 	}
-	if text := d.store.Quotas(); text != nil {
-		if err := json.Unmarshal(text, &used); err != nil {
-			d.log.Warn("used quotas of the last process unknown", "error", err)
-			return policy.DayUse{}
+	var unknown error
+	for _, text := range d.store.Uses() {
+		var use policy.MeterUse
+		if err := json.Unmarshal(text, &use); err != nil {
+			unknown = err
+			continue
 		}
+		all = append(all, use)
 	}
-	return used
+	if unknown != nil {
+		d.log.Warn("used quotas and budgets of the last process partly unknown", "error", unknown)
+	}
+	return all
 }
 
-// saveQuotas saves what clients have used of their quotas, if it has changed. It is for one goroutine.
-func (d *Daemon) saveQuotas() {
-	// Its numbers and names can always be encoded.
-	text, _ := json.Marshal(d.Active.Load().rules.Engine.QuotasUsed())
-	if !bytes.Equal(text, d.savedQuotas) {
-		d.savedQuotas = text
-		d.store.SaveQuotas(text)
+// saveUses saves what was used of quotas and budgets, as far as it has changed. It is for one goroutine.
+func (d *Daemon) saveUses() {
+	for _, use := range d.Active.Load().rules.Engine.ChangedUses() {
+		// Its numbers and names can always be encoded.
+		text, _ := json.Marshal(use)
+		d.store.SaveUse(use.Name, text, use.Until())
 	}
 }
 

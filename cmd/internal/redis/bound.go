@@ -15,7 +15,7 @@ import (
 // elementSize for each element of an array.
 const (
 	// maxReply is the maximum size of most replies, and of a message. The longest are those of
-	// reserve.lua, with four limiters of about 150 bytes, and the messages of backOffChannel.
+	// take.lua, with nine meters of up to 20 buckets of about 40 bytes, and the messages of backOffChannel.
 	maxReply = 2 * maxBackOffMessage
 
 	// maxBackOffMessage is the maximum length of a message of backOffChannel in bytes. A longer one is not the proxy's.

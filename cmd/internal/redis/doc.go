@@ -40,8 +40,9 @@
 // Another stream has the newest checkpoints of the audits of all replicas, so that each records those of the others
 // ([Fleet.ShareCheckpoint], [Fleet.Checkpoints]).
 //
-// What clients have used of their quotas is one hash for each day ([Fleet.Take]). While the server is unavailable, what is used is
-// kept and sent later. A server that was emptied has forgotten what was used.
+// What was used of the quota of a client, or of the budget of a host, is one hash of buckets of time, which end by the server's clock
+// ([Fleet.Take]). Hooks.Tell sends later what was used while the server was unavailable. A server that was emptied has forgotten
+// what was used.
 //
 // The stops of package policy/stops are a hash, with the numbers of their changes in a sorted set, of which each replica reads what is
 // new every second. The server decides which of two changes of one stop is the later one ([Hooks].Stops).

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -38,6 +39,10 @@ type Hooks struct {
 	// Self returns what this replica tells the others of itself; nil: nothing.
 	Self func() Member
 
+	// Tell is called once a second, at the end, and while this replica returns from an outage, to tell [Fleet.Take] what it does not
+	// know yet; nil: there is nothing to tell.
+	Tell func(ctx context.Context)
+
 	// BackOff is called when another replica has begun a back-off, or any has ended one, see pace.Pacer.MergeBackOff; required.
 	BackOff func(key string, b pace.BackOff)
 }
@@ -52,7 +57,6 @@ type Fleet struct {
 	// files are the counters of robots and tdmrep.
 	files   robotsCounts
 	reports reportQueue
-	quotas  quotaUses
 	held    leases
 	counts  counts
 

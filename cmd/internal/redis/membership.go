@@ -36,7 +36,7 @@ const (
 
 // maintain is the part of Run that keeps the view up to date.
 func (f *Fleet) maintain(ctx context.Context, h Hooks) error {
-	p := pusher{fleet: f, clocks: h.Clocks}
+	p := pusher{fleet: f, clocks: h.Clocks, tell: h.Tell}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -76,8 +76,10 @@ func (f *Fleet) step(ctx context.Context, p *pusher) time.Duration {
 	// Requests that are sent during a push are part of the next push. Sharing can begin
 	// only when the last push was short.
 	began := time.Now()
+	p.tellUses(ctx)
 	if p.push(ctx, v.epoch) && time.Since(began) < returnTime && time.Since(v.returnsSince) >= returnTime && f.beat(ctx, v, true) {
 		p.push(ctx, v.epoch)
+		p.tellUses(ctx)
 		f.reports.renew()
 		return beatEvery
 	}
@@ -191,8 +193,18 @@ type pusher struct {
 	fleet  *Fleet
 	clocks func(now, since time.Time) []pace.Clock
 
+	// tell is Hooks.Tell.
+	tell func(ctx context.Context)
+
 	// pushed is the time up to which everything is pushed; zero if nothing is.
 	pushed time.Time
+}
+
+// tellUses tells what was used of quotas and budgets, so that the others know of it before this replica shares them again.
+func (p *pusher) tellUses(ctx context.Context) {
+	if p.tell != nil {
+		p.tell(ctx)
+	}
 }
 
 // push pushes what has changed since the last push, and reports whether all of it was

@@ -2,8 +2,9 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,118 +13,110 @@ import (
 )
 
 const (
-	// quotaPrefix begins the key of a day's uses: a hash, see take.lua.
-	quotaPrefix = keyPrefix + "quota:"
+	// meterPrefix begins the key of a meter: a hash, see take.lua.
+	meterPrefix = keyPrefix + "meter:"
 
-	// quotaKept is how long a day's uses are kept after their last change, longer than the day.
-	quotaKept = 48 * time.Hour
-
-	// flushQuotas is how often the uses of other requests than Take's are sent.
-	flushQuotas = time.Second
+	// tellEvery is how often Hooks.Tell is called.
+	tellEvery = time.Second
 )
 
-// quotaUses are uses that the server was not told yet.
-type quotaUses struct {
-	// mu guards uses.
-	mu   sync.Mutex
-	uses map[quotaKey]policy.Use
-}
-
-// A quotaKey is a client on a day.
-type quotaKey struct {
-	client string
-	day    int64
-}
-
-// add adds a use. Only clients of the configuration have quotas, so there are few.
-func (q *quotaUses) add(k quotaKey, u policy.Use) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.uses == nil {
-		q.uses = map[quotaKey]policy.Use{}
-	}
-	q.uses[k] = q.uses[k].Plus(u, 1)
-}
-
-// take removes the use of a client on a day.
-func (q *quotaUses) take(k quotaKey) policy.Use {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	u := q.uses[k]
-	delete(q.uses, k)
-	return u
-}
-
-// keys returns the clients and days with uses.
-func (q *quotaUses) keys() (all []quotaKey) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for k := range q.uses {
-		all = append(all, k)
-	}
-	return all
-}
-
 // Take implements [policy.QuotaStore]. It calls the server once.
-func (f *Fleet) Take(ctx context.Context, client string, day int64, q policy.Quota) (used policy.Use, taken bool, err error) {
-	if f.Standing().StoreAway {
-		return used, false, errAlone
+func (f *Fleet) Take(ctx context.Context, requests int64, all []policy.Charge) (count policy.Count, err error) {
+	// A replica that returns from an outage tells what it has used, before it shares quotas and budgets again.
+	if v := f.view.Load(); v.StoreAway && (requests > 0 || v.returnsSince.IsZero()) {
+		return count, errAlone
 	}
-	return f.takeQuota(ctx, quotaKey{client, day}, 1, q)
-}
-
-// takeQuota counts requests of a client unless its quota is reached, and before that what the server was not told yet.
-func (f *Fleet) takeQuota(ctx context.Context, k quotaKey, requests int, q policy.Quota) (used policy.Use, taken bool, err error) {
-	untold := f.quotas.take(k)
+	var keys []string
+	args := []any{requests, policy.MaxBuckets}
+	for i := range all {
+		c := &all[i]
+		keys = append(keys, meterPrefix+c.Name)
+		args = append(args, c.Width.Milliseconds(), c.Span.Milliseconds(), c.Limit.Requests, c.Limit.Bytes, bucketsText(c.Untold))
+	}
 	// The call does not end with the caller's context, which would cost the connection.
 	err = f.do(context.WithoutCancel(ctx), func(ctx context.Context, c *redis.Client) error {
-		reply, err := takeScript.Run(ctx, c, []string{quotaPrefix + strconv.FormatInt(k.day, 10)}, k.client,
-			untold.Requests, untold.Bytes, requests, q.Requests, q.Bytes, quotaKept.Milliseconds()).Slice()
+		reply, err := takeScript.Run(ctx, c, keys, args...).Slice()
 		if err != nil {
 			return err
 		}
-		was, ok := element[int64](reply, 0)
-		var hasRequests, hasBytes bool
-		used.Requests, hasRequests = element[int64](reply, 1)
-		used.Bytes, hasBytes = element[int64](reply, 2)
-		if !ok || !hasRequests || !hasBytes {
-			return errReply
-		}
-		taken = was == 1
-		return nil
+		count, err = countOf(reply, len(all))
+		return err
 	})
-	if err != nil {
-		f.quotas.add(k, untold)
-	}
-	return used, taken, err
+	return count, err
 }
 
-// Add implements [policy.QuotaStore].
-func (f *Fleet) Add(client string, day int64, u policy.Use) { f.quotas.add(quotaKey{client, day}, u) }
+// bucketsText returns buckets as take.lua reads them.
+func bucketsText(all []policy.Bucket) string {
+	var text strings.Builder
+	for _, b := range all {
+		fmt.Fprintf(&text, "%d:%d:%d,", b.End, b.Requests, b.Bytes)
+	}
+	return text.String()
+}
+
+// countOf returns the reply of take.lua about meters.
+func countOf(reply []any, meters int) (count policy.Count, err error) {
+	taken, hasTaken := element[int64](reply, 0)
+	now, hasNow := element[int64](reply, 1)
+	if !hasTaken || !hasNow {
+		return policy.Count{}, errReply
+	}
+	count = policy.Count{Taken: taken == 1, Now: time.UnixMilli(now)}
+	for i := range meters {
+		text, ok := element[string](reply, 2+i)
+		if !ok {
+			return policy.Count{}, errReply
+		}
+		all, err := bucketsOf(text)
+		if err != nil {
+			return policy.Count{}, err
+		}
+		count.Used = append(count.Used, all)
+	}
+	return count, nil
+}
+
+// bucketsOf returns the buckets of a meter in a reply of take.lua.
+func bucketsOf(text string) (all []policy.Bucket, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		var n [3]int64
+		fields := strings.Split(part, ":")
+		switch {
+		case text == "":
+			return nil, nil
+		case len(fields) != len(n):
+			return nil, errReply
+		}
+		for i, field := range fields {
+			if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+				return nil, errReply
+			}
+		}
+		all = append(all, policy.Bucket{End: n[0], Use: policy.Use{Requests: n[1], Bytes: n[2]}})
+	}
+	if !policy.AreValid(all) {
+		return nil, errReply
+	}
+	return all, nil
+}
 
 // Replicas implements [policy.QuotaStore].
 func (f *Fleet) Replicas() int64 { return int64(f.replicas) }
 
-// shareQuotas is the part of Run that sends the uses.
-func (f *Fleet) shareQuotas(ctx context.Context) error {
-	ticks := time.NewTicker(flushQuotas)
+// tellUses is the part of Run that calls Hooks.Tell, at the end too.
+func (f *Fleet) tellUses(ctx context.Context, h Hooks) error {
+	if h.Tell == nil {
+		return nil
+	}
+	ticks := time.NewTicker(tellEvery)
 	defer ticks.Stop()
 	for {
-		ending := false
 		select {
 		case <-ctx.Done():
-			ending = true
-		case <-ticks.C:
-		}
-		for _, k := range f.quotas.keys() {
-			if f.Standing().StoreAway {
-				break
-			}
-			// They are kept for the next time if this fails.
-			_, _, _ = f.takeQuota(context.WithoutCancel(ctx), k, 0, policy.Quota{})
-		}
-		if ending {
+			h.Tell(context.WithoutCancel(ctx))
 			return nil
+		case <-ticks.C:
+			h.Tell(ctx)
 		}
 	}
 }

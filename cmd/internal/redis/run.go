@@ -58,12 +58,11 @@ func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	defer leave()
 	// ends are the parts that must send something before this replica leaves.
 	var ends errgroup.Group
-	for _, part := range []func(context.Context, Hooks) error{f.report, f.receiveBackOffs} {
+	for _, part := range []func(context.Context, Hooks) error{f.report, f.receiveBackOffs, f.tellUses} {
 		ends.Go(func() error { return part(ctx, h) })
 	}
 	ends.Go(func() error { return f.robots.run(ctx) })
 	ends.Go(func() error { return f.tdmrep.run(ctx) })
-	ends.Go(func() error { return f.shareQuotas(ctx) })
 	ends.Go(func() error { return f.shareStops(ctx, h.Stops) })
 	var group errgroup.Group
 	group.Go(func() error { return f.maintain(up, h) })

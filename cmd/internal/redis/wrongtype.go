@@ -12,7 +12,7 @@ import (
 // keyTypes are the types of the keys that begin like this. Other keys are strings.
 var keyTypes = map[string]string{
 	replicasKey: "zset", sharesKey: "zset", leasesPrefix: "zset", pacePrefix: "hash",
-	quotaPrefix: "hash", rosterKey: "hash", numbersKey: "hash",
+	meterPrefix: "hash", rosterKey: "hash", numbersKey: "hash",
 	stopsKey: "hash", stopNewsKey: "zset", stopEndsKey: "zset",
 	robotsKeys.news: "stream", tdmrepKeys.news: "stream", checkpointsKey: "stream",
 }
