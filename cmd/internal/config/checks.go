@@ -41,13 +41,15 @@ var checks = map[string]check{
 	"pause":        between(time.Second, maxPause),
 	"count-or-0":   between(0, maxCount),
 	"quota":        between(0, maxQuota),
-	"replicas":     between(1, maxReplicas),
-	"url":          between(minURL, maxURL),
-	"file-size":    atLeast(minFile),
-	"folder-size":  atLeast(minFolder),
-	"memory":       {allowed: "at least " + textOf(minMemory), bounds: bounds{float64(minMemory), math.Inf(1)}, also: new(float64(Auto))},
-	"labels":       {allowed: fmt.Sprintf("a list of at most %d items", labels.Max), bounds: bounds{0, labels.Max}},
-	"some":         {allowed: "a list of at least one item", bounds: bounds{1, math.Inf(1)}},
+	"budget-period": {allowed: "0s, or between " + textOf(minPeriod) + " and " + textOf(maxPeriod),
+		bounds: bounds{float64(minPeriod), float64(maxPeriod)}, also: new(float64)},
+	"replicas":    between(1, maxReplicas),
+	"url":         between(minURL, maxURL),
+	"file-size":   atLeast(minFile),
+	"folder-size": atLeast(minFolder),
+	"memory":      {allowed: "at least " + textOf(minMemory), bounds: bounds{float64(minMemory), math.Inf(1)}, also: new(float64(Auto))},
+	"labels":      {allowed: fmt.Sprintf("a list of at most %d items", labels.Max), bounds: bounds{0, labels.Max}},
+	"some":        {allowed: "a list of at least one item", bounds: bounds{1, math.Inf(1)}},
 }
 
 const (
@@ -68,6 +70,9 @@ const (
 	maxRow      = 100
 	maxQuota    = 1_000_000_000
 	maxReplicas = 10_000
+
+	minPeriod = time.Minute
+	maxPeriod = 31 * 24 * time.Hour
 
 	minURL, maxURL Size = 1 << 10, 64 << 10
 

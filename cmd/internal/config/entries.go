@@ -64,6 +64,9 @@ type Host struct {
 
 	// The pace of each of these hosts.
 	Pace HostPace `key:"pace"`
+
+	// What all clients together may send to each of these hosts in a period.
+	Budget HostBudget `key:"budget"`
 }
 
 func (h Host) invalid() (keys []string, why string) {
@@ -74,6 +77,8 @@ func (h Host) invalid() (keys []string, why string) {
 		return []string{"reason", "robots"}, "required with robots: " + h.Robots
 	case h.Usage != "enforce" && h.Reason == "":
 		return []string{"reason", "usage"}, "required with usage: " + h.Usage
+	case h.Budget.Per == 0 && (h.Budget.Requests > 0 || h.Budget.Bytes > 0):
+		return []string{"budget.per", "budget.requests", "budget.bytes"}, "required with budget.requests or budget.bytes"
 	}
 	return nil, ""
 }
@@ -118,6 +123,21 @@ type HostPace struct {
 
 	// The maximum number of requests that wait. 0 means the value of pace.
 	MaxQueue int `key:"max_queue" default:"0" check:"count-or-0" unit:"requests"`
+}
+
+// HostBudget is what all clients together may send to a host, or to the paths of its entry, in any period of one length.
+type HostBudget struct {
+	// The maximum number of requests in any period of length per. The proxy's own fetches of robots.txt and tdmrep.json count too, but
+	// are always sent. The proxy answers 429 to further requests. 0 means no limit.
+	Requests int `key:"requests" default:"0" check:"quota" unit:"requests" example:"5000"`
+
+	// The maximum size of what requests receive in any period of length per, without the heads. It counts when a response or a tunnel
+	// ends. The proxy answers 429 to requests after that. 0 means no limit.
+	Bytes Size `key:"bytes" default:"0" example:"2GiB"`
+
+	// The length of the period, up to 31 days. A request counts for up to a twelfth longer. It is required with requests
+	// or bytes. 0s means that there is no budget.
+	Per time.Duration `key:"per" default:"0s" check:"budget-period" example:"24h"`
 }
 
 // Client is one that is known by where it asks from, by a password, or by both.

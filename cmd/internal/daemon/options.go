@@ -195,6 +195,9 @@ func hosts(cfg config.Config) (all []policy.Host) {
 				MaxWait:       h.Pace.MaxWait,
 				MaxQueue:      h.Pace.MaxQueue,
 			},
+			Budget: policy.Budget{
+				Quota: policy.Quota{Requests: int64(h.Budget.Requests), Bytes: int64(h.Budget.Bytes)}, Per: h.Budget.Per,
+			},
 		})
 	}
 	return all

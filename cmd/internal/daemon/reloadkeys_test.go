@@ -234,6 +234,10 @@ var reloadable = map[string]reloadCase{
 	"hosts[].forbidden":                inEntry("hosts", anyHost, "forbidden", "", "refuse", ofForbidden, "no file", "unreachable"),
 	"hosts[].usage":                    {keys{"usage.on_disallowed": "refuse", "hosts": []any{item{"match": "*"}}}, keys{"hosts": []any{item{"match": "*", "usage": "ignore", "reason": "contract"}}}, decided(foo, func(d policy.Decision) any { return d.Usage.Refuse }), [2]string{"true", "false"}},
 	"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
+	"hosts[].budget.requests":          inEntry("hosts", anyHost, "budget", item{"requests": 2, "per": "1h"}, item{"requests": 9, "per": "1h"}, twice, "200 429", "200 200"),
+	"hosts[].budget.bytes":             inEntry("hosts", anyHost, "budget", item{"bytes": "1MiB", "per": "1h"}, item{"bytes": "1B", "per": "1h"}, twice, "200 200", "429 429"),
+	"hosts[].budget.per": inEntry("hosts", anyHost, "budget", item{"requests": 2, "per": "1h"}, item{"requests": 2, "per": "2h"},
+		inForce(func(f *generation) any { return f.rules.Engine.Budgets("a.test")[0].Budget.Per }), "1h0m0s", "2h0m0s"),
 
 	"clients[].name":                     inEntry("clients", labA, "name", "lab-a", "lab-b", refused("client"), "lab-a", "lab-b"),
 	"clients[].networks":                 inEntry("clients", labA, "networks", loopback, []string{"192.0.2.0/24"}, statusFor("/page"), "200", "403"),
