@@ -140,6 +140,7 @@ func (s *Server) getHost(_ http.ResponseWriter, r *http.Request, params *queryPa
 	return struct {
 		*hostState
 		Clients []clientBackOff `json:"client_back_offs,omitempty"`
+		Budgets []budgetState   `json:"budgets,omitempty"`
 		Causes  []cause         `json:"causes"`
-	}{&h, s.opts.clientBackOffs(name), newCauses(s.opts.Live.Causes(name))}, nil
+	}{&h, s.opts.clientBackOffs(name), s.budgetStates(name), newCauses(s.opts.Live.Causes(name))}, nil
 }

@@ -30,7 +30,7 @@ type entryRow struct {
 	Match, Reason string
 	Robots        badge
 
-	// Settings are its pace, readings, use and upstream proxy; "": it has none.
+	// Settings are what it says besides; "": nothing.
 	Settings string
 	Expires  string
 	Expired  bool
@@ -158,6 +158,9 @@ func entrySettings(h *policy.Host) string {
 	}
 	if h.Parent != "" {
 		all = append(all, "upstream proxy: "+clipPrintable(h.Parent, maxCell))
+	}
+	if text := budgetText(h.Budget); text != "" {
+		all = append(all, text)
 	}
 	return strings.Join(all, ", ")
 }

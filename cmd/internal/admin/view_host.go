@@ -38,6 +38,7 @@ type hostView struct {
 
 	// Entries are the entries of hosts that apply to it.
 	Entries  []entryRow
+	Budgets  []budgetRow
 	BackOffs []backOffRow
 	Causes   []causeView
 	Origins  []originView
@@ -99,6 +100,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 	}
 	v.Figures = s.hostFigures(&h, now)
 	v.Entries = s.entryRows(s.opts.Engine().EntriesFor(name), now)
+	v.Budgets = s.budgetRows(name, now)
 	v.BackOffs = s.backOffRows(&h, now)
 	causes := s.opts.Live.Causes(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from"))

@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
 
@@ -28,5 +31,44 @@ func TestHostNamesAShortenedDelay(t *testing.T) {
 		if got := strings.Contains(figures, "the host asks for 30 s between requests; sent every 10 s (robots.max_crawl_delay)"); got != want {
 			t.Errorf("%s: %q", host, figures)
 		}
+	}
+}
+
+// TestHostShowsItsBudgets: the page and the API have what was used of each budget, and when the next request fits.
+func TestHostShowsItsBudgets(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	var err error
+	w.engine, err = w.engine.Renew(policy.Options{Cache: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}, Hosts: []policy.Host{
+		{Match: "news.example.net", Paths: []string{"/data/", "/<api>$"}, Budget: policy.Budget{Quota: policy.Quota{Requests: 2}, Per: time.Hour}},
+		{Match: "*", Budget: policy.Budget{Quota: policy.Quota{Requests: 5000, Bytes: 2 << 30}, Per: 24 * time.Hour}},
+	}})
+	check(t, err)
+	w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://news.example.net/archive/", status: 200})
+	news := robots.Origin{Scheme: "https", Host: "news.example.net", Port: 443}
+	for _, path := range []string{"/data/1", "/data/2", "/", "/archive/"} {
+		ticket, err := w.engine.Take(t.Context(), &policy.Request{Client: "lab-a", Target: robots.Target{Origin: news, PathQuery: path}})
+		check(t, err)
+		ticket.AddBytes(1 << 29)
+	}
+	page := w.get(t, "/hosts/news.example.net", http.StatusOK)
+	checkText(t, findOne(t, page, "id", "budgets"), "news.example.net/data/, /<api>$1 h2 of 20 requestsin 1 h",
+		"*1 d2 of 5,000, 1.0 GiB of 2.0 GiB4,998 requests, 1.0 GiBnow")
+	checkText(t, w.get(t, "/exceptions", http.StatusOK), "at most 2 requests in 1 h", "at most 5,000 requests and 2.0 GiB in 1 d")
+	resp := w.do(t, http.MethodGet, "/api/v1/hosts/news.example.net", nil)
+	defer resp.Body.Close()
+	var host struct{ Budgets []budgetState }
+	check(t, json.NewDecoder(resp.Body).Decode(&host))
+	if len(host.Budgets) != 2 {
+		t.Fatalf("%+v", host)
+	}
+	next := host.Budgets[0].Next
+	if left := time.Until(next); left < 59*time.Minute || left > 66*time.Minute {
+		t.Errorf("the next request fits in %v", left)
+	}
+	if want := []budgetState{
+		{Entry: "news.example.net/data/, /<api>$", Requests: 2, RequestsUsed: 2, BytesUsed: 1 << 30, PerS: 3600, Next: next},
+		{Entry: "*", Requests: 5000, RequestsUsed: 2, Bytes: 2 << 30, BytesUsed: 1 << 30, PerS: 86400},
+	}; !slices.Equal(host.Budgets, want) {
+		t.Errorf("%+v", host.Budgets)
 	}
 }
