@@ -96,9 +96,9 @@ func (l *Log) Pause(p stops.Stop) error {
 	case p.Ended:
 		e.Event, e.Until, e.Detail = trail.EventResumed, time.Time{}, "an operator ended the pause of "+what
 	case p.Until.IsZero():
-		e.Detail = "an operator paused requests to " + what
+		e.Detail = fmt.Sprintf("an operator paused requests to %s: %s", what, p.Reason)
 	default:
-		e.Detail = fmt.Sprintf("an operator paused requests to %s until %s", what, p.Until.UTC().Format(time.RFC3339))
+		e.Detail = fmt.Sprintf("an operator paused requests to %s until %s: %s", what, p.Until.UTC().Format(time.RFC3339), p.Reason)
 	}
 	return l.commit(l.addEvent(&e))
 }

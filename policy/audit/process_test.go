@@ -204,9 +204,9 @@ func TestPause(t *testing.T) {
 	until := time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC)
 	ended := stops.Stop{Kind: stops.Paused, Host: "a.test", Reason: "they asked", By: "bob", Until: until, Ended: true}
 	for want, p := range map[string]stops.Stop{
-		`{"host":"a.test","reason":"they asked","event":"paused","detail":"an operator paused requests to a.test until 2027-01-31T18:00:00Z","until":"2027-01-31T18:00:00.000000000Z","by":"alice"}`: {Host: "a.test", Reason: "they asked", By: "alice", Until: until},
-		`{"reason":"too loud","event":"paused","detail":"an operator paused requests to all hosts","by":"alice"}`:                                                                                    {Reason: "too loud", By: "alice"},
-		`{"host":"a.test","reason":"they asked","event":"resumed","detail":"an operator ended the pause of a.test","by":"bob"}`:                                                                      ended,
+		`{"host":"a.test","reason":"they asked","event":"paused","detail":"an operator paused requests to a.test until 2027-01-31T18:00:00Z: they asked","until":"2027-01-31T18:00:00.000000000Z","by":"alice"}`: {Host: "a.test", Reason: "they asked", By: "alice", Until: until},
+		`{"reason":"too loud","event":"paused","detail":"an operator paused requests to all hosts: too loud","by":"alice"}`:                                                                                      {Reason: "too loud", By: "alice"},
+		`{"host":"a.test","reason":"they asked","event":"resumed","detail":"an operator ended the pause of a.test","by":"bob"}`:                                                                                  ended,
 	} {
 		l := open(t, Options{})
 		testkit.Must(t, l.Pause(p))

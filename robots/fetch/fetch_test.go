@@ -325,6 +325,8 @@ func TestOwnFailure(t *testing.T) {
 			switch r.URL.Host {
 			case "moved.test":
 				return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"http://a.test/"}}, Body: http.NoBody}, nil
+			case "not-allowed.test":
+				return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"http://d.test/"}}, Body: http.NoBody}, nil
 			case "a.test":
 				return nil, fmt.Errorf("dial: %w", errWay)
 			case "c.test":
@@ -333,11 +335,17 @@ func TestOwnFailure(t *testing.T) {
 			return nil, errors.New("refused")
 		})),
 		IsOwnFailure: func(err error) bool { return errors.Is(err, errWay) },
+		Allowed: func(_ context.Context, _ Request, to robots.Origin, _ string) error {
+			if to.Host == "d.test" {
+				return errWay
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "b.test": false, "c.test": true} {
+	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "not-allowed.test": true, "b.test": false, "c.test": true} {
 		a := c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: host, Port: 80}, UserAgent: ""})
 		if a.Err == nil || a.OwnFailure != want {
 			t.Errorf("%s: Ours = %t, %v", host, a.OwnFailure, a.Err)

@@ -140,8 +140,12 @@ type pauseFlags struct {
 
 func (p *pauseFlags) add(cmd *cobra.Command) {
 	p.Add(cmd)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.Flags().StringVar(&p.admin, "admin", "", "`ADDR` of the proxy's admin listener, in place of admin.listen")
 }
+
+// maxUserName is how many bytes of the name of a user the proxy is told.
+const maxUserName = 100
 
 // pauseTimeout is how long the proxy may take, with the time in which a disk gets the pause.
 const pauseTimeout = syncLimit + 5*time.Second
@@ -174,7 +178,7 @@ func (p *pauseFlags) call(cmd *cobra.Command, method string, args []string, memb
 		return host, fmt.Errorf("%s: admin.listen is off, and the command needs it", cmd.Name())
 	}
 	if u, err := user.Current(); err == nil {
-		members["by"] = u.Username
+		members["by"] = humanize.Cut(humanize.Escape(u.Username), maxUserName)
 	}
 	if err := callAdmin(cmd.Context(), at, cfg.Admin.Token, method, path, members, reply); err != nil {
 		return host, fmt.Errorf("%s: %w", cmd.Name(), err)
