@@ -36,14 +36,19 @@ const (
 	maxBudgetsOfRequest = 8
 )
 
-// isSet reports whether b limits anything.
-func (b Budget) isSet() bool { return b.Quota != Quota{} }
+// Bucket returns the length of the buckets.
+func (b Budget) Bucket() time.Duration {
+	return roundUp(roundUp(b.Per, time.Millisecond)/budgetBuckets, time.Millisecond)
+}
+
+// IsSet reports whether b limits anything.
+func (b Budget) IsSet() bool { return b.Quota != Quota{} }
 
 func (b Budget) check() error {
 	switch {
 	case min(b.Requests, b.Bytes) < 0:
 		return errors.New("negative budget")
-	case b.isSet() && (b.Per < minBudgetPer || b.Per > maxBudgetPer):
+	case b.IsSet() && (b.Per < minBudgetPer || b.Per > maxBudgetPer):
 		return fmt.Errorf("budget per %v: not between %v and %v", b.Per, minBudgetPer, maxBudgetPer)
 	}
 	return nil
@@ -56,8 +61,7 @@ func (h *Host) charge(host string) charge {
 		sum := sha256.Sum256([]byte(strings.Join(h.Paths, "\n")))
 		name += " " + hex.EncodeToString(sum[:8])
 	}
-	per := roundUp(h.Budget.Per, time.Millisecond)
-	m := Meter{Name: name, Width: roundUp(per/budgetBuckets, time.Millisecond), Span: per}
+	m := Meter{Name: name, Width: h.Budget.Bucket(), Span: roundUp(h.Budget.Per, time.Millisecond)}
 	return charge{Charge{Meter: m, Limit: h.Budget.Quota}, host}
 }
 
@@ -66,7 +70,7 @@ func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1) / unit
 
 // charges returns the charges for the budgets that apply to a request to a host.
 func (e *appliedEntry) charges(host string) (all []charge) {
-	if e.Budget.isSet() {
+	if e.Budget.IsSet() {
 		all = append(all, e.charge(host))
 	}
 	for _, h := range e.budgets {
@@ -78,7 +82,7 @@ func (e *appliedEntry) charges(host string) (all []charge) {
 // hasBudget reports whether a budget may apply to requests to a host.
 func (h *hosts) hasBudget(host string) bool {
 	for i := h.next(host, 0); i >= 0; i = h.next(host, i+1) {
-		if h.entries[i].Budget.isSet() {
+		if h.entries[i].Budget.IsSet() {
 			return true
 		}
 		if h.paths[i] == nil {
@@ -139,7 +143,7 @@ type BudgetUse struct {
 func (e *Engine) Budgets(host string) (all []BudgetUse) {
 	now := time.Now()
 	for _, h := range e.EntriesFor(host) {
-		if h.Budget.isSet() {
+		if h.Budget.IsSet() {
 			c := h.charge(host)
 			used := e.meters.used(c.Meter, now)
 			b := BudgetUse{Host: h, Used: used.sum()}

@@ -110,7 +110,7 @@ func (h *hosts) strictest(all []appliedEntry) appliedEntry {
 	applied := appliedEntry{Host: &s, name: named.name}
 	s.Budget = Budget{}
 	for _, e := range all {
-		if e.Budget.isSet() {
+		if e.Budget.IsSet() {
 			applied.budgets = append(applied.budgets, e.Host)
 		}
 	}

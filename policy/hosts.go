@@ -206,6 +206,9 @@ func NewHostPatterns(patterns []string) (*HostPatterns, error) {
 
 var errPattern = errors.New("a star is allowed only alone, or in front of a suffix (*.example.com)")
 
+// First returns the position of the first pattern in the list that matches a host, in the form of [robots.Origin]; -1: none does.
+func (p *HostPatterns) First(host string) int { return p.next(host, 0) }
+
 // Has reports whether a host, in the form of [robots.Origin], matches a pattern.
 func (p *HostPatterns) Has(host string) bool { return p.next(host, 0) >= 0 }
 

@@ -71,18 +71,3 @@ func (s *Server) budgetRows(host string, now time.Time) (rows []budgetRow) {
 	}
 	return rows
 }
-
-// budgetText describes a budget; "": it limits nothing.
-func budgetText(b policy.Budget) string {
-	var parts []string
-	if b.Requests > 0 {
-		parts = append(parts, humanize.Count(b.Requests, "request"))
-	}
-	if b.Bytes > 0 {
-		parts = append(parts, humanize.Bytes(b.Bytes))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "at most " + strings.Join(parts, " and ") + " in " + humanize.Duration(b.Per)
-}

@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -159,7 +160,7 @@ func entrySettings(h *policy.Host) string {
 	if h.Parent != "" {
 		all = append(all, "upstream proxy: "+clipPrintable(h.Parent, maxCell))
 	}
-	if text := budgetText(h.Budget); text != "" {
+	if text := explain.Budget(h.Budget); text != "" {
 		all = append(all, text)
 	}
 	return strings.Join(all, ", ")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/cmd/internal/version"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/bundle"
@@ -141,7 +142,7 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if options.Quotas, err = f.quotas(); err != nil {
+	if options.Quotas, options.Hosts, err = f.agreed(); err != nil {
 		return err
 	}
 	if f.out == "-" {
@@ -161,14 +162,14 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	return WriteReport(all, options, now, f.out, out, write)
 }
 
-// quotas returns the quotas of the clients of the configuration, by the names that the audit has for them.
-func (f *reportFlags) quotas() (map[string]policy.Quota, error) {
+// agreed returns the quotas of the clients of the configuration, by the names that the audit has for them, and the entries of hosts.
+func (f *reportFlags) agreed() (map[string]policy.Quota, []policy.Host, error) {
 	if slices.ContainsFunc(f.paths, isBundle) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	cfg, err := f.Load()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	all := map[string]policy.Quota{}
 	for _, c := range cfg.Clients {
@@ -181,7 +182,7 @@ func (f *reportFlags) quotas() (map[string]policy.Quota, error) {
 			all[name] = quota
 		}
 	}
-	return all, nil
+	return all, daemon.Hosts(cfg), nil
 }
 
 // reportBundle verifies the bundle that the flags name, and writes the report of its lines.

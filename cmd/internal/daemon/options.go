@@ -95,7 +95,7 @@ func engineOptions(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (po
 	if err != nil {
 		return policy.Options{}, err
 	}
-	entries := hosts(cfg)
+	entries := Hosts(cfg)
 	if isLeftOut("robots") {
 		entries = []policy.Host{{Match: "*", Robots: policy.Ignore, Reason: "bare"}}
 		cfg.Identity.ProductToken = "bare"
@@ -140,7 +140,7 @@ func denied(cfg config.Config) (func(robots.Target) bool, error) {
 	if cfg.Mode == "monitor" {
 		return nil, nil
 	}
-	return policy.Denied(hosts(cfg))
+	return policy.Denied(Hosts(cfg))
 }
 
 // OverMax returns what robots.over_max says about a crawl delay above the maximum.
@@ -175,7 +175,8 @@ func checkIdentity(cfg config.Config) error {
 	return nil
 }
 
-func hosts(cfg config.Config) (all []policy.Host) {
+// Hosts returns the entries of hosts of a configuration.
+func Hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	parents, _ := hostParents(cfg.Hosts)
 	for i, h := range cfg.Hosts {

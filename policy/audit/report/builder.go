@@ -33,6 +33,9 @@ type Options struct {
 	// Quotas are those of clients, by their names in the trail.
 	Quotas map[string]policy.Quota
 
+	// Hosts are entries of hosts, of which those with hours or a budget are agreements.
+	Hosts []policy.Host
+
 	// Partial says that the lines are only some of a trail. Their chain is not verified, and values may be hidden.
 	Partial bool
 
@@ -76,9 +79,10 @@ type Builder struct {
 	licensesOf map[string]int
 	statements map[reservationKey]int
 
-	pace     paceBuilder
-	quotas   quotaBuilder
-	versions versionBuilder
+	pace       paceBuilder
+	quotas     quotaBuilder
+	agreements agreementBuilder
+	versions   versionBuilder
 
 	outages  list[outage]
 	events   list[event]
@@ -105,6 +109,7 @@ func New(o Options) *Builder {
 		licensesOf:   map[string]int{},
 		pace:         newPaceBuilder(),
 		quotas:       newQuotaBuilder(o.Quotas),
+		agreements:   newAgreementBuilder(o.Hosts),
 		versions:     newVersionBuilder(),
 		outages:      list[outage]{Most: maxOutages, Rows: []outage{}},
 		events:       list[event]{Most: maxEvents, Rows: []event{}},
@@ -142,6 +147,7 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 		from.Fetches++
 		if b.o.MatchHost == nil || b.o.MatchHost(e.Host) {
 			b.versions.fetch(e)
+			b.agreements.fetch(e)
 		}
 	case e.Kind == trail.KindTDMRep:
 		from.TDMRep++
@@ -160,6 +166,7 @@ func (b *Builder) addEntry(from *source, file string, e *trail.Entry, err error)
 			b.request(e)
 			b.pace.add(e, from, len(b.sources) > 1)
 			b.quotas.add(e)
+			b.agreements.request(e)
 			b.versions.request(e)
 		}
 	}
@@ -192,6 +199,9 @@ func (b *Builder) event(from *source, e *trail.Entry) {
 		return
 	case trail.EventBackOffEnded:
 		b.pace.endedByOperator(e)
+	}
+	if e.Host == "" || b.o.MatchHost == nil || b.o.MatchHost(e.Host) {
+		b.agreements.event(e)
 	}
 	b.events.add(event{
 		From: clip(from.Name), Replica: clip(e.Replica), Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail),
@@ -295,6 +305,7 @@ func (b *Builder) Report(made time.Time, version string) *Report {
 		Timeline:    b.timeline.timeline(),
 		Pace:        b.pace.report(),
 		Quotas:      b.quotas.uses(),
+		Agreements:  b.agreements.agreements(),
 		Unreachable: list[outage]{Rows: slices.Clone(b.outages.Rows), Most: maxOutages, Others: b.outages.Others},
 		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: b.signals.rest.Requests},
 		Events:      list[event]{Rows: slices.Clone(b.events.Rows), Most: maxEvents, Others: b.events.Others},

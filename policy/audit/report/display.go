@@ -68,7 +68,7 @@ func columns(names ...string) (made []column) {
 func (r *Report) displayTables(most int) []displayTable {
 	b := tableBuilder{report: r, maxRows: most}
 	all := []displayTable{
-		b.reasons(), b.clients(), b.quotas(), b.replicas(), b.trails(), b.hosts(),
+		b.reasons(), b.clients(), b.quotas(), b.agreements(), b.replicas(), b.trails(), b.hosts(),
 		b.pace(), b.delays(), b.backOffs(), b.versions(), b.rules(), b.overrides(), b.outages(),
 		b.reservations(), b.licenses(), b.signals(), b.signed(), b.events(),
 	}

@@ -53,6 +53,9 @@ type Report struct {
 	// Quotas are what clients with quotas have used.
 	Quotas list[quotaUse] `json:"quotas"`
 
+	// Agreements are what was agreed about hosts, and what was kept of it.
+	Agreements list[agreement] `json:"agreements"`
+
 	// Replicas has no rows if there is only one replica.
 	Replicas     table[replica]     `json:"replicas"`
 	Hosts        table[host]        `json:"hosts"`
