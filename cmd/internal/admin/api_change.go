@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"robotsproxy/policy/stops"
 	"robotsproxy/proxy/guide"
 )
 
@@ -81,10 +82,15 @@ func (s *Server) deleteBackOff(w http.ResponseWriter, r *http.Request, _ *queryP
 // unrecordedEnd is what an operator learns if the audit cannot be written.
 const unrecordedEnd = "The back-off has ended, but the audit cannot record it. The log has the error."
 
-// endBackOff ends the back-off of a host, and those of single clients there, and records that.
+// endBackOff ends the back-off and the cool-down of a host, and those of single clients there, and records that.
 // It reports whether this replica knew of one.
 func (s *Server) endBackOff(host string) (ended bool, err error) {
-	if ended = s.opts.Pacer.EndBackOff(host); !ended && s.opts.Store == nil {
+	ended = s.opts.Pacer.EndBackOff(host)
+	for _, c := range s.opts.coolDowns(host) {
+		_, held := s.opts.Stops.End(stops.Key{Kind: stops.CoolDown, Host: host, Client: c.Client}, "")
+		ended = ended || held
+	}
+	if !ended && s.opts.Store == nil {
 		return false, nil
 	}
 	s.opts.Log.Info("back-off ended by an operator", "host", host)

@@ -36,10 +36,12 @@ var hostOrders = map[string]func(a, b *hostState) int{
 	"next":         func(a, b *hostState) int { return b.paceOrZero().NextSlot.Compare(a.paceOrZero().NextSlot) },
 }
 
-// activity ranks the states of stateBadge: paused, back-off, slowed, queue, in flight, idle.
+// activity ranks the states of stateBadge: paused, held back, back-off, slowed, queue, in flight, idle.
 func (h *hostState) activity() int {
 	switch p := h.paceOrZero(); {
 	case h.Pause != nil:
+		return 6
+	case h.Held != nil:
 		return 5
 	case p.PausedUntil.After(time.Now()):
 		return 4
@@ -139,8 +141,9 @@ func (s *Server) getHost(_ http.ResponseWriter, r *http.Request, params *queryPa
 	}
 	return struct {
 		*hostState
-		Clients []clientBackOff `json:"client_back_offs,omitempty"`
-		Budgets []budgetState   `json:"budgets,omitempty"`
-		Causes  []cause         `json:"causes"`
-	}{&h, s.opts.clientBackOffs(name), s.budgetStates(name), newCauses(s.opts.Live.Causes(name))}, nil
+		Clients   []clientBackOff `json:"client_back_offs,omitempty"`
+		CoolDowns []coolDown      `json:"cool_downs,omitempty"`
+		Budgets   []budgetState   `json:"budgets,omitempty"`
+		Causes    []cause         `json:"causes"`
+	}{&h, s.opts.clientBackOffs(name), s.opts.coolDowns(name), s.budgetStates(name), newCauses(s.opts.Live.Causes(name))}, nil
 }

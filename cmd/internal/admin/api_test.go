@@ -21,7 +21,9 @@ import (
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 type decisionList struct {
@@ -319,7 +321,7 @@ func TestEndBackOff(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		page := f.do("GET", "/hosts/a.test", "").Body.String()
-		if !strings.Contains(page, `<bdi>&lt;b&gt;</bdi></th><td>1 h</td><td><bdi class="code">id-1</bdi>`) || strings.Contains(page, hidden) {
+		if !strings.Contains(page, `<bdi>&lt;b&gt;</bdi></th><td>1 h</td><td>a 429 or 503 to <bdi class="code">id-1</bdi>`) || strings.Contains(page, hidden) {
 			t.Errorf("the page:\n%s", page)
 		}
 		answer("b", "id-2", false)
@@ -506,4 +508,52 @@ func TestExplainClients(t *testing.T) {
 	if !slices.Equal(clients, want) {
 		t.Errorf("%q", clients)
 	}
+}
+
+// TestCoolDownOfAHost: an operator sees whom a host has refused, and ends the cool-downs as back-offs are ended.
+func TestCoolDownOfAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		type state struct {
+			Held      heldState  `json:"held"`
+			CoolDowns []coolDown `json:"cool_downs"`
+		}
+		until := time.Now().Add(time.Hour).UTC()
+		stop := stops.Stop{Kind: stops.CoolDown, Host: "a.test", Client: "<b>", Statuses: []int{403, 429}, Until: until, Length: time.Hour}
+		_, err := f.stops.Put(stop)
+		testkit.Must(t, err)
+		answer(t, f, "a.test")
+		want := state{CoolDowns: []coolDown{{"<b>", until, []int{403, 429}}}}
+		if diff := cmp.Diff(want, decode[state](t, f.do("GET", "/api/v1/hosts/a.test", ""), 200)); diff != "" {
+			t.Error(diff)
+		}
+		stop.Client = ""
+		_, err = f.stops.Put(stop)
+		testkit.Must(t, err)
+		want.Held, want.CoolDowns = heldState{policy.ReasonCoolDown, until}, slices.Insert(want.CoolDowns, 0, coolDown{"", until, stop.Statuses})
+		if diff := cmp.Diff(want, decode[state](t, f.do("GET", "/api/v1/hosts/a.test", ""), 200)); diff != "" {
+			t.Error(diff)
+		}
+		page := f.do("GET", "/hosts/a.test", "").Body.String()
+		for _, part := range []string{`all</th><td>1 h</td><td>refusals in a row: 403 429`, `&lt;b&gt;</bdi></th><td>1 h</td>`, "Cool-down"} {
+			if !strings.Contains(page, part) {
+				t.Errorf("no %q in the page:\n%s", part, page)
+			}
+		}
+		if got := f.do("DELETE", "/api/v1/hosts/a.test/back-off", "").Body.String(); !strings.Contains(got, `"ended":true`) {
+			t.Error(got)
+		}
+		if got := decode[state](t, f.do("GET", "/api/v1/hosts/a.test", ""), 200); got.CoolDowns != nil || got.Held.Reason != "" {
+			t.Errorf("after the end: %+v", got)
+		}
+	})
+}
+
+// answer makes a host known by a request.
+func answer(t *testing.T, f *fixture, host string) {
+	t.Helper()
+	s, err := f.pacer.Wait(t.Context(), "lab", pace.Limits{Key: host, PerSecond: 1000, Burst: 1000, MaxConcurrent: 9})
+	testkit.Must(t, err)
+	s.Sent()
+	s.Release()
 }

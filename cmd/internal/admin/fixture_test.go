@@ -58,7 +58,7 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	if f.cache, err = cache.New(cache.Options{Fetcher: f.fetcher}); err != nil {
 		t.Fatal(err)
 	}
-	engine, err := policy.New(policy.Options{Cache: f.cache})
+	engine, err := policy.New(policy.Options{Cache: f.cache, Stops: f.stops})
 	if err != nil {
 		t.Fatal(err)
 	}

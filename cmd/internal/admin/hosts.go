@@ -2,13 +2,16 @@ package admin
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/stops"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -38,6 +41,9 @@ type hostState struct {
 	// Pause is that of the host, or of all hosts; nil: the host is not paused.
 	Pause *pauseState `json:"pause,omitempty"`
 
+	// Held says why nothing is sent to the host now, besides a pause; nil: requests are sent.
+	Held *heldState `json:"held,omitempty"`
+
 	// Origins are sorted by origin. loadOrigins sets them.
 	Origins []originState `json:"origins"`
 
@@ -50,6 +56,41 @@ type hostState struct {
 
 	// entries are the cache entries of its origins.
 	entries []*cache.Entry
+}
+
+// A heldState says why nothing is sent to a host now.
+type heldState struct {
+	Reason policy.Reason `json:"reason"`
+
+	// Until is zero if it is not known.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// heldOf returns why nothing is sent to a host now, by the entry of hosts for all its paths, besides a pause; nil: requests are sent.
+func (o *Options) heldOf(host string) *heldState {
+	held, ok := errors.AsType[*policy.HoldError](o.Engine().MayFetch(robots.Origin{Scheme: "https", Host: host, Port: 443}))
+	if !ok || held.Reason == policy.ReasonPaused {
+		return nil
+	}
+	return &heldState{held.Reason, held.Until.UTC()}
+}
+
+// A coolDown is a time in which a client, or all, get nothing from a host that has refused requests.
+type coolDown struct {
+	// Client is "" if all are stopped.
+	Client   string    `json:"client,omitempty"`
+	Until    time.Time `json:"until"`
+	Statuses []int     `json:"statuses"`
+}
+
+// coolDowns returns the cool-downs of a host, that of all clients first.
+func (o *Options) coolDowns(host string) (all []coolDown) {
+	for _, s := range o.Stops.All() {
+		if s.Kind == stops.CoolDown && s.Host == host {
+			all = append(all, coolDown{s.Client, s.Until.UTC(), s.Statuses})
+		}
+	}
+	return all
 }
 
 // hostOutcomes has the numbers of requests that add up to hostState.Blocked.
@@ -186,10 +227,8 @@ func (o *Options) hostsByName() map[string]*hostState {
 			get(p.Host)
 		}
 	}
-	if o.Stops.Any() {
-		for name, h := range all {
-			h.Pause = o.pauseOf(name)
-		}
+	for name, h := range all {
+		h.Pause, h.Held = o.pauseOf(name), o.heldOf(name)
 	}
 	return all
 }
@@ -209,7 +248,7 @@ func (o *Options) host(name string) (hostState, bool) {
 			h.entries, known = append(h.entries, e), true
 		}
 	}
-	h.Pause = o.pauseOf(name)
+	h.Pause, h.Held = o.pauseOf(name), o.heldOf(name)
 	if _, paused := o.ownPause(name); paused {
 		known = true
 	}

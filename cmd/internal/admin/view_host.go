@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"robotsproxy/policy/audit/live"
@@ -68,20 +69,26 @@ type backOffRow struct {
 
 	// By is as paceState.BackOffBy.
 	By string
+
+	// Statuses are those by which the host has refused requests in a row; "": it is a back-off.
+	Statuses string
 }
 
-// backOffRows returns the back-offs of a host, that of all clients first.
+// backOffRows returns the back-offs of a host, that of all clients first, and then its cool-downs.
 func (s *Server) backOffRows(h *hostState, now time.Time) (rows []backOffRow) {
-	add := func(client string, until time.Time, by string) {
+	add := func(client string, until time.Time, by, statuses string) {
 		if until.After(now) {
 			left := humanize.Duration(until.Sub(now))
-			rows = append(rows, backOffRow{clipPrintable(client, maxCell), left, clipPrintable(by, maxCell)})
+			rows = append(rows, backOffRow{clipPrintable(client, maxCell), left, clipPrintable(by, maxCell), statuses})
 		}
 	}
 	p := h.paceOrZero()
-	add("", p.PausedUntil, p.BackOffBy)
+	add("", p.PausedUntil, p.BackOffBy, "")
 	for _, c := range s.opts.clientBackOffs(h.Host) {
-		add(c.Client, c.PausedUntil, c.BackOffBy)
+		add(c.Client, c.PausedUntil, c.BackOffBy, "")
+	}
+	for _, c := range s.opts.coolDowns(h.Host) {
+		add(c.Client, c.Until, "", strings.Trim(fmt.Sprint(c.Statuses), "[]"))
 	}
 	return rows
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
@@ -208,11 +209,22 @@ func fileBadge(o *originState) badge {
 	return badge{Kind: "block", Icon: "block", Word: "Unreachable"}
 }
 
+// heldLeft says how long a host is held back.
+func heldLeft(h *heldState, now time.Time) string {
+	if h.Until.IsZero() {
+		return ""
+	}
+	return "for " + humanize.Duration(h.Until.Sub(now))
+}
+
 // stateBadge returns the state of a host.
 func stateBadge(h *hostState, now time.Time) badge {
 	switch p := h.Pace; {
 	case h.Pause != nil:
 		return badge{Kind: "wait", Icon: "stop", Word: "Paused", Note: pauseLeft(h.Pause, now)}
+	case h.Held != nil:
+		words := map[policy.Reason]string{policy.ReasonHours: "Outside hours", policy.ReasonCoolDown: "Cool-down"}
+		return badge{Kind: "wait", Icon: "pause", Word: words[h.Held.Reason], Note: heldLeft(h.Held, now)}
 	case p == nil:
 		return badge{Kind: "plain", Icon: "none", Word: "Idle"}
 	case p.PausedUntil.After(now):
