@@ -79,7 +79,7 @@ func TestBudget(t *testing.T) {
 			}
 			_, err := e.Take(t.Context(), r)
 			full, ok := errors.AsType[*policy.HoldError](err)
-			if !ok || full.Until.Sub(began) != c.until || full.Reason != policy.ReasonBudget || full.Detail != "The budget of this host is used up: 3 requests in 1h (budget in hosts)" {
+			if !ok || full.Until.Sub(began) != c.until || full.Reason != policy.ReasonBudget || full.Detail != "The budget of this host is used up: 3 requests in 1 h (budget in hosts)" {
 				t.Errorf("after %v: %v, %+v", c.after, err, full)
 			}
 			if asked := e.CheckTake(t.Context(), r); asked == nil || asked.Error() != err.Error() {
@@ -198,7 +198,7 @@ func TestBudgetOfBytes(t *testing.T) {
 		long.AddBytes(1)
 		_, err = e.Take(t.Context(), r)
 		full, ok := errors.AsType[*policy.HoldError](err)
-		if !ok || full.Detail != "The budget of this host is used up: 1000 bytes in 1h (budget in hosts)" || time.Until(full.Until) != 65*time.Minute {
+		if !ok || full.Detail != "The budget of this host is used up: 1000 B in 1 h (budget in hosts)" || time.Until(full.Until) != 65*time.Minute {
 			t.Errorf("%v, %+v", err, full)
 		}
 	})

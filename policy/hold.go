@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -31,12 +30,15 @@ type HoldError struct {
 // Is makes a HoldError ErrHeld.
 func (e *HoldError) Is(target error) bool { return target == ErrHeld }
 
+// NotBefore stands before the time in the text of a HoldError.
+const NotBefore = "; not before "
+
 // Error returns the detail and the time.
 func (e *HoldError) Error() string {
 	if e.Until.IsZero() {
 		return e.Detail
 	}
-	return fmt.Sprintf("%s; not before %s", e.Detail, e.Until.UTC().Format(time.RFC3339))
+	return e.Detail + NotBefore + e.Until.UTC().Format(time.RFC3339)
 }
 
 // MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // ErrQuota matches each [QuotaError] with errors.Is.
@@ -28,16 +29,25 @@ func (e *QuotaError) Error() string { return ErrQuota.Error() + ": " + e.amount(
 
 // amount returns what is used up.
 func (e *QuotaError) amount() string {
-	if e.Quota.Requests > 0 && e.Used.Requests >= e.Quota.Requests {
+	if e.isOfRequests() {
 		return fmt.Sprintf("%d requests", e.Quota.Requests)
 	}
 	return fmt.Sprintf("%d bytes", e.Quota.Bytes)
 }
 
+// isOfRequests reports whether the requests are used up, and not only the bytes.
+func (e *QuotaError) isOfRequests() bool {
+	return e.Quota.Requests > 0 && e.Used.Requests >= e.Quota.Requests
+}
+
 // held returns the error of a budget.
 func (e *QuotaError) held() *HoldError {
-	per := strings.TrimSuffix(strings.TrimSuffix(e.per.String(), "0s"), "0m")
-	return &HoldError{ReasonBudget, e.Until, "The budget of this host is used up: " + e.amount() + " in " + per + " (budget in hosts)"}
+	amount := humanize.Bytes(e.Quota.Bytes)
+	if e.isOfRequests() {
+		amount = humanize.Count(e.Quota.Requests, "request")
+	}
+	detail := "The budget of this host is used up: " + amount + " in " + humanize.Duration(e.per) + " (budget in hosts)"
+	return &HoldError{ReasonBudget, e.Until, detail}
 }
 
 // refusal returns e, or the *HoldError of a budget; nil if e is nil.

@@ -82,6 +82,9 @@ type ReasonInfo struct {
 	// ByEntry says that an entry of hosts decided, which a refused client may know.
 	ByEntry bool
 
+	// Held says that a refusal is a HoldError, which has the details.
+	Held bool
+
 	// Cheap says that a refusal costs its sender nothing: the request, the configuration and the operators alone decide it.
 	Cheap bool
 }
@@ -138,7 +141,7 @@ var reasons = [...]ReasonInfo{
 		Status: 403, Error: denied, Outcome: Disallowed, ByEntry: true, Cheap: true},
 	{Name: ReasonPaused, Label: "paused by the operator", Text: "An operator has paused requests to this host",
 		Advice: "Try again later. The operator can end the pause at any time.",
-		Status: 503, Error: unavailable, RetryAfter: 5 * time.Minute, Outcome: Deferred, Cheap: true},
+		Status: 503, Error: unavailable, RetryAfter: 5 * time.Minute, Outcome: Deferred, Held: true, Cheap: true},
 	{Name: ReasonOverride, Label: "robots.txt ignored by the operator",
 		Text:   "The operator's configuration ignores robots.txt for this host (robots: ignore in hosts)",
 		Allows: true},
@@ -153,15 +156,15 @@ var reasons = [...]ReasonInfo{
 	{Name: ReasonHours, Label: "outside the host's hours",
 		Text:   "The request is outside the hours at which requests may be sent to this host (hours in hosts)",
 		Advice: "Continue when the hours begin. The operator can change hours in hosts.",
-		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, ByEntry: true},
+		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, Held: true, ByEntry: true},
 	{Name: ReasonCoolDown, Label: "host cools down",
 		Text:   "The host has refused too many requests in a row, and is left alone for a while (cool_down in hosts)",
 		Advice: "Find out why the host refuses your requests, and continue after the time. The operator can change cool_down in hosts.",
-		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred},
+		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, Held: true},
 	{Name: ReasonBudget, Label: "budget of the host used up",
 		Text:   "All that may be sent to this host in a period was sent (budget in hosts)",
 		Advice: "Try again after the time in Retry-After. The operator can change budget in hosts.",
-		Status: 429, Error: overLimit, RetryAfter: time.Second, Outcome: Deferred, ByEntry: true},
+		Status: 429, Error: overLimit, RetryAfter: time.Second, Outcome: Deferred, Held: true, ByEntry: true},
 	{Name: ReasonShutdown, Label: "proxy shut down", Text: "The proxy shut down before the request was complete",
 		Advice: "Try again later.",
 		Status: 503, Error: internalError, RetryAfter: time.Second, Outcome: Deferred, ByProxy: true},

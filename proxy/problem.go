@@ -70,7 +70,7 @@ func proxyStatus(a answer, p problem) string {
 	// The details say what kind of failure it was.
 	case a.shown() == policy.ReasonOrigin:
 		details += ": " + a.detail
-	case a.reason == policy.ReasonPaused:
+	case a.reason.Info().Held:
 		details += ": " + p.Detail
 	case p.cause != "":
 		details += ": " + p.cause

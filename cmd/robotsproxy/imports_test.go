@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"policy/labels":                {},
 	"policy/hours":                 {},
 	"policy/stops":                 {"policy/wake", "robots"},
-	"policy":                       {"policy/hours", "policy/labels", "policy/stops", "robots", "robots/fetch", "robots/cache", "robots/tdmrep", "policy/pace", "policy/usage"},
+	"policy":                       {"policy/explain/humanize", "policy/hours", "policy/labels", "policy/stops", "robots", "robots/fetch", "robots/cache", "robots/tdmrep", "policy/pace", "policy/usage"},
 	"policy/osfile":                {},
 	"policy/audit/trail":           {"policy/osfile"},
 	"policy/audit/tree":            {"policy/audit/trail", "policy/osfile"},

@@ -251,6 +251,11 @@ func (e *Explanation) Sentence() string {
 				said += " (RFC 9309 2.3.1.4)"
 			}
 		}
+	case policy.ReasonPaused, policy.ReasonHours, policy.ReasonCoolDown, policy.ReasonBudget:
+		if e.Error != "" {
+			detail, _, _ := strings.Cut(e.Error, policy.NotBefore)
+			said = humanize.Prose(detail)
+		}
 	case policy.ReasonUsage:
 		said = forbiddenUse(e.Usage)
 	case policy.ReasonIdentity:
@@ -367,12 +372,15 @@ func (e *Explanation) Decided() []Fact {
 	f.add("entry reason", humanize.Prose(e.EntryReason))
 	f.addIf(!e.NotBefore.IsZero(), "not before", e.NotBefore.UTC().Format(time.RFC3339))
 	f = append(f, uses(e.Usage)...)
-	name := "error"
-	if e.Reason.Info().Outcome == policy.Deferred {
+	switch row := e.Reason.Info(); {
+	case row.Held:
+		// The Sentence has it.
+	case row.Outcome == policy.Deferred:
 		// Nothing failed.
-		name = "detail"
+		f.add("detail", humanize.Prose(e.Error))
+	default:
+		f.add("error", humanize.Prose(e.Error))
 	}
-	f.add(name, humanize.Prose(e.Error))
 	f.quote("group", e.Group)
 	f.quote("agent", e.Agent)
 	return f

@@ -41,7 +41,7 @@ func wantFull(t *testing.T, p *e2e.Proxy, url, detail string) {
 	if after, err := strconv.Atoi(got.Header.Get("Retry-After")); err != nil || after < 59*60 || after > 65*60 {
 		t.Errorf("Retry-After: %q, want between the period and a twelfth more", got.Header.Get("Retry-After"))
 	}
-	if status := got.Header.Get("Proxy-Status"); !strings.Contains(status, `details="budget"`) || !strings.Contains(string(got.Body), detail) {
+	if status := got.Header.Get("Proxy-Status"); !strings.Contains(status, `details="budget: `) || !strings.Contains(string(got.Body), detail) {
 		t.Errorf("%s: %s, want %q", status, got.Body, detail)
 	}
 	e2e.WantBlocked(t, e2e.AwaitRecord(t, p.Audit, url), "budget", http.StatusTooManyRequests)
