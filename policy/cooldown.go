@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,8 +30,8 @@ func (c *CoolDown) check() error {
 	switch {
 	case c.After < 0 || c.After > maxAfter:
 		return fmt.Errorf("a cool-down after %d responses, which must be at most %d", c.After, maxAfter)
-	case c.After > 0 && (c.Within <= 0 || c.Pause <= 0 || c.Pause > maxCoolDown || len(c.Statuses) == 0):
-		return fmt.Errorf("a cool-down needs a time, a pause of at most %v and statuses", maxCoolDown)
+	case c.After > 0 && (c.Within <= 0 || c.Pause <= 0 || c.Pause > stops.MaxCoolDown || len(c.Statuses) == 0):
+		return fmt.Errorf("a cool-down needs a time, a pause of at most %v and statuses", stops.MaxCoolDown)
 	}
 	return nil
 }
@@ -49,15 +50,16 @@ func (c CoolDown) tighten(o CoolDown) CoolDown {
 }
 
 const (
-	// maxAfter bounds CoolDown.After, and maxCoolDown the time for which a client is stopped.
-	maxAfter    = 100
-	maxCoolDown = 24 * time.Hour
+	// maxAfter bounds CoolDown.After.
+	maxAfter = 100
 
 	// maxRows bounds the rows of refusals that are counted, at about 500 bytes each under the default options. If there are more, the
 	// client that has the most loses one, which then begins anew.
 	maxRows = 20_000
 
-	// probeRetry is when a client may try again whose host is being probed.
+	// probeTime is how long a request may probe a host before the next one may, and probeRetry when a client may try again whose host is
+	// being probed.
+	probeTime  = time.Minute
 	probeRetry = 5 * time.Second
 )
 
@@ -78,8 +80,11 @@ type coolDowns struct {
 	// clients has the rows by client and host. The client of the proxy's own fetches is "".
 	clients map[string]map[string]row
 
-	// probes are the stops that are over and that a request probes.
-	probes map[stops.Key]bool
+	// probes are the stops that are over and that a request probes, with the time of its begin.
+	probes map[stops.Key]time.Time
+
+	// watched are the hosts at which this process has stopped a client, and whether another one was served there since.
+	watched map[string]bool
 }
 
 // A row is the responses that refuse a client at a host, the oldest first.
@@ -100,11 +105,11 @@ func (r row) statuses() (all []int) {
 }
 
 func newCoolDowns(table *stops.Table, began func(stops.Stop)) *coolDowns {
-	return &coolDowns{table: table, began: began, clients: map[string]map[string]row{}, probes: map[stops.Key]bool{}}
+	return &coolDowns{table: table, began: began, clients: map[string]map[string]row{}, probes: map[stops.Key]time.Time{}, watched: map[string]bool{}}
 }
 
-// An Attempt is a request of a client to a host, from before its slot until its end, for the CoolDown. The zero Attempt does nothing.
-// It belongs to one goroutine.
+// An Attempt is a request of a client to a host, from before its slot until the response, for the CoolDown. The zero Attempt does
+// nothing. It belongs to one goroutine.
 type Attempt struct {
 	of           *coolDowns
 	host, client string
@@ -118,7 +123,11 @@ type Attempt struct {
 // Attempt begins an Attempt, which the caller ends. It returns a *HoldError if the host cools down, or if another request probes it
 // after that. d is what Decide has returned for r.
 func (e *Engine) Attempt(r *Request, d *Decision) (Attempt, error) {
-	a := Attempt{of: e.coolDowns, host: r.Origin.Host, client: ShareKey(r.Client), cool: e.coolDown(d.terms), began: time.Now()}
+	cool := e.coolDown(d.terms)
+	if cool.After == 0 {
+		return Attempt{}, nil
+	}
+	a := Attempt{of: e.coolDowns, host: r.Origin.Host, client: ShareKey(r.Client), cool: cool, began: time.Now()}
 	if a.of.table.IsEmpty() {
 		return a, nil
 	}
@@ -141,27 +150,28 @@ func (a *Attempt) enter(k stops.Key) *HoldError {
 		return nil
 	case s.Holds(a.began):
 		return coolDownError(&s)
-	case a.of.probes[k]:
+	case a.began.Sub(a.of.probes[k]) < probeTime:
 		s.Until = a.began.Add(probeRetry)
 		return coolDownError(&s)
 	}
-	a.of.probes[k] = true
+	a.of.probes[k] = a.began
 	a.probes = append(a.probes, k)
 	return nil
 }
 
-// Answered notes the status of the host's response.
+// Answered notes the status of the host's response, and ends the Attempt.
 func (a *Attempt) Answered(status int) {
 	switch {
 	case a.of == nil:
-	case status/100 == 2 || status/100 == 3:
+	case status/100 == 2, status/100 == 3, status == http.StatusSwitchingProtocols:
 		a.of.served(a)
 	case slices.Contains(a.cool.Statuses, status):
 		a.of.refused(a, status)
 	}
+	a.End()
 }
 
-// End ends the Attempt, with or without a response. It may be called again.
+// End ends the Attempt without a response. It may be called again.
 func (a *Attempt) End() {
 	if len(a.probes) == 0 {
 		return
@@ -169,15 +179,23 @@ func (a *Attempt) End() {
 	a.of.mu.Lock()
 	defer a.of.mu.Unlock()
 	for _, k := range a.probes {
-		delete(a.of.probes, k)
+		// Another request may probe the host by now.
+		if a.of.probes[k].Equal(a.began) {
+			delete(a.of.probes, k)
+		}
 	}
 	a.probes = nil
 }
 
-// FetchAnswered notes the status of an origin's response to the proxy's own fetch of its robots.txt.
+// FetchAnswered notes the status of an origin's response to the proxy's own fetch of its robots.txt. Responses to a GET that another
+// host's robots.txt has redirected there do not belong to it: whoever makes redirects would decide for others.
 func (e *Engine) FetchAnswered(o robots.Origin, status int) {
 	r := e.fetchOf(o)
-	a := Attempt{of: e.coolDowns, host: o.Host, cool: e.coolDown(e.hosts.of(&r).Host), began: time.Now()}
+	cool := e.coolDown(e.hosts.of(&r).Host)
+	if cool.After == 0 {
+		return
+	}
+	a := Attempt{of: e.coolDowns, host: o.Host, cool: cool, began: time.Now()}
 	a.Answered(status)
 }
 
@@ -186,12 +204,17 @@ func (c *coolDowns) served(a *Attempt) {
 	for _, k := range a.probes {
 		c.table.End(k, "")
 	}
-	if c.rows.Load() == 0 {
+	if c.rows.Load() == 0 && c.table.IsEmpty() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop(a.client, a.host)
+	// What a host serves to others, it serves to the proxy.
+	c.drop("", a.host)
+	if _, watched := c.watched[a.host]; watched {
+		c.watched[a.host] = true
+	}
 }
 
 // refused counts a response, and stops the client or, after that of another one, all clients.
@@ -212,13 +235,29 @@ func (c *coolDowns) refused(a *Attempt, status int) {
 	if a.client == "" {
 		return
 	}
-	for _, s := range c.table.All() {
-		if s.Kind == stops.CoolDown && s.Host == a.host && s.Client != "" && s.Client != a.client {
-			own.Client = ""
-			c.stop(own, append(statuses, s.Statuses...), a.cool.Pause)
-			return
-		}
+	other, any := c.table.Other(stops.CoolDown, a.host, a.client)
+	if !c.watch(own.Host, any) {
+		own.Client = ""
+		c.stop(own, append(statuses, other.Statuses...), a.cool.Pause)
 	}
+}
+
+// watch notes that a client is stopped at a host. It reports false if another one is too, and the host has served nobody since.
+func (c *coolDowns) watch(host string, again bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	served, watched := c.watched[host]
+	if again && !(watched && served) {
+		return false
+	}
+	if len(c.watched) >= stops.MaxCoolDowns {
+		// Hosts that are forgotten need one more client.
+		clear(c.watched)
+	}
+	if !again || !watched {
+		c.watched[host] = false
+	}
+	return true
 }
 
 // count adds a refusal to the row of a. If the row is complete, it ends, and count returns its statuses.
@@ -279,7 +318,10 @@ func (c *coolDowns) drop(client, host string) {
 // stop begins a stop, of twice the length of the one before it if the host has not served the client since.
 func (c *coolDowns) stop(k stops.Key, statuses []int, pause time.Duration) {
 	slices.Sort(statuses)
-	s := stops.Stop{Kind: k.Kind, Host: k.Host, Client: k.Client, Statuses: slices.Compact(statuses), Length: pause}
+	statuses = slices.Compact(statuses)
+	// A substring of a request's head would keep the whole head in memory.
+	s := stops.Stop{Kind: k.Kind, Host: strings.Clone(k.Host), Client: strings.Clone(k.Client), Length: pause}
+	s.Statuses = statuses[:min(len(statuses), stops.MaxStatuses)]
 	now := time.Now()
 	was, known := c.table.Get(k)
 	switch {
@@ -287,7 +329,7 @@ func (c *coolDowns) stop(k stops.Key, statuses []int, pause time.Duration) {
 	case was.Holds(now):
 		return
 	default:
-		s.Length = min(max(pause, 2*was.Length), maxCoolDown)
+		s.Length = min(max(pause, 2*was.Length), stops.MaxCoolDown)
 	}
 	s.Since, s.Until = now, now.Add(s.Length)
 	s, err := c.table.Put(s)
@@ -304,9 +346,9 @@ func (e *Engine) coolDown(h *Host) CoolDown {
 	return *h.CoolDown
 }
 
-// coolingDown returns the error of a request to a host that cools down; nil: it does not.
-func (e *Engine) coolingDown(r *Request) *HoldError {
-	if !e.o.Stops.Any() {
+// coolingDown returns the error of a request to a host that cools down under an entry of Options.Hosts; nil: it does not.
+func (e *Engine) coolingDown(r *Request, h *Host) *HoldError {
+	if !e.o.Stops.Any() || e.coolDown(h).After == 0 {
 		return nil
 	}
 	if s, ok := e.o.Stops.Of(stops.CoolDown, r.Origin.Host, ShareKey(r.Client)); ok {
@@ -318,7 +360,7 @@ func (e *Engine) coolingDown(r *Request) *HoldError {
 func coolDownError(s *stops.Stop) *HoldError {
 	refused := "The host refused this client's requests"
 	if s.Client == "" {
-		refused = "The host refused the requests of several clients"
+		refused = "The host refused the requests of several clients, or of the proxy itself,"
 	}
 	var words []string
 	for _, status := range s.Statuses {

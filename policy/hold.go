@@ -76,7 +76,7 @@ func (e *Engine) held(r *Request, d *Decision, mayWait time.Duration) *HoldError
 			d.Pace.NotBefore = at
 		}
 	}
-	return e.coolingDown(r)
+	return e.coolingDown(r, d.terms)
 }
 
 // decideHeld refuses a request that would be held back after its robots.txt was fetched, if the file is not in memory: it is not fetched
@@ -137,14 +137,14 @@ func (e *Engine) fetchOf(o robots.Origin) Request {
 	return Request{Target: robots.Target{Origin: o, PathQuery: "/robots.txt"}}
 }
 
-// maxOpenings bounds the search for a time at which several schedules are open.
-const maxOpenings = 100
+// maxOpening bounds the search for a time at which several schedules are open.
+const maxOpening = 14 * 24 * time.Hour
 
-// opening returns when all schedules are open and the site may be visited, at now or later. ok is false if that is never, or is not in the
-// next two weeks.
+// opening returns when all schedules are open and the site may be visited, at now or later. ok is false if that is not within two
+// weeks.
 func opening(all []*hours.Schedule, visits []robots.VisitTime, now time.Time) (at time.Time, ok bool) {
 	at = now
-	for range maxOpenings {
+	for at.Sub(now) <= maxOpening {
 		before := at
 		for _, s := range all {
 			if open, until := s.At(at); !open {

@@ -79,6 +79,38 @@ type ticketEntry struct {
 // more.
 func (t Ticket) GiveBack() { t.add(Use{Requests: -1}) }
 
+// Renew counts the request in the present buckets of budgets, before it is sent: it may have waited for long. It returns a *HoldError,
+// and counts the request in none, if it did not count any more and a budget is used up meanwhile.
+func (t Ticket) Renew() error {
+	if t.meters == nil {
+		return nil
+	}
+	t.meters.mu.Lock()
+	defer t.meters.mu.Unlock()
+	now := time.Now()
+	for i := range t.entries {
+		e := &t.entries[i]
+		if !e.isOfBudget() || e.end > e.over(now) {
+			continue
+		}
+		if full := t.meters.findFull([]charge{e.charge}, now, t.meters.shares()); full != nil {
+			return full.refusal()
+		}
+	}
+	for i := range t.entries {
+		e := &t.entries[i]
+		end := e.Meter.end(now)
+		if !e.isOfBudget() || e.end == end {
+			continue
+		}
+		m := t.meters.of(&e.Charge, now)
+		t.meters.add(m, e.end, Use{Requests: -1}, now)
+		t.meters.add(m, end, Use{Requests: 1}, now)
+		e.end = end
+	}
+	return nil
+}
+
 // AddBytes counts bytes that the request has received, or sent in a tunnel. A quota counts them on the day of the request, a budget
 // from now on.
 func (t Ticket) AddBytes(n int64) { t.add(Use{Bytes: max(0, n)}) }

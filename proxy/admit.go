@@ -131,13 +131,14 @@ func (h *Handler) waitForSlot(s *requestState) error {
 		return err
 	}
 	var err error
-	if s.attempt, err = s.rules.Engine.Attempt(&s.record.Request, &s.record.Decision); err != nil {
-		return err
-	}
 	if s.ticket, err = s.rules.Engine.Take(s.in.HTTP.Context(), &s.record.Request); err != nil {
 		return err
 	}
 	if err := s.transfer.readAhead(&s.work); err != nil {
+		return err
+	}
+	// An upload may be slow, and must not keep others from probing the host.
+	if s.attempt, err = s.rules.Engine.Attempt(&s.record.Request, &s.record.Decision); err != nil {
 		return err
 	}
 	if s.addr, err = s.rules.chooseAddress(s.in.HTTP.Context(), s.out, s.record.Request.Origin, &s.record.Decision.Pace); err != nil {

@@ -43,7 +43,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	if !s.rules.Monitor {
 		if d = s.rules.Engine.DecideConnect(s.record.Request); d.Verdict != policy.Allow {
 			s.record.Decision = d
-			return refusedError{d.Reason}
+			return refusalError(&d)
 		}
 	}
 	dialled := false
@@ -137,6 +137,8 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	s.begun()
+	// What the host answers in the tunnel, nobody knows.
+	s.attempt.End()
 	if s.rules.Signers.of(s.record.Request.Client) != nil {
 		s.recordSignature(nil, policy.UnsignedTunnel)
 	}

@@ -200,7 +200,7 @@ func (r *response) await(ctx context.Context, slot *pace.Slot) error {
 
 // check implements [sender].
 func (r *response) check() error {
-	return cmp.Or(r.s.client.h.o.Ready(), r.s.held(&r.s.record.Decision))
+	return cmp.Or(r.s.client.h.o.Ready(), r.s.held(&r.s.record.Decision), r.s.ticket.Renew())
 }
 
 // sent implements [sender].

@@ -82,6 +82,10 @@ func (s *sending) roundTrip(r *http.Request, signer *signature.Signer) (*http.Re
 		}
 		// An unused permit would delay other requests.
 		s.slot.Redial()
+		// Meanwhile the host may have been paused: it is not connected to again.
+		if err := s.sender.check(); err != nil {
+			return nil, err
+		}
 	}
 }
 

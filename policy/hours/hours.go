@@ -22,9 +22,8 @@ type Schedule struct {
 	texts []string
 	spans []span
 
-	// known are the latest results of At, for now and for the next time at which other schedules are open. turn is the one to replace.
-	known [2]atomic.Pointer[state]
-	turn  atomic.Uint32
+	// known are states in the order of their times, without gaps.
+	known atomic.Pointer[[]state]
 }
 
 // A span is a part of some days. It belongs to the day on which it begins.
@@ -164,15 +163,36 @@ func (s *Schedule) At(now time.Time) (open bool, until time.Time) {
 // String returns the texts of the Schedule.
 func (s *Schedule) String() string { return strings.Join(s.texts, ", ") }
 
+// maxKnown is how many states are known at once: as many as two weeks of quarters of days have.
+const maxKnown = 64
+
 // find returns the state at a time.
-func (s *Schedule) find(now time.Time) *state {
-	for i := range s.known {
-		if st := s.known[i].Load(); st != nil && !now.Before(st.from) && now.Before(st.until) {
-			return st
-		}
+func (s *Schedule) find(now time.Time) state {
+	var known []state
+	if p := s.known.Load(); p != nil {
+		known = *p
 	}
-	st := s.look(now)
-	s.known[s.turn.Add(1)%uint32(len(s.known))].Store(st)
+	i, found := slices.BinarySearchFunc(known, now, func(st state, t time.Time) int {
+		switch {
+		case t.Before(st.from):
+			return 1
+		case t.Before(st.until):
+			return 0
+		}
+		return -1
+	})
+	if found {
+		return known[i]
+	}
+	st := *s.look(now)
+	known = slices.Insert(slices.Clone(known), i, st)
+	if len(known) > maxKnown {
+		// The past is of no more use, and the farthest future of the least.
+		present := time.Now()
+		known = slices.DeleteFunc(known, func(st state) bool { return !present.Before(st.until) })
+		known = known[:min(len(known), maxKnown)]
+	}
+	s.known.Store(&known)
 	return st
 }
 

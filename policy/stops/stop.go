@@ -41,8 +41,9 @@ const (
 	// MaxLength is how long a Stop with an end may last.
 	MaxLength = 10 * 366 * 24 * time.Hour
 
-	// maxStatuses is how many Statuses a Stop has.
-	maxStatuses = 20
+	// MaxCoolDown is how long a CoolDown may last, and MaxStatuses how many Statuses a Stop has.
+	MaxCoolDown = 24 * time.Hour
+	MaxStatuses = 20
 )
 
 // A Stop says that nothing may be sent to a host, or to any, for a client or for all. It is a value; nobody changes its Statuses.
@@ -128,14 +129,19 @@ func (s *Stop) check() error {
 		{!isLine(s.By, MaxBy), fmt.Sprintf("who did it must be one line of printable text of at most %d bytes", MaxBy)},
 		{!isTime(s.Since) || !isTimeOrZero(s.Until) || !isTimeOrZero(s.Changed), "a time is out of range"},
 		{s.Until.Sub(s.Since) > MaxLength, "it would last for more than ten years"},
-		{len(s.Statuses) > maxStatuses || slices.ContainsFunc(s.Statuses, isNoStatus), "the statuses are no HTTP statuses, or too many"},
+		{len(s.Statuses) > MaxStatuses || slices.ContainsFunc(s.Statuses, isNoStatus), "the statuses are no HTTP statuses, or too many"},
 		{s.Length < 0 || s.Length > MaxLength, "the length is out of range"},
+		{s.Kind == CoolDown && !s.isCoolDown(), "a cool-down is for a host, and ends within a day"},
 	} {
 		if rule.broken {
 			return fmt.Errorf("%w: %s", ErrInvalid, rule.what)
 		}
 	}
 	return nil
+}
+
+func (s *Stop) isCoolDown() bool {
+	return s.Host != "" && !s.Until.IsZero() && max(s.Until.Sub(s.Since), s.Length) <= MaxCoolDown
 }
 
 func isHost(s string) bool {

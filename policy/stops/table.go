@@ -119,6 +119,19 @@ func (t *Table) Get(k Key) (Stop, bool) {
 	return s.Stop, ok
 }
 
+// Other returns a stop of a kind that holds for another client at a host, and whether there is one.
+func (t *Table) Other(kind Kind, host, client string) (Stop, bool) {
+	now := time.Now()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for k, s := range t.stops {
+		if k.Kind == kind && k.Host == host && k.Client != "" && k.Client != client && s.Holds(now) {
+			return s.Stop, true
+		}
+	}
+	return Stop{}, false
+}
+
 // All returns the stops that hold now, by kind, host and client.
 func (t *Table) All() (all []Stop) {
 	if !t.Any() {
@@ -194,12 +207,26 @@ func (t *Table) change(k Key, f func(was Stop, now time.Time) (Stop, bool)) (Sto
 // Merge takes over a stop that Read has returned, unless the Table has a later change of it. It reports whether what holds, or why,
 // has changed.
 func (t *Table) Merge(s Stop) bool {
+	_, merged := t.MergeAfter(s, math.MaxUint64)
+	return merged
+}
+
+// MergeAfter is Merge, unless Put or End has changed the stop after the change with the number sent.
+func (t *Table) MergeAfter(s Stop, sent uint64) (changedHere, merged bool) {
 	t.mu.Lock()
 	now := time.Now()
 	was, known := t.stops[s.Key()]
+	if known && was.own && was.number > sent {
+		t.mu.Unlock()
+		return true, false
+	}
+	if s.Kind == CoolDown && s.Until.Sub(now) > MaxCoolDown {
+		// Another clock is ahead.
+		s.Until = now.Add(MaxCoolDown).Round(0)
+	}
 	if kept := s.KeptUntil(); known && !s.Changed.After(was.Changed) || !kept.IsZero() && !now.Before(kept) {
 		t.mu.Unlock()
-		return false
+		return false, false
 	}
 	same := was.Stop
 	same.Changed = s.Changed
@@ -207,7 +234,7 @@ func (t *Table) Merge(s Stop) bool {
 		was.Changed = s.Changed
 		t.stops[s.Key()] = was
 		t.mu.Unlock()
-		return false
+		return false, false
 	}
 	err := t.set(s, now, false)
 	due := t.due(now)
@@ -215,7 +242,7 @@ func (t *Table) Merge(s Stop) bool {
 	for _, w := range due {
 		w.f()
 	}
-	return err == nil
+	return false, err == nil
 }
 
 // set stores a stop. t.mu is held.

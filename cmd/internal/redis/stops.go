@@ -103,7 +103,7 @@ func (s *stopSharer) send(ctx context.Context) error {
 			return pipeline(ctx, c, func(p redis.Pipeliner) {
 				now := time.Now()
 				for i := range some {
-					stopScript.EvalSha(ctx, p, []string{stopsKey, stopNewsKey, stopEndsKey}, stopArgs(some[i], now)...)
+					stopScript.EvalSha(ctx, p, []string{stopsKey, stopNewsKey, stopEndsKey}, append(stopArgs(some[i], now), s.fleet.id)...)
 				}
 			})
 		})
@@ -116,7 +116,7 @@ func (s *stopSharer) send(ctx context.Context) error {
 	return nil
 }
 
-// stopArgs returns the arguments of stop.lua. The clocks of the replicas may differ, so the text has no Changed.
+// stopArgs returns the arguments of stop.lua but the last one. The clocks of the replicas may differ, so the text has no Changed.
 func stopArgs(s stops.Stop, now time.Time) []any {
 	kept := int64(-1)
 	if until := s.KeptUntil(); !until.IsZero() {
@@ -149,7 +149,10 @@ func (s *stopSharer) receive(ctx context.Context) error {
 		}
 		behind := time.Since(clock)
 		for i, z := range news {
-			s.merge(z.Member, values[i], behind)
+			if !s.merge(z.Member, values[i], behind) {
+				// The next step sends the change, and reads on here.
+				return nil
+			}
 			s.read = max(s.read, z.Score)
 		}
 		if len(news) < stopsRead {
@@ -183,14 +186,16 @@ func stopTexts(ctx context.Context, c *redis.Client, of []redis.Z) ([]any, error
 	return values, err
 }
 
-// merge merges one stop, whose time in the store is earlier by behind than this replica's.
-func (s *stopSharer) merge(key, value any, behind time.Duration) {
+// merge merges one stop, whose time in the store is earlier by behind than this replica's. It reports false, and does nothing, if this
+// replica has changed the stop meanwhile: the store decides which change is the later one.
+func (s *stopSharer) merge(key, value any, behind time.Duration) bool {
 	text, ok := value.(string)
 	if !ok {
 		// It was of no more use, or is too long.
-		return
+		return true
 	}
 	changed, text, _ := strings.Cut(text, " ")
+	_, text, _ = strings.Cut(text, " ")
 	micro, err := strconv.ParseInt(changed, 10, 64)
 	var stop stops.Stop
 	if err == nil {
@@ -204,13 +209,15 @@ func (s *stopSharer) merge(key, value any, behind time.Duration) {
 			s.warned = true
 			s.fleet.log.Warn("stop in the store not understood, further ones are not logged", "error", err)
 		}
-		return
+		return true
 	}
 	stop.Changed = time.UnixMicro(micro).Add(behind)
 	if now := time.Now(); stop.Changed.After(now) {
 		stop.Changed = now
 	}
-	if s.table.Merge(stop) && stop.Kind == stops.Paused {
+	changedHere, merged := s.table.MergeAfter(stop, s.sent)
+	if merged && stop.Kind == stops.Paused {
 		s.fleet.log.Info("pause changed by another replica", "host", cmp.Or(stop.Host, "all hosts"), "ended", stop.Ended)
 	}
+	return !changedHere
 }
