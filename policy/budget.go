@@ -14,9 +14,9 @@ import (
 
 // A Budget is what may be sent to a host in any period of the length Per, by all clients together. The zero Budget limits nothing.
 //
-// What is used is counted in buckets of a twelfth of Per. A request counts until the whole bucket is older than Per, so between Per
-// and thirteen twelfths of it: no period of this length has more than the budget. If Per changes, the buckets stay, and count for
-// the new Per. One that is longer cannot bring back what had been forgotten.
+// What is used is counted in buckets of a twelfth of Per. A request counts from [Engine.Take] until its whole bucket is older than Per,
+// which is Per to thirteen twelfths of Per, so that no more than the budget is taken in any period of this length. If Per changes, the
+// buckets stay and count for the new Per. A longer Per does not bring back what was forgotten.
 type Budget struct {
 	Quota
 
@@ -54,7 +54,7 @@ func (b Budget) check() error {
 	return nil
 }
 
-// charge returns the charge for the budget of an entry at one of its hosts. Entries for other paths have other meters.
+// charge returns the charge for the budget of an entry at one of its hosts. Entries with other Paths have meters of their own.
 func (h *Host) charge(host string) charge {
 	name := "budget:" + host
 	if len(h.Paths) > 0 {
@@ -92,7 +92,7 @@ func (h *hosts) hasBudget(host string) bool {
 	return false
 }
 
-// budgetsOf is of, for callers that need the budgets only.
+// budgetsOf is of for callers that need only the budgets. It does not look at the path if no budget can apply.
 func (h *hosts) budgetsOf(r *Request) appliedEntry {
 	if !h.hasBudget(r.Origin.Host) {
 		return appliedEntry{Host: &noEntry}
@@ -103,7 +103,7 @@ func (h *hosts) budgetsOf(r *Request) appliedEntry {
 // spent returns the error of a budget that applies to a request and is used up, and counts nothing; nil: as far as this process
 // knows, the request fits. For a host without a budget it costs nothing.
 func (e *Engine) spent(ctx context.Context, r *Request, entry *appliedEntry) *HoldError {
-	if full := e.meters.glance(ctx, entry.charges(r.Origin.Host)); full != nil {
+	if full := e.meters.checkKnown(ctx, entry.charges(r.Origin.Host)); full != nil {
 		return full.held()
 	}
 	return nil
@@ -131,7 +131,7 @@ type BudgetUse struct {
 	// Host is the entry with the budget.
 	Host
 
-	// Used is what counts now. With Options.Quotas, it has the use of the other processes when this one asked last.
+	// Used is what counts now. With Options.Quotas, it includes what other processes had used when this one last asked.
 	Used Use
 
 	// Next is when the next request fits; zero: now.

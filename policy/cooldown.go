@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,15 +13,20 @@ import (
 	"robotsproxy/robots"
 )
 
-// A CoolDown says when a host that refuses the requests of a client is left alone. The zero CoolDown never does.
+// A CoolDown says when a client is stopped at a host that refuses its requests, and for how long. The zero CoolDown stops nobody.
 type CoolDown struct {
-	// After is how many responses with one of the Statuses a client gets in a row, within the time Within, before it is stopped at the
-	// host; zero: it never is. A response 2xx or 3xx ends the row, and any other does not count.
-	After    int
-	Within   time.Duration
+	// After is how many responses with one of the Statuses a client must get in a row before it is stopped at the host, at most 100;
+	// zero: it is never stopped. A response 2xx or 3xx ends the row, and any other response does not count.
+	After int
+
+	// Within is the longest time from the first to the last response of the row; required with After.
+	Within time.Duration
+
+	// Statuses are the HTTP statuses by which a host refuses; required with After.
 	Statuses []int
 
-	// Pause is how long the client is stopped. The time doubles each time, up to a day, until the host serves the client again.
+	// Pause is how long the client is stopped, at most a day; required with After. It doubles with each stop, up to a day, until the
+	// host serves the client again.
 	Pause time.Duration
 }
 
@@ -53,8 +57,8 @@ const (
 	// maxAfter bounds CoolDown.After.
 	maxAfter = 100
 
-	// maxRows bounds the rows of refusals that are counted, at about 500 bytes each under the default options. If there are more, the
-	// client that has the most loses one, which then begins anew.
+	// maxRows is the maximum number of rows, each of about 500 bytes with the default options. If there is one more, the client that has
+	// the most rows loses one.
 	maxRows = 20_000
 
 	// probeTime is how long a request may probe a host before the next one may, and probeRetry when a client may try again whose host is
@@ -68,8 +72,8 @@ const (
 type coolDowns struct {
 	table *stops.Table
 
-	// began is told of each stop that this process has begun; nil: nobody is.
-	began func(stops.Stop)
+	// cooledDown is Options.CooledDown.
+	cooledDown func(stops.Stop)
 
 	// rows is the number of all rows, which is also read without mu.
 	rows atomic.Int64
@@ -87,7 +91,7 @@ type coolDowns struct {
 	watched map[string]bool
 }
 
-// A row is the responses that refuse a client at a host, the oldest first.
+// A row is the latest responses by which a host has refused a client, without a 2xx or 3xx between them, the oldest first.
 type row []refusedAt
 
 type refusedAt struct {
@@ -104,24 +108,24 @@ func (r row) statuses() (all []int) {
 	return slices.Compact(all)
 }
 
-func newCoolDowns(table *stops.Table, began func(stops.Stop)) *coolDowns {
-	return &coolDowns{table: table, began: began, clients: map[string]map[string]row{}, probes: map[stops.Key]time.Time{}, watched: map[string]bool{}}
+func newCoolDowns(table *stops.Table, cooledDown func(stops.Stop)) *coolDowns {
+	return &coolDowns{table: table, cooledDown: cooledDown, clients: map[string]map[string]row{}, probes: map[stops.Key]time.Time{}, watched: map[string]bool{}}
 }
 
-// An Attempt is a request of a client to a host, from before its slot until the response, for the CoolDown. The zero Attempt does
-// nothing. It belongs to one goroutine.
+// An Attempt follows a request from before its slot until its response, which counts for the CoolDown. The zero Attempt does
+// nothing. An Attempt belongs to one goroutine.
 type Attempt struct {
 	of           *coolDowns
 	host, client string
 	cool         CoolDown
 	began        time.Time
 
-	// probes are the stops that it probes.
+	// probes are the stops that are over and that the request probes.
 	probes []stops.Key
 }
 
-// Attempt begins an Attempt, which the caller ends. It returns a *HoldError if the host cools down, or if another request probes it
-// after that. d is what Decide has returned for r.
+// Attempt begins an Attempt, which the caller must end. It returns a *HoldError if a cool-down stops r, or if another request probes the
+// host after one. d is what Decide has returned for r.
 func (e *Engine) Attempt(r *Request, d *Decision) (Attempt, error) {
 	cool := e.coolDown(d.terms)
 	if cool.After == 0 {
@@ -140,7 +144,8 @@ func (e *Engine) Attempt(r *Request, d *Decision) (Attempt, error) {
 	return a, nil
 }
 
-// enter returns the error of a stop that holds, or is probed. If it is over, a becomes its probe.
+// enter returns an error if the stop with a key holds, or if it is over and another request probes it. If no other request does, a
+// becomes its probe.
 func (a *Attempt) enter(k stops.Key) *HoldError {
 	a.of.mu.Lock()
 	defer a.of.mu.Unlock()
@@ -159,7 +164,7 @@ func (a *Attempt) enter(k stops.Key) *HoldError {
 	return nil
 }
 
-// Answered notes the status of the host's response, and ends the Attempt.
+// Answered counts the status of the host's final response, and ends the Attempt.
 func (a *Attempt) Answered(status int) {
 	switch {
 	case a.of == nil:
@@ -187,7 +192,8 @@ func (a *Attempt) End() {
 	a.probes = nil
 }
 
-// FetchAnswered notes the status of an origin's response to the proxy's own fetch of its robots.txt. Responses to a GET that another
+// FetchAnswered counts the status of an origin's response to the proxy's own fetch of its robots.txt. If the fetches get a row of
+// refusals, the host stops for all clients. Responses to a GET that another
 // host's robots.txt has redirected there do not belong to it: whoever makes redirects would decide for others.
 func (e *Engine) FetchAnswered(o robots.Origin, status int) {
 	r := e.fetchOf(o)
@@ -333,8 +339,8 @@ func (c *coolDowns) stop(k stops.Key, statuses []int, pause time.Duration) {
 	}
 	s.Since, s.Until = now, now.Add(s.Length)
 	s, err := c.table.Put(s)
-	if err == nil && c.began != nil {
-		c.began(s)
+	if err == nil && c.cooledDown != nil {
+		c.cooledDown(s)
 	}
 }
 
@@ -346,7 +352,7 @@ func (e *Engine) coolDown(h *Host) CoolDown {
 	return *h.CoolDown
 }
 
-// coolingDown returns the error of a request to a host that cools down under an entry of Options.Hosts; nil: it does not.
+// coolingDown returns the error of a request that a cool-down stops, if its entry h has cool-downs; nil: none does.
 func (e *Engine) coolingDown(r *Request, h *Host) *HoldError {
 	if !e.o.Stops.Any() || e.coolDown(h).After == 0 {
 		return nil
@@ -362,10 +368,6 @@ func coolDownError(s *stops.Stop) *HoldError {
 	if s.Client == "" {
 		refused = "The host refused the requests of several clients, or of the proxy itself,"
 	}
-	var words []string
-	for _, status := range s.Statuses {
-		words = append(words, strconv.Itoa(status))
-	}
-	refused += " in a row (status " + strings.Join(words, ", ") + "), and is left alone for a while"
+	refused += " in a row (" + s.StatusText() + "), so the proxy sends it none for a time"
 	return &HoldError{ReasonCoolDown, s.Until, refused}
 }

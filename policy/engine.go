@@ -79,9 +79,11 @@ type Options struct {
 	Quotas QuotaStore
 	Used   []MeterUse
 
-	// CoolDown is when a host is left alone for a time; zero: never. CooledDown is told of each stop for that which this process has
-	// begun, in the goroutine of a request; it may be nil. A Renew keeps that of its Engine.
-	CoolDown   CoolDown
+	// CoolDown says when a client is stopped at a host, if the entry of the host does not; zero: never.
+	CoolDown CoolDown
+
+	// CooledDown is called with each stop that a CoolDown begins in this process, in the goroutine of the request; nil: nothing is. A
+	// Renew keeps that of its Engine.
 	CooledDown func(stops.Stop)
 
 	// Stops has the hosts to which nothing may be sent now; nil: there are none. A Renew keeps those of its Engine.
@@ -113,7 +115,8 @@ type Engine struct {
 func New(o Options) (*Engine, error) { return newEngine(o, nil) }
 
 // Renew returns an Engine with other Options that keeps the state of e: what clients of the same name have used of their
-// quotas today, what was used of the budgets of hosts, and which logins were verified, for unchanged passwords. e stays usable.
+// quotas today, what was used of the budgets of hosts, pauses, cool-downs and the refusals that count for them, and which logins were
+// verified, for unchanged passwords. e stays usable.
 func (e *Engine) Renew(o Options) (*Engine, error) { return newEngine(o, e) }
 
 func newEngine(o Options, before *Engine) (*Engine, error) {

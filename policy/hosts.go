@@ -51,24 +51,35 @@ type Host struct {
 	// Readings are the forms in which paths are matched; zero: those of Options.
 	Readings Readings
 
-	// Hours are the times at which requests are sent: those at which all of them are open. Empty: all times.
+	// Hours are when requests may be sent: while all of them are open. Empty: always.
 	Hours []*hours.Schedule
 
-	// RobotsHours has requests sent only at the times of the Visit-time lines of robots.txt, if it has any.
+	// RobotsHours lets requests be sent only at the times of the Visit-time lines of robots.txt, if there are any.
 	RobotsHours bool
 
-	// CoolDown is when each host is left alone; nil: that of Options.
+	// CoolDown says when a client is stopped at one of the hosts; nil: that of Options applies.
 	CoolDown *CoolDown
 
-	// Parent names the upstream proxy that requests go through, and has no password; "": the one for all hosts. It has no influence on
-	// the decision.
+	// Parent names the upstream proxy that requests go through, without a password; "": the one for all hosts. It does not change the
+	// verdict.
 	Parent string
 
 	// Pace has PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace.
 	Pace pace.Limits
 
-	// Budget is what may be sent to each host; with Paths, of requests for which the entry is.
+	// Budget limits what is sent to each host or, with Paths, to these paths of each host.
 	Budget Budget
+}
+
+// Names returns what [Decision].Entry can be if the entry applies: a name for each of Paths or, without any, Match.
+func (h *Host) Names() (all []string) {
+	if len(h.Paths) == 0 {
+		return []string{h.Match}
+	}
+	for _, path := range h.Paths {
+		all = append(all, h.Match+path)
+	}
+	return all
 }
 
 func (h *Host) check() error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Meter says what is counted together, and for how long: the quota of a client, or the budget of a host.
+// A Meter says what is counted together, and for how long: requests and bytes of the quota of a client, or of the budget of a host.
 type Meter struct {
 	// Name tells meters apart. It is ASCII, except for the name of a client.
 	Name string `json:"name"`
@@ -38,14 +38,14 @@ type Bucket struct {
 	Use
 }
 
-// MaxBuckets is how many buckets of a meter are kept. Only if its Width is changed there can be more: the oldest are then added
-// together.
+// MaxBuckets is the maximum number of buckets of a meter. There can be more only after its Width has changed; the oldest are then
+// added together.
 const MaxBuckets = 20
 
-// maxUse is the greatest number in a Bucket. Up to it, the numbers of a script of Redis are exact.
+// maxUse is the maximum of each number in a Bucket: up to it, a script of Redis calculates exactly.
 const maxUse = 1 << 53
 
-// AreValid reports whether the buckets of a meter can be these.
+// AreValid reports whether all are possible buckets of a meter: at most MaxBuckets, in the order of their ends, with numbers in range.
 func AreValid(all []Bucket) bool {
 	return len(all) <= MaxBuckets && slices.IsSortedFunc(all, func(a, b Bucket) int { return cmp.Compare(a.End, b.End) }) &&
 		!slices.ContainsFunc(all, func(b Bucket) bool {
@@ -98,14 +98,18 @@ func (b buckets) fullUntil(limit Quota) (end int64) {
 	return end
 }
 
-// A MeterUse is what a Meter has counted.
+// A MeterUse is what a Meter has counted, as it is stored for a later process.
 type MeterUse struct {
 	Meter
-	Limit   Quota    `json:"limit"`
+
+	// Limit is the quota or the budget when the Meter last counted.
+	Limit Quota `json:"limit"`
+
+	// Buckets are in the order of their ends.
 	Buckets []Bucket `json:"buckets"`
 }
 
-// Until returns when nothing of it counts any more.
+// Until returns when nothing of u counts any more; zero: nothing counts now.
 func (u *MeterUse) Until() time.Time {
 	if len(u.Buckets) == 0 {
 		return time.Time{}
@@ -116,7 +120,7 @@ func (u *MeterUse) Until() time.Time {
 // maxMeterName is more than the longest Name has, of a host or of a client with 100 characters, in bytes.
 const maxMeterName = 512
 
-// isValid reports whether u can be a MeterUse that Engine.ChangedUses has returned.
+// isValid reports whether [Engine.ChangedUses] can have returned u.
 func (u *MeterUse) isValid() bool {
 	return u.Name != "" && len(u.Name) <= maxMeterName && u.Width >= time.Millisecond && u.Span >= 0 &&
 		min(u.Limit.Requests, u.Limit.Bytes) >= 0 && AreValid(u.Buckets)

@@ -13,7 +13,7 @@ type Charge struct {
 	Meter
 	Limit Quota
 
-	// Untold is what this process has used and the store was not told yet. Requests that were given back are negative.
+	// Untold is what this process has used without telling the QuotaStore. Requests that were given back are negative.
 	Untold []Bucket
 }
 
@@ -25,7 +25,7 @@ type Count struct {
 	// Now is the time by the store's clock.
 	Now time.Time
 
-	// Used has what counts then in each meter, with the requests if they were counted.
+	// Used has what counts at Now in each meter, including the requests if they were counted. It has the order of the Charges.
 	Used [][]Bucket
 }
 
@@ -33,7 +33,7 @@ type Count struct {
 type QuotaStore interface {
 	// Take adds what is untold to at most [MaxCharges] meters. Then it counts requests in each of them, unless one has reached its
 	// limit; 0: it counts none. It does not wait if the store is unavailable. After an error nothing was counted, or that is not known.
-	// It need not end with ctx.
+	// It need not return when ctx ends.
 	Take(ctx context.Context, requests int64, all []Charge) (Count, error)
 
 	// Replicas returns the number of processes that share the store, at most.
@@ -43,19 +43,20 @@ type QuotaStore interface {
 // MaxCharges is how many meters a QuotaStore is asked about at once: those of one request.
 const MaxCharges = 1 + maxBudgetsOfRequest
 
-// A charge is a Charge for a request to a host. The host is "" if it is for a client's quota.
+// A charge is a Charge for a request to a host; host is "" for the quota of a client.
 type charge struct {
 	Charge
 	host string
 }
 
-// full returns the error of a meter whose buckets have reached the limit at a time of their clock. used is what to tell of them.
+// full returns the error for buckets b, which have reached the limit. now is by the clock of the buckets, and used is what the error
+// says was used.
 func (c *charge) full(b buckets, now time.Time, used Use) *QuotaError {
 	left := time.UnixMilli(b.fullUntil(c.Limit)).Add(c.Span).Sub(now)
 	return &QuotaError{host: c.host, Quota: c.Limit, Used: used, per: c.Span, Until: time.Now().Add(left)}
 }
 
-// later returns the error that ends later. Either may be nil.
+// later returns the error whose Until is later. Either may be nil.
 func later(a, b *QuotaError) *QuotaError {
 	if a == nil || b != nil && b.Until.After(a.Until) {
 		return b
@@ -190,7 +191,8 @@ func (m *meter) at(now time.Time) {
 	m.known, m.untold, m.telling = m.known.at(m.Meter, now), m.untold.at(m.Meter, now), m.telling.at(m.Meter, now)
 }
 
-// maxLate is more than two replies of the store can overtake each other by. If one is later, the store's clock was set back.
+// maxLate is longer than a reply of the store can be overtaken by another one. If a reply is older than that, the store's clock was
+// set back.
 const maxLate = 10 * time.Second
 
 // learn notes what all processes had used at a time of the store's clock, unless a later reply was faster.
@@ -419,8 +421,8 @@ func (t *meterTable) tell(ctx context.Context) {
 	}
 }
 
-// findFull returns the error of one more request; nil: it fits. What the store does not know counts shares
-// times. t.mu is held.
+// findFull returns the error that one more request would get; nil: it fits. What the store does not know counts shares times. t.mu
+// is held.
 func (t *meterTable) findFull(all []charge, now time.Time, shares int64) (full *QuotaError) {
 	for i := range all {
 		c := &all[i]
@@ -435,8 +437,8 @@ func (t *meterTable) findFull(all []charge, now time.Time, shares int64) (full *
 	return full
 }
 
-// look returns the error of one more request, and counts none; nil: it fits. It asks the store, if there is one.
-func (t *meterTable) look(ctx context.Context, all []charge) *QuotaError {
+// check returns the error that one more request would get, and counts none; nil: it fits. It asks the store, if there is one.
+func (t *meterTable) check(ctx context.Context, all []charge) *QuotaError {
 	if len(all) == 0 {
 		return nil
 	}
@@ -451,11 +453,12 @@ func (t *meterTable) look(ctx context.Context, all []charge) *QuotaError {
 	return t.findFull(all, time.Now(), shares)
 }
 
-// askAgain is how long what a store has said is used to refuse requests.
+// askAgain is how long checkKnown refuses requests because of one reply of the store.
 const askAgain = time.Second
 
-// glance is look for each request. It asks the store only if it would refuse because of what the store has said a while ago.
-func (t *meterTable) glance(ctx context.Context, all []charge) *QuotaError {
+// checkKnown is check by what this process knows. It asks the store only if it would refuse a request because of a reply that is
+// older than askAgain.
+func (t *meterTable) checkKnown(ctx context.Context, all []charge) *QuotaError {
 	if len(all) == 0 {
 		return nil
 	}
@@ -469,7 +472,7 @@ func (t *meterTable) glance(ctx context.Context, all []charge) *QuotaError {
 	}
 	t.mu.Unlock()
 	if full != nil && t.store != nil && isOld {
-		return t.look(ctx, all)
+		return t.check(ctx, all)
 	}
 	return full
 }

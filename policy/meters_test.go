@@ -202,9 +202,9 @@ func (l *listed) Take(_ context.Context, requests int64, all []Charge) (Count, e
 
 func (*listed) Replicas() int64 { return 2 }
 
-// TestGlanceAsksAgain: a request is not refused because of what the store has said long ago, and the store is not asked for each
+// TestKnownUseIsAskedAgain: a request is not refused because of what the store has said long ago, and the store is not asked for each
 // request that is refused.
-func TestGlanceAsksAgain(t *testing.T) {
+func TestKnownUseIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &listed{used: Use{Requests: 9}}
 		e, err := New(Options{Cache: emptyCache{}, Hosts: []Host{onHour}, Quotas: store})

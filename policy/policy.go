@@ -1,6 +1,7 @@
 // Package policy decides whether a request is allowed: by the identity of the
-// client, the configured entry for the host, the pauses of operators, and the
-// robots.txt of the origin, in this order. The proxy, `robotsproxy check` and every
+// client, the configured entry for the host, the pauses of operators, the robots.txt
+// of the origin and what it says about uses, and then the hours, the cool-down and
+// the budget of the host, in this order. The proxy, `robotsproxy check` and every
 // explanation use the same [Engine.Decide].
 //
 // The package only decides: it never paces, dials or writes to a client. A
@@ -163,7 +164,7 @@ type Decision struct {
 	// Visits are the Visit-time lines of the group. They count if the entry of Options.Hosts has RobotsHours.
 	Visits []robots.VisitTime
 
-	// terms is the entry of Options.Hosts that applies; nil or &noEntry: none does.
+	// terms is the entry of Options.Hosts that applies, or the strictest of several; nil or &noEntry: none does.
 	terms *Host
 
 	// Retry is when a request that is deferred may be sent; zero: it is not deferred, or that is unknown.

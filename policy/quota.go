@@ -64,7 +64,7 @@ func (e *QuotaError) refusal() error {
 // Is makes a QuotaError ErrQuota.
 func (e *QuotaError) Is(target error) bool { return target == ErrQuota }
 
-// A Quota is what may be used in a period: by a client in a day, or at a host in the period of its [Budget]. A zero member limits nothing.
+// A Quota is the maximum use in a period: of a client in a day, or at a host in the period of its [Budget]. A zero field limits nothing.
 type Quota struct{ Requests, Bytes int64 }
 
 // IsReached reports whether nothing is left after a use.
@@ -103,7 +103,7 @@ func (e *Engine) Take(ctx context.Context, r *Request) (Ticket, error) {
 // CheckTake returns the error that Take would return because something is used up, and counts nothing.
 func (e *Engine) CheckTake(ctx context.Context, r *Request) error {
 	entry := e.hosts.budgetsOf(r)
-	return e.meters.look(ctx, e.charges(e.clientState(r.Client), &entry, r.Origin.Host)).refusal()
+	return e.meters.check(ctx, e.charges(e.clientState(r.Client), &entry, r.Origin.Host)).refusal()
 }
 
 // ChangedUses returns what the meters have counted that have changed since the last call, of this Engine or of one that it was

@@ -158,7 +158,7 @@ var reasons = [...]ReasonInfo{
 		Advice: "Continue when the hours begin. The operator can change hours in hosts.",
 		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, Held: true, ByEntry: true},
 	{Name: ReasonCoolDown, Label: "host cools down",
-		Text:   "The host has refused too many requests in a row, and is left alone for a while (cool_down in hosts)",
+		Text:   "The host has refused too many requests in a row, so the proxy sends it none for a time (cool_down in hosts)",
 		Advice: "Find out why the host refuses your requests, and continue after the time. The operator can change cool_down in hosts.",
 		Status: 429, Error: overLimit, RetryAfter: time.Minute, Outcome: Deferred, Held: true},
 	{Name: ReasonBudget, Label: "budget of the host used up",

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"robotsproxy/policy/audit/trail"
@@ -103,18 +101,15 @@ func (l *Log) Pause(p stops.Stop) error {
 	return l.commit(l.addEvent(&e))
 }
 
-// CooledDown adds the event that a client, or all, are stopped at a host for a time because it refuses requests.
+// CooledDown adds the event that one client, or all, are stopped at a host for a time because it refuses requests.
 func (l *Log) CooledDown(s stops.Stop) error {
-	var statuses []string
-	for _, status := range s.Statuses {
-		statuses = append(statuses, strconv.Itoa(status))
-	}
-	e := event{Event: trail.EventCoolDown, Host: s.Host, Reason: "status " + strings.Join(statuses, ", "), Until: s.Until}
+	e := event{Event: trail.EventCoolDown, Host: s.Host, Reason: s.StatusText(), Until: s.Until}
+	who := "all clients"
 	if s.Client != "" {
-		e.Client = l.options.Load().clientName(s.Client)
+		e.Client, who = l.options.Load().clientName(s.Client), "one client"
 	}
 	until := s.Until.UTC().Format(time.RFC3339)
-	e.Detail = fmt.Sprintf("%s refused requests in a row (%s) and is left alone until %s", s.Host, e.Reason, until)
+	e.Detail = fmt.Sprintf("%s refused requests in a row (%s): %s may not send there until %s", s.Host, e.Reason, who, until)
 	return l.commit(l.addEvent(&e))
 }
 

@@ -222,7 +222,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestCooledDown: which host is left alone, why, and for whom.
+// TestCooledDown: at which host requests are stopped, why, and for whom.
 func TestCooledDown(t *testing.T) {
 	l := open(t, Options{Client: strings.ToUpper})
 	until := time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC)
@@ -231,7 +231,7 @@ func TestCooledDown(t *testing.T) {
 	close(t, l)
 	all := entries(t, l)
 	if len(all) != 2 || all[0].Event != trail.EventCoolDown || all[0].Host != "a.test" || all[0].Client != "LAB" || all[0].Reason != "status 403, 429" || !all[0].Until.Equal(until) ||
-		all[0].Detail != "a.test refused requests in a row (status 403, 429) and is left alone until 2027-01-31T18:00:00Z" || all[1].Client != "" || all[1].Reason != "status 503" {
+		all[0].Detail != "a.test refused requests in a row (status 403, 429): one client may not send there until 2027-01-31T18:00:00Z" || all[1].Client != "" || all[1].Reason != "status 503" {
 		t.Errorf("%+v", all)
 	}
 }

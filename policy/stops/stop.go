@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -33,7 +34,7 @@ const (
 	MaxBy     = 200
 	maxClient = 512
 
-	// MaxText is that of a Stop in JSON, with all characters of its texts escaped.
+	// MaxText is the maximum length of a Stop in JSON, in which every character of its texts may be escaped.
 	MaxText = 8 << 10
 )
 
@@ -46,7 +47,8 @@ const (
 	MaxStatuses = 20
 )
 
-// A Stop says that nothing may be sent to a host, or to any, for a client or for all. It is a value; nobody changes its Statuses.
+// A Stop says that nothing may be sent to a host, or to any host, for one client or for all. It is a value, and its Statuses never
+// change, so any number of goroutines may share it.
 type Stop struct {
 	Kind Kind `json:"kind"`
 
@@ -66,7 +68,8 @@ type Stop struct {
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 
-	// Statuses are the HTTP statuses that caused a CoolDown, and Length is its length, by which that of the next one is found.
+	// Statuses are the HTTP statuses that caused a CoolDown, in ascending order, and Length is how long it lasts. The next CoolDown
+	// lasts twice as long.
 	Statuses []int         `json:"statuses,omitempty"`
 	Length   time.Duration `json:"length_ns,omitempty"`
 
@@ -87,17 +90,26 @@ func (s *Stop) Key() Key { return Key{s.Kind, s.Host, s.Client} }
 // String returns the Key as text that no other Key has.
 func (k Key) String() string { return string(k.Kind) + "|" + k.Host + "|" + k.Client }
 
-// Holds reports whether nothing may be sent at a time.
+// StatusText returns the Statuses of a CoolDown as "status 403, 429".
+func (s *Stop) StatusText() string {
+	var words []string
+	for _, status := range s.Statuses {
+		words = append(words, strconv.Itoa(status))
+	}
+	return "status " + strings.Join(words, ", ")
+}
+
+// Holds reports whether s stops requests at a time: it has neither ended nor run out.
 func (s *Stop) Holds(at time.Time) bool { return !s.Ended && (s.Until.IsZero() || at.Before(s.Until)) }
 
-// How long a Stop that is over is remembered. An earlier state of a pause may come from a replica that was away. The next cool-down
-// after one is longer.
+// How long a Stop that is over is remembered. A pause: because a replica that was away may still tell of an earlier state. A
+// cool-down: because the next one is longer.
 const (
 	pauseKept    = 31 * 24 * time.Hour
 	coolDownKept = 24 * time.Hour
 )
 
-// KeptUntil returns when s is of no more use; zero: never.
+// KeptUntil returns until when s must be remembered; zero: for ever.
 func (s *Stop) KeptUntil() time.Time {
 	if !s.Ended && s.Until.IsZero() {
 		return time.Time{}
@@ -112,10 +124,10 @@ func (s *Stop) KeptUntil() time.Time {
 	return from.Add(kept).Round(0)
 }
 
-// ErrInvalid matches the error of a Stop that cannot be.
+// ErrInvalid matches the error of a Stop with invalid or missing values.
 var ErrInvalid = errors.New("invalid stop")
 
-// check returns an error for a Stop that cannot be. It matches ErrInvalid.
+// check returns an error that matches ErrInvalid if a value of s is invalid or missing.
 func (s *Stop) check() error {
 	for _, rule := range []struct {
 		broken bool

@@ -21,8 +21,9 @@ const (
 // ErrFull is the error of a pause if there are MaxPauses already.
 var ErrFull = errors.New("too many pauses: end some of them")
 
-// A Table has stops, one for each Key. It has at most MaxPauses and MaxCoolDowns: a further cool-down takes the place of one of the
-// client that has most, and a further pause that of one that is over. Any number of goroutines may use it. The nil Table has none.
+// A Table has stops, one for each Key: at most MaxPauses and MaxCoolDowns. A further cool-down replaces one of the client that has most
+// of them, and a further pause replaces one that is over. Any number of goroutines may use a Table. The nil Table has no stops:
+// Of, Get, All, Any, IsEmpty and OnStop may be called on it.
 type Table struct {
 	// latest is when the last stop ends, in ms since 1970, and not earlier; 0: no stop holds.
 	latest atomic.Int64
@@ -65,10 +66,10 @@ func New() *Table {
 	return &Table{wake: wake.New(), stops: map[Key]numbered{}, counts: map[Kind]int{}, watches: map[*watch]struct{}{}}
 }
 
-// IsEmpty reports whether no stop is known, also none that is over. It takes no lock.
+// IsEmpty reports whether the Table has no stops at all, not even ones that are over. It takes no lock.
 func (t *Table) IsEmpty() bool { return t == nil || t.size.Load() == 0 }
 
-// Any reports whether a stop may hold now, without a lock.
+// Any reports whether a stop may hold now. It takes no lock.
 func (t *Table) Any() bool {
 	if t == nil {
 		return false
@@ -108,7 +109,7 @@ func end(s *Stop) int64 {
 	return s.Until.UnixMilli() + 1
 }
 
-// Get returns a stop that was known, also if it is over.
+// Get returns the stop with a key, also if it is over, and whether there is one.
 func (t *Table) Get(k Key) (Stop, bool) {
 	if t == nil {
 		return Stop{}, false
@@ -329,7 +330,7 @@ func (t *Table) makeRoom(kind Kind, now time.Time) bool {
 // removeAtOnce is how many cool-downs of a client makeRoom removes at most: with one at a time, each further one would cost a search.
 const removeAtOnce = 100
 
-// worth returns a number that is lower for a stop that is rather removed than another.
+// worth returns a number that is lower for a stop that is removed before another.
 func worth(s *Stop, now time.Time) int64 {
 	switch kept := s.KeptUntil(); {
 	case kept.IsZero():

@@ -10,7 +10,7 @@ import (
 
 // A budgetState is a budget of a host in the API.
 type budgetState struct {
-	// Entry is the pattern of the entry, with its paths.
+	// Entry has the names of the entry, see policy.Host.Names, with spaces between them.
 	Entry string `json:"entry"`
 
 	// Requests and Bytes are the budget; zero: it does not limit them.
@@ -38,7 +38,7 @@ func (s *Server) budgetStates(host string) (all []budgetState) {
 }
 
 // budgetEntry names the entry of a budget.
-func budgetEntry(b *policy.BudgetUse) string { return b.Match + strings.Join(b.Paths, ", ") }
+func budgetEntry(b *policy.BudgetUse) string { return strings.Join(b.Names(), " ") }
 
 // A budgetRow is a budget on the page of its host.
 type budgetRow struct {

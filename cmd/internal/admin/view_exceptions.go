@@ -59,12 +59,8 @@ func (s *Server) showExceptions(w http.ResponseWriter, r *http.Request) {
 // entryRows returns the rows of entries, one for each of their paths.
 func (s *Server) entryRows(entries []policy.Host, now time.Time) (rows []entryRow) {
 	for i := range entries {
-		h := &entries[i]
-		for _, path := range h.Paths {
-			rows = append(rows, s.newEntryRow(h, h.Match+path, now))
-		}
-		if len(h.Paths) == 0 {
-			rows = append(rows, s.newEntryRow(h, h.Match, now))
+		for _, name := range entries[i].Names() {
+			rows = append(rows, s.newEntryRow(&entries[i], name, now))
 		}
 	}
 	return rows

@@ -51,7 +51,7 @@ func TestHostShowsItsBudgets(t *testing.T) {
 		ticket.AddBytes(1 << 29)
 	}
 	page := w.get(t, "/hosts/news.example.net", http.StatusOK)
-	checkText(t, findOne(t, page, "id", "budgets"), "news.example.net/data/, /<api>$1 h2 of 20 requestsin 1 h",
+	checkText(t, findOne(t, page, "id", "budgets"), "news.example.net/data/ news.example.net/<api>$1 h2 of 20 requestsin 1 h",
 		"*1 d2 of 5,000, 1.0 GiB of 2.0 GiB4,998 requests, 1.0 GiBnow")
 	checkText(t, w.get(t, "/exceptions", http.StatusOK), "at most 2 requests in 1 h", "at most 5,000 requests and 2.0 GiB in 1 d")
 	resp := w.do(t, http.MethodGet, "/api/v1/hosts/news.example.net", nil)
@@ -66,7 +66,7 @@ func TestHostShowsItsBudgets(t *testing.T) {
 		t.Errorf("the next request fits in %v", left)
 	}
 	if want := []budgetState{
-		{Entry: "news.example.net/data/, /<api>$", Requests: 2, RequestsUsed: 2, BytesUsed: 1 << 30, PerS: 3600, Next: next},
+		{Entry: "news.example.net/data/ news.example.net/<api>$", Requests: 2, RequestsUsed: 2, BytesUsed: 1 << 30, PerS: 3600, Next: next},
 		{Entry: "*", Requests: 5000, RequestsUsed: 2, Bytes: 2 << 30, BytesUsed: 1 << 30, PerS: 86400},
 	}; !slices.Equal(host.Budgets, want) {
 		t.Errorf("%+v", host.Budgets)

@@ -83,7 +83,7 @@ func (h Host) invalid() (keys []string, why string) {
 	return nil, ""
 }
 
-// CoolDown is when a host is left alone that refuses requests.
+// CoolDown is when a client is stopped at a host that refuses its requests.
 type CoolDown struct {
 	// How many responses with one of these statuses a client gets in a row before it is stopped at the host. A
 	// response 2xx or 3xx ends the row. When two clients are stopped, all are. 0 means never.

@@ -77,10 +77,10 @@ func (d *Daemon) saveStops() error {
 	return nil
 }
 
-// cooledDown logs, stores and records that a host is left alone.
+// cooledDown logs, stores and records a cool-down that has begun.
 func (d *Daemon) cooledDown(s stops.Stop) {
 	log := d.log.With("host", s.Host, "client", cmp.Or(s.Client, "all"))
-	log.Info("host refuses requests, leaving it alone", "statuses", s.Statuses, "until", s.Until.UTC().Format(time.RFC3339))
+	log.Info("host refuses requests, cool-down begun", "statuses", s.Statuses, "until", s.Until.UTC().Format(time.RFC3339))
 	if err := errors.Join(d.syncStops(context.Background()), d.evidence.CooledDown(s)); err != nil {
 		log.Error("cool-down not stored or recorded", "error", err)
 	}

@@ -64,30 +64,33 @@ const (
 	maxBudgetBuckets = 4_000
 )
 
-// An agreementBuilder finds out what was kept of agreements.
+// An agreementBuilder finds out whether agreements were kept.
 type agreementBuilder struct {
 	entries []policy.Host
 
-	// ofHosts has those that are for all requests to a host, at the positions in whole.
+	// ofHosts are the patterns of the entries without Paths, whose positions are in whole.
 	ofHosts *policy.HostPatterns
 	whole   []int
 
 	// named are the positions of entries by the names that records have for them.
 	named map[string]int
 	rows  groups[agreementKey, keptTerms]
+
+	// stops are the pauses and cool-downs, and left is the number of requests and stops beyond the bounds.
 	stops []*agreement
 	left  int64
 
-	// open are the stops of a host that may not have ended; those of all hosts are at "".
+	// open has, by host, the pauses and cool-downs that may not have ended; those of all hosts are at "".
 	open map[string][]*agreement
 }
 
+// An agreementKey is an entry, by its position, at one host.
 type agreementKey struct {
 	host  string
 	entry int
 }
 
-// keptTerms is what was kept of an entry by one host.
+// keptTerms is what the records say about an entry at one host.
 type keptTerms struct {
 	sent, against, overHours, overBudget int64
 
@@ -109,23 +112,17 @@ func newAgreementBuilder(entries []policy.Host) agreementBuilder {
 		if len(h.Hours) == 0 && !h.RobotsHours && !h.Budget.IsSet() {
 			continue
 		}
-		for _, path := range h.Paths {
-			b.name(h.Match+path, i)
-		}
-		if len(h.Paths) == 0 {
-			b.name(h.Match, i)
+		for _, name := range h.Names() {
+			// The first entry with a name counts.
+			name = clip(name)
+			if _, known := b.named[name]; !known {
+				b.named[name] = i
+			}
 		}
 	}
 	// The configuration has been checked. Without patterns, no fetch counts.
 	b.ofHosts, _ = policy.NewHostPatterns(patterns)
 	return b
-}
-
-// name notes the first entry that has a name.
-func (b *agreementBuilder) name(name string, i int) {
-	if _, known := b.named[name]; !known {
-		b.named[clip(name)] = i
-	}
 }
 
 // request counts a request.
@@ -259,12 +256,12 @@ func (b *agreementBuilder) event(e *trail.Entry) {
 	b.open[host] = open[max(0, len(open)-maxOpenStops):]
 }
 
-// agreements returns all agreements, those of entries first.
+// agreements returns all agreements: first those of entries, then pauses and cool-downs by time.
 func (b *agreementBuilder) agreements() list[agreement] {
 	all := list[agreement]{Rows: []agreement{}, Most: 2*maxAgreements + maxStops, Others: b.left}
 	for k, kept := range b.rows.rows {
 		h := &b.entries[k.entry]
-		row := agreement{Host: k.host, Entry: clip(entryName(h)), Sent: kept.sent}
+		row := agreement{Host: k.host, Entry: clip(strings.Join(h.Names(), " ")), Sent: kept.sent}
 		if len(h.Hours) > 0 || h.RobotsHours {
 			row.Kind, row.Terms, row.Against, row.Deferred = agreedHours, hoursText(h), kept.against, kept.overHours
 			all.Rows = append(all.Rows, row)
@@ -284,9 +281,6 @@ func (b *agreementBuilder) agreements() list[agreement] {
 	return all
 }
 
-// entryName returns the name of an entry with all its paths.
-func entryName(h *policy.Host) string { return h.Match + strings.Join(h.Paths, " "+h.Match) }
-
 // hoursText returns the hours of an entry.
 func hoursText(h *policy.Host) string {
 	var all []string
@@ -294,7 +288,8 @@ func hoursText(h *policy.Host) string {
 		all = append(all, s.String())
 	}
 	if h.RobotsHours {
-		all = append(all, "Visit-time of robots.txt")
+		// No record has these lines.
+		all = append(all, "Visit-time of robots.txt, which the report does not check")
 	}
 	return strings.Join(all, "; and ")
 }
@@ -332,7 +327,7 @@ func (a *agreement) terms() string {
 	return text
 }
 
-// kept describes what was kept.
+// kept describes what the records say.
 func (a *agreement) kept() string {
 	deferred := "; " + humanize.Number(a.Deferred) + " deferred"
 	switch a.Kind {

@@ -33,7 +33,7 @@ const (
 	EventBackOffEnded = "back-off-ended" // an operator has ended the back-off of a host
 	EventPaused       = "paused"         // an operator has paused a host, or all hosts
 	EventResumed      = "resumed"        // an operator has ended a pause
-	EventCoolDown     = "cool-down"      // a host that refuses requests is left alone
+	EventCoolDown     = "cool-down"      // one client, or all, are stopped at a host that refuses requests
 )
 
 // These events matter to verification and to counts.
