@@ -193,7 +193,7 @@ func (a *Attempt) End() {
 }
 
 // FetchAnswered counts the status of an origin's response to the proxy's own fetch of its robots.txt. If the fetches get a row of
-// refusals, the host stops for all clients. Responses to a GET that another
+// refusals, all clients are stopped at the host. Responses to a GET that another
 // host's robots.txt has redirected there do not belong to it: whoever makes redirects would decide for others.
 func (e *Engine) FetchAnswered(o robots.Origin, status int) {
 	r := e.fetchOf(o)

@@ -55,7 +55,8 @@ func TestOutsideHours(t *testing.T) {
 				}
 				testkit.Must(t, err)
 				after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-				if resp.StatusCode != http.StatusTooManyRequests || after < 24*60*60 || !strings.Contains(body, "only at these hours") {
+				if resp.StatusCode != http.StatusTooManyRequests || after < 24*60*60 || !strings.Contains(body, "only at these hours") ||
+					!strings.Contains(resp.Header.Get("Proxy-Status"), `details="hours: `) {
 					t.Errorf("%s: %s, Retry-After %d\n%s", path, resp.Status, after, body)
 				}
 			}
@@ -86,7 +87,7 @@ func TestMonitorKeepsNoHours(t *testing.T) {
 	}
 }
 
-// TestCoolDown: a host that refuses a client in a row is left alone, over http and https, and with requests inside a kept tunnel.
+// TestCoolDown: a client that a host refuses in a row is stopped there, over http and https, and with requests inside a kept tunnel.
 func TestCoolDown(t *testing.T) {
 	t.Parallel()
 	for _, overTLS := range []bool{false, true} {
@@ -125,7 +126,7 @@ func TestCoolDown(t *testing.T) {
 	}
 }
 
-// TestCoolDownOfFetches: a host that refuses its robots.txt in a row is left alone.
+// TestCoolDownOfFetches: a host that refuses its robots.txt in a row is stopped for all clients.
 func TestCoolDownOfFetches(t *testing.T) {
 	t.Parallel()
 	var fetches atomic.Int32

@@ -74,7 +74,7 @@ func proxyStatus(a answer, p problem) string {
 		details += ": " + p.Detail
 	case p.cause != "":
 		details += ": " + p.cause
-	case p.Entry != "":
+	case p.EntryReason != "":
 		details += ": " + p.EntryReason
 	case p.Rule != "":
 		details += fmt.Sprintf(": %q, line %d, group %s", p.Rule, p.Line, p.Group)

@@ -269,8 +269,8 @@ func (c *fileContents) bound(most int) {
 	c.clocks = slices.Clip(slices.Delete(c.clocks, most, len(c.clocks)))
 }
 
-// createBuckets makes the buckets of a new file, or that of the stops in an old one, and deletes the mark of the orderly
-// end of that.
+// createBuckets makes the buckets of a new file, or those that the file of an earlier version lacks, and deletes the mark of the orderly
+// end of the latter.
 func createBuckets(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucketIfNotExists(stopsBucket); err != nil {
 		return err

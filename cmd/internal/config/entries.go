@@ -52,14 +52,14 @@ type Host struct {
 	// value means never.
 	Until time.Time `key:"until" default:""`
 
-	// When requests are sent to these hosts: days, times and a time zone each, such as "22:00-05:00" or "Sat-Sun
-	// Europe/Berlin". Without a zone, the times are UTC. robots stands for the Visit-time lines of a robots.txt, if
-	// there are any: with it, both must permit a request. Outside the hours, requests wait if they may
-	// (pace.max_wait), and are refused otherwise. An empty list means always.
+	// When requests may be sent to these hosts. Each item has days, times or both, and perhaps a time zone, such as
+	// "22:00-05:00" or "Sat-Sun Europe/Berlin". Without a zone, the times are UTC. robots stands for the Visit-time
+	// lines of robots.txt, if there are any; beside other items, both must permit a request. Outside the hours, a
+	// request waits if they begin within pace.max_wait; otherwise it gets 429. An empty list means always.
 	Hours []string `key:"hours" default:"[]" example:"[\"22:00-05:00 Europe/Berlin\", Sat-Sun]" kind:"hours"`
 
-	// When a client is stopped at one of these hosts for a time, because the host refuses its requests. off means
-	// never.
+	// When the proxy stops a client for a time at one of these hosts, because the host refuses its requests. off
+	// means never.
 	CoolDown CoolDown `key:"cool_down" off:"after"`
 
 	// The pace of each of these hosts.
@@ -85,18 +85,18 @@ func (h Host) invalid() (keys []string, why string) {
 
 // CoolDown is when a client is stopped at a host that refuses its requests.
 type CoolDown struct {
-	// How many responses with one of these statuses a client gets in a row before it is stopped at the host. A
+	// How many responses with one of the statuses a client must get in a row before it is stopped at the host. A
 	// response 2xx or 3xx ends the row. When two clients are stopped, all are. 0 means never.
 	After int `key:"after" default:"20" check:"row" unit:"responses"`
 
-	// The longest time from the first to the last of them.
+	// The longest time from the first to the last response of the row.
 	Within time.Duration `key:"within" default:"10m" check:"positive"`
 
 	// The statuses by which a host refuses.
 	Statuses []Status `key:"statuses" default:"[401, 403, 429, 503]" check:"some"`
 
-	// How long the client is stopped. After that one request goes first: if the host refuses it too, the time
-	// doubles, up to a day.
+	// How long the client is stopped. Then the proxy sends one request: if the host refuses it too, the next stop
+	// is twice as long, up to a day.
 	Pause time.Duration `key:"pause" default:"10m" check:"pause"`
 }
 
@@ -127,12 +127,12 @@ type HostPace struct {
 
 // HostBudget is what all clients together may send to a host, or to the paths of its entry, in any period of one length.
 type HostBudget struct {
-	// The maximum number of requests in any period of length per. The proxy's own fetches of robots.txt and tdmrep.json count too, but
-	// are always sent. The proxy answers 429 to further requests. 0 means no limit.
+	// The maximum number of requests in any period of length per. The proxy's own fetches of robots.txt and
+	// tdmrep.json count too, but are always sent. The proxy answers 429 to further requests. 0 means no limit.
 	Requests int `key:"requests" default:"0" check:"quota" unit:"requests" example:"5000"`
 
-	// The maximum size of what requests receive in any period of length per, without the heads. It counts when a response or a tunnel
-	// ends. The proxy answers 429 to requests after that. 0 means no limit.
+	// The maximum size of what requests receive in any period of length per, without the heads. A response or a
+	// tunnel counts when it ends. The proxy answers 429 to further requests. 0 means no limit.
 	Bytes Size `key:"bytes" default:"0" example:"2GiB"`
 
 	// The length of the period, up to 31 days. A request counts for up to a twelfth longer. It is required with requests

@@ -179,7 +179,7 @@ var kinds = map[string]kind{
 		is: isPattern, optional: true, pattern: `^(\*|(\*\.)?[^*/\s]+)?$`},
 	"robots-pattern": {what: "a pattern of a path, which begins with / and has no spaces and no #", example: "/api/export$",
 		is: isPathPattern, pattern: pathPattern.String()},
-	"hours": {what: "days, times and a zone, or robots", example: `"Mon-Fri 22:00-05:00 Europe/Berlin"`,
+	"hours": {what: "days, times or both, which a time zone may follow, or robots", example: `"Mon-Fri 22:00-05:00 Europe/Berlin"`,
 		is: isHours, pattern: `^[A-Za-z0-9:,/_+ -]+$`},
 	"token":   {what: "a product token", example: "FooBot", is: isToken, optional: true, pattern: "^$|" + productToken.String()},
 	"dialect": oneOf(DialectNames()),

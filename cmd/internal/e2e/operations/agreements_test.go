@@ -64,7 +64,7 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// TestCoolDownOutlastsAStop: a host that refuses in a row is left alone, and still is after the proxy was stopped or killed.
+// TestCoolDownOutlastsAStop: a client that a host refuses in a row is stopped there, also after the proxy was stopped or killed.
 func TestCoolDownOutlastsAStop(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "cool", "")
