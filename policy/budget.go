@@ -118,12 +118,11 @@ func (e *Engine) Spent(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// CountFetch counts a GET of robots.txt or tdmrep.json that was sent to an origin. It counts also if the budget of the host is used
-// up. The Ticket is for the bytes.
-func (e *Engine) CountFetch(o robots.Origin) Ticket {
-	r := e.fetchOf(o)
-	entry := e.hosts.budgetsOf(&r)
-	return e.meters.countAlways(entry.charges(o.Host))
+// CountFetch counts a fetch of the proxy itself that was sent. It counts also if the budget of the host is used up. The Ticket is for
+// the bytes.
+func (e *Engine) CountFetch(t robots.Target) Ticket {
+	entry := e.hosts.budgetsOf(&Request{Target: t})
+	return e.meters.countAlways(entry.charges(t.Origin.Host))
 }
 
 // A BudgetUse is a budget of a host, and what was used of it.

@@ -243,12 +243,12 @@ func TestBudgetOfPaths(t *testing.T) {
 func TestBudgetCountsFetches(t *testing.T) {
 	e, r := budgeted(t, policy.Host{Match: "*", Paths: []string{"/data/"}, Budget: budget(1, 0, time.Hour)}, policy.Host{Match: "*", Budget: budget(3, 1000, time.Hour)}), to("a.test", "/")
 	for range 2 {
-		e.CountFetch(r.Origin).AddBytes(100)
+		e.CountFetch(fileOf(r.Origin)).AddBytes(100)
 	}
 	if n := taken(t, e, 5, r); n != 1 {
 		t.Errorf("%d requests beside two fetches", n)
 	}
-	e.CountFetch(r.Origin)
+	e.CountFetch(fileOf(r.Origin))
 	if all := e.Budgets("a.test"); len(all) != 2 || all[0].Used != (policy.Use{}) || all[1].Used != (policy.Use{Requests: 4, Bytes: 200}) {
 		t.Errorf("%+v", all)
 	}
@@ -420,7 +420,7 @@ func TestSharedBudget(t *testing.T) {
 	testkit.Must(t, err)
 	given.GiveBack()
 	given.AddBytes(5)
-	all[0].CountFetch(to("b.test", "/").Origin)
+	all[0].CountFetch(fileOf(to("b.test", "/").Origin))
 	all[0].TellStore(t.Context())
 	if used := store.used["budget:b.test"]; used != (policy.Use{Requests: 1, Bytes: 5}) {
 		t.Errorf("%+v", used)
@@ -449,7 +449,7 @@ func TestNoBudgetCostsNothing(t *testing.T) {
 			t.Error("refused")
 		}
 		ticket.AddBytes(5)
-		e.CountFetch(o)
+		e.CountFetch(fileOf(o))
 	}); n > 1 { // the Request of the fetch
 		t.Errorf("%v allocations", n)
 	}

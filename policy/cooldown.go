@@ -128,7 +128,8 @@ type Attempt struct {
 // host after one. d is what Decide has returned for r.
 func (e *Engine) Attempt(r *Request, d *Decision) (Attempt, error) {
 	cool := e.coolDown(d.terms)
-	if cool.After == 0 {
+	if cool.After == 0 || r.Method == http.MethodConnect {
+		// What the host answers in a tunnel, the proxy does not know.
 		return Attempt{}, nil
 	}
 	a := Attempt{of: e.coolDowns, host: r.Origin.Host, client: ShareKey(r.Client), cool: cool, began: time.Now()}
@@ -151,7 +152,7 @@ func (a *Attempt) enter(k stops.Key) *HoldError {
 	defer a.of.mu.Unlock()
 	s, known := a.of.table.Get(k)
 	switch {
-	case !known || s.Ended:
+	case !known || s.Ended || a.began.After(s.KeptUntil()):
 		return nil
 	case s.Holds(a.began):
 		return coolDownError(&s)
@@ -172,6 +173,8 @@ func (a *Attempt) Answered(status int) {
 		a.of.served(a)
 	case slices.Contains(a.cool.Statuses, status):
 		a.of.refused(a, status)
+	default:
+		a.of.endProbed(a)
 	}
 	a.End()
 }
@@ -192,12 +195,11 @@ func (a *Attempt) End() {
 	a.probes = nil
 }
 
-// FetchAnswered counts the status of an origin's response to the proxy's own fetch of its robots.txt. If the fetches get a row of
-// refusals, all clients are stopped at the host. Responses to a GET that another
-// host's robots.txt has redirected there do not belong to it: whoever makes redirects would decide for others.
+// FetchAnswered counts the status of an origin's response to the proxy's own fetch of its robots.txt. If a client is stopped at the
+// host, or the fetches get a row of refusals, all clients are stopped there. It is not for a GET that another host's robots.txt has
+// redirected there: whoever makes redirects would decide for others.
 func (e *Engine) FetchAnswered(o robots.Origin, status int) {
-	r := e.fetchOf(o)
-	cool := e.coolDown(e.hosts.of(&r).Host)
+	cool := e.coolDown(e.hosts.find(o.Host))
 	if cool.After == 0 {
 		return
 	}
@@ -205,11 +207,16 @@ func (e *Engine) FetchAnswered(o robots.Origin, status int) {
 	a.Answered(status)
 }
 
-// served ends the row of a, and the stops that a has probed.
-func (c *coolDowns) served(a *Attempt) {
+// endProbed ends the stops that a has probed.
+func (c *coolDowns) endProbed(a *Attempt) {
 	for _, k := range a.probes {
 		c.table.End(k, "")
 	}
+}
+
+// served ends the row of a, and the stops that a has probed.
+func (c *coolDowns) served(a *Attempt) {
+	c.endProbed(a)
 	if c.rows.Load() == 0 && c.table.IsEmpty() {
 		return
 	}
@@ -234,15 +241,17 @@ func (c *coolDowns) refused(a *Attempt, status int) {
 		return
 	}
 	statuses := c.count(a, status)
-	if statuses == nil {
-		return
-	}
-	c.stop(own, statuses, a.cool.Pause)
-	if a.client == "" {
+	switch {
+	case statuses != nil:
+		c.stop(own, statuses, a.cool.Pause)
+	case a.client == "":
+		// If a client is stopped, one refusal of the proxy's own fetch is enough.
+		statuses = []int{status}
+	default:
 		return
 	}
 	other, any := c.table.Other(stops.CoolDown, a.host, a.client)
-	if !c.watch(own.Host, any) {
+	if (any || a.client != "") && !c.watch(own.Host, any) {
 		own.Client = ""
 		c.stop(own, append(statuses, other.Statuses...), a.cool.Pause)
 	}
@@ -261,7 +270,7 @@ func (c *coolDowns) watch(host string, again bool) bool {
 		clear(c.watched)
 	}
 	if !again || !watched {
-		c.watched[host] = false
+		c.watched[strings.Clone(host)] = false
 	}
 	return true
 }

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -201,7 +202,7 @@ func TestCoolDownOfAllClients(t *testing.T) {
 		if last := s.began[len(s.began)-1]; last.Client != "" || !slices.Equal(last.Statuses, []int{403, 429}) {
 			t.Errorf("%+v", last)
 		}
-		if err := s.e.MayFetch(requestOf("", "site.test", "/").Origin); err == nil {
+		if err := s.e.MayFetch(fileOf(requestOf("", "site.test", "/").Origin)); err == nil {
 			t.Error("robots.txt may be fetched")
 		}
 		time.Sleep(10 * time.Minute)
@@ -226,6 +227,58 @@ func TestCoolDownOfAllClients(t *testing.T) {
 		}
 		if got := s.ask("c", "robots.test", 200); got != "held for 10m0s" {
 			t.Errorf("after refused fetches: %q", got)
+		}
+	})
+}
+
+// TestCoolDownAndFetch: one refusal of the proxy's own fetch is enough to stop all, if a client is stopped.
+func TestCoolDownAndFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCoolingSite(t, minutes)
+		s.e.FetchAnswered(requestOf("", "site.test", "/").Origin, 403)
+		if got := s.ask("b", "site.test", 200); got != "" {
+			t.Errorf("before a client is stopped: %q", got)
+		}
+		s.ask("a", "site.test", times(3, 403)...)
+		s.e.FetchAnswered(requestOf("", "site.test", "/").Origin, 404)
+		if got := s.ask("b", "site.test", 404); got != "" {
+			t.Errorf("after another status: %q", got)
+		}
+		s.e.FetchAnswered(requestOf("", "site.test", "/").Origin, 403)
+		if got := s.ask("b", "site.test", 200); got != "held for 10m0s" {
+			t.Errorf("after a refusal: %q", got)
+		}
+	})
+}
+
+// TestCoolDownEnds: a cool-down that is over is forgotten after a probe that is not refused, or a day later. Tunnels do not probe.
+func TestCoolDownEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			end  func(s *coolingSite)
+			want string
+		}{
+			{"a 404", func(s *coolingSite) { s.ask("a", "site.test", 404) }, ""},
+			{"a refusal", func(s *coolingSite) { s.ask("a", "site.test", 403) }, "held for 20m0s"},
+			{"no answer", func(s *coolingSite) { _, _ = s.begin("a", "site.test") }, "held for 5s"},
+			{"a day", func(s *coolingSite) { time.Sleep(25 * time.Hour); _, _ = s.begin("a", "site.test") }, ""},
+			{"a tunnel", func(s *coolingSite) {
+				r := requestOf("a", "site.test", "/")
+				r.Method = http.MethodConnect
+				d := s.e.DecideTunnel(t.Context(), r)
+				if _, err := s.e.Attempt(&r, &d); err != nil {
+					t.Error(err)
+				}
+			}, ""},
+		} {
+			s := newCoolingSite(t, minutes)
+			s.ask("a", "site.test", times(3, 403)...)
+			time.Sleep(10 * time.Minute)
+			c.end(s)
+			if got := s.ask("a", "site.test", 200); got != c.want {
+				t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			}
 		}
 	})
 }
@@ -319,3 +372,6 @@ func TestRowsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// fileOf returns the target of an origin's robots.txt.
+func fileOf(o robots.Origin) robots.Target { return robots.Target{Origin: o, PathQuery: "/robots.txt"} }

@@ -114,11 +114,12 @@ func (d *Decision) refuseHeld(held *HoldError) {
 	d.Pace.NotBefore = time.Time{}
 }
 
-// FetchLimits returns the limits for fetches of an origin's robots.txt, whichever client causes them. They have no Crawl-delay, since the
-// file is not known yet. The error is a *HoldError if nothing may be sent to the host for longer than a request may wait.
-func (e *Engine) FetchLimits(o robots.Origin) (pace.Limits, error) {
+// FetchLimits returns the limits for the proxy's own fetches of a target, whichever client causes them: a robots.txt, or what one is
+// redirected to. They have no Crawl-delay, since the file is not known yet. The error is a *HoldError if nothing may be sent to the host
+// for longer than a request may wait.
+func (e *Engine) FetchLimits(t robots.Target) (pace.Limits, error) {
 	var d Decision
-	r := e.fetchOf(o)
+	r := Request{Target: t}
 	e.start(&d, &r, &requestConfig{client: &e.unknown, host: e.hosts.of(&r)})
 	if held := e.held(&r, &d, d.Pace.MaxWait); held != nil {
 		return d.Pace, held
@@ -126,15 +127,10 @@ func (e *Engine) FetchLimits(o robots.Origin) (pace.Limits, error) {
 	return d.Pace, nil
 }
 
-// MayFetch is MaySend for a fetch of an origin's robots.txt.
-func (e *Engine) MayFetch(o robots.Origin) error {
-	r := e.fetchOf(o)
+// MayFetch is MaySend for a fetch of the proxy itself.
+func (e *Engine) MayFetch(t robots.Target) error {
+	r := Request{Target: t}
 	return e.MaySend(&r, &Decision{terms: e.hosts.of(&r).Host})
-}
-
-// fetchOf returns the request for an origin's robots.txt, to which entries without Paths apply.
-func (e *Engine) fetchOf(o robots.Origin) Request {
-	return Request{Target: robots.Target{Origin: o, PathQuery: "/robots.txt"}}
 }
 
 // maxOpening bounds the search for a time at which several schedules are open.

@@ -126,8 +126,8 @@ func TestMaySend(t *testing.T) {
 		}
 		d, dLate := e.Decide(t.Context(), r), e.Decide(t.Context(), late)
 		may := func() string {
-			_, limits := e.FetchLimits(site)
-			return fmt.Sprint(e.MaySend(&r, &d) == nil, e.MaySend(&late, &dLate) == nil, e.MayFetch(site) == nil, limits == nil)
+			_, limits := e.FetchLimits(fileOf(site))
+			return fmt.Sprint(e.MaySend(&r, &d) == nil, e.MaySend(&late, &dLate) == nil, e.MayFetch(fileOf(site)) == nil, limits == nil)
 		}
 		for _, want := range []string{"true true true true", "false true false false", "false false false false"} {
 			if got := may(); got != want {

@@ -69,7 +69,7 @@ func (h *hosts) ofForms(host, path string, changes Form, first int) appliedEntry
 	case len(found) == 1:
 		return found[0]
 	}
-	return h.strictest(found)
+	return h.strictest(host, found)
 }
 
 func byPosition(a, b appliedEntry) int { return cmp.Compare(a.at, b.at) }
@@ -89,8 +89,9 @@ func (h *hosts) firstFor(host, path string, first int, spent *robots.Effort) app
 }
 
 // strictest returns an entry that permits no more than any of several, in their order. It has the name of the first of them
-// that denies or, if none does, that permits no more either, else that of the last. All their budgets apply.
-func (h *hosts) strictest(all []appliedEntry) appliedEntry {
+// that denies or, if none does, that permits no more either, else that of the last. All their budgets apply. If they have different
+// parents, it has that of the host's entry without Paths: the way must not depend on how a client spells a path.
+func (h *hosts) strictest(host string, all []appliedEntry) appliedEntry {
 	s := h.withDefaults(all[0].Host)
 	for _, e := range all {
 		if e.Robots == Deny {
@@ -107,6 +108,9 @@ func (h *hosts) strictest(all []appliedEntry) appliedEntry {
 		}
 	}
 	s.Reason, s.Parent = named.Reason, named.Parent
+	if slices.ContainsFunc(all, func(e appliedEntry) bool { return e.Parent != s.Parent }) {
+		s.Parent = h.find(host).Parent
+	}
 	applied := appliedEntry{Host: &s, name: named.name}
 	s.Budget = Budget{}
 	for _, e := range all {

@@ -203,7 +203,7 @@ func TestEntriesForPaths(t *testing.T) {
 			}
 		})
 	}
-	if l, err := e.FetchLimits(ask("FooBot/1.0", "/slow/1").Origin); err != nil || l.PerSecond != 2 {
+	if l, err := e.FetchLimits(fileOf(ask("FooBot/1.0", "/slow/1").Origin)); err != nil || l.PerSecond != 2 {
 		t.Errorf("a fetch: %v requests per second", l.PerSecond)
 	}
 	denied, err := policy.Denied(entries)

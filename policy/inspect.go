@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"robotsproxy/robots"
 )
 
 // Entries returns the entries of Options.Hosts, in their order, expired ones too.
@@ -24,6 +26,9 @@ func (e *Engine) EntriesFor(host string) (all []Host) {
 // ParentOf returns Host.Parent of the entry that applies to all paths of a host, and so to its robots.txt and tdmrep.json and to
 // CONNECT; "": it names none. The host is in the form of [robots.Origin].
 func (e *Engine) ParentOf(host string) string { return e.hosts.find(host).Parent }
+
+// ParentFor returns Host.Parent of the entry that applies to a GET of a target.
+func (e *Engine) ParentFor(t robots.Target) string { return e.hosts.of(&Request{Target: t}).Parent }
 
 // A ClientUse is a configured client and its use of the quota today.
 type ClientUse struct {

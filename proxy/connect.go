@@ -137,8 +137,6 @@ func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
 		return err
 	}
 	s.begun()
-	// What the host answers in the tunnel, nobody knows.
-	s.attempt.End()
 	if s.rules.Signers.of(s.record.Request.Client) != nil {
 		s.recordSignature(nil, policy.UnsignedTunnel)
 	}

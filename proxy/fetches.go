@@ -58,22 +58,35 @@ func isUnrecordable(err error) bool {
 	return errors.Is(err, audit.ErrUnwritable) || errors.Is(err, archive.ErrUnwritable)
 }
 
-// check returns why a GET must not be sent now: it could not be recorded, or nothing may be sent to its host.
-func (f *Fetches) check(hop fetch.Hop) error {
+// A fetchHop is a GET of a fetch.
+type fetchHop struct {
+	fetch.Hop
+
+	// target has the path /robots.txt if the GET is at the origin of its file, also if the file has another one.
+	target robots.Target
+}
+
+// ready returns why a GET is not even queued: it could not be recorded, or its host is paused.
+func (f *Fetches) ready(hop fetchHop) error {
 	if f.Ready != nil {
 		if err := f.Ready(); err != nil {
 			return err
 		}
 	}
-	if f.Rules.Monitor {
-		return heldFor(f.Rules.Engine.Paused(&policy.Request{Target: robots.Target{Origin: hop.Origin}}), hop)
+	return heldFor(f.Rules.Engine.Paused(&policy.Request{Target: hop.target}), hop)
+}
+
+// check returns why a GET must not be sent now: it could not be recorded, or nothing may be sent to its host.
+func (f *Fetches) check(hop fetchHop) error {
+	if err := f.ready(hop); err != nil || f.Rules.Monitor {
+		return err
 	}
-	return heldFor(f.Rules.Engine.MayFetch(hop.Origin), hop)
+	return heldFor(f.Rules.Engine.MayFetch(hop.target), hop)
 }
 
 // heldFor returns the error of a GET to whose host nothing may be sent now. That of another host than the file's own does not say
 // that the file's host is held back.
-func heldFor(err error, hop fetch.Hop) error {
+func heldFor(err error, hop fetchHop) error {
 	if hop.SameOrigin || !as[*policy.HoldError](err) {
 		return err
 	}
@@ -82,14 +95,18 @@ func heldFor(err error, hop fetch.Hop) error {
 
 // Send sends a GET when it has its slot. The Via field of the GET names the proxy, so that
 // the proxy detects a GET that returns to it.
-func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
+func (f *Fetches) Send(r *http.Request, of fetch.Hop) (*http.Response, error) {
+	hop := fetchHop{of, robots.Target{Origin: of.Origin, PathQuery: "/robots.txt"}}
+	if !of.SameOrigin {
+		hop.target.PathQuery = robots.PathQueryOf(r.URL)
+	}
 	if !f.Rules.NoVia {
 		r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	}
-	if err := f.check(hop); err != nil {
+	if err := f.ready(hop); err != nil {
 		return nil, fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
 	}
-	out := f.Rules.egressTo(hop.Origin.Host)
+	out := f.Rules.Egress.Through(f.Rules.Engine.ParentFor(hop.target))
 	if f.Rules.Monitor {
 		return f.roundTrip(r, hop, &sending{out: out, sender: &fetchSender{fetches: f, hop: hop}})
 	}
@@ -101,7 +118,7 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	return resp, err
 }
 
-func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*http.Response, error) {
+func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetchHop) (*http.Response, error) {
 	slot, at, err := f.slot(r.Context(), out, hop)
 	if err != nil {
 		return nil, err
@@ -116,7 +133,7 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 	resp, err := f.roundTrip(r, hop, s)
 	var ticket policy.Ticket
 	if s.wasSent {
-		ticket = f.Rules.Engine.CountFetch(hop.Origin)
+		ticket = f.Rules.Engine.CountFetch(hop.target)
 	}
 	if err != nil {
 		if s.state == connecting {
@@ -132,7 +149,9 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 		}
 		return nil, unsent(err, hop)
 	}
-	f.Rules.Engine.FetchAnswered(hop.Origin, resp.StatusCode)
+	if hop.SameOrigin {
+		f.Rules.Engine.FetchAnswered(hop.Origin, resp.StatusCode)
+	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		// Without Retry-After there is no back-off, because the retries of robots.txt are slow enough.
@@ -143,7 +162,7 @@ func (f *Fetches) send(out *egress.Client, r *http.Request, hop fetch.Hop) (*htt
 }
 
 // roundTrip sends a GET, and signs it if that is configured for the client that caused it.
-func (f *Fetches) roundTrip(r *http.Request, hop fetch.Hop, s *sending) (*http.Response, error) {
+func (f *Fetches) roundTrip(r *http.Request, hop fetchHop, s *sending) (*http.Response, error) {
 	signer, _ := f.Rules.Signers.choose(hop.Client, r.URL.Scheme, r.Header)
 	capture := f.beginCapture(s.out, hop)
 	resp, err := s.roundTrip(r, signer)
@@ -173,8 +192,8 @@ func fetchName(u *url.URL) string {
 }
 
 // slot waits for the slot of a GET that out sends. at is the address of the GET, if it is known.
-func (f *Fetches) slot(ctx context.Context, out *egress.Client, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
-	limits, err := f.Rules.Engine.FetchLimits(hop.Origin)
+func (f *Fetches) slot(ctx context.Context, out *egress.Client, hop fetchHop) (slot *pace.Slot, at netip.Addr, err error) {
+	limits, err := f.Rules.Engine.FetchLimits(hop.target)
 	if err != nil {
 		return nil, at, fmt.Errorf("%w: %w", fetch.ErrUnsent, heldFor(err, hop))
 	}
@@ -193,13 +212,13 @@ func (f *Fetches) slot(ctx context.Context, out *egress.Client, hop fetch.Hop) (
 }
 
 // unsent returns the error of a GET that got no slot and was not sent.
-func unsent(err error, hop fetch.Hop) error {
+func unsent(err error, hop fetchHop) error {
 	return fmt.Errorf("%w: %w", fetch.ErrUnsent, noSlot(err, hop))
 }
 
 // noSlot returns the error of a GET that got no slot. At another host than the file's
 // own, the error does not wrap pace.ErrTooBusy, so that the file counts as unreachable.
-func noSlot(err error, hop fetch.Hop) error {
+func noSlot(err error, hop fetchHop) error {
 	if hop.SameOrigin || !errors.Is(err, pace.ErrTooBusy) {
 		return err
 	}
@@ -209,7 +228,7 @@ func noSlot(err error, hop fetch.Hop) error {
 // A fetchSender is the [sender] of a GET.
 type fetchSender struct {
 	fetches *Fetches
-	hop     fetch.Hop
+	hop     fetchHop
 
 	// refused is why the slot gave no permit; nil: it gave one, or was not asked.
 	refused error
@@ -253,7 +272,7 @@ func (b *fetchBody) Close() error {
 }
 
 // beginCapture begins to archive a GET, if there is an archive.
-func (f *Fetches) beginCapture(out *egress.Client, hop fetch.Hop) *archive.Exchange {
+func (f *Fetches) beginCapture(out *egress.Client, hop fetchHop) *archive.Exchange {
 	if f.Archive == nil {
 		return nil
 	}
@@ -261,7 +280,7 @@ func (f *Fetches) beginCapture(out *egress.Client, hop fetch.Hop) *archive.Excha
 }
 
 // captureFetch returns the body of a response, which is archived when it was read.
-func captureFetch(x *archive.Exchange, resp *http.Response, hop fetch.Hop, from egress.Info) io.ReadCloser {
+func captureFetch(x *archive.Exchange, resp *http.Response, hop fetchHop, from egress.Info) io.ReadCloser {
 	if x = x.Respond(resp.Request, resp, from.Addr, from.TLS); x == nil {
 		return resp.Body
 	}

@@ -58,7 +58,9 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	if f.cache, err = cache.New(cache.Options{Fetcher: f.fetcher}); err != nil {
 		t.Fatal(err)
 	}
-	engine, err := policy.New(policy.Options{Cache: f.cache, Stops: f.stops})
+	engine, err := policy.New(policy.Options{
+		Cache: f.cache, Stops: f.stops, CoolDown: policy.CoolDown{After: 20, Within: time.Minute, Statuses: []int{403}, Pause: time.Hour},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

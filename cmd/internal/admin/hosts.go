@@ -68,7 +68,7 @@ type heldState struct {
 
 // heldOf returns why nothing is sent to a host now, by the entry of hosts for all its paths, besides a pause; nil: requests are sent.
 func (o *Options) heldOf(host string) *heldState {
-	held, ok := errors.AsType[*policy.HoldError](o.Engine().MayFetch(robots.Origin{Scheme: "https", Host: host, Port: 443}))
+	held, ok := errors.AsType[*policy.HoldError](o.Engine().MayFetch(robots.Target{Origin: robots.Origin{Host: host}, PathQuery: "/robots.txt"}))
 	if !ok || held.Reason == policy.ReasonPaused {
 		return nil
 	}

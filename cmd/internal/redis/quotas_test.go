@@ -89,7 +89,7 @@ func TestQuotasAreShared(t *testing.T) {
 	testkit.Must(t, err)
 	ticket.GiveBack()
 	ticket.AddBytes(7)
-	a.CountFetch(requestTo("", "d.test").Origin)
+	a.CountFetch(robots.Target{Origin: requestTo("", "d.test").Origin, PathQuery: "/robots.txt"})
 	a.TellStore(t.Context())
 	if taken := takes(t, most, requestTo("127.0.0.9", "d.test"), b); taken != most-1 {
 		t.Errorf("%d were taken beside one fetch", taken)

@@ -103,7 +103,7 @@ func (s *stopSharer) send(ctx context.Context) error {
 			return pipeline(ctx, c, func(p redis.Pipeliner) {
 				now := time.Now()
 				for i := range some {
-					stopScript.EvalSha(ctx, p, []string{stopsKey, stopNewsKey, stopEndsKey}, append(stopArgs(some[i], now), s.fleet.id)...)
+					stopScript.EvalSha(ctx, p, []string{stopsKey, stopNewsKey, stopEndsKey}, stopArgs(some[i], now, s.fleet.id)...)
 				}
 			})
 		})
@@ -116,15 +116,15 @@ func (s *stopSharer) send(ctx context.Context) error {
 	return nil
 }
 
-// stopArgs returns the arguments of stop.lua but the last one. The clocks of the replicas may differ, so the text has no Changed.
-func stopArgs(s stops.Stop, now time.Time) []any {
+// stopArgs returns the arguments of stop.lua. The clocks of the replicas may differ, so the text has no Changed.
+func stopArgs(s stops.Stop, now time.Time, sender string) []any {
 	kept := int64(-1)
 	if until := s.KeptUntil(); !until.IsZero() {
 		kept = max(0, until.Sub(now.Round(0)).Milliseconds())
 	}
 	key, ago := s.Key().String(), max(0, now.Sub(s.Changed))
 	s.Changed = time.Time{}
-	return []any{maxStops, key, string(s.Text()), ago.Microseconds(), kept}
+	return []any{maxStops, key, string(s.Text()), ago.Microseconds(), kept, sender}
 }
 
 // receive merges what has changed in the store into the table.

@@ -133,9 +133,10 @@ func TestLaterStopCounts(t *testing.T) {
 	url := mini(t)
 	settled(t, url)
 	c := client(t, url)
+	sender := "one"
 	tell := func(s stops.Stop) int64 {
 		t.Helper()
-		n, err := stopScript.Run(t.Context(), c, []string{stopsKey, stopNewsKey, stopEndsKey}, stopArgs(s, time.Now())...).Int64()
+		n, err := stopScript.Run(t.Context(), c, []string{stopsKey, stopNewsKey, stopEndsKey}, stopArgs(s, time.Now(), sender)...).Int64()
 		testkit.Must(t, err)
 		return n
 	}
@@ -151,8 +152,12 @@ func TestLaterStopCounts(t *testing.T) {
 	if tell(stop(time.Hour, false)) != 1 || tell(stop(time.Minute, true)) != 1 || !ended() {
 		t.Error("a later change does not count")
 	}
-	if tell(stop(30*time.Minute, false)) != 0 || !ended() {
+	if sender = "two"; tell(stop(30*time.Minute, false)) != 0 || !ended() {
 		t.Error("an earlier change counts")
+	}
+	// The changes of one replica come in their order, however long they were under way.
+	if sender = "one"; tell(stop(30*time.Minute, false)) != 1 || ended() || tell(stop(time.Minute, true)) != 1 || !ended() {
+		t.Error("a later change of the same replica does not count")
 	}
 	before := c.ZScore(t.Context(), stopNewsKey, "paused|a.test|").Val()
 	if tell(stop(time.Second, true)) != 0 || c.ZScore(t.Context(), stopNewsKey, "paused|a.test|").Val() != before {
@@ -160,8 +165,8 @@ func TestLaterStopCounts(t *testing.T) {
 	}
 	// The clock was set back: what is known seems to come later than all that happens.
 	value := c.HGet(t.Context(), stopsKey, "paused|a.test|").Val()
-	_, text, _ := strings.Cut(value, " ")
-	c.HSet(t.Context(), stopsKey, "paused|a.test|", fmt.Sprintf("%d %s", time.Now().Add(time.Hour).UnixMicro(), text))
+	_, text, _ := strings.Cut(value, " one ")
+	c.HSet(t.Context(), stopsKey, "paused|a.test|", fmt.Sprintf("%d one %s", time.Now().Add(time.Hour).UnixMicro(), text))
 	if tell(stop(0, false)) != 1 || ended() {
 		t.Error("after the clock was set back, a change does not count")
 	}
@@ -182,7 +187,7 @@ func TestStoreHasFewStops(t *testing.T) {
 		t.Helper()
 		s.Since = time.Now()
 		s.Changed = s.Since
-		args := stopArgs(s, time.Now())
+		args := stopArgs(s, time.Now(), "one")
 		args[0] = most
 		testkit.Must(t, stopScript.Run(t.Context(), c, []string{stopsKey, stopNewsKey, stopEndsKey}, args...).Err())
 	}
@@ -221,9 +226,9 @@ func TestForeignStops(t *testing.T) {
 	good := pauseOf("good.test", 0)
 	good.Since = time.Now()
 	for i, value := range []string{
-		"", "x", "5 {}", "5 null", `5 {"kind":"later","since":"2027-01-01T00:00:00Z"}`, "99999999999999999999 " + string(good.Text()),
-		fmt.Sprintf("%d %s", time.Now().UnixMicro(), good.Text()), // under the key of another
-		"5 " + strings.Repeat("x", maxStop),
+		"", "x", "5 one {}", "5 one null", "5 {}", `5 one {"kind":"later","since":"2027-01-01T00:00:00Z"}`, "99999999999999999999 one " + string(good.Text()),
+		fmt.Sprintf("%d one %s", time.Now().UnixMicro(), good.Text()), // under the key of another
+		"5 one " + strings.Repeat("x", maxStop),
 	} {
 		key := fmt.Sprintf("paused|h%d.test|", i)
 		testkit.Must(t, c.HSet(t.Context(), stopsKey, key, value).Err())
@@ -231,7 +236,7 @@ func TestForeignStops(t *testing.T) {
 	}
 	testkit.Must(t, c.ZAdd(t.Context(), stopNewsKey, redis.Z{Score: float64(time.Now().UnixMicro()), Member: "none"}).Err())
 	key := good.Key().String()
-	testkit.Must(t, c.HSet(t.Context(), stopsKey, key, fmt.Sprintf("%d %s", time.Now().Add(time.Hour).UnixMicro(), good.Text())).Err())
+	testkit.Must(t, c.HSet(t.Context(), stopsKey, key, fmt.Sprintf("%d one %s", time.Now().Add(time.Hour).UnixMicro(), good.Text())).Err())
 	testkit.Must(t, c.ZAdd(t.Context(), stopNewsKey, redis.Z{Score: float64(time.Now().UnixMicro()), Member: key}).Err())
 	isPaused(t, "good.test", true, table)
 	if all := table.All(); len(all) != 1 || all[0].Changed.After(time.Now()) {
