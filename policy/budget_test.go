@@ -184,6 +184,43 @@ func TestBudgetGivesBack(t *testing.T) {
 	})
 }
 
+// TestBudgetOfWaitingRequests: a request counts from when it is sent, however long it has waited since it was taken.
+func TestBudgetOfWaitingRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, r := budgeted(t, policy.Host{Match: "*", Budget: budget(2, 0, time.Hour)}), to("a.test", "/")
+		var waiting []policy.Ticket
+		for range 4 {
+			for range 2 {
+				ticket, err := e.Take(t.Context(), r)
+				testkit.Must(t, err)
+				waiting = append(waiting, ticket)
+			}
+			sleep(2 * time.Hour)
+		}
+		sent := 0
+		for _, ticket := range waiting {
+			if err := ticket.Renew(); err == nil {
+				sent++
+			} else if !errors.Is(err, policy.ErrHeld) {
+				t.Error(err)
+			} else {
+				ticket.GiveBack()
+			}
+		}
+		if sent != 2 {
+			t.Errorf("%d were sent at once, want 2", sent)
+		}
+		sleep(50 * time.Minute)
+		if n := taken(t, e, 1, r); n != 0 {
+			t.Error("the requests that were sent do not count")
+		}
+		sleep(20 * time.Minute)
+		if n := taken(t, e, 5, r); n != 2 {
+			t.Errorf("%d were taken after the period, want 2", n)
+		}
+	})
+}
+
 // TestBudgetOfBytes: bytes count from when they were received, however long ago the request was sent.
 func TestBudgetOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

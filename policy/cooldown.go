@@ -109,7 +109,10 @@ func (r row) statuses() (all []int) {
 }
 
 func newCoolDowns(table *stops.Table, cooledDown func(stops.Stop)) *coolDowns {
-	return &coolDowns{table: table, cooledDown: cooledDown, clients: map[string]map[string]row{}, probes: map[stops.Key]time.Time{}, watched: map[string]bool{}}
+	return &coolDowns{
+		table: table, cooledDown: cooledDown,
+		clients: map[string]map[string]row{}, probes: map[stops.Key]time.Time{}, watched: map[string]bool{},
+	}
 }
 
 // An Attempt follows a request from before its slot until its response, which counts for the CoolDown. The zero Attempt does

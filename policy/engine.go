@@ -86,6 +86,9 @@ type Options struct {
 	// Renew keeps that of its Engine.
 	CooledDown func(stops.Stop)
 
+	// FetchHeld says that a robots.txt is fetched also if nothing may be sent to its host, as check does.
+	FetchHeld bool
+
 	// Stops has the hosts to which nothing may be sent now; nil: there are none. A Renew keeps those of its Engine.
 	Stops *stops.Table
 

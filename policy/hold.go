@@ -82,6 +82,9 @@ func (e *Engine) held(r *Request, d *Decision, mayWait time.Duration) *HoldError
 // decideHeld refuses a request that would be held back after its robots.txt was fetched, if the file is not in memory: it is not fetched
 // then. It reports whether it refuses the request.
 func (e *Engine) decideHeld(ctx context.Context, d *Decision, r *Request, c *requestConfig) bool {
+	if e.o.FetchHeld {
+		return false
+	}
 	held := cmp.Or(e.held(r, d, d.Pace.MaxWait), e.spent(ctx, r, &c.host))
 	if held == nil || c.host.Robots != Enforce {
 		return false

@@ -19,7 +19,11 @@ func (e *Engine) paused(r *Request) *HoldError {
 		return nil
 	}
 	if s, ok := e.o.Stops.Of(stops.Paused, r.Origin.Host, ShareKey(r.Client)); ok {
-		return &HoldError{ReasonPaused, s.Until, ReasonPaused.Info().Text + ": " + s.Reason}
+		hosts := "this host"
+		if s.Host == "" {
+			hosts = "all hosts"
+		}
+		return &HoldError{ReasonPaused, s.Until, "An operator has paused requests to " + hosts + ": " + s.Reason}
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package proxy_test
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/hours"
+	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
 )
@@ -144,7 +147,65 @@ func TestCoolDownOfFetches(t *testing.T) {
 		testkit.Must(t, err)
 		reasons = append(reasons, r.records.last(t, n+1).Decision.Reason)
 	}
-	if n := fetches.Load(); n != 1 || !slices.Equal(reasons[1:], []policy.Reason{policy.ReasonUnreachable, policy.ReasonCoolDown}) {
+	want := []policy.Reason{policy.ReasonUnreachable, policy.ReasonUnreachable, policy.ReasonCoolDown}
+	if n := fetches.Load(); n != 1 || !slices.Equal(reasons, want) {
 		t.Errorf("%d fetches, reasons %s", n, reasons)
+	}
+}
+
+// TestFetchWaitsForTheHours: a request whose robots.txt is not known waits for the hours of its host, as one whose file is known.
+func TestFetchWaitsForTheHours(t *testing.T) {
+	t.Parallel()
+	origin := serve(t, false, "", func(http.ResponseWriter, *http.Request) {})
+	from := time.Now().UTC().Add(3 * time.Minute)
+	soon, err := hours.Parse(from.Format("15:04") + "-" + from.Add(time.Hour).Format("15:04"))
+	testkit.Must(t, err)
+	r := start(t, setup{
+		limits:        pace.Limits{PerSecond: 1e6, Burst: 1, MaxConcurrent: 1, MaxWait: time.Hour, MaxQueue: 10},
+		policyOptions: func(o *policy.Options) { o.Hosts = []policy.Host{{Match: "*", Hours: []*hours.Schedule{soon}}} },
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, origin.URL+"/page", nil)
+	testkit.Must(t, err)
+	if resp, err := r.client(false).Do(req); err == nil {
+		t.Errorf("answered with %s", resp.Status)
+	}
+	if rec := r.records.last(t, 1); rec.Decision.Reason != policy.ReasonClient || len(origin.paths()) != 0 {
+		t.Errorf("reason %s, the origin saw %q", rec.Decision.Reason, origin.paths())
+	}
+}
+
+// redirecting starts an origin at an address of its own whose robots.txt redirects to a URL, and returns its URL.
+func redirecting(t *testing.T, address, to string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", address+":0")
+	testkit.Must(t, err)
+	s := &http.Server{Handler: http.RedirectHandler(to, http.StatusFound)}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// TestRedirectedFetches: a robots.txt that redirects to another host does not stop that host, and does not get past the hours of its paths.
+func TestRedirectedFetches(t *testing.T) {
+	t.Parallel()
+	site := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/admin/") {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+	r := start(t, setup{policyOptions: func(o *policy.Options) {
+		o.CoolDown = policy.CoolDown{After: 2, Within: time.Hour, Statuses: []int{403}, Pause: time.Hour}
+		o.Hosts = []policy.Host{{Match: "127.0.0.1", Paths: []string{"/data/"}, Hours: closedToday(t)}}
+	}})
+	for n, path := range []string{"/admin/1", "/admin/2", "/admin/3", "/data/1"} {
+		_, _, err := get(r.client(false), redirecting(t, "127.0.1."+strconv.Itoa(n+1), site.URL+path)+"/page")
+		testkit.Must(t, err)
+	}
+	resp, body, err := get(r.client(false), site.URL+"/page")
+	testkit.Must(t, err)
+	if got := strings.Join(site.paths(), " "); resp.StatusCode != http.StatusOK || got != "/admin/1 /admin/2 /admin/3 /robots.txt /page" {
+		t.Errorf("%s, the site saw %s\n%s", resp.Status, got, body)
 	}
 }

@@ -68,7 +68,8 @@ type heldState struct {
 
 // heldOf returns why nothing is sent to a host now, by the entry of hosts for all its paths, besides a pause; nil: requests are sent.
 func (o *Options) heldOf(host string) *heldState {
-	held, ok := errors.AsType[*policy.HoldError](o.Engine().MayFetch(robots.Target{Origin: robots.Origin{Host: host}, PathQuery: "/robots.txt"}))
+	robotsTxt := robots.Target{Origin: robots.Origin{Host: host}, PathQuery: "/robots.txt"}
+	held, ok := errors.AsType[*policy.HoldError](o.Engine().MayFetch(robotsTxt))
 	if !ok || held.Reason == policy.ReasonPaused {
 		return nil
 	}

@@ -233,11 +233,13 @@ func parseOrigin(text string) (robots.Origin, error) {
 	return o, nil
 }
 
+const badHost = "The host must be a name or an address, without scheme, port or pattern."
+
 // hostOf returns the host in the path of a request.
 func hostOf(r *http.Request) (string, error) {
 	host, err := robots.ParseHost(r.PathValue("host"))
 	if err != nil {
-		return "", newProblem(http.StatusBadRequest, "The host is invalid.", err.Error())
+		return "", newProblem(http.StatusBadRequest, badHost, err.Error())
 	}
 	return host, nil
 }

@@ -669,7 +669,16 @@ func TestIdleTimes(t *testing.T) {
 			t.Errorf("%v: %q", in, got)
 		}
 	}
-	if got := nextSlotText(newPaceState(pace.HostState{NextSlot: time.Now()}), time.Now().Add(-time.Millisecond)); got != "now" {
-		t.Errorf("an idle host's next slot is %q", got)
+	now := time.Now()
+	idle := newPaceState(pace.HostState{NextSlot: now})
+	for want, h := range map[string]hostState{
+		"now":       {Pace: idle},
+		"not known": {Pace: idle, Pause: &pauseState{}},
+		"in 1 min":  {Pace: idle, Held: &heldState{Until: now.Add(time.Minute)}},
+		"in 2 min":  {Pace: idle, Pause: &pauseState{Until: now.Add(2 * time.Minute)}, Held: &heldState{Until: now.Add(time.Minute)}},
+	} {
+		if got := h.nextSlotText(now); got != want {
+			t.Errorf("next slot of %+v: %q, want %q", h, got, want)
+		}
 	}
 }

@@ -157,7 +157,7 @@ func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	if h.asked > h.paced {
 		gap.Note = "the host " + explain.Shortened(h.asked, h.paced) + "; " + gap.Note
 	}
-	next := figure{Name: "Next slot", Value: nextSlotText(p, now), Note: "for a request that arrives now", Words: true}
+	next := figure{Name: "Next slot", Value: h.nextSlotText(now), Note: "for a request that arrives now", Words: true}
 	return append(figures, gap, next)
 }
 
@@ -292,7 +292,7 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 func (s *Server) endBackOffByForm(w http.ResponseWriter, r *http.Request) {
 	host, err := robots.ParseHost(r.PathValue("host"))
 	if err != nil {
-		s.refuse(w, r, http.StatusBadRequest, "The host is invalid.")
+		s.refuse(w, r, http.StatusBadRequest, badHost)
 		return
 	}
 	done := "no-back-off"

@@ -160,7 +160,7 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 		r.Counts = append(r.Counts, classCount{classBadges[c].Word, h.counts[c]})
 	}
 	if p := h.Pace; p != nil {
-		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlotText(p, now)
+		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, h.nextSlotText(now)
 		r.Gap = positiveDuration(secondsDuration(p.GapS))
 	}
 	for _, o := range h.Origins[:min(filesPerHost, len(h.Origins))] {
@@ -184,12 +184,21 @@ func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 	return r
 }
 
-// nextSlotText says when a request that comes now could be sent.
-func nextSlotText(p *paceState, now time.Time) string {
-	if p.NextSlot.IsZero() {
-		return "now"
+// nextSlotText says when a request that comes now could be sent. h has a Pace.
+func (h *hostState) nextSlotText(now time.Time) string {
+	next, held := h.Pace.NextSlot, false
+	if h.Pause != nil {
+		next, held = h.Pause.Until, true
+	} else if h.Held != nil {
+		next, held = h.Held.Until, true
 	}
-	return timeUntil(now, p.NextSlot)
+	switch {
+	case !next.IsZero():
+		return timeUntil(now, next)
+	case held:
+		return "not known"
+	}
+	return "now"
 }
 
 func secondsDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -43,7 +43,7 @@ func (s *Server) changePause(w http.ResponseWriter, r *http.Request) {
 	if name := r.PathValue("host"); name != "" {
 		var err error
 		if host, err = robots.ParseHost(name); err != nil {
-			s.refuse(w, r, http.StatusBadRequest, "The host is invalid.")
+			s.refuse(w, r, http.StatusBadRequest, badHost)
 			return
 		}
 		back = hostHref(host)

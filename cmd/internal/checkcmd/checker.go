@@ -140,6 +140,8 @@ func (c *checker) check(ctx context.Context, address string) finding {
 		f.Reason = policy.ReasonAddress
 	case errors.Is(d.Err, egress.ErrForbiddenPort):
 		f.Reason = policy.ReasonPort
+	case errors.Is(d.Err, egress.ErrParent):
+		f.Reason = policy.ReasonParent
 	}
 	f.Fetched = f.Fetched.Truncate(time.Second)
 	if answer := d.Ruling.Result; answer != nil {

@@ -145,7 +145,10 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	if err != nil {
 		return cfg, robots.Dialect{}, err
 	}
+	wait := cfg.Pace.MaxWait
 	cfg = daemon.ForOneUser(cfg)
+	// check itself does not wait, so what it says is what serve would answer.
+	cfg.Pace.MaxWait = wait
 	if cmd.Flags().Changed("dialect") {
 		cfg.Robots.Dialect = f.dialect
 	}

@@ -166,6 +166,8 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 		r.lines[k.path] = name.Line
 		switch {
 		case k.section() && k.switchOff(value):
+		case k.section() && k.tag.Get("off") != "" && value.Kind != yaml.MappingNode && !isNull(value):
+			r.problem(value.Line, k.path, notShaped(yaml.MappingNode, value, "keys with values, or off"))
 		case k.section():
 			r.section(value, k.path, k.value)
 		case k.entries():

@@ -38,12 +38,13 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// NewEngine returns the engine for a configuration. tdmrepCache is nil if tdmrep.json files are not read.
+// NewEngine returns the engine of check for a configuration. tdmrepCache is nil if tdmrep.json files are not read.
 func NewEngine(cfg config.Config, robotsCache, tdmrepCache policy.Cache) (*policy.Engine, error) {
 	o, err := engineOptions(cfg, robotsCache, tdmrepCache)
 	if err != nil {
 		return nil, err
 	}
+	o.FetchHeld = true
 	return policy.New(o)
 }
 

@@ -138,8 +138,8 @@ func (b *agreementBuilder) request(e *trail.Entry) {
 		b.left++
 		return
 	}
-	kept.overHours += oneIf(e.Reason == string(policy.ReasonHours))
-	kept.overBudget += oneIf(e.Reason == string(policy.ReasonBudget))
+	kept.overHours += oneIf(isRefused(e, policy.ReasonHours))
+	kept.overBudget += oneIf(isRefused(e, policy.ReasonBudget))
 	if sent.IsZero() {
 		return
 	}
@@ -152,6 +152,11 @@ func (b *agreementBuilder) request(e *trail.Entry) {
 		}
 	}
 	kept.use(h.Budget, sent, policy.Use{Requests: 1, Bytes: max(0, e.Bytes)})
+}
+
+// isRefused reports whether a request was refused for a reason. In mode: monitor it was sent.
+func isRefused(e *trail.Entry, reason policy.Reason) bool {
+	return e.Blocked() && e.Enforced && e.Reason == string(reason)
 }
 
 // fetch counts a fetch of a robots.txt.
@@ -211,9 +216,10 @@ func usedPart(u policy.Use, b policy.Budget) (most float64) {
 
 // stopped counts a request for the stops of its host and of all hosts.
 func (b *agreementBuilder) stopped(e *trail.Entry, sent time.Time) {
+	client := policy.ShareKey(e.Client)
 	for _, host := range [...]string{e.Host, ""} {
 		for _, s := range b.open[host] {
-			if s.Client != "" && s.Client != e.Client {
+			if s.Client != "" && s.Client != client {
 				continue
 			}
 			within := func(at time.Time) bool { return !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until)) }
@@ -221,7 +227,7 @@ func (b *agreementBuilder) stopped(e *trail.Entry, sent time.Time) {
 			if s.Kind == agreedCoolDown {
 				reason = policy.ReasonCoolDown
 			}
-			s.Deferred += oneIf(e.Reason == string(reason) && e.Blocked() && within(e.End()))
+			s.Deferred += oneIf(isRefused(e, reason) && within(e.End()))
 			s.Against += oneIf(!sent.IsZero() && within(sent))
 		}
 	}

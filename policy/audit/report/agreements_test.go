@@ -54,16 +54,22 @@ func TestAgreements(t *testing.T) {
 		in(22*hour, "a.test", "", nil),
 		event(23*hour, "cool-down", "b.test", record{"reason": "status 403", "client": "lab", "until": at(24 * hour)}),
 		held(23*hour+1, "b.test", "", "cool-down"), in(23*hour+2, "b.test", "", record{"client": "other"}), in(23*hour+3, "b.test", "", nil), in(24*hour, "b.test", "", nil),
+		in(23*hour+9, "m.test", "*.test", record{"decision": "block", "reason": "hours", "enforced": false}),
+		event(23*hour+10, "cool-down", "six.test", record{"reason": "status 403", "client": policy.ShareKey("2001:db8::1"), "until": at(24 * hour)}),
+		rec(23*hour+11, record{"v": 2, "host": "six.test", "client": "2001:db8::2", "decision": "block", "reason": "cool-down"}),
 		event(25*hour, "paused", "", record{"reason": "stop"}), held(26*hour, "c.test", "", "paused"),
 	)
 	day := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
 	want := []agreement{
 		{Kind: "budget", Host: "a.test", Entry: "*.test", Terms: "at most 100 B in 12 h", Sent: 2, Most: policy.Use{Requests: 3, Bytes: 97}, MostUntil: day(3 * hour)},
 		{Kind: "hours", Host: "a.test", Entry: "*.test", Terms: "09:00-10:00", Sent: 2, Against: 1, Deferred: 1},
+		{Kind: "budget", Host: "m.test", Entry: "*.test", Terms: "at most 100 B in 12 h", Sent: 1, Most: policy.Use{Requests: 1, Bytes: 10}, MostUntil: day(24 * hour)},
+		{Kind: "hours", Host: "m.test", Entry: "*.test", Terms: "09:00-10:00", Sent: 1, Against: 1},
 		{Kind: "budget", Host: "site.test", Entry: "site.test/data/ site.test/x", Terms: "at most 3 requests in 12 h", Sent: 3, Deferred: 1,
 			Most: policy.Use{Requests: 2, Bytes: 20}, MostUntil: day(hour)},
 		{Kind: "pause", Host: "a.test", Terms: "they asked", From: day(20 * hour), Until: day(21 * hour), By: "alice", Deferred: 1},
 		{Kind: "cool-down", Host: "b.test", Terms: "status 403", From: day(23 * hour), Until: day(24 * hour), Client: "lab", Against: 1, Deferred: 1},
+		{Kind: "cool-down", Host: "six.test", Terms: "status 403", From: day(23*hour + 10), Until: day(24 * hour), Client: policy.ShareKey("2001:db8::1"), Deferred: 1},
 		{Kind: "pause", Terms: "stop", From: day(25 * hour), Deferred: 1},
 	}
 	if diff := cmp.Diff(want, r.Agreements.Rows); diff != "" {
