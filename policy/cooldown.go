@@ -228,7 +228,8 @@ func (c *coolDowns) served(a *Attempt) {
 	c.drop(a.client, a.host)
 	// What a host serves to others, it serves to the proxy.
 	c.drop("", a.host)
-	if _, watched := c.watched[a.host]; watched {
+	// A host that refuses all clients may still serve its robots.txt.
+	if _, watched := c.watched[a.host]; watched && a.client != "" {
 		c.watched[a.host] = true
 	}
 }

@@ -193,6 +193,8 @@ func TestCoolDownOfAllClients(t *testing.T) {
 		s := newCoolingSite(t, minutes)
 		s.ask("a", "site.test", times(3, 403)...)
 		time.Sleep(time.Minute)
+		// Its robots.txt is served to everybody.
+		s.e.FetchAnswered(requestOf("", "site.test", "/").Origin, 200)
 		s.ask("b", "site.test", times(3, 429)...)
 		for _, client := range []string{"a", "b", "c"} {
 			if got := s.ask(client, "site.test", 200); got != "held for 10m0s" {

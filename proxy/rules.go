@@ -258,8 +258,7 @@ func (g *generation) inbound() inbound.Rules {
 	}
 }
 
-// egressTo returns the egress client for what does not depend on a path: CONNECT, robots.txt and tdmrep.json, and whether a host
-// may be connected to.
+// egressTo returns the egress client for what does not depend on a path: CONNECT, and whether a host may be connected to.
 func (r *Rules) egressTo(host string) *egress.Client {
 	return r.Egress.Through(r.Engine.ParentOf(host))
 }
