@@ -159,7 +159,7 @@ func (p *pauseFlags) call(cmd *cobra.Command, method string, args []string, memb
 	path := "/api/v1/pause"
 	if len(args) > 0 {
 		if host, err = robots.ParseHost(args[0]); err != nil {
-			return "", cli.UsageErrorf("%w", err)
+			return "", cli.UsageErrorf("HOST must be a name or an address, without scheme, port or pattern, got %q", args[0])
 		}
 		path = "/api/v1/hosts/" + url.PathEscape(host) + "/pause"
 	}
