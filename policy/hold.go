@@ -30,16 +30,7 @@ type HoldError struct {
 // Is makes a HoldError ErrHeld.
 func (e *HoldError) Is(target error) bool { return target == ErrHeld }
 
-// NotBefore stands before the time in the text of a HoldError.
-const NotBefore = "; not before "
-
-// Error returns the detail and the time.
-func (e *HoldError) Error() string {
-	if e.Until.IsZero() {
-		return e.Detail
-	}
-	return e.Detail + NotBefore + e.Until.UTC().Format(time.RFC3339)
-}
+func (e *HoldError) Error() string { return e.Detail }
 
 // MayWait returns a *HoldError if the request r, for which Decide has returned d, is held back for longer than it may wait. Otherwise
 // it puts the time until which r is held back into d.Pace.

@@ -253,8 +253,7 @@ func (e *Explanation) Sentence() string {
 		}
 	case policy.ReasonPaused, policy.ReasonHours, policy.ReasonCoolDown, policy.ReasonBudget:
 		if e.Error != "" {
-			detail, _, _ := strings.Cut(e.Error, policy.NotBefore)
-			said = humanize.Prose(detail)
+			said = humanize.Prose(e.Error)
 		}
 	case policy.ReasonUsage:
 		said = forbiddenUse(e.Usage)
