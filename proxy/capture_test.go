@@ -48,9 +48,21 @@ func openArchive(t testing.TB, change func(*archive.Options)) (*archive.Archive,
 func archived(t *testing.T, a *archive.Archive, dir string) map[string]string {
 	t.Helper()
 	testkit.Must(t, a.Close())
+	all := map[string]string{}
+	readArchive(t, dir, func(rec *warc.Record) {
+		block, err := io.ReadAll(rec.Block)
+		testkit.Must(t, err)
+		all["protocol "+rec.Type()+" "+rec.TargetURI()] = strings.Join(rec.All("WARC-Protocol"), " ")
+		all[strings.TrimSpace(rec.Type()+" "+rec.TargetURI()+" "+rec.Get("WARC-Truncated"))] = string(block)
+	})
+	return all
+}
+
+// readArchive calls f with each record of an archive.
+func readArchive(t *testing.T, dir string, f func(*warc.Record)) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.warc"))
 	testkit.Must(t, err)
-	all := map[string]string{}
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		testkit.Must(t, err)
@@ -62,13 +74,9 @@ func archived(t *testing.T, a *archive.Archive, dir string) map[string]string {
 				break
 			}
 			testkit.Must(t, err)
-			block, err := io.ReadAll(rec.Block)
-			testkit.Must(t, err)
-			all["protocol "+rec.Type()+" "+rec.TargetURI()] = strings.Join(rec.All("WARC-Protocol"), " ")
-			all[strings.TrimSpace(rec.Type()+" "+rec.TargetURI()+" "+rec.Get("WARC-Truncated"))] = string(block)
+			f(rec)
 		}
 	}
-	return all
 }
 
 // What the origin has sent is in the archive, whichever way it came, with the audit's ID beside it.

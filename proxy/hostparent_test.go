@@ -1,15 +1,11 @@
 package proxy_test
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -270,24 +266,11 @@ func TestArchiveOfParents(t *testing.T) {
 // addresses returns the address of each URL in an archive.
 func addresses(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.warc"))
-	testkit.Must(t, err)
 	all := map[string]string{}
-	for _, name := range files {
-		data, err := os.ReadFile(name)
-		testkit.Must(t, err)
-		from, err := warc.NewReader(bytes.NewReader(data))
-		testkit.Must(t, err)
-		for {
-			rec, err := from.Next()
-			if err == io.EOF {
-				break
-			}
-			testkit.Must(t, err)
-			if kind := rec.Type(); kind == "response" || kind == "revisit" {
-				all[rec.TargetURI()] = rec.Get("WARC-IP-Address")
-			}
+	readArchive(t, dir, func(rec *warc.Record) {
+		if kind := rec.Type(); kind == "response" || kind == "revisit" {
+			all[rec.TargetURI()] = rec.Get("WARC-IP-Address")
 		}
-	}
+	})
 	return all
 }
