@@ -52,7 +52,8 @@ func taken(t testing.TB, e *policy.Engine, n int, r *policy.Request) (taken int)
 
 // TestBudget: a request counts until its bucket, a twelfth of the period, is older than the period.
 func TestBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which begins at midnight UTC
+	// The clock of synctest begins at midnight UTC.
+	synctest.Test(t, func(t *testing.T) {
 		e, r := budgeted(t, policy.Host{Match: "*.test", Budget: budget(3, 0, time.Hour)}), to("a.test", "/")
 		began := time.Now()
 		for _, c := range []struct {
@@ -355,10 +356,10 @@ func TestBudgetAfterAReload(t *testing.T) {
 			if n := taken(t, next, 9, r); n != c.want {
 				t.Errorf("%s: %d were taken, want %d", c.name, n, c.want)
 			}
-			// A request of before the reload has no effect on the length of the buckets.
+			// A request that was taken before the reload does not change the length of the buckets.
 			old.AddBytes(1)
 			if c.to.Requests > 0 && next.CheckTake(t.Context(), r) == nil {
-				t.Errorf("%s: one more fits after a request of before has ended", c.name)
+				t.Errorf("%s: one more fits after the end of a request that was taken before", c.name)
 			}
 		})
 	}
@@ -487,7 +488,8 @@ func TestNoBudgetCostsNothing(t *testing.T) {
 		}
 		ticket.AddBytes(5)
 		e.CountFetch(fileOf(o))
-	}); n > 1 { // the Request of the fetch
+	}); n > 1 {
+		// The Request of the fetch is one.
 		t.Errorf("%v allocations", n)
 	}
 }

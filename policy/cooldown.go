@@ -270,7 +270,7 @@ func (c *coolDowns) watch(host string, again bool) bool {
 		return false
 	}
 	if len(c.watched) >= stops.MaxCoolDowns {
-		// Hosts that are forgotten need one more client.
+		// A host that is forgotten stops for all when one more client is stopped, also if it has served others.
 		clear(c.watched)
 	}
 	if !again || !watched {

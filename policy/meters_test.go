@@ -269,7 +269,8 @@ func TestShareWhileTelling(t *testing.T) {
 
 // slow is a QuotaStore whose calls take random times.
 type slow struct {
-	mu sync.Mutex // guards listed
+	// mu guards listed.
+	mu sync.Mutex
 	listed
 }
 

@@ -18,7 +18,9 @@ import (
 // hostFiles are the robots.txt files of hosts, with the number of requests for each.
 type hostFiles struct {
 	files map[string]string
-	mu    sync.Mutex // guards asked
+
+	// mu guards asked.
+	mu    sync.Mutex
 	asked map[string]int
 }
 

@@ -64,7 +64,8 @@ type Stop struct {
 	// Until is when it ends; zero: when somebody ends it.
 	Until time.Time `json:"until,omitzero"`
 
-	// Reason says why, and By who has changed it last, in one line of printable text each. A Stop that is Paused has a Reason.
+	// Reason is why an operator has paused the host, which a pause must have. By is the operator who has changed the Stop last. Each is
+	// one line of printable text.
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 

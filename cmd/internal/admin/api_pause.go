@@ -169,8 +169,8 @@ func parseUntil(text string, now time.Time) (until time.Time, err error) {
 	return until.UTC(), nil
 }
 
-// operator says who has sent a request, and by which part of the listener. There is one token for all operators, so name, which the
-// sender states, is all that tells them apart.
+// operator returns a text that says who has sent a request: by, which is the part of the listener, the address, and the name that the
+// sender has given. All operators have one token, so nothing but this name tells them apart.
 func operator(r *http.Request, by, name string) (string, error) {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -45,7 +45,9 @@ type fixture struct {
 
 	stops   *stops.Table
 	saveErr error
-	paused  []stops.Stop // pauses that were recorded, and their ends
+
+	// paused are the pauses that were recorded, and their ends.
+	paused []stops.Stop
 }
 
 func newFixture(t testing.TB, change ...func(*Options)) *fixture {

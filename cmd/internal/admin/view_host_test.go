@@ -38,10 +38,16 @@ func TestHostNamesAShortenedDelay(t *testing.T) {
 func TestHostShowsItsBudgets(t *testing.T) {
 	w := newTestProxy(t, sampleFiles)
 	var err error
-	w.engine, err = w.engine.Renew(policy.Options{Cache: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}, Hosts: []policy.Host{
-		{Match: "news.example.net", Paths: []string{"/data/", "/<api>$"}, Budget: policy.Budget{Quota: policy.Quota{Requests: 2}, Per: time.Hour}},
-		{Match: "*", Budget: policy.Budget{Quota: policy.Quota{Requests: 5000, Bytes: 2 << 30}, Per: 24 * time.Hour}},
-	}})
+	some := policy.Budget{Quota: policy.Quota{Requests: 2}, Per: time.Hour}
+	many := policy.Budget{Quota: policy.Quota{Requests: 5000, Bytes: 2 << 30}, Per: 24 * time.Hour}
+	w.engine, err = w.engine.Renew(policy.Options{
+		Cache: w.cache,
+		Pace:  pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500},
+		Hosts: []policy.Host{
+			{Match: "news.example.net", Paths: []string{"/data/", "/<api>$"}, Budget: some},
+			{Match: "*", Budget: many},
+		},
+	})
 	check(t, err)
 	w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://news.example.net/archive/", status: 200})
 	news := robots.Origin{Scheme: "https", Host: "news.example.net", Port: 443}

@@ -82,7 +82,8 @@ func TestStopsWhileTheDiskFails(t *testing.T) {
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	s.SaveStops(map[string][]byte{"a": []byte("1"), "b": []byte("1")})
-	s.writing, s.pending = s.pending, newBatch() // a commit is under way, and fails in the end
+	// A commit is under way, and fails in the end.
+	s.writing, s.pending = s.pending, newBatch()
 	s.SaveStops(map[string][]byte{"a": nil})
 	s.finishCommit(io.ErrShortWrite)
 	ctx, cancel := context.WithCancel(t.Context())

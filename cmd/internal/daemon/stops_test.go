@@ -98,7 +98,8 @@ func TestStopsOutlastDamage(t *testing.T) {
 	_, err := d.stops.Put(stops.Stop{Kind: stops.Paused, Host: "a.test", Reason: "x"})
 	testkit.Must(t, err)
 	testkit.Must(t, d.syncStops(t.Context()))
-	d.savedStops.damaged-- // as after damage
+	// As after damage.
+	d.savedStops.damaged--
 	testkit.Must(t, d.saveStops())
 	end()
 	testkit.Must(t, os.Remove(file))

@@ -244,7 +244,8 @@ func TestManyBuckets(t *testing.T) {
 		for _, b := range used {
 			requests += b.Requests
 		}
-		if n := admin.HLen(t.Context(), meterPrefix+all[i].Name).Val(); len(used) != policy.MaxBuckets || n != policy.MaxBuckets || requests != 3_000_000_001 {
+		n := admin.HLen(t.Context(), meterPrefix+all[i].Name).Val()
+		if len(used) != policy.MaxBuckets || n != policy.MaxBuckets || requests != 3_000_000_001 {
 			t.Errorf("%d buckets with %d requests, %d are stored", len(used), requests, n)
 		}
 	}
@@ -280,7 +281,8 @@ func TestMeterOfTheWrongType(t *testing.T) {
 // TestRepliesAboutMeters: a reply that the script does not give is an error.
 func TestRepliesAboutMeters(t *testing.T) {
 	good := []any{int64(1), int64(1000), "5:1:2,9:0:3"}
-	if count, err := countOf(good, 1); err != nil || !count.Taken || len(count.Used[0]) != 2 || count.Used[0][1] != (policy.Bucket{End: 9, Use: policy.Use{Bytes: 3}}) {
+	last := policy.Bucket{End: 9, Use: policy.Use{Bytes: 3}}
+	if count, err := countOf(good, 1); err != nil || !count.Taken || len(count.Used[0]) != 2 || count.Used[0][1] != last {
 		t.Errorf("%+v, %v", count, err)
 	}
 	long := strings.TrimSuffix(strings.Repeat("5:1:2,", policy.MaxBuckets+1), ",")

@@ -198,7 +198,8 @@ type Entry struct {
 	// Detail is the event in a sentence.
 	Detail string `json:"detail"`
 
-	// Until is when a pause ends; zero: when somebody ends it. By says who has begun or ended it. Reason is that of the pause.
+	// Until is the end of a pause or a cool-down; zero: a pause lasts until an operator ends it. By is the operator who has begun or
+	// ended the pause. Reason is why it was begun, or the statuses that caused the cool-down.
 	Until time.Time `json:"until"`
 	By    string    `json:"by"`
 

@@ -151,11 +151,13 @@ func TestBudgetOfPaths(t *testing.T) {
 			t.Errorf("%s: %v, want %d", path, got, want)
 		}
 	}
-	ask("/data/x", 200)         // in that of /data/ alone
-	ask("/data/../secret", 200) // in both, one of which has had a fetch
-	ask("/data/x", 429)         // that is full
-	ask("/data/../secret", 429) // as it is for this
-	ask("/page", 200)           // the other has two left
+	// This counts in the budget of /data/ alone, and the next one in both budgets, one of which has had a fetch.
+	ask("/data/x", 200)
+	ask("/data/../secret", 200)
+	// The budget of /data/ is used up, also for a path of which only one form begins so. The other has room for two.
+	ask("/data/x", 429)
+	ask("/data/../secret", 429)
+	ask("/page", 200)
 	ask("/secret", 200)
 	ask("/page", 429)
 	if n := len(o.Pages("http")); n != 4 {
@@ -196,7 +198,8 @@ func TestBudgetOfAFleet(t *testing.T) {
 	s := redistest.Start(t)
 	f := startFleet(t, s.URL(), 2, withBudget(o.Name, e2e.Entry{"requests": most, "per": "1h"}))
 	f.awaitStore(t, 1)
-	var n sync.Mutex // guards asked
+	// n guards asked.
+	var n sync.Mutex
 	asked := 0
 	ask := func(times int) {
 		var all sync.WaitGroup
